@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { apply } from '../../shared/sync/apply.ts'
-import { diff } from '../../shared/sync/diff.ts'
+import { diff } from '../../shared/sync/testing/diff.ts'
 import { JournalFormat, type RoomSnapshot, type Update } from './journal.ts'
 
 /** The leaf as deep in arrays as a state may have it. */

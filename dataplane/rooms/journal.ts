@@ -324,7 +324,7 @@ const departureReason = (found: unknown, what: string): DepartureReason =>
   text(found, what) as DepartureReason
 
 function json(found: unknown): Json {
-  checkJson(undefined, found)
+  checkJson(found)
   return found
 }
 

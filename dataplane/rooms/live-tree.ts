@@ -1,5 +1,6 @@
 import { inspect } from 'node:util'
 import type { Json } from '../../shared/json.ts'
+import { gaps } from '../../shared/sync/align.ts'
 import { checkContainer, checkKey, checkScalar, NotJson } from '../../shared/sync/check.ts'
 import { hashContainer, hashEntry, hashScalar } from '../../shared/sync/checksum.ts'
 import {
@@ -11,7 +12,6 @@ import {
   Replace,
   type Splice,
 } from '../../shared/sync/delta.ts'
-import { gaps } from '../../shared/sync/diff.ts'
 import { pointerPart } from '../../shared/sync/operations.ts'
 import { RoomLogicError } from './failures.ts'
 

@@ -189,7 +189,7 @@ const checkKey = textCheck(MAX.key)
 function checkValue(value: unknown, prefix: string, name: string): unknown {
   if (value === undefined) return wrong(value, prefix, name, 'a JSON value')
   try {
-    checkJson(undefined, value)
+    checkJson(value)
     return value
   } catch (error) {
     if (error instanceof NotJson) throw new InvalidMessage(`${prefix}${name}: ${error.message}`)

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import type { Json } from '../json.ts'
 import { apply, DeltaMismatch } from './apply.ts'
 import { ArrayDelta, type Delta, ObjectDelta, REMOVE, Replace } from './delta.ts'
-import { diff } from './diff.ts'
+import { diff } from './testing/diff.ts'
 
 const object = (...changes: [string, unknown][]) => new ObjectDelta(new Map(changes as never))
 

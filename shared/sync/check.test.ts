@@ -1,4 +1,3 @@
-import { create } from 'mutative'
 import { expect, test } from 'vitest'
 import { checkJson, cloneJson, MAX_DEPTH, NotJson } from './check.ts'
 
@@ -31,7 +30,7 @@ test.each<[what: string, value: unknown, path: string, found: RegExp]>([
   ['a symbol as a key', { a: { [Symbol('s')]: 1 } }, '/a', /symbol/],
   ['a path that needs escaping', { 'a/b': { 'm~n': undefined } }, '/a~1b/m~0n', /undefined/],
 ])('%s is not JSON', (_what, value, path, found) => {
-  for (const run of [() => checkJson(undefined, value), () => cloneJson(value)]) {
+  for (const run of [() => checkJson(value), () => cloneJson(value)]) {
     expect(run).toThrow(NotJson)
     expect(run).toThrow(expect.objectContaining({ path, message: expect.stringMatching(found) }))
   }
@@ -40,39 +39,12 @@ test.each<[what: string, value: unknown, path: string, found: RegExp]>([
 const plain = { a: [null, true, 1.5, -0, 'naïve 🎲', { '': {}, toString: [] }], b: Object.create(null) }
 
 test('plain JSON passes, 64 levels deep too', () => {
-  expect(() => checkJson(undefined, plain)).not.toThrow()
-  expect(() => checkJson(undefined, nested(MAX_DEPTH))).not.toThrow()
+  expect(() => checkJson(plain)).not.toThrow()
+  expect(() => checkJson(nested(MAX_DEPTH))).not.toThrow()
 })
 
-test('a clone is equal, shares nothing and may be made of a draft', () => {
+test('a clone is equal, and shares nothing', () => {
   const copy = cloneJson(plain) as typeof plain
   expect(copy).toEqual({ ...plain, b: {} })
   expect(copy.a[5]).not.toBe(plain.a[5])
-  let event: unknown
-  create({ players: { anna: { hp: 3, bag: ['rope'] } } }, (draft) => {
-    draft.players.anna.hp--
-    draft.players.anna.bag.push('lamp')
-    event = cloneJson(draft.players.anna)
-    draft.players.anna.hp = 0
-  })
-  expect(event).toEqual({ hp: 2, bag: ['rope', 'lamp'] })
-})
-
-test('what the previous value has in the same place is not looked at again', () => {
-  const checked = new Proxy({ a: 1 }, { ownKeys: () => expect.unreachable() })
-  expect(() => checkJson({ checked, n: 1 }, { checked, n: 2 })).not.toThrow()
-  expect(() => checkJson([checked, 1], [0, checked, 1])).not.toThrow()
-  expect(() => checkJson([0, checked], [checked])).not.toThrow()
-})
-
-test('what moved to another place is looked at, for it may be too deep there', () => {
-  const tower = nested(MAX_DEPTH - 1)
-  checkJson(undefined, { tower })
-  expect(() => checkJson({ tower }, { tower, moved: { tower } })).toThrow(/deeper/)
-})
-
-test('a previous value that never was JSON hides nothing', () => {
-  expect(() => checkJson([undefined], [undefined])).toThrow(NotJson)
-  expect(() => checkJson({}, { a: undefined })).toThrow(NotJson)
-  expect(() => checkJson({ toString: 1 }, { toString: () => 1 })).toThrow(NotJson)
 })

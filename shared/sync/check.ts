@@ -18,76 +18,40 @@ export class NotJson extends Error {
 }
 
 /**
- * Throws NotJson unless `next` is plain JSON: null, booleans, finite numbers, well-formed strings, dense arrays and plain objects, at
- * most MAX_DEPTH levels deep. Parts that `next` shares with `previous` in the same place are taken as checked already.
+ * Throws NotJson unless `value` is plain JSON: null, booleans, finite numbers, well-formed strings, dense arrays and plain objects, at
+ * most MAX_DEPTH levels deep.
  */
-export function checkJson(previous: unknown, next: unknown): asserts next is Json {
-  check(previous, next, 1, [])
+export function checkJson(value: unknown): asserts value is Json {
+  check(value, 1, [])
 }
 
-/**
- * As checkJson, for what has become of a value that was checked: returns how many bytes it may have grown by as MessagePack. Never less than it
- * has, and more where scalars were replaced, or elements moved about; known from what there was to check, so that it costs nothing more.
- */
-export function checkChange(previous: Json, next: unknown): number {
-  return check(previous, next, 1, [])
-}
-
-/** A deep copy of a value, which may be a mutative draft, with the checks of checkJson. */
+/** A deep copy of a value, which may be a view of a room's state, with the checks of checkJson. */
 export function cloneJson(value: unknown): Json {
   return clone(value, 1, [])
 }
 
 type Path = (string | number)[]
 
-/** At most, of any array or object besides what is in it, and of any number. */
-const CONTAINER_BYTES = 5
-const NUMBER_BYTES = 9
-/** At most, of a string in UTF-8. */
-const stringBytes = (text: string): number => 5 + 3 * text.length
-
-/** Returns the most bytes that `next` has more than `previous`: of each part of `previous` only one of `next` may take it for its own. */
-function check(previous: unknown, next: unknown, level: number, path: Path): number {
-  if (next === previous && next !== undefined) return 0
-  if (typeof next !== 'object' || next === null) {
-    checkScalar(next, path)
-    return typeof next === 'string' ? stringBytes(next) : NUMBER_BYTES
+function check(value: unknown, level: number, path: Path): void {
+  if (typeof value !== 'object' || value === null) {
+    checkScalar(value, path)
+    return
   }
-  checkContainer(next, level, path)
-  let bytes = CONTAINER_BYTES
-  if (Array.isArray(next)) {
-    const before: unknown[] = Array.isArray(previous) ? previous : []
-    const moved = before.length - next.length
-    for (let i = 0; i < next.length; i++) {
-      const element = next[i]
-      if (element === before[i] && element !== undefined) continue
-      // An element that one splice moved is as checked as one that stayed, unless that one is here as well.
-      const from = i + moved
-      if (element === before[from] && element !== undefined && next[from] !== before[from]) continue
-      const gone = i < before.length && next[i - moved] !== before[i]
+  checkContainer(value, level, path)
+  if (Array.isArray(value)) {
+    for (let i = 0; i < value.length; i++) {
       path.push(i)
-      bytes += check(gone ? before[i] : undefined, element, level + 1, path)
+      check(value[i], level + 1, path)
       path.pop()
     }
-    return bytes
+    return
   }
-  const before =
-    typeof previous === 'object' && previous !== null ? (previous as Record<string, unknown>) : {}
-  for (const key of Object.keys(next)) {
-    const value = (next as Record<string, unknown>)[key]
-    // Inherited properties are functions, or hide behind __proto__: neither is taken for a value that was checked before.
-    if (before[key] === value && value !== undefined && typeof value !== 'function' && key !== '__proto__')
-      continue
-    const known = Object.hasOwn(before, key)
-    if (!known) {
-      checkKey(key, path)
-      bytes += stringBytes(key)
-    }
+  for (const key of Object.keys(value)) {
+    checkKey(key, path)
     path.push(key)
-    bytes += check(known ? before[key] : undefined, value, level + 1, path)
+    check((value as Record<string, unknown>)[key], level + 1, path)
     path.pop()
   }
-  return bytes
 }
 
 function clone(value: unknown, level: number, path: Path): Json {
@@ -119,6 +83,7 @@ const fail = (path: Path, found: string): never => {
   throw new NotJson(path.map(pointerPart).join(''), found)
 }
 
+/** Throws NotJson unless a value that is no object is JSON. */
 export function checkScalar(value: unknown, path: Path): void {
   if (value === null || typeof value === 'boolean') return
   if (typeof value === 'string') {
@@ -132,6 +97,7 @@ export function checkScalar(value: unknown, path: Path): void {
   fail(path, `is ${typeof value === 'undefined' ? 'undefined' : `a ${typeof value}`}; JSON has no such value`)
 }
 
+/** Throws NotJson unless an object or array at this level may be JSON, whatever is in it. */
 export function checkContainer(value: object, level: number, path: Path): void {
   if (level > MAX_DEPTH) fail(path, `lies deeper than ${MAX_DEPTH} levels, or contains itself`)
   if (Array.isArray(value)) return
@@ -141,6 +107,7 @@ export function checkContainer(value: object, level: number, path: Path): void {
   if (Object.getOwnPropertySymbols(value).length > 0) fail(path, 'has a symbol as a key; keys are strings')
 }
 
+/** Throws NotJson unless `key` may be one of an object. */
 export function checkKey(key: string, path: Path): void {
   if (key === '__proto__') fail(path, 'has the key __proto__, which is not allowed')
   if (!isWellFormed(key)) fail(path, 'has a key with half a surrogate pair, which no UTF-8 can carry')

@@ -3,7 +3,7 @@ import { SeededRandom } from '../../test/support/seeded-random.ts'
 import type { Json } from '../json.ts'
 import { apply } from './apply.ts'
 import { Checksum } from './checksum.ts'
-import { diff } from './diff.ts'
+import { diff } from './testing/diff.ts'
 
 const of = (state: Json) => new Checksum().of(state)
 

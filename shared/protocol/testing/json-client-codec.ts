@@ -2,8 +2,8 @@ import type { Json } from '../../json.ts'
 import { DeltaMismatch } from '../../sync/apply.ts'
 import { checkJson } from '../../sync/check.ts'
 import type { Delta } from '../../sync/delta.ts'
-import { diff } from '../../sync/diff.ts'
 import type { Operation } from '../../sync/operations.ts'
+import { diff } from '../../sync/testing/diff.ts'
 import type { ClientCodec, DecodedMessage, Payload } from '../codec.ts'
 import { ProtocolError } from '../error-codes.ts'
 import type { ClientMessage, ServerMessage } from '../messages.ts'
@@ -27,7 +27,7 @@ export class JsonClientCodec implements ClientCodec {
   readonly #states = new Map<string, KnownState>()
 
   encode(message: ClientMessage): Payload {
-    checkJson(undefined, message)
+    checkJson(message)
     return this.#utf8.encode(JSON.stringify(message))
   }
 

@@ -6,7 +6,7 @@ import type { ErrorCode } from '../../../shared/protocol/error-codes.ts'
 import type { ClientMessage, Limits, MemberInfo, ServerMessage } from '../../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
-import { diff } from '../../../shared/sync/diff.ts'
+import { diff } from '../../../shared/sync/testing/diff.ts'
 
 type Of<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
 type Direct = Exclude<ServerMessage, { t: 'state.snapshot' | 'state.resync' | 'state.patch' }>

@@ -14,7 +14,7 @@ import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
 import { SUBPROTOCOLS, type Subprotocol } from '../../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
-import { diff } from '../../../shared/sync/diff.ts'
+import { diff } from '../../../shared/sync/testing/diff.ts'
 import type { TestClient } from './test-client.ts'
 
 type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>

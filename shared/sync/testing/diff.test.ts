@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import type { Json } from '../json.ts'
-import { ArrayDelta, ObjectDelta, REMOVE, Replace } from './delta.ts'
+import type { Json } from '../../json.ts'
+import { ArrayDelta, ObjectDelta, REMOVE, Replace } from '../delta.ts'
 import { diff } from './diff.ts'
 
 const object = (...changes: [string, unknown][]) => new ObjectDelta(new Map(changes as never))

@@ -1,67 +1,3 @@
-import type { Json, JsonArray, JsonObject } from '../json.ts'
-import { ArrayDelta, type Change, type Delta, ObjectDelta, REMOVE, Replace, type Splice } from './delta.ts'
-
-/**
- * What turns `previous` into `next`; undefined when they are equal. Subtrees that both share are skipped by identity, so the cost
- * is the width of the changed objects and arrays, not the size of the state. -0 equals 0.
- */
-export function diff(previous: Json, next: Json): Delta | undefined {
-  if (previous === next) return undefined
-  if (isContainer(previous) && isContainer(next)) {
-    if (Array.isArray(previous)) return Array.isArray(next) ? diffArrays(previous, next) : new Replace(next)
-    if (!Array.isArray(next)) return diffObjects(previous as JsonObject, next as JsonObject)
-  }
-  return new Replace(next)
-}
-
-const isContainer = (value: Json): value is JsonArray | JsonObject =>
-  typeof value === 'object' && value !== null
-
-function diffObjects(previous: JsonObject, next: JsonObject): ObjectDelta | undefined {
-  const changes = new Map<string, Change>()
-  const keys = Object.keys(next)
-  let kept = keys.length
-  for (const key of keys) {
-    const after = next[key]!
-    // Inherited properties (`toString`) are functions, so this never takes one for an equal value.
-    if (previous[key] === after) continue
-    if (!Object.hasOwn(previous, key)) {
-      kept--
-      changes.set(key, new Replace(after, true))
-      continue
-    }
-    const change = diff(previous[key]!, after)
-    if (change) changes.set(key, change)
-  }
-  const before = Object.keys(previous)
-  if (before.length > kept) for (const key of before) if (!Object.hasOwn(next, key)) changes.set(key, REMOVE)
-  return changes.size > 0 ? new ObjectDelta(changes) : undefined
-}
-
-function diffArrays(previous: JsonArray, next: JsonArray): ArrayDelta | undefined {
-  const changes = new Map<number, Delta>()
-  const splices: Splice[] = []
-  for (const gap of gaps(previous, next)) {
-    const pairs = Math.min(gap.previousEnd - gap.previous, gap.nextEnd - gap.next)
-    for (let i = 0; i < pairs; i++) {
-      const change = diff(previous[gap.previous + i]!, next[gap.next + i]!)
-      if (change) changes.set(gap.previous + i, change)
-    }
-    const splice = spliceOf(gap, pairs, next)
-    if (splice) splices.push(splice)
-  }
-  // From the back to the front, so that every index is that of the old array.
-  splices.reverse()
-  return changes.size > 0 || splices.length > 0 ? new ArrayDelta(changes, splices) : undefined
-}
-
-function spliceOf(gap: Gap, pairs: number, next: JsonArray): Splice | undefined {
-  const at = gap.previous + pairs
-  const remove = gap.previousEnd - at
-  const insert = next.slice(gap.next + pairs, gap.nextEnd)
-  return remove > 0 || insert.length > 0 ? { at, remove, insert } : undefined
-}
-
 /**
  * A stretch where two arrays differ: `previous[previous … previousEnd)` became `next[next … nextEnd)`. Its elements pair up from its
  * start; what is over on one side was removed or inserted.
@@ -75,7 +11,7 @@ export interface Gap {
 
 /**
  * Where two arrays differ, in ascending order. Elements correspond when they are identical (or equal primitives), which finds what an
- * edit left alone because states share structure. Two readings are tried and the cheaper is taken: one splice with elements changed in
+ * edit left alone as they are the same objects still. Two readings are tried and the cheaper is taken: one splice with elements changed in
  * place around it, or any number of splices between the elements that kept their order.
  */
 export function gaps(previous: readonly unknown[], next: readonly unknown[]): Gap[] {
