@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { diff } from '../sync/diff.ts'
+import { diff } from '../sync/testing/diff.ts'
 import { MsgpackClientCodec } from './msgpack-client-codec.ts'
 import { MsgpackCodec } from './msgpack-codec.ts'
 
