@@ -1,0 +1,106 @@
+import { defineRoom } from 'roomful'
+import * as v from 'valibot'
+import { afterAll, beforeAll, expect, it, vi } from 'vitest'
+import type { LocalNode } from './support/cluster.ts'
+import { type Login, TestCluster } from './support/cluster.ts'
+import { TestClient } from './support/gateway/test-client.ts'
+import { until } from './support/redis-admin.ts'
+
+const counter = (durability: 'journal' | 'none') =>
+  defineRoom({
+    type: `counter-${durability}`,
+    messages: { add: { data: v.object({}) } },
+    durability,
+    create: () => ({ count: 0 }),
+    onMessage(state) {
+      state.count += 1
+    },
+  })
+
+type Counts = Readonly<Record<string, number>>
+
+let cluster: TestCluster
+let node: LocalNode
+let login: Login
+/** Each command of the node for a session or a room, since the last look. */
+let commands: string[] = []
+beforeAll(async () => {
+  cluster = await TestCluster.start()
+  ;[node] = (await cluster.local(1, { rooms: [counter('journal'), counter('none')] })) as [LocalNode]
+  login = await cluster.login()
+  const { records, rooms } = node.store
+  const [read, write] = [records.read.bind(records), records.write.bind(records)]
+  const ofSession = (key: string): boolean => /^(session|quota):/.test(key)
+  vi.spyOn(records, 'read').mockImplementation((keys) => {
+    // Each key is a command of its own.
+    commands.push(...keys.filter(ofSession).map(() => 'read'))
+    return read(keys)
+  })
+  vi.spyOn(records, 'write').mockImplementation((writes) => {
+    if (writes.some((step) => 'put' in step && ofSession(step.put))) commands.push('write')
+    if (writes.some((step) => 'remove' in step && ofSession(step.remove))) commands.push('remove')
+    if (writes.every((step) => 'index' in step && ofSession(step.index))) commands.push('place')
+    return write(writes)
+  })
+  for (const name of ['inspect', 'reserve', 'claim', 'commit', 'snapshot'] as const) {
+    const method = rooms[name].bind(rooms) as (...args: unknown[]) => Promise<never>
+    vi.spyOn(rooms, name).mockImplementation((...args: unknown[]) => {
+      commands.push(name)
+      return method(...args)
+    })
+  }
+})
+afterAll(() => cluster.close())
+
+/** What was asked since the last look, once as much was asked as is expected. */
+async function asked(expected: Counts): Promise<Counts> {
+  const wanted = Object.values(expected).reduce((sum, count) => sum + count, 0)
+  await until('the store was asked', async () => commands.length >= wanted)
+  const counts: Record<string, number> = {}
+  for (const name of commands.splice(0)) counts[name] = (counts[name] ?? 0) + 1
+  return counts
+}
+
+async function hello(words: object) {
+  const client = await TestClient.open(node.wsUrl)
+  client.ws.send(JSON.stringify({ t: 'hello', project_id: login.projectId, ...words }))
+  return { client, welcome: await client.next('welcome') }
+}
+
+async function join(durability: 'journal' | 'none') {
+  const { client, welcome } = await hello({ token: login.token })
+  client.send({ t: 'join', ref: 1, room_type: `counter-${durability}`, options: { key: 'one' } })
+  await client.next('joined')
+  const { room_id, epoch, seq } = await client.next('state.snapshot')
+  return { client, welcome, position: { room_id, epoch, seq } }
+}
+
+it('the store gets no more commands than these from clients that come, come back and go', async () => {
+  await join('none')
+  const newRoom = { write: 2, inspect: 2, reserve: 1, claim: 1 }
+  expect(await asked(newRoom), 'into a new room').toEqual(newRoom)
+
+  const { client, welcome, position } = await join('none')
+  expect(await asked({ write: 2 }), 'into a room that is there').toEqual({ write: 2 })
+
+  const { session_id, resume_token } = welcome
+  const back = await hello({ resume: { session_id, resume_token, rooms: [position] } })
+  await client.closed
+  const resumed = { read: 1, write: 2 }
+  expect(await asked(resumed), 'a resume, and word that its welcome has arrived').toEqual(resumed)
+
+  back.client.ws.close(1000)
+  expect(await asked({ remove: 1 }), 'a goodbye').toEqual({ remove: 1 })
+})
+
+it('the store gets one command for each flush of a journal, whatever is in it', async () => {
+  const { client, position } = await join('journal')
+  await client.roundTrip()
+  commands = []
+  for (let ref = 1; ref <= 50; ref++)
+    client.send({ t: 'message', room_id: position.room_id, type: 'add', data: {}, ref })
+  const { seq } = await client.next('state.patch', ({ ops }) => JSON.stringify(ops).includes('50'))
+  const flushes = { commit: seq - position.seq }
+  expect(flushes.commit).toBeLessThan(50)
+  expect(await asked(flushes)).toEqual(flushes)
+})
