@@ -306,13 +306,15 @@ export class PendingConnection {
 /** What `private` stands for: loopback, RFC 1918 and RFC 4193. */
 const PRIVATE = ['127.0.0.0/8', '::1', '10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7']
 
+/** How many addresses are remembered with whether they are trusted: those of the load balancers come again with every connection. */
+const MAX_REMEMBERED = 1000
+
 /** Whose word is taken for where a connection comes from: `addresses` are single ones or, as `203.0.113.0/24`, networks. */
 export class TrustedProxies {
   readonly #list = new BlockList()
-  readonly #trustsNoOne: boolean
+  readonly #remembered = new Map<string, boolean>()
 
   constructor(addresses: readonly string[]) {
-    this.#trustsNoOne = addresses.length === 0
     for (const entry of addresses.flatMap((entry) => (entry === 'private' ? PRIVATE : [entry]))) {
       const [address = '', bits] = entry.split('/')
       const family = isIPv6(address) ? 'ipv6' : 'ipv4'
@@ -336,7 +338,12 @@ export class TrustedProxies {
   }
 
   #trusts(address: string): boolean {
-    return !this.#trustsNoOne && this.#list.check(address, isIPv6(address) ? 'ipv6' : 'ipv4')
+    const remembered = this.#remembered.get(address)
+    if (remembered !== undefined) return remembered
+    const trusts = this.#list.check(address, isIPv6(address) ? 'ipv6' : 'ipv4')
+    if (this.#remembered.size >= MAX_REMEMBERED) this.#remembered.clear()
+    this.#remembered.set(address, trusts)
+    return trusts
   }
 }
 

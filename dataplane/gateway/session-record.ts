@@ -1,4 +1,4 @@
-import { createHash, timingSafeEqual } from 'node:crypto'
+import { hash, timingSafeEqual } from 'node:crypto'
 import { newId, randomToken } from '../../shared/ids.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Records, Write } from '../../shared/store/port.ts'
@@ -179,7 +179,7 @@ const SLOT_LENGTH = 4
 
 /** The set of the sessions that count together for `who`. */
 export function quotaSet(who: string): string {
-  const name = createHash('sha256').update(who).digest('base64url')
+  const name = hash('sha256', who, 'base64url')
   return `quota:{${name.slice(0, SLOT_LENGTH)}}${name.slice(SLOT_LENGTH)}`
 }
 
@@ -218,12 +218,12 @@ export function newResumeToken(
   resumes = 0,
 ): { readonly resume_token: string; readonly right: ResumeRight } {
   const next = randomToken(random, LENGTH)
-  const used = resumeToken === undefined ? null : hashOf(resumeToken).toString('base64url')
+  const used = resumeToken === undefined ? null : hash('sha256', resumeToken, 'base64url')
   // Without its first token a client knows of no session: there is nothing to come back to.
   const confirmed = resumeToken === undefined
   return {
     resume_token: next,
-    right: { token: hashOf(next).toString('base64url'), used, turn: resumes, confirmed },
+    right: { token: hash('sha256', next, 'base64url'), used, turn: resumes, confirmed },
   }
 }
 
@@ -240,7 +240,7 @@ export function checkResumeToken(
   return used !== null && matches(given, used) ? 'used' : 'wrong'
 }
 
-const hashOf = (token: string): Buffer => createHash('sha256').update(token).digest()
+const hashOf = (token: string): Buffer => hash('sha256', token, 'buffer')
 
 const matches = (given: Buffer, hash: string): boolean => {
   const known = Buffer.from(hash, 'base64url')

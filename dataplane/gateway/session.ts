@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import type { Clock } from '../../shared/clock.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
@@ -171,7 +171,7 @@ export class Session implements SubscribedSession {
 export function principalOf(claims: TokenClaims): string {
   if (claims.sub !== undefined) return `sub:${claims.sub}`
   const whole = JSON.stringify(withoutTrace(claims))
-  return `token:${createHash('sha256').update(whole).digest('base64url')}`
+  return `token:${hash('sha256', whole, 'base64url')}`
 }
 
 /** Only the first handshake goes on with the trace of a token; a session is written down often, and may be for days. */
