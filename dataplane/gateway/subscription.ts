@@ -58,7 +58,10 @@ export class FlushFrames {
   readonly seq: number
   readonly #patch: Frames | undefined
   readonly #rest: Frames | undefined
-  readonly #joined = new Map<Subprotocol, Frame>()
+  readonly #wholes = new Map<Subprotocol, Frame | undefined>()
+  /** Of the member before: most speak the same. */
+  #codec: Subprotocol | undefined
+  #whole: Frame | undefined
 
   constructor(seq: number, patch: Frames | undefined, rest: Frames | undefined) {
     this.seq = seq
@@ -68,20 +71,22 @@ export class FlushFrames {
 
   /** The patch and what follows it, as one buffer; undefined when there is nothing in this codec. */
   whole(codec: Subprotocol): Frame | undefined {
-    const patch = this.#patch?.[codec]
-    const rest = this.#rest?.[codec]
-    if (!patch || !rest) return patch ?? rest
-    let both = this.#joined.get(codec)
-    if (!both) {
-      both = joinFrames([patch, rest])
-      this.#joined.set(codec, both)
-    }
-    return both
+    if (codec === this.#codec) return this.#whole
+    if (!this.#wholes.has(codec)) this.#wholes.set(codec, this.#join(codec))
+    this.#codec = codec
+    this.#whole = this.#wholes.get(codec)
+    return this.#whole
   }
 
   /** Events and presence only. */
   rest(codec: Subprotocol): Frame | undefined {
     return this.#rest?.[codec]
+  }
+
+  #join(codec: Subprotocol): Frame | undefined {
+    const patch = this.#patch?.[codec]
+    const rest = this.#rest?.[codec]
+    return patch && rest ? joinFrames([patch, rest]) : (patch ?? rest)
   }
 }
 
