@@ -18,29 +18,27 @@ const INTERVAL_MS = 1000
 
 /** Timers this late, or inputs that have waited for so long: the event loop is behind. */
 const BEHIND_MS = 30
-/** No later than this: it keeps up. */
-const ABREAST_MS = 10
-/** Behind, or abreast, without a break for so long, and rooms slow down by one step more, or less. */
+/** Behind for so much longer than not, and rooms slow down by one step more; not behind for so much longer, and it is one less. */
 const SLOWER_AFTER_MS = 200
-const FASTER_AFTER_MS = 2000
+const FASTER_AFTER_MS = 1000
 /** Rooms are slowed down so far at most: of 20 updates a second 8 are left. What is too much then is not handled any more. */
 const MOST = 2.5
 const MOST_STEPS = 3
 /** At most slowed down and still behind for so long: overloaded. */
 const OVERLOADED_AFTER_MS = 1000
+/** What one look counts at most: one block of the event loop, however long, is no reason to slow down. */
+const LOOK_MS = 100
 
 /**
- * By how much the rooms of a node slow down so that its event loop keeps up. Follows how far the loop is behind, by its smallest value over
- * some time, as CoDel does for queues (K. Nichols, V. Jacobson, "Controlling queue delay", 2012): a burst, a garbage collection or one slow
- * turn is no reason to slow down, and what stands is.
+ * By how much the rooms of a node slow down so that its event loop keeps up. Adds up the time in which the loop is behind, less that in
+ * which it is not: a burst, a garbage collection or one slow turn changes nothing, and what stands does.
  */
 export class SlowdownController {
   #steps = 0
-  #steppedAt = 0
   #overloaded = false
-  /** Since when without a break; undefined: it is not. */
-  #behindSince: number | undefined
-  #abreastSince: number | undefined
+  /** The time behind, less the time not behind, since the last step. */
+  #behindMs = 0
+  #lookedAt: number | undefined
 
   /** How many times as long as asked for the intervals of flushes and ticks are to be, 1–2.5. */
   get factor(): number {
@@ -53,25 +51,21 @@ export class SlowdownController {
   }
 
   /** The event loop is so many milliseconds behind at this moment of the monotonic clock. */
-  observe(behindMs: number, now: number): void {
-    if (behindMs <= BEHIND_MS) this.#behindSince = undefined
-    else this.#behindSince ??= now
-    if (behindMs > ABREAST_MS) this.#abreastSince = undefined
-    else this.#abreastSince ??= now
-    const behindMsLong = this.#since(this.#behindSince, now)
-    if (this.#steps === MOST_STEPS) this.#overloaded ||= behindMsLong >= OVERLOADED_AFTER_MS
-    else if (behindMsLong >= SLOWER_AFTER_MS) this.#step(1, now)
-    if (this.#steps > 0 && this.#since(this.#abreastSince, now) >= FASTER_AFTER_MS) this.#step(-1, now)
+  observe(lagMs: number, now: number): void {
+    const passedMs = Math.min(LOOK_MS, now - (this.#lookedAt ?? now))
+    this.#lookedAt = now
+    this.#behindMs += lagMs > BEHIND_MS ? passedMs : -passedMs
+    if (this.#steps < MOST_STEPS && this.#behindMs >= SLOWER_AFTER_MS) this.#step(1)
+    else if (this.#behindMs >= OVERLOADED_AFTER_MS) {
+      this.#overloaded = true
+      this.#behindMs = OVERLOADED_AFTER_MS
+    } else if (this.#steps === 0) this.#behindMs = Math.max(0, this.#behindMs)
+    else if (this.#behindMs <= -FASTER_AFTER_MS) this.#step(-1)
   }
 
-  /** For how long it has been so under the present factor. */
-  #since(moment: number | undefined, now: number): number {
-    return moment === undefined ? 0 : now - Math.max(moment, this.#steppedAt)
-  }
-
-  #step(by: 1 | -1, now: number): void {
+  #step(by: 1 | -1): void {
     this.#steps += by
-    this.#steppedAt = now
+    this.#behindMs = 0
     if (by < 0) this.#overloaded = false
   }
 }

@@ -22,6 +22,21 @@ export const PROCESSES: Row = {
       orange: 0.025,
       red: 0.1,
     }),
+    lines('Slowdown', 'short', {
+      about:
+        'How many times as long as asked for the intervals of flushes and ticks are. 1: the node keeps up. At 2.5, which is the most, old messages are dropped or refused.',
+      of: { '{{instance}}': `service_slowdown_ratio{${NODE}}` },
+      orange: 1.3,
+      red: 2.4,
+    }),
+    lines('Shed by an overloaded node', 'cps', {
+      about:
+        'Messages that had waited for too long, by what became of them, and newcomers refused with 1013.',
+      of: {
+        '{{instance}} {{how}}': rate(`service_inputs_shed_total{${NODE}}`, 'instance, how'),
+        '{{instance}} newcomers': rate(`service_newcomers_refused_total{${NODE}}`, 'instance'),
+      },
+    }),
     lines('Memory', 'bytes', {
       about: 'Resident memory of each process.',
       of: {

@@ -154,6 +154,10 @@ export const BOUNDS: Row = {
         history: rate(`service_history_updates_dropped_total{${NODE}}`),
       },
     }),
+    lines('Slow turns of room logic', 'cps', {
+      about: 'Turns of 100 ms or longer, in which the node did nothing else. The log names the rooms.',
+      of: { '{{room_type}} {{hook}}': rate(`service_room_turns_slow_total{${NODE}}`, 'room_type, hook') },
+    }),
     lines('Rooms that loop or are put aside', 'short', {
       about:
         'In the last hour. Hooks: turns that did not return, each of which ended a node. damaged and looping: rooms put in quarantine.',

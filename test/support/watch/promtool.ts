@@ -307,6 +307,13 @@ const ROWS: readonly Row[] = [
     '1',
   ],
   [
+    'RoomfulRoomTurnsSlow',
+    raise('service_room_turns_slow_total', { ...NODE, room_type: 'arena', hook: 'onTick' }, 1),
+    420,
+    { ...ARENA, hook: 'onTick' },
+    '1.0',
+  ],
+  [
     'RoomfulRoomLogicFails',
     raise('service_room_errors_total', { ...ARENA, code: 'room_logic_failed' }, 500),
     420,
@@ -320,6 +327,7 @@ const ROWS: readonly Row[] = [
   ['RoomfulCommitsSlow', slow('service_commit_duration_seconds', NODES, 0.1), 420, NODES, '248.5ms'],
   ['RoomfulEventLoopLate', slow('service_event_loop_delay_seconds', NODE, 0.1), 420, NODE, '248.5ms'],
   ['RoomfulNodeBusy', set('service_event_loop_utilisation_ratio', NODE, 0.95), 600, NODE, '95%'],
+  ['RoomfulNodeOverloaded', set('service_overloaded', NODE, 1), 90, NODE],
   ['RoomfulNodeFull', set('service_sessions', NODE, 19_000), 300, NODE, '95%'],
   ['RoomfulRoomsFull', set('service_rooms', NODE, 9500), 300, NODE, '95%'],
   ['RoomfulFilesRunOut', set('service_process_open_fds', NODE, 60_000), 300, NODE, '91.55%'],

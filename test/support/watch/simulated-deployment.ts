@@ -115,6 +115,8 @@ class SimulatedNode {
   }
 
   #rooms(): void {
+    this.#gauge('service_slowdown_ratio', () => 1)
+    this.#gauge('service_overloaded', () => 0)
     this.#gauge('service_rooms', () => 800)
     this.#gauge('service_max_rooms', () => 10_000)
     this.#gauge('service_rooms_frozen', () => 0)
@@ -123,6 +125,8 @@ class SimulatedNode {
       this.#count('service_room_errors_total', { room_type: roomType, code: 'room_logic_failed' }, 20)
       this.#count('service_room_errors_total', { room_type: roomType, code: 'room_full' }, 0.2)
       this.#count('service_room_turns_stuck_total', { room_type: roomType, hook: 'onMessage' }, 0)
+      this.#count('service_room_turns_slow_total', { room_type: roomType, hook: 'onTick' }, 0.01)
+      this.#count('service_inputs_shed_total', { room_type: roomType, how: 'dropped' }, 0)
       this.#count('service_resyncs_total', { room_type: roomType, reason: 'checksum' }, 0)
       for (const cause of ['damaged', 'looping'])
         this.#count('service_rooms_quarantined_total', { room_type: roomType, cause }, 0)
