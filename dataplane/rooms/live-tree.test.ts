@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import type { Json } from '../../shared/json.ts'
 import { apply } from '../../shared/sync/apply.ts'
 import { Checksum } from '../../shared/sync/checksum.ts'
@@ -299,5 +299,189 @@ describe('the live state', () => {
       } catch (error) {
         throw new Error(`the history of seed ${seed}`, { cause: error })
       }
+  })
+})
+
+type Card = { x: number }
+const game = () => ({
+  players: { ann: { x: 1, y: 2, bag: ['rope'] }, bob: { x: 3, y: 4, bag: [] } },
+  deck: [{ x: 1 }, { x: 2 }, { x: 3 }] as Card[],
+  hand: [] as Card[],
+  n: 1,
+})
+type Game = ReturnType<typeof game>
+
+/** A tree of that game, with what turns do to it, one by one. */
+function played(...turns: ((state: Game) => unknown)[]): { tree: LiveTree; state: Game } {
+  const tree = new LiveTree(game())
+  for (const turn of turns) {
+    turn(tree.begin() as Game)
+    tree.commit()
+  }
+  return { tree, state: tree.plain() as unknown as Game }
+}
+
+describe('a turn that throws', () => {
+  it.each<[what: string, turn: (state: Game) => void]>([
+    [
+      'took a card, changed it and put it in elsewhere',
+      (state) => {
+        const card = state.deck.pop()!
+        card.x = 9
+        state.hand.push(card)
+      },
+    ],
+    [
+      'wrote 10,000 entries',
+      (state) => {
+        for (let i = 0; i < 10_000; i++)
+          Object.assign(state.players, { [`p${i % 3000}`]: { x: i, bag: [i] } })
+        for (let i = 0; i < 3000; i++) delete (state.players as Record<string, unknown>)[`p${i}`]
+      },
+    ],
+    [
+      'deleted keys and set them again',
+      (state) => {
+        const { ann } = state.players
+        delete (state.players as Partial<Game['players']>).ann
+        state.players.ann = ann
+        delete (state as Partial<Game>).n
+      },
+    ],
+    [
+      'filtered, changed what stayed and wrote to the old array',
+      (state) => {
+        const old = state.deck
+        state.deck = state.deck.filter((card) => card.x > 1)
+        state.deck[0]!.x = 7
+        old.length = 0
+      },
+    ],
+  ])('leaves no trace: %s', (_what, turn) => {
+    const tree = new LiveTree(game())
+    const before = [JSON.stringify(tree.plain()), tree.bytes, tree.dirty]
+    turn(tree.begin() as Game)
+    tree.undo()
+    expect([JSON.stringify(tree.plain()), tree.bytes, tree.dirty]).toEqual(before)
+    expect(tree.flush()).toBeUndefined()
+  })
+})
+
+describe('a view', () => {
+  it('is one for each container, and behaves as an array or object does', () => {
+    played((state) => {
+      expect(state.players).toBe(state.players)
+      const [first] = state.deck
+      expect([state.deck.includes(first!), state.deck.indexOf(first!), Array.isArray(state.deck)]).toEqual([
+        true,
+        0,
+        true,
+      ])
+      expect({ ...state.players.ann, bag: [...state.players.ann.bag] }).toEqual(game().players.ann)
+      expect(Object.entries(state.players.ann)).toHaveLength(3)
+      expect(state.deck.map(({ x }) => x)).toEqual([1, 2, 3])
+      expect(JSON.stringify(state)).toBe(JSON.stringify(game()))
+      expect(Object.getOwnPropertyDescriptor(state, 'deck')?.value).toBe(state.deck)
+      expect(() => structuredClone(state)).toThrow(/could not be cloned/)
+    })
+  })
+
+  it.each<[what: string, write: (state: Game) => unknown, message: RegExp]>([
+    ['undefined', (s) => Object.assign(s.players.ann, { x: undefined }), /\/players\/ann\/x is undefined/],
+    ['NaN', (s) => Object.assign(s, { n: Number.NaN }), /\/n is NaN/],
+    [
+      'what is no JSON deep inside',
+      (s) => s.deck.push({ x: [new Map()] } as never),
+      /\/deck\/3\/x\/0 is a Map/,
+    ],
+    [
+      'half a surrogate pair',
+      (s) => s.players.ann.bag.push('\ud83c'),
+      /\/players\/ann\/bag\/1 is a string with half/,
+    ],
+    ['a bad key', (s) => Object.assign(s, JSON.parse('{"a":{"__proto__":1}}')), /\/a has the key __proto__/],
+    ['__proto__', (s) => Reflect.set(s, '__proto__', 1), /__proto__, which is not allowed/],
+    ['a symbol as a key', (s) => Object.assign(s, { [Symbol('s')]: 1 }), /symbol as a key/],
+    ['a hole', (s) => Object.assign(s.deck, { 5: { x: 1 } }), /\/deck\/5 would leave a hole/],
+    ['a longer length', (s) => Object.assign(s.deck, { length: 9 }), /\/deck cannot have the length 9/],
+    ['a deleted element', (s) => delete s.deck[0], /\/deck would have a hole at 0/],
+    ['a name in an array', (s) => Object.assign(s.deck, { name: 1 }), /\/deck has the key name/],
+    [
+      'what contains itself',
+      (s) => Object.assign(s, { a: cyclic }),
+      /lies deeper than 64 levels, or contains itself/,
+    ],
+    ['a property that is defined', (s) => Object.defineProperty(s, 'a', { value: 1 }), /assign to them/],
+    ['a freeze', (s) => Object.freeze(s), /cannot be frozen/],
+    ['a prototype', (s) => Object.setPrototypeOf(s, null), /no prototype/],
+  ])('refuses %s at once, and the turn may go on', (_what, write, message) => {
+    const { state } = played((draft) => {
+      expect(() => write(draft)).toThrow(message)
+      draft.n++
+    })
+    expect(state).toEqual({ ...game(), n: 2 })
+  })
+})
+
+const cyclic: { self?: object } = {}
+cyclic.self = cyclic
+
+describe('a flush', () => {
+  const wide = (width: number) => ({
+    players: Object.fromEntries(Array.from({ length: width }, (_, i) => [`p${i}`, { x: i, y: i, hp: 100 }])),
+    log: Array.from({ length: width }, (_, n) => ({ n })),
+  })
+  type Wide = ReturnType<typeof wide>
+
+  it.each<[what: string, turn: (state: Wide) => unknown, hashed: number]>([
+    ['two fields', ({ players: { p7 } }) => Object.assign(p7!, { x: 0.5, y: 0.5 }), 4],
+    ['a field of an element', ({ log }) => Object.assign(log[7]!, { n: 0.5 }), 2],
+    ['a push', ({ log }) => log.push({ n: 0.5 }), 1],
+    ['a pop', ({ log }) => log.pop(), 0],
+    ['a key that goes', ({ players }) => delete players.p7, 0],
+    ['a field that came back', ({ players: { p7 } }) => [1, 7].map((x) => Object.assign(p7!, { x })), 0],
+  ])('visits what changed and copies nothing, however wide the state is: %s', (what, turn, hashed) => {
+    for (const width of [10, 1000]) {
+      const tree = new LiveTree(wide(width))
+      const before = tree.flushed as unknown as Wide
+      const { players, log } = before
+      const [p7, seven] = [players.p7, log[7]]
+      // Every number that is looked at is hashed, and every container that is walked has its keys listed.
+      const numbers = vi.spyOn(DataView.prototype, 'setFloat64')
+      const walks = vi.spyOn(Object, 'keys')
+      turn(tree.begin() as Wide)
+      tree.commit()
+      tree.flush()
+      const counts = [numbers.mock.calls.length, walks.mock.calls.length]
+      vi.restoreAllMocks()
+      // Only what is new is walked: as it is put in, made part of the flushed state, and copied into the delta.
+      expect(counts).toEqual([hashed, what === 'a push' ? 3 : 0])
+      const after = tree.flushed as unknown as Wide
+      expect([
+        after === before,
+        after.players === players,
+        after.log === log,
+        after.log[7] === seven,
+      ]).toEqual(Array(4).fill(true))
+      if (what !== 'a key that goes') expect(after.players.p7).toBe(p7)
+    }
+  })
+
+  it('says what was filtered out, and what changed in what stayed', () => {
+    const { tree } = played((state) => {
+      state.deck = state.deck.filter(({ x }) => x !== 2)
+      state.deck[1]!.x = 9
+    })
+    expect(toOperations(tree.flush()!)).toEqual([
+      { op: 'replace', path: '/deck/2/x', value: 9 },
+      { op: 'remove', path: '/deck/1' },
+    ])
+  })
+
+  it('says what became of an object in the place of another', () => {
+    const { tree } = played((state) => {
+      state.players.ann = { x: 1, y: 5, bag: ['rope'] }
+    })
+    expect(toOperations(tree.flush()!)).toEqual([{ op: 'replace', path: '/players/ann/y', value: 5 }])
   })
 })

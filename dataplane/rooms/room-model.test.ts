@@ -13,8 +13,16 @@ interface State {
   players: Record<string, { x: number; bag: string[] }>
   words: string[]
   round: { n: number } | null
+  deck: { n: number; marks: number[] }[]
+  hand: { n: number; marks: number[] }[]
 }
-const start = (): State => ({ players: {}, words: [], round: null })
+const start = (): State => ({
+  players: {},
+  words: [],
+  round: null,
+  deck: [1, 2, 3, 4, 5].map((n) => ({ n, marks: [] })),
+  hand: [],
+})
 
 /** What a message does, in the room and in the model alike. Throws for `boom`, after having changed things. */
 function act(
@@ -31,6 +39,16 @@ function act(
   if (what === 'say') state.words.push(`word ${n}`)
   if (what === 'forget') state.words = state.words.slice(n % 3)
   if (what === 'round') state.round = n % 2 ? { n } : null
+  if (what === 'deal' || what === 'misdeal') {
+    const card = state.deck.pop() ?? state.hand.shift()!
+    card.marks.push(n)
+    state.hand.push(card)
+    if (what === 'misdeal') throw new Error('misdeal')
+  }
+  if (what === 'collect') state.deck.unshift(...state.hand.splice(n % 3))
+  if (what === 'sort') state.deck.sort((a, b) => ((a.n * n) % 7) - ((b.n * n) % 7)).reverse()
+  if (what === 'discard')
+    state.deck = state.deck.filter((card) => card.n % 4 !== n % 4 || state.deck.length < 3)
   if (what === 'shout') emit(`shout ${n}`)
   if (what === 'whisper') emit(`psst ${n}`, `m${n % 4}`)
   if (what === 'boom') {
@@ -50,6 +68,11 @@ const WHAT = [
   'shout',
   'whisper',
   'boom',
+  'deal',
+  'misdeal',
+  'collect',
+  'sort',
+  'discard',
   'nothing',
 ] as const
 
@@ -114,7 +137,7 @@ class Model {
 type Doing =
   | { do: 'act'; who: number; what: (typeof WHAT)[number]; n: number; again: boolean }
   | { do: 'come' | 'go' | 'lose' | 'return'; who: number }
-type Step = Doing | { do: 'turn' } | { do: 'wait' }
+type Step = Doing | { do: 'turn' } | { do: 'wait' } | { do: 'hold' } | { do: 'let' }
 
 const who = fc.nat({ max: 3 })
 const step: fc.Arbitrary<Step> = fc.oneof(
@@ -129,7 +152,10 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     }),
   },
   { weight: 3, arbitrary: fc.record({ do: fc.constantFrom('come' as const, 'go', 'lose', 'return'), who }) },
-  { weight: 3, arbitrary: fc.constantFrom<Step>({ do: 'turn' }, { do: 'wait' }) },
+  {
+    weight: 3,
+    arbitrary: fc.constantFrom<Step>({ do: 'turn' }, { do: 'wait' }, { do: 'hold' }, { do: 'let' }),
+  },
 )
 
 async function play(steps: readonly Step[], durability: Durability, rate: number): Promise<void> {
@@ -139,8 +165,11 @@ async function play(steps: readonly Step[], durability: Durability, rate: number
   for (const taken of steps) {
     if (taken.do === 'turn') await bench.settle()
     else if (taken.do === 'wait') await bench.advance(60, 60)
+    else if (taken.do === 'hold') bench.store.mood = 'slow'
+    else if (taken.do === 'let') bench.store.let()
     else await take(taken, bench, model, refs)
   }
+  await answerAll(bench)
   await bench.advance(200, 50)
   for (const id of model.present.keys())
     if (!bench.members.get(id)!.attached) bench.attach('model', bench.members.get(id)!)
@@ -160,6 +189,15 @@ async function play(steps: readonly Step[], durability: Durability, rate: number
     )
     // Every ref is settled: acked, or answered with an error.
     expect(Math.max(member.acked, ...member.errors.map((error) => error.ref ?? 0))).toBe(ref)
+  }
+}
+
+/** The store does what it was asked for, and goes on so. */
+async function answerAll(bench: RoomBench): Promise<void> {
+  bench.store.mood = 'fine'
+  while (bench.store.held > 0) {
+    bench.store.let()
+    await bench.settle()
   }
 }
 
@@ -185,6 +223,7 @@ async function take(taken: Doing, bench: RoomBench, model: Model, refs: Map<stri
     bench.send('model', id, { kind: 'leave', reason: 'left', ref: 1 })
     model.leave(id)
     // No one else takes its name before it has left.
+    await answerAll(bench)
     await bench.advance(60, 60)
   } else if (taken.do === 'lose' && member.inRoom && member.attached) bench.detach('model', member)
   else if (taken.do === 'return' && member.inRoom && !member.attached) {
@@ -218,14 +257,26 @@ describe('every member', () => {
 })
 
 describe('a reliable message', () => {
+  /** Once it has changed the state. */
+  const isRefused = (n: number) => n % 3 === 2
   const tally = defineRoom({
     type: 'tally',
     messages: { add: { data: v.object({ n: v.number() }) } },
     sync: { rate: 0 },
-    create: () => ({ sum: 0, order: {} as Record<string, number[]> }),
-    onMessage(state, { data, member }) {
-      state.sum += data.n
-      state.order[member.id] = [...(state.order[member.id] ?? []), data.n]
+    create: () => ({
+      sum: 0,
+      order: {} as Record<string, number[]>,
+      deck: Array.from({ length: 3 }, () => ({ by: '', n: 0 })),
+      hand: [] as { by: string; n: number }[],
+    }),
+    onMessage(state, { data: { n }, member }, ctx) {
+      state.sum += n
+      const card = state.deck.pop() ?? state.hand.shift()!
+      card.by = member.id
+      card.n = n
+      state.hand.push(card)
+      if (isRefused(n)) return ctx.refuse('not this one')
+      state.order[member.id] = [...(state.order[member.id] ?? []), n]
     },
   })
 
@@ -286,10 +337,21 @@ describe('a reliable message', () => {
         resend()
         await bench.advance(1000, 100)
         for (const [i, member] of members.entries()) {
-          const { order } = member.state as { order: Record<string, number[]> }
+          const { order, hand } = member.state as {
+            order: Record<string, number[]>
+            hand: { by: string; n: number }[]
+          }
           const applied = order[member.memberId] ?? []
-          expect(applied).toEqual(Array.from({ length: sent[i]! }, (_, n) => n + 1))
-          expect([member.acked, member.errors, member.faults]).toEqual([sent[i], [], []])
+          const all = Array.from({ length: sent[i]! }, (_, n) => n + 1)
+          expect(applied).toEqual(all.filter((n) => !isRefused(n)))
+          expect(hand.filter(({ by }) => by === member.memberId).map(({ n }) => n)).toEqual(
+            applied.slice(applied.length - hand.filter(({ by }) => by === member.memberId).length),
+          )
+          expect([...new Set(member.errors.map(({ ref }) => ref))]).toEqual(all.filter(isRefused))
+          expect([Math.max(member.acked, ...all.slice(-1).filter(isRefused)), member.faults]).toEqual([
+            sent[i],
+            [],
+          ])
         }
         expect(members[0]!.state).toEqual(members[1]!.state)
       }),
