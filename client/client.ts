@@ -41,6 +41,8 @@ export interface ConnectOptions extends TokenOptions {
   /** Time and randomness; default: the machine's. */
   readonly clock?: Clock
   readonly random?: Random
+  /** Calls back at the end of the turn, which is when what it has sent goes out, in one frame; default: `queueMicrotask`. */
+  readonly endOfTurn?: (callback: () => void) => void
 }
 
 /** The options of a join: `key` names the instance (default `"default"`), the rest is the room type's own. */
@@ -105,6 +107,7 @@ export class Client {
         reconnect: reconnect ?? true,
         connectTimeoutMs: connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
         WebSocket,
+        endOfTurn: options.endOfTurn ?? ((callback) => queueMicrotask(callback)),
         tokens: new TokenSource(options, common),
       },
       {

@@ -5,6 +5,7 @@ import type { ClientMessage, Limits, ResumePosition } from '../shared/protocol/m
 import { MsgpackClientCodec } from '../shared/protocol/msgpack-client-codec.ts'
 import type { Random } from '../shared/random.ts'
 import { Backoff } from './backoff.ts'
+import { Batcher } from './batcher.ts'
 import { ClientConnection, platformWebSocket, type WebSocketConstructor } from './connection.ts'
 import { closeError, RoomfulError } from './errors.ts'
 import type { Report } from './listeners.ts'
@@ -38,6 +39,7 @@ export interface SessionParts {
   /** How long the first connection may take, retries included, in milliseconds. */
   readonly connectTimeoutMs: number
   readonly WebSocket: WebSocketConstructor | undefined
+  readonly endOfTurn: (callback: () => void) => void
   readonly tokens: TokenSource
   readonly serverClock: ServerClock
   readonly clock: Clock
@@ -66,6 +68,7 @@ export class ClientSession {
   readonly #handlers: SessionHandlers
   readonly #backoff: Backoff
   readonly #pacer: Pacer
+  readonly #batcher: Batcher
   /** Kept across the connections of one session: what the server has announced in one holds in the next. */
   #codec: MsgpackClientCodec
   #status: ConnectionStatus = 'connecting'
@@ -91,7 +94,12 @@ export class ClientSession {
     this.#handlers = handlers
     this.#codec = new MsgpackClientCodec(parts.decodeStates)
     this.#backoff = new Backoff(parts.random, BACKOFF_BASE_MS, BACKOFF_MAX_MS)
-    this.#pacer = new Pacer(parts.clock, (payload) => this.#connection?.write(payload))
+    this.#batcher = new Batcher(
+      parts.endOfTurn,
+      (messages) => this.#codec.batch(messages) as Encoded,
+      (frame) => this.#connection?.write(frame),
+    )
+    this.#pacer = new Pacer(parts.clock, (payload) => this.#batcher.write(payload))
   }
 
   get status(): ConnectionStatus {
@@ -234,6 +242,7 @@ export class ClientSession {
     if (resumed && token !== undefined) connection.send({ t: 'token', token })
     tokens.start((fresh) => connection.send({ t: 'token', token: fresh }))
     connection.keepAlive(welcome.heartbeat_seconds)
+    this.#batcher.start(welcome.limits)
     this.#pacer.start(welcome.limits)
     this.#status = 'online'
     const rooms = welcome.rooms ?? []
@@ -310,6 +319,8 @@ export class ClientSession {
     this.#cancelTimer()
     this.#parts.tokens.stop()
     this.#pacer.stop()
+    // What was sent before a goodbye goes before it.
+    this.#batcher.flush()
     this.#connection?.close(code)
     this.#connection = undefined
     if (this.#status !== 'online') return

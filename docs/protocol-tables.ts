@@ -3,6 +3,7 @@ import { CLOSE } from '../shared/protocol/close-codes.ts'
 import { ERRORS } from '../shared/protocol/error-codes.ts'
 import { type Either, elementsOf, type Field, type Fields, type Table } from '../shared/protocol/fields.ts'
 import {
+  BATCH_OPCODE,
   CLIENT_MESSAGES,
   ROOM_OPCODE,
   SERVER_MESSAGES,
@@ -104,11 +105,12 @@ function opcodeTable(): string {
   ])
   return table(
     ['opcode', '`t`', 'elements'],
-    [...client, ...server, [ROOM_OPCODE, 'the room', '`room_id`']].map(([opcode, t, elements]) => [
-      String(opcode),
-      String(t),
-      [elements].flat().join(', '),
-    ]),
+    [
+      ...client,
+      [BATCH_OPCODE, 'a batch', '`message`, …'],
+      ...server,
+      [ROOM_OPCODE, 'the room', '`room_id`'],
+    ].map(([opcode, t, elements]) => [String(opcode), String(t), [elements].flat().join(', ')]),
   )
 }
 

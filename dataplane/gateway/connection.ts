@@ -279,7 +279,6 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
   }
 
   #handle(data: Buffer, binary: boolean): void {
-    this.#turnBytes -= data.length + BYTES_PER_MESSAGE
     if (binary !== this.codec.binary) {
       const is = binary ? 'binary' : 'text'
       const should = this.codec.binary ? 'binary' : 'text'
@@ -287,16 +286,32 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
       return
     }
     try {
-      const message = this.codec.decode(data)
-      this.#context.metrics.messagesReceived.inc({ t: message.t })
-      this.#context.metrics.receivedBytes.inc(data.length)
-      this.#listener.message(message, data.length)
+      const batch = this.codec.unbatch(data)
+      if (!batch) this.#take(data)
+      else for (const message of batch) if (!this.#closed) this.#take(message)
     } catch (error) {
-      if (error instanceof InvalidMessage) this.#listener.invalid(error)
-      else if (error instanceof ProtocolError) this.close('protocol_error', error.message)
-      else this.#listener.failed(error)
+      this.#refuse(error)
     }
     if (this.#turnBytes <= 0) this.#pause()
+  }
+
+  /** One message: what is wrong with it is no matter of others in its frame, unless it ends the connection. */
+  #take(payload: Uint8Array): void {
+    this.#turnBytes -= payload.length + BYTES_PER_MESSAGE
+    try {
+      const message = this.codec.decode(payload)
+      this.#context.metrics.messagesReceived.inc({ t: message.t })
+      this.#context.metrics.receivedBytes.inc(payload.length)
+      this.#listener.message(message, payload.length)
+    } catch (error) {
+      this.#refuse(error)
+    }
+  }
+
+  #refuse(error: unknown): void {
+    if (error instanceof InvalidMessage) this.#listener.invalid(error)
+    else if (error instanceof ProtocolError) this.close('protocol_error', error.message)
+    else this.#listener.failed(error)
   }
 
   /**

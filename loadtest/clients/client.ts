@@ -3,6 +3,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import { CLOSE } from '../../shared/protocol/close-codes.ts'
 import { StreamContext } from '../../shared/protocol/msgpack-client-codec.ts'
+import { unbatch } from '../../shared/protocol/msgpack-codec.ts'
 import type { Random } from '../../shared/random.ts'
 import type { FindingsLog } from '../checks.ts'
 import type { LoadRoom, Milestone } from '../rooms/load.ts'
@@ -458,7 +459,11 @@ export class LoadClient {
 
   #sent(frame: Uint8Array): void {
     this.#context.tally.counts.bytes_out += frame.length
-    const wish = peekClientFrame(frame)
+    for (const message of unbatch(frame) ?? [frame]) this.#sentMessage(message)
+  }
+
+  #sentMessage(message: Uint8Array): void {
+    const wish = peekClientFrame(message)
     if (wish.kind === 'resync') this.#checkResyncs()
     else if (wish.kind === 'new session') this.#newSession = this.#client !== undefined
     else if (wish.kind === 'message' && wish.n !== undefined) this.#member?.acks.sent(wish.ref, wish.n)

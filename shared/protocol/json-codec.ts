@@ -31,6 +31,8 @@ export class JsonCodec implements Codec {
 
   address(): undefined {}
 
+  unbatch(): undefined {}
+
   roomEncoder(): RoomEncoder {
     return new JsonRoomEncoder()
   }

@@ -35,6 +35,8 @@ export const MAX = {
   room_id: 64 + 1 + 128,
   type: 64,
   rooms: 1024,
+  /** Messages in one frame. */
+  batch: 32,
 }
 
 /** Reasons of a client's `state.resync`. */
@@ -148,6 +150,9 @@ export const STREAM_MESSAGES = {
 type MessageOf<T extends Table> = {
   [N in keyof T]: Values<T[N]['fields']> extends infer V ? (V extends unknown ? { t: N } & V : never) : never
 }[keyof T]
+
+/** In MessagePack, the frame `[7, message, …]`: messages of a client, which are handled as if each had come in a frame of its own. */
+export const BATCH_OPCODE = 7
 
 /**
  * In MessagePack, the frame `[29, room_id]`: which room the frames behind it are about, up to the next of its kind. So those can be the same

@@ -13,6 +13,7 @@ import { ProtocolError } from './error-codes.ts'
 import { elementsOf, messageReaders, messageWriters, readField } from './fields.ts'
 import {
   type AddressedMessage,
+  BATCH_OPCODE,
   CLIENT_MESSAGES,
   type ClientMessage,
   type MemberInfo,
@@ -99,6 +100,15 @@ export class MsgpackClientCodec implements ClientCodec {
   encode(message: ClientMessage): Payload {
     WRITERS[message.t](this.#writer.begin(), message)
     return this.#writer.take()
+  }
+
+  /** One frame of messages that `encode` made: at most `MAX.batch`. */
+  batch(messages: readonly Payload[]): Payload {
+    const to = this.#writer.begin()
+    to.array(1 + messages.length)
+    to.number(BATCH_OPCODE)
+    for (const message of messages) to.raw(message)
+    return to.take()
   }
 
   decode(payload: Payload): DecodedMessage {

@@ -113,6 +113,42 @@ test.each([
   expect(() => new MsgpackCodec().decode(bytes(hex))).toThrow(said)
 })
 
+test('any library can write a batch, and each of its messages is read by itself', () => {
+  const codec = new MsgpackCodec()
+  fc.assert(
+    fc.property(fc.array(json(), { minLength: 1, maxLength: 32 }), (values) => {
+      const messages = values.map((value, i) => (i % 3 === 2 ? [5, i] : [3, 'a:b', 'x', value, i + 1]))
+      const read = codec.unbatch(encode([7, ...messages]))!.map((payload) => codec.decode(payload))
+      expect(read).toEqual(messages.map((message) => codec.decode(encode(message))))
+    }),
+    { numRuns: 1_000 },
+  )
+})
+
+test('random bytes are a batch, one message, or a ProtocolError', () => {
+  const proper = encode([7, [5, 1], [3, 'a:b', 'x', { a: [1, 2.5, 'text', null] }, 3], [5, 2 ** 40]])
+  const damaged = fc
+    .array(fc.tuple(fc.nat(proper.length - 1), fc.nat(255)), { minLength: 1, maxLength: 4 })
+    .map((changes) => {
+      const frame = Uint8Array.from(proper)
+      for (const [at, byte] of changes) frame[at] = byte
+      return frame
+    })
+  fc.assert(
+    fc.property(fc.oneof(damaged, fc.uint8Array({ maxLength: 40 })), (frame) => {
+      try {
+        const messages = new MsgpackCodec().unbatch(frame) ?? []
+        expect(messages.length).toBeLessThanOrEqual(32)
+        for (const { byteOffset, length } of messages)
+          expect(byteOffset + length).toBeLessThanOrEqual(frame.byteOffset + frame.length)
+      } catch (error) {
+        if (!(error instanceof ProtocolError)) throw error
+      }
+    }),
+    { numRuns: 5_000 },
+  )
+})
+
 test('elements behind those that roomful knows are dropped', () => {
   expect(new MsgpackCodec().decode(bytes('93 05 07 a178'))).toEqual({ t: 'ping', at: 7 })
 })

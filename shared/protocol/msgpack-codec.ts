@@ -6,6 +6,7 @@ import { ProtocolError } from './error-codes.ts'
 import { messageWriters, valuesWriter, writeField } from './fields.ts'
 import { KnownStrings } from './known-strings.ts'
 import {
+  BATCH_OPCODE,
   CLIENT_OPCODES,
   type ClientMessage,
   type FlushMessage,
@@ -20,7 +21,7 @@ import {
   STREAM_MESSAGES,
   type StateAt,
 } from './messages.ts'
-import { type KeyIndex, MsgpackReader, MsgpackWriter, type Reading } from './msgpack.ts'
+import { isArray, type KeyIndex, MsgpackReader, MsgpackWriter, type Reading } from './msgpack.ts'
 import { isCount, isRef, parsePositional } from './schema.ts'
 
 const WRITERS = messageWriters(SERVER_MESSAGES)
@@ -63,6 +64,10 @@ export class MsgpackCodec implements Codec {
   readonly #encodeMembers = (members: readonly MemberInfo[]): Uint8Array => {
     writeField(JOINED.members, this.#writer.begin(), members)
     return this.#writer.take()
+  }
+
+  unbatch(payload: Payload): readonly Payload[] | undefined {
+    return unbatch(payload)
   }
 
   decode(payload: Payload): ClientMessage {
@@ -115,6 +120,26 @@ export class MsgpackCodec implements Codec {
   roomEncoder(): RoomEncoder {
     return new MsgpackRoomEncoder(this, this.#writer)
   }
+}
+
+/** The messages of a batch, as views of it; undefined: the frame is one message. Throws ProtocolError. */
+export function unbatch(frame: Uint8Array): readonly Uint8Array[] | undefined {
+  const first = frame[0] ?? 0
+  // The opcode is behind the header of a short array, which is one byte; only a batch may be longer.
+  if (!isArray(first) || (first < 0xdc && frame[1]! !== BATCH_OPCODE)) return undefined
+  const reader = new MsgpackReader(frame)
+  const length = reader.array() - 1
+  if (length < 1 || reader.value() !== BATCH_OPCODE) return undefined
+  if (length > MAX.batch)
+    throw new ProtocolError(`a batch of ${length} messages; there may be ${MAX.batch} in one`)
+  const messages: Uint8Array[] = []
+  for (let left = length; left > 0; left--) {
+    const at = reader.at
+    reader.skip()
+    messages.push(frame.subarray(at, reader.at))
+  }
+  reader.end()
+  return messages
 }
 
 const MEMBERS = STREAM_MESSAGES['state.resync'].fields.members

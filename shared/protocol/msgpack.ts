@@ -426,6 +426,32 @@ export class MsgpackReader {
     throw this.#unexpected(code, 'a JSON value')
   }
 
+  /** Passes over the next value, whatever it is. */
+  skip(): void {
+    // A count instead of a call for each level: whoever reads the values looks at how deep they are.
+    for (let left = 1; left > 0; left--) {
+      const code = this.peek()
+      if (isArray(code)) left += this.array()
+      else if (isMap(code)) left += 2 * this.map()
+      else {
+        this.#at++
+        this.#skip(this.#sizeBehind(code))
+      }
+    }
+  }
+
+  /** How many bytes a value that is no array or map has behind its first, `code`; a length that stands there is read. */
+  #sizeBehind(code: number): number {
+    if (code >> 5 === 0x5) return code & 0x1f
+    if (code < 0xc4 || code >= 0xe0) return 0
+    if (code <= 0xc6) return this.#uint(1 << (code - 0xc4))
+    if (code <= 0xc9) return 1 + this.#uint(1 << (code - 0xc7))
+    if (code <= 0xcb) return 4 << (code - 0xca)
+    if (code <= 0xd3) return 1 << (code & 0x3)
+    if (code <= 0xd8) return 1 + (1 << (code - 0xd4))
+    return this.#uint(1 << (code - 0xd9))
+  }
+
   /** Throws unless everything was read. */
   end(): void {
     const left = this.#bytes.length - this.#at

@@ -2,7 +2,7 @@ import { isWellFormed } from '../json.ts'
 import { checkJson, NotJson } from '../sync/check.ts'
 import { InvalidMessage } from './error-codes.ts'
 import type { Either, Field, Fields } from './fields.ts'
-import { CLIENT_MESSAGES, type ClientMessage, type JoinOptions, MAX } from './messages.ts'
+import { BATCH_OPCODE, CLIENT_MESSAGES, type ClientMessage, type JoinOptions, MAX } from './messages.ts'
 
 const DEFAULT_KEY = 'default'
 /** A complaint is no longer, though it may name keys that the client chose. */
@@ -36,6 +36,8 @@ export function parseNamed(found: Named): ClientMessage {
 /** The same of an array: an opcode, and the fields at their places in the table. */
 export function parsePositional(found: readonly unknown[]): ClientMessage {
   const [opcode] = found
+  if (opcode === BATCH_OPCODE)
+    throw new InvalidMessage('a batch is empty, or in another one; it has messages in it that are none')
   const t = TYPE_OF.get(opcode)
   if (!t)
     throw new InvalidMessage(

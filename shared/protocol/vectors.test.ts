@@ -9,11 +9,12 @@ import { InvalidMessage, ProtocolError } from './error-codes.ts'
 import { JsonCodec } from './json-codec.ts'
 import type { ClientMessage, MemberInfo, StateAt } from './messages.ts'
 import { MsgpackClientCodec } from './msgpack-client-codec.ts'
-import { MsgpackCodec } from './msgpack-codec.ts'
+import { MsgpackCodec, unbatch } from './msgpack-codec.ts'
 import { JsonClientCodec } from './testing/json-client-codec.ts'
 
 interface Vectors {
   checksums: { value: Json; checksum: number }[]
+  batches: { messages: Record<string, Json>[]; msgpack: string }[]
   address: { room_id: string; msgpack: string }
   messages: { from: 'client' | 'server'; json: Record<string, Json>; msgpack: string }[]
   stream: {
@@ -63,6 +64,14 @@ describe('messages', () => {
     const roomId = json.room_id as string | undefined
     expect(new MsgpackClientCodec(true, roomId).decode(bytes(msgpack))).toEqual(json)
     expect(new JsonClientCodec().decode(utf8(json))).toEqual(json)
+  })
+
+  test.each(vectors.batches)('a client sends $messages in one frame', ({ messages, msgpack }) => {
+    const client = new MsgpackClientCodec()
+    const batch = client.batch(messages.map((message) => client.encode(message as ClientMessage)))
+    expect(hex(batch)).toBe(msgpack)
+    const server = new MsgpackCodec()
+    expect(server.unbatch(batch)?.map((payload) => server.decode(payload))).toEqual(messages)
   })
 
   test('every message there is has a vector', () => {
@@ -128,7 +137,9 @@ test.each(vectors.invalid)(
     const decode = () =>
       codec === 'json'
         ? new JsonCodec().decode(Buffer.from(text ?? ''))
-        : new MsgpackCodec().decode(bytes(hex ?? ''))
+        : (unbatch(bytes(hex ?? '')) ?? [bytes(hex ?? '')]).map((payload) =>
+            new MsgpackCodec().decode(payload),
+          )
     if (answer === 'protocol_error') expect(decode).toThrow(ProtocolError)
     else expect(decode).toThrow(InvalidMessage)
     if (ref !== undefined) expect(decode).toThrow(expect.objectContaining({ ref }))

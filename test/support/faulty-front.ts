@@ -3,7 +3,7 @@ import { WebSocket, WebSocketServer } from 'ws'
 import { CLIENT_OPCODES, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackReader, MsgpackWriter } from '../../shared/protocol/msgpack.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
-import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
+import { MsgpackCodec, unbatch } from '../../shared/protocol/msgpack-codec.ts'
 
 /** Frames are told apart by their opcodes. */
 const SUBPROTOCOL = 'roomful.v1.msgpack'
@@ -26,7 +26,7 @@ export async function faultyFront(wsUrl: string, fault: Fault): Promise<FaultyFr
     const node = new WebSocket(wsUrl, SUBPROTOCOL)
     const early: Uint8Array[] = []
     client.on('message', (frame: Buffer) => {
-      for (const changed of toNode(frame))
+      for (const changed of (unbatch(frame) ?? [frame]).flatMap(toNode))
         if (node.readyState === WebSocket.OPEN) node.send(changed)
         else early.push(changed)
     })

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
-import { counted, Topic } from '../case.ts'
+import { encode } from '@msgpack/msgpack'
+import { CLOSE, counted, Topic } from '../case.ts'
 
 const topic = new Topic('forms')
 export const forms = topic.cases
@@ -92,6 +93,77 @@ topic.each(
     await peer.until('it is applied', () => counted(view) === 2)
   },
 )
+
+topic.once(
+  'messages of a batch are handled as if each had come in a frame of its own',
+  '§4 "Batches"',
+  async (stage) => {
+    const peer = await stage.connect('msgpack')
+    const view = await peer.join('counter', stage.key())
+    const { roomId } = view
+    const [first, second] = [peer.session.nextRef(), peer.session.nextRef()]
+    for (const [ref, by] of [
+      [first, 2],
+      [second, 3],
+    ] as const)
+      peer.session.sending({ t: 'message', room_id: roomId, type: 'inc', data: { by }, ref })
+    const from = peer.inbox.length
+    // What is wrong with one is no matter of the others.
+    peer.sendRaw(
+      encode([
+        7,
+        [3, roomId, 'inc', { by: 2 }, first],
+        [5, 'no number'],
+        [7, [5, 76]],
+        [15],
+        [3, roomId, 'inc', { by: 3 }, second],
+        [5, 77],
+      ]),
+    )
+    await peer.expect('pong', { at: 77 })
+    await peer.expect('ack', { room_id: roomId, ref: second })
+    await peer.until('both are applied', () => counted(view) === 5)
+    const answers = peer.inbox.slice(from).filter(({ t }) => t === 'error' || t === 'pong')
+    assert.deepEqual(
+      answers.map((answer) => (answer.t === 'error' ? answer.code : answer.t)),
+      ['invalid_message', 'invalid_message', 'invalid_message', 'pong'],
+    )
+  },
+)
+
+topic.once('an empty batch is invalid_message', '§4 "Batches"', async (stage) => {
+  const peer = await stage.connect('msgpack')
+  peer.sendRaw(encode([7]))
+  await peer.expect('error', { code: 'invalid_message' })
+  await peer.roundTrip()
+})
+
+topic.once('a batch of 32 is taken, one of 33 ends the connection', '§4 "Batches"', async (stage) => {
+  const peer = await stage.connect('msgpack')
+  const pings = (count: number) => encode([7, ...Array.from({ length: count }, (_, at) => [5, at])])
+  peer.sendRaw(pings(32))
+  await peer.expect('pong', { at: 31 })
+  peer.sendRaw(pings(33))
+  await peer.closes(CLOSE.protocol_error)
+})
+
+topic.once('what ends a connection ends it behind the messages before', '§4 "Batches"', async (stage) => {
+  const peer = await stage.connect('msgpack')
+  peer.sendRaw(encode([7, [5, 1], 'no array', [5, 2]]))
+  await peer.closes(CLOSE.protocol_error)
+  assert.deepEqual(
+    peer.inbox.flatMap((message) => (message.t === 'pong' ? [message.at] : [])),
+    [1],
+  )
+})
+
+topic.once('each message of a batch counts for the limits', '§4 "Batches", §10', async (stage) => {
+  const peer = await stage.connect('msgpack')
+  const burst = peer.session.welcome!.limits.message_burst
+  for (let sent = 0; sent <= burst; sent += 32)
+    peer.sendRaw(encode([7, ...Array.from({ length: 32 }, () => [5, 0])]))
+  await peer.expect('error', { code: 'rate_limited' })
+})
 
 topic.once(
   'a client may use every form of a number',

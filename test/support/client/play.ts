@@ -34,6 +34,7 @@ export function play(options: Partial<ConnectOptions> = {}, clock = new FakeCloc
       WebSocket: server.WebSocket,
       clock,
       random: new SeededRandom(),
+      endOfTurn: (callback) => callback(),
       onError: (error) => errors.push(error),
       ...options,
     },

@@ -20,6 +20,8 @@ export class ScriptedServer {
   readonly sockets: FakeSocket[] = []
   /** Everything clients have said, on any socket. */
   readonly heard: ClientMessage[] = []
+  /** How many frames clients have sent. */
+  frames = 0
   readonly rooms = new Map<string, ScriptedRoom>()
   readonly clock: Clock
   limits: Limits = { max_message_bytes: 1024, messages_per_second: 100, message_burst: 1000, max_rooms: 16 }
@@ -47,7 +49,11 @@ export class ScriptedServer {
               server.sockets.push(socket)
               server.onDial(socket)
             },
-            sent: (_, payload) => server.#hear(server.#codec.decode(payload)),
+            sent: (_, payload) => {
+              server.frames++
+              for (const message of server.#codec.unbatch(payload) ?? [payload])
+                server.#hear(server.#codec.decode(message))
+            },
           },
           url,
           protocols,
