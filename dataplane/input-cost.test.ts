@@ -1,0 +1,87 @@
+import { createHook } from 'node:async_hooks'
+import { once } from 'node:events'
+import type { Socket } from 'node:net'
+import * as v from 'valibot'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { WebSocket } from 'ws'
+import type { ClientMessage } from '../shared/protocol/messages.ts'
+import { MsgpackClientCodec } from '../shared/protocol/msgpack-client-codec.ts'
+import { startService, type TestService } from '../test/support/service.ts'
+import { defineRoom } from './index.ts'
+
+const INPUTS = 60
+/** Those of the read itself and of the flush, whatever came with it. */
+const OF_ONE_READ = 30
+
+let handled = 0
+let allHandled: () => void = () => {}
+
+const room = defineRoom({
+  type: 'nudged',
+  messages: { nudge: { data: v.object({ x: v.number(), y: v.number() }) } },
+  create: () => ({ nudges: 0 }),
+  onMessage(state) {
+    handled += 1
+    if (handled % INPUTS === 0) allHandled()
+    // One that changes the state from time to time, so that a flush is waiting.
+    if (handled % 10 === 0) state.nudges += 1
+  },
+})
+
+let service: TestService
+beforeAll(async () => {
+  service = await startService({ rooms: [room] })
+})
+afterAll(() => service.close())
+
+async function join(codec: MsgpackClientCodec): Promise<WebSocket> {
+  const { projectId, token } = await service.login()
+  const ws = new WebSocket(service.wsUrl, codec.subprotocol)
+  const send = (message: ClientMessage) => ws.send(codec.encode(message))
+  await once(ws, 'open')
+  await new Promise<void>((resolve) => {
+    ws.on('message', (data: Buffer) => {
+      const { t } = codec.decode(data)
+      if (t === 'welcome') send({ t: 'join', ref: 1, room_type: 'nudged', options: {} })
+      if (t === 'state.snapshot') resolve()
+    })
+    send({ t: 'hello', project_id: projectId, token })
+  })
+  return ws
+}
+
+test('an input that needs no answer makes no promise, microtask or timer on its way to the room logic', async () => {
+  const codec = new MsgpackClientCodec()
+  const ws = await join(codec)
+  const nudge = codec.encode({
+    t: 'message',
+    room_id: 'nudged:default',
+    type: 'nudge',
+    data: { x: 1, y: 2.5 },
+  })
+  const tcp = Reflect.get(ws, '_socket') as Socket
+  const counts: number[] = []
+  for (let round = 0; round < 3; round++) {
+    let made = 0
+    const hook = createHook({ init: () => void made++ })
+    // All of them in one write, and so in one read.
+    tcp.cork()
+    for (let i = 0; i < INPUTS; i++) ws.send(nudge)
+    const done = new Promise<void>((resolve) => {
+      allHandled = () => {
+        hook.disable()
+        resolve()
+      }
+    })
+    setImmediate(() => {
+      hook.enable()
+      tcp.uncork()
+    })
+    await done
+    counts.push(made)
+  }
+  ws.terminate()
+  // In one of them at least nothing else went on in this process.
+  expect(Math.min(...counts)).toBeLessThan(OF_ONE_READ)
+  expect(handled).toBe(3 * INPUTS)
+})
