@@ -21,7 +21,7 @@ import {
   STREAM_MESSAGES,
   type StateAt,
 } from './messages.ts'
-import { isArray, type KeyIndex, MsgpackReader, MsgpackWriter, type Reading } from './msgpack.ts'
+import { endOfValue, isArray, type KeyIndex, MsgpackReader, MsgpackWriter, type Reading } from './msgpack.ts'
 import { isCount, isRef, parsePositional } from './schema.ts'
 
 const WRITERS = messageWriters(SERVER_MESSAGES)
@@ -133,12 +133,14 @@ export function unbatch(frame: Uint8Array): readonly Uint8Array[] | undefined {
   if (length > MAX.batch)
     throw new ProtocolError(`a batch of ${length} messages; there may be ${MAX.batch} in one`)
   const messages: Uint8Array[] = []
+  let { at } = reader
   for (let left = length; left > 0; left--) {
-    const at = reader.at
-    reader.skip()
-    messages.push(frame.subarray(at, reader.at))
+    const end = endOfValue(frame, at)
+    messages.push(frame.subarray(at, end))
+    at = end
   }
-  reader.end()
+  if (at < frame.length)
+    throw new ProtocolError(`${frame.length - at} bytes follow the batch; a frame is one MessagePack value`)
   return messages
 }
 

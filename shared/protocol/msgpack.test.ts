@@ -1,8 +1,8 @@
-import { decode } from '@msgpack/msgpack'
+import { decode, encode } from '@msgpack/msgpack'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { ProtocolError } from './error-codes.ts'
-import { MsgpackReader, MsgpackWriter } from './msgpack.ts'
+import { endOfValue, MsgpackReader, MsgpackWriter } from './msgpack.ts'
 import { decimals } from './testing/decimals.ts'
 
 const writer = new MsgpackWriter()
@@ -117,6 +117,69 @@ describe('numbers', () => {
   ])('an extension that is no decimal number is refused: %s', (form) => {
     expect(() => read(form)).toThrow(ProtocolError)
   })
+})
+
+test.each([
+  ...[
+    'c0',
+    'c2',
+    'c3',
+    '7f',
+    'e0',
+    'a0',
+    'a3616263',
+    '80',
+    '90',
+    '92c0c0',
+    '81a161c0',
+    'c40161',
+    'c5000161',
+    'c60000000161',
+  ],
+  ...[
+    'c70105ff',
+    'c8000105ff',
+    'c90000000105ff',
+    'd40501',
+    'd5050102',
+    'd60501020304',
+    `d705${'00'.repeat(8)}`,
+  ],
+  ...[
+    `d805${'00'.repeat(16)}`,
+    'ca00000000',
+    `cb${'00'.repeat(8)}`,
+    'cc00',
+    'cd0000',
+    'ce00000000',
+    `cf${'00'.repeat(8)}`,
+  ],
+  ...[
+    'd000',
+    'd10000',
+    'd200000000',
+    `d3${'00'.repeat(8)}`,
+    'd90161',
+    'da000161',
+    'db0000000161',
+    'dc0001c0',
+  ],
+  ...['dd00000001c0', 'de000101c0', 'df0000000101c0', '9391c0920102a161', '82a16193010203a16281a16301'],
+])('the value %s ends where its bytes do, and not before', (form) => {
+  const bytes = Uint8Array.from(Buffer.from(`c0${form}c0`, 'hex'))
+  expect(endOfValue(bytes, 1)).toBe(bytes.length - 1)
+  for (let end = 1; end < bytes.length - 1; end++)
+    expect(() => endOfValue(bytes.subarray(0, end), 1)).toThrow(ProtocolError)
+})
+
+test('what another library writes ends where its bytes do', () => {
+  fc.assert(
+    fc.property(fc.jsonValue(), (value) => {
+      const bytes = encode(value)
+      expect(endOfValue(bytes, 0)).toBe(bytes.length)
+    }),
+    { numRuns: 1_000 },
+  )
 })
 
 /** In how many bytes a number can be written, by its digits. */

@@ -426,32 +426,6 @@ export class MsgpackReader {
     throw this.#unexpected(code, 'a JSON value')
   }
 
-  /** Passes over the next value, whatever it is. */
-  skip(): void {
-    // A count instead of a call for each level: whoever reads the values looks at how deep they are.
-    for (let left = 1; left > 0; left--) {
-      const code = this.peek()
-      if (isArray(code)) left += this.array()
-      else if (isMap(code)) left += 2 * this.map()
-      else {
-        this.#at++
-        this.#skip(this.#sizeBehind(code))
-      }
-    }
-  }
-
-  /** How many bytes a value that is no array or map has behind its first, `code`; a length that stands there is read. */
-  #sizeBehind(code: number): number {
-    if (code >> 5 === 0x5) return code & 0x1f
-    if (code < 0xc4 || code >= 0xe0) return 0
-    if (code <= 0xc6) return this.#uint(1 << (code - 0xc4))
-    if (code <= 0xc9) return 1 + this.#uint(1 << (code - 0xc7))
-    if (code <= 0xcb) return 4 << (code - 0xca)
-    if (code <= 0xd3) return 1 << (code & 0x3)
-    if (code <= 0xd8) return 1 + (1 << (code - 0xd4))
-    return this.#uint(1 << (code - 0xd9))
-  }
-
   /** Throws unless everything was read. */
   end(): void {
     const left = this.#bytes.length - this.#at
@@ -570,6 +544,43 @@ export class MsgpackReader {
     return new ProtocolError(`byte 0x${code.toString(16).padStart(2, '0')} at ${at} does not begin ${wanted}`)
   }
 }
+
+/** Where the value that begins at `at` ends. Throws ProtocolError when it is cut short; what is in it may be nothing that a reader takes. */
+export function endOfValue(bytes: Uint8Array, at: number): number {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  const size = (from: number, width: number): number =>
+    width === 1 ? view.getUint8(from) : width === 2 ? view.getUint16(from) : view.getUint32(from)
+  let end = at
+  try {
+    // A count instead of a call for each level: whoever reads the values looks at how deep they are.
+    for (let left = 1; left > 0; left--) {
+      const code = view.getUint8(end++)
+      if (code >= 0xe0 || code < 0x80) continue
+      // The bytes that say how long the value is, and how much of it follows.
+      let width = 0
+      let length = code & 0x0f
+      if (code >= 0xc0) {
+        const form = FORMS[code - 0xc0]!
+        width = form >> 5
+        length = (width > 0 ? size(end, width) : 0) + (form & 0x1f)
+      } else if (code >= 0xa0) length = code & 0x1f
+      end += width
+      if (isMap(code)) left += 2 * length
+      else if (isArray(code)) left += length
+      else end += length
+    }
+  } catch {
+    end = Number.POSITIVE_INFINITY
+  }
+  if (end <= bytes.length) return end
+  throw new ProtocolError(`the frame of ${bytes.length} bytes ends within a value`)
+}
+
+/** Of the codes from 0xc0 to 0xdf: how many bytes behind say a length, times 32, and how many more there are. */
+const FORMS = /* @__PURE__ */ Uint8Array.of(
+  ...[0, 0, 0, 0, 0x20, 0x40, 0x80, 0x21, 0x41, 0x81, 4, 8, 1, 2, 4, 8],
+  ...[1, 2, 4, 8, 2, 3, 5, 9, 17, 0x20, 0x40, 0x80, 0x40, 0x80, 0x40, 0x80],
+)
 
 export const isArray = (code: number): boolean => code >> 4 === 0x9 || code === 0xdc || code === 0xdd
 export const isMap = (code: number): boolean => code >> 4 === 0x8 || code === 0xde || code === 0xdf
