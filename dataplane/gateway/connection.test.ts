@@ -70,6 +70,15 @@ describe('a silent connection', () => {
     await client.roundTrip()
   })
 
+  it('is asked before it is ended, also by a node that stood still for minutes', async () => {
+    const { client } = await test.hello()
+    test.clock.advance(2000)
+    test.clock.pause(120_000)
+    test.clock.advance(1000)
+    expect(test.gateway.connections).toBe(1)
+    await client.roundTrip()
+  })
+
   it('is ended after two heartbeats when no one is there, and its session waits', async () => {
     const { client } = await test.join()
     await client.roundTrip()

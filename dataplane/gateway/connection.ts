@@ -105,9 +105,8 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
   readonly #socket: Socket
   readonly #context: GatewayContext
   readonly #listener: ConnectionListener
-  #heardAt: number
   #heard = false
-  #pinged = false
+  #silentBeats = 0
   #closed = false
   /** The room that the frames queued last were about. */
   #room: string | undefined
@@ -133,7 +132,6 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
   ) {
     this.codec = codec
     this.openedAt = context.clock.monotonic()
-    this.#heardAt = this.openedAt
     this.#ws = ws
     this.#socket = socket
     this.#context = context
@@ -254,21 +252,15 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
     this.#ws.terminate()
   }
 
-  /** One beat of the shared sweep: pings a silent client, ends the connection of one that was silent for two heartbeats. */
-  beat(heartbeatMs: number): void {
-    const now = this.#context.clock.monotonic()
-    if (this.#heard) {
-      this.#heard = false
-      this.#pinged = false
-      this.#heardAt = now
-      return
-    }
-    const silence = now - this.#heardAt
-    if (silence >= 2 * heartbeatMs) this.terminate()
-    else if (silence >= heartbeatMs && !this.#pinged) {
-      this.#pinged = true
-      this.#ws.ping()
-    }
+  /**
+   * One beat of the shared sweep, once a second: pings a client that was silent for so many of them, and ends the connection of one that
+   * was silent for twice as many. Beats and not time: to a process that stood still all clients seem to have been silent.
+   */
+  beat(heartbeatSeconds: number): void {
+    this.#silentBeats = this.#heard ? 0 : this.#silentBeats + 1
+    this.#heard = false
+    if (this.#silentBeats === heartbeatSeconds) this.#ws.ping()
+    else if (this.#silentBeats >= 2 * heartbeatSeconds) this.terminate()
   }
 
   #receive(data: Buffer, binary: boolean): void {

@@ -237,7 +237,7 @@ export class Gateway {
   /** Once a second, for everything that has a deadline in seconds: cheaper than a timer for each. */
   #sweep(): void {
     const { heartbeatSeconds } = this.#context.options
-    for (const { connection } of this.#clients) connection.beat(heartbeatSeconds * 1000)
+    for (const { connection } of this.#clients) connection.beat(heartbeatSeconds)
     for (const session of this.#sessions)
       if (session.connection && session.overdue)
         session.connection.close('token_expired', 'the token has expired and no fresh one came')
