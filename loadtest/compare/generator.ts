@@ -330,12 +330,12 @@ export class Clients {
     client.socket.write(frames[index])
   }
 
-  /** Those who keep what they receive stop to read, all but the last of them, or go on. */
-  stall(stalled: boolean): void {
-    for (const { socket } of this.#recorded().slice(0, -1)) socket.stall(stalled)
+  /** The first of those who keep what they receive stop to read, or go on. */
+  stall(count: number, stalled: boolean): void {
+    for (const { socket } of this.#recorded().slice(0, count)) socket.stall(stalled)
   }
 
-  /** The states of those who keep what they receive; that of the last tells how the others should be. */
+  /** The states of those who keep what they receive. */
   states(): Promise<unknown[]> {
     return Promise.all(this.#recorded().map(({ recorded = [] }) => this.#dialect.state(recorded)))
   }
