@@ -94,24 +94,20 @@ async function run(): Promise<void> {
   pin(process.pid, availableParallelism() > 1 ? 1 : 0)
   const redis = scenarios.some(({ journal }) => journal) ? await startRedis() : undefined
   const comparisons: Comparison[] = []
-  try {
-    for (const scenario of scenarios) {
-      if (scenario.journal && !redis) {
-        say(`${scenario.name} is left out: there is no redis-server (or valkey-server) in PATH`)
-        continue
-      }
-      const options = {
-        seconds: Number(values.seconds),
-        repeats: Number(values.repeats),
-        built: !values.sources,
-      }
-      const comparison = await compare(scenario, servers, { ...options, ...(redis && { redis }) })
-      say(`\n${textTable(comparison)}\n`)
-      comparisons.push(comparison)
-      await write(comparisons)
+  for (const scenario of scenarios) {
+    if (scenario.journal && !redis) {
+      say(`${scenario.name} is left out: there is no redis-server (or valkey-server) in PATH`)
+      continue
     }
-  } finally {
-    await redis?.stop()
+    const options = {
+      seconds: Number(values.seconds),
+      repeats: Number(values.repeats),
+      built: !values.sources,
+    }
+    const comparison = await compare(scenario, servers, { ...options, ...(redis && { redis }) })
+    say(`\n${textTable(comparison)}\n`)
+    comparisons.push(comparison)
+    await write(comparisons)
   }
   say(`results.json, tables.md and report.html are in ${values.out}`)
 }
@@ -131,6 +127,7 @@ async function write(comparisons: readonly Comparison[]): Promise<void> {
   await writeFile(join(values.out, 'report.html'), await comparisonPage(comparisons, facts))
 }
 
+for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => process.exit(1))
 if (values.help) process.stdout.write(HELP)
 else {
   await run()

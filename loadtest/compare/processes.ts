@@ -1,7 +1,7 @@
 import { type ChildProcess, fork, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { existsSync, rmSync } from 'node:fs'
+import { mkdtemp } from 'node:fs/promises'
 import { type AddressInfo, connect, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -81,10 +81,9 @@ export class ServerProcess {
 export interface Redis {
   readonly url: string
   readonly pid: number
-  stop(): Promise<void>
 }
 
-/** Starts one on the generator's core, with its files in a folder of its own, as docs/operations.md wants it; undefined where none is installed. */
+/** Starts one on the generator's core, which ends with this process, with its files in a folder of its own, as docs/operations.md wants it; undefined where none is installed. */
 export async function startRedis(): Promise<Redis | undefined> {
   const program = findProgram(['redis-server', 'valkey-server'], process.env.PATH)
   if (program === undefined) return undefined
@@ -97,16 +96,13 @@ export async function startRedis(): Promise<Redis | undefined> {
   const child = spawn(program, [...words, '--save', '', '--dir', folder], { stdio: 'ignore' })
   pin(child.pid!, 1)
   while (!(await listens(port))) await sleep(50)
-  return {
-    url: `redis://127.0.0.1:${port}`,
-    pid: child.pid!,
-    async stop() {
-      const gone = once(child, 'exit')
-      child.kill('SIGKILL')
-      await gone
-      await rm(folder, { recursive: true, force: true })
-    },
+  // Also when the comparison is ended before its time.
+  const stop = (): void => {
+    child.kill('SIGKILL')
+    rmSync(folder, { recursive: true, force: true })
   }
+  process.once('exit', stop)
+  return { url: `redis://127.0.0.1:${port}`, pid: child.pid! }
 }
 
 async function listens(port: number): Promise<boolean> {
