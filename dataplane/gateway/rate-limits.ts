@@ -35,10 +35,25 @@ export const whileConnected = (level: RateLevel): RateLevel => ({
 /** How many times as much as one session all those of one player may send at a node. */
 const SESSIONS_AT_FULL_RATE = 4
 
-/** The rate of all sessions of one player together, and their tolerance. Read each time: a full one is forgotten. */
-interface SharedRate {
-  readonly rate: RateLimit
-  readonly tolerance: RateLimit
+/** The rate of all sessions of one player together, and their tolerance. Looked up each time: a full one is forgotten. */
+class SharedRate {
+  readonly #player: string
+  readonly #rates: RateLimits
+  readonly #tolerance: RateLimits
+
+  constructor(player: string, rates: RateLimits, tolerance: RateLimits) {
+    this.#player = player
+    this.#rates = rates
+    this.#tolerance = tolerance
+  }
+
+  get rate(): RateLimit {
+    return this.#rates.of(this.#player)
+  }
+
+  get tolerance(): RateLimit {
+    return this.#tolerance.of(this.#player)
+  }
 }
 
 /** What all sessions of each player may send at a node together, and how long more is tolerated: a new session is no way around either. */
@@ -53,15 +68,7 @@ export class PlayerRateLimiters {
   }
 
   of(player: string): SharedRate {
-    const [rates, tolerance] = [this.#rates, this.#tolerance]
-    return {
-      get rate() {
-        return rates.of(player)
-      },
-      get tolerance() {
-        return tolerance.of(player)
-      },
-    }
+    return new SharedRate(player, this.#rates, this.#tolerance)
   }
 }
 
