@@ -6,7 +6,7 @@ import type { Delta } from '../../shared/sync/delta.ts'
 import { toOperations } from '../../shared/sync/operations.ts'
 import { runLength } from '../../test/support/run-length.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
-import { LiveTree } from './live-tree.ts'
+import { LiveTree, sizeOf } from './live-tree.ts'
 
 type Obj = { [key: string]: unknown }
 type Container = Obj | unknown[]
@@ -228,9 +228,6 @@ function copyWithinOf(at: unknown[], to: number, from: number): void {
   })
 }
 
-/** About what a state takes as MessagePack, measured whole. */
-const bytesOf = (state: Json): number => new LiveTree(state).bytes
-
 function history(seed: number): void {
   const random = new SeededRandom(seed)
   const below = (n: number) => Math.floor(random.float() * n)
@@ -283,7 +280,7 @@ function history(seed: number): void {
       expect(client).toEqual(model)
       expect(tree.flushed).toEqual(model)
       expect(tree.checksum).toBe(new Checksum().of(model as Json))
-      expect(tree.bytes).toBe(bytesOf(model as Json))
+      expect(tree.bytes).toBe(sizeOf(model as Json))
       expect(tree.dirty).toBe(false)
       expect(tree.flush()).toBeUndefined()
     }

@@ -3,7 +3,7 @@ import { cloneJson, NotJson } from '../../shared/sync/check.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
 import type { RoomDefinition } from './definition.ts'
 import { RoomLogicError } from './failures.ts'
-import { LiveTree } from './live-tree.ts'
+import { LiveTree, sizeOf } from './live-tree.ts'
 
 /** From this part of its limit on the size of a state is told of in the log. */
 const WARNED_AT = 0.8
@@ -106,7 +106,7 @@ export function createState(definition: RoomDefinition, options: unknown, mostBy
   try {
     // A copy: what `create` returned may be a constant of its module, or share parts with one.
     const copy = cloneJson(state)
-    requireSize(new LiveTree(copy).bytes, mostBytes)
+    requireSize(sizeOf(copy), mostBytes)
     return copy
   } catch (error) {
     if (error instanceof NotJson)
