@@ -123,6 +123,18 @@ describe('more inputs than the event loop has time for', () => {
     expect(handled).not.toContain('again')
   })
 
+  it('are dropped without an answer where too many wait already, as an answer would cost more than they do', async () => {
+    const { room, handled, on } = busy()
+    const bench = new RoomBench([room], { limits: { waitingMessages: 10 } })
+    on(bench)
+    const ann = await bench.join('busy', 'ann')
+    await bench.advance(1000)
+    bench.slowdown = 1.36
+    for (let n = 1; n <= 100; n++) bench.message('busy', 'ann', 'work', { name: 'work', ms: 10 })
+    await bench.advance(1000)
+    expect([handled.length, bench.counts.dropped, ann.errors]).toEqual([11, 89, []])
+  })
+
   it('are handled however old they are when it was the room that could not act', async () => {
     const { room, handled, on } = busy()
     const bench = new RoomBench([room])
