@@ -19,7 +19,8 @@ export const ERRORS = {
   invalid_payload: { retryable: false, meaning: 'the data does not fit the message type' },
   rate_limited: {
     retryable: true,
-    meaning: 'too many messages of this type, or in all, too many joins, or too many new rooms',
+    meaning:
+      'too many messages of this type, or in all, or more than the node can handle at the moment; too many joins, or too many new rooms',
   },
   room_logic_refused: {
     retryable: false,
