@@ -15,8 +15,9 @@ function countEncoded() {
   }
   for (const { prototype } of [JsonCodec, MsgpackCodec] as readonly { prototype: Codec }[]) {
     const { encode, roomEncoder } = prototype
+    let within = false
     vi.spyOn(prototype, 'encode').mockImplementation(function (this: Codec, message) {
-      count(`${this.subprotocol} ${message.t}`)
+      if (!within) count(`${this.subprotocol} ${message.t}`)
       return encode.call(this, message)
     })
     vi.spyOn(prototype, 'roomEncoder').mockImplementation(function (this: Codec): RoomEncoder {
@@ -27,6 +28,15 @@ function countEncoded() {
           count(`${this.subprotocol} ${kind}`)
           return method(...values)
         }
+      }
+      // A room's encoder may or may not leave this to its codec.
+      const behindPatch = encoder.behindPatch.bind(encoder)
+      encoder.behindPatch = (message) => {
+        count(`${this.subprotocol} ${message.t}`)
+        within = true
+        const bytes = behindPatch(message)
+        within = false
+        return bytes
       }
       return encoder
     })
