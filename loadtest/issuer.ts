@@ -20,8 +20,9 @@ export class ControlIssuer implements Issuer {
     this.#access = access
   }
 
-  async issue(): Promise<Credentials> {
-    return this.#token({}, false)
+  /** `sub`: the player that the token names. */
+  async issue(sub?: string): Promise<Credentials> {
+    return this.#token({ sub }, false)
   }
 
   async issueUnderKey(): Promise<{ credentials: Credentials; revoke: () => Promise<void> }> {

@@ -203,15 +203,18 @@ const socketio: Dialect = {
 export const DIALECTS = { roomful, bare, colyseus, socketio }
 export type ServerName = keyof typeof DIALECTS
 
-/** Has tokens issued for so many clients, by a server that wants them. */
+/** Has tokens issued for so many clients, each for another player, by a server that wants them. */
 export async function openDoor(listening: Listening, clients: number): Promise<Door> {
   const { controlUrl } = listening
   const credentials: Credentials[] = []
   if (controlUrl === undefined) return { ...listening, credentials }
   const issuer = new ControlIssuer({ controlUrl, controlToken: undefined })
   while (credentials.length < clients) {
-    const some = Math.min(100, clients - credentials.length)
-    credentials.push(...(await Promise.all(Array.from({ length: some }, () => issuer.issue()))))
+    const from = credentials.length
+    const some = Array.from({ length: Math.min(100, clients - from) }, (_, i) =>
+      issuer.issue(`player-${from + i}`),
+    )
+    credentials.push(...(await Promise.all(some)))
   }
   return { ...listening, credentials }
 }

@@ -23,6 +23,11 @@ interface State {
   entities: Record<string, Place>
 }
 
+const move = (player: Place, x: number, y: number): void => {
+  player.x = x
+  player.y = y
+}
+
 const place = v.object({ x: v.number(), y: v.number() })
 
 /** As the guide for authors of rooms would have it. */
@@ -43,7 +48,7 @@ const arena = (defineRoom: typeof DefineRoom, { tick, entities, redisUrl }: Sett
     },
     onMessage(state, { type, member, data }) {
       served.inputs++
-      if (type === 'move') state.players[member.id] = { x: data.x, y: data.y }
+      if (type === 'move') move(state.players[member.id]!, data.x, data.y)
     },
     onLeave(state, member) {
       delete state.players[member.id]
@@ -53,7 +58,7 @@ const arena = (defineRoom: typeof DefineRoom, { tick, entities, redisUrl }: Sett
       onTick(state: State, ctx: { members: readonly { id: string }[] }) {
         if (served.frozen) return
         if (tick === 'players')
-          for (const { id } of ctx.members) state.players[id] = { x: somewhere(), y: somewhere() }
+          for (const { id } of ctx.members) move(state.players[id]!, somewhere(), somewhere())
         if (tick === 'entities') for (const id in state.entities) state.entities[id]!.x = somewhere()
         if (tick === 'entity') state.entities[`e${Math.floor(Math.random() * entities)}`]!.x = somewhere()
       },
