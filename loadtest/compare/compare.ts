@@ -25,7 +25,13 @@ const HELP = `npm run compare -- [options]
 `
 const say = (line: string): void => void process.stdout.write(`${line}\n`)
 
-const { values } = parseArgs({
+/** What was typed is wrong. */
+const refuse = (error: unknown): never => {
+  process.stderr.write(`${(error as Error).message}\n\n${HELP}`)
+  process.exit(2)
+}
+
+const OPTIONS = {
   options: {
     scenarios: { type: 'string', default: SCENARIOS.map(({ name }) => name).join(',') },
     servers: { type: 'string', default: SERVERS.join(',') },
@@ -36,14 +42,30 @@ const { values } = parseArgs({
     sources: { type: 'boolean', default: false },
     help: { type: 'boolean', default: false },
   },
-})
+} as const
+
+const values = (() => {
+  try {
+    return parseArgs(OPTIONS).values
+  } catch (error) {
+    return refuse(error)
+  }
+})()
+
+/** The value of an option that counts something. */
+function count(name: 'runs' | 'seconds' | 'repeats', least: number): number {
+  const value = Number(values[name])
+  return Number.isInteger(value) && value >= least
+    ? value
+    : refuse(new Error(`--${name} is ${values[name]}; it may be a whole number from ${least} on.`))
+}
 
 /** Those of the known names that are asked for. */
 function chosen<T>(known: readonly T[], nameOf: (one: T) => string, asked: string): T[] {
   return asked.split(',').map((name) => {
     const one = known.find((each) => nameOf(each) === name)
     if (one === undefined)
-      throw new Error(`There is no ${name}; there are ${known.map(nameOf).join(', ')}. --help says more.`)
+      return refuse(new Error(`There is no ${name}; there are ${known.map(nameOf).join(', ')}.`))
     return one
   })
 }
@@ -65,6 +87,7 @@ const contenders = (scenario: Scenario, servers: readonly ServerName[]): Contend
 async function compare(
   scenario: Scenario,
   servers: readonly ServerName[],
+  runs: number,
   options: Omit<Options, 'tell'>,
 ): Promise<Comparison> {
   const all = contenders(scenario, servers).map((one) => ({
@@ -72,9 +95,9 @@ async function compare(
     measured: [] as Figures[],
     problems: [] as string[],
   }))
-  for (let i = 1; i <= Number(values.runs); i++)
+  for (let i = 1; i <= runs; i++)
     for (const { name, server, scenario: own, measured, problems } of all) {
-      const tell = (text: string): void => say(`${scenario.name} ${name} ${i}/${values.runs}: ${text}`)
+      const tell = (text: string): void => say(`${scenario.name} ${name} ${i}/${runs}: ${text}`)
       try {
         const figures = await measure(server, own, { ...options, tell })
         measured.push(figures)
@@ -90,6 +113,9 @@ async function compare(
 async function run(): Promise<void> {
   const scenarios = chosen(SCENARIOS, ({ name }) => name, values.scenarios)
   const servers = chosen(SERVERS, (name) => name, values.servers)
+  const runs = count('runs', 1)
+  const seconds = count('seconds', 1)
+  const repeats = count('repeats', 0)
   if (!values.sources) installPeers()
   pin(process.pid, availableParallelism() > 1 ? 1 : 0)
   const redis = scenarios.some(({ journal }) => journal) ? await startRedis() : undefined
@@ -99,12 +125,8 @@ async function run(): Promise<void> {
       say(`${scenario.name} is left out: there is no redis-server (or valkey-server) in PATH`)
       continue
     }
-    const options = {
-      seconds: Number(values.seconds),
-      repeats: Number(values.repeats),
-      built: !values.sources,
-    }
-    const comparison = await compare(scenario, servers, { ...options, ...(redis && { redis }) })
+    const options = { seconds, repeats, built: !values.sources, ...(redis && { redis }) }
+    const comparison = await compare(scenario, servers, runs, options)
     say(`\n${textTable(comparison)}\n`)
     comparisons.push(comparison)
     await write(comparisons)
