@@ -69,7 +69,7 @@ const NONE: readonly never[] = []
 
 /**
  * Takes flushes to the edges: everything shared is encoded once, and only members who have something of their own cost anything. Knows
- * what was delivered last, for members who missed it. Whoever asks for the whole state has to wait while a flush is under way: the state
+ * what was delivered last, for members who missed it. A request for the whole state has to wait while a flush is under way: the state
  * as of the one before is not kept.
  */
 export class Delivery {

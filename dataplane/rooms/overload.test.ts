@@ -33,30 +33,22 @@ const busy = (options: { sync?: number; tick?: number } = {}) => {
 
 const doneBy = (member: { state: unknown }) => (member.state as { done: number }).done
 
+/** A room type that ticks and flushes so often a second, and counts its ticks. */
+const ticking = (type: string, rate: number) =>
+  defineRoom({
+    type,
+    tick: { rate },
+    sync: { rate },
+    durability: 'none',
+    create: () => ({ ticks: 0 }),
+    onTick(state) {
+      state.ticks++
+    },
+  })
+
 describe('the rooms of a node that slows down', () => {
   it('flush and tick less often by one factor, whatever their rates, and as often as before once it keeps up', async () => {
-    const bench = new RoomBench([
-      defineRoom({
-        type: 'clockwork',
-        tick: { rate: 20 },
-        sync: { rate: 20 },
-        durability: 'none',
-        create: () => ({ ticks: 0 }),
-        onTick(state) {
-          state.ticks++
-        },
-      }),
-      defineRoom({
-        type: 'fast',
-        tick: { rate: 50 },
-        sync: { rate: 50 },
-        durability: 'none',
-        create: () => ({ ticks: 0 }),
-        onTick(state) {
-          state.ticks++
-        },
-      }),
-    ])
+    const bench = new RoomBench([ticking('clockwork', 20), ticking('fast', 50)])
     const slow = await bench.join('clockwork', 'ann')
     const fast = await bench.join('fast', 'bob')
     const updates = async () => {

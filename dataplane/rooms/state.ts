@@ -91,7 +91,7 @@ export class LiveState {
   }
 }
 
-/** `value`, whose every container is frozen now. */
+/** `value`, with every container in it frozen. */
 function frozen(value: Json): Json {
   if (typeof value !== 'object' || value === null) return value
   for (const part of Object.values(value)) frozen(part)

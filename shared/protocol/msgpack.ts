@@ -552,7 +552,7 @@ export function endOfValue(bytes: Uint8Array, at: number): number {
     width === 1 ? view.getUint8(from) : width === 2 ? view.getUint16(from) : view.getUint32(from)
   let end = at
   try {
-    // A count instead of a call for each level: whoever reads the values looks at how deep they are.
+    // A count instead of a call for each level: the code that reads the values looks at how deep they are.
     for (let left = 1; left > 0; left--) {
       const code = view.getUint8(end++)
       if (code >= 0xe0 || code < 0x80) continue
