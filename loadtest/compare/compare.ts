@@ -138,7 +138,8 @@ async function run(): Promise<void> {
 async function write(comparisons: readonly Comparison[]): Promise<void> {
   await mkdir(values.out, { recursive: true })
   const machine = {
-    cores: availableParallelism(),
+    // Not what this process may use: it is tied to one of them.
+    cores: cpus().length,
     cpu: cpus()[0]?.model,
     roomful: packageVersion(),
   }
