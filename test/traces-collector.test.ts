@@ -3,7 +3,6 @@ import { runInNewContext } from 'node:vm'
 import { pino } from 'pino'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { type RunningControl, startControl } from '../control/main.ts'
-import { PortBlock } from '../deploy/local/ports.ts'
 import { systemClock } from '../shared/clock.ts'
 import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
@@ -12,6 +11,7 @@ import type { Tracing } from '../shared/tracing/tracer.ts'
 import { callControl } from './support/calls.ts'
 import { FakeClock } from './support/fake-clock.ts'
 import { until } from './support/redis-admin.ts'
+import { freePort } from './support/redis-port.ts'
 import { recordingLog } from './support/redis-store.ts'
 import { TraceCollector } from './support/trace-collector.ts'
 
@@ -31,7 +31,6 @@ const stub = (environment: Readonly<Record<string, string>>): void => {
 afterEach(() => void vi.unstubAllEnvs())
 
 describe('a collector that does not take traces', () => {
-  let ports: PortBlock
   let port: number
   let collector: TraceCollector
   let clock: FakeClock
@@ -41,8 +40,7 @@ describe('a collector that does not take traces', () => {
   let projectId: string
 
   beforeEach(async () => {
-    ports = await PortBlock.claim(systemRandom)
-    port = await ports.take()
+    port = await freePort()
     collector = await TraceCollector.start(port)
     clock = new FakeClock()
     const recording = recordingLog()
@@ -71,7 +69,6 @@ describe('a collector that does not take traces', () => {
     clock.advance(2000)
     await closing
     await collector.close()
-    await ports.release()
   })
 
   const post = (path: string, body: object) => callControl(control.url, 'POST', path, body)

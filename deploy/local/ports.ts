@@ -46,7 +46,7 @@ export async function choosePorts(
 }
 
 const HOST = '127.0.0.1'
-/** Ports of a block, the claimed one included: as many as the largest cluster listens on, and some that other programs may have. */
+/** Ports of a cluster's block, the claimed one included: as many as the largest cluster listens on, and some that other programs may have. */
 const SIZE = 48
 /** Where the blocks begin. */
 const FROM = 12_000
@@ -62,39 +62,45 @@ const RANGE_FILE = '/proc/sys/net/ipv4/ip_local_port_range'
  */
 export class PortBlock {
   readonly #first: number
+  readonly #below: number
   readonly #claim: Server
   #next: number
 
-  private constructor(first: number, claim: Server) {
+  private constructor(first: number, size: number, claim: Server) {
     this.#first = first
+    this.#below = first + size
     this.#claim = claim
     this.#next = first + 1
   }
 
-  /** Claims a block that is free, of those from one port to below another. Rejects when there is none. */
+  /** Claims a block of `size` ports that is free, of those from one port to below another. Rejects when there is none. */
   static async claim(
     random: Random,
-    { from = FROM, below = ephemeralFrom() }: { readonly from?: number; readonly below?: number } = {},
+    {
+      from = FROM,
+      below = ephemeralFrom(),
+      size = SIZE,
+    }: { from?: number; below?: number; size?: number } = {},
   ): Promise<PortBlock> {
-    const blocks = Math.floor((below - from) / SIZE)
+    const blocks = Math.floor((below - from) / size)
     const begin = Math.floor(random.float() * blocks)
     for (let tried = 0; tried < blocks; tried++) {
-      const first = from + ((begin + tried) % blocks) * SIZE
+      const first = from + ((begin + tried) % blocks) * size
       const claim = await listening(first)
-      if (claim) return new PortBlock(first, claim)
+      if (claim) return new PortBlock(first, size, claim)
     }
     throw new Error(
-      `every block of ${SIZE} ports from ${from} to ${from + blocks * SIZE - 1} of this machine is taken`,
+      `every block of ${size} ports from ${from} to ${from + blocks * size - 1} of this machine is taken`,
     )
   }
 
   /** One of its ports, another each time, on which no one listens. Rejects when there is none left. */
   async take(): Promise<number> {
-    while (this.#next < this.#first + SIZE) {
+    while (this.#next < this.#below) {
       const port = this.#next++
       if (await isFree(port)) return port
     }
-    throw new Error(`the ports ${this.#first} to ${this.#first + SIZE - 1} of this machine are all taken`)
+    throw new Error(`the ports ${this.#first} to ${this.#below - 1} of this machine are all taken`)
   }
 
   /** The block is free again. */

@@ -2,12 +2,14 @@ import { type ChildProcess, fork, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, rmSync } from 'node:fs'
 import { mkdtemp } from 'node:fs/promises'
-import { type AddressInfo, connect, createServer } from 'node:net'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import { PortBlock } from '../../deploy/local/ports.ts'
 import { findProgram } from '../../deploy/local/programs.ts'
+import { systemRandom } from '../../shared/random.ts'
 import type { ServerName } from './dialects.ts'
 import type { Listening, Question, Sample, Settings } from './servers/served.ts'
 
@@ -88,10 +90,8 @@ export async function startRedis(): Promise<Redis | undefined> {
   const program = findProgram(['redis-server', 'valkey-server'], process.env.PATH)
   if (program === undefined) return undefined
   const folder = await mkdtemp(join(tmpdir(), 'roomful-compare-'))
-  const probe = createServer().listen(0, '127.0.0.1')
-  await once(probe, 'listening')
-  const { port } = probe.address() as AddressInfo
-  probe.close()
+  const block = await PortBlock.claim(systemRandom)
+  const port = await block.take()
   const words = `--port ${port} --bind 127.0.0.1 --appendonly yes --maxmemory-policy noeviction`.split(' ')
   const child = spawn(program, [...words, '--save', '', '--dir', folder], { stdio: 'ignore' })
   pin(child.pid!, 1)

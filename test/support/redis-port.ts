@@ -1,17 +1,17 @@
-import { createServer } from 'node:net'
 import { Redis } from 'ioredis'
+import { PortBlock } from '../../deploy/local/ports.ts'
+import { systemRandom } from '../../shared/random.ts'
 
-/** A port no one listens on at this moment. */
-export function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = createServer()
-    server.once('error', reject)
-    server.listen(0, '127.0.0.1', () => {
-      const address = server.address()
-      const port = typeof address === 'object' && address ? address.port : 0
-      server.close(() => resolve(port))
-    })
-  })
+/** Where no cluster takes its ports, below those that the system gives to connections that go out. */
+const PORTS = { from: 10_000, below: 12_000, size: 2 }
+
+/** A port of this machine on which no one listens, and which no other test gets as long as this process runs. */
+export async function freePort(): Promise<number> {
+  for (;;) {
+    const block = await PortBlock.claim(systemRandom, PORTS)
+    const port = await block.take().catch(() => undefined)
+    if (port !== undefined) return port
+  }
 }
 
 /** Resolves once the Redis at `url` answers; rejects, with the last reason, when it does not within `timeoutMs`. */

@@ -63,9 +63,6 @@ export function findRedisProgram(): string | undefined {
   )
 }
 
-/** How often another port is tried when someone took the free one first. */
-const PORT_ATTEMPTS = 5
-
 /** How a server process differs from the plain one. */
 interface RedisProcessOptions {
   /** Settings of redis.conf, by name. */
@@ -77,16 +74,13 @@ interface RedisProcessOptions {
 /** Starts `program` on a free port of this machine, with a folder of its own and, unless `settings` say so, no persistence. */
 async function startRedisProcess(program: string, options: RedisProcessOptions = {}): Promise<RedisServer> {
   const folder = await mkdtemp(join(tmpdir(), 'roomful-redis-'))
-  for (let attempt = 1; ; attempt++) {
-    const server = new RedisProcess(program, await freePort(), folder, options)
-    try {
-      await server.start()
-      return server
-    } catch (error) {
-      if (attempt < PORT_ATTEMPTS) continue
-      await server.close()
-      throw error
-    }
+  const server = new RedisProcess(program, await freePort(), folder, options)
+  try {
+    await server.start()
+    return server
+  } catch (error) {
+    await server.close()
+    throw error
   }
 }
 
