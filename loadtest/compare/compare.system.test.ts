@@ -1,4 +1,5 @@
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
+import { startRedis } from '../../test/support/redis-server.ts'
 import { measure } from './measure.ts'
 import { SCENARIOS, type Scenario } from './scenarios.ts'
 
@@ -13,4 +14,18 @@ test.each(['bare', 'roomful'] as const)('%s is measured', async (server) => {
   expect(figures.p99).toBeGreaterThan(0)
   // A float32 for each coordinate of a player that moved, at least.
   expect(figures.bytes).toBeGreaterThan(8)
+})
+
+test('the same rooms on two nodes of one Redis are measured together', async () => {
+  const redis = await startRedis()
+  onTestFinished(() => redis.close())
+  // What Redis itself costs is not asked here: it may run in a container, where its process cannot be seen.
+  const figures = await measure(
+    'roomful',
+    { ...tiny, nodes: 2 },
+    { ...options, redis: { url: redis.url, pid: process.pid } },
+  )
+  expect(figures.delivered).toBeGreaterThan(0.5)
+  expect(figures.crossing).toBeGreaterThan(0)
+  expect(figures.crossing).toBeLessThan(1)
 })

@@ -9,7 +9,7 @@ import { type Figures, measure, type Options } from './measure.ts'
 import { comparisonPage } from './page.ts'
 import { installPeers, pin, startRedis } from './processes.ts'
 import { type Comparison, line, markdown, rowOf, textTable } from './report.ts'
-import { SCENARIOS, type Scenario } from './scenarios.ts'
+import { needsRedis, SCENARIOS, type Scenario } from './scenarios.ts'
 
 /** `npm run compare`: the same scenarios against this project and what else there is, each server on one core, the generator on the other. */
 
@@ -81,7 +81,7 @@ interface Contender {
 const contenders = (scenario: Scenario, servers: readonly ServerName[]): Contender[] =>
   scenario.against === undefined
     ? servers.map((server) => ({ name: server, server, scenario }))
-    : [scenario.against, scenario].map((each) => ({ name: each.name, server: 'roomful', scenario: each }))
+    : [...scenario.against, scenario].map((each) => ({ name: each.name, server: 'roomful', scenario: each }))
 
 /** Measures all in turn, so that a machine that changes does so for all of them. */
 async function compare(
@@ -118,10 +118,10 @@ async function run(): Promise<void> {
   const repeats = count('repeats', 0)
   if (!values.sources) installPeers()
   pin(process.pid, availableParallelism() > 1 ? 1 : 0)
-  const redis = scenarios.some(({ journal }) => journal) ? await startRedis() : undefined
+  const redis = scenarios.some(needsRedis) ? await startRedis() : undefined
   const comparisons: Comparison[] = []
   for (const scenario of scenarios) {
-    if (scenario.journal && !redis) {
+    if (needsRedis(scenario) && !redis) {
       say(`${scenario.name} is left out: there is no redis-server (or valkey-server) in PATH`)
       continue
     }

@@ -203,11 +203,12 @@ const socketio: Dialect = {
 export const DIALECTS = { roomful, bare, colyseus, socketio }
 export type ServerName = keyof typeof DIALECTS
 
-/** Has tokens issued for so many clients, each for another player, by a server that wants them. */
-export async function openDoor(listening: Listening, clients: number): Promise<Door> {
-  const { controlUrl } = listening
+/** The ways into a server of one or more processes. Has tokens issued for so many clients, each for another player, where it wants them. */
+export async function openDoors(listening: readonly Listening[], clients: number): Promise<Door[]> {
   const credentials: Credentials[] = []
-  if (controlUrl === undefined) return { ...listening, credentials }
+  const doors = listening.map((each): Door => ({ ...each, credentials }))
+  const controlUrl = listening[0]?.controlUrl
+  if (controlUrl === undefined) return doors
   const issuer = new ControlIssuer({ controlUrl, controlToken: undefined })
   while (credentials.length < clients) {
     const from = credentials.length
@@ -216,5 +217,5 @@ export async function openDoor(listening: Listening, clients: number): Promise<D
     )
     credentials.push(...(await Promise.all(some)))
   }
-  return { ...listening, credentials }
+  return doors
 }

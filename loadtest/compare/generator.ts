@@ -173,6 +173,8 @@ interface Client {
   readonly room: number
   /** Its number in the room. */
   readonly seat: number
+  /** The number of the door it came in by. */
+  readonly door: number
   readonly recorded: Buffer[] | undefined
   updates: number
   sent: number
@@ -208,7 +210,7 @@ export class Clients {
   /** Connections that the server ended, with its reasons. */
   readonly lost: string[] = []
   readonly #dialect: Dialect
-  readonly #door: Door
+  readonly #doors: readonly Door[]
   readonly #clients: Client[] = []
   /** Of each room, the frames that were made. */
   readonly #frames = new Map<number, Buffer[]>()
@@ -216,9 +218,9 @@ export class Clients {
   #inputs = 0
   #roundTrips: number[] = []
 
-  constructor(dialect: Dialect, door: Door) {
+  constructor(dialect: Dialect, doors: readonly Door[]) {
     this.#dialect = dialect
-    this.#door = door
+    this.#doors = doors
   }
 
   get count(): number {
@@ -226,8 +228,8 @@ export class Clients {
   }
 
   /**
-   * Connects clients until there are `count`, in rooms of `perRoom`; the first `recorded` keep all that they receive. Resolves when each has
-   * the state of its room.
+   * Connects clients until there are `count`, in rooms of `perRoom`, each by any door; the first `recorded` keep all that they receive.
+   * Resolves when each has the state of its room.
    */
   async join(count: number, perRoom: number, recorded = 0): Promise<void> {
     let next = this.#clients.length
@@ -235,11 +237,13 @@ export class Clients {
       while (next < count) {
         const number = next++
         const room = Math.floor(number / perRoom)
-        const { socket, messages } = await this.#dialect.join(this.#door, number, `r${room}`)
+        const door = Math.floor(Math.random() * this.#doors.length)
+        const { socket, messages } = await this.#dialect.join(this.#doors[door]!, number, `r${room}`)
         const client: Client = {
           socket,
           room,
           seat: number % perRoom,
+          door,
           recorded: number < recorded ? messages : undefined,
           updates: 0,
           sent: 0,
@@ -328,6 +332,14 @@ export class Clients {
       nudges ? this.#dialect.nudge(`r${client.room}`) : this.#dialect.move(`r${client.room}`, undefined, ref),
     )
     client.socket.write(frames[index])
+  }
+
+  /** The share of clients that came in by another door than that of their room's owner, which is in `owned` by its door. */
+  elsewhere(owned: readonly (readonly string[])[]): number {
+    const others = this.#clients.filter(
+      ({ room, door }) => !owned[door]!.some((id) => id.endsWith(`:r${room}`)),
+    )
+    return others.length / this.#clients.length
   }
 
   /** The first of those who keep what they receive stop to read, or go on. */

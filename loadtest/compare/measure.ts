@@ -1,11 +1,11 @@
 import { performance } from 'node:perf_hooks'
 import { isDeepStrictEqual } from 'node:util'
-import { DIALECTS, openDoor, type ServerName } from './dialects.ts'
+import { DIALECTS, openDoors, type ServerName } from './dialects.ts'
 import { Clients, type Received, type Sending } from './generator.ts'
 import { cpuSeconds, watchOthers } from './machine.ts'
-import { type Redis, ServerProcess } from './processes.ts'
-import type { Scenario } from './scenarios.ts'
-import { FLUSHES_PER_SECOND, type Sample } from './servers/served.ts'
+import { type Redis, Servers, type Total } from './processes.ts'
+import { needsRedis, type Scenario } from './scenarios.ts'
+import { FLUSHES_PER_SECOND } from './servers/served.ts'
 
 /** One measurement: a server, its clients, and what a window of time costs. */
 
@@ -24,7 +24,7 @@ const BUSY = 0.85
 
 /** What one measurement gave; what a scenario does not have is absent. */
 export interface Figures {
-  /** CPU-µs of the server per unit of the scenario. */
+  /** CPU-µs of the server, all its processes, per unit of the scenario. */
   cost?: number
   /** Share of what clients should have got, or of the inputs that game code should have seen. */
   delivered?: number
@@ -37,6 +37,8 @@ export interface Figures {
   slowest?: number
   /** KB per client, after garbage was collected. */
   rss?: number
+  /** Share of the updates that came from another node than the client's. */
+  crossing?: number
   /** CPU-µs of Redis per update. */
   redis?: number
   joinsPerSecond?: number
@@ -71,14 +73,15 @@ async function withServer<T>(
   scenario: Scenario,
   count: number,
   { built, redis }: Options,
-  use: (server: ServerProcess, clients: Clients) => Promise<T>,
+  use: (server: Servers, clients: Clients) => Promise<T>,
 ): Promise<T> {
-  const { tick, entities, nudges, journal } = scenario
-  const settings = { tick, entities, nudges, built, ...(journal && redis && { redisUrl: redis.url }) }
-  const server = await ServerProcess.start(name, settings)
+  const { tick, entities, nudges, journal, nodes = 1 } = scenario
+  const redisUrl = needsRedis(scenario) ? redis?.url : undefined
+  const settings = { tick, entities, nudges, journal, built, ...(redisUrl !== undefined && { redisUrl }) }
+  const server = await Servers.start(name, nodes, settings)
   let clients: Clients | undefined
   try {
-    clients = new Clients(DIALECTS[name], await openDoor(server.listening, count))
+    clients = new Clients(DIALECTS[name], await openDoors(server.listening, count))
     return await use(server, clients)
   } finally {
     clients?.end()
@@ -103,7 +106,7 @@ export function measure(name: ServerName, scenario: Scenario, options: Options):
 
 /** A window, repeated while others use the machine. */
 async function quietWindow(
-  server: ServerProcess,
+  server: Servers,
   clients: Clients,
   scenario: Scenario,
   { seconds, repeats, redis, tell }: Options,
@@ -115,7 +118,7 @@ async function quietWindow(
   }
   for (let left = repeats; ; left--) {
     await clients.play(WARM_SECONDS, sending)
-    const others = watchOthers([process.pid, server.pid, ...(redis ? [redis.pid] : [])])
+    const others = watchOthers([process.pid, ...server.pids, ...(redis ? [redis.pid] : [])])
     const before = await server.sample()
     const redisBefore = redis ? cpuSeconds(redis.pid) : 0
     const received = await clients.play(seconds, sending)
@@ -123,7 +126,8 @@ async function quietWindow(
     const figures: Figures = {
       ...figuresOf(scenario, clients, received, before, after),
       others: others(),
-      ...(scenario.journal &&
+      ...(scenario.nodes !== undefined && { crossing: clients.elsewhere(after.rooms) }),
+      ...(needsRedis(scenario) &&
         redis && { redis: ((cpuSeconds(redis.pid) - redisBefore) * 1e6) / received.updates }),
     }
     if (clients.lost.length > 0)
@@ -135,11 +139,11 @@ async function quietWindow(
 
 /** All clients come at once. */
 async function joins(
-  server: ServerProcess,
+  server: Servers,
   clients: Clients,
   { clients: count, perRoom }: Scenario,
 ): Promise<Figures> {
-  const others = watchOthers([process.pid, server.pid])
+  const others = watchOthers([process.pid, ...server.pids])
   const before = await server.sample()
   const [start, load] = [performance.now(), performance.eventLoopUtilization()]
   await clients.join(count, perRoom)
@@ -156,7 +160,7 @@ async function joins(
 
 /** Some clients stop to read for a while: what the server holds for each meanwhile, and whether their state is right in the end. */
 async function stalled(
-  server: ServerProcess,
+  server: Servers,
   clients: Clients,
   { clients: count, perRoom }: Scenario,
 ): Promise<Figures> {
@@ -218,8 +222,8 @@ function figuresOf(
   { per, perRoom, inputs, tick }: Scenario,
   clients: Clients,
   received: Received,
-  before: Sample,
-  after: Sample,
+  before: Total,
+  after: Total,
 ): Figures {
   const { updates, seconds, bytes, fewest, roundTrips, busy } = received
   const seen = after.inputs - before.inputs

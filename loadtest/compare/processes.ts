@@ -37,8 +37,8 @@ export function installPeers(): void {
   if (status !== 0) throw new Error(`npm ci in ${FOLDER} ended with ${status}`)
 }
 
-/** A server in a process of its own, on core 0. */
-export class ServerProcess {
+/** A process of a server, on core 0. */
+class ServerProcess {
   readonly pid: number
   readonly listening: Listening
   readonly #child: ChildProcess
@@ -79,7 +79,50 @@ export class ServerProcess {
   }
 }
 
-/** A Redis for journals. */
+/** What all processes of a server have used and done together. */
+export interface Total extends Omit<Sample, 'rooms'> {
+  /** The rooms of each process. */
+  readonly rooms: readonly Sample['rooms'][]
+}
+
+/** A server: one process, or several nodes. */
+export class Servers {
+  readonly #all: readonly ServerProcess[]
+
+  private constructor(all: readonly ServerProcess[]) {
+    this.#all = all
+  }
+
+  static async start(name: ServerName, count: number, settings: Settings): Promise<Servers> {
+    const all = Array.from({ length: count }, () => ServerProcess.start(name, settings))
+    return new Servers(await Promise.all(all))
+  }
+
+  get pids(): number[] {
+    return this.#all.map(({ pid }) => pid)
+  }
+
+  get listening(): Listening[] {
+    return this.#all.map(({ listening }) => listening)
+  }
+
+  async sample(question?: Question): Promise<Total> {
+    const samples = await Promise.all(this.#all.map((each) => each.sample(question)))
+    const sum = (name: 'cpuUs' | 'rssBytes' | 'inputs') => samples.reduce((all, each) => all + each[name], 0)
+    return {
+      cpuUs: sum('cpuUs'),
+      rssBytes: sum('rssBytes'),
+      inputs: sum('inputs'),
+      rooms: samples.map(({ rooms }) => rooms),
+    }
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.#all.map((each) => each.stop()))
+  }
+}
+
+/** A Redis for journals, and for several nodes. */
 export interface Redis {
   readonly url: string
   readonly pid: number

@@ -30,6 +30,7 @@ export interface Column {
 export const COLUMNS: readonly Column[] = [
   { name: 'cost', title: 'CPU-µs', text: digits },
   { name: 'delivered', title: 'delivered', text: percent },
+  { name: 'crossing', title: 'over the bus', text: percent },
   { name: 'p50', title: 'p50 ms', text: count },
   { name: 'p99', title: 'p99 ms', text: count },
   { name: 'bytes', title: 'bytes', text: count },
@@ -69,7 +70,7 @@ export function rowOf(name: string, runs: readonly Figures[], problems: readonly
 
 /** A table as texts, its head first. The last columns: the cost beside that of the first row that others are measured beside, and remarks. */
 export function cellsOf({ scenario, rows }: Comparison): string[][] {
-  const base = rows.find(({ name }) => name === (scenario.against?.name ?? 'bare'))
+  const base = rows.find(({ name }) => name === (scenario.against?.[0]?.name ?? 'bare'))
   const columns = COLUMNS.filter(({ name }) => rows.some(({ figures }) => figures[name] !== undefined))
   const ratio = ({ figures }: Row): string =>
     base?.figures.cost === undefined || figures.cost === undefined

@@ -19,8 +19,10 @@ export interface Scenario {
   readonly reliable: boolean
   /** Every flush is committed to Redis before it goes out. */
   readonly journal: boolean
+  /** So many nodes of one Redis, a process each, with the clients spread over them at random; absent: one that needs none. */
+  readonly nodes?: number
   /** Of what this project alone can do: what it is measured beside, instead of the other servers. */
-  readonly against?: Scenario
+  readonly against?: readonly Scenario[]
 }
 
 const arena: Scenario = {
@@ -38,6 +40,16 @@ const arena: Scenario = {
   journal: false,
 }
 
+const spread = (nodes: number): Scenario => ({
+  ...arena,
+  name: `nodes-${nodes}`,
+  meaning: '12 rooms × 20, 5 moves/s each, members spread over the nodes of one Redis at random',
+  clients: 240,
+  perRoom: 20,
+  inputs: 5,
+  nodes,
+})
+
 /** Every room flushes at 20 Hz; coordinates are rounded to 0.01 in an area of 1,000 × 1,000. */
 export const SCENARIOS: readonly Scenario[] = [
   { ...arena, name: 'arena-500', meaning: '500 clients, 20 rooms × 25, 10 moves/s each', clients: 500 },
@@ -50,14 +62,15 @@ export const SCENARIOS: readonly Scenario[] = [
     inputs: 0,
     tick: 'players',
   },
-  { ...arena, name: 'refs', meaning: 'arena, every move acknowledged', reliable: true, against: arena },
+  { ...arena, name: 'refs', meaning: 'arena, every move acknowledged', reliable: true, against: [arena] },
   {
     ...arena,
     name: 'journal',
     meaning: 'arena, each flush committed to Redis first',
     journal: true,
-    against: arena,
+    against: [arena],
   },
+  { ...spread(4), against: [spread(1), spread(2)] },
   { ...arena, name: 'room-200', meaning: 'one room of 200, 10 moves/s each', clients: 200, perRoom: 200 },
   {
     ...arena,
@@ -125,3 +138,6 @@ export const SCENARIOS: readonly Scenario[] = [
     clients: 10_000,
   },
 ]
+
+/** Whether its nodes need a Redis. */
+export const needsRedis = ({ journal, nodes }: Scenario): boolean => journal || nodes !== undefined

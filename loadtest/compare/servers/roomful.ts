@@ -31,19 +31,20 @@ const move = (player: Place, x: number, y: number): void => {
 const place = v.object({ x: v.number(), y: v.number() })
 
 /** As the guide for authors of rooms would have it. */
-const arena = (defineRoom: typeof DefineRoom, { tick, entities, redisUrl }: Settings, served: Served) =>
+const arena = (defineRoom: typeof DefineRoom, { tick, entities, journal }: Settings, served: Served) =>
   defineRoom({
     type: 'arena',
     messages: { move: { data: place }, nudge: { data: place } },
     sync: { rate: FLUSHES_PER_SECOND },
-    durability: redisUrl === undefined ? 'none' : 'journal',
+    durability: journal ? 'journal' : 'none',
     create: (): State => ({
       players: {},
       entities: Object.fromEntries(
         Array.from({ length: entities }, (_, i) => [`e${i}`, { x: somewhere(), y: somewhere() }]),
       ),
     }),
-    onJoin(state, member) {
+    onJoin(state, member, ctx) {
+      served.rooms.add(ctx.roomId)
       state.players[member.id] = { x: AREA / 2, y: AREA / 2 }
     },
     onMessage(state, { type, member, data }) {

@@ -14,7 +14,9 @@ export interface Settings {
   readonly entities: number
   /** Whether clients send inputs that change nothing, as MessagePack. */
   readonly nudges: boolean
-  /** Of roomful: where its journal is; undefined: it keeps none. */
+  /** Of roomful: whether each flush is committed to Redis before it goes out. */
+  readonly journal: boolean
+  /** Of roomful: its store; absent: in memory. */
   readonly redisUrl?: string
   /** Of roomful: whether compiled code in dist/ runs (as in production), or the sources (for tests). */
   readonly built: boolean
@@ -33,6 +35,8 @@ export interface Sample {
   readonly rssBytes: number
   /** Inputs that game code has seen. */
   readonly inputs: number
+  /** Of roomful: the rooms that this process is the owner of. */
+  readonly rooms: readonly string[]
 }
 
 /** A coordinate as every server and client has it. */
@@ -42,6 +46,8 @@ export const somewhere = (): number => Math.floor(Math.random() * AREA * 100) / 
 export interface Served {
   /** Inputs that game code has seen. */
   inputs: number
+  /** The rooms that someone has joined here. */
+  readonly rooms: Set<string>
   /** Nothing moves any more without inputs. */
   frozen: boolean
 }
@@ -56,7 +62,7 @@ export interface Question {
 export async function serve(
   start: (settings: Settings, served: Served) => Promise<Listening>,
 ): Promise<void> {
-  const served: Served = { inputs: 0, frozen: false }
+  const served: Served = { inputs: 0, rooms: new Set(), frozen: false }
   setFlagsFromString('--expose-gc')
   const collect: () => void = runInNewContext('gc')
   process.on('disconnect', () => process.exit(0))
@@ -65,7 +71,8 @@ export async function serve(
     served.frozen ||= question.freeze ?? false
     const { user, system } = process.cpuUsage()
     const rssBytes = process.memoryUsage.rss()
-    process.send?.({ cpuUs: user + system, rssBytes, inputs: served.inputs } satisfies Sample)
+    const sample: Sample = { cpuUs: user + system, rssBytes, inputs: served.inputs, rooms: [...served.rooms] }
+    process.send?.(sample)
   })
   const settings: Settings = JSON.parse(process.argv[2] ?? '')
   process.send?.(await start(settings, served))
