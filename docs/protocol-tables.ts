@@ -28,7 +28,7 @@ function inJson([name, field]: [string, Field], absent = ''): string {
 
 /** What is in an object or a list of them; empty for other fields. */
 function shapeInJson(field: Field): string {
-  if (field.kind === 'list') return `[${shapeInJson(field.of)}]`
+  if (field.kind === 'list') return `[${shapeInJson(field.of) || field.of.kind}]`
   if (field.kind !== 'record') return ''
   const entries = Object.entries(field.fields).map((entry) => inJson(entry as [string, Field]))
   return `{${entries.join(', ')}}`
@@ -108,8 +108,7 @@ function opcodeTable(): string {
     [
       ...client,
       [BATCH_OPCODE, 'a batch', '`message`, …'],
-      ...server,
-      [ROOM_OPCODE, 'the room', '`room_id`'],
+      ...[...server, [ROOM_OPCODE, 'the room', '`room_id`']].sort(([a], [b]) => Number(a) - Number(b)),
     ].map(([opcode, t, elements]) => [String(opcode), String(t), [elements].flat().join(', ')]),
   )
 }

@@ -37,7 +37,13 @@ export const MAX = {
   rooms: 1024,
   /** Messages in one frame. */
   batch: 32,
+  feature: 32,
+  features: 32,
 }
+
+/** What a client may say in `hello` that it understands. It may name others, of other versions. */
+export const FEATURES = ['reroute'] as const
+export type Feature = (typeof FEATURES)[number]
 
 /** Reasons of a client's `state.resync`. */
 export const RESYNC_REASONS = ['sequence', 'checksum'] as const
@@ -88,6 +94,8 @@ export const CLIENT_MESSAGES = {
         }),
       ],
     ),
+    /** What this connection's client understands beyond what every client does: `FEATURES`. */
+    features: optional(list(text(MAX.feature), MAX.features)),
   }),
   join: message(1, { ref: REF, room_type: text(MAX.room_type), options: OPTIONS }),
   leave: message(2, { ref: REF, room_id: text(MAX.room_id) }),
@@ -137,6 +145,7 @@ export const SERVER_MESSAGES = {
   }),
   draining: message(27, { reconnect_in_ms: NUMBER }),
   pong: message(28, { at: NUMBER, server_time: text() }),
+  reroute: message(30, { url: text() }),
 } satisfies Table
 
 /** The state stream of a room; `RoomEncoder` writes it. */

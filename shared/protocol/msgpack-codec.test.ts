@@ -15,7 +15,7 @@ import { decimals } from './testing/decimals.ts'
 
 /** Names of the fields of each client message in their order, written down a second time. */
 const ORDER: Record<string, [opcode: number, ...fields: string[]]> = {
-  hello: [0, 'project_id', 'token'],
+  hello: [0, 'project_id', 'token', 'features'],
   join: [1, 'ref', 'room_type', 'options'],
   leave: [2, 'ref', 'room_id'],
   message: [3, 'room_id', 'type', 'data', 'ref', 'settled'],

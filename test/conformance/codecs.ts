@@ -195,6 +195,7 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
   },
   draining: { opcode: 27, fields: [both('reconnect_in_ms', count)] },
   pong: { opcode: 28, fields: [both('at', number), both('server_time', time)] },
+  reroute: { opcode: 30, fields: [both('url', text)] },
 }
 
 /** Reads the fields of a message of `t`; `value` gives the field on the wire, undefined when it is absent. */
@@ -252,7 +253,8 @@ const NAMES = new Map(Object.entries(SHAPES).map(([t, { opcode }]) => [opcode, t
 function elements(message: ClientMessage): unknown[] {
   switch (message.t) {
     case 'hello': {
-      if ('token' in message) return [0, message.project_id, message.token]
+      const features = message.features ? [message.features] : []
+      if ('token' in message) return [0, message.project_id, message.token, ...features]
       const { session_id: sessionId, resume_token: resumeToken, rooms } = message.resume
       const positions = rooms.map(({ room_id: roomId, epoch, seq, settled }) => [
         roomId,
@@ -260,7 +262,7 @@ function elements(message: ClientMessage): unknown[] {
         seq,
         ...(settled === undefined ? [] : [settled]),
       ])
-      return [0, message.project_id, [sessionId, resumeToken, positions]]
+      return [0, message.project_id, [sessionId, resumeToken, positions], ...features]
     }
     case 'join':
       return [1, message.ref, message.room_type, ...(message.options ? [message.options] : [])]

@@ -13,11 +13,12 @@ export interface RoomPosition {
 }
 
 export type ClientMessage =
-  | { t: 'hello'; project_id: string; token: string }
+  | { t: 'hello'; project_id: string; token: string; features?: string[] }
   | {
       t: 'hello'
       project_id: string
       resume: { session_id: string; resume_token: string; rooms: RoomPosition[] }
+      features?: string[]
     }
   | { t: 'join'; ref: number; room_type: string; options?: { [key: string]: Json } | undefined }
   | { t: 'leave'; ref: number; room_id: string }
@@ -97,6 +98,7 @@ interface ServerMessages {
   error: { ref?: number; room_id?: string; code: string; message: string; retryable: boolean }
   draining: { reconnect_in_ms: number }
   pong: { at: number; server_time: string }
+  reroute: { url: string }
 }
 
 export type ServerName = keyof ServerMessages

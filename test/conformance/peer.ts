@@ -381,6 +381,9 @@ export class Session {
       case 'error':
         if (message.ref !== undefined) this.kept.delete(message.ref)
         break
+      case 'reroute':
+        this.faults.push('reroute to a client that did not name it in the features of hello')
+        break
       case 'draining':
       case 'pong':
         break
@@ -392,7 +395,7 @@ export class Session {
   private takeRoomMessage(
     message: Exclude<
       ServerMessage,
-      { t: 'welcome' | 'joined' | 'left' | 'ack' | 'error' | 'draining' | 'pong' }
+      { t: 'welcome' | 'joined' | 'left' | 'ack' | 'error' | 'draining' | 'pong' | 'reroute' }
     >,
   ): void {
     const view = this.rooms.get(message.room_id)

@@ -24,6 +24,7 @@ const MEMBERS = [
 
 const CLIENT_MESSAGES: ClientMessage[] = [
   { t: 'hello', project_id: 'prj_1', token: 'v4.public.abc' },
+  { t: 'hello', project_id: 'prj_1', token: 'v4.public.abc', features: ['reroute', 'of another version'] },
   {
     t: 'hello',
     project_id: 'prj_1',
@@ -80,6 +81,7 @@ const SERVER_MESSAGES: Plain[] = [
   },
   { t: 'error', ref: 5, room_id: 'arena:lobby', code: 'room_full', message: 'full', retryable: true },
   { t: 'draining', reconnect_in_ms: 250 },
+  { t: 'reroute', url: 'wss://play.example/node-3' },
   { t: 'pong', at: -0.25, server_time: '2026-11-20T13:30:00.000Z' },
 ]
 
@@ -113,6 +115,9 @@ const WRONG: [fields: Record<string, unknown>, named: RegExp, ref?: number][] = 
   [{ t: 'token', token: '' }, /^token is an empty string/],
   [{ t: 'hello', project_id: 'prj_1' }, /neither token nor resume/],
   [{ t: 'hello', project_id: 5, token: 'x' }, /^project_id is 5/],
+  [{ ...HELLO, features: 'reroute' }, /^features is a string/],
+  [{ ...HELLO, features: [''] }, /^features\[0\] is an empty string/],
+  [{ ...HELLO, features: Array.from({ length: 33 }, () => 'x') }, /^features .* at most 32/],
   [{ ...HELLO, resume: { ...RESUME, session_id: null } }, /^resume.session_id is null/],
   [{ ...HELLO, resume: { ...RESUME, rooms: 5 } }, /^resume.rooms is 5/],
   [{ ...HELLO, resume: { ...RESUME, rooms: [5] } }, /^resume.rooms\[0\] is 5/],

@@ -26,6 +26,18 @@ topic.each('welcome answers hello', ANSWERS, async (stage, codec) => {
   await peer.roundTrip()
 })
 
+topic.each(
+  'features that the server does not know are no matter',
+  '§2 "`features` names what this client understands beyond what every client does … What the server does not know there is ignored"',
+  async (stage, codec) => {
+    const peer = await stage.open(codec)
+    const token = await stage.token()
+    peer.send({ t: 'hello', project_id: peer.session.projectId, token, features: ['time-travel'] })
+    await peer.expect('welcome')
+    await peer.roundTrip()
+  },
+)
+
 topic.once(
   'a client that names no subprotocol gets JSON',
   '§1 "also what a client gets that names none"',
