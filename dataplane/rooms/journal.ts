@@ -6,7 +6,6 @@ import { MsgpackReader, MsgpackWriter } from '../../shared/protocol/msgpack.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { apply } from '../../shared/sync/apply.ts'
 import { checkJson, MAX_DEPTH } from '../../shared/sync/check.ts'
-import { Checksum } from '../../shared/sync/checksum.ts'
 import {
   ArrayDelta,
   type Change,
@@ -18,6 +17,7 @@ import {
 } from '../../shared/sync/delta.ts'
 import type { RefusedRef } from '../traffic.ts'
 import type { Member } from './definition.ts'
+import { LiveTree } from './live-tree.ts'
 import type { MembershipRecord } from './memberships.ts'
 
 /** A place in a room's history: after the update `seq`, as seen under `epoch`. */
@@ -454,15 +454,16 @@ function arrayDeltaOf(recorded: readonly unknown[], spliced: readonly unknown[])
 }
 
 /** A room as it begins on a node: new, or as its record has it, read to the end, so that nothing of it is decoded for the first time later. */
-export interface RestoredRoom extends RoomSnapshot {
+export interface RestoredRoom extends Omit<RoomSnapshot, 'checksum' | 'state'> {
+  /** The state, which the room goes on with. */
+  readonly tree: LiveTree
   /** What `updates` say. */
   readonly history: readonly Update[]
 }
 
 /** A room that is nowhere yet. */
-export function newRoom(state: Json, epoch: number): RestoredRoom {
-  const checksum = new Checksum().of(state)
-  return { epoch, seq: 0, checksum, state, seats: [], base: { epoch, seq: 0 }, updates: [], history: [] }
+export function newRoom(tree: LiveTree, epoch: number): RestoredRoom {
+  return { epoch, seq: 0, tree, seats: [], base: { epoch, seq: 0 }, updates: [], history: [] }
 }
 
 /**
@@ -503,10 +504,12 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
     }
     ;({ epoch, seq, checksum } = update)
   }
-  const found = new Checksum().of(state)
-  if (found !== checksum)
-    throw new UnreadableRecord(`the restored state has checksum ${found}, but ${checksum} was committed`)
-  return { epoch, seq, checksum, state, seats: [...memberships.values()], base: whole.base, updates, history }
+  const tree = new LiveTree(state)
+  if (tree.checksum !== checksum)
+    throw new UnreadableRecord(
+      `the restored state has checksum ${tree.checksum}, but ${checksum} was committed`,
+    )
+  return { epoch, seq, tree, seats: [...memberships.values()], base: whole.base, updates, history }
 }
 
 function requireGapFree({ base, seq }: RoomSnapshot, history: readonly Update[]): void {

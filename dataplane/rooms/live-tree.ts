@@ -69,7 +69,8 @@ export class LiveTree {
   #deleted: [LiveObject, string][] = []
   #open = false
 
-  constructor(state: Json) {
+  /** Copies, checks, measures and hashes what it begins with, each once: what `create` returned, or a record holds. Throws NotJson. */
+  constructor(state: unknown) {
     this.#holder = new LiveObject(this)
     this.#holder.target[ROOT] = this.copied(state, this.#holder, ROOT)
     this.#holder.settle()

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import * as v from 'valibot'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import type { Json } from '../../shared/json.ts'
 import { apply } from '../../shared/sync/apply.ts'
 import { Checksum } from '../../shared/sync/checksum.ts'
@@ -50,6 +50,33 @@ it('a recorded delta does what the delta did', () => {
   )
 })
 
+describe('the state that a room begins with', () => {
+  /** How often `text` was read to its end for a hash meanwhile. */
+  const hashed = async (text: string, meanwhile: () => Promise<unknown>): Promise<number> => {
+    const read = vi.spyOn(String.prototype, 'charCodeAt')
+    try {
+      await meanwhile()
+      const { calls, contexts } = read.mock
+      return contexts.filter((context, i) => `${context}` === text && calls[i]![0] === text.length - 1).length
+    } finally {
+      read.mockRestore()
+    }
+  }
+
+  // A large state takes milliseconds a megabyte to hash, in which every other room of the node waits.
+  it('is hashed once, be it new or restored, and once by each member', async () => {
+    const text = 'x'.repeat(1000)
+    const novel = defineRoom({ type: 'novel', messages: {}, create: () => ({ text }), onMessage() {} })
+    const owner = new RoomBench([novel])
+    expect(await hashed(text, () => owner.join('novel', 'ann'))).toBe(1 + 1)
+    const away = owner.members.get('ann')!
+    owner.detach('novel', away)
+    const heir = owner.successor([away])
+    expect(await hashed(text, () => heir.resume('novel', away))).toBe(1)
+    expect(heir.describe('novel')).toMatchObject({ checksum: away.checksum })
+  })
+})
+
 describe('a restored room', () => {
   // Names that clients choose become keys. With these two in one object it looked like an instance of a class with a toJSON method;
   // writing the journal entry threw, the update was never committed, and the room stopped.
@@ -58,7 +85,7 @@ describe('a restored room', () => {
     const players = { constructor: 1, toJSON: 1, length: 1 }
     await bench.say('teams', 'ann', 'add', players)
     expect(ann.state).toEqual({ teams: [players] })
-    expect(restore(await bench.claimed('teams'), format)?.state).toEqual(ann.state)
+    expect(restore(await bench.claimed('teams'), format)?.tree.flushed).toEqual(ann.state)
   })
 
   it('is the room that was committed: state, checksum, seats, refs, and what it replays', async () => {

@@ -1,9 +1,9 @@
 import type { Json } from '../../shared/json.ts'
-import { cloneJson, NotJson } from '../../shared/sync/check.ts'
+import { NotJson } from '../../shared/sync/check.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
 import type { RoomDefinition } from './definition.ts'
 import { RoomLogicError } from './failures.ts'
-import { LiveTree, sizeOf } from './live-tree.ts'
+import { LiveTree } from './live-tree.ts'
 
 /** From this part of its limit on the size of a state is told of in the log. */
 const WARNED_AT = 0.8
@@ -25,11 +25,11 @@ export class LiveState {
    * `limit`: bytes. `onLarge`: the state comes near that, and has not since it was below half of it. `onRefused`: a turn failed since the
    * state would have grown beyond it.
    */
-  constructor(state: Json, limit: number, onLarge: (bytes: number) => void, onRefused: () => void) {
+  constructor(tree: LiveTree, limit: number, onLarge: (bytes: number) => void, onRefused: () => void) {
     this.#limit = limit
     this.#onLarge = onLarge
     this.#onRefused = onRefused
-    this.#tree = new LiveTree(state)
+    this.#tree = tree
   }
 
   /** A frozen copy of the state as it is, made when it is first asked for after a turn. */
@@ -99,15 +99,14 @@ function frozen(value: Json): Json {
 }
 
 /** The state of a new room, of at most so many bytes. Throws what `create` threw, or a RoomLogicError. */
-export function createState(definition: RoomDefinition, options: unknown, mostBytes: number): Json {
+export function createState(definition: RoomDefinition, options: unknown, mostBytes: number): LiveTree {
   const state = definition.create(options)
   if (typeof (state as { then?: unknown } | undefined)?.then === 'function')
     throw new RoomLogicError('create returned a promise; it must return the first state')
   try {
-    // A copy: what `create` returned may be a constant of its module, or share parts with one.
-    const copy = cloneJson(state)
-    requireSize(sizeOf(copy), mostBytes)
-    return copy
+    const tree = new LiveTree(state)
+    requireSize(tree.bytes, mostBytes)
+    return tree
   } catch (error) {
     if (error instanceof NotJson)
       throw new RoomLogicError(`create made a state that is not JSON: ${error.message}`)

@@ -117,7 +117,7 @@ export class RoomStream {
     { delivered, fenced, stopped }: StreamEvents,
   ) {
     const { clock, format, historyBudget, limits, metrics, scheduler } = environment
-    const { seq, checksum, state } = begin
+    const { seq, tree } = begin
     this.environment = environment
     this.address = address
     this.name = address.name
@@ -131,7 +131,7 @@ export class RoomStream {
     for (const restored of begin.seats)
       this.memberships.add(new Membership(restored, limits.outcomes, clock.monotonic()))
     this.state = new LiveState(
-      state,
+      tree,
       limits.stateBytes,
       (bytes) => log.warn({ bytes, limit: limits.stateBytes }, 'the state of the room comes near its limit'),
       () => metrics.limitsReached.inc({ room_type: address.roomType, limit: 'state' }),
@@ -151,7 +151,7 @@ export class RoomStream {
     const { members } = this.memberships
     this.delivery = new Delivery(this.memberships, frames, this.replies, this.state, {
       seq,
-      checksum,
+      checksum: tree.checksum,
       members,
     })
     this.#timer = scheduler.timer(() => this.#flush())

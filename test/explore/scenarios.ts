@@ -167,7 +167,7 @@ class Model implements Explorable {
       ledger.violate('applied', 'nothing is left of the room')
       return
     }
-    const { log } = restored.state as { log: string[] }
+    const { log } = restored.tree.flushed as { log: string[] }
     for (const { memberId, said: refs, position } of edges) {
       const said = refs.map((ref) => `${memberId}:${ref}`).join()
       const kept = log.filter((line) => line.startsWith(`${memberId}:`)).join()

@@ -2,7 +2,7 @@ import { type Client, type ConnectOptions, connect, type Room } from 'roomful/cl
 import { expect } from 'vitest'
 import { WebSocket } from 'ws'
 import type { WebSocketConstructor } from '../../client/connection.ts'
-import { JournalFormat, type RoomSnapshot } from '../../dataplane/rooms/journal.ts'
+import { JournalFormat, type RestoredRoom } from '../../dataplane/rooms/journal.ts'
 import type { DecodedMessage } from '../../shared/protocol/codec.ts'
 import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
@@ -301,7 +301,7 @@ function expectOneHistory(players: readonly Player[]): void {
 }
 
 /** What is kept of a room: its flushes follow each other without a gap, under epochs that only grow. */
-export function expectGapFree({ seq, base, updates }: RoomSnapshot): void {
+export function expectGapFree({ seq, base, updates }: RestoredRoom): void {
   const format = new JournalFormat()
   let before = { epoch: base.epoch, seq: base.seq }
   for (const bytes of updates) {

@@ -9,7 +9,7 @@ import { type RunningControl, startControl } from '../../control/main.ts'
 import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import { type NodeOptions, type RunningNode, startNode } from '../../dataplane/node.ts'
 import { nodeName } from '../../dataplane/node-id.ts'
-import { JournalFormat, type RoomSnapshot, restore } from '../../dataplane/rooms/journal.ts'
+import { JournalFormat, type RestoredRoom, restore } from '../../dataplane/rooms/journal.ts'
 import { type Child, Children } from '../../deploy/local/processes.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { randomToken } from '../../shared/ids.ts'
@@ -244,7 +244,7 @@ export class TestCluster {
   }
 
   /** Everything that is kept of a journal room, read as its next owner would. For rooms whose nodes have ended. */
-  async kept({ projectId }: Login, roomId: string): Promise<RoomSnapshot> {
+  async kept({ projectId }: Login, roomId: string): Promise<RestoredRoom> {
     const name = `${projectId}/${roomId}`
     const { rooms } = this.store
     const epoch = (await rooms.inspect(name))?.epoch ?? 0

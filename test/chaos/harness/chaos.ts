@@ -261,7 +261,8 @@ export async function audit(
     try {
       const restored = restore(claim, format)
       if (!restored) return NOTHING
-      const { seq, checksum, state } = restored
+      const { seq, tree } = restored
+      const { checksum, flushed: state } = tree
       return { records: [{ room, version: owner.version, seq, checksum, state }], unreadable: [] }
     } catch (error) {
       if (!(error instanceof UnreadableRecord)) throw error
