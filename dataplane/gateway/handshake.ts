@@ -14,7 +14,8 @@ import {
   isResumeToken,
   newResumeToken,
   newSessionId,
-  quotaSet,
+  type QuotaSet,
+  quotaSets,
   type ResumeRight,
   type SessionRecord,
   type SessionStore,
@@ -75,8 +76,8 @@ interface TakenSession extends StoredSession {
 interface Quota {
   readonly of: 'token' | 'player (sub)'
   readonly max: number
-  /** The set in the store that they have their places in. */
-  readonly set: string
+  /** Where in the store they have their places. */
+  readonly sets: readonly QuotaSet[]
 }
 
 /**
@@ -346,24 +347,37 @@ export class Handshake {
   /**
    * A new session, which has a place among those of its player (`sub`) in the whole cluster, or where its token names none, of its token. When
    * there are as many as there may be, it takes the place of the one that has been there for longest and has no connection. When all are
-   * connected it is refused, or when the oldest 32 are: a refusal costs no more reads than that, however many there may be.
+   * connected it is refused, or when the oldest 32 are: of each set as many. A refusal costs these reads and two looks at each set, 16 at
+   * most, however many sessions there may be.
    */
   async #open(connection: Connection, claims: TokenClaims, right: ResumeRight): Promise<Session | Rejection> {
     const { clock, random } = this.#context
-    const quota = this.#quotaOf(claims)
-    const sessionId = newSessionId(random, quota?.set)
     const rateLimiter = this.#rateLimiterOf(claims)
-    const place = quota && { set: quota.set, came_at: clock.now() }
-    const session = new Session(clock, { sessionId, claims, right, rateLimiter, place })
-    session.connect(connection)
+    const openIn = async ({ set, max }: Partial<QuotaSet> = {}): Promise<Session | undefined> => {
+      const sessionId = newSessionId(random, set)
+      const place = set === undefined ? undefined : { set, came_at: clock.now() }
+      const session = new Session(clock, { sessionId, claims, right, rateLimiter, place })
+      session.connect(connection)
+      return (await this.#sessions.open(session, max ?? 0)) ? session : undefined
+    }
+    const quota = this.#quotaOf(claims)
+    if (!quota) {
+      const session = await openIn()
+      if (!session) throw new Error('there is a session with the id that was drawn for a new one')
+      return session
+    }
+    const { sets } = quota
+    const first = Math.floor(random.float() * sets.length)
     for (let attempt = 0; attempt < ROOM_ATTEMPTS; attempt++) {
-      if (await this.#sessions.open(session, quota?.max ?? 0)) return session
-      if (!quota) throw new Error(`there is a session ${sessionId} already`)
-      if (!(await this.#makeRoom(quota.set))) break
+      for (let i = 0; i < sets.length; i++) {
+        const session = await openIn(sets[(first + i) % sets.length])
+        if (session) return session
+      }
+      if (!(await this.#makeRoom(sets))) break
     }
     return {
       close: 'rate_limited',
-      reason: `there are ${quota?.max} sessions of this ${quota?.of} already: end one first`,
+      reason: `there are ${quota.max} sessions of this ${quota.of} already: end one first`,
     }
   }
 
@@ -372,22 +386,18 @@ export class Handshake {
     const { sub, project_id: projectId } = claims
     const max = sub === undefined ? maxSessionsPerToken : maxSessionsPerSub
     if (max === 0) return undefined
-    const set = quotaSet(`${projectId}/${principalOf(claims)}`)
-    return { of: sub === undefined ? 'token' : 'player (sub)', max, set }
+    const sets = quotaSets(`${projectId}/${principalOf(claims)}`, max)
+    return { of: sub === undefined ? 'token' : 'player (sub)', max, sets }
   }
 
   /** Takes those out that are over, or ends the oldest one without a connection. False: there is nothing to be had. */
-  async #makeRoom(set: string): Promise<boolean> {
+  async #makeRoom(sets: readonly QuotaSet[]): Promise<boolean> {
     const { nodeDead, metrics } = this.#context
-    const oldest = await this.#store.oldest(set)
+    const oldest = await this.#store.oldest(sets)
     const found = await this.#store.loadAll(oldest.map(({ session_id: sessionId }) => sessionId))
     // A place is taken and left together with the record: where there is none, the session is over.
     const over = oldest.filter((_, index) => found[index] === undefined)
-    await Promise.all(
-      over.map(({ session_id: sessionId, came_at: cameAt }) =>
-        this.#store.leave(sessionId, { set, came_at: cameAt }),
-      ),
-    )
+    await Promise.all(over.map(({ session_id: sessionId, place }) => this.#store.leave(sessionId, place)))
     if (over.length > 0) return true
     for (const stored of found) {
       if (!stored?.record.place) continue

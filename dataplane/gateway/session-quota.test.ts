@@ -1,9 +1,11 @@
 import { afterEach, describe, expect, it } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { slotOf } from '../../shared/store/redis/cluster.ts'
+import { hashTag } from '../../shared/store/rules.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestPair } from '../../test/support/gateway/test-pair.ts'
 import type { GatewayOptions } from './context.ts'
-import { sessionKey } from './session-record.ts'
+import { quotaSets, sessionKey } from './session-record.ts'
 
 let pair: TestPair
 const start = async (options: Partial<GatewayOptions>): Promise<void> => {
@@ -128,6 +130,41 @@ describe('a token without a player', () => {
     await pair.a.hello(await tokenOf(undefined, 200_000))
     // Of the same millisecond, and good for as long.
     await pair.a.hello(await pair.a.token({ sub: undefined, rooms: ['arena'] } as { rooms: string[] }))
+  })
+})
+
+describe('a token that many players share', () => {
+  const most = 130
+
+  it('has its sessions in several slots of a Redis Cluster, as many as it may have altogether', async () => {
+    await start({ maxSessionsPerToken: most, hellosPerSecond: 1000 })
+    const shared = await tokenOf(undefined)
+    const slots = new Map<string, number>()
+    for (let i = 0; i < most; i++) {
+      const { welcome } = await pair[i % 2 ? 'a' : 'b'].hello(shared)
+      const slot = hashTag(sessionKey(welcome.session_id))
+      slots.set(slot, (slots.get(slot) ?? 0) + 1)
+    }
+    expect([...slots.values()].sort()).toEqual([43, 43, 44])
+    await expectClose(await pair.a.present(shared), 'rate_limited', /130 sessions of this token already/)
+  })
+
+  it('loses its oldest session, which has no connection, to a new one, whichever slot it is in', async () => {
+    await start({ maxSessionsPerToken: most, hellosPerSecond: 1000 })
+    const shared = await tokenOf(undefined)
+    const lost = await pair.a.join('one', shared)
+    await pair.pass(1)
+    for (let i = 1; i < most; i++) await pair.a.hello(shared)
+    await lose(lost.client)
+    await (await pair.b.present(shared)).next('welcome')
+    await expectClose(await pair.b.resume(lost.welcome), 'resume_failed', /no such session/)
+    await expectClose(await pair.b.present(shared), 'rate_limited', /130 sessions of this token already/)
+  })
+
+  it.each([1, 10, 64, 65, 1000, 1_000_000])('may have exactly %i, in 16 slots at most', (max) => {
+    const sets = quotaSets('prj_a/token:b', max)
+    expect(sets.reduce((sum, set) => sum + set.max, 0)).toBe(max)
+    expect(new Set(sets.map(({ set }) => slotOf(set))).size).toBe(Math.min(16, Math.ceil(max / 64)))
   })
 })
 

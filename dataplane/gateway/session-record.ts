@@ -8,7 +8,7 @@ import type { RateLevel } from './rate-limits.ts'
 
 /** The place of a session among those that count together. */
 export interface QuotaPlace {
-  /** See `quotaSet`. */
+  /** See `quotaSets`. */
   readonly set: string
   /** Milliseconds since 1970. */
   readonly came_at: number
@@ -160,13 +160,20 @@ export class SessionStore {
     await this.#records.write([{ index: place.set, drop: memberOf(sessionId, place) }])
   }
 
-  /** Those that have been in a set for longest, the oldest first. */
-  async oldest(set: string): Promise<{ readonly session_id: string; readonly came_at: number }[]> {
-    const members = await this.#records.page(set, { limit: LOOKED_AT })
-    return members.map((member) => {
-      const [left = '', sessionId = ''] = member.split('/')
-      return { session_id: sessionId, came_at: MAX_TIME - Number(left) }
-    })
+  /** Those that have been in each of these sets for longest, the oldest first. */
+  async oldest(
+    sets: readonly QuotaSet[],
+  ): Promise<{ readonly session_id: string; readonly place: QuotaPlace }[]> {
+    const limit = Math.ceil(LOOKED_AT / sets.length)
+    const pages = await Promise.all(
+      sets.map(async ({ set }) =>
+        (await this.#records.page(set, { limit })).map((member) => {
+          const [left = '', sessionId = ''] = member.split('/')
+          return { session_id: sessionId, place: { set, came_at: MAX_TIME - Number(left) } }
+        }),
+      ),
+    )
+    return pages.flat().sort((one, other) => one.place.came_at - other.place.came_at)
   }
 }
 
@@ -177,10 +184,29 @@ const memberOf = (sessionId: string, { came_at: cameAt }: QuotaPlace): string =>
 /** How many characters of a session's id say in which slot its record lies: where the set is that has its place, so that one write does both. */
 const SLOT_LENGTH = 4
 
-/** The set of the sessions that count together for `who`. */
-export function quotaSet(who: string): string {
+/** For so many sessions one set is enough; there are this many sets at most. */
+const SESSIONS_PER_SET = 64
+const MAX_SETS = 16
+
+/** Some of the places of sessions that count together. */
+export interface QuotaSet {
+  /** Its name in the store. */
+  readonly set: string
+  /** How many sessions may have their places there. */
+  readonly max: number
+}
+
+/**
+ * The sets of the sessions that count together for `who`, of which there may be `max` (1 or more). A session lies in the slot of its set;
+ * where many count together they have several, so that no one server of a Redis Cluster holds them all.
+ */
+export function quotaSets(who: string, max: number): readonly QuotaSet[] {
   const name = hash('sha256', who, 'base64url')
-  return `quota:{${name.slice(0, SLOT_LENGTH)}}${name.slice(SLOT_LENGTH)}`
+  const count = Math.min(MAX_SETS, Math.ceil(max / SESSIONS_PER_SET))
+  return Array.from({ length: count }, (_, i) => ({
+    set: `quota:{${name.slice(2 * i, 2 * i + SLOT_LENGTH)}}${name}`,
+    max: Math.floor((max + i) / count),
+  }))
 }
 
 /** A new session's id; `set`: where it is to have its place. */
