@@ -2,7 +2,14 @@ import type { Clock } from '../shared/clock.ts'
 import type { DecodedMessage } from '../shared/protocol/codec.ts'
 import type { JoinOptions, ResumePosition } from '../shared/protocol/messages.ts'
 import { type Random, systemRandom } from '../shared/random.ts'
-import type { RoomOptions, TypedRoom, UntypedRoom } from '../shared/room-types.ts'
+import type {
+  RoomCollection,
+  RoomIn,
+  RoomOfType,
+  RoomOptions,
+  TypedRoom,
+  UntypedRoom,
+} from '../shared/room-types.ts'
 import type { WebSocketConstructor } from './connection.ts'
 import { closedByCaller, RoomfulError } from './errors.ts'
 import { Listeners, type Unsubscribe } from './listeners.ts'
@@ -67,8 +74,8 @@ const machineClock: Clock = {
   },
 }
 
-/** One player's connection to roomful. Made by `connect`. */
-export class Client {
+/** One player's connection to roomful. Made by `connect`; `Rooms`: the definitions of the rooms it may join, where they are given there. */
+export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoom>[]> {
   readonly #session: ClientSession
   readonly #serverClock: ServerClock
   readonly #link: SeatLink
@@ -140,8 +147,11 @@ export class Client {
   }
 
   /** See `connect`. */
-  static async open(url: string, options: ConnectOptions): Promise<Client> {
-    const client = new Client(url, options)
+  static async open<Rooms extends RoomCollection>(
+    url: string,
+    options: ConnectOptions,
+  ): Promise<Client<Rooms>> {
+    const client = new Client<Rooms>(url, options)
     await client.#open(options.signal)
     return client
   }
@@ -176,10 +186,12 @@ export class Client {
    * Joins a room; resolves when its first snapshot is here. What happens in the room right after that reaches callbacks that are
    * added without further waiting. Rejects with a RoomfulError when the server refuses.
    */
-  async join<R extends TypedRoom = TypedRoom<UntypedRoom>>(
-    roomType: R['type'],
-    ...[options]: JoinArguments<R>
-  ): Promise<Room<R>> {
+  join<R extends TypedRoom = never>(roomType: R['type'], ...options: JoinArguments<R>): Promise<Room<R>>
+  join<Type extends RoomIn<Rooms>['type']>(
+    roomType: Type,
+    ...options: JoinArguments<RoomOfType<Rooms, Type>>
+  ): Promise<Room<RoomOfType<Rooms, Type>>>
+  async join<R extends TypedRoom>(roomType: R['type'], options?: object): Promise<Room<R>> {
     const json = toJson(options ?? {}, 'invalid_options', 'The options') as JoinOptions
     const roomId = `${roomType}:${json.key ?? DEFAULT_KEY}`
     for (let before = this.#seats.get(roomId); before; before = this.#seats.get(roomId)) {

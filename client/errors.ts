@@ -13,6 +13,8 @@ export type LocalErrorCode =
   | 'client_closed'
   /** Too many reliable messages wait for their ack. */
   | 'queue_full'
+  /** A request was applied, and its message type has no reply. */
+  | 'no_reply'
 
 /** Codes of the server's `error` messages and of the connection's end, as docs/protocol.md lists them, and the client's own. */
 export type RoomfulErrorCode = ErrorCode | CloseName | LocalErrorCode

@@ -1,11 +1,14 @@
 /** The client SDK, `roomful/client`: for browsers and Node. */
+import type { RoomCollection, TypedRoom, UntypedRoom } from '../shared/room-types.ts'
 import { Client, type ConnectOptions } from './client.ts'
 
 export type {
   Immutable,
+  RoomCollection,
   RoomEvents,
   RoomMessages,
   RoomOptions,
+  RoomReplies,
   RoomState,
   RoomTypes,
   TypedRoom,
@@ -16,14 +19,24 @@ export type { WebSocketConstructor, WebSocketLike } from './connection.ts'
 export { type LocalErrorCode, RoomfulError, type RoomfulErrorCode } from './errors.ts'
 export type { Unsubscribe } from './listeners.ts'
 export type { Member } from './replica.ts'
-export type { Room, RoomStatus, SendArguments, SendOptions, StateSubscription } from './room.ts'
+export type {
+  RequestArguments,
+  Room,
+  RoomStatus,
+  SendArguments,
+  SendOptions,
+  StateSubscription,
+} from './room.ts'
 export type { LeaveReason } from './seat.ts'
 export type { ConnectionStatus } from './session.ts'
 export type { ClientStats } from './stats.ts'
 
 /**
  * Connects to a data-plane node at `url` (`ws://` or `wss://`). Resolves when the server has welcomed the client; rejects with a
- * RoomfulError when it refuses, or when no connection could be made in time.
+ * RoomfulError when it refuses, or when no connection could be made in time. `connect<typeof rooms>` knows the rooms by their definitions:
+ * `client.join('duel')` is then typed as it is.
  */
-export const connect = (url: string | URL, options: ConnectOptions): Promise<Client> =>
-  Client.open(String(url), options)
+export const connect = <Rooms extends RoomCollection = readonly TypedRoom<UntypedRoom>[]>(
+  url: string | URL,
+  options: ConnectOptions,
+): Promise<Client<Rooms>> => Client.open<Rooms>(String(url), options)

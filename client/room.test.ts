@@ -50,6 +50,39 @@ test('a second join of the same room is refused, and after leaving it is not', a
   expect((await client.join('arena', { key: 'lobby' })).memberId).toBe('mem_2')
 })
 
+test('a request resolves to the reply, once it is acked, whatever came again', async () => {
+  const { server, room, owner } = await inRoom()
+  const asked = room.request('strike', { power: 3 })
+  const sent = room.send('move', { x: 1 })
+  const ref = server.all('message')[0]!.ref!
+  server.send({ t: 'reply', room_id: owner.roomId, ref, data: { hp: 7 } })
+  server.send({ t: 'reply', room_id: owner.roomId, ref: 99, data: { hp: 0 } })
+  server.ack(owner, 100)
+  expect([await asked, await sent]).toEqual([{ hp: 7 }, undefined])
+})
+
+test('a request that is refused, and one that no reply came to, reject', async () => {
+  const { server, room, owner } = await inRoom()
+  const asked = [room.request('strike'), room.request('wave')]
+  const ref = server.all('message')[0]!.ref!
+  server.refuse('room_logic_refused', { ref, room_id: owner.roomId })
+  server.ack(owner, 100)
+  await expect(asked[0]).rejects.toEqual(code('room_logic_refused'))
+  await expect(asked[1]).rejects.toEqual(code('no_reply'))
+})
+
+test('32 requests may wait for their reply', async () => {
+  const { server, room, owner } = await inRoom()
+  const asked = Array.from({ length: 32 }, () => room.request('strike'))
+  await expect(room.request('strike')).rejects.toEqual(code('too_many_requests'))
+  for (const { ref } of server.all('message'))
+    server.send({ t: 'reply', room_id: owner.roomId, ref: ref!, data: null })
+  server.ack(owner, 100)
+  await Promise.all(asked)
+  void room.request('strike')
+  expect(server.all('message')).toHaveLength(33)
+})
+
 test('two rooms of one client do not mix', async () => {
   const { client, server, room, owner, pass } = await inRoom()
   const other = await client.join('chat')

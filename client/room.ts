@@ -3,6 +3,7 @@ import type {
   Immutable,
   RoomEvents,
   RoomMessages,
+  RoomReplies,
   RoomState,
   TypedRoom,
   UntypedRoom,
@@ -25,6 +26,9 @@ export interface SendOptions {
 export type SendArguments<Data> = null extends Data
   ? [data?: Data, options?: SendOptions]
   : [data: Data, options?: SendOptions]
+
+/** What follows the message type in `request`; the data may be left out where it may be null. */
+export type RequestArguments<Data> = null extends Data ? [data?: Data] : [data: Data]
 
 /** A room this client is in. `R`: the type of its definition (`typeof arena`), from which everything else is inferred. */
 export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
@@ -97,6 +101,18 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     const json = toJson(data ?? null, 'invalid_payload', `The data of message "${type}"`)
     if (options?.reliable === false) this.#seat.sendUnreliable(type, json)
     else await this.#seat.send(type, json)
+  }
+
+  /**
+   * Sends a message whose type declares a reply, as `send` does, and resolves to that reply: one, and the same one, whatever happens to
+   * connections and nodes meanwhile. Rejects as `send` does; and at once with `too_many_requests` when 32 requests wait already.
+   */
+  async request<K extends keyof RoomReplies<R> & keyof RoomMessages<R> & string>(
+    type: K,
+    ...[data]: RequestArguments<RoomMessages<R>[K]>
+  ): Promise<RoomReplies<R>[K]> {
+    const json = toJson(data ?? null, 'invalid_payload', `The data of message "${type}"`)
+    return (await this.#seat.send(type, json, true)) as RoomReplies<R>[K]
   }
 
   /** Leaves; resolves when the seat is given up. Leaving a room that is over does nothing. */

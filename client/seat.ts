@@ -26,7 +26,7 @@ const REJOIN_BASE_MS = 500
 const REJOIN_MAX_MS = 5000
 
 /** What is about one seat, errors aside. */
-export type SeatFrame = RoomFrame | Extract<DecodedMessage, { t: 'joined' | 'left' | 'ack' }>
+export type SeatFrame = RoomFrame | Extract<DecodedMessage, { t: 'joined' | 'left' | 'ack' | 'reply' }>
 
 /** What seats need of their client. */
 export interface SeatLink {
@@ -107,14 +107,14 @@ export class Seat {
     return at && { room_id: this.roomId, ...at, ...this.#settled }
   }
 
-  /** A reliable message: resolves when acked, rejects with a RoomfulError. */
-  async send(type: string, data: Json): Promise<void> {
+  /** A reliable message: resolves when acked, with its reply where it is a `request`; rejects with a RoomfulError. */
+  async send(type: string, data: Json, request = false): Promise<Json | undefined> {
     this.#checkOpen()
     const ref = this.#link.nextRef()
     const { roomId } = this
     const payload = this.#link.encode({ t: 'message', room_id: roomId, type, data, ref, ...this.#settled })
     const message = { ref, payload }
-    const outcome = this.#unacked.add(message)
+    const outcome = this.#unacked.add(message, request)
     if (this.#status === 'joined') this.#transmit(message)
     return outcome
   }
@@ -174,6 +174,9 @@ export class Seat {
     switch (frame.t) {
       case 'ack':
         this.#unacked.ack(frame.ref)
+        break
+      case 'reply':
+        this.#unacked.reply(frame.ref, frame.data)
         break
       case 'joined':
         this.#seated(frame)

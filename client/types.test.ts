@@ -3,7 +3,7 @@ import { expectTypeOf, test } from 'vitest'
 import { defineRoom } from '../dataplane/index.ts'
 import type { Json } from '../shared/json.ts'
 import { inRoom } from '../test/support/client/play.ts'
-import type { Client, Member, Room, TypedRoom } from './index.ts'
+import { type Client, connect, type Member, type Room, type TypedRoom } from './index.ts'
 
 const arena = defineRoom({
   type: 'arena',
@@ -12,10 +12,41 @@ const arena = defineRoom({
     move: { data: v.object({ x: v.number(), y: v.number() }) },
     shout: { data: v.object({ text: v.optional(v.string(), 'hey') }) },
     ready: { data: v.null() },
+    strike: {
+      data: v.object({ power: v.optional(v.number(), 1) }),
+      reply: v.object({ hp: v.optional(v.number(), 100) }),
+      handle(state, { data, member, type }, ctx) {
+        expectTypeOf(type).toEqualTypeOf<'strike'>()
+        expectTypeOf(data).toEqualTypeOf<{ power: number }>()
+        expectTypeOf(state.players[member.id]?.x).toEqualTypeOf<number | undefined>()
+        ctx.emit('hit', { by: member.id, damage: data.power })
+        // @ts-expect-error: there is no such event
+        ctx.emit('miss', {})
+        ctx.reply({})
+        // @ts-expect-error: hp is a number
+        ctx.reply({ hp: 'full' })
+        // @ts-expect-error: there is no such key in the data
+        void data.strength
+      },
+    },
+    dodge: {
+      data: v.null(),
+      handle(_state, _input, ctx) {
+        // @ts-expect-error: the type declares no reply
+        ctx.reply(null)
+      },
+    },
+    look: { data: v.null(), reply: v.array(v.string()) },
   },
   events: { hit: v.object({ by: v.string(), damage: v.number() }) },
   create: () => ({ players: {} as Record<string, { x: number; y: number; tags: string[] }> }),
   onMessage(state, input, ctx) {
+    // Those with a handler of their own do not come here.
+    expectTypeOf(input.type).toEqualTypeOf<'move' | 'shout' | 'ready' | 'look'>()
+    if (input.type === 'look') {
+      ctx.reply(Object.keys(state.players))
+      return
+    }
     const player = input.type === 'move' ? state.players[input.member.id] : undefined
     if (!player) return ctx.refuse('you are not here')
     // Known to be there, since refuse never returns.
@@ -58,6 +89,42 @@ test('messages are those of the definition, as their schema takes them', () => {
     void room.send('move')
     // @ts-expect-error: there is no such message
     void room.send('jump', {})
+  }
+  expectTypeOf(use).toBeFunction()
+})
+
+test('requests are the messages with a reply, and resolve to it', () => {
+  const use = async (room: Arena, untyped: Room) => {
+    expectTypeOf(await room.request('strike', { power: 3 })).toEqualTypeOf<{ hp: number }>()
+    expectTypeOf(await room.request('look')).toEqualTypeOf<string[]>()
+    expectTypeOf(await untyped.request('anything', { x: 1 })).toEqualTypeOf<Json>()
+    void room.send('strike', {})
+    // @ts-expect-error: a move has no reply
+    void room.request('move', { x: 1, y: 2 })
+    // @ts-expect-error: the power is a number
+    void room.request('strike', { power: 'much' })
+    // @ts-expect-error: the data is missing
+    void room.request('strike')
+  }
+  expectTypeOf(use).toBeFunction()
+})
+
+const rooms = [arena, defineRoom({ type: 'lobby', create: () => ({ open: true }) })]
+const byName = { first: arena }
+
+test('a client that knows the rooms joins them by their type alone', () => {
+  const use = async (client: Client<typeof rooms>, named: Client<typeof byName>) => {
+    expectTypeOf(await client.join('arena', { map: 'ice' })).toEqualTypeOf<Arena>()
+    expectTypeOf((await client.join('lobby')).state).toEqualTypeOf<{ readonly open: boolean }>()
+    expectTypeOf(await named.join('arena')).toEqualTypeOf<Arena>()
+    expectTypeOf(await connect<typeof rooms>('ws://x', { projectId: 'p' })).toEqualTypeOf(client)
+    expectTypeOf(await client.join<TypedRoom<Chess>>('chess', { rated: true })).toEqualTypeOf<
+      Room<TypedRoom<Chess>>
+    >()
+    // @ts-expect-error: there is no such room
+    await client.join('arene')
+    // @ts-expect-error: a map is a string
+    await client.join('arena', { map: 1 })
   }
   expectTypeOf(use).toBeFunction()
 })

@@ -1,3 +1,5 @@
+import type { Json } from '../shared/json.ts'
+import { MAX } from '../shared/protocol/messages.ts'
 import { RoomfulError } from './errors.ts'
 import type { Encoded } from './session.ts'
 
@@ -14,7 +16,10 @@ export interface UnackedLimits {
 }
 
 interface Entry extends ReliableMessage {
-  readonly resolve: () => void
+  /** Whether the caller waits for a reply. */
+  readonly request: boolean
+  reply: Json | undefined
+  readonly resolve: (reply: Json | undefined) => void
   readonly reject: (error: RoomfulError) => void
 }
 
@@ -36,11 +41,15 @@ export class Unacked {
   }
 
   /**
-   * Keeps a message; the promise resolves when it is acked, and rejects with why it was not applied. Throws a RoomfulError (queue_full)
-   * when no more can be kept.
+   * Keeps a message; the promise resolves when it is acked, with the reply where one came, and rejects with why it was not applied. Throws a
+   * RoomfulError (queue_full, or too_many_requests) when no more can be kept.
    */
-  add(message: ReliableMessage): Promise<void> {
+  add(message: ReliableMessage, request: boolean): Promise<Json | undefined> {
     const { messages, bytes } = this.#limits
+    if (request && this.#entries.filter((entry) => entry.request).length >= MAX.requests)
+      throw new RoomfulError('too_many_requests', `${MAX.requests} requests wait for their reply already.`, {
+        retryable: true,
+      })
     const { length } = message.payload
     if (this.#entries.length >= messages) throw full(`${messages} reliable messages`, 'maxUnacked')
     if (this.#entries.length > 0 && this.#bytes + length > bytes)
@@ -48,13 +57,22 @@ export class Unacked {
     this.#bytes += length
     this.#lastRef = message.ref
     return new Promise((resolve, reject) => {
-      this.#entries.push({ ...message, resolve, reject })
+      this.#entries.push({ ...message, request, reply: undefined, resolve, reject })
     })
   }
 
   /** Everything up to `ref` is applied. */
   ack(ref: number): void {
-    for (const entry of this.#take((entry) => entry.ref <= ref)) entry.resolve()
+    for (const entry of this.#take((entry) => entry.ref <= ref)) {
+      if (entry.request && entry.reply === undefined) entry.reject(unanswered())
+      else entry.resolve(entry.reply)
+    }
+  }
+
+  /** The reply to a message; its ack comes behind it. */
+  reply(ref: number, reply: Json): void {
+    const entry = this.#entries.find((known) => known.ref === ref)
+    if (entry) entry.reply = reply
   }
 
   /** One message was refused. False when it is none of these. */
@@ -83,6 +101,9 @@ export class Unacked {
     return taken
   }
 }
+
+const unanswered = (): RoomfulError =>
+  new RoomfulError('no_reply', 'The message was applied, and no reply came: its type declares none.')
 
 const full = (what: string, option: string): RoomfulError =>
   new RoomfulError('queue_full', `${what} wait for their ack already (option ${option}).`, {

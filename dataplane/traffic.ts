@@ -137,10 +137,21 @@ export interface RefusedRef {
   readonly message: string
 }
 
-/** What an update has for one member alone, in the order it is sent: targeted events, then the ack. */
+/** A reliable message that was applied, and answered. */
+export interface RepliedRef {
+  readonly ref: number
+  readonly reply: Json
+}
+
+/** How a reliable message ended, where there is more to say than that it was applied. */
+export type Outcome = RefusedRef | RepliedRef
+
+/** What an update has for one member alone, in the order it is sent: targeted events, replies, then the ack. */
 export interface PersonalPart {
   readonly member_id: string
   readonly events: readonly Extract<ServerMessage, { t: 'event' }>[]
+  /** Absent: none. */
+  readonly replies?: readonly RepliedRef[]
   /** The highest ref applied. */
   readonly ack?: number
 }
@@ -168,7 +179,7 @@ type EdgeMessage =
   | { readonly kind: 'state'; readonly member_id: string; readonly seq: number; readonly state: Frames }
   /**
    * The answer to `attach`. `resumed`: `frames` are all that was missed, in order. Otherwise `frames` is one `state.resync`. With
-   * `ack`, the highest ref settled, so that it is known what not to resend, and `refused`, what was refused without the client's
+   * `ack`, the highest ref settled, so that it is known what not to resend, and `outcomes`, what was refused or answered without the client's
    * having said that it knows: an ack covers earlier refs, and a client that missed the refusal would take the message for applied. Without
    * `ack` where some of that is forgotten: whatever comes again is answered by itself.
    */
@@ -180,7 +191,7 @@ type EdgeMessage =
       readonly resumed: boolean
       readonly frames: readonly Frames[]
       readonly ack?: number
-      readonly refused: readonly RefusedRef[]
+      readonly outcomes: readonly Outcome[]
     }
   /** The member holds no seat (any more): the answer to attach, message, leave or resync of a stranger. */
   | { readonly kind: 'no_seat'; readonly member_id: string; readonly ref?: number }

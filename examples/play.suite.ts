@@ -56,13 +56,20 @@ export class Play<R extends RoomDefinition & TypedRoom> {
     if (member) this.#logic.run('onLeave', member)
   }
 
-  /** Throws what the member would be told: why the data does not fit, or what the room logic threw. */
-  send(memberId: string, type: string, data: Json): void {
+  /** Returns the reply, where there is one. Throws what the member would be told: why the data does not fit, or what the room logic threw. */
+  send(memberId: string, type: string, data: Json): Json | undefined {
     const spec = this.#definition.messages[type]
     const member = this.#members.find((other) => other.id === memberId)
     if (!spec || !member) throw new Error(`no message ${type}, or no one is ${memberId}`)
     const checked = validate(spec.data, data)
     if (!checked.ok) throw new Error(checked.message)
-    this.events.push(...this.#logic.run('onMessage', { type, data: checked.value, member }).events)
+    const { events, reply } = this.#logic.run(
+      'onMessage',
+      { type, data: checked.value, member },
+      undefined,
+      spec,
+    )
+    this.events.push(...events)
+    return reply
   }
 }

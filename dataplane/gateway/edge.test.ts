@@ -213,7 +213,7 @@ describe('what an owner sends', () => {
       seq: 2,
       resumed: true,
       frames: room.missed(1)!,
-      refused: [],
+      outcomes: [],
     })
     expect(await client.next('state.patch')).toMatchObject({ epoch: 2, ops: [{ value: 7 }] })
     room.flush({ state: { count: 8 } })

@@ -6,6 +6,7 @@ import {
   type Frames,
   type JoinedMember,
   type PersonalPart,
+  type RepliedRef,
   type RoomAddress,
   roomIdOf,
   type ToEdge,
@@ -227,18 +228,25 @@ export class Subscription {
   }
 
   /** What a flush has for this member alone; returns since when the acked message was under way, for a sample of them. */
-  personal({ events, ack }: PersonalPart, epoch: number): number | undefined {
+  personal({ events, replies, ack }: PersonalPart, epoch: number): number | undefined {
     const connection = this.#connection
     if (!connection || !this.#attached || epoch !== this.#epoch) return undefined
     const held = this.#phase !== 'live'
-    for (const event of events) {
-      if (held) this.#held.add(encoded(connection, event), connection.outbox)
-      else this.#send(event)
-    }
+    for (const event of events) this.#give(connection, event, held)
+    if (replies) for (const reply of replies) this.#give(connection, this.#reply(reply), held)
     if (ack === undefined) return undefined
     if (held) this.#held.ack(ack)
     else this.#ack(ack)
     return this.#sampled(ack)
+  }
+
+  #give(connection: Connection, message: DirectMessage, held: boolean): void {
+    if (held) this.#held.add(encoded(connection, message), connection.outbox)
+    else this.#send(message)
+  }
+
+  #reply({ ref, reply }: RepliedRef): DirectMessage {
+    return { t: 'reply', room_id: this.roomId, ref, data: reply }
   }
 
   /** The join took effect with the flush `seq` of the owner under `epoch`. False: the client is gone and cannot be told. */
@@ -317,13 +325,16 @@ export class Subscription {
 
   /** The answer to `attach`, by the owner under `epoch`; returns what it is to be given again. */
   attached(answer: Extract<ToEdge, { kind: 'attached' }>): readonly Reliable[] {
-    const { ask, epoch, seq, resumed, frames, ack, refused } = answer
+    const { ask, epoch, seq, resumed, frames, ack, outcomes } = answer
     // To an earlier attach: the answer that counts is to come.
     if (this.#phase !== 'attaching' || this.#attach?.ask !== ask) return []
     this.#phase = 'live'
     this.#epoch = epoch
     this.#seq = seq
-    for (const { ref, code, message } of refused) this.refuse(code, message, ref)
+    for (const outcome of outcomes) {
+      if ('code' in outcome) this.refuse(outcome.code, outcome.message, outcome.ref)
+      else this.#send(this.#reply(outcome))
+    }
     for (const framesOfOne of frames) {
       if (resumed) this.#push(framesOfOne)
       else this.#pushState(framesOfOne)

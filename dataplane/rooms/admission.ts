@@ -218,7 +218,10 @@ export class RoomAdmission {
       resumed: missed !== undefined,
       frames: missed ?? [{ [codec]: delivery.resync(codec) }],
       ...(committedRef > 0 && refs.ackable ? { ack: committedRef } : {}),
-      refused: refs.refusedBetween(0, refs.last),
+      // A refusal has no effect that could be lost; a reply is of an update, and leaves behind its commit.
+      outcomes: refs
+        .between(0, refs.last)
+        .filter((outcome) => 'code' in outcome || outcome.ref <= committedRef),
     })
   }
 
@@ -370,7 +373,7 @@ export class RoomAdmission {
     const { member_id: id, sub, session_id: sessionId, ref, edge, codec, turn } = request
     const member = Object.freeze({ id, sub })
     const membership = new Membership(
-      { member, sessionId, joinRef: ref, edge, codec, lastRef: 0, refused: [], forgotten: 0 },
+      { member, sessionId, joinRef: ref, edge, codec, lastRef: 0, outcomes: [], forgotten: 0 },
       this.#stream.environment.limits.outcomes,
     )
     membership.resumes = turn

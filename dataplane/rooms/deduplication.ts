@@ -1,4 +1,6 @@
-import type { RefusedRef, Reliability } from '../traffic.ts'
+import { MAX } from '../../shared/protocol/messages.ts'
+import type { Outcome, Reliability } from '../traffic.ts'
+import { MAX_REPLY_BYTES } from './failures.ts'
 
 /** How much of what a client may not know yet is kept for one member. */
 export interface OutcomeLimits {
@@ -17,9 +19,9 @@ export const sharesShrink = (members: number): boolean => sharers(members) > sha
 
 /** What the record of a membership has of its outcomes. */
 export interface OutcomesRecord {
-  /** Messages that were refused, and whose client has not said that it knows; in the order of their refs. */
-  readonly refused: readonly RefusedRef[]
-  /** The highest ref of which it is not known any more whether it was refused; 0: all is known. */
+  /** Of messages that were refused or answered, and whose client has not said that it knows; in the order of their refs. */
+  readonly outcomes: readonly Outcome[]
+  /** The highest ref of which it is not known any more how it ended; 0: all is known. */
   readonly forgotten: number
 }
 
@@ -28,15 +30,17 @@ type Sent = Omit<Reliability, 'ref'> & { readonly ref?: number }
 
 /**
  * Lets each reliable message of one member be handled at most once and in order. A ref is settled once it is applied or refused; what
- * arrives with a settled ref is a duplicate, and is answered by how the first one ended: a refusal that is kept here, otherwise it was
- * applied. A refusal is kept until the client has said that it knows of it, so that no ack ever passes for its answer. Those of a client
- * that never says so are forgotten, the oldest first.
+ * arrives with a settled ref is a duplicate, and is answered by how the first one ended: a refusal or a reply that is kept here, otherwise
+ * it was applied. Both are kept until the client has said that it knows of them, so that no ack ever passes for a refusal, and no message
+ * is answered in two ways. Those of a client that never says so are forgotten, the oldest first.
  */
 export class Deduplicator {
   readonly #limits: OutcomeLimits
   /** By ref, ascending. */
-  readonly #refused: RefusedRef[] = []
+  readonly #outcomes: Outcome[] = []
   #bytes = 0
+  /** How many of them are replies. */
+  #replies = 0
   #last: number
   #settled = 0
   #forgotten: number
@@ -45,11 +49,11 @@ export class Deduplicator {
   #answered = 0
 
   /** `last`: the highest ref that is settled. */
-  constructor(limits: OutcomeLimits, last: number, { refused, forgotten }: OutcomesRecord) {
+  constructor(limits: OutcomeLimits, last: number, { outcomes, forgotten }: OutcomesRecord) {
     this.#limits = limits
     this.#last = last
     this.#forgotten = forgotten
-    for (const refusal of refused) this.refuse(refusal)
+    for (const outcome of outcomes) this.keep(outcome)
   }
 
   /** The highest ref settled: applied, or answered with an error that will not change. */
@@ -57,7 +61,7 @@ export class Deduplicator {
     return this.#last
   }
 
-  /** The highest ref of which it is not known any more whether it was refused. */
+  /** The highest ref of which it is not known any more how it ended. */
   get forgotten(): number {
     return this.#forgotten
   }
@@ -101,21 +105,45 @@ export class Deduplicator {
     return true
   }
 
-  /** A message was refused, with a higher ref than all before; `members`: how many the room has. */
-  refuse(refusal: RefusedRef, members = 1): void {
-    this.#refused.push(refusal)
-    this.#bytes += size(refusal)
+  /** A message was refused or answered, with a higher ref than all before; `members`: how many the room has. */
+  keep(outcome: Outcome, members = 1): void {
+    this.#outcomes.push(outcome)
+    this.#bytes += size(outcome)
+    if ('reply' in outcome) this.#replies++
     this.share(members)
+  }
+
+  /**
+   * Whether one more message may be answered: without forgetting a reply that is not committed yet, or that a client which says what it knows
+   * may not know. `members`: how many the room has.
+   */
+  mayReply(committed: number, members: number): boolean {
+    const known = this.#settled === 0 ? committed : this.#settled
+    const limit = this.#share(members)
+    let bytes = this.#bytes + MAX_REPLY_BYTES
+    let replies = this.#replies
+    for (const outcome of this.#outcomes) {
+      if (replies < MAX.requests && bytes <= limit) break
+      if (outcome.ref > known) return false
+      bytes -= size(outcome)
+      if ('reply' in outcome) replies--
+    }
+    return true
   }
 
   /** The room has so many members: forgets the oldest of what is too much for one of them. */
   share(members: number): void {
     const { messages } = this.#limits
-    const bytes = (MEMBERS_IN_FULL / sharers(members)) * this.#limits.bytes
-    while (this.#refused.length > messages || this.#bytes > bytes) this.#forget(this.#drop())
+    const bytes = this.#share(members)
+    while (this.#outcomes.length > messages || this.#bytes > bytes || this.#replies > MAX.requests)
+      this.#forget(this.#drop())
   }
 
-  /** Nothing is known of refs up to this one, but for the refusals that are kept. */
+  #share(members: number): number {
+    return (MEMBERS_IN_FULL / sharers(members)) * this.#limits.bytes
+  }
+
+  /** Nothing is known of refs up to this one, but for the outcomes that are kept. */
   #forget(ref: number): void {
     this.#forgotten = Math.max(this.#forgotten, ref)
   }
@@ -124,44 +152,51 @@ export class Deduplicator {
   settle(ref: number): void {
     const known = Math.min(ref, this.#last)
     this.#settled = Math.max(this.#settled, known)
-    while (this.#refused.length > 0 && this.#refused[0]!.ref <= known) this.#drop()
+    while (this.#outcomes.length > 0 && this.#outcomes[0]!.ref <= known) this.#drop()
   }
 
-  /** How a settled message ended; `unknown`: it may have been refused. */
-  of(ref: number): RefusedRef | 'applied' | 'unknown' {
-    const found = this.#refused[this.#above(ref - 1)]
+  /** How a settled message ended; `unknown`: it may have been refused, or answered. */
+  of(ref: number): Outcome | 'applied' | 'unknown' {
+    const found = this.#outcomes[this.#above(ref - 1)]
     if (found?.ref === ref) return found
     return ref > this.#settled && ref <= this.#forgotten ? 'unknown' : 'applied'
   }
 
-  /** Refusals with a ref above `after` and up to `last`. */
-  refusedBetween(after: number, last: number): readonly RefusedRef[] {
-    return this.#refused.slice(this.#above(after), this.#above(last))
+  /** Outcomes of refs above `after` and up to `last`. */
+  between(after: number, last: number): readonly Outcome[] {
+    return this.#outcomes.length === 0 ? NONE : this.#outcomes.slice(this.#above(after), this.#above(last))
   }
 
   /** What a record says as of the ref `last`. */
   record(last: number): OutcomesRecord {
-    return { refused: this.refusedBetween(0, last), forgotten: Math.min(this.#forgotten, last) }
+    return { outcomes: this.between(0, last), forgotten: Math.min(this.#forgotten, last) }
   }
 
   /** Drops the oldest, and returns its ref. */
   #drop(): number {
-    const oldest = this.#refused.shift()!
+    const oldest = this.#outcomes.shift()!
     this.#bytes -= size(oldest)
+    if ('reply' in oldest) this.#replies--
     return oldest.ref
   }
 
-  /** The index of the first refusal with a higher ref. */
+  /** The index of the first outcome with a higher ref. */
   #above(ref: number): number {
     let low = 0
-    for (let high = this.#refused.length; low < high; ) {
+    for (let high = this.#outcomes.length; low < high; ) {
       const middle = (low + high) >>> 1
-      if (this.#refused[middle]!.ref <= ref) low = middle + 1
+      if (this.#outcomes[middle]!.ref <= ref) low = middle + 1
       else high = middle
     }
     return low
   }
 }
 
-/** About what a refusal takes in a record, in bytes. */
-const size = ({ code, message }: RefusedRef): number => 16 + code.length + Buffer.byteLength(message)
+const NONE: readonly never[] = []
+
+/** About what an outcome takes in a record, in bytes. */
+const size = (outcome: Outcome): number =>
+  16 +
+  ('code' in outcome
+    ? outcome.code.length + Buffer.byteLength(outcome.message)
+    : Buffer.byteLength(JSON.stringify(outcome.reply)))

@@ -149,7 +149,24 @@ describe('defineRoom', () => {
     ['no seats', { maxMembers: 0 }, /maxMembers is 0/],
     ['negative idleness', { idleSeconds: -3 }, /idleSeconds is -3/],
     ['an async handler', { onJoin: async () => {} }, /onJoin is async; handlers are synchronous turns/],
-    ['messages without a handler', { messages: { a: { data: v.null() } } }, /need an onMessage/],
+    [
+      'a misspelled field of a message',
+      {
+        messages: { a: { data: v.null(), rates: { perSecond: 1 }, on_message: () => {} } },
+        onMessage: () => {},
+      },
+      /rates: write rate; on_message is no field of messages.a; there are data, reply, rate, handle/,
+    ],
+    [
+      'an async handler of a message, and a reply that is no schema',
+      { messages: { a: { data: v.null(), reply: {}, handle: async () => {} } } },
+      /messages.a.reply is \{\}; it must be a validator.*messages.a.handle is an async function; it must be a function, not an async one/,
+    ],
+    [
+      'messages without a handler',
+      { messages: { a: { data: v.null() } } },
+      /messages without handle, and tasks, need an onMessage/,
+    ],
     [
       'a message without validator',
       { messages: { move: { data: {} } }, onMessage: () => {} },

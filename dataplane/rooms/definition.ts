@@ -1,4 +1,10 @@
-export type { RoomEvents, RoomMessages, RoomOptions, RoomState } from '../../shared/room-types.ts'
+export type {
+  RoomEvents,
+  RoomMessages,
+  RoomOptions,
+  RoomReplies,
+  RoomState,
+} from '../../shared/room-types.ts'
 
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { closest, distance } from 'fastest-levenshtein'
@@ -17,14 +23,9 @@ export interface MessageRate {
   readonly burst?: number
 }
 
-/** One message type: what its data must look like, and how often a member may send it (absent: as often as the session may). */
-export interface MessageSpec<S extends StandardSchemaV1 = StandardSchemaV1> {
-  readonly data: S
-  readonly rate?: MessageRate
-}
-
 type Schemas = { readonly [name: string]: StandardSchemaV1 }
-type MessageSpecs = { readonly [type: string]: MessageSpec }
+/** By message type, what is inferred of something that not every type has; `unknown` for those that have none. */
+type ByType = { readonly [type: string]: unknown }
 type In<S extends StandardSchemaV1> = StandardSchemaV1.InferInput<S>
 type Out<S extends StandardSchemaV1> = StandardSchemaV1.InferOutput<S>
 type Names<T> = keyof T & string
@@ -54,15 +55,61 @@ export type TaskOutcome<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly error: string }
 
-/** What `onMessage` is called with: a member's message, or the outcome of a task, which has no member. Narrow it by `type`. */
-export type RoomInput<Messages extends MessageSpecs, Tasks extends Schemas> =
-  | {
-      [K in Names<Messages>]: {
-        readonly type: K
-        readonly data: Out<Messages[K]['data']>
-        readonly member: Member
-      }
-    }[Names<Messages>]
+/** A member's message of the type `K`, with the data that its schema has made. */
+export interface MessageInput<K extends string, Data extends StandardSchemaV1> {
+  readonly type: K
+  readonly data: Out<Data>
+  readonly member: Member
+}
+
+/** What a handler gives `ctx.reply` for the message type `K`; `never` where that declares no reply. */
+type ReplyTo<Replies, K> = K extends keyof Replies
+  ? Replies[K] extends StandardSchemaV1
+    ? In<Replies[K]>
+    : never
+  : never
+
+/**
+ * The messages that members may send, by type. It is three mapped types, so that TypeScript infers for each type its data, its reply and
+ * whether it has a `handle`, before it looks into the handlers.
+ */
+export type MessageSpecs<
+  State,
+  Messages extends Schemas,
+  Replies,
+  Handled,
+  Events extends Schemas,
+  Tasks extends Schemas,
+> = {
+  readonly [K in keyof Messages]: {
+    /** What its data must look like. */
+    readonly data: Messages[K]
+    /** What its reply must look like. Each message is to be answered then: `room.request` resolves to the reply. */
+    readonly reply?: StandardSchemaV1
+    /** How often a member may send it; absent: as often as the session may. */
+    readonly rate?: MessageRate
+    /** Handles messages of this type; absent: `onMessage` does. */
+    handle?(
+      state: Draft<State>,
+      input: MessageInput<K & string, Messages[K]>,
+      ctx: MessageContext<Events, Tasks, ReplyTo<Replies, K>>,
+    ): HandlerResult<State, Events>
+  }
+} & { readonly [K in keyof Replies]: { readonly reply?: Replies[K] } } & {
+  readonly [K in keyof Handled]: { readonly handle?: Handled[K] }
+}
+
+/** The message types that `onMessage` gets: those without `handle`. */
+type Unhandled<Messages, Handled> = {
+  [K in Names<Messages>]: K extends keyof Handled ? (unknown extends Handled[K] ? K : never) : K
+}[Names<Messages>]
+
+/**
+ * What `onMessage` is called with: a member's message whose type has no `handle`, or the outcome of a task, which has no member. Narrow it
+ * by `type`.
+ */
+export type RoomInput<Messages extends Schemas, Tasks extends Schemas, Types extends Names<Messages>> =
+  | { [K in Types]: MessageInput<K, Messages[K]> }[Types]
   | {
       [K in Names<Tasks>]: {
         readonly type: K
@@ -126,6 +173,19 @@ export interface RoomContext<Events extends Schemas = Schemas, Tasks extends Sch
   refuse(message: string): never
 }
 
+/** The context of a member's message. */
+export interface MessageContext<
+  Events extends Schemas = Schemas,
+  Tasks extends Schemas = Schemas,
+  Reply = unknown,
+> extends RoomContext<Events, Tasks> {
+  /**
+   * Answers the message, of a type that declares a `reply`: exactly once in its turn, with at most 4 KiB of JSON. The sender gets it when the
+   * turn is committed, and the same one however often it asks again.
+   */
+  reply(value: Reply): void
+}
+
 /** What `admit` sees of the room. */
 export interface AdmitContext<State = unknown> {
   readonly roomId: string
@@ -141,20 +201,23 @@ export type Admission = string | undefined | void
 
 /** A room type, as its author writes it. `create` comes before the handlers, so that they know the state's type. */
 export interface RoomSpec<
+  Type extends string,
   State,
-  Messages extends MessageSpecs,
+  Messages extends Schemas,
+  Replies,
+  Handled,
   Events extends Schemas,
   Tasks extends Schemas,
   Options extends StandardSchemaV1,
 > {
   /** What clients join by: letters, digits, `_` and `-`, at most 64. */
-  readonly type: string
+  readonly type: Type
   /** Default: no limit. */
   readonly maxMembers?: number
   /** Join options besides `key`. Absent: any. */
   readonly options?: Options
   /** The messages members may send. */
-  readonly messages?: Messages
+  readonly messages?: MessageSpecs<NoInfer<State>, Messages, Replies, Handled, Events, Tasks>
   /** The events room logic may emit, with the data members get. Absent: any name, any JSON. */
   readonly events?: Events
   /** The task types of `ctx.task`, with what the promise resolves to. */
@@ -185,14 +248,14 @@ export interface RoomSpec<
   ): HandlerResult<NoInfer<State>, Events>
   onMessage?(
     state: Draft<NoInfer<State>>,
-    input: RoomInput<Messages, Tasks>,
-    ctx: RoomContext<Events, Tasks>,
+    input: RoomInput<Messages, Tasks, Unhandled<Messages, Handled>>,
+    ctx: MessageContext<Events, Tasks, ReplyTo<Replies, Unhandled<Messages, Handled>>>,
   ): HandlerResult<NoInfer<State>, Events>
   /** Another name of `onMessage`. */
   on_message?(
     state: Draft<NoInfer<State>>,
-    input: RoomInput<Messages, Tasks>,
-    ctx: RoomContext<Events, Tasks>,
+    input: RoomInput<Messages, Tasks, Unhandled<Messages, Handled>>,
+    ctx: MessageContext<Events, Tasks, ReplyTo<Replies, Unhandled<Messages, Handled>>>,
   ): HandlerResult<NoInfer<State>, Events>
   onLeave?(
     state: Draft<NoInfer<State>>,
@@ -210,7 +273,15 @@ export interface RoomSpec<
 }
 
 /** A handler as the engine calls it. */
-type Hook = (state: unknown, ...rest: unknown[]) => unknown
+export type Hook = (state: unknown, ...rest: unknown[]) => unknown
+
+/** One message type with its defaults filled in. */
+export interface MessageType {
+  readonly data: StandardSchemaV1
+  readonly reply: StandardSchemaV1 | undefined
+  readonly rate: Required<MessageRate> | undefined
+  readonly handle: Hook | undefined
+}
 
 /** A checked room type with every default filled in: what the engine runs. Made by `defineRoom` only. */
 export interface RoomDefinition {
@@ -218,9 +289,7 @@ export interface RoomDefinition {
   readonly type: string
   readonly maxMembers: number
   readonly options: StandardSchemaV1 | undefined
-  readonly messages: {
-    readonly [type: string]: { readonly data: StandardSchemaV1; readonly rate?: Required<MessageRate> }
-  }
+  readonly messages: { readonly [type: string]: MessageType }
   readonly events: Schemas | undefined
   readonly tasks: Schemas
   readonly state: StandardSchemaV1 | undefined
@@ -240,12 +309,18 @@ export interface RoomDefinition {
 /** What a client can know of a room type from its definition. */
 export interface DefinedTypes<
   State,
-  Messages extends MessageSpecs,
+  Messages extends Schemas,
+  Replies,
   Events extends Schemas,
   Options extends StandardSchemaV1,
 > {
   readonly state: State
-  readonly messages: { readonly [K in Names<Messages>]: In<Messages[K]['data']> }
+  readonly messages: { readonly [K in Names<Messages>]: In<Messages[K]> }
+  readonly replies: {
+    readonly [K in Names<Replies> as Replies[K] extends StandardSchemaV1
+      ? K
+      : never]: Replies[K] extends StandardSchemaV1 ? Out<Replies[K]> : never
+  }
   readonly events: string extends Names<Events>
     ? { readonly [name: string]: Json }
     : { readonly [K in Names<Events>]: Out<Events[K]> }
@@ -260,26 +335,37 @@ type None = Record<never, never>
  * carries its types for the client: `client.join<typeof arena>('arena')`.
  */
 export function defineRoom<
+  const Type extends string,
   State,
-  const Messages extends MessageSpecs = None,
+  const Messages extends Schemas = None,
+  Replies extends ByType = None,
+  Handled extends ByType = None,
   const Events extends Schemas = Schemas,
   const Tasks extends Schemas = None,
   Options extends StandardSchemaV1 = StandardSchemaV1<JsonObject, JsonObject>,
 >(
-  spec: RoomSpec<State, Messages, Events, Tasks, Options>,
-): RoomDefinition & TypedRoom<DefinedTypes<State, Messages, Events, Options>> {
+  spec: RoomSpec<Type, State, Messages, Replies, Handled, Events, Tasks, Options>,
+): RoomDefinition & TypedRoom<DefinedTypes<State, Messages, Replies, Events, Options>, Type> {
   checkSpec(spec)
-  const messages: Record<string, { data: StandardSchemaV1; rate?: Required<MessageRate> }> = {}
-  for (const [type, { data, rate }] of Object.entries(spec.messages ?? {}))
-    messages[type] = rate
-      ? { data, rate: { burst: Math.max(1, Math.ceil(rate.perSecond)), ...rate } }
-      : { data }
+  const specs = Object.entries(spec.messages ?? {}) as [
+    string,
+    Partial<MessageType> & { data: StandardSchemaV1 },
+  ][]
+  const messages = specs.map(([type, { data, reply, rate, handle }]): [string, MessageType] => [
+    type,
+    {
+      data,
+      reply,
+      rate: rate && { ...rate, burst: rate.burst ?? Math.max(1, Math.ceil(rate.perSecond)) },
+      handle,
+    },
+  ])
   return Object.freeze({
     [ROOM]: true as const,
     type: spec.type,
     maxMembers: spec.maxMembers ?? Number.POSITIVE_INFINITY,
     options: spec.options,
-    messages,
+    messages: Object.fromEntries(messages),
     events: spec.events,
     tasks: spec.tasks ?? {},
     state: spec.state,
@@ -319,6 +405,10 @@ const A_SCHEMA: Rule = [
   'a validator that follows Standard Schema, such as valibot’s v.object({ … })',
 ]
 const A_FUNCTION: Rule = [(value) => typeof value === 'function', 'a function']
+const A_HANDLER: Rule = [
+  (value) => typeof value === 'function' && !isAsync(value),
+  'a function, not an async one: give slow work to ctx.task',
+]
 const BY_NAME: Rule = [isObject, 'an object by name']
 
 /** Every field of a room besides its hooks; all but `type` and `create` may be absent. */
@@ -405,9 +495,13 @@ function checkNames(spec: Fields, check: Check): void {
   const messages = namesIn(spec, 'messages', check)
   const tasks = namesIn(spec, 'tasks', check)
   for (const [type, message] of messages) {
-    const { data, rate } = isObject(message) ? message : {}
-    checkRule(`messages.${type}.data`, data, A_SCHEMA, check)
-    if (rate !== undefined) checkRate(`messages.${type}.rate`, rate, check)
+    const what = `messages.${type}`
+    const { data, reply, rate, handle }: Fields = isObject(message) ? message : {}
+    if (isObject(message)) checkFields(message, ['data', 'reply', 'rate', 'handle'], what, check)
+    checkRule(`${what}.data`, data, A_SCHEMA, check)
+    if (reply !== undefined) checkRule(`${what}.reply`, reply, A_SCHEMA, check)
+    if (handle !== undefined) checkRule(`${what}.handle`, handle, A_HANDLER, check)
+    if (rate !== undefined) checkRate(`${what}.rate`, rate, check)
     check(
       !tasks.some(([task]) => task === type),
       () => `${type} is in both messages and tasks; clients must not be able to send a task's outcome`,
@@ -419,8 +513,9 @@ function checkNames(spec: Fields, check: Check): void {
   check(
     spec.onMessage !== undefined ||
       spec.on_message !== undefined ||
-      (messages.length === 0 && tasks.length === 0),
-    () => 'messages and tasks need an onMessage that handles them',
+      (tasks.length === 0 &&
+        messages.every(([, message]) => isObject(message) && message.handle !== undefined)),
+    () => 'messages without handle, and tasks, need an onMessage that handles them',
   )
 }
 

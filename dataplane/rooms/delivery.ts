@@ -14,7 +14,9 @@ import type {
   Frames,
   JoinedMember,
   JoinRequest,
+  Outcome,
   PersonalPart,
+  RepliedRef,
   RoomAddress,
   ToEdge,
 } from '../traffic.ts'
@@ -139,6 +141,11 @@ export class Delivery {
     this.#sendAlone(edge, [{ member_id: member.id, events: NONE, ack: committedRef }])
   }
 
+  /** Gives a reply once more. */
+  repeatReply({ member, edge }: Membership, reply: RepliedRef): void {
+    this.#sendAlone(edge, [{ member_id: member.id, events: NONE, replies: [reply] }])
+  }
+
   /** Answers a join once more. */
   repeatJoin({ member, edge, codec, committedRef, joinRef, refs }: Membership): void {
     const acked = committedRef > 0 && refs.ackable
@@ -192,10 +199,11 @@ export class Delivery {
           .filter(({ to }) => !to || to.includes(memberId))
           .map((event) => this.#frames.event(update, event))
     const acked = membership.ackDue && refs.ackable
-    if (membership.attached && (events.length > 0 || acked))
+    const replies = refs.between(membership.flushedRef, refs.last).filter(isReply)
+    if (membership.attached && (events.length > 0 || replies.length > 0 || acked))
       this.#sendAlone(
         edge,
-        [{ member_id: memberId, events, ...(acked && { ack: refs.last }) }],
+        [{ member_id: memberId, events, replies, ...(acked && { ack: refs.last }) }],
         NONE,
         update.seq,
       )
@@ -232,11 +240,20 @@ export class Delivery {
       if (!membership.attached) return
       append(parts, membership.edge, part)
     }
+    const replies = repliesOf(update)
     acked.forEach((membership, i) => {
       const memberId = membership.member.id
       const own = events.get(membership)
-      if (membership.refs.ackable)
-        add(membership, { member_id: memberId, events: own ?? NONE, ack: update.acks[i]!.ref })
+      const answers = replies?.get(memberId)
+      const ack = update.acks[i]!.ref
+      if (answers)
+        add(membership, {
+          member_id: memberId,
+          events: own ?? NONE,
+          replies: answers,
+          ...(membership.refs.ackable && { ack }),
+        })
+      else if (membership.refs.ackable) add(membership, { member_id: memberId, events: own ?? NONE, ack })
       else if (own) add(membership, { member_id: memberId, events: own })
       events.delete(membership)
     })
@@ -263,6 +280,19 @@ export class Delivery {
     }
     return byEdge
   }
+}
+
+const isReply = (outcome: Outcome): outcome is RepliedRef => 'reply' in outcome
+
+/** By member id; undefined: no message was answered, as in most updates. */
+function repliesOf({ outcomes }: Update): Map<string, RepliedRef[]> | undefined {
+  let replies: Map<string, RepliedRef[]> | undefined
+  for (const outcome of outcomes) {
+    if (!isReply(outcome)) continue
+    replies ??= new Map()
+    append(replies, outcome.memberId, { ref: outcome.ref, reply: outcome.reply })
+  }
+  return replies
 }
 
 function append<K, V>(lists: Map<K, V[]>, key: K, value: V): void {

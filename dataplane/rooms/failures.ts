@@ -42,6 +42,8 @@ export interface Invalid {
 const SHOWN_ISSUES = 3
 /** What a player reads of a failure, unless failures are revealed. */
 export const FAILED = "the room's logic failed"
+/** Of the JSON text of a reply, in UTF-8. */
+export const MAX_REPLY_BYTES = 4096
 /** Texts that come from room logic and validators are cut to this many characters before they are sent. */
 const MAX_TEXT = 300
 

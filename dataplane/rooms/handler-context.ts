@@ -1,16 +1,24 @@
+import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import type { Random } from '../../shared/random.ts'
 import { cloneJson, NotJson } from '../../shared/sync/check.ts'
-import type { Member, Recipients, RoomContext, RoomDefinition, RoomLog } from './definition.ts'
+import type {
+  Member,
+  MessageContext,
+  MessageType,
+  Recipients,
+  RoomDefinition,
+  RoomLog,
+} from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
-import { bounded, RoomLogicError, RoomLogicRefused, validate } from './failures.ts'
+import { bounded, MAX_REPLY_BYTES, RoomLogicError, RoomLogicRefused, validate } from './failures.ts'
 import type { RoomEvent } from './journal.ts'
 import type { Memberships } from './memberships.ts'
 import type { RoomStream } from './stream.ts'
 
 /** What comes of a turn that asks for nothing, as most do. */
-export const NOTHING: Effects = { events: [], kicked: [], tasks: [], closed: false }
+export const NOTHING: Effects = { events: [], kicked: [], tasks: [], closed: false, reply: undefined }
 
 /** What a turn has asked for so far. */
 interface Asked {
@@ -18,6 +26,7 @@ interface Asked {
   readonly kicked: string[]
   readonly tasks: Task[]
   closed: boolean
+  reply: Json | undefined
 }
 
 /** The room whose handlers run. */
@@ -39,10 +48,12 @@ export interface Effects {
   readonly kicked: readonly string[]
   readonly tasks: readonly Task[]
   readonly closed: boolean
+  /** Of a message whose type declares one. */
+  readonly reply: Json | undefined
 }
 
 /** The `ctx` of every handler of one room: collects what one turn asks for. Between turns it refuses to do anything. */
-export class HandlerContext implements RoomContext {
+export class HandlerContext implements MessageContext {
   readonly roomId: string
   readonly log: RoomLog
   readonly #clock: Clock
@@ -50,6 +61,8 @@ export class HandlerContext implements RoomContext {
   readonly #memberships: HandledRoom['memberships']
   readonly #mayStart: (tasks: number) => boolean
   #definition: RoomDefinition | undefined
+  /** Of the message that is being handled, where one is. */
+  #message: MessageType | undefined
   #now = 0
   #asked: Asked | undefined
 
@@ -67,11 +80,13 @@ export class HandlerContext implements RoomContext {
     this.kick = this.kick.bind(this)
     this.task = this.task.bind(this)
     this.refuse = this.refuse.bind(this)
+    this.reply = this.reply.bind(this)
   }
 
-  /** A handler of `definition` begins. */
-  begin(definition: RoomDefinition): void {
+  /** A handler of `definition` begins; `message`: the type of the member's message that it handles. */
+  begin(definition: RoomDefinition, message: MessageType | undefined): void {
     this.#definition = definition
+    this.#message = message
     this.#now = this.#clock.now()
   }
 
@@ -134,8 +149,31 @@ export class HandlerContext implements RoomContext {
     throw new RoomLogicRefused(bounded(message))
   }
 
+  reply(value: unknown): void {
+    this.#during('reply')
+    const schema = this.#message?.reply
+    if (!schema)
+      throw new RoomLogicError(
+        this.#message
+          ? 'ctx.reply answers a message whose type declares no reply: give it one, such as reply: v.object({ … })'
+          : 'ctx.reply answers a message of a member, and this turn is of none',
+      )
+    const asked = this.#ask()
+    if (asked.reply !== undefined)
+      throw new RoomLogicError('ctx.reply was called twice; a message has one reply')
+    asked.reply = checkedReply(schema, value)
+  }
+
+  /** The handler of a message has come to its end: throws where it has not given a reply that its type declares. */
+  requireReply(): void {
+    if (this.#message?.reply && this.#asked?.reply === undefined)
+      throw new RoomLogicError(
+        'the type of the message declares a reply, and its handler gave none: call ctx.reply(value), or ctx.refuse(text)',
+      )
+  }
+
   #ask(): Asked {
-    this.#asked ??= { events: [], kicked: [], tasks: [], closed: false }
+    this.#asked ??= { events: [], kicked: [], tasks: [], closed: false, reply: undefined }
     return this.#asked
   }
 
@@ -144,6 +182,27 @@ export class HandlerContext implements RoomContext {
     throw new RoomLogicError(
       `ctx.${call} was called outside of a handler's turn; slow work goes through ctx.task, whose outcome is a turn again`,
     )
+  }
+}
+
+/** The reply a member gets: a copy, checked by its schema. */
+function checkedReply(schema: StandardSchemaV1, value: unknown): Json {
+  const result = validate(schema, value)
+  if (!result.ok) throw new RoomLogicError(`the reply has the wrong shape: ${result.message}`)
+  const reply = jsonCopy(result.value, 'the reply')
+  const bytes = Buffer.byteLength(JSON.stringify(reply))
+  if (bytes > MAX_REPLY_BYTES)
+    throw new RoomLogicError(`the reply has ${bytes} bytes of JSON; it may have ${MAX_REPLY_BYTES}`)
+  return reply
+}
+
+/** `value` as JSON, undefined as null. `what`: its name in what is thrown. */
+function jsonCopy(value: unknown, what: string): Json {
+  try {
+    return cloneJson(value === undefined ? null : value)
+  } catch (error) {
+    if (error instanceof NotJson) throw new RoomLogicError(`${what} is not JSON: ${error.message}`)
+    throw error
   }
 }
 
@@ -158,13 +217,7 @@ function eventData(events: RoomDefinition['events'], name: string, data: unknown
       throw new RoomLogicError(`the data of the event ${JSON.stringify(name)}: ${result.message}`)
     checked = result.value
   }
-  try {
-    return cloneJson(checked === undefined ? null : checked)
-  } catch (error) {
-    if (error instanceof NotJson)
-      throw new RoomLogicError(`the data of the event ${JSON.stringify(name)} is not JSON: ${error.message}`)
-    throw error
-  }
+  return jsonCopy(checked, `the data of the event ${JSON.stringify(name)}`)
 }
 
 function recipients(to: Recipients | undefined): readonly string[] | undefined {

@@ -22,7 +22,7 @@ const update = (seq: number): Update => ({
   joined: [],
   left: [],
   acks: [],
-  refused: [],
+  outcomes: [],
 })
 
 const codecs = new Map<Subprotocol, Codec>([[MSGPACK, new MsgpackCodec()]])

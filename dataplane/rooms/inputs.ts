@@ -1,8 +1,8 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { DepartureReason } from '../../shared/protocol/messages.ts'
+import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
 import type { ToOwner } from '../traffic.ts'
 import type { TurnHook } from '../watchdog/turns.ts'
-import type { Member, RoomDefinition } from './definition.ts'
+import type { Member, MessageType, RoomDefinition } from './definition.ts'
 import {
   errorText,
   FAILED,
@@ -78,13 +78,13 @@ export class Inputs {
     }
   }
 
-  #apply(
-    membership: Membership,
-    { type, data, ref }: MessageFrom<'message'>,
-    spec: RoomDefinition['messages'][string],
-  ): void {
+  #apply(membership: Membership, { type, data, ref }: MessageFrom<'message'>, spec: MessageType): void {
     const stream = this.#stream
     const { clock, metrics } = stream.environment
+    if (spec.reply && ref !== undefined && !this.#mayReply(membership)) {
+      this.#tooManyRequests(membership, ref)
+      return
+    }
     const valid = validate(spec.data, data)
     if (!valid.ok && valid.cause !== undefined) {
       this.#threw(`the validator of ${type}`, valid.cause, membership, ref)
@@ -107,12 +107,17 @@ export class Inputs {
     }
     let effects: Effects
     try {
-      effects = this.handlers.run('onMessage', { type, data: valid.value, member: membership.member })
+      const input = { type, data: valid.value, member: membership.member }
+      effects = this.handlers.run('onMessage', input, undefined, spec)
     } catch (error) {
-      this.#threw('onMessage', error, membership, ref)
+      this.#threw(spec.handle ? `messages.${type}.handle` : 'onMessage', error, membership, ref)
       return
     }
-    if (ref !== undefined) stream.pending.ack(membership)
+    if (ref !== undefined) {
+      const { reply } = effects
+      if (reply !== undefined) membership.refs.keep({ ref, reply }, stream.memberships.size)
+      stream.pending.ack(membership)
+    }
     this.#takeOver(effects)
     metrics.messagesApplied.inc({ room_type: this.handlers.definition.type })
     // What changed nothing and waits for no ack needs no flush; a kick has asked for one already.
@@ -185,6 +190,17 @@ export class Inputs {
     this.#stream.replies.send(membership.edge, { kind: 'resend' })
   }
 
+  #mayReply({ refs, committedRef }: Membership): boolean {
+    return refs.mayReply(committedRef, this.#stream.memberships.size)
+  }
+
+  #tooManyRequests(membership: Membership, ref: number): void {
+    const { environment, address } = this.#stream
+    environment.metrics.limitsReached.inc({ room_type: address.roomType, limit: 'requests' })
+    const text = `the replies to ${MAX.requests} messages, or too many bytes of them, wait for your word (settled) that you know them`
+    this.#refuse(membership, 'too_many_requests', text, ref)
+  }
+
   /** Room logic threw at a message of `membership`. */
   #threw(kind: string, error: unknown, membership: Membership, ref: number | undefined): void {
     const { code, message } = this.failures.explain(kind, error)
@@ -194,7 +210,7 @@ export class Inputs {
   #refuse(membership: Membership, code: ErrorCode, message: string, ref: number | undefined): void {
     const { memberships, pending, replies } = this.#stream
     if (ref !== undefined) {
-      membership.refs.refuse({ ref, code, message }, memberships.size)
+      membership.refs.keep({ ref, code, message }, memberships.size)
       pending.ack(membership)
       this.#stream.touch()
     }
@@ -210,8 +226,11 @@ export class Inputs {
       replies.error(membership, 'outcome_unknown', text, ref)
       return
     }
-    if (outcome !== 'applied') replies.error(membership, outcome.code, outcome.message, ref)
-    // Otherwise its ack is under way.
+    if (outcome !== 'applied') {
+      if ('code' in outcome) replies.error(membership, outcome.code, outcome.message, ref)
+      else if (ref <= membership.committedRef) delivery.repeatReply(membership, outcome)
+    }
+    // Otherwise its ack, with its reply, is under way.
     if (membership.refs.ackable && membership.refs.last === membership.committedRef)
       delivery.repeatAck(membership)
   }
@@ -306,14 +325,14 @@ export class Handlers {
 
   /**
    * Runs one handler, for a member or an input where it takes one. Throws what it threw, or a RoomLogicError; the state is then as before,
-   * and nothing it asked for happens.
+   * and nothing it asked for happens. `message`: the type of a member's message, which may have a handler of its own.
    */
-  run(hook: Hook, subject?: Member | Input, options?: unknown): Effects {
+  run(hook: Hook, subject?: Member | Input, options?: unknown, message?: MessageType): Effects {
     const { definition } = this
     const context = this.#context
-    const handler = definition[hook]
+    const handler = message?.handle ?? definition[hook]
     if (!handler) return NOTHING
-    context.begin(definition)
+    context.begin(definition, message)
     const draft = this.#state.begin()
     try {
       const returned =
@@ -321,6 +340,7 @@ export class Handlers {
           ? handler.call(definition, draft, context)
           : handler.call(definition, draft, subject, context, options)
       const result = resultOf(hook, draft, returned)
+      if (message?.reply) context.requireReply()
       if (result?.event) context.emit(result.event.name, result.event.data, result.event.to)
       this.#state.commit(result?.state)
       return context.end()

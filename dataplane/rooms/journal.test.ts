@@ -24,6 +24,7 @@ const after = {
   '': 0.1,
 } as never
 const refusal = { ref: 9, code: 'room_full', message: 'full' } as const
+const reply = { ref: 10, reply: { hp: [1, 'two'] } } as const
 const membership = {
   member: { id: 'mem_a', sub: 'anna' },
   sessionId: 'ses_1',
@@ -31,7 +32,7 @@ const membership = {
   edge: 'node-1~f3Kx9a_Q',
   codec: 'roomful.v1.msgpack',
   lastRef: 70_000,
-  refused: [refusal],
+  outcomes: [refusal, reply],
   forgotten: 4,
 } as const
 const at = { epoch: 1_795_181_400_123, seq: 70_001, checksum: 0xfedcba98 }
@@ -46,31 +47,35 @@ const update: Update = {
   joined: [membership],
   left: [{ member: { id: 'mem_b', sub: null }, reason: 'kicked' }],
   acks: [{ memberId: 'mem_a', ref: 70_000, forgotten: 4 }],
-  refused: [{ memberId: 'mem_a', ...refusal }],
+  outcomes: [
+    { memberId: 'mem_a', ...refusal },
+    { memberId: 'mem_a', ...reply },
+  ],
 }
 const base = { epoch: 1_795_181_400_000, seq: 70_000 }
 
-/** `update` in a snapshot, as version 3 has it in stores since the first release that wrote it. */
+/** `update` in a snapshot, as version 4 has it in stores since the first release that wrote it. */
 const STORED = Buffer.from(
-  `A1fl67MAAAFPlstCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGR
+  `BGIQljUAAAFblstCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGR
    kZGRkZGRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyq
    YsOpcnQg8J+OsoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4
    q2NvbnN0cnVjdG9ygaZ0b0pTT04BoNQAAZGZpW1lbV9hpGFubmGlc2VzXzEBr25vZGUtMX5mM0t4OWFfUbJyb29tZnVsLnYxLm1z
-   Z3BhY2vOAAERcJGTCalyb29tX2Z1bGykZnVsbASSy0J6H5Jk/AAAzgABEXAAAAK5A2qtrb+ay0J6H5JlA7AAzgABEXHDzv7cupid
-   A6RkZWVwkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
+   Z3BhY2vOAAERcJKTCalyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSSy0J6H5Jk/AAAzgABEXAAAALXBDe6YqOay0J6H5JlA7AA
+   zgABEXHDzv7cupidA6RkZWVwkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
    BJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIA
    kwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSS
-   AJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkgECkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQ
-   kJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQpGxpc3STBJYAkgGBoWEDAZIBpXRocmVlApIBwJMDAJLUD/HLfjfkPIgAdZyncGxheWVy
-   c5UDpGFubmGTA6JocJIBzQEsqmLDqXJ0IPCfjrKSAoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4
-   eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2NvbnN0cnVjdG9ykgKBpnRvSlNPTgGgkgLUAAGkZ29uZQCSk6NoaXSBomJ5pW1lbV9hwJOk
-   dG9sZMCRpW1lbV9hkZmlbWVtX2GkYW5uYaVzZXNfMQGvbm9kZS0xfmYzS3g5YV9RsnJvb21mdWwudjEubXNncGFja84AARFwkZMJ
-   qXJvb21fZnVsbKRmdWxsBJGTpW1lbV9iwKZraWNrZWSRk6VtZW1fYc4AARFwBJGUpW1lbV9hCalyb29tX2Z1bGykZnVsbA==`,
+   AJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkgECkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQ
+   kJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQpGxpc3STBJYAkgGBoWEDAZIBpXRocmVlApIBwJMDAJLUD/HLfjfk
+   PIgAdZyncGxheWVyc5UDpGFubmGTA6JocJIBzQEsqmLDqXJ0IPCfjrKSAoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4
+   eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2NvbnN0cnVjdG9ykgKBpnRvSlNPTgGgkgLUAAGkZ29uZQCSk6NoaXSB
+   omJ5pW1lbV9hwJOkdG9sZMCRpW1lbV9hkZmlbWVtX2GkYW5uYaVzZXNfMQGvbm9kZS0xfmYzS3g5YV9RsnJvb21mdWwudjEubXNn
+   cGFja84AARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBJGTpW1lbV9iwKZraWNrZWSRk6VtZW1fYc4AARFwBJKUpW1l
+   bV9hCalyb29tX2Z1bGykZnVsbJOlbWVtX2EKgaJocJIBo3R3bw==`,
   'base64',
 )
 
 // A release reads what the one before has stored, and the one before what this one stores while they share a cluster.
-it('reads and writes version 3 of the record to the byte', () => {
+it('reads and writes version 4 of the record to the byte', () => {
   const format = new JournalFormat()
   const { updates, ...snapshot } = format.readSnapshot(STORED)
   expect(snapshot).toEqual({ ...at, state: after, seats: [membership], base } satisfies Omit<

@@ -15,7 +15,7 @@ import {
   Replace,
   type Splice,
 } from '../../shared/sync/delta.ts'
-import type { RefusedRef } from '../traffic.ts'
+import type { Outcome, RefusedRef, RepliedRef } from '../traffic.ts'
 import type { Member } from './definition.ts'
 import { LiveTree } from './live-tree.ts'
 import type { MembershipRecord } from './memberships.ts'
@@ -45,14 +45,13 @@ interface Ack {
   readonly memberId: string
   /** The highest ref that is settled. */
   readonly ref: number
-  /** The highest ref of which it is forgotten whether it was refused. */
+  /** The highest ref of which it is forgotten how it ended. */
   readonly forgotten: number
 }
 
-/** A message of a member that was refused. */
-export interface Refusal extends RefusedRef {
-  readonly memberId: string
-}
+type Of<O extends Outcome> = O & { readonly memberId: string }
+/** How a message of a member ended. */
+export type MemberOutcome = Of<RefusedRef> | Of<RepliedRef>
 
 /** A member who has left. */
 interface Departure {
@@ -76,8 +75,8 @@ export interface Update extends Position {
   readonly joined: readonly MembershipRecord[]
   readonly left: readonly Departure[]
   readonly acks: readonly Ack[]
-  /** Those among the refs of `acks`, since the update before, that were refused, in the order of their refs. */
-  readonly refused: readonly Refusal[]
+  /** Of the refs of `acks` since the update before: those that were refused or answered, each member's in the order of their refs. */
+  readonly outcomes: readonly MemberOutcome[]
 }
 
 /** A room at one update, as a new owner needs it. */
@@ -114,7 +113,7 @@ export class NewerRecord extends Error {
  * number. In every version the CRC-32 of all that follows comes next, begun with the version, so that damage is never taken for a version
  * to come.
  */
-const VERSION = 3
+const VERSION = 4
 const LENGTH_BYTES = 4
 const HEAD_BYTES = 5
 const NO_HEAD = new Uint8Array(HEAD_BYTES)
@@ -274,6 +273,16 @@ const listOf = <T>(part: Part<T>): Part<readonly T[]> =>
     (found, what) => list(found, what).map((element) => part.read([element].values(), what)),
   )
 
+/** One of two parts, as an array: their lengths tell which. */
+function oneOf<B, C>(one: Part<B>, other: Part<C>, isOne: (value: B | C) => boolean): Part<B | C> {
+  const [first, second] = [array(one), array(other)]
+  return value(
+    (writer, written) =>
+      isOne(written) ? first.write(writer, written as B) : second.write(writer, written as C),
+    (found, what) => (list(found, what).length === one.width ? first : second).read([found].values(), what),
+  )
+}
+
 /** A part that may be missing. */
 const optional = <T, N extends null | undefined>(part: Part<T>, nothing: N): Part<T | N> =>
   value(
@@ -341,7 +350,9 @@ const MEMBER: Part<Member> = {
   read: (values, what) => Object.freeze(MEMBER_FIELDS.read(values, what)),
 }
 const POSITION = { epoch: COUNT, seq: COUNT }
-const REFUSAL = { ref: COUNT, code: value(writeText, errorCode), message: TEXT }
+const REFUSED = { ref: COUNT, code: value(writeText, errorCode), message: TEXT }
+const REPLIED = { ref: COUNT, reply: JSON_VALUE }
+const isRefusal = (outcome: Outcome): outcome is RefusedRef => 'code' in outcome
 const MEMBERSHIP = array(
   fields<MembershipRecord>({
     member: MEMBER,
@@ -350,7 +361,7 @@ const MEMBERSHIP = array(
     edge: TEXT,
     codec: value(writeText, subprotocol),
     lastRef: COUNT,
-    refused: listOf(array(fields<RefusedRef>(REFUSAL))),
+    outcomes: listOf(oneOf<RefusedRef, RepliedRef>(fields(REFUSED), fields(REPLIED), isRefusal)),
     forgotten: COUNT,
   }),
 )
@@ -367,7 +378,13 @@ const UPDATE = array(
     joined: listOf(MEMBERSHIP),
     left: listOf(array(DEPARTURE)),
     acks: listOf(array(ACK)),
-    refused: listOf(array(fields<Refusal>({ memberId: TEXT, ...REFUSAL }))),
+    outcomes: listOf(
+      oneOf(
+        fields<Of<RefusedRef>>({ memberId: TEXT, ...REFUSED }),
+        fields<Of<RepliedRef>>({ memberId: TEXT, ...REPLIED }),
+        isRefusal,
+      ),
+    ),
   }),
 )
 const SNAPSHOT = array(
@@ -525,7 +542,7 @@ function requireGapFree({ base, seq }: RoomSnapshot, history: readonly Update[])
 
 function applyToMemberships(
   memberships: Map<string, RestoredMembership>,
-  { joined, left, acks, refused }: Update,
+  { joined, left, acks, outcomes }: Update,
 ): void {
   for (const { member } of left) memberships.delete(member.id)
   for (const membership of joined) memberships.set(membership.member.id, open(membership))
@@ -533,19 +550,19 @@ function applyToMemberships(
     const membership = memberships.get(memberId)
     if (membership) memberships.set(memberId, { ...membership, lastRef: ref, forgotten })
   }
-  for (const { memberId, ...refusal } of refused) {
+  for (const { memberId, ...outcome } of outcomes) {
     const membership = memberships.get(memberId)
     // A member who joined with this very update has it already.
-    if (membership && refusal.ref > (membership.refused.at(-1)?.ref ?? 0)) membership.refused.push(refusal)
+    if (membership && outcome.ref > (membership.outcomes.at(-1)?.ref ?? 0)) membership.outcomes.push(outcome)
   }
 }
 
 /** A membership while its journal is read. */
 interface RestoredMembership extends MembershipRecord {
-  readonly refused: RefusedRef[]
+  readonly outcomes: Outcome[]
 }
 
 const open = (membership: MembershipRecord): RestoredMembership => ({
   ...membership,
-  refused: [...membership.refused],
+  outcomes: [...membership.outcomes],
 })

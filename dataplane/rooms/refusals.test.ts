@@ -33,8 +33,8 @@ describe('a message that was refused', () => {
     await bench.settle()
     expect([ann.acked, ann.errors]).toEqual([2, [refused(1), refused(1)]])
     bad(bench, 3, { settled: 2 })
-    expect(await attach(bench, ann)).toMatchObject({ refused: [{ ref: 3 }] })
-    expect(await attach(bench, ann, 3)).toMatchObject({ ack: 3, refused: [] })
+    expect(await attach(bench, ann)).toMatchObject({ outcomes: [{ ref: 3 }] })
+    expect(await attach(bench, ann, 3)).toMatchObject({ ack: 3, outcomes: [] })
   })
 
   it('is known to the next owner, with all that its client does not know', async () => {
@@ -43,7 +43,7 @@ describe('a message that was refused', () => {
     await bench.settle()
     const heir = bench.successor([ann])
     expect(await attach(heir, ann, 50)).toMatchObject({ ack: 100 })
-    expect(refs(heir.sentOf('attached').at(-1)!.refused)).toEqual(range(51, 100))
+    expect(refs(heir.sentOf('attached').at(-1)!.outcomes)).toEqual(range(51, 100))
     good(heir, 70)
     await heir.settle()
     expect([ann.state, ann.errors.at(-1)]).toEqual([expect.objectContaining({ count: 0 }), refused(70)])
@@ -66,7 +66,7 @@ describe('a message that was refused', () => {
     const membership = restore(claim, new JournalFormat())!.seats[0]!
     const kept = known ? 1 : 1024
     expect([membership.lastRef, membership.forgotten]).toEqual([last, known ? 0 : last - kept])
-    expect(refs(membership.refused)).toEqual(range(last - kept + 1, last))
+    expect(refs(membership.outcomes)).toEqual(range(last - kept + 1, last))
     expect(claim.journal.at(-1)!.length).toBeLessThan(150_000)
   })
 
@@ -77,8 +77,8 @@ describe('a message that was refused', () => {
     })
     for (const ref of range(1, 20))
       bench.send('counter', 'ann', { kind: 'refuse', ref, code: 'rate_limited', message: text })
-    const { refused } = await attach(bench, ann)
-    expect(refs(refused)).toEqual(range(17, 20))
+    const { outcomes } = await attach(bench, ann)
+    expect(refs(outcomes)).toEqual(range(17, 20))
   })
 
   // Those who came first kept as much as they might have while they were few.
@@ -96,10 +96,10 @@ describe('a message that was refused', () => {
       if (when !== 'while they come') members.forEach(refuse)
       await bench.settle()
       const told: object[] = []
-      for (const member of members) told.push((await attach(bench, member)).refused)
+      for (const member of members) told.push((await attach(bench, member)).outcomes)
       await bench.host.close()
       const claim = await bench.claimed('counter')
-      const written = restore(claim, new JournalFormat())!.seats.map(({ refused }) => refused)
+      const written = restore(claim, new JournalFormat())!.seats.map(({ outcomes }) => outcomes)
       for (const kept of [told, written]) {
         const bytes = JSON.stringify(kept).length
         expect(bytes).toBeGreaterThan(200_000)
@@ -126,7 +126,7 @@ describe('where it is forgotten what was refused', () => {
   it('what comes again is answered by itself, and acked only then', async () => {
     const { bench, ann } = await forgotten()
     const answer = await attach(bench, ann)
-    expect([answer.ack, refs(answer.refused)]).toEqual([undefined, [3, 4, 5]])
+    expect([answer.ack, refs(answer.outcomes)]).toEqual([undefined, [3, 4, 5]])
     for (const ref of [1, 2]) bad(bench, ref)
     await bench.settle()
     expect([ann.errors, ann.acked]).toEqual([[unknown(1), unknown(2)], 0])
@@ -179,7 +179,7 @@ describe('where it is forgotten what was refused', () => {
     const { bench, ann } = await forgotten()
     const heir = bench.successor([ann])
     const answer = await attach(heir, ann)
-    expect([answer.ack, refs(answer.refused)]).toEqual([undefined, [3, 4, 5]])
+    expect([answer.ack, refs(answer.outcomes)]).toEqual([undefined, [3, 4, 5]])
     bad(heir, 2)
     good(heir, 6)
     await heir.settle()
@@ -200,7 +200,7 @@ describe('where it is forgotten what was refused', () => {
     await bench.settle()
     expect(ann.acked).toBe(5)
     const answer = await attach(bench, ann)
-    expect([answer.ack, answer.refused]).toEqual([undefined, []])
+    expect([answer.ack, answer.outcomes]).toEqual([undefined, []])
     good(bench, 4)
     good(bench, 5)
     await bench.settle()

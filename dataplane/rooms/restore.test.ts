@@ -38,7 +38,7 @@ const teams = defineRoom({
 
 it('a recorded delta does what the delta did', () => {
   const at = { epoch: 1, seq: 1, visible: true, checksum: 0 }
-  const nothing = { events: [], joined: [], left: [], acks: [], refused: [] }
+  const nothing = { events: [], joined: [], left: [], acks: [], outcomes: [] }
   fc.assert(
     fc.property(json(), json(), (previous, next) => {
       const delta = diff(previous, next)

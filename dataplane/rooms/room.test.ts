@@ -168,7 +168,7 @@ describe('a message', () => {
     expect(ann.errors).toEqual([refused, refused])
     await bench.resume('counter', ann)
     expect(bench.sentOf('attached')).toMatchObject([
-      { ack: 3, refused: [{ ref: 2, code: 'rate_limited', message: 'too many' }] },
+      { ack: 3, outcomes: [{ ref: 2, code: 'rate_limited', message: 'too many' }] },
     ])
   })
 })

@@ -7,7 +7,7 @@ import type { RoomEnvironment } from './environment.ts'
 import type { StuckTurns } from './failures.ts'
 import { FencedLog } from './fenced-log.ts'
 import { History } from './history.ts'
-import type { LostEpochs, Refusal, RestoredRoom, RoomEvent, RoomSnapshot, Update } from './journal.ts'
+import type { LostEpochs, MemberOutcome, RestoredRoom, RoomEvent, RoomSnapshot, Update } from './journal.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
 import { FixedRate, type Timer } from './scheduler.ts'
 import { LiveState } from './state.ts'
@@ -279,11 +279,11 @@ export class RoomStream {
     if (!visible && acked.length === 0 && leaves.length === 0) return undefined
     if (visible) this.#seq++
     const stillHere = acked.filter((membership) => memberships.get(membership.member.id) === membership)
-    const refused: Refusal[] = []
+    const outcomes: MemberOutcome[] = []
     const acks = stillHere.map((membership) => {
       const { member, refs, flushedRef } = membership
       const { id: memberId } = member
-      for (const refusal of refs.refusedBetween(flushedRef, refs.last)) refused.push({ memberId, ...refusal })
+      for (const outcome of refs.between(flushedRef, refs.last)) outcomes.push({ memberId, ...outcome })
       membership.ackDue = false
       membership.flushedRef = refs.last
       return { memberId, ref: refs.last, forgotten: refs.forgotten }
@@ -298,7 +298,7 @@ export class RoomStream {
       joined: joins.map(({ membership }) => membership.record()),
       left: left.map(({ membership, reason }) => ({ member: membership.member, reason })),
       acks,
-      refused,
+      outcomes,
     }
     return {
       update,

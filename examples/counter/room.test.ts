@@ -10,6 +10,12 @@ test('everyone raises the same number, by one unless they say otherwise', () => 
   expect(room.state).toEqual({ count: 6 })
 })
 
+test('each who takes a number has one of their own', () => {
+  const room = new Play(counter)
+  const [ada, bob] = [room.join('ada'), room.join('bob')]
+  expect([room.send(ada, 'take', null), room.send(bob, 'take', null)]).toEqual([{ count: 1 }, { count: 2 }])
+})
+
 test.each([0, 101, 1.5, -1, '3', null])('a step of %j is refused and changes nothing', (by) => {
   const room = new Play(counter)
   const ada = room.join('ada')

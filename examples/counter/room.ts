@@ -1,27 +1,40 @@
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 
+/** The multiples of ten that are reached or passed on the way: from 8 to 33 they are 10, 20 and 30. */
+function tens(from: number, to: number): number[] {
+  const reached: number[] = []
+  for (let ten = (Math.floor(from / 10) + 1) * 10; ten <= to; ten += 10) reached.push(ten)
+  return reached
+}
+
 /** The smallest room there is: one number that everyone can raise. */
 export default defineRoom({
   type: 'counter',
+  create: () => ({ count: 0 }),
   messages: {
     inc: {
       data: v.object({
         by: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(100)), 1),
       }),
+      handle(state, { data }, ctx) {
+        const before = state.count
+        state.count += data.by
+        for (const count of tens(before, state.count)) ctx.emit('milestone', { count })
+      },
+    },
+    /** As `inc` by one, for those who want to know which number is theirs. */
+    take: {
+      data: v.null(),
+      reply: v.object({ count: v.number() }),
+      handle(state, _input, ctx) {
+        state.count += 1
+        for (const count of tens(state.count - 1, state.count)) ctx.emit('milestone', { count })
+        ctx.reply({ count: state.count })
+      },
     },
   },
   events: { milestone: v.object({ count: v.number() }) },
   sync: { rate: 0 },
   durability: 'journal',
-  create: () => ({ count: 0 }),
-
-  onMessage(state, { data }, ctx) {
-    const before = state.count
-    state.count += data.by
-    // One event for each multiple of ten that is reached or passed: 8 + 25 = 33 celebrates 10, 20 and 30.
-    for (let ten = (Math.floor(before / 10) + 1) * 10; ten <= state.count; ten += 10) {
-      ctx.emit('milestone', { count: ten })
-    }
-  },
 })

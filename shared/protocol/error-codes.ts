@@ -22,6 +22,10 @@ export const ERRORS = {
     meaning:
       'too many messages of this type, or in all, or more than the node can handle at the moment; too many joins, or too many new rooms',
   },
+  too_many_requests: {
+    retryable: true,
+    meaning: 'so many messages of the member wait for the word that it knows their replies',
+  },
   room_logic_refused: {
     retryable: false,
     meaning: 'the room logic refused, and the message says why; the state is as before',
@@ -32,7 +36,7 @@ export const ERRORS = {
   },
   outcome_unknown: {
     retryable: false,
-    meaning: 'the message came before, and whether it was applied or refused is forgotten',
+    meaning: 'the message came before, and whether it was applied or refused, or its reply, is forgotten',
   },
   invalid_token: {
     retryable: false,

@@ -39,6 +39,8 @@ export const MAX = {
   batch: 32,
   feature: 32,
   features: 32,
+  /** Messages of one member whose replies it may not know. */
+  requests: 32,
 }
 
 /** What a client may say in `hello` that it understands. It may name others, of other versions. */
@@ -146,6 +148,7 @@ export const SERVER_MESSAGES = {
   draining: message(27, { reconnect_in_ms: NUMBER }),
   pong: message(28, { at: NUMBER, server_time: text() }),
   reroute: message(30, { url: text() }),
+  reply: message(31, { room_id: ADDRESS, ref: REF, data: VALUE }),
 } satisfies Table
 
 /** The state stream of a room; `RoomEncoder` writes it. */
@@ -175,9 +178,12 @@ export const ROOM_OPCODE = 29
 export const SHORT_EPOCHS = 128
 
 /** A message that says in MessagePack what it is about by the room frame before it. */
-export type AddressedMessage = Extract<PlainMessage, { t: 'event' | 'room.joined' | 'room.left' | 'ack' }>
+export type AddressedMessage = Extract<
+  PlainMessage,
+  { t: 'event' | 'room.joined' | 'room.left' | 'ack' | 'reply' }
+>
 /** A message of one flush. */
-export type FlushMessage = Exclude<AddressedMessage, { t: 'ack' }>
+export type FlushMessage = Exclude<AddressedMessage, { t: 'ack' | 'reply' }>
 
 /** What a client sends. */
 export type ClientMessage = MessageOf<typeof CLIENT_MESSAGES>

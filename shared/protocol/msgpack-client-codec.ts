@@ -193,7 +193,11 @@ export class MsgpackClientCodec implements ClientCodec {
 }
 
 const isAddressed = (message: PlainMessage): message is AddressedMessage =>
-  message.t === 'ack' || message.t === 'event' || message.t === 'room.joined' || message.t === 'room.left'
+  message.t === 'ack' ||
+  message.t === 'reply' ||
+  message.t === 'event' ||
+  message.t === 'room.joined' ||
+  message.t === 'room.left'
 
 function readDelta(reader: MsgpackReader): Delta {
   const change = readChange(reader)

@@ -67,6 +67,12 @@ function member(value: unknown): Member {
   return { member_id: text(memberId) as string, sub: sub(id) as string | null }
 }
 
+const data: Field = {
+  name: 'data',
+  json: (value) => (value === undefined ? fault('data', value) : value),
+  msgpack: (value) => plain(value as WireValue),
+}
+
 function limits(value: unknown): Limits {
   const fields = record(value)
   const read = (name: keyof Limits) => ref(fields[name]) as number
@@ -158,15 +164,7 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
   'state.patch': { opcode: 21, fields: stamp },
   event: {
     opcode: 22,
-    fields: [
-      ...position,
-      both('name', text),
-      {
-        name: 'data',
-        json: (value) => (value === undefined ? fault('data', value) : value),
-        msgpack: (value) => plain(value as WireValue),
-      },
-    ],
+    fields: [...position, both('name', text), data],
   },
   'room.joined': { opcode: 23, fields: [...position, both('member_id', text), both('sub', sub)] },
   'room.left': {
@@ -183,6 +181,7 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
     ],
   },
   ack: { opcode: 25, fields: [about, both('ref', ref)] },
+  reply: { opcode: 31, fields: [about, both('ref', ref), data] },
   error: {
     opcode: 26,
     fields: [

@@ -95,6 +95,7 @@ interface ServerMessages {
   'room.joined': RoomPosition & Member
   'room.left': RoomPosition & Member & { reason: LeaveReason }
   ack: { room_id: string; ref: number }
+  reply: { room_id: string; ref: number; data: Json }
   error: { ref?: number; room_id?: string; code: string; message: string; retryable: boolean }
   draining: { reconnect_in_ms: number }
   pong: { at: number; server_time: string }

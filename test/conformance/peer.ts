@@ -310,6 +310,8 @@ export class Session {
   welcome: Received<'welcome'> | undefined
   /** Reliable messages without an answer, by ref, in the order they were sent. */
   readonly kept = new Map<number, KeptMessage>()
+  /** What messages were answered with, by ref. */
+  readonly replies = new Map<number, Json>()
   private lastRef = 0
   private readonly sent = new Map<string, Set<number>>()
   /** The room whose snapshot must be the next frame. */
@@ -378,6 +380,9 @@ export class Session {
       case 'ack':
         this.takeAck(message)
         break
+      case 'reply':
+        this.takeReply(message)
+        break
       case 'error':
         if (message.ref !== undefined) this.kept.delete(message.ref)
         break
@@ -395,7 +400,7 @@ export class Session {
   private takeRoomMessage(
     message: Exclude<
       ServerMessage,
-      { t: 'welcome' | 'joined' | 'left' | 'ack' | 'error' | 'draining' | 'pong' | 'reroute' }
+      { t: 'welcome' | 'joined' | 'left' | 'ack' | 'error' | 'draining' | 'pong' | 'reply' | 'reroute' }
     >,
   ): void {
     const view = this.rooms.get(message.room_id)
@@ -436,6 +441,14 @@ export class Session {
     for (const [kept, message] of this.kept) {
       if (message.room_id === roomId && kept <= ref) this.kept.delete(kept)
     }
+  }
+
+  private takeReply({ room_id: roomId, ref, data }: Received<'reply'>): void {
+    if (!this.sent.get(roomId)?.has(ref)) this.faults.push(`a reply to ref ${ref} in ${roomId}, never sent`)
+    const before = this.replies.get(ref)
+    if (before !== undefined && !isDeepStrictEqual(before, data))
+      this.faults.push(`ref ${ref} is answered in two ways: ${JSON.stringify([before, data])}`)
+    this.replies.set(ref, data)
   }
 
   private forget(roomId: string): void {

@@ -173,7 +173,7 @@ export class ModelEdge {
     this.#send({ kind: 'message', type, data: `${this.memberId}:${ref}`, ref, ...after })
   }
 
-  #answered({ epoch, seq, ask, ack = 0, frames, refused }: Answer): void {
+  #answered({ epoch, seq, ask, ack = 0, frames, outcomes }: Answer): void {
     if (ask !== this.#attachAsk || this.#attached) return
     if (seq < this.#position.seq)
       this.#parts.violate(`${this.memberId} is taken back from seq ${this.#position.seq} to ${seq}`)
@@ -182,7 +182,7 @@ export class ModelEdge {
         this.#parts.violate(`${this.memberId} is told of seq ${message.seq} at seq ${seq}`)
     this.#position = { epoch, seq }
     this.#attached = true
-    for (const { code, ref } of refused) this.#toldRefused(code, ref)
+    for (const outcome of outcomes) if ('code' in outcome) this.#toldRefused(outcome.code, outcome.ref)
     this.#ack(ack)
     for (const ref of this.#unacked) this.#message(ref)
     this.#wait()

@@ -101,6 +101,35 @@ describe('guarantee 4: exactly once', () => {
     },
   )
 
+  it.each(['the owner', 'another node'])(
+    'gives a request one answer, and the same one, though it was lost with `kill -9` of the owner: a player at %s',
+    async (at) => {
+      const [killed] = await cluster.processes(1)
+      const login = await cluster.login()
+      const roomId = `ledger-journal:request at ${at}`
+      await cluster.player(login, roomId, killed)
+      const [other] = await cluster.local(1)
+      const witness = await cluster.player(login, roomId, other)
+      /** The node that the player hears nothing of. */
+      let silent: string | undefined
+      const player: Player = await cluster.player(login, roomId, at === 'the owner' ? killed : other, {
+        tamper: (frame) => (silent !== undefined && player.door() === silent ? undefined : frame),
+      })
+      silent = player.door()
+      const asked = player.room.request('draw')
+      await until('the room has answered', async () => witness.room.state.drawn === 1)
+      killed!.kill()
+      expect(await witness.room.request('draw')).toEqual({ number: 2 })
+      if (at === 'another node') {
+        silent = undefined
+        player.cut()
+      }
+      expect(await asked).toEqual({ number: 1 })
+      expect(await player.room.request('draw')).toEqual({ number: 3 })
+      expect(witness.room.state.drawn).toBe(3)
+    },
+  )
+
   /**
    * Pub/sub is at most once: what a node is told while its connection is deaf is gone, and no one gets an error. For a moment: only the
    * numbers of the envelopes tell. For good: the bus has to be found dead.

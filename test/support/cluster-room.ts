@@ -18,18 +18,31 @@ export interface Ledger {
   /** Entries that did not follow the one before them: applied twice, lost, or out of order. */
   disorder: number
   accounts: { [memberId: string]: Account }
+  /** How many numbers were drawn. */
+  drawn: number
 }
 
 /** A room in which each member adds 1, 2, 3, …: what was applied twice, never, or in another order shows in its state for ever. */
 export const ledgerRoom = (kept: Kept) =>
   defineRoom({
     type: `ledger-${kept}`,
-    messages: { add: { data: v.object({ n: v.number() }) } },
     events: { added: v.object({ by: v.string(), n: v.number() }) },
     sync: { rate: 0 },
     durability: kept,
     idleSeconds: 600,
-    create: (): Ledger => ({ total: 0, disorder: 0, accounts: {} }),
+    create: (): Ledger => ({ total: 0, disorder: 0, accounts: {}, drawn: 0 }),
+    messages: {
+      add: { data: v.object({ n: v.number() }) },
+      /** Each draw has a number of its own. */
+      draw: {
+        data: v.null(),
+        reply: v.object({ number: v.number() }),
+        handle(state, _input, ctx) {
+          state.drawn += 1
+          ctx.reply({ number: state.drawn })
+        },
+      },
+    },
 
     onJoin(state, member) {
       state.accounts[member.id] ??= { count: 0, last: 0 }

@@ -12,6 +12,8 @@ const ACK = '§2 "`ack`: your messages up to `ref` are applied"'
 const ORDER = '§2 "what one client sends to one room is applied in the order it was sent"'
 const WITHIN = '§2 "Within a flush: patch, events and presence, events for this member alone, `ack`."'
 const ONCE = '§7 "A `message` with `ref` is applied exactly once, in order"'
+const REPLIED =
+  '§7 "A message whose type has a reply is answered: `reply` comes behind the patch with its effect, and before its `ack`; and the same one again whenever the message comes again."'
 const UNRELIABLE =
   '§7 "A message without `ref` is applied at most once, and never answered, except with an `error`."'
 const SETTLED =
@@ -90,6 +92,52 @@ topic.each(
     await peer.until(`ref ${low} is answered`, () => peer.inbox.length > from)
     await peer.acted(roomId, 'inc', { by: 1 })
     assert.equal(counted(view), 3)
+  },
+)
+
+topic.each('a message is answered between its patch and its ack', REPLIED, async (stage, codec) => {
+  const { peer, room_id: roomId } = await inCounter(stage, codec)
+  const ref = peer.act(roomId, 'take', null)
+  await peer.expect('ack', { room_id: roomId, ref })
+  assert.deepEqual(peer.session.replies.get(ref), { count: 1 })
+  const kinds = peer.inbox.map(({ t }) => t).filter((t) => ['state.patch', 'reply', 'ack'].includes(t))
+  assert.deepEqual(kinds, ['state.patch', 'reply', 'ack'])
+})
+
+topic.each(
+  'a message that comes again has the same answer, and no second effect',
+  REPLIED,
+  async (stage, codec) => {
+    const { peer, view, room_id: roomId } = await inCounter(stage, codec)
+    const other = await stage.connect(codec)
+    await other.join('counter', roomId.slice('counter:'.length))
+    const ref = peer.act(roomId, 'take', null)
+    await peer.expect('ack', { room_id: roomId, ref })
+    await other.acted(roomId, 'inc', { by: 7 })
+    const from = peer.inbox.length
+    peer.send({ t: 'message', room_id: roomId, type: 'take', data: null, ref })
+    const again = await peer.expect('reply', { room_id: roomId, ref }, { from })
+    assert.deepEqual(again.data, { count: 1 })
+    assert.equal(counted(view), 8)
+    assert.ok(!other.inbox.some(({ t }) => t === 'reply'), 'someone else got the reply')
+  },
+)
+
+topic.each(
+  'of a client that says what it knows, 32 replies wait for its word at most',
+  '§7 "At most 32 replies of a member are kept: a client that has sent `settled` is refused with `too_many_requests` beyond that"',
+  async (stage, codec) => {
+    const { peer, room_id: roomId } = await inCounter(stage, codec)
+    const known = await peer.acted(roomId, 'inc', {})
+    const take = (settled: number): number => {
+      const ref = peer.session.nextRef()
+      peer.send({ t: 'message', room_id: roomId, type: 'take', data: null, ref, settled })
+      return ref
+    }
+    const refs = Array.from({ length: 33 }, () => take(known))
+    await peer.expect('error', { room_id: roomId, ref: refs.at(-1)!, code: 'too_many_requests' })
+    const more = take(refs[0]!)
+    await peer.expect('reply', { room_id: roomId, ref: more })
   },
 )
 

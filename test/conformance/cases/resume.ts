@@ -165,6 +165,27 @@ topic.each(
 )
 
 topic.each(
+  'a reply that got lost with the connection comes again, the same one',
+  '§8 "refusals and replies that the client may not know come first"',
+  async (stage, codec) => {
+    const { peer, other, witness, room_id: roomId } = await pair(stage, codec)
+    const { seq } = witness
+    const ref = peer.act(roomId, 'take', null)
+    // From here on nothing reaches this client; the witness tells that the server has handled it.
+    peer.detached = true
+    await other.until('it is applied', () => witness.seq > seq)
+    await other.acted(roomId, 'inc', { by: 5 })
+    peer.cut()
+    const back = await stage.resume(peer)
+    stage.resend(back)
+    await back.until('it is settled', () => back.session.kept.size === 0)
+    const kinds = back.inbox.map(({ t }) => t)
+    assert.deepEqual(kinds.slice(0, 2), ['welcome', 'reply'])
+    assert.deepEqual(back.session.replies.get(ref), { count: 1 })
+  },
+)
+
+topic.each(
   'refusals that the client knows do not come again',
   '§7 "the server keeps refusals until `settled` has passed them"',
   async (stage, codec) => {

@@ -227,7 +227,7 @@ export class TestOwner {
         resumed: missed !== undefined,
         frames: missed ?? [room.resync()],
         ...(member.ref > 0 ? { ack: member.ref } : {}),
-        refused: [],
+        outcomes: [],
       })
     }
     if (message.kind === 'refuse') {

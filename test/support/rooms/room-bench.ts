@@ -12,6 +12,7 @@ import { ROOM_METRICS, type RoomMetrics } from '../../../dataplane/rooms/metrics
 import {
   type Arrival,
   type Frames,
+  type RepliedRef,
   type RoomAddress,
   roomAddress,
   type ToEdge,
@@ -342,10 +343,11 @@ export class RoomBench {
         member.members = [...join.members]
         member.frames(join.snapshot, member.room)
       }
-      for (const { member_id: memberId, events, ack } of message.personal) {
+      for (const { member_id: memberId, events, replies = [], ack } of message.personal) {
         const member = this.members.get(memberId)
         if (!member?.attached) continue
         for (const event of events) member.hear(event)
+        member.replies.push(...replies)
         if (ack !== undefined) member.acked = ack
       }
       return
@@ -359,6 +361,7 @@ export class RoomBench {
       case 'attached':
         member.attached = true
         for (const frames of message.frames) member.frames(frames, name(message))
+        for (const outcome of message.outcomes) if ('reply' in outcome) member.replies.push(outcome)
         if (message.ack !== undefined) member.acked = message.ack
         break
       case 'refused':
@@ -438,6 +441,8 @@ export class TestMember {
   checksum = 0
   members: MemberInfo[] = []
   acked = 0
+  /** What the room has answered, in order. */
+  readonly replies: RepliedRef[] = []
   /** Everything that was told besides states, in order. */
   readonly heard: string[] = []
   readonly errors: { code: string; message: string; ref?: number | undefined }[] = []
