@@ -21,7 +21,9 @@ type EndReason = 'left' | 'session_ended'
 
 /** How often `sweep` is called. */
 export const SWEEP_MS = 1000
-/** Within what time every record is due to be written again when the store is back. */
+/** How many records are written again at once when the store is back: as long as they are missing, their sessions would go with their node. */
+const WRITTEN_AT_ONCE = 100
+/** Within what time all the others are due: every node writes then. */
 const CATCH_UP_MS = 3000
 /** How long nodes may take to find a store again that has started: one that is cut off, or stands still, finds it later than the others. */
 const RETURN_MS = 10_000
@@ -151,9 +153,13 @@ export class Sessions {
     }
   }
 
-  /** What the store holds may be old, or gone: every record is written again soon. */
+  /** What the store holds may be old, or gone: every record is written again, the first of them at once and the others soon. */
   storeReturned(): void {
-    for (const writer of this.#writers.values()) writer.doubt(CATCH_UP_MS)
+    let now = WRITTEN_AT_ONCE
+    for (const writer of this.#writers.values()) {
+      writer.doubt(now > 0 ? 0 : CATCH_UP_MS)
+      if (now-- > 0) this.saveLater(writer.session)
+    }
   }
 
   /** Ends what was not resumed in time, and writes the records that are due. To be called about once a second. */

@@ -15,9 +15,6 @@ import type { Content, SessionWrite, StoreRecord } from '../checker/history.ts'
 import type { AppliedOp, ChaosState } from '../room-logic.ts'
 import { machineNow, type Stall } from './clocks.ts'
 
-/** What the keys of sessions' records begin with. */
-const SESSION_KEY = 'session:'
-
 /** A line of a node's history: a call of the store that begins, the answer to one, a time in which nothing got on, or a session's record that was written. */
 type StoreLine =
   | ({ readonly call: number } & Omit<StoreRecord, 'ended' | 'ok'>)
@@ -57,9 +54,10 @@ export class RecordingRooms implements RoomRecords {
   /** These writes stand. */
   wrote(writes: readonly Write[]): void {
     for (const write of writes) {
-      if (!('put' in write) || !write.put.startsWith(SESSION_KEY)) continue
-      const turn = decodeSession(write.value)?.right.turn ?? 0
-      this.#write({ session: write.put.slice(SESSION_KEY.length), turn, at: machineNow() })
+      if (!('put' in write) || !write.put.startsWith('session:')) continue
+      const record = decodeSession(write.value)
+      if (!record) throw new Error(`what was written under ${write.put} is no record of a session`)
+      this.#write({ session: record.session_id, turn: record.right.turn, at: machineNow() })
     }
   }
 
