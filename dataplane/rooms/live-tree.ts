@@ -2,7 +2,7 @@ import { inspect } from 'node:util'
 import type { Json } from '../../shared/json.ts'
 import { gaps } from '../../shared/sync/align.ts'
 import { checkContainer, checkKey, checkScalar, NotJson } from '../../shared/sync/check.ts'
-import { hashContainer, hashEntry, hashScalar } from '../../shared/sync/checksum.ts'
+import { hashContainer, hashEntry, hashKey, hashScalar } from '../../shared/sync/checksum.ts'
 import {
   ArrayDelta,
   type Change,
@@ -29,9 +29,9 @@ const CONTAINER = Symbol('container')
 const DELETED: unique symbol = Symbol('deleted')
 /** Under this key the root lies in its holder. */
 const ROOT = 'state'
-const NO_MARKS: ReadonlyMap<number, Before> = new Map()
-/** A longer log of a turn is dropped after it, and a shorter one is written over by the next. */
-const KEPT_LOG = 1000
+const NO_MARKS: ReadonlyMap<number, Slot> = new Map()
+/** A longer log of a turn is dropped after it, and a shorter one is written over by the next; so are the marks of a flush. */
+const KEPT = 1000
 /** Of an array or object besides what is in it; in truth 1 to 5. */
 const CONTAINER_BYTES = 3
 
@@ -41,6 +41,16 @@ interface Step {
   container: Container
   key: string | number
   before: unknown
+}
+
+/** An entry of an object that may have changed since the last flush, in a list with the others of its object. */
+interface Mark {
+  container: LiveObject
+  key: string
+  /** The container that it held then; a scalar is in `flushed`. */
+  before: Container | undefined
+  previous: Mark | undefined
+  next: Mark | undefined
 }
 
 /** What a splice did. */
@@ -54,7 +64,7 @@ interface Spliced {
  * The state of a room as two trees. The *live* one is what turns read and write, through views: one Proxy for each container, made when it
  * is first asked for. The *flushed* one is plain JSON as of the last flush, and stands still between flushes.
  *
- * A write is logged, to be undone, and marks its entry as changed, with what was there at the last flush; the containers around it
+ * A write is logged, to be undone, and marks its entry as changed where it holds what it held at the last flush; the containers around it
  * are marked as well. A flush visits the marked entries only: it makes the delta, brings the flushed tree up to date, and keeps the
  * sum of each container's entry hashes (docs/protocol.md) by taking the old entry's out and the new one's in.
  *
@@ -65,6 +75,11 @@ export class LiveTree {
   readonly #holder: LiveObject
   #log: Step[] = []
   #steps = 0
+  /** Since the last flush. */
+  #marks: Mark[] = []
+  #marked = 0
+  /** Before the turn. */
+  #markedBefore = 0
   /** Pairs of container and key. */
   #deleted: [LiveObject, string][] = []
   #open = false
@@ -79,6 +94,7 @@ export class LiveTree {
   /** Begins a turn: until it ends, views can be used. Returns the state for handlers: a view, or a scalar. */
   begin(): unknown {
     this.#open = true
+    this.#markedBefore = this.#marked
     return viewOf(this.#root)
   }
 
@@ -99,12 +115,19 @@ export class LiveTree {
   /** Ends the turn: all is as before. */
   undo(): void {
     this.#undoTo(0)
+    while (this.#marked > this.#markedBefore) {
+      const { container, before, previous } = this.#marks[--this.#marked]!
+      container.last = previous
+      if (previous) previous.next = undefined
+      else container.first = undefined
+      if (before) before.placeMarked = false
+    }
     this.#end()
   }
 
   /** Whether anything was written since the last flush. */
   get dirty(): boolean {
-    return this.#holder.isMarked
+    return this.#marked > 0
   }
 
   /** `sizeOf` the live state. */
@@ -130,6 +153,15 @@ export class LiveTree {
   /** What has changed since the last flush; the flushed state is brought up to date. */
   flush(): Delta | undefined {
     const change = this.#holder.flush()
+    // Also of containers that are not in the tree any more.
+    for (let i = 0; i < this.#marked; i++) {
+      const { container, before } = this.#marks[i]!
+      container.first = undefined
+      container.last = undefined
+      if (before) before.placeMarked = false
+    }
+    if (this.#marks.length > KEPT) this.#marks = []
+    this.#marked = 0
     return change && ((change as ObjectDelta).changes.get(ROOT) as Delta)
   }
 
@@ -138,7 +170,7 @@ export class LiveTree {
   }
 
   #end(): void {
-    if (this.#log.length > KEPT_LOG) this.#log = []
+    if (this.#log.length > KEPT) this.#log = []
     this.#steps = 0
     if (this.#deleted.length > 0) this.#deleted = []
     this.#open = false
@@ -173,6 +205,26 @@ export class LiveTree {
       step.before = before
     }
     this.#steps++
+  }
+
+  /** An entry of an object in the flushed tree may change. */
+  mark(container: LiveObject, key: string, before: Container | undefined): void {
+    const previous = container.last
+    let mark = this.#marks[this.#marked]
+    if (mark === undefined) {
+      mark = { container, key, before, previous, next: undefined }
+      this.#marks.push(mark)
+    } else {
+      mark.container = container
+      mark.key = key
+      mark.before = before
+      mark.previous = previous
+      mark.next = undefined
+    }
+    this.#marked++
+    if (previous) previous.next = mark
+    else container.first = mark
+    container.last = mark
   }
 
   #undoTo(steps: number): void {
@@ -265,18 +317,20 @@ export class LiveTree {
 }
 
 /** What objects and arrays have in common. A container is the handler of the Proxy that is its view. */
-abstract class Live<Key extends string | number> {
+abstract class Live {
   readonly tree: LiveTree
   /** Undefined: taken out of the tree. */
   parent: Container | undefined
   /** Of an element of an array: where it was at the last flush, or when it came. */
   key: string | number = ''
+  /** Of the key of an object's entry, once it was needed. */
+  keyHash: number | undefined
   /** Of the entries as of the last flush. */
   sum = 0
   /** With all that is in it. */
   bytes = CONTAINER_BYTES
-  /** Entries that may have changed since the last flush, with what they held then. */
-  protected marks: Map<Key, Before> | undefined
+  /** Whether the object around it has its entry marked. */
+  placeMarked = false
   #view: object | undefined
 
   constructor(tree: LiveTree) {
@@ -331,10 +385,13 @@ abstract class Live<Key extends string | number> {
   }
 }
 
-export class LiveObject extends Live<string> {
+export class LiveObject extends Live {
   readonly target: Record<string, Slot> = {}
   /** Undefined: it came since the last flush. */
   flushed: MutableObject | undefined
+  /** Its marks. */
+  first: Mark | undefined
+  last: Mark | undefined
 
   get(target: Record<string, Slot>, key: string | symbol): unknown {
     this.tree.requireOpen()
@@ -378,9 +435,17 @@ export class LiveObject extends Live<string> {
   write(key: string, value: unknown): void {
     const before = this.own(key)
     if (before === value ? before !== undefined : isViewOf(value, before)) return
+    if (typeof value === 'number' && typeof before === 'number' && Number.isFinite(value)) {
+      // Most writes are of this kind.
+      this.tree.log('written', this, key, before)
+      this.#mark(key, before)
+      this.target[key] = value
+      this.grow(bytesOf(value) - bytesOf(before))
+      return
+    }
     if (before === undefined) this.#checkKey(key)
     const slot = this.tree.copied(value, this, key, before)
-    if ((this.target[key] as unknown) === DELETED) {
+    if (before === undefined && (this.target[key] as unknown) === DELETED) {
       // As in any object, it comes to the end.
       this.tree.log('ordered', this, key, Object.keys(this.target))
       delete this.target[key]
@@ -391,9 +456,7 @@ export class LiveObject extends Live<string> {
   }
 
   undo(kind: Step['kind'], key: string, before: unknown): void {
-    if (kind === 'marked') {
-      this.marks?.delete(key)
-    } else if (kind === 'ordered') {
+    if (kind === 'ordered') {
       for (const name of before as string[]) {
         const slot = name === key ? DELETED : this.target[name]!
         delete this.target[name]
@@ -410,50 +473,66 @@ export class LiveObject extends Live<string> {
     this.bytes += bytesOf(key) + bytesOf(slot)
   }
 
-  touch({ key }: Container): void {
-    this.#mark(key as string, this.target[key as string])
-  }
-
-  get isMarked(): boolean {
-    return this.marks !== undefined && this.marks.size > 0
+  touch(entry: Container): void {
+    this.#mark(entry.key as string, entry)
   }
 
   flush(): Change | undefined {
-    const { flushed, marks, target } = this
-    if (flushed === undefined || marks === undefined || marks.size === 0) return undefined
+    if (this.flushed === undefined || this.first === undefined) return undefined
     const changes = new Map<string, Change>()
-    for (const [key, before] of marks) {
-      const now = this.own(key)
-      if (now === before && typeof now !== 'object') continue
-      if (before !== undefined) this.sum -= hashEntry(key, hashOf(before))
-      if (now === undefined) {
-        if (before === undefined) continue
-        delete flushed[key]
-        changes.set(key, REMOVE)
-      } else {
-        const change = changeOf(before, now, true)
-        if (change) changes.set(key, change)
-        flushed[key] = flushedOf(now)
-        this.sum += hashEntry(key, hashOf(target[key]!))
-      }
-      this.sum |= 0
+    for (let mark: Mark | undefined = this.first; mark; mark = mark.next) {
+      const change = this.#flushEntry(mark.key, mark.before)
+      if (change) changes.set(mark.key, change)
     }
-    this.marks = undefined
     return changes.size > 0 ? new ObjectDelta(changes) : undefined
   }
 
   /** What it has become that was in `before`, at the last flush and no longer. */
   supersede(before: LiveObject): Change | undefined {
-    const { flushed, marks, sum, target } = before
-    this.flushed = flushed!
-    this.sum = sum
-    this.marks = new Map()
-    for (const key of Object.keys(flushed!))
-      this.marks.set(key, marks?.has(key) ? marks.get(key) : target[key])
-    for (const key of Object.keys(this.target))
-      if (!Object.hasOwn(flushed!, key)) this.marks.set(key, undefined)
+    const flushed = before.flushed!
+    this.flushed = flushed
+    this.sum = before.sum
     before.flushed = undefined
-    return this.flush()
+    const replaced = new Map<string, Container>()
+    for (let mark = before.first; mark; mark = mark.next)
+      if (mark.before) replaced.set(mark.key, mark.before)
+    const changes = new Map<string, Change>()
+    for (const key of new Set([...Object.keys(flushed), ...Object.keys(this.target)])) {
+      const held = replaced.get(key) ?? before.target[key]
+      const change = this.#flushEntry(key, isContainer(known(flushed, key)) ? (held as Container) : undefined)
+      if (change) changes.set(key, change)
+    }
+    return changes.size > 0 ? new ObjectDelta(changes) : undefined
+  }
+
+  /** `before`: the container that the entry held at the last flush. */
+  #flushEntry(key: string, before: Container | undefined): Change | undefined {
+    const flushed = this.flushed!
+    if (before?.parent === this) {
+      const hash = hashOf(before)
+      const change = before.flush()
+      if (change) {
+        before.keyHash ??= hashKey(key)
+        this.sum =
+          (this.sum + hashEntry(before.keyHash, hashOf(before)) - hashEntry(before.keyHash, hash)) | 0
+      }
+      return change
+    }
+    const now = this.own(key)
+    const last = known(flushed, key)
+    // It came back, or has two marks.
+    if (isContainer(now) ? now.flushed !== undefined && now.flushed === last : now === last) return undefined
+    const name = hashKey(key)
+    if (last !== undefined) this.sum -= hashEntry(name, hashOf(before ?? (last as Scalar)))
+    let change: Change | undefined = REMOVE
+    if (now === undefined) delete flushed[key]
+    else {
+      change = changeOf(before ?? (last as Scalar | undefined), now, true)
+      flushed[key] = flushedOf(now)
+      this.sum += hashEntry(name, hashOf(now))
+    }
+    this.sum |= 0
+    return change
   }
 
   /** Makes its flushed counterpart: it is new. */
@@ -464,7 +543,7 @@ export class LiveObject extends Live<string> {
     for (const key of Object.keys(target)) {
       const slot = target[key]!
       flushed[key] = settledOf(slot)
-      sum = (sum + hashEntry(key, hashOf(slot))) | 0
+      sum = (sum + hashEntry(hashKey(key), hashOf(slot))) | 0
     }
     this.sum = sum
     this.flushed = flushed
@@ -493,12 +572,20 @@ export class LiveObject extends Live<string> {
     }
   }
 
+  /** The entry holds `before`, and will change. */
   #mark(key: string, before: Before): void {
-    if (this.flushed === undefined || this.marks?.has(key)) return
-    this.marks ??= new Map()
-    this.marks.set(key, before)
-    this.tree.log('marked', this, key, undefined)
-    this.parent?.touch(this as never)
+    const { first, flushed } = this
+    if (flushed === undefined) return
+    // What is not there since the last flush was marked when it came.
+    if (!isContainer(before)) {
+      if (before !== known(flushed, key)) return
+      this.tree.mark(this, key, undefined)
+    } else {
+      if (before.placeMarked || before.flushed === undefined) return
+      before.placeMarked = true
+      this.tree.mark(this, key, before)
+    }
+    if (first === undefined) this.parent?.touch(this as never)
   }
 
   /** The entry becomes `after`; undefined: it was not there before the turn, and DELETED: it was. */
@@ -520,7 +607,7 @@ export class LiveObject extends Live<string> {
   }
 }
 
-export class LiveArray extends Live<number> {
+export class LiveArray extends Live {
   readonly target: Slot[] = []
   /** Undefined: it came since the last flush. */
   flushed: Json[] | undefined
@@ -529,6 +616,8 @@ export class LiveArray extends Live<number> {
    * grows at its end. Elements before that place are where they were.
    */
   #moved: Slot[] = []
+  /** Elements before that place that may have changed since the last flush, with what they were then. */
+  #marks: Map<number, Slot> | undefined
 
   get(target: Slot[], key: string | symbol): unknown {
     this.tree.requireOpen()
@@ -588,7 +677,7 @@ export class LiveArray extends Live<number> {
   }
 
   undo(kind: Step['kind'], key: number, before: unknown): void {
-    if (kind === 'marked') this.marks?.delete(key)
+    if (kind === 'marked') this.#marks?.delete(key)
     else if (kind === 'written') this.#put(key, before as Slot)
     else {
       const { removed, inserted, known } = before as Spliced
@@ -608,21 +697,21 @@ export class LiveArray extends Live<number> {
   }
 
   flush(): Change | undefined {
-    const { flushed, marks, target } = this
+    const { flushed, target } = this
     if (flushed === undefined) return undefined
     const still = this.#still
     const changes = new Map<number, Delta>()
-    for (const [index, before] of marks ?? NO_MARKS) {
+    for (const [index, before] of this.#marks ?? NO_MARKS) {
       if (index >= still) continue
       const now = target[index]!
       if (now === before && typeof now !== 'object') continue
-      this.sum -= hashEntry(index, hashOf(before!))
+      this.sum -= hashEntry(index, hashOf(before))
       const change = changeOf(before, now, true)
       if (change) changes.set(index, change)
       flushed[index] = flushedOf(now)
       this.sum = (this.sum + hashEntry(index, hashOf(now))) | 0
     }
-    this.marks = undefined
+    this.#marks = undefined
     const splices = still < flushed.length || still < target.length ? this.#flushFrom(still, changes) : []
     return changes.size > 0 || splices.length > 0 ? new ArrayDelta(changes, splices) : undefined
   }
@@ -718,7 +807,7 @@ export class LiveArray extends Live<number> {
 
   /** What was at `index`, below `#still`, at the last flush. */
   #known(index: number): Slot {
-    return this.marks?.has(index) ? this.marks.get(index)! : this.target[index]!
+    return this.#marks?.has(index) ? this.#marks.get(index)! : this.target[index]!
   }
 
   /** From `at` on elements will not be where they were. */
@@ -737,9 +826,9 @@ export class LiveArray extends Live<number> {
   }
 
   #mark(index: number, before: Slot): void {
-    if (this.marks?.has(index)) return
-    this.marks ??= new Map()
-    this.marks.set(index, before)
+    if (this.#marks?.has(index)) return
+    this.#marks ??= new Map()
+    this.#marks.set(index, before)
     this.tree.log('marked', this, index, undefined)
     this.parent?.touch(this as never)
   }
@@ -882,12 +971,18 @@ const containerOf = (value: unknown): Container | undefined =>
     ? (value as { readonly [CONTAINER]?: Container })[CONTAINER]
     : undefined
 
-function viewOf(slot: Before): unknown {
-  return slot instanceof Live ? slot.view : slot
-}
+const isContainer = <T>(value: T): value is Exclude<T, Scalar | undefined> =>
+  typeof value === 'object' && value !== null
 
-const isViewOf = (value: unknown, slot: Before): boolean =>
-  typeof slot === 'object' && slot !== null && containerOf(value) === slot
+const viewOf = (slot: Before): unknown => (isContainer(slot) ? slot.view : slot)
+
+const isViewOf = (value: unknown, slot: Before): boolean => isContainer(slot) && containerOf(value) === slot
+
+/** An entry of the flushed tree. What objects inherit are functions, and what is behind __proto__, which is refused. */
+function known(flushed: MutableObject, key: string): Json | undefined {
+  const value: unknown = flushed[key]
+  return typeof value === 'function' ? undefined : (value as Json)
+}
 
 /** The hash of an entry's value: of a container, as of the last flush. */
 const hashOf = (slot: Slot): number =>

@@ -72,9 +72,11 @@ export function hashScalar(value: null | boolean | number | string): number {
   }
 }
 
-/** What the entry of a container adds to the sum that the container is known by, given the hash of its value. */
-export const hashEntry = (key: string | number, value: number): number =>
-  mix(typeof key === 'number' ? key : hashString(key), value)
+/** What stands for a key of an object in `hashEntry`. */
+export const hashKey = hashString
+
+/** What the entry of a container adds to the sum that the container is known by, given an index or `hashKey`, and the hash of its value. */
+export const hashEntry = (key: number, value: number): number => mix(key, value)
 
 /** The hash of a container, given the sum of its entries modulo 2^32. */
 export const hashContainer = (isArray: boolean, sum: number): number => mix(isArray ? ARRAY : OBJECT, sum)
@@ -120,7 +122,7 @@ export class Checksum {
       for (const key of Object.keys(object)) {
         const element = object[key]!
         if (typeof element === 'object') flat = false
-        sum = (sum + hashEntry(key, this.#hash(element))) | 0
+        sum = (sum + hashEntry(hashKey(key), this.#hash(element))) | 0
         size++
       }
     }
