@@ -409,19 +409,19 @@ function writeChange(writer: MsgpackWriter, change: Change): void {
     writer.number(change.added ? 2 : 1)
     writer.value(change.value)
   } else if (change instanceof ObjectDelta) {
-    writer.array(1 + 2 * change.changes.size)
+    writer.array(1 + 2 * change.keys.length)
     writer.number(3)
-    for (const [key, below] of change.changes) {
+    for (const [i, key] of change.keys.entries()) {
       writer.string(key)
-      writeChange(writer, below)
+      writeChange(writer, change.changes[i]!)
     }
   } else {
     writer.array(3)
     writer.number(4)
-    writer.array(2 * change.changes.size)
-    for (const [index, below] of change.changes) {
+    writer.array(2 * change.keys.length)
+    for (const [i, index] of change.keys.entries()) {
       writer.number(index)
-      writeChange(writer, below)
+      writeChange(writer, change.changes[i]!)
     }
     writer.array(3 * change.splices.length)
     for (const { at, remove, insert } of change.splices) {
@@ -444,22 +444,27 @@ function changeOf(record: unknown): Change {
   const [kind, ...rest] = list(record, 'a part of a delta')
   if (kind === 1 || kind === 2) return new Replace(json(rest[0]), kind === 2)
   if (kind === 3) {
-    const changes = new Map<string, Change>()
+    const keys: string[] = []
+    const changes: Change[] = []
     for (let i = 0; i < rest.length; i += 2) {
       const key = rest[i]
       if (typeof key !== 'string') throw new Error(`a recorded delta changes a key that is a ${typeof key}`)
-      changes.set(key, changeOf(rest[i + 1]))
+      keys.push(key)
+      changes.push(changeOf(rest[i + 1]))
     }
-    return new ObjectDelta(changes)
+    return new ObjectDelta(keys, changes)
   }
   if (kind === 4) return arrayDeltaOf(list(rest[0], 'a part of a delta'), list(rest[1], 'a part of a delta'))
   throw new Error(`a recorded delta is of the unknown kind ${String(kind)}`)
 }
 
 function arrayDeltaOf(recorded: readonly unknown[], spliced: readonly unknown[]): ArrayDelta {
-  const changes = new Map<number, Delta>()
-  for (let i = 0; i < recorded.length; i += 2)
-    changes.set(count(recorded[i], 'an index or a number of elements'), deltaOf(recorded[i + 1]))
+  const indexes: number[] = []
+  const changes: Delta[] = []
+  for (let i = 0; i < recorded.length; i += 2) {
+    indexes.push(count(recorded[i], 'an index or a number of elements'))
+    changes.push(deltaOf(recorded[i + 1]))
+  }
   const splices: Splice[] = []
   for (let i = 0; i < spliced.length; i += 3)
     splices.push({
@@ -467,7 +472,7 @@ function arrayDeltaOf(recorded: readonly unknown[], spliced: readonly unknown[])
       remove: count(spliced[i + 1], 'an index or a number of elements'),
       insert: list(spliced[i + 2], 'a part of a delta').map(json),
     })
-  return new ArrayDelta(changes, splices)
+  return new ArrayDelta(indexes, changes, splices)
 }
 
 /** A room as it begins on a node: new, or as its record has it, read to the end, so that nothing of it is decoded for the first time later. */

@@ -162,7 +162,7 @@ export class LiveTree {
     }
     if (this.#marks.length > KEPT) this.#marks = []
     this.#marked = 0
-    return change && ((change as ObjectDelta).changes.get(ROOT) as Delta)
+    return change && ((change as ObjectDelta).changes[0] as Delta)
   }
 
   get #root(): Slot {
@@ -479,12 +479,22 @@ export class LiveObject extends Live {
 
   flush(): Change | undefined {
     if (this.flushed === undefined || this.first === undefined) return undefined
-    const changes = new Map<string, Change>()
+    let marks = 0
+    for (let mark: Mark | undefined = this.first; mark; mark = mark.next) marks++
+    // No longer than they have to be: an array that grows begins with room for 17.
+    const keys = new Array<string>(marks)
+    const changes = new Array<Change>(marks)
+    let changed = 0
     for (let mark: Mark | undefined = this.first; mark; mark = mark.next) {
       const change = this.#flushEntry(mark.key, mark.before)
-      if (change) changes.set(mark.key, change)
+      if (!change) continue
+      keys[changed] = mark.key
+      changes[changed++] = change
     }
-    return changes.size > 0 ? new ObjectDelta(changes) : undefined
+    if (changed === 0) return undefined
+    keys.length = changed
+    changes.length = changed
+    return new ObjectDelta(keys, changes)
   }
 
   /** What it has become that was in `before`, at the last flush and no longer. */
@@ -494,15 +504,17 @@ export class LiveObject extends Live {
     this.sum = before.sum
     before.flushed = undefined
     const replaced = new Map<string, Container>()
-    for (let mark = before.first; mark; mark = mark.next)
-      if (mark.before) replaced.set(mark.key, mark.before)
-    const changes = new Map<string, Change>()
+    for (let mark = before.first; mark; mark = mark.next) if (mark.before) replaced.set(mark.key, mark.before)
+    const keys: string[] = []
+    const changes: Change[] = []
     for (const key of new Set([...Object.keys(flushed), ...Object.keys(this.target)])) {
       const held = replaced.get(key) ?? before.target[key]
       const change = this.#flushEntry(key, isContainer(known(flushed, key)) ? (held as Container) : undefined)
-      if (change) changes.set(key, change)
+      if (!change) continue
+      keys.push(key)
+      changes.push(change)
     }
-    return changes.size > 0 ? new ObjectDelta(changes) : undefined
+    return changes.length > 0 ? new ObjectDelta(keys, changes) : undefined
   }
 
   /** `before`: the container that the entry held at the last flush. */
@@ -700,24 +712,29 @@ export class LiveArray extends Live {
     const { flushed, target } = this
     if (flushed === undefined) return undefined
     const still = this.#still
-    const changes = new Map<number, Delta>()
+    const indexes: number[] = []
+    const changes: Delta[] = []
+    const change = (index: number, delta: Change | undefined) => {
+      if (!delta) return
+      indexes.push(index)
+      changes.push(delta as Delta)
+    }
     for (const [index, before] of this.#marks ?? NO_MARKS) {
       if (index >= still) continue
       const now = target[index]!
       if (now === before && typeof now !== 'object') continue
       this.sum -= hashEntry(index, hashOf(before))
-      const change = changeOf(before, now, true)
-      if (change) changes.set(index, change)
+      change(index, changeOf(before, now, true))
       flushed[index] = flushedOf(now)
       this.sum = (this.sum + hashEntry(index, hashOf(now))) | 0
     }
     this.#marks = undefined
-    const splices = still < flushed.length || still < target.length ? this.#flushFrom(still, changes) : []
-    return changes.size > 0 || splices.length > 0 ? new ArrayDelta(changes, splices) : undefined
+    const splices = still < flushed.length || still < target.length ? this.#flushFrom(still, change) : []
+    return changes.length > 0 || splices.length > 0 ? new ArrayDelta(indexes, changes, splices) : undefined
   }
 
-  /** Flushes what begins at index `still`, where elements have come, gone or moved: puts changes of those that stayed into `changes`. */
-  #flushFrom(still: number, changes: Map<number, Delta>): Splice[] {
+  /** Flushes what begins at index `still`, where elements have come, gone or moved: tells of changes of those that stayed. */
+  #flushFrom(still: number, changed: (index: number, delta: Change | undefined) => void): Splice[] {
     const flushed = this.flushed!
     const previous = this.#moved.reverse()
     const next = this.target.slice(still)
@@ -733,8 +750,7 @@ export class LiveArray extends Live {
     let young = 0
     const keep = (end: number) => {
       for (; young < end; old++, young++) {
-        const change = stayed.get(next[young]!)
-        if (change) changes.set(still + old, change as Delta)
+        changed(still + old, stayed.get(next[young]!))
       }
     }
     for (const gap of gaps(previous, next)) {
@@ -742,8 +758,7 @@ export class LiveArray extends Live {
       for (; old < gap.previousEnd && young < gap.nextEnd; old++, young++) {
         const [before, now] = [previous[old]!, next[young]!]
         const free = typeof before !== 'object' || before?.parent !== this
-        const change = before === now ? stayed.get(now) : changeOf(before, now, free)
-        if (change) changes.set(still + old, change as Delta)
+        changed(still + old, before === now ? stayed.get(now) : changeOf(before, now, free))
       }
       const at = still + old
       const insert: Json[] = []

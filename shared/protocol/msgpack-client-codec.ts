@@ -208,7 +208,7 @@ function readDelta(reader: MsgpackReader): Delta {
 
 function readChange(reader: MsgpackReader): Change {
   const code = reader.peek()
-  if (isMap(code)) return reader.nested(() => new ObjectDelta(readChanges(reader, readKey, readChange)))
+  if (isMap(code)) return reader.nested(() => objectDelta(readChanges(reader, readKey, readChange)))
   if (isArray(code)) return reader.nested(() => readArray(reader))
   const value = reader.value()
   return code === NIL ? REMOVE : new Replace(value)
@@ -218,7 +218,7 @@ function readChange(reader: MsgpackReader): Change {
 function readArray(reader: MsgpackReader): Exclude<Delta, typeof REMOVE> {
   const length = reader.array()
   if (length === 1) return new Replace(reader.value())
-  if (length > 2) return new ObjectDelta(readTable(reader, length, readKey, readChange))
+  if (length > 2) return objectDelta(readTable(reader, length, readKey, readChange))
   const changes = readChanges(reader, readIndex, readDelta)
   const splices: Splice[] = []
   for (let rest = reader.array(); rest >= 3; rest -= 3)
@@ -227,10 +227,19 @@ function readArray(reader: MsgpackReader): Exclude<Delta, typeof REMOVE> {
       remove: reader.value() as number,
       insert: reader.value() as Json[],
     })
-  return new ArrayDelta(changes, splices)
+  return new ArrayDelta(changes.keys, changes.changes, splices)
 }
 
 type Read<T> = (reader: MsgpackReader) => T
+
+/** Of `keys[i]`, `changes[i]`. */
+interface Changes<K, C> {
+  readonly keys: K[]
+  readonly changes: C[]
+}
+
+const objectDelta = ({ keys, changes }: Changes<string, Change>): ObjectDelta =>
+  new ObjectDelta(keys, changes)
 
 const readKey: Read<string> = (reader) => reader.key()
 const readIndex: Read<number> = (reader) => reader.value() as number
@@ -240,11 +249,15 @@ function readChanges<K, C extends Change>(
   reader: MsgpackReader,
   key: Read<K>,
   change: Read<C>,
-): Map<K, C | ObjectDelta> {
+): Changes<K, C | ObjectDelta> {
   if (isArray(reader.peek())) return readTable(reader, reader.array(), key, change)
-  const changes = new Map<K, C>()
-  for (let size = reader.map(); size > 0; size--) changes.set(key(reader), change(reader))
-  return changes
+  const keys: K[] = []
+  const changes: C[] = []
+  for (let size = reader.map(); size > 0; size--) {
+    keys.push(key(reader))
+    changes.push(change(reader))
+  }
+  return { keys, changes }
 }
 
 /** `[columns, key, change, …, key, change, …, others]`: for each key a change of each column, then a map where keys are left. */
@@ -253,15 +266,22 @@ function readTable<K, C extends Change>(
   length: number,
   key: Read<K>,
   change: Read<C>,
-): Map<K, C | ObjectDelta> {
+): Changes<K, C | ObjectDelta> {
   const columns: string[] = []
   for (let left = reader.array(); left > 0; left--) columns.push(reader.key())
-  const changes = new Map<K, C | ObjectDelta>()
+  const keys: K[] = []
+  const changes: (C | ObjectDelta)[] = []
   let left = length - 1
   for (; left > columns.length; left -= 1 + columns.length) {
-    const row = key(reader)
-    changes.set(row, new ObjectDelta(new Map(columns.map((column) => [column, readChange(reader)]))))
+    keys.push(key(reader))
+    changes.push(
+      new ObjectDelta(
+        columns,
+        columns.map(() => readChange(reader)),
+      ),
+    )
   }
-  if (left > 0) for (const [other, of] of readChanges(reader, key, change)) changes.set(other, of)
-  return changes
+  if (left === 0) return { keys, changes }
+  const others = readChanges(reader, key, change)
+  return { keys: keys.concat(others.keys), changes: changes.concat(others.changes) }
 }

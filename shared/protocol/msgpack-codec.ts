@@ -257,7 +257,7 @@ class MsgpackRoomEncoder implements RoomEncoder {
       // Only what cannot be mistaken for a removal or a deeper change stands for itself.
       if (typeof change.value === 'object') to.array(1)
       to.value(change.value, keys)
-    } else if (change instanceof ObjectDelta) this.#changes(change.changes, this.#writeKey, keys)
+    } else if (change instanceof ObjectDelta) this.#changes(change, this.#writeKey, keys)
     else this.#arrayChange(change, keys)
   }
 
@@ -266,28 +266,30 @@ class MsgpackRoomEncoder implements RoomEncoder {
 
   /** Changes by key: as a table where several are of the same keys, so that these are not said again for each. */
   #changes<K>(
-    changes: ReadonlyMap<K, Change>,
+    { keys: changed, changes }: Changes<K>,
     writeKey: (key: K, keys?: KeyIndex) => void,
     keys?: KeyIndex,
   ): void {
     const to = this.#writer
     const { columns, rows } = tableOf(changes)
-    const others = changes.size - rows
+    const others = changes.length - rows
     if (rows > 0) {
       to.array(1 + rows * (1 + columns.length) + (others > 0 ? 1 : 0))
       to.array(columns.length)
       for (const column of columns) to.key(column, keys)
-      for (const [key, change] of changes) {
+      for (let i = 0; i < changes.length; i++) {
+        const change = changes[i]!
         if (!isRow(change, columns)) continue
-        writeKey(key, keys)
-        for (const column of columns) this.#change(change.changes.get(column)!, keys)
+        writeKey(changed[i]!, keys)
+        for (let j = 0; j < columns.length; j++) this.#change(ofColumn(change, columns[j]!, j), keys)
       }
       if (others === 0) return
     }
     to.map(others)
-    for (const [key, change] of changes) {
+    for (let i = 0; i < changes.length; i++) {
+      const change = changes[i]!
       if (rows > 0 && isRow(change, columns)) continue
-      writeKey(key, keys)
+      writeKey(changed[i]!, keys)
       this.#change(change, keys)
     }
   }
@@ -295,7 +297,7 @@ class MsgpackRoomEncoder implements RoomEncoder {
   #arrayChange(delta: ArrayDelta, keys?: KeyIndex): void {
     const to = this.#writer
     to.array(2)
-    this.#changes(delta.changes, this.#writeIndex, keys)
+    this.#changes(delta, this.#writeIndex, keys)
     to.array(delta.splices.length * 3)
     for (const { at, remove, insert } of delta.splices) {
       to.number(at)
@@ -324,6 +326,12 @@ class MsgpackRoomEncoder implements RoomEncoder {
   }
 }
 
+/** Of `keys[i]`, `changes[i]`. */
+interface Changes<K> {
+  readonly keys: readonly K[]
+  readonly changes: readonly Change[]
+}
+
 /** Of so many sets of keys it is counted how many changes have them. */
 const MAX_SHAPES = 4
 
@@ -331,32 +339,38 @@ interface ChangeTable {
   /** The keys that each row changes. */
   readonly columns: readonly string[]
   /** How many changes are rows; 0: a table would not be shorter. */
-  readonly rows: number
+  rows: number
 }
 
 const NO_TABLE: ChangeTable = { columns: [], rows: 0 }
 
 /** The keys that most of these change. */
-function tableOf(changes: ReadonlyMap<unknown, Change>): ChangeTable {
-  if (changes.size < 2) return NO_TABLE
-  const shapes: { readonly columns: readonly string[]; rows: number }[] = []
-  for (const change of changes.values()) {
-    const shape = shapes.find(({ columns }) => isRow(change, columns))
-    if (shape) shape.rows++
-    else if (change instanceof ObjectDelta && change.changes.size > 0 && shapes.length < MAX_SHAPES)
-      shapes.push({ columns: [...change.changes.keys()], rows: 1 })
+function tableOf(changes: readonly Change[]): ChangeTable {
+  let best = NO_TABLE
+  if (changes.length < 2) return best
+  const shapes: ChangeTable[] = []
+  for (const change of changes) {
+    if (!(change instanceof ObjectDelta) || change.keys.length === 0) continue
+    let i = 0
+    while (i < shapes.length && !isRow(change, shapes[i]!.columns)) i++
+    if (i < shapes.length) shapes[i]!.rows++
+    else if (i < MAX_SHAPES) shapes.push({ columns: change.keys, rows: 1 })
   }
-  return shapes.reduce(
-    (best: ChangeTable, shape) => (shape.rows > Math.max(best.rows, 1) ? shape : best),
-    NO_TABLE,
-  )
+  for (const shape of shapes) if (shape.rows > Math.max(best.rows, 1)) best = shape
+  return best
 }
 
-/** Whether a change is of exactly these keys. */
-const isRow = (change: Change, columns: readonly string[]): change is ObjectDelta =>
-  change instanceof ObjectDelta &&
-  change.changes.size === columns.length &&
-  columns.every((column) => change.changes.has(column))
+/** Whether a change is of exactly these keys, in whatever order. */
+function isRow(change: Change, columns: readonly string[]): change is ObjectDelta {
+  if (!(change instanceof ObjectDelta) || change.keys.length !== columns.length) return false
+  for (let i = 0; i < columns.length; i++)
+    if (change.keys[i] !== columns[i] && !columns.includes(change.keys[i]!)) return false
+  return true
+}
+
+/** What a row has in the column `column`, which most have as their key `i` too. */
+const ofColumn = ({ keys, changes }: ObjectDelta, column: string, i: number): Change =>
+  changes[keys[i] === column ? i : keys.indexOf(column)]!
 
 function concat(...parts: readonly Uint8Array[]): Uint8Array {
   const whole = new Uint8Array(parts.reduce((bytes, { length }) => bytes + length, 0))

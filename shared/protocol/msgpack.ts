@@ -69,7 +69,7 @@ export class MsgpackWriter {
 
   /** What stands before so many bytes that are a value. */
   binHeader(length: number): void {
-    if (length < 0x100) this.#sized(0xc4, 1, (at) => this.#view.setUint8(at, length))
+    if (length < 0x100) this.#sized(0xc4, 1, length)
     else this.#header(length, 0, 0, 0xc5)
   }
 
@@ -190,13 +190,13 @@ export class MsgpackWriter {
   #integer(value: number): void {
     if (value >= 0) {
       if (value < 0x80) this.#byte(value)
-      else if (value < 0x100) this.#sized(0xcc, 1, (at) => this.#view.setUint8(at, value))
-      else if (value < 0x10000) this.#sized(0xcd, 2, (at) => this.#view.setUint16(at, value))
-      else this.#sized(0xce, 4, (at) => this.#view.setUint32(at, value))
+      else if (value < 0x100) this.#sized(0xcc, 1, value)
+      else if (value < 0x10000) this.#sized(0xcd, 2, value)
+      else this.#sized(0xce, 4, value)
     } else if (value >= -0x20) this.#byte(value & 0xff)
-    else if (value >= -0x80) this.#sized(0xd0, 1, (at) => this.#view.setInt8(at, value))
-    else if (value >= -0x8000) this.#sized(0xd1, 2, (at) => this.#view.setInt16(at, value))
-    else this.#sized(0xd2, 4, (at) => this.#view.setInt32(at, value))
+    else if (value >= -0x80) this.#sized(0xd0, 1, value)
+    else if (value >= -0x8000) this.#sized(0xd1, 2, value)
+    else this.#sized(0xd2, 4, value)
   }
 
   #longString(value: string): void {
@@ -212,14 +212,14 @@ export class MsgpackWriter {
   /** Writes the header of a string of `length` bytes; the room is reserved. */
   #stringHeader(length: number): void {
     if (length < 32) this.#bytes[this.#length++] = 0xa0 | length
-    else if (length < 0x100) this.#sized(0xd9, 1, (at) => this.#view.setUint8(at, length))
+    else if (length < 0x100) this.#sized(0xd9, 1, length)
     else this.#header(length, 0, 0, 0xda)
   }
 
   #header(length: number, short: number, shorterThan: number, code: number): void {
     if (length < shorterThan) this.#byte(short | length)
-    else if (length < 0x10000) this.#sized(code, 2, (at) => this.#view.setUint16(at, length))
-    else this.#sized(code + 1, 4, (at) => this.#view.setUint32(at, length))
+    else if (length < 0x10000) this.#sized(code, 2, length)
+    else this.#sized(code + 1, 4, length)
   }
 
   #byte(value: number): void {
@@ -227,11 +227,13 @@ export class MsgpackWriter {
     this.#bytes[this.#length++] = value
   }
 
-  #sized(code: number, size: number, write: (at: number) => void): void {
+  /** `size` bytes of a number behind a code, the highest first. */
+  #sized(code: number, size: 1 | 2 | 4, value: number): void {
     this.#reserve(1 + size)
-    this.#bytes[this.#length] = code
-    write(this.#length + 1)
-    this.#length += 1 + size
+    let at = this.#length
+    this.#bytes[at++] = code
+    for (let shift = 8 * (size - 1); shift >= 0; shift -= 8) this.#bytes[at++] = value >>> shift
+    this.#length = at
   }
 
   #reserve(size: number): void {

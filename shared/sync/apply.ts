@@ -23,7 +23,8 @@ export function apply(state: Json, delta: Delta): Json {
 
 function applyToObject(state: JsonObject, delta: ObjectDelta): JsonObject {
   const next: Record<string, Json> = { ...state }
-  for (const [key, change] of delta.changes) {
+  for (const [i, key] of delta.keys.entries()) {
+    const change = delta.changes[i]!
     // As a plain assignment this key would set the prototype.
     if (key === '__proto__')
       throw new DeltaMismatch('the delta changes the key __proto__, which no state has')
@@ -37,10 +38,10 @@ function applyToObject(state: JsonObject, delta: ObjectDelta): JsonObject {
 
 function applyToArray(state: JsonArray, delta: ArrayDelta): JsonArray {
   let next = state.slice()
-  for (const [index, change] of delta.changes) {
+  for (const [i, index] of delta.keys.entries()) {
     if (!(index >= 0 && Object.hasOwn(next, index)))
       throw new DeltaMismatch(`the delta changes element ${index} of an array of ${next.length}`)
-    next[index] = apply(next[index]!, change)
+    next[index] = apply(next[index]!, delta.changes[i]!)
   }
   for (const { at, remove, insert } of delta.splices) {
     if (!(at >= 0 && remove >= 0 && at + remove <= next.length))

@@ -149,7 +149,8 @@ export class Checksum {
 
   #sumObject(known: number, previous: JsonObject, next: JsonObject, delta: ObjectDelta): number {
     let sum = known
-    for (const [key, change] of delta.changes) {
+    for (const [i, key] of delta.keys.entries()) {
+      const change = delta.changes[i]!
       const name = hashString(key)
       const before = previous[key]
       // What objects inherit are functions.
@@ -164,8 +165,9 @@ export class Checksum {
     let sum = known
     let spliced = previous.length
     for (const { at } of delta.splices) spliced = Math.min(spliced, at)
-    for (const [i, change] of delta.changes) {
+    for (const [at, i] of delta.keys.entries()) {
       if (i >= spliced) continue
+      const change = delta.changes[at]!
       sum += mix(i, this.#hashAfter(previous[i]!, next[i]!, change)) - mix(i, this.#hash(previous[i]!))
       sum |= 0
     }

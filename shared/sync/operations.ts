@@ -23,8 +23,8 @@ function write(delta: Delta, path: string, to: Operation[]): void {
     to.push({ op: delta.added ? 'add' : 'replace', path, value: delta.value })
     return
   }
-  for (const [key, change] of delta.changes) {
-    const below = path + pointerPart(key)
+  for (const [i, change] of delta.changes.entries()) {
+    const below = path + pointerPart(delta.keys[i]!)
     if (change === REMOVE) to.push({ op: 'remove', path: below })
     else write(change, below, to)
   }

@@ -3,10 +3,15 @@ import type { Json } from '../../json.ts'
 import { ArrayDelta, ObjectDelta, REMOVE, Replace } from '../delta.ts'
 import { diff } from './diff.ts'
 
-const object = (...changes: [string, unknown][]) => new ObjectDelta(new Map(changes as never))
+const object = (...changes: [string, unknown][]) =>
+  new ObjectDelta(
+    changes.map(([key]) => key),
+    changes.map(([, change]) => change) as never,
+  )
 const array = (changes: [number, unknown][], ...splices: [number, number, Json[]][]) =>
   new ArrayDelta(
-    new Map(changes as never),
+    changes.map(([index]) => index),
+    changes.map(([, change]) => change) as never,
     splices.map(([at, remove, insert]) => ({ at, remove, insert })),
   )
 

@@ -19,7 +19,12 @@ const isContainer = (value: Json): value is JsonArray | JsonObject =>
   typeof value === 'object' && value !== null
 
 function diffObjects(previous: JsonObject, next: JsonObject): ObjectDelta | undefined {
-  const changes = new Map<string, Change>()
+  const changed: string[] = []
+  const changes: Change[] = []
+  const change = (key: string, change: Change) => {
+    changed.push(key)
+    changes.push(change)
+  }
   const keys = Object.keys(next)
   let kept = keys.length
   for (const key of keys) {
@@ -28,32 +33,35 @@ function diffObjects(previous: JsonObject, next: JsonObject): ObjectDelta | unde
     if (previous[key] === after) continue
     if (!Object.hasOwn(previous, key)) {
       kept--
-      changes.set(key, new Replace(after, true))
+      change(key, new Replace(after, true))
       continue
     }
-    const change = diff(previous[key]!, after)
-    if (change) changes.set(key, change)
+    const below = diff(previous[key]!, after)
+    if (below) change(key, below)
   }
   const before = Object.keys(previous)
-  if (before.length > kept) for (const key of before) if (!Object.hasOwn(next, key)) changes.set(key, REMOVE)
-  return changes.size > 0 ? new ObjectDelta(changes) : undefined
+  if (before.length > kept) for (const key of before) if (!Object.hasOwn(next, key)) change(key, REMOVE)
+  return changes.length > 0 ? new ObjectDelta(changed, changes) : undefined
 }
 
 function diffArrays(previous: JsonArray, next: JsonArray): ArrayDelta | undefined {
-  const changes = new Map<number, Delta>()
+  const indexes: number[] = []
+  const changes: Delta[] = []
   const splices: Splice[] = []
   for (const gap of gaps(previous, next)) {
     const pairs = Math.min(gap.previousEnd - gap.previous, gap.nextEnd - gap.next)
     for (let i = 0; i < pairs; i++) {
       const change = diff(previous[gap.previous + i]!, next[gap.next + i]!)
-      if (change) changes.set(gap.previous + i, change)
+      if (!change) continue
+      indexes.push(gap.previous + i)
+      changes.push(change)
     }
     const splice = spliceOf(gap, pairs, next)
     if (splice) splices.push(splice)
   }
   // From the back to the front, so that every index is that of the old array.
   splices.reverse()
-  return changes.size > 0 || splices.length > 0 ? new ArrayDelta(changes, splices) : undefined
+  return changes.length > 0 || splices.length > 0 ? new ArrayDelta(indexes, changes, splices) : undefined
 }
 
 function spliceOf(gap: Gap, pairs: number, next: JsonArray): Splice | undefined {
