@@ -310,6 +310,12 @@ interface Asker {
 /** A message to an edge without its address, which is the room's. */
 type Reply = ToEdge extends infer M ? (M extends ToEdge ? Omit<M, 'room' | 'epoch'> : never) : never
 
+/** Whose replies they are. */
+interface ReplyingRoom {
+  readonly epoch: number
+  readonly durable?: true | undefined
+}
+
 /** The way to edges. */
 interface ReplyEnvironment {
   readonly metrics: RoomMetrics
@@ -319,10 +325,10 @@ interface ReplyEnvironment {
 /** What a room says to edges, under its present epoch. */
 export class Replies {
   readonly #room: RoomAddress
-  readonly #record: { readonly epoch: number }
+  readonly #record: ReplyingRoom
   readonly #environment: ReplyEnvironment
 
-  constructor(room: RoomAddress, record: { readonly epoch: number }, environment: ReplyEnvironment) {
+  constructor(room: RoomAddress, record: ReplyingRoom, environment: ReplyEnvironment) {
     this.#room = room
     this.#record = record
     this.#environment = environment
@@ -345,6 +351,7 @@ export class Replies {
       epoch: this.epoch,
       kind: 'update',
       seq,
+      durable: this.#record.durable,
       patch: frames?.patch,
       rest: frames?.rest,
       personal,
