@@ -31,7 +31,7 @@ function appWith(changes: Partial<ControlDeps> = {}) {
     clock,
     random: systemRandom,
     log: pino({ level: 'debug' }, { write: (line) => logged.push(line) }),
-    registry,
+    exposition: registry,
     metrics: controlMetrics(registry),
     tracer: noTracer,
     operatorTokens: [OPERATOR],

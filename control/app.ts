@@ -29,7 +29,8 @@ export interface ControlDeps {
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
-  readonly registry: Registry
+  /** What `/metrics` answers. */
+  readonly exposition: Pick<Registry, 'metrics' | 'contentType'>
   readonly metrics: ControlMetrics
   readonly tracer: Tracer
   /** Empty: the API is open. */
@@ -86,7 +87,7 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
     requireKeyId: deps.requireKeyId,
   })
   internalRoutes(endpoints, { keys, projects, clock })
-  opsRoutes(app, { store, registry: deps.registry, draining: deps.draining })
+  opsRoutes(app, { store, exposition: deps.exposition, draining: deps.draining })
   return app
 }
 

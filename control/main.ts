@@ -25,9 +25,17 @@ import { Problem, problemResponse } from './problem.ts'
 
 /** How a control process runs: whatever of its configuration is not as the defaults say. */
 export interface ControlOptions
-  extends Partial<Omit<Defaults<'control'>, keyof StoreConfig | keyof LogConfig>> {
+  extends Partial<Omit<Defaults<'control'>, 'workers' | keyof StoreConfig | keyof LogConfig>> {
   /** How often one caller may ask for tokens; default 2,000 a second, 5,000 at once. */
   readonly tokenRate?: Rate
+}
+
+/** Of a control process that is one of several behind one port. */
+export interface ControlWorker {
+  /** Its number, which is the label `worker` of its metrics. */
+  readonly worker: string
+  /** The metrics of all of them, in Prometheus' text format: whichever is asked answers for all. */
+  readonly metrics: () => Promise<string>
 }
 
 /** What a control process works with. The store stays its owner's to close. */
@@ -39,6 +47,8 @@ export interface ControlParts {
   readonly random: Random
   /** Default: no traces. */
   readonly tracer?: Tracer
+  /** Default: no other process listens on its port. */
+  readonly sharing?: ControlWorker
 }
 
 /** A control process that serves. */
@@ -74,6 +84,7 @@ export async function startControl({
   clock,
   random,
   tracer = noTracer,
+  sharing,
 }: ControlParts): Promise<RunningControl> {
   const config = { ...defaultConfig('control'), ...options }
   requireSafe(config)
@@ -90,6 +101,7 @@ export async function startControl({
   await checkKeyring(keyring, store, log)
 
   const registry = new Registry()
+  if (sharing) registry.setDefaultLabels({ worker: sharing.worker })
   processMetrics(registry)
   storeMetrics(registry, store)
   storeServerMetrics(registry, store.vitals, clock)
@@ -100,7 +112,7 @@ export async function startControl({
     clock,
     random,
     log,
-    registry,
+    exposition: sharing ? { metrics: sharing.metrics, contentType: registry.contentType } : registry,
     metrics: controlMetrics(registry),
     tracer,
     operatorTokens,

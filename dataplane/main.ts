@@ -1,19 +1,22 @@
 import { fileURLToPath } from 'node:url'
+import type { Registry } from 'prom-client'
 import { systemClock } from '../shared/clock.ts'
 import { type Defaults, defaultTurnLimit, type StoreConfig } from '../shared/config.ts'
 import type { Logger } from '../shared/log.ts'
 import type { Store } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
-import { startNode } from './node.ts'
+import { startNode, type WorkerOptions } from './node.ts'
 import { loadRooms, watchRooms } from './rooms/loader.ts'
 import { startWatchdog } from './watchdog/watchdog.ts'
 
 export interface DataplaneParts {
-  readonly config: Defaults<'dataplane'> & StoreConfig
+  readonly config: Omit<Defaults<'dataplane'>, 'workers'> & StoreConfig
   readonly store: Store
   readonly log: Logger
   /** Default: no traces. */
   readonly tracer?: Tracer
+  /** Default: it is no worker. */
+  readonly sharing?: WorkerOptions
   /** Reload a room type when its file is edited, and tell players what failing room logic threw. */
   readonly development?: boolean
 }
@@ -21,6 +24,8 @@ export interface DataplaneParts {
 /** A node as a process runs it. */
 export interface RunningDataplane {
   readonly addresses: { readonly websocket: string; readonly admin: string }
+  /** What it counts. */
+  readonly registry: Registry
   /** Drains, hands over the rooms, and lets go of everything but the store. */
   close(): Promise<void>
   /** Resolves when the node was drained over HTTP and has nothing left to do. */
@@ -35,6 +40,7 @@ export async function startDataplane({
   store,
   log,
   tracer = noTracer,
+  sharing,
   development = false,
 }: DataplaneParts): Promise<RunningDataplane> {
   const folder = config.roomsDir ?? EXAMPLES
@@ -50,6 +56,7 @@ export async function startDataplane({
     tracer,
     turns,
     revealFailures: development,
+    ...(sharing && { sharing }),
   }).catch(async (error: unknown) => {
     await watchdog.close()
     throw error
@@ -59,6 +66,7 @@ export async function startDataplane({
     : undefined
   return {
     addresses: { websocket: node.wsUrl, admin: node.adminUrl },
+    registry: node.registry,
     ended: node.drained,
     close: async () => {
       watching?.close()

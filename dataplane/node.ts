@@ -30,8 +30,16 @@ import type { Turns } from './watchdog/turns.ts'
 /** The part of the configuration that is about the node itself. */
 type NodeConfig = Omit<
   Defaults<'dataplane'>,
-  'roomsDir' | 'turnLimitMs' | keyof StoreConfig | keyof LogConfig | `otel_${string}`
+  'roomsDir' | 'turnLimitMs' | 'workers' | keyof StoreConfig | keyof LogConfig | `otel_${string}`
 >
+
+/** Of a node that is one of several processes behind one port; see deploy/cli/workers.ts. */
+export interface WorkerOptions {
+  /** Its number, which is the label `worker` of its metrics. */
+  readonly worker: string
+  /** Where it listens besides, alone, for clients that want to be at this very node; absent: nowhere. */
+  readonly ownPort?: number
+}
 
 /** How a node runs: its room types, and whatever of the configuration is not as the defaults say. */
 export interface NodeOptions extends Partial<NodeConfig> {
@@ -46,6 +54,8 @@ export interface NodeOptions extends Partial<NodeConfig> {
   readonly tracer?: Tracer
   /** Is told of every turn of every room; default: no one is. */
   readonly turns?: Turns
+  /** Default: no other process listens on its websocket port. */
+  readonly sharing?: WorkerOptions
   /** Tells players what failing room logic threw; for development. Default: they read that it failed, and the log has the error. */
   readonly revealFailures?: boolean
 }
@@ -58,6 +68,8 @@ export interface RunningNode {
   readonly wsUrl: string
   /** Where `/metrics`, `/healthz`, `/readyz` and `/admin` are, such as `http://127.0.0.1:9100`. */
   readonly adminUrl: string
+  /** What it counts. */
+  readonly registry: Registry
   /** Puts a new definition in the place of the one of the same type, for running rooms too (development). */
   replaceRoom(definition: RoomDefinition): void
   /**
@@ -89,6 +101,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const store = options.store ?? memoryStore({ clock })
   const registry = new Registry()
   const roomTypes = options.rooms.map(({ type }) => type)
+  const { sharing } = options
+  if (sharing) registry.setDefaultLabels({ worker: sharing.worker })
   const metrics = nodeMetrics(registry, roomTypes)
   processMetrics(registry)
   storeMetrics(registry, store)
@@ -202,7 +216,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   let closing: Promise<void> | undefined
   const close = (): Promise<void> => {
     closing ??= end(
-      { ownership, host, gateway, clock, log, tracer },
+      { ownership, host, gateway, clock, log, tracer, shares: sharing !== undefined },
       config.drainSeconds * 1000,
       async () => {
         load.stop()
@@ -255,7 +269,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   )
   load.start()
   const adminServer = await serveAdmin(admin, config.adminHost, config.adminPort)
-  const address = await gateway.listen(config.wsHost, config.wsPort).catch(async (error: unknown) => {
+  const listen = async () => {
+    if (sharing?.ownPort !== undefined) await gateway.listenAlone(config.wsHost, sharing.ownPort)
+    return gateway.listen(config.wsHost, config.wsPort)
+  }
+  const address = await listen().catch(async (error: unknown) => {
     await adminServer.close()
     throw error
   })
@@ -271,6 +289,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     nodeId: name,
     wsUrl,
     adminUrl,
+    registry,
     replaceRoom: (definition) => host.replaceRoom(definition),
     drained,
     close,
@@ -288,6 +307,8 @@ interface EndingParts {
   readonly clock: Clock
   readonly log: Logger
   readonly tracer: Tracer
+  /** Other processes listen on its port: they get every client that comes from now on. */
+  readonly shares: boolean
 }
 
 /** Ends a node, whether or not the store answers; `stopOps` lets go of what is left last. */
@@ -311,7 +332,7 @@ async function end(parts: EndingParts, drainMs: number, stopOps: () => Promise<v
 
 /** Rooms first, which go on at other nodes while their clients are still here; then the clients; then whatever others see of the node. */
 async function shutDown(
-  { ownership, host, gateway, tracer }: EndingParts,
+  { ownership, host, gateway, tracer, shares }: EndingParts,
   drain: Span,
   drainMs: number,
   stopOps: () => Promise<void>,
@@ -321,7 +342,9 @@ async function shutDown(
     await work(span)
     span.end()
   }
-  await step('drain.start', () => ownership.drain())
+  await step('drain.start', async () => {
+    await Promise.all([ownership.drain(), shares && gateway.stopListening()])
+  })
   await step('drain.rooms', (span) => ownership.handOver(span))
   await step('drain.clients', () => gateway.drain(drainMs))
   await step('drain.stop', async () => {

@@ -5,6 +5,7 @@ import { parse } from 'yaml'
 import { controlMetrics } from '../control/metrics.ts'
 import { nodeMetrics } from '../dataplane/ops/metrics.ts'
 import { RUNTIME_PARAMETERS } from '../dataplane/ops/runtime.ts'
+import { WORKER_METRICS } from '../deploy/cli/workers.ts'
 import { dashboard } from '../deploy/grafana/dashboard.ts'
 import { limitHelp } from '../loadtest/limits.ts'
 import { COMMON_OPTIONS, optionHelp } from '../loadtest/options.ts'
@@ -12,7 +13,7 @@ import { SCENARIOS } from '../loadtest/scenarios/index.ts'
 import { systemClock } from '../shared/clock.ts'
 import { expects } from '../shared/config/kinds.ts'
 import { variables } from '../shared/config/variables.ts'
-import { processMetrics } from '../shared/metrics.ts'
+import { processMetrics, registerMetrics } from '../shared/metrics.ts'
 import { CLOSE } from '../shared/protocol/close-codes.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
@@ -130,7 +131,10 @@ const control = registryWith((registry, { vitals }) => {
   controlMetrics(registry)
   storeServerMetrics(registry, vitals, systemClock)
 })
+const workers = new Registry()
+registerMetrics(workers, WORKER_METRICS)
 const onNodes = (name: string): boolean => node.getSingleMetric(name) !== undefined
+const onWorkers = (name: string): boolean => workers.getSingleMetric(name) !== undefined
 const onControl = (name: string): boolean => control.getSingleMetric(name) !== undefined
 
 /** What stands between the marks of each name. A part is given what stands there before. */
@@ -140,6 +144,7 @@ const PARTS: Readonly<Record<string, (before: string) => string | Promise<string
   'metrics of a node': () => metricTable(node, (name) => !onControl(name)),
   'metrics of control': () => metricTable(control, (name) => !onNodes(name)),
   'metrics of every process': () => metricTable(node, onControl),
+  'metrics of workers': () => metricTable(workers, () => true),
   'names of close codes': () =>
     table(
       ['Code', 'Name', 'Meaning'],
@@ -211,6 +216,6 @@ const NAMED_IN = [
 for (const path of NAMED_IN)
   for (const [name] of read(path).matchAll(/\bservice_[a-z_]+[a-z]\b/g)) {
     const base = name.replace(/_(bucket|sum|count)$/, '')
-    if (![name, base].some((one) => onNodes(one) || onControl(one)))
+    if (![name, base].some((one) => onNodes(one) || onControl(one) || onWorkers(one)))
       throw new Error(`${path} names the metric ${name}, and there is none`)
   }

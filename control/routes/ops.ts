@@ -10,9 +10,9 @@ import { Health, ProblemDocument } from '../schemas.ts'
 /** `/healthz`, `/readyz`, `/metrics`, `/openapi.json`, `/docs`: they need no credential. */
 export function opsRoutes(
   app: Hono<ControlEnv>,
-  parts: { store: Store; registry: Registry; draining: () => boolean },
+  parts: { store: Store; exposition: Pick<Registry, 'metrics' | 'contentType'>; draining: () => boolean },
 ): void {
-  const { store, registry, draining } = parts
+  const { store, exposition, draining } = parts
   const description = lazily(() => describeApi(app))
   const page = lazily(async () => docsPage(await description()))
 
@@ -28,7 +28,7 @@ export function opsRoutes(
   })
 
   app.get('/metrics', describeRoute(METRICS), async (c) =>
-    c.body(await registry.metrics(), 200, { 'content-type': registry.contentType }),
+    c.body(await exposition.metrics(), 200, { 'content-type': exposition.contentType }),
   )
 
   app.get('/openapi.json', describeRoute(OPENAPI), async (c) => c.json(await description()))

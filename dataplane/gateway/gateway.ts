@@ -42,6 +42,9 @@ const WAVES = 20
 const NOTICE = 0.1
 /** How much longer than told a client may stay: the time to come back elsewhere before its connection here ends. */
 const GRACE_MS = 500
+/** How long a drain waits for connections that have come and have no session yet, and how often it looks. */
+const SETTLE_MS = 1000
+const SETTLE_LOOK_MS = 20
 
 /**
  * The sockets of a node: which client is at the other end, which rooms it is in, and that each gets its frames in order, at the pace it can
@@ -131,6 +134,23 @@ export class Gateway {
     const address = await this.#server.listen(host, port)
     this.#scheduleSweep()
     return address
+  }
+
+  /** Accepts clients also at a port that no other worker of this process listens on, even where they share the first one. */
+  listenAlone(host: string, port: number): Promise<AddressInfo> {
+    return this.#server.listen(host, port, true)
+  }
+
+  /**
+   * Leaves new connections to the other workers that listen on this port. Resolves when every connection that has come has its session, at
+   * most after a second: one that says nothing is no reason to wait.
+   */
+  async stopListening(): Promise<void> {
+    const { clock } = this.#context
+    this.#server.stopListening()
+    const until = clock.monotonic() + SETTLE_MS
+    while (this.pending > 0 && clock.monotonic() < until)
+      await new Promise<void>((resolve) => clock.schedule(SETTLE_LOOK_MS, resolve))
   }
 
   /** A message from the owner of a room. What one turn brings for a client leaves in one write. */

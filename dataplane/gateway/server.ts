@@ -59,7 +59,9 @@ const SPARE_FRAGMENTS = 16
 
 /** The HTTP server that websockets come in by. */
 export class GatewayServer {
-  readonly #http: Server
+  readonly #servers: Server[] = []
+  readonly #handshakes: HandshakeQueue
+  readonly #subprotocols: readonly string[]
   readonly #websockets: ReturnType<typeof websocketServer>
   readonly #context: GatewayContext
   readonly #accept: (ws: ServerSocket, pending: PendingConnection) => void
@@ -82,8 +84,14 @@ export class GatewayServer {
     const perSecond = options.connectionsPerSecondPerAddress
     this.#rates = new RateLimits(clock, { perSecond, burst: perSecond * BURST_SECONDS })
     this.#pending = new PendingConnections(context)
+    this.#handshakes = handshakes
+    this.#subprotocols = subprotocols
     this.#websockets = websocketServer(options.limits.max_message_bytes, subprotocols)
-    this.#http = createServer(
+  }
+
+  #newServer(): Server {
+    const { options, metrics } = this.#context
+    const http = createServer(
       {
         requestTimeout: REQUEST_TIMEOUT_MS,
         headersTimeout: REQUEST_TIMEOUT_MS,
@@ -92,20 +100,23 @@ export class GatewayServer {
       (_request, response) => {
         response.writeHead(426, { 'content-type': 'text/plain; charset=utf-8', upgrade: 'websocket' })
         response.end(
-          `This is roomful's websocket port: connect with a websocket, subprotocol ${subprotocols.join(' or ')}.\n`,
+          `This is roomful's websocket port: connect with a websocket, subprotocol ${this.#subprotocols.join(' or ')}.\n`,
         )
       },
     )
     const { maxSessions, maxPendingConnections } = options
+    // Of several workers, one that is full would hand what comes to the next without end. @types/node does not know the field yet.
+    Object.assign(http, { dropMaxConnection: true })
     if (maxSessions > 0 && maxPendingConnections > 0)
-      this.#http.maxConnections = maxSessions + maxPendingConnections
-    this.#http.on('drop', () => context.metrics.connectionsDropped.inc({ reason: 'node' }))
-    this.#http.on('connection', (socket) => this.#connected(socket))
-    this.#http.on('upgrade', (request, socket, head) => {
+      http.maxConnections = maxSessions + maxPendingConnections
+    http.on('drop', () => metrics.connectionsDropped.inc({ reason: 'node' }))
+    http.on('connection', (socket) => this.#connected(socket))
+    http.on('upgrade', (request, socket, head) => {
       // No function of this request: with it, all of the request would be kept for as long as the socket is open.
       socket.on('error', destroy)
-      handshakes.add(() => this.#upgrade(request, socket, head))
+      this.#handshakes.add(() => this.#upgrade(request, socket, head))
     })
+    return http
   }
 
   /** How many sockets have no session yet. */
@@ -113,23 +124,32 @@ export class GatewayServer {
     return this.#pending.size
   }
 
-  /** Listens; `port` 0 picks a free one. Rejects when the address cannot be had. */
-  listen(host: string, port: number): Promise<AddressInfo> {
+  /**
+   * Listens at one more address; `port` 0 picks a free one. Workers of a process share it unless it is `exclusive`. Rejects when the address
+   * cannot be had.
+   */
+  listen(host: string, port: number, exclusive = false): Promise<AddressInfo> {
+    const http = this.#newServer()
     return new Promise((resolve, reject) => {
-      this.#http.once('error', reject)
-      this.#http.listen(port, host, () => {
-        this.#http.off('error', reject)
-        resolve(this.#http.address() as AddressInfo)
+      http.once('error', reject)
+      http.listen({ port, host, exclusive }, () => {
+        http.off('error', reject)
+        this.#servers.push(http)
+        resolve(http.address() as AddressInfo)
       })
     })
   }
 
+  /** Takes no more connections; those that have come stay, also without a session. */
+  stopListening(): void {
+    for (const http of this.#servers) http.close()
+  }
+
   /** Takes no more connections and ends those that are no websocket (yet); resolves when the last one is gone. */
-  close(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#http.close(() => resolve())
-      this.#http.closeAllConnections()
-    })
+  async close(): Promise<void> {
+    const closed = this.#servers.map((http) => new Promise<void>((resolve) => http.close(() => resolve())))
+    for (const http of this.#servers) http.closeAllConnections()
+    await Promise.all(closed)
   }
 
   /** A socket that finds no room ends without a word: a load balancer tries the next node then, and a client later. */

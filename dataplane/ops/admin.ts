@@ -1,5 +1,5 @@
 import type { AddressInfo } from 'node:net'
-import { type ServerType, serve } from '@hono/node-server'
+import { createAdaptorServer, type ServerType } from '@hono/node-server'
 import { type Context, Hono, type MiddlewareHandler } from 'hono'
 import type { Registry } from 'prom-client'
 import * as v from 'valibot'
@@ -238,11 +238,13 @@ export async function serveAdmin(
   }
 }
 
-const listen = (fetch: Hono['fetch'], hostname: string, port: number): Promise<ServerType> =>
+/** Listens at an address that no other worker of this process shares. Rejects when it cannot be had. */
+export const listen = (fetch: Hono['fetch'], host: string, port: number): Promise<ServerType> =>
   new Promise((resolve, reject) => {
-    const server = serve({ fetch, hostname, port }, () => {
+    const server = createAdaptorServer({ fetch })
+    server.once('error', reject)
+    server.listen({ port, host, exclusive: true }, () => {
       server.off('error', reject)
       resolve(server)
     })
-    server.once('error', reject)
   })

@@ -2,7 +2,8 @@ import { type Command, describeVariables } from '../../shared/config.ts'
 
 /** What the command line asks for. */
 export type Request =
-  | { readonly kind: 'run'; readonly command: Command }
+  /** `workers`: as `WORKERS` has it. */
+  | { readonly kind: 'run'; readonly command: Command; readonly workers?: string }
   | { readonly kind: 'help'; readonly command?: Command }
   | { readonly kind: 'version' }
   | { readonly kind: 'mistake'; readonly message: string }
@@ -18,14 +19,15 @@ export const COMMANDS: Readonly<Record<Command, string>> = {
 const isCommand = (word: string): word is Command => Object.hasOwn(COMMANDS, word)
 
 /** Reads the words behind `roomful`. */
-export function parseArguments(words: readonly string[]): Request {
+export function parseArguments(all: readonly string[]): Request {
+  const { words, workers } = takeWorkers(all)
   const names = Object.keys(COMMANDS).join(', ')
   const options = words.filter((word) => word.startsWith('-'))
   const [command, ...more] = words.filter((word) => !word.startsWith('-'))
   const unknown = options.find((option) => !['--help', '-h', '--version', '-v'].includes(option))
   if (unknown !== undefined)
     return mistake(
-      `${unknown} is no option; there are --help and --version, and the environment for the rest`,
+      `${unknown} is no option; there are --help, --version and --workers, and the environment for the rest`,
     )
   if (command !== undefined && !isCommand(command))
     return mistake(`${command} is no command; there are ${names}`)
@@ -33,7 +35,25 @@ export function parseArguments(words: readonly string[]): Request {
   if (options.some((option) => option === '--version' || option === '-v')) return { kind: 'version' }
   if (options.length > 0) return command === undefined ? { kind: 'help' } : { kind: 'help', command }
   if (command === undefined) return mistake(`a command is missing; there are ${names}`)
-  return { kind: 'run', command }
+  if (workers === undefined) return { kind: 'run', command }
+  if (workers === '') return mistake('--workers needs a number, or auto')
+  if (command !== 'control' && command !== 'dataplane')
+    return mistake(
+      `${command} runs in one process; --workers is for control and dataplane, which share a Redis`,
+    )
+  return { kind: 'run', command, workers }
+}
+
+/** Takes `--workers N` or `--workers=N` out of the words. Its value is checked as that of the variable. */
+function takeWorkers(all: readonly string[]): {
+  readonly words: readonly string[]
+  readonly workers?: string
+} {
+  const at = all.findIndex((word) => word === '--workers' || word.startsWith('--workers='))
+  if (at < 0) return { words: all }
+  const apart = all[at] === '--workers'
+  const workers = apart ? (all[at + 1] ?? '') : all[at]!.slice('--workers='.length)
+  return { words: all.toSpliced(at, apart ? 2 : 1), workers }
 }
 
 const mistake = (message: string): Request => ({ kind: 'mistake', message })
@@ -45,7 +65,7 @@ export function helpText(command?: Command): string {
     .filter(([name]) => command === undefined || name === command)
     .map(([name, meaning]) => `  ${name.padEnd(11)}${meaning}`)
   return [
-    `Usage: roomful ${usage} [--help] [--version]`,
+    `Usage: roomful ${usage} [--help] [--version]${command === 'dev' || command === 'rekey' ? '' : ' [--workers N|auto]'}`,
     '',
     'Realtime game backend: authoritative rooms that survive their node.',
     '',

@@ -15,6 +15,7 @@ import { openStore } from '../../shared/store/open.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { openTracing, tracingConfig } from '../../shared/tracing/open.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
+import { startGroup, ThisWorker } from './group.ts'
 import { finish, type Host, live, type Service } from './service.ts'
 
 const parts = { clock: systemClock, random: systemRandom }
@@ -26,17 +27,31 @@ export function runCommand(
   host: Host,
   complain: (text: string) => void,
 ): boolean {
-  const serve =
-    <C>(start: (config: C, log: Logger) => Promise<Service>) =>
-    (config: C, log: Logger) =>
-      live(command, () => start(config, log), log, host)
+  const worker = ThisWorker.of(env)
+  const serve = (start: () => Promise<Service>, log: Logger): void =>
+    worker
+      ? live(
+          `${command} worker ${worker.number}`,
+          () => start().then((it) => worker.announce(it)),
+          log,
+          worker.host,
+        )
+      : live(command, start, log, host)
   switch (command) {
     case 'control':
-      return run(command, parseConfig('control', env), complain, serve(startControlService))
+      return run(command, parseConfig('control', env), complain, (config, log) => {
+        const alone = () => startControlService(config, log, worker)
+        serve(config.workers === undefined ? alone : () => startGroup({ command, config }, log), log)
+      })
     case 'dataplane':
-      return run(command, withNodeId(parseConfig('dataplane', env)), complain, serve(startNodeService))
+      return run(command, withNodeId(parseConfig('dataplane', env)), complain, (config, log) => {
+        const alone = () => startNodeService(config, log, worker)
+        serve(config.workers === undefined ? alone : () => startGroup({ command, config }, log), log)
+      })
     case 'dev':
-      return run(command, parseConfig('dev', env), complain, serve(startDevService))
+      return run(command, parseConfig('dev', env), complain, (config, log) =>
+        serve(() => startDevService(config, log), log),
+      )
     case 'rekey':
       return run(command, parseConfig('rekey', env), complain, (config, log) => {
         const work = async (): Promise<void> => (await import('./rekey.ts')).rekey(config, log)
@@ -65,10 +80,13 @@ function run<C extends LogConfig & { readonly nodeId?: string | undefined }>(
   return true
 }
 
+type NodeConfig = Config<'dataplane'> & { readonly nodeId: string }
+
 /** A node that was given no name gets a random one, before its first line in the log. */
-function withNodeId(parsed: Parsed<Config<'dataplane'>>): Parsed<Config<'dataplane'>> {
-  if (!parsed.ok || parsed.config.nodeId !== undefined) return parsed
-  return { ...parsed, config: { ...parsed.config, nodeId: newId('node', systemRandom) } }
+function withNodeId(parsed: Parsed<Config<'dataplane'>>): Parsed<NodeConfig> {
+  if (!parsed.ok) return parsed
+  const { config } = parsed
+  return { ...parsed, config: { ...config, nodeId: config.nodeId ?? newId('node', systemRandom) } }
 }
 
 /** Opens the traces and the store of a process, starts what uses them, and closes them after it. */
@@ -86,27 +104,33 @@ async function served(
         .close()
         .finally(() => store.close())
         .finally(() => tracing.close())
-    return { ...service, close }
+    const reload = () => log.warn('SIGHUP replaces workers, and this process has none: WORKERS says how many')
+    return { reload, ...service, close }
   } catch (error) {
     await store.close()
     throw error
   }
 }
 
-async function startControlService(config: Config<'control'>, log: Logger): Promise<Service> {
+async function startControlService(
+  config: Config<'control'>,
+  log: Logger,
+  worker?: ThisWorker,
+): Promise<Service> {
   const { startControl } = await import('../../control/main.ts')
   const instanceId = randomToken(systemRandom, 16)
   return served(config, { name: 'roomful-control', instanceId, log }, async (store, tracer) => {
-    const control = await startControl({ config, store, log, tracer, ...parts })
-    return { addresses: { api: control.url }, close: () => control.close() }
+    const sharing = worker && { worker: String(worker.number), metrics: worker.metricsOfAll }
+    const control = await startControl({ config, store, log, tracer, ...(sharing && { sharing }), ...parts })
+    return { addresses: { api: control.url }, registry: control.registry, close: () => control.close() }
   })
 }
 
-async function startNodeService(config: Config<'dataplane'>, log: Logger): Promise<Service> {
+async function startNodeService(config: NodeConfig, log: Logger, worker?: ThisWorker): Promise<Service> {
   const { startDataplane } = await import('../../dataplane/main.ts')
-  const nodeId = config.nodeId ?? newId('node', systemRandom)
-  return served(config, { name: 'roomful-dataplane', instanceId: nodeId, log }, (store, tracer) =>
-    startDataplane({ config: { ...config, nodeId }, store, log, tracer }),
+  const sharing = worker?.sharing(config)
+  return served(config, { name: 'roomful-dataplane', instanceId: config.nodeId, log }, (store, tracer) =>
+    startDataplane({ config, store, log, tracer, ...(sharing && { sharing }) }),
   )
 }
 

@@ -5,6 +5,7 @@ const EXPECTED = new Set([
   'NodeIdInUse',
   'NodeReplaced',
   'PackageMissing',
+  'WorkerFailed',
 ])
 
 /** What keeps a command from its work, where the person who runs it can put it right; then a stack would only hide the words. */
@@ -22,9 +23,13 @@ export function reasonOf(error: unknown): string | undefined {
   return undefined
 }
 
-/** With which code a process ends for it: 2 is for what has to be configured otherwise, 3 for a node whose name another process has taken. */
+/**
+ * With which code a process ends for it: 2 is for what has to be configured otherwise, 3 for a node whose name another process has taken. A
+ * process whose workers cannot serve ends with the code of the last one.
+ */
 export function exitCodeOf(error: unknown): number {
-  const { name } = error as Error
+  const { name, exitCode } = error as Error & { exitCode?: number }
+  if (name === 'WorkerFailed') return exitCode ?? 1
   if (name === 'NodeReplaced') return 3
   return name === 'NodeIdInUse' || name === 'PackageMissing' ? 2 : 1
 }

@@ -21,7 +21,10 @@ switch (request.kind) {
     // Libraries take this for the wish to be fast; a developer says dev.
     if (request.command !== 'dev') process.env.NODE_ENV ??= 'production'
     endWithNpm(process, systemClock)
-    const started = runCommand(request.command, process.env, process, (text) => process.stderr.write(text))
+    const { command, workers } = request
+    const env =
+      workers === undefined ? process.env : { ...process.env, WORKERS: workers, WORKERS_FILE: undefined }
+    const started = runCommand(command, env, process, (text) => process.stderr.write(text))
     if (!started) process.exitCode = 2
   }
 }

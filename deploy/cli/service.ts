@@ -1,3 +1,4 @@
+import type { Registry } from 'prom-client'
 import type { Logger } from '../../shared/log.ts'
 import { exitCodeOf, messageOf, reasonOf } from './failure.ts'
 
@@ -5,10 +6,14 @@ import { exitCodeOf, messageOf, reasonOf } from './failure.ts'
 export interface Service {
   /** Where it can be reached, by what is there: `{ websocket: 'ws://127.0.0.1:4000' }`. */
   readonly addresses: Readonly<Record<string, string>>
+  /** What it counts. */
+  readonly registry?: Pick<Registry, 'metrics'>
   /** Hands over its work and lets go of everything. */
   close(): Promise<void>
   /** Resolves when the service has ended by itself, such as a node drained over HTTP; rejects when it has to end at once. */
   readonly ended?: Promise<void>
+  /** What SIGHUP asks for. Absent: it ends the service as SIGTERM does. */
+  readonly reload?: () => void
 }
 
 /** The part of `process` that a service's life depends on. */
@@ -59,6 +64,12 @@ export function live(name: string, start: () => Promise<Service>, log: Logger, h
   }
   host.on('SIGTERM', () => void stop('SIGTERM'))
   host.on('SIGINT', () => void stop('SIGINT'))
+  host.on('SIGHUP', () => {
+    void starting.then(
+      ({ reload }) => (reload ? reload() : void stop('SIGHUP')),
+      () => undefined,
+    )
+  })
 
   starting.then(
     (service) => {

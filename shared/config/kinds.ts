@@ -19,6 +19,14 @@ export const integer = (min: number, max: number, unit?: string): Kind<number> =
     v.pipe(v.string(), v.regex(DIGITS), v.transform(Number), v.minValue(min), v.maxValue(max)),
   )
 
+const MOST_WORKERS = 256
+
+/** How many processes; `auto`: as many as there are cores. */
+export const workers: Kind<number | 'auto'> = kind(
+  `auto (one for each core), or a whole number, 1–${MOST_WORKERS}`,
+  v.union([v.pipe(v.string(), v.literal('auto')), integer(1, MOST_WORKERS)]),
+)
+
 /** A TCP port; 0 lets the system choose one. */
 export const port: Kind<number> = kind('a port, 0–65535 (0: any free one)', integer(0, 65535))
 

@@ -12,6 +12,7 @@ import {
   text,
   trueOrFalse,
   url,
+  workers,
 } from './kinds.ts'
 
 /** Environment variables, such as `process.env`. */
@@ -388,6 +389,12 @@ export const VARIABLES = {
     schema: flag,
     default: '0',
     readBy: BOTH,
+  },
+  WORKERS: {
+    help: 'How many processes serve behind the one port, under a process that starts again what ends, and replaces them one by one at SIGHUP. --workers sets it, too.',
+    schema: workers,
+    defaultNote: 'this process alone serves',
+    readBy: ['control', 'dataplane'],
   },
   LOG_LEVEL: {
     help: 'The least important lines that are logged.',

@@ -72,7 +72,7 @@ describe('the control API', () => {
       clock,
       random: systemRandom,
       log,
-      registry,
+      exposition: registry,
       metrics,
       tracer: noTracer,
       operatorTokens,

@@ -50,16 +50,17 @@ export class Api {
 
   /** The answer of `GET /admin/<call>`. Rejects with `Refused`, or with what fetch rejects with when no one answers. */
   get<T>(call: string, query: Record<string, string> = {}): Promise<T> {
-    return this.#ask(`/admin/${call}?${new URLSearchParams(query)}`, 'GET')
+    return this.#ask(`${call}?${new URLSearchParams(query)}`, 'GET')
   }
 
   /** The answer of `POST /admin/<call>`. Rejects as `get` does. */
   post<T>(call: string): Promise<T> {
-    return this.#ask(`/admin/${call}`, 'POST')
+    return this.#ask(call, 'POST')
   }
 
-  async #ask<T>(path: string, method: string): Promise<T> {
-    const response = await fetch(path, {
+  async #ask<T>(call: string, method: string): Promise<T> {
+    // A worker's page and calls are below a path of its process.
+    const response = await fetch(`${location.pathname.replace(/\/$/, '')}/${call}`, {
       method,
       headers: { 'x-service-internal-token': sessionStorage.getItem(TOKEN) ?? '' },
       cache: 'no-store',

@@ -60,8 +60,9 @@ export function pageOf(
   { admin_url: adminUrl }: { readonly admin_url?: string },
   room?: RoomName,
 ): string | undefined {
-  if (adminUrl === undefined || !URL.canParse('/admin', adminUrl)) return undefined
-  const url = new URL('/admin', adminUrl)
+  if (adminUrl === undefined || !URL.canParse(adminUrl)) return undefined
+  const url = new URL(adminUrl)
+  url.pathname = `${url.pathname.replace(/\/$/, '')}/admin`
   if (!/^https?:$/.test(url.protocol) || /^(0\.0\.0\.0|\[::\])$/.test(url.hostname)) return undefined
   if (room) url.hash = fragmentOf(room)
   return url.href

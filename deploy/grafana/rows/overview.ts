@@ -79,11 +79,11 @@ export const OVERVIEW: Row = {
     }),
     areas('Players by node', 'short', {
       about: 'They are spread by the load balancer. After a drain they come back to where it sends them.',
-      of: { '{{instance}}': `service_connections{${NODE}}` },
+      of: { '{{instance}} {{worker}}': `service_connections{${NODE}}` },
     }),
     areas('Rooms by node', 'short', {
       about: 'A new room goes to the less loaded of two nodes; a room stays where it is until its node ends.',
-      of: { '{{instance}}': `service_rooms{${NODE}}` },
+      of: { '{{instance}} {{worker}}': `service_rooms{${NODE}}` },
     }),
     lines('Members and sessions', 'short', {
       about: 'Sessions without a connection wait to be resumed, for SESSION_RESUME_TTL.',

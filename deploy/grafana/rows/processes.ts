@@ -12,7 +12,7 @@ export const PROCESSES: Row = {
     }),
     lines('Event loop in use', 'percentunit', {
       about: 'Share of the last second in which it was busy. Above 80 % a node needs help.',
-      of: { '{{instance}}': `service_event_loop_utilisation_ratio{${NODE}}` },
+      of: { '{{instance}} {{worker}}': `service_event_loop_utilisation_ratio{${NODE}}` },
       max: 1,
       orange: 0.8,
     }),
@@ -25,7 +25,7 @@ export const PROCESSES: Row = {
     lines('Slowdown', 'short', {
       about:
         'How many times as long as asked for the intervals of flushes and ticks are. 1: the node keeps up. At 2.5, which is the most, old messages are dropped or refused.',
-      of: { '{{instance}}': `service_slowdown_ratio{${NODE}}` },
+      of: { '{{instance}} {{worker}}': `service_slowdown_ratio{${NODE}}` },
       orange: 1.3,
       red: 2.4,
     }),
@@ -40,12 +40,12 @@ export const PROCESSES: Row = {
     lines('Memory', 'bytes', {
       about: 'Resident memory of each process.',
       of: {
-        '{{instance}}': `service_process_resident_memory_bytes{${ANY}}`,
+        '{{instance}} {{worker}}': `service_process_resident_memory_bytes{${ANY}}`,
       },
     }),
     lines('Heap in use', 'bytes', {
       about: 'JavaScript objects. A saw is normal; a floor that rises for days is a leak.',
-      of: { '{{instance}}': `service_nodejs_heap_size_used_bytes{${ANY}}` },
+      of: { '{{instance}} {{worker}}': `service_nodejs_heap_size_used_bytes{${ANY}}` },
     }),
     lines('Garbage collection', 'percentunit', {
       about: 'Share of the time that is spent on it.',
@@ -65,14 +65,14 @@ export const PROCESSES: Row = {
     }),
     lines('Files and sockets in use', 'percentunit', {
       about: 'Share of the file descriptors a process may have (ulimit -n). Each player needs one.',
-      of: { '{{instance}}': `service_process_open_fds{${ANY}} / service_process_max_fds{${ANY}}` },
+      of: { '{{instance}} {{worker}}': `service_process_open_fds{${ANY}} / service_process_max_fds{${ANY}}` },
       orange: 0.8,
       noValue: 'known on Linux only',
     }),
     lines('Running for', 's', {
       about: 'Since the process was started; steps to 0 are restarts.',
       of: {
-        '{{instance}}': `time() - service_process_start_time_seconds{${ANY}}`,
+        '{{instance}} {{worker}}': `time() - service_process_start_time_seconds{${ANY}}`,
       },
     }),
   ],

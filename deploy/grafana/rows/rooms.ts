@@ -35,7 +35,7 @@ export const COMING_BACK: Row = {
     }),
     lines('Sessions that wait to come back', 'short', {
       about: 'Sessions without a connection, for SESSION_RESUME_TTL at most.',
-      of: { '{{instance}}': `service_sessions{${NODE}} - service_connections{${NODE}}` },
+      of: { '{{instance}} {{worker}}': `service_sessions{${NODE}} - service_connections{${NODE}}` },
     }),
   ],
 }
@@ -47,7 +47,9 @@ export const OWNERSHIP: Row = {
     lines('Age of leases', 'percentunit', {
       about:
         'Since the last renewal, as a share of NODE_LEASE_MS. Renewed at a quarter; at 90 % a node freezes its rooms, at 100 % others take them.',
-      of: { '{{instance}}': `service_lease_age_seconds{${NODE}} / service_lease_ttl_seconds{${NODE}}` },
+      of: {
+        '{{instance}} {{worker}}': `service_lease_age_seconds{${NODE}} / service_lease_ttl_seconds{${NODE}}`,
+      },
       orange: 0.5,
       red: 0.9,
     }),
@@ -58,7 +60,7 @@ export const OWNERSHIP: Row = {
     lines('Nodes alive', 'short', {
       about: 'As each node sees it. They should agree.',
       of: {
-        '{{instance}}': `service_nodes_alive{${NODE}}`,
+        '{{instance}} {{worker}}': `service_nodes_alive{${NODE}}`,
       },
     }),
     areas('Claims of rooms', 'cps', {
@@ -77,7 +79,7 @@ export const OWNERSHIP: Row = {
     }),
     lines('Frozen rooms by node', 'short', {
       about: 'Rooms that stand still now. They go on by themselves when Redis answers and the lease stands.',
-      of: { '{{instance}}': `service_rooms_frozen{${NODE}}` },
+      of: { '{{instance}} {{worker}}': `service_rooms_frozen{${NODE}}` },
     }),
     lines('Freezes', 'cps', {
       about: 'How often rooms came to a stop, each second.',
@@ -113,12 +115,12 @@ export const SLOW_READERS: Row = {
     areas('Bytes that wait', 'bytes', {
       about: 'What waits in all outboxes of a node, in its memory.',
       of: {
-        '{{instance}}': `service_outbox_bytes{${NODE}}`,
+        '{{instance}} {{worker}}': `service_outbox_bytes{${NODE}}`,
       },
     }),
     lines('Bytes that wait for a player', 'bytes', {
       about: 'On average. Above OUTBOX_HIGH_WATER_BYTES a player gets no more patches, but one resync later.',
-      of: { '{{instance}}': `service_outbox_bytes{${NODE}} / (service_connections{${NODE}} > 0)` },
+      of: { '{{instance}} {{worker}}': `service_outbox_bytes{${NODE}} / (service_connections{${NODE}} > 0)` },
       orange: 65536,
       noValue: 'no one is here',
     }),
@@ -156,19 +158,15 @@ export const BOUNDS: Row = {
     }),
     lines('Slow turns of room logic', 'cps', {
       about: 'Turns of 100 ms or longer, in which the node did nothing else. The log names the rooms.',
-      of: {
-        '{{room_type}} {{hook}}': `${rate(`service_room_turns_slow_total{${NODE}}`, 'room_type, hook')} > 0`,
-      },
-      noValue: 'no turn was slow',
+      of: { '{{room_type}} {{hook}}': rate(`service_room_turns_slow_total{${NODE}}`, 'room_type, hook') },
     }),
     lines('Rooms that loop or are put aside', 'short', {
       about:
         'In the last hour. Hooks: turns that did not return, each of which ended a node. damaged and looping: rooms put in quarantine.',
       of: {
-        '{{room_type}} {{hook}}': `round(sum by (room_type, hook) (increase(service_room_turns_stuck_total{${NODE}}[1h]))) > 0`,
-        '{{room_type}} {{cause}}': `round(sum by (room_type, cause) (increase(service_rooms_quarantined_total{${NODE}}[1h]))) > 0`,
+        '{{room_type}} {{hook}}': `round(sum by (room_type, hook) (increase(service_room_turns_stuck_total{${NODE}}[1h])))`,
+        '{{room_type}} {{cause}}': `round(sum by (room_type, cause) (increase(service_rooms_quarantined_total{${NODE}}[1h])))`,
       },
-      noValue: 'no room',
     }),
   ],
 }

@@ -36,7 +36,7 @@ export const STORE: Row = {
     }),
     lines('Can be reached', 'short', {
       about: '1 while the process has a connection to Redis.',
-      of: { '{{instance}}': `service_store_up{${ANY}}` },
+      of: { '{{instance}} {{worker}}': `service_store_up{${ANY}}` },
       max: 1,
     }),
     lines('Memory of Redis', 'bytes', {

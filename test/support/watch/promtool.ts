@@ -222,6 +222,7 @@ const ROWS: readonly Row[] = [
     CONTROL,
     '4',
   ],
+  ['RoomfulWorkersMissing', set('service_workers', NODE, 1), 120, NODE, '1'],
   ['RoomfulNodesDisagree', set('service_nodes_alive', NODE, 1), 60, NODES, '1'],
   ['RoomfulDrainDoesNotEnd', set('service_draining', NODE, 1), 120, NODE],
   ['RoomfulPlayersGone', set('service_connections', NODES, 100), 120, NODES, '2.5%'],

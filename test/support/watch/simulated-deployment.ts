@@ -145,6 +145,8 @@ class SimulatedNode {
   #cluster(): void {
     const moved = (at: number): number => (this.#draining(at) ? 0 : this.#moving(at) > 0 ? 80 : 0.3)
     this.#gauge('service_nodes_alive', this.#alive)
+    this.#gauge('service_workers', () => 2)
+    this.#gauge('service_workers_wanted', () => 2)
     this.#gauge('service_draining', (at) => Number(this.#draining(at)))
     this.#gauge('service_lease_ttl_seconds', () => 2)
     this.#gauge('service_lease_age_seconds', () => 0.55 * this.#random.float())

@@ -1,0 +1,208 @@
+import type { AddressInfo } from 'node:net'
+import { type Context, Hono } from 'hono'
+import { proxy } from 'hono/proxy'
+import * as v from 'valibot'
+import type { Logger } from '../../shared/log.ts'
+import {
+  choose,
+  type Ranking,
+  ROOM_COLUMNS,
+  type RoomColumn,
+  type RoomDescription,
+  SESSION_COLUMNS,
+  type SessionColumn,
+  type SessionDescription,
+} from '../descriptions.ts'
+import { listen } from './admin.ts'
+import { orderBy, problem } from './query.ts'
+import type { Runtime } from './runtime.ts'
+
+/** The operations side of a process whose workers are nodes: what is true of all of them, and each of them by itself below `/worker/<number>`. */
+
+/** What it shows. */
+export interface GroupAdminOptions {
+  /** The name that those of the workers begin with. */
+  readonly name: string
+  /** The workers that accept clients, the longest known first. */
+  readonly workers: () => readonly {
+    readonly number: number
+    readonly addresses: Readonly<Record<string, string>>
+  }[]
+  /** The metrics of all workers, in Prometheus' text format. */
+  readonly metrics: () => Promise<string>
+  readonly log: Logger
+}
+
+/** It listens. */
+export interface GroupAdmin {
+  /** Such as `http://127.0.0.1:9100`. */
+  readonly url: string
+  close(): Promise<void>
+}
+
+const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
+
+/** `/metrics`, `/healthz`, `/readyz`, `/admin` and the calls under it, for all workers together. */
+export function createGroupAdminApp({ name, workers, metrics, log }: GroupAdminOptions): Hono {
+  const app = new Hono()
+  const none = (c: Context) =>
+    problem(c, {
+      status: 503,
+      code: 'no_worker',
+      title: 'No worker serves',
+      detail: 'the workers are being started, or drain',
+    })
+  const forward = (c: Context, { addresses }: ReturnType<typeof workers>[number], path: string) => {
+    const { search } = new URL(c.req.url)
+    return proxy(`${addresses.admin}${path}${search}`, { ...c.req, headers: c.req.header() })
+  }
+  /** What each of them answers to this request. */
+  const all = async (c: Context): Promise<Response[]> => {
+    const answers = await Promise.allSettled(workers().map((worker) => forward(c, worker, c.req.path)))
+    return answers.flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []))
+  }
+
+  app.get('/metrics', async (c) => c.body(await metrics(), 200, { 'content-type': METRICS_TYPE }))
+  app.get('/healthz', (c) => c.json({ status: 'alive' }))
+  // One that is ready is enough: the others are being replaced, or say the same.
+  app.get('/readyz', async (c) => {
+    const answers = await all(c)
+    return answers.find(({ ok }) => ok) ?? answers[0] ?? none(c)
+  })
+  app.get('/admin/runtime', async (c) => {
+    const answers = await all(c)
+    const refused = answers.find(({ ok }) => !ok)
+    if (refused || answers.length === 0) return refused ?? none(c)
+    const runtimes = await Promise.all(answers.map((answer) => answer.json() as Promise<AnswerOfNode>))
+    return c.json(mergeRuntimes(name, runtimes, c.req.query()), 200, { 'cache-control': 'no-store' })
+  })
+  app.post('/admin/drain', async (c) => {
+    const answers = await all(c)
+    return answers.find(({ ok }) => !ok) ?? answers[0] ?? none(c)
+  })
+  app.all('/worker/:number{[0-9]+}/*', (c) => {
+    const worker = workers().find(({ number }) => String(number) === c.req.param('number'))
+    if (worker) return forward(c, worker, c.req.path.replace(/^\/worker\/\d+/, ''))
+    const detail = `there is no worker ${c.req.param('number')} that serves; there are ${workers()
+      .map(({ number }) => number)
+      .join(', ')}`
+    return problem(c, { status: 404, code: 'not_found', title: 'Not found', detail })
+  })
+  // What any of them knows: the page, the cluster, who owns a room, what is found in it.
+  app.all('*', (c) => {
+    const [first] = workers()
+    return first ? forward(c, first, c.req.path) : none(c)
+  })
+  app.onError((error, c) => {
+    log.error({ err: error, path: c.req.path }, 'a worker did not answer')
+    return problem(c, {
+      status: 502,
+      code: 'worker_unavailable',
+      title: 'A worker did not answer',
+      detail: 'it may be ending; try again',
+    })
+  })
+  return app
+}
+
+/** Serves it at an address. Rejects when that cannot be had. */
+export async function serveGroupAdmin(
+  options: GroupAdminOptions,
+  host: string,
+  port: number,
+): Promise<GroupAdmin> {
+  const server = await listen(createGroupAdminApp(options).fetch, host, port)
+  const bound = (server.address() as AddressInfo).port
+  return {
+    url: `http://${host.includes(':') ? `[${host}]` : host}:${bound}`,
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve())
+        if ('closeAllConnections' in server) server.closeAllConnections()
+      }),
+  }
+}
+
+/** `Runtime` as it arrives. */
+type AnswerOfNode = Omit<Runtime, 'rooms' | 'sessions'> & {
+  readonly rooms: readonly RoomDescription[]
+  readonly sessions: readonly SessionDescription[]
+}
+
+/** What nodes put rooms in order by. */
+const ROOM_KEYS: Readonly<Record<RoomColumn, Ranking<RoomDescription>['key']>> = {
+  room: (room) => room.room_id,
+  project: (room) => room.project_id,
+  members: (room) => room.member_count,
+  updates: (room) => room.updates_per_second,
+  seq: (room) => room.seq,
+}
+const SESSION_KEYS: Readonly<Record<SessionColumn, Ranking<SessionDescription>['key']>> = {
+  session: (session) => session.session_id,
+  player: (session) => session.sub,
+  project: (session) => session.project_id,
+  key: (session) => session.key_id,
+  connected: (session) => session.connected_at,
+  rooms: (session) => session.rooms.length,
+  queued: (session) => session.queued_bytes,
+}
+const ORDER = v.object({
+  sort_rooms: v.exactOptional(orderBy(ROOM_COLUMNS)),
+  sort_sessions: v.exactOptional(orderBy(SESSION_COLUMNS)),
+  limit: v.exactOptional(v.pipe(v.string(), v.transform(Number))),
+})
+
+/** Several nodes as one, which have taken the same `query`: its order and limit hold for all together, what counts is added up, and of loads the largest is told. */
+function mergeRuntimes(
+  name: string,
+  runtimes: readonly AnswerOfNode[],
+  query: Readonly<Record<string, string>>,
+): AnswerOfNode {
+  const { sort_rooms: sortRooms, sort_sessions: sortSessions, limit } = v.parse(ORDER, query)
+  const nodes = runtimes.map(({ node }) => node)
+  const sum = (of: (runtime: AnswerOfNode) => number): number =>
+    runtimes.reduce((total, one) => total + of(one), 0)
+  const most = (of: (load: AnswerOfNode['node']['load']) => number): number =>
+    Math.max(...nodes.map(({ load }) => of(load)))
+  const rooms = choose(
+    runtimes.flatMap((one) => one.rooms),
+    {
+      fits: undefined,
+      ranking: sortRooms && { ...sortRooms, key: ROOM_KEYS[sortRooms.by], name: (room) => room.room_id },
+      limit,
+    },
+  )
+  const sessions = choose(
+    runtimes.flatMap((one) => one.sessions),
+    {
+      fits: undefined,
+      ranking: sortSessions && {
+        ...sortSessions,
+        key: SESSION_KEYS[sortSessions.by],
+        name: (session) => session.session_id,
+      },
+      limit,
+    },
+  )
+  return {
+    node: {
+      node_id: name,
+      version: nodes[0]!.version,
+      started_at: nodes.map((node) => node.started_at).sort()[0]!,
+      draining: nodes.every((node) => node.draining),
+      load: {
+        event_loop_utilisation: most((load) => load.event_loop_utilisation),
+        event_loop_delay_ms: most((load) => load.event_loop_delay_ms),
+        rss_bytes: nodes.reduce((total, { load }) => total + load.rss_bytes, 0),
+      },
+    },
+    rooms: rooms.chosen,
+    sessions: sessions.chosen,
+    found: { rooms: sum(({ found }) => found.rooms), sessions: sum(({ found }) => found.sessions) },
+    totals: {
+      rooms: sum(({ totals }) => totals.rooms),
+      members: sum(({ totals }) => totals.members),
+      sessions: sum(({ totals }) => totals.sessions),
+    },
+  }
+}
