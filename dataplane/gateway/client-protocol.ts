@@ -87,9 +87,11 @@ export class ClientProtocol implements ConnectionListener {
     this.#context = context
     this.#pending = pending
     this.connection = new Connection(context, ws, pending.socket, codec, flusher, this)
-    this.#stopWaiting = clock.schedule(options.handshakeMs, () =>
-      this.refuse('handshake_timeout', `no hello within ${options.handshakeMs} ms`),
-    )
+    const refuse = (): void => this.refuse('handshake_timeout', `no hello within ${options.handshakeMs} ms`)
+    // In two halves: a process that stood still for all of the time reads what has come meanwhile before the second is over.
+    this.#stopWaiting = clock.schedule(options.handshakeMs / 2, () => {
+      this.#stopWaiting = clock.schedule(options.handshakeMs / 2, refuse)
+    })
   }
 
   message(message: ClientMessage, bytes: number): void {

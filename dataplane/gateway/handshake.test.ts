@@ -63,6 +63,14 @@ describe('hello', () => {
     await expectClose(client, 'handshake_timeout', /no hello within 5000 ms/)
   })
 
+  it('is read by a node that stood still meanwhile', async () => {
+    const client = await test.open()
+    test.clock.pause(60_000)
+    client.send({ t: 'hello', project_id: 'prj_one', token: await test.token() })
+    test.clock.advance(0)
+    await client.next('welcome')
+  })
+
   it('is not followed by a flood before welcome', async () => {
     const client = await test.open()
     client.send({ t: 'hello', project_id: 'prj_one', token: await test.token() })
