@@ -168,6 +168,8 @@ type EdgeMessage =
   | {
       readonly kind: 'update'
       readonly seq: number
+      /** Whether acks wait until it is committed: then neither is to wait on the way between nodes. */
+      readonly durable?: true | undefined
       /** `state.patch` for everyone; undefined when the flush carries acks only. */
       readonly patch: Frames | undefined
       /** Events and presence for everyone, behind the patch; undefined when there are none. */

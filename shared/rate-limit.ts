@@ -6,60 +6,63 @@ export interface Rate {
   readonly burst: number
 }
 
-/** A token bucket. Starts full, or with `left` tokens. */
+/** How much too early, in milliseconds, is in time all the same: sums of intervals are not exact. */
+const ROUNDING_MS = 1e-6
+
+/**
+ * A token bucket. Starts full, or with `left` tokens. Kept as the one moment at which it will be full (the generic cell rate algorithm, ITU-T
+ * I.371): each message touches the buckets of its session and of its player, and what is not touched need not come from memory.
+ */
 export class RateLimit {
   readonly #clock: Clock
-  readonly #perMs: number
-  readonly #burst: number
-  #left: number
-  #filledAt: number
+  readonly #rate: Rate
+  /** On the monotonic clock. */
+  #fullAt: number
 
-  constructor(clock: Clock, { perSecond, burst }: Rate, left = burst) {
+  constructor(clock: Clock, rate: Rate, left = rate.burst) {
     this.#clock = clock
-    this.#perMs = perSecond / 1000
-    this.#burst = burst
-    this.#left = Math.min(burst, left)
-    this.#filledAt = clock.monotonic()
+    this.#rate = rate
+    this.#fullAt = clock.monotonic() + (Math.max(0, rate.burst - left) * 1000) / rate.perSecond
   }
 
   /** Takes one; false when there is none left. `now`: the monotonic time, where it was just read. */
   take(now = this.#clock.monotonic()): boolean {
-    if (this.#fill(now) < 1) return false
-    this.#left -= 1
+    const { perSecond, burst } = this.#rate
+    const fullAt = Math.max(this.#fullAt, now) + 1000 / perSecond
+    if (fullAt - now > (burst * 1000) / perSecond + ROUNDING_MS) return false
+    this.#fullAt = fullAt
     return true
   }
 
   /** Takes what has been used already, whether there is so much or not; a negative count gives back. */
   charge(count: number): void {
-    this.#left = Math.min(this.#burst, this.left - count)
+    this.#fullAt = Math.max(this.#fullAt, this.#clock.monotonic()) + (count * 1000) / this.#rate.perSecond
   }
 
   /** How many tokens there are; negative where more was charged. */
   get left(): number {
-    return this.#fill(this.#clock.monotonic())
-  }
-
-  #fill(now: number): number {
-    this.#left = Math.min(this.#burst, this.#left + (now - this.#filledAt) * this.#perMs)
-    this.#filledAt = now
-    return this.#left
+    const { perSecond, burst } = this.#rate
+    return burst - (Math.max(0, this.#fullAt - this.#clock.monotonic()) * perSecond) / 1000
   }
 
   /** In how many milliseconds there will be one; 0: there is. */
   get waitMs(): number {
-    return Math.max(0, (1 - this.left) / this.#perMs)
+    return Math.max(0, ((1 - this.left) * 1000) / this.#rate.perSecond)
   }
 
-  /** Whether it is as good as new. */
-  get full(): boolean {
-    return this.left >= this.#burst
+  /** Whether it may be forgotten at `now`: it is as good as new, and has been for `UNUSED_MS`. */
+  isForgettable(now: number): boolean {
+    return now - this.#fullAt >= UNUSED_MS
   }
 }
 
 /** Fewer than this are not worth a look. */
 const FEW = 100
 
-/** A token bucket for each of many. Those that are full again are forgotten when there are twice as many as after the last look. */
+/** A bucket of `RateLimits` stands for so long after it is full again. */
+const UNUSED_MS = 1000
+
+/** A token bucket for each of many. Those that have been full again for a second are forgotten when there are twice as many as after the last look. */
 export class RateLimits {
   readonly #clock: Clock
   readonly #rate: Rate
@@ -71,7 +74,7 @@ export class RateLimits {
     this.#rate = rate
   }
 
-  /** The bucket of `who`; not to be kept, since a full one is forgotten. */
+  /** The bucket of `who`. It may be kept until it is forgettable: from then on it may be another. */
   of(who: string): RateLimit {
     return this.#limits.get(who) ?? this.#add(who)
   }
@@ -83,7 +86,8 @@ export class RateLimits {
 
   #add(who: string): RateLimit {
     if (this.#limits.size >= this.#lookAt) {
-      for (const [other, limit] of this.#limits) if (limit.full) this.#limits.delete(other)
+      const now = this.#clock.monotonic()
+      for (const [other, limit] of this.#limits) if (limit.isForgettable(now)) this.#limits.delete(other)
       this.#lookAt = FEW + 2 * this.#limits.size
     }
     const limit = new RateLimit(this.#clock, this.#rate)

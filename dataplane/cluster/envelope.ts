@@ -44,7 +44,7 @@ const CONTINUES = 2
 const NUMBER_AT = 2
 /** Where the length of the sender's id is. */
 const SENDER_AT = 10
-/** Views of an envelope keep it in memory whole; of a larger one the frames are copied. */
+/** Views of an envelope keep in memory all that was read with it; of more than this the frames are copied. */
 const LARGEST_VIEWED = 16 * 1024
 
 /** By their places in this list. It may not change without a new version. */
@@ -107,6 +107,7 @@ const NAMES: readonly string[] = [
   't',
   'room_id',
   'name',
+  'durable',
 ]
 
 const numbers = (names: readonly string[]): ReadonlyMap<string, number> =>
@@ -338,7 +339,7 @@ export function readHeader(bytes: Uint8Array): Envelope {
 
 /** The messages of an envelope, in the order in which they were added. Throws `DamagedEnvelope`. */
 export function readMessages(bytes: Uint8Array): PeerMessage[] {
-  const bin = bytes.length > LARGEST_VIEWED ? 'copy' : 'view'
+  const bin = bytes.buffer.byteLength > LARGEST_VIEWED ? 'copy' : 'view'
   const reader = new MsgpackReader(bytes, { keys: NAMES, bin })
   const rooms: RoomAddress[] = []
   const messages: PeerMessage[] = []

@@ -52,6 +52,7 @@ function parts() {
   })
   let endOfTurn: (() => void)[] = []
   const endTurn = async () => {
+    clock.advance(5)
     const callbacks = endOfTurn
     endOfTurn = []
     for (const callback of callbacks) callback()
@@ -85,8 +86,8 @@ function parts() {
 }
 
 describe('links between nodes', () => {
-  it('bring messages in order, all of one turn in one envelope', async () => {
-    const { node, line, endTurn } = parts()
+  it('bring messages in order: after a pause at once, and then what gathers in 5 ms in one envelope', async () => {
+    const { node, line, clock, endTurn } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
     a.links.send('node_b', about('one'))
@@ -94,11 +95,41 @@ describe('links between nodes', () => {
     await settle()
     expect(b.heard).toEqual([])
     await endTurn()
-    a.links.send('node_b', about('three'))
-    await endTurn()
-    expect(b.heard).toEqual(['node_a: one', 'node_a: two', 'node_a: three'])
+    expect(b.heard).toEqual(['node_a: one', 'node_a: two'])
+    for (let i = 0; i < 5; i++) {
+      clock.advance(0.9)
+      a.links.send('node_b', about(`three ${i}`))
+      await settle()
+    }
+    expect(line.envelopes).toHaveLength(1)
+    clock.advance(0.5)
+    await settle()
+    expect(b.heard.slice(2)).toEqual([0, 1, 2, 3, 4].map((i) => `node_a: three ${i}`))
     expect(line.envelopes).toHaveLength(2)
     expect(a.heard).toEqual([])
+  })
+
+  it('let what someone waits for gather no longer than 1 ms, and all else leaves with it', async () => {
+    const { node, line, clock, endTurn } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    const c = await node('node_c')
+    a.links.send('node_b', about('one'))
+    await endTurn()
+    clock.advance(0.2)
+    a.links.send('node_c', about('two'))
+    a.links.send('node_b', about('three'), true)
+    clock.advance(0.7)
+    await settle()
+    expect(line.envelopes).toHaveLength(1)
+    clock.advance(0.2)
+    await settle()
+    expect(b.heard).toEqual(['node_a: one', 'node_a: three'])
+    expect(c.heard).toEqual(['node_a: two'])
+    clock.advance(60)
+    a.links.send('node_b', about('four'), true)
+    await endTurn()
+    expect(b.heard).toContain('node_a: four')
   })
 
   it('bring what is very large in pieces, one after the other, and in its order', async () => {

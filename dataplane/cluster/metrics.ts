@@ -17,7 +17,7 @@ const CLAIM_OUTCOMES = [
 export const CLUSTER_METRICS = {
   peerPublishes: counter(
     'service_peer_publishes_total',
-    'Envelopes to other nodes: all that one turn had for one node, or a beat of an idle link.',
+    'Envelopes to other nodes: all that gathered for one node in some milliseconds, or a beat of an idle link.',
   ),
   peerMessages: counter(
     'service_peer_messages_total',

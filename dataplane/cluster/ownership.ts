@@ -146,7 +146,8 @@ export class Ownership {
   /** Takes a message to an edge, this node's own or another's: the same way for both, as far as rooms know. */
   deliver(edge: string, message: ToEdge): void {
     const { nodeId, links } = this.#parts
-    if (edge !== nodeId) links.send(edge, { to: 'edge', message })
+    if (edge !== nodeId)
+      links.send(edge, { to: 'edge', message }, message.kind !== 'update' || message.durable)
     else this.#hear(message, nodeId)
   }
 

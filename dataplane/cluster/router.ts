@@ -56,6 +56,8 @@ interface Route {
   owner: string | undefined
   /** Of the owner, as far as it was heard of. */
   epoch: number
+  /** Whether members wait for what they say to be committed. */
+  durable: boolean
   /** What waits for the owner to be found; undefined: no one is looking. */
   waiting: Backlog | undefined
   /** The spans of the joins among it whose edge records them, by member id. */
@@ -92,7 +94,7 @@ export class Router {
     if (route?.waiting) this.#wait(route, route.waiting, { message, from })
     else if (rooms().receive(message, from)) return
     else if (from === nodeId && owner !== undefined && owner !== nodeId && !nodes.isGone(owner))
-      links.send(owner, { to: 'owner', message })
+      links.send(owner, { to: 'owner', message }, route!.durable || message.kind !== 'message')
     else if (from !== nodeId && !rooms().accepts) this.#redirect(room, from, null)
     else this.#look(this.#routeOf(room), { message, from })
   }
@@ -121,6 +123,7 @@ export class Router {
     if (epoch === 0) return
     route.owner = from
     route.epoch = epoch
+    if (message.kind === 'update') route.durable = message.durable ?? false
   }
 
   /** No one at this node's edge is in the room any more. */
@@ -171,6 +174,7 @@ export class Router {
         room,
         owner: undefined,
         epoch: 0,
+        durable: false,
         waiting: undefined,
         spans: new Map(),
         looks: 0,

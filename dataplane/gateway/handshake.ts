@@ -190,7 +190,8 @@ export class Handshake {
 
   #rateLimiterOf({ project_id: projectId, sub }: TokenClaims, level?: RateLevel): MessageRateLimiter {
     const { clock, options } = this.#context
-    const shared = sub === undefined ? undefined : this.#playerRateLimiters.of(`${projectId}/${sub}`)
+    const shared =
+      sub === undefined ? undefined : { player: `${projectId}/${sub}`, of: this.#playerRateLimiters }
     return new MessageRateLimiter(clock, options.limits, { level, shared })
   }
 

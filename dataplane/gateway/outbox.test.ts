@@ -72,6 +72,28 @@ beforeEach(() => {
   })
 })
 
+describe('a frame that comes alone', () => {
+  it('is written at once, but never before what waits, and is bounded like the others', () => {
+    outbox.open(frame('o'))
+    endTurn()
+    outbox.write(frame('a'))
+    expect([socket.bytes, socket.writes]).toEqual(['oa', 2])
+    outbox.push(frame('b'))
+    outbox.write(frame('c'))
+    expect(socket.bytes).toBe('oa')
+    endTurn()
+    expect([socket.bytes, socket.writes]).toEqual(['oabc', 3])
+    socket.room = 0
+    outbox.write(frame('d', 2000))
+    expect([outbox.congested, outbox.queued]).toEqual([true, 2000])
+    for (let i = 0; i < 3; i++) {
+      outbox.write(frame('e', 2000))
+      endTurn()
+    }
+    expect(told).toEqual(['overflowed'])
+  })
+})
+
 describe('before it is opened', () => {
   it('an outbox writes nothing, and then what opens it goes first', () => {
     outbox.push(frame('b'))

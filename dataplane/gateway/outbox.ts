@@ -42,6 +42,8 @@ const EAGER_BYTES = 64 * 1024
  */
 export class Outbox {
   readonly #socket: ByteSink
+  /** The socket's `write`: every socket has a hidden class of its own, so that looking for it each time costs more than calling it. */
+  readonly #write: ByteSink['write']
   readonly #flusher: Flusher
   readonly #bounds: OutboxBounds
   readonly #listener: OutboxListener
@@ -60,6 +62,7 @@ export class Outbox {
 
   constructor(socket: ByteSink, flusher: Flusher, bounds: OutboxBounds, listener: OutboxListener) {
     this.#socket = socket
+    this.#write = socket.write
     this.#flusher = flusher
     this.#bounds = bounds
     this.#listener = listener
@@ -72,7 +75,21 @@ export class Outbox {
 
   /** Whether the client is so far behind that it should get no more patches. */
   get congested(): boolean {
-    return !this.#gated && this.#bytes + this.#behind > this.#bounds.outboxHighWaterBytes + this.#allowance
+    const waiting = this.#bytes + this.#behind
+    // What is nearly always so needs no look at the bounds.
+    if (waiting === 0) return false
+    return !this.#gated && waiting > this.#bounds.outboxHighWaterBytes + this.#allowance
+  }
+
+  /** As push, for what is most likely all that the client gets in this turn: unless something waits it is written at once. */
+  write(frame: Frame): void {
+    if (this.#frame || this.#gated || this.#closed || this.#held + this.#behind > 0) {
+      this.push(frame)
+      return
+    }
+    if (!this.#write.call(this.#socket, frame)) this.#fallBehind()
+    this.#settle()
+    this.#flusher.count(1, frame.length)
   }
 
   /** Takes one frame; it is written at the end of this turn. */
@@ -140,7 +157,7 @@ export class Outbox {
     this.#bytes = 0
     this.#frame = undefined
     this.#more = undefined
-    const taken = more ? this.#gather([frame, ...more], bytes) : this.#socket.write(frame)
+    const taken = more ? this.#gather([frame, ...more], bytes) : this.#write.call(this.#socket, frame)
     if (taken) this.#behind = 0
     else this.#fallBehind()
     this.#settle()
@@ -178,10 +195,8 @@ export class Outbox {
   }
 
   get #full(): boolean {
-    return (
-      !this.#gated &&
-      this.#bytes + this.#held + this.#behind > this.#bounds.outboxLimitBytes + this.#allowance
-    )
+    const waiting = this.#bytes + this.#held + this.#behind
+    return waiting > 0 && !this.#gated && waiting > this.#bounds.outboxLimitBytes + this.#allowance
   }
 
   #settle(): void {
@@ -218,7 +233,7 @@ export class Flusher {
   /** Flushes one outbox without waiting for the end of the turn. */
   now(outbox: Outbox): void {
     const bytes = outbox.flush()
-    if (bytes > 0) this.#count(1, bytes)
+    if (bytes > 0) this.count(1, bytes)
   }
 
   #run = (): void => {
@@ -232,10 +247,11 @@ export class Flusher {
       bytes += written
       writes += 1
     }
-    if (writes > 0) this.#count(writes, bytes)
+    if (writes > 0) this.count(writes, bytes)
   }
 
-  #count(writes: number, bytes: number): void {
+  /** So much was written. */
+  count(writes: number, bytes: number): void {
     this.#metrics.socketWrites.inc(writes)
     this.#metrics.writtenBytes.inc(bytes)
   }

@@ -27,7 +27,8 @@ function rejectedBeforeClose(limiter: MessageRateLimiter): number {
 it('a player who floods in one new session after another is tolerated no longer than four sessions are, until time has passed', () => {
   const clock = new FakeClock()
   const players = new PlayerRateLimiters(clock, limits)
-  const session = (player: string) => new MessageRateLimiter(clock, limits, { shared: players.of(player) })
+  const session = (player: string) =>
+    new MessageRateLimiter(clock, limits, { shared: { player, of: players } })
   const flood = () => Array.from({ length: 10 }, () => rejectedBeforeClose(session('p/mallory')))
   const tolerance = 10 * limits.messages_per_second
   expect(flood()).toEqual([...Array(4).fill(tolerance), ...Array(6).fill(0)])
@@ -36,6 +37,23 @@ it('a player who floods in one new session after another is tolerated no longer 
   clock.advance(10_000)
   expect(session('p/mallory').admit()).toBe('pass')
   expect(flood().reduce((sum, rejected) => sum + rejected)).toBe(4 * limits.messages_per_second)
+})
+
+it('what a player may send in all sessions together is the same for those that were silent for long and for new ones', () => {
+  const clock = new FakeClock()
+  const players = new PlayerRateLimiters(clock, limits)
+  const session = (player: string) =>
+    new MessageRateLimiter(clock, limits, { shared: { player, of: players } })
+  const before = Array.from({ length: 4 }, () => session('p/mallory'))
+  for (const one of before) one.admit()
+  clock.advance(60_000)
+  // So many that the silent one is forgotten.
+  for (let other = 0; other < 1000; other++) session(`p/${other}`).admit()
+  const all = [...Array.from({ length: 4 }, () => session('p/mallory')), ...before]
+  const passed = all.flatMap((one) =>
+    Array.from({ length: limits.message_burst }, () => one.admit()).filter((verdict) => verdict === 'pass'),
+  )
+  expect(passed).toHaveLength(4 * limits.message_burst)
 })
 
 describe('joins in quick succession', () => {

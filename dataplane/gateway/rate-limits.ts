@@ -35,41 +35,22 @@ export const whileConnected = (level: RateLevel): RateLevel => ({
 /** How many times as much as one session all those of one player may send at a node. */
 const SESSIONS_AT_FULL_RATE = 4
 
-/** The rate of all sessions of one player together, and their tolerance. Looked up each time: a full one is forgotten. */
-class SharedRate {
-  readonly #player: string
-  readonly #rates: RateLimits
-  readonly #tolerance: RateLimits
-
-  constructor(player: string, rates: RateLimits, tolerance: RateLimits) {
-    this.#player = player
-    this.#rates = rates
-    this.#tolerance = tolerance
-  }
-
-  get rate(): RateLimit {
-    return this.#rates.of(this.#player)
-  }
-
-  get tolerance(): RateLimit {
-    return this.#tolerance.of(this.#player)
-  }
-}
-
 /** What all sessions of each player may send at a node together, and how long more is tolerated: a new session is no way around either. */
 export class PlayerRateLimiters {
-  readonly #rates: RateLimits
-  readonly #tolerance: RateLimits
+  readonly rates: RateLimits
+  readonly tolerance: RateLimits
 
   constructor(clock: Clock, { messages_per_second: messagesPerSecond, message_burst: messageBurst }: Limits) {
     const perSecond = SESSIONS_AT_FULL_RATE * messagesPerSecond
-    this.#rates = new RateLimits(clock, { perSecond, burst: SESSIONS_AT_FULL_RATE * messageBurst })
-    this.#tolerance = new RateLimits(clock, toleranceAt(perSecond))
+    this.rates = new RateLimits(clock, { perSecond, burst: SESSIONS_AT_FULL_RATE * messageBurst })
+    this.tolerance = new RateLimits(clock, toleranceAt(perSecond))
   }
+}
 
-  of(player: string): SharedRate {
-    return new SharedRate(player, this.#rates, this.#tolerance)
-  }
+/** What a session has with the other sessions of its player. */
+interface Shared {
+  readonly player: string
+  readonly of: PlayerRateLimiters
 }
 
 /** How fast one client may send, and for how long more is tolerated. */
@@ -77,13 +58,15 @@ export class MessageRateLimiter {
   readonly #clock: Clock
   readonly #rate: RateLimit
   readonly #tolerance: RateLimit
-  readonly #shared: SharedRate | undefined
+  readonly #shared: Shared | undefined
+  /** Of all sessions of the player, kept for as long as it may be: to look it up costs more than all else here. */
+  #sharedRate: RateLimit | undefined
 
   /** `level`: where another node left off. `shared`: what it has with the other sessions of its player; default nothing. */
   constructor(
     clock: Clock,
     { messages_per_second: messagesPerSecond, message_burst: messageBurst }: Limits,
-    { level, shared }: { level?: RateLevel | undefined; shared?: SharedRate | undefined } = {},
+    { level, shared }: { level?: RateLevel | undefined; shared?: Shared | undefined } = {},
   ) {
     const limit = (rate: Rate, left = rate.burst): RateLimit => {
       const seconds = level ? Math.max(0, clock.now() - level.at) / 1000 : 0
@@ -102,15 +85,21 @@ export class MessageRateLimiter {
 
   /** Milliseconds until one more may pass; 0: now. */
   get waitMs(): number {
-    return Math.max(this.#rate.waitMs, this.#shared?.rate.waitMs ?? 0)
+    return Math.max(this.#rate.waitMs, this.#rateOfPlayer(this.#clock.monotonic())?.waitMs ?? 0)
   }
 
   /** Counts one more message, or ping or pong of the websocket. */
   admit(): RateVerdict {
-    const shared = this.#shared
     const now = this.#clock.monotonic()
-    if (this.#rate.take(now) && shared?.rate.take(now) !== false) return 'pass'
-    return this.#tolerance.take(now) && shared?.tolerance.take(now) !== false ? 'reject' : 'too_many'
+    if (this.#rate.take(now) && this.#rateOfPlayer(now)?.take(now) !== false) return 'pass'
+    const tolerated = this.#shared?.of.tolerance.of(this.#shared.player)
+    return this.#tolerance.take(now) && tolerated?.take(now) !== false ? 'reject' : 'too_many'
+  }
+
+  #rateOfPlayer(now: number): RateLimit | undefined {
+    if (this.#shared && (!this.#sharedRate || this.#sharedRate.isForgettable(now)))
+      this.#sharedRate = this.#shared.of.rates.of(this.#shared.player)
+    return this.#sharedRate
   }
 }
 

@@ -57,6 +57,8 @@ type JoinQuestion = Extract<ToOwner, { kind: 'join' }>
 /** What one flush of a room has for everyone: the same bytes for every member that speaks a codec. */
 export class FlushFrames {
   readonly seq: number
+  /** Whether no member has anything of its own with it, so that nothing is to be in one write with it. */
+  readonly alone: boolean
   readonly #patch: Frames | undefined
   readonly #rest: Frames | undefined
   readonly #wholes = new Map<Subprotocol, Frame | undefined>()
@@ -64,8 +66,9 @@ export class FlushFrames {
   #codec: Subprotocol | undefined
   #whole: Frame | undefined
 
-  constructor(seq: number, patch: Frames | undefined, rest: Frames | undefined) {
+  constructor(seq: number, patch: Frames | undefined, rest: Frames | undefined, alone: boolean) {
     this.seq = seq
+    this.alone = alone
     this.#patch = patch
     this.#rest = rest
   }
@@ -214,7 +217,10 @@ export class Subscription {
     const stalls = this.#phase === 'live' && connection.outbox.congested
     if (this.#phase === 'live' && !stalls) {
       const whole = flush.whole(codec)
-      if (whole) this.#pushTo(connection, whole)
+      if (!whole) return 'passed'
+      connection.address(this.roomId)
+      if (flush.alone) connection.outbox.write(whole)
+      else connection.outbox.push(whole)
       return 'passed'
     }
     if (stalls) {
@@ -417,10 +423,7 @@ export class Subscription {
   #push(frames: Frames): void {
     const connection = this.#connection
     const bytes = connection && frames[connection.codec.subprotocol]
-    if (bytes) this.#pushTo(connection, bytes)
-  }
-
-  #pushTo(connection: Connection, bytes: Frame): void {
+    if (!bytes) return
     connection.address(this.roomId)
     connection.outbox.push(bytes)
   }

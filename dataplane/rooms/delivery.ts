@@ -1,3 +1,4 @@
+import type { Json } from '../../shared/json.ts'
 import type { Codec, RoomEncoder } from '../../shared/protocol/codec.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type {
@@ -106,7 +107,7 @@ export class Delivery {
   flush(flush: Flush): UpdateFrames | undefined {
     const { update, members } = flush
     const { seq, checksum, visible } = update
-    if (update.delta) this.#frames.stateChanged()
+    if (update.delta) this.#frames.stateChanged(this.#state.flushed)
     for (const leave of flush.leaves) this.#part(leave, update)
     const personal = this.#personal(flush)
     let encoded: UpdateFrames | undefined
@@ -310,6 +311,12 @@ interface Asker {
 /** A message to an edge without its address, which is the room's. */
 type Reply = ToEdge extends infer M ? (M extends ToEdge ? Omit<M, 'room' | 'epoch'> : never) : never
 
+/** Whose replies they are. */
+interface ReplyingRoom {
+  readonly epoch: number
+  readonly durable?: true | undefined
+}
+
 /** The way to edges. */
 interface ReplyEnvironment {
   readonly metrics: RoomMetrics
@@ -319,10 +326,10 @@ interface ReplyEnvironment {
 /** What a room says to edges, under its present epoch. */
 export class Replies {
   readonly #room: RoomAddress
-  readonly #record: { readonly epoch: number }
+  readonly #record: ReplyingRoom
   readonly #environment: ReplyEnvironment
 
-  constructor(room: RoomAddress, record: { readonly epoch: number }, environment: ReplyEnvironment) {
+  constructor(room: RoomAddress, record: ReplyingRoom, environment: ReplyEnvironment) {
     this.#room = room
     this.#record = record
     this.#environment = environment
@@ -345,6 +352,7 @@ export class Replies {
       epoch: this.epoch,
       kind: 'update',
       seq,
+      durable: this.#record.durable,
       patch: frames?.patch,
       rest: frames?.rest,
       personal,
@@ -422,15 +430,18 @@ export class RoomFrames {
   readonly roomId: string
   readonly #codecs: ReadonlyMap<Subprotocol, Codec>
   readonly #encodings = new Map<Subprotocol, Encoding>()
+  /** Undefined: it has not changed here. */
+  #state: Json | undefined
 
   constructor(roomId: string, codecs: ReadonlyMap<Subprotocol, Codec>) {
     this.roomId = roomId
     this.#codecs = codecs
   }
 
-  /** The state, which is the same object, is another from the next frame on. */
-  stateChanged(): void {
-    for (const { encoder } of this.#encodings.values()) encoder.stateChanged()
+  /** The state is this from the next frame on, though it may be the same object as before. */
+  stateChanged(state: Json): void {
+    this.#state = state
+    for (const { encoder } of this.#encodings.values()) encoder.stateChanged(state)
   }
 
   /** A visible update for everyone. To be called once for each, in the order of their seq. */
@@ -499,6 +510,7 @@ export class RoomFrames {
     if (!codec)
       throw new Error(`no codec for ${subprotocol}; there are ${[...this.#codecs.keys()].join(', ')}`)
     const encoding = { codec, encoder: codec.roomEncoder() }
+    if (this.#state !== undefined) encoding.encoder.stateChanged(this.#state)
     this.#encodings.set(subprotocol, encoding)
     return encoding
   }

@@ -177,6 +177,7 @@ export class Inputs {
 
   /** Whether a message is to be handled now; a duplicate is answered, and one behind a gap asked for again. */
   #isNew(membership: Membership, message: MessageFrom<'message' | 'refuse'>): boolean {
+    if (message.ref === undefined && !message.settled) return true
     const arrived = membership.refs.accept(message)
     if (arrived === 'gap') this.#requestResend(membership)
     else if (arrived === 'duplicate') this.#answerDuplicate(membership, message.ref!)

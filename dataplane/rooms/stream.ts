@@ -170,6 +170,11 @@ export class RoomStream {
     return this.record.epoch
   }
 
+  /** Whether acks wait until their update is committed. */
+  get durable(): true | undefined {
+    return this.#durability === 'journal' || undefined
+  }
+
   /** Whether everything that happened is delivered. */
   get quiet(): boolean {
     return this.#pending.since === undefined && !this.#underWay

@@ -20,8 +20,8 @@ export type Payload = Uint8Array
  * each before any snapshot or resync at its seq; a member gets every patch after its snapshot.
  */
 export interface RoomEncoder {
-  /** The state given to `snapshot` and `resync` has changed, though it may be the same object. */
-  stateChanged(): void
+  /** The state is this from the next frame on, though it may be the same object as before. */
+  stateChanged(state: Json): void
   snapshot(at: StateAt): Payload
   resync(at: StateAt, members: readonly MemberInfo[]): Payload
   /** `delta` undefined: nothing changed (ops: []). */

@@ -298,25 +298,71 @@ test('a table says what its rows change, whatever they change', () => {
   expect(tables).toBeGreaterThan(500)
 })
 
-test('long keys are never interned, and a full table starts again once it no longer pays', () => {
-  const room = new MsgpackCodec().roomEncoder()
-  const member = new MsgpackClientCodec(true, AT.room_id)
-  member.decode(room.snapshot({ ...AT, seq: 0, state: {} }))
-  let seq = 0
-  const set = (keys: string[]) => {
-    const next = Object.fromEntries(keys.map((key) => [key, 1]))
-    const frame = room.patch({ ...AT, seq: ++seq }, diff({}, next))
-    const decoded = member.decode(frame)
-    if (decoded.t !== 'state.patch') throw new Error(decoded.t)
-    expect(apply({}, decoded.delta!)).toEqual(next)
-    return plain(frame)[4]
+/** A room, and a member who reads every frame of it. */
+class Interned {
+  readonly #room = new MsgpackCodec().roomEncoder()
+  readonly #member = new MsgpackClientCodec(true, AT.room_id)
+  #seq = 0
+
+  constructor() {
+    this.snapshot({})
   }
-  expect(set(['k'.repeat(65)])).toBe(null)
-  const many = (prefix: string, count: number) => Array.from({ length: count }, (_, i) => `${prefix}${i}`)
-  expect(set(many('a', 1000))).toHaveLength(1001)
-  // 24 more fit; the others stay strings.
-  expect(set(many('b', 1024))).toHaveLength(25)
-  expect(set(many('a', 10))).toBe(null)
-  expect(set(many('c', 24))).toBe(null)
-  expect(set(many('d', 3))).toEqual([0, 'd0', 'd1', 'd2'])
+
+  /** The keys that a whole state of this one carries. */
+  snapshot(state: Json): string[] {
+    const frame = this.#room.snapshot({ ...AT, seq: this.#seq, state })
+    expect(this.#member.decode(frame)).toMatchObject({ state })
+    return (plain(frame)[4] as [number, ...string[]]).slice(1) as string[]
+  }
+
+  /** What a patch announces that sets these keys, in a state that is `state` then. */
+  set(keys: readonly string[], state: Json = objectOf(keys)): Json {
+    this.#room.stateChanged(state)
+    const frame = this.#room.patch({ ...AT, seq: ++this.#seq }, diff({}, objectOf(keys)))
+    const decoded = this.#member.decode(frame)
+    if (decoded.t !== 'state.patch') throw new Error(decoded.t)
+    expect(apply({}, decoded.delta!)).toEqual(objectOf(keys))
+    return plain(frame)[4] as Json
+  }
+}
+
+const objectOf = (keys: readonly string[]): Record<string, Json> =>
+  Object.fromEntries(keys.map((key) => [key, 1]))
+const many = (prefix: string, count: number) => Array.from({ length: count }, (_, i) => `${prefix}${i}`)
+
+test('long keys are never interned, and a full table starts again once it no longer pays', () => {
+  const room = new Interned()
+  expect(room.set(['k'.repeat(65)])).toBe(null)
+  const all = objectOf([...many('a', 16_000), ...many('b', 16_384), ...many('c', 384)])
+  expect(room.set(many('a', 16_000), all)).toHaveLength(16_001)
+  // 384 more fit; the others stay strings.
+  expect(room.set(many('b', 16_384), all)).toHaveLength(385)
+  expect(room.set(many('a', 10), all)).toBe(null)
+  expect(room.set(many('c', 384), all)).toBe(null)
+  expect(room.set(many('d', 3), all)).toEqual([0, 'd0', 'd1', 'd2'])
+})
+
+test('in a room of 2,000 who all move, no key is said twice', () => {
+  const room = new Interned()
+  const players = many('mem_', 2000)
+  for (let i = 0; i < 2000; i += 100) room.set(players.slice(i, i + 100), objectOf(players))
+  expect(room.set(players)).toBe(null)
+  expect(room.snapshot(objectOf(players))).toHaveLength(2000)
+})
+
+test('when most have left a room, one whole state carries their keys, and none after the next patch', () => {
+  const room = new Interned()
+  const players = many('mem_', 2000)
+  room.set(players)
+  const left = players.slice(0, 999)
+  room.set(left)
+  expect(room.snapshot(objectOf(left))).toHaveLength(2000)
+  expect(room.set(left.slice(0, 2))).toEqual([0, 'mem_0', 'mem_1'])
+  expect(room.snapshot(objectOf(left))).toEqual(['mem_0', 'mem_1'])
+})
+
+test('keys that come and go make no long table, though no one joins', () => {
+  const room = new Interned()
+  for (let i = 0; i < 5000; i++) room.set([`bullet_${i}`], { [`bullet_${i}`]: 1 })
+  expect(room.snapshot({}).length).toBeLessThanOrEqual(1024)
 })

@@ -147,14 +147,16 @@ export function unbatch(frame: Uint8Array): readonly Uint8Array[] | undefined {
 const MEMBERS = STREAM_MESSAGES['state.resync'].fields.members
 
 /** So many keys of a room's states may be interned at a time. */
-export const MAX_INTERNED = 1024
+export const MAX_INTERNED = 16_384
+/** A table is looked through for keys that the state has no more when it is this long, and each time it is twice as long as before. */
+const LOOKED_THROUGH_FROM = 1024
 /** Longer keys (in UTF-16 units) are always written out. */
 export const MAX_INTERNED_LENGTH = 64
 
 /**
  * The state stream of one room as MessagePack. Keys of the state are interned: the first patch that changes a key announces it, from
- * then on an integer stands for it. A full table stays as it is until as many keys have missed it as it holds, then starts again, so
- * that rooms whose keys come and go never pay more than twice the keys.
+ * then on an integer stands for it. A table starts again when the state has less than half of its keys (a whole state carries all of
+ * them), and a full one when as many keys have missed it as it holds: rooms whose keys come and go never pay more than twice the keys.
  */
 class MsgpackRoomEncoder implements RoomEncoder {
   readonly #codec: MsgpackCodec
@@ -163,6 +165,10 @@ class MsgpackRoomEncoder implements RoomEncoder {
   readonly #keys: string[] = []
   readonly #index = new Map<string, number>()
   #missed = 0
+  #lookThroughAt = LOOKED_THROUGH_FROM
+  /** Whether the state had less than half of its keys when that was looked at last. */
+  #stale = false
+  #state: Json | undefined
   /** That of the last patch: members who get the next one know it, from that patch or from a whole state since. */
   #epoch: number | undefined
 
@@ -172,7 +178,8 @@ class MsgpackRoomEncoder implements RoomEncoder {
     this.#writer = writer
   }
 
-  stateChanged(): void {
+  stateChanged(state: Json): void {
+    this.#state = state
     this.#encoded.forget()
   }
 
@@ -193,7 +200,7 @@ class MsgpackRoomEncoder implements RoomEncoder {
   }
 
   patch(at: PatchAt, delta: Delta | undefined): Payload {
-    if (this.#missed >= MAX_INTERNED) this.#forget()
+    if (this.#missed >= MAX_INTERNED || this.#stale) this.#forget()
     const known = this.#keys.length
     const change = this.#internedChange(delta)
     const epoch = at.epoch === this.#epoch ? at.epoch % SHORT_EPOCHS : at.epoch
@@ -201,7 +208,12 @@ class MsgpackRoomEncoder implements RoomEncoder {
     this.#at(SERVER_OPCODES['state.patch'], delta ? 6 : 5, at, epoch)
     if (this.#keys.length === known) this.#writer.nil()
     else this.#announce(known)
-    return concat(this.#writer.take(), change)
+    const patch = concat(this.#writer.take(), change)
+    if (this.#keys.length >= this.#lookThroughAt && this.#state !== undefined) {
+      this.#lookThroughAt = 2 * this.#keys.length
+      this.#encoded.of(this.#state, this.#encode)
+    }
+    return patch
   }
 
   replay(at: PatchAt, delta: Delta | undefined): Payload {
@@ -226,7 +238,16 @@ class MsgpackRoomEncoder implements RoomEncoder {
   }
 
   readonly #encode = (state: Json): Uint8Array => {
-    this.#writer.begin().value(state, (key) => this.#index.get(key))
+    const used = new Uint8Array(this.#keys.length)
+    this.#writer.begin().value(state, (key) => {
+      const index = this.#index.get(key)
+      if (index !== undefined) used[index] = 1
+      return index
+    })
+    if (used.length >= LOOKED_THROUGH_FROM) {
+      const alive = used.reduce((sum, one) => sum + one, 0)
+      this.#stale = alive < used.length / 2
+    }
     return this.#writer.take()
   }
 
@@ -322,6 +343,8 @@ class MsgpackRoomEncoder implements RoomEncoder {
     this.#keys.length = 0
     this.#index.clear()
     this.#missed = 0
+    this.#lookThroughAt = LOOKED_THROUGH_FROM
+    this.#stale = false
     this.#encoded.forget()
   }
 }

@@ -243,8 +243,15 @@ export interface Bus {
   /** Resolves with how many subscribers the store handed it to. */
   publish(channel: string, message: Uint8Array): Promise<number>
   /**
-   * Calls `onMessage` for every message from now on; resolves once the subscription stands. `onGap` is called whenever messages may
-   * have been missed (the connection was lost and is back). The returned function ends it.
+   * Hands a message over at once and asks for no answer, so that it costs neither side more than its bytes; those of one channel keep their
+   * order. Absent where `publish` costs no more. False: that cannot be done at this moment, and `publish` can wait. Throws `StoreUnavailable` when so much waits already that the
+   * store seems to take nothing. `taken` is called when the message has left this process, or with the reason why it has not.
+   */
+  send?(channel: string, message: Uint8Array, taken?: (error?: Error | null) => void): boolean
+  /**
+   * Calls `onMessage` for every message from now on; resolves once the subscription stands. A message may be a view of what a socket has
+   * read, and is its subscriber's alone. `onGap` is called whenever messages may have been missed (the connection was lost and is back). The
+   * returned function ends it.
    */
   subscribe(
     channel: string,

@@ -353,7 +353,7 @@ export class KeyTable {
   }
 
   private keep(keys: string[], epoch: number, seq: number): void {
-    if (keys.length > 1024) throw new ProtocolFault(`a key table of ${keys.length} keys; at most 1024`)
+    if (keys.length > 16_384) throw new ProtocolFault(`a key table of ${keys.length} keys; at most 16384`)
     const long = keys.find((key) => key.length > 64)
     if (long !== undefined) throw new ProtocolFault(`an interned key of ${long.length} units; at most 64`)
     this.keys = keys

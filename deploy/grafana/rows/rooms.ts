@@ -158,15 +158,19 @@ export const BOUNDS: Row = {
     }),
     lines('Slow turns of room logic', 'cps', {
       about: 'Turns of 100 ms or longer, in which the node did nothing else. The log names the rooms.',
-      of: { '{{room_type}} {{hook}}': rate(`service_room_turns_slow_total{${NODE}}`, 'room_type, hook') },
+      of: {
+        '{{room_type}} {{hook}}': `${rate(`service_room_turns_slow_total{${NODE}}`, 'room_type, hook')} > 0`,
+      },
+      noValue: 'no turn was slow',
     }),
     lines('Rooms that loop or are put aside', 'short', {
       about:
         'In the last hour. Hooks: turns that did not return, each of which ended a node. damaged and looping: rooms put in quarantine.',
       of: {
-        '{{room_type}} {{hook}}': `round(sum by (room_type, hook) (increase(service_room_turns_stuck_total{${NODE}}[1h])))`,
-        '{{room_type}} {{cause}}': `round(sum by (room_type, cause) (increase(service_rooms_quarantined_total{${NODE}}[1h])))`,
+        '{{room_type}} {{hook}}': `round(sum by (room_type, hook) (increase(service_room_turns_stuck_total{${NODE}}[1h]))) > 0`,
+        '{{room_type}} {{cause}}': `round(sum by (room_type, cause) (increase(service_rooms_quarantined_total{${NODE}}[1h]))) > 0`,
       },
+      noValue: 'no room',
     }),
   ],
 }

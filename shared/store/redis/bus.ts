@@ -1,11 +1,18 @@
 import type { Redis } from 'ioredis'
 import type { Clock } from '../../clock.ts'
-import type { Bus } from '../port.ts'
+import { type Bus, StoreUnavailable } from '../port.ts'
+import { publication, publicationHead } from './bus-stream.ts'
 import { incoming, NotRun, outgoing } from './connection.ts'
 import { nameAt, type Server, type Servers } from './servers.ts'
 
 /** How long after a subscription failed to be made again it is tried once more, milliseconds. */
 const AGAIN_MS = 250
+
+/** So much may wait for a server that takes nothing; more is refused. */
+const LARGEST_WAITING = 16 << 20
+
+/** So many heads of publications are kept: those of the channels that are sent to all the time. */
+const MOST_HEADS = 1000
 
 interface Subscriber {
   readonly onMessage: (message: Uint8Array) => void
@@ -26,8 +33,9 @@ export type BusMode = 'everywhere' | 'shards' | 'flood'
 
 /**
  * `Bus` over Redis' publish and subscribe. A channel is published, subscribed and counted at the server that holds the slot of its
- * name. Publishing uses the connection of all other commands, listening has one of its own. After that one was lost, or the slot
- * has moved, the channel is subscribed again, and only then every subscriber told of the gap.
+ * name. Publishing uses the connection of all other commands; listening has one of its own, by which `send` goes as well. After that one
+ * was lost, or the slot has moved, the channel is subscribed again, and only then every subscriber told of the gap. A sender learns of a
+ * slot that has moved by `listeners`, which nodes ask all the time.
  */
 export class RedisBus implements Bus {
   readonly #servers: Servers
@@ -36,6 +44,8 @@ export class RedisBus implements Bus {
   readonly #clock: Clock
   /** By name, prefix included. */
   readonly #channels = new Map<string, Channel>()
+  /** Of publications, by channel without prefix. */
+  readonly #heads = new Map<string, { readonly name: string; readonly head: Buffer }>()
 
   constructor(servers: Servers, prefix: string, { mode, clock }: { mode: BusMode; clock: Clock }) {
     this.#servers = servers
@@ -61,6 +71,16 @@ export class RedisBus implements Bus {
         this.#mode === 'shards' ? redis.spublish(name, bytes) : redis.publish(name, bytes),
     )
     return Number(receivers)
+  }
+
+  send(channel: string, message: Uint8Array, taken?: (error?: Error | null) => void): boolean {
+    const { name, head } = this.#heads.get(channel) ?? this.#addHead(channel)
+    const server = this.#servers.serverOf(name)
+    if (!server?.listener.ready) return false
+    if (server.unsentBytes > LARGEST_WAITING)
+      throw new StoreUnavailable(`the store takes nothing: ${server.unsentBytes} bytes wait for it`)
+    server.write(publication(head, message), taken)
+    return true
   }
 
   async subscribe(
@@ -110,14 +130,21 @@ export class RedisBus implements Bus {
     })
   }
 
-  /** Hands a message that arrived to its channel's subscribers, each on a turn of its own so that none can harm another. */
+  #addHead(channel: string): { name: string; head: Buffer } {
+    if (this.#heads.size >= MOST_HEADS) this.#heads.clear()
+    const name = this.#prefix + channel
+    const known = { name, head: publicationHead(this.#mode === 'shards' ? 'spublish' : 'publish', name) }
+    this.#heads.set(channel, known)
+    return known
+  }
+
+  /** Hands a message that arrived to its channel's subscribers. */
   #deliver(name: string, message: Buffer): void {
-    for (const subscriber of this.#channels.get(name)?.subscribers ?? []) {
-      const copy = incoming(message)
-      queueMicrotask(() => {
-        if (this.#channels.get(name)?.subscribers.has(subscriber)) subscriber.onMessage(copy)
-      })
-    }
+    const subscribers = this.#channels.get(name)?.subscribers
+    if (!subscribers) return
+    const { buffer, byteOffset, length } = message
+    for (const { onMessage } of subscribers)
+      onMessage(subscribers.size > 1 ? incoming(message) : new Uint8Array(buffer, byteOffset, length))
   }
 
   #add(name: string, subscriber: Subscriber): void {

@@ -279,6 +279,47 @@ describe('a Redis store that loses its server', () => {
     expect(await store.bus.publish('c', bytes('x'))).toBe(1)
   })
 
+  it('sends in order what no one waits for an answer to, also while subscriptions come and go', async () => {
+    const url = inject('redisUrl')
+    const keyPrefix = freshPrefix()
+    const [one, two] = [await openStore({ url, keyPrefix }), await openStore({ url, keyPrefix })]
+    const heard: number[] = []
+    await two.bus.subscribe('c', (message) => heard.push(Number(text(message))))
+    let taken = 0
+    for (let i = 0; i < 200; i++) {
+      expect(one.bus.send!('c', bytes(`${i}`), (error) => !error && taken++)).toBe(true)
+      if (i % 20 === 0) await (await one.bus.subscribe(`d${i}`, () => undefined))()
+    }
+    await vi.waitFor(() => expect(heard).toEqual(Array.from({ length: 200 }, (_, i) => i)), {
+      timeout: 60_000,
+    })
+    expect(taken).toBe(200)
+  })
+
+  it('sends nothing without a connection, and tells of what was lost with one', async () => {
+    const link = await ownLink()
+    const store = await openStore({ url: link.url })
+    let gaps = 0
+    await store.bus.subscribe(
+      'c',
+      () => undefined,
+      () => gaps++,
+    )
+    link.hold(true)
+    const lost = new Promise((resolve) => store.bus.send!('c', Buffer.alloc(8 << 20), resolve))
+    // More than the kernel takes waits in this process: what comes on top of a bound is refused.
+    expect(() => {
+      for (let i = 0; i < 100; i++) store.bus.send!('c', Buffer.alloc(1 << 20))
+    }).toThrow(StoreUnavailable)
+    link.refuse(true)
+    link.hold(false)
+    expect(await lost).toBeInstanceOf(Error)
+    await vi.waitFor(() => expect(store.bus.send!('c', bytes('x'))).toBe(false), { timeout: 60_000 })
+    link.refuse(false)
+    await vi.waitFor(() => expect(gaps).toBeGreaterThan(0), { timeout: 60_000 })
+    expect(store.bus.send!('c', bytes('x'))).toBe(true)
+  })
+
   it('answers StoreUnavailable in bounded time while the server is gone, and works again when it is back', async () => {
     const server = await ownServer()
     const store = await openStore({ url: server.url, commandTimeoutMs: 1000 })

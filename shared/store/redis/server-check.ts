@@ -119,12 +119,18 @@ async function requirePermissions(
           'pubsub|numsub': (redis) => redis.pubsub('NUMSUB', scratch),
         }),
   }
-  const listening: Record<string, Trial> = shards
-    ? {
-        ssubscribe: (redis) => redis.ssubscribe(scratch),
-        sunsubscribe: (redis) => redis.sunsubscribe(scratch),
-      }
-    : { subscribe: (redis) => redis.subscribe(scratch), unsubscribe: (redis) => redis.unsubscribe(scratch) }
+  const listening: Record<string, Trial> = {
+    'client|reply': (redis) => redis.client('REPLY', 'ON'),
+    ...(shards
+      ? {
+          ssubscribe: (redis) => redis.ssubscribe(scratch),
+          sunsubscribe: (redis) => redis.sunsubscribe(scratch),
+        }
+      : {
+          subscribe: (redis) => redis.subscribe(scratch),
+          unsubscribe: (redis) => redis.unsubscribe(scratch),
+        }),
+  }
   const refused = await Promise.all([
     ...Object.entries(trials).map(([name, trial]) => refusedBy(commands, name, trial)),
     ...Object.entries(listening).map(([name, trial]) => refusedBy(listener, name, trial)),

@@ -1,11 +1,12 @@
 import type { Redis } from 'ioredis'
 import type { Clock } from '../../clock.ts'
 import type { StoreObserver, StoreServer, StoreVitals } from '../port.ts'
+import { MessageReader } from './bus-stream.ts'
 import { Connection, type ConnectionOptions, type Observers } from './connection.ts'
 
 /**
- * One Redis server that takes writes, and this process' two connections to it: one for commands, one to hear what is published. `name`
- * tells it from others.
+ * One Redis server that takes writes, and this process' two connections to it: one for commands, one for what processes tell each other,
+ * which hears what is published. `name` tells it from others.
  */
 export class Server {
   readonly name: string
@@ -15,6 +16,8 @@ export class Server {
   readonly #clock: Clock
   /** When the server started, on the monotonic clock, as far as that is known of the one at the other end of `commands`. */
   #startedAt: number | undefined
+  #corked = false
+  #onMessage: (channel: string, message: Buffer) => void = () => undefined
 
   constructor(
     clients: { readonly commands: Redis; readonly bus: Redis },
@@ -27,6 +30,10 @@ export class Server {
     this.#clock = parts.clock
     this.commands = connection(clients.commands, 'commands')
     this.listener = connection(clients.bus, 'bus')
+    // The library reads from the connection by now, and nothing has come yet.
+    clients.bus.on('connect', () =>
+      MessageReader.before(clients.bus.stream, (channel, message) => this.#onMessage(channel, message)),
+    )
     this.commands.onLost(() => {
       this.#startedAt = undefined
     })
@@ -44,11 +51,31 @@ export class Server {
     return this.#clock.monotonic() - this.#startedAt
   }
 
-  /** Calls back for every message of the channels that are subscribed at this server. */
+  /** Calls back for every message of the channels that are subscribed at this server, in place of who was called before. */
   onMessage(callback: (channel: string, message: Buffer) => void): void {
-    const hear = (channel: Buffer, message: Buffer) => callback(channel.toString(), message)
-    this.#listening.on('messageBuffer', hear)
-    this.#listening.on('smessageBuffer', hear)
+    this.#onMessage = callback
+  }
+
+  /** Bytes of `write` that the kernel has not taken. */
+  get unsentBytes(): number {
+    return this.#listening.stream.writableLength
+  }
+
+  /**
+   * Sends ready commands that have no reply by the listening connection, which must be ready: all of one moment in one write. `taken` is
+   * called when the kernel has them, or with why they are lost.
+   */
+  write(commands: Buffer, taken?: (error?: Error | null) => void): void {
+    const { stream } = this.#listening
+    if (!this.#corked) {
+      this.#corked = true
+      stream.cork()
+      process.nextTick(() => {
+        this.#corked = false
+        stream.uncork()
+      })
+    }
+    stream.write(commands, taken)
   }
 
   /** Calls back when this server ended subscriptions because it no longer holds their slots. */

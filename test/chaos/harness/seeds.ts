@@ -65,6 +65,8 @@ export async function runSeeds(options: SeedsOptions): Promise<number[]> {
 
 async function runSeed(seed: number, { command, folder, keep, seconds }: SeedsOptions): Promise<SeedOutcome> {
   const own = join(folder, `seed-${seed}`)
+  // What an earlier run of the seed has left there would be read as part of this one.
+  await rm(own, { recursive: true, force: true })
   await mkdir(own, { recursive: true })
   const [program = '', ...args] = command
   // A process group: what hangs is ended with everything that it has started.
