@@ -127,7 +127,7 @@ export class LiveTree {
 
   /** Whether anything was written since the last flush. */
   get dirty(): boolean {
-    return this.#marked > 0
+    return this.#holder.first !== undefined
   }
 
   /** `sizeOf` the live state. */

@@ -235,7 +235,9 @@ export class FixedRate {
 
   /** When to act, at most once per slot: `now` while nothing was done in this slot, otherwise when the next one begins. */
   next(now: number): number {
-    return this.#slot(now) > this.#slot(this.#doneAt) ? now : this.following(this.#doneAt)
+    const lengthMs = this.#lengthMs
+    const acted = this.#slot(this.#doneAt, lengthMs)
+    return this.#slot(now, lengthMs) > acted ? now : (acted + 1 + this.#phase) * lengthMs
   }
 
   /** Something was done at `now`. */
@@ -245,12 +247,13 @@ export class FixedRate {
 
   /** The first beginning of a slot after `now`: slots that were missed are skipped. */
   following(now: number): number {
-    return (this.#slot(now) + 1 + this.#phase) * this.#lengthMs
+    const lengthMs = this.#lengthMs
+    return (this.#slot(now, lengthMs) + 1 + this.#phase) * lengthMs
   }
 
   /** A time that is the beginning of a slot, give or take rounding, belongs to that slot. */
-  #slot(now: number): number {
-    return Math.floor(now / this.#lengthMs - this.#phase + 1e-9)
+  #slot(now: number, lengthMs: number): number {
+    return Math.floor(now / lengthMs - this.#phase + 1e-9)
   }
 
   get #lengthMs(): number {
