@@ -464,6 +464,31 @@ describe('a flush', () => {
     }
   })
 
+  it('says nothing of what was written to a view that outlived its object, and all of the rest', () => {
+    const tree = new LiveTree({ a: { x: 0, y: 0 }, b: { x: 0, y: 0 } })
+    let out: Record<string, number> = {}
+    const flushed = (turn: (state: Record<string, Record<string, number>>) => void) => {
+      turn(tree.begin() as Record<string, Record<string, number>>)
+      tree.commit()
+      const delta = tree.flush()
+      return delta && toOperations(delta).map(({ op, path }) => `${op} ${path}`)
+    }
+    const first = flushed((state) => {
+      out = state.a!
+      out.x = 1
+      delete state.a
+    })
+    expect(first).toEqual(['remove /a'])
+    const second = flushed(({ b }) => {
+      b!.x = 1
+      out.x = 2
+      b!.y = 1
+      out.y = 2
+    })
+    expect(second).toEqual(['replace /b/x', 'replace /b/y'])
+    expect(flushed(() => (out.x = 3))).toBeUndefined()
+  })
+
   it('says what was filtered out, and what changed in what stayed', () => {
     const { tree } = played((state) => {
       state.deck = state.deck.filter(({ x }) => x !== 2)

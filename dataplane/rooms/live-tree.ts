@@ -13,7 +13,9 @@ import {
   type Splice,
 } from '../../shared/sync/delta.ts'
 import { pointerPart } from '../../shared/sync/operations.ts'
+import { arrayMethods } from './array-methods.ts'
 import { RoomLogicError } from './failures.ts'
+import { type Mark, type Marked, Marks } from './marks.ts'
 
 type Scalar = null | boolean | number | string
 type Container = LiveObject | LiveArray
@@ -30,8 +32,8 @@ const DELETED: unique symbol = Symbol('deleted')
 /** Under this key the root lies in its holder. */
 const ROOT = 'state'
 const NO_MARKS: ReadonlyMap<number, Slot> = new Map()
-/** A longer log of a turn is dropped after it, and a shorter one is written over by the next; so are the marks of a flush. */
-const KEPT = 1000
+/** A longer log of a turn is dropped after it, and a shorter one is written over by the next. */
+const KEPT_LOG = 1000
 /** Of an array or object besides what is in it; in truth 1 to 5. */
 const CONTAINER_BYTES = 3
 
@@ -41,16 +43,6 @@ interface Step {
   container: Container
   key: string | number
   before: unknown
-}
-
-/** An entry of an object that may have changed since the last flush, in a list with the others of its object. */
-interface Mark {
-  container: LiveObject
-  key: string
-  /** The container that it held then; a scalar is in `flushed`. */
-  before: Container | undefined
-  previous: Mark | undefined
-  next: Mark | undefined
 }
 
 /** What a splice did. */
@@ -75,11 +67,9 @@ export class LiveTree {
   readonly #holder: LiveObject
   #log: Step[] = []
   #steps = 0
-  /** Since the last flush. */
-  #marks: Mark[] = []
+  readonly #marks = new Marks<LiveObject, Container>()
+  /** How many there were before the turn. */
   #marked = 0
-  /** Before the turn. */
-  #markedBefore = 0
   /** Pairs of container and key. */
   #deleted: [LiveObject, string][] = []
   #open = false
@@ -94,7 +84,7 @@ export class LiveTree {
   /** Begins a turn: until it ends, views can be used. Returns the state for handlers: a view, or a scalar. */
   begin(): unknown {
     this.#open = true
-    this.#markedBefore = this.#marked
+    this.#marked = this.#marks.count
     return viewOf(this.#root)
   }
 
@@ -115,13 +105,7 @@ export class LiveTree {
   /** Ends the turn: all is as before. */
   undo(): void {
     this.#undoTo(0)
-    while (this.#marked > this.#markedBefore) {
-      const { container, before, previous } = this.#marks[--this.#marked]!
-      container.last = previous
-      if (previous) previous.next = undefined
-      else container.first = undefined
-      if (before) before.placeMarked = false
-    }
+    this.#marks.undoTo(this.#marked)
     this.#end()
   }
 
@@ -153,15 +137,7 @@ export class LiveTree {
   /** What has changed since the last flush; the flushed state is brought up to date. */
   flush(): Delta | undefined {
     const change = this.#holder.flush()
-    // Also of containers that are not in the tree any more.
-    for (let i = 0; i < this.#marked; i++) {
-      const { container, before } = this.#marks[i]!
-      container.first = undefined
-      container.last = undefined
-      if (before) before.placeMarked = false
-    }
-    if (this.#marks.length > KEPT) this.#marks = []
-    this.#marked = 0
+    this.#marks.clear()
     return change && ((change as ObjectDelta).changes[0] as Delta)
   }
 
@@ -170,7 +146,7 @@ export class LiveTree {
   }
 
   #end(): void {
-    if (this.#log.length > KEPT) this.#log = []
+    if (this.#log.length > KEPT_LOG) this.#log = []
     this.#steps = 0
     if (this.#deleted.length > 0) this.#deleted = []
     this.#open = false
@@ -209,22 +185,7 @@ export class LiveTree {
 
   /** An entry of an object in the flushed tree may change. */
   mark(container: LiveObject, key: string, before: Container | undefined): void {
-    const previous = container.last
-    let mark = this.#marks[this.#marked]
-    if (mark === undefined) {
-      mark = { container, key, before, previous, next: undefined }
-      this.#marks.push(mark)
-    } else {
-      mark.container = container
-      mark.key = key
-      mark.before = before
-      mark.previous = previous
-      mark.next = undefined
-    }
-    this.#marked++
-    if (previous) previous.next = mark
-    else container.first = mark
-    container.last = mark
+    this.#marks.add(container, key, before)
   }
 
   #undoTo(steps: number): void {
@@ -385,13 +346,12 @@ abstract class Live {
   }
 }
 
-export class LiveObject extends Live {
+export class LiveObject extends Live implements Marked<Container> {
   readonly target: Record<string, Slot> = {}
   /** Undefined: it came since the last flush. */
   flushed: MutableObject | undefined
-  /** Its marks. */
-  first: Mark | undefined
-  last: Mark | undefined
+  first: Mark<Container> | undefined
+  last: Mark<Container> | undefined
 
   get(target: Record<string, Slot>, key: string | symbol): unknown {
     this.tree.requireOpen()
@@ -480,12 +440,12 @@ export class LiveObject extends Live {
   flush(): Change | undefined {
     if (this.flushed === undefined || this.first === undefined) return undefined
     let marks = 0
-    for (let mark: Mark | undefined = this.first; mark; mark = mark.next) marks++
+    for (let mark: Mark<Container> | undefined = this.first; mark; mark = mark.next) marks++
     // No longer than they have to be: an array that grows begins with room for 17.
     const keys = new Array<string>(marks)
     const changes = new Array<Change>(marks)
     let changed = 0
-    for (let mark: Mark | undefined = this.first; mark; mark = mark.next) {
+    for (let mark: Mark<Container> | undefined = this.first; mark; mark = mark.next) {
       const change = this.#flushEntry(mark.key, mark.before)
       if (!change) continue
       keys[changed] = mark.key
@@ -831,6 +791,11 @@ export class LiveArray extends Live {
       for (let i = this.#still - 1; i >= at; i--) this.#moved.push(this.#known(i))
   }
 
+  /** What is put in as elements from index `at` on. */
+  copies(values: readonly unknown[], at: number): Slot[] {
+    return values.map((value, i) => this.tree.copied(value, this, at + i))
+  }
+
   #write(index: number, value: unknown): void {
     const before = this.target[index]!
     if (before === value || isViewOf(value, before)) return
@@ -892,92 +857,10 @@ export class LiveArray extends Live {
   }
 }
 
-/** The methods of arrays that move elements: within an array these stay what they are, and keep their views. */
-const METHODS = {
-  push(...values: unknown[]): number {
-    const array = arrayOf(this)
-    array.splice(array.target.length, 0, copies(array, values, array.target.length))
-    return array.target.length
-  },
-  pop(): unknown {
-    const array = arrayOf(this)
-    return viewOf(array.splice(array.target.length - 1, Math.min(1, array.target.length), [])[0])
-  },
-  shift(): unknown {
-    const array = arrayOf(this)
-    return viewOf(array.splice(0, Math.min(1, array.target.length), [])[0])
-  },
-  unshift(...values: unknown[]): number {
-    const array = arrayOf(this)
-    array.splice(0, 0, copies(array, values, 0))
-    return array.target.length
-  },
-  splice(...given: unknown[]): unknown[] {
-    const array = arrayOf(this)
-    const [start, count, ...values] = given
-    const { length } = array.target
-    const at = indexIn(length, start)
-    const most = length - at
-    const remove =
-      given.length === 0 ? 0 : given.length === 1 ? most : Math.min(Math.max(toInteger(count), 0), most)
-    return array.splice(at, remove, copies(array, values, at)).map(viewOf)
-  },
-  reverse(): unknown {
-    const array = arrayOf(this)
-    array.rearrange(array.target.toReversed())
-    return this
-  },
-  sort(compare?: (a: unknown, b: unknown) => number): unknown {
-    const array = arrayOf(this)
-    const before = array.target.slice()
-    const sorted = before.map(viewOf).sort(compare)
-    if (before.some((slot, i) => slot !== array.target[i]) || before.length !== array.target.length)
-      throw new RoomLogicError('an array of the state was changed while it was sorted')
-    array.rearrange(sorted.map((value) => (containerOf(value) ?? value) as Slot))
-    return this
-  },
-  copyWithin(...where: [number, number, number?]): unknown {
-    const array = arrayOf(this)
-    const { target, tree } = array
-    const next = target.slice().copyWithin(...where)
-    const placed = new Set(next.filter((slot, i) => slot === target[i]))
-    // What would be at two places is copied.
-    array.rearrange(
-      next.map((slot, i) => {
-        if (typeof slot !== 'object' || slot === null || slot === target[i]) return slot
-        if (placed.has(slot)) return tree.copied(slot.view, array, i)
-        placed.add(slot)
-        return slot
-      }),
-    )
-    return this
-  },
-  fill(value: unknown, ...[start, end]: [number?, number?]): unknown {
-    const array = arrayOf(this)
-    const { length } = array.target
-    const from = indexIn(length, start)
-    const to = Math.max(from, end === undefined ? length : indexIn(length, end))
-    array.splice(from, to - from, copies(array, Array(to - from).fill(value), from))
-    return this
-  },
-} as const satisfies { readonly [name: string]: (this: unknown, ...given: never[]) => unknown }
-
-/** Values as elements of `array` from index `at` on. */
-const copies = (array: LiveArray, values: readonly unknown[], at: number): Slot[] =>
-  values.map((value, i) => array.tree.copied(value, array, at + i))
-
 function arrayOf(view: unknown): LiveArray {
   const container = containerOf(view)
   if (container instanceof LiveArray) return container
   throw new TypeError('a method of an array of the state was called on something else')
-}
-
-const toInteger = (value: unknown): number => Math.trunc(Number(value)) || 0
-
-/** An index as the methods of arrays take it: from the end where it is negative. */
-function indexIn(length: number, value: unknown): number {
-  const index = toInteger(value)
-  return index < 0 ? Math.max(0, length + index) : Math.min(index, length)
 }
 
 /** The container of a view. */
@@ -990,6 +873,12 @@ const isContainer = <T>(value: T): value is Exclude<T, Scalar | undefined> =>
   typeof value === 'object' && value !== null
 
 const viewOf = (slot: Before): unknown => (isContainer(slot) ? slot.view : slot)
+
+const METHODS = arrayMethods<Slot>({
+  arrayOf,
+  viewOf,
+  slotOf: (value) => (containerOf(value) ?? value) as Slot,
+})
 
 const isViewOf = (value: unknown, slot: Before): boolean => isContainer(slot) && containerOf(value) === slot
 
