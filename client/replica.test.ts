@@ -147,13 +147,26 @@ test('the seq runs on under a higher epoch; frames of a lower one are dropped', 
   expect(server.all('state.resync')).toEqual([])
 })
 
+test('members lose the connection, and are back', async () => {
+  const { server, room, owner } = await inRoom()
+  const seen: boolean[] = []
+  room.onMembersChange(([bob]) => seen.push(bob!.connected))
+  const [before] = room.members
+  server.deliver(owner.patch({ n: 1 }), owner.presence('mem_bob', false), owner.presence('mem_bob', false))
+  expect(room.members[0]).toEqual({ id: 'mem_bob', sub: 'bob', connected: false })
+  server.deliver(owner.patch({ n: 2 }), owner.presence('mem_bob', true), owner.presence('mem_nobody', true))
+  expect([seen, before!.connected]).toEqual([[false, true], true])
+  server.deliver(owner.resync())
+  expect(room.members[0]!.connected).toBe(true)
+})
+
 test('members come and go', async () => {
   const { server, room, owner } = await inRoom()
   const seen: unknown[] = []
   room.onMembersChange((members, previous) => seen.push([members.length, previous.length]))
   expect(room.members).toEqual([
-    { id: 'mem_bob', sub: 'bob' },
-    { id: room.memberId, sub: 'alice' },
+    { id: 'mem_bob', sub: 'bob', connected: true },
+    { id: room.memberId, sub: 'alice', connected: true },
   ])
   server.deliver(owner.patch({ n: 1 }), owner.came('mem_carol', null), owner.went('mem_bob'))
   expect(room.members.map(({ id }) => id)).toEqual([room.memberId, 'mem_carol'])

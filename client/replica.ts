@@ -8,15 +8,19 @@ import { Listeners, type Report } from './listeners.ts'
 import type { Counters } from './stats.ts'
 
 type Patch = Extract<DecodedMessage, { t: 'state.patch' }>
-type Presence = Extract<DecodedMessage, { t: 'room.joined' | 'room.left' }>
+type Presence = Extract<DecodedMessage, { t: 'room.joined' | 'room.left' | 'room.presence' }>
 
-/** One client in a room, as the others see it. `sub` is the player's id from the token, null when it carries none. */
+/**
+ * One client in a room, as the others see it. `sub` is the player's id from the token, null when it carries none; `connected` false: it has
+ * lost its connection, and may come back.
+ */
 export interface Member {
   readonly id: string
   readonly sub: string | null
+  readonly connected: boolean
 }
 
-const toMember = ({ member_id: id, sub }: MemberInfo): Member => ({ id, sub })
+const toMember = ({ member_id: id, sub, connected }: MemberInfo): Member => ({ id, sub, connected })
 
 /** Where a frame stands in its room's history. */
 interface Position {
@@ -128,11 +132,18 @@ class RoomCopy {
   /** Brings the members up to date; false when they are as before, or of a later flush than the frame. */
   meet(frame: Presence): boolean {
     if (frame.seq <= this.#wholeSeq) return false
-    const known = this.#members.some((member) => member.id === frame.member_id)
-    if (known === (frame.t === 'room.joined')) return false
+    const { member_id: memberId } = frame
+    const known = this.#members.find(({ id }) => id === memberId)
+    if (frame.t === 'room.presence') {
+      if (!known || known.connected === frame.connected) return false
+      const changed = { ...known, connected: frame.connected }
+      this.#members = this.#members.map((member) => (member === known ? changed : member))
+      return true
+    }
+    if ((known !== undefined) === (frame.t === 'room.joined')) return false
     this.#members = known
-      ? this.#members.filter((member) => member.id !== frame.member_id)
-      : [...this.#members, toMember(frame)]
+      ? this.#members.filter((member) => member !== known)
+      : [...this.#members, toMember({ ...frame, connected: true })]
     return true
   }
 
@@ -147,7 +158,16 @@ const RESYNC_WAIT_MS = 2000
 /** The frames that keep a copy of a room up to date. */
 export type RoomFrame = Extract<
   DecodedMessage,
-  { t: 'state.snapshot' | 'state.resync' | 'state.patch' | 'event' | 'room.joined' | 'room.left' }
+  {
+    t:
+      | 'state.snapshot'
+      | 'state.resync'
+      | 'state.patch'
+      | 'event'
+      | 'room.joined'
+      | 'room.left'
+      | 'room.presence'
+  }
 >
 type Frame<T extends RoomFrame['t']> = Extract<RoomFrame, { t: T }>
 
@@ -222,6 +242,7 @@ export class Replica {
         break
       case 'room.joined':
       case 'room.left':
+      case 'room.presence':
         this.#presence(frame)
         break
       case 'state.snapshot':
@@ -260,14 +281,14 @@ export class Replica {
     if (this.#follow(frame)) this.#events.get(frame.name)?.call(frame.data)
   }
 
-  #presence(frame: Frame<'room.joined' | 'room.left'>): void {
+  #presence(frame: Presence): void {
     if (!this.#follow(frame)) return
     const before = this.#copy.members
     if (this.#copy.meet(frame)) this.onMembers.call(this.#copy.members, before)
   }
 
   /** Whether the frame counts. One that shows a gap does: nothing else would bring what it says. */
-  #follow(frame: Frame<'event' | 'room.joined' | 'room.left'>): boolean {
+  #follow(frame: Frame<'event'> | Presence): boolean {
     const verdict: Verdict = this.#copy.follow(frame)
     if (verdict === 'sequence' || verdict === 'checksum') this.#ask(verdict)
     return verdict !== 'drop'

@@ -78,7 +78,7 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     return this.#seat.replica.onEvent(name).add(callback as (data: Json) => void)
   }
 
-  /** Calls back after a member has come or gone. */
+  /** Calls back after a member has come or gone, or has lost its connection or is back. */
   onMembersChange(callback: (members: readonly Member[], previous: readonly Member[]) => void): Unsubscribe {
     return this.#seat.replica.onMembers.add(callback)
   }

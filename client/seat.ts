@@ -185,7 +185,7 @@ export class Seat {
         if (frame.ref === this.#leaving?.ref) this.end('left')
         break
       case 'room.left':
-        if (frame.member_id === this.#memberId) this.#removed(frame.reason)
+        if (frame.member_id === this.#memberId) this.#removed(frame.reason, frame.message)
         else this.replica.receive(frame)
         break
       case 'state.snapshot':
@@ -296,8 +296,8 @@ export class Seat {
     this.#cancelRejoin = this.#link.clock.schedule(this.#rejoins.next(), () => this.#sendJoin())
   }
 
-  #removed(reason: string): void {
-    const text = `This client is out of ${this.roomId}: ${reason}.`
+  #removed(reason: string, message: string | undefined): void {
+    const text = message ?? `This client is out of ${this.roomId}: ${reason}.`
     this.end(
       reason === 'kicked' || reason === 'closed' ? reason : 'seat_lost',
       new RoomfulError('not_in_room', text),

@@ -2,6 +2,7 @@
 import * as v from 'valibot'
 import { type IdPrefix, idPattern } from '../shared/ids.ts'
 import { isWellFormed } from '../shared/json.ts'
+import { dataFault } from '../shared/tokens.ts'
 import { MEMBER_PATTERN } from './creation-order.ts'
 import { MINT_SCOPE } from './keys.ts'
 import { PROBLEMS, type ProblemCode } from './problem.ts'
@@ -89,6 +90,18 @@ export const IssueToken = v.strictObject({
   ttl_seconds: v.optional(wholeNumber(10, 86_400, 'How long the token is valid, in seconds.'), 300),
   aud: v.optional(text(1, 256, 'The audience of the token.')),
   sub: v.optional(text(1, 256, 'The player’s id in the game’s own world; room logic gets it.')),
+  data: v.optional(
+    v.pipe(
+      v.record(v.string(), v.unknown(), 'must be an object'),
+      v.rawCheck(({ dataset, addIssue }) => {
+        const message = dataset.typed ? dataFault(dataset.value) : undefined
+        if (message !== undefined) addIssue({ message })
+      }),
+      v.description(
+        'What the rooms are to know of the player, an object of at most 2 KiB as JSON: room logic gets it, other players do not. The bearer can read it.',
+      ),
+    ),
+  ),
   rooms: v.optional(
     v.pipe(
       v.array(
@@ -170,6 +183,7 @@ export const IssuedToken = v.object({
       key_id: v.optional(v.string()),
       aud: v.optional(v.string()),
       sub: v.optional(v.string()),
+      data: v.optional(v.record(v.string(), v.unknown())),
       rooms: v.optional(v.array(v.string())),
       traceparent: v.pipe(
         v.optional(v.string()),

@@ -32,6 +32,7 @@ export class Backlog<Run extends () => void = never> {
       // Edges ask again every few seconds, for as long as it takes: the last time counts.
       case 'attach':
       case 'resync':
+      case 'renew':
         return this.#replace(`${kind} ${memberId}`, arrival)
       case 'join':
         return this.#keep(`join ${memberId}`, arrival)

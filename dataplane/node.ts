@@ -183,6 +183,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       historyBytes: config.maxHistoryBytes,
       stateBytes: config.maxRoomStateBytes,
       detachedMs: config.sessionResumeTtl * 1000 + DETACHED_GRACE_MS,
+      movesMs: 2 * config.heartbeatSeconds * 1000,
       outcomes: { messages: config.maxUnackedMessages, bytes: config.maxUnackedBytes },
     },
   })

@@ -1,4 +1,4 @@
-import type { Json } from '../shared/json.ts'
+import type { Json, JsonObject } from '../shared/json.ts'
 import type { ErrorCode } from '../shared/protocol/error-codes.ts'
 import type { MemberInfo, ResyncReason, ServerMessage, Subprotocol } from '../shared/protocol/messages.ts'
 import type { Frame } from './frame.ts'
@@ -63,6 +63,8 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly codec: Subprotocol
       readonly session_id: string
       readonly sub: string | null
+      /** The claim of the token, for room code; absent: it has none. */
+      readonly data?: JsonObject | undefined
       /** On whose account a room counts that the join makes: unique within the project. */
       readonly principal: string
       /** Join options besides `key`, not yet validated. */
@@ -77,8 +79,10 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
   | ({ readonly kind: 'refuse'; readonly code: ErrorCode; readonly message: string } & Reliability)
   /** `stalled`: the edge dropped patches of a slow reader, which reads again. */
   | { readonly kind: 'resync'; readonly have_seq: number; readonly reason: ResyncReason | 'stalled' }
-  /** The session's socket is gone; its member stays. */
-  | { readonly kind: 'detach' }
+  /** The session's socket is gone; its member stays. `moves`: the session goes on at another edge, as far as is known. */
+  | { readonly kind: 'detach'; readonly moves?: boolean }
+  /** The session has a fresh token, with this claim. */
+  | { readonly kind: 'renew'; readonly data?: JsonObject | undefined }
   /** The session is at `edge`, and has everything up to `seq` of `epoch`. `ask` comes back with the answer. */
   | {
       readonly kind: 'attach'
@@ -87,6 +91,8 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly turn: number
       readonly codec: Subprotocol
       readonly session_id: string
+      /** The claim of the token in force. */
+      readonly data?: JsonObject | undefined
       readonly epoch: number
       readonly seq: number
       /** The highest ref up to which the client knows every outcome. */

@@ -42,7 +42,7 @@ export class Play<R extends RoomDefinition & TypedRoom> {
 
   /** Takes a seat as `member_id`. */
   join(memberId: string, sub: string | null = null): string {
-    const member = { id: memberId, sub }
+    const member = { id: memberId, sub, connected: true, data: null }
     this.#members.push(member)
     this.#logic.run('onJoin', member, {})
     return memberId

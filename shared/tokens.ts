@@ -10,7 +10,8 @@ import { PasetoError, PublicProtocol } from 'paseto'
 import { ImportPublicKeyFactory, PublicKeyToCryptoKey, type SecretKey, SignFactory } from 'paseto/v4/public'
 import * as v from 'valibot'
 import { idPattern } from './ids.ts'
-import { isWellFormed } from './json.ts'
+import { isWellFormed, type JsonObject } from './json.ts'
+import { checkJson } from './sync/check.ts'
 
 /** What a client token says. Times are RFC 3339 UTC with milliseconds. */
 export interface TokenClaims {
@@ -22,6 +23,8 @@ export interface TokenClaims {
   readonly aud?: string
   /** The player's id in the game's own world. */
   readonly sub?: string
+  /** What the game wants its rooms to know of the player; `MAX_DATA_BYTES` at most. */
+  readonly data?: JsonObject
   /** Room types, or `type:key`, that the bearer may join; absent: all. */
   readonly rooms?: readonly string[]
   /** The span that issued the token (W3C `traceparent`), for the handshake to go on with; only where that is recorded. */
@@ -57,6 +60,8 @@ export class TokenError extends Error {
 
 /** The longest token, in characters; control issues none longer and nodes read none longer. */
 export const MAX_TOKEN_LENGTH = 8192
+/** The claim `data` as JSON text in UTF-8; control issues no larger one, and nodes read none. */
+export const MAX_DATA_BYTES = 2048
 /** How far in the future `issued_at` may lie, in milliseconds: clocks of two machines differ. */
 export const CLOCK_TOLERANCE_MS = 5000
 
@@ -77,6 +82,18 @@ const NOT_OURS = {
   nbf: v.exactOptional(v.never()),
   iat: v.exactOptional(v.never()),
 }
+/** What a claim `data` must be, in words; undefined: it is that. */
+export function dataFault(data: unknown): string | undefined {
+  if (typeof data !== 'object' || data === null || Array.isArray(data)) return 'must be an object'
+  try {
+    checkJson(data)
+  } catch (error) {
+    return `must be plain JSON: ${(error as Error).message}`
+  }
+  const bytes = Buffer.byteLength(JSON.stringify(data))
+  return bytes > MAX_DATA_BYTES ? `has ${bytes} bytes of JSON; ${MAX_DATA_BYTES} is the most` : undefined
+}
+
 const Claims = v.object({
   project_id: v.pipe(v.string(), v.regex(idPattern('prj'))),
   issued_at: Time,
@@ -84,6 +101,7 @@ const Claims = v.object({
   key_id: v.exactOptional(v.pipe(v.string(), v.regex(idPattern('key')))),
   aud: v.exactOptional(Text),
   sub: v.exactOptional(Text),
+  data: v.exactOptional(v.custom<JsonObject>((data) => dataFault(data) === undefined)),
   rooms: v.exactOptional(v.array(Text)),
   traceparent: v.exactOptional(Text),
   tracestate: v.exactOptional(Text),

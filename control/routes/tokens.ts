@@ -1,4 +1,5 @@
 import { type Clock, timestamp } from '../../shared/clock.ts'
+import type { JsonObject } from '../../shared/json.ts'
 import type { RateLimits } from '../../shared/rate-limit.ts'
 import { issueToken, MAX_TOKEN_LENGTH, type SigningKey, type TokenClaims } from '../../shared/tokens.ts'
 import type { Span, TraceContext } from '../../shared/tracing/tracer.ts'
@@ -52,6 +53,7 @@ export function tokenRoutes(
         ...(keyId !== undefined && { key_id: keyId }),
         ...(body.aud !== undefined && { aud: body.aud }),
         ...(body.sub !== undefined && { sub: body.sub }),
+        ...(body.data !== undefined && { data: body.data as JsonObject }),
         ...(body.rooms !== undefined && { rooms: body.rooms }),
       }
       span.set({ 'roomful.project_id': body.project_id, 'roomful.key_id': keyId })

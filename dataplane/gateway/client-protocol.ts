@@ -393,7 +393,9 @@ export class ClientProtocol implements ConnectionListener {
     if ('close' in claims) refuse(claims.reason)
     else if ((claims.sub ?? null) !== session.sub) refuse('the token is for another sub')
     else {
+      const before = JSON.stringify(session.data)
       session.renew(claims)
+      if (JSON.stringify(session.data) !== before) this.#context.edge.renew(session)
       this.#context.sessions.saveLater(session)
     }
   }

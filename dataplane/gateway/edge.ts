@@ -74,6 +74,7 @@ export class Edge {
       codec: connection.codec.subprotocol,
       session_id: session.sessionId,
       sub: session.sub,
+      data: session.data,
       principal: session.principal,
       options: rest,
       ...(span.sampled && contextOf(span)),
@@ -133,7 +134,7 @@ export class Edge {
       return
     }
     const last = this.#remove(subscription)
-    if (subscription.phase !== 'detached') this.#sendDetach(subscription)
+    if (subscription.phase !== 'detached') this.#sendDetach(subscription, true)
     if (last) this.#context.unsubscribed(subscription.room)
   }
 
@@ -183,14 +184,25 @@ export class Edge {
     this.#askState(subscription)
   }
 
-  /** The session's socket is gone: its subscriptions stay, except those it was leaving. */
-  detach(session: Session): void {
+  /** The session has a fresh token, with another claim for room code. */
+  renew(session: Session): void {
+    // What is on its way has the old claim, which the owner replaces then.
+    for (const { room, memberId, phase } of session.subscriptions.values())
+      if (phase !== 'detached')
+        this.#context.send({ kind: 'renew', room, member_id: memberId, data: session.data })
+  }
+
+  /**
+   * The session's socket is gone: its subscriptions stay, except those it was leaving. `moves`: its client was asked to go on at another
+   * node.
+   */
+  detach(session: Session, moves: boolean): void {
     for (const subscription of [...session.subscriptions.values()]) {
       this.#asking.delete(subscription)
       this.#states.forget(subscription)
       subscription.detach()
       if (subscription.leaveRef !== undefined) this.forget(subscription)
-      else this.#sendDetach(subscription)
+      else this.#sendDetach(subscription, moves)
     }
   }
 
@@ -325,7 +337,7 @@ export class Edge {
       if (subscription.leaveRef === undefined) this.#asking.delete(subscription)
       this.#joinAnswered(subscription, 'joined')
       // The client went while the join was on its way; the word of that may have come before it.
-      if (!subscription.joined(join, epoch, seq)) this.#sendDetach(subscription)
+      if (!subscription.joined(join, epoch, seq)) this.#sendDetach(subscription, false)
     }
     // The time of one ack of an update is observed, of another member each time: that is enough of a sample, and costs more than the ack.
     const observed = personal[seq % personal.length]
@@ -434,8 +446,8 @@ export class Edge {
     this.#askAgain(subscription)
   }
 
-  #sendDetach({ room, memberId }: Subscription): void {
-    this.#context.send({ kind: 'detach', room, member_id: memberId })
+  #sendDetach({ room, memberId }: Subscription, moves: boolean): void {
+    this.#context.send({ kind: 'detach', room, member_id: memberId, moves })
   }
 
   #sendLeave({ room, memberId, leaveRef }: Subscription): void {

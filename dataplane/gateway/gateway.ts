@@ -216,6 +216,7 @@ export class Gateway {
    */
   async drain(withinMs: number): Promise<void> {
     this.#draining = true
+    this.#sessions.moveAway()
     const { clock, random } = this.#context
     const connections = [...this.#clients].map(({ connection }) => connection)
     const left = new Promise<void>((resolve) => {

@@ -1,5 +1,6 @@
 import { hash } from 'node:crypto'
 import type { Clock } from '../../shared/clock.ts'
+import type { JsonObject } from '../../shared/json.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
 import type { Connection } from './connection.ts'
@@ -70,6 +71,11 @@ export class Session implements SubscribedSession {
   /** The player's id, null when the token carries none. */
   get sub(): string | null {
     return this.#claims.sub ?? null
+  }
+
+  /** The claim for room code, absent: the token carries none. */
+  get data(): JsonObject | undefined {
+    return this.#claims.data
   }
 
   /** Whom a node counts by: the player, or where the token names none, the session, since many clients may share such a token. */

@@ -49,6 +49,7 @@ export class Sessions {
   readonly #writers = new Map<string, SessionWriter>()
   /** Of sessions that are over here, and whose rooms have not been told yet, for what reason. */
   readonly #endings = new Map<SessionWriter, EndReason>()
+  #moving = false
   readonly #underWay = new Set<Promise<void>>()
 
   constructor(context: GatewayContext, store: SessionStore, edge: Edge) {
@@ -109,11 +110,16 @@ export class Sessions {
     this.#run(this.save(session), session)
   }
 
+  /** From now on clients that lose their connection are expected at other nodes: this one drains. */
+  moveAway(): void {
+    this.#moving = true
+  }
+
   /** The session has lost its connection and waits to be resumed, with its subscriptions. One that has no subscription has nothing to wait for, and ends. */
   detach(session: Session): void {
     if (!this.#writerOf(session)) return
     session.disconnect()
-    this.#edge.detach(session)
+    this.#edge.detach(session, this.#moving)
     if (session.subscriptions.size > 0) this.saveLater(session)
     else this.end(session, 'left')
   }

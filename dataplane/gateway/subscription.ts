@@ -1,3 +1,4 @@
+import type { JsonObject } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ResumePosition, ServerMessage, Subprotocol } from '../../shared/protocol/messages.ts'
 import { noSpan, type Span, type TraceContext } from '../../shared/tracing/tracer.ts'
@@ -45,6 +46,7 @@ export interface SubscribedSession {
   readonly player: string
   /** How often it was resumed. */
   readonly right: { readonly turn: number }
+  readonly data: JsonObject | undefined
   readonly trace: TraceContext | undefined
   readonly connection: Connection | undefined
   /** By room id. */
@@ -194,6 +196,7 @@ export class Subscription {
       turn: session.right.turn,
       codec: this.#connection.codec.subprotocol,
       session_id: session.sessionId,
+      data: session.data,
       epoch,
       seq,
       settled: this.settled,

@@ -2,9 +2,11 @@ import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Span } from '../../shared/tracing/tracer.ts'
 import { type JoinRequest, roomAttributes, type ToOwner } from '../traffic.ts'
 import type { TurnHook } from '../watchdog/turns.ts'
+import type { Member } from './definition.ts'
 import { FAILED, parseOptions } from './failures.ts'
 import type { Inputs } from './inputs.ts'
 import { Membership } from './memberships.ts'
+import { frozen } from './state.ts'
 import type { RoomStream } from './stream.ts'
 
 /** What admission has to do with its room. */
@@ -53,7 +55,7 @@ export class RoomAdmission {
     this.#inputs = inputs
     this.#on = on
     this.#expiry = scheduler.timer(() => this.#removeExpired())
-    if (stream.memberships.size > 0) this.#expiry.at(clock.monotonic() + limits.detachedMs)
+    if (stream.memberships.size > 0) this.#expiry.at(clock.monotonic() + limits.movesMs)
   }
 
   /** Whether the room has no member, and no join is under way. */
@@ -109,7 +111,7 @@ export class RoomAdmission {
     if (membership) {
       // A session that went on at another edge ends there only.
       if (reason !== 'session_ended' || membership.isServedBy(from))
-        this.#inputs.part(membership, reason, ref)
+        this.#inputs.part(membership, reason, { ref })
       return
     }
     const request = this.#cancel(memberId)
@@ -121,14 +123,21 @@ export class RoomAdmission {
     this.#on.settled()
   }
 
-  detach({ member_id: memberId }: Kind<'detach'>, from: string): void {
-    if (this.#stream.memberships.get(memberId)) this.#detach(memberId, from)
-    else this.#wait(memberId, 'detach', () => this.#detach(memberId, from))
+  detach({ member_id: memberId, moves = false }: Kind<'detach'>, from: string): void {
+    if (this.#stream.memberships.get(memberId)) this.#detach(memberId, from, moves)
+    else this.#wait(memberId, 'detach', () => this.#detach(memberId, from, moves))
   }
 
-  /** An edge is gone, and the sockets it held with it: its members wait to be resumed elsewhere. */
+  /** An edge is gone, and the sockets it held with it: its members wait to be resumed elsewhere, and count as connected meanwhile. */
   detachEdge(edge: string): void {
-    for (const { member } of this.#stream.memberships) this.#detach(member.id, edge)
+    for (const { member } of this.#stream.memberships) this.#detach(member.id, edge, true)
+  }
+
+  /** The session has a fresh token. */
+  renew({ member_id: memberId, data }: Kind<'renew'>, from: string): void {
+    const membership = this.#stream.memberships.get(memberId)
+    // Otherwise its next attach says it.
+    if (membership?.isServedBy(from)) this.#inputs.renew(membership, data ?? null)
   }
 
   attach(message: Kind<'attach'>): void {
@@ -146,6 +155,8 @@ export class RoomAdmission {
     memberships.attach(membership, edge, codec)
     // A member that is being removed is told so soon.
     if (!memberships.get(memberId)) return
+    this.#inputs.renew(membership, message.data ?? null)
+    this.#inputs.connected(membership, true)
     if (membership.settled) this.#attached(membership, message)
     else this.#early.set(memberId, () => this.attach(message))
   }
@@ -189,14 +200,24 @@ export class RoomAdmission {
   }
 
   /** Unless the session is at another edge by now. */
-  #detach(memberId: string, from: string): void {
+  #detach(memberId: string, from: string, moves: boolean): void {
     const { environment, memberships } = this.#stream
+    const { clock, limits } = environment
     const membership = memberships.get(memberId)
     if (membership?.edge !== from) return
     this.#early.delete(memberId)
-    const now = environment.clock.monotonic()
-    memberships.detach(membership, now)
-    if (!this.#expiry.waiting) this.#expiry.at(now + environment.limits.detachedMs)
+    const now = clock.monotonic()
+    memberships.detach(membership, now, moves ? now + limits.movesMs : now)
+    if (!moves) this.#inputs.connected(membership, false)
+    const due = this.#dueAt(membership)
+    if (!this.#expiry.waiting || due < this.#expiry.due) this.#expiry.at(due)
+  }
+
+  /** When a membership without a socket counts as disconnected, or, where it does already, is given up. */
+  #dueAt({ member, detachedAt = 0, disconnectsAt }: Membership): number {
+    const { limits } = this.#stream.environment
+    const keptMs = Math.min(limits.detachedMs, this.#inputs.handlers.definition.reconnectSeconds * 1000)
+    return member.connected ? disconnectsAt : Math.max(disconnectsAt, detachedAt + keptMs)
   }
 
   #attached({ refs, committedRef }: Membership, attach: Kind<'attach'>): void {
@@ -245,6 +266,7 @@ export class RoomAdmission {
       return true
     }
     memberships.attach(membership, request.edge, request.codec)
+    this.#inputs.connected(membership, true)
     if (!membership.settled) return true
     const { id: memberId } = membership.member
     if (!this.#stream.committing) delivery.repeatJoin(membership)
@@ -316,7 +338,7 @@ export class RoomAdmission {
   }
 
   /** What `admit` says, now or later. Neither throws nor rejects. */
-  #ask({ member_id: id, sub }: JoinRequest, options: unknown): Verdict | Promise<Verdict> {
+  #ask(request: JoinRequest, options: unknown): Verdict | Promise<Verdict> {
     const { environment, log, memberships, roomId, state } = this.#stream
     const ctx = {
       roomId,
@@ -328,11 +350,7 @@ export class RoomAdmission {
       log,
     }
     try {
-      const answer: unknown = this.#inputs.handlers.definition.admit?.(
-        Object.freeze({ id, sub }),
-        options,
-        ctx,
-      )
+      const answer: unknown = this.#inputs.handlers.definition.admit?.(memberOf(request), options, ctx)
       return isPromise(answer) ? Promise.resolve(answer).then(verdictOf, failed) : verdictOf(answer)
     } catch (error) {
       return failed(error)
@@ -370,8 +388,8 @@ export class RoomAdmission {
 
   #add(request: JoinRequest, options: unknown): void {
     this.#beginPart(request.member_id, 'room.commit')
-    const { member_id: id, sub, session_id: sessionId, ref, edge, codec, turn } = request
-    const member = Object.freeze({ id, sub })
+    const { session_id: sessionId, ref, edge, codec, turn } = request
+    const member = memberOf(request)
     const membership = new Membership(
       { member, sessionId, joinRef: ref, edge, codec, lastRef: 0, outcomes: [], forgotten: 0 },
       this.#stream.environment.limits.outcomes,
@@ -424,23 +442,31 @@ export class RoomAdmission {
     whole?.end()
   }
 
-  /** Memberships whose edge never said what became of the session. */
+  /** Memberships without a socket whose time is over: first they count as disconnected, then they are given up. */
   #removeExpired(): void {
     const { environment, memberships } = this.#stream
-    const { clock, limits } = environment
+    const { clock } = environment
     this.#on.act(() => {
       if (this.#closed) return
       let earliest = Number.POSITIVE_INFINITY
       for (const membership of [...memberships]) {
-        if (membership.detachedAt === undefined) continue
-        const endsAt = membership.detachedAt + limits.detachedMs
-        if (endsAt > clock.monotonic()) earliest = Math.min(earliest, endsAt)
-        else this.#inputs.part(membership, 'session_ended')
+        // A turn of another member may have removed it.
+        if (membership.attached || memberships.get(membership.member.id) !== membership) continue
+        const now = clock.monotonic()
+        if (membership.member.connected && this.#dueAt(membership) <= now)
+          this.#inputs.connected(membership, false)
+        const due = this.#dueAt(membership)
+        if (due > now) earliest = Math.min(earliest, due)
+        else if (memberships.get(membership.member.id) === membership)
+          this.#inputs.part(membership, 'session_ended')
       }
       if (earliest < Number.POSITIVE_INFINITY) this.#expiry.at(earliest)
     })
   }
 }
+
+const memberOf = ({ member_id: id, sub, data }: JoinRequest): Member =>
+  Object.freeze({ id, sub, connected: true, data: frozen(data ?? null) })
 
 const refused = (why: string): Verdict => ({ admitted: false, why })
 

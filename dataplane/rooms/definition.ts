@@ -36,6 +36,10 @@ export interface Member {
   readonly id: string
   /** The player's id from the token; null: it carries none. */
   readonly sub: string | null
+  /** Whether its client is connected; one that is not may come back within `reconnectSeconds`. */
+  readonly connected: boolean
+  /** The claim `data` of the token in force, for room code only: other members never get it. Null: it carries none. */
+  readonly data: JsonObject | null
 }
 
 /** `T`, changeable all the way down: the state a handler may change in place. */
@@ -159,8 +163,11 @@ export interface RoomContext<Events extends Schemas = Schemas, Tasks extends Sch
   emit<K extends Names<Events>>(name: K, data: EventData<Events, K>, to?: Recipients): void
   /** Ends the room: everyone gets `room.left` with reason `closed`, then `onDispose` runs. `onLeave` does not. */
   close(): void
-  /** Removes a member: `onLeave` runs, and the member gets `room.left` with reason `kicked`. */
-  kick(member: string | Member): void
+  /**
+   * Removes a member: `onLeave` runs, and the member gets `room.left` with reason `kicked`, and with `reason`, a text for the player (cut to
+   * 300 characters); the others are not told that.
+   */
+  kick(member: string | Member, reason?: string): void
   /**
    * Slow work: its outcome arrives as a message of the room itself, `{ type, data: { ok, value } | { ok, error }, member: null }`. It
    * is lost when the room moves to another node before.
@@ -232,6 +239,10 @@ export interface RoomSpec<
   readonly durability?: Durability
   /** An empty room is disposed of after this; default 30. */
   readonly idleSeconds?: number
+  /**
+   * So long a lost connection keeps its seat: at most, and by default, `SESSION_RESUME_TTL`. 0: who loses the connection leaves.
+   */
+  readonly reconnectSeconds?: number
   /** The state of a new room; `options` are those of the first join. */
   readonly create: (options: Out<Options>) => State
   /** May refuse a join by returning a reason. The only hook that may take time (5 s). */
@@ -256,6 +267,18 @@ export interface RoomSpec<
     state: Draft<NoInfer<State>>,
     input: RoomInput<Messages, Tasks, Unhandled<Messages, Handled>>,
     ctx: MessageContext<Events, Tasks, ReplyTo<Replies, Unhandled<Messages, Handled>>>,
+  ): HandlerResult<NoInfer<State>, Events>
+  /** A member has lost its connection; its seat is kept for `reconnectSeconds`. Members are told (`room.presence`). */
+  onDisconnect?(
+    state: Draft<NoInfer<State>>,
+    member: Member,
+    ctx: RoomContext<Events, Tasks>,
+  ): HandlerResult<NoInfer<State>, Events>
+  /** A member that had lost its connection is back. */
+  onReconnect?(
+    state: Draft<NoInfer<State>>,
+    member: Member,
+    ctx: RoomContext<Events, Tasks>,
   ): HandlerResult<NoInfer<State>, Events>
   onLeave?(
     state: Draft<NoInfer<State>>,
@@ -297,10 +320,14 @@ export interface RoomDefinition {
   readonly tick: { readonly rate: number } | undefined
   readonly durability: Durability
   readonly idleSeconds: number
+  /** Infinity: as long as the session may be resumed. */
+  readonly reconnectSeconds: number
   readonly create: (options: unknown) => unknown
   readonly admit: ((member: Member, options: unknown, ctx: AdmitContext) => unknown) | undefined
   readonly onJoin: Hook | undefined
   readonly onMessage: Hook | undefined
+  readonly onDisconnect: Hook | undefined
+  readonly onReconnect: Hook | undefined
   readonly onLeave: Hook | undefined
   readonly onTick: Hook | undefined
   readonly onDispose: Hook | undefined
@@ -373,10 +400,13 @@ export function defineRoom<
     tick: spec.tick,
     durability: spec.durability ?? 'journal',
     idleSeconds: spec.idleSeconds ?? 30,
+    reconnectSeconds: spec.reconnectSeconds ?? Number.POSITIVE_INFINITY,
     create: spec.create as RoomDefinition['create'],
     admit: spec.admit as RoomDefinition['admit'],
     onJoin: spec.onJoin as Hook | undefined,
     onMessage: (spec.onMessage ?? spec.on_message) as Hook | undefined,
+    onDisconnect: spec.onDisconnect as Hook | undefined,
+    onReconnect: spec.onReconnect as Hook | undefined,
     onLeave: spec.onLeave as Hook | undefined,
     onTick: spec.onTick as Hook | undefined,
     onDispose: spec.onDispose as Hook | undefined,
@@ -433,13 +463,23 @@ const FIELDS: Readonly<Record<string, Rule>> = {
     'journal, snapshot, none',
   ],
   idleSeconds: [(value) => isNumber(value, 0, 86_400), '0 to 86400'],
+  reconnectSeconds: [(value) => isNumber(value, 0, 86_400), '0 to 86400'],
   create: [
     (value) => typeof value === 'function' && !isAsync(value),
     'a function, not an async one, that returns the first state',
   ],
   admit: A_FUNCTION,
 }
-const HOOKS = ['onJoin', 'onMessage', 'on_message', 'onLeave', 'onTick', 'onDispose']
+const HOOKS = [
+  'onJoin',
+  'onMessage',
+  'on_message',
+  'onDisconnect',
+  'onReconnect',
+  'onLeave',
+  'onTick',
+  'onDispose',
+]
 
 /** Each field of `value` has to have one of `names`; where one is near, the problem says so: `max_members: write maxMembers`. */
 function checkFields(value: Fields, names: readonly string[], what: string, check: Check): void {

@@ -47,6 +47,8 @@ export interface PendingLeave {
   readonly reason: DepartureReason
   /** The `leave` to answer. */
   readonly ref: number | undefined
+  /** Why, in words for the player. */
+  readonly text: string | undefined
   /** Events of the flush before this one came while the member was there. */
   readonly endEvent: number
   /** The join was never delivered: to the others, no one came and no one went. */
@@ -177,7 +179,7 @@ export class Delivery {
   }
 
   /** A member who leaves gets what was for it until then, its ack, and `room.left`; not the rest of the flush. */
-  #part({ membership, reason, ref, endEvent, unseen }: PendingLeave, update: Update): void {
+  #part({ membership, reason, ref, text, endEvent, unseen }: PendingLeave, update: Update): void {
     const { edge, refs } = membership
     const { id: memberId, sub } = membership.member
     this.#memberships.release(membership)
@@ -189,7 +191,9 @@ export class Delivery {
         member_id: memberId,
         ref: membership.joinRef,
         code: 'join_refused',
-        message: reason === 'kicked' ? 'the room removed you as you joined' : 'the room ended as you joined',
+        message:
+          text ??
+          (reason === 'kicked' ? 'the room removed you as you joined' : 'the room ended as you joined'),
       })
       return
     }
@@ -213,7 +217,16 @@ export class Delivery {
       kind: 'left',
       member_id: memberId,
       ...(ref === undefined
-        ? { farewell: { t: 'room.left', ...at, member_id: memberId, sub, reason } }
+        ? {
+            farewell: {
+              t: 'room.left',
+              ...at,
+              member_id: memberId,
+              sub,
+              reason,
+              ...(text !== undefined && { message: text }),
+            },
+          }
         : { ref }),
     })
   }
@@ -417,7 +430,7 @@ export interface UpdateFrames {
 }
 
 /** A member as clients are told of it. */
-const memberInfo = ({ id, sub }: Member): MemberInfo => ({ member_id: id, sub })
+const memberInfo = ({ id, sub, connected }: Member): MemberInfo => ({ member_id: id, sub, connected })
 
 /** What frames of one room are made with in one subprotocol. */
 interface Encoding {
@@ -467,15 +480,21 @@ export class RoomFrames {
 
   /** Events and presence for everyone; undefined when there are none. */
   rest(update: Update, subprotocol: Subprotocol): Frame | undefined {
-    const { epoch, seq, events, left, joined } = update
+    const { epoch, seq, events, left, joined, presence } = update
     const at = { room_id: this.roomId, epoch, seq }
     const frames: Frame[] = []
     for (const event of events)
       if (!event.to) frames.push(this.message(this.event(update, event), subprotocol))
     for (const { member, reason } of left)
-      frames.push(this.message({ t: 'room.left', ...at, ...memberInfo(member), reason }, subprotocol))
+      frames.push(
+        this.message({ t: 'room.left', ...at, member_id: member.id, sub: member.sub, reason }, subprotocol),
+      )
     for (const { member } of joined)
-      frames.push(this.message({ t: 'room.joined', ...at, ...memberInfo(member) }, subprotocol))
+      frames.push(
+        this.message({ t: 'room.joined', ...at, member_id: member.id, sub: member.sub }, subprotocol),
+      )
+    for (const { memberId, connected } of presence)
+      frames.push(this.message({ t: 'room.presence', ...at, member_id: memberId, connected }, subprotocol))
     return frames.length > 0 ? joinFrames(frames) : undefined
   }
 

@@ -34,6 +34,8 @@ export interface RoomLimits {
   readonly admitMs: number
   /** A member without a socket is removed after this, should its edge never say what became of the session. */
   readonly detachedMs: number
+  /** A member whose edge is gone, or whose session moves, counts as connected for so long. */
+  readonly movesMs: number
   /** How long after a change a `snapshot` room is saved; with the write itself it must stay below a second. */
   readonly saveMs: number
   /** A journal this long, or larger than both `journalBytes` and its snapshot, is replaced by a snapshot. */
@@ -55,6 +57,7 @@ export const ROOM_LIMITS: RoomLimits = {
   stateBytes: 8 * 1024 * 1024,
   admitMs: 5000,
   detachedMs: 120_000,
+  movesMs: 20_000,
   saveMs: 700,
   journalEntries: 512,
   journalBytes: 256 * 1024,

@@ -186,9 +186,9 @@ export class StuckTurns {
     return (['create', 'options', 'admit', 'onJoin'] as const).some((hook) => this.#has(hook, sessionId, ref))
   }
 
-  /** Whether that a member leaves is one. */
-  hasLeave(memberId: string): boolean {
-    return this.#has('onLeave', memberId, 0)
+  /** Whether what becomes of a member is one. */
+  hasMember(hook: 'onDisconnect' | 'onReconnect' | 'onLeave', memberId: string): boolean {
+    return this.#has(hook, memberId, 0)
   }
 
   #has(hook: TurnCause['hook'], subject: string, ref: number): boolean {

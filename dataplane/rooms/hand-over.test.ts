@@ -26,7 +26,7 @@ describe('handing over', () => {
       const { bench, ann } = await roomWith(counting(durability), ['ann'])
       const bob = await bench.join('counter', 'bob', { codec: 'roomful.v1.json' })
       await bench.say('counter', 'ann', 'inc', null, 1)
-      bench.detach('counter', bob)
+      bench.detach('counter', bob, true)
       bench.message('counter', 'ann', 'inc', null, 2)
       await bench.host.close()
       expect([bench.host.size, ann.acked]).toEqual([0, 2])

@@ -23,7 +23,7 @@ export const NOTHING: Effects = { events: [], kicked: [], tasks: [], closed: fal
 /** What a turn has asked for so far. */
 interface Asked {
   readonly events: RoomEvent[]
-  readonly kicked: string[]
+  readonly kicked: Kick[]
   readonly tasks: Task[]
   closed: boolean
   reply: Json | undefined
@@ -35,6 +35,12 @@ export interface HandledRoom extends Pick<RoomStream, 'roomId' | 'log' | 'state'
   readonly memberships: Pick<Memberships, 'members'>
 }
 
+/** Who is to be removed, and why, in words for the player. */
+interface Kick {
+  readonly memberId: string
+  readonly text: string | undefined
+}
+
 /** A promise whose outcome becomes a message of the room. */
 export interface Task {
   readonly type: string
@@ -44,8 +50,7 @@ export interface Task {
 /** What a handler asked for besides the new state; taken over only when it returned normally. */
 export interface Effects {
   readonly events: readonly RoomEvent[]
-  /** Member ids. */
-  readonly kicked: readonly string[]
+  readonly kicked: readonly Kick[]
   readonly tasks: readonly Task[]
   readonly closed: boolean
   /** Of a message whose type declares one. */
@@ -122,9 +127,14 @@ export class HandlerContext implements MessageContext {
     this.#ask().closed = true
   }
 
-  kick(member: string | Member): void {
+  kick(member: string | Member, reason?: string): void {
     this.#during('kick')
-    this.#ask().kicked.push(typeof member === 'string' ? member : member.id)
+    if (reason !== undefined && (typeof reason !== 'string' || reason === ''))
+      throw new RoomLogicError(
+        `ctx.kick got the reason ${JSON.stringify(reason)}; it must be a text for the player`,
+      )
+    const memberId = typeof member === 'string' ? member : member.id
+    this.#ask().kicked.push({ memberId, text: reason === undefined ? undefined : bounded(reason) })
   }
 
   task(work: PromiseLike<unknown>, type: string): void {

@@ -21,6 +21,8 @@ const update = (seq: number): Update => ({
   events: [{ name: 'moved', data: seq, to: undefined }],
   joined: [],
   left: [],
+  presence: [],
+  renewed: [],
   acks: [],
   outcomes: [],
 })

@@ -1,3 +1,4 @@
+import type { JsonObject } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
 import type { ToOwner } from '../traffic.ts'
@@ -14,7 +15,7 @@ import {
 } from './failures.ts'
 import { type Effects, type HandledRoom, HandlerContext, NOTHING, type Task } from './handler-context.ts'
 import type { Membership } from './memberships.ts'
-import type { LiveState } from './state.ts'
+import { frozen, type LiveState } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
 
 /** What turns bring about in their room. */
@@ -149,14 +150,40 @@ export class Inputs {
     return undefined
   }
 
-  /** Removes a member; `onLeave` runs, unless the whole room ends. `ref`: the `leave` to answer. */
-  part(membership: Membership, reason: DepartureReason, ref?: number): void {
+  /** A member has lost its connection, or is back. */
+  connected(membership: Membership, connected: boolean): void {
+    const { memberships, pending } = this.#stream
+    if (membership.member.connected === connected) return
+    memberships.change(membership, { connected })
+    pending.changed.add(membership)
+    const { member } = membership
+    const hook = connected ? 'onReconnect' : 'onDisconnect'
+    if (!this.stuck.hasMember(hook, member.id))
+      this.#try(hook, () => this.handlers.run(hook, member), { subject: member.id })
+    this.#stream.touch()
+  }
+
+  /** The claim of a member's token; no turn. */
+  renew(membership: Membership, data: JsonObject | null): void {
+    const { memberships, pending } = this.#stream
+    if (JSON.stringify(data) === JSON.stringify(membership.member.data)) return
+    memberships.change(membership, { data: frozen(data) })
+    pending.changed.add(membership)
+    this.#stream.touch()
+  }
+
+  /** Removes a member; `onLeave` runs, unless the whole room ends. `ref`: the `leave` to answer; `text`: why, in words for the player. */
+  part(
+    membership: Membership,
+    reason: DepartureReason,
+    told: { ref?: number | undefined; text?: string | undefined } = {},
+  ): void {
     const { memberships, pending } = this.#stream
     const { member } = membership
-    pending.part(membership, reason, ref)
+    pending.part(membership, reason, told)
     memberships.remove(membership)
     this.#on.members(-1)
-    if (reason !== 'closed' && !this.stuck.hasLeave(member.id))
+    if (reason !== 'closed' && !this.stuck.hasMember('onLeave', member.id))
       this.#try('onLeave', () => this.handlers.run('onLeave', member), { subject: member.id })
     this.#stream.touch()
   }
@@ -255,9 +282,9 @@ export class Inputs {
     const { memberships, pending } = this.#stream
     for (const event of events) pending.events.push(event)
     for (const task of tasks) this.#start(task)
-    for (const memberId of kicked) {
+    for (const { memberId, text } of kicked) {
       const membership = memberships.get(memberId)
-      if (membership) this.part(membership, 'kicked')
+      if (membership) this.part(membership, 'kicked', { text })
     }
     if (closed) this.#on.close()
   }
@@ -302,7 +329,7 @@ export class Inputs {
 }
 
 /** The handlers that are turns. */
-type Hook = 'onJoin' | 'onMessage' | 'onLeave' | 'onTick' | 'onDispose'
+type Hook = 'onJoin' | 'onMessage' | 'onDisconnect' | 'onReconnect' | 'onLeave' | 'onTick' | 'onDispose'
 
 /** Something for `onMessage`: a member's message, or the outcome of a task. */
 interface Input {

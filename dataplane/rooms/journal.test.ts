@@ -26,7 +26,7 @@ const after = {
 const refusal = { ref: 9, code: 'room_full', message: 'full' } as const
 const reply = { ref: 10, reply: { hp: [1, 'two'] } } as const
 const membership = {
-  member: { id: 'mem_a', sub: 'anna' },
+  member: { id: 'mem_a', sub: 'anna', connected: false, data: { level: 3 } },
   sessionId: 'ses_1',
   joinRef: 1,
   edge: 'node-1~f3Kx9a_Q',
@@ -45,7 +45,9 @@ const update: Update = {
     { name: 'told', data: null, to: ['mem_a'] },
   ],
   joined: [membership],
-  left: [{ member: { id: 'mem_b', sub: null }, reason: 'kicked' }],
+  left: [{ member: { id: 'mem_b', sub: null, connected: true, data: null }, reason: 'kicked' }],
+  presence: [{ memberId: 'mem_a', connected: false }],
+  renewed: [{ memberId: 'mem_a', data: { level: 3 } }],
   acks: [{ memberId: 'mem_a', ref: 70_000, forgotten: 4 }],
   outcomes: [
     { memberId: 'mem_a', ...refusal },
@@ -56,21 +58,22 @@ const base = { epoch: 1_795_181_400_000, seq: 70_000 }
 
 /** `update` in a snapshot, as version 4 has it in stores since the first release that wrote it. */
 const STORED = Buffer.from(
-  `BGIQljUAAAFblstCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGR
+  `BKzbUMAAAAFklstCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGR
    kZGRkZGRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyq
    YsOpcnQg8J+OsoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4
-   q2NvbnN0cnVjdG9ygaZ0b0pTT04BoNQAAZGZpW1lbV9hpGFubmGlc2VzXzEBr25vZGUtMX5mM0t4OWFfUbJyb29tZnVsLnYxLm1z
-   Z3BhY2vOAAERcJKTCalyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSSy0J6H5Jk/AAAzgABEXAAAALXBDe6YqOay0J6H5JlA7AA
-   zgABEXHDzv7cupidA6RkZWVwkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
-   BJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIA
+   q2NvbnN0cnVjdG9ygaZ0b0pTT04BoNQAAZGbpW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzEBr25vZGUtMX5mM0t4OWFfUbJyb29t
+   ZnVsLnYxLm1zZ3BhY2vOAAERcJKTCalyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSSy0J6H5Jk/AAAzgABEXAAAAL7BLtrDwGc
+   y0J6H5JlA7AAzgABEXHDzv7cupidA6RkZWVwkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIA
    kwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSS
-   AJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkgECkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQ
-   kJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQpGxpc3STBJYAkgGBoWEDAZIBpXRocmVlApIBwJMDAJLUD/HLfjfk
-   PIgAdZyncGxheWVyc5UDpGFubmGTA6JocJIBzQEsqmLDqXJ0IPCfjrKSAoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4
-   eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2NvbnN0cnVjdG9ykgKBpnRvSlNPTgGgkgLUAAGkZ29uZQCSk6NoaXSB
-   omJ5pW1lbV9hwJOkdG9sZMCRpW1lbV9hkZmlbWVtX2GkYW5uYaVzZXNfMQGvbm9kZS0xfmYzS3g5YV9RsnJvb21mdWwudjEubXNn
-   cGFja84AARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBJGTpW1lbV9iwKZraWNrZWSRk6VtZW1fYc4AARFwBJKUpW1l
-   bV9hCalyb29tX2Z1bGykZnVsbJOlbWVtX2EKgaJocJIBo3R3bw==`,
+   AJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJME
+   kgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkgECkJCQkJCQkJCQkJCQkJCQkJCQ
+   kJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQpGxpc3STBJYAkgGBoWEDAZIBpXRocmVlApIBwJMD
+   AJLUD/HLfjfkPIgAdZyncGxheWVyc5UDpGFubmGTA6JocJIBzQEsqmLDqXJ0IPCfjrKSAoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA
+   2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2NvbnN0cnVjdG9ykgKBpnRvSlNPTgGgkgLUAAGkZ29u
+   ZQCSk6NoaXSBomJ5pW1lbV9hwJOkdG9sZMCRpW1lbV9hkZulbWVtX2GkYW5uYcKBpWxldmVsA6VzZXNfMQGvbm9kZS0xfmYzS3g5
+   YV9RsnJvb21mdWwudjEubXNncGFja84AARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBJGVpW1lbV9iwMPApmtpY2tl
+   ZJGSpW1lbV9hwpGSpW1lbV9hgaVsZXZlbAORk6VtZW1fYc4AARFwBJKUpW1lbV9hCalyb29tX2Z1bGykZnVsbJOlbWVtX2EKgaJo
+   cJIBo3R3bw==`,
   'base64',
 )
 

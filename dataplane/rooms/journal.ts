@@ -1,5 +1,5 @@
 import { crc32 } from 'node:zlib'
-import type { Json } from '../../shared/json.ts'
+import type { Json, JsonObject } from '../../shared/json.ts'
 import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type DepartureReason, SUBPROTOCOLS, type Subprotocol } from '../../shared/protocol/messages.ts'
 import { MsgpackReader, MsgpackWriter } from '../../shared/protocol/msgpack.ts'
@@ -53,6 +53,18 @@ type Of<O extends Outcome> = O & { readonly memberId: string }
 /** How a message of a member ended. */
 export type MemberOutcome = Of<RefusedRef> | Of<RepliedRef>
 
+/** Whether the client of a member is connected from here on. */
+interface Presence {
+  readonly memberId: string
+  readonly connected: boolean
+}
+
+/** The claim of a member's token, from here on. */
+interface RenewedData {
+  readonly memberId: string
+  readonly data: JsonObject | null
+}
+
 /** A member who has left. */
 interface Departure {
   readonly member: Member
@@ -74,6 +86,8 @@ export interface Update extends Position {
   readonly events: readonly RoomEvent[]
   readonly joined: readonly MembershipRecord[]
   readonly left: readonly Departure[]
+  readonly presence: readonly Presence[]
+  readonly renewed: readonly RenewedData[]
   readonly acks: readonly Ack[]
   /** Of the refs of `acks` since the update before: those that were refused or answered, each member's in the order of their refs. */
   readonly outcomes: readonly MemberOutcome[]
@@ -337,6 +351,12 @@ function json(found: unknown): Json {
   return found
 }
 
+function jsonObject(found: unknown, what: string): JsonObject {
+  if (typeof found !== 'object' || found === null || Array.isArray(found))
+    throw unlike(what, 'an object', found)
+  return json(found) as JsonObject
+}
+
 const writeText = (writer: MsgpackWriter, written: string) => writer.string(written)
 const writeJson = (writer: MsgpackWriter, written: Json) => writer.value(written)
 
@@ -344,7 +364,9 @@ const TEXT = value(writeText, text)
 const COUNT = value((writer, written: number) => writer.number(written), count)
 const JSON_VALUE = value(writeJson, json)
 
-const MEMBER_FIELDS = fields<Member>({ id: TEXT, sub: optional(TEXT, null) })
+const FLAG = value(writeJson, flag)
+const DATA = optional<JsonObject, null>(value(writeJson, jsonObject), null)
+const MEMBER_FIELDS = fields<Member>({ id: TEXT, sub: optional(TEXT, null), connected: FLAG, data: DATA })
 const MEMBER: Part<Member> = {
   ...MEMBER_FIELDS,
   read: (values, what) => Object.freeze(MEMBER_FIELDS.read(values, what)),
@@ -371,12 +393,14 @@ const ACK = fields<Ack>({ memberId: TEXT, ref: COUNT, forgotten: COUNT })
 const UPDATE = array(
   fields<Update>({
     ...POSITION,
-    visible: value(writeJson, flag),
+    visible: FLAG,
     checksum: COUNT,
     delta: optional(value<Delta>(writeChange, deltaOf), undefined),
     events: listOf(array(EVENT)),
     joined: listOf(MEMBERSHIP),
     left: listOf(array(DEPARTURE)),
+    presence: listOf(array(fields<Presence>({ memberId: TEXT, connected: FLAG }))),
+    renewed: listOf(array(fields<RenewedData>({ memberId: TEXT, data: DATA }))),
     acks: listOf(array(ACK)),
     outcomes: listOf(
       oneOf(
@@ -547,10 +571,18 @@ function requireGapFree({ base, seq }: RoomSnapshot, history: readonly Update[])
 
 function applyToMemberships(
   memberships: Map<string, RestoredMembership>,
-  { joined, left, acks, outcomes }: Update,
+  { joined, left, presence, renewed, acks, outcomes }: Update,
 ): void {
   for (const { member } of left) memberships.delete(member.id)
   for (const membership of joined) memberships.set(membership.member.id, open(membership))
+  for (const { memberId, ...change } of [...presence, ...renewed]) {
+    const membership = memberships.get(memberId)
+    if (membership)
+      memberships.set(memberId, {
+        ...membership,
+        member: Object.freeze({ ...membership.member, ...change }),
+      })
+  }
   for (const { memberId, ref, forgotten } of acks) {
     const membership = memberships.get(memberId)
     if (membership) memberships.set(memberId, { ...membership, lastRef: ref, forgotten })

@@ -57,7 +57,7 @@ export class Memberships {
     return this.#codecs.keys()
   }
 
-  /** The same array until a member comes or goes. */
+  /** The same array until a member comes, goes or changes. */
   get members(): readonly Member[] {
     this.#members ??= Object.freeze([...this.#memberships.values()].map((membership) => membership.member))
     return this.#members
@@ -121,11 +121,18 @@ export class Memberships {
     add(this.#codecs, codec, 1)
   }
 
-  /** The session has no socket since `now`. */
-  detach(membership: Membership, now: number): void {
+  /** The session has no socket since `now`, and counts as disconnected from `disconnectsAt` on. */
+  detach(membership: Membership, now: number, disconnectsAt: number): void {
     if (!membership.attached) return
     add(this.#edges, membership.edge, -1)
     membership.detachedAt = now
+    membership.disconnectsAt = disconnectsAt
+  }
+
+  /** Something that room logic sees of a member is another from now on. */
+  change(membership: Membership, change: Partial<Pick<Member, 'connected' | 'data'>>): void {
+    membership.member = Object.freeze({ ...membership.member, ...change })
+    this.#members = undefined
   }
 
   /** All memberships of one player have the same buckets, and so has one that is taken again. */
@@ -181,7 +188,10 @@ export interface MembershipRecord extends OutcomesRecord {
 
 /** One session in one room. */
 export class Membership {
-  readonly member: Member
+  /** Another object whenever something of it changes; see `Memberships.change`. */
+  member: Member
+  /** The member as of the last flush. */
+  flushed: Member
   readonly sessionId: string
   readonly joinRef: number
   edge: string
@@ -201,12 +211,18 @@ export class Membership {
   settled: boolean
   /** Since when the session has no socket, on the monotonic clock. */
   detachedAt: number | undefined
+  /** Without a socket: from when on it counts as disconnected. */
+  disconnectsAt = 0
   /** What is left of the rate of each message type; the same for all memberships of one player, see `Memberships.add`. */
   buckets = new Map<string, RateLimit>()
 
-  /** A membership taken now (`detachedAt` undefined), or found in the store (`settled`, and detached until its edge says otherwise). */
-  constructor(record: MembershipRecord, limits: OutcomeLimits, detachedAt?: number) {
+  /**
+   * A membership taken now (`detachedAt` undefined), or found in the store: `settled`, and detached until its edge says otherwise, or it
+   * counts as disconnected.
+   */
+  constructor(record: MembershipRecord, limits: OutcomeLimits, detachedAt?: number, disconnectsAt = 0) {
     this.member = record.member
+    this.flushed = record.member
     this.sessionId = record.sessionId
     this.joinRef = record.joinRef
     this.edge = record.edge
@@ -216,6 +232,7 @@ export class Membership {
     this.refs = new Deduplicator(limits, record.lastRef, record)
     this.settled = detachedAt !== undefined
     this.detachedAt = detachedAt
+    this.disconnectsAt = disconnectsAt
   }
 
   get attached(): boolean {
@@ -239,9 +256,9 @@ export class Membership {
 
   /** The membership as of the last flush. */
   record(): MembershipRecord {
-    const { member, sessionId, joinRef, edge, codec, flushedRef, refs } = this
+    const { flushed, sessionId, joinRef, edge, codec, flushedRef, refs } = this
     return {
-      member,
+      member: flushed,
       sessionId,
       joinRef,
       edge,

@@ -38,7 +38,7 @@ const teams = defineRoom({
 
 it('a recorded delta does what the delta did', () => {
   const at = { epoch: 1, seq: 1, visible: true, checksum: 0 }
-  const nothing = { events: [], joined: [], left: [], acks: [], outcomes: [] }
+  const nothing = { events: [], joined: [], left: [], presence: [], renewed: [], acks: [], outcomes: [] }
   fc.assert(
     fc.property(json(), json(), (previous, next) => {
       const delta = diff(previous, next)
@@ -111,7 +111,7 @@ describe('a restored room', () => {
           const owner = new RoomBench([board], { limits: { journalEntries } })
           for (const id of ['m0', 'm1', 'm2']) await owner.join('board', id, { sub: `sub of ${id}` })
           const away = owner.members.get('m1')!
-          owner.detach('board', away)
+          owner.detach('board', away, true)
           const refs = [0, 0, 0]
           for (const taken of steps) {
             const id = `m${taken.who}`

@@ -93,7 +93,7 @@ export class Room {
     this.#rest = environment.scheduler.timer(() => this.#handleBacklog())
     on.members(memberships.size)
     for (const membership of [...memberships])
-      if (stuck.hasLeave(membership.member.id)) this.#inputs.part(membership, 'left')
+      if (stuck.hasMember('onLeave', membership.member.id)) this.#inputs.part(membership, 'left')
     this.#ticks.set(definition.tick?.rate)
     this.#watchIdle()
   }
@@ -259,6 +259,9 @@ export class Room {
         break
       case 'attach':
         this.#admission.attach(message)
+        break
+      case 'renew':
+        this.#admission.renew(message, from)
         break
     }
   }

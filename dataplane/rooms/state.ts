@@ -92,7 +92,7 @@ export class LiveState {
 }
 
 /** `value`, with every container in it frozen. */
-function frozen(value: Json): Json {
+export function frozen<T extends Json>(value: T): T {
   if (typeof value !== 'object' || value === null) return value
   for (const part of Object.values(value)) frozen(part)
   return Object.freeze(value)

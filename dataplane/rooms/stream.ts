@@ -43,6 +43,8 @@ class Pending {
   events: RoomEvent[] = []
   joins: PendingJoin[] = []
   leaves: PendingLeave[] = []
+  /** Members of whom something may have changed. */
+  readonly changed = new Set<Membership>()
   /** Memberships with `ackDue`. */
   acked: Membership[] = []
   /** When the first of it happened, on the monotonic clock; undefined: nothing has. */
@@ -52,10 +54,14 @@ class Pending {
     this.joins.push({ membership, firstEvent: this.events.length })
   }
 
-  part(membership: Membership, reason: DepartureReason, ref: number | undefined): void {
+  part(
+    membership: Membership,
+    reason: DepartureReason,
+    { ref, text }: { ref?: number | undefined; text?: string | undefined },
+  ): void {
     const joined = this.joins.findIndex((join) => join.membership === membership)
     if (joined >= 0) this.joins.splice(joined, 1)
-    this.leaves.push({ membership, reason, ref, endEvent: this.events.length, unseen: joined >= 0 })
+    this.leaves.push({ membership, reason, ref, text, endEvent: this.events.length, unseen: joined >= 0 })
   }
 
   /** The membership's `refs.last` goes out as an ack. */
@@ -65,6 +71,27 @@ class Pending {
     this.acked.push(membership)
   }
 }
+
+/** What of members who are still there is another since the last flush, which is told of with this one. */
+function changesOf(
+  changed: ReadonlySet<Membership>,
+  memberships: Memberships,
+): Pick<Update, 'presence' | 'renewed'> {
+  if (changed.size === 0) return UNCHANGED
+  const presence: Update['presence'][number][] = []
+  const renewed: Update['renewed'][number][] = []
+  for (const membership of changed) {
+    const { member, flushed } = membership
+    const { id: memberId, connected, data } = member
+    if (memberships.get(memberId) !== membership) continue
+    if (connected !== flushed.connected) presence.push({ memberId, connected })
+    if (data !== flushed.data) renewed.push({ memberId, data })
+    membership.flushed = member
+  }
+  return { presence, renewed }
+}
+
+const UNCHANGED: Pick<Update, 'presence' | 'renewed'> = { presence: [], renewed: [] }
 
 /**
  * A room's members and state, and its way out: gathers what turns did, flushes it as one update, has it committed where the room type is
@@ -129,7 +156,9 @@ export class RoomStream {
     this.#onFenced = fenced
     this.#onStopped = stopped
     for (const restored of begin.seats)
-      this.memberships.add(new Membership(restored, limits.outcomes, clock.monotonic()))
+      this.memberships.add(
+        new Membership(restored, limits.outcomes, clock.monotonic(), clock.monotonic() + limits.movesMs),
+      )
     this.state = new LiveState(
       tree,
       limits.stateBytes,
@@ -275,13 +304,16 @@ export class RoomStream {
 
   /** The update of everything since the last flush; undefined when nothing came of it. */
   #take(): Flush | undefined {
-    const { events, joins, leaves, acked, since } = this.#pending
+    const { events, joins, leaves, changed, acked, since } = this.#pending
     const { memberships } = this
     const delta = this.state.flush()
     this.#pending = new Pending()
     const left = leaves.filter(({ unseen }) => !unseen)
-    const visible = delta !== undefined || events.length > 0 || joins.length > 0 || left.length > 0
-    if (!visible && acked.length === 0 && leaves.length === 0) return undefined
+    const joined = joins.map(({ membership }) => membership.record())
+    const { presence, renewed } = changesOf(changed, memberships)
+    const visible =
+      delta !== undefined || events.length > 0 || joins.length > 0 || left.length > 0 || presence.length > 0
+    if (!visible && acked.length === 0 && leaves.length === 0 && renewed.length === 0) return undefined
     if (visible) this.#seq++
     const stillHere = acked.filter((membership) => memberships.get(membership.member.id) === membership)
     const outcomes: MemberOutcome[] = []
@@ -300,8 +332,10 @@ export class RoomStream {
       checksum: this.state.checksum,
       delta,
       events,
-      joined: joins.map(({ membership }) => membership.record()),
+      joined,
       left: left.map(({ membership, reason }) => ({ member: membership.member, reason })),
+      presence,
+      renewed,
       acks,
       outcomes,
     }

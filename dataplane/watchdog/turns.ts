@@ -5,6 +5,8 @@ export const HOOKS = [
   'admit',
   'onJoin',
   'onMessage',
+  'onDisconnect',
+  'onReconnect',
   'onLeave',
   'onTick',
   'onDispose',

@@ -9,6 +9,7 @@ describe.each([JsonCodec, MsgpackCodec])('%o', (Codec) => {
     let encoded = 0
     const ada = {
       sub: null,
+      connected: true,
       get member_id() {
         encoded += 1
         return 'mem_ada'
@@ -20,14 +21,14 @@ describe.each([JsonCodec, MsgpackCodec])('%o', (Codec) => {
     const members = [ada]
     for (const memberId of ['mem_ada', 'mem_bob', 'mem_cem']) joined(memberId, members)
     expect(encoded).toBe(1)
-    const later = joined('mem_dan', [{ member_id: 'mem_dan', sub: null }])
+    const later = joined('mem_dan', [{ member_id: 'mem_dan', sub: null, connected: true }])
     expect(later).toEqual(
       new Codec().encode({
         t: 'joined',
         ref: 1,
         room_id: 'arena:one',
         member_id: 'mem_dan',
-        members: [{ member_id: 'mem_dan', sub: null }],
+        members: [{ member_id: 'mem_dan', sub: null, connected: true }],
       }),
     )
   })

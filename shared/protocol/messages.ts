@@ -64,6 +64,7 @@ const RESUME_POSITION = {
 
 /** One client in one room, as the others see it. `sub` is the player's id from the token, null when it carries none. */
 const MEMBER = { member_id: text(), sub: typed<string | null>(text()) }
+const MEMBER_INFO = { ...MEMBER, connected: FLAG }
 
 /** What the server will accept; a client that stays below never meets `rate_limited` or 4008. */
 const LIMIT_FIELDS = {
@@ -131,12 +132,17 @@ export const SERVER_MESSAGES = {
     ref: REF,
     room_id: text(),
     member_id: text(),
-    members: typed<readonly MemberInfo[]>(list(record(MEMBER))),
+    members: typed<readonly MemberInfo[]>(list(record(MEMBER_INFO))),
   }),
   left: message(18, { ref: REF, room_id: text() }),
   event: message(22, { ...IN_ROOM, name: text(), data: VALUE }),
   'room.joined': message(23, { ...IN_ROOM, ...MEMBER }),
-  'room.left': message(24, { ...IN_ROOM, ...MEMBER, reason: choice(DEPARTURE_REASONS) }),
+  'room.left': message(24, {
+    ...IN_ROOM,
+    ...MEMBER,
+    reason: choice(DEPARTURE_REASONS),
+    message: optional(text()),
+  }),
   ack: message(25, { room_id: ADDRESS, ref: REF }),
   error: message(26, {
     ref: orNil(REF),
@@ -149,13 +155,14 @@ export const SERVER_MESSAGES = {
   pong: message(28, { at: NUMBER, server_time: text() }),
   reroute: message(30, { url: text() }),
   reply: message(31, { room_id: ADDRESS, ref: REF, data: VALUE }),
+  'room.presence': message(32, { ...IN_ROOM, member_id: text(), connected: FLAG }),
 } satisfies Table
 
 /** The state stream of a room; `RoomEncoder` writes it. */
 export const STREAM_MESSAGES = {
   'state.snapshot': message(19, { ...STREAM_HEAD, state: VALUE }),
   /** `members`: everyone in the room at that seq; replaces the list the client holds, as `state` replaces the state. */
-  'state.resync': message(20, { ...STREAM_HEAD, state: VALUE, members: list(record(MEMBER)) }),
+  'state.resync': message(20, { ...STREAM_HEAD, state: VALUE, members: list(record(MEMBER_INFO)) }),
   'state.patch': message(21, { ...STREAM_HEAD, ops: typed<Operation[]>(VALUE) }),
 } satisfies Table
 
@@ -180,7 +187,7 @@ export const SHORT_EPOCHS = 128
 /** A message that says in MessagePack what it is about by the room frame before it. */
 export type AddressedMessage = Extract<
   PlainMessage,
-  { t: 'event' | 'room.joined' | 'room.left' | 'ack' | 'reply' }
+  { t: 'event' | 'room.joined' | 'room.left' | 'room.presence' | 'ack' | 'reply' }
 >
 /** A message of one flush. */
 export type FlushMessage = Exclude<AddressedMessage, { t: 'ack' | 'reply' }>
@@ -196,7 +203,7 @@ export type ServerMessage = PlainMessage | MessageOf<typeof STREAM_MESSAGES>
 export type ResumePosition = Values<typeof RESUME_POSITION>
 /** Options of a join: `key` names the instance, the rest belongs to the room type. */
 export type JoinOptions = JsonObject & { readonly key?: string }
-export type MemberInfo = Values<typeof MEMBER>
+export type MemberInfo = Values<typeof MEMBER_INFO>
 export type Limits = Values<typeof LIMIT_FIELDS>
 /** A whole state at one flush. */
 export type StateAt = Values<typeof STREAM_HEAD> & { state: Json }

@@ -197,6 +197,7 @@ const isAddressed = (message: PlainMessage): message is AddressedMessage =>
   message.t === 'reply' ||
   message.t === 'event' ||
   message.t === 'room.joined' ||
+  message.t === 'room.presence' ||
   message.t === 'room.left'
 
 function readDelta(reader: MsgpackReader): Delta {

@@ -5,7 +5,7 @@ import {
   type ClientMessage,
   type Json,
   type Limits,
-  type Member,
+  type MemberInfo,
   type Operation,
   ProtocolFault,
   type ServerMessage,
@@ -62,9 +62,13 @@ function named(value: unknown, names: readonly string[]): Record<string, unknown
   return Object.fromEntries(names.map((name, index) => [name, elements[index]]))
 }
 
-function member(value: unknown): Member {
-  const { member_id: memberId, sub: id } = record(value)
-  return { member_id: text(memberId) as string, sub: sub(id) as string | null }
+function member(value: unknown): MemberInfo {
+  const { member_id: memberId, sub: id, connected } = record(value)
+  return {
+    member_id: text(memberId) as string,
+    sub: sub(id) as string | null,
+    connected: flag(connected) as boolean,
+  }
 }
 
 const data: Field = {
@@ -129,7 +133,7 @@ function optional(field: Field): Field {
 const members: Field = {
   name: 'members',
   json: (value) => list(value).map(member),
-  msgpack: (value) => list(value).map((pair) => member(named(pair, ['member_id', 'sub']))),
+  msgpack: (value) => list(value).map((pair) => member(named(pair, ['member_id', 'sub', 'connected']))),
 }
 
 /** In MessagePack no element: `RoomContext` has it. */
@@ -178,8 +182,10 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
         json: (value) => (REASONS.includes(value as string) ? value : fault(REASONS.join(' | '), value)),
         msgpack: (value) => REASONS[value as number] ?? fault('a reason from 0 to 3', value),
       },
+      optional(both('message', text)),
     ],
   },
+  'room.presence': { opcode: 32, fields: [...position, both('member_id', text), both('connected', flag)] },
   ack: { opcode: 25, fields: [about, both('ref', ref)] },
   reply: { opcode: 31, fields: [about, both('ref', ref), data] },
   error: {

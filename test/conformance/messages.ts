@@ -39,6 +39,11 @@ export interface Member {
   sub: string | null
 }
 
+/** A member as lists of members have it. */
+export interface MemberInfo extends Member {
+  connected: boolean
+}
+
 export interface Limits {
   max_message_bytes: number
   messages_per_second: number
@@ -86,14 +91,15 @@ interface ServerMessages {
     limits: Limits
     rooms?: { room_id: string; resumed: boolean }[]
   }
-  joined: { ref: number; room_id: string; member_id: string; members: Member[] }
+  joined: { ref: number; room_id: string; member_id: string; members: MemberInfo[] }
   left: { ref: number; room_id: string }
   'state.snapshot': Stamp & { body: WireState }
-  'state.resync': Stamp & { body: WireState; members: Member[] }
+  'state.resync': Stamp & { body: WireState; members: MemberInfo[] }
   'state.patch': Stamp & { body: WirePatch }
   event: RoomPosition & { name: string; data: Json }
   'room.joined': RoomPosition & Member
-  'room.left': RoomPosition & Member & { reason: LeaveReason }
+  'room.left': RoomPosition & Member & { reason: LeaveReason; message?: string }
+  'room.presence': RoomPosition & { member_id: string; connected: boolean }
   ack: { room_id: string; ref: number }
   reply: { room_id: string; ref: number; data: Json }
   error: { ref?: number; room_id?: string; code: string; message: string; retryable: boolean }

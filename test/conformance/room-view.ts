@@ -2,7 +2,7 @@ import { applyPatch } from 'rfc6902'
 import {
   type Announcement,
   type Json,
-  type Member,
+  type MemberInfo,
   type Operation,
   ProtocolFault,
   type Received,
@@ -15,7 +15,16 @@ import {
 /** What belongs to a room on the wire; everything else is the session's. */
 export type RoomMessage = Extract<
   ServerMessage,
-  { t: 'state.snapshot' | 'state.resync' | 'state.patch' | 'event' | 'room.joined' | 'room.left' }
+  {
+    t:
+      | 'state.snapshot'
+      | 'state.resync'
+      | 'state.patch'
+      | 'event'
+      | 'room.joined'
+      | 'room.left'
+      | 'room.presence'
+  }
 >
 
 /** A value as text, the same for equal values in whatever order their keys came. */
@@ -41,6 +50,8 @@ export class RoomView {
   readonly table = new KeyTable()
   memberId = ''
   members = new Map<string, string | null>()
+  /** Members who have lost their connection. */
+  away = new Set<string>()
   state: Json | undefined
   epoch = -1
   seq = -1
@@ -88,6 +99,9 @@ export class RoomView {
       case 'event':
         if (this.takeSeq(message)) this.events.push(message)
         break
+      case 'room.presence':
+        this.takeConnected(message)
+        break
       default:
         this.takePresence(message)
     }
@@ -97,7 +111,10 @@ export class RoomView {
     this.faults.push(`${this.roomId} at epoch ${this.epoch}, seq ${this.seq}: ${text}`)
   }
 
-  private setMembers(members: readonly Member[]): void {
+  private setMembers(members: readonly MemberInfo[]): void {
+    this.away = new Set(
+      members.flatMap(({ member_id: memberId, connected }) => (connected ? [] : [memberId])),
+    )
     this.members = new Map(members.map(({ member_id: memberId, sub }) => [memberId, sub]))
     if (this.members.size !== members.length) this.fault('a member is listed twice')
   }
@@ -179,6 +196,16 @@ export class RoomView {
     return true
   }
 
+  private takeConnected(message: Received<'room.presence'>): void {
+    const { member_id: memberId, connected } = message
+    if (!this.takeSeq(message) || message.seq <= this.wholeSeq) return
+    if (!this.members.has(memberId)) this.fault(`${memberId} has no seat, and is said to be connected or not`)
+    if (this.away.has(memberId) !== connected)
+      this.fault(`${memberId} is told twice as connected ${connected}`)
+    if (connected) this.away.delete(memberId)
+    else this.away.add(memberId)
+  }
+
   private takePresence(message: Received<'room.joined'> | Received<'room.left'>): void {
     if (!this.takeSeq(message)) return
     this.presence.push(message)
@@ -188,6 +215,7 @@ export class RoomView {
       this.members.set(message.member_id, message.sub)
       return
     }
+    this.away.delete(message.member_id)
     if (!this.members.delete(message.member_id)) this.fault(`${message.member_id} left without a seat`)
     if (message.member_id === this.memberId) this.seated = false
   }

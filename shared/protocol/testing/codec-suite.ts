@@ -18,8 +18,8 @@ export interface Subject {
 
 const AT = { room_id: 'arena:lobby', epoch: 1_795_181_400_123, seq: 70_000, checksum: 0xfedcba98 }
 const MEMBERS = [
-  { member_id: 'mem_a', sub: 'anna' },
-  { member_id: 'mem_b', sub: null },
+  { member_id: 'mem_a', sub: 'anna', connected: true },
+  { member_id: 'mem_b', sub: null, connected: false },
 ]
 
 const CLIENT_MESSAGES: ClientMessage[] = [
@@ -72,7 +72,10 @@ const SERVER_MESSAGES: Plain[] = [
   ...(['left', 'session_ended', 'kicked', 'closed'] satisfies DepartureReason[]).map(
     (reason): Plain => ({ t: 'room.left', ...SHARED, member_id: 'mem_b', sub: 'bert', reason }),
   ),
+  { t: 'room.left', ...SHARED, member_id: 'mem_b', sub: null, reason: 'kicked', message: 'enough' },
+  { t: 'room.presence', ...SHARED, member_id: 'mem_b', connected: false },
   { t: 'ack', room_id: 'arena:lobby', ref: 9 },
+  { t: 'reply', room_id: 'arena:lobby', ref: 9, data: { hp: [3] } },
   {
     t: 'error',
     code: 'invalid_message',

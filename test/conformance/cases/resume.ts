@@ -22,6 +22,7 @@ function stream(peer: Peer, roomId: string, seq: number): object[] {
       (message.t === 'state.patch' ||
         message.t === 'event' ||
         message.t === 'room.joined' ||
+        message.t === 'room.presence' ||
         message.t === 'room.left') &&
       message.room_id === roomId &&
       message.seq > seq,

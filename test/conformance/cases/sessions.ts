@@ -125,6 +125,41 @@ topic.each('a connection that still lives is taken over', TAKEN, async (stage, c
   assert.equal(counted(view), 2)
 })
 
+const PRESENCE =
+  '§2 "a member has lost its connection, and its seat is kept, or is back"; §8 "One who takes the session over while its connection lives was never away"'
+
+topic.each(
+  'members are told who has lost the connection, and who is back',
+  PRESENCE,
+  async (stage, codec) => {
+    const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
+    const about = { room_id: roomId, member_id: view.memberId }
+    peer.cut()
+    await other.expect('room.presence', { ...about, connected: false })
+    const third = await stage.connect(codec)
+    const newcomer = await third.join('counter', roomId.slice('counter:'.length))
+    assert.deepEqual([...newcomer.away], [view.memberId])
+    const back = await stage.resume(peer)
+    await other.expect('room.presence', { ...about, connected: true })
+    await third.expect('room.presence', { ...about, connected: true })
+    await back.expect('room.presence', { ...about, connected: true })
+    assert.deepEqual([witness.away.size, newcomer.away.size, view.away.size], [0, 0, 0])
+  },
+)
+
+topic.each(
+  'who takes a session over while its connection lives was never away',
+  PRESENCE,
+  async (stage, codec) => {
+    const { peer, other, room_id: roomId } = await pair(stage, codec)
+    const back = await stage.resume(peer)
+    await peer.closes(CLOSE.taken_over)
+    await back.acted(roomId, 'inc', {})
+    await other.acted(roomId, 'inc', {})
+    assert.ok(!other.inbox.some(({ t }) => t === 'room.presence'), 'someone was away')
+  },
+)
+
 topic.each('goodbye ends the session and its seats at once', GOODBYE, async (stage, codec) => {
   const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
   await peer.goodbye()

@@ -144,7 +144,7 @@ export class ScriptedServer {
     const room = this.room(`${roomType}:${options.key ?? 'default'}`)
     this.#members += 1
     const memberId = `mem_${this.#members}`
-    room.members = [...room.members, { member_id: memberId, sub: 'alice' }]
+    room.members = [...room.members, { member_id: memberId, sub: 'alice', connected: true }]
     this.send({ t: 'joined', ref, room_id: room.roomId, member_id: memberId, members: room.members })
     this.deliver(room.snapshot())
   }
@@ -166,7 +166,7 @@ export class ScriptedRoom {
   epoch = 1000
   seq = 7
   state: Json
-  members: MemberInfo[] = [{ member_id: 'mem_bob', sub: 'bob' }]
+  members: MemberInfo[] = [{ member_id: 'mem_bob', sub: 'bob', connected: true }]
   /** Every payload that was made here. */
   readonly made = new WeakSet<Payload>()
   readonly #codec = new MsgpackCodec()
@@ -218,9 +218,14 @@ export class ScriptedRoom {
   }
 
   came(memberId: string, sub: string | null, seq = this.seq): Payload {
-    this.members = [...this.members, { member_id: memberId, sub }]
+    this.members = [...this.members, { member_id: memberId, sub, connected: true }]
     const at = { room_id: this.roomId, epoch: this.epoch, seq }
     return this.#made(this.#codec.encode({ t: 'room.joined', ...at, member_id: memberId, sub }))
+  }
+
+  presence(memberId: string, connected: boolean, seq = this.seq): Payload {
+    const at = { room_id: this.roomId, epoch: this.epoch, seq }
+    return this.#made(this.#codec.encode({ t: 'room.presence', ...at, member_id: memberId, connected }))
   }
 
   went(memberId: string, reason: 'left' | 'kicked' | 'closed' = 'left', seq = this.seq): Payload {

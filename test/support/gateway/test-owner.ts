@@ -94,7 +94,7 @@ export class TestRoom {
   }
 
   #members() {
-    return [...this.members].map(([memberId, { sub }]) => ({ member_id: memberId, sub }))
+    return [...this.members].map(([memberId, { sub }]) => ({ member_id: memberId, sub, connected: true }))
   }
 
   #stamp() {

@@ -19,7 +19,7 @@ import {
   type ToOwner,
 } from '../../../dataplane/traffic.ts'
 import type { Turns } from '../../../dataplane/watchdog/turns.ts'
-import type { Json } from '../../../shared/json.ts'
+import type { Json, JsonObject } from '../../../shared/json.ts'
 import type { Logger } from '../../../shared/log.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import type { DecodedMessage } from '../../../shared/protocol/codec.ts'
@@ -217,6 +217,7 @@ export class RoomBench {
       key?: string
       ref?: number
       sub?: string
+      data?: JsonObject
       traceparent?: string
     } = {},
   ): Promise<TestMember> {
@@ -234,6 +235,7 @@ export class RoomBench {
       key,
       ref = this.#ref++,
       sub,
+      data,
       traceparent,
     }: Parameters<RoomBench['join']>[2] = {},
   ): TestMember {
@@ -252,6 +254,7 @@ export class RoomBench {
         codec,
         session_id: sessionId,
         sub: sub ?? null,
+        ...(data && { data }),
         principal: sub ?? 'token',
         options,
         traceparent,
@@ -283,17 +286,17 @@ export class RoomBench {
     return this.sentOf('attached').at(-1)!
   }
 
-  detach(type: string, member: TestMember): void {
+  detach(type: string, member: TestMember, moves = false): void {
     member.attached = false
-    this.send(type, member.memberId, { kind: 'detach' })
+    this.send(type, member.memberId, { kind: 'detach', moves })
   }
 
-  attach(type: string, member: TestMember, turn = 0, edge = EDGE, settled = 0): void {
+  attach(type: string, member: TestMember, turn = 0, edge = EDGE, settled = 0, data?: JsonObject): void {
     const { codec, sessionId, epoch, seq } = member
     this.send(
       type,
       member.memberId,
-      { kind: 'attach', ask: 1, edge, turn, codec, session_id: sessionId, epoch, seq, settled },
+      { kind: 'attach', ask: 1, edge, turn, codec, session_id: sessionId, data, epoch, seq, settled },
       undefined,
       edge,
     )
@@ -501,13 +504,22 @@ export class TestMember {
         break
       case 'room.joined':
         this.#flushed(message)
-        this.members.push({ member_id: message.member_id, sub: message.sub })
+        this.members.push({ member_id: message.member_id, sub: message.sub, connected: true })
         this.heard.push(`+${message.member_id}`)
+        break
+      case 'room.presence':
+        this.#flushed(message)
+        this.members = this.members.map((member) =>
+          member.member_id === message.member_id ? { ...member, connected: message.connected } : member,
+        )
+        this.heard.push(`${message.connected ? 'back' : 'away'} ${message.member_id}`)
         break
       case 'room.left':
         this.#flushed(message)
         this.members = this.members.filter(({ member_id: memberId }) => memberId !== message.member_id)
-        this.heard.push(`-${message.member_id} ${message.reason}`)
+        this.heard.push(
+          `-${message.member_id} ${message.reason}${message.message ? `: ${message.message}` : ''}`,
+        )
         break
       default:
         throw new Error(`an unexpected ${message.t}`)
