@@ -62,6 +62,8 @@ describe('a body', () => {
       expect(message(name === 'rooms' ? 'rooms.0' : name, { project_id: 'prj_a', [name]: value })).toMatch(
         /^must not have half a surrogate pair, which no UTF-8 can carry; got /,
       )
+    for (const data of [{ name: half }, { [half]: 1 }, { tags: [half] }])
+      expect(message('data', { project_id: 'prj_a', data })).toMatch(/must be plain JSON: .*surrogate/)
     for (const schema of [CreateProject, CreateKey])
       expect(message('name', { name: half }, schema)).toMatch(/half a surrogate pair/)
     expect(validate(IssueToken, { project_id: 'prj_a', sub: 'Ann 🎲' }, 'body').sub).toBe('Ann 🎲')

@@ -235,6 +235,8 @@ describe('a token is refused', () => {
       await sign(full, { kid: 'key_b' }),
       await sign({ ...full, expires_at: 'soon' }, { kid: 'key_a' }),
       await sign({ ...full, rooms: 'arena' }, { kid: 'key_a' }),
+      await sign({ ...full, data: ['vip'] }, { kid: 'key_a' }),
+      await sign({ ...full, data: { text: 'x'.repeat(2048) } }, { kid: 'key_a' }),
       await sign({ ...full, nbf: '2030-01-01T00:00:00.000Z' }, { kid: 'key_a' }),
       await sign({ project_id: 'prj_one' }, { kid: 'prj_one' }),
     ]

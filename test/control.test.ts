@@ -272,6 +272,7 @@ describe('the control API', () => {
         ttl_seconds: 60,
         aud: 'game',
         sub: 'player-7',
+        data: { level: 3, tags: ['vip', '🎲'] },
         rooms: ['arena', 'chess:9'],
       }
       const answer = await api('POST /tokens', { body: wish })
@@ -355,6 +356,9 @@ describe('the control API', () => {
       ['project_id', null],
       ['sub', ''],
       ['aud', 'x'.repeat(257)],
+      ['data', 'vip'],
+      ['data', []],
+      ['data', { text: 'x'.repeat(2049 - '{"text":""}'.length) }],
       ['rooms', 'arena'],
       ['rooms.0', ['']],
       ['rooms.1', ['arena', 'chess:']],

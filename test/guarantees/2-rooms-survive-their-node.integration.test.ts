@@ -61,6 +61,26 @@ describe('guarantee 2: rooms survive their node', () => {
     expect(Math.max(...pauses.slice(atOwner.length))).toBeLessThan(PAUSE_MS)
   })
 
+  it('those whose node has died are not away, and the room knows them by the same token', async () => {
+    const roomId = 'ledger-journal:present'
+    const known = await cluster.login({ data: { level: 3 } })
+    const [home, elsewhere] = await cluster.processes(2)
+    const players = await cluster.playersAt(known, roomId, [home!, home!, elsewhere!])
+    const witness = players[2]!
+    const told: string[] = []
+    witness.room.onMembersChange((members) =>
+      told.push(members.map(({ connected }) => (connected ? 'here' : 'away')).join(' ')),
+    )
+    home!.kill()
+    await Promise.all(players.map((player) => player.add()))
+    for (const { room } of players) expect(await room.request('whoami')).toEqual({ level: 3 })
+    expect(told).toEqual([])
+    players[0]!.cut()
+    await players[0]!.add()
+    await until('it was away, and is back', async () => told.at(-1) === 'here here here')
+    expect(told).toEqual(['away here here', 'here here here'])
+  })
+
   it('a snapshot room goes on too, with what it was at most a second before', async () => {
     const roomId = 'ledger-snapshot:outlives'
     const living = nodes.filter(({ open }) => open)

@@ -33,6 +33,12 @@ export const ledgerRoom = (kept: Kept) =>
     create: (): Ledger => ({ total: 0, disorder: 0, accounts: {}, drawn: 0 }),
     messages: {
       add: { data: v.object({ n: v.number() }) },
+      /** What the room knows of the player by its token. */
+      whoami: {
+        data: v.null(),
+        reply: v.any(),
+        handle: (_state, { member }, ctx) => ctx.reply(member.data),
+      },
       /** Each draw has a number of its own. */
       draw: {
         data: v.null(),

@@ -141,9 +141,13 @@ export class TestCluster {
   }
 
   /** A project of its own with a token for players. */
-  async login(): Promise<Login> {
+  async login(claims: { readonly data?: object } = {}): Promise<Login> {
     const { id: projectId } = await this.call('POST', '/projects', { name: 'cluster test' })
-    const { token } = await this.call('POST', '/tokens', { project_id: projectId, ttl_seconds: 3600 })
+    const { token } = await this.call('POST', '/tokens', {
+      project_id: projectId,
+      ttl_seconds: 3600,
+      ...claims,
+    })
     return { projectId: projectId!, token: token! }
   }
 

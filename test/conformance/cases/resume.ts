@@ -43,6 +43,8 @@ topic.each('a resume brings exactly the missed frames', MISSED, async (stage, co
 
   const back = await stage.resume(peer)
   assert.deepEqual(back.session.welcome!.rooms, [{ room_id: roomId, resumed: true }])
+  const isBack = { room_id: roomId, member_id: view.memberId, connected: true }
+  for (const told of [back, other]) await told.expect('room.presence', isBack)
   await back.until('it has caught up', () => view.seq === witness.seq)
   await back.roundTrip()
   assert.equal(view.resyncs, 0)
@@ -73,7 +75,7 @@ topic.each(
 
 topic.each('a resume that missed nothing brings nothing', MISSED, async (stage, codec) => {
   const { peer, view, room_id: roomId } = await pair(stage, codec)
-  peer.cut()
+  // One whose connection was lost would have missed the word of that.
   const back = await stage.resume(peer)
   await back.roundTrip()
   assert.deepEqual(stream(back, roomId, 0), [])
