@@ -195,6 +195,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     codecs,
     askKeyStatus: askControl(config, CONTROL_TIMEOUT_MS),
     overloaded: () => load.overloaded,
+    inputIntervalMs: () => load.inputIntervalMs,
     send: (message) => ownership.router.send(message),
     unsubscribed: (room) => ownership.router.forget(room),
     storeIsBehind: (ms) => ownership.nodes.storeIsBehind(ms),

@@ -25,10 +25,10 @@ export class RateLimit {
     this.#fullAt = clock.monotonic() + (Math.max(0, rate.burst - left) * 1000) / rate.perSecond
   }
 
-  /** Takes one; false when there is none left. `now`: the monotonic time, where it was just read. */
-  take(now = this.#clock.monotonic()): boolean {
+  /** Takes `count`; false when there are not so many. `now`: the monotonic time, where it was just read. */
+  take(now = this.#clock.monotonic(), count = 1): boolean {
     const { perSecond, burst } = this.#rate
-    const fullAt = Math.max(this.#fullAt, now) + 1000 / perSecond
+    const fullAt = Math.max(this.#fullAt, now) + (count * 1000) / perSecond
     if (fullAt - now > (burst * 1000) / perSecond + ROUNDING_MS) return false
     this.#fullAt = fullAt
     return true

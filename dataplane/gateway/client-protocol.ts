@@ -409,7 +409,7 @@ export class ClientProtocol implements ConnectionListener {
 
   /** Counts one more frame of the session; one that sends far too many loses its connection. */
   #withinRate(session: Session, by: 'session' | 'control_frame'): RateVerdict {
-    const verdict = session.rateLimiter.admit()
+    const verdict = session.rateLimiter.admit(1 + this.connection.takeDropped())
     if (verdict === 'pass') return verdict
     this.#context.metrics.rateLimited.inc({ by })
     if (verdict === 'too_many') this.connection.close('rate_limited', this.#limitText())

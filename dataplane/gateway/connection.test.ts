@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import type { Socket } from 'node:net'
 import { Registry } from 'prom-client'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
+import type { Json } from '../../shared/json.ts'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
@@ -203,6 +204,64 @@ describe('a client that sends much at once', () => {
     client.ws.close(1000)
     await client.closed
     expect(test.owner.of('message')).toHaveLength(200)
+  })
+})
+
+describe('a node that is overloaded', () => {
+  let [intervalMs, dropped] = [0, 0]
+  const move = (client: TestClient, roomId: string, data: Json, ref?: number): void =>
+    client.send({ t: 'message', room_id: roomId, type: 'move', data, ...(ref !== undefined && { ref }) })
+  const moves = (): Json[] => test.owner.of('message').map(({ data }) => data)
+  /** Sends what is sent in `work` in one write. */
+  const together = (client: TestClient, work: () => void): void => {
+    tcpOf(client).cork()
+    work()
+    tcpOf(client).uncork()
+  }
+
+  beforeEach(async () => {
+    await test.close()
+    ;[intervalMs, dropped] = [0, 0]
+    const inputsDropped = { inc: () => void dropped++ }
+    const metrics = { ...registerMetrics(new Registry(), GATEWAY_METRICS), inputsDropped }
+    test = await TestGateway.start({}, { metrics, inputIntervalMs: () => intervalMs })
+  })
+
+  it('handles the newest of the messages without ref that came at once, and every one with a ref, in their order', async () => {
+    const { client, joined } = await test.join()
+    intervalMs = 200
+    together(client, () => {
+      for (const n of [1, 2, 3]) move(client, joined.room_id, n)
+      move(client, joined.room_id, 'reliable', 1)
+      for (const n of [4, 5, 6]) move(client, joined.room_id, n)
+    })
+    await expect.poll(moves).toEqual([3, 'reliable', 6])
+    expect(dropped).toBe(4)
+  })
+
+  it('reads each client so often, and the last word of each is heard', async () => {
+    const { client, joined } = await test.join()
+    const other = (await test.hello()).client
+    intervalMs = 200
+    move(client, joined.room_id, 'first')
+    await expect.poll(moves).toEqual(['first'])
+    for (let n = 0; n < 5; n++) move(client, joined.room_id, n)
+    // By the time another one is answered they are there, and wait unread.
+    await other.roundTrip()
+    expect(moves()).toEqual(['first'])
+    test.clock.advance(220)
+    await expect.poll(moves).toEqual(['first', 4])
+  })
+
+  it('still ends the connection of a client that sends far too much', async () => {
+    const { client, joined } = await test.join()
+    intervalMs = 200
+    while (client.ws.readyState === client.ws.OPEN) {
+      for (let n = 0; n < 200; n++) move(client, joined.room_id, n)
+      test.clock.advance(20)
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+    await expectClose(client, 'rate_limited', /more than 120 messages a second/)
   })
 })
 

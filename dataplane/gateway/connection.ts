@@ -9,6 +9,7 @@ import type { GatewayContext } from './context.ts'
 import { type FrameListener, FrameReader } from './frame-reader.ts'
 import { countClose } from './metrics.ts'
 import { type Flusher, Outbox, type OutboxListener } from './outbox.ts'
+import type { PolledSocket } from './polling.ts'
 
 /** RFC 6455, section 5.5.1: a close frame's reason has at most 123 bytes of UTF-8. */
 const REASON_BYTES = 123
@@ -97,7 +98,7 @@ export class ServerSocket extends WebSocket {
 }
 
 /** One websocket: messages in, frames out, and an end. Knows no session. */
-export class Connection implements FrameListener, OutboxListener, WebsocketListener {
+export class Connection implements FrameListener, OutboxListener, WebsocketListener, PolledSocket {
   readonly codec: Codec
   readonly outbox: Outbox
   readonly openedAt: number
@@ -112,8 +113,13 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
   #room: string | undefined
   /** What may still be handled in this turn. */
   #turnBytes = TURN_BYTES
-  /** The long turn of the event loop in which something was read last. */
-  #readIn: number | undefined
+  /** For `Polling`. */
+  readIn: number | undefined
+  /** Whether nothing is read since `Polling` says so. */
+  #resting = false
+  /** Of the messages that may be dropped, the newest that waits for the end of the read. */
+  #newest: Uint8Array | undefined
+  #dropped = 0
   /** For how long nothing is to be read after this turn. */
   #throttleMs = 0
   /** Set while nothing is read. */
@@ -169,6 +175,7 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
 
   closing(name: CloseName | undefined): void {
     this.#handleWaiting()
+    this.#takeNewest()
     this.#end(name ?? 'lost')
   }
 
@@ -186,11 +193,24 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
 
   /** All that was read has been handled, or waits. */
   read(): void {
-    const { longTurn } = this.#context.polling
-    const readBefore = longTurn !== undefined && longTurn === this.#readIn
-    this.#readIn = longTurn
-    if (this.#throttleMs > 0 || readBefore) this.#pause()
+    if (!this.#resting && !this.#closed) {
+      this.#takeNewest()
+      this.#context.polling.read(this)
+    }
+    if (this.#throttleMs > 0) this.#pause()
     else if (!this.#stopPause) this.#turnBytes = TURN_BYTES
+  }
+
+  rest(): void {
+    this.#resting = true
+    stopReading(this.#socket)
+  }
+
+  goOn(): void {
+    this.#resting = false
+    if (this.#closed) return
+    this.#takeNewest()
+    startReading(this.#socket)
   }
 
   /** Queues one message for this client alone. */
@@ -287,9 +307,38 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
     if (this.#turnBytes <= 0) this.#pause()
   }
 
-  /** One message: what is wrong with it is no matter of others in its frame, unless it ends the connection. */
+  /** How many messages were dropped since this was asked last. */
+  takeDropped(): number {
+    const dropped = this.#dropped
+    this.#dropped = 0
+    return dropped
+  }
+
+  /** One message, or, of those without `ref` that an overloaded node reads of a client at once, the newest: to decode them all costs too much. */
   #take(payload: Uint8Array): void {
-    this.#turnBytes -= payload.length + BYTES_PER_MESSAGE
+    this.#turnBytes -= payload.length
+    if (this.#context.inputIntervalMs() === 0 || !this.codec.isUnreliable(payload)) {
+      this.#takeNewest()
+      this.#decode(payload)
+      return
+    }
+    if (this.#newest) {
+      this.#dropped++
+      this.#context.metrics.inputsDropped.inc()
+    }
+    this.#newest = payload
+  }
+
+  #takeNewest(): void {
+    const payload = this.#newest
+    if (!payload) return
+    this.#newest = undefined
+    this.#decode(payload)
+  }
+
+  /** What is wrong with a message is no matter of others in its frame, unless it ends the connection. */
+  #decode(payload: Uint8Array): void {
+    this.#turnBytes -= BYTES_PER_MESSAGE
     try {
       const message = this.codec.decode(payload)
       this.#context.metrics.messagesReceived.inc({ t: message.t })
@@ -360,6 +409,7 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
     if (this.#closed) return
     this.#closed = true
     this.#waiting.length = 0
+    if (this.#resting) startReading(this.#socket)
     if (this.#stopPause) {
       this.#stopPause()
       this.#ws.resume()
@@ -369,6 +419,21 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
     this.#listener.closed(name)
   }
 }
+
+/** What a TCP socket has below the stream. */
+interface ReadHandle {
+  readStart?(): void
+  readStop?(): void
+}
+
+/**
+ * Nothing is read of the socket, as far as that can be had: the stream's own `pause` reads on into memory, and that is most of what it costs
+ * to read. Node has no public way; where there is no handle of this kind, messages come as they did.
+ */
+const stopReading = (socket: Socket & { readonly _handle?: ReadHandle | null }): void =>
+  socket._handle?.readStop?.()
+const startReading = (socket: Socket & { readonly _handle?: ReadHandle | null }): void =>
+  socket._handle?.readStart?.()
 
 /** The answer to a ping: a frame with the same payload, which has 125 bytes at most. */
 function pong(payload: Buffer): Frame {

@@ -20,10 +20,12 @@ export interface GatewayContext {
   readonly log: Logger
   readonly metrics: GatewayMetrics
   readonly tracer: Tracer
-  /** How long the event loop has been reading sockets. */
+  /** When sockets are read. */
   readonly polling: Polling
   /** Whether this node is asked for more than it can do, so that newcomers are refused. `LoadMeter.overloaded`. */
   readonly overloaded: () => boolean
+  /** How often each socket is read at most, and one message without `ref` of it handled, in milliseconds; 0: whenever they come. `LoadMeter.inputIntervalMs`. */
+  readonly inputIntervalMs: () => number
   /** Takes a message to the owner of its room; may answer through `Gateway.receive` before it returns. `Router.send`. */
   readonly send: (message: ToOwner) => void
   /** No one at this node is in the room any more. `Router.forget`. */

@@ -68,7 +68,7 @@ export class Gateway {
     const context: GatewayContext = {
       ...parts,
       options: gatewayOptions(parts.options),
-      polling: new Polling(parts.clock),
+      polling: new Polling(parts.clock, parts.inputIntervalMs),
     }
     const { clock, metrics, options } = context
     metrics.connections.read(() => this.#sessions.connected)

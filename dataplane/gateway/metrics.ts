@@ -85,6 +85,10 @@ export const GATEWAY_METRICS = {
     'service_newcomers_refused_total',
     'Clients without a session that were refused with 1013 since the node is overloaded.',
   ),
+  inputsDropped: counter(
+    'service_inputs_dropped_total',
+    'Messages without a ref that an overloaded node dropped unread, since their session has had its share.',
+  ),
   rateLimited: RATE_LIMITED,
   readingPaused: counter(
     'service_reading_paused_total',

@@ -88,12 +88,12 @@ export class MessageRateLimiter {
     return Math.max(this.#rate.waitMs, this.#rateOfPlayer(this.#clock.monotonic())?.waitMs ?? 0)
   }
 
-  /** Counts one more message, or ping or pong of the websocket. */
-  admit(): RateVerdict {
+  /** Counts one more message, or ping or pong of the websocket; `count`: with those that were dropped before it. */
+  admit(count = 1): RateVerdict {
     const now = this.#clock.monotonic()
-    if (this.#rate.take(now) && this.#rateOfPlayer(now)?.take(now) !== false) return 'pass'
+    if (this.#rate.take(now, count) && this.#rateOfPlayer(now)?.take(now, count) !== false) return 'pass'
     const tolerated = this.#shared?.of.tolerance.of(this.#shared.player)
-    return this.#tolerance.take(now) && tolerated?.take(now) !== false ? 'reject' : 'too_many'
+    return this.#tolerance.take(now, count) && tolerated?.take(now, count) !== false ? 'reject' : 'too_many'
   }
 
   #rateOfPlayer(now: number): RateLimit | undefined {

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { NODE_METRICS } from '../metrics.ts'
-import { LoadMeter, SlowdownController } from './load.ts'
+import { LoadMeter, OverloadController } from './load.ts'
 
 const metrics = () => registerMetrics(new Registry(), NODE_METRICS)
 
@@ -54,57 +54,95 @@ describe('the load', () => {
   })
 })
 
-/** A controller whose event loop is so far behind for so long, looked at every 20 ms. */
+/**
+ * A controller whose event loop is so far behind for so long, looked at every 20 ms, in which its process has `share` of a core: all of it
+ * while it is behind, unless said otherwise.
+ */
 function controller() {
-  const slowdown = new SlowdownController()
-  let now = 1000
+  const overload = new OverloadController()
+  let [now, cpuMs] = [1000, 0]
   return {
-    slowdown,
-    behind(ms: number, forMs: number): number {
-      for (const until = now + forMs; now < until; now += 20) slowdown.observe(ms, now)
-      return Number(slowdown.factor.toFixed(2))
+    overload,
+    pass(lagMs: number, forMs: number, share = lagMs > 0 ? 1 : 0.2): number {
+      for (const until = now + forMs; now < until; now += 20) {
+        overload.observe({ lagMs, now, cpuMs })
+        cpuMs += 20 * share
+      }
+      return overload.relief.slowdown
     },
   }
 }
 
-describe('the slowdown of a node', () => {
-  it('grows step by step while its event loop is behind, to where 20 updates a second become 8, and not for a burst', () => {
-    const { slowdown, behind } = controller()
-    behind(0, 10_000)
-    for (let times = 0; times < 10; times++) expect([behind(500, 100), behind(0, 100)]).toEqual([1, 1])
-    expect([behind(40, 220), behind(40, 200), behind(40, 200), behind(40, 5000)]).toEqual([
-      1.36, 1.84, 2.5, 2.5,
-    ])
-    expect(slowdown.overloaded).toBe(true)
+describe('a node whose event loop is behind', () => {
+  it('slows its rooms down step by step to where 20 updates a second become 8, and not for a burst', () => {
+    const { overload, pass } = controller()
+    pass(0, 10_000)
+    for (let times = 0; times < 10; times++) expect([pass(500, 100), pass(0, 100)]).toEqual([1, 1])
+    const steps = Array.from({ length: 5 }, () => pass(100, 220))
+    expect(steps).toEqual([1.2, 1.43, 1.7, 2.03, 2.4])
+    expect(overload.overloaded).toBe(false)
   })
 
-  it('is gone some seconds after the load is, though the loop is late now and then', () => {
-    const { slowdown, behind } = controller()
-    behind(40, 5000)
-    expect([slowdown.overloaded, behind(0, 1900)]).toEqual([true, 2.5])
-    expect([behind(0, 200), slowdown.overloaded]).toEqual([1.84, false])
-    for (let times = 0; times < 20; times++) {
-      behind(40, 20)
-      behind(0, 180)
+  it('reads its sockets less often once slower rooms have had the time to help, and slows them down further where that is not enough', () => {
+    const { overload, pass } = controller()
+    pass(500, 1900)
+    expect([overload.relief.slowdown, overload.overloaded]).toEqual([2.4, false])
+    pass(500, 300)
+    expect([overload.relief, overload.overloaded]).toEqual([{ slowdown: 2.4, inputIntervalMs: 100 }, true])
+    pass(500, 1800)
+    expect(overload.relief).toEqual({ slowdown: 2.4, inputIntervalMs: 1000 })
+    pass(500, 5000)
+    expect(overload.relief).toEqual({ slowdown: 10, inputIntervalMs: 1000 })
+  })
+
+  it('does as before some seconds after the load is gone, though the loop is late now and then', () => {
+    const { overload, pass } = controller()
+    pass(500, 10_000)
+    for (let times = 0; times < 60; times++) {
+      pass(500, 20)
+      pass(0, 180)
     }
-    expect(behind(0, 20)).toBe(1)
+    expect(overload.relief).toEqual({ slowdown: 1, inputIntervalMs: 0 })
   })
 
-  it('is no overload before slower rooms have had the time to help', () => {
-    const { slowdown, behind } = controller()
-    expect([behind(40, 1500), slowdown.overloaded]).toEqual([2.5, false])
-    behind(40, 300)
-    expect(slowdown.overloaded).toBe(true)
+  it('does not ask for more as long as it has nothing to spare', () => {
+    const { overload, pass } = controller()
+    pass(500, 3000)
+    const { relief } = overload
+    pass(10, 60_000, 0.97)
+    expect(overload.relief).toEqual(relief)
+    pass(10, 3000, 0.7)
+    expect(overload.relief).not.toEqual(relief)
   })
 
-  it('follows how late timers are, and how long inputs have waited', () => {
-    for (const lateMs of [0, 50]) {
+  it('does nothing about it when it was kept from its core by others', () => {
+    const { overload, pass } = controller()
+    expect([pass(500, 60_000, 0.2), overload.overloaded]).toEqual([1, false])
+    // It goes on as it did when they take its core while it is overloaded.
+    pass(500, 3000)
+    pass(500, 20, 0.2)
+    const { relief } = overload
+    pass(500, 60_000, 0.2)
+    expect(overload.relief).toEqual(relief)
+  })
+
+  it('is told by how late timers are, how long inputs have waited, and what of a core the process had', () => {
+    for (const [lateMs, share] of [
+      [0, 1],
+      [250, 1],
+      [250, 0.2],
+    ] as const) {
       const clock = new LateClock()
       clock.lateMs = lateMs
-      const meter = new LoadMeter(clock, metrics(), () => 50 - lateMs)
+      const meter = new LoadMeter(
+        clock,
+        metrics(),
+        () => 250 - lateMs,
+        () => clock.monotonic() * share,
+      )
       meter.start()
-      clock.advance(3000)
-      expect([meter.slowdown, meter.overloaded]).toEqual([2.5, true])
+      clock.advance(10_000)
+      expect(meter.overloaded).toBe(share === 1)
     }
   })
 })

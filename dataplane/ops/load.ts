@@ -16,57 +16,88 @@ export interface Load {
 const PROBE_MS = 20
 const INTERVAL_MS = 1000
 
-/** Timers this late, or inputs that have waited for so long: the event loop is behind. */
-const BEHIND_MS = 30
-/** Behind for so much longer than not, and rooms slow down by one step more; not behind for so much longer, and it is one less. */
-const SLOWER_AFTER_MS = 200
-const FASTER_AFTER_MS = 1000
-/** Rooms are slowed down so far at most: of 20 updates a second 8 are left. What is too much then is not handled any more. */
-const MOST = 2.5
-const MOST_STEPS = 3
-/** At most slowed down and still behind for so long: overloaded. */
+/** Timers so late, or inputs that have waited for so long, times the slowdown: the event loop is behind. */
+const BEHIND_MS = 40
+/** Behind for so much longer than not, and it is one step more. */
+const MORE_AFTER_MS = 200
+/** For the first step that drops inputs: slower rooms get the time to help. */
 const OVERLOADED_AFTER_MS = 1000
-/** What one look counts at most: one block of the event loop, however long, is no reason to slow down. */
+/** What one look counts at most: one block of the event loop, however long, is no reason for anything. */
 const LOOK_MS = 100
+/** A process that had less of a core than this while it was late was kept from it by others: that says nothing of what it is asked for. */
+const OWN_SHARE = 0.4
+/** Up to this share of a core a node could do more; so much of that time unused, and it is one step less. */
+const FULL_SHARE = 0.93
+const LESS_AFTER_MS = 300
+
+/** What a node does so that it keeps up. */
+interface Relief {
+  /** How many times as long as asked for the intervals of flushes and ticks are. */
+  readonly slowdown: number
+  /** How often each socket is read at most, and one message without `ref` of it handled, in milliseconds; 0: whenever they come. */
+  readonly inputIntervalMs: number
+}
+
+/** Slower rooms first: of 20 updates a second 8 are left. Then fewer inputs of each session, and in the end rooms that are slower still. */
+const STEPS: readonly Relief[] = [
+  ...[1, 1.2, 1.43, 1.7, 2.03, 2.4].map((slowdown) => ({ slowdown, inputIntervalMs: 0 })),
+  ...[100, 125, 160, 200, 250, 320, 400, 500, 700, 1000].map((inputIntervalMs) => ({
+    slowdown: 2.4,
+    inputIntervalMs,
+  })),
+  ...[3.5, 5, 7, 10].map((slowdown) => ({ slowdown, inputIntervalMs: 1000 })),
+]
+
+/** What the event loop was like when it was looked at. */
+interface Look {
+  /** How far it is behind, milliseconds. */
+  readonly lagMs: number
+  /** On the monotonic clock. */
+  readonly now: number
+  /** CPU time that the process has used since it began, milliseconds. */
+  readonly cpuMs: number
+}
 
 /**
- * By how much the rooms of a node slow down so that its event loop keeps up. Adds up the time in which the loop is behind, less that in
- * which it is not: a burst, a garbage collection or one slow turn changes nothing, and what stands does.
+ * What a node does so that its event loop keeps up. Adds up the time in which the loop is behind, less that in which it is not: a burst, a
+ * garbage collection or one slow turn changes nothing, and what stands does.
  */
-export class SlowdownController {
-  #steps = 0
-  #overloaded = false
+export class OverloadController {
+  #step = 0
   /** The time behind, less the time not behind, since the last step. */
   #behindMs = 0
-  #lookedAt: number | undefined
+  /** The CPU time that was left over, less the time behind, since the last step. */
+  #spareMs = 0
+  #last: Look | undefined
 
-  /** How many times as long as asked for the intervals of flushes and ticks are to be, 1–2.5. */
-  get factor(): number {
-    return MOST ** (this.#steps / MOST_STEPS)
+  get relief(): Relief {
+    return STEPS[this.#step]!
   }
 
   /** Whether the node is asked for more than it can do, however slow its rooms are. */
   get overloaded(): boolean {
-    return this.#overloaded
+    return this.relief.inputIntervalMs > 0
   }
 
-  /** The event loop is so many milliseconds behind at this moment of the monotonic clock. */
-  observe(lagMs: number, now: number): void {
-    const passedMs = Math.min(LOOK_MS, now - (this.#lookedAt ?? now))
-    this.#lookedAt = now
-    this.#behindMs += lagMs > BEHIND_MS ? passedMs : -passedMs
-    if (this.#steps < MOST_STEPS && this.#behindMs >= SLOWER_AFTER_MS) this.#step(1)
-    else if (this.#behindMs >= OVERLOADED_AFTER_MS) {
-      this.#overloaded = true
-      this.#behindMs = OVERLOADED_AFTER_MS
-    } else if (this.#steps === 0) this.#behindMs = Math.max(0, this.#behindMs)
-    else if (this.#behindMs <= -FASTER_AFTER_MS) this.#step(-1)
+  observe(look: Look): void {
+    const last = this.#last ?? look
+    this.#last = look
+    const passedMs = look.now - last.now
+    const usedMs = look.cpuMs - last.cpuMs
+    const behind = look.lagMs > BEHIND_MS * this.relief.slowdown
+    if (behind && usedMs < OWN_SHARE * passedMs) return
+    const behindMs = Math.min(LOOK_MS, passedMs) * (behind ? 1 : -1)
+    this.#behindMs = Math.max(0, this.#behindMs + behindMs)
+    this.#spareMs = Math.max(0, this.#spareMs + (behind ? -behindMs : passedMs - usedMs / FULL_SHARE))
+    const next = STEPS[this.#step + 1]
+    const isFirst = !this.overloaded && next && next.inputIntervalMs > 0
+    if (next && this.#behindMs >= (isFirst ? OVERLOADED_AFTER_MS : MORE_AFTER_MS)) this.#go(1)
+    else if (this.#step > 0 && this.#spareMs >= LESS_AFTER_MS) this.#go(-1)
   }
 
-  #step(by: 1 | -1): void {
-    this.#steps += by
-    this.#behindMs = 0
-    if (by < 0) this.#overloaded = false
+  #go(by: 1 | -1): void {
+    this.#step += by
+    this.#behindMs = this.#spareMs = 0
   }
 }
 
@@ -74,9 +105,9 @@ export class SlowdownController {
 export class LoadMeter {
   readonly #clock: Clock
   readonly #metrics: Metrics<typeof NODE_METRICS>
-  readonly #slowdown = new SlowdownController()
-  /** For how long the inputs that are next have waited, milliseconds. */
+  readonly #overload = new OverloadController()
   readonly #waitedMs: () => number
+  readonly #cpuMs: () => number
   #intervalStart = 0
   #mark: EventLoopUtilization = performance.eventLoopUtilization()
   #utilisation = 0
@@ -84,9 +115,16 @@ export class LoadMeter {
   #longestMs = 0
   #cancel: (() => void) | undefined
 
-  constructor(clock: Clock, metrics: Metrics<typeof NODE_METRICS>, waitedMs: () => number = () => 0) {
+  /** `waitedMs`: for how long the inputs that are next have waited. `cpuMs`: CPU time that the process has used. */
+  constructor(
+    clock: Clock,
+    metrics: Metrics<typeof NODE_METRICS>,
+    waitedMs: () => number = () => 0,
+    cpuMs: () => number = processCpuMs,
+  ) {
     this.#clock = clock
     this.#waitedMs = waitedMs
+    this.#cpuMs = cpuMs
     this.#metrics = metrics
     metrics.eventLoopUtilisation.read(() => this.eventLoopUtilisation)
     metrics.slowdown.read(() => this.slowdown)
@@ -112,12 +150,17 @@ export class LoadMeter {
 
   /** How many times as long as asked for the intervals of flushes and ticks of all rooms are to be; 1 while the event loop keeps up. */
   get slowdown(): number {
-    return this.#slowdown.factor
+    return this.#overload.relief.slowdown
   }
 
-  /** Whether that is not enough: old inputs are not handled any more, and newcomers are refused. */
+  /** How often each socket is read at most, and one message without `ref` of it handled, in milliseconds; 0 while slower rooms are enough. */
+  get inputIntervalMs(): number {
+    return this.#overload.relief.inputIntervalMs
+  }
+
+  /** Whether that is not enough: inputs are dropped, and newcomers are refused. */
   get overloaded(): boolean {
-    return this.#slowdown.overloaded
+    return this.#overload.overloaded
   }
 
   /** The load over the last whole interval. */
@@ -136,7 +179,7 @@ export class LoadMeter {
       const lateMs = Math.max(0, now - due)
       this.#metrics.eventLoopDelay.observe(lateMs / 1000)
       this.#longestMs = Math.max(this.#longestMs, lateMs)
-      this.#slowdown.observe(Math.max(lateMs, this.#waitedMs()), now)
+      this.#overload.observe({ lagMs: Math.max(lateMs, this.#waitedMs()), now, cpuMs: this.#cpuMs() })
       if (now - this.#intervalStart >= INTERVAL_MS) this.#endInterval(now)
       this.#probe()
     })
@@ -150,6 +193,11 @@ export class LoadMeter {
     this.#longestMs = 0
     this.#intervalStart = now
   }
+}
+
+function processCpuMs(): number {
+  const { user, system } = process.cpuUsage()
+  return (user + system) / 1000
 }
 
 const round = (value: number, digits: number): number => Number(value.toFixed(digits))

@@ -88,6 +88,8 @@ export interface Codec {
   encode(message: PlainMessage): Payload
   /** The messages of a frame, each as a payload for `decode`; undefined: the frame is one message. Throws ProtocolError. */
   unbatch(payload: Payload): readonly Payload[] | undefined
+  /** Whether a payload is a `message` without `ref`, as far as that shows without decoding it: false where it does not. */
+  isUnreliable(payload: Payload): boolean
   /** Throws ProtocolError or InvalidMessage. Checks every field: what it returns is safe to use. */
   decode(payload: Payload): ClientMessage
   /** What tells a client which room the next frames of rooms are about; undefined: each of them says so itself. */

@@ -33,6 +33,11 @@ export class JsonCodec implements Codec {
 
   unbatch(): undefined {}
 
+  isUnreliable(payload: Payload): boolean {
+    const bytes = Buffer.from(payload.buffer, payload.byteOffset, payload.length)
+    return bytes.includes('"t":"message"') && !bytes.includes('"ref"')
+  }
+
   roomEncoder(): RoomEncoder {
     return new JsonRoomEncoder()
   }

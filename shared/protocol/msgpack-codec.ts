@@ -70,6 +70,10 @@ export class MsgpackCodec implements Codec {
     return unbatch(payload)
   }
 
+  isUnreliable(payload: Payload): boolean {
+    return payload[0] === FIXARRAY + LEAST && payload[1] === CLIENT_OPCODES.message
+  }
+
   decode(payload: Payload): ClientMessage {
     return this.#message(payload) ?? this.#any(payload)
   }

@@ -31,8 +31,9 @@ export const PROCESSES: Row = {
     }),
     lines('Shed by an overloaded node', 'cps', {
       about:
-        'Messages that had waited for too long, by what became of them, and newcomers refused with 1013.',
+        'Messages dropped unread since newer ones came with them, those that had waited for too long, by what became of them, and newcomers refused with 1013.',
       of: {
+        '{{instance}} unread': rate(`service_inputs_dropped_total{${NODE}}`, 'instance'),
         '{{instance}} {{how}}': rate(`service_inputs_shed_total{${NODE}}`, 'instance, how'),
         '{{instance}} newcomers': rate(`service_newcomers_refused_total{${NODE}}`, 'instance'),
       },

@@ -143,6 +143,13 @@ const nested = (levels: number): Json => {
 /** What holds for every subprotocol. */
 export function codecSuite(name: string, { codec, client, raw }: Subject): void {
   describe(`${name}: what clients send`, () => {
+    test('a message that may be lost shows without decoding it', () => {
+      const [server, sender] = [codec(), client()]
+      const unreliable = CLIENT_MESSAGES.filter((message) => server.isUnreliable(sender.encode(message)))
+      expect(unreliable).toContainEqual({ t: 'message', room_id: 'arena:lobby', type: 'wave', data: null })
+      for (const message of unreliable) expect([message.t, 'ref' in message]).toEqual(['message', false])
+    })
+
     test.each(CLIENT_MESSAGES)('$t arrives as it was sent: %j', (message) => {
       expect(codec().decode(client().encode(message))).toEqual(message)
     })

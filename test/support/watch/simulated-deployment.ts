@@ -117,6 +117,7 @@ class SimulatedNode {
   #rooms(): void {
     this.#gauge('service_slowdown_ratio', () => 1)
     this.#gauge('service_overloaded', () => 0)
+    this.#count('service_inputs_dropped_total', {}, 0)
     this.#gauge('service_rooms', () => 800)
     this.#gauge('service_max_rooms', () => 10_000)
     this.#gauge('service_rooms_frozen', () => 0)
