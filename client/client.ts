@@ -32,6 +32,11 @@ export interface ConnectOptions extends TokenOptions {
    * events, members and missing updates are noticed as usual. For clients that only count or listen, such as those of a load test.
    */
   readonly decodeStates?: boolean
+  /**
+   * Default true: when the server says that all rooms of this client are on one other node, it goes on there, if that is at the same host as
+   * the address it was given. A list: also at one of these hosts. False: it stays where it is.
+   */
+  readonly reroute?: boolean | readonly string[]
   /** Ends the client as `client.close()` does, also while `connect` still waits. */
   readonly signal?: AbortSignal
   /** So many reliable messages of one room may wait for their ack; default 1024. */
@@ -113,16 +118,18 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
         projectId,
         reconnect: reconnect ?? true,
         connectTimeoutMs: connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
+        rerouteHosts: rerouteHosts(options.reroute),
         WebSocket,
         endOfTurn: options.endOfTurn ?? ((callback) => queueMicrotask(callback)),
         tokens: new TokenSource(options, common),
       },
       {
-        welcome: (rooms) => this.#welcome(rooms),
+        welcome: (rooms, rerouted) => this.#welcome(rooms, rerouted),
         message: (message) => this.#receive(message),
         lost: () => this.#eachSeat((seat) => seat.disconnected()),
         forgotten: (error) => this.#eachSeat((seat) => seat.forgotten(error)),
         positions: () => this.#positions(),
+        settled: () => this.#settled,
         status: (status, error) => this.#changed(status, error),
       },
     )
@@ -237,8 +244,9 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     })
   }
 
-  #welcome(rooms: ReadonlyMap<string, unknown> | undefined): void {
-    if (this.#welcomes > 0) this.#counters.reconnects += 1
+  #welcome(rooms: ReadonlyMap<string, unknown> | undefined, rerouted: boolean): void {
+    if (rerouted) this.#counters.reroutes += 1
+    else if (this.#welcomes > 0) this.#counters.reconnects += 1
     this.#welcomes += 1
     this.#eachSeat((seat) => seat.connected(rooms?.has(seat.roomId) ?? false))
   }
@@ -266,6 +274,11 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
 
   #positions(): ResumePosition[] {
     return [...this.#seats.values()].flatMap((seat) => seat.position ?? [])
+  }
+
+  get #settled(): boolean {
+    const seats = [...this.#seats.values()]
+    return seats.length > 0 && seats.every(({ status, leaving }) => status === 'joined' && !leaving)
   }
 
   #eachSeat(tell: (seat: Seat) => void): void {
@@ -300,6 +313,9 @@ function rethrow(error: unknown): void {
     throw error
   })
 }
+
+const rerouteHosts = (option: ConnectOptions['reroute'] = true): readonly string[] | undefined =>
+  option === true ? [] : option || undefined
 
 /** The part of a browser's `window` that tells of the page's life. */
 type PageEvents = Pick<EventTarget, 'addEventListener' | 'removeEventListener'>

@@ -44,8 +44,9 @@ export interface ConnectionHandlers {
 
 /** One socket: frames in, frames out, and whether anyone is still there. */
 export class ClientConnection {
+  /** What its frames are read with from now on. */
+  codec: ClientCodec
   readonly #socket: WebSocketLike
-  readonly #codec: ClientCodec
   readonly #clock: Clock
   readonly #handlers: ConnectionHandlers
   #heardAt = 0
@@ -60,7 +61,7 @@ export class ClientConnection {
     clock: Clock,
     handlers: ConnectionHandlers,
   ) {
-    this.#codec = codec
+    this.codec = codec
     this.#clock = clock
     this.#handlers = handlers
     this.#socket = new Socket(url, [codec.subprotocol])
@@ -80,7 +81,7 @@ export class ClientConnection {
   }
 
   send(message: ClientMessage): void {
-    this.write(this.#codec.encode(message) as Uint8Array<ArrayBuffer>)
+    this.write(this.codec.encode(message) as Uint8Array<ArrayBuffer>)
   }
 
   /** Pings at once and then every `seconds`, and watches for silence. */
@@ -89,6 +90,12 @@ export class ClientConnection {
     this.#heardAt = this.#clock.monotonic()
     this.#ping(periodMs)
     this.#watch(periodMs * SILENT_HEARTBEATS)
+  }
+
+  /** Pings no more, and does not mind silence. */
+  rest(): void {
+    this.#cancelPing()
+    this.#cancelWatch()
   }
 
   /** Closes the socket, without a code unless one is given; no handler is called any more. */
@@ -103,7 +110,7 @@ export class ClientConnection {
     try {
       if (!(data instanceof ArrayBuffer))
         throw new TypeError('the server sent a text frame; MessagePack is binary')
-      message = this.#codec.decode(new Uint8Array(data))
+      message = this.codec.decode(new Uint8Array(data))
     } catch (error) {
       this.#letGo()
       this.#handlers.broken(error)
@@ -128,8 +135,7 @@ export class ClientConnection {
   }
 
   #letGo(): void {
-    this.#cancelPing()
-    this.#cancelWatch()
+    this.rest()
     this.#socket.onopen = null
     this.#socket.onmessage = null
     this.#socket.onclose = null

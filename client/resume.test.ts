@@ -8,7 +8,7 @@ test('a broken connection is resumed from where each room stands', async () => {
   server.socket.end(1006)
   expect(client.status).toBe('reconnecting')
   await pass(300)
-  expect(server.all('hello').at(-1)).toEqual({
+  expect(server.all('hello').at(-1)).toMatchObject({
     t: 'hello',
     project_id: 'prj_1',
     resume: {

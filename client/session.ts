@@ -10,6 +10,7 @@ import { ClientConnection, platformWebSocket, type WebSocketConstructor } from '
 import { closeError, RoomfulError } from './errors.ts'
 import type { Report } from './listeners.ts'
 import { Pacer } from './pacer.ts'
+import { mayGoTo } from './reroute.ts'
 import type { ServerClock } from './server-clock.ts'
 import type { TokenSource } from './token-source.ts'
 
@@ -30,6 +31,15 @@ const BACKOFF_BASE_MS = 250
 const BACKOFF_MAX_MS = 10_000
 /** A connection that lasted this long was a good one: the next loss starts with short waits again. */
 const STABLE_MS = 5000
+/** How long a socket to another node may take to open, and then its welcome to come, while the present one is still there. */
+const CHANGE_OVER_MS = 5000
+/** How long a connection that was replaced may stay open: longer than the server keeps it. */
+const REPLACED_MS = 10_000
+/** How long the server's next suggestion to go to another node is ignored after one that failed, twice as long after each more. */
+const STAY_MS = 30_000
+const LONGEST_STAY_MS = 3_600_000
+/** So many unreliable messages wait while the session changes over. */
+const MAX_HELD = 64
 
 export interface SessionParts {
   readonly url: string
@@ -38,6 +48,8 @@ export interface SessionParts {
   readonly decodeStates: boolean
   /** How long the first connection may take, retries included, in milliseconds. */
   readonly connectTimeoutMs: number
+  /** Hosts besides that of `url` where the session may go on when the server says so; undefined: it stays where it is. */
+  readonly rerouteHosts: readonly string[] | undefined
   readonly WebSocket: WebSocketConstructor | undefined
   readonly endOfTurn: (callback: () => void) => void
   readonly tokens: TokenSource
@@ -49,20 +61,25 @@ export interface SessionParts {
 
 /** What a session tells its client. */
 export interface SessionHandlers {
-  /** The connection is (back) there. `rooms`: the seats that the resumed session still has; undefined for a new session. */
-  welcome(rooms: ReadonlyMap<string, { readonly resumed: boolean }> | undefined): void
+  /**
+   * The connection is (back) there. `rooms`: the seats that the resumed session still has; undefined for a new session. `rerouted`: it is at another
+   * node, and was never lost.
+   */
+  welcome(rooms: ReadonlyMap<string, { readonly resumed: boolean }> | undefined, rerouted: boolean): void
   message(message: DecodedMessage): void
-  /** The connection is gone. */
+  /** The connection is gone, or another one is about to take its place: nothing is sent until the next welcome. */
   lost(): void
   /** The session is gone, with all its seats; a new one comes. */
   forgotten(error: RoomfulError): void
   /** Where the client stands in each of its rooms. */
   positions(): ResumePosition[]
+  /** Whether there is a room, and no join or leave is under way. */
+  settled(): boolean
   /** After `closed` nothing more comes. `error`: why the connection was lost or closed; undefined for a wish of the client. */
   status(status: ConnectionStatus, error?: RoomfulError): void
 }
 
-/** One identity on the server, kept across connections: says hello, resumes, backs off, moves when a node drains. */
+/** One identity on the server, kept across connections: says hello, resumes, backs off, moves when a node drains, and to the node of its rooms. */
 export class ClientSession {
   readonly #parts: SessionParts
   readonly #handlers: SessionHandlers
@@ -74,6 +91,25 @@ export class ClientSession {
   #status: ConnectionStatus = 'connecting'
   #credentials: { session_id: string; resume_token: string } | undefined
   #connection: ClientConnection | undefined
+  /** Whether the welcome of this connection has come, so that messages may be sent. */
+  #ready = false
+  /** One to another node, until it is open. */
+  #next: ClientConnection | undefined
+  /** The one before, from the hello of the present one on, while it may have something to say. */
+  #replaced:
+    | {
+        readonly connection: ClientConnection
+        /** Where rooms stood at that hello. */
+        readonly positions: ReadonlyMap<string, ResumePosition>
+        cancelTimer: () => void
+      }
+    | undefined
+  /** Unreliable messages that wait for the welcome of a change-over. */
+  #held: Encoded[] = []
+  /** Until then the session goes to no other node, on the monotonic clock; and how often one could not be had. */
+  #staysUntil = 0
+  #stays = 0
+  #Socket: WebSocketConstructor | undefined
   #limits: Limits | undefined
   /** The attempt under way; another object for each, so that late answers to an abandoned one are known. */
   #attempt: object | undefined
@@ -121,12 +157,12 @@ export class ClientSession {
    * Sends in its turn, as the server's limits allow; forgets the message when not online. Throws a RoomfulError (payload_too_large).
    */
   send(message: ClientMessage): void {
-    if (this.#status === 'online') this.sendEncoded(this.encode(message))
+    if (this.#ready) this.sendEncoded(this.encode(message))
   }
 
   /** As `send`, for what `encode` made of a message. */
   sendEncoded(payload: Encoded): void {
-    if (this.#status === 'online') this.#pacer.send(this.#fitting(payload))
+    if (this.#ready) this.#pacer.send(this.#fitting(payload))
   }
 
   /** The bytes of a message; they stand for it in every session. */
@@ -136,7 +172,10 @@ export class ClientSession {
 
   /** Sends at once or, when not online or at the server's limit, not at all. Throws a RoomfulError (payload_too_large). */
   trySend(message: ClientMessage): void {
-    if (this.#status === 'online') this.#pacer.trySend(this.#fitting(this.encode(message)))
+    if (this.#status !== 'online') return
+    const payload = this.#fitting(this.encode(message))
+    if (this.#ready) this.#pacer.trySend(payload)
+    else if (this.#held.length < MAX_HELD) this.#held.push(payload)
   }
 
   /** The network is back: does not wait any longer for the next attempt. */
@@ -167,8 +206,8 @@ export class ClientSession {
     this.#setTimer(ATTEMPT_MS, () => this.#lost(failure(`No welcome came within ${ATTEMPT_MS} ms.`)))
     try {
       const token = await this.#tokenForHello()
-      const Socket = this.#parts.WebSocket ?? (await platformWebSocket())
-      if (this.#attempt === attempt) this.#connect(Socket, token)
+      this.#Socket ??= this.#parts.WebSocket ?? (await platformWebSocket())
+      if (this.#attempt === attempt) this.#connection = this.#connect(this.#Socket, this.#parts.url, token)
     } catch (error) {
       if (this.#attempt === attempt)
         this.#lost(
@@ -185,39 +224,48 @@ export class ClientSession {
     return tokens.renewable && tokens.expired ? tokens.fetch() : undefined
   }
 
-  #connect(Socket: WebSocketConstructor, token: string | undefined): void {
-    const { url, clock } = this.#parts
-    this.#connection = new ClientConnection(Socket, url, this.#codec, clock, {
-      opened: () => this.#sayHello(token),
-      received: (message) => this.#receive(message, token),
-      closed: (code, reason) => this.#lost(this.#closeError(code, reason)),
+  /** A connection, which says hello when it is open, and tells what comes of it. */
+  #connect(Socket: WebSocketConstructor, url: string, token?: string): ClientConnection {
+    const ended = (error: RoomfulError, code?: number): void => {
+      if (connection === this.#next) this.#stay()
+      else if (connection === this.#replaced?.connection) this.#letGo()
+      else this.#lost(error, code)
+    }
+    const connection: ClientConnection = new ClientConnection(Socket, url, this.#codec, this.#parts.clock, {
+      opened: () => (connection === this.#next ? this.#changeOver(connection) : this.#sayHello(token)),
+      received: (message) =>
+        connection === this.#replaced?.connection ? this.#late(message) : this.#receive(message, token),
+      closed: (code, reason) => ended(this.#closeError(code, reason)),
       silent: () =>
-        this.#lost(new RoomfulError('connection_lost', 'The server fell silent.', { retryable: true })),
+        ended(new RoomfulError('connection_lost', 'The server fell silent.', { retryable: true })),
       broken: (cause) => {
         const text = `The server sent a frame that cannot be read: ${String(cause)}`
         const error = new RoomfulError('protocol_error', text, { retryable: true, cause })
         this.#parts.report(error)
-        this.#lost(error, CLOSE.protocol_error.code)
+        ended(error, CLOSE.protocol_error.code)
       },
     })
+    return connection
   }
 
   #sayHello(token: string | undefined): void {
     this.#helloSentAt = this.#parts.clock.monotonic()
-    const { projectId } = this.#parts
+    const { projectId: project_id, rerouteHosts } = this.#parts
+    const understood = { ...(rerouteHosts && { features: ['reroute'] }) }
     if (!this.#credentials) {
-      this.#connection?.send({ t: 'hello', project_id: projectId, token: token! })
+      this.#connection?.send({ t: 'hello', project_id, token: token!, ...understood })
       return
     }
     this.#unansweredResumes += 1
     const resume = { ...this.#credentials, rooms: this.#handlers.positions() }
-    this.#connection?.send({ t: 'hello', project_id: projectId, resume })
+    this.#connection?.send({ t: 'hello', project_id, resume, ...understood })
   }
 
   #receive(message: DecodedMessage, token: string | undefined): void {
     if (message.t === 'welcome') this.#welcome(message, token)
     else if (message.t === 'pong') this.#parts.serverClock.pong(message.at, message.server_time)
     else if (message.t === 'draining') this.#drain(message.reconnect_in_ms)
+    else if (message.t === 'reroute') this.#reroute(message.url)
     else {
       if (message.t === 'error' && message.code === 'invalid_token') this.#parts.tokens.refused()
       this.#handlers.message(message)
@@ -227,6 +275,7 @@ export class ClientSession {
   #welcome(welcome: Welcome, token: string | undefined): void {
     const { clock, serverClock, tokens } = this.#parts
     const connection = this.#connection!
+    const rerouted = this.#status === 'online'
     const resumed = this.#credentials !== undefined && welcome.resumed
     if (this.#credentials && !resumed) this.#forget(closeError(CLOSE.resume_failed.code, ''))
     // A callback may have closed the client.
@@ -237,6 +286,7 @@ export class ClientSession {
     this.#limits = welcome.limits
     this.#unansweredResumes = 0
     this.#mustRenew = false
+    if (rerouted) this.#stays = 0
     this.#welcomedAt = clock.monotonic()
     serverClock.welcome(this.#helloSentAt, welcome.server_time)
     if (resumed && token !== undefined) connection.send({ t: 'token', token })
@@ -245,20 +295,89 @@ export class ClientSession {
     this.#batcher.start(welcome.limits)
     this.#pacer.start(welcome.limits)
     this.#status = 'online'
+    this.#ready = true
     const rooms = welcome.rooms ?? []
-    this.#handlers.welcome(resumed ? new Map(rooms.map((room) => [room.room_id, room])) : undefined)
-    if (this.#connection === connection) this.#handlers.status('online')
+    this.#handlers.welcome(resumed ? new Map(rooms.map((room) => [room.room_id, room])) : undefined, rerouted)
+    for (const payload of this.#held.splice(0)) this.#pacer.trySend(payload)
+    if (!rerouted && this.#connection === connection) this.#handlers.status('online')
+  }
+
+  /** The rooms are on another node: goes on there once a socket is open, unless it may not, or something else is under way. */
+  #reroute(address: string): void {
+    const { url, rerouteHosts, clock } = this.#parts
+    const may = rerouteHosts && mayGoTo(address, url, rerouteHosts) && clock.monotonic() >= this.#staysUntil
+    if (!may || !this.#ready || this.#next || this.#moveAt !== undefined) return
+    this.#setTimer(CHANGE_OVER_MS, () => this.#stay())
+    try {
+      this.#next = this.#connect(this.#Socket!, address)
+    } catch {
+      // A page may not open every address.
+      this.#stay()
+    }
+  }
+
+  /** No other node can be had: everything goes on as it was, and for a while no other is tried. */
+  #stay(): void {
+    this.#cancelTimer()
+    this.#next?.close()
+    this.#next = undefined
+    this.#staysUntil = this.#parts.clock.monotonic() + Math.min(LONGEST_STAY_MS, STAY_MS * 2 ** this.#stays)
+    this.#stays += 1
+  }
+
+  /**
+   * The socket to another node is open: resumes there. From here on nothing is sent on the present connection, and of what comes there only the rest
+   * of flushes that have begun counts; all others come on the next, or when that fails, on the one after it.
+   */
+  #changeOver(next: ClientConnection): void {
+    const before = this.#connection!
+    if (!this.#handlers.settled()) {
+      this.#stay()
+      return
+    }
+    this.#letGo()
+    this.#parts.tokens.stop()
+    this.#pacer.stop()
+    this.#batcher.flush()
+    this.#ready = false
+    this.#handlers.lost()
+    before.rest()
+    before.codec = this.#codec.fork()
+    const positions = new Map(this.#handlers.positions().map((position) => [position.room_id, position]))
+    const cancelTimer = this.#parts.clock.schedule(REPLACED_MS, () => this.#letGo())
+    this.#replaced = { connection: before, positions, cancelTimer }
+    this.#connection = next
+    this.#next = undefined
+    this.#setTimer(CHANGE_OVER_MS, () => this.#lost(failure(`No welcome came within ${CHANGE_OVER_MS} ms.`)))
+    this.#sayHello(undefined)
+  }
+
+  /** Something came on a connection that was replaced. */
+  #late(message: DecodedMessage): void {
+    if (message.t !== 'event' && message.t !== 'room.joined' && message.t !== 'room.left') return
+    const stood = this.#replaced?.positions.get(message.room_id)
+    if (stood && message.seq <= stood.seq) this.#handlers.message(message)
+  }
+
+  /** The connection that was replaced has no more to say. */
+  #letGo(code?: number): void {
+    this.#replaced?.cancelTimer()
+    this.#replaced?.connection.close(code)
+    this.#replaced = undefined
   }
 
   #drain(reconnectInMs: number): void {
-    if (this.#status !== 'online') return
+    if (!this.#ready) return
+    this.#next?.close()
+    this.#next = undefined
     this.#moveAt = this.#parts.clock.monotonic() + reconnectInMs
     this.#setTimer(reconnectInMs, () => this.#lost(closeError(CLOSE.draining.code, '')))
   }
 
   /** The attempt failed, or the connection is gone: what now depends on why. `code`: what to close a socket with that is still open. */
-  #lost(cause: RoomfulError, code?: number): void {
+  #lost(why: RoomfulError, code?: number): void {
     const wasOnline = this.#status === 'online'
+    const cause = wasOnline && !this.#ready ? this.#changeOverFailed(why) : why
     const { clock } = this.#parts
     const error = this.#understood(cause)
     if (wasOnline && clock.monotonic() - this.#welcomedAt >= STABLE_MS) this.#backoff.reset()
@@ -278,6 +397,13 @@ export class ClientSession {
     this.#moveAt = undefined
     this.#setTimer(Math.max(0, waitMs), () => void this.#dial())
     if (wasOnline) this.#setStatus('reconnecting', error)
+  }
+
+  /** Whatever another node has said: the address that the client was given has the last word. */
+  #changeOverFailed(cause: RoomfulError): RoomfulError {
+    this.#stay()
+    const text = `The connection to another node did not come about. ${cause.message}`
+    return new RoomfulError('connection_lost', text, { retryable: true, cause })
   }
 
   /** Why a socket has closed; one that never got anywhere tells nothing but a number. */
@@ -321,8 +447,13 @@ export class ClientSession {
     this.#pacer.stop()
     // What was sent before a goodbye goes before it.
     this.#batcher.flush()
+    this.#next?.close()
+    this.#next = undefined
+    this.#letGo(code)
     this.#connection?.close(code)
     this.#connection = undefined
+    this.#ready = false
+    this.#held = []
     if (this.#status !== 'online') return
     this.#status = 'reconnecting'
     this.#handlers.lost()

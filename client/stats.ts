@@ -15,6 +15,8 @@ export interface ClientStats {
   readonly errors: number
   /** Times the connection was back after a loss. */
   readonly reconnects: number
+  /** Times the client went on at the node of its rooms, without a loss. */
+  readonly reroutes: number
 }
 
 type Writable<T> = { -readonly [K in keyof T]: T[K] extends object ? Writable<T[K]> : T[K] }
@@ -27,4 +29,5 @@ export const newCounters = (): Counters => ({
   resyncs: { sequence: 0, checksum: 0, unasked: 0 },
   errors: 0,
   reconnects: 0,
+  reroutes: 0,
 })

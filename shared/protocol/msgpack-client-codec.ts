@@ -81,6 +81,12 @@ export class StreamContext {
   forget(room: string): void {
     this.#epochs.delete(room)
   }
+
+  /** Goes on from where another one is. */
+  follow(other: StreamContext): void {
+    this.#room = other.#room
+    for (const [room, epoch] of other.#epochs) this.#epochs.set(room, epoch)
+  }
 }
 
 /** `roomful.v1.msgpack`, the client's half. */
@@ -95,6 +101,14 @@ export class MsgpackClientCodec implements ClientCodec {
   constructor(decodesStates = true, room?: string) {
     this.#decodesStates = decodesStates
     this.#context = new StreamContext(room)
+  }
+
+  /** Another one that goes on from where this one is: for a connection that is still read when this codec goes on with the next. */
+  fork(): MsgpackClientCodec {
+    const fork = new MsgpackClientCodec(this.#decodesStates)
+    fork.#context.follow(this.#context)
+    for (const [room, table] of this.#tables) fork.#tables.set(room, table)
+    return fork
   }
 
   encode(message: ClientMessage): Payload {

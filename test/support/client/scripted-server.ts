@@ -31,8 +31,8 @@ export class ScriptedServer {
   onHello = (_hello: Of<'hello'>): void => this.welcome()
   onJoin = (join: Of<'join'>): void => this.seat(join)
   onLeave = ({ ref, room_id: roomId }: Of<'leave'>): void => this.send({ t: 'left', ref, room_id: roomId })
-  onPing = ({ at }: Of<'ping'>): void =>
-    this.send({ t: 'pong', at, server_time: timestamp(this.clock.now()) })
+  onPing = ({ at }: Of<'ping'>, socket: FakeSocket): void =>
+    this.send({ t: 'pong', at, server_time: timestamp(this.clock.now()) }, socket)
   readonly #codec = new MsgpackCodec()
   #welcomes = 0
   #members = 0
@@ -49,10 +49,13 @@ export class ScriptedServer {
               server.sockets.push(socket)
               server.onDial(socket)
             },
-            sent: (_, payload) => {
+            sent: (socket, payload) => {
               server.frames++
-              for (const message of server.#codec.unbatch(payload) ?? [payload])
-                server.#hear(server.#codec.decode(message))
+              for (const bytes of server.#codec.unbatch(payload) ?? [payload]) {
+                const message = server.#codec.decode(bytes)
+                socket.said.push(message)
+                server.#hear(message, socket)
+              }
             },
           },
           url,
@@ -77,18 +80,22 @@ export class ScriptedServer {
     return this.all('message').map(({ ref }) => ref)
   }
 
-  send(message: Direct): void {
+  send(message: Direct, socket = this.socket): void {
     if ('room_id' in message && message.room_id !== undefined)
-      this.socket.deliver(this.#codec.address(message.room_id))
-    this.socket.deliver(this.#codec.encode(message))
+      socket.deliver(this.#codec.address(message.room_id))
+    socket.deliver(this.#codec.encode(message))
   }
 
   /** Delivers payloads of rooms, each behind the frame that says which room it is about. */
   deliver(...payloads: Payload[]): void {
+    this.deliverTo(this.socket, ...payloads)
+  }
+
+  deliverTo(socket: FakeSocket, ...payloads: Payload[]): void {
     for (const payload of payloads) {
       const roomId = [...this.rooms.values()].find((room) => room.made.has(payload))?.roomId
-      if (roomId !== undefined) this.socket.deliver(this.#codec.address(roomId))
-      this.socket.deliver(payload)
+      if (roomId !== undefined) socket.deliver(this.#codec.address(roomId))
+      socket.deliver(payload)
     }
   }
 
@@ -149,14 +156,14 @@ export class ScriptedServer {
     this.deliver(room.snapshot())
   }
 
-  #hear(message: ClientMessage): void {
+  #hear(message: ClientMessage, socket: FakeSocket): void {
     this.heard.push(message)
     if (message.t === 'hello') {
       this.#hello = message
       this.onHello(message)
     } else if (message.t === 'join') this.onJoin(message)
     else if (message.t === 'leave') this.onLeave(message)
-    else if (message.t === 'ping') this.onPing(message)
+    else if (message.t === 'ping') this.onPing(message, socket)
   }
 }
 
@@ -263,6 +270,8 @@ class FakeSocket implements WebSocketLike {
   onerror: unknown = null
   readonly url: string
   readonly protocols: readonly string[]
+  /** What the client has sent on it. */
+  readonly said: ClientMessage[] = []
   /** How the client closed it: the code, or `'no code'`; undefined while it has not. */
   closedWith: number | 'no code' | undefined
   readonly #farEnd: FarEnd

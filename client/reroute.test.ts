@@ -1,0 +1,272 @@
+import { describe, expect, test } from 'vitest'
+import { inRoom, statuses, turn, URL } from '../test/support/client/play.ts'
+import type { ConnectOptions } from './index.ts'
+import { mayGoTo } from './reroute.ts'
+
+/** Where the rooms of the client are. */
+const NEARER = 'ws://roomful.test/node-2'
+
+/** A client in a room that has just been told to go on elsewhere; the new socket is not open yet. */
+async function rerouted(options: Partial<ConnectOptions> = {}) {
+  const scene = await inRoom(options)
+  const seen = statuses(scene.client)
+  scene.server.onDial = () => {}
+  const before = scene.server.socket
+  scene.server.send({ t: 'reroute', url: NEARER })
+  return { ...scene, seen, before, next: scene.server.socket }
+}
+
+/** The same; the new socket has opened, and its hello has no answer yet. */
+async function changingOver(options: Partial<ConnectOptions> = {}) {
+  const scene = await rerouted(options)
+  scene.server.onHello = () => {}
+  scene.next.accept()
+  return scene
+}
+
+const kinds = ({ said }: { said: readonly { t: string }[] }) => said.map(({ t }) => t)
+
+test('a client says that it can be rerouted, and goes on where the server says, without a loss', async () => {
+  const { client, server, room, owner, before, next, seen } = await rerouted()
+  expect(server.all('hello')[0]).toMatchObject({ features: ['reroute'] })
+  expect(next.url).toBe(NEARER)
+  server.deliverTo(before, owner.patch({ n: 1 }))
+  expect(room.state).toEqual({ n: 1 })
+  next.accept()
+  expect(server.all('hello')[1]).toEqual({
+    t: 'hello',
+    project_id: 'prj_1',
+    resume: {
+      session_id: 'ses_1',
+      resume_token: 'resume_1',
+      rooms: [{ room_id: 'arena:lobby', epoch: 1000, seq: 8 }],
+    },
+    features: ['reroute'],
+  })
+  server.deliver(owner.patch({ n: 2 }))
+  expect(room.state).toEqual({ n: 2 })
+  expect(seen).toEqual([])
+  expect(client.stats).toMatchObject({ reroutes: 1, reconnects: 0 })
+})
+
+test('every frame counts once, on whichever of the two connections it comes', async () => {
+  const { client, server, room, owner, before } = await rerouted()
+  const hits: unknown[] = []
+  room.onMessage('hit', (data) => hits.push(data))
+  const states: unknown[] = []
+  room.onStateChange((state) => states.push(state))
+  server.deliverTo(before, owner.patch({ n: 1 }))
+  const restOfIt = [owner.event('hit', 'first'), owner.event('hit', 'second')]
+  server.deliverTo(before, restOfIt[0]!)
+  server.onHello = () => {}
+  server.socket.accept()
+  server.deliverTo(before, restOfIt[1]!)
+  const missed = [owner.patch({ n: 2, fresh: { key: 1 } }), owner.event('hit', 'third')]
+  server.deliverTo(before, ...missed)
+  expect(room.state).toEqual({ n: 1 })
+  server.welcome()
+  server.deliver(...missed, owner.patch({ n: 2, fresh: { key: 2 } }))
+  server.deliverTo(before, ...missed)
+  expect(states).toEqual([{ n: 1 }, { n: 2, fresh: { key: 1 } }, { n: 2, fresh: { key: 2 } }])
+  expect(hits).toEqual(['first', 'second', 'third'])
+  expect(client.stats.resyncs).toEqual({ sequence: 0, checksum: 0, unasked: 0 })
+})
+
+test('what has no ack yet is sent again on the new connection, and nothing more on the old one', async () => {
+  const { server, room, owner, before, next } = await rerouted()
+  const first = room.send('first')
+  server.onHello = () => {}
+  next.accept()
+  const said = before.said.length
+  const second = room.send('second')
+  room.send('wave', null, { reliable: false })
+  server.welcome()
+  room.send('bow', null, { reliable: false })
+  expect(before.said.slice(said)).toEqual([])
+  const sent = next.said.flatMap((message) => (message.t === 'message' ? message.type : []))
+  expect(sent).toEqual(['first', 'second', 'wave', 'bow'])
+  server.ack(owner, Math.max(...server.messageRefs.map((ref) => ref ?? 0)))
+  await first
+  await second
+})
+
+test('a join that is asked for during the change-over takes effect behind it', async () => {
+  const { client, server, before, next } = await changingOver()
+  const joining = client.join('arena', { key: 'other' })
+  expect(kinds(next)).toEqual(['hello'])
+  server.welcome()
+  expect((await joining).memberId).toBe('mem_2')
+  expect(kinds(before)).toEqual(['hello', 'ping', 'join'])
+})
+
+test.each([4005, 1006, 4100])('the end of the connection that is replaced (%i) is no loss', async (code) => {
+  const { client, server, before, seen, pass } = await changingOver()
+  before.end(code)
+  server.welcome()
+  await pass(20_000)
+  expect(seen).toEqual([])
+  expect(client.stats.reroutes).toBe(1)
+  expect(server.sockets).toHaveLength(2)
+})
+
+test('the old connection is the server’s to close, and the client’s when it does not', async () => {
+  const { server, before, pass } = await changingOver()
+  server.welcome()
+  await pass(9000)
+  expect(before.closedWith).toBe(undefined)
+  await pass(2000)
+  expect(before.closedWith).toBe('no code')
+})
+
+test('a client stays where it is when the other node cannot be reached, and tries it less and less often', async () => {
+  const { client, server, room, owner, clock, before, next, seen } = await rerouted()
+  server.onDial = (socket) => queueMicrotask(() => socket.end(1006))
+  next.end(1006)
+  const triesAfter = async (ms: number) => {
+    clock.advance(ms)
+    server.send({ t: 'reroute', url: NEARER }, before)
+    await turn()
+    return server.sockets.length - 1
+  }
+  expect(await triesAfter(29_000)).toBe(1)
+  expect(await triesAfter(1000)).toBe(2)
+  expect(await triesAfter(59_000)).toBe(2)
+  expect(await triesAfter(1000)).toBe(3)
+  server.deliverTo(before, owner.patch({ n: 1 }))
+  expect(room.state).toEqual({ n: 1 })
+  expect(seen).toEqual([])
+  expect(client.stats.reroutes).toBe(0)
+})
+
+test('a socket to another node that does not open in time is given up', async () => {
+  const { server, next, seen, pass } = await rerouted()
+  await pass(6000)
+  expect(next.closedWith).toBe('no code')
+  expect(server.sockets).toHaveLength(2)
+  expect(seen).toEqual([])
+})
+
+test.each([1006, 1013, 4003, 4005, 4009])(
+  'a new connection that ends before its welcome (%i) is followed by a resume with the used token at the first address',
+  async (code) => {
+    const { client, server, room, owner, before, next, seen, pass } = await changingOver()
+    server.onDial = (socket) => queueMicrotask(() => socket.accept())
+    server.onHello = () => server.welcome()
+    const sent = room.send('move')
+    next.end(code)
+    expect(before.closedWith).toBe('no code')
+    await pass(300)
+    expect(server.sockets.map(({ url }) => url)).toEqual([URL, NEARER, URL])
+    const [, , hello] = server.all('hello')
+    expect(hello).toMatchObject({ resume: { resume_token: 'resume_1' } })
+    server.ack(owner, server.messageRefs.at(-1)!)
+    await sent
+    server.deliver(owner.patch({ n: 1 }))
+    expect(room.state).toEqual({ n: 1 })
+    expect(seen).toEqual([['reconnecting', 'connection_lost'], 'online'])
+    expect(client.stats).toMatchObject({ reroutes: 0, reconnects: 1 })
+  },
+)
+
+test('so is one on which no welcome comes in time', async () => {
+  const { server, next, pass } = await changingOver()
+  server.onDial = (socket) => queueMicrotask(() => socket.accept())
+  await pass(4900)
+  expect(server.sockets).toHaveLength(2)
+  server.onHello = () => server.welcome()
+  await pass(500)
+  expect(next.closedWith).toBe('no code')
+  expect(server.all('hello')).toHaveLength(3)
+})
+
+test('a loss before the new socket is open is a loss as any other', async () => {
+  const { client, server, before, next, pass } = await rerouted()
+  server.onDial = (socket) => queueMicrotask(() => socket.accept())
+  before.end(1006)
+  expect(next.closedWith).toBe('no code')
+  await pass(300)
+  expect(server.socket.url).toBe(URL)
+  expect(client.stats).toMatchObject({ reroutes: 0, reconnects: 1 })
+})
+
+test('a loss at the new node leads back to the first address', async () => {
+  const { client, server, next, pass } = await changingOver()
+  server.welcome()
+  server.onDial = (socket) => queueMicrotask(() => socket.accept())
+  server.onHello = () => server.welcome()
+  next.end(1006)
+  await pass(300)
+  expect(server.socket.url).toBe(URL)
+  expect(server.all('hello').at(-1)).toMatchObject({ resume: { resume_token: 'resume_2' } })
+  expect(client.stats).toMatchObject({ reroutes: 1, reconnects: 1 })
+})
+
+test('a node that drains comes first', async () => {
+  const { client, server, before, next, pass } = await rerouted()
+  server.send({ t: 'draining', reconnect_in_ms: 100 }, before)
+  expect(next.closedWith).toBe('no code')
+  server.onDial = (socket) => queueMicrotask(() => socket.accept())
+  await pass(200)
+  expect(server.socket.url).toBe(URL)
+  expect(client.stats.reconnects).toBe(1)
+})
+
+test('a client stays while a join or a leave is under way', async () => {
+  for (const ask of ['join', 'leave'] as const) {
+    const { client, server, room, next, seen } = await rerouted()
+    server.onJoin = () => {}
+    server.onLeave = () => {}
+    if (ask === 'join') client.join('arena', { key: 'other' }).catch(() => {})
+    else void room.leave()
+    next.accept()
+    expect(next.said, ask).toEqual([])
+    expect(next.closedWith).toBe('no code')
+    expect(seen).toEqual([])
+    client.close()
+  }
+})
+
+test('close in the middle of a change-over says goodbye on both connections', async () => {
+  const { client, before, next, clock } = await changingOver()
+  client.close()
+  expect([before.closedWith, next.closedWith]).toEqual([1000, 1000])
+  expect(clock.pending).toBe(0)
+})
+
+describe('where a session may go', () => {
+  test.each([
+    ['the host that it was given, at another path', undefined, NEARER, true],
+    ['a host of its list', ['node-2.test'], 'ws://node-2.test:4000', true],
+    ['any other host', undefined, 'ws://node-2.test:4000', false],
+    ['nowhere, when it is told to stay', false as const, NEARER, false],
+  ])('%s', async (_, reroute, url, goes) => {
+    const { server } = await inRoom(reroute === undefined ? {} : { reroute })
+    server.send({ t: 'reroute', url })
+    expect(server.sockets).toHaveLength(goes ? 2 : 1)
+    const [hello] = server.all('hello')
+    expect(hello?.features).toEqual(reroute === false ? undefined : ['reroute'])
+  })
+
+  test.each([
+    ['ws://play.example:4001', 'ws://play.example:4000'],
+    ['wss://play.example/node-3', 'wss://play.example'],
+    ['wss://play.example/node-3', 'ws://play.example'],
+    ['wss://node-3.play.example/ws', 'wss://play.example'],
+    ['wss://[2001:db8::3]:4000', 'wss://[2001:db8::3]'],
+  ])('to %s from %s', (address, given) => {
+    expect(mayGoTo(address, given, ['node-3.play.example'])).toBe(true)
+  })
+
+  test.each([
+    ['another host', 'wss://node-4.play.example', 'wss://play.example'],
+    ['a host that only begins like it', 'wss://play.example.evil.example', 'wss://play.example'],
+    ['a host behind a name', 'wss://play.example@evil.example', 'wss://play.example'],
+    ['a connection that can be overheard', 'ws://play.example', 'wss://play.example'],
+    ['the same, from a page', 'ws://play.example', 'https://play.example'],
+    ['what is no websocket', 'https://play.example', 'wss://play.example'],
+    ['a path alone', '/node-3', 'wss://play.example'],
+    ['nothing', '', 'wss://play.example'],
+  ])('not to %s: %s from %s', (_, address, given) => {
+    expect(mayGoTo(address, given, ['node-3.play.example'])).toBe(false)
+  })
+})
