@@ -29,6 +29,10 @@ export const NODE_METRICS = {
   ),
   maxSessions: gauge('service_max_sessions', 'Sessions this node takes at most (MAX_SESSIONS); 0: no limit.'),
   maxRooms: gauge('service_max_rooms', 'Rooms this node runs at most (MAX_ROOMS); 0: no limit.'),
+  addressed: gauge(
+    'service_addressed',
+    '1 where the node has an address of its own (ADVERTISE_URL), so that clients whose rooms are here may be sent to it.',
+  ),
   draining: gauge('service_draining', '1 while the node drains.'),
   nodeInfo: gauge('service_node_info', 'Always 1; says which node this is.', {
     node_id: OPEN,

@@ -111,6 +111,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const startedAt = timestamp(clock.now())
   const recordTtlMs = config.roomOrphanTtl * 1000
   metrics.draining.read(() => Number(ownership.draining))
+  metrics.addressed.set(config.advertiseUrl === undefined ? 0 : 1)
   metrics.maxSessions.set(config.maxSessions)
   metrics.maxRooms.set(config.maxRooms)
   metrics.nodeInfo.set({ node_id: name, version }, 1)
@@ -199,6 +200,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     send: (message) => ownership.router.send(message),
     unsubscribed: (room) => ownership.router.forget(room),
     storeIsBehind: (ms) => ownership.nodes.storeIsBehind(ms),
+    reroutes: () => ownership.reroutes(),
+    nearerNode: (rooms) => ownership.nearerNode(rooms),
     nodeGone: (other) => ownership.nodes.isGone(other),
     nodeDead: (other) => ownership.nodes.isDead(other),
     tellTaken: (other, sessionId) => ownership.tellTaken(other, sessionId),

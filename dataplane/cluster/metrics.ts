@@ -29,6 +29,11 @@ export const CLUSTER_METRICS = {
     'Envelopes that the store did not take (unpublished), that went missing (gap), or could not be read (unreadable).',
     { fault: ['unpublished', 'gap', 'unreadable'] },
   ),
+  roomTraffic: counter(
+    'service_room_traffic_total',
+    'What went between the edges of this node and the owners of rooms: messages of members to owners (input), updates of owners to each edge with members (update); at one node (local), or over the store to another (bus).',
+    { what: ['input', 'update'], way: ['local', 'bus'] },
+  ),
   claims: counter(
     'service_claims_total',
     'Claims of rooms, by how they ended: claimed, taken_over from a dead node, elsewhere (a living node owns it), absent, not made (rate_limited, project_full), quarantined, or unavailable.',

@@ -12,7 +12,7 @@ import { NodeLease, type NodeReplaced } from './lease.ts'
 import type { NodeLinks } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
 import { ClusterNodes } from './nodes.ts'
-import { type PlacementReason, place } from './placement.ts'
+import { type PlacementReason, place, takesSessions } from './placement.ts'
 import { type LocalRooms, Router } from './router.ts'
 
 /** The rooms of a node (`RoomHost`), as far as ownership has to do with them. */
@@ -74,6 +74,9 @@ export interface OwnershipParts {
 
 /** How long rooms may take to be handed over; those left are saved for the first node that asks for them. */
 const HAND_OVER_MS = 5000
+/** Made once: they are counted by for every update. */
+const LOCAL_UPDATE = { what: 'update', way: 'local' } as const
+const SENT_UPDATE = { what: 'update', way: 'bus' } as const
 
 /**
  * Which node acts for which room: the lease of this node, which others are alive, claims of rooms, the way of messages to their owners and
@@ -145,7 +148,8 @@ export class Ownership {
 
   /** Takes a message to an edge, this node's own or another's: the same way for both, as far as rooms know. */
   deliver(edge: string, message: ToEdge): void {
-    const { nodeId, links } = this.#parts
+    const { nodeId, links, metrics } = this.#parts
+    if (message.kind === 'update') metrics.roomTraffic.inc(edge === nodeId ? LOCAL_UPDATE : SENT_UPDATE)
     if (edge !== nodeId)
       links.send(edge, { to: 'edge', message }, message.kind !== 'update' || message.durable)
     else this.#hear(message, nodeId)
@@ -193,6 +197,25 @@ export class Ownership {
     for (const room of this.router.roomsAt(from)) edge().reattach(room)
     for (const peer of from === undefined ? this.nodes.nodes() : [{ node_id: from }])
       if (peer.node_id !== nodeId) rooms().edgeMissed(peer.node_id)
+  }
+
+  /** Whether clients could be sent to some other node. */
+  reroutes(): boolean {
+    const [, ...others] = this.nodes.nodes()
+    return others.some(({ advertise_url: url }) => url !== undefined)
+  }
+
+  /**
+   * The other node that has all these rooms, as far as is known here, when clients reach it at an address of its own and it has space for
+   * them; undefined: members are served best where they are.
+   */
+  nearerNode(rooms: readonly RoomAddress[]): { readonly nodeId: string; readonly url: string } | undefined {
+    const owners = new Set(rooms.map((room) => this.router.ownerOf(room)))
+    const [owner] = owners
+    if (owners.size !== 1 || owner === undefined || owner === this.#parts.nodeId) return undefined
+    const node = this.nodes.get(owner)
+    if (node?.advertise_url === undefined || !takesSessions(node)) return undefined
+    return { nodeId: owner, url: node.advertise_url }
   }
 
   /** Whether this node gives its rooms away, and takes nothing more. */

@@ -51,6 +51,20 @@ export function place({ self, nodes, random, reason, preferred }: Placement): st
   return other?.node_id
 }
 
+/** A node that is this busy gets no sessions from others, nor one that has this share of all it takes. */
+const BUSY = 0.75
+const NEARLY_FULL = 0.9
+
+/** Whether a node that has the rooms of a session is to have the session too. */
+export const takesSessions = ({
+  draining,
+  overloaded,
+  load,
+  sessions,
+  max_sessions: most,
+}: NodeInfo): boolean =>
+  !draining && !overloaded && load < BUSY && (most === 0 || sessions < most * NEARLY_FULL)
+
 const isOpen = ({ draining, rooms, max_rooms: maxRooms }: NodeInfo): boolean => !draining && rooms < maxRooms
 
 /** Those that can take sessions too; when there are none, all: members who are here already may still open rooms. */

@@ -15,6 +15,7 @@ import {
 } from '../traffic.ts'
 import type { Claims } from './claims.ts'
 import type { NodeLinks } from './links.ts'
+import type { ClusterMetrics } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
 
 /** What the router knows of the rooms of this node (`RoomHost`). */
@@ -38,6 +39,7 @@ export interface RouterParts {
   readonly claims: Pick<Claims, 'inspect'>
   readonly nodes: Pick<ClusterNodes, 'judge' | 'isGone'>
   readonly links: Pick<NodeLinks, 'send'>
+  readonly metrics: Pick<ClusterMetrics, 'roomTraffic'>
   readonly log: Logger
   /** The node that is to open a room; undefined when none can take it. */
   readonly place: (reason: 'create' | 'take_over') => string | undefined
@@ -70,6 +72,9 @@ interface Route {
 /** Rooms that are looked for more often than this within a second are not found by looking harder. */
 const QUICK_LOOKS = 4
 const FIRST_PAUSE_MS = 20
+/** Made once: they are counted by for every message. */
+const LOCAL_INPUT = { what: 'input', way: 'local' } as const
+const FORWARDED_INPUT = { what: 'input', way: 'bus' } as const
 const LONGEST_PAUSE_MS = 500
 
 /**
@@ -86,16 +91,18 @@ export class Router {
 
   /** A message of this node's edge, or of another's which takes this node for the owner, or wants it to be. */
   send(message: ToOwner, from = this.#parts.nodeId): void {
-    const { nodeId, rooms, links, nodes } = this.#parts
+    const { nodeId, rooms, links, nodes, metrics } = this.#parts
     const { room } = message
     const route = this.#routes.get(room.name)
     const owner = route?.owner
     // What came before goes first.
     if (route?.waiting) this.#wait(route, route.waiting, { message, from })
-    else if (rooms().receive(message, from)) return
-    else if (from === nodeId && owner !== undefined && owner !== nodeId && !nodes.isGone(owner))
+    else if (rooms().receive(message, from)) {
+      if (from === nodeId && message.kind === 'message') metrics.roomTraffic.inc(LOCAL_INPUT)
+    } else if (from === nodeId && owner !== undefined && owner !== nodeId && !nodes.isGone(owner)) {
+      if (message.kind === 'message') metrics.roomTraffic.inc(FORWARDED_INPUT)
       links.send(owner, { to: 'owner', message }, route!.durable || message.kind !== 'message')
-    else if (from !== nodeId && !rooms().accepts) this.#redirect(room, from, null)
+    } else if (from !== nodeId && !rooms().accepts) this.#redirect(room, from, null)
     else this.#look(this.#routeOf(room), { message, from })
   }
 
@@ -109,6 +116,13 @@ export class Router {
         this.send(message, from)
       }
     }
+  }
+
+  /** The node that has a room, as far as is known here; undefined: it would have to be found out. */
+  ownerOf(room: RoomAddress): string | undefined {
+    if (this.#parts.rooms().has(room.name)) return this.#parts.nodeId
+    const route = this.#routes.get(room.name)
+    return route?.waiting ? undefined : route?.owner
   }
 
   /** An owner has spoken: `from` has the room, or knows who has. */

@@ -121,7 +121,11 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   received(): void {
-    if (this.#session?.confirm()) this.#context.sessions.saveLater(this.#session)
+    const session = this.#session
+    if (!session?.confirm()) return
+    const { sessions, tellTaken } = this.#context
+    sessions.saveLater(session)
+    if (session.replacedAt !== undefined) tellTaken(session.replacedAt, session.sessionId)
   }
 
   hasRoom(): void {
@@ -288,6 +292,7 @@ export class ClientProtocol implements ConnectionListener {
       return
     }
     this.#session = answer.session
+    this.#session.features = new Set(hello.features)
     this.#pending?.done()
     this.#pending = undefined
     answer.session.trace = contextOf(this.#span)

@@ -109,6 +109,7 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
   #heard = false
   #silentBeats = 0
   #closed = false
+  #replaced = false
   /** The room that the frames queued last were about. */
   #room: string | undefined
   /** What may still be handled in this turn. */
@@ -149,7 +150,7 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
 
   /** Whether messages still come and frames still go. */
   get open(): boolean {
-    return !this.#closed
+    return !this.#closed && !this.#replaced
   }
 
   /** For the reader of its frames, as `read`. */
@@ -266,6 +267,14 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
     this.#ignoreRest()
   }
 
+  /** Another connection has the session: nothing goes out and nothing is taken any more, until this one is closed. */
+  replaced(): void {
+    this.outbox.flush()
+    this.outbox.close()
+    this.#replaced = true
+    this.#waiting.length = 0
+  }
+
   /** Ends the TCP connection without a close frame: no one is at the other end. */
   terminate(): void {
     this.#end('lost')
@@ -285,7 +294,7 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
 
   #receive(data: Buffer, binary: boolean): void {
     this.#heard = true
-    if (this.#closed) return
+    if (this.#closed || this.#replaced) return
     if (this.#stopPause) this.#waiting.push({ data, binary })
     else this.#handle(data, binary)
   }

@@ -32,6 +32,15 @@ export interface GatewayContext {
   readonly unsubscribed: (room: RoomAddress) => void
   /** Tells another node that a session of its own was resumed here; that node calls `Gateway.sessionTaken`. `Ownership.tellTaken`. */
   readonly tellTaken: (nodeId: string, sessionId: string) => void
+  /** Whether some other node has an address of its own, so that sessions may go there. `Ownership.reroutes`. */
+  readonly reroutes: () => boolean
+  /**
+   * The other node that has all these rooms, as far as is known here, when it has an address of its own and space for sessions.
+   * `Ownership.nearerNode`.
+   */
+  readonly nearerNode: (
+    rooms: readonly RoomAddress[],
+  ) => { readonly nodeId: string; readonly url: string } | undefined
   /** Whether a node is known to have ended. `ClusterNodes.isGone`. */
   readonly nodeGone: (nodeId: string) => boolean
   /**

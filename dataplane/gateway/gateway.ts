@@ -15,6 +15,7 @@ import { Handshake } from './handshake.ts'
 import { type AskKeyStatus, KeyCache, type KeyName } from './key-cache.ts'
 import { endOfTurn, Flusher } from './outbox.ts'
 import { Polling } from './polling.ts'
+import { Rerouter } from './rerouting.ts'
 import { GatewayServer, HANDSHAKE_STEPS_PER_TURN, HandshakeQueue, type PendingConnection } from './server.ts'
 import { SessionStore } from './session-record.ts'
 import { Sessions, SWEEP_MS } from './sessions.ts'
@@ -57,6 +58,7 @@ export class Gateway {
   readonly #keys: KeyCache
   readonly #edge: Edge
   readonly #sessions: Sessions
+  readonly #rerouter: Rerouter
   readonly #clientContext: ClientProtocolContext
   readonly #clients = new Set<ClientProtocol>()
   #stopSweep: () => void = () => {}
@@ -82,6 +84,7 @@ export class Gateway {
     this.#codecs = codecs
     this.#edge = edge
     this.#sessions = sessions
+    this.#rerouter = new Rerouter(context, (session) => sessions.save(session))
     this.#keys = new KeyCache(context, askKeyStatus, options.maxKeyLookups)
     const tokens = new Authenticator(context, this.#keys)
     const handshakes = new HandshakeQueue(HANDSHAKE_STEPS_PER_TURN)
@@ -264,6 +267,7 @@ export class Gateway {
         session.connection.close('token_expired', 'the token has expired and no fresh one came')
     this.#sessions.sweep()
     this.#edge.sweep()
+    if (!this.#draining) this.#rerouter.sweep(this.#sessions)
     const now = this.#context.clock.monotonic()
     if (now < this.#recheckAt) return
     this.#recheckAt = now + RECHECK_MS

@@ -8,6 +8,7 @@ import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
 import { MessageRateLimiter, PlayerRateLimiters, type RateLevel, whileConnected } from './rate-limits.ts'
+import { arrivedAt } from './rerouting.ts'
 import { principalOf, Session } from './session.ts'
 import {
   checkResumeToken,
@@ -332,13 +333,17 @@ export class Handshake {
    * too, so that there is one way to resume.
    */
   #moveIn({ record, version, fromNode, pace }: TakenSession): Session {
-    const { nodeId, clock, tellTaken } = this.#context
-    const { session_id: sessionId, claims, right, place, seats } = record
+    const { nodeId, clock, metrics, tellTaken } = this.#context
+    const { session_id: sessionId, claims, right, place, seats, rerouting } = record
     const here = this.#sessions.find(sessionId)
     if (here) this.#sessions.drop(here)
     if (fromNode !== nodeId) tellTaken(fromNode, sessionId)
     const rateLimiter = here?.rateLimiter ?? this.#rateLimiterOf(claims, pace)
     const session = new Session(clock, { sessionId, claims, right, rateLimiter, place })
+    const arrived = rerouting && arrivedAt(nodeId, rerouting)
+    session.rerouting = arrived ?? rerouting
+    if (arrived?.failures === 0 && fromNode !== nodeId) session.replacedAt = fromNode
+    if (arrived) metrics.reroutes.inc({ outcome: arrived.failures === 0 ? 'arrived' : 'elsewhere' })
     this.#sessions.add(session, version)
     for (const { member_id: memberId, room_type: roomType, key } of seats)
       this.#edge.restore(session, roomAddress(claims.project_id, roomType, key), memberId)

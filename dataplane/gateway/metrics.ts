@@ -52,6 +52,11 @@ export const GATEWAY_METRICS = {
     'Sessions that came back: resumed, or failed (unknown, expired or taken over).',
     { result: ['resumed', 'failed'] },
   ),
+  reroutes: counter(
+    'service_reroutes_total',
+    'Sessions told to go to the node of their rooms (told), and what became of them: resumed there (arrived), resumed at another node (elsewhere), or still here after 15 s (stayed).',
+    { outcome: ['told', 'arrived', 'elsewhere', 'stayed'] },
+  ),
   roomResumes: counter(
     'service_room_resumes_total',
     'Rooms of resumed sessions: missed frames were sent, a whole state was, or the seat was lost.',

@@ -5,6 +5,7 @@ import type { Records, Write } from '../../shared/store/port.ts'
 import { hashTag } from '../../shared/store/rules.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import type { RateLevel } from './rate-limits.ts'
+import type { Rerouting } from './rerouting.ts'
 
 /** The place of a session among those that count together. */
 export interface QuotaPlace {
@@ -33,10 +34,12 @@ export interface SessionRecord {
   readonly place?: QuotaPlace
   /** The span of its last handshake (W3C `traceparent`), where that was traced. */
   readonly trace?: string
+  /** Absent where it was never told to go to another node. */
+  readonly rerouting?: Rerouting
 }
 
 /** The first byte: what the rest is written as. */
-const FORMAT = 1
+const FORMAT = 2
 const FORMAT_BYTE = String.fromCharCode(FORMAT)
 
 /** A record as it is written: by position, since there is one for every client, and it is written often. */
@@ -50,11 +53,12 @@ type Positional = [
   pace: [rate: number, patience: number, at: number] | 0,
   place: [set: string, cameAt: number] | 0,
   trace: string | 0,
+  rerouting: [at: number, failures: number, to: string | 0] | 0,
   ...seats: [roomType: string, key: string, memberId: string][],
 ]
 
 /** A record as bytes: the number of its format, then JSON. */
-export function encodeSession({ right, pace, place, ...record }: SessionRecord): Uint8Array {
+export function encodeSession({ right, pace, place, rerouting, ...record }: SessionRecord): Uint8Array {
   const positional: Positional = [
     record.session_id,
     record.claims,
@@ -65,6 +69,7 @@ export function encodeSession({ right, pace, place, ...record }: SessionRecord):
     pace ? [pace.rate, pace.patience, pace.at] : 0,
     place ? [place.set, place.came_at] : 0,
     record.trace ?? 0,
+    rerouting ? [rerouting.at, rerouting.failures, rerouting.to ?? 0] : 0,
   ]
   for (const { room_type: roomType, key, member_id: memberId } of record.seats)
     positional.push([roomType, key, memberId])
@@ -75,7 +80,7 @@ export function encodeSession({ right, pace, place, ...record }: SessionRecord):
 export function decodeSession(bytes: Uint8Array): SessionRecord | undefined {
   if (bytes[0] !== FORMAT) return undefined
   try {
-    const [sessionId, claims, nodeId, right, connectedAt, detached, pace, place, trace, ...seats] =
+    const [sessionId, claims, nodeId, right, connectedAt, detached, pace, place, trace, rerouting, ...seats] =
       JSON.parse(new TextDecoder().decode(bytes.subarray(1))) as Positional
     return {
       session_id: sessionId,
@@ -88,11 +93,18 @@ export function decodeSession(bytes: Uint8Array): SessionRecord | undefined {
       ...(pace && { pace: { rate: pace[0], patience: pace[1], at: pace[2] } }),
       ...(place && { place: { set: place[0], came_at: place[1] } }),
       ...(trace && { trace }),
+      ...(rerouting && { rerouting: reroutingOf(rerouting) }),
     }
   } catch {
     return undefined
   }
 }
+
+const reroutingOf = ([at, failures, to]: readonly [number, number, string | 0]): Rerouting => ({
+  at,
+  failures,
+  ...(to && { to }),
+})
 
 /** A record as the store has it. */
 export interface StoredSession {

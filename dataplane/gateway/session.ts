@@ -5,6 +5,7 @@ import type { TokenClaims } from '../../shared/tokens.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
 import type { Connection } from './connection.ts'
 import { type MessageRateLimiter, whileConnected } from './rate-limits.ts'
+import type { Rerouting } from './rerouting.ts'
 import type { QuotaPlace, ResumeRight, SessionRecord } from './session-record.ts'
 import type { SubscribedSession, Subscription } from './subscription.ts'
 
@@ -18,6 +19,12 @@ export class Session implements SubscribedSession {
   readonly place: QuotaPlace | undefined
   /** Subscriptions by room id; also those being joined or left. */
   readonly subscriptions = new Map<string, Subscription>()
+  /** What its client understands, by the `hello` of its connection. */
+  features: ReadonlySet<string> = new Set()
+  /** Undefined: it was never told to go to another node. */
+  rerouting: Rerouting | undefined
+  /** The node that is to hear when the client has its `welcome`: it keeps the connection before open until then. */
+  replacedAt: string | undefined
   /** The span of the handshake that brought it here, for what the client asks to go on with. */
   trace: TraceContext | undefined
   readonly #clock: Clock
@@ -159,6 +166,7 @@ export class Session implements SubscribedSession {
       detached: this.#connection === undefined,
       pace: this.#connection ? whileConnected(this.rateLimiter.level) : this.rateLimiter.level,
       ...(this.place && { place: this.place }),
+      ...(this.rerouting && { rerouting: this.rerouting }),
       ...(this.trace?.traceparent !== undefined && { trace: this.trace.traceparent }),
     }
   }

@@ -11,11 +11,13 @@ import {
   type SessionQuery,
   textFinder,
 } from '../descriptions.ts'
+import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
 import { type KeyName, keyName } from './key-cache.ts'
 import type { Session } from './session.ts'
 import type { SessionStore } from './session-record.ts'
+import type { Subscription } from './subscription.ts'
 
 type EndReason = 'left' | 'session_ended'
 
@@ -38,6 +40,8 @@ const REFRESH_MS = 60_000
 export const RECORD_SPARE_MS = 2 * REFRESH_MS
 /** After how long a write that the store did not answer is made again, at the earliest. */
 const RETRY_MS = 3000
+/** How long the connection of a session that was rerouted is kept open for its client to get the `welcome` of the next. */
+const REPLACED_MS = 5000
 /** How often one write is tried while the record changes under it. */
 const ATTEMPTS = 5
 
@@ -51,6 +55,8 @@ export class Sessions {
   readonly #endings = new Map<SessionWriter, EndReason>()
   #moving = false
   readonly #underWay = new Set<Promise<void>>()
+  /** By session, what ends the connection that was replaced; `received`: its client is known to have the next. */
+  readonly #replaced = new Map<string, (received: boolean) => void>()
 
   constructor(context: GatewayContext, store: SessionStore, edge: Edge) {
     this.#context = context
@@ -90,6 +96,7 @@ export class Sessions {
 
   /** Takes a session in whose record stands, at `version`. */
   add(session: Session, version: number): void {
+    this.#replaced.get(session.sessionId)?.(true)
     this.#writers.set(session.sessionId, new SessionWriter(this.#context, this.#store, session, version))
   }
 
@@ -140,14 +147,49 @@ export class Sessions {
   drop(session: Session): void {
     if (!this.#writerOf(session)) return
     this.#writers.delete(session.sessionId)
-    this.#abandonSubscriptions(session)
-    session.connection?.close('session_taken_over', 'a newer connection resumed this session')
+    const { connection, rerouting } = session
+    if (connection && rerouting?.to !== undefined) this.#replace(session, connection)
+    else {
+      this.#abandonSubscriptions(session)
+      connection?.close('session_taken_over', TAKEN_OVER)
+    }
   }
 
-  /** Another node says that it has taken a session: if so, it is dropped here. One without a record was taken, and has ended there. */
+  /**
+   * A session has gone where it was told. Nothing is applied and nothing sent for it here any more, and its rooms hear nothing: the other node has told
+   * them where it is. Its connection stays until the client is known to have the next, so that it does not take the end of this one for a loss.
+   */
+  #replace(session: Session, connection: Connection): void {
+    const { sessionId } = session
+    connection.replaced()
+    const left: Subscription[] = []
+    for (const subscription of [...session.subscriptions.values()])
+      if (subscription.phase === 'joining') this.#edge.abandon(subscription)
+      else {
+        this.#edge.forget(subscription)
+        left.push(subscription)
+      }
+    const end = (received: boolean): void => {
+      cancel()
+      this.#replaced.delete(sessionId)
+      // A node that ended before it told the rooms would leave them with members that no one has.
+      if (!received) for (const subscription of left) this.#edge.detachFrom(subscription)
+      connection.close('session_taken_over', TAKEN_OVER)
+    }
+    const cancel = this.#context.clock.schedule(REPLACED_MS, () => end(false))
+    this.#replaced.set(sessionId, end)
+  }
+
+  /**
+   * Another node says that it has taken a session, or that the client of a session it took has its `welcome`: if so, it is dropped here. One
+   * without a record was taken, and has ended there.
+   */
   async taken(sessionId: string): Promise<void> {
     const writer = this.#writers.get(sessionId)
-    if (!writer) return
+    if (!writer) {
+      this.#replaced.get(sessionId)?.(true)
+      return
+    }
     try {
       if ((await writer.check()) !== true) this.drop(writer.session)
     } catch (error) {
@@ -181,6 +223,7 @@ export class Sessions {
 
   /** Resolves when everything that was to be written has been, or the store has not answered for half a second. */
   async settle(): Promise<void> {
+    for (const end of [...this.#replaced.values()]) end(true)
     let stopWaiting = () => {}
     const waited = new Promise<void>((resolve) => {
       stopWaiting = this.#context.clock.schedule(SETTLE_MS, resolve)
@@ -385,6 +428,8 @@ class SessionWriter {
     return this.#context.clock.monotonic() + ms * (0.75 + 0.5 * this.#context.random.float())
   }
 }
+
+const TAKEN_OVER = 'a newer connection resumed this session'
 
 const neverSettled = (sessionId: string): StoreUnavailable =>
   new StoreUnavailable(`the record of ${sessionId} changed under ${ATTEMPTS} writes`)

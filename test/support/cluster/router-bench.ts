@@ -1,6 +1,8 @@
 import { pino } from 'pino'
+import { Registry } from 'prom-client'
 import type { ClaimResult } from '../../../dataplane/claim.ts'
 import type { PeerMessage } from '../../../dataplane/cluster/envelope.ts'
+import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import { type LocalRooms, Router } from '../../../dataplane/cluster/router.ts'
 import {
   type Arrival,
@@ -10,6 +12,7 @@ import {
   type ToOwner,
 } from '../../../dataplane/traffic.ts'
 import type { Logger } from '../../../shared/log.ts'
+import { registerMetrics } from '../../../shared/metrics.ts'
 import type { RoomOwner } from '../../../shared/store/port.ts'
 import { FakeClock } from '../fake-clock.ts'
 import { RecordingTracer } from '../recording-tracer.ts'
@@ -54,6 +57,7 @@ export class RouterBench {
     maxWaitingMessages: 1000,
     backlogFull: (roomType) => this.full.push(roomType),
     deliver: (edge, message) => this.delivered.push({ edge, message }),
+    metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
     log: failureLog((room) => this.failures.push(room)),
   })
 }
