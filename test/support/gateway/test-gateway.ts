@@ -221,22 +221,23 @@ export class TestGateway {
   }
 
   /** A client that has said hello, with a good token if nothing is said. */
-  async present(token?: string): Promise<TestClient> {
+  async present(token?: string, features?: string[]): Promise<TestClient> {
     const client = await this.open()
-    client.send({ t: 'hello', project_id: 'prj_one', token: token ?? (await this.token()) })
+    const named = features && { features }
+    client.send({ t: 'hello', project_id: 'prj_one', token: token ?? (await this.token()), ...named })
     return client
   }
 
   /** A client with a new session. */
-  async hello(token?: string) {
-    const client = await this.present(token)
+  async hello(token?: string, features?: string[]) {
+    const client = await this.present(token, features)
     const welcome = await client.next('welcome')
     return { client, welcome }
   }
 
   /** A client with a new session in `arena:<key>`. */
-  async join(key = 'one', token?: string) {
-    const { client, welcome } = await this.hello(token)
+  async join(key = 'one', token?: string, features?: string[]) {
+    const { client, welcome } = await this.hello(token, features)
     client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key } })
     const joined = await client.next('joined')
     const snapshot = await client.next('state.snapshot')

@@ -24,6 +24,8 @@ export class TestPair {
   readonly records: TestRecords
   /** While set, nodes do not hear that a session was taken. */
   deaf = false
+  /** The node that has all rooms of every session at `node_a`, with its address. */
+  nearer: { readonly nodeId: string; readonly url: string } | undefined
   /** How long ago the store came back empty. */
   storeUptimeMs = Number.POSITIVE_INFINITY
   /** Nodes that seem to have ended, and those of them whose lease has run out. */
@@ -50,7 +52,9 @@ export class TestPair {
           nodeId,
           records: shared,
           storeIsBehind: async (ms) => pair.storeUptimeMs < ms,
-          nodeGone: (nodeId) => pair.gone.has(nodeId),
+          reroutes: () => pair.nearer !== undefined,
+          nearerNode: ({ length }) => (nodeId === 'node_a' && length > 0 ? pair.nearer : undefined),
+          nodeGone: (other) => pair.gone.has(other),
           nodeDead: async (nodeId) => pair.dead.has(nodeId),
           tellTaken: (nodeId, sessionId) => {
             if (!pair.deaf) void pair.gateway(nodeId).gateway.sessionTaken(sessionId)

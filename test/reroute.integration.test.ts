@@ -1,0 +1,231 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { WebSocket } from 'ws'
+import type { ConnectOptions } from '../client/index.ts'
+import { SERVER_OPCODES } from '../shared/protocol/messages.ts'
+import { type ClusterNode, type LocalNode, TestCluster } from './support/cluster.ts'
+import type { Player } from './support/cluster-player.ts'
+import { until } from './support/redis-admin.ts'
+import { freePort } from './support/redis-port.ts'
+
+/** What happens to the first connection that a client opens at the node of its rooms, or to the one that it replaces. */
+type Fault =
+  | 'none'
+  | 'cannot be opened'
+  | 'is cut before hello'
+  | 'is cut behind hello, before the compare-and-set'
+  | 'is cut behind the compare-and-set, before welcome'
+  | 'is cut behind welcome'
+  | 'replaces one that is cut'
+  | 'replaces one whose node is cut off'
+
+/** The ways of one client: where connections go, and what goes wrong with the first that is rerouted. */
+class Network {
+  readonly WebSocket: NonNullable<ConnectOptions['WebSocket']>
+  /** Connections to another address than that which the client was given. */
+  rerouted = 0
+
+  /** `hold`: keeps a node from its store. */
+  constructor(home: () => string, fault: Fault = 'none', hold: (held: boolean) => void = () => {}) {
+    const network = this
+    let last: WebSocket | undefined
+    class RoutedSocket extends WebSocket {
+      readonly #fault: Fault = 'none'
+      readonly #before = last
+
+      constructor(url: string, protocols: string[]) {
+        const rerouted = !url.includes('nowhere')
+        const mine = rerouted && network.rerouted++ === 0 ? fault : 'none'
+        super(mine === 'cannot be opened' ? 'ws://127.0.0.1:9' : rerouted ? url : home(), protocols)
+        this.#fault = mine
+        last = this
+      }
+
+      override emit(event: string | symbol, ...args: unknown[]): boolean {
+        if (event === 'open') return this.#opens()
+        if (event !== 'message') return super.emit(event, ...args)
+        const frame = Buffer.from(args[0] as ArrayBuffer)
+        const welcome = frame[1] === SERVER_OPCODES.welcome
+        if (welcome && this.#fault === 'is cut behind the compare-and-set, before welcome') {
+          this.terminate()
+          return false
+        }
+        const heard = super.emit(event, ...args)
+        if (welcome && this.#fault === 'is cut behind welcome') this.terminate()
+        return heard
+      }
+
+      #opens(): boolean {
+        if (this.#fault === 'is cut before hello') {
+          this.terminate()
+          return false
+        }
+        if (this.#fault === 'replaces one whose node is cut off') hold(true)
+        const cutsEarly = this.#fault === 'is cut behind hello, before the compare-and-set'
+        if (cutsEarly) hold(true)
+        const heard = super.emit('open')
+        if (this.#fault === 'replaces one that is cut') this.#before?.terminate()
+        if (cutsEarly)
+          // The node has read the hello, and cannot write.
+          setTimeout(() => {
+            this.terminate()
+            hold(false)
+          }, 100)
+        return heard
+      }
+    }
+    this.WebSocket = RoutedSocket as unknown as NonNullable<ConnectOptions['WebSocket']>
+  }
+}
+
+describe('direct routing', () => {
+  let cluster: TestCluster
+  beforeAll(async () => {
+    cluster = await TestCluster.start({ leaseMs: 2000 })
+  })
+  afterEach(() => cluster.reset())
+  afterAll(() => cluster.close())
+
+  /** A node with an address of its own. */
+  const addressed = async (): Promise<LocalNode> => {
+    const wsPort = await freePort()
+    const [node] = await cluster.local(1, { wsPort, advertiseUrl: `ws://127.0.0.1:${wsPort}` })
+    return node!
+  }
+
+  const join = (
+    login: Awaited<ReturnType<TestCluster['login']>>,
+    roomId: string,
+    at: ClusterNode,
+    network: Network,
+    reroute: ConnectOptions['reroute'] = ['127.0.0.1'],
+  ): Promise<Player> =>
+    cluster.player(login, roomId, at, { connect: { WebSocket: network.WebSocket, reroute } })
+
+  /** What every member of a journal room may count on, however it is connected. */
+  const expectIntact = async (roomId: string, players: readonly Player[]): Promise<void> => {
+    const room = await cluster.room(roomId)
+    const state = room!.state as unknown as Player['room']['state']
+    expect(state.disorder).toBe(0)
+    for (const player of players) {
+      expect(player.errors).toEqual([])
+      expect(player.room.status).toBe('joined')
+      expect(player.acked).toBe(player.sent)
+      expect(state.accounts[player.id]).toEqual({ count: player.sent, last: player.sent })
+      await until('everyone has the same state', async () => player.room.state.total === state.total)
+      expect(player.room.state).toEqual(state)
+      expect(player.client.stats.resyncs).toEqual({ sequence: 0, checksum: 0, unasked: 0 })
+      for (const other of players) {
+        const heard = player.added.get(other.id) ?? []
+        const first = heard[0] ?? other.sent + 1
+        expect(heard).toEqual(Array.from({ length: other.sent - first + 1 }, (_, i) => first + i))
+      }
+    }
+  }
+
+  it('brings clients to the node of their rooms: nothing is lost or doubled, and no one notices', async () => {
+    const [edge, owner] = [await addressed(), await addressed()]
+    const login = await cluster.login()
+    const roomId = 'ledger-journal:direct'
+    const first = await join(login, roomId, owner, new Network(() => owner.wsUrl))
+    const come = (reroute?: ConnectOptions['reroute']) =>
+      join(login, roomId, edge, new Network(() => edge.wsUrl), reroute)
+    const players = await Promise.all(Array.from({ length: 12 }, () => come()))
+    const stayers = await Promise.all([come(false), come([])])
+    const everyone = [first, ...players, ...stayers]
+    const statuses: unknown[] = []
+    const changes: unknown[] = []
+    for (const { client } of everyone) client.onConnectionChange((status) => statuses.push(status))
+    first.room.onMembersChange((members) => changes.push(members.length))
+    const stops = everyone.map((player) => player.play(20))
+    await until('all have gone', async () => players.every(({ client }) => client.stats.reroutes === 1))
+    const crossed = () => cluster.metric(edge, 'service_room_traffic_total{what="input",way="bus"}')
+    await Promise.all(stops.map((stop) => stop()))
+    const before = await crossed()
+    await Promise.all(players.map((player) => player.add()))
+    expect(await crossed()).toBe(before)
+    await Promise.all(stayers.map((player) => player.add()))
+    expect(await crossed()).toBe(before + stayers.length)
+    await expectIntact(roomId, everyone)
+    expect(statuses).toEqual([])
+    expect(changes).toEqual([])
+    expect(await cluster.metric(edge, 'service_reroutes_total{outcome="told"}')).toBeGreaterThanOrEqual(12)
+    expect(await cluster.metric(owner, 'service_reroutes_total{outcome="arrived"}')).toBe(12)
+    const { sessions } = await cluster.runtime(edge)
+    expect(sessions).toHaveLength(stayers.length)
+  })
+
+  it('loses and doubles nothing when the connection is cut at any step of the change-over, under load', async () => {
+    const [edge, owner] = [await addressed(), await addressed()]
+    const login = await cluster.login()
+    const roomId = 'ledger-journal:cut'
+    const first = await join(login, roomId, owner, new Network(() => owner.wsUrl))
+    const faults: Fault[] = [
+      'none',
+      'cannot be opened',
+      'is cut before hello',
+      'is cut behind hello, before the compare-and-set',
+      'is cut behind the compare-and-set, before welcome',
+      'is cut behind welcome',
+      'replaces one that is cut',
+    ]
+    const networks = [...faults, ...faults].map(
+      (fault) =>
+        new Network(
+          () => edge.wsUrl,
+          fault,
+          (held) => owner.link.hold(held),
+        ),
+    )
+    const players = await Promise.all(networks.map((network) => join(login, roomId, edge, network)))
+    const everyone = [first, ...players]
+    const stops = everyone.map((player) => player.play(20))
+    await until('all were told', async () => networks.every(({ rerouted }) => rerouted > 0))
+    const sent = everyone.map((player) => player.sent)
+    await until('everyone plays on', async () => everyone.every((player, i) => player.acked > sent[i]! + 50))
+    await Promise.all(stops.map((stop) => stop()))
+    await expectIntact(roomId, everyone)
+    const went = players.map(({ client }) => client.stats.reroutes)
+    const goes: readonly Fault[] = ['none', 'is cut behind welcome', 'replaces one that is cut']
+    expect(went).toEqual([...faults, ...faults].map((fault) => (goes.includes(fault) ? 1 : 0)))
+  })
+
+  it('goes on where it was when the node of the rooms dies in the middle of it', async () => {
+    const edge = await addressed()
+    const [port, adminPort] = [await freePort(), await freePort()]
+    const [owner] = await cluster.processes(1, {
+      WS_PORT: String(port),
+      ADMIN_PORT: String(adminPort),
+      ADVERTISE_URL: `ws://127.0.0.1:${port}`,
+    })
+    const login = await cluster.login()
+    const roomId = 'ledger-journal:dies'
+    const doors = () => (owner!.open ? owner!.wsUrl : edge.wsUrl)
+    const first = await join(login, roomId, owner!, new Network(doors))
+    const networks = Array.from({ length: 8 }, () => new Network(() => edge.wsUrl))
+    const players = await Promise.all(networks.map((network) => join(login, roomId, edge, network)))
+    const everyone = [first, ...players]
+    const stops = everyone.map((player) => player.play(20))
+    await until('the first have gone', async () => networks.some(({ rerouted }) => rerouted > 0))
+    owner!.kill()
+    const sent = everyone.map((player) => player.sent)
+    await until('everyone plays on', async () => everyone.every((player, i) => player.acked > sent[i]! + 50))
+    await Promise.all(stops.map((stop) => stop()))
+    await expectIntact(roomId, everyone)
+  })
+
+  it('lets a session go though the word that another node has it is lost', async () => {
+    const [edge, owner] = [await addressed(), await addressed()]
+    const login = await cluster.login()
+    const roomId = 'ledger-journal:deaf'
+    const first = await join(login, roomId, owner, new Network(() => owner.wsUrl))
+    const cutOff = () => edge.link.refuse(true)
+    const network = new Network(() => edge.wsUrl, 'replaces one whose node is cut off', cutOff)
+    const player = await join(login, roomId, edge, network)
+    const stops = [first, player].map((one) => one.play(20))
+    await until('it has gone', async () => player.client.stats.reroutes === 1)
+    edge.link.refuse(false)
+    await until('the old node has let it go', async () => (await cluster.runtime(edge)).sessions.length === 0)
+    await Promise.all(stops.map((stop) => stop()))
+    await expectIntact(roomId, [first, player])
+  })
+})
