@@ -27,7 +27,7 @@ it('a session survives being written down', () => {
 
 it('a record of another format is not taken for a session', () => {
   const bytes = encodeSession(record)
-  bytes[0] = 2
+  bytes[0] = 1
   expect(decodeSession(bytes)).toBeUndefined()
   expect(decodeSession(new Uint8Array())).toBeUndefined()
 })
