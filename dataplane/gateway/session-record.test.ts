@@ -23,6 +23,8 @@ const record: SessionRecord = {
 
 it('a session survives being written down', () => {
   expect(decodeSession(encodeSession(record))).toEqual(record)
+  const sent = { ...record, rerouting: { at: 5, failures: 1, to: 'node_b' } }
+  expect(decodeSession(encodeSession(sent))).toEqual(sent)
 })
 
 it('a record of another format is not taken for a session', () => {
