@@ -105,6 +105,7 @@ export class LocalService {
         controls: direct ? 1 : CONTROLS,
         balancer: direct ? 'none' : 'auto',
         freePorts: true,
+        advertise: false,
       },
       env: { ...env, ...ENVIRONMENT, ...settings?.env, ...Object.fromEntries(given) },
       // The inspector listens where it likes once it is asked for, and not before.

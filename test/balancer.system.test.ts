@@ -57,6 +57,21 @@ describe.each(BALANCERS)('behind %s', (kind) => {
     await expectIntact(deployment, ROOM, players)
   })
 
+  it('each node has a path of its own; that of a node which is not ready leads to another, or nowhere', async () => {
+    for (const { nodeId } of deployment.nodes) {
+      const player = await deployment.player(login, ROOM, `/${nodeId}`)
+      expect(await deployment.nodeOf(ROOM, player)).toBe(nodeId)
+    }
+    const [gone, ...others] = deployment.nodes
+    await gone!.drain()
+    const connects = deployment.player(login, 'ledger-journal:path', `/${gone!.nodeId}`)
+    if (kind === 'nginx') await expect(connects).rejects.toMatchObject({ code: 'connection_failed' })
+    else
+      expect(others.map(({ nodeId }) => nodeId)).toContain(
+        await deployment.nodeOf('ledger-journal:path', await connects),
+      )
+  })
+
   it('a node that drains moves everyone to the others, and nothing acked is lost', async ({ annotate }) => {
     const roomId = `${ROOM}-drain`
     const { players, playOn, stop } = await playersOf(roomId)

@@ -38,6 +38,9 @@ export function nginxAt(text: string, places: Places): string {
   placed = servers(placed, 'node', places.nodes, (line, _, { address }) =>
     line.replace('node-1:4000', address),
   )
+  placed = repeated(placed, 'upstream node-', places.nodes, (line, at, { address }) =>
+    line.replace('node-1:4000', address).replace('node-1', `node-${at}`),
+  )
   return servers(placed, 'control', places.controls, (line, _, { address }) =>
     line.replace('control-1:3000', address),
   )
@@ -64,18 +67,26 @@ function replaced(text: string, what: string | RegExp, by: string): string {
   return text.replace(what, () => by)
 }
 
-/** Puts a line like that of server 1 for each place where the lines of these servers are. */
-function servers<Place>(
+/** The lines of servers of a kind, one for each place. */
+const servers = <Place>(
   text: string,
   kind: 'node' | 'control',
   places: readonly Place[],
   lineOf: (first: string, at: number, place: Place) => string,
+): string => repeated(text, `server ${kind}-`, places, lineOf)
+
+/** Puts a line like the first that begins with `begin` for each place where all such lines are. */
+function repeated<Place>(
+  text: string,
+  begin: string,
+  places: readonly Place[],
+  lineOf: (first: string, at: number, place: Place) => string,
 ): string {
   const lines = text.split('\n')
-  const isServer = (line: string): boolean => line.trim().startsWith('server ') && line.includes(` ${kind}-`)
-  const first = lines.find(isServer)
-  if (first === undefined) throw new Error(`the configuration has no server ${kind}-1`)
+  const isOne = (line: string): boolean => line.trim().startsWith(begin)
+  const first = lines.find(isOne)
+  if (first === undefined) throw new Error(`the configuration has no line that begins with "${begin}"`)
   const at = lines.indexOf(first)
   const made = places.map((place, index) => lineOf(first, index + 1, place))
-  return [...lines.slice(0, at), ...made, ...lines.slice(at).filter((line) => !isServer(line))].join('\n')
+  return [...lines.slice(0, at), ...made, ...lines.slice(at).filter((line) => !isOne(line))].join('\n')
 }

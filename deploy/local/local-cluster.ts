@@ -113,6 +113,7 @@ export class LocalCluster {
         ADMIN_PORT: String(admin),
         CONTROL_URL: this.controlUrl,
         HEARTBEAT_SECONDS: env.HEARTBEAT_SECONDS ?? HEARTBEAT_SECONDS,
+        ...(options.advertise && { ADVERTISE_URL: `ws://${here(websocket)}` }),
       })
     if (haproxy !== undefined)
       this.#children.add('haproxy', { program: haproxy, args: ['-db', '-f', this.#haproxyFile], env })

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { parseOptions } from './options.ts'
 
-const DEFAULT = { nodes: 3, controls: 2, balancer: 'auto', freePorts: false }
+const DEFAULT = { nodes: 3, controls: 2, balancer: 'auto', freePorts: false, advertise: true }
 
 it('starts three nodes and two control processes where nothing is said', () => {
   expect(parseOptions([])).toEqual({ kind: 'run', options: DEFAULT })
@@ -10,7 +10,7 @@ it('starts three nodes and two control processes where nothing is said', () => {
 it('takes counts, a load balancer and free ports', () => {
   expect(parseOptions(['--nodes', '5', '--controls=1', '--balancer', 'builtin', '--free-ports'])).toEqual({
     kind: 'run',
-    options: { nodes: 5, controls: 1, balancer: 'builtin', freePorts: true },
+    options: { nodes: 5, controls: 1, balancer: 'builtin', freePorts: true, advertise: true },
   })
   expect(parseOptions(['-h'])).toEqual({ kind: 'help' })
 })

@@ -8,6 +8,8 @@ export interface ClusterOptions {
   readonly balancer: 'auto' | 'haproxy' | 'builtin' | 'none' | 'outside'
   /** Take ports that are free instead of the documented ones. */
   readonly freePorts: boolean
+  /** Give nodes addresses of their own (ADVERTISE_URL), so that clients go to the node of their rooms. */
+  readonly advertise: boolean
 }
 
 /** What the words behind `npm run cluster --` ask for. */
@@ -27,6 +29,7 @@ Redis, control processes, nodes, a load balancer and the example games on this m
   --controls N       control processes, 1–${MOST}; default 2
   --balancer KIND    haproxy, or builtin (a small one for development only); default: haproxy where it is installed
   --free-ports       take any free ports instead of the documented ones
+  --no-advertise     nodes have no ADVERTISE_URL: clients stay where they are, wherever their rooms run
 
 REDIS_URL uses that Redis instead of starting one. Every other variable of roomful (NODE_LEASE_MS, LOG_LEVEL, ROOMS_DIR …) is passed on
 to the processes.
@@ -43,6 +46,7 @@ export function parseOptions(words: readonly string[]): ClusterRequest {
         controls: { type: 'string', default: '2' },
         balancer: { type: 'string', default: 'auto' },
         'free-ports': { type: 'boolean', default: false },
+        'no-advertise': { type: 'boolean', default: false },
         help: { type: 'boolean', short: 'h', default: false },
       },
     }).values
@@ -66,6 +70,7 @@ export function parseOptions(words: readonly string[]): ClusterRequest {
       controls: Number(values.controls),
       balancer,
       freePorts: values['free-ports'] === true,
+      advertise: values['no-advertise'] !== true,
     },
   }
 }

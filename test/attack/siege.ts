@@ -49,7 +49,7 @@ export class Siege {
   static async begin(): Promise<Siege> {
     const fallen: string[] = []
     const cluster = await LocalCluster.prepare({
-      options: { nodes: NODES, controls: 1, balancer: 'builtin', freePorts: true },
+      options: { nodes: NODES, controls: 1, balancer: 'builtin', freePorts: true, advertise: false },
       env: {
         ...process.env,
         NODE_ENV: 'production',

@@ -74,7 +74,7 @@ export class Deployment {
     const { controls = 2, nodes = 3, balancer, balancerProcesses, certificate } = options
     const tls = certificate && { websocket: at(await freePort()), control: at(await freePort()) }
     const cluster = await LocalCluster.prepare({
-      options: { nodes, controls, balancer: 'outside', freePorts: true },
+      options: { nodes, controls, balancer: 'outside', freePorts: true, advertise: false },
       env: {
         PATH: process.env.PATH,
         HOME: process.env.HOME,
@@ -150,10 +150,10 @@ export class Deployment {
     return { projectId, token: body.token }
   }
 
-  /** A player in `type:key`, through the balancer. */
-  async player(login: Login, roomId: string): Promise<Player> {
+  /** A player in `type:key`, through the balancer, by a path of its address. */
+  async player(login: Login, roomId: string, path = ''): Promise<Player> {
     const [roomType = '', key = ''] = roomId.split(':')
-    const doors = () => [this.balancer.wsUrl]
+    const doors = () => [this.balancer.wsUrl + path]
     const ca = this.#options.certificate?.cert
     const player = await Player.join({ ...login, roomType, key, doors, ...(ca && { ca }) })
     this.#players.push(player)
