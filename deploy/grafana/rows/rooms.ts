@@ -105,6 +105,21 @@ export const OWNERSHIP: Row = {
         '{{fault}}': rate(`service_peer_faults_total{${NODE}}`, 'fault'),
       },
     }),
+    lines('What crosses from node to node', 'percentunit', {
+      about:
+        'Share of the messages to rooms (input), and of the updates to edges, that go over the store since the player is at another node than the room. With ADVERTISE_URL set it should be low.',
+      of: {
+        input: share('service_room_traffic_total', `${NODE},what="input"`, 'way="bus"'),
+        update: share('service_room_traffic_total', `${NODE},what="update"`, 'way="bus"'),
+      },
+      max: 1,
+      noValue: 'nothing was sent',
+    }),
+    lines('Players sent to the nodes of their rooms', 'cps', {
+      about:
+        'told: they were given the address. arrived: they resumed there. elsewhere, stayed: they did not get there, and the address should be tried.',
+      of: { '{{outcome}}': rate(`service_reroutes_total{${NODE}}`, 'outcome') },
+    }),
   ],
 }
 

@@ -332,6 +332,13 @@ const ROWS: readonly Row[] = [
   ['RoomfulNodeFull', set('service_sessions', NODE, 19_000), 300, NODE, '95%'],
   ['RoomfulRoomsFull', set('service_rooms', NODE, 9500), 300, NODE, '95%'],
   ['RoomfulFilesRunOut', set('service_process_open_fds', NODE, 60_000), 300, NODE, '91.55%'],
+  [
+    'RoomfulRoomsFarAway',
+    raise('service_room_traffic_total', { ...NODES, what: 'update', way: 'bus' }, 900),
+    600,
+    NODES,
+    '55.06%',
+  ],
   ['RoomfulStoreGone', set('service_store_up', CONTROL, 0), 30, CONTROL],
   ['RoomfulStoreFails', raise('service_store_command_failures_total', NODE, 30), 420, NODE, '9.091%'],
   [

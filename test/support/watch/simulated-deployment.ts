@@ -160,6 +160,11 @@ class SimulatedNode {
       unavailable: 0,
     })
     this.#count('service_fenced_writes_total', {}, (at) => (this.#moving(at) > 0 ? 0.1 : 0))
+    this.#gauge('service_addressed', () => 1)
+    for (const what of ['input', 'update']) {
+      this.#count('service_room_traffic_total', { what, way: 'local' }, 400)
+      this.#count('service_room_traffic_total', { what, way: 'bus' }, 40)
+    }
     this.#counts('service_peer_faults_total', 'fault', {
       unpublished: 0,
       unreadable: 0,
