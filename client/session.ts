@@ -354,7 +354,7 @@ export class ClientSession {
 
   /** Something came on a connection that was replaced. */
   #late(message: DecodedMessage): void {
-    if (message.t !== 'event' && message.t !== 'room.joined' && message.t !== 'room.left') return
+    if (message.t !== 'event' && !isPresence(message)) return
     const stood = this.#replaced?.positions.get(message.room_id)
     if (stood && message.seq <= stood.seq) this.#handlers.message(message)
   }
@@ -474,6 +474,9 @@ export class ClientSession {
     this.#handlers.status(status, error)
   }
 }
+
+const isPresence = (message: DecodedMessage) =>
+  message.t === 'room.joined' || message.t === 'room.left' || message.t === 'room.presence'
 
 const failure = (message: string, options: { retryable?: boolean; cause?: unknown } = {}): RoomfulError =>
   new RoomfulError('connection_failed', message, { retryable: true, ...options })

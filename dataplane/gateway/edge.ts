@@ -145,7 +145,7 @@ export class Edge {
 
   /** A subscription that was forgotten here has no socket here any more; one that is attached elsewhere is not touched. */
   detachFrom(subscription: Subscription): void {
-    this.#sendDetach(subscription)
+    this.#sendDetach(subscription, true)
   }
 
   /** Answers a `leave` that is still under way, so that the client can have a new subscription: the owner gets the two in their order. */

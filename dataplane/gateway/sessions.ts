@@ -126,7 +126,7 @@ export class Sessions {
   detach(session: Session): void {
     if (!this.#writerOf(session)) return
     session.disconnect()
-    this.#edge.detach(session, this.#moving)
+    this.#edge.detach(session, this.#moving || session.rerouting?.to !== undefined)
     if (session.subscriptions.size > 0) this.saveLater(session)
     else this.end(session, 'left')
   }
