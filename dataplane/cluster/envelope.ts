@@ -1,7 +1,8 @@
 import type { Json } from '../../shared/json.ts'
 import { ProtocolError } from '../../shared/protocol/error-codes.ts'
+import { KnownStrings } from '../../shared/protocol/known-strings.ts'
 import { type Data, isMap, MsgpackReader, MsgpackWriter } from '../../shared/protocol/msgpack.ts'
-import { type RoomAddress, roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
+import { type RoomAddress, roomNamed, type ToEdge, type ToOwner } from '../traffic.ts'
 
 /** What one node says to another. */
 export type PeerMessage =
@@ -22,15 +23,15 @@ export type PeerMessage =
  * |---|---|
  * | 1 | version |
  * | 1 | flags: 1, its messages go on in the next envelope; 2, they go on from the one before |
- * | 8 | number of the envelope on its link (sender to receiver), big-endian float64; the first is 1 |
+ * | 8 | number of the envelope on its link (sender to receiver), big-endian; the first is 1 |
  * | 1, n | length of the sender's node id, and the id |
  * | | messages up to the end |
  *
  * In every version, the version and the sender stay where they are.
- * A message is a sequence of MessagePack values: what it is to, the room (three strings, or the place in the envelope of one that came
- * before), the kind, and the other fields as a map. Ready frames are `bin`.
+ * A message is a sequence of MessagePack values: what it is to, the room (its name, or the place in the envelope of one that came before),
+ * the kind, and the other fields as a map. Ready frames are `bin`.
  */
-const VERSION = 2
+const VERSION = 3
 
 /**
  * An envelope that is larger leaves in pieces of so much, each when the bus has taken the one before: neither node, nor the store, is busy with a
@@ -117,7 +118,11 @@ const NAME_NUMBERS = numbers(NAMES)
 
 const numberOfName = (name: string): number | undefined => NAME_NUMBERS.get(name)
 
-const UTF8 = new TextDecoder()
+/** What is undefined is left out. */
+type Fields = { readonly [name: string]: unknown }
+const isAny = (_name: string): boolean => true
+/** Room and kind stand before the other fields. */
+const isField = (name: string): boolean => name !== 'room' && name !== 'kind'
 
 /** The envelope is of a version this node does not know: the sender's is newer, or older. */
 export class UnknownVersion extends Error {
@@ -235,10 +240,9 @@ export class EnvelopeWriter {
       this.#room(message.room)
       return
     }
-    const { room, kind, ...fields } = message.message
-    this.#room(room)
-    to.value(KIND_NUMBERS.get(kind) ?? kind)
-    this.#value(fields as Data)
+    this.#room(message.message.room)
+    to.value(KIND_NUMBERS.get(message.message.kind) ?? message.message.kind)
+    this.#fields(message.message as Fields, isField)
   }
 
   /** Writes a value with bytes in it. What is undefined in an object is left out. */
@@ -250,17 +254,21 @@ export class EnvelopeWriter {
       to.array(value.length)
       for (const element of value as readonly Data[]) this.#value(element)
     } else {
-      const object = value as { readonly [key: string]: Data | undefined }
-      const names = Object.keys(object)
-      let size = 0
-      for (const name of names) if (object[name] !== undefined) size++
-      to.map(size)
-      for (const name of names) {
-        const below = object[name]
-        if (below === undefined) continue
-        to.key(name, numberOfName)
-        this.#value(below)
-      }
+      this.#fields(value as Fields)
+    }
+  }
+
+  /** `isWritten`: which there are for the reader. */
+  #fields(object: Fields, isWritten = isAny): void {
+    const to = this.#writer
+    let size = 0
+    for (const name in object) if (object[name] !== undefined && isWritten(name)) size++
+    to.map(size)
+    for (const name in object) {
+      const below = object[name]
+      if (below === undefined || !isWritten(name)) continue
+      to.key(name, numberOfName)
+      this.#value(below as Data)
     }
   }
 
@@ -279,7 +287,7 @@ export class EnvelopeWriter {
     const name = room.name
     const index = this.#rooms.get(name)
     if (index === undefined) this.#rooms.set(name, this.#rooms.size)
-    this.#writer.value(index ?? [room.projectId, room.roomType, room.key])
+    this.#writer.value(index ?? name)
   }
 }
 
@@ -308,7 +316,8 @@ export class OutgoingEnvelope {
     envelope.set(this.#header)
     this.#left -= size
     envelope[FLAGS_AT] = (this.#left > 0 ? FOLLOWS : 0) | (this.#begun ? CONTINUES : 0)
-    new DataView(envelope.buffer).setFloat64(NUMBER_AT, number)
+    for (let at = SENDER_AT - 1, rest = number; rest > 0; at--, rest = Math.floor(rest / 256))
+      envelope[at] = rest
     this.#begun = true
     for (let at = this.#header.length; at < envelope.length; ) {
       const chunk = this.#chunks.shift()!
@@ -321,66 +330,87 @@ export class OutgoingEnvelope {
   }
 }
 
-/** Who sent the envelope. Throws `UnknownVersion`, or a ProtocolError for bytes that are none. */
-export function readHeader(bytes: Uint8Array): Envelope {
-  if (bytes.length <= SENDER_AT) throw new ProtocolError(`an envelope of ${bytes.length} bytes has no header`)
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
-  const version = bytes[0]!
-  const number = view.getFloat64(NUMBER_AT)
-  const bodyAt = SENDER_AT + 1 + bytes[SENDER_AT]!
-  const sender = UTF8.decode(bytes.subarray(SENDER_AT + 1, bodyAt))
-  if (version !== VERSION) throw new UnknownVersion(version, sender)
-  if (bodyAt > bytes.length || !Number.isSafeInteger(number) || number < 1)
-    throw new ProtocolError(`an envelope of ${bytes.length} bytes with a damaged header`)
-  const flags = bytes[FLAGS_AT]!
-  const pieces = { follows: (flags & FOLLOWS) > 0, continues: (flags & CONTINUES) > 0 }
-  return { sender, number, bodyAt, pieces }
-}
+/** So many names of rooms are kept with what they mean. */
+const MOST_ROOMS = 10_000
 
-/** The messages of an envelope, in the order in which they were added. Throws `DamagedEnvelope`. */
-export function readMessages(bytes: Uint8Array): PeerMessage[] {
-  const bin = bytes.buffer.byteLength > LARGEST_VIEWED ? 'copy' : 'view'
-  const reader = new MsgpackReader(bytes, { keys: NAMES, bin })
-  const rooms: RoomAddress[] = []
-  const messages: PeerMessage[] = []
-  try {
-    while (reader.at < bytes.length) messages.push(readMessage(reader, rooms))
-  } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error)
-    throw new DamagedEnvelope(`an envelope of ${bytes.length} bytes cannot be read: ${reason}`, {
-      cause: error,
-    })
+/** Reads envelopes, and knows what came in those before: the same nodes, rooms, members and types come again and again. */
+export class EnvelopeReader {
+  readonly #known = new KnownStrings()
+  readonly #rooms = new Map<string, RoomAddress>()
+
+  /** Who sent the envelope. Throws `UnknownVersion`, or a ProtocolError for bytes that are none. */
+  header(bytes: Uint8Array): Envelope {
+    if (bytes.length <= SENDER_AT)
+      throw new ProtocolError(`an envelope of ${bytes.length} bytes has no header`)
+    const bodyAt = SENDER_AT + 1 + bytes[SENDER_AT]!
+    if (bodyAt > bytes.length) throw damagedHeader(bytes)
+    const sender = this.#known.text(bytes, SENDER_AT + 1, bodyAt)
+    if (bytes[0] !== VERSION) throw new UnknownVersion(bytes[0]!, sender)
+    let number = 0
+    for (let at = NUMBER_AT; at < SENDER_AT; at++) number = number * 256 + bytes[at]!
+    if (!Number.isSafeInteger(number) || number < 1) throw damagedHeader(bytes)
+    const flags = bytes[FLAGS_AT]!
+    const pieces = { follows: (flags & FOLLOWS) > 0, continues: (flags & CONTINUES) > 0 }
+    return { sender, number, bodyAt, pieces }
   }
-  return messages
+
+  /** The messages of an envelope, in the order in which they were added. Throws `DamagedEnvelope`. */
+  messages(bytes: Uint8Array): PeerMessage[] {
+    const bin = bytes.buffer.byteLength > LARGEST_VIEWED ? 'copy' : 'view'
+    const reader = new MsgpackReader(bytes, { keys: NAMES, bin, known: this.#known })
+    const rooms: RoomAddress[] = []
+    const messages: PeerMessage[] = []
+    try {
+      while (reader.at < bytes.length) messages.push(this.#message(reader, rooms))
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error)
+      throw new DamagedEnvelope(`an envelope of ${bytes.length} bytes cannot be read: ${reason}`, {
+        cause: error,
+      })
+    }
+    return messages
+  }
+
+  #message(reader: MsgpackReader, rooms: RoomAddress[]): PeerMessage {
+    const to = RECEIVERS[reader.value() as number]
+    if (to === undefined) throw new ProtocolError('a message to a receiver of unknown number')
+    if (to === 'gateway') return { to, session_id: text(reader.value(), 'a session id') }
+    const room = this.#room(reader.text() ?? reader.value(), rooms)
+    if (to === 'host') return { to, room }
+    const number = reader.value()
+    const kind = text(typeof number === 'number' ? KINDS[number] : number, 'the kind of a message')
+    if (!isMap(reader.peek())) throw new ProtocolError(`a message of kind ${kind} has no fields`)
+    const message: Record<string, unknown> = { room, kind }
+    for (let fields = reader.map(); fields > 0; fields--)
+      message[reader.key()] = reader.text() ?? reader.value()
+    return { to, message } as PeerMessage
+  }
+
+  #room(value: Json, rooms: RoomAddress[]): RoomAddress {
+    const named = typeof value === 'string'
+    const room = named
+      ? (this.#rooms.get(value) ?? this.#addRoom(value))
+      : typeof value === 'number'
+        ? rooms[value]
+        : undefined
+    if (!room) throw new ProtocolError('a message for a room that was not named')
+    if (named) rooms.push(room)
+    return room
+  }
+
+  #addRoom(name: string): RoomAddress {
+    if (this.#rooms.size >= MOST_ROOMS) this.#rooms.clear()
+    const room = roomNamed(name)
+    this.#rooms.set(name, room)
+    return room
+  }
 }
 
-function readMessage(reader: MsgpackReader, rooms: RoomAddress[]): PeerMessage {
-  const to = RECEIVERS[reader.value() as number]
-  if (to === undefined) throw new ProtocolError('a message to a receiver of unknown number')
-  if (to === 'gateway') return { to, session_id: text(reader.value(), 'a session id') }
-  const room = readRoom(reader.value(), rooms)
-  if (to === 'host') return { to, room }
-  const number = reader.value()
-  const kind = text(typeof number === 'number' ? KINDS[number] : number, 'the kind of a message')
-  if (!isMap(reader.peek())) throw new ProtocolError(`a message of kind ${kind} has no fields`)
-  return { to, message: { room, kind, ...(reader.value() as object) } } as PeerMessage
+function damagedHeader(bytes: Uint8Array): ProtocolError {
+  return new ProtocolError(`an envelope of ${bytes.length} bytes with a damaged header`)
 }
 
 function text(value: Json | undefined, what: string): string {
   if (typeof value !== 'string') throw new ProtocolError(`${what} is ${typeof value}; it must be a string`)
   return value
-}
-
-function readRoom(value: Json, rooms: RoomAddress[]): RoomAddress {
-  if (typeof value === 'number') {
-    const room = rooms[value]
-    if (room) return room
-  }
-  if (Array.isArray(value) && value.length === 3 && value.every((part) => typeof part === 'string')) {
-    const [projectId, roomType, key] = value as [string, string, string]
-    const room = roomAddress(projectId, roomType, key)
-    rooms.push(room)
-    return room
-  }
-  throw new ProtocolError('a message for a room that was not named')
 }

@@ -3,13 +3,12 @@ import type { Logger } from '../../shared/log.ts'
 import type { Bus } from '../../shared/store/port.ts'
 import {
   type Envelope,
+  EnvelopeReader,
   EnvelopeWriter,
   envelopeHeader,
   type OutgoingEnvelope,
   type PeerMessage,
   PIECE_BYTES,
-  readHeader,
-  readMessages,
   UnknownVersion,
 } from './envelope.ts'
 import type { ClusterMetrics } from './metrics.ts'
@@ -74,6 +73,7 @@ interface Incoming {
 export class NodeLinks {
   readonly #parts: NodeLinksParts
   readonly #header: Uint8Array
+  readonly #reader = new EnvelopeReader()
   readonly #outgoing = new Map<string, Outgoing>()
   readonly #incoming = new Map<string, Incoming>()
   readonly #unknownVersions = new Set<string>()
@@ -261,7 +261,7 @@ export class NodeLinks {
     const { log, onMessage } = this.#parts
     let envelope: Envelope
     try {
-      envelope = readHeader(bytes)
+      envelope = this.#reader.header(bytes)
     } catch (error) {
       if (error instanceof UnknownVersion) this.#unknown(error)
       else this.#damaged(error, undefined)
@@ -275,7 +275,7 @@ export class NodeLinks {
     if (missing) link.pieces = []
     let messages: PeerMessage[]
     try {
-      messages = readMessages(body(bytes, envelope, link))
+      messages = this.#reader.messages(body(bytes, envelope, link))
     } catch (error) {
       this.#damaged(error, sender)
       return
