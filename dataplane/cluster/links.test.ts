@@ -52,7 +52,7 @@ function parts() {
   })
   let endOfTurn: (() => void)[] = []
   const endTurn = async () => {
-    clock.advance(5)
+    clock.advance(6)
     const callbacks = endOfTurn
     endOfTurn = []
     for (const callback of callbacks) callback()
@@ -86,10 +86,11 @@ function parts() {
 }
 
 describe('links between nodes', () => {
-  it('bring messages in order: after a pause at once, and then what gathers in 5 ms in one envelope', async () => {
+  it('bring messages in order: after a pause at once, and then what gathers up to a multiple of 6 ms in one envelope', async () => {
     const { node, line, clock, endTurn } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
+    clock.advance(6 - (clock.now() % 6))
     a.links.send('node_b', about('one'))
     a.links.send('node_b', about('two'))
     await settle()
@@ -102,7 +103,7 @@ describe('links between nodes', () => {
       await settle()
     }
     expect(line.envelopes).toHaveLength(1)
-    clock.advance(0.5)
+    clock.advance(1.6)
     await settle()
     expect(b.heard.slice(2)).toEqual([0, 1, 2, 3, 4].map((i) => `node_a: three ${i}`))
     expect(line.envelopes).toHaveLength(2)

@@ -31,11 +31,12 @@ export interface NodeLinksParts {
 }
 
 /**
- * What comes within so many milliseconds of what left last leaves together with it, when they are over; after a pause it leaves at once. A
- * message of the bus costs both nodes some 100 µs of CPU however small it is.
+ * After a pause a message leaves at once; what comes within so many milliseconds of it leaves together, at the next multiple of them by the
+ * clock. Nodes whose clocks agree send at the same moments then, and each reads what the others have for it with one wake-up. A message of the
+ * bus costs both nodes some 100 µs of CPU however small it is.
  */
-const GATHER_MS = 5
-/** The same for what someone waits for. */
+const GATHER_MS = 6
+/** For what someone waits for: so long after what left last. */
 const SOON_MS = 1
 /** An envelope that has grown to this is closed, and the next begun. */
 const LARGEST_ENVELOPE = 1 << 20
@@ -156,11 +157,12 @@ export class NodeLinks {
     return link
   }
 
-  /** What waits leaves at the latest so many milliseconds after what left last. */
+  /** What waits leaves at once where nothing left for so many milliseconds; else when they are over, or at the next multiple of `GATHER_MS`. */
   #gather(ms: number): void {
     if (ms >= this.#gatherMs) return
     const { clock, defer } = this.#parts
-    const leftMs = this.#sentAt + ms - clock.monotonic()
+    const pauseMs = this.#sentAt + ms - clock.monotonic()
+    const leftMs = ms === GATHER_MS && pauseMs > 0 ? GATHER_MS - (clock.now() % GATHER_MS) : pauseMs
     this.#cancelGathering?.()
     this.#cancelGathering = undefined
     this.#gatherMs = leftMs > 0 ? ms : 0
