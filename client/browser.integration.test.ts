@@ -48,7 +48,7 @@ test('the bundle plays in a browser, and the member leaves with the page', async
   await page.waitForFunction(() => 'connect' in globalThis)
   const options = { url: gateway.url, token: await gateway.token() }
   const state = await page.evaluate(async ({ url, token }) => {
-    const held = globalThis as unknown as PageGlobals
+    const held = globalThis as typeof globalThis & PageGlobals
     held.client = await held.connect(url, { projectId: 'prj_one', token })
     held.room = await held.client.join('arena', { key: 'one' })
     await held.room.send('shout', 'héllo 🎲')

@@ -56,7 +56,7 @@ function prettyStream(output: DestinationStream & { readonly isTTY?: boolean }):
     translateTime: 'SYS:HH:MM:ss.l',
     ignore: 'pid,hostname',
     singleLine: true,
-    destination: output as unknown as NodeJS.WritableStream,
+    destination: output as NodeJS.WritableStream,
     sync: true,
   })
 }

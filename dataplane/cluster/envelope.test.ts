@@ -106,7 +106,7 @@ const message = fc.oneof(
   fc.record({ to: fc.constant('edge'), message: toEdge }, { noNullPrototype: true }),
   fc.record({ to: fc.constant('gateway'), session_id: text }, { noNullPrototype: true }),
   fc.record({ to: fc.constant('host'), room }, { noNullPrototype: true }),
-) as unknown as fc.Arbitrary<PeerMessage>
+) as fc.Arbitrary<PeerMessage>
 
 describe('an envelope', () => {
   it('brings every message of every kind as it was', () => {

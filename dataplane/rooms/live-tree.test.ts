@@ -315,7 +315,7 @@ function played(...turns: ((state: Game) => unknown)[]): { tree: LiveTree; state
     turn(tree.begin() as Game)
     tree.commit()
   }
-  return { tree, state: tree.plain() as unknown as Game }
+  return { tree, state: tree.plain() as Game }
 }
 
 describe('a turn that throws', () => {
@@ -440,7 +440,7 @@ describe('a flush', () => {
   ])('visits what changed and copies nothing, however wide the state is: %s', (what, turn, hashed) => {
     for (const width of [10, 1000]) {
       const tree = new LiveTree(wide(width))
-      const before = tree.flushed as unknown as Wide
+      const before = tree.flushed as Wide
       const { players, log } = before
       const [p7, seven] = [players.p7, log[7]]
       // Every number that is looked at is hashed, and every container that is walked has its keys listed.
@@ -453,7 +453,7 @@ describe('a flush', () => {
       vi.restoreAllMocks()
       // Only what is new is walked: as it is put in, made part of the flushed state, and copied into the delta.
       expect(counts).toEqual([hashed, what === 'a push' ? 3 : 0])
-      const after = tree.flushed as unknown as Wide
+      const after = tree.flushed as Wide
       expect([
         after === before,
         after.players === players,

@@ -10,13 +10,13 @@ function fakeHost() {
   const exited = new Promise<void>((resolve) => {
     ended = resolve
   })
-  const host = {
-    on: (event: string, listener: (argument: unknown) => void) => void listeners.set(event, listener),
-    exit: (code: unknown) => {
+  const host: Host = {
+    on: (event, listener) => void listeners.set(event, listener),
+    exit: (code) => {
       codes.push(code)
       ended()
     },
-  } as unknown as Host
+  }
   return {
     host,
     codes,

@@ -17,7 +17,13 @@ export interface Service {
 }
 
 /** The part of `process` that a service's life depends on. */
-export type Host = Pick<NodeJS.Process, 'on' | 'exit'>
+export interface Host {
+  on(
+    event: NodeJS.Signals | 'unhandledRejection' | 'uncaughtException',
+    listener: (what: unknown) => void,
+  ): unknown
+  exit(code: number): void
+}
 
 /**
  * Runs a service to its end: says when it is ready, closes it at the first SIGTERM or SIGINT and exits 0 after that, exits 1 at the

@@ -210,7 +210,7 @@ export class LoadClient {
       this.#fail(`${this.#name} is out of its room: ${error?.message ?? reason}`, reason)
     })
     if (this.#counts)
-      this.#room?.onMessage('milestone', (data) => this.#member?.event((data as unknown as Milestone).number))
+      this.#room?.onMessage('milestone', (data) => this.#member?.event((data as Milestone).number))
   }
 
   /** Leaves its room, when everything sent there is settled, and joins another. */

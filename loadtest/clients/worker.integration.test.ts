@@ -98,7 +98,7 @@ const sum = (reports: readonly WorkerReport[]): WorkerReport => ({
     (total, { counts }) =>
       Object.fromEntries(
         Object.entries(counts).map(([name, value]) => [name, value + total[name as keyof typeof total]]),
-      ) as unknown as WorkerReport['counts'],
+      ) as WorkerReport['counts'],
     noCounts() as WorkerReport['counts'],
   ),
 })

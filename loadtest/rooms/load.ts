@@ -22,7 +22,7 @@ export interface LoadState {
 const EVENT_EVERY = 10
 
 /** The data of an event. */
-export interface Milestone {
+export type Milestone = {
   /** The first of the room has 1, and each the next one. */
   readonly number: number
 }

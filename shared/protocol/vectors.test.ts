@@ -100,13 +100,13 @@ describe('the stream of one room', () => {
       for (const step of vectors.stream) {
         const encoder = encoders.get(step.encoder) ?? codec.roomEncoder()
         encoders.set(step.encoder, encoder)
-        const at = { ...(step.json as unknown as StateAt), state: step.state }
+        const at = { ...(step.json as StateAt), state: step.state }
         const delta = diff(previous, step.state)
         const frame =
           step.kind === 'snapshot'
             ? encoder.snapshot(at)
             : step.kind === 'resync'
-              ? encoder.resync(at, step.json.members as unknown as MemberInfo[])
+              ? encoder.resync(at, step.json.members as MemberInfo[])
               : encoder[step.kind](at, delta)
         expect(codec.binary ? hex(frame) : text(frame), step.about).toEqual(written(step))
         previous = step.state

@@ -5,7 +5,7 @@ import * as v from 'valibot'
 const LOG_LENGTH = 16
 
 /** What all chaos rooms keep. Players stay when they leave, so that the last state proves everything that was ever applied. */
-export interface ChaosState {
+export type ChaosState = {
   /** Ops applied, of everyone. */
   total: number
   players: { [memberId: string]: Player }
@@ -50,7 +50,7 @@ export const chaosRoom = (durability: 'journal' | 'snapshot' | 'none') =>
   })
 
 /** What a chaos room remembers of each member: enough to prove which of its ops were applied, how often, and in which order. */
-export interface Player {
+export type Player = {
   /** How many ops were applied. */
   count: number
   /** The ref of the last one. */
@@ -64,7 +64,7 @@ export const REFUSALS = ['room_logic_refused', 'room_logic_failed'] as const
 export type Refusal = (typeof REFUSALS)[number]
 
 /** What a room tells everyone of an op that it has applied. */
-export interface AppliedOp {
+export type AppliedOp = {
   readonly by: string
   readonly ref: number
   readonly op: string

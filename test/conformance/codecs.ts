@@ -97,7 +97,7 @@ function operation(value: unknown): Operation {
   const fields = record(value)
   if (typeof fields.path !== 'string') fault('an operation with a path', value)
   if (fields.op !== 'remove' && !Object.hasOwn(fields, 'value')) fault('an operation with a value', value)
-  return fields as unknown as Operation
+  return fields as Operation
 }
 
 function announcement(value: unknown): Announcement {
@@ -248,7 +248,7 @@ export function decodeJson(frame: string): ServerMessage | undefined {
     if (raw.state === undefined) throw new ProtocolFault(`${t} without state`)
     message.body = { codec: 'json', state: raw.state as Json }
   }
-  return message as unknown as ServerMessage
+  return message as ServerMessage
 }
 
 /** docs/protocol.md §4. */
@@ -338,7 +338,7 @@ export class RoomContext {
     if (this.room === undefined) throw new ProtocolFault(`${message.t} before any frame that names a room`)
     const completed: Record<string, unknown> = { ...message, room_id: this.room }
     if ('epoch' in message) completed.epoch = this.epoch(this.room, message.epoch)
-    return completed as unknown as ServerMessage
+    return completed as ServerMessage
   }
 
   private epoch(room: string, written: number): number {
@@ -370,7 +370,7 @@ function readMsgpack(opcode: WireValue | undefined, fields: WireValue[]): Server
   if (t === 'state.patch') {
     const [keys, change] = fields.slice(3)
     const body = { codec: 'msgpack', announced: keys == null ? null : announcement(keys), change }
-    return { ...readFields(t, 'msgpack', (_, index) => fields[index]), body } as unknown as ServerMessage
+    return { ...readFields(t, 'msgpack', (_, index) => fields[index]), body } as ServerMessage
   }
   if (t === 'state.snapshot' || t === 'state.resync') {
     const [keys, state, ...behind] = fields.slice(3)
@@ -380,9 +380,9 @@ function readMsgpack(opcode: WireValue | undefined, fields: WireValue[]): Server
     return {
       ...message,
       body: { codec: 'msgpack', announced: announcement(keys), state },
-    } as unknown as ServerMessage
+    } as ServerMessage
   }
-  return readFields(t, 'msgpack', (_, index) => fields[index]) as unknown as ServerMessage
+  return readFields(t, 'msgpack', (_, index) => fields[index]) as ServerMessage
 }
 
 /**

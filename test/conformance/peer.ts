@@ -183,9 +183,11 @@ export class Peer {
     fields: { [F in keyof Received<T>]?: Received<T>[F] } = {},
     { from = 0, within = PATIENCE_MS }: { from?: number; within?: number } = {},
   ): Promise<Received<T>> {
-    const find = () => this.inbox.slice(from).find((message) => matches(message, { t, ...fields }))
+    const fits = (message: object): message is Received<T> => matches(message, { t, ...fields })
+    const inbox: readonly object[] = this.inbox
+    const find = () => inbox.slice(from).find(fits)
     await this.until(`${t} ${JSON.stringify(fields)} has come`, () => find() !== undefined, within)
-    return find() as unknown as Received<T>
+    return find()!
   }
 
   /** Waits for the end of the connection and checks its code. */
@@ -288,9 +290,9 @@ export class Peer {
   }
 }
 
-function matches(message: ServerMessage, fields: object): boolean {
+function matches(message: object, fields: object): boolean {
   return Object.entries(fields).every(([name, value]) =>
-    isDeepStrictEqual((message as unknown as Record<string, unknown>)[name], value),
+    isDeepStrictEqual((message as Record<string, unknown>)[name], value),
   )
 }
 

@@ -49,7 +49,7 @@ describe('guarantee 3: acked means committed', () => {
       found = await cluster.room(roomId)
       return found !== undefined
     })
-    const { accounts } = found!.state as unknown as { accounts: Record<string, { count: number }> }
+    const { accounts } = found!.state as { accounts: Record<string, { count: number }> }
     return { accounts, seq: found!.seq }
   }
 

@@ -76,7 +76,7 @@ export class Player {
     const { projectId, token, roomType, key, doors, tamper, ca } = options
     const heard: Heard[] = []
     const told = (message: DecodedMessage): void => {
-      if (STREAM.includes(message.t)) heard.push(message as unknown as Heard)
+      if (STREAM.includes(message.t)) heard.push(message as Heard)
     }
     const network = doorsSocket({ doors, told, ...(tamper && { tamper }), ...(ca && { ca }) })
     const client = await connect('ws://nowhere.invalid', {
@@ -220,7 +220,7 @@ export function doorsSocket({
     told(message)
   }
   return {
-    WebSocket: DoorsSocket as unknown as WebSocketConstructor,
+    WebSocket: DoorsSocket as WebSocketConstructor,
     /** Stops reading, as a phone in a tunnel does, until `read`. */
     stall: () => {
       for (const socket of open) socket.pause()
@@ -257,7 +257,7 @@ export async function expectIntact(
   players: readonly Player[],
 ): Promise<void> {
   const owner = await agreed(cluster, roomId, players)
-  const state = owner.state as unknown as Player['room']['state']
+  const state = owner.state as Player['room']['state']
   expect(state.disorder, 'entries out of order').toBe(0)
   for (const player of players) {
     expect(player.errors).toEqual([])

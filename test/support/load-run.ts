@@ -74,7 +74,7 @@ export function madeUpResult({ seconds, nodes, clients, but }: Wish, random: Ran
     (sum, { counts }) =>
       Object.fromEntries(
         Object.entries(counts).map(([key, value]) => [key, sum[key as keyof Counts] + value]),
-      ) as unknown as Counts,
+      ) as Counts,
     noCounts(),
   )
   const over = (timing: 'connect' | 'join' | 'rtt' | 'resume') => {

@@ -9,7 +9,7 @@ function watching() {
   const clock = new FakeClock()
   const sentinels = [new EventEmitter(), new EventEmitter()]
   for (const sentinel of sentinels) Object.assign(sentinel, { subscribe: async () => undefined })
-  const watch = new SentinelWatch(sentinels as unknown as Redis[], { masterName: 'games', clock })
+  const watch = new SentinelWatch(sentinels as Redis[], { masterName: 'games', clock })
   let switches = 0
   watch.onSwitch(() => switches++)
   const say = (nth: number, text: string) => sentinels[nth]!.emit('message', '+switch-master', text)

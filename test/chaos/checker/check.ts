@@ -52,14 +52,14 @@ function checkClients(history: History, excuses: Excuses): Violation[] {
       const name = closeName(code)
       if (name === undefined || CLOSE[name].retry === 'resume') continue
       // A client that hears nothing of its seat's end may hear first that its session has ended with it.
-      const seated = seat !== undefined && !excuses.seat(seat, edge, at)
+      const seated = seat !== undefined && !excuses.seat(seat, { client, edge }, at)
       if (excuses.close({ code, client, session, seated, superseded }, at)) continue
       found.push({ name: 'closed_without_cause', at, client, message: `closed with ${code} (${reason})` })
     } else if (kind === 'lost') {
       learn({ seat: undefined })
       if (record.why !== 'seat') continue
       const { room, member } = record
-      if (excuses.seat({ ...(seat ?? NEVER_JOINED), room, member }, edge, at)) continue
+      if (excuses.seat({ ...(seat ?? NEVER_JOINED), room, member }, { client, edge }, at)) continue
       const message = 'the server knows no seat of the member any more'
       found.push({ name: 'seat_lost', at, room, member, client, message })
     }

@@ -15,7 +15,7 @@ const EXCUSES = {
 type Excuse = keyof typeof EXCUSES
 const NAMES = Object.keys(EXCUSES) as Excuse[]
 
-/** Members hear so long after the fact that a seat is gone, or that a session is. */
+/** Members hear so long after the fact that a seat is gone, or that a session is, or so long after they came back. */
 const NOTICED_WITHIN_MS = 3000
 /** A node that cannot be reached for a while hears late that a session is elsewhere. */
 const TAKEN_OVER_WITHIN_MS = 8000
@@ -62,6 +62,8 @@ export class Excuses {
 
   /** By session, its records as they were written. */
   readonly #written = new Map<string, SessionWrite[]>()
+  /** By client, when it had a connection. */
+  readonly #connections = new Map<string, number[]>()
   /** By client, when it had a session, and when it asked for one again. */
   readonly #resumes = new Map<string, { readonly at: number; readonly kind: 'welcome' | 'resuming' }[]>()
 
@@ -71,7 +73,8 @@ export class Excuses {
   ) {
     for (const write of sessions) push(this.#written, write.session, write)
     for (const { client, at, kind } of clients)
-      if (kind === 'welcome' || kind === 'resuming') push(this.#resumes, client, { at, kind })
+      if (kind === 'connected') push(this.#connections, client, at)
+      else if (kind === 'welcome' || kind === 'resuming') push(this.#resumes, client, { at, kind })
     this.#ownerships = ownerships
     this.#durability = new Map(rooms.map(({ room, durability }) => [room, durability]))
   }
@@ -114,9 +117,11 @@ export class Excuses {
     return crash && 'take_over'
   }
 
-  /** A member whose client is at the node `edge` is told that it has no seat. */
-  seat(seat: Seated, edge: string, at: number): Excuse | undefined {
-    const noticed = (ended: number) => this.#ownerships.back(edge, ended) + NOTICED_WITHIN_MS
+  /** A member whose client is at the node `edge` is told that it has no seat. One that was away then is told when it has come back. */
+  seat(seat: Seated, { client, edge }: { client: string; edge: string }, at: number): Excuse | undefined {
+    const cameBack = (ended: number) => this.#connections.get(client)?.find((begun) => begun >= ended) ?? 0
+    const noticed = (ended: number) =>
+      Math.max(this.#ownerships.back(edge, ended), cameBack(ended)) + NOTICED_WITHIN_MS
     const goneThen = (ownership: Ownership) => {
       const since = this.#ownerships.goneSince(ownership)
       const { ended } = ownership.claim
@@ -270,7 +275,13 @@ export function excusedShare(
     for (const code of [CLOSE.session_taken_over.code, CLOSE.resume_failed.code])
       found.add(excuses.close({ code, ...connection }, record.at))
     if (room !== undefined) {
-      found.add(excuses.seat({ room, member, joined_at: joinedAt, epoch: before.epoch }, edge, record.at))
+      found.add(
+        excuses.seat(
+          { room, member, joined_at: joinedAt, epoch: before.epoch },
+          { client: record.client, edge },
+          record.at,
+        ),
+      )
       if (record.kind === 'frame' && before.epoch > 0)
         found.add(excuses.rollback(room, before.epoch, { epoch, seq: record.seq }))
       if (record.kind === 'view' && durability.get(room) === 'snapshot')

@@ -265,7 +265,7 @@ export class Scenario {
         unreadable: [],
       },
     }
-    return structuredClone(history) as unknown as OpenHistory
+    return structuredClone(history) as OpenHistory
   }
 
   /** What a room has of a member after these ops. */
@@ -344,7 +344,7 @@ export class Scenario {
   }
 
   #stand() {
-    const state = structuredClone(this.#state) as unknown as Json
+    const state = structuredClone(this.#state) as Json
     return { epoch: this.#epoch, seq: this.#seq, checksum: this.#checksum.of(state), state }
   }
 

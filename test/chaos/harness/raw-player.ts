@@ -418,7 +418,7 @@ class RawSeat {
     const { t, epoch, seq } = frame
     const checksum = 'checksum' in frame ? frame.checksum : undefined
     const actual = applied ? this.#checksum.of(this.#state as Json) : undefined
-    const op = frame.t === 'event' ? (frame.data as unknown as AppliedOp) : undefined
+    const op = frame.t === 'event' ? (frame.data as AppliedOp) : undefined
     const view = applied ? this.#newView() : undefined
     this.#write({
       kind: 'frame',

@@ -40,7 +40,7 @@ export class SdkPlayer extends Player {
 
   stand(): End['members'][number] | undefined {
     if (this.#room?.status !== 'joined' || this.#client?.status !== 'online') return undefined
-    return { client: this.name, ...this.#place(), state: this.#room.state as unknown as Json }
+    return { client: this.name, ...this.#place(), state: this.#room.state as Json }
   }
 
   describe(): string {
@@ -104,7 +104,7 @@ export class SdkPlayer extends Player {
       this.#joined()
       return
     }
-    const view = playerIn(room.state as unknown as Json, this.#member)
+    const view = playerIn(room.state as Json, this.#member)
     if (!view || (view.count === this.#view?.count && view.chain === this.#view.chain)) return
     this.#view = view
     this.parts.note({ kind: 'view', ...this.#place(), view: { ...view } })

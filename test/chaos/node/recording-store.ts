@@ -111,9 +111,7 @@ export class RecordingRooms implements RoomRecords {
 
   #entry(entry: Uint8Array): Content {
     const { seq, checksum, visible, events } = this.#format.readEntry(entry)
-    const ops = events
-      .filter(({ name }) => name === 'applied')
-      .map(({ data }) => data as unknown as AppliedOp)
+    const ops = events.filter(({ name }) => name === 'applied').map(({ data }) => data as AppliedOp)
     return { seq, checksum, visible, applied: Object.fromEntries(ops.map(({ by, ref }) => [by, ref])) }
   }
 
@@ -121,7 +119,7 @@ export class RecordingRooms implements RoomRecords {
   #whole(snapshot: Uint8Array): Content | undefined {
     if (snapshot.length === 0) return undefined
     const { seq, checksum, state } = this.#format.readSnapshot(snapshot)
-    const players = Object.entries((state as unknown as ChaosState).players)
+    const players = Object.entries((state as ChaosState).players)
     const applied = Object.fromEntries(players.map(([member, { lastRef }]) => [member, lastRef]))
     return { seq, checksum, visible: undefined, applied }
   }
