@@ -166,7 +166,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     metrics,
     tracer,
     claim: (room, options) => ownership.claims.claim(room, options),
-    mayAct: () => ownership.lease.valid(),
+    mayAct: (now) => ownership.lease.valid(now),
     rewritesAllowedAt: () => ownership.nodes.rewritesAllowedAt,
     slowdown: () => load.slowdown,
     overloaded: () => load.overloaded,

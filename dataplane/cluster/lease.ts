@@ -101,9 +101,9 @@ export class NodeLease {
     this.#schedule(ttlMs / 4)
   }
 
-  /** Whether this node may act at this moment. */
-  valid(): boolean {
-    if (this.#parts.clock.monotonic() < this.#trustedUntil) return true
+  /** Whether this node may act at this moment. `now`: the monotonic time, where it was just read. */
+  valid(now = this.#parts.clock.monotonic()): boolean {
+    if (now < this.#trustedUntil) return true
     this.#lapsed = true
     return false
   }

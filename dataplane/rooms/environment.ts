@@ -79,7 +79,7 @@ export interface RoomDependencies {
   /** `Claims.claim`. */
   readonly claim: ClaimRoom
   /** Whether this node may act for its rooms at this moment (its lease is valid). Asked before each apply and each emit. `NodeLease.valid`. */
-  readonly mayAct: () => boolean
+  readonly mayAct: (now?: number) => boolean
   /**
    * From when on a room that the store has lost may be written again, on the monotonic clock: until then a later owner may say so.
    * `ClusterNodes.rewritesAllowedAt`.

@@ -68,7 +68,8 @@ export class HandlerContext implements MessageContext {
   #definition: RoomDefinition | undefined
   /** Of the message that is being handled, where one is. */
   #message: MessageType | undefined
-  #now = 0
+  /** Of the turn, once it was asked for: few ask, and the clock is read for every message. */
+  #now: number | undefined
   #asked: Asked | undefined
 
   constructor({ roomId, log, memberships, environment }: HandledRoom, mayStart: (tasks: number) => boolean) {
@@ -92,7 +93,7 @@ export class HandlerContext implements MessageContext {
   begin(definition: RoomDefinition, message: MessageType | undefined): void {
     this.#definition = definition
     this.#message = message
-    this.#now = this.#clock.now()
+    this.#now = undefined
   }
 
   /** The handler is done: from here on the context refuses. What it asked for is returned, to be taken over or not. */
@@ -104,7 +105,9 @@ export class HandlerContext implements MessageContext {
   }
 
   get now(): number {
-    return this.#definition ? this.#now : this.#clock.now()
+    if (!this.#definition) return this.#clock.now()
+    this.#now ??= this.#clock.now()
+    return this.#now
   }
 
   get members(): readonly Member[] {

@@ -112,12 +112,12 @@ export class Room {
 
   /** A message from an edge. What cannot be handled now waits, in order. */
   receive(message: ToOwner, from: string): void {
-    if (!this.#canAct()) {
+    const { clock, loopShare } = this.stream.environment
+    const began = clock.monotonic()
+    if (!this.#canAct(began)) {
       this.#wait({ message, from })
       return
     }
-    const { clock, loopShare } = this.stream.environment
-    const began = clock.monotonic()
     this.#handle(message, from)
     loopShare.use(clock.monotonic() - began)
   }
@@ -311,8 +311,8 @@ export class Room {
   }
 
   /** Whether something can be handled now; what cannot waits until the room can act again or, once the room is on its way out, for the next owner. */
-  #canAct(): boolean {
-    return this.#stage !== 'leaving' && !this.#ended && this.#mayAct() && this.#hasLoop()
+  #canAct(now?: number): boolean {
+    return this.#stage !== 'leaving' && !this.#ended && this.#mayAct(now) && this.#hasLoop()
   }
 
   /** Whether rooms have not had their share of this turn of the event loop, and nothing waits for the next. */
@@ -342,10 +342,10 @@ export class Room {
       this.#edgesToAsk.add(arrival.from)
   }
 
-  /** Whether the room may act at this moment; it freezes when its node may not. */
-  #mayAct(): boolean {
+  /** Whether the room may act at this moment; it freezes when its node may not. `now`: the monotonic time, where it was just read. */
+  #mayAct(now?: number): boolean {
     if (this.frozen) return false
-    if (this.stream.environment.mayAct()) return true
+    if (this.stream.environment.mayAct(now)) return true
     this.#freeze()
     return false
   }
