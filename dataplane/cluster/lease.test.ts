@@ -1,5 +1,6 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
+import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
@@ -8,7 +9,7 @@ import { nodeInfo } from '../../test/support/descriptions.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { counting } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
-import type { Durability } from '../rooms/definition.ts'
+import { type Durability, defineRoom } from '../rooms/definition.ts'
 import { decodeNodeInfo, leaseKey, NODES, NodeLease } from './lease.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
 
@@ -325,5 +326,32 @@ describe('the name of a node', () => {
     await advance(600)
     expect([first.lease.valid(), second.lease.valid()]).toEqual([true, false])
     expect([first.line.replaced.length, second.line.replaced.length]).toEqual([0, 1])
+  })
+})
+
+describe('the lease of a node at full load', () => {
+  it('is renewed however many inputs come and whatever each takes', async () => {
+    const clock = new FakeClock()
+    const { lease } = parts({ clock })
+    let [handled, lapsed] = [0, 0]
+    const slow = defineRoom({
+      type: 'slow',
+      messages: { work: { data: v.any() } },
+      durability: 'none',
+      create: () => ({}),
+      onMessage() {
+        handled++
+        clock.pause(2)
+        if (!lease.valid()) lapsed++
+      },
+    })
+    const bench = new RoomBench([slow], { clock, limits: { waitingMessages: 10_000 } })
+    await lease.start()
+    await bench.join('slow', 'ann')
+    // Ten times as much as the lease lasts.
+    for (let n = 0; n < 10_000; n++) bench.message('slow', 'ann', 'work', null)
+    while (handled < 10_000) await bench.advance(50, 1)
+    expect(lapsed).toBe(0)
+    await lease.stop()
   })
 })

@@ -169,9 +169,14 @@ export class ClientProtocol implements ConnectionListener {
       this.refuse('overloaded', 'this node has more to do than it can: try again')
       return
     }
-    this.#context.handshakes.add(() => {
-      if (this.connection.open) this.#greet(hello).catch((error: unknown) => this.failed(error))
-    })
+    // Who has been here before has a seat that others wait at.
+    const urgent = 'resume' in hello
+    this.#context.handshakes.add(
+      () => {
+        if (this.connection.open) this.#greet(hello).catch((error: unknown) => this.failed(error))
+      },
+      { urgent },
+    )
   }
 
   #waitNoMore(): void {

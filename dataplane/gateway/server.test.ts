@@ -10,7 +10,7 @@ import { FakeClock } from '../../test/support/fake-clock.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import type { GatewayOptions } from './context.ts'
-import { TrustedProxies } from './server.ts'
+import { HandshakeQueue, TrustedProxies } from './server.ts'
 import { newResumeToken } from './session-record.ts'
 
 let test: TestGateway
@@ -284,5 +284,26 @@ describe('where a connection comes from', () => {
     ['the peer has gone', undefined, '203.0.113.7'],
   ])('is not known where %s', (_, peer, header) => {
     expect(proxies.clientOf(peer, header)).toBeUndefined()
+  })
+})
+
+describe('handshakes that wait', () => {
+  it('are carried on some at a time, those of resumes first, and one of the others in each turn all the same', () => {
+    const turns: (() => void)[] = []
+    const done: string[] = []
+    const queue = new HandshakeQueue(4, (turn) => turns.push(turn))
+    const add = (name: string, urgent = false) => queue.add(() => void done.push(name), { urgent })
+    for (const name of ['new 1', 'new 2', 'new 3']) add(name)
+    for (let n = 1; n <= 5; n++) add(`resume ${n}`, true)
+    const inTurns: string[][] = []
+    for (let turn = turns.shift(); turn; turn = turns.shift()) {
+      turn()
+      inTurns.push(done.splice(0))
+    }
+    expect(inTurns).toEqual([
+      ['resume 1', 'resume 2', 'resume 3', 'new 1'],
+      ['resume 4', 'resume 5', 'new 2', 'new 3'],
+    ])
+    expect(queue.size).toBe(0)
   })
 })

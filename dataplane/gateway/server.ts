@@ -22,6 +22,7 @@ export const HANDSHAKE_STEPS_PER_TURN = 4
 export class HandshakeQueue {
   readonly #perTurn: number
   readonly #defer: (turn: () => void) => void
+  readonly #urgent: (() => void)[] = []
   readonly #waiting: (() => void)[] = []
 
   /** `defer`: runs a callback in the next turn, behind the reading of sockets. */
@@ -32,18 +33,25 @@ export class HandshakeQueue {
 
   /** How many pieces wait. */
   get size(): number {
-    return this.#waiting.length
+    return this.#urgent.length + this.#waiting.length
   }
 
-  add(work: () => void): void {
-    if (this.#waiting.push(work) === 1) this.#defer(this.#turn)
+  /** `urgent`: before all that is not, of which one piece is run in each turn all the same. */
+  add(work: () => void, { urgent = false } = {}): void {
+    const first = this.size === 0
+    const queue = urgent ? this.#urgent : this.#waiting
+    queue.push(work)
+    if (first) this.#defer(this.#turn)
   }
 
   readonly #turn = (): void => {
     // What is added meanwhile has to wait, and defers nothing while the queue is not empty.
-    for (const work of this.#waiting.slice(0, this.#perTurn)) work()
-    this.#waiting.splice(0, this.#perTurn)
-    if (this.#waiting.length > 0) this.#defer(this.#turn)
+    const urgent = Math.min(this.#urgent.length, this.#perTurn - Math.min(1, this.#waiting.length))
+    const others = Math.min(this.#waiting.length, this.#perTurn - urgent)
+    for (const work of [...this.#urgent.slice(0, urgent), ...this.#waiting.slice(0, others)]) work()
+    this.#urgent.splice(0, urgent)
+    this.#waiting.splice(0, others)
+    if (this.size > 0) this.#defer(this.#turn)
   }
 }
 
