@@ -92,11 +92,13 @@ export const IssueToken = v.strictObject({
   sub: v.optional(text(1, 256, 'The player’s id in the game’s own world; room logic gets it.')),
   data: v.optional(
     v.pipe(
-      v.record(v.string(), v.unknown(), 'must be an object'),
+      // A schema of objects would take an array, and give back another value than came.
+      v.unknown(),
       v.rawCheck(({ dataset, addIssue }) => {
         const message = dataset.typed ? dataFault(dataset.value) : undefined
         if (message !== undefined) addIssue({ message })
       }),
+      v.metadata({ type: 'object' }),
       v.description(
         'What the rooms are to know of the player, an object of at most 2 KiB as JSON: room logic gets it, other players do not. The bearer can read it.',
       ),

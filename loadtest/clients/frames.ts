@@ -23,6 +23,7 @@ const STREAM: Readonly<Record<number, 'patch' | 'whole' | 'event' | 'presence'>>
   [SERVER_OPCODES.event]: 'event',
   [SERVER_OPCODES['room.joined']]: 'presence',
   [SERVER_OPCODES['room.left']]: 'presence',
+  [SERVER_OPCODES['room.presence']]: 'presence',
 }
 
 /**
