@@ -1,5 +1,5 @@
 import { pino } from 'pino'
-import type { Browser, Page } from 'playwright-core'
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
 import { startDev } from '../deploy/cli/dev.ts'
 import { parseConfig } from '../shared/config.ts'
@@ -37,9 +37,11 @@ afterEach(async () => {
   expect(complaints.splice(0)).toEqual([])
 })
 
+const DESKTOP = { viewport: { width: 900, height: 700 } }
+
 /** Another player: a browser of its own that opens `path`. Whatever its console complains about fails the test. */
-async function player(path: string): Promise<Page> {
-  const context = await browser.newContext({ viewport: { width: 900, height: 700 } })
+async function player(path: string, screen: BrowserContextOptions = DESKTOP): Promise<Page> {
+  const context = await browser.newContext(screen)
   const page = await context.newPage()
   page.setDefaultTimeout(WITHIN_MS)
   page.on('console', (message) => {
@@ -159,5 +161,20 @@ test('the front page leads to every game', async () => {
     await page.getByRole('link', { name, exact: true }).click()
     await shows(page, '.pill', 'ms')
     await page.goBack()
+  }
+})
+
+test.each([
+  [320, 568],
+  [430, 932],
+  [568, 320],
+])('every page fits into the width of a phone of %i × %i', async (width, height) => {
+  for (const path of ['/', '/arena/?room=h', '/counter/?room=h', '/tictactoe/?room=h', '/arena/source']) {
+    const page = await player(path, { viewport: { width, height }, isMobile: true, hasTouch: true })
+    if (path.includes('room')) await shows(page, '.pill', 'ms')
+    // A page that is wider than its screen is shown smaller, so that its window is wider too.
+    const widths = () => page.evaluate(() => [window.innerWidth, document.documentElement.scrollWidth])
+    expect([path, ...(await widths())]).toEqual([path, width, width])
+    await page.context().close()
   }
 })
