@@ -26,7 +26,7 @@ async function deployment(workers: number) {
   const common = { REDIS_URL: redis.url, KEY_PREFIX: `workers-${Math.random()}:`, INTERNAL_TOKEN }
   const control = runProgram(['control', '--workers', '2'], { ...common, CONTROL_PORT: '0' })
   const [, controlUrl = ''] = await control.said(/control ready: api (http:\/\/[\d.:]+)/)
-  const node = runProgram(['dataplane', `--workers=${workers}`], {
+  const env = {
     ...common,
     CONTROL_URL: controlUrl,
     NODE_ID: 'machine',
@@ -38,7 +38,8 @@ async function deployment(workers: number) {
     JOINS_PER_SECOND: '1000',
     HELLOS_PER_SECOND: '1000',
     SESSION_MESSAGES_PER_SECOND: '1000',
-  })
+  }
+  const node = runProgram(['dataplane', `--workers=${workers}`], env)
   const [, wsUrl = '', adminUrl = ''] = await node.said(
     /dataplane ready: websocket (ws:\/\/[\d.:]+), admin (http:\/\/[\d.:]+)/,
   )
@@ -48,7 +49,7 @@ async function deployment(workers: number) {
     const { token = '' } = await post('/tokens', { project_id: projectId, sub: `p-${Math.random()}` })
     return new Player(wsUrl, projectId, token)
   }
-  return { control, control_url: controlUrl, node, ws_url: wsUrl, admin_url: adminUrl, player }
+  return { control, control_url: controlUrl, node, env, ws_url: wsUrl, admin_url: adminUrl, player }
 }
 
 /** Adds to a counter one by one, each only once the last one is acked. */
@@ -188,15 +189,18 @@ it('a worker that is killed is started again, and its rooms go on meanwhile', as
   await expectNothingLost(players)
 })
 
-it('a port that cannot be had, or a name that another has, ends the process as it would end a node', async () => {
-  const { node, admin_url: adminUrl } = await deployment(2)
-  const other = runProgram(['dataplane', '--workers', '2'], {
-    REDIS_URL: redis.url,
-    WS_PORT: '0',
+it('a name that another has, or a port that cannot be had, ends the process as it would end a node', async () => {
+  const { node, env, admin_url: adminUrl } = await deployment(2)
+  const named = runProgram(['dataplane', '--workers', '2'], env)
+  expect(await named.ended).toBe(2)
+  expect(named.output()).toContain('another process runs as the node machine-1')
+  const listening = runProgram(['dataplane', '--workers', '2'], {
+    ...env,
+    NODE_ID: 'another',
     ADMIN_PORT: new URL(adminUrl).port,
   })
-  expect(await other.ended).toBe(1)
-  expect(other.output()).toContain('another process listens on')
+  expect(await listening.ended).toBe(1)
+  expect(listening.output()).toContain('another process listens on')
   node.child.kill('SIGTERM')
   expect(await node.ended).toBe(0)
 })
