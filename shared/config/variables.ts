@@ -147,7 +147,7 @@ export const VARIABLES = {
     readBy: DATAPLANE,
   },
   ADVERTISE_URL: {
-    help: 'Public websocket address of this very node, for clients that want to be where their room is.',
+    help: 'Public websocket address of this very node: clients whose rooms are all here are sent to it. Not set: none is.',
     schema: url(['ws', 'wss'], 'wss://node-1.play.example.com'),
     readBy: DATAPLANE,
   },
