@@ -431,6 +431,8 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
 
 /** What a TCP socket has below the stream. */
 interface ReadHandle {
+  /** Whether the stream wants data: it stops the handle itself when it is paused and holds enough, and starts it again. */
+  readonly reading?: boolean
   readStart?(): void
   readStop?(): void
 }
@@ -441,8 +443,10 @@ interface ReadHandle {
  */
 const stopReading = (socket: Socket & { readonly _handle?: ReadHandle | null }): void =>
   socket._handle?.readStop?.()
-const startReading = (socket: Socket & { readonly _handle?: ReadHandle | null }): void =>
-  socket._handle?.readStart?.()
+/** Not where the stream has stopped: it would find that it cannot start what is started, and end the connection. */
+const startReading = ({ _handle: handle }: Socket & { readonly _handle?: ReadHandle | null }): void => {
+  if (handle?.reading) handle.readStart?.()
+}
 
 /** The answer to a ping: a frame with the same payload, which has 125 bytes at most. */
 function pong(payload: Buffer): Frame {
