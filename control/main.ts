@@ -91,9 +91,9 @@ export async function startControl({
   const operatorTokens = config.controlApiTokens ?? []
   const openToAll = config.controlApiAuth === 'none'
   if (config.keyringSecret === undefined)
-    log.warn('KEYRING_SECRET is not set: private keys rest in the store in plain. For development only.')
+    log.info('KEYRING_SECRET is not set: private keys rest in the store in plain. For development only.')
   if (operatorTokens.length === 0)
-    log.warn(
+    log[openToAll ? 'warn' : 'info'](
       { host: config.controlHost },
       `CONTROL_API_TOKENS is not set: the control API is open to ${openToAll ? 'everyone who reaches it' : 'everyone on this machine'}.`,
     )

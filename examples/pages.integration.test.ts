@@ -146,7 +146,7 @@ test('in the arena players see each other, and one walks up to the other and hit
 test('the arena says which node runs it, and which one a player is connected to', async () => {
   const [ada, bob] = [await player('/arena/?room=g'), await player('/arena/?room=g')]
   const panel = bob.locator('#nodes')
-  await shows(bob, '#nodes summary', /your edge node_\S+·room owner node_\S+/)
+  await shows(bob, '#nodes summary', 'you are at node-1·the room is at node-1')
   await panel.locator('summary').click()
   const row = panel.locator('tbody tr')
   await shows(bob, '#nodes tbody tr', /owneryou\d+\d+/)

@@ -1,5 +1,3 @@
-import { Writable } from 'node:stream'
-import { finished } from 'node:stream/promises'
 import { stripVTControlCharacters } from 'node:util'
 import { describe, expect, it } from 'vitest'
 import { createLog } from './log.ts'
@@ -65,20 +63,10 @@ describe('the log', () => {
     })
   })
 
-  it('is for people on a terminal', async () => {
-    const written: string[] = []
-    const terminal = Object.assign(
-      new Writable({
-        write(chunk, _encoding, done) {
-          written.push(String(chunk))
-          done()
-        },
-      }),
-      { isTTY: true },
-    )
-    const log = createLog({ logLevel: 'info', logFormat: 'auto' }, { node_id: 'node_1' }, terminal)
+  it('is for people on a terminal, also where it is no stream, as in the thread of the watchdog', () => {
+    const { written, output } = lines({ isTTY: true })
+    const log = createLog({ logLevel: 'info', logFormat: 'auto' }, { node_id: 'node_1' }, output)
     log.info({ room_id: 'arena:a' }, 'hello')
-    await finished(terminal.end())
     expect(stripVTControlCharacters(written.join(''))).toMatch(
       /^\[[\d:.]+\] INFO.*: hello .*"room_id":"arena:a"/,
     )

@@ -37,7 +37,7 @@ export function createLog(
   const forPeople = config.logFormat === 'pretty' || (config.logFormat === 'auto' && output.isTTY === true)
   return pino(
     {
-      level: config.logLevel,
+      level: config.logLevel ?? 'info',
       base: fields,
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
       formatters: { level: (label) => ({ level: label }) },
@@ -48,15 +48,14 @@ export function createLog(
   )
 }
 
-/** Writes each line before the call returns, so that nothing is lost when the process ends. Loads what only people at a terminal need. */
+/** Writes lines for people, each before the call returns, so that nothing is lost when the process ends. Loads what only they need. */
 function prettyStream(output: DestinationStream & { readonly isTTY?: boolean }): DestinationStream {
-  const pretty: typeof import('pino-pretty') = createRequire(import.meta.url)('pino-pretty')
-  return pretty({
+  const { prettyFactory }: typeof import('pino-pretty') = createRequire(import.meta.url)('pino-pretty')
+  const format = prettyFactory({
     colorize: output.isTTY === true,
     translateTime: 'SYS:HH:MM:ss.l',
     ignore: 'pid,hostname',
     singleLine: true,
-    destination: output as NodeJS.WritableStream,
-    sync: true,
   })
+  return { write: (line) => output.write(format(line)) }
 }

@@ -49,7 +49,7 @@ export function runCommand(
         serve(config.workers === undefined ? alone : () => startGroup({ command, config }, log), log)
       })
     case 'dev':
-      return run(command, parseConfig('dev', env), complain, (config, log) =>
+      return run(command, atTerminal(parseConfig('dev', env)), complain, (config, log) =>
         serve(() => startDevService(config, log), log),
       )
     case 'rekey':
@@ -87,6 +87,12 @@ function withNodeId(parsed: Parsed<Config<'dataplane'>>): Parsed<NodeConfig> {
   if (!parsed.ok) return parsed
   const { config } = parsed
   return { ...parsed, config: { ...config, nodeId: config.nodeId ?? newId('node', systemRandom) } }
+}
+
+/** Who types `roomful dev` reads what is where, and then what has gone wrong. */
+function atTerminal(parsed: Parsed<Config<'dev'>>): Parsed<Config<'dev'>> {
+  if (!parsed.ok || parsed.config.logLevel !== undefined || !process.stdout.isTTY) return parsed
+  return { ...parsed, config: { ...parsed.config, logLevel: 'warn' } }
 }
 
 /** Opens the traces and the store of a process, starts what uses them, and closes them after it. */

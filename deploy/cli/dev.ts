@@ -50,7 +50,8 @@ export async function startDev({ config, log, tell }: DevParts): Promise<Service
     })
     running.push(() => control.close())
     // No other node could take the clients of the only node: waiting for them to move would only make people wait.
-    const nodeId = config.nodeId ?? newId('node', systemRandom)
+    // In a store that others use as well, the name of a node is its own.
+    const nodeId = config.nodeId ?? (store.kind === 'memory' ? 'node-1' : newId('node', systemRandom))
     const dataplane = {
       ...config,
       nodeId,

@@ -31,10 +31,10 @@ export class NodesPanel {
     this.#room = room
     const summary = create('summary')
     summary.append(
-      'your edge ',
+      'you are at ',
       this.#edge,
       create('span', { class: 'dividing', text: '·' }),
-      'room owner ',
+      'the room is at ',
       this.#owner,
     )
     const head = create('tr')

@@ -399,7 +399,7 @@ export const VARIABLES = {
   LOG_LEVEL: {
     help: 'The least important lines that are logged.',
     schema: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']),
-    default: 'info',
+    defaultNote: 'info; warn for dev at a terminal',
     readBy: ALL,
   },
   LOG_FORMAT: {
