@@ -16,16 +16,17 @@ test.each(['bare', 'roomful'] as const)('%s is measured', async (server) => {
   expect(figures.bytes).toBeGreaterThan(8)
 })
 
-test('the same rooms on two nodes of one Redis are measured together', async () => {
+test('the same rooms on two nodes of one Redis are measured together, also when clients go where their rooms are', async () => {
   const redis = await startRedis()
   onTestFinished(() => redis.close())
   // What Redis itself costs is not asked here: it may run in a container, where its process cannot be seen.
-  const figures = await measure(
-    'roomful',
-    { ...tiny, nodes: 2 },
-    { ...options, redis: { url: redis.url, pid: process.pid } },
-  )
+  const on = { ...options, redis: { url: redis.url, pid: process.pid } }
+  const figures = await measure('roomful', { ...tiny, nodes: 2 }, on)
   expect(figures.delivered).toBeGreaterThan(0.5)
   expect(figures.crossing).toBeGreaterThan(0)
   expect(figures.crossing).toBeLessThan(1)
+
+  const direct = await measure('roomful', { ...tiny, nodes: 2, direct: true }, on)
+  expect(direct.delivered).toBeGreaterThan(0.5)
+  expect(direct.crossing).toBe(0)
 })

@@ -63,20 +63,61 @@ const bare: Dialect = {
 
 const codec = new MsgpackClientCodec()
 
+/** A client that is not where its room is has been told so long before. */
+const TOLD_MS = 10_000
+
+/** Goes where the server says that the room is, as the SDK does: resumes there, then lets this connection go. Stays when it says nothing. */
+async function goneWhereTold(
+  here: Joined,
+  own: MsgpackClientCodec,
+  { project_id, session_id, resume_token }: Record<'project_id' | 'session_id' | 'resume_token', string>,
+  joinedAt: { room_id: string; epoch: number; seq: number },
+): Promise<Joined> {
+  let { room_id, epoch, seq } = joinedAt
+  const url = await new Promise<string | undefined>((resolve) => {
+    const timer = setTimeout(resolve, TOLD_MS, undefined)
+    here.socket.onMessage = (bytes, from, to) => {
+      const message = own.decode(bytes.subarray(from, to))
+      if (message.t === 'state.patch') ({ room_id, epoch, seq } = message)
+      if (message.t !== 'reroute') return
+      clearTimeout(timer)
+      resolve(message.url)
+    }
+  })
+  if (url === undefined) return here
+  const port = Number(new URL(url).port)
+  const socket = await RawSocket.open(port, '/', own.subprotocol)
+  const there = new MsgpackClientCodec()
+  const resume = { session_id, resume_token, rooms: [{ room_id, epoch, seq }] }
+  socket.send(there.encode({ t: 'hello', project_id, resume }))
+  const gone = await joined(socket, (bytes) => there.decode(bytes).t === 'welcome')
+  here.socket.destroy()
+  return { ...gone, port }
+}
+
 const roomful: Dialect = {
-  async join({ port, credentials }, client, key) {
+  async join({ port, credentials, direct }, client, key) {
     const own = new MsgpackClientCodec()
     const { projectId, token } = credentials[client]!
     const socket = await RawSocket.open(port, '/', own.subprotocol)
-    const hello = own.encode({ t: 'hello', project_id: projectId, token })
     const join = own.encode({ t: 'join', ref: 1, room_type: 'arena', options: { key } })
-    socket.send(hello)
-    return joined(socket, (bytes) => {
+    socket.send(
+      own.encode({ t: 'hello', project_id: projectId, token, ...(direct && { features: ['reroute'] }) }),
+    )
+    let session = { project_id: projectId, session_id: '', resume_token: '' }
+    let room = { room_id: '', epoch: 0, seq: 0 }
+    const here = await joined(socket, (bytes) => {
       const message = own.decode(bytes)
-      if (message.t === 'welcome') socket.send(join)
+      if (message.t === 'welcome') {
+        session = { ...session, ...message }
+        socket.send(join)
+      }
       if (message.t === 'error') throw new Error(`${message.code}: ${message.message}`)
-      return message.t === 'state.snapshot'
+      if (message.t !== 'state.snapshot') return false
+      room = message
+      return true
     })
+    return direct ? goneWhereTold(here, own, session, room) : here
   },
   move: (room, x = somewhere(), ref) =>
     codec.encode({
@@ -204,9 +245,13 @@ export const DIALECTS = { roomful, bare, colyseus, socketio }
 export type ServerName = keyof typeof DIALECTS
 
 /** The ways into a server of one or more processes. Has tokens issued for so many clients, each for another player, where it wants them. */
-export async function openDoors(listening: readonly Listening[], clients: number): Promise<Door[]> {
+export async function openDoors(
+  listening: readonly Listening[],
+  clients: number,
+  direct: boolean,
+): Promise<Door[]> {
   const credentials: Credentials[] = []
-  const doors = listening.map((each): Door => ({ ...each, credentials }))
+  const doors = listening.map((each): Door => ({ ...each, credentials, direct }))
   const controlUrl = listening[0]?.controlUrl
   if (controlUrl === undefined) return doors
   const issuer = new ControlIssuer({ controlUrl, controlToken: undefined })

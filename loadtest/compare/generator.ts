@@ -26,6 +26,8 @@ const MARKS = [256, 999] as const
 export interface Door extends Listening {
   /** For roomful: a token each. */
   readonly credentials: readonly Credentials[]
+  /** For roomful: its clients go where they are told. */
+  readonly direct: boolean
 }
 
 export interface Dialect {
@@ -49,6 +51,8 @@ export interface Joined {
   readonly socket: RawSocket
   /** What it has received so far. */
   readonly messages: Buffer[]
+  /** Where it is when it has gone elsewhere from where it came in. */
+  readonly port?: number
 }
 
 /** A message of a client as a frame (RFC 6455, 5.2). */
@@ -173,7 +177,7 @@ interface Client {
   readonly room: number
   /** Its number in the room. */
   readonly seat: number
-  /** The number of the door it came in by. */
+  /** The number of the door it is at. */
   readonly door: number
   readonly recorded: Buffer[] | undefined
   updates: number
@@ -237,13 +241,13 @@ export class Clients {
       while (next < count) {
         const number = next++
         const room = Math.floor(number / perRoom)
-        const door = Math.floor(Math.random() * this.#doors.length)
-        const { socket, messages } = await this.#dialect.join(this.#doors[door]!, number, `r${room}`)
+        const first = this.#doors[Math.floor(Math.random() * this.#doors.length)]!
+        const { socket, messages, port = first.port } = await this.#dialect.join(first, number, `r${room}`)
         const client: Client = {
           socket,
           room,
           seat: number % perRoom,
-          door,
+          door: this.#doors.findIndex((door) => door.port === port),
           recorded: number < recorded ? messages : undefined,
           updates: 0,
           sent: 0,
@@ -334,7 +338,7 @@ export class Clients {
     client.socket.write(frames[index])
   }
 
-  /** The share of clients that came in by another door than that of their room's owner, which is in `owned` by its door. */
+  /** The share of clients that are at another door than that of their room's owner, which is in `owned` by its door. */
   elsewhere(owned: readonly (readonly string[])[]): number {
     const others = this.#clients.filter(
       ({ room, door }) => !owned[door]!.some((id) => id.endsWith(`:r${room}`)),

@@ -75,13 +75,13 @@ async function withServer<T>(
   { built, redis }: Options,
   use: (server: Servers, clients: Clients) => Promise<T>,
 ): Promise<T> {
-  const { tick, entities, nudges, journal, nodes = 1 } = scenario
+  const { tick, entities, nudges, journal, nodes: processes = 1, direct = false } = scenario
   const redisUrl = needsRedis(scenario) ? redis?.url : undefined
   const settings = { tick, entities, nudges, journal, built, ...(redisUrl !== undefined && { redisUrl }) }
-  const server = await Servers.start(name, nodes, settings)
+  const server = await Servers.start(name, { count: processes, direct }, settings)
   let clients: Clients | undefined
   try {
-    clients = new Clients(DIALECTS[name], await openDoors(server.listening, count))
+    clients = new Clients(DIALECTS[name], await openDoors(server.listening, count, direct))
     return await use(server, clients)
   } finally {
     clients?.end()

@@ -93,9 +93,22 @@ export class Servers {
     this.#all = all
   }
 
-  static async start(name: ServerName, count: number, settings: Settings): Promise<Servers> {
-    const all = Array.from({ length: count }, () => ServerProcess.start(name, settings))
-    return new Servers(await Promise.all(all))
+  /** `direct`: each is told its port, so that it can tell clients. */
+  static async start(
+    name: ServerName,
+    { count, direct }: { count: number; direct: boolean },
+    settings: Settings,
+  ): Promise<Servers> {
+    const block = await PortBlock.claim(systemRandom)
+    try {
+      const ports = await Promise.all(Array.from({ length: direct ? count : 0 }, () => block.take()))
+      const all = Array.from({ length: count }, (_, n) =>
+        ServerProcess.start(name, direct ? { ...settings, port: ports[n]! } : settings),
+      )
+      return new Servers(await Promise.all(all))
+    } finally {
+      await block.release()
+    }
   }
 
   get pids(): number[] {

@@ -21,6 +21,8 @@ export interface Scenario {
   readonly journal: boolean
   /** So many nodes of one Redis, a process each, with the clients spread over them at random; absent: one that needs none. */
   readonly nodes?: number
+  /** The nodes have addresses of their own, and clients go where they are told that their room is. */
+  readonly direct?: true
   /** Of what this project alone can do: what it is measured beside, instead of the other servers. */
   readonly against?: readonly Scenario[]
 }
@@ -50,6 +52,13 @@ const spread = (nodes: number): Scenario => ({
   nodes,
 })
 
+const direct = (nodes: number): Scenario => ({
+  ...spread(nodes),
+  name: `direct-${nodes}`,
+  meaning: 'the same, and each client goes to the node of its room when it is told',
+  direct: true,
+})
+
 /** Every room flushes at 20 Hz; coordinates are rounded to 0.01 in an area of 1,000 × 1,000. */
 export const SCENARIOS: readonly Scenario[] = [
   { ...arena, name: 'arena-500', meaning: '500 clients, 20 rooms × 25, 10 moves/s each', clients: 500 },
@@ -70,7 +79,7 @@ export const SCENARIOS: readonly Scenario[] = [
     journal: true,
     against: [arena],
   },
-  { ...spread(4), against: [spread(1), spread(2)] },
+  { ...spread(4), against: [spread(1), spread(2), direct(2), direct(4)] },
   { ...arena, name: 'room-200', meaning: 'one room of 200, 10 moves/s each', clients: 200, perRoom: 200 },
   {
     ...arena,

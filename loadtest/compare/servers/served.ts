@@ -18,6 +18,8 @@ export interface Settings {
   readonly journal: boolean
   /** Of roomful: its store; absent: in memory. */
   readonly redisUrl?: string
+  /** Of roomful: the port that clients are told when their room is here; absent: any port, and no one is told. */
+  readonly port?: number
   /** Of roomful: whether compiled code in dist/ runs (as in production), or the sources (for tests). */
   readonly built: boolean
 }
