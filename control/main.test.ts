@@ -16,13 +16,13 @@ const safe: ControlOptions = {
 
 let clock: FakeClock
 let store: Store
-let warnings: string[]
+let logged: string[]
 let running: RunningControl[]
 
 beforeEach(() => {
   clock = new FakeClock()
   store = memoryStore({ clock })
-  warnings = []
+  logged = []
   running = []
 })
 afterEach(async () => {
@@ -30,7 +30,7 @@ afterEach(async () => {
 })
 
 async function start(changes: Partial<ControlOptions> = {}): Promise<RunningControl> {
-  const log = pino({ level: 'warn' }, { write: (line) => warnings.push(JSON.parse(line).msg) })
+  const log = pino({ level: 'info' }, { write: (line) => logged.push(JSON.parse(line).msg) })
   const control = await startControl({
     config: { ...safe, ...changes },
     store,
@@ -47,7 +47,7 @@ describe('a control process', () => {
     const { url } = await start()
     expect(url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/)
     expect((await fetch(`${url}/readyz`)).status).toBe(200)
-    expect(warnings).toEqual([])
+    expect(logged).toEqual([])
   })
 
   it('keeps an idle connection for longer than load balancers do', async () => {
@@ -58,8 +58,8 @@ describe('a control process', () => {
   it('says so when it is open, and when private keys rest in plain', async () => {
     const { url } = await start({ controlApiTokens: undefined, keyringSecret: undefined })
     expect((await fetch(`${url}/projects`)).status).toBe(200)
-    expect(warnings.join(' ')).toContain('open to everyone')
-    expect(warnings.join(' ')).toContain('in plain')
+    expect(logged.join(' ')).toContain('open to everyone')
+    expect(logged.join(' ')).toContain('in plain')
   })
 
   it.each(['0.0.0.0', '::', '192.0.2.1', 'control.example'])('refuses to be open on %s', async (host) => {
