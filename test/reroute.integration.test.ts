@@ -73,7 +73,7 @@ class Network {
         return heard
       }
     }
-    this.WebSocket = RoutedSocket as unknown as NonNullable<ConnectOptions['WebSocket']>
+    this.WebSocket = RoutedSocket as NonNullable<ConnectOptions['WebSocket']>
   }
 }
 
@@ -104,7 +104,7 @@ describe('direct routing', () => {
   /** What every member of a journal room may count on, however it is connected. */
   const expectIntact = async (roomId: string, players: readonly Player[]): Promise<void> => {
     const room = await cluster.room(roomId)
-    const state = room!.state as unknown as Player['room']['state']
+    const state = room!.state as Player['room']['state']
     expect(state.disorder).toBe(0)
     for (const player of players) {
       expect(player.errors).toEqual([])

@@ -121,7 +121,7 @@ describe('a reply', () => {
     expect(bob.replies).toEqual([])
   })
 
-  it('waits for the commit of a journal, whoever asks meanwhile', async () => {
+  it('waits for the commit of a journal, also when others ask meanwhile', async () => {
     const { bench, ann } = await roomWith(office(), ['ann'])
     bench.store.mood = 'slow'
     say(bench, 'buy', {}, 1)
