@@ -112,6 +112,7 @@ describe('defineRoom', () => {
       sync: { rate: 20 },
       durability: 'journal',
       idleSeconds: 30,
+      onIdle: 'dispose',
     })
     expect(typed.messages.move?.rate).toEqual({ perSecond: 2.5, burst: 3 })
     expect(Object.isFrozen(typed)).toBe(true)
@@ -148,6 +149,12 @@ describe('defineRoom', () => {
     ['a durability there is not', { durability: 'disk' }, /durability is "disk"; it must be journal/],
     ['no seats', { maxMembers: 0 }, /maxMembers is 0/],
     ['negative idleness', { idleSeconds: -3 }, /idleSeconds is -3/],
+    ['a misspelled end', { onIdle: 'sleeps' }, /onIdle is "sleeps"; it must be dispose or sleep/],
+    [
+      'rest for what is not stored',
+      { onIdle: 'sleep', durability: 'none' },
+      /onIdle: sleep needs a room that is stored; .* write journal or snapshot/,
+    ],
     ['an async handler', { onJoin: async () => {} }, /onJoin is async; handlers are synchronous turns/],
     [
       'a misspelled field of a message',

@@ -237,8 +237,13 @@ export interface RoomSpec<
   readonly tick?: { readonly rate: number }
   /** Default `journal`. */
   readonly durability?: Durability
-  /** An empty room is disposed of after this; default 30. */
+  /** An empty room ends, or sleeps, after this; default 30. */
   readonly idleSeconds?: number
+  /**
+   * What becomes of a room that was empty for `idleSeconds`. `dispose`, the default: it ends. `sleep`: it rests in the store, where it counts as
+   * one of its project's, until it is joined; `ctx.close()` ends it for good.
+   */
+  readonly onIdle?: 'dispose' | 'sleep'
   /**
    * So long a lost connection keeps its seat: at most, and by default, `SESSION_RESUME_TTL`. 0: who loses the connection leaves.
    */
@@ -320,6 +325,7 @@ export interface RoomDefinition {
   readonly tick: { readonly rate: number } | undefined
   readonly durability: Durability
   readonly idleSeconds: number
+  readonly onIdle: 'dispose' | 'sleep'
   /** Infinity: as long as the session may be resumed. */
   readonly reconnectSeconds: number
   readonly create: (options: unknown) => unknown
@@ -400,6 +406,7 @@ export function defineRoom<
     tick: spec.tick,
     durability: spec.durability ?? 'journal',
     idleSeconds: spec.idleSeconds ?? 30,
+    onIdle: spec.onIdle ?? 'dispose',
     reconnectSeconds: spec.reconnectSeconds ?? Number.POSITIVE_INFINITY,
     create: spec.create as RoomDefinition['create'],
     admit: spec.admit as RoomDefinition['admit'],
@@ -463,6 +470,7 @@ const FIELDS: Readonly<Record<string, Rule>> = {
     'journal, snapshot, none',
   ],
   idleSeconds: [(value) => isNumber(value, 0, 86_400), '0 to 86400'],
+  onIdle: [(value) => value === 'dispose' || value === 'sleep', 'dispose or sleep'],
   reconnectSeconds: [(value) => isNumber(value, 0, 86_400), '0 to 86400'],
   create: [
     (value) => typeof value === 'function' && !isAsync(value),
@@ -518,6 +526,11 @@ function checkSpec(spec: unknown): void {
   )
   check((spec.tick === undefined) === (spec.onTick === undefined), () =>
     spec.tick === undefined ? 'onTick needs tick: { rate }' : 'tick needs an onTick to call',
+  )
+  check(
+    spec.onIdle !== 'sleep' || spec.durability !== 'none',
+    () =>
+      'onIdle: sleep needs a room that is stored; with durability none there is nothing to rest: write journal or snapshot',
   )
   checkNames(spec, check)
   if (problems.length === 0) return

@@ -17,6 +17,8 @@ type LogEnvironment = Pick<
 interface LogEvents {
   /** The whole room as of its last flush: what to write when the store has lost the record. */
   readonly whole: () => Uint8Array
+  /** Whether the room, as of its last flush, is to be kept in the store whether or not anyone has it. Asked for every write. */
+  readonly kept: () => boolean
   /** The room goes on from memory under a new epoch: what others did with it under an epoch between the two is lost. */
   readonly rewritten: (lost: LostEpochs) => void
   /** The store does not answer (true), or does again (false). While it does not, nothing may be applied. */
@@ -40,6 +42,8 @@ export class FencedLog {
   #last: Promise<unknown> = Promise.resolve()
   #uncertain = false
   #givenUp = false
+  /** Whether the room is counted for ever, as far as this owner has said. */
+  #countedForEver = false
   /** A claim of a record that the store has lost was sent, and nothing is known of it. */
   #claiming = false
   /** Entries given to the journal, and how many of them a whole room that was written in their place has in it. */
@@ -67,34 +71,47 @@ export class FencedLog {
   /** Adds an entry to the journal. */
   append(entry: Uint8Array): Promise<boolean> {
     const number = ++this.#entries
-    return this.#alone(async () => {
+    const ttlMs = this.#ttlMs
+    const done = this.#alone(async () => {
       // The store had lost the record, and was told all of the room while this entry waited.
       if (number <= this.#covered) return true
-      return this.#settle((fence) => this.#records.commit(this.#room, fence, entry, this.#ttlMs))
+      return this.#settle((fence) => this.#records.commit(this.#room, fence, entry, ttlMs))
     })
+    this.#countFor(ttlMs)
+    return done
   }
 
   /** Replaces snapshot and journal. */
   replace(snapshot: Uint8Array): Promise<boolean> {
-    return this.#alone(() => this.#settle((fence) => this.#snapshot(fence, snapshot)))
+    const ttlMs = this.#ttlMs
+    const done = this.#alone(() => this.#settle((fence) => this.#snapshot(fence, snapshot, ttlMs)))
+    this.#countFor(ttlMs)
+    return done
   }
 
   /** Gives the room up; with `forget`, everything but its epoch goes. After that it is not this node's, with any answer. */
   release(forget: boolean): Promise<boolean> {
-    const options = { forget, ttlMs: this.#ttlMs }
+    const options = { forget, ttlMs: forget ? this.#recordTtlMs : this.#ttlMs }
     // Refused after a lost answer: the first attempt took place, or the room is another node's.
     return this.#untilAnswered(
       async (attempt) => (await this.#records.release(this.#room, this.#fence, options)) || attempt > 0,
     )
   }
 
-  /** Extends the record's life, and for how long the room is counted, which no other write does. */
+  /** Says for how long the record lives, and for how long the room is counted, which no other write does. */
   refresh(): Promise<boolean> {
+    const ttlMs = this.#ttlMs
     return this.#untilAnswered(
       async () =>
-        (await this.#records.refresh(this.#room, this.#fence, this.#ttlMs)) ||
-        this.#isOwn(await this.#standing()),
+        (await this.#records.refresh(this.#room, this.#fence, ttlMs)) || this.#isOwn(await this.#standing()),
     )
+  }
+
+  /** A room that is to be kept from now on has to be counted for as long, which the next regular refresh may be too late for. */
+  #countFor(ttlMs: number): void {
+    const forEver = ttlMs === Number.POSITIVE_INFINITY
+    if (forEver && !this.#countedForEver) void this.refresh()
+    this.#countedForEver = forEver
   }
 
   /** Asks the store, in its turn, until it has answered; false: that is given up. */
@@ -175,7 +192,7 @@ export class FencedLog {
    */
   async #recall(): Promise<boolean> {
     const { nodeId, clock, rewritesAllowedAt } = this.#environment
-    if (!(await this.#records.recall(this.#room, nodeId, this.#fence.epoch, this.#ttlMs))) return false
+    if (!(await this.#records.recall(this.#room, nodeId, this.#fence.epoch, this.#recordTtlMs))) return false
     for (;;) {
       const waitMs = rewritesAllowedAt() - clock.monotonic()
       if (waitMs <= 0 || this.#givenUp) return true
@@ -188,7 +205,7 @@ export class FencedLog {
   async #reclaim(foundEpoch: number): Promise<boolean> {
     this.#claiming = true
     const { nodeId } = this.#environment
-    const claim = await this.#records.claim(this.#room, nodeId, foundEpoch, this.#ttlMs)
+    const claim = await this.#records.claim(this.#room, nodeId, foundEpoch, this.#recordTtlMs)
     if (!claim) return false
     this.#claiming = false
     this.#on.rewritten({ after: this.#fence.epoch, before: claim.fence.epoch })
@@ -210,21 +227,27 @@ export class FencedLog {
 
   async #writeWhole(): Promise<boolean> {
     const whole = this.#on.whole()
+    const ttlMs = this.#ttlMs
     const entries = this.#entries
-    if (!(await this.#settle((fence) => this.#snapshot(fence, whole)))) return false
+    if (!(await this.#settle((fence) => this.#snapshot(fence, whole, ttlMs)))) return false
     this.#covered = Math.max(this.#covered, entries)
     return true
   }
 
-  #snapshot(fence: Fence, snapshot: Uint8Array): Promise<boolean> {
-    return this.#records.snapshot(this.#room, fence, snapshot, this.#ttlMs)
+  #snapshot(fence: Fence, snapshot: Uint8Array, ttlMs: number): Promise<boolean> {
+    return this.#records.snapshot(this.#room, fence, snapshot, ttlMs)
   }
 
   get #records(): RoomRecords {
     return this.#environment.records
   }
 
+  /** How long the record is to outlive a write that is asked for now. */
   get #ttlMs(): number {
+    return this.#on.kept() ? Number.POSITIVE_INFINITY : this.#recordTtlMs
+  }
+
+  get #recordTtlMs(): number {
     return this.#environment.limits.recordTtlMs
   }
 

@@ -220,7 +220,7 @@ export class RoomHost {
   }
 
   #run(claimed: ClaimedRoom): Room {
-    const { log, redirect } = this.#environment
+    const { log, metrics, redirect } = this.#environment
     const { address, fence } = claimed
     const name = address.name
     const room = new Room(claimed, {
@@ -229,8 +229,9 @@ export class RoomHost {
       },
       end: (end, unhandled, successor) => {
         this.#rooms.delete(name)
+        if (end === 'asleep') metrics.roomsAsleep.inc({ room_type: address.roomType })
         // A few a day, and what an operator searches the log for then.
-        log[end === 'disposed' ? 'debug' : 'info'](
+        log[end === 'disposed' || end === 'asleep' ? 'debug' : 'info'](
           { room_id: roomIdOf(address), end, epoch: fence.epoch, successor },
           'room ended',
         )

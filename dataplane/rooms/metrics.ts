@@ -23,6 +23,11 @@ export const ROOM_METRICS = {
     'Rooms that stand still: their node may not act, or the store does not answer.',
   ),
   historyBytes: gauge('service_history_bytes', 'Bytes that the past updates of all rooms of this node hold.'),
+  roomsAsleep: counter(
+    'service_rooms_asleep_total',
+    'Empty rooms that were saved and given up, to rest in the store until they are joined.',
+    { room_type: OPEN },
+  ),
   messagesApplied: counter('service_messages_applied_total', 'Messages that room logic has applied.', {
     room_type: OPEN,
   }),

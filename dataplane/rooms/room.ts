@@ -7,8 +7,8 @@ import { Inputs } from './inputs.ts'
 import { TickTimer, type Timer } from './scheduler.ts'
 import { type ClaimedRoom, RoomStream } from './stream.ts'
 
-/** How a room ended on this node: for good, released for another owner, or lost to another owner. */
-type RoomEnd = 'disposed' | 'released' | 'fenced'
+/** How a room ended on this node: for good, released for another owner, saved until it is joined, or lost to another owner. */
+type RoomEnd = 'disposed' | 'released' | 'asleep' | 'fenced'
 
 /** The node that a room is handed over to. */
 export interface Successor {
@@ -83,7 +83,7 @@ export class Room {
       settled: () => this.#watchIdle(),
       late: (request) => this.#wait({ message: request, from: request.edge }),
     })
-    this.#idle = environment.scheduler.timer(() => this.#disposeIfIdle())
+    this.#idle = environment.scheduler.timer(() => this.#endIfIdle())
     // A tick that did not end is left out.
     let skip = stuck.last?.hook === 'onTick'
     this.#ticks = new TickTimer(environment, this.stream.phase, () => {
@@ -162,7 +162,7 @@ export class Room {
       if (!checked.ok) return `the state of ${this.stream.roomId} does not fit: ${checked.message}`
     }
     this.#inputs.handlers.definition = definition
-    this.stream.setRate(definition.sync.rate)
+    this.stream.redefine(definition)
     this.#ticks.set(definition.tick?.rate)
     this.stream.memberships.forgetRates()
     return undefined
@@ -174,11 +174,11 @@ export class Room {
    */
   async handOver(successor?: Successor): Promise<void> {
     if (this.#stage === 'closing') await this.stream.settle()
-    if (this.#stage === 'open') this.#over = this.#leave(successor)
+    if (this.#stage === 'open') this.#over = this.#leave('released', successor)
     return this.#over
   }
 
-  async #leave(successor?: Successor): Promise<void> {
+  async #leave(how: 'released' | 'asleep', successor?: Successor): Promise<void> {
     this.#stage = 'leaving'
     this.#cancelTimers()
     this.#admission.close()
@@ -190,7 +190,7 @@ export class Room {
     if (!keep) this.#inputs.dispose()
     const released = await this.stream.release(!keep)
     if (released && keep) successor?.take()
-    this.#end(released && keep ? 'released' : keep ? 'fenced' : 'disposed', successor?.nodeId)
+    this.#end(released && keep ? how : keep ? 'fenced' : 'disposed', successor?.nodeId)
   }
 
   /** An edge is gone, and the sockets it held with it. */
@@ -288,10 +288,11 @@ export class Room {
       this.#idle.at(this.stream.environment.clock.monotonic() + this.definition.idleSeconds * 1000)
   }
 
-  #disposeIfIdle(): void {
+  #endIfIdle(): void {
     if (!this.#admission.empty || this.#stage !== 'open') return
-    if (this.#mayAct()) this.#close()
-    else this.#idle.at(this.stream.environment.clock.monotonic() + RETRY_IDLE_MS)
+    if (!this.#mayAct()) this.#idle.at(this.stream.environment.clock.monotonic() + RETRY_IDLE_MS)
+    else if (this.definition.onIdle === 'dispose') this.#close()
+    else this.#over = this.#leave('asleep').catch(this.#onBroken)
   }
 
   #dispose(): void {

@@ -117,6 +117,8 @@ export class RoomStream {
   /** The room's record in the store; the only one that writes it. */
   readonly record: FencedLog
   readonly #durability: Durability
+  /** Whether a room of this type rests until it is joined. */
+  #sleeps = false
   readonly #onDelivered: () => void
   readonly #onFenced: () => void
   readonly #onStopped: (stopped: boolean) => void
@@ -168,6 +170,7 @@ export class RoomStream {
     this.#seq = seq
     this.record = new FencedLog(environment, this.name, fence, log, {
       whole: () => (this.#durability === 'none' ? NO_ROOM : this.#whole()),
+      kept: () => this.#kept,
       rewritten: (lost) => this.#renew(lost),
       uncertain: stopped,
     })
@@ -185,7 +188,7 @@ export class RoomStream {
     })
     this.#timer = scheduler.timer(() => this.#flush())
     this.#save = scheduler.timer(() => this.#saveNow())
-    this.setRate(definition.sync.rate)
+    this.redefine(definition)
     // One that is not stored was handed over, and what it was then is not to come back.
     if (this.#durability === 'none' && begin.epoch < fence.epoch) this.#replace(NO_ROOM)
   }
@@ -224,7 +227,17 @@ export class RoomStream {
     return this.#stopped
   }
 
-  setRate(perSecond: number): void {
+  /**
+   * Whether the store is to keep the room for ever, as of its last flush: else one that no one has and no one comes back to ends after
+   * `ROOM_ORPHAN_TTL`.
+   */
+  get #kept(): boolean {
+    return this.#sleeps
+  }
+
+  /** Goes on by another definition of its type. */
+  redefine({ sync: { rate: perSecond }, onIdle }: RoomDefinition): void {
+    this.#sleeps = onIdle === 'sleep'
     this.#pace = perSecond > 0 ? new FixedRate(perSecond, this.phase, this.environment.slowdown) : undefined
   }
 

@@ -191,20 +191,23 @@ export type Reservation = 'reserved' | 'project_full' | 'too_fast'
  * The fenced record of each room: owner, epoch, snapshot and journal. Every write names the fence it is made under and takes place
  * only when the stored epoch and version are exactly those: at most one epoch of a room commits (guarantee 1). The epoch outlives
  * the rest of the room's record. `room` is `<project_id>/<room_type>:<key>`; all keys of one room share a hash tag.
+ *
+ * An owner's write says for how long the room lives from then on: `ttlMs` may be Infinity, so that a room is kept until it is told otherwise,
+ * whoever owns it and whether or not anyone does.
  */
 export interface RoomRecords {
   inspect(room: string): Promise<RoomOwner | undefined>
   /**
    * Counts a room that is about to be made as one of its project, and on the account of `principal`, unless that is too many; one that is
    * counted already passes. It is counted until it is released with `forget`, or for `ttlMs` after it was last reserved, refreshed or
-   * released: so the count is exact where nothing fails, too high for a while after a crash, and after a loss of data too low until
+   * released, which may be for ever: so the count is exact where nothing fails, too high for a while after a crash, and after a loss of data too low until
    * owners refresh.
    */
   reserve(room: string, principal: string, quota: RoomQuota, ttlMs: number): Promise<Reservation>
   /**
    * Makes `owner` the owner under a new epoch, if the recorded epoch is still `expectedEpoch` (0: no record). Undefined when it is
    * not (another was faster), and while the room may not be claimed. The new epoch is the larger of the old one + 1 and the
-   * store's clock in milliseconds.
+   * store's clock in milliseconds. `ttlMs` is for a room that is not kept for ever; one that is stays so.
    */
   claim(room: string, owner: string, expectedEpoch: number, ttlMs: number): Promise<Claim | undefined>
   /**
@@ -234,7 +237,7 @@ export interface RoomRecords {
    * process could ask for what was put aside, drops it. False: fenced.
    */
   quarantine(room: string, fence: Fence, quarantine: Quarantine): Promise<boolean>
-  /** Extends the life of the record, and for how long the room is counted. False: fenced. */
+  /** Says for how long the record lives, and the room is counted, from now on. False: fenced. */
   refresh(room: string, fence: Fence, ttlMs: number): Promise<boolean>
 }
 

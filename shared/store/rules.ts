@@ -46,6 +46,11 @@ export function requireTtl(ttlMs: number): void {
   throw new RangeError(`ttlMs is ${ttlMs}: it must be a whole number of milliseconds above 0`)
 }
 
+/** Throws unless a room can live for `ttlMs`: as above, or for ever (Infinity). */
+export function requireRoomTtl(ttlMs: number): void {
+  if (ttlMs !== Number.POSITIVE_INFINITY) requireTtl(ttlMs)
+}
+
 /** Throws unless claims can be refused for `refuseMs`: a whole number of milliseconds, or 0 for not at all. */
 export function requireRefusal(refuseMs: number): void {
   if (Number.isSafeInteger(refuseMs) && refuseMs >= 0) return

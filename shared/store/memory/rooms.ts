@@ -5,6 +5,7 @@ import {
   EPOCH_OUTLIVES_MS,
   requireOwner,
   requireRefusal,
+  requireRoomTtl,
   requireTtl,
   STUCK_NOTES_KEPT,
 } from '../rules.ts'
@@ -18,6 +19,8 @@ interface RoomRecord {
   readonly recalled?: true
   /** An earlier owner may not know that it is none: the room was claimed from one that had not released it. */
   readonly contested: boolean
+  /** The record ends only when its owner says so. */
+  readonly kept?: boolean
   /** Not to be claimed for as long as the record lives. */
   readonly quarantined?: true
   readonly snapshot: Uint8Array | undefined
@@ -89,7 +92,8 @@ export class MemoryRooms implements RoomRecords {
     const journal = stored?.journal ?? []
     const released = recorded === 0 || stored?.owner === null
     const contested = stored?.contested === true || !released
-    this.#keep(room, { epoch, version, owner, contested, snapshot, journal }, ttlMs)
+    const lifeMs = stored?.kept ? Number.POSITIVE_INFINITY : ttlMs
+    this.#keep(room, { epoch, version, owner, contested, snapshot, journal }, lifeMs)
     return {
       fence: { epoch, version },
       snapshot: snapshot?.slice(),
@@ -214,7 +218,7 @@ export class MemoryRooms implements RoomRecords {
   /** Replaces the record by what `change` makes of it, if it is still owned under exactly `fence`. */
   #fenced(room: string, fence: Fence, ttlMs: number, change: (record: RoomRecord) => RoomRecord): boolean {
     this.#requireOpen()
-    requireTtl(ttlMs)
+    requireRoomTtl(ttlMs)
     const record = this.#owned(room, fence)
     if (!record) return false
     this.#keep(room, change(record), ttlMs)
@@ -229,7 +233,8 @@ export class MemoryRooms implements RoomRecords {
   }
 
   #keep(room: string, record: RoomRecord, ttlMs: number): void {
-    this.#rooms.set(room, record, ttlMs)
+    const kept = ttlMs === Number.POSITIVE_INFINITY
+    this.#rooms.set(room, kept === (record.kept ?? false) ? record : { ...record, kept }, ttlMs)
     this.#epochs.set(room, record.epoch, ttlMs + EPOCH_OUTLIVES_MS)
   }
 }

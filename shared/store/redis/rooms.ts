@@ -5,6 +5,7 @@ import {
   EPOCH_OUTLIVES_MS,
   requireOwner,
   requireRefusal,
+  requireRoomTtl,
   requireTtl,
   STUCK_NOTES_KEPT,
 } from '../rules.ts'
@@ -138,7 +139,7 @@ export class RedisRooms implements RoomRecords {
   #count(room: string, ttlMs: number): void {
     const { rooms, roomId } = this.#projectOf(room)
     const counting = this.#servers.run('count', rooms, (redis) =>
-      runScript(redis, 'count', [rooms], [roomId, String(ttlMs)]),
+      runScript(redis, 'count', [rooms], [roomId, lifetime(ttlMs)]),
     )
     counting.catch(() => undefined) // The next refresh tells it again.
   }
@@ -176,9 +177,9 @@ export class RedisRooms implements RoomRecords {
     ttlMs: number,
     payload: readonly (string | Buffer)[],
   ): Promise<boolean> {
-    requireTtl(ttlMs)
+    requireRoomTtl(ttlMs)
     const { record, epoch, snapshot, journal } = this.#keys(room)
-    const lifetimes = [String(ttlMs), String(ttlMs + EPOCH_OUTLIVES_MS)]
+    const lifetimes = [lifetime(ttlMs), lifetime(ttlMs + EPOCH_OUTLIVES_MS)]
     const args = [String(fence.epoch), String(fence.version), ...lifetimes, ...payload]
     const reply = await this.#servers.run(operation, record, (redis) =>
       runScript(redis, operation, [record, epoch, snapshot, journal], args),
@@ -198,3 +199,6 @@ export class RedisRooms implements RoomRecords {
     }
   }
 }
+
+/** As the scripts take it: a whole number of milliseconds, or nothing where that is for ever. */
+const lifetime = (ttlMs: number): string => (ttlMs === Number.POSITIVE_INFINITY ? '' : String(ttlMs))

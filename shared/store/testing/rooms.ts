@@ -10,6 +10,8 @@ async function claimed(rooms: RoomRecords, owner: string, expectedEpoch: number)
   return claim
 }
 
+const FOR_EVER = Number.POSITIVE_INFINITY
+
 /** The fence of an owner that has made `commits` more. */
 const advanced = (fence: Fence, commits: number): Fence => ({
   epoch: fence.epoch,
@@ -315,6 +317,35 @@ export function describeRooms(open: OpenStore): void {
       expect(contents(await claimed(rooms, 'node_b', fence.epoch))).toEqual(['snapshot', []])
     })
 
+    it('keeps a room for ever when its owner says so, whoever claims it, until one says otherwise', async () => {
+      const { store, elapse } = await opened(open)
+      const { rooms, records } = store
+      const outlived = async (egg: string) => {
+        await records.write([{ put: egg, value: bytes('x'), ttlMs: SHORT_MS }])
+        await elapse(SHORT_MS, async () => (await records.read([egg]))[0] === undefined)
+      }
+      const { fence } = (await rooms.claim(ROOM, 'node_a', 0, SHORT_MS))!
+      expect(await rooms.snapshot(ROOM, fence, bytes('snapshot'), FOR_EVER)).toBe(true)
+      expect(await rooms.commit(ROOM, advanced(fence, 1), bytes('entry'), FOR_EVER)).toBe(true)
+      await outlived('one')
+      const next = (await rooms.claim(ROOM, 'node_b', fence.epoch, SHORT_MS))!
+      expect(contents(next)).toEqual(['snapshot', ['entry']])
+      await outlived('two')
+      expect(await rooms.refresh(ROOM, next.fence, SHORT_MS)).toBe(true)
+      await elapse(SHORT_MS, async () => (await rooms.inspect(ROOM))?.owner === null)
+      const last = await claimed(rooms, 'node_c', next.fence.epoch)
+      expect(contents(last)).toEqual([undefined, []])
+    })
+
+    it('leaves no more of a room that was kept for ever than of another once it has ended', async () => {
+      const { store, elapse } = await opened(open)
+      const { rooms } = store
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      await rooms.commit(ROOM, fence, bytes('entry'), FOR_EVER)
+      await rooms.release(ROOM, advanced(fence, 1), { forget: true, ttlMs: SHORT_MS })
+      await elapse(SHORT_MS, async () => (await rooms.inspect(ROOM)) === undefined)
+    })
+
     it('keeps rooms apart', async () => {
       const { rooms } = (await opened(open)).store
       const names = ['p/a:k', 'p/a:k}', 'p/a:k}:epoch', 'p/a:', 'q/a:k']
@@ -380,6 +411,22 @@ export function describeRooms(open: OpenStore): void {
       await elapse(SHORT_MS, async () => (await store.records.read(['egg timer']))[0] === undefined)
       expect(await rooms.reserve('prj_a/arena:other', 'ada', quota, LONG_MS)).toBe('project_full')
       expect(await rooms.reserve(ROOM, 'ada', quota, LONG_MS)).toBe('reserved')
+    })
+
+    it('counts a room that is given up for ever, if its owner says so, until it ends', async () => {
+      const { store, elapse } = await opened(open)
+      const { rooms, records } = store
+      const quota = { maxRooms: 1, perMinute: 0 }
+      const other = () => rooms.reserve('prj_a/arena:other', 'ada', quota, LONG_MS)
+      await rooms.reserve(ROOM, 'ada', quota, SHORT_MS)
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      await rooms.release(ROOM, fence, { forget: false, ttlMs: FOR_EVER })
+      await records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: SHORT_MS }])
+      await elapse(SHORT_MS, async () => (await records.read(['egg timer']))[0] === undefined)
+      expect(await other()).toBe('project_full')
+      const again = await claimed(rooms, 'node_b', fence.epoch)
+      await rooms.release(ROOM, again.fence, { forget: true, ttlMs: LONG_MS })
+      expect(await other()).toBe('reserved')
     })
 
     it('lets one principal make so many rooms in a minute, in each project', async () => {

@@ -15,6 +15,7 @@
 --
 -- Invariant: of all that claim over the same epoch exactly one wins, and the new epoch is larger than every earlier one: at
 -- least the old one + 1, and at least this store's clock in milliseconds, so that epochs grow even when the store lost its data.
+-- What is kept for ever stays so: whoever claims it says by the next write whether it is to be.
 -- A record is contested from the first claim on that was made over an owner who had not released it, or over an epoch without a record.
 -- What is damaged keeps no one from claiming: an epoch or a version that is no number is none (see inspect.lua), a note that is none is
 -- dropped, and where record, snapshot or journal are of another kind, the claimant gets the reason in place of the snapshot or the journal,
@@ -31,6 +32,7 @@ elseif not record[1] then
   redis.call('DEL', KEYS[3], KEYS[4])
 end
 
+local kept = redis.call('PTTL', KEYS[1]) == -1
 local time = now()
 local next_epoch = digits(math.max(epoch + 1, time))
 local version = whole(record[2]) or '0'
@@ -39,7 +41,9 @@ local contested = (record[4] == '1' or not released) and '1' or ''
 
 redis.call('HSET', KEYS[1], 'epoch', next_epoch, 'version', version, 'owner', ARGV[2], 'recalled', '', 'contested', contested)
 redis.call('SET', KEYS[2], next_epoch)
-prolong()
+if not kept then
+  prolong()
+end
 
 local stuck = {}
 for _, entry in ipairs(read('LRANGE', KEYS[5], 0, -1)) do

@@ -1,12 +1,7 @@
 -- Goes on counting a room as one of its project.
 --
--- KEYS[1]   the project's rooms, a sorted set: each room with the time up to which it is counted, milliseconds since 1970
--- ARGV[1]   the room
--- ARGV[2]   for how much longer in milliseconds
+-- KEYS[1], ARGV[1], ARGV[2]: those of `count_room` in prelude.lua
 --
 -- Invariant: the set lives as long as the room in it that is counted longest.
 
-local time = now()
-redis.call('ZADD', KEYS[1], digits(time + ARGV[2]), ARGV[1])
-local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
-redis.call('PEXPIREAT', KEYS[1], last[2])
+count_room()

@@ -39,18 +39,39 @@ local function owned()
 end
 
 -- Lets everything of a room live equally long, from now on, but for the epoch, which lives longer: none of the rest is ever found without
--- the others.
+-- the others. A room that is kept for ever keeps all of it.
 --
 -- KEYS[1]   the room's record
 -- KEYS[2]   the room's epoch, which outlives the record
 -- KEYS[3]   its snapshot
 -- KEYS[4]   its journal, a list
--- ARGV[3]   lifetime of the record in milliseconds
--- ARGV[4]   lifetime of the epoch in milliseconds
+-- ARGV[3]   lifetime of the record in milliseconds; '': for ever
+-- ARGV[4]   lifetime of the epoch in milliseconds; '': for ever
 local function prolong()
+  if ARGV[3] == '' then
+    for _, key in ipairs({ KEYS[1], KEYS[2], KEYS[3], KEYS[4] }) do
+      redis.call('PERSIST', key)
+    end
+    return
+  end
   local at = now()
   redis.call('PEXPIREAT', KEYS[2], digits(at + ARGV[4]))
   for _, key in ipairs({ KEYS[1], KEYS[3], KEYS[4] }) do
     redis.call('PEXPIREAT', key, digits(at + ARGV[3]))
+  end
+end
+
+-- Counts a room as one of its project. The set of its rooms lives as long as the one that is counted longest.
+--
+-- KEYS[1]   the project's rooms, a sorted set: each room with the time up to which it is counted, milliseconds since 1970
+-- ARGV[1]   the room
+-- ARGV[2]   for how much longer in milliseconds; '': for ever
+local function count_room()
+  redis.call('ZADD', KEYS[1], ARGV[2] == '' and '+inf' or digits(now() + ARGV[2]), ARGV[1])
+  local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
+  if last[2] == 'inf' then
+    redis.call('PERSIST', KEYS[1])
+  else
+    redis.call('PEXPIREAT', KEYS[1], last[2])
   end
 end

@@ -1,4 +1,4 @@
--- Extends the life of an owned room's record.
+-- Says from now on how long an owned room's record lives.
 --
 -- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` and `prolong` in prelude.lua
 -- returns   1, or 0 when fenced

@@ -34,7 +34,5 @@ if per_minute > 0 then
   redis.call('SET', KEYS[2], text, 'PXAT', digits(math.ceil(next_full_at)))
 end
 
-redis.call('ZADD', KEYS[1], digits(time + ARGV[2]), ARGV[1])
-local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
-redis.call('PEXPIREAT', KEYS[1], last[2])
+count_room()
 return 'reserved'
