@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
+import { roomfulProgram } from '../deploy/local/programs.ts'
 import { freePort } from './support/redis-port.ts'
 
 /** What a stranger gets: the packed package, installed into an empty folder, used with nothing else. */
@@ -62,7 +63,9 @@ const running: ChildProcess[] = []
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'roomful-package-'))
-  await run('npm', ['pack', '--silent', '--pack-destination', folder], { cwd: root })
+  // A build in the middle of a run would take the compiled program away from the other tests.
+  const asBuilt = roomfulProgram().compiled ? ['--ignore-scripts'] : []
+  await run('npm', ['pack', '--silent', ...asBuilt, '--pack-destination', folder], { cwd: root })
   const [tarball] = (await readdir(folder)).filter((name) => name.endsWith('.tgz'))
   await writeFile(
     join(folder, 'package.json'),

@@ -8,6 +8,7 @@ import { Redis } from 'ioredis'
 import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { stringify } from 'yaml'
+import { roomfulProgram } from '../deploy/local/programs.ts'
 import type arena from '../examples/arena/room.ts'
 import { callControl } from './support/calls.ts'
 import { programOr } from './support/debian-package.ts'
@@ -53,7 +54,7 @@ beforeAll(async () => {
   for (const program of ['curl', 'jq']) programOr(program)
   folder = await mkdtemp(join(tmpdir(), 'roomful-runbooks-'))
   const shim = join(folder, 'roomful')
-  await writeFile(shim, `#!/bin/sh\nexec node --import tsx ${root}deploy/cli/roomful.ts "$@"\n`)
+  await writeFile(shim, `#!/bin/sh\nexec node ${roomfulProgram().words.join(' ')} "$@"\n`)
   await chmod(shim, 0o755)
   await symlink(join(root, 'node_modules'), join(folder, 'node_modules'))
   redis = await startRedisWith({ settings: { appendonly: 'yes', 'repl-diskless-sync-delay': '0' } })

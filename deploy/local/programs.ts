@@ -38,7 +38,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const BUILT = 'dist/deploy/cli/roomful.js'
 const SOURCE = 'deploy/cli/roomful.ts'
 /** What the compiled processes are made of. */
-const SOURCES = ['shared', 'control', 'dataplane', 'deploy/cli']
+const SOURCES = ['shared', 'control', 'dataplane', 'client', 'examples', 'deploy/cli']
 
 /** The compiled command line of the folder `root` where it was built from the sources as they are, else the sources themselves. */
 export function roomfulProgram(root: string = ROOT): RoomfulProgram {
@@ -58,7 +58,7 @@ const changed = (file: string): number | undefined => statSync(file, { throwIfNo
 function newestIn(folder: string): number {
   let newest = 0
   for (const name of readdirSync(folder, { recursive: true, encoding: 'utf8' }))
-    if (/\.(ts|lua|json)$/.test(name) && !name.endsWith('.test.ts'))
+    if (/\.(tsx?|css|html|svg|lua|json)$/.test(name) && !name.endsWith('.test.ts'))
       newest = Math.max(newest, changed(join(folder, name)) ?? 0)
   return newest
 }

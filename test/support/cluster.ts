@@ -2,7 +2,6 @@ import { readFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { pino } from 'pino'
 import { inject } from 'vitest'
 import { type RunningControl, startControl } from '../../control/main.ts'
@@ -11,6 +10,7 @@ import { type NodeOptions, type RunningNode, startNode } from '../../dataplane/n
 import { nodeName } from '../../dataplane/node-id.ts'
 import { JournalFormat, type RestoredRoom, restore } from '../../dataplane/rooms/journal.ts'
 import { type Child, Children } from '../../deploy/local/processes.ts'
+import { roomfulProgram } from '../../deploy/local/programs.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { randomToken } from '../../shared/ids.ts'
 import { systemRandom } from '../../shared/random.ts'
@@ -336,7 +336,6 @@ export interface NodeProcess extends ClusterNode {
 }
 
 const ROOMS_DIR = `${import.meta.dirname}/cluster-rooms`
-const PROGRAM = fileURLToPath(new URL('../../deploy/cli/roomful.ts', import.meta.url))
 
 /** Starts a node in this process. */
 async function startLocalNode(
@@ -396,7 +395,7 @@ async function startNodeProcess(
   children: Children,
   env: Readonly<Record<string, string>> = {},
 ): Promise<NodeProcess> {
-  const child = children.addRoomful(place.nodeId, ['--import', 'tsx', PROGRAM, 'dataplane'], {
+  const child = children.addRoomful(place.nodeId, [...roomfulProgram().words, 'dataplane'], {
     PATH: process.env.PATH,
     HOME: process.env.HOME,
     TMPDIR: process.env.TMPDIR,

@@ -1,8 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { fileURLToPath } from 'node:url'
 import { onTestFinished } from 'vitest'
-
-const PROGRAM = fileURLToPath(new URL('../../deploy/cli/roomful.ts', import.meta.url))
+import { roomfulProgram } from '../../deploy/local/programs.ts'
 
 /** The command line, running. */
 export interface Program {
@@ -17,30 +15,28 @@ export interface Program {
 
 /** Starts `roomful` with these words and variables, and listens to all it says. It ends with the test that started it. */
 export const runProgram = (words: string[], env: Record<string, string> = {}): Program =>
-  runScript(PROGRAM, words, env)
+  endingWithTest(startProgram(words, env))
 
 /** As `runProgram`, with no more than so many file descriptors. */
 export function runLimited(files: number, words: string[], env: Record<string, string> = {}): Program {
   const limited = `ulimit -n ${files}; exec "$0" "$@"`
-  const program = startCommand(
-    'sh',
-    ['-c', limited, process.execPath, '--import', 'tsx', PROGRAM, ...words],
-    env,
+  return endingWithTest(
+    startCommand('sh', ['-c', limited, process.execPath, ...roomfulProgram().words, ...words], env),
   )
-  onTestFinished(() => void program.child.kill('SIGKILL'))
-  return program
 }
 
 /** The same with any script of this repository; `script` is its path. */
-export function runScript(script: string, words: string[], env: Record<string, string> = {}): Program {
-  const program = startScript(script, words, env)
+export const runScript = (script: string, words: string[], env: Record<string, string> = {}): Program =>
+  endingWithTest(startScript(script, words, env))
+
+function endingWithTest(program: Program): Program {
   onTestFinished(() => void program.child.kill('SIGKILL'))
   return program
 }
 
 /** As `runProgram`, for what several tests share: its end is the caller's to see to. */
 export const startProgram = (words: string[], env: Record<string, string> = {}): Program =>
-  startScript(PROGRAM, words, env)
+  startCommand(process.execPath, [...roomfulProgram().words, ...words], env)
 
 /** As `startProgram`, with any script. */
 export const startScript = (script: string, words: string[], env: Record<string, string> = {}): Program =>
