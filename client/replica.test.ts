@@ -101,7 +101,7 @@ test('a resync that is wrong itself is shown, counted, and asked for again, but 
 test('events of the flush, and of a flush without a patch, are delivered', async () => {
   const { server, room, owner } = await inRoom()
   const hits: unknown[] = []
-  room.onMessage('hit', (data) => hits.push(data))
+  room.on('hit', (data) => hits.push(data))
   server.deliver(owner.patch({ n: 1 }), owner.event('hit', 1), owner.event('hit', 2), owner.event('other', 0))
   server.deliver(owner.eventFlush('hit', 3), owner.patch({ n: 2 }))
   expect(hits).toEqual([1, 2, 3])
@@ -112,7 +112,7 @@ test('events of the flush, and of a flush without a patch, are delivered', async
 test('late events are delivered after a resync and move nothing', async () => {
   const { server, room, owner } = await inRoom()
   const hits: unknown[] = []
-  room.onMessage('hit', (data) => hits.push(data))
+  room.on('hit', (data) => hits.push(data))
   const late = owner.seq + 1
   owner.patch({ n: 1 })
   owner.patch({ n: 2 })
@@ -125,7 +125,7 @@ test('late events are delivered after a resync and move nothing', async () => {
 test('an event that shows a gap is delivered and asks for a resync; so are those while it is awaited', async () => {
   const { server, room, owner } = await inRoom()
   const hits: unknown[] = []
-  room.onMessage('hit', (data) => hits.push(data))
+  room.on('hit', (data) => hits.push(data))
   owner.patch({ n: 1 })
   owner.patch({ n: 2 })
   server.deliver(owner.event('hit', 1), owner.patch({ n: 3 }), owner.event('hit', 2))
@@ -136,7 +136,7 @@ test('an event that shows a gap is delivered and asks for a resync; so are those
 test('the seq runs on under a higher epoch; frames of a lower one are dropped', async () => {
   const { server, room, owner } = await inRoom()
   const hits: unknown[] = []
-  room.onMessage('hit', (data) => hits.push(data))
+  room.on('hit', (data) => hits.push(data))
   owner.epoch = 2000
   server.deliver(owner.patch({ n: 1 }))
   expect(room.state).toEqual({ n: 1 })

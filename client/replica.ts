@@ -4,6 +4,7 @@ import type { DecodedMessage } from '../shared/protocol/codec.ts'
 import type { ClientMessage, MemberInfo, ResyncReason, StateAt } from '../shared/protocol/messages.ts'
 import { apply, DeltaMismatch } from '../shared/sync/apply.ts'
 import { Checksum } from '../shared/sync/checksum.ts'
+import { Events } from './events.ts'
 import { Listeners, type Report } from './listeners.ts'
 import type { Counters } from './stats.ts'
 
@@ -184,7 +185,7 @@ interface ReplicaParts {
 export class Replica {
   readonly onState: Listeners<[state: Json, previous: Json]>
   readonly onMembers: Listeners<[members: readonly Member[], previous: readonly Member[]]>
-  readonly #events = new Map<string, Listeners<[data: Json]>>()
+  readonly events: Events
   readonly #parts: ReplicaParts
   readonly #copy: RoomCopy
   #cancelRetry = () => {}
@@ -194,6 +195,7 @@ export class Replica {
     this.#copy = new RoomCopy(parts.decodeStates)
     this.onState = new Listeners(parts.report)
     this.onMembers = new Listeners(parts.report)
+    this.events = new Events(parts.report)
   }
 
   get state(): Json {
@@ -207,15 +209,6 @@ export class Replica {
   /** The last flush applied; undefined before the first snapshot of a seat. */
   get position(): { readonly epoch: number; readonly seq: number } | undefined {
     return this.#copy.position
-  }
-
-  /** The subscribers to one event. */
-  onEvent(name: string): Listeners<[data: Json]> {
-    const known = this.#events.get(name)
-    if (known) return known
-    const fresh = new Listeners<[data: Json]>(this.#parts.report)
-    this.#events.set(name, fresh)
-    return fresh
   }
 
   /** A seat was given; its snapshot comes next. */
@@ -278,7 +271,7 @@ export class Replica {
   }
 
   #event(frame: Frame<'event'>): void {
-    if (this.#follow(frame)) this.#events.get(frame.name)?.call(frame.data)
+    if (this.#follow(frame)) this.events.emit(frame)
   }
 
   #presence(frame: Presence): void {

@@ -52,7 +52,7 @@ test('a client says that it can be rerouted, and goes on where the server says, 
 test('every frame counts once, on whichever of the two connections it comes', async () => {
   const { client, server, room, owner, before } = await rerouted()
   const hits: unknown[] = []
-  room.onMessage('hit', (data) => hits.push(data))
+  room.on('hit', (data) => hits.push(data))
   const states: unknown[] = []
   room.onStateChange((state) => states.push(state))
   server.deliverTo(before, owner.patch({ n: 1 }))

@@ -36,7 +36,7 @@ test('each resume uses the token of the welcome before', async () => {
 test('missed frames are replayed, though their keys were announced before the loss', async () => {
   const { server, room, owner, pass, client } = await inRoom()
   const hits: unknown[] = []
-  room.onMessage('hit', (data) => hits.push(data))
+  room.on('hit', (data) => hits.push(data))
   server.deliver(owner.patch({ players: { alice: { x: 1 } } }))
   server.socket.end(1006)
   const missed = [

@@ -30,7 +30,7 @@ test('what comes right behind the snapshot reaches callbacks that are added afte
   }
   const room = await client.join('arena', { key: 'lobby' })
   const hits: unknown[] = []
-  room.onMessage('hit', (data) => hits.push(data))
+  room.on('hit', (data) => hits.push(data))
   await pass(1)
   expect(hits).toEqual(['early'])
   expect(room.state).toEqual({ n: 1 })
@@ -89,7 +89,7 @@ test('two rooms of one client do not mix', async () => {
   await pass(1)
   const chat = server.room('chat:default')
   const heard: string[] = []
-  room.onMessage('say', () => heard.push('arena'))
+  room.on('say', () => heard.push('arena'))
   other.onMessage('say', () => heard.push('chat'))
   server.deliver(owner.patch({ n: 1 }), chat.patch({ lines: ['hi'] }), chat.event('say', null))
   expect(room.state).toEqual({ n: 1 })
@@ -308,7 +308,7 @@ test('subscriptions end', async () => {
   const seen: unknown[] = []
   const stops = [
     room.onStateChange(() => seen.push('state')),
-    room.onMessage('hit', () => seen.push('hit')),
+    room.on('hit', () => seen.push('hit')),
     room.onMembersChange(() => seen.push('members')),
   ]
   for (const stop of stops) stop()
@@ -370,7 +370,7 @@ test('a client that decodes no states follows the room, hears its events, and no
   const states: unknown[] = []
   const hits: unknown[] = []
   room.onStateChange((state) => states.push(state))
-  room.onMessage('hit', (data) => hits.push(data))
+  room.on('hit', (data) => hits.push(data))
   server.deliver(owner.wrongPatch({ n: 1 }), owner.event('hit', 1))
   await turn()
   expect([room.state, states, hits, server.all('state.resync')]).toEqual([null, [], [1], []])

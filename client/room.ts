@@ -70,12 +70,23 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     return this.#seat.replica.state as Immutable<RoomState<R>>
   }
 
-  /** Calls back with the data of every event of this name. */
+  /**
+   * Calls back with the data of every event of this name. Events that came before the first listener of their name are kept, the latest 64 of
+   * the room, and given to it at the end of the turn.
+   */
+  on<K extends keyof RoomEvents<R> & string>(
+    name: K,
+    callback: (data: Immutable<RoomEvents<R>[K]>) => void,
+  ): Unsubscribe {
+    return this.#seat.replica.events.on(name, callback as (data: Json) => void)
+  }
+
+  /** Another name of `on`. */
   onMessage<K extends keyof RoomEvents<R> & string>(
     name: K,
     callback: (data: Immutable<RoomEvents<R>[K]>) => void,
   ): Unsubscribe {
-    return this.#seat.replica.onEvent(name).add(callback as (data: Json) => void)
+    return this.on(name, callback)
   }
 
   /** Calls back after a member has come or gone, or has lost its connection or is back. */

@@ -207,6 +207,14 @@ test('a frame that cannot be read ends the connection, not the session', async (
   expect(server.all('hello')[2]).toHaveProperty('resume')
 })
 
+test('a message of a later version of the protocol is ignored', async () => {
+  const { client, server, room, owner, errors } = await inRoom()
+  server.socket.deliver(new Uint8Array([0x93, 99, 1, 0xa1, 0x78]))
+  server.deliver(owner.patch({ n: 1 }))
+  expect(room.state).toEqual({ n: 1 })
+  expect([client.status, server.sockets.length, errors]).toEqual(['online', 1, []])
+})
+
 test('pings keep the connection, silence ends it', async () => {
   const { client, server, pass } = await online()
   await pass(60_000)

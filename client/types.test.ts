@@ -131,11 +131,11 @@ test('a client that knows the rooms joins them by their type alone', () => {
 
 test('events are those of the definition', () => {
   const use = (room: Arena) => {
-    room.onMessage('hit', (data) => {
+    room.on('hit', (data) => {
       expectTypeOf(data).toEqualTypeOf<{ readonly by: string; readonly damage: number }>()
     })
     // @ts-expect-error: there is no such event
-    room.onMessage('miss', () => {})
+    room.on('miss', () => {})
   }
   expectTypeOf(use).toBeFunction()
 })
@@ -176,6 +176,6 @@ test('join options are those of the definition, and the key', () => {
 test('without a definition everything is JSON', async () => {
   const { room } = await inRoom()
   expectTypeOf(room.state).toEqualTypeOf<Json>()
-  room.onMessage('anything', (data) => expectTypeOf(data).toEqualTypeOf<Json>())
+  room.on('anything', (data) => expectTypeOf(data).toEqualTypeOf<Json>())
   void room.send('anything', { x: [1, null] }, { reliable: false })
 })

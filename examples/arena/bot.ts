@@ -23,7 +23,7 @@ export class Bot {
     this.#walker = new Walker(room.state.players[room.memberId] ?? { x: 500, y: 500 })
     const timer = setInterval(() => this.#step(), STEP_MS)
     room.onLeave(() => clearInterval(timer))
-    room.onMessage('hit', ({ target, hp }) => {
+    room.on('hit', ({ target, hp }) => {
       const mine = room.state.players[room.memberId]
       if (target === room.memberId && hp <= 0 && mine) this.#walker.putAt(mine)
     })

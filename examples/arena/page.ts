@@ -49,7 +49,7 @@ class ArenaView {
       hit: () => this.#hitNearest(),
     })
     stage.room.onStateChange((state, previous) => this.#changed(state.players, previous.players))
-    stage.room.onMessage('hit', (blow) => this.#blown(blow))
+    stage.room.on('hit', (blow) => this.#blown(blow))
     this.#changed(stage.room.state.players, {})
     byId('stage', HTMLElement).focus({ preventScroll: true })
     requestAnimationFrame((now) => this.#frame(now))

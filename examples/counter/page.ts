@@ -57,7 +57,7 @@ function play(stage: Stage<typeof counter>): void {
     showCount(state.count)
     if (state.count > previous.count) showBubble(state.count - previous.count)
   })
-  room.onMessage('milestone', ({ count }) => {
+  room.on('milestone', ({ count }) => {
     toasts.show(`${count}!`)
     const box = dial()?.getBoundingClientRect()
     if (box) confetti.burst(box.x + box.width / 2, box.y + box.height / 2)

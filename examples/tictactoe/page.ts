@@ -29,7 +29,7 @@ class Table {
     this.#restart.addEventListener('click', () => {
       room.send('restart', {}).catch((error: unknown) => toasts.refuse(error))
     })
-    room.onMessage('over', ({ winner }) => {
+    room.on('over', ({ winner }) => {
       if (winner === this.#myMark(room.state)) this.#confetti.burst(innerWidth / 2, innerHeight * 0.6)
     })
     room.onStateChange(() => this.#show())

@@ -209,8 +209,7 @@ export class LoadClient {
       if (reason === 'left' || reason === 'client_closed') return
       this.#fail(`${this.#name} is out of its room: ${error?.message ?? reason}`, reason)
     })
-    if (this.#counts)
-      this.#room?.onMessage('milestone', (data) => this.#member?.event((data as Milestone).number))
+    if (this.#counts) this.#room?.on('milestone', (data) => this.#member?.event((data as Milestone).number))
   }
 
   /** Leaves its room, when everything sent there is settled, and joins another. */

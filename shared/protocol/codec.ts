@@ -100,10 +100,11 @@ export interface Codec {
 
 /**
  * What a client decodes: as `ServerMessage`, but a patch carries the delta to apply instead of its operations. `room` is no message: it says
- * what others are about, which the codec has told them.
+ * what others are about, which the codec has told them. `unknown`: a message of a later version, to be ignored.
  */
 export type DecodedMessage =
   | { t: 'room'; room_id: string }
+  | { t: 'unknown' }
   | Exclude<ServerMessage, { t: 'state.patch' }>
   | ({ t: 'state.patch'; delta: Delta | undefined } & PatchAt)
 

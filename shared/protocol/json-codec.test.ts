@@ -10,6 +10,7 @@ codecSuite('roomful.v1.json', {
   codec: () => new JsonCodec(),
   client: () => new JsonClientCodec(),
   raw: (fields) => utf8(JSON.stringify(fields)),
+  later: utf8('{"t":"later","room_id":"arena:lobby","x":null}'),
 })
 
 test.each(['', 'hello', '[1]', '5', 'null', '"x"', '{"t":"ping","at":1} {}', '\ufeff{"t":"ping","at":1}'])(

@@ -144,7 +144,8 @@ export class MsgpackClientCodec implements ClientCodec {
       return room
     }
     const known = READERS.get(opcode)
-    if (!known) throw new ProtocolError(`the server sent a message with the unknown opcode ${String(opcode)}`)
+    if (!known && typeof opcode === 'number') return { t: 'unknown' }
+    if (!known) throw new ProtocolError('the server sent an array that does not begin with an opcode')
     const { t, read } = known
     if (t in STREAM_HEADS)
       return this.#streamFrame(read(reader, HEAD_LENGTH, t) as StreamFrame, length, reader)

@@ -44,6 +44,7 @@ codecSuite('roomful.v1.msgpack', {
   codec: () => new MsgpackCodec(),
   client: () => new MsgpackClientCodec(),
   raw,
+  later: encode([99, 'arena:lobby', 1, { x: null }]),
 })
 
 const bytes = (hex: string) => Uint8Array.from(Buffer.from(hex.replaceAll(' ', ''), 'hex'))

@@ -64,7 +64,7 @@ export class Player {
     this.heard = heard
     this.cut = network.cut
     this.door = network.door
-    room.onMessage('added', ({ by, n }) => {
+    room.on('added', ({ by, n }) => {
       const numbers = this.added.get(by) ?? []
       numbers.push(n)
       this.added.set(by, numbers)

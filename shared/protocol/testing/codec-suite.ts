@@ -14,6 +14,8 @@ export interface Subject {
   codec(): Codec
   client(): ClientCodec
   raw(fields: Record<string, unknown>): Payload
+  /** A message of the server that this version does not know. */
+  readonly later: Payload
 }
 
 const AT = { room_id: 'arena:lobby', epoch: 1_795_181_400_123, seq: 70_000, checksum: 0xfedcba98 }
@@ -141,7 +143,7 @@ const nested = (levels: number): Json => {
 }
 
 /** What holds for every subprotocol. */
-export function codecSuite(name: string, { codec, client, raw }: Subject): void {
+export function codecSuite(name: string, { codec, client, raw, later }: Subject): void {
   describe(`${name}: what clients send`, () => {
     test('a message that may be lost shows without decoding it', () => {
       const [server, sender] = [codec(), client()]
@@ -223,6 +225,14 @@ export function codecSuite(name: string, { codec, client, raw }: Subject): void 
 
     test.each(SERVER_MESSAGES)('$t arrives as it was sent: %j', (message) => {
       expect(inRoom().decode(codec().encode(message))).toEqual(message)
+    })
+
+    test('a message of a later version is read as one that no one knows, and those behind it as ever', () => {
+      const member = inRoom()
+      const known = new Set<string>(SERVER_MESSAGES.map(({ t }) => t))
+      expect(known).not.toContain(member.decode(later).t)
+      const [message] = SERVER_MESSAGES
+      expect(member.decode(codec().encode(message!))).toEqual(message)
     })
 
     test('a snapshot and a resync carry the whole state', () => {
@@ -422,7 +432,7 @@ export function codecSuite(name: string, { codec, client, raw }: Subject): void 
     })
 
     test('bytes that are no message are a ProtocolError', () => {
-      for (const bytes of [[], [0xc1], [0x7b], [0x91, 0x63], [0x22, 0x61, 0x22]])
+      for (const bytes of [[], [0xc1], [0x7b], [0x91, 0xa1, 0x63], [0x22, 0x61, 0x22]])
         expect(refusalOf(() => inRoom().decode(Uint8Array.from(bytes)))).toBeInstanceOf(ProtocolError)
     })
   })
