@@ -250,7 +250,16 @@ export interface RoomSpec<
   readonly reconnectSeconds?: number
   /** The state of a new room; `options` are those of the first join. */
   readonly create: (options: Out<Options>) => State
-  /** May refuse a join by returning a reason. The only hook that may take time (5 s). */
+  /**
+   * Brings the first state of a room that is nowhere yet, from a database; undefined: there is none, and `create` makes it. `options` are those
+   * of the first join. It may take 10 s; when it takes longer, or throws, joins are refused with `room_unavailable`, and the next calls it again.
+   */
+  load?(
+    key: string,
+    options: Out<Options>,
+    room: { readonly projectId: string },
+  ): Promise<NoInfer<State> | undefined> | NoInfer<State> | undefined
+  /** May refuse a join by returning a reason; it may take 5 s. */
   admit?(
     member: Member,
     options: Out<Options>,
@@ -329,6 +338,9 @@ export interface RoomDefinition {
   /** Infinity: as long as the session may be resumed. */
   readonly reconnectSeconds: number
   readonly create: (options: unknown) => unknown
+  readonly load:
+    | ((key: string, options: unknown, room: { readonly projectId: string }) => unknown)
+    | undefined
   readonly admit: ((member: Member, options: unknown, ctx: AdmitContext) => unknown) | undefined
   readonly onJoin: Hook | undefined
   readonly onMessage: Hook | undefined
@@ -409,6 +421,7 @@ export function defineRoom<
     onIdle: spec.onIdle ?? 'dispose',
     reconnectSeconds: spec.reconnectSeconds ?? Number.POSITIVE_INFINITY,
     create: spec.create as RoomDefinition['create'],
+    load: spec.load as RoomDefinition['load'],
     admit: spec.admit as RoomDefinition['admit'],
     onJoin: spec.onJoin as Hook | undefined,
     onMessage: (spec.onMessage ?? spec.on_message) as Hook | undefined,
@@ -476,6 +489,7 @@ const FIELDS: Readonly<Record<string, Rule>> = {
     (value) => typeof value === 'function' && !isAsync(value),
     'a function, not an async one, that returns the first state',
   ],
+  load: A_FUNCTION,
   admit: A_FUNCTION,
 }
 const HOOKS = [

@@ -183,7 +183,9 @@ export class StuckTurns {
 
   /** Whether a session's join is one. */
   hasJoin(sessionId: string, ref: number): boolean {
-    return (['create', 'options', 'admit', 'onJoin'] as const).some((hook) => this.#has(hook, sessionId, ref))
+    return (['options', 'load', 'create', 'admit', 'onJoin'] as const).some((hook) =>
+      this.#has(hook, sessionId, ref),
+    )
   }
 
   /** Whether what becomes of a member is one. */

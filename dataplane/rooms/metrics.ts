@@ -23,6 +23,11 @@ export const ROOM_METRICS = {
     'Rooms that stand still: their node may not act, or the store does not answer.',
   ),
   historyBytes: gauge('service_history_bytes', 'Bytes that the past updates of all rooms of this node hold.'),
+  roomLoads: counter(
+    'service_room_loads_total',
+    'Calls of `load` of room types: it brought a state (loaded) or said that there is none, it failed, or it took longer than 10 s (timed_out).',
+    { room_type: OPEN, outcome: ['loaded', 'none', 'failed', 'timed_out'] },
+  ),
   roomsAsleep: counter(
     'service_rooms_asleep_total',
     'Empty rooms that were saved and given up, to rest in the store until they are joined.',

@@ -1,4 +1,3 @@
-import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { Backlog } from '../backlog.ts'
 import type { ClaimOptions, ClaimResult } from '../claim.ts'
@@ -14,11 +13,11 @@ import type { TurnCause } from '../watchdog/turns.ts'
 import type { RoomDefinition } from './definition.ts'
 import { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
-import { FAILED, parseOptions, StuckTurns } from './failures.ts'
+import { FAILED, StuckTurns } from './failures.ts'
+import { CannotCreate, CannotLoad, FirstState } from './first-state.ts'
 import { NewerRecord, newRoom, type RestoredRoom, restore, UnreadableRecord } from './journal.ts'
 import type { QuarantineCause } from './metrics.ts'
 import type { Room } from './room.ts'
-import { createState } from './state.ts'
 import type { ClaimedRoom } from './stream.ts'
 
 /** What an opening has to do with its host. */
@@ -130,7 +129,13 @@ export class RoomOpening {
       // One that did not come to the end of its last turn has ended.
       const ended = stuck.last?.hook === 'onDispose'
       const restored = ended ? undefined : restore(claim, environment.format)
-      if (restored || (first && mayMake))
+      const begin = restored ?? (first && mayMake ? await this.#new(first, fence.epoch) : undefined)
+      if (begin && this.#on.closed()) {
+        await this.#giveBack(claim, !restored)
+        this.#end(() => false)
+        return
+      }
+      if (begin)
         room = this.#on.run({
           environment,
           address: this.#address,
@@ -140,7 +145,7 @@ export class RoomOpening {
             room_id: roomIdOf(this.#address),
             project_id: this.#address.projectId,
           }),
-          begin: restored ?? this.#create(fence.epoch, first!),
+          begin,
           stuck,
         })
     } catch (error) {
@@ -157,33 +162,17 @@ export class RoomOpening {
     for (const { message, from } of this.#waiting.take()) this.#handOn(room, message, from)
   }
 
+  async #new(first: JoinRequest, epoch: number): Promise<RestoredRoom> {
+    const state = new FirstState(this.#environment, this.#address, this.#definition)
+    return newRoom(await state.of(first, epoch), epoch)
+  }
+
   /** A mistake in what one arrival leads to harms that one. */
   #handOn(room: Room, message: ToOwner, from: string): void {
     try {
       room.receive(message, from)
     } catch (error) {
       this.#logError(error, 'something that had waited for a room could not be handled')
-    }
-  }
-
-  /** Under the claim, validator and all: what does not return is then known of by whichever node claims the room next. */
-  #create(epoch: number, join: JoinRequest): RestoredRoom {
-    const { failures, turns, limits } = this.#environment
-    const definition = this.#definition
-    turns.begin({ name: this.#name, epoch }, 'create', join.session_id, join.ref, '')
-    try {
-      const options = parseOptions(definition, join.options)
-      if (options.ok) return newRoom(createState(definition, options.value, limits.stateBytes), epoch)
-      if (options.cause === undefined)
-        throw new CannotCreate({ code: 'invalid_options', message: options.message })
-      throw new CannotCreate(
-        failures.explain(`the validator of the options of ${definition.type}`, options.cause),
-      )
-    } catch (error) {
-      if (error instanceof CannotCreate) throw error
-      throw new CannotCreate(failures.explain(`create of ${definition.type}`, error))
-    } finally {
-      turns.end()
     }
   }
 
@@ -208,7 +197,8 @@ export class RoomOpening {
   /** Whether a join is one that an owner did not come to the end of; then it is refused. */
   #isStuck(message: ToOwner, stuck: StuckTurns): boolean {
     if (message.kind !== 'join') return false
-    const is = stuck.last?.hook === 'create' || stuck.hasJoin(message.session_id, message.ref)
+    const { hook } = stuck.last ?? {}
+    const is = hook === 'create' || hook === 'load' || stuck.hasJoin(message.session_id, message.ref)
     if (is) this.#replies.refuse(message, 'room_logic_failed', FAILED)
     return is
   }
@@ -220,6 +210,9 @@ export class RoomOpening {
       if (first) this.#replies.refuse(first, error.code, error.message)
       await this.#giveBack(claim, true)
       this.#endWithout(first)
+    } else if (error instanceof CannotLoad) {
+      await this.#giveBack(claim, true)
+      this.#refuseAll(error.message)
     } else {
       const newer = error instanceof NewerRecord
       if (newer) this.#on.newer(error)
@@ -334,14 +327,3 @@ const MAX_REASON_LENGTH = 300
 
 const firstJoin = (arrivals: readonly Arrival[]): JoinRequest | undefined =>
   arrivals.map(({ message }) => message).find((message) => message.kind === 'join')
-
-/** The room logic made no room; code and text are for the client that asked for it. */
-class CannotCreate extends Error {
-  override readonly name = 'CannotCreate'
-  readonly code: ErrorCode
-
-  constructor({ code, message }: { readonly code: ErrorCode; readonly message: string }) {
-    super(message)
-    this.code = code
-  }
-}

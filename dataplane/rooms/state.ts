@@ -98,18 +98,23 @@ export function frozen<T extends Json>(value: T): T {
   return Object.freeze(value)
 }
 
-/** The state of a new room, of at most so many bytes. Throws what `create` threw, or a RoomLogicError. */
+/** The state that `create` makes, of at most so many bytes. Throws what that threw, or a RoomLogicError. */
 export function createState(definition: RoomDefinition, options: unknown, mostBytes: number): LiveTree {
   const state = definition.create(options)
   if (typeof (state as { then?: unknown } | undefined)?.then === 'function')
     throw new RoomLogicError('create returned a promise; it must return the first state')
+  return treeOf('create', state, mostBytes)
+}
+
+/** A whole state that `name` of a room type has made, of at most so many bytes. Throws a RoomLogicError. */
+export function treeOf(name: string, state: unknown, mostBytes: number): LiveTree {
   try {
     const tree = new LiveTree(state)
     requireSize(tree.bytes, mostBytes)
     return tree
   } catch (error) {
     if (error instanceof NotJson)
-      throw new RoomLogicError(`create made a state that is not JSON: ${error.message}`)
+      throw new RoomLogicError(`${name} made a state that is not JSON: ${error.message}`)
     throw error
   }
 }

@@ -1,6 +1,7 @@
 /** The code of a room type that runs as a turn, or for one. */
 export const HOOKS = [
   'create',
+  'load',
   'options',
   'admit',
   'onJoin',

@@ -394,6 +394,7 @@ export class RoomBench {
       fencedWrites: { inc: () => count('fenced') },
       limitsReached: { inc: ({ limit }) => count(`limit ${limit}`) },
       inputsShed: { inc: ({ how }) => count(how) },
+      roomLoads: { inc: ({ outcome }) => count(`load ${outcome}`) },
       roomsAsleep: { inc: () => count('asleep') },
       slowTurns: { inc: ({ hook }) => count(`slow ${hook}`) },
       historyDropped: { inc: (updates) => count('history_dropped', updates) },
