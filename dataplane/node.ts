@@ -17,7 +17,7 @@ import { NodeLinks } from './cluster/links.ts'
 import { Ownership } from './cluster/ownership.ts'
 import type { NodeInfo } from './descriptions.ts'
 import { Gateway } from './gateway/gateway.ts'
-import { askControl } from './gateway/key-cache.ts'
+import { type AskKeyStatus, askControl } from './gateway/key-cache.ts'
 import { newNodeId, nodeName } from './node-id.ts'
 import { type AdminServerOptions, serveAdmin } from './ops/admin.ts'
 import { readiness } from './ops/health.ts'
@@ -50,6 +50,8 @@ export interface NodeOptions extends Partial<NodeConfig> {
   readonly log?: Logger
   readonly clock?: Clock
   readonly random?: Random
+  /** The CPU time that the process has used, in milliseconds; default: as the system says. */
+  readonly cpuMs?: () => number
   /** Default: no traces. Its owner sends what it has gathered, after the node was closed. */
   readonly tracer?: Tracer
   /** Is told of every turn of every room; default: no one is. */
@@ -58,7 +60,20 @@ export interface NodeOptions extends Partial<NodeConfig> {
   readonly sharing?: WorkerOptions
   /** Tells players what failing room logic threw; for development. Default: they read that it failed, and the log has the error. */
   readonly revealFailures?: boolean
+  /** Says which keys of tokens stand. Default: control, at the address of the configuration. */
+  readonly askKeyStatus?: AskKeyStatus
+  /** Where clients and operators come in. Default: at the ports of the configuration. */
+  readonly open?: OpenDoors
 }
+
+/**
+ * Lets clients in at `gateway`, and operators at `admin`; `close` ends the latter. Rejects when that cannot be had, and has nothing open
+ * then.
+ */
+export type OpenDoors = (
+  gateway: Gateway,
+  admin: AdminServerOptions,
+) => Promise<Pick<RunningNode, 'wsUrl' | 'adminUrl' | 'close'>>
 
 /** A node that accepts clients. */
 export interface RunningNode {
@@ -107,7 +122,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   processMetrics(registry)
   storeMetrics(registry, store)
   const codecs = [new JsonCodec(), new MsgpackCodec()] as const
-  const load = new LoadMeter(clock, metrics, () => host.waitedMs)
+  const load = new LoadMeter(clock, metrics, () => host.waitedMs, options.cpuMs)
   const startedAt = timestamp(clock.now())
   const recordTtlMs = config.roomOrphanTtl * 1000
   metrics.draining.read(() => Number(ownership.draining))
@@ -194,7 +209,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     random,
     log,
     codecs,
-    askKeyStatus: askControl(config, CONTROL_TIMEOUT_MS),
+    askKeyStatus: options.askKeyStatus ?? askControl(config, CONTROL_TIMEOUT_MS),
     overloaded: () => load.overloaded,
     inputIntervalMs: () => load.inputIntervalMs,
     send: (message) => ownership.router.send(message),
@@ -226,7 +241,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       async () => {
         load.stop()
         await unsubscribe()
-        await adminServer.close()
+        await doors.close()
       },
     )
     return closing
@@ -273,17 +288,9 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     (error) => log.warn({ err: error }, 'a message about a key cannot be read'),
   )
   load.start()
-  const adminServer = await serveAdmin(admin, config.adminHost, config.adminPort)
-  const listen = async () => {
-    if (sharing?.ownPort !== undefined) await gateway.listenAlone(config.wsHost, sharing.ownPort)
-    return gateway.listen(config.wsHost, config.wsPort)
-  }
-  const address = await listen().catch(async (error: unknown) => {
-    await adminServer.close()
-    throw error
-  })
-  const wsUrl = urlOf('ws', config.wsHost, address.port)
-  const adminUrl = urlOf('http', adminServer.host, adminServer.port)
+  const openDoors = options.open ?? atPorts(config, sharing?.ownPort)
+  const doors = await openDoors(gateway, admin)
+  const { wsUrl, adminUrl } = doors
   addresses = {
     ws_url: wsUrl,
     admin_url: config.adminUrl ?? adminUrl,
@@ -300,6 +307,26 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     close,
   }
 }
+
+/** Listens at the ports of the configuration, and for clients also at `ownPort`. */
+const atPorts =
+  (config: NodeConfig, ownPort: number | undefined): OpenDoors =>
+  async (gateway, admin) => {
+    const adminServer = await serveAdmin(admin, config.adminHost, config.adminPort)
+    const listen = async () => {
+      if (ownPort !== undefined) await gateway.listenAlone(config.wsHost, ownPort)
+      return gateway.listen(config.wsHost, config.wsPort)
+    }
+    const { port } = await listen().catch(async (error: unknown) => {
+      await adminServer.close()
+      throw error
+    })
+    return {
+      wsUrl: urlOf('ws', config.wsHost, port),
+      adminUrl: urlOf('http', adminServer.host, adminServer.port),
+      close: () => adminServer.close(),
+    }
+  }
 
 const urlOf = (scheme: string, host: string, port: number): string =>
   `${scheme}://${host.includes(':') ? `[${host}]` : host}:${port}`

@@ -137,14 +137,17 @@ describe('the installed package', () => {
     expect((await run(bin(), ['--help'], { cwd: folder })).stdout).toContain('CONTROL_PORT')
   })
 
-  it('gives defineRoom and connect to plain JavaScript', async () => {
+  it('gives rooms, clients and tests to plain JavaScript', async () => {
     const script = `
       import { defineRoom } from 'roomful'
       import { connect } from 'roomful/client'
-      console.log(typeof defineRoom, typeof connect)
+      import { testRooms } from 'roomful/test'
+      const t = await testRooms([defineRoom({ type: 'lobby', create: () => ({ open: true }) })])
+      const [a] = await t.join('lobby')
+      console.log(typeof connect, a.state.open)
     `
     const { stdout } = await run(process.execPath, ['--input-type=module', '-e', script], { cwd: folder })
-    expect(stdout.trim()).toBe('function function')
+    expect(stdout.trim()).toBe('function true')
   })
 
   it('has types that infer from a room to its client', async () => {

@@ -42,7 +42,11 @@ beforeAll(async () => {
   await writeFile(join(folder, 'rooms/duel.ts'), readmeRoom)
   const options = { extends: `${root}tsconfig.json`, include: ['*.ts', 'rooms'] }
   const compilerOptions = {
-    paths: { roomful: [`${root}dataplane/index.ts`], 'roomful/client': [`${root}client/index.ts`] },
+    paths: {
+      roomful: [`${root}dataplane/index.ts`],
+      'roomful/client': [`${root}client/index.ts`],
+      'roomful/test': [`${root}testkit/index.ts`],
+    },
     types: ['node'],
     typeRoots: [`${root}node_modules/@types`],
     noUnusedLocals: false,

@@ -1,4 +1,5 @@
 import type { AddressInfo } from 'node:net'
+import type { Duplex } from 'node:stream'
 import type { Clock } from '../../shared/clock.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
@@ -137,6 +138,12 @@ export class Gateway {
     const address = await this.#server.listen(host, port)
     this.#scheduleSweep()
     return address
+  }
+
+  /** Accepts clients at no port: each is handed to what this returns, as a stream of bytes that begins with its HTTP request. */
+  listenInProcess(): (socket: Duplex) => void {
+    this.#scheduleSweep()
+    return this.#server.listenInProcess()
   }
 
   /** Accepts clients also at a port that no other worker of this process listens on, even where they share the first one. */

@@ -148,6 +148,12 @@ export class GatewayServer {
     })
   }
 
+  /** Takes the connections that it is given, each with what its client says. */
+  listenInProcess(): (socket: Duplex) => void {
+    const http = this.#newServer()
+    return (socket) => void http.emit('connection', socket)
+  }
+
   /** Takes no more connections; those that have come stay, also without a session. */
   stopListening(): void {
     for (const http of this.#servers) http.close()

@@ -22,7 +22,11 @@ if (compiled.status !== 0) {
   say('dist/ was not built: the sources do not compile')
   process.exit(1)
 }
-const declarations = await keepDeclarations(dist, ['dataplane/index.d.ts', 'client/index.d.ts'])
+const declarations = await keepDeclarations(dist, [
+  'dataplane/index.d.ts',
+  'client/index.d.ts',
+  'testkit/index.d.ts',
+])
 say(`compiled to dist/, with ${declarations} declarations`)
 
 say(`copied ${await copyAssets(root, dist)} other files`)

@@ -1,0 +1,68 @@
+import type { Clock } from '../shared/clock.ts'
+
+interface Timer {
+  readonly due: number
+  readonly order: number
+  readonly callback: () => void
+}
+
+/** A clock that stands still until told to advance; runs due callbacks in order of their time. */
+export class FakeClock implements Clock {
+  #elapsed = 0
+  #order = 0
+  readonly #start: number
+  readonly #timers = new Set<Timer>()
+
+  constructor(start = Date.parse('2026-01-01T00:00:00.000Z')) {
+    this.#start = start
+  }
+
+  now(): number {
+    return this.#start + this.#elapsed
+  }
+
+  monotonic(): number {
+    return this.#elapsed
+  }
+
+  schedule(delayMs: number, callback: () => void): () => void {
+    const timer = { due: this.#elapsed + Math.max(0, delayMs), order: this.#order++, callback }
+    this.#timers.add(timer)
+    return () => void this.#timers.delete(timer)
+  }
+
+  /** Moves time forward, running what falls due on the way at its own time. */
+  advance(ms: number): void {
+    const end = this.#elapsed + ms
+    for (;;) {
+      const next = this.#next()
+      if (!next || next.due > end) break
+      this.#timers.delete(next)
+      this.#elapsed = Math.max(this.#elapsed, next.due)
+      next.callback()
+    }
+    this.#elapsed = end
+  }
+
+  /** Time passes while the process stands still: nothing runs, and what fell due runs late with the next `advance`. */
+  pause(ms: number): void {
+    this.#elapsed += ms
+  }
+
+  /** When the next callback falls due, on the monotonic clock; Infinity: none waits. */
+  get due(): number {
+    return this.#next()?.due ?? Number.POSITIVE_INFINITY
+  }
+
+  /** How many callbacks wait. */
+  get pending(): number {
+    return this.#timers.size
+  }
+
+  #next(): Timer | undefined {
+    let next: Timer | undefined
+    for (const timer of this.#timers)
+      if (!next || timer.due < next.due || (timer.due === next.due && timer.order < next.order)) next = timer
+    return next
+  }
+}

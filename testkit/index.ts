@@ -1,0 +1,9 @@
+/** `roomful/test`: rooms, nodes, store and SDK in one process, on a clock of its own. For any test runner. */
+export {
+  type Player,
+  type Players,
+  type Seats,
+  type TestOptions,
+  type TestRooms,
+  testRooms,
+} from './rooms.ts'

@@ -1,0 +1,120 @@
+import { type Duplex, duplexPair } from 'node:stream'
+import { pino } from 'pino'
+import type { RoomDescription } from '../dataplane/descriptions.ts'
+import { type NodeOptions, startNode } from '../dataplane/node.ts'
+import type { Clock } from '../shared/clock.ts'
+import type { Store } from '../shared/store/port.ts'
+import type { TestTime } from './time.ts'
+
+/** What a node of a test is made of. */
+export interface ProcessOptions extends Required<Pick<NodeOptions, 'rooms' | 'random' | 'askKeyStatus'>> {
+  readonly nodeId: string
+  readonly time: TestTime
+  /** That of all nodes. */
+  readonly store: Store
+  readonly log?: NodeOptions['log']
+}
+
+/**
+ * A node as it would be in a process of its own: it can be killed, and then no timer of it runs, nothing it asks the store for happens, and
+ * its sockets are gone.
+ */
+export class TestProcess {
+  readonly nodeId: string
+  readonly #time: TestTime
+  readonly #sockets = new Set<Duplex>()
+  readonly #subscriptions: Promise<() => Promise<void>>[] = []
+  #accept: (socket: Duplex) => void = () => {}
+  #describe: (roomId: string) => RoomDescription | undefined = () => undefined
+  #alive = true
+
+  private constructor({ nodeId, time }: ProcessOptions) {
+    this.nodeId = nodeId
+    this.#time = time
+  }
+
+  /** Resolves once it takes clients. */
+  static async start(options: ProcessOptions): Promise<TestProcess> {
+    const { log = pino({ level: 'silent' }), store, time, ...node } = options
+    const process = new TestProcess(options)
+    await startNode({
+      ...node,
+      log,
+      clock: process.#clock(time.clock),
+      store: process.#reach(store),
+      revealFailures: true,
+      // That of all nodes and of the test, on a clock which is not that of the machine, would say nothing.
+      cpuMs: () => 0,
+      open: async (gateway, admin) => {
+        process.#accept = gateway.listenInProcess()
+        process.#describe = (roomId) => {
+          const { items } = admin.describeRooms({
+            room_id: roomId,
+            include_state: true,
+            include_events: false,
+          })
+          return [...items][0]
+        }
+        return { wsUrl: 'ws://node.test', adminUrl: 'http://node.test', close: async () => undefined }
+      },
+    })
+    return process
+  }
+
+  get alive(): boolean {
+    return this.#alive
+  }
+
+  /** The client's end of a new connection. */
+  connect(): Duplex {
+    const [near, far] = duplexPair()
+    this.#sockets.add(far)
+    // As a cable: the end of one side is that of the other.
+    near.once('close', () => far.destroy())
+    far.once('close', () => {
+      this.#sockets.delete(far)
+      near.destroy()
+    })
+    this.#time.happened()
+    this.#accept(far)
+    return near
+  }
+
+  /** A room that runs here, as operators see it. */
+  describe(roomId: string): RoomDescription | undefined {
+    return this.#describe(roomId)
+  }
+
+  /** `kill -9`. */
+  kill(): void {
+    this.#alive = false
+    for (const socket of this.#sockets) socket.destroy()
+    for (const subscription of this.#subscriptions) void subscription.then((end) => end())
+  }
+
+  #clock(clock: Clock): Clock {
+    return {
+      now: () => clock.now(),
+      monotonic: () => clock.monotonic(),
+      schedule: (delayMs, callback) => clock.schedule(delayMs, () => this.#alive && callback()),
+    }
+  }
+
+  /** `target`, and what it has, as this process reaches it. */
+  #reach<T extends object>(target: T): T {
+    return new Proxy(target, {
+      get: (_, name) => {
+        const value: unknown = Reflect.get(target, name, target)
+        if (typeof value === 'object' && value !== null) return this.#reach(value)
+        if (typeof value !== 'function') return value
+        return (...args: unknown[]): unknown => {
+          if (!this.#alive) return new Promise(() => undefined)
+          this.#time.happened()
+          const result: unknown = Reflect.apply(value, target, args)
+          if (name === 'subscribe') this.#subscriptions.push(result as Promise<() => Promise<void>>)
+          return result
+        }
+      },
+    })
+  }
+}

@@ -1,0 +1,166 @@
+import * as v from 'valibot'
+import { expect, expectTypeOf, test } from 'vitest'
+import type { Room } from '../client/index.ts'
+import { defineRoom } from '../dataplane/index.ts'
+import { testRooms } from './index.ts'
+
+const duel = defineRoom({
+  type: 'duel',
+  maxMembers: 3,
+  reconnectSeconds: 10,
+  options: v.object({ hp: v.optional(v.number(), 100) }),
+  create: ({ hp }) => ({ full: hp, hp: {} as Record<string, number>, clock: 0, luck: 0 }),
+  messages: {
+    strike: {
+      data: v.object({ power: v.number() }),
+      reply: v.object({ hp: v.number() }),
+      handle(state, { data, member }, ctx) {
+        const target = Object.keys(state.hp).find((id) => id !== member.id)
+        if (!target) return ctx.refuse('there is no one to strike')
+        const hp = (state.hp[target] ?? 0) - data.power
+        state.hp[target] = hp
+        state.luck = ctx.random()
+        ctx.reply({ hp })
+      },
+    },
+    whisper: {
+      data: v.object({ to: v.string(), text: v.string() }),
+      handle: (_state, { data }, ctx) => ctx.emit('heard', data.text, data.to),
+    },
+  },
+  events: { heard: v.string() },
+  tick: { rate: 1 },
+  async admit(member) {
+    if (member.data?.banned === true) return 'you are banned'
+  },
+  onJoin(state, member) {
+    state.hp[member.id] = state.full
+  },
+  onLeave(state, member) {
+    delete state.hp[member.id]
+  },
+  onTick(state) {
+    state.clock += 1
+  },
+})
+
+const lobby = defineRoom({
+  type: 'lobby',
+  options: v.object({ name: v.string() }),
+  create: () => ({ open: true }),
+})
+
+async function game() {
+  const t = await testRooms([duel, lobby], { seed: 1 })
+  const [a, b] = await t.join('duel', 2)
+  return { t, a, b }
+}
+
+test('players play by real clients, and when one is answered the other has seen it too', async () => {
+  const { t, a, b } = await game()
+  expect(await a.request('strike', { power: 3 })).toEqual({ hp: 97 })
+  expect(a.state.hp).toEqual({ [a.memberId]: 100, [b.memberId]: 97 })
+  expect(b.state).toEqual(a.state)
+  expect(await t.state(a)).toEqual(a.state)
+  await b.leave()
+  await expect(a.request('strike', { power: 3 })).rejects.toThrow('there is no one to strike')
+})
+
+test('time stands still but for what is awaited, and then whatever is due happens', async () => {
+  const { t, a } = await game()
+  const { now } = t
+  const { clock } = a.state
+  await new Promise(setImmediate)
+  expect(t.now).toBe(now)
+  await t.advance(30_000)
+  expect(t.now).toBe(now + 30_000)
+  expect(a.state.clock).toBe(clock + 30)
+})
+
+test('the same seed gives the same run', async () => {
+  const luck = async (seed: number) => {
+    const t = await testRooms([duel], { seed })
+    const [a] = await t.join('duel', 2)
+    await a.request('strike', { power: 1 })
+    return a.state.luck
+  }
+  expect(await luck(1)).toBe(await luck(1))
+  expect(await luck(2)).not.toBe(await luck(1))
+})
+
+test('a room outlives its node, as often as it is killed, and what was sent meanwhile has one effect', async () => {
+  const { t, a, b } = await game()
+  await a.request('strike', { power: 3 })
+  for (const hp of [96, 95, 94]) {
+    const struck = a.request('strike', { power: 1 })
+    await t.killOwner()
+    expect(await struck).toEqual({ hp })
+    expect(b.state.hp[b.memberId]).toBe(hp)
+  }
+})
+
+test('a dropped player is shown to the others, keeps its seat for reconnectSeconds, and can come back', async () => {
+  const { t, a, b } = await game()
+  const shown = () => b.members.map(({ connected }) => connected)
+  await t.drop(a)
+  expect(shown()).toEqual([false, true])
+  const struck = a.request('strike', { power: 1 })
+  await t.advance(5_000)
+  await t.reconnect(a)
+  expect(await struck).toEqual({ hp: 99 })
+  expect(shown()).toEqual([true, true])
+  await t.drop(a)
+  await t.advance(11_000)
+  expect(shown()).toEqual([true])
+})
+
+test('players join with claims and options of their own, and a refusal is that of the SDK', async () => {
+  const t = await testRooms([duel])
+  const [ada, bob] = await t.join('duel', [{ sub: 'ada' }, { sub: 'bob', data: { banned: false } }], {
+    key: 'k',
+    hp: 7,
+  })
+  expect(ada.members.map(({ sub }) => sub)).toEqual(['ada', 'bob'])
+  expect(bob.state.hp[bob.memberId]).toBe(7)
+  const refused = t.join('duel', [{ data: { banned: true } }], { key: 'k' })
+  await expect(refused).rejects.toMatchObject({ code: 'join_refused', message: 'you are banned' })
+})
+
+test('every byte that reached a player can be searched', async () => {
+  const { t, a, b } = await game()
+  const said = (room: object, text: string) => Buffer.concat(t.received(room)).includes(text)
+  await a.send('whisper', { to: b.memberId, text: 'the key is under the mat' })
+  expect([said(a, 'under the mat'), said(b, 'under the mat')]).toEqual([false, true])
+})
+
+test('after the end nothing waits any more', async () => {
+  const { t, a, b } = await game()
+  const waits = a.request('strike', { power: 1 })
+  await t.close()
+  await expect(waits).rejects.toMatchObject({ code: 'client_closed' })
+  await expect(b.request('strike', { power: 1 })).rejects.toMatchObject({ code: 'not_in_room' })
+})
+
+test('rooms are typed by their definitions', async () => {
+  const { t, a } = await game()
+  expectTypeOf(a).toEqualTypeOf<Room<typeof duel>>()
+  expectTypeOf(t.state(a)).resolves.toEqualTypeOf<{
+    full: number
+    hp: Record<string, number>
+    clock: number
+    luck: number
+  }>()
+  // Never called.
+  void (async () => {
+    const [room, ...more] = await t.join('lobby', 3, { name: 'x' })
+    expectTypeOf(room).toEqualTypeOf<Room<typeof lobby>>()
+    expectTypeOf(more.length).toEqualTypeOf<2>()
+    expectTypeOf(await t.join('duel')).toEqualTypeOf<[Room<typeof duel>]>()
+    // @ts-expect-error: no such room type
+    await t.join('chess')
+    // @ts-expect-error: the options are needed
+    await t.join('lobby', 1)
+    // @ts-expect-error: power is a number
+    await a.request('strike', { power: 'x' })
+  })
+})

@@ -1,0 +1,333 @@
+import { PublicProtocol } from 'paseto'
+import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public'
+import { WebSocket } from 'ws'
+import { type Client, connect, type JoinArguments, type Room } from '../client/index.ts'
+import type { RoomDefinition } from '../dataplane/rooms/definition.ts'
+import { timestamp } from '../shared/clock.ts'
+import type { JsonObject } from '../shared/json.ts'
+import type { Logger } from '../shared/log.ts'
+import type { JoinOptions } from '../shared/protocol/messages.ts'
+import type { RoomIn, RoomOfType, RoomState, TypedRoom } from '../shared/room-types.ts'
+import { memoryStore } from '../shared/store/memory/memory.ts'
+import type { Store } from '../shared/store/port.ts'
+import { issueToken, type SigningKey } from '../shared/tokens.ts'
+import { TestProcess } from './process.ts'
+import { SeededRandom } from './seeded-random.ts'
+import { TestTime } from './time.ts'
+
+/** How a test runs. */
+export interface TestOptions {
+  /** What all randomness comes from, `ctx.random()` included: the same seed gives the same run. Default 1. */
+  readonly seed?: number
+  /** Where nodes log; default: nowhere. */
+  readonly log?: Logger
+}
+
+/** Who joins: the claims of its token. */
+export interface Player {
+  /** Default: `player-1` and so on. */
+  readonly sub?: string
+  /** What room code sees as `member.data`. */
+  readonly data?: JsonObject
+}
+
+/** How many players, or who they are. */
+export type Players = number | readonly Player[]
+
+/** One `Seat` for each of the players, in their order. */
+export type Seats<P extends Players, Seat> = P extends number
+  ? Times<P, Seat>
+  : { -readonly [I in keyof P]: Seat }
+type Times<N extends number, Seat, Seats extends Seat[] = []> = number extends N
+  ? Seat[]
+  : Seats['length'] extends N
+    ? Seats
+    : Times<N, Seat, [...Seats, Seat]>
+
+type Definitions = readonly (RoomDefinition & TypedRoom)[]
+
+const PROJECT = 'prj_test'
+const NODES = 2
+/** Longer than any test runs, in its own time. */
+const TOKEN_MS = 365 * 24 * 3_600_000
+/** What a promise of the SDK may take, in the test's time. */
+const PATIENT_MS = 60_000
+/** From the answer to one player until the others, at whichever node, have the same update. */
+const LINK_MS = 10
+/** Until the others in a room are told of a lost connection: two of its updates, at the usual rate. */
+const TOLD_MS = 100
+/** How often it is looked whether everyone is back. */
+const LOOK_MS = 50
+
+const protocol = new PublicProtocol(GenerateKeyPairFactory, ExportPublicKeyFactory)
+
+/**
+ * Runs rooms as two nodes with a store would, in this process and on a clock of its own: real room code, real nodes over a store in memory,
+ * real clients; no network, no ports, no waiting.
+ */
+export const testRooms = <const Rooms extends Definitions>(
+  rooms: Rooms,
+  options: TestOptions = {},
+): Promise<TestRooms<Rooms>> => TestRooms.start(rooms, options)
+
+/** One client and its network. */
+interface Connected {
+  readonly client: Client
+  /** Every frame that has come, oldest first. */
+  readonly frames: readonly Uint8Array[]
+  readonly network: Network
+}
+
+/** The network between one client and the nodes. */
+interface Network {
+  up: boolean
+  socket: WebSocket | undefined
+}
+
+/** Rooms under test, with the players in them. Made by `testRooms`. */
+export class TestRooms<Rooms extends Definitions = Definitions> {
+  readonly #rooms: Rooms
+  readonly #options: TestOptions
+  readonly #key: SigningKey
+  readonly #publicKey: string
+  readonly #time = new TestTime()
+  readonly #store: Store
+  readonly #seed: number
+  readonly #nodes: TestProcess[] = []
+  readonly #players = new Map<object, Connected>()
+  #started = 0
+  #joined = 0
+  #dialled = 0
+
+  private constructor(rooms: Rooms, options: TestOptions, key: SigningKey, publicKey: string) {
+    this.#rooms = rooms
+    this.#options = options
+    this.#key = key
+    this.#publicKey = publicKey
+    this.#seed = options.seed ?? 1
+    this.#store = memoryStore({ clock: this.#time.clock })
+  }
+
+  /** See `testRooms`. */
+  static async start<Rooms extends Definitions>(
+    rooms: Rooms,
+    options: TestOptions,
+  ): Promise<TestRooms<Rooms>> {
+    const { publicKey, secretKey } = await protocol.GenerateKeyPair()
+    const test = new TestRooms(rooms, options, secretKey, await protocol.ExportPublicKey(publicKey))
+    await Promise.all(Array.from({ length: NODES }, () => test.#startNode()))
+    return test
+  }
+
+  /** The time of the test, in milliseconds since 1970: what rooms read as `ctx.now`. It stands still unless something is awaited. */
+  get now(): number {
+    return this.#time.clock.now()
+  }
+
+  /**
+   * Players join a room, one after the other, each by a client of its own; they are spread over both nodes. Resolves to what `client.join` gives
+   * each of them: `send`, `request` and `leave` let time pass until they are answered. Rejects as `client.join` does.
+   */
+  async join<Type extends RoomIn<Rooms>['type'], const P extends Players = 1>(
+    roomType: Type,
+    players?: P,
+    ...options: JoinArguments<RoomOfType<Rooms, Type>>
+  ): Promise<Seats<P, Room<RoomOfType<Rooms, Type>>>>
+  async join(roomType: string, players: Players = 1, options?: JoinOptions): Promise<unknown> {
+    const list: readonly Player[] =
+      typeof players === 'number' ? Array.from({ length: players }, () => ({})) : players
+    const rooms: Room[] = []
+    for (const player of list) {
+      const connected = await this.#connect(player)
+      const room = await this.#until(connected.client.join(roomType, options), `join("${roomType}")`)
+      const driven = this.#driven(room, connected.network)
+      this.#players.set(driven, connected)
+      rooms.push(driven)
+    }
+    return rooms
+  }
+
+  /** Lets time pass, and whatever falls due in it happen. What a room does is with its players after its next update, 50 ms later by default. */
+  async advance(ms: number): Promise<void> {
+    await this.#time.pass(ms)
+  }
+
+  /** A player's connection is lost and does not come back before `reconnect`; 0.1 s pass, in which the others are told. */
+  async drop(room: object): Promise<void> {
+    const { network } = this.#player(room)
+    network.up = false
+    network.socket?.terminate()
+    await this.advance(TOLD_MS)
+  }
+
+  /** The network of a dropped player is there again: time passes until its client is online, or its session has ended. */
+  async reconnect(room: object): Promise<void> {
+    const { network, client } = this.#player(room)
+    network.up = true
+    await this.#until(online(client), 'reconnect')
+    await this.advance(TOLD_MS)
+  }
+
+  /**
+   * The node that runs a room ends as by `kill -9`, with all that it has in memory, and another is started in its place. Time passes
+   * until everyone who was online is so again, and the room runs elsewhere. `room`: default the first that was joined.
+   */
+  async killOwner(room: { readonly id: string } | undefined = this.#firstRoom): Promise<void> {
+    if (!room) throw new Error('killOwner: no one has joined a room')
+    const owner = await this.#ownerOf(room.id)
+    if (!owner) throw new Error(`killOwner: no node runs ${room.id}`)
+    owner.kill()
+    this.#nodes.splice(this.#nodes.indexOf(owner), 1)
+    await this.#startNode()
+    for (let left = PATIENT_MS; !(await this.#recovered(room.id)); left -= LOOK_MS) {
+      if (left <= 0) throw new Error(`killOwner: ${room.id} was not taken over within ${PATIENT_MS / 1000} s`)
+      await this.advance(LOOK_MS)
+    }
+  }
+
+  /** The whole state of a room, as the node has it that runs it. Rejects when none does. */
+  async state<R extends TypedRoom>(room: Room<R>): Promise<RoomState<R>> {
+    const described = (await this.#ownerOf(room.id))?.describe(room.id)
+    if (!described) throw new Error(`state: no node runs ${room.id}`)
+    return described.state as RoomState<R>
+  }
+
+  /** Every byte that has reached a player, in websocket messages, oldest first: what a curious player could read. */
+  received(room: object): readonly Uint8Array[] {
+    return this.#player(room).frames
+  }
+
+  /** Ends clients and nodes. Not needed: nothing runs by itself. */
+  async close(): Promise<void> {
+    for (const { client } of this.#players.values()) client.close()
+    for (const node of this.#nodes) node.kill()
+  }
+
+  async #startNode(): Promise<void> {
+    const number = ++this.#started
+    const { log } = this.#options
+    const started = TestProcess.start({
+      nodeId: `node-${number}`,
+      rooms: this.#rooms,
+      store: this.#store,
+      time: this.#time,
+      random: new SeededRandom(this.#seed * 1000 + number),
+      askKeyStatus: async () => ({ exists: true, status: 'active', public_key: this.#publicKey }),
+      ...(log && { log }),
+    })
+    this.#nodes.push(await this.#until(started, 'the start of a node'))
+  }
+
+  async #connect({ sub, data }: Player): Promise<Connected> {
+    const number = ++this.#joined
+    const network: Network = { up: true, socket: undefined }
+    const frames: Uint8Array[] = []
+    const token = await issueToken(this.#key, {
+      project_id: PROJECT,
+      sub: sub ?? `player-${number}`,
+      issued_at: timestamp(this.now),
+      expires_at: timestamp(this.now + TOKEN_MS),
+      ...(data && { data }),
+    })
+    const client = connect('ws://roomful.test', {
+      projectId: PROJECT,
+      token,
+      clock: this.#time.clock,
+      random: new SeededRandom(this.#seed * 1000 - number),
+      WebSocket: this.#webSocket(network, frames),
+    })
+    return { client: await this.#until(client, 'connect'), frames, network }
+  }
+
+  /** What the SDK makes its connections with. */
+  #webSocket(network: Network, frames: Uint8Array[]) {
+    const time = this.#time
+    const dial = () => this.#dial(network)
+    return class extends WebSocket {
+      constructor(url: string, protocols: string[]) {
+        super(url, protocols, { createConnection: dial, perMessageDeflate: false })
+        network.socket = this
+        this.on('message', (data: ArrayBuffer) => {
+          time.happened()
+          frames.push(new Uint8Array(data))
+        })
+      }
+
+      override send(data: Uint8Array): void {
+        time.happened()
+        super.send(data)
+      }
+    }
+  }
+
+  /** Nodes take turns, as behind a load balancer. */
+  #dial(network: Network) {
+    const node = this.#nodes[this.#dialled++ % this.#nodes.length]!
+    const socket = node.connect()
+    if (!network.up) setImmediate(() => socket.destroy(new Error('the player was dropped')))
+    return socket
+  }
+
+  /** The room, whose requests let time pass while its network is there. */
+  #driven<R extends TypedRoom>(room: Room<R>, network: Network): Room<R> {
+    return new Proxy(room, {
+      get: (_, name) => {
+        const value: unknown = Reflect.get(room, name, room)
+        if (typeof value !== 'function' || Object.hasOwn(room, name)) return value
+        return (...args: unknown[]): unknown => {
+          const answer: unknown = Reflect.apply(value, room, args)
+          if (!(answer instanceof Promise) || !network.up) return answer
+          return this.#until(answer, `${String(name)}(${JSON.stringify(args[0] ?? '')})`)
+        }
+      },
+    })
+  }
+
+  /** What `promise` gives; time passes until then, and a moment longer, for what others are told of the same. */
+  async #until<T>(promise: Promise<T>, what: string): Promise<T> {
+    let settled = false
+    const settle = (): void => {
+      settled = true
+    }
+    promise.then(settle, settle)
+    if (!(await this.#time.pass(PATIENT_MS, () => settled)))
+      throw new Error(`${what} was not answered within ${PATIENT_MS / 1000} s of the test's time`)
+    await this.#time.pass(LINK_MS)
+    return promise
+  }
+
+  #player(room: object): Connected {
+    const player = this.#players.get(room)
+    if (!player) throw new TypeError('this is no room that `join` has given')
+    return player
+  }
+
+  get #firstRoom(): Room | undefined {
+    const [room] = this.#players.keys()
+    return room as Room | undefined
+  }
+
+  async #ownerOf(roomId: string): Promise<TestProcess | undefined> {
+    const found = await this.#store.rooms.inspect(`${PROJECT}/${roomId}`)
+    return this.#nodes.find(({ nodeId }) => found?.owner?.startsWith(`${nodeId}~`))
+  }
+
+  async #recovered(roomId: string): Promise<boolean> {
+    const up = [...this.#players.values()].filter(
+      ({ network, client }) => network.up && client.status !== 'closed',
+    )
+    if (up.some(({ client }) => client.status !== 'online')) return false
+    return up.length === 0 || (await this.#ownerOf(roomId)) !== undefined
+  }
+}
+
+const online = (client: Client): Promise<void> =>
+  new Promise((resolve) => {
+    const look = (): void => {
+      if (client.status !== 'online' && client.status !== 'closed') return
+      stop()
+      resolve()
+    }
+    const stop = client.onConnectionChange(look)
+    look()
+  })

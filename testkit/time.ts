@@ -1,0 +1,76 @@
+import { setImmediate } from 'node:timers'
+import { FakeClock } from './fake-clock.ts'
+
+/** So many turns of the event loop in which nothing is said to anyone, and everyone waits for time to pass. */
+const QUIET_TURNS = 3
+
+/** Someone waits for time to pass. */
+interface Goal {
+  /** On the monotonic clock: then it waits no more. */
+  readonly due: number
+  /** Whether what it waits for has happened. */
+  readonly reached: () => boolean
+  readonly resolve: (reached: boolean) => void
+}
+
+/**
+ * Time that passes only while someone waits for it: from one moment at which something is due to the next, as soon as all has been done that
+ * could be done at the one before.
+ */
+export class TestTime {
+  readonly clock = new FakeClock()
+  readonly #goals = new Set<Goal>()
+  #events = 0
+  #passing = false
+
+  /** Something was said to someone, who has a turn to answer. */
+  happened(): void {
+    this.#events++
+  }
+
+  /** Lets time pass until something holds, for `ms` at most: whether it does. */
+  pass(ms: number, reached: () => boolean = () => false): Promise<boolean> {
+    return new Promise((resolve) => {
+      this.#goals.add({ due: this.clock.monotonic() + ms, reached, resolve })
+      if (!this.#passing) void this.#pass()
+    })
+  }
+
+  async #pass(): Promise<void> {
+    this.#passing = true
+    while (this.#goals.size > 0) {
+      await this.#settle()
+      // Whoever has waited has its turn before any more time passes.
+      if (!this.#resolveGoals()) this.#step()
+    }
+    this.#passing = false
+  }
+
+  async #settle(): Promise<void> {
+    for (let quiet = 0; quiet < QUIET_TURNS; quiet++) {
+      const before = this.#events
+      await new Promise((resolve) => setImmediate(resolve))
+      if (this.#events !== before) quiet = -1
+    }
+  }
+
+  /** Whether someone has waited long enough. */
+  #resolveGoals(): boolean {
+    const now = this.clock.monotonic()
+    let some = false
+    for (const goal of this.#goals) {
+      const reached = goal.reached()
+      if (!reached && goal.due > now) continue
+      this.#goals.delete(goal)
+      goal.resolve(reached)
+      some = true
+    }
+    return some
+  }
+
+  #step(): void {
+    const { clock } = this
+    const next = Math.min(clock.due, ...[...this.#goals].map(({ due }) => due))
+    clock.advance(Math.max(0, next - clock.monotonic()))
+  }
+}
