@@ -20,9 +20,10 @@ import { ClientSession, type ConnectionStatus } from './session.ts'
 import { type ClientStats, newCounters } from './stats.ts'
 import { type TokenOptions, TokenSource } from './token-source.ts'
 
-/** How to connect. Give `token`, or `getToken`, or both: then `token` is used first. */
-export interface ConnectOptions extends TokenOptions {
-  readonly projectId: string
+/** How to connect. Give `projectId` with `token`, `getToken`, or both, when `token` is used first; or `dev` while the game is made. */
+export type ConnectOptions = ConnectionOptions & TokenOptions
+
+interface ConnectionOptions {
   /** Default true. False: the first loss of the connection is the end. */
   readonly reconnect?: boolean
   /** How long `connect` may take, retries included; default 10,000 ms. */
@@ -94,12 +95,11 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   #unwatch = () => {}
 
   private constructor(url: string, options: ConnectOptions) {
-    const { projectId, reconnect, connectTimeoutMs, maxUnacked, maxUnackedBytes, WebSocket, clock, random } =
-      {
-        clock: machineClock,
-        random: systemRandom,
-        ...options,
-      }
+    const { reconnect, connectTimeoutMs, maxUnacked, maxUnackedBytes, WebSocket, clock, random } = {
+      clock: machineClock,
+      random: systemRandom,
+      ...options,
+    }
     const decodeStates = options.decodeStates ?? true
     this.#onError = options.onError
     this.#serverClock = new ServerClock(clock)
@@ -115,13 +115,12 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
       {
         ...common,
         url,
-        projectId,
         reconnect: reconnect ?? true,
         connectTimeoutMs: connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
         rerouteHosts: rerouteHosts(options.reroute),
         WebSocket,
         endOfTurn: options.endOfTurn ?? ((callback) => queueMicrotask(callback)),
-        tokens: new TokenSource(options, common),
+        tokens: new TokenSource(url, options, common),
       },
       {
         welcome: (rooms, rerouted) => this.#welcome(rooms, rerouted),

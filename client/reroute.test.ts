@@ -1,13 +1,12 @@
 import { describe, expect, test } from 'vitest'
-import { inRoom, statuses, turn, URL } from '../test/support/client/play.ts'
-import type { ConnectOptions } from './index.ts'
+import { inRoom, type Options, statuses, turn, URL } from '../test/support/client/play.ts'
 import { mayGoTo } from './reroute.ts'
 
 /** Where the rooms of the client are. */
 const NEARER = 'ws://roomful.test/node-2'
 
 /** A client in a room that has just been told to go on elsewhere; the new socket is not open yet. */
-async function rerouted(options: Partial<ConnectOptions> = {}) {
+async function rerouted(options: Partial<Options> = {}) {
   const scene = await inRoom(options)
   const seen = statuses(scene.client)
   scene.server.onDial = () => {}
@@ -17,7 +16,7 @@ async function rerouted(options: Partial<ConnectOptions> = {}) {
 }
 
 /** The same; the new socket has opened, and its hello has no answer yet. */
-async function changingOver(options: Partial<ConnectOptions> = {}) {
+async function changingOver(options: Partial<Options> = {}) {
   const scene = await rerouted(options)
   scene.server.onHello = () => {}
   scene.next.accept()

@@ -43,7 +43,6 @@ const MAX_HELD = 64
 
 export interface SessionParts {
   readonly url: string
-  readonly projectId: string
   readonly reconnect: boolean
   readonly decodeStates: boolean
   /** How long the first connection may take, retries included, in milliseconds. */
@@ -250,7 +249,8 @@ export class ClientSession {
 
   #sayHello(token: string | undefined): void {
     this.#helloSentAt = this.#parts.clock.monotonic()
-    const { projectId: project_id, rerouteHosts } = this.#parts
+    const { tokens, rerouteHosts } = this.#parts
+    const { projectId: project_id } = tokens
     const understood = { ...(rerouteHosts && { features: ['reroute'] }) }
     if (!this.#credentials) {
       this.#connection?.send({ t: 'hello', project_id, token: token!, ...understood })

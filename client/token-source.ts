@@ -13,15 +13,31 @@ const RETRY_BASE_MS = 1000
 const RETRY_MAX_MS = 30_000
 
 /** Where tokens come from: given once, or fetched from the game's own backend. */
-export interface TokenOptions {
+interface BackendTokens {
+  readonly projectId: string
   /** A client token, as the control API issues it. */
   readonly token?: string
   /** Fetches a client token from the game's backend; called for each new session and before the present token expires. */
   readonly getToken?: () => Promise<string> | string
+  readonly dev?: undefined
 }
+
+/** While a game is made: `roomful dev` at the address of `connect` gives tokens to everyone on its machine, and nothing else does. */
+interface DevTokens {
+  /** Who this is: the `sub` of the token. */
+  readonly dev: string
+  readonly projectId?: undefined
+  readonly token?: undefined
+  readonly getToken?: undefined
+}
+
+/** Where tokens come from. */
+export type TokenOptions = BackendTokens | DevTokens
 
 /** The client's token, and its successors while a connection lasts. */
 export class TokenSource {
+  /** The project that the present token is for. */
+  projectId: string
   readonly #getToken: TokenOptions['getToken']
   readonly #clock: Clock
   readonly #serverClock: ServerClock
@@ -32,12 +48,15 @@ export class TokenSource {
   #send: ((token: string) => void) | undefined
   #cancel = () => {}
 
+  /** `url`: of the node, which is also where tokens for development come from. */
   constructor(
-    { token, getToken }: TokenOptions,
+    url: string,
+    { projectId, token, getToken, dev }: TokenOptions,
     parts: { clock: Clock; random: Random; serverClock: ServerClock; report: Report },
   ) {
+    this.projectId = projectId ?? ''
     this.#token = token
-    this.#getToken = getToken
+    this.#getToken = dev === undefined ? getToken : () => this.#devToken(url, dev)
     this.#clock = parts.clock
     this.#serverClock = parts.serverClock
     this.#report = parts.report
@@ -98,6 +117,21 @@ export class TokenSource {
   /** The server did not accept the fresh token: another is fetched after a while. */
   refused(): void {
     if (this.#send) this.#renewIn(this.#backoff.next())
+  }
+
+  async #devToken(url: string, name: string): Promise<string> {
+    const address = new URL('/dev/token', url.replace(/^ws/, 'http'))
+    address.searchParams.set('name', name)
+    const response = await fetch(address).catch((cause: unknown) => {
+      throw new Error(`nothing answers at ${address.origin}; is \`roomful dev\` running? (${String(cause)})`)
+    })
+    const answer = (await response.json().catch(() => ({}))) as Record<string, string | undefined>
+    if (answer.token === undefined || answer.project_id === undefined)
+      throw new Error(
+        answer.detail ?? `only \`roomful dev\` has tokens for \`dev\`; elsewhere give projectId and getToken`,
+      )
+    this.projectId = answer.project_id
+    return answer.token
   }
 
   #plan(): void {

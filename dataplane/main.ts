@@ -1,3 +1,4 @@
+import type { RequestListener } from 'node:http'
 import { fileURLToPath } from 'node:url'
 import type { Registry } from 'prom-client'
 import { systemClock } from '../shared/clock.ts'
@@ -19,6 +20,8 @@ export interface DataplaneParts {
   readonly sharing?: WorkerOptions
   /** Reload a room type when its file is edited, and tell players what failing room logic threw. */
   readonly development?: boolean
+  /** Answers what comes to the websocket's port and wants no websocket; default: it is told to. */
+  readonly answer?: RequestListener
 }
 
 /** A node as a process runs it. */
@@ -42,6 +45,7 @@ export async function startDataplane({
   tracer = noTracer,
   sharing,
   development = false,
+  answer,
 }: DataplaneParts): Promise<RunningDataplane> {
   const folder = config.roomsDir ?? EXAMPLES
   const rooms = await loadRooms(folder)
@@ -56,6 +60,7 @@ export async function startDataplane({
     tracer,
     turns,
     revealFailures: development,
+    ...(answer && { answer }),
     ...(sharing && { sharing }),
   }).catch(async (error: unknown) => {
     await watchdog.close()

@@ -1,3 +1,4 @@
+import type { RequestListener } from 'node:http'
 import { Registry } from 'prom-client'
 import { type Clock, systemClock, timestamp } from '../shared/clock.ts'
 import { type Defaults, defaultConfig, type LogConfig, type StoreConfig } from '../shared/config.ts'
@@ -58,6 +59,8 @@ export interface NodeOptions extends Partial<NodeConfig> {
   readonly turns?: Turns
   /** Default: no other process listens on its websocket port. */
   readonly sharing?: WorkerOptions
+  /** Answers what comes to the websocket's port and wants no websocket; default: it is told to. */
+  readonly answer?: RequestListener
   /** Tells players what failing room logic threw; for development. Default: they read that it failed, and the log has the error. */
   readonly revealFailures?: boolean
   /** Says which keys of tokens stand. Default: control, at the address of the configuration. */
@@ -223,6 +226,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     records: store.records,
     metrics,
     tracer,
+    ...(options.answer && { answer: options.answer }),
     options: config,
   })
   let toldToDrain = () => {}

@@ -1,3 +1,4 @@
+import type { RequestListener } from 'node:http'
 import type { Clock } from '../../shared/clock.ts'
 import { type Defaults, defaultConfig } from '../../shared/config.ts'
 import type { Logger } from '../../shared/log.ts'
@@ -20,6 +21,8 @@ export interface GatewayContext {
   readonly log: Logger
   readonly metrics: GatewayMetrics
   readonly tracer: Tracer
+  /** Answers what comes to the websocket's port and wants no websocket; default: it is told to. */
+  readonly answer?: RequestListener
   /** When sockets are read. */
   readonly polling: Polling
   /** Whether this node is asked for more than it can do, so that newcomers are refused. `LoadMeter.overloaded`. */

@@ -105,12 +105,13 @@ export class GatewayServer {
         headersTimeout: REQUEST_TIMEOUT_MS,
         connectionsCheckingInterval: TIMEOUT_CHECK_MS,
       },
-      (_request, response) => {
-        response.writeHead(426, { 'content-type': 'text/plain; charset=utf-8', upgrade: 'websocket' })
-        response.end(
-          `This is roomful's websocket port: connect with a websocket, subprotocol ${this.#subprotocols.join(' or ')}.\n`,
-        )
-      },
+      this.#context.answer ??
+        ((_request, response) => {
+          response.writeHead(426, { 'content-type': 'text/plain; charset=utf-8', upgrade: 'websocket' })
+          response.end(
+            `This is roomful's websocket port: connect with a websocket, subprotocol ${this.#subprotocols.join(' or ')}.\n`,
+          )
+        }),
     )
     const { maxSessions, maxPendingConnections } = options
     // Of several workers, one that is full would hand what comes to the next without end. @types/node does not know the field yet.

@@ -1,6 +1,7 @@
 import { startControl } from '../../control/main.ts'
 import { startDataplane } from '../../dataplane/main.ts'
 import { startBackend } from '../../examples/backend/backend.ts'
+import { ControlClient, OwnProject } from '../../examples/backend/control-client.ts'
 import { systemClock } from '../../shared/clock.ts'
 import type { Config } from '../../shared/config.ts'
 import { newId, randomToken } from '../../shared/ids.ts'
@@ -8,6 +9,7 @@ import type { Logger } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import { openTracing, tracingConfig } from '../../shared/tracing/open.ts'
+import { devTokens } from './dev-token.ts'
 import type { Service } from './service.ts'
 
 export interface DevParts {
@@ -16,6 +18,8 @@ export interface DevParts {
   /** Where people are told what is where; the log keeps its own line. */
   readonly tell: (text: string) => void
 }
+
+const DEV_TOKEN_SECONDS = 3600
 
 /**
  * Both planes and the example games with their backend, in one process. They talk as they do when apart: over HTTP and the store. An
@@ -60,9 +64,11 @@ export async function startDev({ config, log, tell }: DevParts): Promise<Service
       drainSeconds: 0,
     }
     const tracer = await trace('roomful-dataplane', nodeId)
-    const node = await startDataplane({ config: dataplane, store, log, tracer, development: true })
-    running.push(() => node.close())
     const [controlToken] = config.controlApiTokens ?? []
+    const project = new OwnProject(new ControlClient(control.url, controlToken))
+    const answer = devTokens((sub) => project.issueToken({ sub, ttl_seconds: DEV_TOKEN_SECONDS }), log)
+    const node = await startDataplane({ config: dataplane, store, log, tracer, answer, development: true })
+    running.push(() => node.close())
     const backend = await startBackend({
       host: config.examplesHost,
       port: config.examplesPort,

@@ -130,9 +130,7 @@ export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, log
       const { game, name, player: claimed } = request.output
       const player = claimed && players.knows(claimed) ? claimed : players.welcome(name)
       const { project_id: projectId, token } = await project.issueToken(
-        player.player_id,
-        game,
-        TOKEN_TTL_SECONDS,
+        { sub: player.player_id, rooms: [game], ttl_seconds: TOKEN_TTL_SECONDS },
         traceOf(c.req.raw.headers),
       )
       return c.json({ project_id: projectId, token, ws_url: reachable(wsUrl, c.req.url), player })

@@ -30,7 +30,8 @@ export interface TokenRequest {
   key_id: string
   ttl_seconds: number
   sub: string
-  rooms: string[]
+  /** Absent: all. */
+  rooms?: string[]
 }
 
 /** The trace that a request belongs to, as its headers say: https://www.w3.org/TR/trace-context/. */
@@ -164,29 +165,30 @@ export class OwnProject {
     return this.#known
   }
 
-  /** A client token for `sub`, for rooms of the type `game` only, in the trace that it was asked for in. Rejects with a ControlError. */
+  /** A client token for a player, in the trace that it was asked for in. Rejects with a ControlError. */
   async issueToken(
-    sub: string,
-    game: string,
-    ttlSeconds: number,
-    trace: TraceHeaders,
+    player: Pick<TokenRequest, 'sub' | 'rooms' | 'ttl_seconds'>,
+    trace: TraceHeaders = {},
   ): Promise<{ project_id: string; token: string }> {
     const credentials = await this.credentials()
     try {
-      return await this.#issue(credentials, sub, game, ttlSeconds, trace)
+      return await this.#issue(credentials, player, trace)
     } catch (error) {
       if (!(error instanceof ControlError) || (error.status !== 403 && error.status !== 404)) throw error
       this.#known = undefined
       const renewed = await this.credentials()
       if (renewed.key_id === credentials.key_id) throw error
-      return await this.#issue(renewed, sub, game, ttlSeconds, trace)
+      return await this.#issue(renewed, player, trace)
     }
   }
 
-  async #issue(credentials: Credentials, sub: string, game: string, ttlSeconds: number, trace: TraceHeaders) {
+  async #issue(
+    credentials: Credentials,
+    player: Pick<TokenRequest, 'sub' | 'rooms' | 'ttl_seconds'>,
+    trace: TraceHeaders,
+  ) {
     const { project_id: projectId } = credentials
-    const request = { ...credentials, ttl_seconds: ttlSeconds, sub, rooms: [game] }
-    const { token } = await this.#control.issueToken(request, trace)
+    const { token } = await this.#control.issueToken({ ...credentials, ...player }, trace)
     return { project_id: projectId, token }
   }
 

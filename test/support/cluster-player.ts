@@ -23,7 +23,7 @@ export interface PlayerOptions {
   readonly tamper?: Tamper
   /** Whom to trust behind `wss:`, PEM. */
   readonly ca?: string
-  readonly connect?: Partial<ConnectOptions>
+  readonly connect?: Partial<Extract<ConnectOptions, { readonly projectId: string }>>
 }
 
 /** A frame of the room's stream, as a member got it. */

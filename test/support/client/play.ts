@@ -10,10 +10,13 @@ const STEP_MS = 25
 /** Lets everything that is ready run. */
 export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
+/** As for a game whose backend hands out tokens. */
+export type Options = Extract<ConnectOptions, { readonly projectId: string }>
+
 export interface Play {
   readonly clock: FakeClock
   readonly server: ScriptedServer
-  readonly options: ConnectOptions
+  readonly options: Options
   /** What the client's `onError` was called with. */
   readonly errors: unknown[]
   /** Time passes, and everything due in it happens. */
@@ -21,7 +24,7 @@ export interface Play {
 }
 
 /** A server and what is needed to connect to it; no one is connected yet. */
-export function play(options: Partial<ConnectOptions> = {}, clock = new FakeClock()): Play {
+export function play(options: Partial<Options> = {}, clock = new FakeClock()): Play {
   const server = new ScriptedServer(clock)
   const errors: unknown[] = []
   return {
@@ -51,7 +54,7 @@ export function play(options: Partial<ConnectOptions> = {}, clock = new FakeCloc
 
 /** A connected client. */
 export async function online(
-  options: Partial<ConnectOptions> = {},
+  options: Partial<Options> = {},
   clock?: FakeClock,
 ): Promise<Play & { client: Client }> {
   const scene = play(options, clock)
@@ -60,7 +63,7 @@ export async function online(
 
 /** A connected client in the room `arena:lobby`, whose state is `{ players: {} }`. */
 export async function inRoom(
-  options: Partial<ConnectOptions> = {},
+  options: Partial<Options> = {},
 ): Promise<Play & { client: Client; room: Room; owner: ScriptedRoom }> {
   const scene = await online(options)
   const room = await scene.client.join('arena', { key: 'lobby' })

@@ -1,0 +1,60 @@
+import { request } from 'node:http'
+import { pino } from 'pino'
+import { connect } from 'roomful/client'
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import type counter from '../../examples/counter/room.ts'
+import { parseConfig } from '../../shared/config.ts'
+import { startDev } from './dev.ts'
+import type { Service } from './service.ts'
+
+let service: Service
+let wsUrl = ''
+let tokenUrl = ''
+beforeAll(async () => {
+  const ports = { EXAMPLES_PORT: '0', CONTROL_PORT: '0', WS_PORT: '0', ADMIN_PORT: '0' }
+  const parsed = parseConfig('dev', { ...ports, CONTROL_API_TOKENS: 'an-operator-token-of-the-tests' })
+  if (!parsed.ok) throw new Error('this configuration should be valid')
+  service = await startDev({ config: parsed.config, log: pino({ level: 'silent' }), tell: () => undefined })
+  wsUrl = service.addresses.websocket!
+  tokenUrl = `${wsUrl.replace('ws', 'http')}/dev/token`
+})
+afterAll(() => service.close())
+
+const ask = async (query: string, headers: Record<string, string> = {}) => {
+  const response = await fetch(tokenUrl + query, { headers })
+  return { status: response.status, headers: response.headers, body: await response.json() }
+}
+
+it('lets a name in without anything else, as the player of that name', async () => {
+  const clients = await Promise.all(['alice', 'bob'].map((dev) => connect(wsUrl, { dev })))
+  const rooms = await Promise.all(
+    clients.map((client) => client.join<typeof counter>('counter', { key: 'a' })),
+  )
+  await rooms[0]!.send('inc', { by: 2 })
+  await expect.poll(() => rooms[1]!.state.count).toBe(2)
+  expect(rooms[0]!.members.map(({ sub }) => sub).sort()).toEqual(['alice', 'bob'])
+  for (const client of clients) client.close()
+})
+
+it('gives the tokens of one project to pages of this machine, and says what is wrong with a name', async () => {
+  const page = await ask('?name=alice', { origin: 'http://localhost:5173' })
+  expect(page.status).toBe(200)
+  expect(page.headers.get('access-control-allow-origin')).toBe('http://localhost:5173')
+  expect((await ask('?name=bob')).body.project_id).toBe(page.body.project_id)
+  for (const query of ['', '?name=', `?name=${'x'.repeat(129)}`])
+    expect(await ask(query)).toMatchObject({
+      status: 400,
+      body: { detail: expect.stringContaining('name must be 1–128 characters') },
+    })
+})
+
+it('gives none to a page from elsewhere, nor to one that has given its own name this address', async () => {
+  for (const origin of ['https://games.example', 'http://localhost.games.example', 'null'])
+    expect((await ask('?name=alice', { origin })).status).toBe(403)
+  const status = await new Promise((resolve) =>
+    request(`${tokenUrl}?name=alice`, { headers: { host: 'games.example:4000' } }, (answer) =>
+      resolve(answer.resume().statusCode),
+    ).end(),
+  )
+  expect(status).toBe(403)
+})
