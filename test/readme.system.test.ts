@@ -84,10 +84,10 @@ describe('the README', { timeout: COMPILES_MS }, () => {
       const seen: unknown[] = []
       const draw = (hp: unknown) => void seen.push({ hp: Object.values(hp as object) })
       const shake = (_target: string, hp: number) => void seen.push({ hit: hp })
-      globalThis.fetch = async () => new Response(${JSON.stringify(token)})
+      globalThis.fetch = async () => Response.json({ project_id: '${projectId}', token: '${token}' })
       const other = await connect('${service.wsUrl}', { projectId: '${projectId}', token: '${token}' })
       await other.join('duel', { key: 'table-7' })
-      ${readmeClient.replace('ws://localhost:4000', service.wsUrl).replace('prj_…', projectId)}
+      ${readmeClient.replace('ws://localhost:4000', service.wsUrl)}
       other.close()
       client.close()
       console.log(JSON.stringify(seen))
