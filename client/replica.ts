@@ -168,6 +168,9 @@ export type RoomFrame = Extract<
       | 'room.joined'
       | 'room.left'
       | 'room.presence'
+      | 'layer.state'
+      | 'layer.patch'
+      | 'layer.gone'
   }
 >
 type Frame<T extends RoomFrame['t']> = Extract<RoomFrame, { t: T }>

@@ -5,6 +5,7 @@ import { type Either, elementsOf, type Field, type Fields, type Table } from '..
 import {
   BATCH_OPCODE,
   CLIENT_MESSAGES,
+  LAYER_HEAD,
   ROOM_OPCODE,
   SERVER_MESSAGES,
   STREAM_HEAD,
@@ -86,10 +87,10 @@ function shapeInMsgpack(name: string, field: Field | Either): string {
 }
 
 /** The state stream has the keys that it announces behind its head, and in patches a change instead of operations. */
-function streamInMsgpack(t: string, fields: Fields): string[] {
-  const head = elementsOf(STREAM_HEAD).map(([name]) => code(name))
+function streamInMsgpack(fields: Fields): string[] {
+  const head = elementsOf('layer' in fields ? LAYER_HEAD : STREAM_HEAD).map(([name]) => code(name))
   const rest = elementsOf(fields).slice(head.length).map(inMsgpack)
-  return t === 'state.patch' ? [...head, '`keys` or nil', '`change`'] : [...head, '`keys`', ...rest]
+  return 'ops' in fields ? [...head, '`keys` or nil', '`change`'] : [...head, '`keys`', ...rest]
 }
 
 function opcodeTable(): string {
@@ -101,7 +102,7 @@ function opcodeTable(): string {
   const server = byOpcode(SERVER).map(([t, { opcode, fields }]) => [
     opcode,
     code(t),
-    t in STREAM_MESSAGES ? streamInMsgpack(t, fields) : elementsOf(fields).map(inMsgpack),
+    t in STREAM_MESSAGES ? streamInMsgpack(fields) : elementsOf(fields).map(inMsgpack),
   ])
   return table(
     ['opcode', '`t`', 'elements'],

@@ -35,6 +35,12 @@ export interface RoomEncoder {
   behindPatch(message: FlushMessage): Payload
 }
 
+/**
+ * Encodes the stream of one hidden layer of a room in one codec: `snapshot` is its `layer.state`, `patch` and `replay` are its `layer.patch`,
+ * with keys of its own. States and deltas are the layer's, checksums too. A member gets every patch behind the `layer.state` it was given.
+ */
+export type LayerEncoder = Pick<RoomEncoder, 'stateChanged' | 'snapshot' | 'patch' | 'replay'>
+
 /** From this size on the bytes of a state are kept; smaller ones are soon encoded again. */
 const KEPT_FROM_BYTES = 16 * 1024
 
@@ -96,17 +102,20 @@ export interface Codec {
   address(roomId: string): Payload | undefined
   /** A new room's encoder. */
   roomEncoder(): RoomEncoder
+  /** The encoder of a hidden layer of a room. */
+  layerEncoder(layer: string): LayerEncoder
 }
 
 /**
- * What a client decodes: as `ServerMessage`, but a patch carries the delta to apply instead of its operations. `room` is no message: it says
+ * What a client decodes: as `ServerMessage`, but patches carry the delta to apply instead of their operations. `room` is no message: it says
  * what others are about, which the codec has told them. `unknown`: a message of a later version, to be ignored.
  */
 export type DecodedMessage =
   | { t: 'room'; room_id: string }
   | { t: 'unknown' }
-  | Exclude<ServerMessage, { t: 'state.patch' }>
+  | Exclude<ServerMessage, { t: 'state.patch' | 'layer.patch' }>
   | ({ t: 'state.patch'; delta: Delta | undefined } & PatchAt)
+  | ({ t: 'layer.patch'; delta: Delta | undefined; layer: string } & PatchAt)
 
 /**
  * The client's half of a subprotocol. One per session: it remembers each room's announced keys, which a resumed connection goes on

@@ -8,6 +8,10 @@ export const ERRORS = {
   unknown_room_type: { retryable: false, meaning: 'no room type of this name is installed' },
   invalid_options: { retryable: false, meaning: 'the join options do not fit the room type' },
   join_refused: { retryable: false, meaning: 'the room type refused the join' },
+  client_outdated: {
+    retryable: false,
+    meaning: 'the room type needs a feature that the client has not named in features of hello',
+  },
   room_full: { retryable: true, meaning: 'the room has maxMembers members' },
   room_unavailable: { retryable: true, meaning: 'the room cannot be reached at the moment' },
   overloaded: { retryable: true, meaning: 'no node can take another room at the moment' },

@@ -1,7 +1,14 @@
 import type { Json, JsonObject } from '../json.ts'
 import type { Delta } from '../sync/delta.ts'
 import { toOperations } from '../sync/operations.ts'
-import { type Codec, EncodedMembers, EncodedState, type Payload, type RoomEncoder } from './codec.ts'
+import {
+  type Codec,
+  EncodedMembers,
+  EncodedState,
+  type LayerEncoder,
+  type Payload,
+  type RoomEncoder,
+} from './codec.ts'
 import { ProtocolError } from './error-codes.ts'
 import type { ClientMessage, FlushMessage, MemberInfo, PatchAt, ServerMessage, StateAt } from './messages.ts'
 import { parseNamed } from './schema.ts'
@@ -42,6 +49,10 @@ export class JsonCodec implements Codec {
     return new JsonRoomEncoder()
   }
 
+  layerEncoder(layer: string): LayerEncoder {
+    return new JsonRoomEncoder(layer)
+  }
+
   #parse(payload: Payload): Json {
     try {
       return JSON.parse(this.#utf8.decode(payload)) as Json
@@ -51,16 +62,25 @@ export class JsonCodec implements Codec {
   }
 }
 
-/** The state stream of a room as JSON: every frame stands by itself. */
+/** The state stream of a room, or of one of its layers, as JSON: every frame stands by itself. */
 class JsonRoomEncoder implements RoomEncoder {
   readonly #state = new EncodedState()
+  readonly #layer: string | undefined
+
+  constructor(layer?: string) {
+    this.#layer = layer
+  }
 
   stateChanged(): void {
     this.#state.forget()
   }
 
   snapshot({ state, ...at }: StateAt): Payload {
-    return this.#withState({ t: 'state.snapshot', ...pick(at) }, state)
+    const layer = this.#layer
+    return this.#withState(
+      layer === undefined ? { t: 'state.snapshot', ...pick(at) } : { t: 'layer.state', ...pick(at), layer },
+      state,
+    )
   }
 
   resync({ state, ...at }: StateAt, members: readonly MemberInfo[]): Payload {
@@ -72,7 +92,13 @@ class JsonRoomEncoder implements RoomEncoder {
   }
 
   replay(at: PatchAt, delta: Delta | undefined): Payload {
-    return encodeJson({ t: 'state.patch', ...pick(at), ops: delta ? toOperations(delta) : [] })
+    const ops = delta ? toOperations(delta) : []
+    const layer = this.#layer
+    return encodeJson(
+      layer === undefined
+        ? { t: 'state.patch', ...pick(at), ops }
+        : { t: 'layer.patch', ...pick(at), layer, ops },
+    )
   }
 
   behindPatch(message: FlushMessage): Payload {
@@ -80,7 +106,7 @@ class JsonRoomEncoder implements RoomEncoder {
   }
 
   /** `state` as the last field of a message. */
-  #withState(message: WithoutState<'state.snapshot'> | WithoutState<'state.resync'>, state: Json): Payload {
+  #withState(message: WithoutState<'state.snapshot' | 'state.resync' | 'layer.state'>, state: Json): Payload {
     return withLast(message, 'state', this.#state.of(state, toJson))
   }
 }
@@ -90,7 +116,9 @@ function withLast(message: object, name: 'members' | 'state', json: Uint8Array):
   return Buffer.concat([Buffer.from(`${JSON.stringify(message).slice(0, -1)},"${name}":`), json, END])
 }
 
-type WithoutState<T extends ServerMessage['t']> = Omit<Extract<ServerMessage, { t: T }>, 'state'>
+type WithoutState<T extends ServerMessage['t']> = T extends unknown
+  ? Omit<Extract<ServerMessage, { t: T }>, 'state'>
+  : never
 
 const toJson = (value: Json | readonly MemberInfo[]): Uint8Array => Buffer.from(JSON.stringify(value))
 const END = Buffer.from('}')

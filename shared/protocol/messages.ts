@@ -44,7 +44,7 @@ export const MAX = {
 }
 
 /** What a client may say in `hello` that it understands. It may name others, of other versions. */
-export const FEATURES = ['reroute'] as const
+export const FEATURES = ['reroute', 'layers'] as const
 export type Feature = (typeof FEATURES)[number]
 
 /** Reasons of a client's `state.resync`. */
@@ -78,6 +78,8 @@ const LIMIT_FIELDS = {
 const IN_ROOM = { room_id: ADDRESS, epoch: COUNT, seq: COUNT }
 /** What every frame of the state stream begins with. In MessagePack the keys that it announces come behind (§4 of docs/protocol.md). */
 export const STREAM_HEAD = { ...IN_ROOM, checksum: COUNT }
+/** The same of a hidden layer's. */
+export const LAYER_HEAD = { ...STREAM_HEAD, layer: text() }
 
 /**
  * What a client sends. A field is one entry here: its place is its place in MessagePack, its type and its check follow from what it is.
@@ -115,7 +117,7 @@ export const CLIENT_MESSAGES = {
   token: message(6, { token: text(MAX.token) }),
 } satisfies Table
 
-/** What the server sends, but for the state stream. */
+/** What the server sends, but for the state streams. */
 export const SERVER_MESSAGES = {
   welcome: message(16, {
     session_id: text(),
@@ -156,14 +158,18 @@ export const SERVER_MESSAGES = {
   reroute: message(30, { url: text() }),
   reply: message(31, { room_id: ADDRESS, ref: REF, data: VALUE }),
   'room.presence': message(32, { ...IN_ROOM, member_id: text(), connected: FLAG }),
+  'layer.gone': message(35, { ...IN_ROOM, layer: text() }),
 } satisfies Table
 
-/** The state stream of a room; `RoomEncoder` writes it. */
+/** The state stream of a room and those of its hidden layers; `RoomEncoder` and `LayerEncoder` write them. */
 export const STREAM_MESSAGES = {
   'state.snapshot': message(19, { ...STREAM_HEAD, state: VALUE }),
   /** `members`: everyone in the room at that seq; replaces the list the client holds, as `state` replaces the state. */
   'state.resync': message(20, { ...STREAM_HEAD, state: VALUE, members: list(record(MEMBER_INFO)) }),
   'state.patch': message(21, { ...STREAM_HEAD, ops: typed<Operation[]>(VALUE) }),
+  /** `state`: an object with the layer's values at their paths from the root of the room's state. */
+  'layer.state': message(33, { ...LAYER_HEAD, state: VALUE }),
+  'layer.patch': message(34, { ...LAYER_HEAD, ops: typed<Operation[]>(VALUE) }),
 } satisfies Table
 
 type MessageOf<T extends Table> = {
@@ -187,10 +193,10 @@ export const SHORT_EPOCHS = 128
 /** A message that says in MessagePack what it is about by the room frame before it. */
 export type AddressedMessage = Extract<
   PlainMessage,
-  { t: 'event' | 'room.joined' | 'room.left' | 'room.presence' | 'ack' | 'reply' }
+  { t: 'event' | 'room.joined' | 'room.left' | 'room.presence' | 'layer.gone' | 'ack' | 'reply' }
 >
 /** A message of one flush. */
-export type FlushMessage = Exclude<AddressedMessage, { t: 'ack' | 'reply' }>
+export type FlushMessage = Exclude<AddressedMessage, { t: 'ack' | 'reply' | 'layer.gone' }>
 
 /** What a client sends. */
 export type ClientMessage = MessageOf<typeof CLIENT_MESSAGES>

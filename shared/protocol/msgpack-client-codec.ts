@@ -16,8 +16,8 @@ import {
   BATCH_OPCODE,
   CLIENT_MESSAGES,
   type ClientMessage,
+  LAYER_HEAD,
   type MemberInfo,
-  type PatchAt,
   type PlainMessage,
   ROOM_OPCODE,
   SERVER_MESSAGES,
@@ -30,22 +30,27 @@ import { isArray, isMap, MsgpackReader, MsgpackWriter, NIL, UnknownKey } from '.
 const WRITERS = messageWriters(CLIENT_MESSAGES)
 /** Of the state stream only the head: how the rest is read depends on what came before. */
 const STREAM_HEADS = Object.fromEntries(
-  Object.entries(STREAM_MESSAGES).map(([t, { opcode }]) => [t, { opcode, fields: STREAM_HEAD }]),
+  Object.entries(STREAM_MESSAGES).map(([t, { opcode, fields }]) => [
+    t,
+    { opcode, fields: 'layer' in fields ? LAYER_HEAD : STREAM_HEAD },
+  ]),
 )
 const READERS = messageReaders({ ...SERVER_MESSAGES, ...STREAM_HEADS })
-const HEAD_LENGTH = elementsOf(STREAM_HEAD).length
 const MEMBERS = STREAM_MESSAGES['state.resync'].fields.members
 
 type StreamFrame = Extract<DecodedMessage, { t: keyof typeof STREAM_MESSAGES }>
 
-/** The keys a room's frames may refer to, as of one frame of its state stream. */
+/** The keys that frames of one state stream may refer to, as of one of them. */
 interface KeyTable {
   readonly epoch: number
   readonly seq: number
   readonly keys: readonly string[]
 }
 
-/** `[from, …keys]`: from the index `from` on a room's table holds these. */
+/** Those of a room: of the base under '', of layers under their names. */
+type KeyTables = Map<string, KeyTable>
+
+/** `[from, …keys]`: from the index `from` on a table holds these. */
 type Announced = [from: number, ...keys: string[]]
 
 /** What frames of rooms leave out, since frames before them have said it. */
@@ -93,7 +98,7 @@ export class StreamContext {
 export class MsgpackClientCodec implements ClientCodec {
   readonly subprotocol = 'roomful.v1.msgpack'
   readonly #writer = new MsgpackWriter()
-  readonly #tables = new Map<string, KeyTable>()
+  readonly #tables = new Map<string, KeyTables>()
   readonly #decodesStates: boolean
   readonly #context: StreamContext
 
@@ -107,7 +112,7 @@ export class MsgpackClientCodec implements ClientCodec {
   fork(): MsgpackClientCodec {
     const fork = new MsgpackClientCodec(this.#decodesStates)
     fork.#context.follow(this.#context)
-    for (const [room, table] of this.#tables) fork.#tables.set(room, table)
+    for (const [room, tables] of this.#tables) fork.#tables.set(room, new Map(tables))
     return fork
   }
 
@@ -147,8 +152,11 @@ export class MsgpackClientCodec implements ClientCodec {
     if (!known && typeof opcode === 'number') return { t: 'unknown' }
     if (!known) throw new ProtocolError('the server sent an array that does not begin with an opcode')
     const { t, read } = known
-    if (t in STREAM_HEADS)
-      return this.#streamFrame(read(reader, HEAD_LENGTH, t) as StreamFrame, length, reader)
+    const head = STREAM_HEADS[t]
+    if (head) {
+      const elements = elementsOf(head.fields).length
+      return this.#streamFrame(read(reader, elements, t) as StreamFrame, length - elements, reader)
+    }
     const message = read(reader, length, t) as PlainMessage
     // A snapshot follows, with the table of this seat.
     if (message.t === 'joined' || message.t === 'left') {
@@ -164,18 +172,21 @@ export class MsgpackClientCodec implements ClientCodec {
     if (message.epoch !== undefined) message.epoch = this.#context.epoch(message.epoch)
   }
 
-  /** Reads what is behind the head. */
+  /** Reads what is behind the head: `length` elements. */
   #streamFrame(frame: StreamFrame, length: number, reader: MsgpackReader): StreamFrame {
     this.#address(frame)
     const announced = reader.value() as Announced | null
-    if (frame.t === 'state.patch') {
-      frame.delta = this.#patch(frame, announced, length, reader)
+    if (frame.t === 'state.patch' || frame.t === 'layer.patch') {
+      frame.delta = this.#patch(frame, announced, length > 1, reader)
       return frame
     }
     const { room_id: roomId, epoch, seq } = frame
     const keys = (announced ?? []).slice(1) as string[]
-    const table = this.#tables.get(roomId)
-    if (!table || table.epoch <= epoch) this.#tables.set(roomId, { epoch, seq, keys })
+    const tables = this.#tables.get(roomId) ?? new Map<string, KeyTable>()
+    this.#tables.set(roomId, tables)
+    const stream = streamOf(frame)
+    const table = tables.get(stream)
+    if (!table || table.epoch <= epoch) tables.set(stream, { epoch, seq, keys })
     const body = reader.withKeys(keys)
     const state = body.value()
     frame.state = this.#decodesStates ? state : null
@@ -185,20 +196,23 @@ export class MsgpackClientCodec implements ClientCodec {
 
   /** The delta of a patch; undefined when nothing changed, and when patches before this one are missing. */
   #patch(
-    { room_id: roomId, epoch, seq }: PatchAt,
+    frame: Extract<StreamFrame, { delta: unknown }>,
     announced: Announced | null,
-    length: number,
+    changes: boolean,
     reader: MsgpackReader,
   ): Delta | undefined {
-    const table = this.#decodesStates && this.#tables.get(roomId)
-    if (!table || epoch < table.epoch) return undefined
+    const { room_id: roomId, epoch, seq } = frame
+    const tables = this.#decodesStates ? this.#tables.get(roomId) : undefined
+    const stream = streamOf(frame)
+    const table = tables?.get(stream)
+    if (!tables || !table || epoch < table.epoch) return undefined
     const [from, ...fresh] = announced ?? [table.keys.length]
     if (from > table.keys.length) return undefined
     const keys = fresh.length > 0 ? [...table.keys.slice(0, from), ...fresh] : table.keys
     try {
-      const delta = length > HEAD_LENGTH + 1 ? readDelta(reader.withKeys(keys)) : undefined
+      const delta = changes ? readDelta(reader.withKeys(keys)) : undefined
       // A patch that comes late, or again after a resume, announces what is known already.
-      if (epoch > table.epoch || seq > table.seq) this.#tables.set(roomId, { epoch, seq, keys })
+      if (epoch > table.epoch || seq > table.seq) tables.set(stream, { epoch, seq, keys })
       return delta
     } catch (error) {
       if (error instanceof UnknownKey) return undefined
@@ -207,12 +221,15 @@ export class MsgpackClientCodec implements ClientCodec {
   }
 }
 
+const streamOf = (frame: StreamFrame): string => ('layer' in frame ? frame.layer : '')
+
 const isAddressed = (message: PlainMessage): message is AddressedMessage =>
   message.t === 'ack' ||
   message.t === 'reply' ||
   message.t === 'event' ||
   message.t === 'room.joined' ||
   message.t === 'room.presence' ||
+  message.t === 'layer.gone' ||
   message.t === 'room.left'
 
 function readDelta(reader: MsgpackReader): Delta {

@@ -1,7 +1,14 @@
 import type { Json } from '../json.ts'
 import { MAX_DEPTH } from '../sync/check.ts'
 import { type ArrayDelta, type Change, type Delta, ObjectDelta, REMOVE, Replace } from '../sync/delta.ts'
-import { type Codec, EncodedMembers, EncodedState, type Payload, type RoomEncoder } from './codec.ts'
+import {
+  type Codec,
+  EncodedMembers,
+  EncodedState,
+  type LayerEncoder,
+  type Payload,
+  type RoomEncoder,
+} from './codec.ts'
 import { ProtocolError } from './error-codes.ts'
 import { messageWriters, valuesWriter, writeField } from './fields.ts'
 import { KnownStrings } from './known-strings.ts'
@@ -124,6 +131,10 @@ export class MsgpackCodec implements Codec {
   roomEncoder(): RoomEncoder {
     return new MsgpackRoomEncoder(this, this.#writer)
   }
+
+  layerEncoder(layer: string): LayerEncoder {
+    return new MsgpackRoomEncoder(this, this.#writer, layer)
+  }
 }
 
 /** The messages of a batch, as views of it; undefined: the frame is one message. Throws ProtocolError. */
@@ -150,6 +161,9 @@ export function unbatch(frame: Uint8Array): readonly Uint8Array[] | undefined {
 
 const MEMBERS = STREAM_MESSAGES['state.resync'].fields.members
 
+const OF_ROOM = { whole: SERVER_OPCODES['state.snapshot'], patch: SERVER_OPCODES['state.patch'] }
+const OF_LAYER = { whole: SERVER_OPCODES['layer.state'], patch: SERVER_OPCODES['layer.patch'] }
+
 /** So many keys of a room's states may be interned at a time. */
 export const MAX_INTERNED = 16_384
 /** A table is looked through for keys that the state has no more when it is this long, and each time it is twice as long as before. */
@@ -158,7 +172,7 @@ const LOOKED_THROUGH_FROM = 1024
 export const MAX_INTERNED_LENGTH = 64
 
 /**
- * The state stream of one room as MessagePack. Keys of the state are interned: the first patch that changes a key announces it, from
+ * The state stream of one room, or of one of its layers, as MessagePack. Keys of the state are interned: the first patch that changes a key announces it, from
  * then on an integer stands for it. A table starts again when the state has less than half of its keys (a whole state carries all of
  * them), and a full one when as many keys have missed it as it holds: rooms whose keys come and go never pay more than twice the keys.
  */
@@ -176,10 +190,15 @@ class MsgpackRoomEncoder implements RoomEncoder {
   /** That of the last patch: members who get the next one know it, from that patch or from a whole state since. */
   #epoch: number | undefined
 
+  readonly #layer: string | undefined
+  readonly #opcodes: { readonly whole: number; readonly patch: number }
+
   /** `writer` is only used within a call, so encoders may share it. */
-  constructor(codec: MsgpackCodec, writer: MsgpackWriter) {
+  constructor(codec: MsgpackCodec, writer: MsgpackWriter, layer?: string) {
     this.#codec = codec
     this.#writer = writer
+    this.#layer = layer
+    this.#opcodes = layer === undefined ? OF_ROOM : OF_LAYER
   }
 
   stateChanged(state: Json): void {
@@ -189,7 +208,7 @@ class MsgpackRoomEncoder implements RoomEncoder {
 
   snapshot(at: StateAt): Payload {
     const state = this.#encoded.of(at.state, this.#encode)
-    this.#at(SERVER_OPCODES['state.snapshot'], 6, at)
+    this.#at(this.#opcodes.whole, 6, at)
     this.#announce(0)
     return concat(this.#writer.take(), state)
   }
@@ -209,7 +228,7 @@ class MsgpackRoomEncoder implements RoomEncoder {
     const change = this.#internedChange(delta)
     const epoch = at.epoch === this.#epoch ? at.epoch % SHORT_EPOCHS : at.epoch
     this.#epoch = at.epoch
-    this.#at(SERVER_OPCODES['state.patch'], delta ? 6 : 5, at, epoch)
+    this.#at(this.#opcodes.patch, delta ? 6 : 5, at, epoch)
     if (this.#keys.length === known) this.#writer.nil()
     else this.#announce(known)
     const patch = concat(this.#writer.take(), change)
@@ -221,7 +240,7 @@ class MsgpackRoomEncoder implements RoomEncoder {
   }
 
   replay(at: PatchAt, delta: Delta | undefined): Payload {
-    this.#at(SERVER_OPCODES['state.patch'], delta ? 6 : 5, at)
+    this.#at(this.#opcodes.patch, delta ? 6 : 5, at)
     this.#writer.nil()
     if (delta) this.#change(delta)
     return this.#writer.take()
@@ -231,14 +250,15 @@ class MsgpackRoomEncoder implements RoomEncoder {
     return this.#codec.encode({ ...message, epoch: message.epoch % SHORT_EPOCHS })
   }
 
-  /** The elements that all frames of the state stream begin with: `STREAM_HEAD`. */
+  /** The elements that all frames of the state stream begin with: `STREAM_HEAD`, or `LAYER_HEAD`. `length`: without a layer. */
   #at(opcode: number, length: number, { epoch, seq, checksum }: PatchAt, written = epoch): void {
     const to = this.#writer.begin()
-    to.array(length)
+    to.array(this.#layer === undefined ? length : length + 1)
     to.number(opcode)
     to.number(written)
     to.number(seq)
     to.number(checksum)
+    if (this.#layer !== undefined) to.string(this.#layer)
   }
 
   readonly #encode = (state: Json): Uint8Array => {

@@ -4,7 +4,7 @@ import type { Json } from '../json.ts'
 import { apply } from '../sync/apply.ts'
 import { Checksum } from '../sync/checksum.ts'
 import { diff } from '../sync/testing/diff.ts'
-import type { ClientCodec, Codec, RoomEncoder } from './codec.ts'
+import type { ClientCodec, Codec, LayerEncoder, RoomEncoder } from './codec.ts'
 import { InvalidMessage, ProtocolError } from './error-codes.ts'
 import { JsonCodec } from './json-codec.ts'
 import {
@@ -27,6 +27,8 @@ interface Vectors {
   stream: {
     about: string
     encoder: number
+    /** Of this layer, and not of the base. */
+    layer?: string
     kind: 'snapshot' | 'resync' | 'patch' | 'replay'
     state: Json
     json: Record<string, Json>
@@ -95,21 +97,24 @@ describe('the stream of one room', () => {
       [new JsonCodec(), (step) => step.json],
       [new MsgpackCodec(), (step) => step.msgpack],
     ] as [Codec, (step: Vectors['stream'][number]) => unknown][]) {
-      const encoders = new Map<number, RoomEncoder>()
-      let previous: Json = null
+      const encoders = new Map<string, LayerEncoder>()
+      const states = new Map<string | undefined, Json>()
       for (const step of vectors.stream) {
-        const encoder = encoders.get(step.encoder) ?? codec.roomEncoder()
-        encoders.set(step.encoder, encoder)
+        const { layer } = step
+        const name = `${step.encoder} ${layer}`
+        const fresh = () => (layer === undefined ? codec.roomEncoder() : codec.layerEncoder(layer))
+        const encoder = encoders.get(name) ?? fresh()
+        encoders.set(name, encoder)
         const at = { ...(step.json as StateAt), state: step.state }
-        const delta = diff(previous, step.state)
+        const delta = diff(states.get(layer) ?? null, step.state)
         const frame =
           step.kind === 'snapshot'
             ? encoder.snapshot(at)
             : step.kind === 'resync'
-              ? encoder.resync(at, step.json.members as MemberInfo[])
+              ? (encoder as RoomEncoder).resync(at, step.json.members as MemberInfo[])
               : encoder[step.kind](at, delta)
         expect(codec.binary ? hex(frame) : text(frame), step.about).toEqual(written(step))
-        previous = step.state
+        states.set(layer, step.state)
       }
     }
   })
@@ -125,13 +130,17 @@ describe('the stream of one room', () => {
       [new JsonClientCodec(), (step) => utf8(step.json)],
       [new MsgpackClientCodec(), (step) => bytes(step.msgpack)],
     ] as [ClientCodec, (step: Vectors['stream'][number]) => Uint8Array][]) {
-      let state: Json = null
+      const states = new Map<string | undefined, Json>()
       if (codec instanceof MsgpackClientCodec) codec.decode(bytes(vectors.address.msgpack))
       for (const step of vectors.stream) {
         const message = codec.decode(frame(step))
         expect(message, step.about).toMatchObject({ room_id: step.json.room_id, epoch: step.json.epoch })
-        if (message.t === 'state.snapshot' || message.t === 'state.resync') state = message.state
-        else if (message.t === 'state.patch') state = message.delta ? apply(state, message.delta) : state
+        const layer = 'layer' in message ? message.layer : undefined
+        expect(layer, step.about).toBe(step.layer)
+        let state = states.get(layer) ?? null
+        if ('state' in message) state = message.state
+        else if ('delta' in message && message.delta) state = apply(state, message.delta)
+        states.set(layer, state)
         expect(state, step.about).toEqual(step.state)
         expect(message, step.about).toMatchObject({ checksum: new Checksum().of(state) })
       }

@@ -4,10 +4,11 @@ import { edit, edited, json } from '../../../test/support/json-arbitrary.ts'
 import type { Json } from '../../json.ts'
 import { apply } from '../../sync/apply.ts'
 import { Checksum } from '../../sync/checksum.ts'
+import type { Delta } from '../../sync/delta.ts'
 import { diff } from '../../sync/testing/diff.ts'
 import type { ClientCodec, Codec, Payload } from '../codec.ts'
 import { ERRORS, InvalidMessage, ProtocolError } from '../error-codes.ts'
-import type { ClientMessage, DepartureReason, ServerMessage } from '../messages.ts'
+import type { ClientMessage, DepartureReason, PlainMessage } from '../messages.ts'
 
 /** One subprotocol, and a way to write what no proper client would: the fields of a message, right or wrong, as a frame. */
 export interface Subject {
@@ -52,7 +53,6 @@ const CLIENT_MESSAGES: ClientMessage[] = [
   { t: 'token', token: 'v4.public.def' },
 ]
 
-type Plain = Exclude<ServerMessage, { t: 'state.snapshot' | 'state.resync' | 'state.patch' }>
 const { checksum: _, ...SHARED } = AT
 const WELCOME = {
   t: 'welcome',
@@ -64,7 +64,7 @@ const WELCOME = {
   server_time: '2026-11-20T13:30:00.000Z',
   limits: { max_message_bytes: 65536, messages_per_second: 60, message_burst: 120, max_rooms: 16 },
 } as const
-const SERVER_MESSAGES: Plain[] = [
+const SERVER_MESSAGES: PlainMessage[] = [
   { ...WELCOME, resumed: false },
   { ...WELCOME, resumed: true, rooms: [{ room_id: 'arena:lobby', resumed: false }] },
   { t: 'joined', ref: 3, room_id: 'arena:lobby', member_id: 'mem_a', members: MEMBERS },
@@ -72,10 +72,11 @@ const SERVER_MESSAGES: Plain[] = [
   { t: 'event', ...SHARED, name: 'hit', data: { by: 'mem_a', points: [1, 2.5], 'naïve key': null } },
   { t: 'room.joined', ...SHARED, member_id: 'mem_b', sub: null },
   ...(['left', 'session_ended', 'kicked', 'closed'] satisfies DepartureReason[]).map(
-    (reason): Plain => ({ t: 'room.left', ...SHARED, member_id: 'mem_b', sub: 'bert', reason }),
+    (reason): PlainMessage => ({ t: 'room.left', ...SHARED, member_id: 'mem_b', sub: 'bert', reason }),
   ),
   { t: 'room.left', ...SHARED, member_id: 'mem_b', sub: null, reason: 'kicked', message: 'enough' },
   { t: 'room.presence', ...SHARED, member_id: 'mem_b', connected: false },
+  { t: 'layer.gone', ...SHARED, layer: 'team:red' },
   { t: 'ack', room_id: 'arena:lobby', ref: 9 },
   { t: 'reply', room_id: 'arena:lobby', ref: 9, data: { hp: [3] } },
   {
@@ -250,10 +251,10 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
     test('a frame is never written to again', () => {
       const subject = codec()
       const room = subject.roomEncoder()
-      const frames = SERVER_MESSAGES.map((message) => subject.encode(message as Plain))
+      const frames = SERVER_MESSAGES.map((message) => subject.encode(message))
       frames.push(room.patch({ ...AT, seq: 1 }, diff({ a: 1 }, { a: 2 })))
       const copies = frames.map((bytes) => bytes.slice())
-      for (const message of [...SERVER_MESSAGES].reverse()) subject.encode(message as Plain)
+      for (const message of [...SERVER_MESSAGES].reverse()) subject.encode(message)
       room.patch({ ...AT, seq: 2 }, diff({ a: 2 }, { a: 'x'.repeat(1000) }))
       expect(frames).toEqual(copies)
     })
@@ -284,6 +285,52 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
         }),
         { numRuns: 1_000 },
       )
+    })
+
+    test('a layer has a stream of its own beside that of the base: whole states, patches and keys', () => {
+      const subject = codec()
+      const [base, red, blue] = [
+        subject.roomEncoder(),
+        subject.layerEncoder('team:red'),
+        subject.layerEncoder('team:blue'),
+      ]
+      const member = inRoom()
+      const at = (seq: number) => ({ ...AT, seq })
+      const plan = { plan: { red: [1, 2] } }
+      const decoded = (bytes: Uint8Array) => member.decode(bytes)
+      expect(decoded(red.snapshot({ ...at(1), state: plan }))).toEqual({
+        t: 'layer.state',
+        ...at(1),
+        layer: 'team:red',
+        state: plan,
+      })
+      decoded(blue.snapshot({ ...at(1), state: {} }))
+      decoded(base.snapshot({ ...at(1), state: { plan: {} } }))
+      const states: Record<string, Json> = { 'team:red': plan, 'team:blue': {}, base: { plan: {} } }
+      const steps = [
+        ['team:red', red, { plan: { red: [1, 2, { x: 3 }], own: 1 } }],
+        ['team:blue', blue, { plan: { blue: { x: 1 } } }],
+        ['base', base, { plan: {}, x: 0, blue: { plan: 1 } }],
+        ['team:blue', blue, { plan: { blue: { x: 2, plan: 2 } } }],
+        ['team:red', red, { plan: { red: [], own: { x: 4 } } }],
+        ['base', base, { plan: {}, x: 1, blue: { plan: 2 } }],
+      ] as const
+      for (const [i, [layer, encoder, next]] of steps.entries()) {
+        const message = decoded(encoder.patch(at(i + 2), diff(states[layer]!, next)))
+        expect(message).toMatchObject(
+          layer === 'base' ? { t: 'state.patch', ...at(i + 2) } : { t: 'layer.patch', ...at(i + 2), layer },
+        )
+        states[layer] = apply(states[layer]!, (message as { delta: Delta }).delta)
+        expect(states[layer]).toEqual(next)
+      }
+      expect(decoded(red.replay(at(9), undefined))).toEqual({
+        t: 'layer.patch',
+        ...at(9),
+        layer: 'team:red',
+        delta: undefined,
+      })
+      const nothing = decoded(red.patch(at(10), diff(states['team:red']!, {})))
+      expect(apply(states['team:red']!, (nothing as { delta: Delta }).delta)).toEqual({})
     })
 
     test('a large state that stays the same is encoded once, however often it is asked for', () => {
@@ -416,6 +463,12 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
         room.snapshot({ ...AT, seq: 1, state }),
         room.resync({ ...AT, seq: 1, state }, MEMBERS),
         room.patch({ ...AT, seq: 2 }, diff(state, { ...state, log: [{ a: 2 }, null] })),
+        codec()
+          .layerEncoder('deck')
+          .patch({ ...AT, seq: 1 }, diff({}, state)),
+        codec()
+          .layerEncoder('deck')
+          .snapshot({ ...AT, seq: 1, state }),
         ...SERVER_MESSAGES.map((message) => codec().encode(message)),
       ]
       const subject = inRoom()

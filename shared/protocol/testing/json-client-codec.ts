@@ -14,17 +14,18 @@ interface KnownState {
   readonly state: Json
 }
 
-type Patch = Extract<ServerMessage, { t: 'state.patch' }>
+type Patch = Extract<ServerMessage, { t: 'state.patch' | 'layer.patch' }>
 
 /**
  * `roomful.v1.json`, the client's half, for tests. A JSON Patch does not tell arrays from objects, so this codec follows each
- * room's state to turn patches into deltas; that is why the SDK speaks MessagePack.
+ * room's state, and that of each layer, to turn patches into deltas; that is why the SDK speaks MessagePack.
  */
 export class JsonClientCodec implements ClientCodec {
   readonly subprotocol = 'roomful.v1.json'
   readonly #utf8 = new TextEncoder()
   readonly #text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
-  readonly #states = new Map<string, KnownState>()
+  /** By room; of the base under '', of layers under their names. */
+  readonly #states = new Map<string, Map<string, KnownState>>()
 
   encode(message: ClientMessage): Payload {
     checkJson(message)
@@ -33,14 +34,16 @@ export class JsonClientCodec implements ClientCodec {
 
   decode(payload: Payload): DecodedMessage {
     const message = this.#parse(payload)
-    if (message.t === 'state.patch') {
+    if (message.t === 'state.patch' || message.t === 'layer.patch') {
       const { ops, ...at } = message
       return { ...at, delta: this.#follow(message) }
     }
     if (message.t === 'joined' || message.t === 'left') this.#states.delete(message.room_id)
-    if (message.t === 'state.snapshot' || message.t === 'state.resync') {
-      const known = this.#states.get(message.room_id)
-      if (!known || known.epoch <= message.epoch) this.#states.set(message.room_id, message)
+    if (message.t === 'state.snapshot' || message.t === 'state.resync' || message.t === 'layer.state') {
+      const states = this.#states.get(message.room_id) ?? new Map<string, KnownState>()
+      this.#states.set(message.room_id, states)
+      const known = states.get(streamOf(message))
+      if (!known || known.epoch <= message.epoch) states.set(streamOf(message), message)
     }
     return message
   }
@@ -54,12 +57,15 @@ export class JsonClientCodec implements ClientCodec {
   }
 
   /** The delta of a patch that follows what is known; undefined for any other. */
-  #follow({ room_id: roomId, epoch, seq, ops }: Patch): Delta | undefined {
-    const known = this.#states.get(roomId)
-    if (!known || epoch < known.epoch || (epoch === known.epoch && seq <= known.seq)) return undefined
+  #follow(patch: Patch): Delta | undefined {
+    const { room_id: roomId, epoch, seq, ops } = patch
+    const states = this.#states.get(roomId)
+    const known = states?.get(streamOf(patch))
+    if (!states || !known || epoch < known.epoch || (epoch === known.epoch && seq <= known.seq))
+      return undefined
     try {
       const state = applyOperations(known.state, ops)
-      this.#states.set(roomId, { epoch, seq, state })
+      states.set(streamOf(patch), { epoch, seq, state })
       return diff(known.state, state)
     } catch {
       // Patches before this one are missing.
@@ -67,6 +73,8 @@ export class JsonClientCodec implements ClientCodec {
     }
   }
 }
+
+const streamOf = (message: object): string => ('layer' in message ? String(message.layer) : '')
 
 /** The state after a JSON Patch of add, replace and remove (RFC 6902). `state` stays as it is. Throws DeltaMismatch when one does not fit. */
 export function applyOperations(state: Json, operations: readonly Operation[]): Json {

@@ -3,13 +3,12 @@ import { type Clock, timestamp } from '../../../shared/clock.ts'
 import type { Json } from '../../../shared/json.ts'
 import type { Payload, RoomEncoder } from '../../../shared/protocol/codec.ts'
 import type { ErrorCode } from '../../../shared/protocol/error-codes.ts'
-import type { ClientMessage, Limits, MemberInfo, ServerMessage } from '../../../shared/protocol/messages.ts'
+import type { ClientMessage, Limits, MemberInfo, PlainMessage } from '../../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import { diff } from '../../../shared/sync/testing/diff.ts'
 
 type Of<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
-type Direct = Exclude<ServerMessage, { t: 'state.snapshot' | 'state.resync' | 'state.patch' }>
 
 /**
  * The far end of a client under test. By itself it lets everyone in, resumes, seats, and answers pings; it acks nothing. A test
@@ -80,7 +79,7 @@ export class ScriptedServer {
     return this.all('message').map(({ ref }) => ref)
   }
 
-  send(message: Direct, socket = this.socket): void {
+  send(message: PlainMessage, socket = this.socket): void {
     if ('room_id' in message && message.room_id !== undefined)
       socket.deliver(this.#codec.address(message.room_id))
     socket.deliver(this.#codec.encode(message))
