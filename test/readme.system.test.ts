@@ -207,6 +207,20 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
     expect(await complaints(Object.fromEntries(files))).toBe('')
   })
 
+  it('docs/guides/testing-rooms.md shows tests that fit the package, and pass', async () => {
+    const [room, ...tests] = codeOf('docs/guides/testing-rooms.md', 'ts')
+    const files = Object.fromEntries(tests.map((code, index) => [`testing-${index}.test.ts`, code]))
+    await writeFile(join(folder, 'rooms/duel.ts'), room!)
+    onTestFinished(() => writeFile(join(folder, 'rooms/duel.ts'), readmeRoom))
+    expect(await complaints(files)).toBe('')
+    for (const [name, code] of Object.entries(files)) await writeFile(join(folder, name), code)
+    const { stdout } = await run(process.execPath, ['--import', 'tsx', '--test', ...Object.keys(files)], {
+      cwd: folder,
+      env: { PATH: process.env.PATH, TSX_TSCONFIG_PATH: join(folder, 'tsconfig.json') },
+    })
+    expect(stdout).toMatch(/^. pass 5$/m)
+  })
+
   it('docs/operations.md shows a backend that passes a trace on', async () => {
     const [code] = codeOf('docs/operations.md', 'js', 'Traces')
     const { projectId } = await service.login()

