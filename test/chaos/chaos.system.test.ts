@@ -14,12 +14,14 @@ const SHORT: Omit<ChaosOptions, 'seed' | 'folder'> = {
   clients: 9,
   rooms: 3,
   unfenced: false,
+  direct: true,
   doors: 'any',
   keep: false,
   say: () => {},
 }
 const ONE_ROOM: Omit<ChaosOptions, 'folder'> = {
   ...SHORT,
+  direct: false,
   seed: 1,
   nodes: 2,
   clients: 4,
@@ -34,7 +36,7 @@ async function folder(): Promise<string> {
 }
 
 describe('a cluster that is broken on purpose', () => {
-  // A pause, races, cuts, a drain, a kill and a clock that jumps, in this order.
+  // A pause, races, cuts, a drain, a kill and a clock that jumps, in this order, while clients go to the nodes of their rooms.
   it('keeps every promise', async () => {
     const options = { ...SHORT, seed: 8, folder: await folder() }
     const result = await runChaos(options)

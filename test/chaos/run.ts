@@ -20,6 +20,7 @@ Real nodes on a real Redis, clients that write everything down, faults drawn by 
   --nodes N       (3)
   --clients N     (24)
   --rooms N       (6)
+  --direct        nodes have addresses of their own, and most clients go to that of their room, with connections cut on the way
   --unfenced      the store does not fence: some seed must fail; with --seeds it stops at the first that does
   --keep          keep logs and histories also when everything held
   --folder PATH   where they go (a new folder for temporary files)
@@ -37,6 +38,7 @@ const { values } = parseArgs({
     nodes: { type: 'string', default: '3' },
     clients: { type: 'string', default: '24' },
     rooms: { type: 'string', default: '6' },
+    direct: { type: 'boolean', default: false },
     unfenced: { type: 'boolean', default: false },
     keep: { type: 'boolean', default: false },
     folder: { type: 'string' },
@@ -70,6 +72,7 @@ async function one(): Promise<boolean> {
     clients: whole('clients', values.clients),
     rooms: whole('rooms', values.rooms),
     unfenced: values.unfenced,
+    direct: values.direct,
     doors: 'any',
     keep: values.keep,
     folder: values.folder ?? (await newFolder()),
@@ -94,7 +97,7 @@ async function again(file: string): Promise<boolean> {
 
 async function many(seeds: readonly number[]): Promise<boolean> {
   const folder = values.folder ?? (await newFolder())
-  const { seconds, nodes, clients, rooms, unfenced, keep } = values
+  const { seconds, nodes, clients, rooms, unfenced, direct, keep } = values
   const failed = await runSeeds({
     seeds,
     parallel: Math.max(1, whole('parallel', values.parallel)),
@@ -105,6 +108,7 @@ async function many(seeds: readonly number[]): Promise<boolean> {
       'tsx',
       fileURLToPath(import.meta.url),
       ...['--seconds', seconds, '--nodes', nodes, '--clients', clients, '--rooms', rooms],
+      ...(direct ? ['--direct'] : []),
       ...(unfenced ? ['--unfenced'] : []),
       ...(keep ? ['--keep'] : []),
     ],

@@ -94,6 +94,9 @@ export type ClientRecord = { readonly at: number; readonly client: string } & (
       /** The client had given this connection up for another one. */
       readonly superseded?: boolean
     }
+  /** It opens a connection to the node of its room, as the server has told it; and has its session there. */
+  | { readonly kind: 'rerouting'; readonly node: string }
+  | { readonly kind: 'rerouted' }
   | (InRoom &
       (
         | { readonly kind: 'joined' }

@@ -25,6 +25,8 @@ export interface ChaosOptions {
   readonly rooms: number
   /** Commits are not fenced: the run must fail. */
   readonly unfenced: boolean
+  /** Nodes have addresses of their own, and two of three clients go to the node of their room. */
+  readonly direct: boolean
   /** Which nodes a client tries: any, drawn again each time, or only one of its own, the nodes taken in turn. */
   readonly doors: 'any' | 'own'
   /** Where logs and histories go; it goes when everything held, unless they are to be kept. */
@@ -46,8 +48,8 @@ export interface ChaosResult {
 
 const LEASE_MS = 1000
 const DURABILITIES: readonly Durability[] = ['journal', 'snapshot', 'journal', 'none']
-/** One client in so many uses the SDK. */
-const SDK_ONE_IN = 6
+/** One client in so many uses the SDK; with direct routing one does, one is another that follows it, and one knows nothing of it. */
+const SDK_ONE_IN = { spread: 6, direct: 3 }
 const PROGRESS_MS = 5000
 const JOINED_WITHIN_MS = 20_000
 const SETTLED_WITHIN_MS = 25_000
@@ -58,9 +60,9 @@ const SAVED_WITHIN_MS = 1500
 
 /** One run: starts everything, breaks it as the seed says or `trouble` does, heals it, and checks what everyone saw. */
 export async function runChaos(options: ChaosOptions, trouble = drawn(options)): Promise<ChaosResult> {
-  const { nodes, unfenced, folder } = options
+  const { nodes, unfenced, direct, folder } = options
   await mkdir(folder, { recursive: true })
-  const cluster = await Cluster.start({ nodes, unfenced, folder, lease_ms: LEASE_MS })
+  const cluster = await Cluster.start({ nodes, unfenced, direct, folder, lease_ms: LEASE_MS })
   const abandon = () => cluster.abandon()
   process.once('exit', abandon)
   try {
@@ -150,6 +152,8 @@ class Run {
   }
 
   #invite(projectId: string, token: string): Player[] {
+    const { direct } = this.#options
+    const sdkOneIn = SDK_ONE_IN[direct ? 'direct' : 'spread']
     const draw = new SeededRandom(Math.imul(this.#options.seed + 7, 0x85ebca6b))
     return Array.from({ length: this.#options.clients }, (_, i) => {
       const name = `c${i}`
@@ -166,8 +170,9 @@ class Run {
           void this.#records.push({ at: machineNow(), client: name, ...note } as ClientRecord),
         random: () => random.float(),
         doors: () => this.#doors(i),
+        reroutes: direct && i % sdkOneIn > 0,
       }
-      return i % SDK_ONE_IN === SDK_ONE_IN - 1 ? new SdkPlayer(parts) : new RawPlayer(parts)
+      return i % sdkOneIn === sdkOneIn - 1 ? new SdkPlayer(parts) : new RawPlayer(parts)
     })
   }
 

@@ -12,6 +12,7 @@ import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { callControl, runtimeOf } from '../../support/calls.ts'
 import { FaultyLink } from '../../support/faulty-link.ts'
+import { freePort } from '../../support/redis-port.ts'
 import { type RedisServer, startRedis } from '../../support/redis-server.ts'
 import type { End, Fault, SessionWrite, StoreRecord } from '../checker/history.ts'
 import { machineNow } from '../node/clocks.ts'
@@ -31,6 +32,8 @@ export interface ClusterOptions {
   readonly nodes: number
   readonly lease_ms: number
   readonly unfenced: boolean
+  /** Nodes have addresses of their own. */
+  readonly direct: boolean
   /** Where logs and histories go. */
   readonly folder: string
 }
@@ -38,6 +41,8 @@ export interface ClusterOptions {
 /** A place for a node: one process after the other, all behind the same faulty link. */
 interface Slot {
   readonly link: FaultyLink
+  /** 0: any. */
+  readonly ws_port: number
   lives: number
   process: NodeProcess | undefined
 }
@@ -77,7 +82,12 @@ export class Cluster {
     })
     const slots: Slot[] = []
     for (let i = 0; i < options.nodes; i++)
-      slots.push({ link: await FaultyLink.open(redis.url), lives: 0, process: undefined })
+      slots.push({
+        link: await FaultyLink.open(redis.url),
+        ws_port: options.direct ? await freePort() : 0,
+        lives: 0,
+        process: undefined,
+      })
     const cluster = new Cluster(options, redis, control, slots)
     try {
       await Promise.all(slots.map((_, i) => cluster.startNode(i)))
@@ -119,7 +129,8 @@ export class Cluster {
         KEY_PREFIX,
         CONTROL_URL: this.#control.url,
         INTERNAL_TOKEN,
-        WS_PORT: '0',
+        WS_PORT: String(slot.ws_port),
+        ...(slot.ws_port > 0 && { ADVERTISE_URL: `ws://127.0.0.1:${slot.ws_port}` }),
         ADMIN_PORT: '0',
         NODE_LEASE_MS: String(this.#options.lease_ms),
         DRAIN_SECONDS: '5',

@@ -23,6 +23,8 @@ interface PlayerParts {
   readonly note: (note: Note) => void
   /** The nodes there are at this moment. */
   readonly doors: () => readonly Door[]
+  /** Whether it goes to the node of its room when it is told to. */
+  readonly reroutes: boolean
   /** A number in [0, 1). */
   readonly random: () => number
 }
@@ -78,6 +80,21 @@ export abstract class Player {
   /** The connection breaks `DEAF_MS` from now, and nothing comes back on it until then. */
   protected abstract deafen(): void
 
+  /** Where the server sends it. */
+  protected rerouting(url: string): Door {
+    const { doors, note } = this.parts
+    const door = doors().find((each) => each.url === url) ?? { node: 'none', url }
+    note({ kind: 'rerouting', node: door.node })
+    return door
+  }
+
+  /** May cut one of the two connections of a change-over, at any of its steps. */
+  protected disturb(before: Cuttable | undefined, next: Cuttable): void {
+    const { random } = this.parts
+    const [draw, afterMs] = [random(), random() * CHANGE_OVER_MS]
+    if (draw < 0.5) setTimeout(() => (draw < 0.3 ? next : before)?.terminate(), afterMs).unref()
+  }
+
   #playOn(): void {
     setTimeout(() => {
       if (this.closed) return
@@ -90,6 +107,14 @@ export abstract class Player {
     }, this.#ops.pause()).unref()
   }
 }
+
+/** A connection. */
+interface Cuttable {
+  terminate(): void
+}
+
+/** Longer than it takes a client to go to another node, unless something is slow. */
+const CHANGE_OVER_MS = 50
 
 /** How many ops may wait for their ack. */
 export const MOST_WAITING = 8

@@ -19,6 +19,9 @@ const TAKEN_OVER_WITHIN_MS = 8000
 export class RawPlayer extends Player {
   #socket: RawSocket | undefined
   #rival: RawSocket | undefined
+  /** To the node of its room, until it is open; and what is given up for it, until the server closes it. */
+  #next: RawSocket | undefined
+  #replaced: RawSocket | undefined
   #online = false
   #session: { readonly id: string; readonly token: string } | undefined
   #seat: RawSeat | undefined
@@ -42,9 +45,8 @@ export class RawPlayer extends Player {
     const doors = this.#shuffledDoors()
     if (!this.#session || !this.#online || doors.length === 0) return
     this.#drop()
-    this.#open(doors[0]!)
-    this.#rival = this.#socket
-    this.#open(doors[1] ?? doors[0]!)
+    this.#rival = this.#socketTo(doors[0]!)
+    this.#socket = this.#socketTo(doors[1] ?? doors[0]!)
   }
 
   stand(): End['members'][number] | undefined {
@@ -61,6 +63,7 @@ export class RawPlayer extends Player {
   override close(): void {
     super.close()
     this.#rival?.close(CLOSE.normal.code)
+    this.#letGo()
     this.#socket?.close(CLOSE.normal.code)
   }
 
@@ -89,12 +92,12 @@ export class RawPlayer extends Player {
   protected connect(): void {
     if (this.closed) return
     const [door] = this.#shuffledDoors()
-    if (door) this.#open(door)
+    if (door) this.#socket = this.#socketTo(door)
     else this.#later()
   }
 
-  #open(door: Door): void {
-    this.#socket = new RawSocket(door, {
+  #socketTo(door: Door): RawSocket {
+    return new RawSocket(door, {
       open: (socket) => this.#opened(socket),
       message: (socket, message) => this.#receive(socket, message),
       closed: (socket, code, reason) => this.#lostSocket(socket, code, reason),
@@ -102,8 +105,10 @@ export class RawPlayer extends Player {
   }
 
   #opened(socket: RawSocket): void {
-    const { project_id: projectId, token, note } = this.parts
+    const { project_id: projectId, token, note, reroutes } = this.parts
+    if (socket === this.#next && !this.#changeOver(socket)) return
     note({ kind: 'connected', node: socket.door.node })
+    const features = reroutes ? { features: ['reroute'] } : {}
     if (this.#session) {
       const { id, token: resumeToken } = this.#session
       note({ kind: 'resuming', session: id })
@@ -112,14 +117,48 @@ export class RawPlayer extends Player {
         t: 'hello',
         project_id: projectId,
         resume: { session_id: id, resume_token: resumeToken, rooms },
+        ...features,
       })
-    } else socket.send({ t: 'hello', project_id: projectId, token })
+    } else socket.send({ t: 'hello', project_id: projectId, token, ...features })
     setTimeout(() => {
       if (!this.#online || this.#socket !== socket) socket.terminate()
     }, WELCOME_WITHIN_MS).unref()
   }
 
+  /** All its rooms are at another node. */
+  #reroute(url: string): void {
+    if (this.#next || this.#rival || this.closed) return
+    this.#next = this.#socketTo(this.rerouting(url))
+    this.disturb(this.#socket, this.#next)
+  }
+
+  /** The socket to the node of its room is open: from now on nothing is sent on the one there was, and nothing counts of what comes there. */
+  #changeOver(next: RawSocket): boolean {
+    this.#next = undefined
+    if (!this.#online || !this.#seat || this.#rival) {
+      next.givenUp = true
+      next.terminate()
+      return false
+    }
+    this.#letGo()
+    this.#replaced = this.#socket
+    if (this.#replaced) this.#replaced.givenUp = true
+    this.#socket = next
+    this.#online = false
+    return true
+  }
+
+  #letGo(): void {
+    for (const socket of [this.#next, this.#replaced]) {
+      if (socket) socket.givenUp = true
+      socket?.terminate()
+    }
+    this.#next = undefined
+    this.#replaced = undefined
+  }
+
   #receive(socket: RawSocket, message: ServerMessage): void {
+    if (socket.givenUp) return
     if (message.t === 'welcome') this.#welcome(socket, message)
     if (socket.superseded || socket !== this.#socket || !this.#online) return
     switch (message.t) {
@@ -135,6 +174,9 @@ export class RawPlayer extends Player {
         break
       case 'draining':
         setTimeout(() => socket.close(CLOSE.draining.code), message.reconnect_in_ms).unref()
+        break
+      case 'reroute':
+        this.#reroute(message.url)
         break
       case 'state.snapshot':
       case 'state.resync':
@@ -172,6 +214,8 @@ export class RawPlayer extends Player {
     this.#session = { id: sessionId, token: resumeToken }
     this.#online = true
     this.#attempts = 0
+    if (this.#replaced) note({ kind: 'rerouted' })
+    this.#replaced = undefined
     const back = rooms?.map(({ room_id: roomId, resumed: complete }) => ({ room: roomId, resumed: complete }))
     note({ kind: 'welcome', node: nodeId, session: sessionId, resumed, ...(back && { rooms: back }) })
     const seat = this.#seat
@@ -213,6 +257,11 @@ export class RawPlayer extends Player {
   }
 
   #lostSocket(socket: RawSocket, code: number, reason: string): void {
+    if (socket === this.#next) {
+      this.#next = undefined
+      return
+    }
+    if (socket.givenUp) return
     const { note } = this.parts
     const { superseded } = socket
     note({
@@ -227,6 +276,7 @@ export class RawPlayer extends Player {
       return
     }
     if (socket !== this.#socket || this.closed) return
+    this.#letGo()
     this.#socket = undefined
     this.#online = false
     // The rival of a race may still win.
@@ -260,6 +310,7 @@ export class RawPlayer extends Player {
   /** The connection is given up without a word. */
   #drop(): void {
     const socket = this.#socket
+    this.#letGo()
     this.#socket = undefined
     this.#online = false
     if (socket) socket.superseded = true
@@ -465,6 +516,8 @@ class RawSocket {
   readonly door: Door
   /** Nothing that comes is of interest any more. */
   superseded = false
+  /** Replaced at another node, or not needed for it: neither what comes nor its end means anything. */
+  givenUp = false
   /** Closed by this client's own wish. */
   asked = false
   readonly #socket: WebSocket
@@ -492,7 +545,7 @@ class RawSocket {
     })
     this.#watch = setInterval(() => {
       if (performance.now() - this.#heardAt > SILENCE_MS) this.#socket.terminate()
-      else this.send({ t: 'ping', at: Math.round(this.#heardAt) })
+      else if (!this.givenUp) this.send({ t: 'ping', at: Math.round(this.#heardAt) })
     }, SILENCE_MS / 3)
   }
 

@@ -11,9 +11,12 @@ export function summary({ history, violations, excused }: ChaosResult): string {
   const { clients, faults } = history
   const acks = clients.filter(({ kind }) => kind === 'ack').length
   const drawn = faults.filter(({ kind }) => kind !== 'stall').length
+  const [going, gone] = (['rerouting', 'rerouted'] as const).map(
+    (each) => clients.filter(({ kind }) => kind === each).length,
+  )
   const names = [...new Set(violations.map(({ name }) => name))]
   const verdict = names.length > 0 ? `FAILED: ${names.join(', ')}` : 'held'
-  return `${verdict}; ${acks} acks, ${drawn} faults, ${percent(excused.excused, excused.pairs)} excused`
+  return `${verdict}; ${acks} acks, ${drawn} faults, ${going ? `${gone}/${going} change-overs, ` : ''}${percent(excused.excused, excused.pairs)} excused`
 }
 
 /** What a run has shown, for people; `command` does the same once more. */
@@ -25,7 +28,7 @@ export function report({ history, violations, excused, folder }: ChaosResult, co
   const resyncs = clients.filter((record) => record.kind === 'frame' && record.t === 'state.resync').length
   const lines = [
     '',
-    `${command}: ${clients.length} client records (${count('frame')} frames, ${count('sent')} sends, ${count('ack')} acks, ${count('refused')} refusals, ${resyncs} resyncs, ${count('resuming')} resumes), ${standing} commits and ${claims} claims in the store, ${faults.filter(({ kind }) => kind !== 'stall').length} faults`,
+    `${command}: ${clients.length} client records (${count('frame')} frames, ${count('sent')} sends, ${count('ack')} acks, ${count('refused')} refusals, ${resyncs} resyncs, ${count('resuming')} resumes, ${count('rerouted')} of ${count('rerouting')} change-overs done), ${standing} commits and ${claims} claims in the store, ${faults.filter(({ kind }) => kind !== 'stall').length} faults`,
     '',
     'longest time a member went without the effect of its own op, by kind of fault (overlapping faults count each):',
     ...pauses(history).map(
@@ -56,8 +59,16 @@ export function report({ history, violations, excused, folder }: ChaosResult, co
 }
 
 /** The command that does the same run once more. */
-export const commandFor = ({ seed, seconds, nodes, clients, rooms, unfenced }: ChaosOptions): string =>
-  `npm run chaos -- --seed ${seed} --seconds ${seconds} --nodes ${nodes} --clients ${clients} --rooms ${rooms}${unfenced ? ' --unfenced' : ''}`
+export const commandFor = ({
+  seed,
+  seconds,
+  nodes,
+  clients,
+  rooms,
+  unfenced,
+  direct,
+}: ChaosOptions): string =>
+  `npm run chaos -- --seed ${seed} --seconds ${seconds} --nodes ${nodes} --clients ${clients} --rooms ${rooms}${direct ? ' --direct' : ''}${unfenced ? ' --unfenced' : ''}`
 
 /** How long the longest pause was that faults of one kind explain. */
 export interface Pause {

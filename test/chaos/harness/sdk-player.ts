@@ -1,5 +1,5 @@
-import { connect as connectTcp, createServer, type Server, type Socket } from 'node:net'
-import { type Client, connect, type Room, RoomfulError } from 'roomful/client'
+import { type Client, type ConnectOptions, connect, type Room, RoomfulError } from 'roomful/client'
+import { WebSocket } from 'ws'
 import type { Json } from '../../../shared/json.ts'
 import { type End, playerIn, type View } from '../checker/history.ts'
 import type { chaosRoom } from '../room-logic.ts'
@@ -7,15 +7,23 @@ import { DEAF_MS, type Door, MOST_WAITING, type NewOp, Player } from './player.t
 
 const CONNECT_AGAIN_MS = 500
 
-/** A client with the SDK, behind a load balancer of its own. The SDK tells no frames: what is written down is what its user sees. */
+/** A client with the SDK. The SDK tells no frames: what is written down is what its user sees. */
 export class SdkPlayer extends Player {
-  #front: Front | undefined
+  readonly #network = new Network(
+    (url) => this.#doorOf(url),
+    (door, socket, before) => {
+      socket.once('open', () => this.parts.note({ kind: 'connected', node: door.node }))
+      if (this.#client?.status === 'online') this.disturb(before, socket)
+    },
+  )
   #client: Client | undefined
   #room: Room<ReturnType<typeof chaosRoom>> | undefined
   #member = ''
   #view: View | undefined
   #lastRef = 0
   #waiting = 0
+  /** How often it has gone to the node of its room. */
+  #reroutes = 0
 
   get settled(): boolean {
     return this.#client?.status === 'online' && this.#room?.status === 'joined' && this.#waiting === 0
@@ -30,7 +38,7 @@ export class SdkPlayer extends Player {
   }
 
   cut(): void {
-    this.#front?.cut()
+    this.#network.cut()
   }
 
   /** The SDK has one connection at a time. */
@@ -50,15 +58,20 @@ export class SdkPlayer extends Player {
   override close(): void {
     super.close()
     this.#client?.close()
-    void this.#front?.close()
+  }
+
+  #doorOf(url: string): Door | undefined {
+    if (url !== ANY_NODE) return this.rerouting(url)
+    const doors = this.parts.doors()
+    return doors[Math.floor(this.parts.random() * doors.length)]
   }
 
   async #begin(): Promise<void> {
-    const { doors, random, project_id: projectId, token, room_type: roomType, key } = this.parts
-    const connected = ({ node }: Door) => this.parts.note({ kind: 'connected', node })
-    this.#front ??= await Front.open({ doors, random, connected })
+    const { project_id: projectId, token, room_type: roomType, key, reroutes: reroute } = this.parts
+    const { WebSocket } = this.#network
+    this.#reroutes = 0
     try {
-      this.#client = await connect(this.#front.url, { projectId, token, onError: () => {} })
+      this.#client = await connect(ANY_NODE, { projectId, token, reroute, WebSocket, onError: () => {} })
       const room = await this.#client.join<ReturnType<typeof chaosRoom>>(roomType as 'chaos-journal', {
         key,
       })
@@ -99,6 +112,9 @@ export class SdkPlayer extends Player {
   #changed(): void {
     const room = this.#room
     if (!room) return
+    const { reroutes = 0 } = this.#client?.stats ?? {}
+    if (reroutes > this.#reroutes) this.parts.note({ kind: 'rerouted' })
+    this.#reroutes = reroutes
     if (room.memberId !== this.#member) {
       this.parts.note({ kind: 'lost', ...this.#place(), why: 'session' })
       this.#joined()
@@ -111,7 +127,7 @@ export class SdkPlayer extends Player {
   }
 
   protected deafen(): void {
-    this.#front?.deafen()
+    this.#network.deafen()
     setTimeout(() => this.cut(), DEAF_MS).unref()
   }
 
@@ -145,75 +161,46 @@ export class SdkPlayer extends Player {
 /** Errors that do not say what became of an op. */
 const UNKNOWN = ['resume_failed', 'client_closed', 'not_in_room', 'seat_lost', 'unknown']
 
-interface FrontParts {
-  readonly doors: () => readonly Door[]
-  readonly random: () => number
-  /** A connection goes to this node. */
-  readonly connected: (door: Door) => void
-}
+/** The address that the SDK is given: each connection goes to a node drawn at random. */
+const ANY_NODE = 'ws://127.0.0.1:9/any-node'
 
-/** A load balancer in one class: each connection goes to a node drawn at random. */
-class Front {
-  readonly #server: Server
-  readonly #sockets = new Set<Socket>()
-  readonly #pairs = new Map<Socket, Socket>()
+/** The connections of one SDK, which can be broken: those to `ANY_NODE`, and those to the node of its room. */
+class Network {
+  readonly WebSocket: NonNullable<ConnectOptions['WebSocket']>
+  readonly #open = new Set<RoutedSocket>()
 
-  private constructor({ doors, random, connected }: FrontParts) {
-    this.#server = createServer((client) => {
-      const all = doors()
-      const door = all[Math.floor(random() * all.length)]
-      if (!door) {
-        client.destroy()
-        return
+  /** `to`: where a connection goes; `opened` is called when it is there, with the one before it. */
+  constructor(
+    to: (url: string) => Door | undefined,
+    created: (door: Door, socket: WebSocket, before: WebSocket | undefined) => void,
+  ) {
+    const open = this.#open
+    this.WebSocket = class extends RoutedSocket {
+      constructor(url: string, protocols: string[]) {
+        const door = to(url)
+        super(door?.url ?? url, protocols)
+        if (door) created(door, this, [...open].at(-1))
+        open.add(this)
+        this.once('close', () => open.delete(this))
       }
-      connected(door)
-      const { hostname, port } = new URL(door.url)
-      const node = connectTcp(Number(port), hostname)
-      this.#pairs.set(node, client)
-      node.on('close', () => this.#pairs.delete(node))
-      for (const [from, to] of [
-        [client, node],
-        [node, client],
-      ] as const) {
-        this.#sockets.add(from)
-        from.setNoDelay(true)
-        from.pipe(to)
-        from.on('error', () => to.destroy())
-        from.on('close', () => {
-          this.#sockets.delete(from)
-          to.destroy()
-        })
-      }
-    })
-  }
-
-  static async open(parts: FrontParts): Promise<Front> {
-    const front = new Front(parts)
-    await new Promise<void>((resolve, reject) => {
-      front.#server.once('error', reject)
-      front.#server.listen(0, '127.0.0.1', resolve)
-    })
-    return front
-  }
-
-  get url(): string {
-    const address = this.#server.address()
-    if (typeof address !== 'object' || !address) throw new Error('the front has no port')
-    return `ws://127.0.0.1:${address.port}`
+    } as NonNullable<ConnectOptions['WebSocket']>
   }
 
   /** Nothing comes back to the client any more on the connections there are; what it sends arrives. */
   deafen(): void {
-    for (const [node, client] of this.#pairs) node.unpipe(client).resume()
+    for (const socket of this.#open) socket.deaf = true
   }
 
   /** Breaks every connection. */
   cut(): void {
-    for (const socket of this.#sockets) socket.destroy()
+    for (const socket of this.#open) socket.terminate()
   }
+}
 
-  async close(): Promise<void> {
-    this.cut()
-    await new Promise<void>((resolve) => this.#server.close(() => resolve()))
+class RoutedSocket extends WebSocket {
+  deaf = false
+
+  override emit(event: string | symbol, ...args: unknown[]): boolean {
+    return !(this.deaf && event === 'message') && super.emit(event, ...args)
   }
 }
