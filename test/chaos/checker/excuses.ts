@@ -122,12 +122,10 @@ export class Excuses {
     const cameBack = (ended: number) => this.#connections.get(client)?.find((begun) => begun >= ended) ?? 0
     const noticed = (ended: number) =>
       Math.max(this.#ownerships.back(edge, ended), cameBack(ended)) + NOTICED_WITHIN_MS
-    const goneThen = (ownership: Ownership) => {
-      const since = this.#ownerships.goneSince(ownership)
-      const { ended } = ownership.claim
-      return since !== undefined && seat.joined_at <= ended && since <= at && at <= noticed(ended)
-    }
-    if (this.#ownerships.of(seat.room).some(goneThen)) return 'store_lost'
+    const goneThen = ({ since, until }: { since: number; until: number }) =>
+      seat.joined_at <= until && since <= at && at <= noticed(until)
+    const kept = this.#durability.get(seat.room) !== 'none'
+    if (this.#ownerships.takenForGone(seat.room, kept).some(goneThen)) return 'store_lost'
     return this.#forgets(seat, at, noticed)
   }
 

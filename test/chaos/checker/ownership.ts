@@ -125,16 +125,25 @@ export class Ownerships {
   }
 
   /**
-   * Since when a room that its own owner wrote again had been taken for gone: the store had been back without it for a lease, through all
-   * of which faults of its own kept the owner away. Undefined: it never was.
+   * When a room that its own owner wrote again had been taken for gone: the store had been back without it for a lease, through all of which
+   * faults of its own kept the owner away. `kept`: its owner claims it for that; of one that is kept nowhere it only says that it has it.
    */
-  goneSince({ claim, holder, startedOver }: Ownership): number | undefined {
-    if (!startedOver || holder?.node !== claim.node) return undefined
-    const wiped = this.#wiped(holder, claim)
-    if (!wiped) return undefined
-    const since = wiped.until + this.#leaseMs
-    const own = this.#outagesOf(holder.node).filter(({ node }) => node !== undefined)
-    return lasting(own, wiped.until, 0) >= since ? since : undefined
+  takenForGone(room: string, kept: boolean): { readonly since: number; readonly until: number }[] {
+    const gone = (node: string, wiped: Fault | undefined, until?: number) => {
+      const since = (wiped?.until ?? 0) + this.#leaseMs
+      const own = this.#outagesOf(node).filter((fault) => fault.node !== undefined)
+      const away = wiped ? lasting(own, wiped.until, 0) : 0
+      return away >= since ? [{ since, until: until ?? away }] : []
+    }
+    return this.of(room).flatMap(({ claim, holder, startedOver }, i, chain) => {
+      if (kept) {
+        const again = startedOver && holder?.node === claim.node
+        return again ? gone(claim.node, this.#wiped(holder, claim), claim.ended) : []
+      }
+      const next = chain[i + 1]?.claim.began ?? Number.POSITIVE_INFINITY
+      const wipes = this.wipes(next).filter(({ at }) => at >= claim.ended)
+      return wipes.flatMap((wiped) => gone(claim.node, wiped))
+    })
   }
 
   #wiped(holder: StoreRecord, claim: StoreRecord): Fault | undefined {
