@@ -1,0 +1,163 @@
+import type { AddressInfo } from 'node:net'
+import { Registry } from 'prom-client'
+import { expect, it, onTestFinished } from 'vitest'
+import { createLog } from '../../shared/log.ts'
+import { roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
+import { SeededRandom } from '../../test/support/seeded-random.ts'
+import type { Query, RoomDescription, SessionDescription } from '../descriptions.ts'
+import { choose, ROOM_COLUMNS } from '../descriptions.ts'
+import { createAdminApp, listen } from './admin.ts'
+import { createGroupAdminApp } from './group-admin.ts'
+
+const TOKEN = 'a token between processes'
+const HEADERS = { 'x-service-internal-token': TOKEN }
+
+interface Worker {
+  readonly rooms?: readonly RoomDescription[]
+  readonly sessions?: readonly SessionDescription[]
+  readonly ready?: boolean
+  readonly load?: number
+}
+
+const room = (key: string, members: number) => roomDescription(`arena:${key}`, { member_count: members })
+
+/** A group whose workers answer as nodes do, each on a port of its own; `drained`: their numbers, when they were told to. */
+async function group(...workers: readonly Worker[]) {
+  const drained: number[] = []
+  const log = createLog({ logLevel: 'silent', logFormat: 'json' }, {})
+  const addresses = await Promise.all(
+    workers.map(async ({ rooms = [], sessions = [], ready = true, load = 0 }, i) => {
+      const found = <T>(items: readonly T[], { limit }: Query) => ({
+        items: items.slice(0, limit),
+        found: items.length,
+        total: items.length,
+      })
+      const app = createAdminApp({
+        internalToken: TOKEN,
+        registry: new Registry(),
+        random: new SeededRandom(),
+        log,
+        ready: async () => (ready ? [] : [{ code: 'draining', detail: 'the node is draining' }]),
+        describeNode: () => ({
+          node_id: `machine-${i + 1}`,
+          version: '1.2.3',
+          started_at: `2026-01-01T00:00:0${9 - i}.000Z`,
+          draining: !ready,
+          load: { event_loop_utilisation: load, event_loop_delay_ms: 10 * load, rss_bytes: 1000 },
+        }),
+        describeRooms: (query) => {
+          const ranking = query.order && {
+            ...query.order,
+            key: (each: RoomDescription) => each.member_count,
+            name: (each: RoomDescription) => each.room_id,
+          }
+          const { chosen } = choose(rooms, { fits: undefined, ranking, limit: query.limit })
+          return { items: chosen, found: rooms.length, total: rooms.length }
+        },
+        describeSessions: (query) => found(sessions, query),
+        members: () => rooms.reduce((sum, each) => sum + each.member_count, 0),
+        describeCluster: () => [],
+        findOwner: async () => undefined,
+        searchCluster: async () => ({
+          rooms: [],
+          sessions: [],
+          found: { rooms: 0, sessions: 0 },
+          silent: [],
+        }),
+        drain: () => void drained.push(i + 1),
+      })
+      const server = await listen(app.fetch, '127.0.0.1', 0)
+      const end = () => void server.close()
+      onTestFinished(end)
+      const admin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+      return { number: i + 1, addresses: { admin }, end }
+    }),
+  )
+  const app = createGroupAdminApp({
+    name: 'machine',
+    workers: () => addresses,
+    metrics: async () => 'service_workers 2\n',
+    log,
+  })
+  const get = (path: string, headers: Record<string, string> = HEADERS) => app.request(path, { headers })
+  return { app, get, drained, workers: addresses }
+}
+
+it('shows the rooms and sessions of all workers as those of one node: one order, one limit, sums and the highest load', async () => {
+  const { get } = await group(
+    { rooms: [room('a', 1), room('b', 9)], sessions: [sessionDescription('ses_1')], load: 0.25 },
+    { rooms: [room('c', 5), room('d', 3)], sessions: [sessionDescription('ses_2')], load: 0.75 },
+  )
+  const answer = await (await get('/admin/runtime?sort_rooms=-members&limit=3')).json()
+  expect(answer.rooms.map((each: RoomDescription) => each.room_id)).toEqual(['arena:b', 'arena:c', 'arena:d'])
+  expect(answer.sessions).toHaveLength(2)
+  expect(answer.found).toEqual({ rooms: 4, sessions: 2 })
+  expect(answer.totals).toEqual({ rooms: 4, members: 18, sessions: 2 })
+  expect(answer.node).toEqual({
+    node_id: 'machine',
+    version: '1.2.3',
+    started_at: '2026-01-01T00:00:08.000Z',
+    draining: false,
+    load: { event_loop_utilisation: 0.75, event_loop_delay_ms: 7.5, rss_bytes: 2000 },
+  })
+})
+
+it('knows every order that nodes know', async () => {
+  const { get } = await group({ rooms: [room('a', 1)] }, { rooms: [room('b', 2)] })
+  for (const column of ROOM_COLUMNS)
+    expect((await get(`/admin/runtime?sort_rooms=-${column}`)).status).toBe(200)
+})
+
+it('refuses as a worker does: without the token, and a query that none understands', async () => {
+  const { get } = await group({}, {})
+  expect((await get('/admin/runtime', {})).status).toBe(401)
+  expect((await get('/worker/1/admin/runtime', {})).status).toBe(401)
+  const refused = await get('/admin/runtime?limit=many')
+  expect(refused.status).toBe(400)
+  expect((await refused.json()).errors).toMatchObject([{ path: 'limit' }])
+})
+
+it('is ready while one worker is, and is not when none is or none is there', async () => {
+  expect((await (await group({ ready: false }, {})).get('/readyz')).status).toBe(200)
+  expect((await (await group({ ready: false }, { ready: false })).get('/readyz')).status).toBe(503)
+  const none = await group()
+  for (const path of ['/readyz', '/admin/runtime', '/admin']) {
+    const answer = await none.get(path)
+    expect([answer.status, (await answer.json()).code]).toEqual([503, 'no_worker'])
+  }
+  expect((await none.get('/healthz')).status).toBe(200)
+})
+
+it('asks one worker alone by its number, and says which there are', async () => {
+  const { get } = await group({ rooms: [room('a', 1)] }, { rooms: [room('b', 2), room('c', 3)] })
+  const second = await (await get('/worker/2/admin/runtime?limit=1')).json()
+  expect(second.node.node_id).toBe('machine-2')
+  expect(second.rooms).toHaveLength(1)
+  const unknown = await get('/worker/7/admin/runtime')
+  expect(unknown.status).toBe(404)
+  expect((await unknown.json()).detail).toBe('there is no worker 7 that serves; there are 1, 2')
+})
+
+it('drains every worker', async () => {
+  const { app, drained } = await group({}, {})
+  expect((await app.request('/admin/drain', { method: 'POST' })).status).toBe(401)
+  expect(drained).toEqual([])
+  expect((await app.request('/admin/drain', { method: 'POST', headers: HEADERS })).status).toBe(202)
+  expect(drained.toSorted()).toEqual([1, 2])
+})
+
+it('answers for the others when a worker has just ended, and says so where that one is asked', async () => {
+  const { get, workers } = await group({ rooms: [room('a', 1)] }, { rooms: [room('b', 2)] })
+  workers[0]!.end()
+  const { rooms } = await (await get('/admin/runtime')).json()
+  expect(rooms.map((each: RoomDescription) => each.room_id)).toEqual(['arena:b'])
+  const ended = await get('/worker/1/admin/runtime')
+  expect([ended.status, (await ended.json()).code]).toEqual([502, 'worker_unavailable'])
+})
+
+it('gives the metrics of all workers', async () => {
+  const { get } = await group({})
+  const answer = await get('/metrics', {})
+  expect(await answer.text()).toBe('service_workers 2\n')
+  expect(answer.headers.get('content-type')).toBe('text/plain; version=0.0.4; charset=utf-8')
+})
