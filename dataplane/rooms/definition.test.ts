@@ -189,6 +189,38 @@ describe('defineRoom', () => {
       { messages: { a: { data: v.null() } }, tasks: { a: v.null() }, onMessage: () => {} },
       /a is in both messages and tasks/,
     ],
+    [
+      'layers that are no object',
+      { layers: null },
+      /layers is null; it must be an object by patterns of paths/,
+    ],
+    ['no patterns', { layers: {} }, /layers is empty/],
+    [
+      'a pattern that runs into an array',
+      { layers: { 'decks[0]': null } },
+      /layers\["decks\[0\]"\] is no pattern/,
+    ],
+    [
+      'a pattern with a gap',
+      { layers: { 'hands..cards': null } },
+      /layers\["hands\.\.cards"\] is no pattern/,
+    ],
+    [
+      'a layer that is a number',
+      { layers: { deck: 3 } },
+      /layers\["deck"\] is 3; it must be the name of a layer/,
+    ],
+    ['a layer without a name', { layers: { deck: '' } }, /layers\["deck"\] is ""; names of layers are/],
+    [
+      'a function of a layer that has no key to get',
+      { layers: { deck: () => 'a' } },
+      /layers\["deck"\] has no \* whose key/,
+    ],
+    [
+      'patterns that overlap',
+      { layers: { 'hands.*': null, 'hands.a.cards': 'x', 'hands.b': 'y' } },
+      /"hands\.\*" and "hands\.a\.cards", which overlap.*"hands\.\*" and "hands\.b", which overlap/,
+    ],
   ]
   it.each(broken)('refuses %s', (_, fields, message) => {
     expect(() => defineRoom({ type: 'room', create: () => ({}), ...fields })).toThrow(message)

@@ -10,6 +10,9 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { closest, distance } from 'fastest-levenshtein'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import type { Immutable, TypedRoom } from '../../shared/room-types.ts'
+import { type LayerRules, problemsOfLayers } from './layer-rules.ts'
+
+export type { LayerRule, LayerRules } from './layer-rules.ts'
 
 /** What marks a value as a room definition. Registered, because a module may be loaded more than once in a process. */
 export const ROOM: unique symbol = Symbol.for('roomful.room') as never
@@ -122,8 +125,8 @@ export type RoomInput<Messages extends Schemas, Tasks extends Schemas, Types ext
       }
     }[Names<Tasks>]
 
-/** Who gets an event: absent everyone, otherwise these member ids. Ids of no member are skipped. */
-export type Recipients = string | readonly string[]
+/** Who gets an event: absent everyone, otherwise these member ids, or who has the layer then. Ids of no member are skipped. */
+export type Recipients = string | readonly string[] | { readonly layer: string }
 
 /** The data room logic gives an event: anything JSON, unless the room type declares its events. */
 type EventData<Events extends Schemas, K extends Names<Events>> =
@@ -159,6 +162,13 @@ export interface RoomContext<Events extends Schemas = Schemas, Tasks extends Sch
   readonly log: RoomLog
   /** A number in [0, 1). */
   random(): number
+  /**
+   * Gives a member a layer from this flush on: all that is in it, and what becomes of it. It lasts until `hide`, or until the member leaves, wherever the
+   * room goes. A layer's name is that which the room type's `layers` say or make; what is of no member is skipped.
+   */
+  show(member: string | Member, layer: string): void
+  /** Takes a layer that was shown to a member away with this flush. What the member has seen of it, it has seen. */
+  hide(member: string | Member, layer: string): void
   /** Sends an event with this flush, to everyone or only to the members named by `to`. */
   emit<K extends Names<Events>>(name: K, data: EventData<Events, K>, to?: Recipients): void
   /** Ends the room: everyone gets `room.left` with reason `closed`, then `onDispose` runs. `onLeave` does not. */
@@ -229,6 +239,12 @@ export interface RoomSpec<
   readonly events?: Events
   /** The task types of `ctx.task`, with what the promise resolves to. */
   readonly tasks?: Tasks
+  /**
+   * What of the state not everyone sees, by patterns of paths: `{ 'hands.*': (memberId) => `member:${memberId}`, deck: null }`. The value there, with all that is
+   * in it and its own key, is in that layer; every member has the layer `member:<its id>`, and others by `ctx.show`. The functions are called with
+   * keys alone, whenever and as often as need be: they have to make the same of the same keys.
+   */
+  readonly layers?: LayerRules
   /** Checks the state of running rooms when the definition is replaced during development. */
   readonly state?: StandardSchemaV1
   /** State flushes per second, at most 240 (default 20); 0: as soon as something changed. */
@@ -329,6 +345,7 @@ export interface RoomDefinition {
   readonly messages: { readonly [type: string]: MessageType }
   readonly events: Schemas | undefined
   readonly tasks: Schemas
+  readonly layers: LayerRules | undefined
   readonly state: StandardSchemaV1 | undefined
   readonly sync: { readonly rate: number }
   readonly tick: { readonly rate: number } | undefined
@@ -413,6 +430,7 @@ export function defineRoom<
     messages: Object.fromEntries(messages),
     events: spec.events,
     tasks: spec.tasks ?? {},
+    layers: spec.layers,
     state: spec.state,
     sync: spec.sync ?? { rate: 20 },
     tick: spec.tick,
@@ -472,6 +490,7 @@ const FIELDS: Readonly<Record<string, Rule>> = {
   messages: BY_NAME,
   events: BY_NAME,
   tasks: BY_NAME,
+  layers: [isObject, 'an object by patterns of paths'],
   state: A_SCHEMA,
   sync: [(value) => rateFrom(value, 0), `{ rate } with 0 (at once) to ${MAX_RATE} flushes per second`],
   tick: [
@@ -509,7 +528,8 @@ function checkFields(value: Fields, names: readonly string[], what: string, chec
     const camelCase = field.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
     const nearest = closest(camelCase, names)
     check(names.includes(field), () =>
-      distance(camelCase, nearest) <= 2
+      // In a short name two letters are many: players is not layers.
+      distance(camelCase, nearest) <= Math.min(2, camelCase.length / 4)
         ? `${field}: write ${nearest}`
         : `${field} is no field of ${what}; there are ${names.join(', ')}`,
     )
@@ -546,6 +566,8 @@ function checkSpec(spec: unknown): void {
     () =>
       'onIdle: sleep needs a room that is stored; with durability none there is nothing to rest: write journal or snapshot',
   )
+  if (isObject(spec.layers))
+    problems.push(...problemsOfLayers(spec.layers), 'layers: rooms cannot hide anything yet')
   checkNames(spec, check)
   if (problems.length === 0) return
   const name = typeof spec.type === 'string' ? `room type ${JSON.stringify(spec.type)}` : 'the room type'

@@ -13,16 +13,29 @@ import type {
 } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { bounded, MAX_REPLY_BYTES, RoomLogicError, RoomLogicRefused, validate } from './failures.ts'
+import { type Grant, type Grants, MAX_GRANTS } from './grants.ts'
 import type { RoomEvent } from './journal.ts'
+import { isLayerName, ownLayer, RIGHT_NAME } from './layer-rules.ts'
 import type { Memberships } from './memberships.ts'
 import type { RoomStream } from './stream.ts'
 
 /** What comes of a turn that asks for nothing, as most do. */
-export const NOTHING: Effects = { events: [], kicked: [], tasks: [], closed: false, reply: undefined }
+export const NOTHING: Effects = {
+  events: [],
+  shown: [],
+  kicked: [],
+  tasks: [],
+  closed: false,
+  reply: undefined,
+}
+
+/** `layer`: it is for those who have that when the turn is over. */
+export type AskedEvent = RoomEvent & { readonly layer?: string }
 
 /** What a turn has asked for so far. */
 interface Asked {
-  readonly events: RoomEvent[]
+  readonly events: AskedEvent[]
+  readonly shown: Grant[]
   readonly kicked: Kick[]
   readonly tasks: Task[]
   closed: boolean
@@ -33,6 +46,7 @@ interface Asked {
 export interface HandledRoom extends Pick<RoomStream, 'roomId' | 'log' | 'state'> {
   readonly environment: Pick<RoomEnvironment, 'clock' | 'random'>
   readonly memberships: Pick<Memberships, 'members'>
+  readonly grants: Pick<Grants, 'count'>
 }
 
 /** Who is to be removed, and why, in words for the player. */
@@ -49,7 +63,8 @@ export interface Task {
 
 /** What a handler asked for besides the new state; taken over only when it returned normally. */
 export interface Effects {
-  readonly events: readonly RoomEvent[]
+  readonly events: readonly AskedEvent[]
+  readonly shown: readonly Grant[]
   readonly kicked: readonly Kick[]
   readonly tasks: readonly Task[]
   readonly closed: boolean
@@ -64,6 +79,7 @@ export class HandlerContext implements MessageContext {
   readonly #clock: Clock
   readonly #random: Random
   readonly #memberships: HandledRoom['memberships']
+  readonly #grants: HandledRoom['grants']
   readonly #mayStart: (tasks: number) => boolean
   #definition: RoomDefinition | undefined
   /** Of the message that is being handled, where one is. */
@@ -72,18 +88,24 @@ export class HandlerContext implements MessageContext {
   #now: number | undefined
   #asked: Asked | undefined
 
-  constructor({ roomId, log, memberships, environment }: HandledRoom, mayStart: (tasks: number) => boolean) {
+  constructor(
+    { roomId, log, memberships, grants, environment }: HandledRoom,
+    mayStart: (tasks: number) => boolean,
+  ) {
     this.roomId = roomId
     this.log = log
     this.#clock = environment.clock
     this.#random = environment.random
     this.#memberships = memberships
+    this.#grants = grants
     this.#mayStart = mayStart
     // Authors may take methods off: `const { emit } = ctx`.
     this.random = this.random.bind(this)
     this.emit = this.emit.bind(this)
     this.close = this.close.bind(this)
     this.kick = this.kick.bind(this)
+    this.show = this.show.bind(this)
+    this.hide = this.hide.bind(this)
     this.task = this.task.bind(this)
     this.refuse = this.refuse.bind(this)
     this.reply = this.reply.bind(this)
@@ -119,10 +141,11 @@ export class HandlerContext implements MessageContext {
   }
 
   emit(name: string, data: unknown, to?: Recipients): void {
-    const { events } = this.#during('emit')
+    const definition = this.#during('emit')
     if (typeof name !== 'string' || name === '' || name.length > 64)
       throw new RoomLogicError(`ctx.emit got the name ${JSON.stringify(name)}; it must be 1–64 characters`)
-    this.#ask().events.push({ name, data: eventData(events, name, data), to: recipients(to) })
+    const event = { name, data: eventData(definition.events, name, data) }
+    this.#ask().events.push({ ...event, ...recipients(to, definition) })
   }
 
   close(): void {
@@ -138,6 +161,33 @@ export class HandlerContext implements MessageContext {
       )
     const memberId = typeof member === 'string' ? member : member.id
     this.#ask().kicked.push({ memberId, text: reason === undefined ? undefined : bounded(reason) })
+  }
+
+  show(member: string | Member, layer: string): void {
+    this.#show('show', member, layer)
+  }
+
+  hide(member: string | Member, layer: string): void {
+    this.#show('hide', member, layer)
+  }
+
+  #show(call: 'show' | 'hide', member: string | Member, layer: string): void {
+    requireLayers(this.#during(call), `ctx.${call}`, layer)
+    const memberId = typeof member === 'string' ? member : member?.id
+    if (typeof memberId !== 'string')
+      throw new RoomLogicError(
+        `ctx.${call} got ${JSON.stringify(member)}; its first argument is a member, or the id of one`,
+      )
+    if (call === 'hide' && layer === ownLayer(memberId))
+      throw new RoomLogicError(
+        `ctx.hide got the layer ${layer} of that member itself, which it has for as long as it is here`,
+      )
+    const { shown } = this.#ask()
+    if (call === 'show' && this.#grants.count(memberId) + shown.length >= MAX_GRANTS)
+      throw new RoomLogicError(
+        `ctx.show: a member may be shown ${MAX_GRANTS} layers; hide one, or put more into a layer`,
+      )
+    shown.push({ memberId, layer, shown: call === 'show' })
   }
 
   task(work: PromiseLike<unknown>, type: string): void {
@@ -186,7 +236,7 @@ export class HandlerContext implements MessageContext {
   }
 
   #ask(): Asked {
-    this.#asked ??= { events: [], kicked: [], tasks: [], closed: false, reply: undefined }
+    this.#asked ??= { events: [], shown: [], kicked: [], tasks: [], closed: false, reply: undefined }
     return this.#asked
   }
 
@@ -233,9 +283,27 @@ function eventData(events: RoomDefinition['events'], name: string, data: unknown
   return jsonCopy(checked, `the data of the event ${JSON.stringify(name)}`)
 }
 
-function recipients(to: Recipients | undefined): readonly string[] | undefined {
-  if (to === undefined) return undefined
-  if (typeof to === 'string') return [to]
-  if (Array.isArray(to) && to.every((id) => typeof id === 'string')) return [...to]
-  throw new RoomLogicError('the recipients of an event are a member id or an array of them')
+function recipients(
+  to: Recipients | undefined,
+  definition: RoomDefinition,
+): Pick<AskedEvent, 'to' | 'layer'> {
+  if (to === undefined) return { to }
+  if (typeof to === 'string') return { to: [to] }
+  if (Array.isArray(to) && to.every((id) => typeof id === 'string')) return { to: [...to] }
+  if (typeof to === 'object' && to !== null && 'layer' in to) {
+    requireLayers(definition, 'ctx.emit', to.layer)
+    return { to: [], layer: to.layer }
+  }
+  throw new RoomLogicError('the recipients of an event are a member id, an array of them, or { layer }')
+}
+
+/** Throws a RoomLogicError unless `layer`, which `call` was given, can be one of the room's. */
+function requireLayers(
+  { type, layers }: RoomDefinition,
+  call: string,
+  layer: unknown,
+): asserts layer is string {
+  if (!layers) throw new RoomLogicError(`${call} got a layer, and the room type ${type} has no layers`)
+  if (!isLayerName(layer))
+    throw new RoomLogicError(`${call} got the layer ${JSON.stringify(layer)}; ${RIGHT_NAME}`)
 }

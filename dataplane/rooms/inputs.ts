@@ -13,7 +13,15 @@ import {
   type StuckTurns,
   validate,
 } from './failures.ts'
-import { type Effects, type HandledRoom, HandlerContext, NOTHING, type Task } from './handler-context.ts'
+import {
+  type AskedEvent,
+  type Effects,
+  type HandledRoom,
+  HandlerContext,
+  NOTHING,
+  type Task,
+} from './handler-context.ts'
+import type { RoomEvent } from './journal.ts'
 import type { Membership } from './memberships.ts'
 import { frozen, type LiveState } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
@@ -122,7 +130,7 @@ export class Inputs {
     this.#takeOver(effects)
     metrics.messagesApplied.inc({ room_type: this.handlers.definition.type })
     // What changed nothing and waits for no ack needs no flush; a kick has asked for one already.
-    if (ref !== undefined || stream.state.dirty || effects.events.length > 0) stream.touch()
+    if (ref !== undefined || stream.dirty || effects.events.length > 0) stream.touch()
   }
 
   /** A message that its edge has refused: its ref is settled as if the room had. */
@@ -178,10 +186,11 @@ export class Inputs {
     reason: DepartureReason,
     told: { ref?: number | undefined; text?: string | undefined } = {},
   ): void {
-    const { memberships, pending } = this.#stream
+    const { grants, memberships, pending } = this.#stream
     const { member } = membership
     pending.part(membership, reason, told)
     memberships.remove(membership)
+    grants.forget(member.id)
     this.#on.members(-1)
     if (reason !== 'closed' && !this.stuck.hasMember('onLeave', member.id))
       this.#try('onLeave', () => this.handlers.run('onLeave', member), { subject: member.id })
@@ -189,9 +198,9 @@ export class Inputs {
   }
 
   tick(): void {
-    const { state, pending } = this.#stream
+    const { pending } = this.#stream
     this.#try('onTick', () => this.handlers.run('onTick'))
-    if (state.dirty || pending.events.length > 0) this.#stream.touch()
+    if (this.#stream.dirty || pending.events.length > 0) this.#stream.touch()
   }
 
   /** The last turn: nothing of it is sent. */
@@ -278,15 +287,24 @@ export class Inputs {
   }
 
   /** What a turn asked for happens now that it is known to have succeeded. */
-  #takeOver({ events, kicked, tasks, closed }: Effects): void {
-    const { memberships, pending } = this.#stream
-    for (const event of events) pending.events.push(event)
+  #takeOver({ events, shown, kicked, tasks, closed }: Effects): void {
+    const { grants, memberships, pending } = this.#stream
+    for (const grant of shown) if (memberships.get(grant.memberId)) grants.change(grant)
+    for (const event of events)
+      pending.events.push(event.layer === undefined ? event : this.#addressed(event))
     for (const task of tasks) this.#start(task)
     for (const { memberId, text } of kicked) {
       const membership = memberships.get(memberId)
       if (membership) this.part(membership, 'kicked', { text })
     }
     if (closed) this.#on.close()
+  }
+
+  /** An event for a layer, with the members who are to get it. */
+  #addressed({ layer, ...event }: AskedEvent): RoomEvent {
+    const { grants, memberships } = this.#stream
+    const ids = memberships.members.map(({ id }) => id)
+    return { ...event, to: ids.filter((id) => grants.has(id, layer!)) }
   }
 
   /** Whether the room may have so many tasks more in flight. */

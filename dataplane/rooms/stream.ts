@@ -6,6 +6,7 @@ import { Delivery, type Flush, type PendingJoin, type PendingLeave, Replies, Roo
 import type { RoomEnvironment } from './environment.ts'
 import type { StuckTurns } from './failures.ts'
 import { FencedLog } from './fenced-log.ts'
+import { Grants } from './grants.ts'
 import { History } from './history.ts'
 import type { LostEpochs, MemberOutcome, RestoredRoom, RoomEvent, RoomSnapshot, Update } from './journal.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
@@ -107,6 +108,7 @@ export class RoomStream {
   readonly roomId: string
   readonly log: RoomLog
   readonly memberships = new Memberships()
+  readonly grants: Grants
   readonly state: LiveState
   /** The last updates that members saw, for those who missed some. */
   readonly history: History
@@ -161,6 +163,7 @@ export class RoomStream {
       this.memberships.add(
         new Membership(restored, limits.outcomes, clock.monotonic(), clock.monotonic() + limits.movesMs),
       )
+    this.grants = new Grants([])
     this.state = new LiveState(
       tree,
       limits.stateBytes,
@@ -205,6 +208,11 @@ export class RoomStream {
   /** Whether acks wait until their update is committed. */
   get durable(): true | undefined {
     return this.#durability === 'journal' || undefined
+  }
+
+  /** Whether turns have written to the state, or shown or hidden a layer, since the last flush. */
+  get dirty(): boolean {
+    return this.state.dirty || this.grants.dirty
   }
 
   /** Whether everything that happened is delivered. */

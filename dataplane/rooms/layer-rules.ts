@@ -1,0 +1,65 @@
+import { isWellFormed } from '../../shared/json.ts'
+
+/**
+ * Whose a hidden value is: the name of its layer; a function that makes that of the keys which the pattern's `*`s matched, and of nothing else, always the same
+ * from the same keys; or null, when no one is to see it.
+ */
+export type LayerRule = null | string | ((...keys: string[]) => string)
+
+/** Patterns of paths, such as `hands.*`, with the layer of what lies there. */
+export type LayerRules = { readonly [pattern: string]: LayerRule }
+
+/** In UTF-16 units. */
+export const MAX_LAYER_NAME = 128
+
+/** Any key. */
+const ANY = '*'
+
+/** What is wrong with the layers of a room definition. */
+export function problemsOfLayers(layers: Readonly<Record<string, unknown>>): string[] {
+  const problems: string[] = []
+  const patterns = Object.keys(layers)
+  if (patterns.length === 0) problems.push('layers is empty: name a pattern, or leave it out')
+  for (const pattern of patterns) {
+    const rule = layers[pattern]
+    const what = `layers[${JSON.stringify(pattern)}]`
+    if (pattern.split('.').some((key) => key === '' || key === '__proto__' || /[[\]]/.test(key)))
+      problems.push(
+        `${what} is no pattern: write keys of objects with dots between them, and * for any key, such as hands.* (a pattern does not run into arrays)`,
+      )
+    const keys = pattern.split('.').filter((key) => key === ANY).length
+    if (typeof rule === 'function') {
+      if (keys === 0)
+        problems.push(`${what} has no * whose key its function could get: write a name, or null`)
+    } else if (typeof rule === 'string') {
+      if (!isLayerName(rule)) problems.push(`${what} is ${JSON.stringify(rule)}; ${RIGHT_NAME}`)
+    } else if (rule !== null)
+      problems.push(
+        `${what} is ${rule === undefined ? 'undefined' : JSON.stringify(rule)}; it must be the name of a layer, a function of keys that returns one, or null for what no one sees`,
+      )
+  }
+  for (const [i, pattern] of patterns.entries())
+    for (const other of patterns.slice(i + 1))
+      if (overlap(pattern.split('.'), other.split('.')))
+        problems.push(
+          `layers has ${JSON.stringify(pattern)} and ${JSON.stringify(other)}, which overlap: a value has one layer, with all that is in it`,
+        )
+  return problems
+}
+
+/** The end of a sentence about a name that cannot be one. */
+export const RIGHT_NAME = `names of layers are texts of 1 to ${MAX_LAYER_NAME} characters`
+
+export const isLayerName = (value: unknown): value is string =>
+  typeof value === 'string' && value !== '' && value.length <= MAX_LAYER_NAME && isWellFormed(value)
+
+/** Whether some path that one pattern matches is that of a value in one that the other matches. */
+function overlap(one: readonly string[], other: readonly string[]): boolean {
+  const shorter = Math.min(one.length, other.length)
+  for (let i = 0; i < shorter; i++)
+    if (one[i] !== other[i] && one[i] !== ANY && other[i] !== ANY) return false
+  return true
+}
+
+/** The layer that a member has for as long as it is here. */
+export const ownLayer = (memberId: string): string => `member:${memberId}`
