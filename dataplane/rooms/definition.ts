@@ -528,8 +528,8 @@ function checkFields(value: Fields, names: readonly string[], what: string, chec
     const camelCase = field.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
     const nearest = closest(camelCase, names)
     check(names.includes(field), () =>
-      // In a short name two letters are many: players is not layers.
-      distance(camelCase, nearest) <= Math.min(2, camelCase.length / 4)
+      // Names are seldom mistaken in their first letter: players is not layers.
+      distance(camelCase, nearest) <= 2 && camelCase[0] === nearest[0]
         ? `${field}: write ${nearest}`
         : `${field} is no field of ${what}; there are ${names.join(', ')}`,
     )
