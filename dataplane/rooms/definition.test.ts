@@ -149,6 +149,11 @@ describe('defineRoom', () => {
     ['a durability there is not', { durability: 'disk' }, /durability is "disk"; it must be journal/],
     ['no seats', { maxMembers: 0 }, /maxMembers is 0/],
     ['negative idleness', { idleSeconds: -3 }, /idleSeconds is -3/],
+    [
+      'a save that says neither how often nor where to',
+      { save: { everySecond: 5, to: 'disk' } },
+      /everySecond: write everySeconds; save.everySeconds is undefined; it must be 1 to 86400; save.to is "disk"; it must be a function/,
+    ],
     ['a misspelled end', { onIdle: 'sleeps' }, /onIdle is "sleeps"; it must be dispose or sleep/],
     [
       'rest for what is not stored',

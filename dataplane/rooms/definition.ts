@@ -216,6 +216,29 @@ export interface AdmitContext<State = unknown> {
 // biome-ignore lint/suspicious/noConfusingVoidType: an admit that returns nothing admits
 export type Admission = string | undefined | void
 
+/** What `save` is told of a room besides its state. */
+export interface SavedAs {
+  readonly key: string
+  /**
+   * A save is newer than another when its epoch is larger, or the same and its `seq` larger: saves may arrive in any order, and those of an owner
+   * that was replaced after those of its successor. A database has to refuse an older one.
+   */
+  readonly epoch: number
+  readonly seq: number
+  readonly projectId: string
+}
+
+/** How the state of a room is taken to a database. */
+export interface RoomSave<State> {
+  /** A room that changes is saved at most so often; 1 to 86,400. */
+  readonly everySeconds: number
+  /**
+   * Saves a frozen copy of the state, as of an update that stands. One that rejects, or takes longer than 30 s, is tried again after a pause,
+   * with what the state is by then.
+   */
+  readonly to: (state: Immutable<State>, room: SavedAs) => PromiseLike<unknown> | undefined
+}
+
 /** A room type, as its author writes it. `create` comes before the handlers, so that they know the state's type. */
 export interface RoomSpec<
   Type extends string,
@@ -275,6 +298,8 @@ export interface RoomSpec<
     options: Out<Options>,
     room: { readonly projectId: string },
   ): Promise<NoInfer<State> | undefined> | NoInfer<State> | undefined
+  /** Takes the state to a database while the room lives, and at its end. */
+  readonly save?: RoomSave<NoInfer<State>>
   /** May refuse a join by returning a reason; it may take 5 s. */
   admit?(
     member: Member,
@@ -358,6 +383,7 @@ export interface RoomDefinition {
   readonly load:
     | ((key: string, options: unknown, room: { readonly projectId: string }) => unknown)
     | undefined
+  readonly save: RoomSave<Json> | undefined
   readonly admit: ((member: Member, options: unknown, ctx: AdmitContext) => unknown) | undefined
   readonly onJoin: Hook | undefined
   readonly onMessage: Hook | undefined
@@ -440,6 +466,7 @@ export function defineRoom<
     reconnectSeconds: spec.reconnectSeconds ?? Number.POSITIVE_INFINITY,
     create: spec.create as RoomDefinition['create'],
     load: spec.load as RoomDefinition['load'],
+    save: spec.save as RoomDefinition['save'],
     admit: spec.admit as RoomDefinition['admit'],
     onJoin: spec.onJoin as Hook | undefined,
     onMessage: (spec.onMessage ?? spec.on_message) as Hook | undefined,
@@ -477,6 +504,7 @@ const A_HANDLER: Rule = [
   (value) => typeof value === 'function' && !isAsync(value),
   'a function, not an async one: give slow work to ctx.task',
 ]
+const A_SAVE_INTERVAL: Rule = [(value) => isNumber(value, 1, 86_400), '1 to 86400']
 const BY_NAME: Rule = [isObject, 'an object by name']
 
 /** Every field of a room besides its hooks; all but `type` and `create` may be absent. */
@@ -509,6 +537,7 @@ const FIELDS: Readonly<Record<string, Rule>> = {
     'a function, not an async one, that returns the first state',
   ],
   load: A_FUNCTION,
+  save: [isObject, '{ everySeconds, to }'],
   admit: A_FUNCTION,
 }
 const HOOKS = [
@@ -568,6 +597,11 @@ function checkSpec(spec: unknown): void {
   )
   if (isObject(spec.layers))
     problems.push(...problemsOfLayers(spec.layers), 'layers: rooms cannot hide anything yet')
+  if (isObject(spec.save)) {
+    checkFields(spec.save, ['everySeconds', 'to'], 'save', check)
+    checkRule('save.everySeconds', spec.save.everySeconds, A_SAVE_INTERVAL, check)
+    checkRule('save.to', spec.save.to, A_FUNCTION, check)
+  }
   checkNames(spec, check)
   if (problems.length === 0) return
   const name = typeof spec.type === 'string' ? `room type ${JSON.stringify(spec.type)}` : 'the room type'

@@ -34,6 +34,8 @@ export interface RoomLimits {
   readonly admitMs: number
   /** How long `load` may take. */
   readonly loadMs: number
+  /** How long `save.to` may take. */
+  readonly saveToMs: number
   /** A member without a socket is removed after this, should its edge never say what became of the session. */
   readonly detachedMs: number
   /** A member whose edge is gone, or whose session moves, counts as connected for so long. */
@@ -59,6 +61,7 @@ export const ROOM_LIMITS: RoomLimits = {
   stateBytes: 8 * 1024 * 1024,
   admitMs: 5000,
   loadMs: 10_000,
+  saveToMs: 30_000,
   detachedMs: 120_000,
   movesMs: 20_000,
   saveMs: 700,

@@ -28,6 +28,11 @@ export const ROOM_METRICS = {
     'Calls of `load` of room types: it brought a state (loaded) or said that there is none, it failed, or it took longer than 10 s (timed_out).',
     { room_type: OPEN, outcome: ['loaded', 'none', 'failed', 'timed_out'] },
   ),
+  roomSaves: counter(
+    'service_room_saves_total',
+    'Calls of `save.to` of room types: they succeeded (saved), failed, or took longer than 30 s (timed_out); rooms are saved again after a pause.',
+    { room_type: OPEN, outcome: ['saved', 'failed', 'timed_out'] },
+  ),
   roomsAsleep: counter(
     'service_rooms_asleep_total',
     'Empty rooms that were saved and given up, to rest in the store until they are joined.',

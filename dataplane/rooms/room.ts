@@ -56,6 +56,8 @@ export class Room {
   readonly #edgesToAsk = new Set<string>()
   /** `closing`: every member is being removed; `leaving`: saved for another owner; `ended`: nothing happens any more. */
   #stage: 'open' | 'closing' | 'leaving' | 'ended' = 'open'
+  /** It was empty for long, and ends once its database has it: whatever happens in it meanwhile is asked for by someone. */
+  #waitsForSave = false
   /** Settles when a room that ended for good is out of the store, and one that was handed over out of this node. */
   #over: Promise<void> = Promise.resolve()
 
@@ -66,6 +68,7 @@ export class Room {
     this.#backlog = new Backlog(environment.limits.waitingMessages)
     this.stream = new RoomStream(claimed, {
       delivered: () => this.#delivered(),
+      saved: () => this.#saveEnded(),
       fenced: () => this.#fenced(),
       stopped: (stopped) => (stopped ? this.#freeze() : this.#unfreeze()),
     })
@@ -87,7 +90,8 @@ export class Room {
     // A tick that did not end is left out.
     let skip = stuck.last?.hook === 'onTick'
     this.#ticks = new TickTimer(environment, this.stream.phase, () => {
-      if (!skip && !this.#rest.waiting && this.#mayAct()) this.#timed(() => this.#inputs.tick())
+      if (!skip && !this.#rest.waiting && !this.#waitsForSave && this.#mayAct())
+        this.#timed(() => this.#inputs.tick())
       skip = false
     })
     this.#rest = environment.scheduler.timer(() => this.#handleBacklog())
@@ -188,6 +192,8 @@ export class Room {
     // What is not stored is worth handing over only to a successor that takes it.
     const keep = this.definition.durability !== 'none' || successor !== undefined
     if (!keep) this.#inputs.dispose()
+    // A successor saves it in its turn. Where there is none, this store may be the only place that has it, and end with the process.
+    if (!successor) await this.stream.saveLast('once')
     const released = await this.stream.release(!keep)
     if (released && keep) successor?.take()
     this.#end(released && keep ? how : keep ? 'fenced' : 'disposed', successor?.nodeId)
@@ -217,8 +223,9 @@ export class Room {
     this.#requestResend(edge)
   }
 
-  /** Stops waiting for a store that does not answer. */
+  /** Stops waiting for a store, or a database, that does not answer. */
   giveUp(): void {
+    this.stream.saves?.giveUp()
     this.stream.record.giveUp()
   }
 
@@ -283,15 +290,21 @@ export class Room {
 
   /** Starts or stops the idle timer: the room may have become empty, or is so no more. */
   #watchIdle(): void {
-    if (!this.#admission.empty || this.#stage !== 'open') this.#idle.cancel()
-    else if (!this.#idle.waiting)
+    if (!this.#admission.empty || this.#stage !== 'open') {
+      this.#idle.cancel()
+      this.#waitsForSave = false
+    } else if (!this.#idle.waiting)
       this.#idle.at(this.stream.environment.clock.monotonic() + this.definition.idleSeconds * 1000)
   }
 
   #endIfIdle(): void {
+    this.#waitsForSave = false
     if (!this.#admission.empty || this.#stage !== 'open') return
     if (!this.#mayAct()) this.#idle.at(this.stream.environment.clock.monotonic() + RETRY_IDLE_MS)
-    else if (this.definition.onIdle === 'dispose') this.#close()
+    else if (this.stream.unsaved) {
+      this.#waitsForSave = true
+      this.stream.saves?.soon()
+    } else if (this.definition.onIdle === 'dispose') this.#close()
     else this.#over = this.#leave('asleep').catch(this.#onBroken)
   }
 
@@ -299,10 +312,25 @@ export class Room {
     this.#stage = 'ended'
     this.#cancelTimers()
     this.#inputs.dispose()
-    this.#over = this.stream
-      .release(true)
-      .then(() => this.#end('disposed'))
-      .catch(this.#onBroken)
+    this.#over = this.#forget().catch(this.#onBroken)
+  }
+
+  /** The room goes out of the store, which it does not before its database has it; where that is given up, another node may go on with it. */
+  async #forget(): Promise<void> {
+    const saved = await this.stream.saveLast('until_saved')
+    await this.stream.release(saved)
+    this.#end(saved ? 'disposed' : 'released')
+  }
+
+  #saveEnded(): void {
+    if (this.#waitsForSave && !this.stream.unsaved) this.#endIfIdle()
+    else if (this.#isEndingUnsaved)
+      for (const waiting of this.#backlog.take()) if (typeof waiting !== 'function') this.#wait(waiting)
+  }
+
+  /** Whether the room has ended, and waits for a database that does not take it: no one knows for how long. */
+  get #isEndingUnsaved(): boolean {
+    return this.#ended && this.stream.saves?.failing === true
   }
 
   /** Does something now, or in its turn when the room can act again. */
@@ -330,6 +358,13 @@ export class Room {
   }
 
   #wait({ message, from }: Arrival): void {
+    if (this.#isEndingUnsaved) {
+      const { replies, roomId } = this.stream
+      const text = `${roomId} has ended, and cannot be saved yet: try again`
+      if (!replies.refuseUnavailable({ message, from }, text) && message.kind !== 'detach')
+        replies.noSeat(from, message)
+      return
+    }
     const arrival = { message, from, at: this.stream.environment.clock.monotonic() }
     if (this.#backlog.add(arrival)) return
     // An answer to each would cost a node that is behind more than handling them.

@@ -10,8 +10,9 @@ import { Grants } from './grants.ts'
 import { History } from './history.ts'
 import type { LostEpochs, MemberOutcome, RestoredRoom, RoomEvent, RoomSnapshot, Update } from './journal.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
+import { type CommittedRoom, RoomSaves } from './saves.ts'
 import { FixedRate, type Timer } from './scheduler.ts'
-import { LiveState } from './state.ts'
+import { frozen, LiveState } from './state.ts'
 
 /** A room as its node has claimed it. */
 export interface ClaimedRoom {
@@ -30,6 +31,8 @@ export interface ClaimedRoom {
 interface StreamEvents {
   /** Everything up to a flush is delivered. */
   readonly delivered: () => void
+  /** A save to the database of the room type has ended. */
+  readonly saved: () => void
   /** Another node owns the room: nothing more may leave. */
   readonly fenced: () => void
   /** The room may not go on for now (true), since its store is silent or its node's lease has run out; or may again (false). */
@@ -114,6 +117,8 @@ export class RoomStream {
   readonly history: History
   readonly delivery: Delivery
   readonly replies: Replies
+  /** What takes the state to a database; undefined: the room type has none. */
+  saves: RoomSaves | undefined
   /** 0–1: where in an interval this room flushes and ticks. */
   readonly phase: number
   /** The room's record in the store; the only one that writes it. */
@@ -122,6 +127,7 @@ export class RoomStream {
   /** Whether a room of this type rests until it is joined. */
   #sleeps = false
   readonly #onDelivered: () => void
+  readonly #onSaved: () => void
   readonly #onFenced: () => void
   readonly #onStopped: (stopped: boolean) => void
   readonly #timer: Timer
@@ -145,7 +151,7 @@ export class RoomStream {
 
   constructor(
     { environment, address, definition, fence, log, begin }: ClaimedRoom,
-    { delivered, fenced, stopped }: StreamEvents,
+    { delivered, saved, fenced, stopped }: StreamEvents,
   ) {
     const { clock, format, historyBudget, limits, metrics, scheduler } = environment
     const { seq, tree } = begin
@@ -157,6 +163,7 @@ export class RoomStream {
     this.phase = environment.random.float()
     this.#durability = definition.durability
     this.#onDelivered = delivered
+    this.#onSaved = saved
     this.#onFenced = fenced
     this.#onStopped = stopped
     for (const restored of begin.seats)
@@ -192,6 +199,8 @@ export class RoomStream {
     this.#timer = scheduler.timer(() => this.#flush())
     this.#save = scheduler.timer(() => this.#saveNow())
     this.redefine(definition)
+    // Whether the owner before has saved it is not known, and the database is to know of this one.
+    if (begin.epoch < fence.epoch) this.saves?.changed(this.phase)
     // One that is not stored was handed over, and what it was then is not to come back.
     if (this.#durability === 'none' && begin.epoch < fence.epoch) this.#replace(NO_ROOM)
   }
@@ -240,11 +249,41 @@ export class RoomStream {
    * `ROOM_ORPHAN_TTL`.
    */
   get #kept(): boolean {
-    return this.#sleeps
+    return this.#sleeps || (this.unsaved && this.#durability !== 'none')
+  }
+
+  /** Whether the room is newer than what the database of its type has. */
+  get unsaved(): boolean {
+    return this.saves?.unsaved ?? false
+  }
+
+  /** Takes the room as it is now, after its last turn, to the database of its type, if that lacks it. Resolves with whether it has it. */
+  async saveLast(tries: 'once' | 'until_saved'): Promise<boolean> {
+    const { dirty, present } = this.state
+    if (!this.saves || !(this.unsaved || dirty)) return true
+    return this.saves.last({ state: present, epoch: this.epoch, seq: this.#seq + (dirty ? 1 : 0) }, tries)
+  }
+
+  /** A frozen copy of the room as of its last update; undefined while that is being committed. */
+  #committed(): CommittedRoom | undefined {
+    if (this.#underWay) return undefined
+    return { state: frozen(structuredClone(this.state.flushed)), epoch: this.epoch, seq: this.#seq }
+  }
+
+  /** What the database has may be all there is: then the store need not keep the room any longer. */
+  #saveEnded(): void {
+    if (!this.unsaved && !this.#ended) void this.record.refresh()
+    this.#onSaved()
   }
 
   /** Goes on by another definition of its type. */
-  redefine({ sync: { rate: perSecond }, onIdle }: RoomDefinition): void {
+  redefine({ sync: { rate: perSecond }, onIdle, save }: RoomDefinition): void {
+    if (save && this.saves) this.saves.redefine(save)
+    else {
+      this.saves?.end()
+      this.saves =
+        save && new RoomSaves(this, save, { read: () => this.#committed(), ended: () => this.#saveEnded() })
+    }
     this.#sleeps = onIdle === 'sleep'
     this.#pace = perSecond > 0 ? new FixedRate(perSecond, this.phase, this.environment.slowdown) : undefined
   }
@@ -297,6 +336,7 @@ export class RoomStream {
     this.#ended = true
     this.#timer.cancel()
     this.#save.cancel()
+    this.saves?.end()
     this.history.end()
   }
 
@@ -329,6 +369,7 @@ export class RoomStream {
     const { memberships } = this
     const delta = this.state.flush()
     this.#pending = new Pending()
+    if (delta) this.saves?.changed()
     const left = leaves.filter(({ unseen }) => !unseen)
     const joined = joins.map(({ membership }) => membership.record())
     const { presence, renewed } = changesOf(changed, memberships)
@@ -446,6 +487,7 @@ export class RoomStream {
     const { clock, metrics } = this.environment
     const { roomType } = this.address
     metrics.deliveryDuration.observe({ room_type: roomType }, (clock.monotonic() - flush.since) / 1000)
+    this.saves?.committed()
     this.#onDelivered()
     if (this.#pending.since !== undefined && !this.#timer.waiting) this.#schedule()
   }

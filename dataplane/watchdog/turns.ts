@@ -2,6 +2,7 @@
 export const HOOKS = [
   'create',
   'load',
+  'save',
   'options',
   'admit',
   'onJoin',

@@ -81,6 +81,11 @@ export const OWNERSHIP: Row = {
       about: 'Rooms that stand still now. They go on by themselves when Redis answers and the lease stands.',
       of: { '{{instance}} {{worker}}': `service_rooms_frozen{${NODE}}` },
     }),
+    lines('Rooms that fall asleep', 'cps', {
+      about: 'Empty rooms that were saved and given up until they are joined again.',
+      of: { '{{room_type}}': rate(`service_rooms_asleep_total{${NODE}}`, 'room_type') },
+      noValue: 'no room type sleeps',
+    }),
     lines('Freezes', 'cps', {
       about: 'How often rooms came to a stop, each second.',
       of: {
@@ -177,6 +182,15 @@ export const BOUNDS: Row = {
         '{{room_type}} {{hook}}': `${rate(`service_room_turns_slow_total{${NODE}}`, 'room_type, hook')} > 0`,
       },
       noValue: 'no turn was slow',
+    }),
+    lines('Databases of room types', 'cps', {
+      about:
+        'Loads and saves that room types make of their rooms. Those that fail or take too long come again.',
+      of: {
+        '{{room_type}} load {{outcome}}': rate(`service_room_loads_total{${NODE}}`, 'room_type, outcome'),
+        '{{room_type}} save {{outcome}}': rate(`service_room_saves_total{${NODE}}`, 'room_type, outcome'),
+      },
+      noValue: 'no room type has one',
     }),
     lines('Rooms that loop or are put aside', 'short', {
       about:

@@ -395,6 +395,7 @@ export class RoomBench {
       limitsReached: { inc: ({ limit }) => count(`limit ${limit}`) },
       inputsShed: { inc: ({ how }) => count(how) },
       roomLoads: { inc: ({ outcome }) => count(`load ${outcome}`) },
+      roomSaves: { inc: ({ outcome }) => count(`save ${outcome}`) },
       roomsAsleep: { inc: () => count('asleep') },
       slowTurns: { inc: ({ hook }) => count(`slow ${hook}`) },
       historyDropped: { inc: (updates) => count('history_dropped', updates) },

@@ -127,6 +127,14 @@ class SimulatedNode {
       this.#count('service_room_errors_total', { room_type: roomType, code: 'room_full' }, 0.2)
       this.#count('service_room_turns_stuck_total', { room_type: roomType, hook: 'onMessage' }, 0)
       this.#count('service_room_turns_slow_total', { room_type: roomType, hook: 'onTick' }, 0.01)
+      for (const outcome of ['saved', 'failed', 'timed_out'])
+        this.#count('service_room_saves_total', { room_type: roomType, outcome }, outcome === 'saved' ? 5 : 0)
+      for (const outcome of ['loaded', 'none', 'failed', 'timed_out'])
+        this.#count(
+          'service_room_loads_total',
+          { room_type: roomType, outcome },
+          outcome === 'loaded' ? 1 : 0,
+        )
       this.#count('service_inputs_shed_total', { room_type: roomType, how: 'dropped' }, 0)
       this.#count('service_resyncs_total', { room_type: roomType, reason: 'checksum' }, 0)
       for (const cause of ['damaged', 'looping'])

@@ -1,0 +1,227 @@
+import * as v from 'valibot'
+import { describe, expect, it } from 'vitest'
+import { type RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { defineRoom, type SavedAs } from './definition.ts'
+
+interface State {
+  readonly notes: string[]
+}
+
+/** A database that keeps what is newest, and does as its mood says. */
+class Database {
+  mood: 'fine' | 'fails' | 'hangs' = 'fine'
+  readonly rows = new Map<string, { readonly state: State } & SavedAs>()
+  /** When it was asked, seconds; whatever came of it. */
+  readonly asked: number[] = []
+  readonly refused: SavedAs[] = []
+  readonly hung: (() => void)[] = []
+
+  async put(state: State, as: SavedAs, seconds: number): Promise<void> {
+    this.asked.push(seconds)
+    const { mood } = this
+    if (mood === 'hangs') await new Promise<void>((go) => this.hung.push(go))
+    if (mood === 'fails') throw new Error('the disk is full')
+    const row = this.rows.get(as.key)
+    if (row && (row.epoch > as.epoch || (row.epoch === as.epoch && row.seq > as.seq))) this.refused.push(as)
+    else this.rows.set(as.key, { ...as, state })
+  }
+
+  get notes(): readonly string[] | undefined {
+    return this.rows.get('a')?.state.notes
+  }
+}
+
+/** A board that is saved every 10 s, and ann in it. */
+async function saved(settings: { onIdle?: 'sleep'; durability?: 'none' | 'snapshot' } = {}) {
+  const database = new Database()
+  let bench: RoomBench | undefined
+  const board = defineRoom({
+    type: 'board',
+    sync: { rate: 0 },
+    idleSeconds: 5,
+    ...settings,
+    messages: { add: { data: v.string() }, end: { data: v.null() } },
+    create: (): { notes: string[] } => ({ notes: [] }),
+    save: {
+      everySeconds: 10,
+      to: (state, as) => {
+        expect(Object.isFrozen(state) && Object.isFrozen(state.notes)).toBe(true)
+        return database.put(state as State, as, bench!.clock.monotonic() / 1000)
+      },
+    },
+    onMessage(state, input, ctx) {
+      if (input.type === 'end') ctx.close()
+      else state.notes.push(input.data)
+    },
+    onDispose(state) {
+      state.notes.push('the end')
+    },
+  })
+  const made = await roomWith(board, ['ann'])
+  bench = made.bench
+  let ref = 0
+  const say = (type: 'add' | 'end', data: string | null) => made.bench.say('board', 'ann', type, data, ++ref)
+  const add = (note: string) => say('add', note)
+  const leave = async () => {
+    made.bench.send('board', 'ann', { kind: 'leave', reason: 'left', ref: ++ref })
+    await made.bench.settle()
+  }
+  return { ...made, database, add, leave, end: () => say('end', null) }
+}
+
+const HOUR_MS = 3_600_000
+
+describe('save', () => {
+  it('takes a room that changes to its database at most so often, and one that does not never', async () => {
+    const { bench, database, add } = await saved()
+    await bench.advance(60_000, 1000)
+    expect(database.asked).toEqual([])
+    const began = bench.clock.monotonic() / 1000
+    for (let second = 0; second < 25; second++) {
+      await add(`${second}`)
+      await bench.advance(1000, 500)
+    }
+    await bench.advance(60_000, 1000)
+    expect(database.asked.map((at) => at - began)).toEqual([10, 20, 30])
+    expect(database.notes).toHaveLength(25)
+    const { epoch, seq } = bench.describe('board')!
+    expect(database.rows.get('a')).toMatchObject({ key: 'a', projectId: 'prj_test', epoch, seq })
+  })
+
+  it('takes only what is committed', async () => {
+    const { bench, database, add } = await saved()
+    await add('one')
+    bench.store.mood = 'slow'
+    await add('two')
+    await bench.advance(10_000, 500)
+    expect(database.asked).toEqual([])
+    bench.store.mood = 'fine'
+    bench.store.let()
+    await bench.settle()
+    expect(database.notes).toEqual(['one', 'two'])
+  })
+
+  it('that fails for an hour loses nothing: the room goes on and is kept, and the database gets all of it in the end', async () => {
+    const { bench, database, add } = await saved()
+    database.mood = 'fails'
+    await add('one')
+    await bench.advance(HOUR_MS, 1000)
+    await add('two')
+    expect(database.asked.length).toBeLessThan(120)
+    expect(database.asked.length).toBeGreaterThan(50)
+    expect(bench.counts['save failed']).toBe(database.asked.length)
+    // Its node dies with it, and no one comes for a day.
+    bench.store.mood = 'deaf'
+    bench.clock.advance(24 * HOUR_MS)
+    const heir = bench.successor()
+    database.mood = 'fine'
+    const bob = await heir.join('board', 'bob')
+    expect(bob.state).toEqual({ notes: ['one', 'two'] })
+    await heir.advance(10_000, 500)
+    expect(database.notes).toEqual(['one', 'two'])
+    // Now the store need not keep it any more.
+    heir.store.mood = 'deaf'
+    heir.clock.advance(24 * HOUR_MS)
+    expect((await bench.successor([], { nodeId: 'node_c' }).join('board', 'cat')).state).toEqual({
+      notes: [],
+    })
+  })
+
+  it('that hangs holds up neither the room nor the next save, and cannot overwrite it', async () => {
+    const { bench, ann, database, add } = await saved()
+    database.mood = 'hangs'
+    await add('one')
+    await bench.advance(20_000, 500)
+    await add('two')
+    expect([ann.state, database.asked.length]).toEqual([{ notes: ['one', 'two'] }, 1])
+    database.mood = 'fine'
+    await bench.advance(60_000, 500)
+    expect([database.notes, bench.counts['save timed_out']]).toEqual([['one', 'two'], 1])
+    database.hung[0]!()
+    await bench.settle()
+    expect([database.notes, database.refused.length]).toEqual([['one', 'two'], 1])
+  })
+
+  it.each(['dispose', 'sleep'] as const)(
+    'comes before an empty room ends (%s), which waits for it and can be joined meanwhile',
+    async (onIdle) => {
+      const { bench, database, add, leave } = await saved(onIdle === 'sleep' ? { onIdle } : {})
+      database.mood = 'fails'
+      await add('one')
+      await leave()
+      await bench.advance(HOUR_MS, 1000)
+      expect(bench.host.size).toBe(1)
+      const bob = await bench.join('board', 'bob')
+      expect(bob.state).toEqual({ notes: ['one'] })
+      bench.send('board', 'bob', { kind: 'leave', reason: 'left', ref: 99 })
+      database.mood = 'fine'
+      await bench.advance(6000, 500)
+      expect([bench.host.size, database.notes]).toEqual([
+        0,
+        onIdle === 'sleep' ? ['one'] : ['one', 'the end'],
+      ])
+    },
+  )
+
+  it('comes before a room that closes itself is forgotten; until then no one can join it', async () => {
+    const { bench, ann, database, add, end } = await saved()
+    database.mood = 'fails'
+    await add('one')
+    await end()
+    await bench.advance(HOUR_MS, 1000)
+    expect([ann.inRoom, bench.host.size]).toEqual([false, 1])
+    const bob = await bench.join('board', 'bob')
+    expect(bob.errors).toMatchObject([
+      { code: 'room_unavailable', message: expect.stringContaining('has ended') },
+    ])
+    database.mood = 'fine'
+    await bench.advance(60_000, 1000)
+    expect([bench.host.size, database.notes]).toEqual([0, ['one', 'the end']])
+    expect((await bench.join('board', 'bob')).state).toEqual({ notes: [] })
+  })
+
+  it('is the business of the next owner, which lets the database refuse what the one before had under way', async () => {
+    const { bench, ann, database, add } = await saved()
+    database.mood = 'hangs'
+    await add('one')
+    await bench.advance(10_000, 500)
+    database.mood = 'fine'
+    await add('two')
+    await bench.host.rooms[0]!.handOver({ nodeId: 'node_b', take: () => {} })
+    expect(database.asked).toHaveLength(1)
+    const heir = bench.successor([ann])
+    await heir.resume('board', ann)
+    await heir.advance(10_000, 500)
+    expect(database.notes).toEqual(['one', 'two'])
+    database.hung[0]!()
+    await bench.settle()
+    expect([database.notes, database.refused.length]).toEqual([['one', 'two'], 1])
+  })
+
+  it.each(['fine', 'fails', 'hangs'] as const)(
+    'is tried once when the process ends and no other takes the room (the database: %s)',
+    async (mood) => {
+      const { bench, database, add } = await saved()
+      await add('one')
+      database.mood = mood
+      const closed = bench.host.close(5000)
+      await bench.advance(6000, 500)
+      await closed
+      expect([database.asked.length, database.notes]).toEqual([1, mood === 'fine' ? ['one'] : undefined])
+      bench.clock.advance(24 * HOUR_MS)
+      expect((await bench.successor().join('board', 'bob')).state).toEqual({
+        notes: mood === 'fine' ? [] : ['one'],
+      })
+    },
+  )
+
+  it('saves what is stored nowhere else', async () => {
+    const { bench, database, add, leave } = await saved({ durability: 'none' })
+    await add('one')
+    await bench.advance(10_000, 500)
+    expect(database.notes).toEqual(['one'])
+    await leave()
+    await bench.advance(6000, 500)
+    expect(database.notes).toEqual(['one', 'the end'])
+  })
+})
