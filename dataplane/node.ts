@@ -199,6 +199,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       quarantineTtlMs: config.roomQuarantineTtl * 1000,
       waitingMessages: config.maxRoomBacklog,
       tasks: config.maxRoomTasks,
+      timers: config.maxRoomTimers,
       historyBytes: config.maxHistoryBytes,
       stateBytes: config.maxRoomStateBytes,
       detachedMs: config.sessionResumeTtl * 1000 + DETACHED_GRACE_MS,

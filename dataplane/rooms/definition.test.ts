@@ -25,6 +25,20 @@ const typed = defineRoom({
   },
   events: { hit: v.object({ by: v.string(), hp: v.optional(v.number(), 100) }) },
   tasks: { loaded: v.object({ score: v.number() }) },
+  timers: {
+    turnEnds: {
+      data: v.object({ turn: v.optional(v.number(), 1) }),
+      handle(state, { data }, ctx) {
+        expectTypeOf(data).toEqualTypeOf<{ turn: number }>()
+        state.players.a = { x: data.turn }
+        expectTypeOf(ctx.after(1000, 'turnEnds', {})).toEqualTypeOf<string>()
+        // @ts-expect-error timers have the data their schema says
+        ctx.after(1000, 'turnEnds', { turn: '2' })
+        // @ts-expect-error only declared timers exist
+        ctx.after(1000, 'turnStarts', {})
+      },
+    },
+  },
   create: (options): State => {
     expectTypeOf(options).toEqualTypeOf<{ map: string }>()
     return { players: {} }
@@ -46,6 +60,9 @@ const typed = defineRoom({
       // @ts-expect-error only declared events exist
       ctx.emit('miss', {})
       ctx.task(Promise.resolve({ score: 1 }), 'loaded')
+      ctx.after(20_000, 'turnEnds', { turn: 2 }, { id: 'turn' })
+      // @ts-expect-error timers have the data their schema says
+      ctx.after(20_000, 'turnEnds', {}, { key: 'turn' })
       // @ts-expect-error only declared tasks exist
       ctx.task(Promise.resolve({ score: 1 }), 'saved')
       return { event: { name: 'hit', data: { by: 'x', hp: 3 }, to: 'mem_a' } }
@@ -183,6 +200,16 @@ describe('defineRoom', () => {
       'a message without validator',
       { messages: { move: { data: {} } }, onMessage: () => {} },
       /messages\.move\.data is \{\}; it must be a validator/,
+    ],
+    [
+      'a misspelled field of a timer, and no handler',
+      { timers: { ends: { dat: v.null(), handel: () => {} } } },
+      /dat: write data; handel: write handle; timers.ends.data is undefined; it must be a validator.*timers.ends.handle is undefined; it must be a function/,
+    ],
+    [
+      'an async handler of a timer',
+      { timers: { ends: { data: v.null(), handle: async () => {} } } },
+      /timers.ends.handle is an async function; it must be/,
     ],
     [
       'a rate of nothing',

@@ -57,6 +57,12 @@ export type Draft<T> = unknown extends T
 /** Any JSON, changeable: a state may have parts of no particular shape. */
 export type DraftJson = null | boolean | number | string | DraftJson[] | { [key: string]: DraftJson }
 
+/** What the handler of a timer is called with. */
+export interface TimerInput<Data extends StandardSchemaV1> {
+  /** What was given to `ctx.after`, as the schema of the timer makes it. */
+  readonly data: Out<Data>
+}
+
 /** How the promise given to `ctx.task` ended. */
 export type TaskOutcome<T> =
   | { readonly ok: true; readonly value: T }
@@ -87,6 +93,7 @@ export type MessageSpecs<
   Handled,
   Events extends Schemas,
   Tasks extends Schemas,
+  Timers extends Schemas,
 > = {
   readonly [K in keyof Messages]: {
     /** What its data must look like. */
@@ -99,11 +106,28 @@ export type MessageSpecs<
     handle?(
       state: Draft<State>,
       input: MessageInput<K & string, Messages[K]>,
-      ctx: MessageContext<Events, Tasks, ReplyTo<Replies, K>>,
+      ctx: MessageContext<Events, Tasks, ReplyTo<Replies, K>, Timers>,
     ): HandlerResult<State, Events>
   }
 } & { readonly [K in keyof Replies]: { readonly reply?: Replies[K] } } & {
   readonly [K in keyof Handled]: { readonly handle?: Handled[K] }
+}
+
+/** The timers that room logic may set by `ctx.after`, by name. */
+export type TimerSpecs<State, Timers extends Schemas, Events extends Schemas, Tasks extends Schemas> = {
+  readonly [K in keyof Timers]: {
+    /** What `ctx.after` gives it must look like. At most 4 KiB of JSON. */
+    readonly data: Timers[K]
+    /**
+     * The timer fires: a turn of the room, once. Where it throws, nothing it did has happened, and the timer is gone all the same: that is logged,
+     * and not tried again.
+     */
+    handle(
+      state: Draft<State>,
+      input: TimerInput<Timers[K]>,
+      ctx: RoomContext<Events, Tasks, Timers>,
+    ): HandlerResult<State, Events>
+  }
 }
 
 /** The message types that `onMessage` gets: those without `handle`. */
@@ -152,7 +176,11 @@ export interface RoomLog {
 }
 
 /** What a handler can do besides changing the state. Everything takes effect only when the handler returns normally. */
-export interface RoomContext<Events extends Schemas = Schemas, Tasks extends Schemas = Schemas> {
+export interface RoomContext<
+  Events extends Schemas = Schemas,
+  Tasks extends Schemas = Schemas,
+  Timers extends Schemas = Schemas,
+> {
   /** `type:key`. */
   readonly roomId: string
   /** When this turn began: milliseconds since 1970. */
@@ -184,6 +212,19 @@ export interface RoomContext<Events extends Schemas = Schemas, Tasks extends Sch
    */
   task<K extends Names<Tasks>>(work: PromiseLike<In<Tasks[K]>>, type: K): void
   /**
+   * Sets a timer: its handler runs once, `ms` milliseconds after `now`; not at all when the turn fails, and in the next turn for 0 or less. It is part
+   * of the room's state: set, fired and cancelled with the update that says so, whichever node has the room then. `id`, a text of 1 to 96 bytes: a
+   * timer of the room that has it is replaced. Returns the id. Throws where the room has `MAX_ROOM_TIMERS` timers.
+   */
+  after<K extends Names<Timers>>(
+    ms: number,
+    timer: K,
+    data: In<Timers[K]>,
+    options?: { readonly id?: string },
+  ): string
+  /** Cancels the timer that `after` gave this id. False: there is none; it may have fired. */
+  cancel(id: string): boolean
+  /**
    * Refuses what was asked, out of the turn: the state is as before, nothing that was asked of `ctx` happens, and the sender gets
    * `room_logic_refused` with `message` (for players, cut to 300 characters). No failure: nothing is logged.
    */
@@ -195,7 +236,8 @@ export interface MessageContext<
   Events extends Schemas = Schemas,
   Tasks extends Schemas = Schemas,
   Reply = unknown,
-> extends RoomContext<Events, Tasks> {
+  Timers extends Schemas = Schemas,
+> extends RoomContext<Events, Tasks, Timers> {
   /**
    * Answers the message, of a type that declares a `reply`: exactly once in its turn, with at most 4 KiB of JSON. The sender gets it when the
    * turn is committed, and the same one however often it asks again.
@@ -249,6 +291,7 @@ export interface RoomSpec<
   Events extends Schemas,
   Tasks extends Schemas,
   Options extends StandardSchemaV1,
+  Timers extends Schemas,
 > {
   /** What clients join by: letters, digits, `_` and `-`, at most 64. */
   readonly type: Type
@@ -257,7 +300,7 @@ export interface RoomSpec<
   /** Join options besides `key`. Absent: any. */
   readonly options?: Options
   /** The messages members may send. */
-  readonly messages?: MessageSpecs<NoInfer<State>, Messages, Replies, Handled, Events, Tasks>
+  readonly messages?: MessageSpecs<NoInfer<State>, Messages, Replies, Handled, Events, Tasks, Timers>
   /** The events room logic may emit, with the data members get. Absent: any name, any JSON. */
   readonly events?: Events
   /** The task types of `ctx.task`, with what the promise resolves to. */
@@ -268,6 +311,8 @@ export interface RoomSpec<
    * keys alone, whenever and as often as need be: they have to make the same of the same keys.
    */
   readonly layers?: LayerRules
+  /** The timers of `ctx.after`: what each is given, and what happens when it fires. */
+  readonly timers?: TimerSpecs<NoInfer<State>, Timers, Events, Tasks>
   /** Checks the state of running rooms when the definition is replaced during development. */
   readonly state?: StandardSchemaV1
   /** State flushes per second, at most 240 (default 20); 0: as soon as something changed. */
@@ -309,44 +354,44 @@ export interface RoomSpec<
   onJoin?(
     state: Draft<NoInfer<State>>,
     member: Member,
-    ctx: RoomContext<Events, Tasks>,
+    ctx: RoomContext<Events, Tasks, Timers>,
     options: Out<Options>,
   ): HandlerResult<NoInfer<State>, Events>
   onMessage?(
     state: Draft<NoInfer<State>>,
     input: RoomInput<Messages, Tasks, Unhandled<Messages, Handled>>,
-    ctx: MessageContext<Events, Tasks, ReplyTo<Replies, Unhandled<Messages, Handled>>>,
+    ctx: MessageContext<Events, Tasks, ReplyTo<Replies, Unhandled<Messages, Handled>>, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
   /** Another name of `onMessage`. */
   on_message?(
     state: Draft<NoInfer<State>>,
     input: RoomInput<Messages, Tasks, Unhandled<Messages, Handled>>,
-    ctx: MessageContext<Events, Tasks, ReplyTo<Replies, Unhandled<Messages, Handled>>>,
+    ctx: MessageContext<Events, Tasks, ReplyTo<Replies, Unhandled<Messages, Handled>>, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
   /** A member has lost its connection; its seat is kept for `reconnectSeconds`. Members are told (`room.presence`). */
   onDisconnect?(
     state: Draft<NoInfer<State>>,
     member: Member,
-    ctx: RoomContext<Events, Tasks>,
+    ctx: RoomContext<Events, Tasks, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
   /** A member that had lost its connection is back. */
   onReconnect?(
     state: Draft<NoInfer<State>>,
     member: Member,
-    ctx: RoomContext<Events, Tasks>,
+    ctx: RoomContext<Events, Tasks, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
   onLeave?(
     state: Draft<NoInfer<State>>,
     member: Member,
-    ctx: RoomContext<Events, Tasks>,
+    ctx: RoomContext<Events, Tasks, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
   onTick?(
     state: Draft<NoInfer<State>>,
-    ctx: RoomContext<Events, Tasks>,
+    ctx: RoomContext<Events, Tasks, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
   onDispose?(
     state: Draft<NoInfer<State>>,
-    ctx: RoomContext<Events, Tasks>,
+    ctx: RoomContext<Events, Tasks, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
 }
 
@@ -361,6 +406,12 @@ export interface MessageType {
   readonly handle: Hook | undefined
 }
 
+/** One kind of timer. */
+export interface TimerType {
+  readonly data: StandardSchemaV1
+  readonly handle: Hook
+}
+
 /** A checked room type with every default filled in: what the engine runs. Made by `defineRoom` only. */
 export interface RoomDefinition {
   readonly [ROOM]: true
@@ -371,6 +422,7 @@ export interface RoomDefinition {
   readonly events: Schemas | undefined
   readonly tasks: Schemas
   readonly layers: LayerRules | undefined
+  readonly timers: { readonly [name: string]: TimerType }
   readonly state: StandardSchemaV1 | undefined
   readonly sync: { readonly rate: number }
   readonly tick: { readonly rate: number } | undefined
@@ -431,8 +483,9 @@ export function defineRoom<
   const Events extends Schemas = Schemas,
   const Tasks extends Schemas = None,
   Options extends StandardSchemaV1 = StandardSchemaV1<JsonObject, JsonObject>,
+  const Timers extends Schemas = None,
 >(
-  spec: RoomSpec<Type, State, Messages, Replies, Handled, Events, Tasks, Options>,
+  spec: RoomSpec<Type, State, Messages, Replies, Handled, Events, Tasks, Options, Timers>,
 ): RoomDefinition & TypedRoom<DefinedTypes<State, Messages, Replies, Events, Options>, Type> {
   checkSpec(spec)
   const specs = Object.entries(spec.messages ?? {}) as [
@@ -457,6 +510,7 @@ export function defineRoom<
     events: spec.events,
     tasks: spec.tasks ?? {},
     layers: spec.layers,
+    timers: (spec.timers ?? {}) as RoomDefinition['timers'],
     state: spec.state,
     sync: spec.sync ?? { rate: 20 },
     tick: spec.tick,
@@ -519,6 +573,7 @@ const FIELDS: Readonly<Record<string, Rule>> = {
   events: BY_NAME,
   tasks: BY_NAME,
   layers: [isObject, 'an object by patterns of paths'],
+  timers: BY_NAME,
   state: A_SCHEMA,
   sync: [(value) => rateFrom(value, 0), `{ rate } with 0 (at once) to ${MAX_RATE} flushes per second`],
   tick: [
@@ -631,6 +686,12 @@ function checkNames(spec: Fields, check: Check): void {
     )
   }
   for (const [type, schema] of tasks) checkRule(`tasks.${type}`, schema, A_SCHEMA, check)
+  for (const [name, timer] of namesIn(spec, 'timers', check)) {
+    const { data, handle }: Fields = isObject(timer) ? timer : {}
+    if (isObject(timer)) checkFields(timer, ['data', 'handle'], `timers.${name}`, check)
+    checkRule(`timers.${name}.data`, data, A_SCHEMA, check)
+    checkRule(`timers.${name}.handle`, handle, A_HANDLER, check)
+  }
   for (const [name, schema] of namesIn(spec, 'events', check))
     checkRule(`events.${name}`, schema, A_SCHEMA, check)
   check(

@@ -28,6 +28,8 @@ export interface RoomLimits {
   readonly outcomes: OutcomeLimits
   /** Tasks in flight. */
   readonly tasks: number
+  /** Timers that room logic has set. */
+  readonly timers: number
   /** Bytes of the state, as `LiveState` counts them. */
   readonly stateBytes: number
   /** How long `admit` may take. */
@@ -58,6 +60,7 @@ export const ROOM_LIMITS: RoomLimits = {
   waitingMessages: 1000,
   outcomes: { messages: 1024, bytes: 256 * 1024 },
   tasks: 100,
+  timers: 1000,
   stateBytes: 8 * 1024 * 1024,
   admitMs: 5000,
   loadMs: 10_000,

@@ -193,6 +193,11 @@ export class StuckTurns {
     return this.#has(hook, memberId, 0)
   }
 
+  /** Whether a timer that was due then is one. */
+  hasTimer(id: string, due: number): boolean {
+    return this.#has('onTimer', id, due)
+  }
+
   #has(hook: TurnCause['hook'], subject: string, ref: number): boolean {
     return this.#causes.some((cause) => cause.hook === hook && cause.subject === subject && cause.ref === ref)
   }

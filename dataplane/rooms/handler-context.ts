@@ -18,6 +18,7 @@ import type { RoomEvent } from './journal.ts'
 import { isLayerName, ownLayer, RIGHT_NAME } from './layer-rules.ts'
 import type { Memberships } from './memberships.ts'
 import type { RoomStream } from './stream.ts'
+import { TurnTimers } from './timers.ts'
 
 /** What comes of a turn that asks for nothing, as most do. */
 export const NOTHING: Effects = {
@@ -27,6 +28,7 @@ export const NOTHING: Effects = {
   tasks: [],
   closed: false,
   reply: undefined,
+  timers: undefined,
 }
 
 /** `layer`: it is for those who have that when the turn is over. */
@@ -40,14 +42,18 @@ interface Asked {
   readonly tasks: Task[]
   closed: boolean
   reply: Json | undefined
+  timers: TurnTimers | undefined
 }
 
 /** The room whose handlers run. */
-export interface HandledRoom extends Pick<RoomStream, 'roomId' | 'log' | 'state'> {
+export interface HandledRoom extends Pick<RoomStream, 'roomId' | 'log' | 'state' | 'timers'> {
   readonly environment: Pick<RoomEnvironment, 'clock' | 'random'>
   readonly memberships: Pick<Memberships, 'members'>
   readonly grants: Pick<Grants, 'count'>
 }
+
+/** Whether the room may have so many timers, or so many tasks more than it has in flight. */
+export type MayHave = (what: 'tasks' | 'timers', number: number) => boolean
 
 /** Who is to be removed, and why, in words for the player. */
 interface Kick {
@@ -70,6 +76,7 @@ export interface Effects {
   readonly closed: boolean
   /** Of a message whose type declares one. */
   readonly reply: Json | undefined
+  readonly timers: TurnTimers | undefined
 }
 
 /** The `ctx` of every handler of one room: collects what one turn asks for. Between turns it refuses to do anything. */
@@ -80,7 +87,8 @@ export class HandlerContext implements MessageContext {
   readonly #random: Random
   readonly #memberships: HandledRoom['memberships']
   readonly #grants: HandledRoom['grants']
-  readonly #mayStart: (tasks: number) => boolean
+  readonly #timers: HandledRoom['timers']
+  readonly #mayHave: MayHave
   #definition: RoomDefinition | undefined
   /** Of the message that is being handled, where one is. */
   #message: MessageType | undefined
@@ -88,17 +96,15 @@ export class HandlerContext implements MessageContext {
   #now: number | undefined
   #asked: Asked | undefined
 
-  constructor(
-    { roomId, log, memberships, grants, environment }: HandledRoom,
-    mayStart: (tasks: number) => boolean,
-  ) {
+  constructor({ roomId, log, memberships, grants, environment, timers }: HandledRoom, mayHave: MayHave) {
     this.roomId = roomId
     this.log = log
     this.#clock = environment.clock
     this.#random = environment.random
     this.#memberships = memberships
     this.#grants = grants
-    this.#mayStart = mayStart
+    this.#timers = timers
+    this.#mayHave = mayHave
     // Authors may take methods off: `const { emit } = ctx`.
     this.random = this.random.bind(this)
     this.emit = this.emit.bind(this)
@@ -107,6 +113,8 @@ export class HandlerContext implements MessageContext {
     this.show = this.show.bind(this)
     this.hide = this.hide.bind(this)
     this.task = this.task.bind(this)
+    this.after = this.after.bind(this)
+    this.cancel = this.cancel.bind(this)
     this.refuse = this.refuse.bind(this)
     this.reply = this.reply.bind(this)
   }
@@ -200,9 +208,25 @@ export class HandlerContext implements MessageContext {
     // With any outcome of this turn, a rejection is handled.
     work.then(undefined, () => {})
     const asked = this.#ask()
-    if (!this.#mayStart(asked.tasks.length + 1))
+    if (!this.#mayHave('tasks', asked.tasks.length + 1))
       throw new RoomLogicError('ctx.task: the room has MAX_ROOM_TASKS tasks in flight; wait for an outcome')
     asked.tasks.push({ type, work })
+  }
+
+  after(ms: number, timer: string, data: unknown, { id }: { readonly id?: string } = {}): string {
+    const definition = this.#during('after')
+    return this.#turnTimers().after(definition, this.now, [ms, timer, data, id])
+  }
+
+  cancel(id: string): boolean {
+    this.#during('cancel')
+    return this.#turnTimers().cancel(id)
+  }
+
+  #turnTimers(): TurnTimers {
+    const asked = this.#ask()
+    asked.timers ??= new TurnTimers(this.#timers, (timers) => this.#mayHave('timers', timers))
+    return asked.timers
   }
 
   refuse(message: string): never {
@@ -236,7 +260,15 @@ export class HandlerContext implements MessageContext {
   }
 
   #ask(): Asked {
-    this.#asked ??= { events: [], shown: [], kicked: [], tasks: [], closed: false, reply: undefined }
+    this.#asked ??= {
+      events: [],
+      shown: [],
+      kicked: [],
+      tasks: [],
+      closed: false,
+      reply: undefined,
+      timers: undefined,
+    }
     return this.#asked
   }
 

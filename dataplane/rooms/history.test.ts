@@ -8,6 +8,7 @@ import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { RoomFrames } from './delivery.ts'
 import { History, HistoryBudget } from './history.ts'
 import { JournalFormat, type Update } from './journal.ts'
+import { NO_TIMER_CHANGES } from './timers.ts'
 
 const MSGPACK = 'roomful.v1.msgpack'
 const BASE = { epoch: 7, seq: 0 }
@@ -25,6 +26,7 @@ const update = (seq: number): Update => ({
   renewed: [],
   acks: [],
   outcomes: [],
+  timers: NO_TIMER_CHANGES,
 })
 
 const codecs = new Map<Subprotocol, Codec>([[MSGPACK, new MsgpackCodec()]])

@@ -1,9 +1,9 @@
-import type { JsonObject } from '../../shared/json.ts'
+import type { Json, JsonObject } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
 import type { ToOwner } from '../traffic.ts'
 import type { TurnHook } from '../watchdog/turns.ts'
-import type { Member, MessageType, RoomDefinition } from './definition.ts'
+import type { Hook as Handler, Member, MessageType, RoomDefinition } from './definition.ts'
 import {
   errorText,
   FAILED,
@@ -18,6 +18,7 @@ import {
   type Effects,
   type HandledRoom,
   HandlerContext,
+  type MayHave,
   NOTHING,
   type Task,
 } from './handler-context.ts'
@@ -34,6 +35,8 @@ interface TurnOutcomes {
   readonly members: (change: number) => void
   /** The room logic wants the room to end. */
   readonly close: () => void
+  /** Timers were set, or are gone. */
+  readonly timers: () => void
 }
 
 type MessageFrom<K extends 'message' | 'refuse'> = Extract<ToOwner, { kind: K }>
@@ -51,7 +54,7 @@ export class Inputs {
 
   constructor({ environment, definition, log, stuck }: ClaimedRoom, stream: RoomStream, on: TurnOutcomes) {
     const { clock, revealFailures } = environment
-    this.handlers = new Handlers(definition, stream, (tasks) => this.#mayStart(tasks))
+    this.handlers = new Handlers(definition, stream, (what, number) => this.#mayHave(what, number))
     this.failures = new FailureLog(clock, log, revealFailures)
     this.stuck = stuck
     this.#stream = stream
@@ -203,6 +206,29 @@ export class Inputs {
     if (this.#stream.dirty || pending.events.length > 0) this.#stream.touch()
   }
 
+  /** The timer that is due next fires: it is gone with its effects, and without them where its handler throws. */
+  fire(): void {
+    const { timers, environment } = this.#stream
+    const timer = timers.next
+    if (!timer) return
+    timers.remove(timer.id)
+    const { id, due, name, data } = timer
+    const { definition } = this.handlers
+    const { clock, metrics } = environment
+    metrics.timerLateness.observe(Math.max(0, clock.now() - due) / 1000)
+    // One that did not come to an end is not begun again.
+    if (!this.stuck.hasTimer(id, due))
+      this.#try('onTimer', () => this.handlers.fire(name, data), {
+        kind: `timers.${name}`,
+        subject: id,
+        ref: due,
+        type: name,
+      })
+    metrics.timersFired.inc({ room_type: definition.type })
+    this.#on.timers()
+    this.#stream.touch()
+  }
+
   /** The last turn: nothing of it is sent. */
   dispose(): void {
     this.#try('onDispose', () => {
@@ -273,9 +299,13 @@ export class Inputs {
   }
 
   /** A turn that no one waits for. */
-  #try(hook: TurnHook, turn: () => Effects, { kind = hook as string, subject = '', type = '' } = {}): void {
+  #try(
+    hook: TurnHook,
+    turn: () => Effects,
+    { kind = hook as string, subject = '', ref = 0, type = '' } = {},
+  ): void {
     const { metrics, turns } = this.#stream.environment
-    turns.begin(this.#stream, hook, subject, 0, type)
+    turns.begin(this.#stream, hook, subject, ref, type)
     try {
       this.#takeOver(turn())
     } catch (error) {
@@ -287,12 +317,17 @@ export class Inputs {
   }
 
   /** What a turn asked for happens now that it is known to have succeeded. */
-  #takeOver({ events, shown, kicked, tasks, closed }: Effects): void {
+  #takeOver({ events, shown, kicked, tasks, closed, timers }: Effects): void {
     const { grants, memberships, pending } = this.#stream
     for (const grant of shown) if (memberships.get(grant.memberId)) grants.change(grant)
     for (const event of events)
       pending.events.push(event.layer === undefined ? event : this.#addressed(event))
     for (const task of tasks) this.#start(task)
+    if (timers) {
+      timers.takeOver()
+      this.#on.timers()
+      this.#stream.touch()
+    }
     for (const { memberId, text } of kicked) {
       const membership = memberships.get(memberId)
       if (membership) this.part(membership, 'kicked', { text })
@@ -307,11 +342,10 @@ export class Inputs {
     return { ...event, to: ids.filter((id) => grants.has(id, layer!)) }
   }
 
-  /** Whether the room may have so many tasks more in flight. */
-  #mayStart(tasks: number): boolean {
+  #mayHave(what: Parameters<MayHave>[0], number: number): boolean {
     const { limits, metrics } = this.#stream.environment
-    if (this.#tasks + tasks <= limits.tasks) return true
-    metrics.limitsReached.inc({ room_type: this.handlers.definition.type, limit: 'tasks' })
+    if ((what === 'tasks' ? this.#tasks : 0) + number <= limits[what]) return true
+    metrics.limitsReached.inc({ room_type: this.handlers.definition.type, limit: what })
     return false
   }
 
@@ -362,11 +396,10 @@ export class Handlers {
   readonly #state: LiveState
   readonly #context: HandlerContext
 
-  /** `mayStart`: whether so many tasks more may be in flight. */
-  constructor(definition: RoomDefinition, room: HandledRoom, mayStart: (tasks: number) => boolean) {
+  constructor(definition: RoomDefinition, room: HandledRoom, mayHave: MayHave) {
     this.definition = definition
     this.#state = room.state
-    this.#context = new HandlerContext(room, mayStart)
+    this.#context = new HandlerContext(room, mayHave)
   }
 
   /**
@@ -374,10 +407,29 @@ export class Handlers {
    * and nothing it asked for happens. `message`: the type of a member's message, which may have a handler of its own.
    */
   run(hook: Hook, subject?: Member | Input, options?: unknown, message?: MessageType): Effects {
+    const handler = message?.handle ?? this.definition[hook]
+    return handler ? this.#turn(hook, handler, subject, options, message) : NOTHING
+  }
+
+  /** Runs the handler of a timer, which the definition may know no more. Throws as `run` does. */
+  fire(name: string, data: Json): Effects {
+    const { timers } = this.definition
+    const spec = Object.hasOwn(timers, name) ? timers[name] : undefined
+    if (!spec) throw new RoomLogicError(`there is no timer ${JSON.stringify(name)} in the room type any more`)
+    const valid = validate(spec.data, data)
+    if (!valid.ok) throw valid.cause ?? new RoomLogicError(`its data: ${valid.message}`)
+    return this.#turn(`timers.${name}`, spec.handle, { data: valid.value })
+  }
+
+  #turn(
+    name: string,
+    handler: Handler,
+    subject?: unknown,
+    options?: unknown,
+    message?: MessageType,
+  ): Effects {
     const { definition } = this
     const context = this.#context
-    const handler = message?.handle ?? definition[hook]
-    if (!handler) return NOTHING
     context.begin(definition, message)
     const draft = this.#state.begin()
     try {
@@ -385,13 +437,13 @@ export class Handlers {
         subject === undefined
           ? handler.call(definition, draft, context)
           : handler.call(definition, draft, subject, context, options)
-      const result = resultOf(hook, draft, returned)
+      const result = resultOf(name, draft, returned)
       if (message?.reply) context.requireReply()
       if (result?.event) context.emit(result.event.name, result.event.data, result.event.to)
       this.#state.commit(result?.state)
       return context.end()
     } catch (error) {
-      throw this.#state.undo(hook, error)
+      throw this.#state.undo(name, error)
     } finally {
       context.end()
     }
@@ -404,7 +456,7 @@ interface Result {
 }
 
 /** What a handler returned, checked; undefined: nothing but the changed draft. */
-function resultOf(hook: Hook, draft: unknown, returned: unknown): Result | undefined {
+function resultOf(hook: string, draft: unknown, returned: unknown): Result | undefined {
   if (typeof returned !== 'object' || returned === null || returned === draft) return undefined
   if (typeof (returned as { then?: unknown }).then === 'function') {
     ;(returned as PromiseLike<unknown>).then(undefined, () => {})

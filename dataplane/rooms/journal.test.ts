@@ -35,6 +35,7 @@ const membership = {
   outcomes: [refusal, reply],
   forgotten: 4,
 } as const
+const timer = { id: 'turn', due: 1_795_181_420_123, name: 'turnEnds', data: { turn: 3 } } as const
 const at = { epoch: 1_795_181_400_123, seq: 70_001, checksum: 0xfedcba98 }
 const update: Update = {
   ...at,
@@ -53,35 +54,37 @@ const update: Update = {
     { memberId: 'mem_a', ...refusal },
     { memberId: 'mem_a', ...reply },
   ],
+  timers: { set: [timer], removed: ['tmr_1'] },
 }
 const base = { epoch: 1_795_181_400_000, seq: 70_000 }
 
-/** `update` in a snapshot, as version 4 has it in stores since the first release that wrote it. */
+/** `update` in a snapshot, as version 5 has it in stores since the first release that wrote it. */
 const STORED = Buffer.from(
-  `BKzbUMAAAAFklstCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGR
+  `BZl4/BUAAAGEl8tCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGR
    kZGRkZGRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyq
    YsOpcnQg8J+OsoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4
    q2NvbnN0cnVjdG9ygaZ0b0pTT04BoNQAAZGbpW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzEBr25vZGUtMX5mM0t4OWFfUbJyb29t
-   ZnVsLnYxLm1zZ3BhY2vOAAERcJKTCalyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSSy0J6H5Jk/AAAzgABEXAAAAL7BLtrDwGc
-   y0J6H5JlA7AAzgABEXHDzv7cupidA6RkZWVwkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIA
+   ZnVsLnYxLm1zZ3BhY2vOAAERcJKTCalyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSSy0J6H5Jk/AAAzgABEXCRlKR0dXJuy0J6
+   H5Jp5bAAqHR1cm5FbmRzgaR0dXJuAwAAAyMF1t1nnZ3LQnofkmUDsADOAAERccPO/ty6mJ0DpGRlZXCTBJIAkwSSAJMEkgCTBJIA
    kwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSS
    AJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJME
-   kgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkgECkJCQkJCQkJCQkJCQkJCQkJCQ
-   kJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQpGxpc3STBJYAkgGBoWEDAZIBpXRocmVlApIBwJMD
-   AJLUD/HLfjfkPIgAdZyncGxheWVyc5UDpGFubmGTA6JocJIBzQEsqmLDqXJ0IPCfjrKSAoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA
-   2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2NvbnN0cnVjdG9ykgKBpnRvSlNPTgGgkgLUAAGkZ29u
-   ZQCSk6NoaXSBomJ5pW1lbV9hwJOkdG9sZMCRpW1lbV9hkZulbWVtX2GkYW5uYcKBpWxldmVsA6VzZXNfMQGvbm9kZS0xfmYzS3g5
-   YV9RsnJvb21mdWwudjEubXNncGFja84AARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBJGVpW1lbV9iwMPApmtpY2tl
-   ZJGSpW1lbV9hwpGSpW1lbV9hgaVsZXZlbAORk6VtZW1fYc4AARFwBJKUpW1lbV9hCalyb29tX2Z1bGykZnVsbJOlbWVtX2EKgaJo
-   cJIBo3R3bw==`,
+   kgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
+   BJIAkwSSAJMEkgCSAQKQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQ
+   kJCkbGlzdJMElgCSAYGhYQMBkgGldGhyZWUCkgHAkwMAktQP8ct+N+Q8iAB1nKdwbGF5ZXJzlQOkYW5uYZMDomhwkgHNASyqYsOp
+   cnQg8J+OspICgqJocNL//u6Qo2JhZ5LLQnofkmUDsADZKHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHir
+   Y29uc3RydWN0b3KSAoGmdG9KU09OAaCSAtQAAaRnb25lAJKTo2hpdIGiYnmlbWVtX2HAk6R0b2xkwJGlbWVtX2GRm6VtZW1fYaRh
+   bm5hwoGlbGV2ZWwDpXNlc18xAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1
+   bGySCoGiaHCSAaN0d28EkZWlbWVtX2LAw8Cma2lja2VkkZKlbWVtX2HCkZKlbWVtX2GBpWxldmVsA5GTpW1lbV9hzgABEXAEkpSl
+   bWVtX2EJqXJvb21fZnVsbKRmdWxsk6VtZW1fYQqBomhwkgGjdHdvkpGUpHR1cm7LQnofkmnlsACodHVybkVuZHOBpHR1cm4DkaV0
+   bXJfMQ==`,
   'base64',
 )
 
 // A release reads what the one before has stored, and the one before what this one stores while they share a cluster.
-it('reads and writes version 4 of the record to the byte', () => {
+it('reads and writes version 5 of the record to the byte', () => {
   const format = new JournalFormat()
   const { updates, ...snapshot } = format.readSnapshot(STORED)
-  expect(snapshot).toEqual({ ...at, state: after, seats: [membership], base } satisfies Omit<
+  expect(snapshot).toEqual({ ...at, state: after, seats: [membership], base, timers: [timer] } satisfies Omit<
     RoomSnapshot,
     'updates'
   >)

@@ -19,6 +19,7 @@ import type { Outcome, RefusedRef, RepliedRef } from '../traffic.ts'
 import type { Member } from './definition.ts'
 import { LiveTree } from './live-tree.ts'
 import type { MembershipRecord } from './memberships.ts'
+import { NO_TIMER_CHANGES, type RoomTimer, type TimerChanges } from './timers.ts'
 
 /** A place in a room's history: after the update `seq`, as seen under `epoch`. */
 export interface Position {
@@ -91,6 +92,8 @@ export interface Update extends Position {
   readonly acks: readonly Ack[]
   /** Of the refs of `acks` since the update before: those that were refused or answered, each member's in the order of their refs. */
   readonly outcomes: readonly MemberOutcome[]
+  /** Of the room's timers. */
+  readonly timers: TimerChanges
 }
 
 /** A room at one update, as a new owner needs it. */
@@ -103,6 +106,8 @@ export interface RoomSnapshot extends Position {
   readonly base: Position
   /** The last visible updates as journal entries, gap-free up to `seq`, for members who missed some. */
   readonly updates: readonly Uint8Array[]
+  /** In the order they were set. */
+  readonly timers: readonly RoomTimer[]
 }
 
 /** What the store holds of a room is damaged, or is not what any version up to this one writes. */
@@ -127,7 +132,7 @@ export class NewerRecord extends Error {
  * number. In every version the CRC-32 of all that follows comes next, begun with the version, so that damage is never taken for a version
  * to come.
  */
-const VERSION = 4
+const VERSION = 5
 const LENGTH_BYTES = 4
 const HEAD_BYTES = 5
 const NO_HEAD = new Uint8Array(HEAD_BYTES)
@@ -307,6 +312,16 @@ const optional = <T, N extends null | undefined>(part: Part<T>, nothing: N): Par
     (found, what) => (found === null ? nothing : part.read([found].values(), what)),
   )
 
+/** A part that is mostly the same thing, and then takes a byte. */
+const sometimes = <T>(part: Part<T>, mostly: T): Part<T> =>
+  value(
+    (writer, given) => {
+      if (given === mostly) writer.nil()
+      else part.write(writer, given)
+    },
+    (found, what) => (found === null ? mostly : part.read([found].values(), what)),
+  )
+
 const unlike = (what: string, right: string, found: unknown): TypeError =>
   new TypeError(`${what} is ${typeof found}; it must be ${right}`)
 
@@ -390,6 +405,8 @@ const MEMBERSHIP = array(
 const EVENT = fields<RoomEvent>({ name: TEXT, data: JSON_VALUE, to: optional(listOf(TEXT), undefined) })
 const DEPARTURE = fields<Departure>({ member: MEMBER, reason: value(writeText, departureReason) })
 const ACK = fields<Ack>({ memberId: TEXT, ref: COUNT, forgotten: COUNT })
+const TIMER = array(fields<RoomTimer>({ id: TEXT, due: COUNT, name: TEXT, data: JSON_VALUE }))
+const TIMER_CHANGES = array(fields<TimerChanges>({ set: listOf(TIMER), removed: listOf(TEXT) }))
 const UPDATE = array(
   fields<Update>({
     ...POSITION,
@@ -409,6 +426,7 @@ const UPDATE = array(
         isRefusal,
       ),
     ),
+    timers: sometimes(TIMER_CHANGES, NO_TIMER_CHANGES),
   }),
 )
 const SNAPSHOT = array(
@@ -418,6 +436,7 @@ const SNAPSHOT = array(
     state: JSON_VALUE,
     seats: listOf(MEMBERSHIP),
     base: array(fields<Position>(POSITION)),
+    timers: listOf(TIMER),
   }),
 )
 
@@ -509,7 +528,7 @@ export interface RestoredRoom extends Omit<RoomSnapshot, 'checksum' | 'state'> {
 
 /** A room that is nowhere yet. */
 export function newRoom(tree: LiveTree, epoch: number): RestoredRoom {
-  return { epoch, seq: 0, tree, seats: [], base: { epoch, seq: 0 }, updates: [], history: [] }
+  return { epoch, seq: 0, tree, seats: [], base: { epoch, seq: 0 }, updates: [], history: [], timers: [] }
 }
 
 /**
@@ -536,6 +555,7 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
   const history = updates.map((bytes) => format.readEntry(bytes))
   requireGapFree(whole, history)
   const memberships = new Map(whole.seats.map((membership) => [membership.member.id, open(membership)]))
+  const timers = new Map(whole.timers.map((timer) => [timer.id, timer]))
   let state: Json = whole.state
   let { epoch, seq, checksum } = whole
   for (const bytes of journal) {
@@ -544,6 +564,7 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
       throw new UnreadableRecord(`a journal entry has seq ${update.seq} behind seq ${seq}`)
     if (update.delta) state = apply(state, update.delta)
     applyToMemberships(memberships, update)
+    applyToTimers(timers, update.timers)
     if (update.visible) {
       updates.push(bytes)
       history.push(update)
@@ -555,7 +576,16 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
     throw new UnreadableRecord(
       `the restored state has checksum ${tree.checksum}, but ${checksum} was committed`,
     )
-  return { epoch, seq, tree, seats: [...memberships.values()], base: whole.base, updates, history }
+  return {
+    epoch,
+    seq,
+    tree,
+    seats: [...memberships.values()],
+    base: whole.base,
+    updates,
+    history,
+    timers: [...timers.values()],
+  }
 }
 
 function requireGapFree({ base, seq }: RoomSnapshot, history: readonly Update[]): void {
@@ -567,6 +597,14 @@ function requireGapFree({ base, seq }: RoomSnapshot, history: readonly Update[])
   }
   if (last !== seq)
     throw new UnreadableRecord(`the history of a snapshot ends at seq ${last}; the snapshot is at ${seq}`)
+}
+
+function applyToTimers(timers: Map<string, RoomTimer>, { set, removed }: TimerChanges): void {
+  for (const id of removed) timers.delete(id)
+  for (const timer of set) {
+    timers.delete(timer.id)
+    timers.set(timer.id, timer)
+  }
 }
 
 function applyToMemberships(

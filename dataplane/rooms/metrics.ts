@@ -38,6 +38,15 @@ export const ROOM_METRICS = {
     'Empty rooms that were saved and given up, to rest in the store until they are joined.',
     { room_type: OPEN },
   ),
+  timersFired: counter(
+    'service_room_timers_fired_total',
+    'Timers of room logic that have fired, those whose handler failed included.',
+    { room_type: OPEN },
+  ),
+  timerLateness: histogram(
+    'service_room_timer_lateness_seconds',
+    'Time from when a timer of room logic was due to its turn.',
+  ),
   messagesApplied: counter('service_messages_applied_total', 'Messages that room logic has applied.', {
     room_type: OPEN,
   }),
@@ -90,8 +99,8 @@ export const ROOM_METRICS = {
   ),
   limitsReached: counter(
     'service_room_limits_reached_total',
-    'Turns that failed since their room has MAX_ROOM_TASKS tasks in flight, or a state of MAX_ROOM_STATE_BYTES; and messages that were refused since so many of their member wait for the word that their replies are known.',
-    { room_type: OPEN, limit: ['tasks', 'state', 'requests'] },
+    'Turns that failed since their room has MAX_ROOM_TASKS tasks in flight, MAX_ROOM_TIMERS timers, or a state of MAX_ROOM_STATE_BYTES; and messages that were refused since so many of their member wait for the word that their replies are known.',
+    { room_type: OPEN, limit: ['tasks', 'timers', 'state', 'requests'] },
   ),
   historyDropped: counter(
     'service_history_updates_dropped_total',

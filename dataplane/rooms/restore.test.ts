@@ -9,6 +9,7 @@ import { json } from '../../test/support/json-arbitrary.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 import { JournalFormat, restore } from './journal.ts'
+import { NO_TIMER_CHANGES } from './timers.ts'
 
 const format = new JournalFormat()
 
@@ -38,7 +39,16 @@ const teams = defineRoom({
 
 it('a recorded delta does what the delta did', () => {
   const at = { epoch: 1, seq: 1, visible: true, checksum: 0 }
-  const nothing = { events: [], joined: [], left: [], presence: [], renewed: [], acks: [], outcomes: [] }
+  const nothing = {
+    events: [],
+    joined: [],
+    left: [],
+    presence: [],
+    renewed: [],
+    acks: [],
+    outcomes: [],
+    timers: NO_TIMER_CHANGES,
+  }
   fc.assert(
     fc.property(json(), json(), (previous, next) => {
       const delta = diff(previous, next)

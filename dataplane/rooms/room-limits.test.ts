@@ -41,7 +41,15 @@ describe('the size of a state', () => {
       name: `item ${n}`,
       at: [n / 7, true, null],
     }))
-    const nothing = { epoch: 1, seq: 1, checksum: 1, seats: [], base: { epoch: 1, seq: 1 }, updates: [] }
+    const nothing = {
+      epoch: 1,
+      seq: 1,
+      checksum: 1,
+      seats: [],
+      base: { epoch: 1, seq: 1 },
+      updates: [],
+      timers: [],
+    }
     const { length } = new JournalFormat().snapshot({ ...nothing, state })
     expect(Math.abs(sizeOf(state) / length - 1)).toBeLessThan(0.25)
   })

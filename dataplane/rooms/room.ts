@@ -32,6 +32,9 @@ const OVERLOADED = 'the service has more to do than it can at the moment: send l
 /** How many times as long as a slow turn took its room rests, so that it has at most a quarter of the event loop. */
 const REST = 3
 
+/** The wall clock may jump, by which timers are due: it is looked at again so often. */
+const LONGEST_WAIT_MS = 600_000
+
 /** How long an empty room that may not act now waits to be checked again. */
 const RETRY_IDLE_MS = 1000
 
@@ -44,6 +47,8 @@ export class Room {
   readonly #admission: RoomAdmission
   readonly #idle
   readonly #ticks: TickTimer
+  /** Waits for the timer of the room logic that is due next. */
+  readonly #timers: Timer
   /** Waits while the room rests. */
   readonly #rest: Timer
   /** What waits until the room can act again, or is left over for the next owner. */
@@ -80,6 +85,7 @@ export class Room {
         this.#watchIdle()
       },
       close: () => this.#close(),
+      timers: () => this.#watchTimers(),
     })
     this.#admission = new RoomAdmission(this.stream, this.#inputs, {
       act,
@@ -94,12 +100,14 @@ export class Room {
         this.#timed(() => this.#inputs.tick())
       skip = false
     })
+    this.#timers = environment.scheduler.timer(() => this.#act(() => this.#fireDue()))
     this.#rest = environment.scheduler.timer(() => this.#handleBacklog())
     on.members(memberships.size)
     for (const membership of [...memberships])
       if (stuck.hasMember('onLeave', membership.member.id)) this.#inputs.part(membership, 'left')
     this.#ticks.set(definition.tick?.rate)
     this.#watchIdle()
+    this.#watchTimers()
   }
 
   get definition(): RoomDefinition {
@@ -297,9 +305,32 @@ export class Room {
       this.#idle.at(this.stream.environment.clock.monotonic() + this.definition.idleSeconds * 1000)
   }
 
+  /** Waits for the timer that is due next; and where that was the last, the room may be idle from now on. */
+  #watchTimers(): void {
+    const { environment, timers } = this.stream
+    const { clock } = environment
+    const { next } = timers
+    if (this.#stage !== 'open') return
+    const waitMs = next ? next.due - clock.now() : Number.NaN
+    if (waitMs <= 0) this.#timers.soon()
+    else if (next) this.#timers.at(clock.monotonic() + Math.min(waitMs, LONGEST_WAIT_MS))
+    else this.#timers.cancel()
+    this.#watchIdle()
+  }
+
+  /** One turn at a time, so that many that are due together leave room for the rest. */
+  #fireDue(): void {
+    const { environment, timers } = this.stream
+    if (this.#stage === 'open' && timers.next && timers.next.due <= environment.clock.now())
+      this.#inputs.fire()
+    else this.#watchTimers()
+  }
+
   #endIfIdle(): void {
     this.#waitsForSave = false
     if (!this.#admission.empty || this.#stage !== 'open') return
+    // It is awake for its timers: their end is looked at again.
+    if (this.stream.timers.size > 0) return
     if (!this.#mayAct()) this.#idle.at(this.stream.environment.clock.monotonic() + RETRY_IDLE_MS)
     else if (this.stream.unsaved) {
       this.#waitsForSave = true
@@ -487,5 +518,6 @@ export class Room {
     this.#rest.cancel()
     this.#idle.cancel()
     this.#ticks.cancel()
+    this.#timers.cancel()
   }
 }

@@ -13,6 +13,7 @@ import { Membership, type MembershipRecord, Memberships } from './memberships.ts
 import { type CommittedRoom, RoomSaves } from './saves.ts'
 import { FixedRate, type Timer } from './scheduler.ts'
 import { frozen, LiveState } from './state.ts'
+import { Timers } from './timers.ts'
 
 /** A room as its node has claimed it. */
 export interface ClaimedRoom {
@@ -113,6 +114,7 @@ export class RoomStream {
   readonly memberships = new Memberships()
   readonly grants: Grants
   readonly state: LiveState
+  readonly timers: Timers
   /** The last updates that members saw, for those who missed some. */
   readonly history: History
   readonly delivery: Delivery
@@ -177,6 +179,7 @@ export class RoomStream {
       (bytes) => log.warn({ bytes, limit: limits.stateBytes }, 'the state of the room comes near its limit'),
       () => metrics.limitsReached.inc({ room_type: address.roomType, limit: 'state' }),
     )
+    this.timers = new Timers(begin.timers, fence.epoch)
     this.#seq = seq
     this.record = new FencedLog(environment, this.name, fence, log, {
       whole: () => (this.#durability === 'none' ? NO_ROOM : this.#whole()),
@@ -249,7 +252,8 @@ export class RoomStream {
    * `ROOM_ORPHAN_TTL`.
    */
   get #kept(): boolean {
-    return this.#sleeps || (this.unsaved && this.#durability !== 'none')
+    if (this.#durability === 'none') return false
+    return this.#sleeps || this.unsaved || this.timers.flushedDue !== undefined
   }
 
   /** Whether the room is newer than what the database of its type has. */
@@ -375,7 +379,9 @@ export class RoomStream {
     const { presence, renewed } = changesOf(changed, memberships)
     const visible =
       delta !== undefined || events.length > 0 || joins.length > 0 || left.length > 0 || presence.length > 0
-    if (!visible && acked.length === 0 && leaves.length === 0 && renewed.length === 0) return undefined
+    const { timers } = this
+    const recorded = acked.length > 0 || leaves.length > 0 || renewed.length > 0 || timers.changed
+    if (!visible && !recorded) return undefined
     if (visible) this.#seq++
     const stillHere = acked.filter((membership) => memberships.get(membership.member.id) === membership)
     const outcomes: MemberOutcome[] = []
@@ -400,6 +406,7 @@ export class RoomStream {
       renewed,
       acks,
       outcomes,
+      timers: timers.flush(),
     }
     return {
       update,
@@ -524,6 +531,7 @@ export class RoomStream {
       state: this.state.flushed,
       seats: this.#membershipRecords(),
       ...history,
+      timers: this.timers.flushed,
     })
   }
 

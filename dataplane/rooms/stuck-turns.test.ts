@@ -39,8 +39,10 @@ function cluster() {
       check: { data: v.custom(() => hang()) },
       kick: { data: v.null() },
       loop_at_tick: { data: v.null() },
+      loop_later: { data: v.null() },
       end: { data: v.null() },
     },
+    timers: { loops: { data: v.null(), handle: (state) => (state.count++ === 1 ? hang() : undefined) } },
     sync: { rate: 0 },
     tick: { rate: 1 },
     idleSeconds: 60,
@@ -58,6 +60,7 @@ function cluster() {
       if (type === 'loop') hang()
       if (type === 'kick') ctx.kick(member)
       if (type === 'end') ctx.close()
+      if (type === 'loop_later') ctx.after(50, 'loops', null, { id: 'a' })
       state.count++
       state.loop_at_tick = type === 'loop_at_tick'
     },
@@ -214,6 +217,23 @@ describe('what happens by itself', () => {
     expect(ann.state).toMatchObject({ ticks: 0 })
     await second.advance(1000, 100)
     expect([ann.state, hooks.length]).toMatchObject([{ ticks: 1 }, 1])
+  })
+
+  it('onTimer: it has fired, and is not begun again; another of its id is', async () => {
+    const { node, hooks } = cluster()
+    const first = node()
+    const ann = await first.join('looper', 'ann')
+    await first.say('looper', 'ann', 'loop_later', null, 1)
+    await first.advance(50)
+    expect(hooks).toEqual(['onTimer'])
+    const second = node(ann)
+    await second.resume('looper', ann)
+    await second.advance(100)
+    expect([ann.state, hooks.length]).toMatchObject([{ count: 1 }, 1])
+    await second.say('looper', 'ann', 'add', null, 2)
+    await second.say('looper', 'ann', 'loop_later', null, 3)
+    await second.advance(50)
+    expect([ann.state, hooks.length]).toMatchObject([{ count: 4 }, 1])
   })
 
   it('onDispose: the room has ended, and who joins gets a new one', async () => {

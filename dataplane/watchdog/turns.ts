@@ -11,6 +11,7 @@ export const HOOKS = [
   'onReconnect',
   'onLeave',
   'onTick',
+  'onTimer',
   'onDispose',
 ] as const
 export type TurnHook = (typeof HOOKS)[number]

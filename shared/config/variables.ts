@@ -223,6 +223,12 @@ export const VARIABLES = {
     default: '100',
     readBy: DATAPLANE,
   },
+  MAX_ROOM_TIMERS: {
+    help: 'How many timers one room has.',
+    schema: integer(1, 100_000, 'timers'),
+    default: '1000',
+    readBy: DATAPLANE,
+  },
   MAX_ROOM_STATE_BYTES: {
     help: 'How large the state of one room may become.',
     schema: integer(1024, 1_073_741_824, 'bytes'),

@@ -393,6 +393,8 @@ export class RoomBench {
       turnsStuck: { inc: ({ hook }) => count(`stuck ${hook}`) },
       fencedWrites: { inc: () => count('fenced') },
       limitsReached: { inc: ({ limit }) => count(`limit ${limit}`) },
+      roomErrors: { inc: ({ code }) => count(`error ${code}`) },
+      timersFired: { inc: () => count('fired') },
       inputsShed: { inc: ({ how }) => count(how) },
       roomLoads: { inc: ({ outcome }) => count(`load ${outcome}`) },
       roomSaves: { inc: ({ outcome }) => count(`save ${outcome}`) },
