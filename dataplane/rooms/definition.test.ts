@@ -25,6 +25,10 @@ const typed = defineRoom({
   },
   events: { hit: v.object({ by: v.string(), hp: v.optional(v.number(), 100) }) },
   tasks: { loaded: v.object({ score: v.number() }) },
+  create: (options): State => {
+    expectTypeOf(options).toEqualTypeOf<{ map: string }>()
+    return { players: {} }
+  },
   timers: {
     turnEnds: {
       data: v.object({ turn: v.optional(v.number(), 1) }),
@@ -38,10 +42,6 @@ const typed = defineRoom({
         ctx.after(1000, 'turnStarts', {})
       },
     },
-  },
-  create: (options): State => {
-    expectTypeOf(options).toEqualTypeOf<{ map: string }>()
-    return { players: {} }
   },
   admit(member, options, ctx) {
     expectTypeOf(member).toEqualTypeOf<Member>()

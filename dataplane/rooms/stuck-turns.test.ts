@@ -42,7 +42,6 @@ function cluster() {
       loop_later: { data: v.null() },
       end: { data: v.null() },
     },
-    timers: { loops: { data: v.null(), handle: (state) => (state.count++ === 1 ? hang() : undefined) } },
     sync: { rate: 0 },
     tick: { rate: 1 },
     idleSeconds: 60,
@@ -50,6 +49,7 @@ function cluster() {
       if (at === 'create') hang()
       return { count: 0, ticks: 0, left: 0, loop_at_tick: false }
     },
+    timers: { loops: { data: v.null(), handle: (state) => (state.count++ === 1 ? hang() : undefined) } },
     admit: async (_member, { at }) => {
       if (at === 'admit') hang()
     },
