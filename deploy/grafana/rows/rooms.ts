@@ -183,6 +183,13 @@ export const BOUNDS: Row = {
       },
       noValue: 'no turn was slow',
     }),
+    lines('Timers', 'cps', {
+      about: 'Timers of room logic that have fired, by room type.',
+      of: {
+        '{{room_type}}': rate(`service_room_timers_fired_total{${NODE}}`, 'room_type'),
+      },
+      noValue: 'no room has set one',
+    }),
     lines('Databases of room types', 'cps', {
       about:
         'Loads and saves that room types make of their rooms. Those that fail or take too long come again.',
