@@ -65,15 +65,19 @@ export interface NodeOptions extends Partial<NodeConfig> {
   readonly revealFailures?: boolean
   /** Says which keys of tokens stand. Default: control, at the address of the configuration. */
   readonly askKeyStatus?: AskKeyStatus
-  /** Where clients and operators come in. Default: at the ports of the configuration. */
-  readonly open?: OpenDoors
+  /**
+   * Where clients and operators come in. Default: at the ports of the configuration.
+   * @internal
+   */
+  readonly listen?: Listen
 }
 
 /**
  * Lets clients in at `gateway`, and operators at `admin`; `close` ends the latter. Rejects when that cannot be had, and has nothing open
  * then.
+ * @internal
  */
-export type OpenDoors = (
+export type Listen = (
   gateway: Gateway,
   admin: AdminServerOptions,
 ) => Promise<Pick<RunningNode, 'wsUrl' | 'adminUrl' | 'close'>>
@@ -246,7 +250,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       async () => {
         load.stop()
         await unsubscribe()
-        await doors.close()
+        await listening.close()
       },
     )
     return closing
@@ -293,9 +297,9 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     (error) => log.warn({ err: error }, 'a message about a key cannot be read'),
   )
   load.start()
-  const openDoors = options.open ?? atPorts(config, sharing?.ownPort)
-  const doors = await openDoors(gateway, admin)
-  const { wsUrl, adminUrl } = doors
+  const listen = options.listen ?? atPorts(config, sharing?.ownPort)
+  const listening = await listen(gateway, admin)
+  const { wsUrl, adminUrl } = listening
   addresses = {
     ws_url: wsUrl,
     admin_url: config.adminUrl ?? adminUrl,
@@ -315,7 +319,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
 
 /** Listens at the ports of the configuration, and for clients also at `ownPort`. */
 const atPorts =
-  (config: NodeConfig, ownPort: number | undefined): OpenDoors =>
+  (config: NodeConfig, ownPort: number | undefined): Listen =>
   async (gateway, admin) => {
     const adminServer = await serveAdmin(admin, config.adminHost, config.adminPort)
     const listen = async () => {

@@ -4,7 +4,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
+import type board from '../deploy/create/templates/vanilla/rooms/board.ts'
 import { roomfulProgram } from '../deploy/local/programs.ts'
 import { freePort } from './support/redis-port.ts'
 
@@ -87,7 +89,7 @@ afterAll(async () => {
 const bin = () => join(folder, 'node_modules/.bin/roomful')
 
 /** Starts a command with the rooms of the folder on free ports; resolves once it is ready. */
-async function start(command: 'dev' | 'dataplane', env: Record<string, string>) {
+async function start(command: 'dev' | 'dataplane', env: Record<string, string>, cwd = folder) {
   const [control, websocket, admin, examples] = await Promise.all([
     freePort(),
     freePort(),
@@ -95,7 +97,7 @@ async function start(command: 'dev' | 'dataplane', env: Record<string, string>) 
     freePort(),
   ])
   const child = spawn(bin(), [command], {
-    cwd: folder,
+    cwd,
     env: {
       PATH: process.env.PATH,
       TMPDIR: process.env.TMPDIR,
@@ -152,7 +154,9 @@ describe('the installed package', () => {
 
   it('has types that infer from a room to its client', async () => {
     const compiler = join(root, 'node_modules/typescript/bin/tsc')
-    const { stdout } = await run(process.execPath, [compiler, '-p', folder], { cwd: folder })
+    const { stdout } = await run(process.execPath, [compiler, '-p', folder], { cwd: folder }).catch(
+      (error) => error,
+    )
     expect(stdout).toBe('')
     await writeFile(join(folder, 'wrong.ts'), GAME.replace("text: 'hello'", 'text: 1'))
     const wrong = await run(process.execPath, [compiler, '-p', folder], { cwd: folder }).catch(
@@ -163,9 +167,10 @@ describe('the installed package', () => {
   })
 
   it('plays a game: a room in TypeScript, a token, a client', async () => {
-    const dev = await start('dev', { ROOMS_DIR: 'rooms' })
+    const dev = await start('dev', {})
     for (const address of [dev.control, dev.admin])
       expect((await fetch(`${address}/healthz`)).status).toBe(200)
+    await expect(fetch(dev.examples)).rejects.toThrow()
     const { stdout } = await run(process.execPath, ['--import', 'tsx', 'game.ts'], {
       cwd: folder,
       env: { PATH: process.env.PATH, CONTROL: dev.control, WEBSOCKET: dev.websocket },
@@ -176,7 +181,7 @@ describe('the installed package', () => {
   })
 
   it('brings the example games and the admin page', async () => {
-    const dev = await start('dev', {})
+    const dev = await start('dev', {}, tmpdir())
     expect(await (await fetch(dev.examples)).text()).toContain('roomful')
     expect(await (await fetch(`${dev.examples}/arena/`)).text()).toContain('<script')
     expect(await (await fetch(`${dev.admin}/admin`)).text()).toContain('Show the node')
@@ -208,5 +213,63 @@ describe('the installed package', () => {
     await expect(start('dataplane', { ...env, ROOMS_DIR: 'rooms' })).rejects.toThrow(
       /rooms\/lobby\.ts cannot be loaded: it is TypeScript, or imports some: npm install tsx/,
     )
+  })
+})
+
+describe('npm create roomful', () => {
+  it('makes a game that installs, compiles, is tested, and is played after one command', async () => {
+    const made = await mkdtemp(join(tmpdir(), 'roomful-create-'))
+    await run('npm', ['pack', '--silent', '--pack-destination', made], { cwd: join(root, 'deploy/create') })
+    const { version } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
+    const starter = join(made, `create-roomful-${version}.tgz`)
+    const npm = (words: string[], cwd: string) =>
+      run('npm', ['--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error', ...words], { cwd })
+    await npm(['exec', '--yes', `--package=${starter}`, '--', 'create-roomful', 'my-game'], made)
+    const game = join(made, 'my-game')
+    await npm(['install', '--ignore-scripts', join(folder, `roomful-${version}.tgz`)], game)
+    await npm(['run', 'build'], game)
+    await npm(['test'], game)
+
+    const [control, websocket, admin, page] = await Promise.all([
+      freePort(),
+      freePort(),
+      freePort(),
+      freePort(),
+    ])
+    const ports = {
+      CONTROL_PORT: String(control),
+      WS_PORT: String(websocket),
+      ADMIN_PORT: String(admin),
+    }
+    const child = spawn('npm', ['run', 'dev', '--', '--port', String(page), '--strictPort'], {
+      cwd: game,
+      env: { PATH: process.env.PATH, TMPDIR: process.env.TMPDIR, HOME: process.env.HOME, ...ports },
+    })
+    running.push(child)
+    const ended = new Promise((resolve) => child.once('close', resolve))
+    await expect
+      .poll(() => fetch(`http://localhost:${page}`).then((answer) => answer.text(), String))
+      .toContain('A board for everyone')
+    const clients = await Promise.all(
+      ['ada', 'bob'].map((dev) => connect(`ws://localhost:${websocket}`, { dev })),
+    )
+    const [ada, bob] = await Promise.all(clients.map((client) => client.join<typeof board>('board')))
+    await ada!.send('dot', { x: 0.5, y: 0.5 })
+    await expect.poll(() => bob!.state.dots.length).toBe(1)
+    for (const client of clients) client.close()
+    child.kill('SIGTERM')
+    await ended
+    await expect(fetch(`http://localhost:${page}`)).rejects.toThrow()
+    await rm(made, { recursive: true, force: true })
+  })
+
+  it.each([
+    [['a', 'b'], 'b is one word too many'],
+    [['game', '--template', 'reakt'], 'reakt is no template; there are vanilla'],
+    [['.'], 'is not empty'],
+    [['--speed'], "Unknown option '--speed'"],
+  ])('says what is wrong with %j', async (words, says) => {
+    const asked = run(process.execPath, [join(root, 'deploy/create/create.js'), ...words], { cwd: folder })
+    await expect(asked).rejects.toMatchObject({ code: 2, stderr: expect.stringContaining(says) })
   })
 })

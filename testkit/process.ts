@@ -45,7 +45,7 @@ export class TestProcess {
       revealFailures: true,
       // That of all nodes and of the test, on a clock which is not that of the machine, would say nothing.
       cpuMs: () => 0,
-      open: async (gateway, admin) => {
+      listen: async (gateway, admin) => {
         process.#accept = gateway.listenInProcess()
         process.#describe = (roomId) => {
           const { items } = admin.describeRooms({

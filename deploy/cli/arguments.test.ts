@@ -18,6 +18,16 @@ describe('the words behind roomful', () => {
     expect(parseArguments(['--version'])).toEqual({ kind: 'version' })
   })
 
+  it('may end with a command that runs beside dev', () => {
+    expect(parseArguments(['dev', '--', 'vite', '--port', '1'])).toEqual({
+      kind: 'run',
+      command: 'dev',
+      beside: ['vite', '--port', '1'],
+    })
+    expect(message('dev', '--')).toContain('behind -- there is no command')
+    expect(message('control', '--', 'vite')).toContain('control runs alone')
+  })
+
   it('are told what is wrong with them', () => {
     expect(message()).toBe('a command is missing; there are dev, control, dataplane, rekey')
     expect(message('dve')).toBe('dve is no command; there are dev, control, dataplane, rekey')

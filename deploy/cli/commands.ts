@@ -20,9 +20,9 @@ import { finish, type Host, live, type Service } from './service.ts'
 
 const parts = { clock: systemClock, random: systemRandom }
 
-/** Starts a command. False when the environment does not allow it; then everything that is wrong was written to `complain`. */
+/** Starts a command; `beside`: what runs beside `dev`. False when the environment does not allow it; then everything that is wrong was written to `complain`. */
 export function runCommand(
-  command: Command,
+  { command, beside }: { readonly command: Command; readonly beside?: readonly string[] | undefined },
   env: Environment,
   host: Host,
   complain: (text: string) => void,
@@ -50,7 +50,7 @@ export function runCommand(
       })
     case 'dev':
       return run(command, atTerminal(parseConfig('dev', env)), complain, (config, log) =>
-        serve(() => startDevService(config, log), log),
+        serve(() => startDevService(config, log, beside), log),
       )
     case 'rekey':
       return run(command, parseConfig('rekey', env), complain, (config, log) => {
@@ -140,7 +140,11 @@ async function startNodeService(config: NodeConfig, log: Logger, worker?: ThisWo
   )
 }
 
-async function startDevService(config: Config<'dev'>, log: Logger): Promise<Service> {
+async function startDevService(
+  config: Config<'dev'>,
+  log: Logger,
+  beside: readonly string[] | undefined,
+): Promise<Service> {
   const { startDev } = await import('./dev.ts')
-  return startDev({ config, log, tell: (text) => process.stderr.write(text) })
+  return startDev({ config, log, beside, tell: (text) => process.stderr.write(text) })
 }

@@ -1,3 +1,5 @@
+import { spawn } from 'node:child_process'
+import { existsSync } from 'node:fs'
 import { startControl } from '../../control/main.ts'
 import { startDataplane } from '../../dataplane/main.ts'
 import { startBackend } from '../../examples/backend/backend.ts'
@@ -17,15 +19,20 @@ export interface DevParts {
   readonly log: Logger
   /** Where people are told what is where; the log keeps its own line. */
   readonly tell: (text: string) => void
+  /** The words of a command that runs as long as this does, and ends it. */
+  readonly beside?: readonly string[] | undefined
 }
+
+/** Where a game has its room types. */
+const OWN_ROOMS = 'rooms'
 
 const DEV_TOKEN_SECONDS = 3600
 
 /**
- * Both planes and the example games with their backend, in one process. They talk as they do when apart: over HTTP and the store. An
- * internal token is made up when none is configured, and told to the person at the terminal only.
+ * Both planes in one process, and the example games with their backend where there are no other room types. They talk as they do when apart:
+ * over HTTP and the store. An internal token is made up when none is configured, and told to the person at the terminal only.
  */
-export async function startDev({ config, log, tell }: DevParts): Promise<Service> {
+export async function startDev({ config, log, tell, beside }: DevParts): Promise<Service> {
   const parts = { clock: systemClock, random: systemRandom }
   const internalToken = config.internalToken ?? randomToken(systemRandom, 24)
   const running: (() => Promise<void>)[] = []
@@ -56,8 +63,10 @@ export async function startDev({ config, log, tell }: DevParts): Promise<Service
     // No other node could take the clients of the only node: waiting for them to move would only make people wait.
     // In a store that others use as well, the name of a node is its own.
     const nodeId = config.nodeId ?? (store.kind === 'memory' ? 'node-1' : newId('node', systemRandom))
+    const roomsDir = config.roomsDir ?? (existsSync(OWN_ROOMS) ? OWN_ROOMS : undefined)
     const dataplane = {
       ...config,
+      roomsDir,
       nodeId,
       internalToken,
       controlUrl: control.url,
@@ -69,19 +78,31 @@ export async function startDev({ config, log, tell }: DevParts): Promise<Service
     const answer = devTokens((sub) => project.issueToken({ sub, ttl_seconds: DEV_TOKEN_SECONDS }), log)
     const node = await startDataplane({ config: dataplane, store, log, tracer, answer, development: true })
     running.push(() => node.close())
-    const backend = await startBackend({
-      host: config.examplesHost,
-      port: config.examplesPort,
-      control_url: control.url,
-      ...(controlToken !== undefined && { control_token: controlToken }),
-      ws_url: node.addresses.websocket,
-      nodes: { addresses: [{ admin_url: node.addresses.admin }], internal_token: internalToken },
-      log,
-    })
-    running.push(() => backend.close())
-    const addresses = { games: backend.url, api: control.url, ...node.addresses }
-    tell(banner(addresses, store.kind, config.internalToken === undefined ? internalToken : undefined))
-    return { addresses, close, ended: node.ended }
+    const addresses: Record<string, string> = { api: control.url, ...node.addresses }
+    if (roomsDir === undefined) {
+      const backend = await startBackend({
+        host: config.examplesHost,
+        port: config.examplesPort,
+        control_url: control.url,
+        ...(controlToken !== undefined && { control_token: controlToken }),
+        ws_url: node.addresses.websocket,
+        nodes: { addresses: [{ admin_url: node.addresses.admin }], internal_token: internalToken },
+        log,
+      })
+      running.push(() => backend.close())
+      addresses.games = backend.url
+    }
+    const madeUpToken = config.internalToken === undefined ? internalToken : undefined
+    if (!beside) {
+      tell(banner(addresses, store.kind, madeUpToken))
+      return { addresses, close, ended: node.ended }
+    }
+    tell(
+      `roomful: rooms at ${addresses.websocket}, admin at ${addresses.admin}/admin${madeUpToken === undefined ? '' : ` (internal token ${madeUpToken})`}\n`,
+    )
+    const child = runBeside(beside)
+    running.push(child.end)
+    return { addresses, close, ended: Promise.race([node.ended, child.ended]) }
   } catch (error) {
     await close()
     throw error
@@ -90,12 +111,12 @@ export async function startDev({ config, log, tell }: DevParts): Promise<Service
 
 /** What is where, for the person who has just typed `npm start`. */
 function banner(
-  addresses: Readonly<Record<'games' | 'api' | 'websocket' | 'admin', string>>,
+  addresses: Readonly<Record<string, string>>,
   store: 'memory' | 'redis',
   madeUpToken: string | undefined,
 ): string {
   const lines = [
-    ['play', addresses.games, 'open it in two tabs'],
+    ...(addresses.games === undefined ? [] : [['play', addresses.games, 'open it in two tabs']]),
     ['control API', addresses.api, `${addresses.api}/docs`],
     ['websocket', addresses.websocket, ''],
     ['admin', `${addresses.admin}/admin`, `metrics at ${addresses.admin}/metrics`],
@@ -109,4 +130,32 @@ function banner(
       : [['internal token', madeUpToken, 'made up for this run; INTERNAL_TOKEN sets it']]),
   ]
   return `\n  roomful\n\n${lines.map(([what, where, note]) => `  ${what!.padEnd(15)}${where!.padEnd(34)}${note}`.trimEnd()).join('\n')}\n\n`
+}
+
+/** The command that runs beside has failed; its own words say why. */
+class CommandFailed extends Error {
+  override readonly name = 'CommandFailed'
+}
+
+/** Of a command that has come to its end, or was ended by Ctrl-C or this process. */
+const ENDED_CODES = [0, 130, 143]
+
+/** Starts a command with this process' terminal. `ended` resolves when it has ended with 0, and rejects otherwise. */
+function runBeside([program = '', ...words]: readonly string[]) {
+  // What npm installs is a script for the shell there.
+  const child = spawn(program, words, { stdio: 'inherit', shell: process.platform === 'win32' })
+  const ended = new Promise<void>((resolve, reject) => {
+    child.once('error', ({ message }) =>
+      reject(new CommandFailed(`${program} cannot be started: ${message}`)),
+    )
+    child.once('exit', (code, signal) => {
+      if (signal !== null || code === null || ENDED_CODES.includes(code)) resolve()
+      else reject(new CommandFailed(`${program} has ended with ${code}`))
+    })
+  })
+  const end = async (): Promise<void> => {
+    child.kill()
+    await ended.catch(() => undefined)
+  }
+  return { ended, end }
 }

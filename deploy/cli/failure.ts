@@ -6,6 +6,7 @@ const EXPECTED = new Set([
   'NodeReplaced',
   'PackageMissing',
   'WorkerFailed',
+  'CommandFailed',
 ])
 
 /** What keeps a command from its work, where the person who runs it can put it right; then a stack would only hide the words. */

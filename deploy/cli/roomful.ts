@@ -21,10 +21,10 @@ switch (request.kind) {
     // Libraries take this for the wish to be fast; a developer says dev.
     if (request.command !== 'dev') process.env.NODE_ENV ??= 'production'
     endWithNpm(process, systemClock)
-    const { command, workers } = request
+    const { command, workers, beside } = request
     const env =
       workers === undefined ? process.env : { ...process.env, WORKERS: workers, WORKERS_FILE: undefined }
-    const started = runCommand(command, env, process, (text) => process.stderr.write(text))
+    const started = runCommand({ command, beside }, env, process, (text) => process.stderr.write(text))
     if (!started) process.exitCode = 2
   }
 }
