@@ -1,45 +1,33 @@
 import { afterEach, expect, test, vi } from 'vitest'
+import { FakePage } from '../test/support/client/fake-browser.ts'
 import { online } from '../test/support/client/play.ts'
 import { watchPage } from './client.ts'
 
-class Page extends EventTarget {
-  listeners = 0
-
-  override addEventListener(...args: Parameters<EventTarget['addEventListener']>): void {
-    this.listeners += 1
-    super.addEventListener(...args)
-  }
-
-  override removeEventListener(...args: Parameters<EventTarget['removeEventListener']>): void {
-    this.listeners -= 1
-    super.removeEventListener(...args)
-  }
-
-  fire(type: string, fields: object = {}): void {
-    this.dispatchEvent(Object.assign(new Event(type), fields))
-  }
-}
-
 test('a page that is left for good is told from one that is kept', () => {
-  const page = new Page()
+  const page = new FakePage()
   const seen: string[] = []
-  const stop = watchPage(page, { leaves: () => seen.push('leaves'), returns: () => seen.push('returns') })
+  const stop = watchPage(page, {
+    leaves: (forGood) => seen.push(forGood ? 'leaves' : 'hides'),
+    returns: () => seen.push('returns'),
+    online: () => seen.push('online'),
+  })
+  page.fire('pageshow', { persisted: false })
   page.fire('pagehide', { persisted: true })
   page.fire('pageshow', { persisted: true })
   page.fire('online')
   page.fire('pagehide', { persisted: false })
-  expect(seen).toEqual(['returns', 'returns', 'leaves'])
+  expect(seen).toEqual(['hides', 'returns', 'online', 'leaves'])
   stop()
   page.fire('pagehide', { persisted: false })
   page.fire('pageshow')
   page.fire('online')
-  expect(seen).toHaveLength(3)
+  expect(seen).toHaveLength(4)
 })
 
 afterEach(() => vi.unstubAllGlobals())
 
 test('in a browser a client says goodbye when its page is left', async () => {
-  const page = new Page()
+  const page = new FakePage()
   vi.stubGlobal('window', page)
   const { client, server } = await online()
   page.fire('pagehide', { persisted: true })
@@ -51,7 +39,7 @@ test('in a browser a client says goodbye when its page is left', async () => {
 })
 
 test('in a browser a client comes back as soon as the network does', async () => {
-  const page = new Page()
+  const page = new FakePage()
   vi.stubGlobal('window', page)
   const { client, server, pass } = await online({ random: { bytes: () => new Uint8Array(), float: () => 1 } })
   server.onDial = (socket) => queueMicrotask(() => socket.end(1006))

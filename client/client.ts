@@ -18,6 +18,7 @@ import { Seat, type SeatLink } from './seat.ts'
 import { ServerClock } from './server-clock.ts'
 import { ClientSession, type ConnectionStatus } from './session.ts'
 import { type ClientStats, newCounters } from './stats.ts'
+import { browserTab, type Credentials, type TabPlatform, TabSession } from './tab.ts'
 import { type TokenOptions, TokenSource } from './token-source.ts'
 
 /** How to connect. Give `projectId` with `token`, `getToken`, or both, when `token` is used first; or `dev` while the game is made. */
@@ -26,6 +27,11 @@ export type ConnectOptions = ConnectionOptions & TokenOptions
 interface ConnectionOptions {
   /** Default true. False: the first loss of the connection is the end. */
   readonly reconnect?: boolean
+  /**
+   * `'tab'`: the session outlives its page. A reload keeps seats, member ids and messages that are not acked yet; leaving the page is no goodbye.
+   * Without it, and where there is no `sessionStorage`, a session ends with its page.
+   */
+  readonly resume?: 'tab'
   /** How long `connect` may take, retries included; default 10,000 ms. */
   readonly connectTimeoutMs?: number
   /**
@@ -54,6 +60,8 @@ interface ConnectionOptions {
   /** Time and randomness; default: the machine's. */
   readonly clock?: Clock
   readonly random?: Random
+  /** What `resume` rests on; default: the browser's `sessionStorage` and Web Locks. */
+  readonly tabPlatform?: TabPlatform
   /** Calls back at the end of the turn, which is when what it has sent goes out, in one frame; default: `queueMicrotask`. */
   readonly endOfTurn?: (callback: () => void) => void
 }
@@ -69,6 +77,8 @@ const CONNECT_TIMEOUT_MS = 10_000
 const MAX_UNACKED = 1024
 const MAX_UNACKED_BYTES = 256 * 1024
 const DEFAULT_KEY = 'default'
+/** How long the seats of an earlier page wait for this one to join their rooms. */
+const CLAIM_MS = 10_000
 
 /** The machine's clock. Unlike the server's its timers keep a process alive, as a socket does: a client lives until it is closed. */
 const machineClock: Clock = {
@@ -86,6 +96,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   readonly #serverClock: ServerClock
   readonly #link: SeatLink
   readonly #seats = new Map<string, Seat>()
+  readonly #tab: TabSession | undefined
   readonly #counters = newCounters()
   readonly #onError: ConnectOptions['onError']
   readonly #onConnection: Listeners<[status: ConnectionStatus, error: RoomfulError | undefined]>
@@ -93,6 +104,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   #welcomes = 0
   #error: RoomfulError | undefined
   #unwatch = () => {}
+  #cancelClaims = () => {}
 
   private constructor(url: string, options: ConnectOptions) {
     const { reconnect, connectTimeoutMs, maxUnacked, maxUnackedBytes, WebSocket, clock, random } = {
@@ -111,6 +123,9 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
       decodeStates,
       report: (error: unknown) => this.#failed(error),
     }
+    const tab = options.resume === 'tab' ? (options.tabPlatform ?? browserTab()) : undefined
+    this.#tab = tab && new TabSession(tab, random)
+    const tokens = new TokenSource(url, options, common)
     const session = new ClientSession(
       {
         ...common,
@@ -120,7 +135,8 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
         rerouteHosts: rerouteHosts(options.reroute),
         WebSocket,
         endOfTurn: options.endOfTurn ?? ((callback) => queueMicrotask(callback)),
-        tokens: new TokenSource(url, options, common),
+        tokens,
+        restore: (token) => this.#restore(tokens.projectId, token),
       },
       {
         welcome: (rooms, rerouted) => this.#welcome(rooms, rerouted),
@@ -143,12 +159,18 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
         bytes: maxUnackedBytes ?? MAX_UNACKED_BYTES,
       },
       report: (error) => this.#thrown(error),
+      tab: this.#tab,
       nextRef: () => ++this.#lastRef,
       send: (message) => session.send(message),
       sendEncoded: (payload) => session.sendEncoded(payload),
       encode: (message) => session.encode(message),
       trySend: (message) => session.trySend(message),
-      release: (seat) => this.#seats.delete(seat.roomId),
+      changed: () => this.#save(),
+      release: (seat) => {
+        this.#seats.delete(seat.roomId)
+        this.#save()
+      },
+      failed: (error) => this.#failed(error),
     }
   }
 
@@ -189,7 +211,8 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   }
 
   /**
-   * Joins a room; resolves when its first snapshot is here. What happens in the room right after that reaches callbacks that are
+   * Joins a room; resolves when its first snapshot is here. With `resume: 'tab'`, and a seat there that the page had before it was reloaded, that
+   * seat is given back, as the member it was. What happens in the room right after that reaches callbacks that are
    * added without further waiting. Rejects with a RoomfulError when the server refuses.
    */
   join<R extends TypedRoom = never>(roomType: R['type'], ...options: JoinArguments<R>): Promise<Room<R>>
@@ -199,8 +222,13 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   ): Promise<Room<RoomOfType<Rooms, Type>>>
   async join<R extends TypedRoom>(roomType: R['type'], options?: object): Promise<Room<R>> {
     const json = toJson(options ?? {}, 'invalid_options', 'The options') as JoinOptions
-    const roomId = `${roomType}:${json.key ?? DEFAULT_KEY}`
-    for (let before = this.#seats.get(roomId); before; before = this.#seats.get(roomId)) {
+    const roomId = roomIdOf(roomType, json)
+    const kept = this.#seats.get(roomId)
+    if (kept?.claim(json)) {
+      await kept.joined
+      return new Room<R>(kept)
+    }
+    for (let before = kept; before; before = this.#seats.get(roomId)) {
       if (!before.leaving)
         throw new RoomfulError('already_joined', `This client is in ${roomId}, or joining it, already.`)
       await before.leave()
@@ -234,7 +262,11 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
       const unwatch =
         typeof window === 'undefined'
           ? undefined
-          : watchPage(window, { leaves: abort, returns: () => this.#session.hurry() })
+          : watchPage(window, {
+              leaves: (forGood) => this.#leavePage(forGood),
+              returns: () => void this.#comeBack(),
+              online: () => this.#session.hurry(),
+            })
       this.#unwatch = () => {
         signal?.removeEventListener('abort', abort)
         unwatch?.()
@@ -247,7 +279,55 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     if (rerouted) this.#counters.reroutes += 1
     else if (this.#welcomes > 0) this.#counters.reconnects += 1
     this.#welcomes += 1
+    this.#save()
     this.#eachSeat((seat) => seat.connected(rooms?.has(seat.roomId) ?? false))
+  }
+
+  /** Takes up what an earlier page of the tab has left; the next hello resumes it. */
+  async #restore(projectId: string, token: string): Promise<Credentials | undefined> {
+    const kept = await this.#tab?.open(projectId, token)
+    if (!kept || this.status === 'closed') return undefined
+    const messages = this.#tab!.messages
+    this.#lastRef = kept.last_ref
+    for (const place of kept.seats) {
+      const roomId = roomIdOf(place.room_type, place.options)
+      const mine = messages.filter(({ room_id }) => room_id === roomId)
+      this.#seats.set(roomId, Seat.restored(this.#link, roomId, place, mine))
+    }
+    this.#cancelClaims = this.#link.clock.schedule(CLAIM_MS, () => {
+      this.#eachSeat((seat) => void (seat.unclaimed && seat.leave().catch((error) => this.#failed(error))))
+    })
+    return kept.credentials
+  }
+
+  /** Keeps what a reload of the page needs. */
+  #save(): void {
+    const { credentials } = this.#session
+    if (!credentials || !this.#tab) return
+    const seats = [...this.#seats.values()].flatMap((seat) => seat.kept ?? [])
+    try {
+      this.#tab.save({ credentials, seats, last_ref: this.#lastRef })
+    } catch (error) {
+      this.#failed(error)
+    }
+  }
+
+  #leavePage(forGood: boolean): void {
+    if (this.#tab?.keeps) {
+      this.#session.suspend()
+      this.#tab.leave()
+    } else if (forGood) this.close()
+  }
+
+  /** The page is shown again, after others perhaps, which have gone on with the session. */
+  async #comeBack(): Promise<void> {
+    if (!this.#tab?.keeps) {
+      this.#session.hurry()
+      return
+    }
+    const kept = await this.#tab.comeBack()
+    this.#lastRef = Math.max(this.#lastRef, kept?.last_ref ?? 0)
+    this.#session.goOn(kept?.credentials)
   }
 
   #receive(message: DecodedMessage): void {
@@ -287,8 +367,10 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   #changed(status: ConnectionStatus, error: RoomfulError | undefined): void {
     if (status === 'closed') {
       this.#unwatch()
+      this.#cancelClaims()
       this.#error = error
       this.#eachSeat((seat) => seat.end('client_closed', error ?? closedByCaller()))
+      this.#tab?.clear()
     }
     this.#onConnection.call(status, error)
   }
@@ -319,23 +401,26 @@ const rerouteHosts = (option: ConnectOptions['reroute'] = true): readonly string
 /** The part of a browser's `window` that tells of the page's life. */
 type PageEvents = Pick<EventTarget, 'addEventListener' | 'removeEventListener'>
 
+const roomIdOf = (roomType: string, { key = DEFAULT_KEY }: JoinOptions): string => `${roomType}:${key}`
+
 /**
- * Watches the page a client lives in: `leaves` when it is left for good (not when the browser keeps it for the back button), `returns`
- * when it comes back or the network does. The returned function ends the watch.
+ * Watches the page a client lives in: `leaves` when it is left, for good or kept by the browser for the back button; `returns` when it comes
+ * back from there; `online` when the network does. The returned function ends the watch.
  */
 export function watchPage(
   page: PageEvents,
-  { leaves, returns }: { leaves(): void; returns(): void },
+  { leaves, returns, online }: { leaves(forGood: boolean): void; returns(): void; online(): void },
 ): () => void {
-  const hidden = (event: Event): void => {
-    if (!(event as PageTransitionEvent).persisted) leaves()
+  const hidden = (event: Event): void => leaves(!(event as PageTransitionEvent).persisted)
+  const shown = (event: Event): void => {
+    if ((event as PageTransitionEvent).persisted) returns()
   }
   page.addEventListener('pagehide', hidden)
-  page.addEventListener('pageshow', returns)
-  page.addEventListener('online', returns)
+  page.addEventListener('pageshow', shown)
+  page.addEventListener('online', online)
   return () => {
     page.removeEventListener('pagehide', hidden)
-    page.removeEventListener('pageshow', returns)
-    page.removeEventListener('online', returns)
+    page.removeEventListener('pageshow', shown)
+    page.removeEventListener('online', online)
   }
 }

@@ -13,6 +13,8 @@ export type LocalErrorCode =
   | 'client_closed'
   /** Too many reliable messages wait for their ack. */
   | 'queue_full'
+  /** What `resume: 'tab'` is to keep finds no room in the storage of the tab. */
+  | 'storage_full'
   /** A request was applied, and its message type has no reply. */
   | 'no_reply'
 

@@ -52,7 +52,7 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
 
   get status(): RoomStatus {
     const { status } = this.#seat
-    return status === 'joining' ? 'rejoining' : status
+    return status === 'joining' || status === 'resuming' ? 'rejoining' : status
   }
 
   /** This client's own id in the room; another one after a rejoin. */

@@ -9,10 +9,14 @@ import { Listeners, type Report } from './listeners.ts'
 import { Replica, type RoomFrame } from './replica.ts'
 import type { Encoded } from './session.ts'
 import type { Counters } from './stats.ts'
+import type { KeptMessage, KeptSeat, TabSession } from './tab.ts'
 import { type ReliableMessage, Unacked, type UnackedLimits } from './unacked.ts'
 
-/** `joining`: no snapshot yet; `rejoining`: its session was lost, so it is joining again under a new one; `left`: for good. */
-export type SeatStatus = 'joining' | 'joined' | 'rejoining' | 'left'
+/**
+ * `joining`: no snapshot yet; `resuming`: an earlier page had the seat, and its state is on the way; `rejoining`: its session was lost, so it is
+ * joining again under a new one; `left`: for good.
+ */
+export type SeatStatus = 'joining' | 'resuming' | 'joined' | 'rejoining' | 'left'
 
 /**
  * Why a room is over for this client: it `left`; was `kicked`; the room was `closed`; the seat was lost on the server (`seat_lost`),
@@ -36,6 +40,8 @@ export interface SeatLink {
   readonly decodeStates: boolean
   readonly maxUnacked: UnackedLimits
   readonly report: Report
+  /** Where reliable messages are kept over a reload of the page, if they are. */
+  readonly tab: TabSession | undefined
   /** A ref that no request of this client has had, larger than all before. */
   nextRef(): number
   /** As those of ClientSession. */
@@ -43,8 +49,12 @@ export interface SeatLink {
   sendEncoded(payload: Encoded): void
   encode(message: ClientMessage): Encoded
   trySend(message: ClientMessage): void
+  /** The seat is taken, or being left. */
+  changed(): void
   /** The seat is over. */
   release(seat: Seat): void
+  /** An error that no one waits for. */
+  failed(error: RoomfulError): void
 }
 
 /** This client in one room, from the wish to join until it has left, across connections and sessions. */
@@ -56,7 +66,9 @@ export class Seat {
   /** Resolves when the first snapshot is here. */
   readonly joined: Promise<void>
   readonly #link: SeatLink
-  readonly #options: JoinOptions
+  #options: JoinOptions
+  /** An earlier page had the seat, and this one has not asked for it. */
+  #unclaimed = false
   readonly #unacked: Unacked
   readonly #rejoins: Backoff
   #settleJoin: { resolve: () => void; reject: (error: RoomfulError) => void } | undefined
@@ -78,7 +90,7 @@ export class Seat {
     this.roomId = roomId
     this.roomType = roomType
     this.#options = options
-    this.#unacked = new Unacked(link.maxUnacked)
+    this.#unacked = new Unacked(link.maxUnacked, link.tab)
     this.#rejoins = new Backoff(link.random, REJOIN_BASE_MS, REJOIN_MAX_MS)
     this.onLeave = new Listeners(link.report)
     this.replica = new Replica({ ...link, roomId, send: (message) => link.send(message) })
@@ -86,6 +98,42 @@ export class Seat {
       this.#settleJoin = { resolve, reject }
     })
     this.#joinRef = link.nextRef()
+  }
+
+  /** A seat that an earlier page of the tab had, with what it had sent. */
+  static restored(link: SeatLink, roomId: string, kept: KeptSeat, messages: readonly KeptMessage[]): Seat {
+    const { room_type: roomType, options, member_id: memberId } = kept
+    const seat = new Seat(link, roomId, roomType, options)
+    seat.#status = 'resuming'
+    seat.#memberId = memberId
+    seat.#unclaimed = true
+    // Where the page does not ask for it no one waits.
+    seat.joined.catch(() => {})
+    for (const { ref, ...message } of messages) {
+      const payload = link.encode({ t: 'message', ref, ...message })
+      seat.#unacked.restore({ ref, payload }, (error) => link.failed(error))
+    }
+    return seat
+  }
+
+  /** The page asks for a room in which an earlier page had a seat: it is this one's from here on. False: there was no such seat. */
+  claim(options: JoinOptions): boolean {
+    if (!this.#unclaimed || this.#leaving) return false
+    this.#unclaimed = false
+    this.#options = options
+    return true
+  }
+
+  /** Whether an earlier page had the seat, and this one has not asked for it. */
+  get unclaimed(): boolean {
+    return this.#unclaimed
+  }
+
+  /** What is kept of it over a reload of the page; undefined: there is no seat (yet). */
+  get kept(): KeptSeat | undefined {
+    const { roomType, memberId } = this
+    const has = (this.#status === 'joined' || this.#status === 'resuming') && !this.#leaving
+    return has ? { room_type: roomType, options: this.#options, member_id: memberId } : undefined
   }
 
   get status(): SeatStatus {
@@ -103,7 +151,9 @@ export class Seat {
 
   /** Where the seat stands, for a resume; undefined when there is nothing to resume. */
   get position(): ResumePosition | undefined {
-    const at = this.#status === 'joined' ? this.replica.position : undefined
+    // No room has ever stood there: all of its state comes.
+    const nowhere = this.#status === 'resuming' ? { epoch: 0, seq: 0 } : undefined
+    const at = this.#status === 'joined' ? this.replica.position : nowhere
     return at && { room_id: this.roomId, ...at, ...this.#settled }
   }
 
@@ -112,9 +162,10 @@ export class Seat {
     this.#checkOpen()
     const ref = this.#link.nextRef()
     const { roomId } = this
-    const payload = this.#link.encode({ t: 'message', room_id: roomId, type, data, ref, ...this.#settled })
+    const kept = { room_id: roomId, type, data, ref }
+    const payload = this.#link.encode({ t: 'message', ...kept, ...this.#settled })
     const message = { ref, payload }
-    const outcome = this.#unacked.add(message, request)
+    const outcome = this.#unacked.add(message, kept, request)
     if (this.#status === 'joined') this.#transmit(message)
     return outcome
   }
@@ -134,13 +185,16 @@ export class Seat {
       settle = (error) => (error ? reject(error) : resolve())
     })
     this.#leaving = { ref: this.#link.nextRef(), done, settle }
+    this.#link.changed()
     if (this.#status === 'joined') this.#sendLeave()
     return done
   }
 
   /** The connection is (back) there. `kept`: the session, and this room with it, is the one it was. */
   connected(kept: boolean): void {
-    if (this.#status !== 'joined') this.#sendJoin()
+    if (this.#status === 'resuming') {
+      if (!kept) this.#notKept(lostSeat(this.roomId))
+    } else if (this.#status !== 'joined') this.#sendJoin()
     else if (!kept) this.end('seat_lost')
     else {
       for (const message of this.#unacked.messages) this.#transmit(message)
@@ -159,6 +213,7 @@ export class Seat {
     const text = `The session was lost; whether this message was applied is unknown. ${error.message}`
     this.#unacked.refuseAll(new RoomfulError('resume_failed', text, { cause: error }))
     if (this.#leaving) this.end('left')
+    if (this.#status === 'resuming') this.#notKept(error, false)
     if (this.#status !== 'joined') return
     this.#status = 'rejoining'
     this.#rejoins.reset()
@@ -189,6 +244,7 @@ export class Seat {
         else this.replica.receive(frame)
         break
       case 'state.snapshot':
+      case 'state.resync':
         this.replica.receive(frame)
         this.#arrived()
         break
@@ -199,6 +255,10 @@ export class Seat {
 
   /** An error of the server that names this room or a ref of it. False when it answers nothing that was asked here. */
   refused(ref: number | undefined, error: RoomfulError): boolean {
+    if (error.code === 'not_in_room' && this.#status === 'resuming' && ref === undefined) {
+      this.#notKept(error)
+      return true
+    }
     if (error.code === 'not_in_room' && (this.#status === 'joined' || this.#leaving)) {
       this.end(this.#leaving ? 'left' : 'seat_lost', error)
       return true
@@ -265,10 +325,23 @@ export class Seat {
     this.replica.restart(members)
   }
 
-  /** A snapshot is here: the seat is taken. */
+  /** The seat of an earlier page is gone: where this one asks for the room, it joins it. `online`: a join can be sent at once. */
+  #notKept(error: RoomfulError, online = true): void {
+    this.#unacked.refuseAll(error)
+    if (this.#unclaimed || this.#leaving) {
+      this.end(this.#leaving ? 'left' : 'seat_lost', error)
+      return
+    }
+    this.#status = 'joining'
+    this.#joinRef = this.#link.nextRef()
+    if (online) this.#sendJoin()
+  }
+
+  /** The whole state is here: the seat is taken. */
   #arrived(): void {
-    if (this.#status !== 'joining' && this.#status !== 'rejoining') return
+    if (this.#status === 'joined' || this.#status === 'left') return
     this.#status = 'joined'
+    this.#link.changed()
     for (const message of this.#unacked.messages) this.#transmit(message)
     this.#sendLeave()
     if (!this.#settleJoin) return

@@ -10,8 +10,10 @@ import { ClientConnection, platformWebSocket, type WebSocketConstructor } from '
 import { closeError, RoomfulError } from './errors.ts'
 import type { Report } from './listeners.ts'
 import { Pacer } from './pacer.ts'
-import { mayGoTo } from './reroute.ts'
+import { ReplacedConnection, Reroutes } from './reroute.ts'
+import { ResumeRight } from './resume-right.ts'
 import type { ServerClock } from './server-clock.ts'
+import type { Credentials } from './tab.ts'
 import type { TokenSource } from './token-source.ts'
 
 type Welcome = Extract<DecodedMessage, { t: 'welcome' }>
@@ -33,11 +35,6 @@ const BACKOFF_MAX_MS = 10_000
 const STABLE_MS = 5000
 /** How long a socket to another node may take to open, and then its welcome to come, while the present one is still there. */
 const CHANGE_OVER_MS = 5000
-/** How long a connection that was replaced may stay open: longer than the server keeps it. */
-const REPLACED_MS = 10_000
-/** How long the server's next suggestion to go to another node is ignored after one that failed, twice as long after each more. */
-const STAY_MS = 30_000
-const LONGEST_STAY_MS = 3_600_000
 /** So many unreliable messages wait while the session changes over. */
 const MAX_HELD = 64
 
@@ -52,6 +49,8 @@ export interface SessionParts {
   readonly WebSocket: WebSocketConstructor | undefined
   readonly endOfTurn: (callback: () => void) => void
   readonly tokens: TokenSource
+  /** The session that an earlier page has left for the player of a token, if there is one. */
+  readonly restore: (token: string) => Promise<Credentials | undefined>
   readonly serverClock: ServerClock
   readonly clock: Clock
   readonly random: Random
@@ -88,34 +87,23 @@ export class ClientSession {
   /** Kept across the connections of one session: what the server has announced in one holds in the next. */
   #codec: MsgpackClientCodec
   #status: ConnectionStatus = 'connecting'
-  #credentials: { session_id: string; resume_token: string } | undefined
+  readonly #right = new ResumeRight()
   #connection: ClientConnection | undefined
   /** Whether the welcome of this connection has come, so that messages may be sent. */
   #ready = false
   /** One to another node, until it is open. */
   #next: ClientConnection | undefined
   /** The one before, from the hello of the present one on, while it may have something to say. */
-  #replaced:
-    | {
-        readonly connection: ClientConnection
-        /** Where rooms stood at that hello. */
-        readonly positions: ReadonlyMap<string, ResumePosition>
-        cancelTimer: () => void
-      }
-    | undefined
+  #replaced: ReplacedConnection | undefined
   /** Unreliable messages that wait for the welcome of a change-over. */
   #held: Encoded[] = []
-  /** Until then the session goes to no other node, on the monotonic clock; and how often one could not be had. */
-  #staysUntil = 0
-  #stays = 0
+  readonly #reroutes: Reroutes
   #Socket: WebSocketConstructor | undefined
   #limits: Limits | undefined
   /** The attempt under way; another object for each, so that late answers to an abandoned one are known. */
   #attempt: object | undefined
   #helloSentAt = 0
   #welcomedAt = 0
-  /** Resumes asked for since the last welcome. */
-  #unansweredResumes = 0
   #mustRenew = false
   /** When a draining server wants the client to move, on the monotonic clock. */
   #moveAt: number | undefined
@@ -129,6 +117,7 @@ export class ClientSession {
     this.#handlers = handlers
     this.#codec = new MsgpackClientCodec(parts.decodeStates)
     this.#backoff = new Backoff(parts.random, BACKOFF_BASE_MS, BACKOFF_MAX_MS)
+    this.#reroutes = new Reroutes(parts.clock, parts.url, parts.rerouteHosts)
     this.#batcher = new Batcher(
       parts.endOfTurn,
       (messages) => this.#codec.batch(messages) as Encoded,
@@ -139,6 +128,11 @@ export class ClientSession {
 
   get status(): ConnectionStatus {
     return this.#status
+  }
+
+  /** What the session is resumed by; undefined: there is none. */
+  get credentials(): Credentials | undefined {
+    return this.#right.credentials
   }
 
   /** Makes the first connection. */
@@ -182,6 +176,21 @@ export class ClientSession {
     if (this.#status === 'reconnecting' && !this.#attempt) void this.#dial()
   }
 
+  /** The page is left: no goodbye, and nothing more until `goOn`. */
+  suspend(): void {
+    const { status } = this
+    if (status === 'connecting' || status === 'closed') return
+    this.#drop()
+    if (status === 'online') this.#setStatus('reconnecting')
+  }
+
+  /** The page is back. `credentials`: how another page has left the session meanwhile, or this one; undefined: there is none any more. */
+  goOn(credentials: Credentials | undefined): void {
+    if (credentials?.resume_token !== this.credentials?.resume_token)
+      this.#forget(closeError(CLOSE.session_taken_over.code, ''), credentials)
+    this.hurry()
+  }
+
   /** Says goodbye, for good. `error`: why, when it was not the caller's wish. */
   close(error?: RoomfulError): void {
     if (this.#status === 'closed') return
@@ -204,7 +213,7 @@ export class ClientSession {
     this.#attempt = attempt
     this.#setTimer(ATTEMPT_MS, () => this.#lost(failure(`No welcome came within ${ATTEMPT_MS} ms.`)))
     try {
-      const token = await this.#tokenForHello()
+      const token = await this.#tokenForHello(attempt)
       this.#Socket ??= this.#parts.WebSocket ?? (await platformWebSocket())
       if (this.#attempt === attempt) this.#connection = this.#connect(this.#Socket, this.#parts.url, token)
     } catch (error) {
@@ -215,25 +224,31 @@ export class ClientSession {
     }
   }
 
-  /** A new session needs a token; a resumed one only when the one it has is expired. */
-  async #tokenForHello(): Promise<string | undefined> {
-    const { tokens } = this.#parts
+  /** A new session needs a token; a resumed one only when the one it has is expired, or unknown to this page. */
+  async #tokenForHello(attempt: object): Promise<string | undefined> {
+    const { tokens, restore } = this.#parts
     if (this.#mustRenew) return tokens.fetch()
-    if (!this.#credentials) return tokens.next()
-    return tokens.renewable && tokens.expired ? tokens.fetch() : undefined
+    if (this.#right.ownSession) return tokens.renewable && tokens.expired ? tokens.fetch() : undefined
+    const token = await tokens.next()
+    const restored = this.credentials ? undefined : await restore(token)
+    if (restored && this.#attempt === attempt) this.#right.replace(restored, true)
+    return token
   }
 
   /** A connection, which says hello when it is open, and tells what comes of it. */
   #connect(Socket: WebSocketConstructor, url: string, token?: string): ClientConnection {
     const ended = (error: RoomfulError, code?: number): void => {
       if (connection === this.#next) this.#stay()
-      else if (connection === this.#replaced?.connection) this.#letGo()
+      else if (this.#replaced?.is(connection)) this.#letGo()
       else this.#lost(error, code)
     }
     const connection: ClientConnection = new ClientConnection(Socket, url, this.#codec, this.#parts.clock, {
       opened: () => (connection === this.#next ? this.#changeOver(connection) : this.#sayHello(token)),
-      received: (message) =>
-        connection === this.#replaced?.connection ? this.#late(message) : this.#receive(message, token),
+      received: (message) => {
+        const replaced = this.#replaced?.is(connection) ? this.#replaced : undefined
+        if (!replaced) this.#receive(message, token)
+        else if (replaced.counts(message)) this.#handlers.message(message)
+      },
       closed: (code, reason) => ended(this.#closeError(code, reason)),
       silent: () =>
         ended(new RoomfulError('connection_lost', 'The server fell silent.', { retryable: true })),
@@ -249,15 +264,15 @@ export class ClientSession {
 
   #sayHello(token: string | undefined): void {
     this.#helloSentAt = this.#parts.clock.monotonic()
-    const { tokens, rerouteHosts } = this.#parts
-    const { projectId: project_id } = tokens
-    const understood = { ...(rerouteHosts && { features: ['reroute'] }) }
-    if (!this.#credentials) {
+    const { projectId: project_id } = this.#parts.tokens
+    const features = [...this.#reroutes.features]
+    const understood = features.length > 0 ? { features } : {}
+    if (!this.credentials) {
       this.#connection?.send({ t: 'hello', project_id, token: token!, ...understood })
       return
     }
-    this.#unansweredResumes += 1
-    const resume = { ...this.#credentials, rooms: this.#handlers.positions() }
+    this.#right.asked()
+    const resume = { ...this.credentials, rooms: this.#handlers.positions() }
     this.#connection?.send({ t: 'hello', project_id, resume, ...understood })
   }
 
@@ -276,17 +291,16 @@ export class ClientSession {
     const { clock, serverClock, tokens } = this.#parts
     const connection = this.#connection!
     const rerouted = this.#status === 'online'
-    const resumed = this.#credentials !== undefined && welcome.resumed
-    if (this.#credentials && !resumed) this.#forget(closeError(CLOSE.resume_failed.code, ''))
+    const resumed = this.credentials !== undefined && welcome.resumed
+    if (this.credentials && !resumed) this.#forget(closeError(CLOSE.resume_failed.code, ''))
     // A callback may have closed the client.
     if (this.#connection !== connection) return
     this.#cancelTimer()
     this.#cancelConnectTimeout()
-    this.#credentials = { session_id: welcome.session_id, resume_token: welcome.resume_token }
+    this.#right.replace({ session_id: welcome.session_id, resume_token: welcome.resume_token })
     this.#limits = welcome.limits
-    this.#unansweredResumes = 0
     this.#mustRenew = false
-    if (rerouted) this.#stays = 0
+    if (rerouted) this.#reroutes.succeeded()
     this.#welcomedAt = clock.monotonic()
     serverClock.welcome(this.#helloSentAt, welcome.server_time)
     if (resumed && token !== undefined) connection.send({ t: 'token', token })
@@ -304,9 +318,7 @@ export class ClientSession {
 
   /** The rooms are on another node: goes on there once a socket is open, unless it may not, or something else is under way. */
   #reroute(address: string): void {
-    const { url, rerouteHosts, clock } = this.#parts
-    const may = rerouteHosts && mayGoTo(address, url, rerouteHosts) && clock.monotonic() >= this.#staysUntil
-    if (!may || !this.#ready || this.#next || this.#moveAt !== undefined) return
+    if (!this.#reroutes.allow(address) || !this.#ready || this.#next || this.#moveAt !== undefined) return
     this.#setTimer(CHANGE_OVER_MS, () => this.#stay())
     try {
       this.#next = this.#connect(this.#Socket!, address)
@@ -321,8 +333,7 @@ export class ClientSession {
     this.#cancelTimer()
     this.#next?.close()
     this.#next = undefined
-    this.#staysUntil = this.#parts.clock.monotonic() + Math.min(LONGEST_STAY_MS, STAY_MS * 2 ** this.#stays)
-    this.#stays += 1
+    this.#reroutes.failed()
   }
 
   /**
@@ -343,26 +354,17 @@ export class ClientSession {
     this.#handlers.lost()
     before.rest()
     before.codec = this.#codec.fork()
-    const positions = new Map(this.#handlers.positions().map((position) => [position.room_id, position]))
-    const cancelTimer = this.#parts.clock.schedule(REPLACED_MS, () => this.#letGo())
-    this.#replaced = { connection: before, positions, cancelTimer }
+    const over = () => this.#letGo()
+    this.#replaced = new ReplacedConnection(before, this.#handlers.positions(), this.#parts.clock, over)
     this.#connection = next
     this.#next = undefined
     this.#setTimer(CHANGE_OVER_MS, () => this.#lost(failure(`No welcome came within ${CHANGE_OVER_MS} ms.`)))
     this.#sayHello(undefined)
   }
 
-  /** Something came on a connection that was replaced. */
-  #late(message: DecodedMessage): void {
-    if (message.t !== 'event' && !isPresence(message)) return
-    const stood = this.#replaced?.positions.get(message.room_id)
-    if (stood && message.seq <= stood.seq) this.#handlers.message(message)
-  }
-
   /** The connection that was replaced has no more to say. */
   #letGo(code?: number): void {
-    this.#replaced?.cancelTimer()
-    this.#replaced?.connection.close(code)
+    this.#replaced?.close(code)
     this.#replaced = undefined
   }
 
@@ -379,7 +381,7 @@ export class ClientSession {
     const wasOnline = this.#status === 'online'
     const cause = wasOnline && !this.#ready ? this.#changeOverFailed(why) : why
     const { clock } = this.#parts
-    const error = this.#understood(cause)
+    const error = this.#right.understand(cause)
     if (wasOnline && clock.monotonic() - this.#welcomedAt >= STABLE_MS) this.#backoff.reset()
     this.#lastError = error
     this.#drop(code)
@@ -390,7 +392,7 @@ export class ClientSession {
     }
     this.#mustRenew ||= error.code === 'token_expired'
     // A resume that is refused for its token: the session has been without a good one for too long.
-    const refused = error.code === 'token_expired' && this.#credentials !== undefined && !wasOnline
+    const refused = error.code === 'token_expired' && this.credentials !== undefined && !wasOnline
     if (refused || error.code === 'resume_failed') this.#forget(error)
     if (this.#isClosed()) return
     const waitMs = this.#moveAt === undefined ? this.#backoff.next() : this.#moveAt - clock.monotonic()
@@ -421,20 +423,9 @@ export class ClientSession {
     return error.code === 'token_unavailable' && this.#status === 'connecting'
   }
 
-  /**
-   * "Taken over by a newer connection" may be this client's own doing: an earlier resume took place, but its welcome, with the next
-   * resume token, was lost on the way. Then the session is out of reach, but no one else has it.
-   */
-  #understood(error: RoomfulError): RoomfulError {
-    if (error.code !== 'session_taken_over' || this.#unansweredResumes < 2) return error
-    const text = 'The session was resumed, but the answer was lost.'
-    return new RoomfulError('resume_failed', text, { retryable: true, cause: error })
-  }
-
-  /** The session cannot be resumed: the next hello starts a new one. */
-  #forget(error: RoomfulError): void {
-    this.#credentials = undefined
-    this.#unansweredResumes = 0
+  /** The session cannot be resumed: the next hello starts a new one, or resumes another. */
+  #forget(error: RoomfulError, credentials?: Credentials): void {
+    this.#right.replace(credentials)
     this.#codec = new MsgpackClientCodec(this.#parts.decodeStates)
     this.#handlers.forgotten(error)
   }
@@ -474,9 +465,6 @@ export class ClientSession {
     this.#handlers.status(status, error)
   }
 }
-
-const isPresence = (message: DecodedMessage) =>
-  message.t === 'room.joined' || message.t === 'room.left' || message.t === 'room.presence'
 
 const failure = (message: string, options: { retryable?: boolean; cause?: unknown } = {}): RoomfulError =>
   new RoomfulError('connection_failed', message, { retryable: true, ...options })

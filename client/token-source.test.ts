@@ -1,24 +1,12 @@
 import { expect, test } from 'vitest'
 import { inRoom, online, play } from '../test/support/client/play.ts'
+import { unsignedToken } from '../test/support/client/unsigned-token.ts'
 import { FakeClock } from '../test/support/fake-clock.ts'
 import { connect } from './index.ts'
 import { tokenLife } from './token-source.ts'
 
 const LIFE_MS = 100_000
 const code = (value: string) => expect.objectContaining({ name: 'RoomfulError', code: value })
-
-/** A token whose times a client can read and whose signature no one would accept: good from `issuedAt` to `expiresAt` (ms since 1970). */
-function unsignedToken(issuedAt: number, expiresAt: number, name = 'alice'): string {
-  const claims = {
-    project_id: 'prj_1',
-    sub: name,
-    issued_at: new Date(issuedAt).toISOString(),
-    expires_at: new Date(expiresAt).toISOString(),
-  }
-  const payload = Buffer.concat([Buffer.from(JSON.stringify(claims)), Buffer.alloc(64, 255)])
-  const footer = Buffer.from(JSON.stringify({ kid: 'key_1' })).toString('base64url')
-  return `v4.public.${payload.toString('base64url')}.${footer}`
-}
 
 /** A game's backend, which hands out tokens good for 100 s from now, each another one. */
 class Backend {

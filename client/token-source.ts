@@ -176,15 +176,25 @@ interface TokenLife {
  * cannot be read; whether such a token is good is the server's to say.
  */
 export function tokenLife(token: string): TokenLife | undefined {
+  const claims = claimsOf(token)
+  const issuedAt = Date.parse(String(claims?.issued_at))
+  const expiresAt = Date.parse(String(claims?.expires_at))
+  return issuedAt < expiresAt ? { issuedAt, expiresAt } : undefined
+}
+
+/** Whose token it is, likewise: null for one that names no player; undefined where that cannot be read. */
+export function tokenSub(token: string): string | null | undefined {
+  const claims = claimsOf(token)
+  return claims && (claims.sub === undefined ? null : String(claims.sub))
+}
+
+function claimsOf(token: string): Record<string, unknown> | undefined {
   if (!token.startsWith(HEADER)) return undefined
   try {
     const payload = token.slice(HEADER.length).split('.', 1)[0]!
     const binary = atob(payload.replaceAll('-', '+').replaceAll('_', '/'))
     const bytes = Uint8Array.from(binary, (c) => c.charCodeAt(0)).subarray(0, -SIGNATURE_BYTES)
-    const claims = JSON.parse(new TextDecoder().decode(bytes)) as Record<string, unknown>
-    const issuedAt = Date.parse(String(claims.issued_at))
-    const expiresAt = Date.parse(String(claims.expires_at))
-    return issuedAt < expiresAt ? { issuedAt, expiresAt } : undefined
+    return JSON.parse(new TextDecoder().decode(bytes)) as Record<string, unknown>
   } catch {
     // Neither base64url nor JSON: not a token this client can read.
     return undefined

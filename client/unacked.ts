@@ -2,6 +2,7 @@ import type { Json } from '../shared/json.ts'
 import { MAX } from '../shared/protocol/messages.ts'
 import { RoomfulError } from './errors.ts'
 import type { Encoded } from './session.ts'
+import type { KeptMessage, TabSession } from './tab.ts'
 
 /** A message that is kept until the server has settled it. */
 export interface ReliableMessage {
@@ -26,12 +27,15 @@ interface Entry extends ReliableMessage {
 /** Reliable messages of one member that are not settled yet, in the order of their refs. */
 export class Unacked {
   readonly #limits: UnackedLimits
+  readonly #tab: Pick<TabSession, 'keep' | 'drop'> | undefined
   #entries: Entry[] = []
   #bytes = 0
   #lastRef = 0
 
-  constructor(limits: UnackedLimits) {
+  /** `tab`: where they are kept over a reload of the page, if they are. */
+  constructor(limits: UnackedLimits, tab?: Pick<TabSession, 'keep' | 'drop'>) {
     this.#limits = limits
+    this.#tab = tab
   }
 
   /** The highest ref up to which every outcome is known. */
@@ -42,9 +46,9 @@ export class Unacked {
 
   /**
    * Keeps a message; the promise resolves when it is acked, with the reply where one came, and rejects with why it was not applied. Throws a
-   * RoomfulError (queue_full, or too_many_requests) when no more can be kept.
+   * RoomfulError (queue_full, too_many_requests or storage_full) when no more can be kept.
    */
-  add(message: ReliableMessage, request: boolean): Promise<Json | undefined> {
+  add(message: ReliableMessage, kept: KeptMessage, request: boolean): Promise<Json | undefined> {
     const { messages, bytes } = this.#limits
     if (request && this.#entries.filter((entry) => entry.request).length >= MAX.requests)
       throw new RoomfulError('too_many_requests', `${MAX.requests} requests wait for their reply already.`, {
@@ -54,11 +58,15 @@ export class Unacked {
     if (this.#entries.length >= messages) throw full(`${messages} reliable messages`, 'maxUnacked')
     if (this.#entries.length > 0 && this.#bytes + length > bytes)
       throw full(`${this.#bytes} of ${bytes} bytes of reliable messages`, 'maxUnackedBytes')
-    this.#bytes += length
-    this.#lastRef = message.ref
+    this.#tab?.keep(kept)
     return new Promise((resolve, reject) => {
-      this.#entries.push({ ...message, request, reply: undefined, resolve, reject })
+      this.#push({ ...message, request, reply: undefined, resolve, reject })
     })
+  }
+
+  /** A message of an earlier page, which no one waits for any more; `refused`: takes why it was not applied. */
+  restore(message: ReliableMessage, refused: (error: RoomfulError) => void): void {
+    this.#push({ ...message, request: false, reply: undefined, resolve: () => {}, reject: refused })
   }
 
   /** Everything up to `ref` is applied. */
@@ -92,12 +100,21 @@ export class Unacked {
     return this.#entries
   }
 
+  #push(entry: Entry): void {
+    this.#entries.push(entry)
+    this.#bytes += entry.payload.length
+    this.#lastRef = entry.ref
+  }
+
   #take(settled: (entry: Entry) => boolean): Entry[] {
     const taken: Entry[] = []
     const left: Entry[] = []
     for (const entry of this.#entries) (settled(entry) ? taken : left).push(entry)
     this.#entries = left
-    for (const { payload } of taken) this.#bytes -= payload.length
+    for (const { ref, payload } of taken) {
+      this.#bytes -= payload.length
+      this.#tab?.drop(ref)
+    }
     return taken
   }
 }

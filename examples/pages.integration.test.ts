@@ -112,16 +112,44 @@ test('tic-tac-toe is played in turns, and a refused move says why', async () => 
   await shows(o, '#verdict', 'X is thinking')
 })
 
-test('a reload keeps the seat and the game', async () => {
+test('a reload keeps the seat and the game; the other sees it go and come; a duplicated tab is another player', async () => {
   const x = await player('/tictactoe/?room=e')
   await shows(x, '#verdict', 'Waiting')
   const o = await player('/tictactoe/?room=e')
   await shows(x, '#verdict', 'Your move')
   await x.click('#board button:nth-of-type(1)')
   await shows(o, '#verdict', 'Your move')
+  const name = await x.textContent('#seat-X .who')
+  await x.goto('about:blank')
+  await shows(o, '#seat-X', 'has lost the connection')
+  await x.goBack()
+  await shows(x, '#seat-X', 'you play X')
+  await shows(o, '#seat-X', 'plays X')
   await x.reload()
   await shows(x, '#seat-X', 'you play X')
   await x.locator('[aria-label="top left: X"]').waitFor()
+  expect(await o.textContent('#seat-X .who')).toBe(name)
+
+  const [copy] = await Promise.all([
+    x.context().waitForEvent('page'),
+    x.evaluate(() => void window.open(location.href)),
+  ])
+  await shows(copy, '#verdict', 'You are watching')
+  await copy.reload()
+  await shows(copy, '#verdict', 'You are watching')
+  await shows(x, '#seat-X', 'you play X')
+})
+
+test('a reload in the arena keeps the fighter and where it stands', async () => {
+  const [ada, bob] = [await player('/arena/?room=i'), await player('/arena/?room=i')]
+  await shows(bob, '.count', '2')
+  const counts: (string | null)[] = []
+  for (let reload = 0; reload < 3; reload++) {
+    await ada.reload()
+    await shows(ada, '.pill', 'ms')
+    counts.push(await bob.textContent('.count'))
+  }
+  expect(counts).toEqual(Array(3).fill(expect.stringMatching(/^2/)))
 })
 
 test('in the arena players see each other, and one walks up to the other and hits it', async () => {

@@ -193,7 +193,7 @@ export class ClientProtocol implements ConnectionListener {
     if (!this.#admit(session, request)) return
     const { edge, clock } = this.#context
     if (request.t === 'token') this.#renew(session, request.token)
-    else if (request.t === 'join') this.#join(session, request)
+    else if (request.t === 'join') this.#joinLater(session, request)
     else if (request.t === 'ping')
       this.connection.send({ t: 'pong', at: request.at, server_time: timestamp(clock.now()) })
     else {
@@ -240,6 +240,15 @@ export class ClientProtocol implements ConnectionListener {
       t === 'message' && roomId !== undefined ? session.subscriptions.get(roomId) : undefined
     if (subscription?.taken && ref !== undefined) this.#context.edge.refuse(subscription, code, message, ref)
     else this.connection.sendError(code, message, { ref })
+  }
+
+  /** A join behind a fresh token may need it: it waits until that is checked. */
+  #joinLater(session: Session, request: Join): void {
+    if (this.#renewals === 0) this.#join(session, request)
+    else
+      void this.#renewed.then(() => {
+        if (this.connection.open) this.#join(session, request)
+      })
   }
 
   #join(session: Session, request: Join): void {

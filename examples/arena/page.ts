@@ -176,6 +176,7 @@ class ArenaView {
 
   #figures(target: string | undefined, now: number): Figure[] {
     const figures: Figure[] = []
+    const away = new Set(this.#stage.room.members.flatMap(({ id, connected }) => (connected ? [] : id)))
     for (const [id, player] of Object.entries(this.#stage.room.state.players)) {
       const at = this.#placeOf(id, now)
       if (!at) continue
@@ -186,6 +187,7 @@ class ArenaView {
         name: this.#name(id),
         at,
         hp: player.hp,
+        away: away.has(id),
         hue: hueOf(id),
         facing: id === this.#me ? (this.#walker?.facing ?? 0) : (this.#facing.get(id) ?? Math.PI / 2),
         flash: this.#effects.flash(id, now),

@@ -22,6 +22,8 @@ export interface Figure {
   name: string
   at: Point
   hp: number
+  /** Has lost the connection, and may come back. */
+  away: boolean
   hue: number
   /** Radians. */
   facing: number
@@ -181,6 +183,7 @@ export class Painter {
 
     if (figure.mine) this.#halo(x, y, nowMs)
     paper.save()
+    if (figure.away) paper.globalAlpha = 0.4
     paper.translate(x, y - bob)
     paper.scale(1 + squash, 1 - squash)
     this.#body(figure)

@@ -41,9 +41,8 @@ class Table {
     return MARKS.find((mark) => state.players[mark] === this.#stage.room.memberId)
   }
 
-  #name(memberId: string): string {
-    const sub = this.#stage.room.members.find((member) => member.id === memberId)?.sub
-    return nameOf(memberId, sub)
+  #member(memberId: string | null) {
+    return this.#stage.room.members.find((member) => member.id === memberId)
   }
 
   #show(): void {
@@ -73,8 +72,12 @@ class Table {
     seat.classList.toggle('empty', memberId === null)
     seat.classList.toggle('turn', active)
     const [who, note] = [seat.querySelector('.who'), seat.querySelector('.note')]
-    if (who) who.textContent = memberId === null ? 'Empty seat' : this.#name(memberId)
-    if (note) note.textContent = memberId === this.#stage.room.memberId ? `you play ${mark}` : `plays ${mark}`
+    if (who)
+      who.textContent = memberId === null ? 'Empty seat' : nameOf(memberId, this.#member(memberId)?.sub)
+    const mine = memberId === this.#stage.room.memberId
+    const away = this.#member(memberId)?.connected === false
+    if (note)
+      note.textContent = mine ? `you play ${mark}` : away ? 'has lost the connection' : `plays ${mark}`
   }
 
   #verdict(state: State, mine: Mark | undefined): string {

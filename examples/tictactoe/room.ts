@@ -50,6 +50,8 @@ export default defineRoom({
   sync: { rate: 0 },
   durability: 'journal',
   idleSeconds: 60,
+  // Long enough for a reload, and for a train in a tunnel; then who watches may play.
+  reconnectSeconds: 30,
   create: (): TicTacToeState => ({
     board: emptyBoard(),
     turn: 'X',

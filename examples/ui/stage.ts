@@ -79,7 +79,7 @@ export async function startGame<R extends TypedRoom>(
     const { project_id: projectId, token, ws_url: wsUrl } = await login.session()
     const getToken = async () => (await login.session()).token
     const { WebSocket } = scissors
-    const client = await connect(wsUrl, { projectId, token, getToken, WebSocket })
+    const client = await connect(wsUrl, { projectId, token, getToken, WebSocket, resume: 'tab' })
     const room = await client.join<R>(game, { key })
     const count = () => bar.showCount(room.members.length)
     room.onMembersChange(count)

@@ -1,0 +1,291 @@
+import { afterEach, expect, test, vi } from 'vitest'
+import { FakeBrowser, FakePage } from '../test/support/client/fake-browser.ts'
+import { code, play, turn, URL } from '../test/support/client/play.ts'
+import { unsignedToken } from '../test/support/client/unsigned-token.ts'
+import { FakeClock } from '../test/support/fake-clock.ts'
+import { type ConnectOptions, connect } from './index.ts'
+
+afterEach(() => vi.unstubAllGlobals())
+
+const LIFE_MS = 3_600_000
+
+/** One server, one browser, and pages that are opened in its tabs. */
+function browser() {
+  const clock = new FakeClock()
+  const tokenOf = (sub?: string) => unsignedToken(clock.now(), clock.now() + LIFE_MS, sub)
+  const scene = play({ resume: 'tab', token: tokenOf() }, clock)
+  const { server } = scene
+  const pages = new FakeBrowser()
+  server.onHello = (hello) => {
+    const rooms = 'resume' in hello ? hello.resume.rooms : []
+    server.welcome({ rooms: rooms.map(({ room_id: roomId }) => ({ room_id: roomId, resumed: false })) })
+    for (const { room_id: roomId } of rooms) server.deliver(server.room(roomId).resync())
+  }
+  /** Loads the page: what runs then is its code. */
+  const open = async (tab = pages.tab(), options: Partial<ConnectOptions> = {}) => {
+    const page = new FakePage()
+    vi.stubGlobal('window', page)
+    const client = await connect(URL, { ...scene.options, tabPlatform: tab, ...options })
+    return { tab, page, client, leave: () => page.fire('pagehide', { persisted: false }) }
+  }
+  const inRoom = async (...args: Parameters<typeof open>) => {
+    const opened = await open(...args)
+    const room = await opened.client.join('arena', { key: 'lobby' })
+    await scene.pass(1)
+    return { ...opened, room }
+  }
+  return { ...scene, pages, tokenOf, open, inRoom, owner: server.room('arena:lobby') }
+}
+
+test('a reload keeps the session, the seat and the member, with the state as it is by then', async () => {
+  const { server, owner, inRoom } = browser()
+  const before = await inRoom()
+  before.leave()
+  owner.patch({ n: 1 })
+  const after = await inRoom(before.tab)
+  expect(server.all('hello')[1]).toMatchObject({
+    resume: {
+      session_id: 'ses_1',
+      resume_token: 'resume_1',
+      rooms: [{ room_id: 'arena:lobby', epoch: 0, seq: 0 }],
+    },
+  })
+  expect(server.all('join')).toHaveLength(1)
+  expect(after.room.memberId).toBe(before.room.memberId)
+  expect(after.room.state).toEqual({ n: 1 })
+  expect(after.room.members).toHaveLength(2)
+  server.deliver(owner.patch({ n: 2 }))
+  expect([after.room.state, after.room.status]).toEqual([{ n: 2 }, 'joined'])
+  after.leave()
+  await inRoom(before.tab)
+  expect(server.all('hello')[2]).toMatchObject({ resume: { resume_token: 'resume_2' } })
+})
+
+test('a page that is left says no goodbye', async () => {
+  const { server, inRoom } = browser()
+  const { leave, client } = await inRoom()
+  leave()
+  expect(server.socket.closedWith).toBe('no code')
+  expect(client.status).toBe('reconnecting')
+})
+
+test('what was not acked before a reload is sent again with its refs, in front of what the new page sends', async () => {
+  const { server, owner, inRoom } = browser()
+  const before = await inRoom()
+  const acked = before.room.send('a', 1)
+  server.ack(owner, server.messageRefs[0]!)
+  await acked
+  void before.room.send('b', { x: [2] })
+  void before.room.request('c')
+  before.leave()
+  const after = await inRoom(before.tab)
+  const done = after.room.send('d')
+  const sent = server.all('message')
+  expect(sent.map(({ type }) => type)).toEqual(['a', 'b', 'c', 'b', 'c', 'd'])
+  const [, b, c, ...again] = server.messageRefs
+  expect(again.slice(0, 2)).toEqual([b, c])
+  expect(again[2]).toBeGreaterThan(c!)
+  expect(sent.at(-1)).toMatchObject({ settled: b! - 1 })
+  server.ack(owner, again[2]!)
+  await done
+  after.leave()
+  await inRoom(before.tab)
+  expect(server.all('message')).toHaveLength(6)
+})
+
+test('refs go on after a reload, also when all before it was acked', async () => {
+  const { server, owner, inRoom } = browser()
+  const before = await inRoom()
+  const sent = before.room.send('a')
+  server.ack(owner, server.messageRefs[0]!)
+  await sent
+  before.leave()
+  const after = await inRoom(before.tab)
+  void after.room.send('b')
+  expect(server.messageRefs[1]).toBeGreaterThan(server.messageRefs[0]!)
+})
+
+test('a message is kept before its frame is sent', async () => {
+  const { server, inRoom } = browser()
+  const { tab, room } = await inRoom()
+  const heard = server.heard.push
+  let kept = ''
+  server.heard.push = (...messages) => {
+    kept = [...tab.items.values()].join()
+    return heard.apply(server.heard, messages)
+  }
+  void room.send('move', { far: 'away' })
+  expect(server.all('message')).toHaveLength(1)
+  expect(kept).toContain('"far":"away"')
+})
+
+test('a message that finds no room in the storage of the tab is refused to its sender, and not sent', async () => {
+  const { server, owner, inRoom } = browser()
+  const { tab, room } = await inRoom()
+  tab.quota = 2000
+  const text = 'x'.repeat(800)
+  const first = room.send('say', text)
+  await expect(room.send('say', text.repeat(2))).rejects.toEqual(code('storage_full'))
+  expect(server.all('message')).toHaveLength(1)
+  server.ack(owner, 100)
+  await first
+  void room.send('say', text)
+  expect(server.all('message')).toHaveLength(2)
+})
+
+test('a message of an earlier page that is refused is an error that no one awaits', async () => {
+  const { server, inRoom, errors } = browser()
+  const before = await inRoom()
+  void before.room.send('strike').catch(() => {})
+  before.leave()
+  await inRoom(before.tab)
+  server.refuse('room_logic_refused', { ref: server.messageRefs.at(-1)!, room_id: 'arena:lobby' })
+  expect(errors).toEqual([code('room_logic_refused')])
+})
+
+test.each([
+  ['project', { projectId: 'prj_2' }],
+  ['player', { token: unsignedToken(0, LIFE_MS, 'bob') }],
+])('another %s starts a session of its own', async (_, options) => {
+  const { server, inRoom } = browser()
+  const before = await inRoom()
+  before.leave()
+  await inRoom(before.tab, options)
+  expect(server.all('hello')[1]).not.toHaveProperty('resume')
+})
+
+test('a token that does not show its player keeps nothing, and the page says goodbye', async () => {
+  const { server, inRoom } = browser()
+  const { tab, leave } = await inRoom(undefined, { token: 'a.b.c' })
+  expect(tab.items.size).toBe(0)
+  leave()
+  expect(server.socket.closedWith).toBe(1000)
+})
+
+test('a duplicated tab starts a session of its own, now and after a reload', async () => {
+  const { server, pages, inRoom } = browser()
+  const original = await inRoom()
+  void original.room.send('move').catch(() => {})
+  const copy = await inRoom(pages.tab(original.tab))
+  expect(server.all('hello')[1]).not.toHaveProperty('resume')
+  expect(server.all('message')).toHaveLength(1)
+  original.leave()
+  copy.leave()
+  await inRoom(copy.tab)
+  expect(server.all('hello')[2]).toMatchObject({ resume: { session_id: 'ses_2' } })
+  await inRoom(original.tab)
+  expect(server.all('hello')[3]).toMatchObject({ resume: { session_id: 'ses_1' } })
+})
+
+test('a room that was left is not come back to', async () => {
+  const { server, open, inRoom } = browser()
+  const { room, tab, leave } = await inRoom()
+  await room.leave()
+  leave()
+  await open(tab)
+  expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [] } })
+})
+
+test('close leaves nothing in the tab', async () => {
+  const { server, open, inRoom } = browser()
+  const { room, tab, client } = await inRoom()
+  void room.send('move').catch(() => {})
+  client.close()
+  expect([...tab.items]).toEqual([])
+  expect(server.socket.closedWith).toBe(1000)
+  await open(tab)
+  expect(server.all('hello')[1]).not.toHaveProperty('resume')
+})
+
+test.each([4002, 4003, 4005, 4009])(
+  'where the session of an earlier page is refused (%i) a new one begins, and the page joins as ever',
+  async (closeCode) => {
+    const { server, inRoom, pass, errors } = browser()
+    const before = await inRoom()
+    void before.room.send('move').catch(() => {})
+    before.leave()
+    server.onHello = (hello) => ('resume' in hello ? server.socket.end(closeCode) : server.welcome())
+    const loading = inRoom(before.tab)
+    await pass(1000)
+    const { room } = await loading
+    expect(room.memberId).toBe('mem_2')
+    expect(errors).toEqual([code('resume_failed')])
+    expect(server.all('message')).toHaveLength(1)
+  },
+)
+
+test('where the seat is gone, though the session is not, the page joins as ever', async () => {
+  const { server, inRoom } = browser()
+  const before = await inRoom()
+  before.leave()
+  server.onHello = () => server.welcome({ rooms: [] })
+  const after = await inRoom(before.tab)
+  expect(after.room.memberId).toBe('mem_2')
+  after.leave()
+  server.onHello = () => {
+    server.welcome({ rooms: [{ room_id: 'arena:lobby', resumed: false }] })
+    void turn().then(() => server.refuse('not_in_room', { room_id: 'arena:lobby' }))
+  }
+  expect((await inRoom(before.tab)).room.memberId).toBe('mem_3')
+})
+
+test('a seat that the new page does not ask for is given up after a while', async () => {
+  const { server, open, inRoom, pass } = browser()
+  const before = await inRoom()
+  before.leave()
+  const { client } = await open(before.tab)
+  await pass(9000)
+  expect(server.all('leave')).toEqual([])
+  await pass(2000)
+  expect(server.all('leave')).toMatchObject([{ room_id: 'arena:lobby' }])
+  expect((await client.join('arena', { key: 'lobby' })).memberId).toBe('mem_2')
+})
+
+test('events that come between the reload and the join reach the listeners of the new page', async () => {
+  const { server, owner, open, inRoom, pass } = browser()
+  const before = await inRoom()
+  before.leave()
+  const { client } = await open(before.tab)
+  server.deliver(owner.eventFlush('hit', 1))
+  await pass(1)
+  const room = await client.join('arena', { key: 'lobby' })
+  const hits: unknown[] = []
+  room.on('hit', (data) => hits.push(data))
+  await turn()
+  expect(hits).toEqual([1])
+})
+
+test('a page that the browser keeps for the back button goes on where it was', async () => {
+  const { server, owner, inRoom, pass } = browser()
+  const { page, client, room } = await inRoom()
+  server.deliver(owner.patch({ n: 1 }))
+  page.fire('pagehide', { persisted: true })
+  expect(server.socket.closedWith).toBe('no code')
+  await pass(30_000)
+  expect(server.sockets).toHaveLength(1)
+  const sent = room.send('move')
+  page.fire('pageshow', { persisted: true })
+  await pass(1)
+  expect(client.status).toBe('online')
+  expect(server.all('hello')[1]).toMatchObject({ resume: { resume_token: 'resume_1', rooms: [{ seq: 8 }] } })
+  server.ack(owner, 100)
+  await sent
+  expect([room.status, room.memberId]).toEqual(['joined', 'mem_1'])
+})
+
+test('when another page of the tab has had the session meanwhile, the one that is back joins its rooms again', async () => {
+  const { server, open, inRoom, pass } = browser()
+  const first = await inRoom()
+  first.page.fire('pagehide', { persisted: true })
+  const second = await open(first.tab)
+  await second.client.join('chat')
+  second.leave()
+  first.page.fire('pageshow', { persisted: true })
+  await pass(1)
+  expect(server.all('hello')[2]).toMatchObject({ resume: { resume_token: 'resume_2', rooms: [] } })
+  expect([first.client.status, first.room.status]).toEqual(['online', 'joined'])
+  expect(first.room.memberId).not.toBe('mem_1')
+  first.leave()
+  const { room } = await inRoom(first.tab)
+  expect(room.memberId).toBe(first.room.memberId)
+})
