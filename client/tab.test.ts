@@ -3,7 +3,7 @@ import { FakeBrowser, FakePage } from '../test/support/client/fake-browser.ts'
 import { code, play, turn, URL } from '../test/support/client/play.ts'
 import { unsignedToken } from '../test/support/client/unsigned-token.ts'
 import { FakeClock } from '../test/support/fake-clock.ts'
-import { type ConnectOptions, connect } from './index.ts'
+import { connect } from './index.ts'
 
 afterEach(() => vi.unstubAllGlobals())
 
@@ -22,7 +22,7 @@ function browser() {
     for (const { room_id: roomId } of rooms) server.deliver(server.room(roomId).resync())
   }
   /** Loads the page: what runs then is its code. */
-  const open = async (tab = pages.tab(), options: Partial<ConnectOptions> = {}) => {
+  const open = async (tab = pages.tab(), options: { projectId?: string; token?: string } = {}) => {
     const page = new FakePage()
     vi.stubGlobal('window', page)
     const client = await connect(URL, { ...scene.options, tabPlatform: tab, ...options })

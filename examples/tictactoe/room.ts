@@ -60,8 +60,9 @@ export default defineRoom({
   }),
 
   onJoin(state, member, ctx) {
-    // A player whose old connection still holds a seat (a crashed tab, say) gets that seat back.
-    const mine = ctx.members.filter((other) => member.sub !== null && other.sub === member.sub)
+    // A player who comes back in another way than by a resume, from a tab that was closed, say, gets the seat that is still kept.
+    const away = ctx.members.filter(({ connected }) => !connected)
+    const mine = away.filter(({ sub }) => sub !== null && sub === member.sub)
     const seat =
       MARKS.find((mark) => state.players[mark] === null) ??
       MARKS.find((mark) => mine.some((other) => other.id === state.players[mark]))
