@@ -193,18 +193,27 @@ class Started {
 }
 
 describe('the guides', { timeout: COMPILES_MS }, () => {
-  it.each(['docs/rooms.md', 'docs/client.md'])('%s shows code that fits the package', async (page) => {
-    const code = codeOf(page, 'ts')
-    expect(code.length).toBeGreaterThan(0)
-    // A block that imports nothing goes on with what the first one has brought.
-    const [first, ...rest] = code
-    const imports = (first!.match(/^import .*$/gm) ?? []).join('\n')
-    const files = code.map((block, index) => {
-      const whole = index === 0 || /^import /m.test(block) ? block : `${imports}\n${block}`
-      return [`guide-${index}.ts`, `${whole}\nexport {}\n`] as const
-    })
-    expect(rest.length + 1).toBe(files.length)
-    expect(await complaints(Object.fromEntries(files))).toBe('')
+  it.each(['docs/rooms.md', 'docs/client.md', 'docs/guides/production.md'])(
+    '%s shows code that fits the package',
+    async (page) => {
+      const code = codeOf(page, 'ts')
+      expect(code.length).toBeGreaterThan(0)
+      // A block that imports nothing goes on with what the first one has brought.
+      const [first, ...rest] = code
+      const imports = (first!.match(/^import .*$/gm) ?? []).join('\n')
+      const files = code.map((block, index) => {
+        const whole = index === 0 || /^import /m.test(block) ? block : `${imports}\n${block}`
+        return [`guide-${index}.ts`, `${whole}\nexport {}\n`] as const
+      })
+      expect(rest.length + 1).toBe(files.length)
+      expect(await complaints(Object.fromEntries(files))).toBe('')
+    },
+  )
+
+  it('docs/guides/first-game.md shows the files that npm create roomful writes', () => {
+    const shown = codeOf('docs/guides/first-game.md', 'ts')
+    const written = ['rooms/board.ts', 'src/main.ts', 'rooms/board.test.ts']
+    expect(shown).toEqual(written.map((name) => textOf(`deploy/create/templates/vanilla/${name}`)))
   })
 
   it('docs/guides/testing-rooms.md shows tests that fit the package, and pass', async () => {
