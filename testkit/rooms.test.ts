@@ -114,6 +114,14 @@ test('a dropped player is shown to the others, keeps its seat for reconnectSecon
   expect(shown()).toEqual([true])
 })
 
+test('what no one answers fails with what it was', async () => {
+  const { t, a } = await game()
+  await t.drop(a)
+  await expect(a.request('strike', { power: 1 })).rejects.toThrow(
+    `request("strike") was not answered within 60 s of the test's time`,
+  )
+})
+
 test('players join with claims and options of their own, and a refusal is that of the SDK', async () => {
   const t = await testRooms([duel])
   const [ada, bob] = await t.join('duel', [{ sub: 'ada' }, { sub: 'bob', data: { banned: false } }], {

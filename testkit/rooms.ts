@@ -140,7 +140,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     for (const player of list) {
       const connected = await this.#connect(player)
       const room = await this.#until(connected.client.join(roomType, options), `join("${roomType}")`)
-      const driven = this.#driven(room, connected.network)
+      const driven = this.#driven(room)
       this.#players.set(driven, connected)
       rooms.push(driven)
     }
@@ -268,15 +268,15 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     return socket
   }
 
-  /** The room, whose requests let time pass while its network is there. */
-  #driven<R extends TypedRoom>(room: Room<R>, network: Network): Room<R> {
+  /** The room, whose requests let time pass. */
+  #driven<R extends TypedRoom>(room: Room<R>): Room<R> {
     return new Proxy(room, {
       get: (_, name) => {
         const value: unknown = Reflect.get(room, name, room)
         if (typeof value !== 'function' || Object.hasOwn(room, name)) return value
         return (...args: unknown[]): unknown => {
           const answer: unknown = Reflect.apply(value, room, args)
-          if (!(answer instanceof Promise) || !network.up) return answer
+          if (!(answer instanceof Promise)) return answer
           return this.#until(answer, `${String(name)}(${JSON.stringify(args[0] ?? '')})`)
         }
       },
