@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { launchChromium } from '../test/support/chromium.ts'
-import { TestGateway } from '../test/support/gateway/test-gateway.ts'
+import { TestPair } from '../test/support/gateway/test-pair.ts'
 import { bundle } from './bundle-size.ts'
 import type { Client, Room } from './index.ts'
 
@@ -14,7 +14,7 @@ interface PageGlobals {
   room: Room
 }
 
-let gateway: TestGateway
+let pair: TestPair
 let browser: Browser
 let site: Server
 let siteUrl = ''
@@ -32,21 +32,21 @@ beforeAll(async () => {
   })
   await new Promise<void>((resolve) => site.listen(0, '127.0.0.1', resolve))
   siteUrl = `http://127.0.0.1:${(site.address() as AddressInfo).port}`
-  gateway = await TestGateway.start()
+  pair = await TestPair.start()
   browser = await launchChromium()
 })
 
 afterAll(async () => {
   await browser.close()
-  await gateway.close()
+  await pair.close()
   site.close()
 })
 
-test('the bundle plays in a browser, and the member leaves with the page', async () => {
+test('the bundle plays in a browser, goes to the node of its room, and the member leaves with the page', async () => {
   const page = await browser.newPage()
   await page.goto(siteUrl)
   await page.waitForFunction(() => 'connect' in globalThis)
-  const options = { url: gateway.url, token: await gateway.token() }
+  const options = { url: pair.a.url, token: await pair.a.token() }
   const state = await page.evaluate(async ({ url, token }) => {
     const held = globalThis as typeof globalThis & PageGlobals
     held.client = await held.connect(url, { projectId: 'prj_one', token })
@@ -55,7 +55,20 @@ test('the bundle plays in a browser, and the member leaves with the page', async
     return held.room.state
   }, options)
   expect(state).toEqual({ count: 1 })
-  const left = gateway.owner.next('leave')
+  pair.nearer = { nodeId: 'node_b', url: pair.b.url }
+  await pair.pass(6000, 1000)
+  const gone = page.waitForFunction(
+    () => (globalThis as typeof globalThis & PageGlobals).client.stats.reroutes,
+  )
+  await pair.meanwhile(gone)
+  const after = await page.evaluate(async () => {
+    const { room, client } = globalThis as typeof globalThis & PageGlobals
+    await room.send('shout', 'from there')
+    return { state: room.state, reconnects: client.stats.reconnects }
+  })
+  expect(after).toEqual({ state: { count: 2 }, reconnects: 0 })
+  expect(pair.owner.of('leave')).toEqual([])
+  const left = pair.owner.next('leave')
   await page.goto('about:blank')
   expect(await left).toMatchObject({ reason: 'left' })
   await page.close()

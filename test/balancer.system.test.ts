@@ -57,10 +57,18 @@ describe.each(BALANCERS)('behind %s', (kind) => {
     await expectIntact(deployment, ROOM, players)
   })
 
-  it('each node has a path of its own; that of a node which is not ready leads to another, or nowhere', async () => {
+  it('each node, and behind haproxy each worker, has a path of its own; that of a node which is not ready leads to another, or nowhere', async () => {
     for (const { nodeId } of deployment.nodes) {
       const player = await deployment.player(login, ROOM, `/${nodeId}`)
       expect(await deployment.nodeOf(ROOM, player)).toBe(nodeId)
+    }
+    if (kind === 'haproxy') {
+      const port = ({ wsUrl }: { wsUrl: string }) => Number(new URL(wsUrl).port)
+      const [low, high] = deployment.nodes.toSorted((a, b) => port(a) - port(b))
+      // What listens so much above the port of a node is its worker of that number, as far as the load balancer is concerned.
+      const path = `/${low!.nodeId}-${port(high!) - port(low!)}`
+      const player = await deployment.player(login, ROOM, path)
+      expect(await deployment.nodeOf(ROOM, player)).toBe(high!.nodeId)
     }
     const [gone, ...others] = deployment.nodes
     await gone!.drain()

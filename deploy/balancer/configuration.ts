@@ -25,6 +25,12 @@ export function haproxyAt(text: string, places: Places): string {
   placed = servers(placed, 'node', places.nodes, (line, at, { address, healthPort }) =>
     line.replace(/node-1 node-1:4000 port 9100/, `node-${at} ${address} port ${healthPort}`),
   )
+  placed = repeated(placed, 'server workers-of-node-', places.nodes, (line, at, { address, healthPort }) =>
+    line.replace(
+      /node-1 node-1:\+4000 port 9100/,
+      `node-${at} ${address.replace(/:(?=\d+$)/, ':+')} port ${healthPort}`,
+    ),
+  )
   return servers(placed, 'control', places.controls, (line, at, { address }) =>
     line.replace(/control-1 control-1:3000/, `control-${at} ${address}`),
   )

@@ -2,8 +2,8 @@ import { performance } from 'node:perf_hooks'
 import { isDeepStrictEqual } from 'node:util'
 import { DIALECTS, openDoors, type ServerName } from './dialects.ts'
 import { Clients, type Received, type Sending } from './generator.ts'
-import { cpuSeconds, watchOthers } from './machine.ts'
-import { type Redis, Servers, type Total } from './processes.ts'
+import { watchOthers } from './machine.ts'
+import { type Redis, Servers, sampleRedis, type Total } from './processes.ts'
 import { needsRedis, type Scenario } from './scenarios.ts'
 import { FLUSHES_PER_SECOND } from './servers/served.ts'
 
@@ -41,6 +41,8 @@ export interface Figures {
   crossing?: number
   /** CPU-µs of Redis per update. */
   redis?: number
+  /** Commands that Redis ran per second. */
+  commands?: number
   joinsPerSecond?: number
   /** Of the clients that did not read for a while, the share whose state is right in the end. */
   right?: number
@@ -120,15 +122,20 @@ async function quietWindow(
     await clients.play(WARM_SECONDS, sending)
     const others = watchOthers([process.pid, ...server.pids, ...(redis ? [redis.pid] : [])])
     const before = await server.sample()
-    const redisBefore = redis ? cpuSeconds(redis.pid) : 0
+    const redisBefore = redis && (await sampleRedis(redis))
     const received = await clients.play(seconds, sending)
     const after = await server.sample()
+    const redisAfter = redis && (await sampleRedis(redis))
     const figures: Figures = {
       ...figuresOf(scenario, clients, received, before, after),
       others: others(),
       ...(scenario.nodes !== undefined && { crossing: clients.elsewhere(after.rooms) }),
       ...(needsRedis(scenario) &&
-        redis && { redis: ((cpuSeconds(redis.pid) - redisBefore) * 1e6) / received.updates }),
+        redisBefore &&
+        redisAfter && {
+          redis: ((redisAfter.cpuSeconds - redisBefore.cpuSeconds) * 1e6) / received.updates,
+          commands: (redisAfter.commands - redisBefore.commands) / received.seconds,
+        }),
     }
     if (clients.lost.length > 0)
       tell(`${clients.lost.length} clients lost their connection: ${clients.lost[0]}`)

@@ -7,10 +7,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import { Redis as IoRedis } from 'ioredis'
 import { PortBlock } from '../../deploy/local/ports.ts'
 import { findProgram } from '../../deploy/local/programs.ts'
 import { systemRandom } from '../../shared/random.ts'
 import type { ServerName } from './dialects.ts'
+import { cpuSeconds } from './machine.ts'
 import type { Listening, Question, Sample, Settings } from './servers/served.ts'
 
 /** The processes that are measured, each tied to its core. */
@@ -139,6 +141,17 @@ export class Servers {
 export interface Redis {
   readonly url: string
   readonly pid: number
+}
+
+/** What a Redis has used and done since its start. */
+export async function sampleRedis({ url, pid }: Redis): Promise<{ cpuSeconds: number; commands: number }> {
+  const client = new IoRedis(url)
+  try {
+    const [, commands] = /total_commands_processed:(\d+)/.exec(await client.info('stats')) ?? []
+    return { cpuSeconds: cpuSeconds(pid), commands: Number(commands) }
+  } finally {
+    client.disconnect()
+  }
 }
 
 /** Starts one on the generator's core, which ends with this process, with its files in a folder of its own, as docs/operations.md wants it; undefined where none is installed. */

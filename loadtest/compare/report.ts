@@ -37,6 +37,7 @@ export const COLUMNS: readonly Column[] = [
   { name: 'slowest', title: 'slowest/s', text: digits },
   { name: 'rss', title: 'RSS KB', text: digits },
   { name: 'redis', title: 'Redis CPU-µs', text: digits },
+  { name: 'commands', title: 'Redis commands/s', text: count },
   { name: 'joinsPerSecond', title: 'joins/s', text: count },
   { name: 'clients', title: 'clients', text: count },
   { name: 'right', title: 'right in the end', text: percent },

@@ -59,6 +59,14 @@ const direct = (nodes: number): Scenario => ({
   direct: true,
 })
 
+/** So much that what nodes cost by themselves is little of it. */
+const scale = (nodes: number, way?: 'direct'): Scenario => ({
+  ...(way ? direct : spread)(nodes),
+  name: nodes === 1 ? 'scale-1' : `scale-${nodes}-${way ?? 'bus'}`,
+  meaning: '2,000 clients, 100 rooms × 20, 5 moves/s each, over 1 to 8 nodes, by the bus and direct',
+  clients: 2_000,
+})
+
 /** Every room flushes at 20 Hz; coordinates are rounded to 0.01 in an area of 1,000 × 1,000. */
 export const SCENARIOS: readonly Scenario[] = [
   { ...arena, name: 'arena-500', meaning: '500 clients, 20 rooms × 25, 10 moves/s each', clients: 500 },
@@ -80,6 +88,14 @@ export const SCENARIOS: readonly Scenario[] = [
     against: [arena],
   },
   { ...spread(4), against: [spread(1), spread(2), direct(2), direct(4)] },
+  {
+    ...scale(8, 'direct'),
+    against: [
+      scale(1),
+      ...[2, 4, 8].map((nodes) => scale(nodes)),
+      ...[2, 4].map((nodes) => scale(nodes, 'direct')),
+    ],
+  },
   { ...arena, name: 'room-200', meaning: 'one room of 200, 10 moves/s each', clients: 200, perRoom: 200 },
   {
     ...arena,
