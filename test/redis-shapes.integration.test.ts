@@ -1,33 +1,65 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { TestCluster } from './support/cluster.ts'
 import { expectIntact } from './support/cluster-player.ts'
-import { until } from './support/redis-admin.ts'
-import { startRedisCluster, startRedisSentinel } from './support/redis-shapes.ts'
+import { asAdmin, until } from './support/redis-admin.ts'
+import { type RedisCluster, startRedisCluster, startRedisSentinel } from './support/redis-shapes.ts'
+
+const MASTERS = 3
+const JOURNALS = ['ledger-journal:a', 'ledger-journal:b', 'ledger-journal:c']
+
+/** Rooms of a project of which each master of a Cluster has one. */
+async function oneOnEach(redis: RedisCluster, projectId: string): Promise<string[]> {
+  const rooms = new Map<object, string>()
+  for (let i = 0; rooms.size < MASTERS; i++) {
+    const roomId = `ledger-journal:r${i}`
+    const slot = await asAdmin(redis.nodes[0]!.url, (admin) =>
+      admin.cluster('KEYSLOT', `{room:${projectId}/${roomId}}`),
+    )
+    rooms.set(await redis.masterOf(slot), roomId)
+  }
+  return [...rooms.values()]
+}
+
+/** Journals are written on every master, and what nodes have for each other goes to the one server of its slot. */
+async function expectSpread(redis: RedisCluster, commits: number): Promise<void> {
+  for (const { url } of redis.nodes.slice(0, MASTERS)) {
+    const stats = await asAdmin(url, (admin) => admin.info('commandstats'))
+    const calls = (command: string) =>
+      Number(new RegExp(`^cmdstat_${command}:calls=(\\d+)`, 'm').exec(stats)?.[1] ?? 0)
+    expect(calls('rpush')).toBeGreaterThanOrEqual(commits)
+    expect(calls('spublish')).toBeGreaterThan(0)
+    expect(calls('publish')).toBe(0)
+  }
+}
 
 /** Each plays a ledger over two nodes, while a master of the store is killed and its replica takes its place. */
 const SHAPES = {
   'a Redis Cluster of three masters': async () => {
-    const redis = await startRedisCluster({ masters: 3, replicas: 1 })
-    // Of the rooms below, one is likely on each master; all of them have to go on.
-    return { redis, kill: () => redis.kill(0) }
+    const redis = await startRedisCluster({ masters: MASTERS, replicas: 1 })
+    return {
+      redis,
+      rooms: (projectId: string) => oneOnEach(redis, projectId),
+      spread: (commits: number) => expectSpread(redis, commits),
+      kill: () => redis.kill(0),
+    }
   },
   'three Sentinels': async () => {
     const redis = await startRedisSentinel()
-    return { redis, kill: () => redis.killMaster() }
+    return { redis, rooms: async () => JOURNALS, spread: async () => {}, kill: () => redis.killMaster() }
   },
 }
 
 describe.each(Object.entries(SHAPES))('nodes on %s', (_, start) => {
   it('play together, and go on by themselves when a master is killed', async () => {
-    const { redis, kill } = await start()
+    const { redis, rooms, spread, kill } = await start()
     onTestFinished(() => redis.close())
     const cluster = await TestCluster.start({ redis: { url: redis.url }, leaseMs: 1000 })
     onTestFinished(() => cluster.close())
     const nodes = await cluster.processes(2)
     const login = await cluster.login()
-    const rooms = ['ledger-journal:a', 'ledger-journal:b', 'ledger-journal:c', 'ledger-snapshot:d']
+    const all = [...(await rooms(login.projectId)), 'ledger-snapshot:d']
     const players = await Promise.all(
-      rooms.map(async (roomId) => ({ room_id: roomId, here: await cluster.playersAt(login, roomId, nodes) })),
+      all.map(async (roomId) => ({ room_id: roomId, here: await cluster.playersAt(login, roomId, nodes) })),
     )
     const everyone = players.flatMap(({ here }) => here)
     const stops = everyone.map((player) => player.play(20))
@@ -42,6 +74,7 @@ describe.each(Object.entries(SHAPES))('nodes on %s', (_, start) => {
       )
     }
     await farther(20)
+    await spread(20)
     await kill()
     await farther(40)
     await Promise.all(stops.map((stop) => stop()))

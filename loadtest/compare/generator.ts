@@ -12,8 +12,8 @@ import type { Listening } from './servers/served.ts'
  */
 
 const OPCODES = { text: 1, binary: 2, close: 8, ping: 9, pong: 10 } as const
-/** How many clients connect at once. */
-const CONNECTING = 128
+/** How many clients connect at once; those that are told where to go wait for that most of the time. */
+const CONNECTING = { known: 128, told: 1_000 }
 const CONNECT_MS = 15_000
 /** Moves of a room that are ready, sent by its members in turn. */
 const READY = 64
@@ -260,7 +260,8 @@ export class Clients {
         this.#clients.push(client)
       }
     }
-    await Promise.all(Array.from({ length: CONNECTING }, one))
+    const direct = this.#doors.some((door) => door.direct)
+    await Promise.all(Array.from({ length: CONNECTING[direct ? 'told' : 'known'] }, one))
     // In this order they send: the members of a room spread over time, so that there is something new in each flush.
     this.#clients.sort((a, b) => a.seat - b.seat || a.room - b.room)
   }
