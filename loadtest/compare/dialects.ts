@@ -64,7 +64,7 @@ const bare: Dialect = {
 const codec = new MsgpackClientCodec()
 
 /** A client that is not where its room is has been told so long before. */
-const TOLD_MS = 16_000
+const TOLD_MS = 8_000
 
 /** Goes where the server says that the room is, as the SDK does: resumes there, then lets this connection go. Stays when it says nothing. */
 async function goneWhereTold(

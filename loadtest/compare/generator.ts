@@ -13,7 +13,7 @@ import type { Listening } from './servers/served.ts'
 
 const OPCODES = { text: 1, binary: 2, close: 8, ping: 9, pong: 10 } as const
 /** How many clients connect at once; those that are told where to go wait for that most of the time. */
-const CONNECTING = { known: 128, told: 1_000 }
+const CONNECTING = { known: 128, told: 500 }
 const CONNECT_MS = 15_000
 /** Moves of a room that are ready, sent by its members in turn. */
 const READY = 64
