@@ -2,9 +2,8 @@ import type { Clock } from '../shared/clock.ts'
 import type { Json } from '../shared/json.ts'
 import type { DecodedMessage } from '../shared/protocol/codec.ts'
 import type { ClientMessage, MemberInfo, ResyncReason, StateAt } from '../shared/protocol/messages.ts'
-import { apply, DeltaMismatch } from '../shared/sync/apply.ts'
-import { Checksum } from '../shared/sync/checksum.ts'
 import { Events } from './events.ts'
+import { LayeredState, type LayerFrame, type Position } from './layers.ts'
 import { Listeners, type Report } from './listeners.ts'
 import type { Counters } from './stats.ts'
 
@@ -23,12 +22,6 @@ export interface Member {
 
 const toMember = ({ member_id: id, sub, connected }: MemberInfo): Member => ({ id, sub, connected })
 
-/** Where a frame stands in its room's history. */
-interface Position {
-  readonly epoch: number
-  readonly seq: number
-}
-
 /**
  * What to do with a frame: `take` it, `drop` it (it is of a lower epoch, or waits for no one), or ask for a resync because of it. An
  * event that shows a gap is to be delivered all the same: nothing can make up for it.
@@ -37,8 +30,7 @@ export type Verdict = 'take' | 'drop' | ResyncReason
 
 /** This client's copy of one room, at one `(epoch, seq)`: the state and the members. Provably the server's, or being resynced. */
 class RoomCopy {
-  readonly #checksum = new Checksum()
-  #state: Json = null
+  readonly #state = new LayeredState()
   #members: readonly Member[] = []
   #at: Position | undefined
   /** The seq of the whole state last received, which its members are of. */
@@ -52,7 +44,7 @@ class RoomCopy {
   }
 
   get state(): Json {
-    return this.#state
+    return this.#state.merged
   }
 
   get members(): readonly Member[] {
@@ -73,7 +65,7 @@ class RoomCopy {
   restart(members: readonly MemberInfo[]): void {
     this.#members = members.map(toMember)
     this.#at = undefined
-    this.#resyncing = false
+    this.goOn()
   }
 
   /** The state is not the server's any more, or not the latest: patches mean nothing until a whole one comes. */
@@ -84,41 +76,34 @@ class RoomCopy {
   /** What was missed comes after all, from the position on. */
   goOn(): void {
     this.#resyncing = false
+    this.#state.forgetHeld()
   }
 
   /** Takes a whole state. `checksum`: it was not what its checksum says, but is the best there is. */
   replace(whole: StateAt, members?: readonly MemberInfo[]): Verdict {
     if (this.#isOld(whole)) return 'drop'
-    this.#state = whole.state
+    const right = !this.#hasState || this.#state.replace(whole)
     if (members) this.#members = members.map(toMember)
     this.#at = { epoch: whole.epoch, seq: whole.seq }
     this.#wholeSeq = whole.seq
-    this.#resyncing = this.#hasState && this.#checksum.of(whole.state) !== whole.checksum
-    return this.#resyncing ? 'checksum' : 'take'
+    this.#resyncing = !right
+    return right ? 'take' : 'checksum'
   }
 
   /** Takes a patch, or leaves the state as it is. */
   patch(patch: Patch): Verdict {
     if (!this.#at || this.#resyncing || this.#isOld(patch)) return 'drop'
     if (patch.seq !== this.#at.seq + 1) return 'sequence'
-    const next = this.#patched(patch)
-    if (next === undefined) return 'checksum'
-    this.#state = next
+    if (this.#hasState && !this.#state.patch(patch)) return 'checksum'
     this.#at = { epoch: patch.epoch, seq: patch.seq }
     return 'take'
   }
 
-  /** The state after a patch; undefined when it is not the one the server has. */
-  #patched({ delta, checksum }: Patch): Json | undefined {
-    if (!this.#hasState) return null
-    if (!delta) return this.#checksum.of(this.#state) === checksum ? this.#state : undefined
-    try {
-      const next = apply(this.#state, delta)
-      return this.#checksum.after(this.#state, next, delta) === checksum ? next : undefined
-    } catch (error) {
-      if (error instanceof DeltaMismatch) return undefined
-      throw error
-    }
+  /** Takes what is of a hidden layer: at once, or with the state of its flush, which comes behind it. */
+  layer(frame: LayerFrame): Verdict {
+    const means = this.#hasState && !this.#isOld(frame) && !(this.#resyncing && frame.t === 'layer.patch')
+    if (!means) return 'drop'
+    return this.#state.layer(frame, this.#at?.seq) ? 'take' : 'checksum'
   }
 
   /** Moves on to where an event or a presence stands: in the flush of the last patch, in one without a patch, or late. */
@@ -168,9 +153,7 @@ export type RoomFrame = Extract<
       | 'room.joined'
       | 'room.left'
       | 'room.presence'
-      | 'layer.state'
-      | 'layer.patch'
-      | 'layer.gone'
+      | LayerFrame['t']
   }
 >
 type Frame<T extends RoomFrame['t']> = Extract<RoomFrame, { t: T }>
@@ -247,6 +230,9 @@ export class Replica {
       case 'state.resync':
         if (!this.#copy.resyncing) this.#parts.counters.resyncs.unasked += 1
         this.#whole(frame, frame.members)
+        break
+      default:
+        this.#layer(frame)
     }
   }
 
@@ -270,6 +256,12 @@ export class Replica {
     if (verdict === 'sequence' || verdict === 'checksum') this.#ask(verdict)
     if (verdict !== 'take') return
     this.#parts.counters.patches += 1
+    if (this.#copy.state !== before) this.onState.call(this.#copy.state, before)
+  }
+
+  #layer(frame: LayerFrame): void {
+    const before = this.#copy.state
+    if (this.#copy.layer(frame) === 'checksum' && !this.#copy.resyncing) this.#ask('checksum')
     if (this.#copy.state !== before) this.onState.call(this.#copy.state, before)
   }
 

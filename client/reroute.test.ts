@@ -27,7 +27,7 @@ const kinds = ({ said }: { said: readonly { t: string }[] }) => said.map(({ t })
 
 test('a client says that it can be rerouted, and goes on where the server says, without a loss', async () => {
   const { client, server, room, owner, before, next, seen } = await rerouted()
-  expect(server.all('hello')[0]).toMatchObject({ features: ['reroute'] })
+  expect(server.all('hello')[0]).toMatchObject({ features: ['layers', 'reroute'] })
   expect(next.url).toBe(NEARER)
   server.deliverTo(before, owner.patch({ n: 1 }))
   expect(room.state).toEqual({ n: 1 })
@@ -40,7 +40,7 @@ test('a client says that it can be rerouted, and goes on where the server says, 
       resume_token: 'resume_1',
       rooms: [{ room_id: 'arena:lobby', epoch: 1000, seq: 8 }],
     },
-    features: ['reroute'],
+    features: ['layers', 'reroute'],
   })
   server.deliver(owner.patch({ n: 2 }))
   expect(room.state).toEqual({ n: 2 })
@@ -243,7 +243,7 @@ describe('where a session may go', () => {
     server.send({ t: 'reroute', url })
     expect(server.sockets).toHaveLength(goes ? 2 : 1)
     const [hello] = server.all('hello')
-    expect(hello?.features).toEqual(reroute === false ? undefined : ['reroute'])
+    expect(hello?.features).toEqual(reroute === false ? ['layers'] : ['layers', 'reroute'])
   })
 
   test.each([

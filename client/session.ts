@@ -265,8 +265,7 @@ export class ClientSession {
   #sayHello(token: string | undefined): void {
     this.#helloSentAt = this.#parts.clock.monotonic()
     const { projectId: project_id } = this.#parts.tokens
-    const features = [...this.#reroutes.features]
-    const understood = features.length > 0 ? { features } : {}
+    const understood = { features: ['layers', ...this.#reroutes.features] }
     if (!this.credentials) {
       this.#connection?.send({ t: 'hello', project_id, token: token!, ...understood })
       return

@@ -1,0 +1,419 @@
+import { isDeepStrictEqual } from 'node:util'
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import type { Json, JsonObject } from '../shared/json.ts'
+import type { LayerEncoder, Payload, RoomEncoder } from '../shared/protocol/codec.ts'
+import type { ClientMessage } from '../shared/protocol/messages.ts'
+import { MsgpackClientCodec } from '../shared/protocol/msgpack-client-codec.ts'
+import { MsgpackCodec } from '../shared/protocol/msgpack-codec.ts'
+import { Checksum } from '../shared/sync/checksum.ts'
+import { diff } from '../shared/sync/testing/diff.ts'
+import { FakeClock } from '../test/support/fake-clock.ts'
+import { type HiddenPattern, layersOf, visible } from '../test/support/hidden-layers.ts'
+import { edit, edited } from '../test/support/json-arbitrary.ts'
+import { merge } from './layers.ts'
+import { Replica, type RoomFrame } from './replica.ts'
+import { newCounters } from './stats.ts'
+
+const ROOM = 'duel:one'
+const PATTERNS: readonly HiddenPattern[] = [
+  { path: ['hands', '*'], layer: (id) => `member:${id}` },
+  { path: ['players', '*', 'hand'], layer: (id) => `member:${id}` },
+  { path: ['deck'], layer: () => null },
+  { path: ['secret', 'plan'], layer: () => 'team:red' },
+]
+const STATE: Json = {
+  turn: 1,
+  hands: { a: [1, 2], b: [3, 4] },
+  players: { a: { x: 1, hand: { cards: [1] } }, b: { x: 2, hand: [] }, c: { x: 3 } },
+  deck: [5, 6, 7],
+  secret: { plan: { where: 'left' }, known: true },
+}
+const MINE = 'member:a'
+const OTHERS = ['member:b', 'member:c', 'team:red']
+
+/** What one flush changed, and its frame if it was made for anyone. */
+interface Change {
+  readonly from: Json
+  readonly to: Json
+  readonly payload: Payload | undefined
+}
+
+interface Flush {
+  readonly at: { readonly room_id: string; readonly epoch: number; readonly seq: number }
+  readonly base: Change
+  readonly layers: ReadonlyMap<string, Change>
+}
+
+/** A room as its owner encodes it for one member, and that member's copy of it. */
+class HiddenRoom {
+  readonly asked: ClientMessage[] = []
+  readonly seen: [state: Json, previous: Json][] = []
+  readonly clock = new FakeClock()
+  readonly replica: Replica
+  readonly granted = new Set<string>([MINE])
+  state: Json
+  epoch = 1000
+  seq = 7
+  online = true
+  readonly #codec = new MsgpackCodec()
+  readonly #client = new MsgpackClientCodec(true, ROOM)
+  #base: RoomEncoder = this.#codec.roomEncoder()
+  #encoders = new Map<string, LayerEncoder>()
+  #history: Flush[] = []
+  /** Those that the member had when the connection was lost, and has had ever since. */
+  #throughout = new Set<string>()
+
+  constructor(state: Json = STATE) {
+    this.state = state
+    this.replica = new Replica({
+      roomId: ROOM,
+      clock: this.clock,
+      counters: newCounters(),
+      decodeStates: true,
+      report: (error) => {
+        throw error
+      },
+      send: (message) => this.asked.push(message),
+    })
+    this.replica.restart([])
+    this.deliver(...this.whole('snapshot'))
+    this.replica.onState.add((now, previous) => this.seen.push([now, previous]))
+  }
+
+  /** What the member is to see. */
+  get visible(): Json {
+    return visible(this.state, PATTERNS, (layer) => layer !== null && this.granted.has(layer))
+  }
+
+  deliver(...payloads: readonly Payload[]): void {
+    for (const payload of payloads) this.replica.receive(this.#client.decode(payload) as RoomFrame)
+  }
+
+  /** They come, but no further than to the codec, which knows all frames. */
+  drop(...payloads: readonly Payload[]): void {
+    for (const payload of payloads) this.#client.decode(payload)
+  }
+
+  /** A whole state for the member, its layers before it. */
+  whole(kind: 'snapshot' | 'resync'): Payload[] {
+    const at = this.#at
+    const base = this.#basis(this.state)
+    const head = { ...at, checksum: new Checksum().of(base), state: base }
+    const whole = kind === 'snapshot' ? this.#base.snapshot(head) : this.#base.resync(head, [])
+    return [...[...this.granted].map((layer) => this.layerState(layer)), whole]
+  }
+
+  layerState(layer: string): Payload {
+    const state = this.hidden(layer)
+    return this.#encoder(layer).snapshot({ ...this.#at, checksum: new Checksum().of(state), state })
+  }
+
+  layerGone(layer: string): Payload {
+    return this.#codec.encode({ t: 'layer.gone', ...this.#at, layer })
+  }
+
+  hidden(layer: string): JsonObject {
+    return layersOf(this.state, PATTERNS).get(layer) ?? {}
+  }
+
+  /** The next flush: the frames that the member gets. `wrong`: the checksum of this layer's patch is another. */
+  flush(next: Json, { show, hide, wrong }: { show?: string; hide?: string; wrong?: string } = {}): Payload[] {
+    const [before, after] = [layersOf(this.state, PATTERNS), layersOf(next, PATTERNS)]
+    const from = this.#basis(this.state)
+    this.state = next
+    this.seq += 1
+    const to = this.#basis(next)
+    const at = this.#at
+    const payload = this.#base.patch({ ...at, checksum: new Checksum().of(to) }, diff(from, to))
+    const layers = new Map<string, Change>()
+    for (const layer of new Set([...before.keys(), ...after.keys()])) {
+      const change = { from: before.get(layer) ?? {}, to: after.get(layer) ?? {} }
+      const delta = diff(change.from, change.to)
+      if (!delta) continue
+      const checksum = new Checksum().of(change.to) ^ (layer === wrong ? 1 : 0)
+      const encoder = this.#encoders.get(layer)
+      encoder?.stateChanged(change.to)
+      layers.set(layer, { ...change, payload: encoder?.patch({ ...at, checksum: checksum >>> 0 }, delta) })
+    }
+    const flush = { at, base: { from, to, payload }, layers }
+    this.#history.push(flush)
+    const kept = [...this.granted].filter((layer) => layer !== hide)
+    if (show) this.granted.add(show)
+    if (hide) this.granted.delete(hide)
+    if (hide) this.#throughout.delete(hide)
+    return [
+      ...(show ? [this.layerState(show)] : []),
+      ...(hide ? [this.layerGone(hide)] : []),
+      ...this.#framesOf(flush, kept),
+    ]
+  }
+
+  lose(): void {
+    this.online = false
+    this.#throughout = new Set(this.granted)
+    this.replica.pause()
+  }
+
+  resume(): void {
+    this.online = true
+    const have = this.replica.position!.seq
+    for (const flush of this.#history.filter(({ at }) => at.seq > have))
+      this.deliver(...this.#framesOf(flush, [...this.#throughout]))
+    for (const layer of [MINE, ...OTHERS])
+      if (this.granted.has(layer) && !this.#throughout.has(layer)) this.deliver(this.layerState(layer))
+      else if (!this.granted.has(layer)) this.deliver(this.layerGone(layer))
+  }
+
+  /** Another node goes on with the room. */
+  move(): void {
+    this.epoch += 1
+    this.#base = this.#codec.roomEncoder()
+    this.#encoders = new Map()
+  }
+
+  /** The frames of a flush for a member who has had these layers: what this owner has not encoded is encoded so that it stands by itself. */
+  #framesOf({ at, base, layers }: Flush, held: readonly string[]): Payload[] {
+    const frame = (encoder: LayerEncoder, { from, to, payload }: Change) =>
+      payload && at.epoch === this.epoch
+        ? payload
+        : encoder.replay({ ...at, checksum: new Checksum().of(to) }, diff(from, to))
+    const changed = held.filter((layer) => layers.has(layer))
+    return [
+      ...changed.map((layer) => frame(this.#encoder(layer), layers.get(layer)!)),
+      frame(this.#base, base),
+    ]
+  }
+
+  #encoder(layer: string): LayerEncoder {
+    const encoder = this.#encoders.get(layer) ?? this.#codec.layerEncoder(layer)
+    this.#encoders.set(layer, encoder)
+    return encoder
+  }
+
+  #basis(state: Json): Json {
+    return visible(state, PATTERNS, () => false)
+  }
+
+  get #at() {
+    return { room_id: ROOM, epoch: this.epoch, seq: this.seq }
+  }
+}
+
+const put = (state: Json, change: JsonObject): Json => ({ ...(state as JsonObject), ...change })
+
+describe('a member with hidden layers', () => {
+  test('sees its own, with the base, as one state, and nothing else', () => {
+    const room = new HiddenRoom()
+    expect(room.replica.state).toEqual({
+      turn: 1,
+      hands: { a: [1, 2] },
+      players: { a: { x: 1, hand: { cards: [1] } }, b: { x: 2 }, c: { x: 3 } },
+      secret: { known: true },
+    })
+  })
+
+  test('sees what changes in a flush at once, and once', () => {
+    const room = new HiddenRoom()
+    const before = room.visible
+    const frames = room.flush(put(room.state, { turn: 2, hands: { a: [1], b: [3] } }))
+    expect(frames).toHaveLength(2)
+    room.deliver(...frames.slice(0, 1))
+    expect(room.seen).toEqual([])
+    room.deliver(...frames.slice(1))
+    expect(room.seen).toEqual([[room.visible, before]])
+    expect(room.seen[0]![0]).toMatchObject({ turn: 2, hands: { a: [1] } })
+  })
+
+  test('is not called when only what it does not see has changed', () => {
+    const room = new HiddenRoom()
+    room.deliver(...room.flush(put(room.state, { deck: [], hands: { a: [1, 2], b: [] } })))
+    expect([room.seen, room.replica.position!.seq]).toEqual([[], 8])
+    room.deliver(...room.flush(room.state, { show: 'member:c' }))
+    expect(room.seen).toEqual([])
+  })
+
+  test('is shown a layer, and loses it', () => {
+    const room = new HiddenRoom()
+    room.deliver(...room.flush(put(room.state, { turn: 2 }), { show: 'team:red' }))
+    expect(room.replica.state).toMatchObject({ turn: 2, secret: { plan: { where: 'left' }, known: true } })
+    room.deliver(...room.flush(put(room.state, { secret: { plan: { where: 'right' } } })))
+    expect(room.replica.state).toMatchObject({ secret: { plan: { where: 'right' } } })
+    room.deliver(...room.flush(room.state, { hide: 'team:red' }))
+    expect(room.replica.state).toMatchObject({ secret: {} })
+    expect(room.replica.state).toEqual(room.visible)
+    expect(room.seen).toHaveLength(3)
+  })
+
+  test('has the layer that was granted, or has lost it, behind what it missed', () => {
+    const room = new HiddenRoom()
+    room.deliver(...room.flush(room.state, { show: 'member:b' }))
+    room.lose()
+    room.flush(put(room.state, { turn: 2, hands: { a: [], b: [9] } }), { show: 'team:red' })
+    room.flush(put(room.state, { turn: 3 }), { hide: 'member:b' })
+    room.resume()
+    expect(room.replica.state).toEqual(room.visible)
+    expect(room.asked).toEqual([])
+  })
+
+  test('forgets a patch of a layer whose flush was cut off with the connection', () => {
+    const room = new HiddenRoom()
+    const [layer] = room.flush(put(room.state, { hands: { a: [7], b: [] } }))
+    room.deliver(layer!)
+    room.lose()
+    room.resume()
+    expect(room.replica.state).toEqual(room.visible)
+    expect(room.asked).toEqual([])
+  })
+
+  test('asks for everything when the checksum of a layer is another, and keeps base and layers until it is here', () => {
+    const room = new HiddenRoom()
+    const before = room.replica.state
+    room.deliver(...room.flush(put(room.state, { turn: 2, hands: { a: [], b: [] } }), { wrong: MINE }))
+    const ask = { t: 'state.resync', room_id: ROOM, have_seq: 7, reason: 'checksum' }
+    expect([room.replica.state, room.asked]).toEqual([before, [ask]])
+    // On its way while the resync is: neither applied nor a reason to ask again.
+    room.deliver(...room.flush(put(room.state, { turn: 3, hands: { a: [1, 1], b: [] } })))
+    expect([room.replica.state, room.asked]).toEqual([before, [ask]])
+    room.deliver(...room.whole('resync'))
+    expect(room.replica.state).toEqual(room.visible)
+    room.deliver(...room.flush(put(room.state, { turn: 4, hands: { a: [2], b: [] } })))
+    expect([room.replica.state, room.asked]).toEqual([room.visible, [ask]])
+  })
+
+  test('keeps only the layers that came with a resync', () => {
+    const room = new HiddenRoom()
+    room.deliver(...room.flush(room.state, { show: 'team:red' }))
+    room.granted.delete('team:red')
+    room.flush(put(room.state, { turn: 2 }))
+    room.deliver(...room.whole('resync'))
+    expect(room.replica.state).toEqual(room.visible)
+  })
+
+  test('drops layers of an owner that is no more', () => {
+    const room = new HiddenRoom()
+    const late = room.layerState('member:b')
+    const gone = room.layerGone(MINE)
+    room.move()
+    room.deliver(...room.flush(put(room.state, { turn: 2 })), late, gone)
+    expect(room.replica.state).toEqual(room.visible)
+    expect(room.asked).toEqual([])
+  })
+})
+
+type Step =
+  | { do: 'edit'; edits: Parameters<typeof edited>[1][] }
+  | { do: 'toggle'; layer: number }
+  | { do: 'lose' | 'resume' | 'move' | 'miss' | 'wrong' }
+const step: fc.Arbitrary<Step> = fc.oneof(
+  {
+    weight: 6,
+    arbitrary: fc.record({
+      do: fc.constant('edit' as const),
+      edits: fc.array(edit(), { minLength: 1, maxLength: 3 }),
+    }),
+  },
+  { weight: 3, arbitrary: fc.record({ do: fc.constant('toggle' as const), layer: fc.nat(2) }) },
+  {
+    weight: 3,
+    arbitrary: fc.record({
+      do: fc.constantFrom(
+        'lose' as const,
+        'resume' as const,
+        'move' as const,
+        'miss' as const,
+        'wrong' as const,
+      ),
+    }),
+  },
+)
+
+/** What is equal in both is the very same object, as far as objects lead to it. */
+function expectShared(before: Json, after: Json): void {
+  if (typeof before !== 'object' || typeof after !== 'object' || before === null || after === null) return
+  if (isDeepStrictEqual(before, after)) expect(after).toBe(before)
+  else if (!Array.isArray(before) && !Array.isArray(after))
+    for (const [key, value] of Object.entries(after as JsonObject))
+      if (Object.hasOwn(before, key)) expectShared((before as JsonObject)[key]!, value)
+}
+
+test('whatever changes, is shown, hidden or missed, and wherever the room goes: the state is what the member may see, and what has not changed is the same object', () => {
+  fc.assert(
+    fc.property(fc.array(step, { maxLength: 30 }), (steps) => {
+      const room = new HiddenRoom()
+      const flush = (next: Json, options: Parameters<HiddenRoom['flush']>[1], arrives = true) => {
+        const before = room.replica.state
+        const calls = room.seen.length
+        const frames = room.flush(next, options)
+        if (!room.online) return
+        if (arrives) room.deliver(...frames)
+        if (arrives && !options?.wrong) {
+          expectShared(before, room.replica.state)
+          expect(room.seen.length - calls).toBe(room.replica.state === before ? 0 : 1)
+          expect(room.asked).toEqual([])
+          return
+        }
+        // The next flush shows the gap.
+        if (!arrives) room.drop(...frames)
+        if (!arrives) room.deliver(...room.flush(room.state))
+        if (room.asked.length > 0) expect(room.replica.state).toBe(before)
+        if (room.asked.length > 0) room.deliver(...room.whole('resync'))
+        room.asked.length = 0
+      }
+      const someEdit = (i: number) => put(room.state, { turn: i, hands: { a: [i], b: [i, i] } })
+      for (const [i, one] of steps.entries()) {
+        if (one.do === 'edit') flush(one.edits.reduce(edited, room.state), {})
+        else if (one.do === 'toggle') {
+          const layer = OTHERS[one.layer]!
+          flush(room.state, room.granted.has(layer) ? { hide: layer } : { show: layer })
+        } else if (one.do === 'miss') flush(someEdit(i + 100), {}, false)
+        else if (one.do === 'wrong' && room.online) flush(someEdit(i + 100), { wrong: MINE })
+        else if (one.do === 'move') room.move()
+        else if (one.do === 'lose' && room.online) room.lose()
+        else if (one.do === 'resume' && !room.online) room.resume()
+        if (room.online) expect(room.replica.state).toEqual(room.visible)
+      }
+      if (!room.online) room.resume()
+      expect(room.replica.state).toEqual(room.visible)
+      expect(room.asked).toEqual([])
+    }),
+    { numRuns: 300 },
+  )
+})
+
+describe('base and layers merged', () => {
+  test('the base is what counts where both have something else than objects, and where it is no object', () => {
+    expect(merge({ a: 1, b: { c: [1] } }, [{ a: { x: 1 }, b: { c: { d: 1 }, e: 2 } }]).state).toEqual({
+      a: 1,
+      b: { c: [1], e: 2 },
+    })
+    expect(merge([1], [{ a: 1 }]).state).toEqual([1])
+  })
+
+  test('a change costs what is on its way: neither the rest of the base nor what is hidden is looked at', () => {
+    const read: string[] = []
+    const watched = (name: string, value: Json): Json =>
+      new Proxy(value as object, {
+        ownKeys: (target) => {
+          read.push(name)
+          return Reflect.ownKeys(target)
+        },
+      }) as Json
+    const cells = watched('cells', { x: { y: 1 } })
+    const [b, c] = [{ b: watched('the hand of b', [1]) }, { c: watched('the hand of c', { x: 1 }) }]
+    const map = watched('the map', { far: 1 })
+    const layers = [{ hands: b }, { hands: c, cells: { x: { z: 2 } } }]
+    const first = merge({ turn: 1, hands: {}, cells, map }, layers)
+    expect(first.state).toMatchObject({ turn: 1, hands: { ...b, ...c }, cells: { x: { y: 1, z: 2 } } })
+    read.length = 0
+    const second = merge({ turn: 2, hands: {}, cells, map }, layers, first)
+    const third = merge(
+      second.base,
+      [{ hands: { b: 2 } }, { hands: c, cells: (layers[1] as JsonObject).cells! }],
+      second,
+    )
+    expect(read).toEqual([])
+    expect((third.state as JsonObject).cells).toBe((first.state as JsonObject).cells)
+    expect((third.state as JsonObject).hands).toEqual({ b: 2, ...c })
+  })
+})
