@@ -193,22 +193,24 @@ class Started {
 }
 
 describe('the guides', { timeout: COMPILES_MS }, () => {
-  it.each(['docs/rooms.md', 'docs/client.md', 'docs/guides/production.md'])(
-    '%s shows code that fits the package',
-    async (page) => {
-      const code = codeOf(page, 'ts')
-      expect(code.length).toBeGreaterThan(0)
-      // A block that imports nothing goes on with what the first one has brought.
-      const [first, ...rest] = code
-      const imports = (first!.match(/^import .*$/gm) ?? []).join('\n')
-      const files = code.map((block, index) => {
-        const whole = index === 0 || /^import /m.test(block) ? block : `${imports}\n${block}`
-        return [`guide-${index}.ts`, `${whole}\nexport {}\n`] as const
-      })
-      expect(rest.length + 1).toBe(files.length)
-      expect(await complaints(Object.fromEntries(files))).toBe('')
-    },
-  )
+  it.each([
+    'docs/rooms.md',
+    'docs/client.md',
+    'docs/guides/production.md',
+    'docs/guides/coming-from-colyseus.md',
+  ])('%s shows code that fits the package', async (page) => {
+    const code = codeOf(page, 'ts')
+    expect(code.length).toBeGreaterThan(0)
+    // A block that imports nothing goes on with what the first one has brought.
+    const [first, ...rest] = code
+    const imports = (first!.match(/^import .*$/gm) ?? []).join('\n')
+    const files = code.map((block, index) => {
+      const whole = index === 0 || /^import /m.test(block) ? block : `${imports}\n${block}`
+      return [`guide-${index}.ts`, `${whole}\nexport {}\n`] as const
+    })
+    expect(rest.length + 1).toBe(files.length)
+    expect(await complaints(Object.fromEntries(files))).toBe('')
+  })
 
   it('docs/guides/first-game.md shows the files that npm create roomful writes', () => {
     const shown = codeOf('docs/guides/first-game.md', 'ts')
