@@ -15,6 +15,38 @@ export const MAX_LAYER_NAME = 128
 /** Any key. */
 const ANY = '*'
 
+/** A pattern with its layer. */
+export interface Pattern {
+  readonly text: string
+  readonly keys: readonly string[]
+  readonly rule: LayerRule
+}
+
+export const patternsOf = (rules: LayerRules): readonly Pattern[] =>
+  Object.entries(rules).map(([text, rule]) => ({ text, keys: text.split('.'), rule }))
+
+/** Those of `patterns` that match a path of `level` keys with `key` behind it, given that they match the path. */
+export function matching(patterns: readonly Pattern[], level: number, key: string): readonly Pattern[] {
+  const found = patterns.filter(({ keys }) => keys[level] === key || keys[level] === ANY)
+  return found.length > 0 ? found : NO_PATTERNS
+}
+
+export const NO_PATTERNS: readonly Pattern[] = []
+
+/** The keys of a path that a pattern's `*`s match. */
+export const keysOf = ({ keys }: Pattern, path: readonly string[]): string[] =>
+  path.filter((_, i) => keys[i] === ANY)
+
+/** Whether two room definitions hide the same from the same members, as far as their text tells. */
+export function areSameRules(one: LayerRules | undefined, other: LayerRules | undefined): boolean {
+  const texts = [one, other].map((rules) =>
+    JSON.stringify(
+      Object.entries(rules ?? {}).map(([pattern, rule]) => [pattern, rule === null ? null : String(rule)]),
+    ),
+  )
+  return texts[0] === texts[1]
+}
+
 /** What is wrong with the layers of a room definition. */
 export function problemsOfLayers(layers: Readonly<Record<string, unknown>>): string[] {
   const problems: string[] = []

@@ -20,7 +20,7 @@ import { type Mark, type Marked, Marks } from './marks.ts'
 type Scalar = null | boolean | number | string
 type Container = LiveObject | LiveArray
 /** What an entry of the live tree holds. */
-type Slot = Scalar | Container
+export type Slot = Scalar | Container
 /** What an entry held before a write, or at the last flush; undefined: there was no such entry. */
 type Before = Slot | undefined
 type MutableObject = { [key: string]: Json }
@@ -127,6 +127,37 @@ export class LiveTree {
   /** Of the state as of the last flush; 0 … 2^32 - 1. */
   get checksum(): number {
     return hashOf(this.#root) >>> 0
+  }
+
+  /** The root, where that is an object. */
+  get object(): LiveObject | undefined {
+    const root = this.#root
+    return root instanceof LiveObject ? root : undefined
+  }
+
+  /**
+   * Calls `visit` for the entries that the present turn has written of objects which lie in at most `levels` others, and in no array: with the path, and
+   * with what is there now. Those that were deleted, or are in something that was taken out, are left out.
+   */
+  written(levels: number, visit: (path: readonly string[], slot: Slot) => void): void {
+    for (let i = 0; i < this.#steps; i++) {
+      const { kind, container, key } = this.#log[i]!
+      if (kind !== 'written' || container instanceof LiveArray || container.depth > levels) continue
+      const slot = container.own(key as string)
+      const path = slot !== undefined && this.#pathOf(container, key as string)
+      if (path) visit(path, slot)
+    }
+  }
+
+  /** The keys that lead to an entry of an object; undefined: it is in an array, or not in the tree. */
+  #pathOf(container: LiveObject, key: string): string[] | undefined {
+    if (container === this.#holder) return []
+    const path = [key]
+    for (let at: Container = container; at !== this.#root; at = at.parent) {
+      if (!at.parent || at.parent instanceof LiveArray) return undefined
+      path.unshift(at.key as string)
+    }
+    return path
   }
 
   /** A copy of the live state. */
@@ -889,7 +920,7 @@ function known(flushed: MutableObject, key: string): Json | undefined {
 }
 
 /** The hash of an entry's value: of a container, as of the last flush. */
-const hashOf = (slot: Slot): number =>
+export const hashOf = (slot: Slot): number =>
   typeof slot === 'object' && slot !== null
     ? hashContainer(slot instanceof LiveArray, slot.sum)
     : hashScalar(slot)
@@ -898,7 +929,8 @@ const plainOf = (slot: Slot): Json => (typeof slot === 'object' && slot !== null
 
 const settledOf = (slot: Slot): Json => (typeof slot === 'object' && slot !== null ? slot.settle() : slot)
 
-const flushedOf = (slot: Slot): Json => (typeof slot === 'object' && slot !== null ? slot.flushed! : slot)
+export const flushedOf = (slot: Slot): Json =>
+  typeof slot === 'object' && slot !== null ? slot.flushed! : slot
 
 /**
  * What has become of an entry; if that is a container, it has its flushed counterpart then. `free`: what was there before is nowhere in the
