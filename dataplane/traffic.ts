@@ -134,6 +134,15 @@ export interface JoinedMember {
   readonly members: readonly MemberInfo[]
   /** `state.snapshot` at the update's seq. */
   readonly snapshot: Frames
+  /** `layer.state` of each hidden layer that the member has, where there is something in one. */
+  readonly layers?: Frames | undefined
+}
+
+/** What an update has for those members at one edge who have hidden layers; it comes before the patch. */
+export interface LayerParts {
+  readonly frames: readonly Frames[]
+  /** Which of `frames` a member gets. */
+  readonly members: readonly { readonly member_id: string; readonly own: readonly number[] }[]
 }
 
 /** A reliable message that was refused: its ref is settled, and it will never be applied. */
@@ -180,10 +189,12 @@ type EdgeMessage =
       readonly patch: Frames | undefined
       /** Events and presence for everyone, behind the patch; undefined when there are none. */
       readonly rest: Frames | undefined
+      /** Absent: no one here has anything of what changed. */
+      readonly layers?: LayerParts | undefined
       readonly personal: readonly PersonalPart[]
       readonly joined: readonly JoinedMember[]
     }
-  /** The answer to `resync`: a `state.resync` frame. */
+  /** The answer to `resync`: a `state.resync` frame, behind `layer.state` of each hidden layer of the member. */
   | { readonly kind: 'state'; readonly member_id: string; readonly seq: number; readonly state: Frames }
   /**
    * The answer to `attach`. `resumed`: `frames` are all that was missed, in order. Otherwise `frames` is one `state.resync`. With

@@ -325,9 +325,9 @@ export class Edge {
   }
 
   #update(room: SubscribedRoom, message: Extract<ToEdge, { kind: 'update' }>) {
-    const { epoch, seq, patch, rest, personal, joined } = message
+    const { epoch, seq, patch, rest, layers, personal, joined } = message
     if (patch || rest) {
-      const flush = new FlushFrames(seq, patch, rest, personal.length === 0)
+      const flush = new FlushFrames(seq, patch, rest, personal.length === 0, layers)
       room.list ??= [...room.subscriptions.values()]
       for (const subscription of room.list) {
         const result = subscription.flush(flush, epoch)

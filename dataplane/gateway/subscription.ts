@@ -6,6 +6,7 @@ import { type Frame, frame, joinFrames } from '../frame.ts'
 import {
   type Frames,
   type JoinedMember,
+  type LayerParts,
   type PersonalPart,
   type RepliedRef,
   type RoomAddress,
@@ -63,13 +64,24 @@ export class FlushFrames {
   readonly alone: boolean
   readonly #patch: Frames | undefined
   readonly #rest: Frames | undefined
+  /** By member, what it has of hidden layers; undefined: no one here has anything. */
+  readonly #layers: ReadonlyMap<string, readonly Frames[]> | undefined
   readonly #wholes = new Map<Subprotocol, Frame | undefined>()
   /** Of the member before: most speak the same. */
   #codec: Subprotocol | undefined
   #whole: Frame | undefined
 
-  constructor(seq: number, patch: Frames | undefined, rest: Frames | undefined, alone: boolean) {
+  constructor(
+    seq: number,
+    patch: Frames | undefined,
+    rest: Frames | undefined,
+    alone: boolean,
+    layers?: LayerParts,
+  ) {
     this.seq = seq
+    this.#layers =
+      layers &&
+      new Map(layers.members.map(({ member_id: id, own }) => [id, own.map((i) => layers.frames[i]!)]))
     this.alone = alone
     this.#patch = patch
     this.#rest = rest
@@ -82,6 +94,13 @@ export class FlushFrames {
     this.#codec = codec
     this.#whole = this.#wholes.get(codec)
     return this.#whole
+  }
+
+  /** As `whole`, behind what a member has of hidden layers: in one write. */
+  wholeOf(memberId: string, codec: Subprotocol): Frame | undefined {
+    const whole = this.whole(codec)
+    const own = whole && this.#layers?.get(memberId)
+    return own ? joinFrames([...own.flatMap((frames) => frames[codec] ?? []), whole]) : whole
   }
 
   /** Events and presence only. */
@@ -219,7 +238,7 @@ export class Subscription {
     const codec = connection.codec.subprotocol
     const stalls = this.#phase === 'live' && connection.outbox.congested
     if (this.#phase === 'live' && !stalls) {
-      const whole = flush.whole(codec)
+      const whole = flush.wholeOf(this.memberId, codec)
       if (!whole) return 'passed'
       connection.address(this.roomId)
       if (flush.alone) connection.outbox.write(whole)
@@ -259,7 +278,11 @@ export class Subscription {
   }
 
   /** The join took effect with the flush `seq` of the owner under `epoch`. False: the client is gone and cannot be told. */
-  joined({ ref, member_id: memberId, members, snapshot }: JoinedMember, epoch: number, seq: number): boolean {
+  joined(
+    { ref, member_id: memberId, members, snapshot, layers }: JoinedMember,
+    epoch: number,
+    seq: number,
+  ): boolean {
     const connection = this.#connection
     this.join = undefined
     if (!connection) {
@@ -271,6 +294,7 @@ export class Subscription {
     this.#seq = seq
     // No copy: the codec encodes the list once for all who come with it.
     connection.send({ t: 'joined', ref, room_id: this.roomId, member_id: memberId, members })
+    if (layers) this.#push(layers)
     this.#pushState(snapshot)
     return true
   }

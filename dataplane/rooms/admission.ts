@@ -177,8 +177,8 @@ export class RoomAdmission {
       return
     }
     this.#countResync(reason)
-    const { codec, edge } = membership
-    const state = { [codec]: delivery.resync(codec) }
+    const { edge } = membership
+    const state = delivery.resync(membership)
     replies.send(edge, { kind: 'state', member_id: memberId, seq: delivery.delivered.seq, state })
   }
 
@@ -220,11 +220,15 @@ export class RoomAdmission {
     return member.connected ? disconnectsAt : Math.max(disconnectsAt, detachedAt + keptMs)
   }
 
-  #attached({ refs, committedRef }: Membership, attach: Kind<'attach'>): void {
-    const { delivery, history, replies } = this.#stream
+  #attached(membership: Membership, attach: Kind<'attach'>): void {
+    const { refs, committedRef } = membership
+    const { delivery, grants, history, replies, state } = this.#stream
     const { member_id: memberId, ask, edge, codec, epoch, seq, settled = 0 } = attach
-    const missed = history.replay({ epoch, seq }, this.#stream.epoch, memberId, codec)
-    if (!missed && this.#stream.committing) {
+    const layers = state.layers && grants.of(memberId)
+    const replay = history.replay({ epoch, seq }, this.#stream.epoch, memberId, codec, layers)
+    const missed = replay && delivery.replayed(membership, replay)
+    // What layers hold, and who has them, is known as of the flush under way.
+    if ((!missed || layers) && this.#stream.committing) {
       this.#early.set(memberId, () => this.attach(attach))
       return
     }
@@ -237,7 +241,7 @@ export class RoomAdmission {
       ask,
       seq: delivery.delivered.seq,
       resumed: missed !== undefined,
-      frames: missed ?? [{ [codec]: delivery.resync(codec) }],
+      frames: missed ?? [delivery.resync(membership)],
       ...(committedRef > 0 && refs.ackable ? { ack: committedRef } : {}),
       // A refusal has no effect that could be lost; a reply is of an update, and leaves behind its commit.
       outcomes: refs

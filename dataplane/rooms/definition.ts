@@ -650,8 +650,7 @@ function checkSpec(spec: unknown): void {
     () =>
       'onIdle: sleep needs a room that is stored; with durability none there is nothing to rest: write journal or snapshot',
   )
-  if (isObject(spec.layers))
-    problems.push(...problemsOfLayers(spec.layers), 'layers: rooms cannot hide anything yet')
+  if (isObject(spec.layers)) problems.push(...problemsOfLayers(spec.layers))
   if (isObject(spec.save)) {
     checkFields(spec.save, ['everySeconds', 'to'], 'save', check)
     checkRule('save.everySeconds', spec.save.everySeconds, A_SAVE_INTERVAL, check)

@@ -15,6 +15,7 @@ import type {
   Frames,
   JoinedMember,
   JoinRequest,
+  LayerParts,
   Outcome,
   PersonalPart,
   RepliedRef,
@@ -22,7 +23,11 @@ import type {
   ToEdge,
 } from '../traffic.ts'
 import type { Member } from './definition.ts'
+import type { Grants } from './grants.ts'
+import type { Replay } from './history.ts'
 import type { Position, RoomEvent, Update } from './journal.ts'
+import { LayerDelivery } from './layer-delivery.ts'
+import { LayerFrames } from './layer-frames.ts'
 import type { Membership, Memberships } from './memberships.ts'
 import type { RoomMetrics } from './metrics.ts'
 import type { LiveState } from './state.ts'
@@ -81,22 +86,26 @@ export class Delivery {
   readonly #memberships: Memberships
   readonly #frames: RoomFrames
   readonly #replies: Replies
-  readonly #state: Pick<LiveState, 'flushed'>
+  readonly #state: Pick<LiveState, 'base' | 'layers'>
+  /** Undefined: the room type hides nothing. */
+  readonly #layers: LayerDelivery | undefined
   /** `state.resync` of what is delivered. */
   readonly #resyncs = new Map<Subprotocol, Frame>()
   #delivered: Delivered
 
   constructor(
     memberships: Memberships,
+    grants: Grants,
     frames: RoomFrames,
     replies: Replies,
-    state: Pick<LiveState, 'flushed'>,
+    state: Pick<LiveState, 'base' | 'layers'>,
     delivered: Delivered,
   ) {
     this.#memberships = memberships
     this.#frames = frames
     this.#replies = replies
     this.#state = state
+    this.#layers = state.layers && new LayerDelivery(state.layers, grants, memberships, frames.layers)
     this.#delivered = delivered
   }
 
@@ -109,7 +118,7 @@ export class Delivery {
   flush(flush: Flush): UpdateFrames | undefined {
     const { update, members } = flush
     const { seq, checksum, visible } = update
-    if (update.delta) this.#frames.stateChanged(this.#state.flushed)
+    if (update.delta) this.#frames.stateChanged(this.#state.base)
     for (const leave of flush.leaves) this.#part(leave, update)
     const personal = this.#personal(flush)
     let encoded: UpdateFrames | undefined
@@ -117,10 +126,19 @@ export class Delivery {
       for (const [edge, parts] of personal) this.#replies.update(edge, seq, undefined, parts, NONE)
     } else if (!this.#memberships.unwatched) {
       // In this order: what the patch announces is in the snapshot.
+      const layers = this.#layers?.flush(flush)
       encoded = this.#frames.update(update, this.#memberships.codecs)
+      if (layers) encoded = { ...encoded, layers: layers.encoded }
       const joined = this.#joined(flush)
       for (const edge of this.#memberships.edges)
-        this.#replies.update(edge, seq, encoded, personal.get(edge) ?? NONE, joined.get(edge) ?? NONE)
+        this.#replies.update(
+          edge,
+          seq,
+          encoded,
+          personal.get(edge) ?? NONE,
+          joined.get(edge) ?? NONE,
+          layers?.parts.get(edge),
+        )
     }
     if (visible) {
       this.#delivered = { seq, checksum, members }
@@ -129,8 +147,30 @@ export class Delivery {
     return encoded
   }
 
-  /** A `state.resync` frame of what is delivered: encoded once for everyone who asks before the next flush. */
-  resync(subprotocol: Subprotocol): Frame {
+  /** The frames of all that a member may know of what is delivered: `state.resync`, behind its layers. */
+  resync({ member, codec }: Membership): Frames {
+    const whole = this.#resync(codec)
+    const layers = this.#statesOf(member.id, codec)
+    return { [codec]: layers ? joinFrames([layers, whole]) : whole }
+  }
+
+  /** The frames of what a member has missed; behind them come the layers that it was shown meanwhile, and word of those that were taken away. */
+  replayed({ codec }: Membership, { missed, shown, hidden }: Replay): readonly Frames[] {
+    const frames = this.#layers?.changed(this.#at, shown, hidden, codec)
+    return frames ? [...missed, { [codec]: frames }] : missed
+  }
+
+  /** `layer.state` of each layer of a member in which there is something. */
+  #statesOf(memberId: string, subprotocol: Subprotocol, at: Position = this.#at): Frame | undefined {
+    return this.#layers?.statesOf(memberId, at, subprotocol)
+  }
+
+  get #at(): Position {
+    return { epoch: this.#replies.epoch, seq: this.#delivered.seq }
+  }
+
+  /** Encoded once for everyone who asks before the next flush. */
+  #resync(subprotocol: Subprotocol): Frame {
     let frame = this.#resyncs.get(subprotocol)
     if (!frame) {
       frame = this.#frames.resync(this.#stateAt(), this.#delivered.members.map(memberInfo), subprotocol)
@@ -158,13 +198,14 @@ export class Delivery {
         ref: joinRef,
         members: this.#delivered.members.map(memberInfo),
         snapshot: { [codec]: this.#frames.snapshot(this.#stateAt(), codec) },
+        ...withLayers(codec, this.#statesOf(member.id, codec)),
       },
     ])
   }
 
   #stateAt(): StateAt {
     const { seq, checksum } = this.#delivered
-    const state = this.#state.flushed
+    const state = this.#state.base
     return { room_id: this.#frames.roomId, epoch: this.#replies.epoch, seq, checksum, state }
   }
 
@@ -280,7 +321,7 @@ export class Delivery {
     const byEdge = new Map<string, JoinedMember[]>()
     if (joins.length === 0) return byEdge
     const { epoch, seq, checksum } = update
-    const at = { room_id: this.#frames.roomId, epoch, seq, checksum, state: this.#state.flushed }
+    const at = { room_id: this.#frames.roomId, epoch, seq, checksum, state: this.#state.base }
     const snapshot: MutableFrames = {}
     const infos = members.map(memberInfo)
     for (const { membership } of joins) {
@@ -290,11 +331,15 @@ export class Delivery {
         ref: membership.joinRef,
         members: infos,
         snapshot,
+        ...withLayers(membership.codec, this.#statesOf(membership.member.id, membership.codec, update)),
       })
     }
     return byEdge
   }
 }
+
+const withLayers = (codec: Subprotocol, layers: Frame | undefined): Pick<JoinedMember, 'layers'> =>
+  layers ? { layers: { [codec]: layers } } : {}
 
 const isReply = (outcome: Outcome): outcome is RepliedRef => 'reply' in outcome
 
@@ -359,6 +404,7 @@ export class Replies {
     frames: UpdateFrames | undefined,
     personal: readonly PersonalPart[],
     joined: readonly JoinedMember[],
+    layers?: LayerParts,
   ): void {
     this.#environment.deliver(edge, {
       room: this.#room,
@@ -368,6 +414,7 @@ export class Replies {
       durable: this.#record.durable,
       patch: frames?.patch,
       rest: frames?.rest,
+      layers,
       personal,
       joined,
     })
@@ -427,6 +474,8 @@ export interface UpdateFrames {
   readonly patch: Frames
   /** Events and presence; undefined when there are none for everyone. */
   readonly rest: Frames | undefined
+  /** By layer; undefined: the room type has none, or none that someone has has changed. */
+  readonly layers?: ReadonlyMap<string, Frames> | undefined
 }
 
 /** A member as clients are told of it. */
@@ -441,6 +490,7 @@ interface Encoding {
 /** Makes the websocket frames of one room: once for all its members. */
 export class RoomFrames {
   readonly roomId: string
+  readonly layers: LayerFrames
   readonly #codecs: ReadonlyMap<Subprotocol, Codec>
   readonly #encodings = new Map<Subprotocol, Encoding>()
   /** Undefined: it has not changed here. */
@@ -448,6 +498,7 @@ export class RoomFrames {
 
   constructor(roomId: string, codecs: ReadonlyMap<Subprotocol, Codec>) {
     this.roomId = roomId
+    this.layers = new LayerFrames(roomId, codecs)
     this.#codecs = codecs
   }
 

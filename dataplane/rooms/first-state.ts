@@ -83,7 +83,8 @@ export class FirstState {
       const ended = () => turns.awaits(type, -1)
       loading.then(ended, ended)
       const state = await Promise.race([loading, late])
-      const tree = state === undefined ? undefined : treeOf('load', state, limits.stateBytes)
+      const tree =
+        state === undefined ? undefined : treeOf('load', state, this.#definition, limits.stateBytes)
       count(tree ? 'loaded' : 'none')
       return tree
     } catch (error) {

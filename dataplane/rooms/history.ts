@@ -2,7 +2,9 @@ import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, joinFrames } from '../frame.ts'
 import type { Frames } from '../traffic.ts'
 import type { RoomFrames, UpdateFrames } from './delivery.ts'
+import type { Grant } from './grants.ts'
 import type { JournalFormat, LostEpochs, Position, RoomEvent, RoomSnapshot, Update } from './journal.ts'
+import { replayedLayers } from './layer-delivery.ts'
 
 /** How much history a room keeps for resumes. */
 export interface HistoryLimits {
@@ -18,15 +20,29 @@ export interface KeptUpdate extends Position {
   readonly frames: UpdateFrames
   /** Events that were not for everyone. */
   readonly targeted: readonly RoomEvent[]
+  readonly grants: readonly Grant[]
   /** Its journal entry, if there is one. */
   readonly packed: Uint8Array | undefined
   readonly bytes: number
 }
 
 const NO_FRAMES: UpdateFrames = { patch: {}, rest: undefined }
+const NO_LAYERS: readonly string[] = []
+const NO_LAYER_FRAMES: ReadonlyMap<string, Frames> = new Map()
 /** What an entry costs besides its frames. */
 const ENTRY_BYTES = 200
 const NO_EVENTS: readonly RoomEvent[] = []
+const NO_GRANTS: readonly Grant[] = []
+
+/** What a member has missed. */
+export interface Replay {
+  /** One for each update. */
+  readonly missed: readonly Frames[]
+  /** Layers that it has since, or again. */
+  readonly shown: readonly string[]
+  /** Layers that it had, and has no more. */
+  readonly hidden: readonly string[]
+}
 
 /** The last updates of a room that members saw, gap-free, to be replayed to members who missed some of them. */
 export class History {
@@ -84,8 +100,13 @@ export class History {
     const { epoch, seq, events } = update
     const targeted = events.some((event) => event.to) ? events.filter((event) => event.to) : NO_EVENTS
     const bytes =
-      ENTRY_BYTES * (1 + targeted.length) + size(frames.patch) + size(frames.rest) + (packed?.length ?? 0)
-    this.#entries.push({ epoch, seq, since, frames: kept(frames), targeted, packed, bytes })
+      ENTRY_BYTES * (1 + targeted.length) +
+      size(frames.patch) +
+      size(frames.rest) +
+      sizeOfLayers(frames.layers) +
+      (packed?.length ?? 0)
+    const grants = update.layers?.grants ?? NO_GRANTS
+    this.#entries.push({ epoch, seq, since, frames: kept(frames), targeted, grants, packed, bytes })
     this.#bytes += bytes
     while (this.#entries.length > this.#limits.entries || this.#bytes > this.#limits.bytes) this.dropOldest()
     this.#budget.used(this)
@@ -124,7 +145,8 @@ export class History {
   }
 
   /**
-   * What a member at `position` has missed, one frame per update: patch, what was for everyone, what was for this member. Undefined
+   * What a member at `position` has missed, one frame per update: its layers, patch, what was for everyone, what was for this member. `layers`: those that it
+   * has as of the last update; undefined in rooms that hide nothing. Undefined
    * when the history does not reach back so far, when the member saw a history that was lost with an earlier owner, and when an update is
    * not here in this subprotocol.
    */
@@ -133,7 +155,8 @@ export class History {
     currentEpoch: number,
     memberId: string,
     subprotocol: Subprotocol,
-  ): readonly Frames[] | undefined {
+    layers: readonly string[] = NO_LAYERS,
+  ): Replay | undefined {
     const frames = this.#frames
     const from = position.seq - this.#base.seq
     if (from < 0 || from > this.#entries.length) return undefined
@@ -143,36 +166,76 @@ export class History {
     if (this.#lost.some((lost) => lost.after < position.epoch && position.epoch < lost.before))
       return undefined
     const missed: Frames[] = []
-    for (const entry of this.#entries.slice(from)) {
-      const shared = sharedFrames(entry, subprotocol, frames, this.#format)
+    const entries = this.#entries.slice(from)
+    const { throughout, shown, hidden } = changesOf(entries, memberId, layers)
+    for (const entry of entries) {
+      const shared = sharedFrames(entry, subprotocol, throughout, frames, this.#format)
       if (!shared) return undefined
       const targeted = entry.targeted
         .filter(({ to }) => to?.includes(memberId))
         .map((event) => frames.message(frames.event(entry, event), subprotocol))
       missed.push({ [subprotocol]: joinFrames([...shared, ...targeted]) })
     }
-    return missed
+    return { missed, shown, hidden }
   }
 }
 
 /** What everyone got with an update: as it was sent, or encoded now for a subprotocol that no one spoke then. */
 function sharedFrames(
-  { frames: { patch, rest }, packed }: KeptUpdate,
+  { frames: { patch, rest, layers }, packed }: KeptUpdate,
   subprotocol: Subprotocol,
+  held: ReadonlySet<string>,
   frames: RoomFrames,
   format: JournalFormat,
 ): Frame[] | undefined {
   const ready = patch[subprotocol]
-  if (ready) return rest?.[subprotocol] ? [ready, rest[subprotocol]] : [ready]
+  if (ready) {
+    const own: Frame[] = []
+    for (const [layer, of] of layers ?? NO_LAYER_FRAMES) if (held.has(layer)) own.push(of[subprotocol]!)
+    return rest?.[subprotocol] ? [...own, ready, rest[subprotocol]] : [...own, ready]
+  }
   if (!packed) return undefined
   const update = format.readEntry(packed)
   const others = frames.rest(update, subprotocol)
-  return others ? [frames.replay(update, subprotocol), others] : [frames.replay(update, subprotocol)]
+  const own = replayedLayers(update, held, frames.layers, subprotocol)
+  const replayed = frames.replay(update, subprotocol)
+  return others ? [...own, replayed, others] : [...own, replayed]
+}
+
+/** Of the layers that a member has after `entries`: which it had before and all the time, and which others came and went. */
+function changesOf(
+  entries: readonly KeptUpdate[],
+  memberId: string,
+  layers: readonly string[],
+): { throughout: ReadonlySet<string> } & Pick<Replay, 'shown' | 'hidden'> {
+  const before = new Set(layers)
+  const changed = new Set<string>()
+  for (const { grants } of entries.toReversed())
+    for (const grant of grants) {
+      if (grant.memberId !== memberId) continue
+      changed.add(grant.layer)
+      if (grant.shown) before.delete(grant.layer)
+      else before.add(grant.layer)
+    }
+  const throughout = new Set(layers.filter((layer) => !changed.has(layer)))
+  const shown = layers.filter((layer) => changed.has(layer))
+  const hidden = [...before].filter((layer) => !layers.includes(layer))
+  return { throughout, shown, hidden }
 }
 
 /** The frames as they may be kept: small ones lie in a block that Node shares out, all of which would be kept with one of them. */
-function kept({ patch, rest }: UpdateFrames): UpdateFrames {
-  return { patch: copies(patch), rest: rest && copies(rest) }
+function kept({ patch, rest, layers }: UpdateFrames): UpdateFrames {
+  return {
+    patch: copies(patch),
+    rest: rest && copies(rest),
+    layers: layers && new Map([...layers].map(([layer, frames]) => [layer, copies(frames)])),
+  }
+}
+
+function sizeOfLayers(layers: UpdateFrames['layers']): number {
+  let bytes = 0
+  if (layers) for (const frames of layers.values()) bytes += ENTRY_BYTES + size(frames)
+  return bytes
 }
 
 function copies(frames: Frames): Frames {

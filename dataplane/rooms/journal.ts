@@ -17,6 +17,8 @@ import {
 } from '../../shared/sync/delta.ts'
 import type { Outcome, RefusedRef, RepliedRef } from '../traffic.ts'
 import type { Member } from './definition.ts'
+import { type Grant, Grants, type MemberGrants } from './grants.ts'
+import { type ChangedLayer, type HiddenChange, hiddenDelta, type UpdateLayers } from './layers.ts'
 import { LiveTree } from './live-tree.ts'
 import type { MembershipRecord } from './memberships.ts'
 import { NO_TIMER_CHANGES, type RoomTimer, type TimerChanges } from './timers.ts'
@@ -94,6 +96,17 @@ export interface Update extends Position {
   readonly outcomes: readonly MemberOutcome[]
   /** Of the room's timers. */
   readonly timers: TimerChanges
+  /** In a room with layers: then `checksum` and `delta` are of what everyone sees. */
+  readonly layers: UpdateLayers | undefined
+}
+
+/** What everyone sees of a room, and who sees what besides, at one update. */
+interface SnapshotLayers {
+  /** Of what everyone sees: `checksum` of a snapshot is that of all of its `state`. */
+  readonly checksum: number
+  /** See `UpdateLayers`. */
+  readonly sum: number
+  readonly grants: readonly MemberGrants[]
 }
 
 /** A room at one update, as a new owner needs it. */
@@ -108,6 +121,8 @@ export interface RoomSnapshot extends Position {
   readonly updates: readonly Uint8Array[]
   /** In the order they were set. */
   readonly timers: readonly RoomTimer[]
+  /** In a room with layers. */
+  readonly layers: SnapshotLayers | undefined
 }
 
 /** What the store holds of a room is damaged, or is not what any version up to this one writes. */
@@ -407,6 +422,31 @@ const DEPARTURE = fields<Departure>({ member: MEMBER, reason: value(writeText, d
 const ACK = fields<Ack>({ memberId: TEXT, ref: COUNT, forgotten: COUNT })
 const TIMER = array(fields<RoomTimer>({ id: TEXT, due: COUNT, name: TEXT, data: JSON_VALUE }))
 const TIMER_CHANGES = array(fields<TimerChanges>({ set: listOf(TIMER), removed: listOf(TEXT) }))
+const GRANT = fields<Grant>({ memberId: TEXT, layer: TEXT, shown: FLAG })
+const HIDDEN = array(
+  fields<HiddenChange>({
+    layer: optional(TEXT, null),
+    path: listOf(TEXT),
+    change: value<Change>(writeChange, changeOf),
+    at: COUNT,
+  }),
+)
+const UPDATE_LAYERS = array(
+  fields<UpdateLayers>({
+    checksum: COUNT,
+    sum: COUNT,
+    hidden: listOf({ ...HIDDEN, read: (values, what) => fittingPath(HIDDEN.read(values, what)) }),
+    changed: listOf(array(fields<ChangedLayer>({ layer: TEXT, checksum: COUNT, created: FLAG }))),
+    grants: listOf(array(GRANT)),
+  }),
+)
+const SNAPSHOT_LAYERS = array(
+  fields<SnapshotLayers>({
+    checksum: COUNT,
+    sum: COUNT,
+    grants: listOf(array(fields<MemberGrants>({ memberId: TEXT, layers: listOf(TEXT) }))),
+  }),
+)
 const UPDATE = array(
   fields<Update>({
     ...POSITION,
@@ -427,6 +467,7 @@ const UPDATE = array(
       ),
     ),
     timers: sometimes(TIMER_CHANGES, NO_TIMER_CHANGES),
+    layers: optional(UPDATE_LAYERS, undefined),
   }),
 )
 const SNAPSHOT = array(
@@ -437,8 +478,16 @@ const SNAPSHOT = array(
     seats: listOf(MEMBERSHIP),
     base: array(fields<Position>(POSITION)),
     timers: listOf(TIMER),
+    layers: optional(SNAPSHOT_LAYERS, undefined),
   }),
 )
+
+function fittingPath(change: HiddenChange): HiddenChange {
+  if (change.at < change.path.length) return change
+  throw new TypeError(
+    `a hidden value at a path of ${change.path.length} keys changes its layer at key ${change.at}`,
+  )
+}
 
 /**
  * Writes a delta: 0 removes; [1, value] replaces; [2, value] adds; [3, key, change, …] changes an object;
@@ -519,16 +568,32 @@ function arrayDeltaOf(recorded: readonly unknown[], spliced: readonly unknown[])
 }
 
 /** A room as it begins on a node: new, or as its record has it, read to the end, so that nothing of it is decoded for the first time later. */
-export interface RestoredRoom extends Omit<RoomSnapshot, 'checksum' | 'state'> {
+export interface RestoredRoom extends Omit<RoomSnapshot, 'checksum' | 'state' | 'layers'> {
   /** The state, which the room goes on with. */
   readonly tree: LiveTree
   /** What `updates` say. */
   readonly history: readonly Update[]
+  readonly grants: Grants
+  /** What members were told last: the checksum of what everyone sees, and the sum of all layers. Undefined: nothing yet. */
+  readonly told: { readonly checksum: number; readonly sum: number } | undefined
 }
 
 /** A room that is nowhere yet. */
 export function newRoom(tree: LiveTree, epoch: number): RestoredRoom {
-  return { epoch, seq: 0, tree, seats: [], base: { epoch, seq: 0 }, updates: [], history: [], timers: [] }
+  const base = { epoch, seq: 0 }
+  const grants = new Grants([])
+  return {
+    epoch,
+    seq: 0,
+    tree,
+    seats: [],
+    base,
+    updates: [],
+    history: [],
+    grants,
+    told: undefined,
+    timers: [],
+  }
 }
 
 /**
@@ -558,24 +623,33 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
   const timers = new Map(whole.timers.map((timer) => [timer.id, timer]))
   let state: Json = whole.state
   let { epoch, seq, checksum } = whole
+  let told = { checksum: whole.layers?.checksum ?? checksum, sum: whole.layers?.sum ?? 0 }
+  const grants = new Grants(whole.layers?.grants ?? [])
   for (const bytes of journal) {
     const update = format.readEntry(bytes)
     if (update.seq !== seq + (update.visible ? 1 : 0))
       throw new UnreadableRecord(`a journal entry has seq ${update.seq} behind seq ${seq}`)
     if (update.delta) state = apply(state, update.delta)
+    const hidden = update.layers && hiddenDelta(state, update.layers)
+    if (hidden) state = apply(state, hidden)
     applyToMemberships(memberships, update)
     applyToTimers(timers, update.timers)
     if (update.visible) {
       updates.push(bytes)
       history.push(update)
     }
-    ;({ epoch, seq, checksum } = update)
+    for (const grant of update.layers?.grants ?? []) grants.change(grant)
+    for (const { member } of update.left) grants.forget(member.id)
+    ;({ epoch, seq } = update)
+    checksum = update.layers?.checksum ?? update.checksum
+    told = { checksum: update.checksum, sum: update.layers?.sum ?? 0 }
   }
   const tree = new LiveTree(state)
   if (tree.checksum !== checksum)
     throw new UnreadableRecord(
       `the restored state has checksum ${tree.checksum}, but ${checksum} was committed`,
     )
+  grants.flush()
   return {
     epoch,
     seq,
@@ -585,6 +659,8 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
     updates,
     history,
     timers: [...timers.values()],
+    grants,
+    told,
   }
 }
 

@@ -94,4 +94,10 @@ function overlap(one: readonly string[], other: readonly string[]): boolean {
 }
 
 /** The layer that a member has for as long as it is here. */
-export const ownLayer = (memberId: string): string => `member:${memberId}`
+export const ownLayer = (memberId: string): string => `${OWN}${memberId}`
+
+/** Whose own layer this is; undefined: it is no one's. */
+export const ownerOf = (layer: string): string | undefined =>
+  layer.startsWith(OWN) ? layer.slice(OWN.length) : undefined
+
+const OWN = 'member:'

@@ -48,6 +48,7 @@ it('a recorded delta does what the delta did', () => {
     acks: [],
     outcomes: [],
     timers: NO_TIMER_CHANGES,
+    layers: undefined,
   }
   fc.assert(
     fc.property(json(), json(), (previous, next) => {

@@ -47,8 +47,9 @@ describe('the size of a state', () => {
       checksum: 1,
       seats: [],
       base: { epoch: 1, seq: 1 },
-      updates: [],
       timers: [],
+      layers: undefined,
+      updates: [],
     }
     const { length } = new JournalFormat().snapshot({ ...nothing, state })
     expect(Math.abs(sizeOf(state) / length - 1)).toBeLessThan(0.25)

@@ -4,6 +4,7 @@ import { RoomAdmission } from './admission.ts'
 import type { RoomDefinition } from './definition.ts'
 import { validate } from './failures.ts'
 import { Inputs } from './inputs.ts'
+import { areSameRules } from './layer-rules.ts'
 import { TickTimer, type Timer } from './scheduler.ts'
 import { type ClaimedRoom, RoomStream } from './stream.ts'
 
@@ -173,6 +174,8 @@ export class Room {
       const checked = validate(definition.state, this.stream.state.present)
       if (!checked.ok) return `the state of ${this.stream.roomId} does not fit: ${checked.message}`
     }
+    if (!areSameRules(this.definition.layers, definition.layers))
+      return `${this.stream.roomId} goes on with the layers it began with: who is in it knows what they hide. Rooms made from now on have the new ones`
     this.#inputs.handlers.definition = definition
     this.stream.redefine(definition)
     this.#ticks.set(definition.tick?.rate)

@@ -3,6 +3,8 @@ import { NotJson } from '../../shared/sync/check.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
 import type { RoomDefinition } from './definition.ts'
 import { RoomLogicError } from './failures.ts'
+import type { LayerRules } from './layer-rules.ts'
+import { Layers } from './layers.ts'
 import { LiveTree } from './live-tree.ts'
 
 /** From this part of its limit on the size of a state is told of in the log. */
@@ -12,6 +14,8 @@ const FORGOTTEN_AT = 0.5
 
 /** The authoritative state of one room, which turns change one after the other, within the limit on its size. */
 export class LiveState {
+  /** What of it is hidden; undefined: nothing ever is. */
+  readonly layers: Layers | undefined
   readonly #limit: number
   readonly #onLarge: (bytes: number) => void
   readonly #onRefused: () => void
@@ -23,13 +27,20 @@ export class LiveState {
 
   /**
    * `limit`: bytes. `onLarge`: the state comes near that, and has not since it was below half of it. `onRefused`: a turn failed since the
-   * state would have grown beyond it.
+   * state would have grown beyond it. `rules`: what of it is hidden.
    */
-  constructor(tree: LiveTree, limit: number, onLarge: (bytes: number) => void, onRefused: () => void) {
+  constructor(
+    tree: LiveTree,
+    limit: number,
+    onLarge: (bytes: number) => void,
+    onRefused: () => void,
+    rules?: LayerRules,
+  ) {
     this.#limit = limit
     this.#onLarge = onLarge
     this.#onRefused = onRefused
     this.#tree = tree
+    this.layers = rules && new Layers(rules, tree)
   }
 
   /** A frozen copy of the state as it is, made when it is first asked for after a turn. */
@@ -38,14 +49,24 @@ export class LiveState {
     return this.#present
   }
 
-  /** As of the last flush. To be read at once: the next flush changes it. */
+  /** As of the last flush, with what is hidden. To be read at once: the next flush changes it. */
   get flushed(): Json {
     return this.#tree.flushed
   }
 
-  /** Of the state as of the last flush. */
-  get checksum(): number {
+  /** Of all that `flushed` is: not for members. */
+  get flushedChecksum(): number {
     return this.#tree.checksum
+  }
+
+  /** What everyone sees of it as of the last flush. To be read at once: the next flush changes it. */
+  get base(): Json {
+    return this.layers ? this.layers.base : this.#tree.flushed
+  }
+
+  /** Of `base`. */
+  get checksum(): number {
+    return this.layers ? this.layers.checksum : this.#tree.checksum
   }
 
   /** Whether turns have written anything since the last flush. */
@@ -67,6 +88,7 @@ export class LiveState {
       this.#onRefused()
       requireSize(bytes, this.#limit)
     }
+    this.layers?.check()
     if (this.#tree.commit()) this.#present = undefined
   }
 
@@ -103,14 +125,20 @@ export function createState(definition: RoomDefinition, options: unknown, mostBy
   const state = definition.create(options)
   if (typeof (state as { then?: unknown } | undefined)?.then === 'function')
     throw new RoomLogicError('create returned a promise; it must return the first state')
-  return treeOf('create', state, mostBytes)
+  return treeOf('create', state, definition, mostBytes)
 }
 
 /** A whole state that `name` of a room type has made, of at most so many bytes. Throws a RoomLogicError. */
-export function treeOf(name: string, state: unknown, mostBytes: number): LiveTree {
+export function treeOf(
+  name: string,
+  state: unknown,
+  { layers }: RoomDefinition,
+  mostBytes: number,
+): LiveTree {
   try {
     const tree = new LiveTree(state)
     requireSize(tree.bytes, mostBytes)
+    if (layers) new Layers(layers, tree).checkAll()
     return tree
   } catch (error) {
     if (error instanceof NotJson)

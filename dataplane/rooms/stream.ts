@@ -1,14 +1,16 @@
 import type { DepartureReason } from '../../shared/protocol/messages.ts'
 import type { Fence } from '../../shared/store/port.ts'
+import type { Delta } from '../../shared/sync/delta.ts'
 import { type RoomAddress, roomIdOf } from '../traffic.ts'
 import type { Durability, RoomDefinition, RoomLog } from './definition.ts'
 import { Delivery, type Flush, type PendingJoin, type PendingLeave, Replies, RoomFrames } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { StuckTurns } from './failures.ts'
 import { FencedLog } from './fenced-log.ts'
-import { Grants } from './grants.ts'
+import type { Grants } from './grants.ts'
 import { History } from './history.ts'
 import type { LostEpochs, MemberOutcome, RestoredRoom, RoomEvent, RoomSnapshot, Update } from './journal.ts'
+import type { Layers, UpdateLayers } from './layers.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
 import { type CommittedRoom, RoomSaves } from './saves.ts'
 import { FixedRate, type Timer } from './scheduler.ts'
@@ -172,12 +174,13 @@ export class RoomStream {
       this.memberships.add(
         new Membership(restored, limits.outcomes, clock.monotonic(), clock.monotonic() + limits.movesMs),
       )
-    this.grants = new Grants([])
+    this.grants = begin.grants
     this.state = new LiveState(
       tree,
       limits.stateBytes,
       (bytes) => log.warn({ bytes, limit: limits.stateBytes }, 'the state of the room comes near its limit'),
       () => metrics.limitsReached.inc({ room_type: address.roomType, limit: 'state' }),
+      definition.layers,
     )
     this.timers = new Timers(begin.timers, fence.epoch)
     this.#seq = seq
@@ -189,14 +192,17 @@ export class RoomStream {
     })
     const frames = new RoomFrames(this.roomId, environment.codecs)
     this.history = new History(limits.history, historyBudget, frames, format, begin.base)
-    begin.history.forEach((update, i) => {
-      this.history.add(update, begin.updates[i])
-    })
+    if (this.#isAsTold(begin.told))
+      begin.history.forEach((update, i) => {
+        this.history.add(update, begin.updates[i])
+      })
+    // The room type hides something else than it did: everyone needs all that is theirs.
+    else this.history.clear({ epoch: fence.epoch, seq })
     this.replies = new Replies(address, this, environment)
     const { members } = this.memberships
-    this.delivery = new Delivery(this.memberships, frames, this.replies, this.state, {
+    this.delivery = new Delivery(this.memberships, this.grants, frames, this.replies, this.state, {
       seq,
-      checksum: tree.checksum,
+      checksum: this.state.checksum,
       members,
     })
     this.#timer = scheduler.timer(() => this.#flush())
@@ -371,14 +377,21 @@ export class RoomStream {
   #take(): Flush | undefined {
     const { events, joins, leaves, changed, acked, since } = this.#pending
     const { memberships } = this
-    const delta = this.state.flush()
+    const whole = this.state.flush()
+    const layers = this.state.layers && this.#layersOf(this.state.layers, whole)
+    const delta = layers ? layers.base : whole
     this.#pending = new Pending()
     if (delta) this.saves?.changed()
     const left = leaves.filter(({ unseen }) => !unseen)
     const joined = joins.map(({ membership }) => membership.record())
     const { presence, renewed } = changesOf(changed, memberships)
     const visible =
-      delta !== undefined || events.length > 0 || joins.length > 0 || left.length > 0 || presence.length > 0
+      whole !== undefined ||
+      (layers !== undefined && layers.update.grants.length > 0) ||
+      events.length > 0 ||
+      joins.length > 0 ||
+      left.length > 0 ||
+      presence.length > 0
     const { timers } = this
     const recorded = acked.length > 0 || leaves.length > 0 || renewed.length > 0 || timers.changed
     if (!visible && !recorded) return undefined
@@ -407,6 +420,7 @@ export class RoomStream {
       acks,
       outcomes,
       timers: timers.flush(),
+      layers: layers?.update,
     }
     return {
       update,
@@ -417,6 +431,22 @@ export class RoomStream {
       acked: stillHere,
       since: since ?? this.environment.clock.monotonic(),
     }
+  }
+
+  /** What a flush of the whole state did to the base, and to what is hidden. */
+  #layersOf(layers: Layers, delta: Delta | undefined): { base: Delta | undefined; update: UpdateLayers } {
+    const { base, hidden, changed } = layers.flush(delta)
+    const grants = this.grants.flush()
+    return {
+      base,
+      update: { checksum: this.state.flushedChecksum, sum: layers.sum, hidden, changed, grants },
+    }
+  }
+
+  /** Whether members see what they did when the last owner told them last. */
+  #isAsTold(told: RestoredRoom['told']): boolean {
+    const { checksum, layers } = this.state
+    return !told || (told.checksum === checksum && told.sum === (layers?.sum ?? 0))
   }
 
   /** Keeps an update the way the room type asks for. The promise tells whether it stands; undefined: it need not be waited for. */
@@ -524,12 +554,14 @@ export class RoomStream {
   }
 
   #pack(history: Pick<RoomSnapshot, 'base' | 'updates'>): Uint8Array {
+    const { checksum, layers } = this.state
     return this.environment.format.snapshot({
       epoch: this.epoch,
       seq: this.#seq,
-      checksum: this.state.checksum,
+      checksum: this.state.flushedChecksum,
       state: this.state.flushed,
       seats: this.#membershipRecords(),
+      layers: layers && { checksum, sum: layers.sum, grants: this.grants.record() },
       ...history,
       timers: this.timers.flushed,
     })
