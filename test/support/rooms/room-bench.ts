@@ -335,6 +335,8 @@ export class RoomBench {
       for (const member of this.members.values()) {
         if (!member.inRoom || !member.attached || joined.has(member.memberId)) continue
         if (member.room !== name(message)) continue
+        const own = message.layers?.members.find((one) => one.member_id === member.memberId)?.own
+        for (const i of own ?? []) member.frames(message.layers!.frames[i], member.room)
         member.frames(message.patch, member.room)
         member.frames(message.rest, member.room)
       }
@@ -344,6 +346,7 @@ export class RoomBench {
         member.inRoom = true
         member.room = name(message)
         member.members = [...join.members]
+        member.frames(join.layers, member.room)
         member.frames(join.snapshot, member.room)
       }
       for (const { member_id: memberId, events, replies = [], ack } of message.personal) {
@@ -421,6 +424,9 @@ export async function roomWith<Name extends string>(
   return { bench, ...(members as Record<Name, TestMember>) }
 }
 
+/** What clients hear of hidden layers. */
+type LayerMessage = Extract<DecodedMessage | ServerMessage, { layer: string }>
+
 const fromJson = (payload: Uint8Array): ServerMessage => JSON.parse(new TextDecoder().decode(payload))
 
 /** What another JSON Patch library makes of a state. */
@@ -443,7 +449,10 @@ export class TestMember {
   inRoom = false
   /** The room it is, or was last, in. */
   room = ''
+  /** What everyone sees. */
   state: Json = null
+  /** By name, the states of the hidden layers it has. */
+  readonly layers = new Map<string, Json>()
   epoch = 0
   seq = 0
   checksum = 0
@@ -457,6 +466,10 @@ export class TestMember {
   /** What would have made the client ask for a resync. */
   readonly faults: string[] = []
   resyncs = 0
+  /** When its layers came. */
+  readonly #stated = new Map<string, { seq: number }>()
+  /** Layer messages of a flush whose patch or state is still to come. */
+  #held: LayerMessage[] = []
   /** By room: an edge would say which one frames are about. */
   readonly #msgpack = new Map<string, MsgpackClientCodec>()
 
@@ -488,6 +501,8 @@ export class TestMember {
         this.epoch = message.epoch
         this.seq = message.seq
         this.checksum = message.checksum
+        for (const [layer, { seq }] of this.#stated) if (seq !== message.seq) this.layers.delete(layer)
+        this.#release()
         this.#check()
         break
       case 'state.patch':
@@ -501,7 +516,14 @@ export class TestMember {
         else if (message.delta) this.state = apply(this.state, message.delta)
         this.seq = message.seq
         this.checksum = message.checksum
+        this.#release()
         this.#check()
+        break
+      case 'layer.state':
+      case 'layer.patch':
+      case 'layer.gone':
+        if (message.epoch >= this.epoch) this.#held.push(message)
+        if (message.seq === this.seq && message.t !== 'layer.patch') this.#release()
         break
       case 'event':
         this.#flushed(message)
@@ -535,6 +557,30 @@ export class TestMember {
     if (seq > this.seq + 1) this.faults.push(`news of ${seq} after ${this.seq}`)
     if (seq > this.seq) this.seq = seq
     this.epoch = Math.max(this.epoch, epoch)
+  }
+
+  /** Takes what was held for the present flush. */
+  #release(): void {
+    const held = this.#held
+    this.#held = []
+    for (const message of held) {
+      const { layer, seq } = message
+      if (seq !== this.seq) this.faults.push(`${message.t} of ${seq} at ${this.seq}`)
+      if (message.t === 'layer.gone') {
+        this.layers.delete(layer)
+        continue
+      }
+      if (message.t === 'layer.state') this.#stated.set(layer, { seq })
+      let state: Json = message.t === 'layer.state' ? message.state : (this.layers.get(layer) ?? {})
+      if (message.t === 'layer.patch') {
+        if ('ops' in message) state = patched(state, message.ops)
+        else if (message.delta) state = apply(state, message.delta)
+      }
+      this.layers.set(layer, state)
+      const found = new Checksum().of(state)
+      if (found !== message.checksum)
+        this.faults.push(`checksum ${found} of ${layer} at ${seq}, not ${message.checksum}`)
+    }
   }
 
   #check(): void {
