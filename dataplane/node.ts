@@ -16,6 +16,7 @@ import { noTracer, type Span, type Tracer } from '../shared/tracing/tracer.ts'
 import { packageVersion } from '../shared/version.ts'
 import { NodeLinks } from './cluster/links.ts'
 import { Ownership } from './cluster/ownership.ts'
+import { RoomWaker } from './cluster/waker.ts'
 import type { NodeInfo } from './descriptions.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { type AskKeyStatus, askControl } from './gateway/key-cache.ts'
@@ -182,6 +183,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     rooms: options.rooms,
     codecs,
     records: store.rooms,
+    wakeups: store.wakeups,
     clock,
     random,
     log,
@@ -210,6 +212,16 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       movesMs: 2 * config.heartbeatSeconds * 1000,
       outcomes: { messages: config.maxUnackedMessages, bytes: config.maxUnackedBytes },
     },
+  })
+  const waker = new RoomWaker({
+    store,
+    rooms: host,
+    clock,
+    random,
+    log,
+    metrics,
+    leaseMs: config.nodeLeaseMs,
+    mayAct: () => ownership.lease.valid(),
   })
   const gateway: Gateway = new Gateway({
     nodeId,
@@ -249,6 +261,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       config.drainSeconds * 1000,
       async () => {
         load.stop()
+        waker.stop()
         await unsubscribe()
         await listening.close()
       },
@@ -289,6 +302,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   }
 
   await ownership.start()
+  waker.start()
   const unsubscribe = await subscribeKeyNews(
     store.bus,
     ({ project_id: projectId, key_id: keyId, status }) =>

@@ -43,6 +43,11 @@ export const CLUSTER_METRICS = {
     'service_claim_duration_seconds',
     'Time a claim that succeeded takes, waiting until it was allowed included.',
   ),
+  roomWakeups: counter(
+    'service_room_wakeups_total',
+    'Rooms whose timer was due as the store says: opened here, since no node ran them, already running here, owned elsewhere, gone (absent), or to be tried again (unavailable).',
+    { result: ['opened', 'running', 'elsewhere', 'absent', 'unavailable'] },
+  ),
   leaseRenewalInterval: histogram(
     'service_lease_renewal_interval_seconds',
     'Time from one renewal of the lease of this node to the next.',

@@ -3,7 +3,7 @@ import type { Logger } from '../../shared/log.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
-import type { RoomRecords } from '../../shared/store/port.ts'
+import type { RoomRecords, Wakeups } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { ClaimOptions, ClaimResult } from '../claim.ts'
 import type { Arrival, ToEdge } from '../traffic.ts'
@@ -84,6 +84,7 @@ export interface RoomDependencies {
   readonly random: Random
   readonly log: Logger
   readonly records: RoomRecords
+  readonly wakeups: Wakeups
   readonly metrics: RoomMetrics
   /** `Claims.claim`. */
   readonly claim: ClaimRoom

@@ -10,7 +10,7 @@ const CHECK_MS = 100
 
 type LogEnvironment = Pick<
   RoomEnvironment,
-  'clock' | 'limits' | 'metrics' | 'nodeId' | 'random' | 'records' | 'rewritesAllowedAt'
+  'clock' | 'limits' | 'metrics' | 'nodeId' | 'random' | 'records' | 'rewritesAllowedAt' | 'wakeups'
 >
 
 /** What a log has to do with its room. */
@@ -19,6 +19,8 @@ interface LogEvents {
   readonly whole: () => Uint8Array
   /** Whether the room, as of its last flush, is to be kept in the store whether or not anyone has it. Asked for every write. */
   readonly kept: () => boolean
+  /** When a node has to run the room, as of its last flush; undefined: not by itself. Asked for every write, milliseconds since 1970. */
+  readonly wakeAt: () => number | undefined
   /** The room goes on from memory under a new epoch: what others did with it under an epoch between the two is lost. */
   readonly rewritten: (lost: LostEpochs) => void
   /** The store does not answer (true), or does again (false). While it does not, nothing may be applied. */
@@ -44,6 +46,12 @@ export class FencedLog {
   #givenUp = false
   /** Whether the room is counted for ever, as far as this owner has said. */
   #countedForEver = false
+  /**
+   * When the room is to be woken, as far as the store was told: at no time later than the record says. Infinity: what an earlier owner has told it,
+   * or something that is not known.
+   */
+  #wakeAt: number | undefined
+  #wakeups = 0
   /** A claim of a record that the store has lost was sent, and nothing is known of it. */
   #claiming = false
   /** Entries given to the journal, and how many of them a whole room that was written in their place has in it. */
@@ -57,6 +65,7 @@ export class FencedLog {
     this.#fence = fence
     this.#log = log
     this.#on = on
+    this.#wakeAt = on.wakeAt() === undefined ? undefined : Number.POSITIVE_INFINITY
   }
 
   get epoch(): number {
@@ -72,10 +81,11 @@ export class FencedLog {
   append(entry: Uint8Array): Promise<boolean> {
     const number = ++this.#entries
     const ttlMs = this.#ttlMs
+    const wakeAt = this.#on.wakeAt()
     const done = this.#alone(async () => {
       // The store had lost the record, and was told all of the room while this entry waited.
       if (number <= this.#covered) return true
-      return this.#settle((fence) => this.#records.commit(this.#room, fence, entry, ttlMs))
+      return this.#waking(wakeAt, (fence) => this.#records.commit(this.#room, fence, entry, ttlMs))
     })
     this.#countFor(ttlMs)
     return done
@@ -84,7 +94,8 @@ export class FencedLog {
   /** Replaces snapshot and journal. */
   replace(snapshot: Uint8Array): Promise<boolean> {
     const ttlMs = this.#ttlMs
-    const done = this.#alone(() => this.#settle((fence) => this.#snapshot(fence, snapshot, ttlMs)))
+    const wakeAt = this.#on.wakeAt()
+    const done = this.#alone(() => this.#waking(wakeAt, (fence) => this.#snapshot(fence, snapshot, ttlMs)))
     this.#countFor(ttlMs)
     return done
   }
@@ -93,14 +104,57 @@ export class FencedLog {
   release(forget: boolean): Promise<boolean> {
     const options = { forget, ttlMs: forget ? this.#recordTtlMs : this.#ttlMs }
     // Refused after a lost answer: the first attempt took place, or the room is another node's.
-    return this.#untilAnswered(
-      async (attempt) => (await this.#records.release(this.#room, this.#fence, options)) || attempt > 0,
-    )
+    return this.#untilAnswered(async (attempt) => {
+      const released = (await this.#records.release(this.#room, this.#fence, options)) || attempt > 0
+      if (released && forget && this.#wakeAt !== undefined) this.#tellWakeup(undefined)
+      return released
+    })
+  }
+
+  /** The store says that the room is due: it is told again when it is. */
+  repeatWakeup(): void {
+    if (this.#wakeAt !== Number.POSITIVE_INFINITY) this.#tellWakeup(this.#wakeAt)
+  }
+
+  /** Writes what a room that is to be woken at `wakeAt` has: the store is told before where that is earlier than it knows, and after where it is not. */
+  async #waking(wakeAt: number | undefined, write: Write): Promise<boolean> {
+    const known = this.#wakeAt ?? Number.POSITIVE_INFINITY
+    if (wakeAt !== undefined && wakeAt < known && !(await this.#requireWakeup(wakeAt))) return false
+    const stands = await this.#settle(write)
+    if (stands && this.#wakeAt !== wakeAt) this.#tellWakeup(wakeAt)
+    return stands
+  }
+
+  /** Tells the store when to wake the room, until it has answered; false: that is given up. */
+  async #requireWakeup(at: number): Promise<boolean> {
+    for (let attempt = 0; ; attempt++) {
+      try {
+        await this.#environment.wakeups.set(this.#room, this.#nextWakeup(), at)
+        this.#wakeAt = at
+        return true
+      } catch (error) {
+        if (!(await this.#pause(attempt, error))) return false
+      }
+    }
+  }
+
+  /** The same, for what no write waits for. */
+  #tellWakeup(at: number | undefined): void {
+    this.#wakeAt = at
+    this.#environment.wakeups.set(this.#room, this.#nextWakeup(), at).catch(() => {
+      this.#wakeAt = Number.POSITIVE_INFINITY
+    })
+  }
+
+  #nextWakeup(): Fence {
+    return { epoch: this.#fence.epoch, version: ++this.#wakeups }
   }
 
   /** Says for how long the record lives, and for how long the room is counted, which no other write does. */
   refresh(): Promise<boolean> {
     const ttlMs = this.#ttlMs
+    // A fail-over of the store may have lost it.
+    if (this.#wakeAt !== undefined) this.repeatWakeup()
     return this.#untilAnswered(
       async () =>
         (await this.#records.refresh(this.#room, this.#fence, ttlMs)) || this.#isOwn(await this.#standing()),
@@ -229,7 +283,10 @@ export class FencedLog {
     const whole = this.#on.whole()
     const ttlMs = this.#ttlMs
     const entries = this.#entries
-    if (!(await this.#settle((fence) => this.#snapshot(fence, whole, ttlMs)))) return false
+    const wakeAt = this.#on.wakeAt()
+    // The store may have lost this with the record.
+    if (this.#wakeAt !== undefined) this.#wakeAt = Number.POSITIVE_INFINITY
+    if (!(await this.#waking(wakeAt, (fence) => this.#snapshot(fence, whole, ttlMs)))) return false
     this.#covered = Math.max(this.#covered, entries)
     return true
   }

@@ -173,6 +173,12 @@ export class RoomHost {
     this.#rooms.get(name)?.recheck()
   }
 
+  /** A room whose time has come runs here, or is about to; false: it does not. */
+  wake(name: string): boolean {
+    this.#rooms.get(name)?.wake()
+    return this.has(name)
+  }
+
   /** Members of all rooms that run here. */
   get members(): number {
     return this.#members

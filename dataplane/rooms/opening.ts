@@ -224,8 +224,10 @@ export class RoomOpening {
 
   /** Gives up a claim that led to no room, so that it can be claimed again. */
   async #giveBack({ fence }: Claim, forget: boolean): Promise<void> {
-    const { limits, log, records } = this.#environment
+    const { limits, log, records, wakeups } = this.#environment
     try {
+      // There may be a time of a room that has ended: it would be looked for again and again.
+      if (forget) await wakeups.set(this.#name, fence, undefined)
       await records.release(this.#name, fence, { forget, ttlMs: limits.recordTtlMs })
     } catch (error) {
       log.warn({ err: error, room: this.#name }, 'a room could not be released')

@@ -36,6 +36,9 @@ const REST = 3
 /** The wall clock may jump, by which timers are due: it is looked at again so often. */
 const LONGEST_WAIT_MS = 600_000
 
+/** An empty room whose next timer is due sooner stays where it is. */
+const SHORTEST_SLEEP_MS = 60_000
+
 /** How long an empty room that may not act now waits to be checked again. */
 const RETRY_IDLE_MS = 1000
 
@@ -157,6 +160,11 @@ export class Room {
       .verify()
       .then((mine) => (mine ? this.#unfreeze() : this.#fenced()))
       .catch(this.#onBroken)
+  }
+
+  /** The store says that the room is to be woken: it is awake. */
+  wake(): void {
+    if (!this.#ended && !this.frozen) this.stream.record.repeatWakeup()
   }
 
   /** Keeps the room's record alive. */
@@ -332,13 +340,16 @@ export class Room {
   #endIfIdle(): void {
     this.#waitsForSave = false
     if (!this.#admission.empty || this.#stage !== 'open') return
-    // It is awake for its timers: their end is looked at again.
-    if (this.stream.timers.size > 0) return
+    const { environment, timers } = this.stream
+    const { next } = timers
+    const dueMs = next ? next.due - environment.clock.now() : Number.POSITIVE_INFINITY
+    // It is awake for its timers: when they are other ones, this is looked at again.
+    if (next && (dueMs < SHORTEST_SLEEP_MS || this.definition.durability === 'none')) return
     if (!this.#mayAct()) this.#idle.at(this.stream.environment.clock.monotonic() + RETRY_IDLE_MS)
     else if (this.stream.unsaved) {
       this.#waitsForSave = true
       this.stream.saves?.soon()
-    } else if (this.definition.onIdle === 'dispose') this.#close()
+    } else if (this.definition.onIdle === 'dispose' && !next) this.#close()
     else this.#over = this.#leave('asleep').catch(this.#onBroken)
   }
 

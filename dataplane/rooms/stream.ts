@@ -187,6 +187,7 @@ export class RoomStream {
     this.record = new FencedLog(environment, this.name, fence, log, {
       whole: () => (this.#durability === 'none' ? NO_ROOM : this.#whole()),
       kept: () => this.#kept,
+      wakeAt: () => this.#wakeAt,
       rewritten: (lost) => this.#renew(lost),
       uncertain: stopped,
     })
@@ -259,7 +260,12 @@ export class RoomStream {
    */
   get #kept(): boolean {
     if (this.#durability === 'none') return false
-    return this.#sleeps || this.unsaved || this.timers.flushedDue !== undefined
+    return this.#sleeps || this.unsaved || this.#wakeAt !== undefined
+  }
+
+  /** When the next of its timers is due, as of its last flush; a room that is not stored is not woken. */
+  get #wakeAt(): number | undefined {
+    return this.#durability === 'none' ? undefined : this.timers.flushedDue
   }
 
   /** Whether the room is newer than what the database of its type has. */

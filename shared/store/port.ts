@@ -7,6 +7,7 @@ export interface Store {
   readonly kind: 'memory' | 'redis'
   readonly records: Records
   readonly rooms: RoomRecords
+  readonly wakeups: Wakeups
   readonly bus: Bus
   readonly locks: Locks
   readonly vitals: StoreVitals
@@ -239,6 +240,29 @@ export interface RoomRecords {
   quarantine(room: string, fence: Fence, quarantine: Quarantine): Promise<boolean>
   /** Says for how long the record lives, and the room is counted, from now on. False: fenced. */
   refresh(room: string, fence: Fence, ttlMs: number): Promise<boolean>
+}
+
+/** A room whose time has come, as an owner of this epoch has said. */
+export interface Wakeup {
+  readonly room: string
+  readonly epoch: number
+}
+
+/**
+ * When rooms are to be opened that no node may be running then. Hints, in `WAKEUP_PARTS` parts: a room's record decides whether there is anything
+ * to do.
+ */
+export interface Wakeups {
+  /**
+   * The room is to be woken at `at` (milliseconds since 1970, by the store's clock), and not at another time; undefined: at none. Nothing
+   * changes when one with a later fence (epoch, then version) has said when.
+   */
+  set(room: string, fence: Fence, at: number | undefined): Promise<void>
+  /**
+   * Rooms of one part whose time has come, at most `limit`, the earliest first. Each is put off by `againMs`, so that it is taken again unless its owner
+   * has said another time by then.
+   */
+  take(part: number, options: { limit: number; againMs: number }): Promise<Wakeup[]>
 }
 
 /** Messages between processes: at most once, no history, binary safe. */

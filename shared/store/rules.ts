@@ -1,3 +1,4 @@
+import { crc32 } from 'node:zlib'
 import type { LeaseRenewal, Write } from './port.ts'
 
 /**
@@ -45,6 +46,12 @@ export function requireTtl(ttlMs: number): void {
   if (Number.isSafeInteger(ttlMs) && ttlMs > 0) return
   throw new RangeError(`ttlMs is ${ttlMs}: it must be a whole number of milliseconds above 0`)
 }
+
+/** Into so many parts the rooms that are to be woken are divided, each of which is a slot of its own in Redis Cluster. */
+export const WAKEUP_PARTS = 4
+
+/** The part of the rooms to be woken that a room belongs to. */
+export const wakeupPart = (room: string): number => crc32(room) % WAKEUP_PARTS
 
 /** Throws unless a room can live for `ttlMs`: as above, or for ever (Infinity). */
 export function requireRoomTtl(ttlMs: number): void {

@@ -102,6 +102,7 @@ export class ModelNode {
       rooms: [parts.definition],
       codecs,
       records: store.rooms,
+      wakeups: store.wakeups,
       metrics: registerMetrics(new Registry(), ROOM_METRICS),
       claim: (room, options) => ownership.claims.claim(room, options),
       mayAct: mutation?.mayAct ?? (() => ownership.lease.valid()),

@@ -184,9 +184,11 @@ export const BOUNDS: Row = {
       noValue: 'no turn was slow',
     }),
     lines('Timers', 'cps', {
-      about: 'Timers of room logic that have fired, by room type.',
+      about:
+        'Timers of room logic that have fired, by room type; and rooms that no node may run whose timer is due, by what came of it.',
       of: {
         '{{room_type}}': rate(`service_room_timers_fired_total{${NODE}}`, 'room_type'),
+        'rooms to be woken, {{result}}': rate(`service_room_wakeups_total{${NODE}}`, 'result'),
       },
       noValue: 'no room has set one',
     }),

@@ -3,6 +3,7 @@ import { type Bus, type Locks, type Store, StoreUnavailable, type StoreVitals } 
 import { requireLockTimes } from '../rules.ts'
 import { MemoryRecords } from './records.ts'
 import { MemoryRooms } from './rooms.ts'
+import { MemoryWakeups } from './wakeups.ts'
 
 /** A store for one process: everything is gone when it ends. Lifetimes follow `clock.monotonic()`, epochs `clock.now()`. */
 export function memoryStore({ clock }: { clock: Clock }): Store {
@@ -16,6 +17,7 @@ class MemoryStore implements Store {
   readonly kind = 'memory'
   readonly records: MemoryRecords
   readonly rooms: MemoryRooms
+  readonly wakeups: MemoryWakeups
   readonly bus: MemoryBus
   readonly locks: MemoryLocks
   readonly vitals = VITALS
@@ -27,6 +29,7 @@ class MemoryStore implements Store {
     this.#clock = clock
     this.records = new MemoryRecords(clock, requireOpen)
     this.rooms = new MemoryRooms(clock, requireOpen)
+    this.wakeups = new MemoryWakeups(clock, requireOpen)
     this.bus = new MemoryBus(requireOpen)
     this.locks = new MemoryLocks(clock, requireOpen)
   }

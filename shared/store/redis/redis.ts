@@ -13,6 +13,7 @@ import { RedisRecords } from './records.ts'
 import { RedisRooms } from './rooms.ts'
 import { checkServer, hasShards } from './server-check.ts'
 import { nameAt, RedisVitals, Server, type Servers, SingleServer } from './servers.ts'
+import { RedisWakeups } from './wakeups.ts'
 
 /** What a Redis store needs to know. */
 export interface RedisStoreOptions {
@@ -97,6 +98,7 @@ class RedisStore implements Store {
   readonly kind = 'redis'
   readonly records: RedisRecords
   readonly rooms: RedisRooms
+  readonly wakeups: RedisWakeups
   readonly bus: RedisBus
   readonly locks: RedisLocks
   readonly vitals: RedisVitals
@@ -111,6 +113,7 @@ class RedisStore implements Store {
     this.#parts = parts
     this.records = new RedisRecords(servers, prefix)
     this.rooms = new RedisRooms(servers, prefix)
+    this.wakeups = new RedisWakeups(servers, prefix)
     this.bus = new RedisBus(servers, prefix, { mode, clock })
     this.locks = new RedisLocks(servers, prefix, parts)
     this.vitals = new RedisVitals(servers, parts.observers)

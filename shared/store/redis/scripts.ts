@@ -16,6 +16,8 @@ const NAMES = [
   'release',
   'refresh',
   'quarantine',
+  'set_wakeup',
+  'take_wakeups',
   'permitted',
 ] as const
 

@@ -3,6 +3,7 @@ import { type Locks, StoreUnavailable } from '../port.ts'
 import { bytes, everyByte, LONG_MS, type OpenStore, opened, SHORT_MS, text } from './harness.ts'
 import { describeRecords } from './records.ts'
 import { describeRooms } from './rooms.ts'
+import { describeWakeups } from './wakeups.ts'
 
 export type { OpenStore, StoreUnderTest } from './harness.ts'
 
@@ -11,6 +12,7 @@ export function describeStore(name: string, open: OpenStore): void {
   describe(name, () => {
     describeRecords(open)
     describeRooms(open)
+    describeWakeups(open)
     describeBus(open)
     describeLocks(open)
     describeLife(open)
@@ -215,6 +217,8 @@ function describeLife(open: OpenStore): void {
         store.rooms.snapshot('r', fence, bytes('x'), LONG_MS),
         store.rooms.release('r', fence, { forget: true, ttlMs: LONG_MS }),
         store.rooms.refresh('r', fence, LONG_MS),
+        store.wakeups.set('r', fence, 1),
+        store.wakeups.take(0, { limit: 1, againMs: LONG_MS }),
         store.bus.publish('c', bytes('x')),
         store.bus.subscribe('c', () => undefined),
         store.bus.listeners(['c']),

@@ -69,6 +69,7 @@ const withRooms = (store: Store, rooms: RecordingRooms): Store => ({
     page: (index, options) => store.records.page(index, options),
   },
   rooms,
+  wakeups: store.wakeups,
   bus: store.bus,
   locks: store.locks,
   vitals: store.vitals,

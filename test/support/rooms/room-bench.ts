@@ -121,6 +121,7 @@ export class RoomBench {
       rooms,
       codecs: [new JsonCodec(), new MsgpackCodec()],
       records: this.store.store.rooms,
+      wakeups: this.store.store.wakeups,
       clock: this.clock,
       random: new SeededRandom(options.seed ?? 7),
       log: options.log ?? log,
@@ -627,6 +628,14 @@ export class TestStore {
       ...inner,
       kind: inner.kind,
       records: inner.records,
+      wakeups: {
+        set: async (...args) => {
+          if (this.mood === 'deaf') throw new StoreUnavailable('the test store is deaf')
+          await inner.wakeups.set(...args)
+          if (this.mood === 'silent') throw new StoreUnavailable('the test store is silent')
+        },
+        take: (...args) => inner.wakeups.take(...args),
+      },
       bus: inner.bus,
       locks: inner.locks,
       time: () => inner.time(),

@@ -7,6 +7,7 @@
 
 local trials = {
   { 'HSET', KEYS[1], 'n', 1 }, { 'HINCRBY', KEYS[1], 'n', 1 }, { 'HGET', KEYS[1], 'n' }, { 'HMGET', KEYS[1], 'n' },
+  { 'HDEL', KEYS[1], 'none' },
   { 'PEXPIRE', KEYS[1], 1000 }, { 'PEXPIREAT', KEYS[1], '99999999999999' }, { 'PERSIST', KEYS[1] }, { 'PTTL', KEYS[1] },
   { 'EXISTS', KEYS[1] }, { 'DEL', KEYS[1] },
   { 'ZADD', KEYS[1], 0, 'm' }, { 'ZSCORE', KEYS[1], 'm' }, { 'ZCARD', KEYS[1] }, { 'ZRANGE', KEYS[1], 0, 0 },
