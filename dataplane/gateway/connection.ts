@@ -143,7 +143,7 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
     this.#socket = socket
     this.#context = context
     this.#listener = listener
-    this.outbox = new Outbox(socket, flusher, context.options, this)
+    this.outbox = new Outbox(flusher.sockets.to(socket), flusher, context.options, this)
     ws.listener = this
     new FrameReader(socket, context.options.limits.max_message_bytes, this)
   }

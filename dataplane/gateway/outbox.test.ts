@@ -7,14 +7,12 @@ import { type ByteSink, Flusher, Outbox } from './outbox.ts'
 /** A socket whose kernel takes `room` bytes and then no more. */
 class SlowSocket implements ByteSink {
   readonly written: Uint8Array[] = []
-  /** Corked writes count as one. */
   writes = 0
   room = Number.POSITIVE_INFINITY
   writableLength = 0
-  #corked = false
   #drained: (() => void)[] = []
 
-  once(_: 'drain', drained: () => void): void {
+  onceDrained(drained: () => void): void {
     this.#drained.push(drained)
   }
 
@@ -25,21 +23,22 @@ class SlowSocket implements ByteSink {
   }
 
   write(bytes: Uint8Array): boolean {
-    if (!this.#corked) this.writes += 1
+    this.writes += 1
+    this.#take(bytes)
+    return this.writableLength === 0
+  }
+
+  writev(frames: readonly Uint8Array[]): boolean {
+    this.writes += 1
+    for (const bytes of frames) this.#take(bytes)
+    return this.writableLength === 0
+  }
+
+  #take(bytes: Uint8Array): void {
     this.written.push(bytes)
     const taken = Math.min(this.room, bytes.length)
     this.room -= taken
     this.writableLength += bytes.length - taken
-    return this.writableLength === 0
-  }
-
-  cork(): void {
-    this.#corked = true
-  }
-
-  uncork(): void {
-    this.#corked = false
-    this.writes += 1
   }
 
   get bytes(): string {

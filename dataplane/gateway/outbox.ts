@@ -1,14 +1,15 @@
 import { type Frame, joinFrames } from '../frame.ts'
 import type { GatewayOptions } from './context.ts'
 import type { GatewayMetrics } from './metrics.ts'
+import { SocketWrites } from './socket-writes.ts'
 
-/** What an outbox needs of a TCP socket; `net.Socket` has it. */
+/** What an outbox needs of a TCP socket. */
 export interface ByteSink {
-  /** False: much of what was handed over waits; `drain` follows when it does not any more. */
+  /** False: some of what was handed over waits; `onceDrained` tells when it does not any more. */
   write(bytes: Uint8Array): boolean
-  once(event: 'drain', drained: () => void): void
-  cork(): void
-  uncork(): void
+  /** As `write`, for several buffers that the kernel gathers. */
+  writev(frames: readonly Uint8Array[]): boolean
+  onceDrained(drained: () => void): void
   /** Bytes handed over that the kernel has not taken yet. */
   readonly writableLength: number
 }
@@ -42,8 +43,6 @@ const EAGER_BYTES = 64 * 1024
  */
 export class Outbox {
   readonly #socket: ByteSink
-  /** The socket's `write`: every socket has a hidden class of its own, so that looking for it each time costs more than calling it. */
-  readonly #write: ByteSink['write']
   readonly #flusher: Flusher
   readonly #bounds: OutboxBounds
   readonly #listener: OutboxListener
@@ -62,7 +61,6 @@ export class Outbox {
 
   constructor(socket: ByteSink, flusher: Flusher, bounds: OutboxBounds, listener: OutboxListener) {
     this.#socket = socket
-    this.#write = socket.write
     this.#flusher = flusher
     this.#bounds = bounds
     this.#listener = listener
@@ -87,7 +85,7 @@ export class Outbox {
       this.push(frame)
       return
     }
-    if (!this.#write.call(this.#socket, frame)) this.#fallBehind()
+    if (!this.#socket.write(frame)) this.#fallBehind()
     this.#settle()
     this.#flusher.count(1, frame.length)
   }
@@ -157,7 +155,7 @@ export class Outbox {
     this.#bytes = 0
     this.#frame = undefined
     this.#more = undefined
-    const taken = more ? this.#gather([frame, ...more], bytes) : this.#write.call(this.#socket, frame)
+    const taken = more ? this.#gather([frame, ...more], bytes) : this.#socket.write(frame)
     if (taken) this.#behind = 0
     else this.#fallBehind()
     this.#settle()
@@ -173,19 +171,14 @@ export class Outbox {
     this.#held = 0
   }
 
-  /** Several frames in one write. False: the socket may hold much that the kernel has not taken, and `drain` will come. */
+  /** Several frames in one write. */
   #gather(frames: readonly Frame[], bytes: number): boolean {
-    if (bytes <= COPY_BYTES) return this.#socket.write(joinFrames(frames))
-    let taken = true
-    this.#socket.cork()
-    for (const frame of frames) taken = this.#socket.write(frame)
-    this.#socket.uncork()
-    return taken
+    return bytes <= COPY_BYTES ? this.#socket.write(joinFrames(frames)) : this.#socket.writev(frames)
   }
 
   #fallBehind(): void {
     if (!this.#draining)
-      this.#socket.once('drain', () => {
+      this.#socket.onceDrained(() => {
         this.#draining = false
         this.#behind = 0
         this.#settle()
@@ -216,6 +209,7 @@ export const endOfTurn = (callback: () => void): void => queueMicrotask(() => pr
 
 /** Writes each outbox that got something, once per turn. */
 export class Flusher {
+  readonly sockets = new SocketWrites()
   readonly #defer: typeof endOfTurn
   readonly #metrics: GatewayMetrics
   #waiting: Outbox[] = []
