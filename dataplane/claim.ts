@@ -8,6 +8,8 @@ export interface ClaimOptions {
   readonly creator?: string | undefined
   /** Whether its owner is dead when its lease has run out, and not before. */
   readonly byLease?: boolean
+  /** The version of the room type's state that the claimant has code for; default 1. */
+  readonly stateVersion?: number
   /** The span of the join that may make the room, where that is recorded. */
   readonly madeFor?: TraceContext | undefined
   /** The spans of the joins and attaches that wait for the room by now. */
@@ -22,7 +24,8 @@ interface RefusedRoom {
 
 /**
  * What came of asking for a room: it is this node's (`from`: taken from a dead one), a living node owns it (`elsewhere`), too many are
- * made, or there (`refused`), there is none, and none was to be made (`absent`), no one may have it for now (`quarantined`), or the store
+ * made, or there (`refused`), there is none, and none was to be made (`absent`), no one may have it for now (`quarantined`), its state
+ * is of a newer version than the claimant knows (`newer`), or the store
  * does not answer (`unavailable`).
  */
 export type ClaimResult =
@@ -31,4 +34,5 @@ export type ClaimResult =
   | RefusedRoom
   | 'absent'
   | 'quarantined'
+  | 'newer'
   | 'unavailable'

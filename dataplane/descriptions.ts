@@ -85,6 +85,8 @@ export const NODE_INFO = v.object({
   /** Rooms and sessions it takes at most. */
   max_rooms: COUNT,
   max_sessions: COUNT,
+  /** The version of the state of each room type that it has code for. Absent: a node of a version that does not say. */
+  room_types: v.exactOptional(v.record(v.string(), COUNT)),
   /** Where its websockets are accepted. */
   ws_url: v.exactOptional(v.string()),
   /** Where clients from outside reach it. */

@@ -127,7 +127,7 @@ export class Claims {
 
   async #claim(
     room: string,
-    { creator, byLease = false }: ClaimOptions,
+    { creator, byLease = false, stateVersion = 1 }: ClaimOptions,
     began: number,
   ): Promise<ClaimResult> {
     const { store, nodes, nodeId, quota, recordTtlMs } = this.#parts
@@ -140,6 +140,7 @@ export class Claims {
       const previous = found?.owner ?? nodeId
       const orphan = previous !== nodeId
       if (orphan && (await nodes.judge(previous, byLease)) === 'alive') return { elsewhere: previous }
+      if ((found?.stateVersion ?? 1) > stateVersion) return 'newer'
       // One that was released, or whose owner is dead, is counted as long as it is there, and passes.
       if (!orphan && creator !== undefined) {
         const reservation = await store.rooms.reserve(room, creator, quota, recordTtlMs)

@@ -10,6 +10,7 @@ type Successor = Parameters<LeavingRoom['handOver']>[0]
 class TestRoom implements LeavingRoom {
   readonly address: RoomAddress
   readonly mostlyAt: string | undefined
+  readonly stateVersion = 1
   successor: Successor | 'not asked' = 'not asked'
   #saved = () => {}
 
@@ -45,7 +46,7 @@ function handing(rooms: readonly TestRoom[], place: (preferred: string | undefin
   const asked: string[] = []
   const seconds: number[] = []
   const done = handOver(rooms, {
-    place,
+    place: ({ mostlyAt }) => place(mostlyAt),
     ask: (nodeId, { key }) => asked.push(`${nodeId} ${key}`),
     handed: (took) => seconds.push(took),
     tracer: noTracer,

@@ -5,6 +5,8 @@ import { type RoomAddress, roomAttributes } from '../traffic.ts'
 /** A room of this node that is to go on elsewhere. */
 export interface LeavingRoom {
   readonly address: RoomAddress
+  /** Of its state, as its type counts. */
+  readonly stateVersion: number
   /** The node with most of its members' sockets. */
   readonly mostlyAt: string | undefined
   /** Saves the room and gives it up; `take` is called when the successor can claim it. */
@@ -14,7 +16,7 @@ export interface LeavingRoom {
 /** What handing rooms over takes. */
 interface HandOverParts {
   /** The node that is to have a room; undefined: there is none. */
-  readonly place: (preferred: string | undefined) => string | undefined
+  readonly place: (room: LeavingRoom) => string | undefined
   /** Asks a node to claim a room that was given up for it. */
   readonly ask: (nodeId: string, room: RoomAddress) => void
   /** A room was handed over to a node, or to none, after so many seconds without an owner that acts. */
@@ -41,7 +43,7 @@ export async function handOver(
   const work = async (): Promise<void> => {
     for (let room = waiting.shift(); room; room = waiting.shift()) {
       const { address } = room
-      const nodeId = place(room.mostlyAt)
+      const nodeId = place(room)
       const began = now()
       await room.handOver(nodeId === undefined ? undefined : { nodeId, take: () => ask(nodeId, address) })
       handed((now() - began) / 1000)

@@ -10,6 +10,7 @@ const CLAIM_OUTCOMES = [
   'rate_limited',
   'project_full',
   'quarantined',
+  'newer',
   'unavailable',
 ] as const
 

@@ -12,12 +12,14 @@ import { NodeLease, type NodeReplaced } from './lease.ts'
 import type { NodeLinks } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
 import { ClusterNodes } from './nodes.ts'
-import { type PlacementReason, place, takesSessions } from './placement.ts'
+import { type PlacementReason, place, type RoomToRun, takesSessions } from './placement.ts'
 import { type LocalRooms, Router } from './router.ts'
 
 /** The rooms of a node (`RoomHost`), as far as ownership has to do with them. */
 export interface OwnedRooms extends LocalRooms {
   readonly size: number
+  /** The version of each room type that there is code for. */
+  readonly versions: Readonly<Record<string, number>>
   readonly rooms: readonly LeavingRoom[]
   /** Each room reads its record: another node may have taken it over, or the store may have lost it. */
   recheck(): void
@@ -67,7 +69,7 @@ export interface OwnershipParts {
   /** More than that came. */
   readonly backlogFull: (roomType: string) => void
   /** What the other nodes are told of this one. */
-  readonly info: () => Omit<NodeInfo, 'node_id' | 'draining' | 'rooms'>
+  readonly info: () => Omit<NodeInfo, 'node_id' | 'draining' | 'rooms' | 'room_types'>
   /** Another process has the name of this node: this one is to end at once. */
   readonly onReplaced: (replaced: NodeReplaced) => void
 }
@@ -113,7 +115,7 @@ export class Ownership {
       ...parts,
       claims: this.claims,
       nodes: this.nodes,
-      place: (reason) => this.#place(reason),
+      place: (reason, room) => this.#place(reason, room),
       deliver: (edge, message) => this.deliver(edge, message),
     })
   }
@@ -239,7 +241,8 @@ export class Ownership {
   async handOver(span: Span): Promise<void> {
     const { links, clock, metrics, rooms, tracer } = this.#parts
     const done = handOver(rooms().rooms, {
-      place: (preferred) => this.#place('hand_over', preferred),
+      place: ({ address: { roomType }, stateVersion, mostlyAt }) =>
+        this.#place('hand_over', { roomType, stateVersion }, mostlyAt),
       ask: (other, room) => links.send(other, { to: 'host', room }),
       handed: (seconds) => {
         metrics.handOverDuration.observe(seconds)
@@ -257,13 +260,14 @@ export class Ownership {
 
   #info(): NodeInfo {
     const { nodeId, rooms, info } = this.#parts
-    return { ...info(), node_id: nodeId, draining: this.#draining, rooms: rooms().size }
+    const { size, versions } = rooms()
+    return { ...info(), node_id: nodeId, draining: this.#draining, rooms: size, room_types: versions }
   }
 
-  #place(reason: PlacementReason, preferred?: string): string | undefined {
+  #place(reason: PlacementReason, room: RoomToRun, preferred?: string): string | undefined {
     const { nodeId: self, random } = this.#parts
     const nodes = this.nodes.nodes()
-    return place({ self, nodes, random, reason, ...(preferred !== undefined && { preferred }) })
+    return place({ self, nodes, random, reason, room, ...(preferred !== undefined && { preferred }) })
   }
 
   /** An owner has something for this node's edge. */

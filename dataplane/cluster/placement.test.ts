@@ -9,10 +9,12 @@ const a = nodeInfo('node_a')
 const b = nodeInfo('node_b')
 const c = nodeInfo('node_c')
 
-const create = (nodes: readonly NodeInfo[]) => place({ self: 'node_a', nodes, random, reason: 'create' })
-const takeOver = (nodes: readonly NodeInfo[]) => place({ self: 'node_a', nodes, random, reason: 'take_over' })
+const room = { roomType: 'arena', stateVersion: 1 }
+const common = { self: 'node_a', random, room }
+const create = (nodes: readonly NodeInfo[]) => place({ ...common, nodes, reason: 'create' })
+const takeOver = (nodes: readonly NodeInfo[]) => place({ ...common, nodes, reason: 'take_over' })
 const successorOf = (nodes: readonly NodeInfo[], preferred?: string) =>
-  place({ self: 'node_a', nodes, random, reason: 'hand_over', ...(preferred !== undefined && { preferred }) })
+  place({ ...common, nodes, reason: 'hand_over', ...(preferred !== undefined && { preferred }) })
 
 /** How often each node was chosen in `count` rounds. */
 function tally(count: number, choose: () => string | undefined): Record<string, number> {
@@ -142,5 +144,28 @@ describe('a node that is overloaded', () => {
   it('takes the rooms of a dead node only when no other can', () => {
     expect(takeOver([full, b])).toBe('node_b')
     expect(takeOver([full, { ...b, overloaded: true }])).toBe('node_a')
+  })
+})
+
+describe('a room whose state has a version', () => {
+  const running = (node: NodeInfo, arena?: number): NodeInfo => ({
+    ...node,
+    room_types: arena === undefined ? {} : { arena },
+  })
+  const nodes = [running({ ...a, rooms: 0 }, 1), running(b), running({ ...c, rooms: 500 }, 2)]
+  const chosen = (reason: 'create' | 'take_over' | 'hand_over', stateVersion: number, known = nodes) =>
+    place({ ...common, nodes: known, reason, preferred: 'node_b', room: { roomType: 'arena', stateVersion } })
+
+  it('goes to a node whose code is not older, however full that is and whoever has its members', () => {
+    expect([chosen('take_over', 2), chosen('hand_over', 2), chosen('create', 2)]).toEqual(
+      Array(3).fill('node_c'),
+    )
+    expect([chosen('take_over', 1), chosen('hand_over', 1)]).toEqual(['node_a', 'node_c'])
+  })
+
+  it('goes nowhere while all nodes are older; one of a type that no one knows goes where it is said', () => {
+    expect(chosen('take_over', 3)).toBeUndefined()
+    expect(chosen('create', 1, [running(a), running(b)])).toBe('node_a')
+    expect(chosen('take_over', 2, [a])).toBe('node_a')
   })
 })

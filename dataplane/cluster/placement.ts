@@ -4,6 +4,17 @@ import type { NodeInfo } from '../descriptions.ts'
 /** `create`: the room is nowhere yet. `take_over`: its owner is dead. `hand_over`: this node gives it away. */
 export type PlacementReason = 'create' | 'take_over' | 'hand_over'
 
+/** What a node that is to run a room needs code for. */
+export interface RoomToRun {
+  readonly roomType: string
+  /** Of its state: older code cannot run it. */
+  readonly stateVersion: number
+}
+
+/** Whether a node has code for a room. */
+export const canRun = ({ room_types: types }: NodeInfo, { roomType, stateVersion }: RoomToRun): boolean =>
+  types === undefined || (types[roomType] ?? 0) >= stateVersion
+
 /** A room that needs a node. */
 export interface Placement {
   /** This node's id. */
@@ -12,6 +23,8 @@ export interface Placement {
   readonly nodes: readonly NodeInfo[]
   readonly random: Random
   readonly reason: PlacementReason
+  /** What a node has to have code for. */
+  readonly room: RoomToRun
   /** For a hand-over: the node that has most of the room's members. */
   readonly preferred?: string
 }
@@ -28,13 +41,23 @@ const SHARE: Slack = { factor: 1.1, rooms: 10, load: 0.25 }
 const WELL_ABOVE: Slack = { factor: 1.5, rooms: 20, load: 0.4 }
 
 /**
- * The node that is to run a room; undefined when no living node can take one more: a new one none that is overloaded, others rather one
+ * The node that is to run a room; undefined when no living node that has code for it can take one more: a new one none that is overloaded, others rather one
  * that is not. New rooms stay here while this node is not above its
  * share, and rooms of dead nodes while it can take them; others go to the less loaded of two random nodes (M. Mitzenmacher, "The power of
  * two choices in randomized load balancing", 2001), which spreads well although what is known of the nodes is some hundred
  * milliseconds old.
  */
-export function place({ self, nodes, random, reason, preferred }: Placement): string | undefined {
+export function place({
+  self,
+  nodes: alive,
+  random,
+  reason,
+  room,
+  preferred,
+}: Placement): string | undefined {
+  const able = alive.filter((node) => canRun(node, room))
+  // Of a type that no one knows any node can say so.
+  const nodes = able.length === 0 && room.stateVersion === 1 ? alive : able
   const idle = nodes.filter((node) => isOpen(node) && !node.overloaded)
   const open = preferSessions(reason === 'create' || idle.length > 0 ? idle : nodes.filter(isOpen))
   const average = averageOf(open)

@@ -160,6 +160,37 @@ describe('Router', () => {
     })
   })
 
+  describe('a room whose state is of a newer version', () => {
+    const newer: RoomOwner = { ...ownedBy(null), stateVersion: 2 }
+    const refused = {
+      kind: 'refused',
+      code: 'room_unavailable',
+      message: expect.stringContaining('version 2'),
+    }
+    const types = { [ROOM.roomType]: 1 }
+
+    it('is opened at a node that has the code, also when another says that it is here', async () => {
+      bench.types.set(HERE, types)
+      bench.types.set(THERE, { [ROOM.roomType]: 2 })
+      bench.chosen = THERE
+      router.send(join())
+      await records.answer({ ...newer, owner: HERE })
+      expect(sent).toEqual([{ to: THERE, message: { to: 'opener', message: join() } }])
+    })
+
+    it.each([HERE, THERE])(
+      'is refused as long as no node has the code, and opened by none (asked by %s)',
+      async (edge) => {
+        bench.types.set(HERE, types)
+        bench.chosen = undefined
+        router.send(join(), edge)
+        await records.answer(newer)
+        expect(delivered).toMatchObject([{ edge, message: refused }])
+        expect([host.opened, sent]).toEqual([[], []])
+      },
+    )
+  })
+
   it('refuses joins as room_unavailable when the store is silent, and asks again for the next', async () => {
     router.send(join('mem_a', 5))
     router.send(message(1))

@@ -17,6 +17,7 @@ import type { Claims } from './claims.ts'
 import type { NodeLinks } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
+import { canRun, type RoomToRun } from './placement.ts'
 
 /** What the router knows of the rooms of this node (`RoomHost`). */
 export interface LocalRooms {
@@ -37,12 +38,12 @@ export interface RouterParts {
   readonly tracer: Tracer
   readonly rooms: () => LocalRooms
   readonly claims: Pick<Claims, 'inspect'>
-  readonly nodes: Pick<ClusterNodes, 'judge' | 'isGone'>
+  readonly nodes: Pick<ClusterNodes, 'judge' | 'isGone' | 'nodes' | 'get'>
   readonly links: Pick<NodeLinks, 'send'>
   readonly metrics: Pick<ClusterMetrics, 'roomTraffic'>
   readonly log: Logger
   /** The node that is to open a room; undefined when none can take it. */
-  readonly place: (reason: 'create' | 'take_over') => string | undefined
+  readonly place: (reason: 'create' | 'take_over', room: RoomToRun) => string | undefined
   /** How many messages wait for one room while its owner is looked for. */
   readonly maxWaitingMessages: number
   /** More than that came. */
@@ -226,10 +227,15 @@ export class Router {
     else if (elsewhere) this.#found(route, owner, 'owner', found)
     else if (!found && !joins) this.#absent(route)
     else {
+      const needs = { roomType: route.room.roomType, stateVersion: found?.stateVersion ?? 1 }
       // A node that was asked by another does not pass it on: the two might do so forever.
-      const mine = owner === nodeId && rooms().accepts
-      const target = asked || mine ? nodeId : place(owner === null ? 'create' : 'take_over')
-      if (target === undefined) this.#noNode(route)
+      const mine = asked || (owner === nodeId && rooms().accepts)
+      const other = (): string | undefined =>
+        asked ? undefined : place(owner === null ? 'create' : 'take_over', needs)
+      const target = mine && this.#isNewEnough(nodeId, needs) ? nodeId : other()
+      const old = needs.stateVersion > 1 && !nodes.nodes().some((node) => canRun(node, needs))
+      if (target === undefined && old) this.#tooOld(route, needs.stateVersion)
+      else if (target === undefined) this.#noNode(route)
       else this.#found(route, target, 'opener', undefined)
     }
   }
@@ -272,6 +278,23 @@ export class Router {
   /** Attaches and the like are asked again by their edge. */
   #noNode(route: Route): void {
     this.#refuse(route, 'overloaded', 'no node can take another room at the moment')
+  }
+
+  /** Whether a node's code is not older than the state of a room. */
+  #isNewEnough(nodeId: string, needs: RoomToRun): boolean {
+    if (needs.stateVersion === 1) return true
+    const node = this.#parts.nodes.get(nodeId)
+    return node !== undefined && canRun(node, needs)
+  }
+
+  /** The node that could run it has ended, or was rolled back. */
+  #tooOld(route: Route, stateVersion: number): void {
+    this.#parts.log.warn(
+      { room: route.room.name, state_version: stateVersion },
+      'no node has code for the state of a room: finish the upgrade',
+    )
+    const text = `its state has version ${stateVersion}, and no node has code for that`
+    this.#refuse(route, 'room_unavailable', `${roomIdOf(route.room)} is not available: ${text}`)
   }
 
   #unavailable(route: Route, error: unknown): void {
@@ -349,7 +372,8 @@ function endSpans(spans: ReadonlyMap<string, Span>, { result, owner, epoch, from
 function locatedBy(claimed: ClaimResult, self: string): Located {
   if (claimed === 'absent' || (typeof claimed === 'object' && 'refused' in claimed))
     return { result: 'refused' }
-  if (claimed === 'unavailable' || claimed === 'quarantined') return { result: 'unavailable' }
+  if (claimed === 'unavailable' || claimed === 'quarantined' || claimed === 'newer')
+    return { result: 'unavailable' }
   if ('elsewhere' in claimed) return { result: 'found', owner: claimed.elsewhere }
   const { fence, from } = claimed
   return { result: from === undefined ? 'claimed' : 'taken_over', owner: self, epoch: fence.epoch, from }

@@ -171,6 +171,18 @@ describe('defineRoom', () => {
       { save: { everySecond: 5, to: 'disk' } },
       /everySecond: write everySeconds; save.everySeconds is undefined; it must be 1 to 86400; save.to is "disk"; it must be a function/,
     ],
+    ['version 0', { version: 0 }, /version is 0; it must be a whole number, at least 1/],
+    [
+      'migrations with holes',
+      { version: 4, migrate: { 1: () => {}, 3: () => {} } },
+      /version 4 needs migrate.2, which makes a state of version 3 of one of version 2/,
+    ],
+    ['a version that nothing leads to', { version: 2 }, /version 2 needs migrate.1/],
+    [
+      'migrations beyond the version, and one that takes time',
+      { version: 2, migrate: { 1: async () => {}, 2: () => {} } },
+      /migrate.1 is an async function; it must be a function, not an async one.*migrate.2 begins with no version below 2/,
+    ],
     ['a misspelled end', { onIdle: 'sleeps' }, /onIdle is "sleeps"; it must be dispose or sleep/],
     [
       'rest for what is not stored',

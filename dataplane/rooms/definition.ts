@@ -258,6 +258,10 @@ export interface AdmitContext<State = unknown> {
 // biome-ignore lint/suspicious/noConfusingVoidType: an admit that returns nothing admits
 export type Admission = string | undefined | void
 
+/** Makes of a state of one version one of the next. Write what you know of the old one: `(state: StateOfVersion1) => …`. */
+// biome-ignore lint/suspicious/noExplicitAny: the state of an old version is what its author says it was
+export type Migration = (state: any) => unknown
+
 /** What `save` is told of a room besides its state. */
 export interface SavedAs {
   readonly key: string
@@ -343,6 +347,13 @@ export interface RoomSpec<
     options: Out<Options>,
     room: { readonly projectId: string },
   ): Promise<NoInfer<State> | undefined> | NoInfer<State> | undefined
+  /** The version of the state's shape: a whole number, default 1. One more whenever the shape changes. */
+  readonly version?: number
+  /**
+   * What to do to a state of each version below `version`: by that version, a function which gets it as plain JSON, and changes it or returns
+   * another, of the next version. It runs as the first turn where a room of an older version is opened, and members see what it changes as an update.
+   */
+  readonly migrate?: { readonly [from: number]: Migration }
   /** Takes the state to a database while the room lives, and at its end. */
   readonly save?: RoomSave<NoInfer<State>>
   /** May refuse a join by returning a reason; it may take 5 s. */
@@ -436,6 +447,8 @@ export interface RoomDefinition {
     | ((key: string, options: unknown, room: { readonly projectId: string }) => unknown)
     | undefined
   readonly save: RoomSave<Json> | undefined
+  readonly version: number
+  readonly migrate: { readonly [from: number]: (state: unknown) => unknown }
   readonly admit: ((member: Member, options: unknown, ctx: AdmitContext) => unknown) | undefined
   readonly onJoin: Hook | undefined
   readonly onMessage: Hook | undefined
@@ -521,6 +534,8 @@ export function defineRoom<
     create: spec.create as RoomDefinition['create'],
     load: spec.load as RoomDefinition['load'],
     save: spec.save as RoomDefinition['save'],
+    version: spec.version ?? 1,
+    migrate: spec.migrate ?? {},
     admit: spec.admit as RoomDefinition['admit'],
     onJoin: spec.onJoin as Hook | undefined,
     onMessage: (spec.onMessage ?? spec.on_message) as Hook | undefined,
@@ -558,6 +573,10 @@ const A_HANDLER: Rule = [
   (value) => typeof value === 'function' && !isAsync(value),
   'a function, not an async one: give slow work to ctx.task',
 ]
+const A_MIGRATION: Rule = [
+  (value) => typeof value === 'function' && !isAsync(value),
+  'a function, not an async one, that changes the state or returns another',
+]
 const A_SAVE_INTERVAL: Rule = [(value) => isNumber(value, 1, 86_400), '1 to 86400']
 const BY_NAME: Rule = [isObject, 'an object by name']
 
@@ -593,6 +612,8 @@ const FIELDS: Readonly<Record<string, Rule>> = {
   ],
   load: A_FUNCTION,
   save: [isObject, '{ everySeconds, to }'],
+  version: [(value) => Number.isSafeInteger(value) && isNumber(value, 1), 'a whole number, at least 1'],
+  migrate: [isObject, 'an object of functions by the version that they begin with'],
   admit: A_FUNCTION,
 }
 const HOOKS = [
@@ -651,6 +672,7 @@ function checkSpec(spec: unknown): void {
       'onIdle: sleep needs a room that is stored; with durability none there is nothing to rest: write journal or snapshot',
   )
   if (isObject(spec.layers)) problems.push(...problemsOfLayers(spec.layers))
+  checkMigrations(spec, check)
   if (isObject(spec.save)) {
     checkFields(spec.save, ['everySeconds', 'to'], 'save', check)
     checkRule('save.everySeconds', spec.save.everySeconds, A_SAVE_INTERVAL, check)
@@ -667,6 +689,26 @@ type Check = (holds: boolean, problem: () => string) => void
 
 const checkRule = (what: string, value: unknown, [holds, right]: Rule, check: Check): void =>
   check(holds(value), () => `${what} is ${show(value)}; it must be ${right}`)
+
+/** There has to be a way to the version of the state from each before it. */
+function checkMigrations({ version = 1, migrate }: Fields, check: Check): void {
+  if (!isNumber(version, 1) || !(migrate === undefined || isObject(migrate))) return
+  const steps = migrate ?? {}
+  let from = 1
+  while (steps[from] !== undefined) from++
+  check(
+    from >= (version as number),
+    () =>
+      `version ${version} needs migrate.${from}, which makes a state of version ${from + 1} of one of version ${from}`,
+  )
+  for (const [from, step] of Object.entries(steps)) {
+    check(
+      String(Number(from)) === from && Number(from) >= 1 && Number(from) < (version as number),
+      () => `migrate.${from} begins with no version below ${version}: set version, or leave it out`,
+    )
+    checkRule(`migrate.${from}`, step, A_MIGRATION, check)
+  }
+}
 
 function checkNames(spec: Fields, check: Check): void {
   const messages = namesIn(spec, 'messages', check)

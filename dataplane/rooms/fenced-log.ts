@@ -21,6 +21,8 @@ interface LogEvents {
   readonly kept: () => boolean
   /** When a node has to run the room, as of its last flush; undefined: not by itself. Asked for every write, milliseconds since 1970. */
   readonly wakeAt: () => number | undefined
+  /** The version of its state, as of its last flush. */
+  readonly stateVersion: () => number
   /** The room goes on from memory under a new epoch: what others did with it under an epoch between the two is lost. */
   readonly rewritten: (lost: LostEpochs) => void
   /** The store does not answer (true), or does again (false). While it does not, nothing may be applied. */
@@ -93,10 +95,10 @@ export class FencedLog {
 
   /** Replaces snapshot and journal. */
   replace(snapshot: Uint8Array): Promise<boolean> {
-    const ttlMs = this.#ttlMs
+    const said = this.#said()
     const wakeAt = this.#on.wakeAt()
-    const done = this.#alone(() => this.#waking(wakeAt, (fence) => this.#snapshot(fence, snapshot, ttlMs)))
-    this.#countFor(ttlMs)
+    const done = this.#alone(() => this.#waking(wakeAt, (fence) => this.#snapshot(fence, snapshot, said)))
+    this.#countFor(said.ttlMs)
     return done
   }
 
@@ -281,18 +283,22 @@ export class FencedLog {
 
   async #writeWhole(): Promise<boolean> {
     const whole = this.#on.whole()
-    const ttlMs = this.#ttlMs
+    const said = this.#said()
     const entries = this.#entries
     const wakeAt = this.#on.wakeAt()
     // The store may have lost this with the record.
     if (this.#wakeAt !== undefined) this.#wakeAt = Number.POSITIVE_INFINITY
-    if (!(await this.#waking(wakeAt, (fence) => this.#snapshot(fence, whole, ttlMs)))) return false
+    if (!(await this.#waking(wakeAt, (fence) => this.#snapshot(fence, whole, said)))) return false
     this.#covered = Math.max(this.#covered, entries)
     return true
   }
 
-  #snapshot(fence: Fence, snapshot: Uint8Array, ttlMs: number): Promise<boolean> {
-    return this.#records.snapshot(this.#room, fence, snapshot, ttlMs)
+  #snapshot(
+    fence: Fence,
+    snapshot: Uint8Array,
+    { ttlMs, stateVersion }: { ttlMs: number; stateVersion: number },
+  ): Promise<boolean> {
+    return this.#records.snapshot(this.#room, fence, snapshot, ttlMs, stateVersion)
   }
 
   get #records(): RoomRecords {
@@ -302,6 +308,11 @@ export class FencedLog {
   /** How long the record is to outlive a write that is asked for now. */
   get #ttlMs(): number {
     return this.#on.kept() ? Number.POSITIVE_INFINITY : this.#recordTtlMs
+  }
+
+  /** What a snapshot that is made now says besides. */
+  #said(): { readonly ttlMs: number; readonly stateVersion: number } {
+    return { ttlMs: this.#ttlMs, stateVersion: this.#on.stateVersion() }
   }
 
   get #recordTtlMs(): number {

@@ -12,6 +12,7 @@ import { FailureLog } from './failures.ts'
 import { HistoryBudget } from './history.ts'
 import { JournalFormat, type NewerRecord } from './journal.ts'
 import { LoopShare, type SlowTurn } from './loop-share.ts'
+import type { NewerState } from './migration.ts'
 import { NO_EPOCH, RoomOpening } from './opening.ts'
 import { Room } from './room.ts'
 import { type Defer, Scheduler } from './scheduler.ts'
@@ -40,8 +41,8 @@ export class RoomHost {
   readonly #types: Map<string, RoomDefinition>
   readonly #rooms = new Map<string, Room>()
   readonly #opening = new Map<string, RoomOpening>()
-  /** Versions of records that this node is too old for, each logged once. */
-  readonly #newer = new Set<number>()
+  /** What this node is too old for, each logged once. */
+  readonly #newer = new Set<string>()
   readonly #descriptions: RoomDescriptions
   readonly #refresh
   #slowLoggedAt = Number.NEGATIVE_INFINITY
@@ -104,6 +105,11 @@ export class RoomHost {
     let frozen = 0
     for (const room of this.#rooms.values()) if (room.frozen) frozen++
     return frozen
+  }
+
+  /** The version of each room type here: rooms whose states are of a newer one cannot run here. */
+  get versions(): Readonly<Record<string, number>> {
+    return Object.fromEntries([...this.#types.values()].map(({ type, version }) => [type, version]))
   }
 
   /** Whether this node takes rooms at all. */
@@ -272,9 +278,9 @@ export class RoomHost {
     )
   }
 
-  #logNewer(room: string, error: NewerRecord): void {
-    if (this.#newer.has(error.version)) return
-    this.#newer.add(error.version)
+  #logNewer(room: string, error: NewerRecord | NewerState): void {
+    if (this.#newer.has(error.message)) return
+    this.#newer.add(error.message)
     this.#environment.log.error(
       { err: error, room },
       'rooms of a newer version cannot run here: finish the upgrade',

@@ -123,6 +123,8 @@ export interface RoomSnapshot extends Position {
   readonly timers: readonly RoomTimer[]
   /** In a room with layers. */
   readonly layers: SnapshotLayers | undefined
+  /** The version of the state, as its room type counts. The journal has none: the first write of an owner is a snapshot. */
+  readonly stateVersion: number
 }
 
 /** What the store holds of a room is damaged, or is not what any version up to this one writes. */
@@ -479,6 +481,7 @@ const SNAPSHOT = array(
     base: array(fields<Position>(POSITION)),
     timers: listOf(TIMER),
     layers: optional(SNAPSHOT_LAYERS, undefined),
+    stateVersion: COUNT,
   }),
 )
 
@@ -579,7 +582,7 @@ export interface RestoredRoom extends Omit<RoomSnapshot, 'checksum' | 'state' | 
 }
 
 /** A room that is nowhere yet. */
-export function newRoom(tree: LiveTree, epoch: number): RestoredRoom {
+export function newRoom(tree: LiveTree, epoch: number, stateVersion: number): RestoredRoom {
   const base = { epoch, seq: 0 }
   const grants = new Grants([])
   return {
@@ -593,6 +596,7 @@ export function newRoom(tree: LiveTree, epoch: number): RestoredRoom {
     grants,
     told: undefined,
     timers: [],
+    stateVersion,
   }
 }
 
@@ -661,6 +665,7 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
     timers: [...timers.values()],
     grants,
     told,
+    stateVersion: whole.stateVersion,
   }
 }
 

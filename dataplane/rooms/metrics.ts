@@ -28,6 +28,11 @@ export const ROOM_METRICS = {
     'Calls of `load` of room types: it brought a state (loaded) or said that there is none, it failed, or it took longer than 10 s (timed_out).',
     { room_type: OPEN, outcome: ['loaded', 'none', 'failed', 'timed_out'] },
   ),
+  roomMigrations: counter(
+    'service_room_migrations_total',
+    'Rooms whose state was brought to a newer version of their room type (migrated), or could not be (failed): those cannot be joined here.',
+    { room_type: OPEN, outcome: ['migrated', 'failed'] },
+  ),
   roomSaves: counter(
     'service_room_saves_total',
     'Calls of `save.to` of room types: they succeeded (saved), failed, or took longer than 30 s (timed_out); rooms are saved again after a pause.',

@@ -17,6 +17,7 @@ import { FAILED, StuckTurns } from './failures.ts'
 import { CannotCreate, CannotLoad, FirstState } from './first-state.ts'
 import { NewerRecord, newRoom, type RestoredRoom, restore, UnreadableRecord } from './journal.ts'
 import type { QuarantineCause } from './metrics.ts'
+import { CannotMigrate, NewerState } from './migration.ts'
 import type { Room } from './room.ts'
 import type { ClaimedRoom } from './stream.ts'
 
@@ -27,7 +28,7 @@ interface OpeningEvents {
   /** The opening is over without a room: nothing waits for it any more. */
   readonly over: () => void
   /** A newer node wrote the record of the room. */
-  readonly newer: (error: NewerRecord) => void
+  readonly newer: (error: NewerRecord | NewerState) => void
   /** The opening is over, the room is this node's: runs it. */
   readonly run: (claimed: ClaimedRoom) => Room
 }
@@ -74,6 +75,7 @@ export class RoomOpening {
       creator: join?.principal,
       // Taking what is not stored from an owner that lives would end it.
       byLease: this.#definition.durability === 'none',
+      stateVersion: this.#definition.version,
       madeFor: join?.traceparent === undefined ? undefined : join,
       // More may come while the room is asked for.
       askedBy: () => this.#waiting.waiting.flatMap(({ message }) => traceOf(message) ?? []),
@@ -99,6 +101,7 @@ export class RoomOpening {
   async #claimed(result: ClaimResult, mayMake: boolean): Promise<void> {
     if (result === 'absent') this.#absent()
     else if (result === 'unavailable') this.#refuseAll('the store does not answer')
+    else if (result === 'newer') this.#refuseAll('the code of its room type is too old here: try again')
     else if (result === 'quarantined') this.#refuseMembers('it is in quarantine; try again in a minute')
     else if ('elsewhere' in result) this.#end(() => false, result.elsewhere)
     else if ('refused' in result) {
@@ -117,6 +120,12 @@ export class RoomOpening {
     const { fence } = claim
     const stuck = new StuckTurns(claim)
     if (stuck.last) this.#logStuck(claim, stuck.last)
+    // Not once more: the code may be another by the time the note is gone.
+    if (stuck.last?.hook === 'migrate') {
+      await this.#giveBack(claim, false)
+      this.#refuseAll('its state could not be brought to the version of its code')
+      return
+    }
     if (stuck.tooMany) {
       await this.#quarantine(claim, 'looping', `${stuck.recent} turns in a minute did not end`)
       return
@@ -164,7 +173,7 @@ export class RoomOpening {
 
   async #new(first: JoinRequest, epoch: number): Promise<RestoredRoom> {
     const state = new FirstState(this.#environment, this.#address, this.#definition)
-    return newRoom(await state.of(first, epoch), epoch)
+    return newRoom(await state.of(first, epoch), epoch, this.#definition.version)
   }
 
   /** A mistake in what one arrival leads to harms that one. */
@@ -210,11 +219,11 @@ export class RoomOpening {
       if (first) this.#replies.refuse(first, error.code, error.message)
       await this.#giveBack(claim, true)
       this.#endWithout(first)
-    } else if (error instanceof CannotLoad) {
-      await this.#giveBack(claim, true)
+    } else if (error instanceof CannotLoad || error instanceof CannotMigrate) {
+      await this.#giveBack(claim, error instanceof CannotLoad)
       this.#refuseAll(error.message)
     } else {
-      const newer = error instanceof NewerRecord
+      const newer = error instanceof NewerRecord || error instanceof NewerState
       if (newer) this.#on.newer(error)
       else this.#logError(error, 'a room could not be opened')
       await this.#giveBack(claim, false)

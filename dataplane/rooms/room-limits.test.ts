@@ -50,6 +50,7 @@ describe('the size of a state', () => {
       timers: [],
       layers: undefined,
       updates: [],
+      stateVersion: 1,
     }
     const { length } = new JournalFormat().snapshot({ ...nothing, state })
     expect(Math.abs(sizeOf(state) / length - 1)).toBeLessThan(0.25)

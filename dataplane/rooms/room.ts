@@ -2,9 +2,10 @@ import { Backlog } from '../backlog.ts'
 import type { Arrival, RoomAddress, ToOwner } from '../traffic.ts'
 import { RoomAdmission } from './admission.ts'
 import type { RoomDefinition } from './definition.ts'
-import { validate } from './failures.ts'
+import { errorText, validate } from './failures.ts'
 import { Inputs } from './inputs.ts'
 import { areSameRules } from './layer-rules.ts'
+import { migrate } from './migration.ts'
 import { TickTimer, type Timer } from './scheduler.ts'
 import { type ClaimedRoom, RoomStream } from './stream.ts'
 
@@ -178,7 +179,15 @@ export class Room {
 
   /** Runs another definition of the same type from now on. The text says why the old one stays. */
   redefine(definition: RoomDefinition): string | undefined {
-    if (definition.state) {
+    const { environment, stateVersion, roomId } = this.stream
+    if (definition.version !== stateVersion) {
+      try {
+        migrate(this.stream.state, stateVersion, definition, environment, this.stream)
+      } catch (error) {
+        return `${roomId}: ${errorText(error)}`
+      }
+      this.stream.touch()
+    } else if (definition.state) {
       const checked = validate(definition.state, this.stream.state.present)
       if (!checked.ok) return `the state of ${this.stream.roomId} does not fit: ${checked.message}`
     }
@@ -221,6 +230,11 @@ export class Room {
   /** An edge is gone, and the sockets it held with it. */
   edgeGone(edge: string): void {
     this.#act(() => this.#admission.detachEdge(edge))
+  }
+
+  /** The version that its state has, as its type counts. */
+  get stateVersion(): number {
+    return this.stream.stateVersion
   }
 
   /** The node with most of the members' sockets. */

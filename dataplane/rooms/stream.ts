@@ -12,6 +12,7 @@ import { History } from './history.ts'
 import type { LostEpochs, MemberOutcome, RestoredRoom, RoomEvent, RoomSnapshot, Update } from './journal.ts'
 import type { Layers, UpdateLayers } from './layers.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
+import { migrate } from './migration.ts'
 import { type CommittedRoom, RoomSaves } from './saves.ts'
 import { FixedRate, type Timer } from './scheduler.ts'
 import { frozen, LiveState } from './state.ts'
@@ -130,6 +131,9 @@ export class RoomStream {
   readonly #durability: Durability
   /** Whether a room of this type rests until it is joined. */
   #sleeps = false
+  /** Of the flushed state, and of the state as it is since it was migrated. */
+  #stateVersion: number
+  #version: number
   readonly #onDelivered: () => void
   readonly #onSaved: () => void
   readonly #onFenced: () => void
@@ -184,10 +188,13 @@ export class RoomStream {
     )
     this.timers = new Timers(begin.timers, fence.epoch)
     this.#seq = seq
+    this.#stateVersion = begin.stateVersion
+    this.#version = definition.version
     this.record = new FencedLog(environment, this.name, fence, log, {
       whole: () => (this.#durability === 'none' ? NO_ROOM : this.#whole()),
       kept: () => this.#kept,
       wakeAt: () => this.#wakeAt,
+      stateVersion: () => this.#stateVersion,
       rewritten: (lost) => this.#renew(lost),
       uncertain: stopped,
     })
@@ -209,10 +216,22 @@ export class RoomStream {
     this.#timer = scheduler.timer(() => this.#flush())
     this.#save = scheduler.timer(() => this.#saveNow())
     this.redefine(definition)
+    this.#migrate(definition)
     // Whether the owner before has saved it is not known, and the database is to know of this one.
     if (begin.epoch < fence.epoch) this.saves?.changed(this.phase)
     // One that is not stored was handed over, and what it was then is not to come back.
     if (this.#durability === 'none' && begin.epoch < fence.epoch) this.#replace(NO_ROOM)
+  }
+
+  /** The state of an older version is brought to that of the definition, as the first turn of this owner. Throws where it cannot be. */
+  #migrate(definition: RoomDefinition): void {
+    try {
+      migrate(this.state, this.#stateVersion, definition, this.environment, this)
+    } catch (error) {
+      this.end()
+      throw error
+    }
+    if (this.state.dirty) this.touch()
   }
 
   /** What has happened since the last flush; turns add to it, then `touch`. */
@@ -222,6 +241,11 @@ export class RoomStream {
 
   get epoch(): number {
     return this.record.epoch
+  }
+
+  /** The version of the state as it is. */
+  get stateVersion(): number {
+    return this.#version
   }
 
   /** Whether acks wait until their update is committed. */
@@ -293,7 +317,8 @@ export class RoomStream {
   }
 
   /** Goes on by another definition of its type. */
-  redefine({ sync: { rate: perSecond }, onIdle, save }: RoomDefinition): void {
+  redefine({ sync: { rate: perSecond }, onIdle, save, version }: RoomDefinition): void {
+    this.#version = version
     if (save && this.saves) this.saves.redefine(save)
     else {
       this.saves?.end()
@@ -386,8 +411,9 @@ export class RoomStream {
     const whole = this.state.flush()
     const layers = this.state.layers && this.#layersOf(this.state.layers, whole)
     const delta = layers ? layers.base : whole
+    this.#stateVersion = this.#version
     this.#pending = new Pending()
-    if (delta) this.saves?.changed()
+    if (whole) this.saves?.changed()
     const left = leaves.filter(({ unseen }) => !unseen)
     const joined = joins.map(({ membership }) => membership.record())
     const { presence, renewed } = changesOf(changed, memberships)
@@ -570,6 +596,7 @@ export class RoomStream {
       layers: layers && { checksum, sum: layers.sum, grants: this.grants.record() },
       ...history,
       timers: this.timers.flushed,
+      stateVersion: this.#stateVersion,
     })
   }
 

@@ -3,6 +3,7 @@ export const HOOKS = [
   'create',
   'load',
   'save',
+  'migrate',
   'options',
   'admit',
   'onJoin',

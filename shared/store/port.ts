@@ -165,6 +165,8 @@ export interface RoomOwner {
   readonly owner: string | null
   /** Present while no one may claim the room, after a quarantine that asked for it. */
   readonly quarantined?: true
+  /** The version of the state in the last snapshot; absent: 1, or there is none. */
+  readonly stateVersion?: number
 }
 
 /** How a room's record is put aside. */
@@ -224,8 +226,17 @@ export interface RoomRecords {
   noteStuck(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean>
   /** Appends one entry to the journal; version + 1. False: fenced, and nothing was written. */
   commit(room: string, fence: Fence, entry: Uint8Array, ttlMs: number): Promise<boolean>
-  /** Replaces the snapshot and empties the journal, which it covers; version + 1. False: fenced. */
-  snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttlMs: number): Promise<boolean>
+  /**
+   * Replaces the snapshot and empties the journal, which it covers; version + 1. `stateVersion`: of the state in it, for those who ask who owns
+   * the room; default 1. False: fenced.
+   */
+  snapshot(
+    room: string,
+    fence: Fence,
+    snapshot: Uint8Array,
+    ttlMs: number,
+    stateVersion?: number,
+  ): Promise<boolean>
   /**
    * Gives the room up: owner null, the record stays for its TTL. With `forget` it has ended: snapshot and journal go too, and of the record
    * the epoch stays for `ENDED_ROOM_MS`, or as ever where an earlier owner may still believe in it. False: fenced.

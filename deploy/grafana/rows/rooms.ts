@@ -192,10 +192,14 @@ export const BOUNDS: Row = {
       },
       noValue: 'no room has set one',
     }),
-    lines('Databases of room types', 'cps', {
+    lines('Databases and versions of room types', 'cps', {
       about:
-        'Loads and saves that room types make of their rooms. Those that fail or take too long come again.',
+        'Loads, saves and migrations that room types make of their rooms. Those that fail or take too long come again.',
       of: {
+        '{{room_type}} migration {{outcome}}': rate(
+          `service_room_migrations_total{${NODE}}`,
+          'room_type, outcome',
+        ),
         '{{room_type}} load {{outcome}}': rate(`service_room_loads_total{${NODE}}`, 'room_type, outcome'),
         '{{room_type}} save {{outcome}}': rate(`service_room_saves_total{${NODE}}`, 'room_type, outcome'),
       },

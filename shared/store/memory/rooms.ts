@@ -23,6 +23,8 @@ interface RoomRecord {
   readonly kept?: boolean
   /** Not to be claimed for as long as the record lives. */
   readonly quarantined?: true
+  /** Of the state in the snapshot. */
+  readonly stateVersion?: number | undefined
   readonly snapshot: Uint8Array | undefined
   /** Grows in place, so that a commit costs the same however long the journal is. */
   readonly journal: Uint8Array[]
@@ -53,8 +55,14 @@ export class MemoryRooms implements RoomRecords {
     this.#requireOpen()
     const record = this.#rooms.get(room)
     if (record) {
-      const { epoch, version, owner, quarantined } = record
-      return { epoch, version, owner, ...(quarantined && { quarantined }) }
+      const { epoch, version, owner, quarantined, stateVersion } = record
+      return {
+        epoch,
+        version,
+        owner,
+        ...(quarantined && { quarantined }),
+        ...(stateVersion && { stateVersion }),
+      }
     }
     const epoch = this.#epochs.get(room)
     return epoch === undefined ? undefined : { epoch, version: 0, owner: null }
@@ -93,7 +101,8 @@ export class MemoryRooms implements RoomRecords {
     const released = recorded === 0 || stored?.owner === null
     const contested = stored?.contested === true || !released
     const lifeMs = stored?.kept ? Number.POSITIVE_INFINITY : ttlMs
-    this.#keep(room, { epoch, version, owner, contested, snapshot, journal }, lifeMs)
+    const { stateVersion } = stored ?? {}
+    this.#keep(room, { epoch, version, owner, contested, stateVersion, snapshot, journal }, lifeMs)
     return {
       fence: { epoch, version },
       snapshot: snapshot?.slice(),
@@ -136,10 +145,17 @@ export class MemoryRooms implements RoomRecords {
     })
   }
 
-  async snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttlMs: number): Promise<boolean> {
+  async snapshot(
+    room: string,
+    fence: Fence,
+    snapshot: Uint8Array,
+    ttlMs: number,
+    stateVersion = 1,
+  ): Promise<boolean> {
     return this.#fenced(room, fence, ttlMs, (record) => ({
       ...record,
       version: record.version + 1,
+      stateVersion: stateVersion === 1 ? undefined : stateVersion,
       snapshot: new Uint8Array(snapshot),
       journal: [],
     }))
@@ -155,7 +171,7 @@ export class MemoryRooms implements RoomRecords {
     const released = this.#fenced(room, fence, ttlMs, (record) => ({
       ...record,
       owner: null,
-      ...(forget && { snapshot: undefined, journal: [] }),
+      ...(forget && { stateVersion: undefined, snapshot: undefined, journal: [] }),
     }))
     if (released && !forget) this.#roomsBeside(room).set(room, true, ttlMs)
     if (!released || !forget) return released

@@ -45,12 +45,19 @@ export class RedisRooms implements RoomRecords {
       runScript(redis, 'inspect', [record, epoch], []),
     )
     if (reply === null) return undefined
-    const [at, version, owner, quarantined] = reply as [Buffer, Buffer, Buffer, (Buffer | null)?]
+    const [at, version, owner, quarantined, stateVersion] = reply as [
+      Buffer,
+      Buffer,
+      Buffer,
+      (Buffer | null)?,
+      (Buffer | null)?,
+    ]
     return {
       epoch: Number(at),
       version: Number(version),
       owner: owner.toString() || null,
       ...(quarantined && { quarantined: true }),
+      ...(stateVersion?.length && { stateVersion: Number(stateVersion) }),
     }
   }
 
@@ -114,8 +121,15 @@ export class RedisRooms implements RoomRecords {
     return this.#fenced('commit', room, fence, ttlMs, [outgoing(entry)])
   }
 
-  snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttlMs: number): Promise<boolean> {
-    return this.#fenced('snapshot', room, fence, ttlMs, [outgoing(snapshot)])
+  snapshot(
+    room: string,
+    fence: Fence,
+    snapshot: Uint8Array,
+    ttlMs: number,
+    stateVersion = 1,
+  ): Promise<boolean> {
+    const version = stateVersion === 1 ? '' : String(stateVersion)
+    return this.#fenced('snapshot', room, fence, ttlMs, [outgoing(snapshot), version])
   }
 
   async release(

@@ -174,6 +174,18 @@ export function describeRooms(open: OpenStore): void {
       expect(await rooms.inspect(ROOM)).toEqual({ ...advanced(fence, 1), owner: 'node_a' })
     })
 
+    it('says which version the state of a room has, until the room has ended', async () => {
+      const { rooms } = (await opened(open)).store
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      await rooms.snapshot(ROOM, fence, bytes('one'), LONG_MS)
+      expect(await rooms.inspect(ROOM)).not.toHaveProperty('stateVersion')
+      await rooms.snapshot(ROOM, advanced(fence, 1), bytes('three'), LONG_MS, 3)
+      const next = await claimed(rooms, 'node_b', fence.epoch)
+      expect(await rooms.inspect(ROOM)).toEqual({ ...next.fence, owner: 'node_b', stateVersion: 3 })
+      await rooms.release(ROOM, next.fence, { forget: true, ttlMs: LONG_MS })
+      expect(await rooms.inspect(ROOM)).not.toHaveProperty('stateVersion')
+    })
+
     it('takes one of many commits made over one version', async () => {
       const { rooms } = (await opened(open)).store
       const { fence } = await claimed(rooms, 'node_a', 0)

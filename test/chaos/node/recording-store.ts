@@ -89,9 +89,15 @@ export class RecordingRooms implements RoomRecords {
     )
   }
 
-  snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttlMs: number): Promise<boolean> {
+  snapshot(
+    room: string,
+    fence: Fence,
+    snapshot: Uint8Array,
+    ttlMs: number,
+    stateVersion?: number,
+  ): Promise<boolean> {
     return this.#record('snapshot', room, fence, this.#whole(snapshot), () =>
-      this.#rooms.snapshot(room, fence, snapshot, ttlMs),
+      this.#rooms.snapshot(room, fence, snapshot, ttlMs, stateVersion),
     )
   }
 
@@ -220,8 +226,16 @@ export class UnfencedRooms implements RoomRecords {
     return this.#unfenced(room, fence, (standing) => this.#rooms.commit(room, standing, entry, ttlMs))
   }
 
-  snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttlMs: number): Promise<boolean> {
-    return this.#unfenced(room, fence, (standing) => this.#rooms.snapshot(room, standing, snapshot, ttlMs))
+  snapshot(
+    room: string,
+    fence: Fence,
+    snapshot: Uint8Array,
+    ttlMs: number,
+    stateVersion?: number,
+  ): Promise<boolean> {
+    return this.#unfenced(room, fence, (standing) =>
+      this.#rooms.snapshot(room, standing, snapshot, ttlMs, stateVersion),
+    )
   }
 
   release(room: string, fence: Fence, options: { forget: boolean; ttlMs: number }): Promise<boolean> {

@@ -14,6 +14,7 @@ import {
 import type { Logger } from '../../../shared/log.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import type { RoomOwner } from '../../../shared/store/port.ts'
+import { nodeInfo } from '../descriptions.ts'
 import { FakeClock } from '../fake-clock.ts'
 import { RecordingTracer } from '../recording-tracer.ts'
 
@@ -37,6 +38,8 @@ export class RouterBench {
   readonly failures: string[] = []
   /** The node that is to open a room. */
   chosen: string | undefined = HERE
+  /** The room types of each node that is alive, with the versions of their code. */
+  readonly types = new Map<string, Readonly<Record<string, number>>>()
   /** What it was asked for. */
   readonly reasons: string[] = []
   readonly router = new Router({
@@ -48,6 +51,11 @@ export class RouterBench {
     nodes: {
       judge: async (nodeId) => (this.dead.has(nodeId) ? 'dead' : 'alive'),
       isGone: (nodeId) => this.dead.has(nodeId),
+      nodes: () => [...this.types].map(([nodeId, types]) => ({ ...nodeInfo(nodeId), room_types: types })),
+      get: (nodeId) => {
+        const types = this.types.get(nodeId)
+        return types && { ...nodeInfo(nodeId), room_types: types }
+      },
     },
     links: { send: (to, message) => void this.sent.push({ to, message }) },
     place: (reason) => {

@@ -401,6 +401,7 @@ export class RoomBench {
       timersFired: { inc: () => count('fired') },
       inputsShed: { inc: ({ how }) => count(how) },
       roomLoads: { inc: ({ outcome }) => count(`load ${outcome}`) },
+      roomMigrations: { inc: ({ outcome }) => count(outcome) },
       roomSaves: { inc: ({ outcome }) => count(`save ${outcome}`) },
       roomsAsleep: { inc: () => count('asleep') },
       slowTurns: { inc: ({ hook }) => count(`slow ${hook}`) },

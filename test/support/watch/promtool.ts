@@ -329,6 +329,13 @@ const ROWS: readonly Row[] = [
     '0.10',
   ],
   [
+    'RoomfulRoomMigrationsFail',
+    raise('service_room_migrations_total', { ...NODE, room_type: 'arena', outcome: 'failed' }, 0.1),
+    60,
+    ARENA,
+    '0.10',
+  ],
+  [
     'RoomfulRoomLoadsFail',
     raise('service_room_loads_total', { ...NODE, room_type: 'arena', outcome: 'timed_out' }, 0.1),
     300,

@@ -129,6 +129,7 @@ class SimulatedNode {
       this.#count('service_room_turns_slow_total', { room_type: roomType, hook: 'onTick' }, 0.01)
       for (const outcome of ['saved', 'failed', 'timed_out'])
         this.#count('service_room_saves_total', { room_type: roomType, outcome }, outcome === 'saved' ? 5 : 0)
+      this.#count('service_room_migrations_total', { room_type: roomType, outcome: 'failed' }, 0)
       for (const outcome of ['loaded', 'none', 'failed', 'timed_out'])
         this.#count(
           'service_room_loads_total',

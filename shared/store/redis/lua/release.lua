@@ -14,6 +14,7 @@ end
 
 redis.call('HSET', KEYS[1], 'owner', '')
 if ARGV[5] ~= '' then
+  redis.call('HSET', KEYS[1], 'state_version', '')
   redis.call('DEL', KEYS[3], KEYS[4])
   if record[4] ~= '1' then
     redis.call('DEL', KEYS[2])

@@ -2,6 +2,7 @@
 --
 -- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` and `prolong` in prelude.lua
 -- ARGV[5]   the snapshot
+-- ARGV[6]   the version of the state in it; '': 1
 -- returns   1, or 0 when fenced
 --
 -- Invariant: the snapshot covers exactly what was committed before it, because its writer has seen every commit so far; no
@@ -14,6 +15,7 @@ end
 redis.call('SET', KEYS[3], ARGV[5])
 redis.call('DEL', KEYS[4])
 redis.call('HINCRBY', KEYS[1], 'version', 1)
+redis.call('HSET', KEYS[1], 'state_version', ARGV[6])
 
 prolong()
 return 1

@@ -1,0 +1,64 @@
+import type { RoomAddress } from '../traffic.ts'
+import type { TurnRoom } from '../watchdog/turns.ts'
+import type { RoomDefinition } from './definition.ts'
+import type { RoomEnvironment } from './environment.ts'
+import { RoomLogicError } from './failures.ts'
+import type { LiveState } from './state.ts'
+
+/** The state of a room could not be brought to the version of its code; the room stays as it is. The text is for players. */
+export class CannotMigrate extends Error {
+  override readonly name = 'CannotMigrate'
+}
+
+/** The state of a room is of a newer version than the code here. */
+export class NewerState extends Error {
+  override readonly name = 'NewerState'
+
+  constructor(roomType: string, stateVersion: number, version: number) {
+    super(
+      `the state has version ${stateVersion}, and the code of room type ${roomType} here is for version ${version}`,
+    )
+  }
+}
+
+/**
+ * Brings a state of version `from` to that of the definition, one `migrate` after the other, as one turn: all of it, or nothing. Throws
+ * CannotMigrate, and NewerState where there is no way back.
+ */
+export function migrate(
+  state: LiveState,
+  from: number,
+  definition: RoomDefinition,
+  { failures, metrics, turns }: Pick<RoomEnvironment, 'failures' | 'metrics' | 'turns'>,
+  room: TurnRoom & { readonly address: RoomAddress },
+): void {
+  const { type, version } = definition
+  if (from === version) return
+  if (from > version) throw new NewerState(type, from, version)
+  turns.begin(room, 'migrate', '', from, '')
+  try {
+    // The functions get plain JSON of their own, so that what they do half way reaches no one.
+    let next: unknown = structuredClone(state.present)
+    for (let step = from; step < version; step++) {
+      const made = definition.migrate[step]!(next)
+      if (typeof (made as { then?: unknown } | undefined)?.then === 'function')
+        throw new RoomLogicError(`migrate.${step} returned a promise; it must return the state, or change it`)
+      next = made ?? next
+    }
+    state.begin()
+    try {
+      state.commit(next)
+    } catch (error) {
+      throw state.undo('migrate', error)
+    }
+    metrics.roomMigrations.inc({ room_type: type, outcome: 'migrated' })
+  } catch (error) {
+    metrics.roomMigrations.inc({ room_type: type, outcome: 'failed' })
+    const { message } = failures.explain(`migrate of ${type} from version ${from} to ${version}`, error)
+    throw new CannotMigrate(
+      `its state of version ${from} could not be brought to version ${version}: ${message}`,
+    )
+  } finally {
+    turns.end()
+  }
+}
