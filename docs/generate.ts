@@ -20,6 +20,7 @@ import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
 import type { Store } from '../shared/store/port.ts'
 import { authorisationTables } from '../test/authorisation/matrix.ts'
 import { PROTOCOL_PARTS } from './protocol-tables.ts'
+import { measuredTable, playersTable, scalingChart } from './scaling.ts'
 import { code, table } from './table.ts'
 
 /**
@@ -154,6 +155,8 @@ const PARTS: Readonly<Record<string, (before: string) => string | Promise<string
   alerts: alertTable,
   'redis users': redisUsers,
   authorisation: authorisationTables,
+  'scaling, measured': measuredTable,
+  'scaling, players': playersTable,
   scenarios: () => scenarioTable(false),
   measurements: () => scenarioTable(true),
   'load test options': loadOptionTable,
@@ -190,6 +193,8 @@ const rewritten: Readonly<Record<string, (before: string) => string | Promise<st
   'docs/redis.md': withParts,
   'docs/security.md': withParts,
   'docs/loadtest.md': withParts,
+  'docs/scaling.md': withParts,
+  'docs/scaling.svg': scalingChart,
   'deploy/grafana/dashboards/roomful.json': () => `${JSON.stringify(dashboard(), null, 2)}\n`,
 }
 

@@ -285,6 +285,20 @@ describe.skipIf(missing !== undefined)('the chart', () => {
     expect(spec.template.spec.containers[0].image).toMatch(`${values.image.repository}:`)
   })
 
+  it('lets players in at the ports of workers where these have addresses of their own', () => {
+    const portsOf = (env: object) =>
+      one(
+        render({ ...example('smallest'), networkPolicy: { enabled: true }, node: { workers: 3, env } }),
+        'NetworkPolicy',
+        '-node',
+      ).spec.ingress[0].ports
+    expect(portsOf({})).toEqual([{ port: 'websocket', protocol: 'TCP' }])
+    expect(portsOf({ ADVERTISE_URL: 'wss://play.example.com/$(NODE_ID)' })).toEqual([
+      { port: 'websocket', protocol: 'TCP' },
+      { port: 4001, endPort: 4004, protocol: 'TCP' },
+    ])
+  })
+
   it('says what is missing', () => {
     expect(() => render({})).toThrow('redis.url is empty: set it')
     expect(() => render({ redis: { url: 'redis://r' }, control: { ingress: { enabled: true } } })).toThrow(
