@@ -112,6 +112,48 @@ test('tic-tac-toe is played in turns, and a refused move says why', async () => 
   await shows(o, '#verdict', 'X is thinking')
 })
 
+test('in the card game each has a hand of its own, and plays it in turns, by mouse and by keyboard', async () => {
+  const players = [await player('/cards/?room=k'), await player('/cards/?room=k')]
+  for (const page of players) await shows(page, '#verdict', '2 at the table')
+  await players[0]!.click('#deal')
+  const handOf = async (page: Page) => {
+    await page.locator('#hand [data-card]').first().waitFor()
+    return page.locator('#hand [data-card]').evaluateAll((cards) => cards.map((card) => card.ariaLabel))
+  }
+  const hands = await Promise.all(players.map(handOf))
+  expect(new Set(hands.flat()).size).toBe(14)
+  await players[1]!.reload()
+  expect(await handOf(players[1]!)).toEqual(hands[1])
+
+  for (let turns = 0; turns < 4; turns++) {
+    const mine = () => Promise.all(players.map((page) => page.locator('#hand.mine').count()))
+    await vi.waitUntil(async () => (await mine()).includes(1), { timeout: WITHIN_MS })
+    const page = players[(await mine()).indexOf(1)]!
+    const other = players.find((one) => one !== page)!
+    const playable = page.locator('#hand .playable')
+    if ((await playable.count()) === 0) {
+      await page.keyboard.press('d')
+      await shows(page, '#verdict', 'or pass')
+    }
+    if ((await playable.count()) === 0) await page.keyboard.press('p')
+    else {
+      // Eights last, since they ask for a suit, in a dialog.
+      const plain = page.locator('#hand .playable:not([data-card^="8"])')
+      if ((await plain.count()) > 0) {
+        await plain.first().focus()
+        await page.keyboard.press('Enter')
+      } else {
+        await playable.first().click()
+        await page.getByRole('button', { name: 'hearts', exact: true }).click()
+      }
+    }
+    await other.locator('#hand.mine').waitFor()
+  }
+
+  await players[1]!.click('text=Cut my connection')
+  await shows(players[0]!, '#others', 'connection lost')
+})
+
 test('a reload keeps the seat and the game; the other sees it go and come; a duplicated tab is another player', async () => {
   const x = await player('/tictactoe/?room=e')
   await shows(x, '#verdict', 'Waiting')
@@ -185,7 +227,7 @@ test('the arena says which node runs it, and which one a player is connected to'
 
 test('the front page leads to every game', async () => {
   const page = await player('/')
-  for (const name of ['Arena', 'Tic-tac-toe', 'Counter']) {
+  for (const name of ['Arena', 'Crazy Eights', 'Tic-tac-toe', 'Counter']) {
     await page.getByRole('link', { name, exact: true }).click()
     await shows(page, '.pill', 'ms')
     await page.goBack()
@@ -197,7 +239,14 @@ test.each([
   [430, 932],
   [568, 320],
 ])('every page fits into the width of a phone of %i × %i', async (width, height) => {
-  for (const path of ['/', '/arena/?room=h', '/counter/?room=h', '/tictactoe/?room=h', '/arena/source']) {
+  for (const path of [
+    '/',
+    '/arena/?room=h',
+    '/counter/?room=h',
+    '/tictactoe/?room=h',
+    '/cards/?room=h',
+    '/arena/source',
+  ]) {
     const page = await player(path, { viewport: { width, height }, isMobile: true, hasTouch: true })
     if (path.includes('room')) await shows(page, '.pill', 'ms')
     // A page that is wider than its screen is shown smaller, so that its window is wider too.

@@ -179,7 +179,7 @@ test('a given project is used, and gets a key', async () => {
 
 test.each([
   [{}, 'game'],
-  [{ game: 'chess' }, 'arena, tictactoe, counter'],
+  [{ game: 'chess' }, 'arena, cards, tictactoe, counter'],
   [{ game: 'arena', name: '<b>' }, 'letters, digits'],
   [{ game: 'arena', admin: true }, 'admin'],
 ])('a login with %j is refused and told why', async (request, reason) => {

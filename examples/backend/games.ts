@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url'
 const EXAMPLES = new URL('../', import.meta.url)
 
 /** The games that the backend serves, in the order of the front page. */
-export const GAMES = ['arena', 'tictactoe', 'counter'] as const
+export const GAMES = ['arena', 'cards', 'tictactoe', 'counter'] as const
 export type Game = (typeof GAMES)[number]
 
 /** Path of `name` beside the examples, as TypeScript where it is there, else compiled. */

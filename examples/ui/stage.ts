@@ -12,6 +12,8 @@ export interface Stage<R extends TypedRoom> {
   key: string
   room: Room<R>
   toasts: Toasts
+  /** The server's time now, in milliseconds since 1970. */
+  serverTime: () => number
 }
 
 /** The room named in the address; a visitor without one gets `lobby-1`, and an address that can be shared. */
@@ -85,7 +87,7 @@ export async function startGame<R extends TypedRoom>(
     room.onMembersChange(count)
     count()
     showConnection(client, room, bar)
-    play({ key, room, toasts })
+    play({ key, room, toasts, serverTime: () => client.serverTime() })
   } catch (error) {
     bar.showStatus('closed')
     showCurtain('No way in', error instanceof Error ? error.message : String(error))

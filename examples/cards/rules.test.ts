@@ -1,0 +1,29 @@
+import { expect, test } from 'vitest'
+import { SeededRandom } from '../../testkit/seeded-random.ts'
+import { bestSuit, type Card, fits, inOrder, newDeck, type Suit, shuffled } from './rules.ts'
+
+test.each<[Card, Card, Suit, boolean]>([
+  ['4♠', 'K♠', '♠', true],
+  ['K♥', 'K♠', '♠', true],
+  ['4♥', 'K♠', '♠', false],
+  ['8♥', 'K♠', '♠', true],
+  ['4♥', '8♠', '♥', true],
+  ['4♠', '8♠', '♥', false],
+  ['10♦', '10♣', '♣', true],
+])('%s on %s, where %s is asked for: %s', (card, top, suit, fit) => {
+  expect(fits(card, top, suit)).toBe(fit)
+})
+
+test('a deck has each of 52 cards once, shuffled too, in an order that depends on chance alone', () => {
+  const seeded = new SeededRandom()
+  const random = () => seeded.float()
+  const decks = [shuffled(newDeck(), random), shuffled(newDeck(), random)]
+  for (const deck of decks) expect(new Set(deck)).toEqual(new Set(newDeck()))
+  expect(newDeck()).toHaveLength(52)
+  expect(decks[0]).not.toEqual(decks[1])
+  expect(inOrder(decks[0]!)).toEqual(newDeck())
+})
+
+test('who plays an eight asks for the suit it has most of, eights aside', () => {
+  expect(bestSuit(['8♠', '8♥', '2♦', '3♦', '4♣'])).toBe('♦')
+})

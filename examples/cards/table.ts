@@ -1,0 +1,190 @@
+import {
+  bestSuit,
+  type Card,
+  fits,
+  handSize,
+  isEight,
+  newDeck,
+  type Suit,
+  shuffled,
+  suitOf,
+} from './rules.ts'
+
+/** What everyone sees of a player. */
+interface Player {
+  /** How many cards it holds. */
+  cards: number
+  /** Who sat here has gone, and a bot plays on. */
+  bot: boolean
+  wins: number
+  /** Who this is, for a seat that a bot has kept warm. */
+  sub: string | null
+}
+
+export interface Table {
+  phase: 'waiting' | 'playing' | 'over'
+  /** Member ids in the order of play; everyone else watches. */
+  order: string[]
+  players: Record<string, Player>
+  /** The cards that were played; the last one is on top. */
+  pile: Card[]
+  /** What is asked for: the suit on top, or the one that was named with an eight. */
+  suit: Suit
+  /** Whose turn it is; `endsAt` in the server's time. */
+  turn: { of: string; number: number; endsAt: number; drew: boolean }
+  winner: string | null
+  /** How many turns in a row no one could play or draw. */
+  stuck: number
+  /** Each player's own, hidden from the others. */
+  hands: Record<string, Card[]>
+  /** Hidden from all. */
+  deck: Card[]
+}
+
+type Random = () => number
+
+const SEATS = 4
+
+export const newTable = (): Table => ({
+  phase: 'waiting',
+  order: [],
+  players: {},
+  pile: [],
+  suit: '♠',
+  turn: { of: '', number: 0, endsAt: 0, drew: false },
+  winner: null,
+  stuck: 0,
+  hands: {},
+  deck: [],
+})
+
+/** A seat for one who comes: the own one, where a bot has played meanwhile, or one that is free while no game is played. */
+export function arrive(
+  table: Table,
+  { id, sub }: { readonly id: string; readonly sub: string | null },
+): void {
+  const { order, players, hands } = table
+  const own = order.find((other) => players[other]?.bot && sub !== null && players[other].sub === sub)
+  const seat = own === undefined ? undefined : players[own]
+  if (own !== undefined && seat) {
+    order[order.indexOf(own)] = id
+    players[id] = { ...seat, bot: false }
+    hands[id] = [...(hands[own] ?? [])]
+    delete players[own]
+    delete hands[own]
+    if (table.turn.of === own) beginTurn(table, id)
+  } else if (table.phase !== 'playing' && order.length < SEATS && !players[id]) {
+    order.push(id)
+    players[id] = { cards: 0, bot: false, wins: 0, sub }
+  }
+}
+
+/** One who goes leaves its cards to a bot; with bots alone there is no game. */
+export function depart(table: Table, id: string): void {
+  const player = table.players[id]
+  if (!player) return
+  if (table.phase !== 'playing') clear(table, id)
+  else {
+    player.bot = true
+    if (table.order.every((other) => table.players[other]?.bot)) table.phase = 'waiting'
+    else if (table.turn.of === id) beginTurn(table, id)
+  }
+}
+
+/** The seats of bots are free again. */
+export function sendBotsAway(table: Table): void {
+  for (const id of [...table.order]) if (table.players[id]?.bot) clear(table, id)
+}
+
+function clear(table: Table, id: string): void {
+  table.order = table.order.filter((other) => other !== id)
+  delete table.players[id]
+  delete table.hands[id]
+}
+
+export function deal(table: Table, random: Random): void {
+  const { order } = table
+  const deck = shuffled(newDeck(), random)
+  for (const id of order) {
+    table.hands[id] = deck.splice(0, handSize(order.length))
+    table.players[id]!.cards = handSize(order.length)
+  }
+  // A game does not begin with an eight.
+  const [top] = deck.splice(
+    deck.findIndex((card) => !isEight(card)),
+    1,
+  )
+  table.pile = [top!]
+  table.suit = suitOf(top!)
+  table.deck = deck
+  table.phase = 'playing'
+  table.winner = null
+  table.stuck = 0
+  beginTurn(table, order[Math.floor(random() * order.length)]!)
+}
+
+export const top = ({ pile }: Pick<Table, 'pile'>): Card => pile.at(-1)!
+
+export const canDraw = ({ deck, pile }: Table): boolean => deck.length > 0 || pile.length > 1
+
+/** Who is to move takes a card. When the deck is used up, what was played is shuffled and becomes the next one. */
+export function draw(table: Table, random: Random): Card | undefined {
+  if (!canDraw(table)) return undefined
+  if (table.deck.length === 0) table.deck = shuffled(table.pile.splice(0, table.pile.length - 1), random)
+  const card = table.deck.pop()!
+  const { of } = table.turn
+  table.hands[of]!.push(card)
+  table.players[of]!.cards += 1
+  table.turn.drew = true
+  table.stuck = 0
+  return card
+}
+
+/** Who is to move plays a card of its hand, which must fit; `suit` is what it asks for with an eight. */
+export function put(table: Table, card: Card, suit: Suit): void {
+  const { of } = table.turn
+  table.hands[of] = table.hands[of]!.filter((held) => held !== card)
+  table.players[of]!.cards -= 1
+  table.pile.push(card)
+  table.suit = isEight(card) ? suit : suitOf(card)
+  table.stuck = 0
+  if (table.players[of]!.cards === 0) finish(table, of)
+  else nextTurn(table)
+}
+
+/** Who is to move does not. When no one can play or draw any more, the one with the fewest cards has won. */
+export function pass(table: Table): void {
+  if (!table.turn.drew) table.stuck += 1
+  const count = (id: string): number => table.players[id]?.cards ?? 0
+  if (table.stuck < table.order.length) nextTurn(table)
+  else
+    finish(
+      table,
+      table.order.reduce((best, id) => (count(id) < count(best) ? id : best)),
+    )
+}
+
+/** A bot plays the first card that goes; else it draws one, and plays that if it can. */
+export function playForBot(table: Table, random: Random): void {
+  const find = (): Card | undefined =>
+    table.hands[table.turn.of]?.find((card) => fits(card, top(table), table.suit))
+  let card = find()
+  if (!card && draw(table, random)) card = find()
+  if (card) put(table, card, bestSuit(table.hands[table.turn.of]!))
+  else pass(table)
+}
+
+function beginTurn(table: Table, of: string): void {
+  table.turn = { of, number: table.turn.number + 1, endsAt: 0, drew: false }
+}
+
+function nextTurn(table: Table): void {
+  const { order, turn } = table
+  beginTurn(table, order[(order.indexOf(turn.of) + 1) % order.length]!)
+}
+
+function finish(table: Table, winner: string): void {
+  table.phase = 'over'
+  table.winner = winner
+  table.players[winner]!.wins += 1
+}
