@@ -39,6 +39,20 @@ it('counts, sets and observes what is declared, by the labels that are declared'
     expect(text).toContain(line)
 })
 
+it('tells of every duration, however many there are between two scrapes', async () => {
+  const registry = new Registry()
+  const { wait } = registerMetrics(registry, { wait: histogram('wait_seconds', 'Wait.') })
+  for (const [times, count] of [
+    [1000, 1000],
+    [3, 1003],
+    [0, 1003],
+  ] as const) {
+    for (let n = 0; n < times; n++) wait.observe(n % 2 === 0 ? 0.02 : 0.2)
+    expect(await registry.metrics()).toContain(`wait_seconds_count ${count}`)
+  }
+  expect(await registry.metrics()).toContain('wait_seconds_bucket{le="0.025"} 502')
+})
+
 function scraped(): () => Promise<string> {
   const registry = new Registry()
   processMetrics(registry)

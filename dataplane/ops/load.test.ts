@@ -43,6 +43,31 @@ describe('the load', () => {
     expect(load.rss_bytes).toBeGreaterThan(1_000_000)
   })
 
+  it('is looked at less often while there is little to do', () => {
+    const clock = new LateClock()
+    let [looks, share] = [0, 0]
+    const cpuMs = () => clock.monotonic() * share
+    const eventLoopDelay = { observe: () => void looks++ }
+    const meter = new LoadMeter(clock, { ...metrics(), eventLoopDelay }, () => 0, cpuMs)
+    const looksIn = (ms: number): number => {
+      looks = 0
+      clock.advance(ms)
+      return looks
+    }
+    meter.start()
+    clock.advance(200)
+    expect(looksIn(1000)).toBe(10)
+    clock.lateMs = 10
+    clock.advance(200)
+    expect(looksIn(1000)).toBeGreaterThan(30)
+    clock.lateMs = 0
+    clock.advance(200)
+    expect(looksIn(1000)).toBe(10)
+    share = 0.5
+    clock.advance(200)
+    expect(looksIn(1000)).toBe(50)
+  })
+
   it('leaves no timer behind', () => {
     const clock = new FakeClock()
     const meter = new LoadMeter(clock, metrics())

@@ -14,6 +14,11 @@ export interface Load {
 }
 
 const PROBE_MS = 20
+/** Of a node that has little to do: each look wakes the process. */
+const IDLE_PROBE_MS = 100
+/** Little is up to this share of a core, with timers no later than so many milliseconds. */
+const IDLE_SHARE = 0.2
+const IDLE_LATE_MS = 5
 const INTERVAL_MS = 1000
 
 /** Timers so late, or inputs that have waited for so long, times the slowdown: the event loop is behind. */
@@ -172,16 +177,20 @@ export class LoadMeter {
     }
   }
 
-  #probe(): void {
-    const due = this.#clock.monotonic() + PROBE_MS
-    this.#cancel = this.#clock.schedule(PROBE_MS, () => {
+  /** Looks again after `delayMs`; `before`: CPU time and monotonic time of now. */
+  #probe(delayMs = PROBE_MS, before = { now: this.#clock.monotonic(), cpuMs: this.#cpuMs() }): void {
+    const due = before.now + delayMs
+    this.#cancel = this.#clock.schedule(delayMs, () => {
       const now = this.#clock.monotonic()
+      const cpuMs = this.#cpuMs()
       const lateMs = Math.max(0, now - due)
+      const lagMs = Math.max(lateMs, this.#waitedMs())
       this.#metrics.eventLoopDelay.observe(lateMs / 1000)
       this.#longestMs = Math.max(this.#longestMs, lateMs)
-      this.#overload.observe({ lagMs: Math.max(lateMs, this.#waitedMs()), now, cpuMs: this.#cpuMs() })
+      this.#overload.observe({ lagMs, now, cpuMs })
       if (now - this.#intervalStart >= INTERVAL_MS) this.#endInterval(now)
-      this.#probe()
+      const idle = lagMs <= IDLE_LATE_MS && cpuMs - before.cpuMs <= IDLE_SHARE * (now - before.now)
+      this.#probe(idle && this.slowdown === 1 ? IDLE_PROBE_MS : PROBE_MS, { now, cpuMs })
     })
   }
 
