@@ -4,7 +4,7 @@ import type { Credentials } from './tab.ts'
 /** What a session is resumed by, and what it means when that is refused. */
 export class ResumeRight {
   #credentials: Credentials | undefined
-  /** Whether they are those that an earlier page has left, and were not welcome since. */
+  /** Whether they are those that another page of the tab has left, and were not welcome since. */
   #restored = false
   /** Resumes asked for since the last welcome. */
   #unanswered = 0
@@ -19,7 +19,7 @@ export class ResumeRight {
     return this.#credentials !== undefined && !this.#restored
   }
 
-  /** Those of a welcome; `restored`: of an earlier page; undefined: the session is gone. */
+  /** Those of a welcome; `restored`: of another page; undefined: the session is gone. */
   replace(credentials: Credentials | undefined, restored = false): void {
     this.#credentials = credentials
     this.#restored = restored
@@ -33,7 +33,7 @@ export class ResumeRight {
 
   /**
    * "Taken over by a newer connection" may be this client's own doing: an earlier resume took place, but its welcome, with the next
-   * resume token, was lost on the way. Then the session is out of reach, but no one else has it. And whatever the session of an earlier page
+   * resume token, was lost on the way. Then the session is out of reach, but no one else has it. And whatever the session of another page
    * is refused for, a new one may be let in.
    */
   understand(error: RoomfulError): RoomfulError {

@@ -424,7 +424,7 @@ export class ClientSession {
 
   /** The session cannot be resumed: the next hello starts a new one, or resumes another. */
   #forget(error: RoomfulError, credentials?: Credentials): void {
-    this.#right.replace(credentials)
+    this.#right.replace(credentials, credentials !== undefined)
     this.#codec = new MsgpackClientCodec(this.#parts.decodeStates)
     this.#handlers.forgotten(error)
   }

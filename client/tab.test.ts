@@ -169,6 +169,7 @@ test('a duplicated tab starts a session of its own, now and after a reload', asy
   const copy = await inRoom(pages.tab(original.tab))
   expect(server.all('hello')[1]).not.toHaveProperty('resume')
   expect(server.all('message')).toHaveLength(1)
+  expect([...copy.tab.items].join()).not.toMatch(/ses_1|move/)
   original.leave()
   copy.leave()
   await inRoom(copy.tab)
@@ -284,6 +285,8 @@ test('when another page of the tab has had the session meanwhile, the one that i
   await pass(1)
   expect(server.all('hello')[2]).toMatchObject({ resume: { resume_token: 'resume_2', rooms: [] } })
   expect([first.client.status, first.room.status]).toEqual(['online', 'joined'])
+  // The other page's token may be for other rooms.
+  expect(server.socket.said.map(({ t }) => t).slice(0, 4)).toEqual(['hello', 'token', 'ping', 'join'])
   expect(first.room.memberId).not.toBe('mem_1')
   first.leave()
   const { room } = await inRoom(first.tab)
