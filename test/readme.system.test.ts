@@ -218,18 +218,27 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
     expect(shown).toEqual(written.map((name) => textOf(`deploy/create/templates/vanilla/${name}`)))
   })
 
-  it('docs/guides/testing-rooms.md shows tests that fit the package, and pass', async () => {
-    const [room, ...tests] = codeOf('docs/guides/testing-rooms.md', 'ts')
-    const files = Object.fromEntries(tests.map((code, index) => [`testing-${index}.test.ts`, code]))
-    await writeFile(join(folder, 'rooms/duel.ts'), room!)
-    onTestFinished(() => writeFile(join(folder, 'rooms/duel.ts'), readmeRoom))
+  it.each([
+    ['docs/guides/testing-rooms.md', 'rooms/duel.ts', 5],
+    ['docs/guides/reconnecting.md', 'rooms/dice.ts', 3],
+  ])('%s shows code that fits the package, and tests that pass', async (page, roomFile, passed) => {
+    const [room, ...others] = codeOf(page, 'ts')
+    const files = Object.fromEntries(
+      others.map((code, index) => [`guide-${index}${code.includes('node:test') ? '.test' : ''}.ts`, code]),
+    )
+    const tests = Object.keys(files).filter((name) => name.endsWith('.test.ts'))
+    await writeFile(join(folder, roomFile), room!)
+    onTestFinished(async () => {
+      for (const name of [roomFile, ...tests]) await rm(join(folder, name), { force: true })
+      await writeFile(join(folder, 'rooms/duel.ts'), readmeRoom)
+    })
     expect(await complaints(files)).toBe('')
-    for (const [name, code] of Object.entries(files)) await writeFile(join(folder, name), code)
-    const { stdout } = await run(process.execPath, ['--import', 'tsx', '--test', ...Object.keys(files)], {
+    for (const name of tests) await writeFile(join(folder, name), files[name]!)
+    const { stdout } = await run(process.execPath, ['--import', 'tsx', '--test', ...tests], {
       cwd: folder,
       env: { PATH: process.env.PATH, TSX_TSCONFIG_PATH: join(folder, 'tsconfig.json') },
     })
-    expect(stdout).toMatch(/^. pass 5$/m)
+    expect(stdout).toMatch(new RegExp(`^. pass ${passed}$`, 'm'))
   })
 
   it('docs/operations.md shows a backend that passes a trace on', async () => {
