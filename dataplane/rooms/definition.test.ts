@@ -24,7 +24,6 @@ const typed = defineRoom({
     say: { data: v.object({ text: v.optional(v.string(), '…') }) },
   },
   events: { hit: v.object({ by: v.string(), hp: v.optional(v.number(), 100) }) },
-  tasks: { loaded: v.object({ score: v.number() }) },
   create: (options): State => {
     expectTypeOf(options).toEqualTypeOf<{ map: string }>()
     return { players: {} }
@@ -40,6 +39,17 @@ const typed = defineRoom({
         ctx.after(1000, 'turnEnds', { turn: '2' })
         // @ts-expect-error only declared timers exist
         ctx.after(1000, 'turnStarts', {})
+      },
+    },
+  },
+  tasks: {
+    loaded: {
+      result: v.object({ score: v.optional(v.number(), 0) }),
+      handle(state, outcome, ctx) {
+        expectTypeOf(outcome).toEqualTypeOf<TaskOutcome<{ score: number }>>()
+        if (outcome.ok) state.players.a = { x: outcome.value.score }
+        ctx.task(async () => ({}), 'loaded')
+        return { state: { players: {} } }
       },
     },
   },
@@ -59,18 +69,17 @@ const typed = defineRoom({
       ctx.emit('hit', { by: 3 })
       // @ts-expect-error only declared events exist
       ctx.emit('miss', {})
+      ctx.task(() => Promise.resolve({ score: 1 }), 'loaded')
+      // @ts-expect-error a task begins by a function, and not before its turn is committed
       ctx.task(Promise.resolve({ score: 1 }), 'loaded')
+      // @ts-expect-error work resolves to what its schema says
+      ctx.task(async () => ({ score: '1' }), 'loaded')
       ctx.after(20_000, 'turnEnds', { turn: 2 }, { id: 'turn' })
       // @ts-expect-error timers have the data their schema says
       ctx.after(20_000, 'turnEnds', {}, { key: 'turn' })
       // @ts-expect-error only declared tasks exist
-      ctx.task(Promise.resolve({ score: 1 }), 'saved')
+      ctx.task(async () => ({ score: 1 }), 'saved')
       return { event: { name: 'hit', data: { by: 'x', hp: 3 }, to: 'mem_a' } }
-    }
-    if (input.type === 'loaded') {
-      expectTypeOf(input.data).toEqualTypeOf<TaskOutcome<{ score: number }>>()
-      expectTypeOf(input.member).toEqualTypeOf<null>()
-      return { state: { players: {} } }
     }
     expectTypeOf(input.data).toEqualTypeOf<{ text: string }>()
     return
@@ -206,7 +215,7 @@ describe('defineRoom', () => {
     [
       'messages without a handler',
       { messages: { a: { data: v.null() } } },
-      /messages without handle, and tasks, need an onMessage/,
+      /messages without handle need an onMessage/,
     ],
     [
       'a message without validator',
@@ -229,9 +238,14 @@ describe('defineRoom', () => {
       /perSecond is 0; .*burst is 0/,
     ],
     [
-      'a message that poses as a task outcome',
-      { messages: { a: { data: v.null() } }, tasks: { a: v.null() }, onMessage: () => {} },
-      /a is in both messages and tasks/,
+      'the former form of a task',
+      { tasks: { a: v.null() } },
+      /tasks.a is a schema: write a: \{ result: schema, handle\(state, outcome, ctx\)/,
+    ],
+    [
+      'a misspelled field of a task, and no handler',
+      { tasks: { a: { results: v.null() } } },
+      /results: write result; tasks.a.result is undefined; it must be a validator.*tasks.a.handle is undefined; it must be a function/,
     ],
     [
       'layers that are no object',

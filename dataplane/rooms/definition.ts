@@ -63,7 +63,10 @@ export interface TimerInput<Data extends StandardSchemaV1> {
   readonly data: Out<Data>
 }
 
-/** How the promise given to `ctx.task` ended. */
+/**
+ * How the work of a task ended: with what its `result` schema makes of it, or with why there is none: what was thrown, what does not fit, or `moved`: it was lost
+ * with the node that had begun it, or was about to.
+ */
 export type TaskOutcome<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly error: string }
@@ -130,24 +133,29 @@ export type TimerSpecs<State, Timers extends Schemas, Events extends Schemas, Ta
   }
 }
 
+/** The tasks that room logic may start by `ctx.task`, by name. */
+export type TaskSpecs<State, Tasks extends Schemas, Events extends Schemas, Timers extends Schemas> = {
+  readonly [K in keyof Tasks]: {
+    /** What the work resolves to has to look like. */
+    readonly result: Tasks[K]
+    /** The work has ended: a turn of the room, in which things have happened since. */
+    handle(
+      state: Draft<State>,
+      outcome: TaskOutcome<Out<Tasks[K]>>,
+      ctx: RoomContext<Events, Tasks, Timers>,
+    ): HandlerResult<State, Events>
+  }
+}
+
 /** The message types that `onMessage` gets: those without `handle`. */
 type Unhandled<Messages, Handled> = {
   [K in Names<Messages>]: K extends keyof Handled ? (unknown extends Handled[K] ? K : never) : K
 }[Names<Messages>]
 
-/**
- * What `onMessage` is called with: a member's message whose type has no `handle`, or the outcome of a task, which has no member. Narrow it
- * by `type`.
- */
-export type RoomInput<Messages extends Schemas, Tasks extends Schemas, Types extends Names<Messages>> =
-  | { [K in Types]: MessageInput<K, Messages[K]> }[Types]
-  | {
-      [K in Names<Tasks>]: {
-        readonly type: K
-        readonly data: TaskOutcome<Out<Tasks[K]>>
-        readonly member: null
-      }
-    }[Names<Tasks>]
+/** What `onMessage` is called with: a member's message whose type has no `handle`. Narrow it by `type`. */
+export type RoomInput<Messages extends Schemas, Types extends Names<Messages>> = {
+  [K in Types]: MessageInput<K, Messages[K]>
+}[Types]
 
 /** Who gets an event: absent everyone, otherwise these member ids, or who has the layer then. Ids of no member are skipped. */
 export type Recipients = string | readonly string[] | { readonly layer: string }
@@ -207,10 +215,11 @@ export interface RoomContext<
    */
   kick(member: string | Member, reason?: string): void
   /**
-   * Slow work: its outcome arrives as a message of the room itself, `{ type, data: { ok, value } | { ok, error }, member: null }`. It
-   * is lost when the room moves to another node before.
+   * Slow work: `work` is called, at most once, when the update of this turn is committed, and what comes of it is given to the task's `handle`. Its name
+   * rests in the record: work that was lost with its node ends as `{ ok: false, error: 'moved' }` at the next. Throws where the room has `MAX_ROOM_TASKS` in
+   * flight.
    */
-  task<K extends Names<Tasks>>(work: PromiseLike<In<Tasks[K]>>, type: K): void
+  task<K extends Names<Tasks>>(work: () => PromiseLike<In<Tasks[K]>>, name: K): void
   /**
    * Sets a timer: its handler runs once, `ms` milliseconds after `now`; not at all when the turn fails, and in the next turn for 0 or less. It is part
    * of the room's state: set, fired and cancelled with the update that says so, whichever node has the room then. `id`, a text of 1 to 96 bytes: a
@@ -307,8 +316,8 @@ export interface RoomSpec<
   readonly messages?: MessageSpecs<NoInfer<State>, Messages, Replies, Handled, Events, Tasks, Timers>
   /** The events room logic may emit, with the data members get. Absent: any name, any JSON. */
   readonly events?: Events
-  /** The task types of `ctx.task`, with what the promise resolves to. */
-  readonly tasks?: Tasks
+  /** The tasks of `ctx.task`: what the work of each resolves to, and what happens then. */
+  readonly tasks?: TaskSpecs<NoInfer<State>, Tasks, Events, Timers>
   /**
    * What of the state not everyone sees, by patterns of paths: `{ 'hands.*': (memberId) => `member:${memberId}`, deck: null }`. The value there, with all that is
    * in it and its own key, is in that layer; every member has the layer `member:<its id>`, and others by `ctx.show`. The functions are called with
@@ -370,13 +379,13 @@ export interface RoomSpec<
   ): HandlerResult<NoInfer<State>, Events>
   onMessage?(
     state: Draft<NoInfer<State>>,
-    input: RoomInput<Messages, Tasks, Unhandled<Messages, Handled>>,
+    input: RoomInput<Messages, Unhandled<Messages, Handled>>,
     ctx: MessageContext<Events, Tasks, ReplyTo<Replies, Unhandled<Messages, Handled>>, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
   /** Another name of `onMessage`. */
   on_message?(
     state: Draft<NoInfer<State>>,
-    input: RoomInput<Messages, Tasks, Unhandled<Messages, Handled>>,
+    input: RoomInput<Messages, Unhandled<Messages, Handled>>,
     ctx: MessageContext<Events, Tasks, ReplyTo<Replies, Unhandled<Messages, Handled>>, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
   /** A member has lost its connection; its seat is kept for `reconnectSeconds`. Members are told (`room.presence`). */
@@ -417,6 +426,12 @@ export interface MessageType {
   readonly handle: Hook | undefined
 }
 
+/** One kind of task. */
+export interface TaskType {
+  readonly result: StandardSchemaV1
+  readonly handle: Hook
+}
+
 /** One kind of timer. */
 export interface TimerType {
   readonly data: StandardSchemaV1
@@ -431,7 +446,7 @@ export interface RoomDefinition {
   readonly options: StandardSchemaV1 | undefined
   readonly messages: { readonly [type: string]: MessageType }
   readonly events: Schemas | undefined
-  readonly tasks: Schemas
+  readonly tasks: { readonly [name: string]: TaskType }
   readonly layers: LayerRules | undefined
   readonly timers: { readonly [name: string]: TimerType }
   readonly state: StandardSchemaV1 | undefined
@@ -521,7 +536,7 @@ export function defineRoom<
     options: spec.options,
     messages: Object.fromEntries(messages),
     events: spec.events,
-    tasks: spec.tasks ?? {},
+    tasks: (spec.tasks ?? {}) as RoomDefinition['tasks'],
     layers: spec.layers,
     timers: (spec.timers ?? {}) as RoomDefinition['timers'],
     state: spec.state,
@@ -712,7 +727,6 @@ function checkMigrations({ version = 1, migrate }: Fields, check: Check): void {
 
 function checkNames(spec: Fields, check: Check): void {
   const messages = namesIn(spec, 'messages', check)
-  const tasks = namesIn(spec, 'tasks', check)
   for (const [type, message] of messages) {
     const what = `messages.${type}`
     const { data, reply, rate, handle }: Fields = isObject(message) ? message : {}
@@ -721,12 +735,18 @@ function checkNames(spec: Fields, check: Check): void {
     if (reply !== undefined) checkRule(`${what}.reply`, reply, A_SCHEMA, check)
     if (handle !== undefined) checkRule(`${what}.handle`, handle, A_HANDLER, check)
     if (rate !== undefined) checkRate(`${what}.rate`, rate, check)
-    check(
-      !tasks.some(([task]) => task === type),
-      () => `${type} is in both messages and tasks; clients must not be able to send a task's outcome`,
-    )
   }
-  for (const [type, schema] of tasks) checkRule(`tasks.${type}`, schema, A_SCHEMA, check)
+  for (const [name, task] of namesIn(spec, 'tasks', check)) {
+    check(
+      !isSchema(task),
+      () => `tasks.${name} is a schema: write ${name}: { result: schema, handle(state, outcome, ctx) { … } }`,
+    )
+    if (isSchema(task)) continue
+    const { result, handle }: Fields = isObject(task) ? task : {}
+    if (isObject(task)) checkFields(task, ['result', 'handle'], `tasks.${name}`, check)
+    checkRule(`tasks.${name}.result`, result, A_SCHEMA, check)
+    checkRule(`tasks.${name}.handle`, handle, A_HANDLER, check)
+  }
   for (const [name, timer] of namesIn(spec, 'timers', check)) {
     const { data, handle }: Fields = isObject(timer) ? timer : {}
     if (isObject(timer)) checkFields(timer, ['data', 'handle'], `timers.${name}`, check)
@@ -738,9 +758,8 @@ function checkNames(spec: Fields, check: Check): void {
   check(
     spec.onMessage !== undefined ||
       spec.on_message !== undefined ||
-      (tasks.length === 0 &&
-        messages.every(([, message]) => isObject(message) && message.handle !== undefined)),
-    () => 'messages without handle, and tasks, need an onMessage that handles them',
+      messages.every(([, message]) => isObject(message) && message.handle !== undefined),
+    () => 'messages without handle need an onMessage that handles them',
   )
 }
 

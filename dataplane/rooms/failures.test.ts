@@ -113,7 +113,6 @@ const thrower = (thrown: unknown) => {
     type: 'thrower',
     options: v.object({ where: v.optional(v.string()) }),
     messages: { turn: { data: v.null() }, task: { data: v.null() }, check: { data: v.custom(fail) } },
-    tasks: { done: v.null() },
     sync: { rate: 0 },
     durability: 'none',
     tick: { rate: 20 },
@@ -127,9 +126,10 @@ const thrower = (thrown: unknown) => {
     },
     onMessage(state, input, ctx) {
       if (input.type === 'turn') fail()
-      if (input.type === 'task') ctx.task(Promise.reject(thrown), 'done')
+      if (input.type === 'task') ctx.task(() => Promise.reject(thrown), 'done')
       state.count++
     },
+    tasks: { done: { result: v.null(), handle: (state) => void state.count++ } },
     onLeave: fail,
     onTick: fail,
     onDispose: fail,

@@ -198,6 +198,11 @@ export class StuckTurns {
     return this.#has('onTimer', id, due)
   }
 
+  /** Whether the outcome of a task is one. */
+  hasTaskOutcome(id: string): boolean {
+    return this.#has('onTask', id, 1)
+  }
+
   #has(hook: TurnCause['hook'], subject: string, ref: number): boolean {
     return this.#causes.some((cause) => cause.hook === hook && cause.subject === subject && cause.ref === ref)
   }

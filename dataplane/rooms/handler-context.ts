@@ -18,6 +18,7 @@ import type { RoomEvent } from './journal.ts'
 import { isLayerName, ownLayer, RIGHT_NAME } from './layer-rules.ts'
 import type { Memberships } from './memberships.ts'
 import type { RoomStream } from './stream.ts'
+import type { Work } from './tasks.ts'
 import { TurnTimers } from './timers.ts'
 
 /** What comes of a turn that asks for nothing, as most do. */
@@ -61,10 +62,10 @@ interface Kick {
   readonly text: string | undefined
 }
 
-/** A promise whose outcome becomes a message of the room. */
-export interface Task {
-  readonly type: string
-  readonly work: PromiseLike<unknown>
+/** Work that begins when its turn is committed. */
+interface Task {
+  readonly name: string
+  readonly work: Work
 }
 
 /** What a handler asked for besides the new state; taken over only when it returned normally. */
@@ -198,19 +199,25 @@ export class HandlerContext implements MessageContext {
     shown.push({ memberId, layer, shown: call === 'show' })
   }
 
-  task(work: PromiseLike<unknown>, type: string): void {
+  task(work: Work, name: string): void {
     const { tasks } = this.#during('task')
-    if (!Object.hasOwn(tasks, type))
+    if (!Object.hasOwn(tasks, name)) {
+      const names = Object.keys(tasks).join(', ') || 'none'
       throw new RoomLogicError(
-        `ctx.task names the type ${JSON.stringify(type)}, which is not among the room's tasks`,
+        `ctx.task names the task ${JSON.stringify(name)}, which is not among the room's tasks: there are ${names}`,
       )
-    if (typeof work?.then !== 'function') throw new RoomLogicError('ctx.task needs a promise')
-    // With any outcome of this turn, a rejection is handled.
-    work.then(undefined, () => {})
+    }
+    if (typeof work !== 'function') {
+      const begun = work as { then?: unknown } | null | undefined
+      if (typeof begun?.then === 'function') Promise.resolve(work).catch(() => {})
+      throw new RoomLogicError(
+        `ctx.task got ${typeof begun?.then === 'function' ? 'a promise, whose work has begun already' : typeof work}; give it a function that begins the work: ctx.task(() => work(), ${JSON.stringify(name)})`,
+      )
+    }
     const asked = this.#ask()
     if (!this.#mayHave('tasks', asked.tasks.length + 1))
       throw new RoomLogicError('ctx.task: the room has MAX_ROOM_TASKS tasks in flight; wait for an outcome')
-    asked.tasks.push({ type, work })
+    asked.tasks.push({ name, work })
   }
 
   after(ms: number, timer: string, data: unknown, { id }: { readonly id?: string } = {}): string {

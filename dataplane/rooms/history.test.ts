@@ -8,6 +8,7 @@ import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { RoomFrames } from './delivery.ts'
 import { History, HistoryBudget } from './history.ts'
 import { JournalFormat, type Update } from './journal.ts'
+import { NO_TASK_CHANGES } from './tasks.ts'
 import { NO_TIMER_CHANGES } from './timers.ts'
 
 const MSGPACK = 'roomful.v1.msgpack'
@@ -27,6 +28,7 @@ const update = (seq: number): Update => ({
   acks: [],
   outcomes: [],
   timers: NO_TIMER_CHANGES,
+  tasks: NO_TASK_CHANGES,
   layers: undefined,
 })
 

@@ -3,16 +3,15 @@ import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
 import type { ToOwner } from '../traffic.ts'
 import type { TurnHook } from '../watchdog/turns.ts'
-import type { Hook as Handler, Member, MessageType, RoomDefinition } from './definition.ts'
-import {
-  errorText,
-  FAILED,
-  FailureLog,
-  type Refused,
-  RoomLogicError,
-  type StuckTurns,
-  validate,
-} from './failures.ts'
+import type {
+  Hook as Handler,
+  Member,
+  MessageType,
+  RoomDefinition,
+  TaskOutcome,
+  TaskType,
+} from './definition.ts'
+import { FAILED, FailureLog, type Refused, RoomLogicError, type StuckTurns, validate } from './failures.ts'
 import {
   type AskedEvent,
   type Effects,
@@ -20,12 +19,12 @@ import {
   HandlerContext,
   type MayHave,
   NOTHING,
-  type Task,
 } from './handler-context.ts'
 import type { RoomEvent } from './journal.ts'
 import type { Membership } from './memberships.ts'
 import { frozen, type LiveState } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
+import { outcomeOf, type RoomTask, type Work } from './tasks.ts'
 
 /** What turns bring about in their room. */
 interface TurnOutcomes {
@@ -49,8 +48,6 @@ export class Inputs {
   readonly stuck: StuckTurns
   readonly #stream: RoomStream
   readonly #on: TurnOutcomes
-  /** In flight: those whose outcome waits until the room can act again count as well. */
-  #tasks = 0
 
   constructor({ environment, definition, log, stuck }: ClaimedRoom, stream: RoomStream, on: TurnOutcomes) {
     const { clock, revealFailures } = environment
@@ -229,6 +226,47 @@ export class Inputs {
     this.#stream.touch()
   }
 
+  /** The update that has these tasks in it is committed: their work begins. */
+  begin(started: readonly RoomTask[]): void {
+    for (const task of started) {
+      const work = this.#stream.tasks.take(task)
+      if (work) void this.#work(task, work)
+    }
+  }
+
+  async #work(task: RoomTask, work: Work): Promise<void> {
+    const { turns } = this.#stream.environment
+    const { handlers } = this
+    const { type } = handlers.definition
+    const begin = () => {
+      turns.begin(this.#stream, 'onTask', task.id, 0, task.name)
+      try {
+        return work()
+      } finally {
+        turns.end()
+      }
+    }
+    turns.awaits(type, 1)
+    const outcome = await outcomeOf(begin, () => handlers.taskType(task.name)?.result)
+    turns.awaits(type, -1)
+    this.#on.act(() => this.taskEnded(task, outcome))
+  }
+
+  /** The outcome of a task is a turn of its own, whenever it comes. The task has ended with it, also where its handler throws. */
+  taskEnded({ id, name }: RoomTask, outcome: TaskOutcome<unknown>): void {
+    const { tasks } = this.#stream
+    tasks.end(id)
+    // One that did not come to an end is not begun again.
+    if (!this.stuck.hasTaskOutcome(id))
+      this.#try('onTask', () => this.handlers.taskEnded(name, outcome), {
+        kind: `tasks.${name}`,
+        subject: id,
+        ref: 1,
+        type: name,
+      })
+    this.#stream.touch()
+  }
+
   /** The last turn: nothing of it is sent. */
   dispose(): void {
     this.#try('onDispose', () => {
@@ -322,7 +360,10 @@ export class Inputs {
     for (const grant of shown) if (memberships.get(grant.memberId)) grants.change(grant)
     for (const event of events)
       pending.events.push(event.layer === undefined ? event : this.#addressed(event))
-    for (const task of tasks) this.#start(task)
+    if (tasks.length > 0) {
+      for (const { name, work } of tasks) this.#stream.tasks.add(name, work)
+      this.#stream.touch()
+    }
     if (timers) {
       timers.takeOver()
       this.#on.timers()
@@ -344,50 +385,20 @@ export class Inputs {
 
   #mayHave(what: Parameters<MayHave>[0], number: number): boolean {
     const { limits, metrics } = this.#stream.environment
-    if ((what === 'tasks' ? this.#tasks : 0) + number <= limits[what]) return true
+    if ((what === 'tasks' ? this.#stream.tasks.size : 0) + number <= limits[what]) return true
     metrics.limitsReached.inc({ room_type: this.handlers.definition.type, limit: what })
     return false
-  }
-
-  /** The outcome of a task is a turn of its own, whenever it comes. */
-  #start({ type, work }: Task): void {
-    const { handlers } = this
-    const { turns } = this.#stream.environment
-    const roomType = handlers.definition.type
-    this.#tasks++
-    turns.awaits(roomType, 1)
-    const settle = (data: unknown) => {
-      turns.awaits(roomType, -1)
-      this.#on.act(() => {
-        this.#tasks--
-        // Gone from the definition since.
-        if (!Object.hasOwn(handlers.definition.tasks, type)) return
-        this.#try('onMessage', () => handlers.run('onMessage', { type, data, member: null }), {
-          kind: `the outcome of task ${type}`,
-          type,
-        })
-        this.#stream.touch()
-      })
-    }
-    Promise.resolve(work).then(
-      (result) => {
-        const schema = handlers.definition.tasks[type]
-        const valid = schema ? validate(schema, result) : { ok: true as const, value: undefined }
-        settle(valid.ok ? { ok: true, value: valid.value } : { ok: false, error: valid.message })
-      },
-      (error) => settle({ ok: false, error: errorText(error) }),
-    )
   }
 }
 
 /** The handlers that are turns. */
 type Hook = 'onJoin' | 'onMessage' | 'onDisconnect' | 'onReconnect' | 'onLeave' | 'onTick' | 'onDispose'
 
-/** Something for `onMessage`: a member's message, or the outcome of a task. */
+/** A member's message. */
 interface Input {
   readonly type: string
   readonly data: unknown
-  readonly member: Member | null
+  readonly member: Member
 }
 
 /** The handlers of one room: each runs as an atomic turn of its state. */
@@ -419,6 +430,19 @@ export class Handlers {
     const valid = validate(spec.data, data)
     if (!valid.ok) throw valid.cause ?? new RoomLogicError(`its data: ${valid.message}`)
     return this.#turn(`timers.${name}`, spec.handle, { data: valid.value })
+  }
+
+  /** Undefined: the definition knows it no more. */
+  taskType(name: string): TaskType | undefined {
+    const { tasks } = this.definition
+    return Object.hasOwn(tasks, name) ? tasks[name] : undefined
+  }
+
+  /** Runs the handler of a task. Throws as `run` does. */
+  taskEnded(name: string, outcome: TaskOutcome<unknown>): Effects {
+    const spec = this.taskType(name)
+    if (!spec) throw new RoomLogicError(`there is no task ${JSON.stringify(name)} in the room type any more`)
+    return this.#turn(`tasks.${name}`, spec.handle, outcome)
   }
 
   #turn(

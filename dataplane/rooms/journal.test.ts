@@ -37,6 +37,7 @@ const membership = {
   forgotten: 4,
 } as const
 const timer = { id: 'turn', due: 1_795_181_420_123, name: 'turnEnds', data: { turn: 3 } } as const
+const task = { id: 'tsk_1_2', name: 'question' } as const
 const at = { epoch: 1_795_181_400_123, seq: 70_001, checksum: 0xfedcba98 }
 const update: Update = {
   ...at,
@@ -56,6 +57,7 @@ const update: Update = {
     { memberId: 'mem_a', ...reply },
   ],
   timers: { set: [timer], removed: ['tmr_1'] },
+  tasks: { started: [task], ended: ['tsk_1_1'] },
   layers: {
     checksum: 17,
     sum: 0xf0000001,
@@ -72,24 +74,25 @@ const base = { epoch: 1_795_181_400_000, seq: 70_000 }
 
 /** `update` in a snapshot, as version 5 has it in stores since the first release that wrote it. */
 const STORED = Buffer.from(
-  `BdONuXMAAAGamctCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGR
+  `BW5aVpEAAAGtmstCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGR
    kZGRkZGRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyq
    YsOpcnQg8J+OsoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4
    q2NvbnN0cnVjdG9ygaZ0b0pTT04BoNQAAZGbpW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzEBr25vZGUtMX5mM0t4OWFfUbJyb29t
    ZnVsLnYxLm1zZ3BhY2vOAAERcJKTCalyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSSy0J6H5Jk/AAAzgABEXCRlKR0dXJuy0J6
-   H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5MTFJGSpW1lbV9hkah0ZWFtOnJlZAMAAAN1BUfxEj6ey0J6H5JlA7AAzgABEXHDzv7cupid
-   A6RkZWVwkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
+   H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5MTFJGSpW1lbV9hkah0ZWFtOnJlZAORkqd0c2tfMV8yqHF1ZXN0aW9uAAADkgV/QbGIn8tC
+   eh+SZQOwAM4AARFxw87+3LqYnQOkZGVlcJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJME
+   kgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
    BJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIA
-   kwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSS
-   AJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkgECkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQ
-   kJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQpGxpc3STBJYAkgGBoWEDAZIBpXRocmVlApIBwJMDAJLUD/HLfjfkPIgAdZyncGxheWVy
-   c5UDpGFubmGTA6JocJIBzQEsqmLDqXJ0IPCfjrKSAoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4
-   eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2NvbnN0cnVjdG9ykgKBpnRvSlNPTgGgkgLUAAGkZ29uZQCSk6NoaXSBomJ5pW1lbV9hwJOk
-   dG9sZMCRpW1lbV9hkZulbWVtX2GkYW5uYcKBpWxldmVsA6VzZXNfMQGvbm9kZS0xfmYzS3g5YV9RsnJvb21mdWwudjEubXNncGFj
-   a84AARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBJGVpW1lbV9iwMPApmtpY2tlZJGSpW1lbV9hwpGSpW1lbV9hgaVs
-   ZXZlbAORk6VtZW1fYc4AARFwBJKUpW1lbV9hCalyb29tX2Z1bGykZnVsbJOlbWVtX2EKgaJocJIBo3R3b5KRlKR0dXJuy0J6H5Jp
-   5bAAqHR1cm5FbmRzgaR0dXJuA5GldG1yXzGVEc7wAAABkpSsbWVtYmVyOm1lbV9hkqVoYW5kc6VtZW1fYZICkQcAlMCRpGRlY2sA
-   AJGTrG1lbWJlcjptZW1fYRLDkZOlbWVtX2Glc3RhZmbC`,
+   kwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJIBApCQkJCQkJCQkJCQkJCQkJCQkJCQ
+   kJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkKRsaXN0kwSWAJIBgaFhAwGSAaV0aHJlZQKSAcCTAwCS
+   1A/xy3435DyIAHWcp3BsYXllcnOVA6Rhbm5hkwOiaHCSAc0BLKpiw6lydCDwn46ykgKComhw0v/+7pCjYmFnkstCeh+SZQOwANko
+   eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eKtjb25zdHJ1Y3RvcpICgaZ0b0pTT04BoJIC1AABpGdvbmUA
+   kpOjaGl0gaJieaVtZW1fYcCTpHRvbGTAkaVtZW1fYZGbpW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzEBr25vZGUtMX5mM0t4OWFf
+   UbJyb29tZnVsLnYxLm1zZ3BhY2vOAAERcJKTCalyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSRlaVtZW1fYsDDwKZraWNrZWSR
+   kqVtZW1fYcKRkqVtZW1fYYGlbGV2ZWwDkZOlbWVtX2HOAAERcASSlKVtZW1fYQmpcm9vbV9mdWxspGZ1bGyTpW1lbV9hCoGiaHCS
+   AaN0d2+SkZSkdHVybstCeh+SaeWwAKh0dXJuRW5kc4GkdHVybgORpXRtcl8xlRHO8AAAAZKUrG1lbWJlcjptZW1fYZKlaGFuZHOl
+   bWVtX2GSApEHAJTAkaRkZWNrAACRk6xtZW1iZXI6bWVtX2ESw5GTpW1lbV9hpXN0YWZmwpKRkqd0c2tfMV8yqHF1ZXN0aW9ukad0
+   c2tfMV8x`,
   'base64',
 )
 
@@ -103,6 +106,7 @@ it('reads and writes version 5 of the record to the byte', () => {
     seats: [membership],
     base,
     timers: [timer],
+    tasks: [task],
     layers,
     stateVersion: 3,
   } satisfies Omit<RoomSnapshot, 'updates'>)

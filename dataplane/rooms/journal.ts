@@ -21,6 +21,7 @@ import { type Grant, Grants, type MemberGrants } from './grants.ts'
 import { type ChangedLayer, type HiddenChange, hiddenDelta, type UpdateLayers } from './layers.ts'
 import { LiveTree } from './live-tree.ts'
 import type { MembershipRecord } from './memberships.ts'
+import { NO_TASK_CHANGES, type RoomTask, type TaskChanges } from './tasks.ts'
 import { NO_TIMER_CHANGES, type RoomTimer, type TimerChanges } from './timers.ts'
 
 /** A place in a room's history: after the update `seq`, as seen under `epoch`. */
@@ -98,6 +99,8 @@ export interface Update extends Position {
   readonly timers: TimerChanges
   /** In a room with layers: then `checksum` and `delta` are of what everyone sees. */
   readonly layers: UpdateLayers | undefined
+  /** Of the room's tasks. */
+  readonly tasks: TaskChanges
 }
 
 /** What everyone sees of a room, and who sees what besides, at one update. */
@@ -125,6 +128,8 @@ export interface RoomSnapshot extends Position {
   readonly layers: SnapshotLayers | undefined
   /** The version of the state, as its room type counts. The journal has none: the first write of an owner is a snapshot. */
   readonly stateVersion: number
+  /** Those that have not ended. */
+  readonly tasks: readonly RoomTask[]
 }
 
 /** What the store holds of a room is damaged, or is not what any version up to this one writes. */
@@ -449,6 +454,8 @@ const SNAPSHOT_LAYERS = array(
     grants: listOf(array(fields<MemberGrants>({ memberId: TEXT, layers: listOf(TEXT) }))),
   }),
 )
+const TASK = array(fields<RoomTask>({ id: TEXT, name: TEXT }))
+const TASK_CHANGES = array(fields<TaskChanges>({ started: listOf(TASK), ended: listOf(TEXT) }))
 const UPDATE = array(
   fields<Update>({
     ...POSITION,
@@ -470,6 +477,7 @@ const UPDATE = array(
     ),
     timers: sometimes(TIMER_CHANGES, NO_TIMER_CHANGES),
     layers: optional(UPDATE_LAYERS, undefined),
+    tasks: sometimes(TASK_CHANGES, NO_TASK_CHANGES),
   }),
 )
 const SNAPSHOT = array(
@@ -482,6 +490,7 @@ const SNAPSHOT = array(
     timers: listOf(TIMER),
     layers: optional(SNAPSHOT_LAYERS, undefined),
     stateVersion: COUNT,
+    tasks: listOf(TASK),
   }),
 )
 
@@ -597,6 +606,7 @@ export function newRoom(tree: LiveTree, epoch: number, stateVersion: number): Re
     told: undefined,
     timers: [],
     stateVersion,
+    tasks: [],
   }
 }
 
@@ -624,6 +634,7 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
   const history = updates.map((bytes) => format.readEntry(bytes))
   requireGapFree(whole, history)
   const memberships = new Map(whole.seats.map((membership) => [membership.member.id, open(membership)]))
+  const tasks = new Map(whole.tasks.map((task) => [task.id, task]))
   const timers = new Map(whole.timers.map((timer) => [timer.id, timer]))
   let state: Json = whole.state
   let { epoch, seq, checksum } = whole
@@ -638,6 +649,8 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
     if (hidden) state = apply(state, hidden)
     applyToMemberships(memberships, update)
     applyToTimers(timers, update.timers)
+    for (const task of update.tasks.started) tasks.set(task.id, task)
+    for (const id of update.tasks.ended) tasks.delete(id)
     if (update.visible) {
       updates.push(bytes)
       history.push(update)
@@ -663,6 +676,7 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
     updates,
     history,
     timers: [...timers.values()],
+    tasks: [...tasks.values()],
     grants,
     told,
     stateVersion: whole.stateVersion,

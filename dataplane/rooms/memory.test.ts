@@ -13,12 +13,12 @@ const store = defineRoom({
   type: 'store',
   maxMembers: 4,
   messages: { put: { data: v.object({ at: v.string(), text: v.string() }) }, start: { data: v.null() } },
-  tasks: { never: v.null() },
   durability: 'none',
   sync: { rate: 0 },
   create: (): { items: Record<string, string> } => ({ items: {} }),
+  tasks: { never: { result: v.null(), handle: () => undefined } },
   onMessage(state, { type, data }, ctx) {
-    if (type === 'start') ctx.task(new Promise<null>(() => undefined), 'never')
+    if (type === 'start') ctx.task(() => new Promise<null>(() => undefined), 'never')
     else if (type === 'put') state.items[data.at] = data.text
   },
 })

@@ -9,6 +9,7 @@ import { json } from '../../test/support/json-arbitrary.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 import { JournalFormat, restore } from './journal.ts'
+import { NO_TASK_CHANGES } from './tasks.ts'
 import { NO_TIMER_CHANGES } from './timers.ts'
 
 const format = new JournalFormat()
@@ -48,6 +49,7 @@ it('a recorded delta does what the delta did', () => {
     acks: [],
     outcomes: [],
     timers: NO_TIMER_CHANGES,
+    tasks: NO_TASK_CHANGES,
     layers: undefined,
   }
   fc.assert(

@@ -1,9 +1,7 @@
-import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { counter } from '../../test/support/rooms/counter-room.ts'
 import type { TestMember } from '../../test/support/rooms/room-bench.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
-import { defineRoom } from './definition.ts'
 
 describe('a message', () => {
   it('that changes nothing is acked without a new seq', async () => {
@@ -183,49 +181,5 @@ describe('an edge whose messages may be lost', () => {
     expect(ann).toMatchObject({ state: { count: 1 }, acked: 1, faults: [] })
     await bench.advance(140_000, 1000)
     expect(bench.describe('counter')?.members).toMatchObject([{ member_id: 'ann', connected: true }])
-  })
-})
-
-describe('ctx.task', () => {
-  it('comes back as a message of the room itself, which clients cannot send', async () => {
-    let finish: (value: { score: number }) => void = () => {}
-    let fail: (error: Error) => void = () => {}
-    const scores = defineRoom({
-      type: 'scores',
-      messages: { load: { data: v.null() } },
-      tasks: { loaded: v.object({ score: v.number() }) },
-      sync: { rate: 0 },
-      create: (): { got: unknown[] } => ({ got: [] }),
-      onMessage(state, input, ctx) {
-        if (input.type === 'load')
-          ctx.task(
-            new Promise<{ score: number }>((resolve, reject) => {
-              finish = resolve
-              fail = reject
-            }),
-            'loaded',
-          )
-        else state.got.push({ ...input.data, member: input.member })
-      },
-    })
-    const { bench, ann } = await roomWith(scores, ['ann'])
-    bench.message('scores', 'ann', 'load', null)
-    finish({ score: 3 })
-    await bench.settle()
-    bench.message('scores', 'ann', 'load', null)
-    fail(new Error('the database is away'))
-    await bench.settle()
-    bench.message('scores', 'ann', 'load', null)
-    finish({ score: 'many' } as never)
-    await bench.settle()
-    expect(ann.state).toMatchObject({
-      got: [
-        { ok: true, value: { score: 3 }, member: null },
-        { ok: false, error: 'the database is away', member: null },
-        { ok: false, error: expect.stringContaining('score:'), member: null },
-      ],
-    })
-    bench.message('scores', 'ann', 'loaded', { ok: true, value: { score: 9 } })
-    expect(ann.errors).toMatchObject([{ code: 'unknown_type' }])
   })
 })

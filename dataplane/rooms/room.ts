@@ -8,6 +8,7 @@ import { areSameRules } from './layer-rules.ts'
 import { migrate } from './migration.ts'
 import { TickTimer, type Timer } from './scheduler.ts'
 import { type ClaimedRoom, RoomStream } from './stream.ts'
+import { MOVED } from './tasks.ts'
 
 /** How a room ended on this node: for good, released for another owner, saved until it is joined, or lost to another owner. */
 type RoomEnd = 'disposed' | 'released' | 'asleep' | 'fenced'
@@ -78,6 +79,8 @@ export class Room {
     this.#backlog = new Backlog(environment.limits.waitingMessages)
     this.stream = new RoomStream(claimed, {
       delivered: () => this.#delivered(),
+      // One that is on its way out leaves them to the next owner, which tells that they have moved.
+      tasks: (started) => this.#stage === 'open' && this.#inputs.begin(started),
       saved: () => this.#saveEnded(),
       fenced: () => this.#fenced(),
       stopped: (stopped) => (stopped ? this.#freeze() : this.#unfreeze()),
@@ -113,6 +116,7 @@ export class Room {
     this.#ticks.set(definition.tick?.rate)
     this.#watchIdle()
     this.#watchTimers()
+    for (const task of this.stream.tasks.moved) this.#act(() => this.#inputs.taskEnded(task, MOVED))
   }
 
   get definition(): RoomDefinition {

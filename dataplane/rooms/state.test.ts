@@ -9,18 +9,20 @@ describe('the state of a room', () => {
   const keeper = defineRoom({
     type: 'keeper',
     messages: { keep: { data: v.boolean() }, wait: { data: v.null() }, own: { data: v.null() } },
-    tasks: { read: v.number() },
     sync: { rate: 0 },
     durability: 'none',
     create: () => ({ at: { x: 1 }, put: [] as { x: number }[], heard: '' }),
+    tasks: {
+      read: {
+        result: v.number(),
+        handle(state, outcome) {
+          state.heard = outcome.ok ? 'read' : outcome.error
+        },
+      },
+    },
     onMessage(state, input, ctx) {
       if (input.type === 'own') state.put.push(mine)
-      else if (input.type === 'read') state.heard = input.data.ok ? 'read' : input.data.error
-      else if (input.type === 'wait')
-        ctx.task(
-          Promise.resolve().then(() => state.at.x),
-          'read',
-        )
+      else if (input.type === 'wait') ctx.task(async () => state.at.x, 'read')
       else {
         kept = state.at
         kept.x++

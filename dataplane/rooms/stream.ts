@@ -16,6 +16,7 @@ import { migrate } from './migration.ts'
 import { type CommittedRoom, RoomSaves } from './saves.ts'
 import { FixedRate, type Timer } from './scheduler.ts'
 import { frozen, LiveState } from './state.ts'
+import { type RoomTask, Tasks } from './tasks.ts'
 import { Timers } from './timers.ts'
 
 /** A room as its node has claimed it. */
@@ -37,6 +38,8 @@ interface StreamEvents {
   readonly delivered: () => void
   /** A save to the database of the room type has ended. */
   readonly saved: () => void
+  /** Tasks of an update that is committed, and delivered: they may begin. */
+  readonly tasks: (started: readonly RoomTask[]) => void
   /** Another node owns the room: nothing more may leave. */
   readonly fenced: () => void
   /** The room may not go on for now (true), since its store is silent or its node's lease has run out; or may again (false). */
@@ -118,6 +121,7 @@ export class RoomStream {
   readonly grants: Grants
   readonly state: LiveState
   readonly timers: Timers
+  readonly tasks: Tasks
   /** The last updates that members saw, for those who missed some. */
   readonly history: History
   readonly delivery: Delivery
@@ -136,6 +140,7 @@ export class RoomStream {
   #version: number
   readonly #onDelivered: () => void
   readonly #onSaved: () => void
+  readonly #onTasks: StreamEvents['tasks']
   readonly #onFenced: () => void
   readonly #onStopped: (stopped: boolean) => void
   readonly #timer: Timer
@@ -159,7 +164,7 @@ export class RoomStream {
 
   constructor(
     { environment, address, definition, fence, log, begin }: ClaimedRoom,
-    { delivered, saved, fenced, stopped }: StreamEvents,
+    { delivered, tasks, saved, fenced, stopped }: StreamEvents,
   ) {
     const { clock, format, historyBudget, limits, metrics, scheduler } = environment
     const { seq, tree } = begin
@@ -172,6 +177,7 @@ export class RoomStream {
     this.#durability = definition.durability
     this.#onDelivered = delivered
     this.#onSaved = saved
+    this.#onTasks = tasks
     this.#onFenced = fenced
     this.#onStopped = stopped
     for (const restored of begin.seats)
@@ -187,6 +193,7 @@ export class RoomStream {
       definition.layers,
     )
     this.timers = new Timers(begin.timers, fence.epoch)
+    this.tasks = new Tasks(begin.tasks, fence.epoch)
     this.#seq = seq
     this.#stateVersion = begin.stateVersion
     this.#version = definition.version
@@ -424,8 +431,9 @@ export class RoomStream {
       joins.length > 0 ||
       left.length > 0 ||
       presence.length > 0
-    const { timers } = this
-    const recorded = acked.length > 0 || leaves.length > 0 || renewed.length > 0 || timers.changed
+    const { timers, tasks } = this
+    const recorded =
+      acked.length > 0 || leaves.length > 0 || renewed.length > 0 || timers.changed || tasks.changed
     if (!visible && !recorded) return undefined
     if (visible) this.#seq++
     const stillHere = acked.filter((membership) => memberships.get(membership.member.id) === membership)
@@ -453,6 +461,7 @@ export class RoomStream {
       outcomes,
       timers: timers.flush(),
       layers: layers?.update,
+      tasks: tasks.flush(),
     }
     return {
       update,
@@ -557,6 +566,7 @@ export class RoomStream {
     const { roomType } = this.address
     metrics.deliveryDuration.observe({ room_type: roomType }, (clock.monotonic() - flush.since) / 1000)
     this.saves?.committed()
+    if (update.tasks.started.length > 0) this.#onTasks(update.tasks.started)
     this.#onDelivered()
     if (this.#pending.since !== undefined && !this.#timer.waiting) this.#schedule()
   }
@@ -597,6 +607,7 @@ export class RoomStream {
       ...history,
       timers: this.timers.flushed,
       stateVersion: this.#stateVersion,
+      tasks: this.tasks.flushed,
     })
   }
 

@@ -13,6 +13,7 @@ export const HOOKS = [
   'onLeave',
   'onTick',
   'onTimer',
+  'onTask',
   'onDispose',
 ] as const
 export type TurnHook = (typeof HOOKS)[number]
