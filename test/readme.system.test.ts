@@ -18,7 +18,7 @@ const run = promisify(execFile)
 
 /** What the snippets of a client leave to the reader. */
 const GIVEN = `
-declare function draw(hp: Readonly<Record<string, number>>): void
+declare function draw(hp: Readonly<Record<string, number>>, hand?: readonly number[]): void
 declare function shake(target: string, hp: number): void
 export {}
 `
@@ -72,7 +72,7 @@ async function complaints(files: Record<string, string>): Promise<string> {
 describe('the README', { timeout: COMPILES_MS }, () => {
   it('has a room and a client whose types fit together', async () => {
     expect(await complaints({ 'client.ts': `${readmeClient}\n${GIVEN}` })).toBe('')
-    const wrong = readmeClient.replace('power: 10', "power: 'ten'")
+    const wrong = readmeClient.replace('{ power }', "{ power: 'ten' }")
     expect(await complaints({ 'client.ts': `${wrong}\n${GIVEN}` })).toMatch(/client\.ts.*error TS/)
   })
 
@@ -82,7 +82,7 @@ describe('the README', { timeout: COMPILES_MS }, () => {
     const program = `
       import { writeFileSync } from 'node:fs'
       const seen: unknown[] = []
-      const draw = (hp: unknown) => void seen.push({ hp: Object.values(hp as object) })
+      const draw = (hp: object, hand: readonly number[]) => void seen.push({ hp: Object.values(hp), hand })
       const shake = (_target: string, hp: number) => void seen.push({ hit: hp })
       globalThis.fetch = async () => Response.json({ project_id: '${projectId}', token: '${token}' })
       const other = await connect('${service.wsUrl}', { projectId: '${projectId}', token: '${token}' })
@@ -90,7 +90,7 @@ describe('the README', { timeout: COMPILES_MS }, () => {
       ${readmeClient.replace('ws://localhost:4000', service.wsUrl)}
       other.close()
       client.close()
-      console.log(JSON.stringify(seen))
+      console.log(JSON.stringify({ power, seen, hands: Object.keys(room.state.hands).length }))
     `
     const imports = /^import .*$/gm
     const hoisted = [...new Set(program.match(imports) ?? [])].join('\n') + program.replace(imports, '')
@@ -99,7 +99,11 @@ describe('the README', { timeout: COMPILES_MS }, () => {
       env: { PATH: process.env.PATH, TSX_TSCONFIG_PATH: join(folder, 'tsconfig.json') },
     })
     await rm(join(folder, 'play.ts'))
-    expect(JSON.parse(stdout)).toEqual([{ hp: [90, 100] }, { hit: 90 }])
+    const { power, seen, hands } = JSON.parse(stdout)
+    const hp = 100 - power
+    const hand = expect.toSatisfy((cards: unknown[]) => cards.length === 3)
+    expect(seen).toEqual([{ hp: [hp, 100], hand }, { hit: hp }])
+    expect([power > 0, hands]).toEqual([true, 1])
   })
 
   it('has calls of the control API that it answers', async () => {
