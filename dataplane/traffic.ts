@@ -69,6 +69,8 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly principal: string
       /** Join options besides `key`, not yet validated. */
       readonly options: Json
+      /** Whether the client has named the feature `layers`. */
+      readonly layers?: boolean
       /** The edge's span of the join (W3C), where that is recorded, and what came with its trace. */
       readonly traceparent?: string | undefined
       readonly tracestate?: string | undefined

@@ -30,6 +30,12 @@ describe('a join', () => {
     expect(test.owner.of('join')[0]!.options).not.toHaveProperty('key')
   })
 
+  it('tells the owner whether the client can put hidden layers together', async () => {
+    await test.join('one', undefined, ['layers'])
+    await test.join('two', undefined, ['reroute'])
+    expect(test.owner.of('join').map(({ layers }) => layers)).toEqual([true, undefined])
+  })
+
   it('is refused by name when the owner refuses', async () => {
     const { client } = await test.hello()
     client.send({ t: 'join', ref: 1, room_type: 'chess', options: { key: 'one' } })

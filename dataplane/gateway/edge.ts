@@ -77,6 +77,7 @@ export class Edge {
       data: session.data,
       principal: session.principal,
       options: rest,
+      ...(session.features.has('layers') && { layers: true }),
       ...(span.sampled && contextOf(span)),
     })
     subscription.joinSpan = span

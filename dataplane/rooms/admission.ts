@@ -98,6 +98,12 @@ export class RoomAdmission {
     else if (!options.ok && options.cause !== undefined)
       this.#failed(request, 'the validator of the options', options.cause)
     else if (!options.ok) this.#refuse(request, 'invalid_options', options.message)
+    else if (definition.layers && !request.layers)
+      this.#refuse(
+        request,
+        'client_outdated',
+        `${roomId} hides parts of its state in layers, which this client has not named in features of hello: use a client that can put them together`,
+      )
     else if (this.#places >= definition.maxMembers)
       this.#refuse(request, 'room_full', `${roomId} has its ${definition.maxMembers} members`)
     else if (definition.admit) this.#admit(request, options.value)

@@ -220,6 +220,8 @@ export class RoomBench {
       sub?: string
       data?: JsonObject
       traceparent?: string
+      /** Whether its client can put hidden layers together. */
+      layers?: boolean
     } = {},
   ): Promise<TestMember> {
     const member = this.askToJoin(type, memberId, options)
@@ -238,6 +240,7 @@ export class RoomBench {
       sub,
       data,
       traceparent,
+      layers = true,
     }: Parameters<RoomBench['join']>[2] = {},
   ): TestMember {
     const member = this.members.get(memberId) ?? new TestMember(memberId, codec)
@@ -259,6 +262,7 @@ export class RoomBench {
         principal: sub ?? 'token',
         options,
         traceparent,
+        layers,
       },
       key,
     )
