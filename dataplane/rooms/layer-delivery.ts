@@ -48,21 +48,18 @@ export class LayerDelivery {
       const fresh = shown.get(layer)
       const holders = this.#holders(layer).filter((id) => !own.isNew(id) && !fresh?.includes(id))
       const now = this.#layers.of(layer)
-      // A layer that was empty is told as a whole: members had nothing that could be patched.
+      const delta = deltas.get(layer)!
+      const at = { ...update, checksum }
+      // A layer that was empty is told as a whole: members had nothing that could be patched. Where it is shown to someone, the patch names no keys for
+      // later: it says which are no more, and what comes to who is shown the layer is not to have those.
       const frames =
         holders.length === 0
           ? undefined
-          : this.#inEach((codec) =>
-              created && now
-                ? this.#frames.state(layer, update, now, codec)
-                : this.#frames.patch(
-                    layer,
-                    { ...update, checksum },
-                    deltas.get(layer)!,
-                    now?.state ?? {},
-                    codec,
-                  ),
-            )
+          : this.#inEach((codec) => {
+              if (created && now) return this.#frames.state(layer, update, now, codec)
+              if (fresh) return this.#frames.replay(layer, at, delta, codec)
+              return this.#frames.patch(layer, at, delta, now?.state ?? {}, codec)
+            })
       if (!frames || !now) this.#frames.forget(layer)
       if (!frames) continue
       encoded.set(layer, frames)

@@ -466,6 +466,8 @@ export class TestMember {
   acked = 0
   /** What the room has answered, in order. */
   readonly replies: RepliedRef[] = []
+  /** Every payload of frames that came, oldest first. */
+  readonly received: Uint8Array[] = []
   /** Everything that was told besides states, in order. */
   readonly heard: string[] = []
   readonly errors: { code: string; message: string; ref?: number | undefined }[] = []
@@ -491,8 +493,10 @@ export class TestMember {
     this.#msgpack.set(room, msgpack)
     const frame: Frame | undefined = frames[this.codec]
     if (!frame) throw new Error(`${this.memberId} speaks ${this.codec}, which the frames are not for`)
-    for (const payload of payloadsOf(frame))
+    for (const payload of payloadsOf(frame)) {
+      this.received.push(payload)
       this.hear(this.codec === 'roomful.v1.json' ? fromJson(payload) : msgpack.decode(payload))
+    }
   }
 
   hear(message: DecodedMessage | ServerMessage): void {
