@@ -232,7 +232,7 @@ export class RoomAdmission {
     const { member_id: memberId, ask, edge, codec, epoch, seq, settled = 0 } = attach
     const layers = state.layers && grants.of(memberId)
     const replay = history.replay({ epoch, seq }, this.#stream.epoch, memberId, codec, layers)
-    const missed = replay && delivery.replayed(membership, replay)
+    const missed = replay && delivery.replayed(membership, replay.missed, replay.shown, replay.hidden)
     // What layers hold, and who has them, is known as of the flush under way.
     if ((!missed || layers) && this.#stream.committing) {
       this.#early.set(memberId, () => this.attach(attach))

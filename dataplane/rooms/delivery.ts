@@ -24,7 +24,6 @@ import type {
 } from '../traffic.ts'
 import type { Member } from './definition.ts'
 import type { Grants } from './grants.ts'
-import type { Replay } from './history.ts'
 import type { Position, RoomEvent, Update } from './journal.ts'
 import { LayerDelivery } from './layer-delivery.ts'
 import { LayerFrames } from './layer-frames.ts'
@@ -126,7 +125,10 @@ export class Delivery {
       for (const [edge, parts] of personal) this.#replies.update(edge, seq, undefined, parts, NONE)
     } else if (!this.#memberships.unwatched) {
       // In this order: what the patch announces is in the snapshot.
-      const layers = this.#layers?.flush(flush)
+      const layers = this.#layers?.flush(
+        update,
+        new Set(flush.joins.map(({ membership }) => membership.member.id)),
+      )
       encoded = this.#frames.update(update, this.#memberships.codecs)
       if (layers) encoded = { ...encoded, layers: layers.encoded }
       const joined = this.#joined(flush)
@@ -155,7 +157,12 @@ export class Delivery {
   }
 
   /** The frames of what a member has missed; behind them come the layers that it was shown meanwhile, and word of those that were taken away. */
-  replayed({ codec }: Membership, { missed, shown, hidden }: Replay): readonly Frames[] {
+  replayed(
+    { codec }: Membership,
+    missed: readonly Frames[],
+    shown: readonly string[],
+    hidden: readonly string[],
+  ): readonly Frames[] {
     const frames = this.#layers?.changed(this.#at, shown, hidden, codec)
     return frames ? [...missed, { [codec]: frames }] : missed
   }

@@ -4,7 +4,7 @@ import type { Frames } from '../traffic.ts'
 import type { RoomFrames, UpdateFrames } from './delivery.ts'
 import type { Grant } from './grants.ts'
 import type { JournalFormat, LostEpochs, Position, RoomEvent, RoomSnapshot, Update } from './journal.ts'
-import { replayedLayers } from './layer-delivery.ts'
+import { replayedLayers } from './layer-frames.ts'
 
 /** How much history a room keeps for resumes. */
 export interface HistoryLimits {

@@ -1,8 +1,6 @@
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
-import { apply } from '../../shared/sync/apply.ts'
 import { type Frame, joinFrames } from '../frame.ts'
 import type { Frames, LayerParts } from '../traffic.ts'
-import type { Flush } from './delivery.ts'
 import type { Grants } from './grants.ts'
 import type { Position, Update } from './journal.ts'
 import type { LayerFrames } from './layer-frames.ts'
@@ -32,10 +30,10 @@ export class LayerDelivery {
     this.#frames = frames
   }
 
-  /** A visible flush, which newcomers get in another way. */
-  flush({ update, joins }: Flush): FlushedLayers {
+  /** A visible flush, which those who come with it get in another way. */
+  flush(update: Update, newcomers: ReadonlySet<string>): FlushedLayers {
     const { grants, changed } = update.layers!
-    const own = new OwnFrames(new Set(joins.map(({ membership }) => membership.member.id)))
+    const own = new OwnFrames(newcomers)
     const encoded = new Map<string, Frames>()
     const shown = new Map<string, string[]>()
     for (const { memberId, layer, shown: isShown } of grants) {
@@ -160,27 +158,4 @@ class OwnFrames {
       [...edges].map(([edge, { frames, members }]) => [edge, { frames: [...frames.keys()], members }]),
     )
   }
-}
-
-/** What an update said of these layers, where it was not encoded when it happened. */
-export function replayedLayers(
-  update: Update,
-  held: ReadonlySet<string>,
-  frames: LayerFrames,
-  codec: Subprotocol,
-): Frame[] {
-  if (!update.layers) return []
-  const deltas = layerDeltas(update.layers)
-  const own: Frame[] = []
-  for (const { layer, checksum, created } of update.layers.changed) {
-    if (!held.has(layer)) continue
-    const delta = deltas.get(layer)!
-    const at = { epoch: update.epoch, seq: update.seq, checksum }
-    own.push(
-      created
-        ? frames.replayState(layer, at, { state: apply({}, delta), checksum }, codec)
-        : frames.replay(layer, at, delta, codec),
-    )
-  }
-  return own
 }

@@ -1,9 +1,11 @@
 import type { Json } from '../../shared/json.ts'
 import type { Codec, LayerEncoder } from '../../shared/protocol/codec.ts'
 import type { PatchAt, Subprotocol } from '../../shared/protocol/messages.ts'
+import { apply } from '../../shared/sync/apply.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
 import { type Frame, frame } from '../frame.ts'
-import type { LayerState } from './layers.ts'
+import type { Update } from './journal.ts'
+import { type LayerState, layerDeltas } from './layers.ts'
 
 /** Where a layer stands in its room's history. */
 type LayerAt = Pick<PatchAt, 'epoch' | 'seq'>
@@ -87,4 +89,27 @@ export class LayerFrames {
     if (codec) return codec
     throw new Error(`no codec for ${subprotocol}; there are ${[...this.#codecs.keys()].join(', ')}`)
   }
+}
+
+/** What an update said of these layers, where it was not encoded when it happened. */
+export function replayedLayers(
+  update: Update,
+  held: ReadonlySet<string>,
+  frames: LayerFrames,
+  codec: Subprotocol,
+): Frame[] {
+  if (!update.layers) return []
+  const deltas = layerDeltas(update.layers)
+  const own: Frame[] = []
+  for (const { layer, checksum, created } of update.layers.changed) {
+    if (!held.has(layer)) continue
+    const delta = deltas.get(layer)!
+    const at = { epoch: update.epoch, seq: update.seq, checksum }
+    own.push(
+      created
+        ? frames.replayState(layer, at, { state: apply({}, delta), checksum }, codec)
+        : frames.replay(layer, at, delta, codec),
+    )
+  }
+  return own
 }
