@@ -30,6 +30,8 @@ export interface RoomLimits {
   readonly tasks: number
   /** Timers that room logic has set. */
   readonly timers: number
+  /** Hidden layers that one member was shown. */
+  readonly layers: number
   /** Bytes of the state, as `LiveState` counts them. */
   readonly stateBytes: number
   /** How long `admit` may take. */
@@ -61,6 +63,7 @@ export const ROOM_LIMITS: RoomLimits = {
   outcomes: { messages: 1024, bytes: 256 * 1024 },
   tasks: 100,
   timers: 1000,
+  layers: 1024,
   stateBytes: 8 * 1024 * 1024,
   admitMs: 5000,
   loadMs: 10_000,

@@ -13,9 +13,6 @@ export interface MemberGrants {
   readonly layers: readonly string[]
 }
 
-/** A member may be shown so many layers at a time. */
-export const MAX_GRANTS = 1024
-
 const NONE: ReadonlySet<string> = new Set()
 
 /**

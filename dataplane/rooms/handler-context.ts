@@ -13,7 +13,7 @@ import type {
 } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { bounded, MAX_REPLY_BYTES, RoomLogicError, RoomLogicRefused, validate } from './failures.ts'
-import { type Grant, type Grants, MAX_GRANTS } from './grants.ts'
+import type { Grant, Grants } from './grants.ts'
 import type { RoomEvent } from './journal.ts'
 import { isLayerName, ownLayer, RIGHT_NAME } from './layer-rules.ts'
 import type { Memberships } from './memberships.ts'
@@ -53,8 +53,8 @@ export interface HandledRoom extends Pick<RoomStream, 'roomId' | 'log' | 'state'
   readonly grants: Pick<Grants, 'count'>
 }
 
-/** Whether the room may have so many timers, or so many tasks more than it has in flight. */
-export type MayHave = (what: 'tasks' | 'timers', number: number) => boolean
+/** Whether the room may have so many timers, or so many tasks more than it has in flight, or a member so many layers. */
+export type MayHave = (what: 'tasks' | 'timers' | 'layers', number: number) => boolean
 
 /** Who is to be removed, and why, in words for the player. */
 interface Kick {
@@ -192,9 +192,10 @@ export class HandlerContext implements MessageContext {
         `ctx.hide got the layer ${layer} of that member itself, which it has for as long as it is here`,
       )
     const { shown } = this.#ask()
-    if (call === 'show' && this.#grants.count(memberId) + shown.length >= MAX_GRANTS)
+    const asked = shown.filter((grant) => grant.memberId === memberId && grant.shown).length
+    if (call === 'show' && !this.#mayHave('layers', this.#grants.count(memberId) + asked + 1))
       throw new RoomLogicError(
-        `ctx.show: a member may be shown ${MAX_GRANTS} layers; hide one, or put more into a layer`,
+        'ctx.show: the member was shown 1,024 layers, the most there may be; hide one, or put more into a layer',
       )
     shown.push({ memberId, layer, shown: call === 'show' })
   }

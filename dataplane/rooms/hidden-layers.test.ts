@@ -1,5 +1,7 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { FakeClock } from '../../test/support/fake-clock.ts'
 import { type BenchOptions, RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 
@@ -185,6 +187,41 @@ describe('hidden layers', () => {
       expect(held(bob)['member:bob']).toEqual({ hands: { bob: [5, 6] } })
       expect([...ann.faults, ...bob.faults]).toEqual([])
     })
+  })
+
+  it('are those of the code that has the room: with others everyone gets all that is theirs again, and what fits no pattern is no one’s', async () => {
+    const clock = new FakeClock()
+    const store = memoryStore({ clock })
+    const bench = new RoomBench([cards()], { clock, store })
+    const ann = await bench.join('cards', 'ann')
+    await bench.say('cards', 'ann', 'draw', 7)
+    await bench.host.close()
+    const layers = { 'deck.*': null, turn: 'clock' }
+    const heir = new RoomBench([{ ...cards(), layers }], { clock, store, nodeId: 'node_b' })
+    heir.members.set('ann', ann)
+    const answer = await heir.resume('cards', ann)
+    expect(answer.resumed).toBe(false)
+    expect([ann.state, held(ann)]).toEqual([{ hands: { ann: [7] } }, {}])
+    await heir.say('cards', 'ann', 'show', { to: 'ann', layer: 'clock' })
+    expect([held(ann), ann.faults]).toEqual([{ clock: { turn: 0 } }, []])
+  })
+
+  it('stay as they were in a running room whose code is edited', async () => {
+    const { bench, bob, say } = await table()
+    bench.host.replaceRoom({ ...cards(), layers: undefined })
+    await say('ann', 'draw', 7)
+    await say('ann', 'show', { to: 'bob', layer: 'member:ann' })
+    expect([bob.state, held(bob)['member:ann']]).toEqual([{ turn: 0, hands: {} }, { hands: { ann: [7] } }])
+  })
+
+  it('are so many for a member as the limit says', async () => {
+    const { bench, ann, say } = await table({ limits: { layers: 2 }, revealFailures: true })
+    for (const layer of ['a', 'b', 'c']) await say('ann', 'show', { to: 'bob', layer })
+    expect(ann.errors).toMatchObject([{ message: expect.stringContaining('the most there may be') }])
+    expect(bench.counts['limit layers']).toBe(1)
+    await say('ann', 'hide', { from: 'bob', layer: 'a' })
+    await say('ann', 'show', { to: 'bob', layer: 'c' })
+    expect(ann.errors.length).toBe(1)
   })
 
   it.each([

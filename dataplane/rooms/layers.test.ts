@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import { apply } from '../../shared/sync/apply.ts'
 import { Checksum } from '../../shared/sync/checksum.ts'
+import { runLength } from '../../test/support/run-length.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
 import type { LayerRules } from './layer-rules.ts'
 import { hiddenDelta, Layers, layerDeltas } from './layers.ts'
@@ -147,69 +148,75 @@ function change(state: Open, random: SeededRandom): void {
 
 const FIRST = { hands: { a: [1] }, deck: [1, 2], seen: 0, units: { a: { x: 1, plan: 'north' } } }
 
-describe('the layers of a state', () => {
-  it.each(Array.from({ length: 60 }, (_, seed) => seed))(
-    'are with the base the whole state, whatever turns do, and so are their checksums and deltas (%i)',
-    (seed) => {
-      const random = new SeededRandom(seed)
-      const tree = new LiveTree(FIRST)
-      const layers = new Layers(RULES, tree)
-      let model: Json = FIRST
-      let told = partsOf(FIRST)
-      let record: Json = FIRST
-      for (let flush = 0; flush < 40; flush++) {
-        for (let turn = random.float() * 4; turn > 0; turn--) {
-          const before = tree.plain()
-          const state = tree.begin() as Open
-          for (let n = random.float() * 4; n > 0; n--) change(state, random)
-          if (random.float() < 0.1) tree.replace(random.float() < 0.5 ? FIRST : {})
-          if (random.float() < 0.2) {
-            tree.undo()
-            expect(tree.plain()).toEqual(before)
-          } else {
-            layers.check()
-            tree.commit()
-          }
-        }
-        model = tree.plain()
-        const delta = tree.flush()
-        const { base, hidden, changed } = layers.flush(delta)
-        const update = { hidden, changed, checksum: tree.checksum, sum: layers.sum, grants: [] }
-        const expected = partsOf(model)
-        expect(layers.base).toEqual(expected.base)
-        expect([...layers.names].sort()).toEqual([...expected.layers.keys()].sort())
-        for (const [name, state] of expected.layers) {
-          expect(layers.of(name)).toEqual({ state, checksum: new Checksum().of(state) })
-        }
-        expect(layers.checksum).toBe(new Checksum().of(expected.base))
-        expect(layers.sum).toBe(new Layers(RULES, new LiveTree(model)).sum)
-        // Members who were told of all that came before are told of this.
-        const deltas = layerDeltas(update)
-        const known = {
-          base: base ? apply(told.base, base) : told.base,
-          layers: new Map(told.layers),
-        }
-        expect(new Set(deltas.keys())).toEqual(new Set(changed.map(({ layer }) => layer)))
-        for (const { layer, created, checksum } of changed) {
-          expect(created).toBe(!told.layers.has(layer))
-          const state = apply(known.layers.get(layer) ?? {}, deltas.get(layer)!) as JsonObject
-          expect(new Checksum().of(state)).toBe(checksum)
-          if (Object.keys(state).length > 0) known.layers.set(layer, state)
-          else known.layers.delete(layer)
-        }
-        expect(known).toEqual(expected)
-        let union = structuredClone(known.base)
-        for (const state of known.layers.values()) union = merged(union, state)
-        for (const { path, layer } of hiddenIn(model))
-          if (layer === null) put(union as JsonObject, path, at(model, path)!)
-        expect(union).toEqual(model)
-        told = known
-        // A new owner has the whole from the record.
-        if (base) record = apply(record, base)
-        const rest = hiddenDelta(record, update)
-        if (rest) record = apply(record, rest)
-        expect(record).toEqual(model)
+function history(seed: number): void {
+  const random = new SeededRandom(seed)
+  const tree = new LiveTree(FIRST)
+  const layers = new Layers(RULES, tree)
+  let model: Json = FIRST
+  let told = partsOf(FIRST)
+  let record: Json = FIRST
+  for (let flush = 0; flush < 40; flush++) {
+    for (let turn = random.float() * 4; turn > 0; turn--) {
+      const before = tree.plain()
+      const state = tree.begin() as Open
+      for (let n = random.float() * 4; n > 0; n--) change(state, random)
+      if (random.float() < 0.1) tree.replace(random.float() < 0.5 ? FIRST : {})
+      if (random.float() < 0.2) {
+        tree.undo()
+        expect(tree.plain()).toEqual(before)
+      } else {
+        layers.check()
+        tree.commit()
       }
-    },
-  )
+    }
+    model = tree.plain()
+    const delta = tree.flush()
+    const { base, hidden, changed } = layers.flush(delta)
+    const update = { hidden, changed, checksum: tree.checksum, sum: layers.sum, grants: [] }
+    const expected = partsOf(model)
+    expect(layers.base).toEqual(expected.base)
+    expect([...layers.names].sort()).toEqual([...expected.layers.keys()].sort())
+    for (const [name, state] of expected.layers) {
+      expect(layers.of(name)).toEqual({ state, checksum: new Checksum().of(state) })
+    }
+    expect(layers.checksum).toBe(new Checksum().of(expected.base))
+    expect(layers.sum).toBe(new Layers(RULES, new LiveTree(model)).sum)
+    // Members who were told of all that came before are told of this.
+    const deltas = layerDeltas(update)
+    const known = {
+      base: base ? apply(told.base, base) : told.base,
+      layers: new Map(told.layers),
+    }
+    expect(new Set(deltas.keys())).toEqual(new Set(changed.map(({ layer }) => layer)))
+    for (const { layer, created, checksum } of changed) {
+      expect(created).toBe(!told.layers.has(layer))
+      const state = apply(known.layers.get(layer) ?? {}, deltas.get(layer)!) as JsonObject
+      expect(new Checksum().of(state)).toBe(checksum)
+      if (Object.keys(state).length > 0) known.layers.set(layer, state)
+      else known.layers.delete(layer)
+    }
+    expect(known).toEqual(expected)
+    let union = structuredClone(known.base)
+    for (const state of known.layers.values()) union = merged(union, state)
+    for (const { path, layer } of hiddenIn(model))
+      if (layer === null) put(union as JsonObject, path, at(model, path)!)
+    expect(union).toEqual(model)
+    told = known
+    // A new owner has the whole from the record.
+    if (base) record = apply(record, base)
+    const rest = hiddenDelta(record, update)
+    if (rest) record = apply(record, rest)
+    expect(record).toEqual(model)
+  }
+}
+
+describe('the layers of a state', () => {
+  it('are with its base the whole, whatever turns do, and so are their checksums, deltas and records', () => {
+    for (let seed = 1; seed <= runLength(80, 4000); seed++)
+      try {
+        history(seed)
+      } catch (error) {
+        throw new Error(`the history of seed ${seed}`, { cause: error })
+      }
+  })
 })

@@ -184,6 +184,8 @@ export class Room {
   /** Runs another definition of the same type from now on. The text says why the old one stays. */
   redefine(definition: RoomDefinition): string | undefined {
     const { environment, stateVersion, roomId } = this.stream
+    if (!areSameRules(this.definition.layers, definition.layers))
+      return `the layers of ${roomId} are others now, and members know those that it has`
     if (definition.version !== stateVersion) {
       try {
         migrate(this.stream.state, stateVersion, definition, environment, this.stream)
@@ -195,8 +197,6 @@ export class Room {
       const checked = validate(definition.state, this.stream.state.present)
       if (!checked.ok) return `the state of ${this.stream.roomId} does not fit: ${checked.message}`
     }
-    if (!areSameRules(this.definition.layers, definition.layers))
-      return `${this.stream.roomId} goes on with the layers it began with: who is in it knows what they hide. Rooms made from now on have the new ones`
     this.#inputs.handlers.definition = definition
     this.stream.redefine(definition)
     this.#ticks.set(definition.tick?.rate)
