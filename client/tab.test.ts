@@ -162,6 +162,15 @@ test('a token that does not show its player keeps nothing, and the page says goo
   expect(server.socket.closedWith).toBe(1000)
 })
 
+test('a record that cannot be read is none', async () => {
+  const { server, inRoom } = browser()
+  const before = await inRoom()
+  before.leave()
+  for (const name of before.tab.items.keys()) before.tab.storage.setItem(name, '{')
+  const { room } = await inRoom(before.tab)
+  expect([room.memberId, 'resume' in server.all('hello')[1]!]).toEqual(['mem_2', false])
+})
+
 test('a duplicated tab starts a session of its own, now and after a reload', async () => {
   const { server, pages, inRoom } = browser()
   const original = await inRoom()

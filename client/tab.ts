@@ -6,7 +6,8 @@ import { tokenSub } from './token-source.ts'
 
 /** How long a tab waits for its name to be free: a page that is reloaded may hold it for a moment longer. */
 const HOLD_MS = 300
-const PREFIX = 'roomful:'
+/** What is kept in another format gets another number. */
+const PREFIX = 'roomful.1:'
 
 /** What a browser has for one tab, or a test in its place. */
 export interface TabPlatform {
@@ -156,8 +157,14 @@ export class TabSession {
   }
 
   get #record(): TabRecord | undefined {
-    const text = this.#platform.storage.getItem(this.#key!)
-    return text === null ? undefined : (JSON.parse(text) as TabRecord)
+    try {
+      return (
+        (JSON.parse(this.#platform.storage.getItem(this.#key!) ?? 'null') as TabRecord | null) ?? undefined
+      )
+    } catch {
+      // Scripts of the page can write there, too.
+      return undefined
+    }
   }
 
   #read(): KeptSession | undefined {
