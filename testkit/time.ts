@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers'
 import { FakeClock } from './fake-clock.ts'
 
 /** So many turns of the event loop in which nothing is said to anyone, and everyone waits for time to pass. */
-const QUIET_TURNS = 3
+const QUIET_TURNS = 2
 
 /** Someone waits for time to pass. */
 interface Goal {
@@ -38,16 +38,19 @@ export class TestTime {
 
   async #pass(): Promise<void> {
     this.#passing = true
+    let quiet = 0
     while (this.#goals.size > 0) {
-      await this.#settle()
-      // Whoever has waited has its turn before any more time passes.
-      if (!this.#resolveGoals()) this.#step()
+      await this.#settle(quiet)
+      // Whoever has waited has a turn before any more time passes; if that does nothing, all is as quiet as before.
+      quiet = this.#resolveGoals() ? QUIET_TURNS - 1 : 0
+      if (quiet === 0) this.#step()
     }
     this.#passing = false
   }
 
-  async #settle(): Promise<void> {
-    for (let quiet = 0; quiet < QUIET_TURNS; quiet++) {
+  /** `quiet`: for how many turns nothing has happened. */
+  async #settle(quiet: number): Promise<void> {
+    for (; quiet < QUIET_TURNS; quiet++) {
       const before = this.#events
       await new Promise((resolve) => setImmediate(resolve))
       if (this.#events !== before) quiet = -1
