@@ -15,7 +15,13 @@ import { type Block, blocksOf, inlineCode, pages, ROOT, textOf } from './support
  * and the tests in deploy/.
  */
 
-const manifest = JSON.parse(textOf('package.json')) as { version: string; scripts: Record<string, string> }
+interface Manifest {
+  readonly version: string
+  readonly scripts: Readonly<Record<string, string>>
+}
+const manifest: Manifest = JSON.parse(textOf('package.json'))
+/** Of the games that `npm create roomful` makes, which guides are about as well. */
+const game: Manifest = JSON.parse(textOf('deploy/create/templates/vanilla/package.json'))
 const values = parse(textOf('deploy/helm/roomful/values.yaml'))
 const known = new Set<string>(variables().map(([name]) => name))
 const isVariable = (name: string): boolean => known.has(name.replace(/_FILE$/, ''))
@@ -23,7 +29,7 @@ const exists = (path: string): boolean => existsSync(join(ROOT, path))
 
 /** Names in commands, and whether there is such a one. */
 const NAMES: readonly (readonly [pattern: RegExp, isThere: (name: string) => boolean])[] = [
-  [/\bnpm run ([\w:-]+)/g, (script) => script in manifest.scripts],
+  [/\bnpm run ([\w:-]+)/g, (script) => script in manifest.scripts || script in game.scripts],
   [/(?:^|\s)(deploy\/(?!\.env)[\w./-]*\w)/gm, exists],
   [/(?:^|&& |npx )roomful ([a-z]\S*)/gm, (command) => command === 'examples' || command in COMMANDS],
   [/(?:^|\/)roomful:(\S+)/gm, (version) => version === manifest.version],
