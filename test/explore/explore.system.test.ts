@@ -24,18 +24,21 @@ describe('the ownership of a room', () => {
 })
 
 describe('a mistake in it is found', () => {
-  const cases: [keyof typeof MUTATIONS, keyof typeof SCENARIOS, Promised][] = [
+  const cases: [keyof typeof MUTATIONS, keyof typeof SCENARIOS, Promised, known?: Promised[]][] = [
     ['unfenced', 'owned', 'chain'],
     ['trusting', 'owned', 'lease'],
     ['repeating', 'owned', 'chain'],
     ['hopeful', 'owned', 'committed'],
     ['grabbing', 'opened', 'chain'],
+    // What the next owner does not know of its timers it does not have in its history either.
+    ['refiring', 'timed', 'timers', ['chain']],
+    ['forgetful', 'timed', 'timers', ['chain']],
   ]
-  for (const [name, scenario, promised] of cases)
+  for (const [name, scenario, promised, known] of cases)
     it(
       `${name}: breaks the promise "${promised}"`,
       async () => {
-        const create = () => model(SCENARIOS[scenario]!, mutation(name))
+        const create = () => model(SCENARIOS[scenario]!, mutation(name), known)
         const { fault } = await explore(create, { deviations: DEVIATIONS })
         expect(fault?.violations.map((violation) => violation.promised)).toContain(promised)
         // The reader can see it again.

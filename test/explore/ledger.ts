@@ -28,6 +28,8 @@ export type Promised =
   | 'fenced'
   /** Every acked message is applied exactly once. */
   | 'applied'
+  /** Every timer that was set is still to fire, or has fired exactly once. */
+  | 'timers'
   /** Members keep their seats, and are never taken back. */
   | 'members'
   /** Everyone is served once nothing goes wrong any more. */

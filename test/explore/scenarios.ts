@@ -1,6 +1,7 @@
 import * as v from 'valibot'
 import { defineRoom } from '../../dataplane/rooms/definition.ts'
 import { JournalFormat, restore } from '../../dataplane/rooms/journal.ts'
+import type { RoomTimer } from '../../dataplane/rooms/timers.ts'
 import { roomAddress } from '../../dataplane/traffic.ts'
 import { type RoomRecords, type Store, StoreUnavailable } from '../../shared/store/port.ts'
 import { type Explorable, FAULTS } from './explorer.ts'
@@ -18,6 +19,25 @@ const definition = defineRoom({
   create: () => ({ log: [] as string[] }),
   onMessage(state, { data }) {
     state.log.push(data)
+  },
+})
+
+/** As `definition`; and a while after each thing that was said it writes down that it rang. */
+const ringing = defineRoom({
+  type: 'log',
+  messages: { add: { data: v.string() } },
+  sync: { rate: 0 },
+  durability: 'journal',
+  idleSeconds: 3600,
+  create: () => ({ log: [] as string[] }),
+  onMessage(state, { data }, ctx) {
+    state.log.push(data)
+    ctx.after(100, 'rings', data)
+    ctx.after(3_600_000, 'later', null, { id: 'later' })
+  },
+  timers: {
+    rings: { data: v.string(), handle: (state, { data }) => void state.log.push(`rang ${data}`) },
+    later: { data: v.null(), handle: (state) => void state.log.push('later') },
   },
 })
 
@@ -64,6 +84,15 @@ export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
     script: [say(0, 0), say(0, 0), say(0, 600)],
     limits: { journalEntries: 2 },
     recordTtlMs: 4000,
+  },
+  /** As `owned`, with a timer for each thing that is said. */
+  timed: {
+    ...common,
+    definition: ringing,
+    edges: [ann],
+    before: [join(0), say(0, 0)],
+    script: [say(0, 0), say(0, 600)],
+    faults: ['crash', 'restart', 'lost', 'refused'],
   },
   /** As `owned`, with messages that the room refuses. */
   refused: {
@@ -122,16 +151,19 @@ export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
 
 /** A world of one scenario, ready to be explored. Promises that are `known` to be broken do not end a run. */
 export function model(parts: WorldParts, mutation?: Mutation, known: readonly Promised[] = []): Explorable {
-  return new Model(new World({ ...parts, mutation }), known)
+  return new Model(new World({ ...parts, mutation }), known, parts.definition === ringing)
 }
 
 class Model implements Explorable {
   readonly #world: World
   readonly #known: readonly Promised[]
+  /** Whether what is said has a timer. */
+  readonly #rings: boolean
 
-  constructor(world: World, known: readonly Promised[]) {
+  constructor(world: World, known: readonly Promised[], rings: boolean) {
     this.#world = world
     this.#known = known
+    this.#rings = rings
   }
 
   choices() {
@@ -168,12 +200,32 @@ class Model implements Explorable {
       return
     }
     const { log } = restored.tree.flushed as { log: string[] }
+    const { timers } = restored
     for (const { memberId, said: refs, position } of edges) {
+      if (this.#rings)
+        this.#checkTimers(
+          refs.map((ref) => `${memberId}:${ref}`),
+          log,
+          timers,
+        )
       const said = refs.map((ref) => `${memberId}:${ref}`).join()
       const kept = log.filter((line) => line.startsWith(`${memberId}:`)).join()
       if (said !== kept) ledger.violate('applied', `${memberId} said ${said}, and the record has ${kept}`)
       if (position.seq !== restored.seq)
         ledger.violate('applied', `${memberId} is at seq ${position.seq}, the record at ${restored.seq}`)
+    }
+  }
+
+  /** Each thing that was said has rung once, or its timer is still there. */
+  #checkTimers(said: readonly string[], log: readonly string[], timers: readonly RoomTimer[]): void {
+    for (const line of said) {
+      const rang = log.filter((written) => written === `rang ${line}`).length
+      const waits = timers.filter(({ data }) => data === line).length
+      if (rang + waits !== 1)
+        this.#world.ledger.violate(
+          'timers',
+          `the timer of ${line} has fired ${rang} times, and waits ${waits} times`,
+        )
     }
   }
 }
@@ -182,6 +234,20 @@ class Model implements Explorable {
 const rooms =
   (change: (rooms: RoomRecords) => Partial<RoomRecords>) =>
   (store: Store): Store => ({ ...store, rooms: { ...store.rooms, ...change(store.rooms) } })
+
+/** What the store holds of a room whose journal says nothing of timers that were set, or that are gone. */
+const forgetting = (what: 'set' | 'removed') =>
+  rooms((inner) => ({
+    claim: async (...asked) => {
+      const claim = await inner.claim(...asked)
+      const format = new JournalFormat()
+      const journal = claim?.journal.map((entry) => {
+        const update = format.readEntry(entry)
+        return format.entry({ ...update, timers: { ...update.timers, [what]: [] } })
+      })
+      return claim && journal && { ...claim, journal }
+    },
+  }))
 
 /** Ways to build ownership wrong, each of which has to be found. They live here only, around the real parts. */
 export const MUTATIONS = {
@@ -240,6 +306,10 @@ export const MUTATIONS = {
       },
     })),
   },
+  /** A new owner that does not know which timers have fired. */
+  refiring: { store: forgetting('removed') },
+  /** A new owner that does not know which timers were set. */
+  forgetful: { store: forgetting('set') },
 } satisfies Record<string, Mutation>
 
 /** One of them. */

@@ -81,6 +81,28 @@ describe('guarantee 2: rooms survive their node', () => {
     expect(told).toEqual(['away here here', 'here here here'])
   })
 
+  it('a room that no one is in is opened elsewhere when its timer is due, which fires once', async () => {
+    const roomId = 'ledger-journal:timed'
+    const [home, elsewhere] = await cluster.processes(2)
+    const setter = await cluster.player(login, roomId, home)
+    for (const [i, name] of ['first', 'second'].entries())
+      await setter.room.send('ringAfter', { ms: 3000 + 500 * i, name })
+    const [owner] = await cluster.ownerFirst(login, roomId, [
+      ...nodes.filter(({ open }) => open),
+      home!,
+      elsewhere!,
+    ])
+    await setter.room.leave()
+    owner!.kill()
+    await cluster.ownedBy(login, roomId, (nodeId) => nodeId !== owner!.nodeId)
+
+    const late = await cluster.player(login, roomId, owner === elsewhere ? home : elsewhere)
+    await until('both have fired', async () => late.room.state.rung.length >= 2)
+    await late.room.send('ringAfter', { ms: 0, name: 'last' })
+    await until('one more has fired', async () => late.room.state.rung.includes('last'))
+    expect(late.room.state.rung).toEqual(['first', 'second', 'last'])
+  })
+
   it('a snapshot room goes on too, with what it was at most a second before', async () => {
     const roomId = 'ledger-snapshot:outlives'
     const living = nodes.filter(({ open }) => open)

@@ -20,6 +20,8 @@ export interface Ledger {
   accounts: { [memberId: string]: Account }
   /** How many numbers were drawn. */
   drawn: number
+  /** The names of the timers that have fired. */
+  rung: string[]
 }
 
 /** A room in which each member adds 1, 2, 3, …: what was applied twice, never, or in another order shows in its state for ever. */
@@ -30,7 +32,7 @@ export const ledgerRoom = (kept: Kept) =>
     sync: { rate: 0 },
     durability: kept,
     idleSeconds: 600,
-    create: (): Ledger => ({ total: 0, disorder: 0, accounts: {}, drawn: 0 }),
+    create: (): Ledger => ({ total: 0, disorder: 0, accounts: {}, drawn: 0, rung: [] }),
     messages: {
       add: { data: v.object({ n: v.number() }) },
       /** What the room knows of the player by its token. */
@@ -38,6 +40,10 @@ export const ledgerRoom = (kept: Kept) =>
         data: v.null(),
         reply: v.any(),
         handle: (_state, { member }, ctx) => ctx.reply(member.data),
+      },
+      ringAfter: {
+        data: v.object({ ms: v.number(), name: v.string() }),
+        handle: (_state, { data: { ms, name } }, ctx) => void ctx.after(ms, 'rings', name),
       },
       /** Each draw has a number of its own. */
       draw: {
@@ -50,6 +56,7 @@ export const ledgerRoom = (kept: Kept) =>
       },
     },
 
+    timers: { rings: { data: v.string(), handle: (state, { data }) => void state.rung.push(data) } },
     onJoin(state, member) {
       state.accounts[member.id] ??= { count: 0, last: 0 }
     },
