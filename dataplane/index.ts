@@ -8,6 +8,7 @@ export {
   type Durability,
   defineRoom,
   type Member,
+  type Migration,
   type RoomContext,
   type RoomDefinition,
   RoomDefinitionError,
@@ -16,6 +17,7 @@ export {
   type RoomOptions,
   type RoomSpec,
   type RoomState,
+  type SavedAs,
   type TaskOutcome,
 } from './rooms/definition.ts'
 

@@ -200,6 +200,7 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
   it.each([
     'docs/rooms.md',
     'docs/client.md',
+    'docs/guides/changing-state.md',
     'docs/guides/production.md',
     'docs/guides/coming-from-colyseus.md',
   ])('%s shows code that fits the package', async (page) => {

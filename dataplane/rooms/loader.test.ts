@@ -35,7 +35,7 @@ afterEach(async () => {
 describe('loadRooms', () => {
   it('loads the examples, which import the package by its name', async () => {
     const definitions = await loadRooms(EXAMPLES)
-    expect(definitions.map(({ type }) => type)).toEqual(['arena', 'cards', 'counter', 'tictactoe'])
+    expect(definitions.map(({ type }) => type)).toEqual(['arena', 'cards', 'counter', 'notes', 'tictactoe'])
     expect(definitions.every(isRoomDefinition)).toBe(true)
   })
 

@@ -1,5 +1,9 @@
+import { mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import * as v from 'valibot'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { codeOf, ROOT } from '../../test/support/pages/pages.ts'
 import { type BenchOptions, RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom, type RoomDefinition } from './definition.ts'
 
@@ -56,6 +60,29 @@ async function orphan(options: BenchOptions = {}) {
   const inspect = () => store.store.rooms.inspect('prj_test/counts:a')
   return { ann, node, inspect }
 }
+
+it('docs/guides/changing-state.md shows two versions, the second of which goes on with a room of the first', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'roomful-versions-'))
+  onTestFinished(() => rm(folder, { recursive: true }))
+  await symlink(join(ROOT, 'node_modules'), join(folder, 'node_modules'), 'junction')
+  const codes = codeOf('docs/guides/changing-state.md', 'ts').slice(0, 2)
+  const [before, after] = await Promise.all(
+    codes.map(async (code, index) => {
+      const file = join(folder, `version-${index + 1}.ts`)
+      await writeFile(file, code)
+      return (await import(/* @vite-ignore */ file)).default as RoomDefinition
+    }),
+  )
+  const bench = new RoomBench([before!])
+  const ann = await bench.join('duel', 'ann')
+  await bench.say('duel', 'ann', 'strike', { target: 'ann' }, 1)
+  await bench.host.close()
+  const heir = new RoomBench([after!], { clock: bench.clock, store: bench.store.store, nodeId: 'node_b' })
+  heir.members.set('ann', ann)
+  await heir.resume('duel', ann)
+  await heir.advance(100)
+  expect([ann.state, ann.resyncs]).toEqual([{ fighters: { ann: { hp: 90, shield: 0 } } }, 0])
+})
 
 describe('a room type with a newer version of its state', () => {
   it('brings the state there through every version between, which members see as the next update', async () => {

@@ -1,0 +1,67 @@
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { testRooms } from 'roomful/test'
+import { expect, onTestFinished, test } from 'vitest'
+import { codeOf } from '../../test/support/pages/pages.ts'
+import { notes } from './room.ts'
+import { States } from './states.ts'
+
+/** A file that ends with the test. `opened`: as each process has it, open. */
+async function file() {
+  const folder = await mkdtemp(join(tmpdir(), 'roomful-notes-'))
+  onTestFinished(() => rm(folder, { recursive: true }))
+  const opened = async () => {
+    const states = new States(join(folder, 'notes.db'))
+    await states.load('')
+    onTestFinished(() => states.close())
+    return states
+  }
+  return opened
+}
+
+test('a board is what it was after everything has ended, but for its database', async () => {
+  const opened = await file()
+  const before = await testRooms([notes(await opened())])
+  const [ada] = await before.join('notes', 1)
+  await ada.send('pin', { text: 'milk' })
+  await ada.send('pin', { text: 'bread' })
+  await ada.send('take', { id: '1' })
+  await before.advance(3000)
+  await before.close()
+
+  const after = await testRooms([notes(await opened())])
+  const [bob] = await after.join('notes', 1)
+  expect(bob.state).toEqual({ next: 3, notes: { 2: 'bread' } })
+})
+
+test('a late save of an old owner is refused, and so is an older one of the same', async () => {
+  const states = await (await file())()
+  const key = 'lobby'
+  expect(await states.save('new', { key, epoch: 2, seq: 5 })).toBe(true)
+  expect(await states.save('late', { key, epoch: 1, seq: 9 })).toBe(false)
+  expect(await states.save('older', { key, epoch: 2, seq: 4 })).toBe(false)
+  expect(await states.load(key)).toBe('new')
+  expect(await states.save('again', { key, epoch: 2, seq: 5 })).toBe(true)
+  expect(await states.save('newest', { key, epoch: 3, seq: 1 })).toBe(true)
+  expect(await states.load(key)).toBe('newest')
+})
+
+test('an owner that is killed leaves what the next one saves', async () => {
+  const opened = await file()
+  const states = await opened()
+  const t = await testRooms([notes(states)])
+  const [ada, bob] = await t.join('notes', 2)
+  await ada.send('pin', { text: 'milk' })
+  await t.killOwner()
+  await bob.send('pin', { text: 'bread' })
+  await t.advance(3000)
+  const [key] = ada.id.split(':').slice(1)
+  expect(await states.load(key!)).toEqual({ next: 3, notes: { 1: 'milk', 2: 'bread' } })
+})
+
+test('the guide shows the code of this example', async () => {
+  const shown = codeOf('docs/guides/keeping-state.md', 'ts')
+  const files = ['states.ts', 'room.ts'].map((name) => readFile(new URL(name, import.meta.url), 'utf8'))
+  expect(shown).toEqual(await Promise.all(files))
+})
