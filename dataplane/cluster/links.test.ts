@@ -51,8 +51,8 @@ function parts() {
     },
   })
   let endOfTurn: (() => void)[] = []
-  const endTurn = async () => {
-    clock.advance(6)
+  const endTurn = async (afterMs = 6) => {
+    clock.advance(afterMs)
     const callbacks = endOfTurn
     endOfTurn = []
     for (const callback of callbacks) callback()
@@ -131,6 +131,11 @@ describe('links between nodes', () => {
     a.links.send('node_b', about('four'), true)
     await endTurn()
     expect(b.heard).toContain('node_a: four')
+    // Less than a timer can wait.
+    clock.advance(0.6)
+    a.links.send('node_b', about('five'), true)
+    await endTurn(0)
+    expect(b.heard).toContain('node_a: five')
   })
 
   it('bring what is very large in pieces, one after the other, and in its order', async () => {

@@ -38,6 +38,11 @@ export interface NodeLinksParts {
 const GATHER_MS = 6
 /** For what someone waits for: so long after what left last. */
 const SOON_MS = 1
+/**
+ * What would wait for less leaves at once: no timer is shorter than a millisecond, and a client that waits for each ack would be held up
+ * by its own last message.
+ */
+const SHORTEST_MS = 0.5
 /** An envelope that has grown to this is closed, and the next begun. */
 const LARGEST_ENVELOPE = 1 << 20
 /** A link that said something says that it said no more after this long, so that the loss of the last message is noticed too. */
@@ -165,8 +170,9 @@ export class NodeLinks {
     const leftMs = ms === GATHER_MS && pauseMs > 0 ? GATHER_MS - (clock.now() % GATHER_MS) : pauseMs
     this.#cancelGathering?.()
     this.#cancelGathering = undefined
-    this.#gatherMs = leftMs > 0 ? ms : 0
-    if (leftMs > 0) this.#cancelGathering = clock.schedule(leftMs, this.#flush)
+    const waits = leftMs >= SHORTEST_MS
+    this.#gatherMs = waits ? ms : 0
+    if (waits) this.#cancelGathering = clock.schedule(leftMs, this.#flush)
     else defer(this.#flush)
   }
 
