@@ -186,6 +186,9 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
     ],
   },
   'room.presence': { opcode: 32, fields: [...position, both('member_id', text), both('connected', flag)] },
+  'layer.state': { opcode: 33, fields: [...stamp, both('layer', text)] },
+  'layer.patch': { opcode: 34, fields: [...stamp, both('layer', text)] },
+  'layer.gone': { opcode: 35, fields: [...position, both('layer', text)] },
   ack: { opcode: 25, fields: [about, both('ref', ref)] },
   reply: { opcode: 31, fields: [about, both('ref', ref), data] },
   error: {
@@ -243,8 +246,9 @@ export function decodeJson(frame: string): ServerMessage | undefined {
   if (!Object.hasOwn(SHAPES, raw.t)) return undefined
   const t = raw.t as ServerName
   const message = readFields(t, 'json', (field) => raw[field])
-  if (t === 'state.patch') message.body = { codec: 'json', ops: list(raw.ops).map(operation) }
-  if (t === 'state.snapshot' || t === 'state.resync') {
+  if (t === 'state.patch' || t === 'layer.patch')
+    message.body = { codec: 'json', ops: list(raw.ops).map(operation) }
+  if (t === 'state.snapshot' || t === 'state.resync' || t === 'layer.state') {
     if (raw.state === undefined) throw new ProtocolFault(`${t} without state`)
     message.body = { codec: 'json', state: raw.state as Json }
   }
@@ -367,15 +371,17 @@ function readMsgpack(opcode: WireValue | undefined, fields: WireValue[]): Server
     if (typeof opcode !== 'number') throw new ProtocolFault(`an opcode is an integer, not ${String(opcode)}`)
     return undefined
   }
-  if (t === 'state.patch') {
-    const [keys, change] = fields.slice(3)
+  // `epoch`, `seq` and `checksum`, and of a layer its name.
+  const head = t.startsWith('layer') ? 4 : 3
+  if (t === 'state.patch' || t === 'layer.patch') {
+    const [keys, change] = fields.slice(head)
     const body = { codec: 'msgpack', announced: keys == null ? null : announcement(keys), change }
     return { ...readFields(t, 'msgpack', (_, index) => fields[index]), body } as ServerMessage
   }
-  if (t === 'state.snapshot' || t === 'state.resync') {
-    const [keys, state, ...behind] = fields.slice(3)
+  if (t === 'state.snapshot' || t === 'state.resync' || t === 'layer.state') {
+    const [keys, state, ...behind] = fields.slice(head)
     if (state === undefined) throw new ProtocolFault(`${t} without state`)
-    const flat = [...fields.slice(0, 3), ...behind]
+    const flat = [...fields.slice(0, head), ...behind]
     const message = readFields(t, 'msgpack', (_, index) => flat[index])
     return {
       ...message,

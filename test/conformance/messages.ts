@@ -100,6 +100,9 @@ interface ServerMessages {
   'room.joined': RoomPosition & Member
   'room.left': RoomPosition & Member & { reason: LeaveReason; message?: string }
   'room.presence': RoomPosition & { member_id: string; connected: boolean }
+  'layer.state': Stamp & { layer: string; body: WireState }
+  'layer.patch': Stamp & { layer: string; body: WirePatch }
+  'layer.gone': RoomPosition & { layer: string }
   ack: { room_id: string; ref: number }
   reply: { room_id: string; ref: number; data: Json }
   error: { ref?: number; room_id?: string; code: string; message: string; retryable: boolean }

@@ -338,6 +338,7 @@ export class Session {
 
   /** The `hello` that takes this session up again. */
   resumption(): Resumption {
+    for (const view of this.rooms.values()) view.cutOff()
     const rooms: RoomPosition[] = [...this.rooms.values()]
       .filter((view) => view.seated)
       .map((view) => view.position)
@@ -414,6 +415,8 @@ export class Session {
   }
 
   private checkSnapshotDue(message: ServerMessage): void {
+    // What is of its layers comes first.
+    if (message.t === 'layer.state' && message.room_id === this.snapshotDue) return
     if (message.t !== 'state.snapshot' || message.room_id !== this.snapshotDue) {
       this.faults.push(`${message.t} right behind joined of ${this.snapshotDue}: state.snapshot was due`)
     }

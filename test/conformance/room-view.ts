@@ -24,8 +24,12 @@ export type RoomMessage = Extract<
       | 'room.joined'
       | 'room.left'
       | 'room.presence'
+      | 'layer.state'
+      | 'layer.patch'
+      | 'layer.gone'
   }
 >
+type LayerMessage = Received<'layer.state'> | Received<'layer.patch'> | Received<'layer.gone'>
 
 /** A value as text, the same for equal values in whatever order their keys came. */
 export function canonical(value: Json): string {
@@ -61,6 +65,13 @@ export class RoomView {
   snapshots = 0
   resyncs = 0
   waiting = false
+  /** The hidden layers that this client has, by name. */
+  readonly layers = new Map<string, Json>()
+  /** Where they began. */
+  private readonly stated = new Map<string, { epoch: number; seq: number }>()
+  private readonly layerTables = new Map<string, KeyTable>()
+  /** Layers that come before the state of their flush. */
+  private held: { epoch: number; seq: number; take: () => void }[] = []
   /** The seq of the last snapshot or resync, which has members up to it. */
   private wholeSeq = -1
   /** Whether the last flush was opened by something that is no patch. */
@@ -78,7 +89,21 @@ export class RoomView {
     return { room_id: this.roomId, epoch: this.epoch, seq: this.seq }
   }
 
+  /** Base and layers as one. */
+  get merged(): Json {
+    return [...this.layers.values()].reduce(merged, this.state as Json)
+  }
+
+  /** The connection has ended: what waits for the state of its flush comes again with that. */
+  cutOff(): void {
+    this.held = []
+  }
+
   apply(message: RoomMessage): void {
+    if (message.t === 'layer.state' || message.t === 'layer.patch' || message.t === 'layer.gone') {
+      this.takeLayer(message)
+      return
+    }
     if (this.state === undefined && message.t !== 'state.snapshot' && message.t !== 'state.resync') {
       this.fault(`${message.t} before the snapshot`)
       return
@@ -135,7 +160,70 @@ export class RoomView {
     this.wholeSeq = message.seq
     this.waiting = false
     this.patchless = false
+    for (const [layer, { epoch, seq }] of this.stated)
+      if (epoch !== message.epoch || seq !== message.seq) this.layers.delete(layer)
+    this.release()
     this.remember(message.checksum)
+  }
+
+  /** §5, "Hidden layers". */
+  private takeLayer(message: LayerMessage): void {
+    let take: () => void
+    try {
+      take = this.layerReader(message)
+    } catch (problem) {
+      this.waiting = true
+      this.fault(`${message.t} of ${message.layer} cannot be read: ${(problem as Error).message}`)
+      return
+    }
+    const { t, epoch, seq } = message
+    if (epoch < this.epoch || (this.waiting && t === 'layer.patch')) return
+    if (t !== 'layer.patch' && seq === this.seq) take()
+    else this.held.push({ epoch, seq, take })
+  }
+
+  /** Reads the keys of a layer's message, which has to happen in any case, and gives what takes it. */
+  private layerReader(message: LayerMessage): () => void {
+    const { layer, epoch, seq } = message
+    if (message.t === 'layer.gone') return () => this.layers.delete(layer)
+    const table = this.layerTables.get(layer) ?? new KeyTable()
+    this.layerTables.set(layer, table)
+    const keep = (state: Json): void => {
+      this.layers.set(layer, state)
+      const actual = checksum(state)
+      if (actual !== message.checksum)
+        this.fault(
+          `checksum ${message.checksum} of ${layer} at ${seq}, and a state of the checksum ${actual}`,
+        )
+    }
+    if (message.t === 'layer.state') {
+      const { body } = message
+      const state =
+        body.codec === 'json' ? body.state : readValue(body.state, table.replace(body.announced, epoch, seq))
+      return () => {
+        this.stated.set(layer, { epoch, seq })
+        keep(state)
+      }
+    }
+    const { body } = message
+    const key = body.codec === 'json' ? undefined : table.extend(body.announced, epoch, seq)
+    return () => {
+      const before = this.layers.get(layer)
+      if (before === undefined) this.fault(`a patch of ${layer}, which this client has not`)
+      else if (body.codec === 'json') keep(applyOperations(before, body.ops))
+      else keep(applyChange(before, body.change, key!))
+    }
+  }
+
+  /** Takes whatever is held. */
+  takeHeld(): void {
+    for (const { take } of this.held.splice(0)) take()
+  }
+
+  /** Takes what is held for the present flush. */
+  private release(): void {
+    this.held = this.held.filter(({ epoch, seq }) => epoch === this.epoch && seq === this.seq)
+    this.takeHeld()
   }
 
   private takePatch(message: Received<'state.patch'>): void {
@@ -159,6 +247,7 @@ export class RoomView {
     this.seq = message.seq
     this.patchless = false
     this.patches += 1
+    this.release()
     this.remember(message.checksum)
   }
 
@@ -219,6 +308,18 @@ export class RoomView {
     if (!this.members.delete(message.member_id)) this.fault(`${message.member_id} left without a seat`)
     if (message.member_id === this.memberId) this.seated = false
   }
+}
+
+const isObject = (value: Json | undefined): value is Record<string, Json> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+
+/** A layer merged into a base. */
+function merged(base: Json, layer: Json): Json {
+  if (!isObject(base) || !isObject(layer)) return base
+  const result = { ...base }
+  for (const [key, value] of Object.entries(layer))
+    result[key] = Object.hasOwn(base, key) ? merged(base[key]!, value) : value
+  return result
 }
 
 /** docs/protocol.md §4, "Changes". `GONE` is what a removed key becomes. */
