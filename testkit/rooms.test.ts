@@ -122,6 +122,21 @@ test('what no one answers fails with what it was', async () => {
   )
 })
 
+test('a room that begins with what is read elsewhere, in real time, can be joined', async () => {
+  const saved = defineRoom({
+    type: 'saved',
+    create: () => ({ from: 'nowhere' }),
+    load: async () => {
+      for (let turns = 0; turns < 200; turns++) await new Promise((resolve) => setImmediate(resolve))
+      await new Promise((resolve) => setTimeout(resolve, 20))
+      return { from: 'elsewhere' }
+    },
+  })
+  const t = await testRooms([saved])
+  const [a] = await t.join('saved')
+  expect(a.state).toEqual({ from: 'elsewhere' })
+})
+
 test('players join with claims and options of their own, and a refusal is that of the SDK', async () => {
   const t = await testRooms([duel])
   const [ada, bob] = await t.join('duel', [{ sub: 'ada' }, { sub: 'bob', data: { banned: false } }], {

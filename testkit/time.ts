@@ -1,11 +1,21 @@
-import { setImmediate } from 'node:timers'
+import { setImmediate, setTimeout } from 'node:timers'
 import { FakeClock } from './fake-clock.ts'
 
 /** So many turns of the event loop in which nothing is said to anyone, and everyone waits for time to pass. */
 const QUIET_TURNS = 2
 
+/**
+ * Who has waited so long for something to happen may wait for what is outside of the test: a file, a database. Then real time passes too, a
+ * little at each moment, until the nodes give up what takes as long as that.
+ */
+const LONG_MS = 1000
+const TOO_LONG_MS = 12_000
+const REAL_MS = 1
+
 /** Someone waits for time to pass. */
 interface Goal {
+  /** On the monotonic clock: then it has waited for long. Infinity: it waits for time alone. */
+  readonly longAt: number
   /** On the monotonic clock: then it waits no more. */
   readonly due: number
   /** Whether what it waits for has happened. */
@@ -29,9 +39,11 @@ export class TestTime {
   }
 
   /** Lets time pass until something holds, for `ms` at most: whether it does. */
-  pass(ms: number, reached: () => boolean = () => false): Promise<boolean> {
+  pass(ms: number, reached?: () => boolean): Promise<boolean> {
+    const now = this.clock.monotonic()
+    const longAt = reached ? now + LONG_MS : Number.POSITIVE_INFINITY
     return new Promise((resolve) => {
-      this.#goals.add({ due: this.clock.monotonic() + ms, reached, resolve })
+      this.#goals.add({ due: now + ms, longAt, reached: reached ?? (() => false), resolve })
       if (!this.#passing) void this.#pass()
     })
   }
@@ -43,7 +55,9 @@ export class TestTime {
       await this.#settle(quiet)
       // Whoever has waited has a turn before any more time passes; if that does nothing, all is as quiet as before.
       quiet = this.#resolveGoals() ? QUIET_TURNS - 1 : 0
-      if (quiet === 0) this.#step()
+      if (quiet > 0) continue
+      if (this.#waitsLong) await new Promise((resolve) => setTimeout(resolve, REAL_MS))
+      this.#step()
     }
     this.#passing = false
   }
@@ -69,6 +83,11 @@ export class TestTime {
       some = true
     }
     return some
+  }
+
+  get #waitsLong(): boolean {
+    const now = this.clock.monotonic()
+    return [...this.#goals].some(({ longAt }) => now >= longAt && now < longAt + TOO_LONG_MS)
   }
 
   #step(): void {

@@ -98,7 +98,7 @@ export class HandView {
     if (step === undefined) return
     event.preventDefault()
     const buttons = [...this.#buttons.values()]
-    const at = buttons.findIndex((button) => button === document.activeElement)
+    const at = buttons.findIndex((button) => button.matches(':focus'))
     buttons[(at + step + buttons.length) % buttons.length]?.focus()
   }
 }
