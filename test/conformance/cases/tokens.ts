@@ -75,6 +75,16 @@ topic.waiting('a fresh token keeps the connection beyond the old one', REFRESH, 
   assert.ok(!peer.inbox.some(({ t }) => t === 'error'), '"No answer when it is accepted"')
 })
 
+topic.each(
+  'a join behind a fresh token may need it',
+  '§9 "It is checked while other messages go on, but a `join` behind it waits for that."',
+  async (stage, codec) => {
+    const peer = await stage.connect(codec, { sub: 'anna', rooms: ['chat'] })
+    peer.send({ t: 'token', token: await stage.token({ sub: 'anna', rooms: ['counter'] }) })
+    await peer.join('counter', stage.key())
+  },
+)
+
 topic.each('a fresh token that is not accepted changes nothing', NOT_ACCEPTED, async (stage, codec) => {
   const peer = await stage.connect(codec, { sub: 'anna' })
   const { roomId } = await peer.join('counter', stage.key())
