@@ -1,3 +1,6 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { pino } from 'pino'
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
@@ -12,9 +15,12 @@ vi.setConfig({ testTimeout: 90_000 })
 let browser: Browser
 let url: string
 let stop: () => Promise<void>
+/** After the last stop. */
+let stopped: () => Promise<void>
 const complaints: string[] = []
 
-beforeAll(async () => {
+/** What `npm start` does. */
+async function start(): Promise<void> {
   const parsed = parseConfig('dev', { EXAMPLES_PORT: '0', CONTROL_PORT: '0', WS_PORT: '0', ADMIN_PORT: '0' })
   if (!parsed.ok) throw new Error('this configuration should be valid')
   const service = await startDev({
@@ -24,12 +30,21 @@ beforeAll(async () => {
   })
   stop = () => service.close()
   url = service.addresses.games ?? ''
+}
+
+beforeAll(async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'roomful-pages-'))
+  vi.stubEnv('NOTES_FILE', join(folder, 'notes.db'))
+  stopped = () => rm(folder, { recursive: true, force: true })
+  await start()
   browser = await launchChromium()
 })
 
 afterAll(async () => {
   await browser?.close()
   await stop?.()
+  await stopped?.()
+  vi.unstubAllEnvs()
 })
 
 afterEach(async () => {
@@ -230,6 +245,20 @@ test('the arena says which node runs it, and which one a player is connected to'
   await panel.locator('tbody td:last-child', { hasText: '1' }).waitFor()
 })
 
+test('a board has its notes when everything was ended and started again', async () => {
+  const ada = await player('/notes/?room=n')
+  await ada.fill('#text', 'milk')
+  await ada.press('#text', 'Enter')
+  await shows(ada, '#board', 'milk')
+  await ada.context().close()
+  await stop()
+  await start()
+  const bob = await player('/notes/?room=n')
+  await shows(bob, '#board', 'milk')
+  await bob.getByRole('button', { name: 'milk' }).click()
+  await bob.locator('#board li').waitFor({ state: 'detached' })
+})
+
 test('the front page leads to every game', async () => {
   const page = await player('/')
   for (const name of ['Arena', 'Crazy Eights', 'Tic-tac-toe', 'Counter']) {
@@ -249,6 +278,7 @@ test.each([
     '/arena/?room=h',
     '/counter/?room=h',
     '/tictactoe/?room=h',
+    '/notes/?room=h',
     '/cards/?room=h',
     '/arena/source',
   ]) {

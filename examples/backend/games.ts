@@ -5,8 +5,8 @@ import { fileURLToPath } from 'node:url'
 /** The folder of the examples, whether they run as TypeScript or compiled. */
 const EXAMPLES = new URL('../', import.meta.url)
 
-/** The games that the backend serves, in the order of the front page. */
-export const GAMES = ['arena', 'cards', 'tictactoe', 'counter'] as const
+/** The games that the backend serves, in the order of the front page, and the board that is not on it: it needs a library of its own. */
+export const GAMES = ['arena', 'cards', 'tictactoe', 'counter', 'notes'] as const
 export type Game = (typeof GAMES)[number]
 
 /** Path of `name` beside the examples, as TypeScript where it is there, else compiled. */
