@@ -1,8 +1,7 @@
 import type { RequestListener } from 'node:http'
-import { fileURLToPath } from 'node:url'
 import type { Registry } from 'prom-client'
 import { systemClock } from '../shared/clock.ts'
-import { type Defaults, defaultTurnLimit, type StoreConfig } from '../shared/config.ts'
+import { type Config, type Defaults, defaultTurnLimit, type StoreConfig } from '../shared/config.ts'
 import type { Logger } from '../shared/log.ts'
 import type { Store } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
@@ -11,7 +10,9 @@ import { loadRooms, watchRooms } from './rooms/loader.ts'
 import { startWatchdog } from './watchdog/watchdog.ts'
 
 export interface DataplaneParts {
-  readonly config: Omit<Defaults<'dataplane'>, 'workers'> & StoreConfig
+  readonly config: Omit<Defaults<'dataplane'>, 'workers'> &
+    StoreConfig &
+    Pick<Config<'dataplane'>, 'roomsDir'>
   readonly store: Store
   readonly log: Logger
   /** Default: no traces. */
@@ -35,8 +36,6 @@ export interface RunningDataplane {
   readonly ended: Promise<void>
 }
 
-const EXAMPLES = fileURLToPath(new URL('../examples', import.meta.url))
-
 /** Starts one node with the room types of `ROOMS_DIR`; resolves once it accepts clients. */
 export async function startDataplane({
   config,
@@ -47,7 +46,7 @@ export async function startDataplane({
   development = false,
   answer,
 }: DataplaneParts): Promise<RunningDataplane> {
-  const folder = config.roomsDir ?? EXAMPLES
+  const { roomsDir: folder } = config
   const rooms = await loadRooms(folder)
   log.info({ folder }, `room types: ${rooms.map(({ type }) => type).join(', ')}`)
   const watchdog = startWatchdog(watchdogSettings(config), { clock: systemClock, log })

@@ -13,7 +13,7 @@ import {
 } from './config.ts'
 import { tracingConfig } from './tracing/open.ts'
 
-const REDIS = { REDIS_URL: 'redis://127.0.0.1:6379' }
+const REDIS = { REDIS_URL: 'redis://127.0.0.1:6379', ROOMS_DIR: '/opt/rooms' }
 const SECRETS = {
   KEYRING_SECRET: 'dGhlIHNlY3JldCBvZiB0aGUga2V5cmluZw==',
   INTERNAL_TOKEN: 'c3VtbWVyLWZpZWxkLW1vcm5pbmc=',
@@ -233,6 +233,7 @@ describe('problems', () => {
       { name: 'WS_HOST', was: '"1.2.3.400"', mayBe: expect.stringContaining('an IP address') },
       { name: 'WS_PORT', was: '"99999"', mayBe: 'a port, 0–65535 (0: any free one)' },
       { name: 'ADMIN_PORT', was: '"-1"', mayBe: 'a port, 0–65535 (0: any free one)' },
+      { name: 'ROOMS_DIR', was: 'not set', mayBe: 'the path of a folder' },
       { name: 'ALLOWED_ORIGINS', was: '"example.com"', mayBe: expect.stringContaining('origins such as') },
       {
         name: 'REDIS_URL',

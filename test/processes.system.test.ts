@@ -35,6 +35,7 @@ async function deployment() {
     REDIS_URL: redisUrls.node,
     INTERNAL_TOKEN,
     CONTROL_URL: controlUrl,
+    ROOMS_DIR: 'examples',
     WS_PORT: '0',
     ADMIN_PORT: '0',
     DRAIN_SECONDS: '0',

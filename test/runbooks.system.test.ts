@@ -59,7 +59,13 @@ beforeAll(async () => {
   await symlink(join(root, 'node_modules'), join(folder, 'node_modules'))
   redis = await startRedisWith({ settings: { appendonly: 'yes', 'repl-diskless-sync-delay': '0' } })
   control = await startControl(redis.url, OLD_SECRET)
-  const common = { REDIS_URL: redis.url, INTERNAL_TOKEN: INTERNAL, NODE_ID: 'node-1', DRAIN_SECONDS: '1' }
+  const common = {
+    ROOMS_DIR: 'examples',
+    REDIS_URL: redis.url,
+    INTERNAL_TOKEN: INTERNAL,
+    NODE_ID: 'node-1',
+    DRAIN_SECONDS: '1',
+  }
   node = startProgram(['dataplane'], { ...common, CONTROL_URL: control.url, WS_PORT: '0', ADMIN_PORT: '0' })
   const [, websocket, adminUrl] = await node.said(/ready: websocket (ws:[^,]+), admin (http:\/\/[\d.:]+)/)
   wsUrl = websocket!

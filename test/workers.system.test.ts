@@ -29,6 +29,7 @@ async function deployment(workers: number) {
   const env = {
     ...common,
     CONTROL_URL: controlUrl,
+    ROOMS_DIR: 'examples',
     NODE_ID: 'machine',
     WS_PORT: '0',
     ADMIN_PORT: '0',

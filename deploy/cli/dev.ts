@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
 import { startControl } from '../../control/main.ts'
 import { startDataplane } from '../../dataplane/main.ts'
 import { startBackend } from '../../examples/backend/backend.ts'
@@ -25,6 +26,7 @@ export interface DevParts {
 
 /** Where a game has its room types. */
 const OWN_ROOMS = 'rooms'
+const EXAMPLES = fileURLToPath(new URL('../../examples', import.meta.url))
 
 const DEV_TOKEN_SECONDS = 3600
 
@@ -66,7 +68,7 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
     const roomsDir = config.roomsDir ?? (existsSync(OWN_ROOMS) ? OWN_ROOMS : undefined)
     const dataplane = {
       ...config,
-      roomsDir,
+      roomsDir: roomsDir ?? EXAMPLES,
       nodeId,
       internalToken,
       controlUrl: control.url,

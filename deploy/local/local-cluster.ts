@@ -2,6 +2,7 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
 import { type NodeAddress, Nodes } from '../../examples/backend/nodes.ts'
 import type { Clock } from '../../shared/clock.ts'
 import { randomToken } from '../../shared/ids.ts'
@@ -28,6 +29,7 @@ export interface LocalClusterParts {
 }
 
 const HOST = '127.0.0.1'
+const EXAMPLES = fileURLToPath(new URL('../../examples', import.meta.url))
 /** Shorter than the default, so that clients of a node that hangs look for another while someone watches. */
 const HEARTBEAT_SECONDS = '2'
 /** How long a process may take to end in order when everything ends. */
@@ -107,6 +109,7 @@ export class LocalCluster {
     for (const [index, { websocket, admin }] of ports.nodes.entries())
       add(`node-${index + 1}`, 'dataplane', {
         NODE_ID: `node-${index + 1}`,
+        ROOMS_DIR: env.ROOMS_DIR ?? EXAMPLES,
         WS_HOST: HOST,
         WS_PORT: String(websocket),
         ADMIN_HOST: HOST,

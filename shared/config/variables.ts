@@ -126,8 +126,9 @@ export const VARIABLES = {
   ROOMS_DIR: {
     help: 'Folder of the room types: one module each (.ts, .js or .mjs).',
     schema: text('the path of a folder'),
-    defaultNote: 'the examples',
+    defaultNote: 'dev: ./rooms where there is one, else the examples',
     readBy: DATAPLANE,
+    requiredBy: ['dataplane'],
   },
   ALLOWED_ORIGINS: {
     help: 'Origins of web pages that may open a websocket.',
