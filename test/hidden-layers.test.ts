@@ -6,7 +6,7 @@ import { LayerFrames } from '../dataplane/rooms/layer-frames.ts'
 import type { LayerRules } from '../dataplane/rooms/layer-rules.ts'
 import { Layers } from '../dataplane/rooms/layers.ts'
 import type { Json, JsonObject } from '../shared/json.ts'
-import { SeededRandom } from '../testkit/seeded-random.ts'
+import { SeededRandom } from './kit/seeded-random.ts'
 import { type HiddenPattern, layersOf, visible } from './support/hidden-layers.ts'
 import { RoomBench, type TestMember } from './support/rooms/room-bench.ts'
 

@@ -45,7 +45,7 @@ beforeAll(async () => {
     paths: {
       roomful: [`${root}dataplane/index.ts`],
       'roomful/client': [`${root}client/index.ts`],
-      'roomful/test': [`${root}testkit/index.ts`],
+      'roomful/test': [`${root}test/kit/index.ts`],
     },
     types: ['node'],
     typeRoots: [`${root}node_modules/@types`],

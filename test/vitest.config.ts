@@ -40,7 +40,7 @@ const TWO_LENGTHS = [
 ]
 
 const anywhere = (name: string) =>
-  `{shared,control,dataplane,client,examples,deploy,loadtest,test,testkit}/**/${name}`
+  `{shared,control,dataplane,client,examples,deploy,loadtest,test}/**/${name}`
 
 function tier(name: string, include: string[], { exclude = [] as string[], fullLength = false } = {}) {
   return {
@@ -63,7 +63,7 @@ export default defineConfig({
     alias: [
       { find: /^roomful$/, replacement: `${root}dataplane/index.ts` },
       { find: /^roomful\/client$/, replacement: `${root}client/index.ts` },
-      { find: /^roomful\/test$/, replacement: `${root}testkit/index.ts` },
+      { find: /^roomful\/test$/, replacement: `${root}test/kit/index.ts` },
     ],
   },
   test: {
@@ -82,7 +82,7 @@ export default defineConfig({
     maxWorkers: 3,
     sequence: { sequencer: LongestFirst },
     coverage: {
-      include: ['{shared,control,dataplane,client,examples,deploy,loadtest,testkit}/**/*.ts'],
+      include: ['{shared,control,dataplane,client,examples,deploy,loadtest}/**/*.ts'],
       exclude: ['**/*.test.ts', '**/*suite.ts', '**/testing/**', '**/conformance/**'],
       reporter: ['text', 'text-summary'],
     },

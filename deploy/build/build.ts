@@ -25,7 +25,7 @@ if (compiled.status !== 0) {
 const declarations = await keepDeclarations(dist, [
   'dataplane/index.d.ts',
   'client/index.d.ts',
-  'testkit/index.d.ts',
+  'test/kit/index.d.ts',
 ])
 say(`compiled to dist/, with ${declarations} declarations`)
 

@@ -88,7 +88,9 @@ describe('the build context', () => {
         file,
       ).toBe(true)
     expect(
-      files.filter((file) => /\.test\.ts$|\.md$|^(test|docs|loadtest|node_modules|dist|\.git)\//.test(file)),
+      files.filter((file) =>
+        /\.test\.ts$|\.md$|^(test(?!\/kit\/)|docs|loadtest|node_modules|dist|\.git)\//.test(file),
+      ),
     ).toEqual([])
   })
 

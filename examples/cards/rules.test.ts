@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { SeededRandom } from '../../testkit/seeded-random.ts'
+import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { bestSuit, type Card, fits, inOrder, newDeck, type Suit, shuffled } from './rules.ts'
 
 test.each<[Card, Card, Suit, boolean]>([

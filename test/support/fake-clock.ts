@@ -1,1 +1,1 @@
-export { FakeClock } from '../../testkit/fake-clock.ts'
+export { FakeClock } from '../kit/fake-clock.ts'

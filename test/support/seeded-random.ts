@@ -1,1 +1,1 @@
-export { SeededRandom } from '../../testkit/seeded-random.ts'
+export { SeededRandom } from '../kit/seeded-random.ts'

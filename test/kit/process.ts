@@ -1,9 +1,9 @@
 import { type Duplex, duplexPair } from 'node:stream'
 import { pino } from 'pino'
-import type { RoomDescription } from '../dataplane/descriptions.ts'
-import { type NodeOptions, startNode } from '../dataplane/node.ts'
-import type { Clock } from '../shared/clock.ts'
-import type { Store } from '../shared/store/port.ts'
+import type { RoomDescription } from '../../dataplane/descriptions.ts'
+import { type NodeOptions, startNode } from '../../dataplane/node.ts'
+import type { Clock } from '../../shared/clock.ts'
+import type { Store } from '../../shared/store/port.ts'
 import type { TestTime } from './time.ts'
 
 /** What a node of a test is made of. */

@@ -1,4 +1,4 @@
-import type { Random } from '../shared/random.ts'
+import type { Random } from '../../shared/random.ts'
 
 /** Repeatable randomness: the same seed gives the same run. xorshift32 (G. Marsaglia, "Xorshift RNGs", 2003). */
 export class SeededRandom implements Random {

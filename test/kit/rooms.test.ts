@@ -1,7 +1,7 @@
 import * as v from 'valibot'
 import { expect, expectTypeOf, test } from 'vitest'
-import type { Room } from '../client/index.ts'
-import { defineRoom } from '../dataplane/index.ts'
+import type { Room } from '../../client/index.ts'
+import { defineRoom } from '../../dataplane/index.ts'
 import { testRooms } from './index.ts'
 
 const duel = defineRoom({
