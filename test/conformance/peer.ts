@@ -307,6 +307,8 @@ export class Session {
   readonly rooms = new Map<string, RoomView>()
   /** The epoch of each room, as frames have told it. */
   readonly epochs = new Map<string, number>()
+  /** What its client understands beyond what every client does. */
+  features: string[] = []
   sessionId = ''
   resumeToken = ''
   welcome: Received<'welcome'> | undefined
@@ -342,11 +344,12 @@ export class Session {
     const rooms: RoomPosition[] = [...this.rooms.values()]
       .filter((view) => view.seated)
       .map((view) => view.position)
-    const { projectId, sessionId, resumeToken } = this
+    const { projectId, sessionId, resumeToken, features } = this
     return {
       t: 'hello',
       project_id: projectId,
       resume: { session_id: sessionId, resume_token: resumeToken, rooms },
+      ...(features.length > 0 && { features }),
     }
   }
 

@@ -59,7 +59,8 @@ export class Stage {
 
   /** Says hello with `token` and waits for the welcome. */
   async greet(peer: Peer, token: string): Promise<Peer> {
-    peer.send({ t: 'hello', project_id: peer.session.projectId, token })
+    const { projectId, features } = peer.session
+    peer.send({ t: 'hello', project_id: projectId, token, ...(features.length > 0 && { features }) })
     const welcome = await peer.expect('welcome')
     if (welcome.resumed) peer.fail('a new session is welcomed as resumed')
     return peer

@@ -3,6 +3,7 @@ import { forms } from './forms.ts'
 import { handshake } from './handshake.ts'
 import { heartbeat } from './heartbeat.ts'
 import { hostile } from './hostile.ts'
+import { layers } from './layers.ts'
 import { messages } from './messages.ts'
 import { resume } from './resume.ts'
 import { revocation } from './revocation.ts'
@@ -20,6 +21,7 @@ export const cases: readonly Case[] = [
   ...messages,
   ...forms,
   ...state,
+  ...layers,
   ...resume,
   ...sessions,
   ...tokens,
