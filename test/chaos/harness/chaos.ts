@@ -187,19 +187,21 @@ class Run {
     await this.#settled()
     for (const player of this.#players) player.last()
     await this.#settled()
-    await pause(SAVED_WITHIN_MS)
     const take = async () => ({
       at: machineNow(),
       owners: await this.#cluster.owners(),
       members: this.#players.flatMap((player) => player.stand() ?? []),
     })
-    let end = await take()
+    // A room may tell late who has no connection any more, and is saved a second behind that.
     const deadline = performance.now() + EQUAL_WITHIN_MS
-    while (!this.#isEqual(end) && performance.now() < deadline) {
-      await pause(200)
-      end = await take()
+    let before = await take()
+    for (;;) {
+      await pause(SAVED_WITHIN_MS)
+      const end = await take()
+      const rests = isDeepStrictEqual(end.owners, before.owners) && this.#isEqual(end)
+      if (rests || performance.now() > deadline) return end
+      before = end
     }
-    return end
   }
 
   /** Resolves when everyone's ops are settled, or when that takes too long: the checker says what is missing. */
