@@ -6,6 +6,7 @@ import { LayerFrames } from '../dataplane/rooms/layer-frames.ts'
 import type { LayerRules } from '../dataplane/rooms/layer-rules.ts'
 import { Layers } from '../dataplane/rooms/layers.ts'
 import type { Json, JsonObject } from '../shared/json.ts'
+import { Checksum } from '../shared/sync/checksum.ts'
 import { SeededRandom } from './kit/seeded-random.ts'
 import { type HiddenPattern, layersOf, visible } from './support/hidden-layers.ts'
 import { RoomBench, type TestMember } from './support/rooms/room-bench.ts'
@@ -424,4 +425,14 @@ describe('a leak is found', () => {
     })
     expect(await leak()).toMatch(/^m\d+ got /)
   })
+})
+
+test('operators see what is hidden at its place, with the checksum that members have', async () => {
+  const bench = new RoomBench([vaultRoom(new Secrets(new SeededRandom()), 0)])
+  const ann = await bench.join('vault', 'ann')
+  await bench.say('vault', 'ann', 'hand', { card: 7 })
+  const { state, checksum } = bench.describe('vault')!
+  expect(state).toMatchObject({ hands: { ann: { card: 7 } }, deck: [] })
+  expect(checksum).toBe(ann.checksum)
+  expect(checksum).toBe(new Checksum().of(ann.state))
 })

@@ -55,7 +55,10 @@ const parameter = <const S extends v.GenericSchema>(help: string, schema: S) =>
 
 /** The parameters of `GET /admin/runtime`; docs/reference.md has their descriptions. */
 export const RUNTIME_PARAMETERS = {
-  include_state: parameter('1: rooms carry their whole state', flag),
+  include_state: parameter(
+    '1: rooms carry their whole state, with what is hidden in it; `checksum` is that of what everyone sees',
+    flag,
+  ),
   include_events: parameter(
     '1: rooms carry `events`: the last 50 at most of what members were told besides the state, the latest first; only with a `room_id`',
     flag,
