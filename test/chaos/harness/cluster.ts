@@ -129,6 +129,8 @@ export class Cluster {
         KEY_PREFIX,
         CONTROL_URL: this.#control.url,
         INTERNAL_TOKEN,
+        // A node has to be told; these bring their own room types.
+        ROOMS_DIR: this.#options.folder,
         WS_PORT: String(slot.ws_port),
         ...(slot.ws_port > 0 && { ADVERTISE_URL: `ws://127.0.0.1:${slot.ws_port}` }),
         ADMIN_PORT: '0',
