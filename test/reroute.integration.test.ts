@@ -136,7 +136,7 @@ describe('direct routing', () => {
     const changes: unknown[] = []
     for (const { client } of everyone) client.onConnectionChange((status) => statuses.push(status))
     first.room.onMembersChange((members) => changes.push(members.length))
-    const stops = everyone.map((player) => player.play(20))
+    const stops = everyone.map((player) => player.play(200))
     await until('all have gone', async () => players.every(({ client }) => client.stats.reroutes === 1))
     const crossed = () => cluster.metric(edge, 'service_room_traffic_total{what="input",way="bus"}')
     await Promise.all(stops.map((stop) => stop()))

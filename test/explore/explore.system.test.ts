@@ -50,7 +50,7 @@ describe('a mistake in it is found', () => {
   it(
     'trusting: commits still make one chain, because the fence decides and not the lease',
     async () => {
-      const create = () => model(SCENARIOS.owned!, mutation('trusting'), ['lease'])
+      const create = () => model(SCENARIOS.saved!, mutation('trusting'), ['lease'])
       const report = await explore(create, { deviations: DEVIATIONS })
       expect([report.fault, report.complete]).toEqual([undefined, true])
     },

@@ -333,7 +333,7 @@ const ROWS: readonly Row[] = [
     raise('service_room_migrations_total', { ...NODE, room_type: 'arena', outcome: 'failed' }, 0.1),
     60,
     ARENA,
-    '0.10',
+    '0.02',
   ],
   [
     'RoomfulRoomLoadsFail',
