@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { FakeClock } from '../test/support/fake-clock.ts'
+import { FakeClock } from '../test/kit/fake-clock.ts'
 import { Pacer } from './pacer.ts'
 
 const LIMITS = { max_message_bytes: 1024, messages_per_second: 10, message_burst: 10, max_rooms: 1 }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
+import { FakeClock } from '../test/kit/fake-clock.ts'
 import { online } from '../test/support/client/play.ts'
-import { FakeClock } from '../test/support/fake-clock.ts'
 import { ServerClock } from './server-clock.ts'
 
 const stamp = (ms: number): string => new Date(ms).toISOString()

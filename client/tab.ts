@@ -220,7 +220,7 @@ const holdLock = (name: string): Promise<(() => void) | undefined> =>
       .catch(() => resolve(undefined))
   })
 
-/** Whoever has the name answers those who ask for it. */
+/** The page that has the name answers those that ask for it. */
 function holdChannel(name: string): Promise<(() => void) | undefined> {
   const channel = new BroadcastChannel(name)
   return new Promise((resolve) => {

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
+import { FakeClock } from '../test/kit/fake-clock.ts'
 import { inRoom, online, play } from '../test/support/client/play.ts'
 import { unsignedToken } from '../test/support/client/unsigned-token.ts'
-import { FakeClock } from '../test/support/fake-clock.ts'
 import { connect } from './index.ts'
 import { tokenLife } from './token-source.ts'
 

@@ -3,7 +3,7 @@ import { timestamp } from '../shared/clock.ts'
 import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { importVerifyKey, isSigned, issueToken, readToken } from '../shared/tokens.ts'
-import { FakeClock } from '../test/support/fake-clock.ts'
+import { FakeClock } from '../test/kit/fake-clock.ts'
 import { Keyring, WrongKeyring } from './keyring.ts'
 
 const clock = new FakeClock()

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import type { Store } from '../shared/store/port.ts'
-import { FakeClock } from '../test/support/fake-clock.ts'
+import { FakeClock } from '../test/kit/fake-clock.ts'
 import { type ControlOptions, type RunningControl, startControl, UnsafeControl } from './main.ts'
 
 const safe: ControlOptions = {

@@ -1,7 +1,7 @@
 import { pino } from 'pino'
 import { expect, it } from 'vitest'
 import { memoryStore } from '../shared/store/memory/memory.ts'
-import { FakeClock } from '../test/support/fake-clock.ts'
+import { FakeClock } from '../test/kit/fake-clock.ts'
 import { leaseKey } from './cluster/lease.ts'
 import { startNode } from './node.ts'
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import { SeededRandom } from '../test/kit/seeded-random.ts'
 import { madeUpResult } from '../test/support/load-run.ts'
-import { SeededRandom } from '../test/support/seeded-random.ts'
 import { judge, LIMIT_KINDS, limitHelp, parseLimits, succeeded, wentWrong } from './limits.ts'
 import type { RunResult } from './result.ts'
 

@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import { FakeClock } from '../test/support/fake-clock.ts'
+import { FakeClock } from '../test/kit/fake-clock.ts'
 import { ServiceWatch } from './local.ts'
 
 let marked: boolean | undefined

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { systemClock } from '../shared/clock.ts'
-import { FakeClock } from '../test/support/fake-clock.ts'
+import { FakeClock } from '../test/kit/fake-clock.ts'
 import { startService, type TestService } from '../test/support/service.ts'
 import { parseMetrics, Scraper, secondOf } from './metrics.ts'
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { FakeClock } from '../test/support/fake-clock.ts'
+import { FakeClock } from '../test/kit/fake-clock.ts'
 import { RateLimits } from './rate-limit.ts'
 
 describe('a rate limit', () => {

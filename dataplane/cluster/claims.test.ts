@@ -5,7 +5,7 @@ import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Claim, Locks } from '../../shared/store/port.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
-import { FakeClock } from '../../test/support/fake-clock.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { Claims } from './claims.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
 

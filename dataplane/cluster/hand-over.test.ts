@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { noSpan, noTracer } from '../../shared/tracing/tracer.ts'
-import { FakeClock } from '../../test/support/fake-clock.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { type RoomAddress, roomAddress } from '../traffic.ts'
 import { handOver, type LeavingRoom } from './hand-over.ts'
 

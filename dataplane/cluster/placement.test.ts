@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { nodeInfo } from '../../test/support/descriptions.ts'
-import { SeededRandom } from '../../test/support/seeded-random.ts'
 import type { NodeInfo } from '../descriptions.ts'
 import { place } from './placement.ts'
 
@@ -156,7 +156,7 @@ describe('a room whose state has a version', () => {
   const chosen = (reason: 'create' | 'take_over' | 'hand_over', stateVersion: number, known = nodes) =>
     place({ ...common, nodes: known, reason, preferred: 'node_b', room: { roomType: 'arena', stateVersion } })
 
-  it('goes to a node whose code is not older, however full that is and whoever has its members', () => {
+  it('goes to a node whose code is not older, however full that is and wherever its members are', () => {
     expect([chosen('take_over', 2), chosen('hand_over', 2), chosen('create', 2)]).toEqual(
       Array(3).fill('node_c'),
     )

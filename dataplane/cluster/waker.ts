@@ -85,7 +85,7 @@ export class RoomWaker {
     const claimed = await rooms.open(roomNamed(room), [])
     if (claimed === 'absent') {
       metrics.roomWakeups.inc({ result: 'absent' })
-      // Whoever makes the room again has a later epoch, and is not told otherwise by this.
+      // A node that makes the room again has a later epoch, and is not told otherwise by this.
       await store.wakeups.set(room, { epoch, version: Number.MAX_SAFE_INTEGER }, undefined)
     } else if (typeof claimed === 'object' && 'fence' in claimed)
       metrics.roomWakeups.inc({ result: 'opened' })

@@ -1,9 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
-import { FakeClock } from '../../test/support/fake-clock.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
+import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { expectClose } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
-import { SeededRandom } from '../../test/support/seeded-random.ts'
 import { drainConnections } from './gateway.ts'
 
 const WITHIN_MS = 10_000

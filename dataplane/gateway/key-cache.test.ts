@@ -6,7 +6,7 @@ import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
-import { FakeClock } from '../../test/support/fake-clock.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import {
   type AskKeyStatus,
   askControl,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { FakeClock } from '../../test/support/fake-clock.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { type PolledSocket, Polling } from './polling.ts'
 
 /** A socket whose data comes all the time; `reads`: when it was read. */

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { FakeClock } from '../../test/support/fake-clock.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { gatewayOptions } from './context.ts'
 import { MessageRateLimiter } from './rate-limits.ts'
 import { Session } from './session.ts'

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { FakeClock } from '../../test/support/fake-clock.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { TestControl, TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import { TestOwner, testCodecs } from '../../test/support/gateway/test-owner.ts'
 import { RecordingTracer } from '../../test/support/recording-tracer.ts'

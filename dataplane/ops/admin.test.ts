@@ -2,8 +2,8 @@ import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
 import { createLog } from '../../shared/log.ts'
 import { type RoomOwner, StoreUnavailable } from '../../shared/store/port.ts'
+import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { nodeInfo, roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
-import { SeededRandom } from '../../test/support/seeded-random.ts'
 import type {
   ClusterNodeDescription,
   Found,

@@ -1,7 +1,7 @@
 import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
-import { FakeClock } from '../../test/support/fake-clock.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { NODE_METRICS } from '../metrics.ts'
 import { LoadMeter, OverloadController } from './load.ts'
 

@@ -16,7 +16,7 @@ interface FlushedLayers {
   readonly parts: ReadonlyMap<string, LayerParts>
 }
 
-/** Takes hidden layers to the members that have them: each that has changed is encoded once, whoever has it. */
+/** Takes hidden layers to the members that have them: each that has changed is encoded once, however many have it. */
 export class LayerDelivery {
   readonly #layers: Layers
   readonly #grants: Grants

@@ -4,8 +4,8 @@ import { apply } from '../../shared/sync/apply.ts'
 import { Checksum } from '../../shared/sync/checksum.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
 import { toOperations } from '../../shared/sync/operations.ts'
+import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { runLength } from '../../test/support/run-length.ts'
-import { SeededRandom } from '../../test/support/seeded-random.ts'
 import { LiveTree, sizeOf } from './live-tree.ts'
 
 type Obj = { [key: string]: unknown }

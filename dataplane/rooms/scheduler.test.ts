@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { FakeClock } from '../../test/support/fake-clock.ts'
-import { SeededRandom } from '../../test/support/seeded-random.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
+import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { Scheduler } from './scheduler.ts'
 
 function parts() {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { FakeClock } from '../../test/support/fake-clock.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { RecordingTracer } from '../../test/support/recording-tracer.ts'
 import { counter } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'

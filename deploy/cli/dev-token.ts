@@ -12,7 +12,7 @@ const MAX_NAME = 128
 
 /**
  * The tokens of `roomful dev`, which alone has them: `GET /dev/token?name=alice` at the websocket's port answers `{ project_id, token }` to
- * pages and programs of this machine, and to no one else: whoever asks from elsewhere, or by a page from elsewhere, is refused.
+ * pages and programs of this machine, and to no one else: a request from elsewhere, or by a page from elsewhere, is refused.
  */
 export function devTokens(issue: IssueDevToken, log: Logger): RequestListener {
   return (request, response) => {

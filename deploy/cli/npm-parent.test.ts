@@ -1,5 +1,5 @@
 import { expect, it, vi } from 'vitest'
-import { FakeClock } from '../../test/support/fake-clock.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { endWithNpm } from './npm-parent.ts'
 
 const running = (env: NodeJS.ProcessEnv) => ({ env, pid: 100, ppid: 50, kill: vi.fn(() => true as const) })

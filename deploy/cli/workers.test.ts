@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events'
 import { describe, expect, it } from 'vitest'
 import { createLog } from '../../shared/log.ts'
-import { FakeClock } from '../../test/support/fake-clock.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { advertisedUrl } from './group.ts'
 import { mergeExpositions } from './worker-channel.ts'
 import { WorkerFailed, Workers } from './workers.ts'

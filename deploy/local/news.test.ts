@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import type { NodeView } from '../../examples/backend/nodes.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { roomDescription } from '../../test/support/descriptions.ts'
-import { FakeClock } from '../../test/support/fake-clock.ts'
 import { News } from './news.ts'
 
 const LOOK_MS = 150

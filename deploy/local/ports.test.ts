@@ -1,6 +1,6 @@
 import { createServer, type Server } from 'node:net'
 import { afterEach, expect, it } from 'vitest'
-import { SeededRandom } from '../../test/support/seeded-random.ts'
+import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { PortBlock } from './ports.ts'
 
 /** Those who begin to look at the same place. */

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { FakeClock } from '../../test/support/fake-clock.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { Child, type Exit } from './processes.ts'
 
 it('runs on where nothing it prints can be kept', async () => {

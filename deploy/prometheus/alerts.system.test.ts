@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it } from 'vitest'
 import { parse } from 'yaml'
-import { SeededRandom } from '../../test/support/seeded-random.ts'
+import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import {
   PLANTED,
   type PlantedFault,

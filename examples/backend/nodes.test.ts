@@ -1,7 +1,7 @@
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, expect, test, vi } from 'vitest'
-import { FakeClock } from '../../test/support/fake-clock.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { clusterView, Nodes } from './nodes.ts'
 
 const servers: { close(): void }[] = []

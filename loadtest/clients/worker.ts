@@ -1,7 +1,7 @@
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads'
 import { type Clock, systemClock } from '../../shared/clock.ts'
 import type { Random } from '../../shared/random.ts'
-import { SeededRandom } from '../../test/support/seeded-random.ts'
+import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { type Findings, FindingsLog } from '../checks.ts'
 import {
   type ClientContext,

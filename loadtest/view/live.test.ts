@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { madeUpResult } from '../../test/support/load-run.ts'
-import { SeededRandom } from '../../test/support/seeded-random.ts'
 import { LiveView, sparkline } from './live.ts'
 
 const { seconds_log: secondsLog } = madeUpResult({ seconds: 30, nodes: 3, clients: 600 }, new SeededRandom(2))

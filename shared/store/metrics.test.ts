@@ -1,6 +1,6 @@
 import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
-import { FakeClock } from '../../test/support/fake-clock.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { storeMetrics, storeServerMetrics } from './metrics.ts'
 import { type StoreObserver, type StoreServer, StoreUnavailable } from './port.ts'
 

@@ -1,8 +1,8 @@
 import { pino } from 'pino'
 import { expect, inject, it, onTestFinished } from 'vitest'
-import { FakeClock } from '../../test/support/fake-clock.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
+import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { freshPrefix } from '../../test/support/redis-store.ts'
-import { SeededRandom } from '../../test/support/seeded-random.ts'
 import { openStore } from './open.ts'
 
 /** Opens a store and gives its kind and what it logged. */

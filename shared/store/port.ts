@@ -196,7 +196,7 @@ export type Reservation = 'reserved' | 'project_full' | 'too_fast'
  * the rest of the room's record. `room` is `<project_id>/<room_type>:<key>`; all keys of one room share a hash tag.
  *
  * An owner's write says for how long the room lives from then on: `ttlMs` may be Infinity, so that a room is kept until it is told otherwise,
- * whoever owns it and whether or not anyone does.
+ * whichever node owns it, and also while none does.
  */
 export interface RoomRecords {
   inspect(room: string): Promise<RoomOwner | undefined>

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { SeededRandom } from '../../test/support/seeded-random.ts'
+import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import type { Json } from '../json.ts'
 import { apply } from './apply.ts'
 import { Checksum } from './checksum.ts'

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
-import { FakeClock } from '../../test/support/fake-clock.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { recordingLog } from '../../test/support/redis-store.ts'
 import { TraceCollector } from '../../test/support/trace-collector.ts'
 import { type Clock, systemClock } from '../clock.ts'

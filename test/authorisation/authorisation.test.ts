@@ -13,7 +13,7 @@ import { CLIENT_MESSAGES } from '../../shared/protocol/messages.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
-import { FakeClock } from '../support/fake-clock.ts'
+import { FakeClock } from '../kit/fake-clock.ts'
 import type { TestClient } from '../support/gateway/test-client.ts'
 import { TestGateway } from '../support/gateway/test-gateway.ts'
 import {

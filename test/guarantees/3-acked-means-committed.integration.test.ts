@@ -1,8 +1,8 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { SeededRandom } from '../kit/seeded-random.ts'
 import { TestCluster } from '../support/cluster.ts'
 import { expectGapFree, expectIntact } from '../support/cluster-player.ts'
 import { until } from '../support/redis-admin.ts'
-import { SeededRandom } from '../support/seeded-random.ts'
 
 const NODES = 5
 

@@ -53,7 +53,7 @@ export class TestTime {
     let quiet = 0
     while (this.#goals.size > 0) {
       await this.#settle(quiet)
-      // Whoever has waited has a turn before any more time passes; if that does nothing, all is as quiet as before.
+      // What has waited has a turn before any more time passes; if that does nothing, all is as quiet as before.
       quiet = this.#resolveGoals() ? QUIET_TURNS - 1 : 0
       if (quiet > 0) continue
       if (this.#waitsLong) await new Promise((resolve) => setTimeout(resolve, REAL_MS))

@@ -4,7 +4,7 @@ import { type ControlOptions, type RunningControl, startControl } from '../../co
 import { systemRandom } from '../../shared/random.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Store } from '../../shared/store/port.ts'
-import { FakeClock } from './fake-clock.ts'
+import { FakeClock } from '../kit/fake-clock.ts'
 import type { fetchTrusting } from './tls.ts'
 
 const log = pino({ level: 'silent' })

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest'
-import { FakeClock } from '../../../test/support/fake-clock.ts'
+import { FakeClock } from '../../../test/kit/fake-clock.ts'
 import { describeStore } from '../testing/conformance.ts'
 import { ExpiringMap } from './expiring-map.ts'
 import { memoryStore } from './memory.ts'

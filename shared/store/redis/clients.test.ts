@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events'
 import type { Redis } from 'ioredis'
 import { expect, it } from 'vitest'
-import { FakeClock } from '../../../test/support/fake-clock.ts'
+import { FakeClock } from '../../../test/kit/fake-clock.ts'
 import { SentinelWatch } from './clients.ts'
 
 /** A watch over two Sentinels that say what the test has them say. */

@@ -329,7 +329,7 @@ export function describeRooms(open: OpenStore): void {
       expect(contents(await claimed(rooms, 'node_b', fence.epoch))).toEqual(['snapshot', []])
     })
 
-    it('keeps a room for ever when its owner says so, whoever claims it, until one says otherwise', async () => {
+    it('keeps a room for ever when its owner says so, whichever node claims it, until one says otherwise', async () => {
       const { store, elapse } = await opened(open)
       const { rooms, records } = store
       const outlived = async (egg: string) => {

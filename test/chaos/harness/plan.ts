@@ -1,4 +1,4 @@
-import { SeededRandom } from '../../support/seeded-random.ts'
+import { SeededRandom } from '../../kit/seeded-random.ts'
 import type { FaultKind } from '../checker/history.ts'
 
 /** The kinds that are drawn. */

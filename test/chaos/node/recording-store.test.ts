@@ -6,8 +6,8 @@ import { expect, it } from 'vitest'
 import { newSessionId, quotaSets, SessionStore } from '../../../dataplane/gateway/session-record.ts'
 import { JournalFormat } from '../../../dataplane/rooms/journal.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
-import { FakeClock } from '../../support/fake-clock.ts'
-import { SeededRandom } from '../../support/seeded-random.ts'
+import { FakeClock } from '../../kit/fake-clock.ts'
+import { SeededRandom } from '../../kit/seeded-random.ts'
 import { RecordingRooms, readStoreLines } from './recording-store.ts'
 
 // The checker looks sessions up by the ids that clients tell. Under another name none was ever known to be written, and each that went

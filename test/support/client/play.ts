@@ -1,7 +1,7 @@
 import { expect } from 'vitest'
 import { type Client, type ConnectOptions, connect, type Room } from '../../../client/index.ts'
-import { FakeClock } from '../fake-clock.ts'
-import { SeededRandom } from '../seeded-random.ts'
+import { FakeClock } from '../../kit/fake-clock.ts'
+import { SeededRandom } from '../../kit/seeded-random.ts'
 import { type ScriptedRoom, ScriptedServer } from './scripted-server.ts'
 
 /** Time passes in steps of this. */

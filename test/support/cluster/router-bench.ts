@@ -14,8 +14,8 @@ import {
 import type { Logger } from '../../../shared/log.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import type { RoomOwner } from '../../../shared/store/port.ts'
+import { FakeClock } from '../../kit/fake-clock.ts'
 import { nodeInfo } from '../descriptions.ts'
-import { FakeClock } from '../fake-clock.ts'
 import { RecordingTracer } from '../recording-tracer.ts'
 
 export const ROOM = roomAddress('prj_a', 'duel', 'one')

@@ -20,7 +20,7 @@ import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { issueToken, type SigningKey, type TokenClaims } from '../../../shared/tokens.ts'
 import { noTracer } from '../../../shared/tracing/tracer.ts'
-import { FakeClock } from '../fake-clock.ts'
+import { FakeClock } from '../../kit/fake-clock.ts'
 import { TestClient } from './test-client.ts'
 import { TestOwner, testCodecs } from './test-owner.ts'
 

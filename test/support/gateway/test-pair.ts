@@ -11,7 +11,7 @@ import {
   StoreUnavailable,
   type Write,
 } from '../../../shared/store/port.ts'
-import { FakeClock } from '../fake-clock.ts'
+import { FakeClock } from '../../kit/fake-clock.ts'
 import { TestControl, TestGateway } from './test-gateway.ts'
 import { TestOwner, testCodecs } from './test-owner.ts'
 

@@ -44,8 +44,8 @@ import { apply } from '../../../shared/sync/apply.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import type { Operation } from '../../../shared/sync/operations.ts'
 import { noTracer, type Tracer } from '../../../shared/tracing/tracer.ts'
-import { FakeClock } from '../fake-clock.ts'
-import { SeededRandom } from '../seeded-random.ts'
+import { FakeClock } from '../../kit/fake-clock.ts'
+import { SeededRandom } from '../../kit/seeded-random.ts'
 
 /** Where all members have their sockets, whichever node owns the room. */
 const EDGE = 'node_a'

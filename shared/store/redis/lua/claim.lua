@@ -15,7 +15,7 @@
 --
 -- Invariant: of all that claim over the same epoch exactly one wins, and the new epoch is larger than every earlier one: at
 -- least the old one + 1, and at least this store's clock in milliseconds, so that epochs grow even when the store lost its data.
--- What is kept for ever stays so: whoever claims it says by the next write whether it is to be.
+-- What is kept for ever stays so: the node that claims it says by the next write whether it is to be.
 -- A record is contested from the first claim on that was made over an owner who had not released it, or over an epoch without a record.
 -- What is damaged keeps no one from claiming: an epoch or a version that is no number is none (see inspect.lua), a note that is none is
 -- dropped, and where record, snapshot or journal are of another kind, the claimant gets the reason in place of the snapshot or the journal,

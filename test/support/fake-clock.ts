@@ -1,1 +1,0 @@
-export { FakeClock } from '../kit/fake-clock.ts'

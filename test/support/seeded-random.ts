@@ -1,1 +1,0 @@
-export { SeededRandom } from '../kit/seeded-random.ts'
