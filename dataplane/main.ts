@@ -6,6 +6,7 @@ import type { Logger } from '../shared/log.ts'
 import type { Store } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import { startNode, type WorkerOptions } from './node.ts'
+import type { RoomDefinition } from './rooms/definition.ts'
 import { loadRooms, watchRooms } from './rooms/loader.ts'
 import { startWatchdog } from './watchdog/watchdog.ts'
 
@@ -30,6 +31,8 @@ export interface RunningDataplane {
   readonly addresses: { readonly websocket: string; readonly admin: string }
   /** What it counts. */
   readonly registry: Registry
+  /** The room types that it runs, as they are now. */
+  rooms(): readonly RoomDefinition[]
   /** Drains, hands over the rooms, and lets go of everything but the store. */
   close(): Promise<void>
   /** Resolves when the node was drained over HTTP and has nothing left to do. */
@@ -65,12 +68,16 @@ export async function startDataplane({
     await watchdog.close()
     throw error
   })
-  const watching = development
-    ? watchRooms(folder, (definition) => node.replaceRoom(definition), log)
-    : undefined
+  const byType = new Map(rooms.map((definition) => [definition.type, definition]))
+  const replace = (definition: RoomDefinition): void => {
+    byType.set(definition.type, definition)
+    node.replaceRoom(definition)
+  }
+  const watching = development ? watchRooms(folder, replace, log) : undefined
   return {
     addresses: { websocket: node.wsUrl, admin: node.adminUrl },
     registry: node.registry,
+    rooms: () => [...byType.values()],
     ended: node.drained,
     close: async () => {
       watching?.close()

@@ -259,6 +259,40 @@ test('a board has its notes when everything was ended and started again', async 
   await bob.locator('#board li').waitFor({ state: 'detached' })
 })
 
+test('in the playground two players use a room by hand: forms, state, what came with which seq, and a cut connection', async () => {
+  const page = await player('/playground', { viewport: { width: 360, height: 780 } })
+  const [alice, bob] = ['alice', 'bob'].map((name) => page.getByRole('region', { name }))
+  await page.getByLabel('room type').selectOption('counter')
+  await page.getByRole('button', { name: 'Join as both' }).click()
+  await bob!.getByRole('treeitem', { name: 'count 0' }).waitFor()
+  await alice!.getByLabel('by').fill('5')
+  await alice!.getByRole('button', { name: 'Send' }).click()
+  await bob!.locator('.changed', { hasText: /^count5$/ }).waitFor()
+  const { seq, lines } = await bob!.locator('.log').evaluate((log) => ({
+    seq: [...log.querySelectorAll('.patch [title=seq]')].map(({ textContent }) => Number(textContent)),
+    lines: log.textContent,
+  }))
+  expect(lines).toContain('replace /count 5')
+  expect(seq).toEqual(seq.toSorted((a, b) => b - a))
+  await alice!.getByLabel('by').fill('101')
+  await alice!.getByRole('button', { name: 'Send' }).click()
+  await alice!.locator('.refused', { hasText: 'by: ' }).waitFor()
+  await alice!.getByLabel('message').selectOption('take')
+  await alice!.getByRole('button', { name: 'Request' }).click()
+  await alice!.locator('.reply', { hasText: '{"count":6}' }).waitFor()
+  await alice!.getByLabel('message').selectOption('inc')
+
+  await bob!.getByLabel('delay').selectOption('150 ms')
+  await bob!.getByRole('button', { name: 'Cut' }).click()
+  await shows(page, '[role=status]', 'reconnecting')
+  await alice!.locator('.log', { hasText: 'has lost the connection' }).waitFor()
+  await alice!.getByLabel('by').fill('1')
+  await alice!.getByRole('button', { name: 'Send' }).click()
+  await bob!.getByRole('treeitem', { name: 'count 7' }).waitFor()
+  await bob!.locator('.log', { hasText: 'resumed' }).waitFor()
+  await bob!.getByText(/node-1 · (1[5-9]\d|[2-9]\d\d) ms/).waitFor()
+})
+
 test('the front page leads to every game', async () => {
   const page = await player('/')
   for (const name of ['Arena', 'Crazy Eights', 'Tic-tac-toe', 'Counter']) {

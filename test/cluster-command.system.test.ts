@@ -4,6 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { findProgram } from '../deploy/local/programs.ts'
 import { runScript } from './support/program.ts'
@@ -23,8 +24,10 @@ beforeAll(async () => {
 })
 afterAll(() => rm(folder, { recursive: true, force: true }))
 
+const INTERNAL_TOKEN = 'the-internal-token-of-the-person-at-the-terminal'
+
 const cluster = (...words: string[]) => {
-  const env = { TMPDIR: folder, ...(!ownRedis && { REDIS_URL: inject('redisUrl') }) }
+  const env = { TMPDIR: folder, INTERNAL_TOKEN, ...(!ownRedis && { REDIS_URL: inject('redisUrl') }) }
   const program = runScript(SCRIPT, ['--free-ports', '--nodes', '2', '--controls', '1', ...words], env)
   const { child, output } = program
   let read = 0
@@ -47,6 +50,7 @@ const cluster = (...words: string[]) => {
         games: find(/play +(\S+)/),
         websocket: find(/websocket +(\S+)/).replace('ws:', 'http:'),
         api: find(/control API +(\S+)/),
+        admin: find(/admin +(\S+)\/admin/),
       }
     },
   }
@@ -83,8 +87,10 @@ const running = (pids: readonly number[]): number[] =>
 describe('npm run cluster', () => {
   it('does what is typed, and ends everything at quit', async () => {
     const { child, ended, type, tells, addresses } = cluster('--balancer', 'builtin')
-    const { games, websocket, api } = await addresses()
+    const { games, websocket, api, admin } = await addresses()
     await tells(/built in → node-1 \d+, node-2 \d+/)
+    const headers = { 'x-service-internal-token': INTERNAL_TOKEN }
+    expect((await fetch(`${admin}/admin/cluster`, { headers })).status).toBe(200)
     const children = childrenOf(child.pid)
     expect(children.length).toBeGreaterThanOrEqual(ownRedis ? 5 : 4)
     expect([await status(games), await status(`${api}/readyz`), await status(websocket)]).toEqual([
@@ -120,6 +126,20 @@ describe('npm run cluster', () => {
     await tells(/node-2 is gone \(exit code 0\)/)
     await shows('ready', 'gone')
     await vi.waitFor(async () => expect(await status(websocket)).toBe(UPGRADE), WITHIN)
+
+    // As the playground does it: the owner of a room ends, comes back, and so do the players.
+    expect(await (await fetch(`${games}/playground`)).text()).toContain('<title>roomful playground</title>')
+    const { project_id: projectId, token } = await (await fetch(`${games}/dev/token?name=ada`)).json()
+    const { ws_url: wsUrl } = await (await fetch(`${games}/dev/rooms`)).json()
+    const client = await connect(wsUrl, { projectId, token })
+    const room = await client.join('counter')
+    await room.send('inc', { by: 2 })
+    const killed = await fetch(`${games}/dev/kill?room=${room.id}`, { method: 'POST' })
+    expect(await killed.json()).toEqual({ detail: expect.stringMatching(/^node-1 was killed/) })
+    await tells(/node-1 is gone \(SIGKILL\)/)
+    await room.send('inc', { by: 1 })
+    expect(room.state).toMatchObject({ count: 3 })
+    client.close()
 
     const last = childrenOf(child.pid)
     type('quit')

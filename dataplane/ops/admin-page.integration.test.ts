@@ -184,7 +184,7 @@ describe('the admin page', () => {
     await row('players').click()
     expect(await row('hp').count()).toBe(0)
     // A mark stays until the next answer, which may be sooner than a busy machine looks.
-    await page.locator('#state').evaluate((tree) => {
+    await page.locator('.tree').evaluate((tree) => {
       const marked: string[] = []
       Reflect.set(window, 'marked', marked)
       new MutationObserver((changes) => {
@@ -216,7 +216,7 @@ describe('the admin page', () => {
     await room.send('shout', { name: HOSTILE, data: HOSTILE })
     await page.getByLabel('Search').fill('board:<')
     await openRoom(page, `board:${HOSTILE}`)
-    for (const where of ['#room-title', '#state', '#events', '#members'])
+    for (const where of ['#room-title', '.tree', '#events', '#members'])
       await page.locator(where, { hasText: HOSTILE }).waitFor()
     await page.getByRole('button', { name: 'Look in the whole cluster' }).click()
     await page.locator('#found-list', { hasText: HOSTILE }).waitFor()

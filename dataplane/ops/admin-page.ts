@@ -9,22 +9,27 @@ export interface Page {
   readonly headers: Readonly<Record<string, string>>
 }
 
-/** Where the build leaves what it has made of `page/`. */
-const BUILT = new URL('./page/page.json', import.meta.url)
+/** The page of `GET /admin`: it asks nothing but the node itself. */
+export const loadAdminPage = (): Promise<Page> =>
+  loadPage(new URL('./page/', import.meta.url), { title: 'roomful node', connect: "'self'" })
 
 /**
- * The page of `GET /admin`. Its content security policy allows the page's own style and script by their hashes and requests to the node
- * itself; nothing is loaded from anywhere, and no text can become markup.
+ * The page of a folder, as the build has left it there, or from its sources. Its content security policy allows the page's own style and script
+ * by their hashes, and requests to `connect`; nothing is loaded from anywhere, and no text can become markup.
  */
-export async function loadAdminPage(): Promise<Page> {
-  const { script, style }: PageParts = existsSync(BUILT)
-    ? JSON.parse(await readFile(BUILT, 'utf8'))
-    : await bundlePage()
+export async function loadPage(
+  folder: URL,
+  { title, connect }: { readonly title: string; readonly connect: string },
+): Promise<Page> {
+  const built = new URL('page.json', folder)
+  const { script, style }: PageParts = existsSync(built)
+    ? JSON.parse(await readFile(built, 'utf8'))
+    : await bundlePage(folder)
   const policy = [
     "default-src 'none'",
     `style-src '${hash(style)}'`,
     `script-src '${hash(script)}'`,
-    "connect-src 'self'",
+    `connect-src ${connect}`,
     'img-src data:',
     "base-uri 'none'",
     "form-action 'none'",
@@ -39,7 +44,7 @@ export async function loadAdminPage(): Promise<Page> {
     <meta charset="utf-8" />
     <meta name="viewport" content="width=device-width, initial-scale=1" />
     <meta name="color-scheme" content="light dark" />
-    <title>roomful node</title>
+    <title>${title}</title>
     <link rel="icon" href="data:," />
     <style>${style}</style>
   </head>

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process'
-import { chmod, rm, writeFile } from 'node:fs/promises'
-import { fileURLToPath } from 'node:url'
+import { chmod, mkdir, rm, writeFile } from 'node:fs/promises'
+import { fileURLToPath, pathToFileURL } from 'node:url'
 import { bundlePage } from '../../dataplane/ops/page/bundle.ts'
 import { copyAssets } from './assets.ts'
 import { bundleClient } from './client-bundle.ts'
@@ -34,7 +34,11 @@ say(`copied ${await copyAssets(root, dist)} other files`)
 await writeFile(`${dist}client/roomful.min.js`, await bundleClient(`${dist}client/index.js`))
 say('bundled dist/client/roomful.min.js')
 
-await writeFile(`${dist}dataplane/ops/page/page.json`, JSON.stringify(await bundlePage()))
-say('bundled the admin page')
+for (const page of ['dataplane/ops/page/', 'deploy/playground/']) {
+  await mkdir(dist + page, { recursive: true })
+  const parts = await bundlePage(pathToFileURL(root + page))
+  await writeFile(`${dist + page}page.json`, JSON.stringify(parts))
+}
+say('bundled the admin page and the playground')
 
 await chmod(`${dist}deploy/cli/roomful.js`, 0o755)

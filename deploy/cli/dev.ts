@@ -1,8 +1,9 @@
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
+import type { ServerResponse } from 'node:http'
 import { fileURLToPath } from 'node:url'
 import { startControl } from '../../control/main.ts'
-import { startDataplane } from '../../dataplane/main.ts'
+import { type RunningDataplane, startDataplane } from '../../dataplane/main.ts'
 import { startBackend } from '../../examples/backend/backend.ts'
 import { ControlClient, OwnProject } from '../../examples/backend/control-client.ts'
 import { systemClock } from '../../shared/clock.ts'
@@ -12,7 +13,7 @@ import type { Logger } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import { openTracing, tracingConfig } from '../../shared/tracing/open.ts'
-import { devTokens } from './dev-token.ts'
+import { DEV_TOKEN_SECONDS, devRoutes } from './dev-routes.ts'
 import type { Service } from './service.ts'
 
 export interface DevParts {
@@ -27,8 +28,6 @@ export interface DevParts {
 /** Where a game has its room types. */
 const OWN_ROOMS = 'rooms'
 const EXAMPLES = fileURLToPath(new URL('../../examples', import.meta.url))
-
-const DEV_TOKEN_SECONDS = 3600
 
 /**
  * Both planes in one process, and the example games with their backend where there are no other room types. They talk as they do when apart:
@@ -77,8 +76,20 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
     const tracer = await trace('roomful-dataplane', nodeId)
     const [controlToken] = config.controlApiTokens ?? []
     const project = new OwnProject(new ControlClient(control.url, controlToken))
-    const answer = devTokens((sub) => project.issueToken({ sub, ttl_seconds: DEV_TOKEN_SECONDS }), log)
-    const node = await startDataplane({ config: dataplane, store, log, tracer, answer, development: true })
+    const routes = devRoutes({
+      issue: (sub) => project.issueToken({ sub, ttl_seconds: DEV_TOKEN_SECONDS }),
+      rooms: () => node.rooms(),
+      wsUrl: () => node.addresses.websocket,
+      log,
+    })
+    const node: RunningDataplane = await startDataplane({
+      config: dataplane,
+      store,
+      log,
+      tracer,
+      answer: (request, response) => void (routes(request, response) || whatIsHere(response)),
+      development: true,
+    })
     running.push(() => node.close())
     const addresses: Record<string, string> = { api: control.url, ...node.addresses }
     if (roomsDir === undefined) {
@@ -89,6 +100,7 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
         ...(controlToken !== undefined && { control_token: controlToken }),
         ws_url: node.addresses.websocket,
         nodes: { addresses: [{ admin_url: node.addresses.admin }], internal_token: internalToken },
+        before: routes,
         log,
       })
       running.push(() => backend.close())
@@ -109,6 +121,12 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
     await close()
     throw error
   }
+}
+
+/** For who opens the websocket's port in a browser. */
+function whatIsHere(response: ServerResponse): void {
+  response.writeHead(426, { 'content-type': 'text/plain; charset=utf-8' })
+  response.end('This is the websocket port of roomful dev; a page to play rooms by hand is at /playground.\n')
 }
 
 /** What is where, for the person who has just typed `npm start`. */

@@ -1,10 +1,15 @@
 import { createWriteStream } from 'node:fs'
 import { extname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
+import { loadRooms } from '../../dataplane/rooms/loader.ts'
 import { type Backend, startBackend } from '../../examples/backend/backend.ts'
+import { ControlClient, OwnProject } from '../../examples/backend/control-client.ts'
+import { ownersOf } from '../../examples/backend/nodes.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { createLog } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
+import { DEV_TOKEN_SECONDS, devRoutes } from '../cli/dev-routes.ts'
 import { endWithNpm } from '../cli/npm-parent.ts'
 import { banner, Commands } from './commands.ts'
 import { LocalCluster } from './local-cluster.ts'
@@ -19,6 +24,8 @@ import { Prompt } from './prompt.ts'
 const HOST = '127.0.0.1'
 /** A terminal and npm both pass the same Ctrl-C on: what comes so soon after the first is the same. */
 const SAME_MS = 500
+/** After which a node starts again that was killed in the playground. */
+const BACK_MS = 4000
 const ROOMFUL = fileURLToPath(new URL(`../cli/roomful${extname(import.meta.url)}`, import.meta.url))
 
 const request = parseOptions(process.argv.slice(2))
@@ -85,7 +92,7 @@ async function run(options: ClusterOptions): Promise<void> {
     })
     prompt.tell(`starting ${[...cluster.children.keys()].join(', ')}; logs are in ${cluster.folder}`)
     await cluster.start()
-    games = await startGames(cluster)
+    games = await startGames(cluster, async (line) => commands?.run(line))
   } catch (error) {
     if (stoppingSince === undefined) fail(error)
     return
@@ -99,16 +106,49 @@ async function run(options: ClusterOptions): Promise<void> {
   prompt.open()
 }
 
-/** Starts the example games and their backend in this process, playing on `cluster`; resolves when they can be opened in a browser. */
-function startGames({ folder, ports, secrets, addresses }: LocalCluster): Promise<Backend> {
+/**
+ * Starts the example games, their backend and the playground in this process, playing on `cluster`; resolves when they can be opened in a browser.
+ * `command` does what a line at the prompt does.
+ */
+function startGames(
+  { folder, ports, secrets, addresses, nodes, roomsDir }: LocalCluster,
+  command: (line: string) => Promise<unknown>,
+): Promise<Backend> {
   const file = createWriteStream(join(folder, 'games.log'), { flags: 'a' })
+  const log = createLog(
+    { logLevel: 'info', logFormat: 'json' },
+    {},
+    { write: (line) => void file.write(line) },
+  )
+  const controlUrl = `http://${HOST}:${ports.api}`
+  const wsUrl = `ws://${HOST}:${ports.websocket}`
+  const project = new OwnProject(new ControlClient(controlUrl, secrets.operatorToken))
+  let rooms: Promise<RoomDefinition[]> | undefined
+  const routes = devRoutes({
+    issue: (sub) => project.issueToken({ sub, ttl_seconds: DEV_TOKEN_SECONDS }),
+    rooms: () => {
+      rooms ??= loadRooms(roomsDir)
+      return rooms
+    },
+    wsUrl: () => wsUrl,
+    kill: async (roomId) => {
+      const { project_id: projectId } = await project.credentials()
+      const owner = ownersOf(await nodes.look()).get(`${projectId} ${roomId}`)?.owner
+      if (owner === undefined) return `no node runs ${roomId} at this moment`
+      await command(`kill ${owner}`)
+      systemClock.schedule(BACK_MS, () => void command(`start ${owner}`))
+      return `${owner} was killed; it starts again in ${BACK_MS / 1000} s`
+    },
+    log,
+  })
   return startBackend({
     host: HOST,
     port: ports.games,
-    control_url: `http://${HOST}:${ports.api}`,
+    control_url: controlUrl,
     control_token: secrets.operatorToken,
-    ws_url: `ws://${HOST}:${ports.websocket}`,
+    ws_url: wsUrl,
     nodes: { addresses, internal_token: secrets.internalToken },
-    log: createLog({ logLevel: 'info', logFormat: 'json' }, {}, { write: (line) => void file.write(line) }),
+    before: routes,
+    log,
   })
 }

@@ -215,6 +215,7 @@ export function banner(cluster: LocalCluster): string {
     portsOf.map((port, index) => `${what}-${index + 1} ${port}${path}`).join(', ')
   const rows = [
     ['play', at('http', ports.games), 'open the arena in two tabs'],
+    ['playground', `${at('http', ports.games)}/playground`, 'any room by hand'],
     [
       'websocket',
       at('ws', ports.websocket),
@@ -230,11 +231,11 @@ export function banner(cluster: LocalCluster): string {
       `node-${index + 1}`,
     ]),
     ['redis', redisPlace(cluster.redisUrl), cluster.child('redis') ? 'for this run' : 'given by REDIS_URL'],
-    ['operator token', secrets.operatorToken, 'for the control API'],
-    ['internal token', secrets.internalToken, 'for the admin pages'],
+    ['operator token', secrets.operatorToken, 'for the control API; CONTROL_API_TOKENS sets it'],
+    ['internal token', secrets.internalToken, 'for the admin pages; INTERNAL_TOKEN sets it'],
     ['logs', cluster.folder, 'one file a process'],
   ]
-  return `\n  roomful on ${ports.nodes.length === 1 ? 'one node' : `${ports.nodes.length} nodes`}\n\n${table(rows)}\n\n  Type help for what you can do, such as kill 1, redis down, status\n`
+  return `\n  roomful on ${ports.nodes.length === 1 ? 'one node' : `${ports.nodes.length} nodes`}\n\n${table(rows)}\n\n  A backend of your own asks ${at('http', ports.api)}/tokens, with the operator token, and sends its players to ${at('ws', ports.websocket)}\n  Type help for what you can do, such as kill 1, redis down, status\n`
 }
 
 /** Without the password that a URL may carry. */

@@ -44,6 +44,8 @@ export class LocalCluster {
   readonly nodes: Nodes
   readonly redis: RedisView
   readonly redisUrl: string
+  /** Where the room types of the nodes are. */
+  readonly roomsDir: string
   /** The kind of load balancer: the name of its program, `built in`, `none` or `outside`. */
   readonly balancer: string
   readonly #parts: LocalClusterParts
@@ -55,6 +57,7 @@ export class LocalCluster {
   private constructor(parts: LocalClusterParts, { folder, ports, block, redis, haproxy }: Machine) {
     const { env, clock, random, options } = parts
     this.#parts = parts
+    this.roomsDir = env.ROOMS_DIR ?? EXAMPLES
     this.folder = folder
     this.ports = ports
     this.#block = block
@@ -67,9 +70,9 @@ export class LocalCluster {
       onExit: (child, exit, asked) => this.#ended(child, exit, asked),
     })
     this.secrets = {
-      internalToken: randomToken(random, 32),
+      internalToken: env.INTERNAL_TOKEN?.split(',')[0] || randomToken(random, 32),
       keyringSecret: randomToken(random, 43),
-      operatorToken: randomToken(random, 32),
+      operatorToken: env.CONTROL_API_TOKENS?.split(',')[0] || randomToken(random, 32),
     }
     this.redisUrl = env.REDIS_URL ?? `redis://${here(ports.redis)}`
     // The keys of this run are sealed under a secret of its own: what an earlier one has left must not be found.
@@ -109,7 +112,7 @@ export class LocalCluster {
     for (const [index, { websocket, admin }] of ports.nodes.entries())
       add(`node-${index + 1}`, 'dataplane', {
         NODE_ID: `node-${index + 1}`,
-        ROOMS_DIR: env.ROOMS_DIR ?? EXAMPLES,
+        ROOMS_DIR: this.roomsDir,
         WS_HOST: HOST,
         WS_PORT: String(websocket),
         ADMIN_HOST: HOST,
@@ -276,7 +279,7 @@ interface Machine {
   readonly haproxy: string | undefined
 }
 
-/** What one run makes up for itself. */
+/** What one run makes up for itself, unless INTERNAL_TOKEN and CONTROL_API_TOKENS say; of several, the first. */
 export interface Secrets {
   readonly internalToken: string
   readonly keyringSecret: string

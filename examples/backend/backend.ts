@@ -1,5 +1,6 @@
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { createAdaptorServer } from '@hono/node-server'
+import { getRequestListener } from '@hono/node-server'
 import { systemClock } from '../../shared/clock.ts'
 import { randomToken } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
@@ -25,6 +26,8 @@ export interface BackendOptions {
   ws_url: string
   /** The nodes to show on the pages, and the internal token they ask for. Absent: none is shown. */
   nodes?: Pick<NodesOptions, 'addresses' | 'internal_token'>
+  /** Answers what it knows before the pages do; true: it has. */
+  before?: (request: IncomingMessage, response: ServerResponse) => boolean
   log: Logger
 }
 
@@ -55,7 +58,10 @@ export async function startBackend(options: BackendOptions): Promise<Backend> {
   const players = new Players(systemRandom.bytes(32), () => randomToken(systemRandom, 12))
   const nodes = options.nodes && new Nodes({ ...options.nodes, clock: systemClock })
   const app = createApp({ project, players, bundles: new Bundles(), nodes, ws_url: wsUrl, log })
-  const server = createAdaptorServer({ fetch: app.fetch })
+  const pages = getRequestListener(app.fetch)
+  const server = createServer((request, response) => {
+    if (!options.before?.(request, response)) void pages(request, response)
+  })
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)
     server.listen(port, host, resolve)
@@ -68,7 +74,7 @@ export async function startBackend(options: BackendOptions): Promise<Backend> {
     close: () =>
       new Promise((resolve) => {
         server.close(() => resolve())
-        if ('closeAllConnections' in server) server.closeAllConnections()
+        server.closeAllConnections()
       }),
   }
 }

@@ -1,16 +1,19 @@
 import { fileURLToPath } from 'node:url'
 
-/** What the page of `GET /admin` is made of. */
+/** What a page in one piece is made of. */
 export interface PageParts {
   readonly script: string
   readonly style: string
 }
 
-/** Makes the page from its sources, which takes esbuild: the build does so once, a node that runs from the sources when it is asked. */
-export async function bundlePage(): Promise<PageParts> {
+/**
+ * Makes a page from `main.tsx` and `main.css` of a folder, which takes esbuild: the build does so once, a process that runs from the sources when
+ * it is asked.
+ */
+export async function bundlePage(folder: URL): Promise<PageParts> {
   const { build } = await import('esbuild')
   const { outputFiles } = await build({
-    entryPoints: ['main.tsx', 'main.css'].map((file) => fileURLToPath(new URL(file, import.meta.url))),
+    entryPoints: ['main.tsx', 'main.css'].map((file) => fileURLToPath(new URL(file, folder))),
     bundle: true,
     minify: true,
     write: false,

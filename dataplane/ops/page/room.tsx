@@ -47,7 +47,7 @@ function Here({ room }: { room: RoomDescription }) {
         <Figure label="Epoch" value={String(room.epoch)} />
       </dl>
       <h3 id="state-title">State</h3>
-      <Tree value={room.state ?? null} />
+      <Tree value={room.state ?? null} title="state-title" />
       <h3>Last events</h3>
       <Events events={room.events ?? []} epoch={room.epoch} />
       <h3>Members {count(room.member_count)}</h3>

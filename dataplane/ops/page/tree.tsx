@@ -31,8 +31,11 @@ const isFolder = (value: Json): value is Folder => typeof value === 'object' && 
 const entriesOf = (value: Folder): [string, Json][] => Object.entries(value)
 const below = (path: string, key: string) => `${path}/${key.replaceAll('~', '~0').replaceAll('/', '~1')}`
 
-/** A JSON value as a tree (WAI-ARIA tree pattern) that stays as it was unfolded while the value changes, and marks what did. */
-export class Tree extends Component<{ value: Json }> {
+/**
+ * A JSON value as a tree (WAI-ARIA tree pattern) that stays as it was unfolded while the value changes, and marks what did. `title`: the id of
+ * its heading.
+ */
+export class Tree extends Component<{ value: Json; title: string }> {
   readonly #element = createRef<HTMLDivElement>()
   readonly #open = new Set([''])
   readonly #shown = new Map<string, number>()
@@ -41,7 +44,7 @@ export class Tree extends Component<{ value: Json }> {
   #seen: Json | undefined
   #active = ''
 
-  override render({ value }: { value: Json }) {
+  override render({ value, title }: { value: Json; title: string }) {
     const before =
       this.#seen === undefined ? undefined : new Map(this.#rows.map((row) => [row.path, row.value]))
     if (!before) this.#unfoldSmall(value, '', { left: SMALL })
@@ -51,7 +54,7 @@ export class Tree extends Component<{ value: Json }> {
     this.#seen = value
     if (!this.#rows.some(({ path }) => path === this.#active)) this.#active = ''
     return (
-      <div id="state" role="tree" aria-labelledby="state-title" ref={this.#element} onKeyDown={this.#onKey}>
+      <div class="tree" role="tree" aria-labelledby={title} ref={this.#element} onKeyDown={this.#onKey}>
         {this.#rows.map((row) => (
           // biome-ignore lint/a11y/useKeyWithClickEvents: the tree listens to keys
           <div

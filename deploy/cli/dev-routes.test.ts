@@ -1,9 +1,14 @@
 import { request } from 'node:http'
+import { fileURLToPath } from 'node:url'
 import { pino } from 'pino'
 import { connect } from 'roomful/client'
 import { afterAll, beforeAll, expect, it } from 'vitest'
+import { startDataplane } from '../../dataplane/main.ts'
 import type counter from '../../examples/counter/room.ts'
+import { systemClock } from '../../shared/clock.ts'
 import { parseConfig } from '../../shared/config.ts'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import type { RoomsToPlay } from '../playground/rooms.ts'
 import { startDev } from './dev.ts'
 import type { Service } from './service.ts'
 
@@ -57,4 +62,33 @@ it('gives none to a page from elsewhere, nor to one that has given its own name 
     ).end(),
   )
   expect(status).toBe(403)
+})
+
+it('tells room types with the schemas of their options and messages', async () => {
+  const { rooms } = (await ask('/../rooms')).body as RoomsToPlay
+  const counter = rooms.find(({ type }) => type === 'counter')
+  expect(counter?.messages[0]).toMatchObject({
+    name: 'inc',
+    replies: false,
+    data: { type: 'object', properties: { by: { type: 'integer', minimum: 1, maximum: 100 } } },
+  })
+})
+
+it('is nowhere but in development', async () => {
+  const parsed = parseConfig('dataplane', {
+    WS_PORT: '0',
+    ADMIN_PORT: '0',
+    REDIS_URL: 'redis://127.0.0.1:1',
+    ROOMS_DIR: fileURLToPath(new URL('../../examples', import.meta.url)),
+  })
+  if (!parsed.ok) throw new Error('this configuration should be valid')
+  const store = memoryStore({ clock: systemClock })
+  const node = await startDataplane({ config: parsed.config, store, log: pino({ level: 'silent' }) })
+  const { websocket, admin } = node.addresses
+  for (const path of ['/playground', '/dev/rooms', '/dev/token?name=alice', '/dev/kill?room=counter:a']) {
+    expect((await fetch(websocket.replace('ws', 'http') + path)).status).toBe(426)
+    expect((await fetch(admin + path)).status).toBe(404)
+  }
+  await node.close()
+  await store.close()
 })

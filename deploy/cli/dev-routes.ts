@@ -1,0 +1,125 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { StandardSchemaV1 } from '@standard-schema/spec'
+import { toJsonSchema } from '@valibot/to-json-schema'
+import type { GenericSchema } from 'valibot'
+import { loadPage, type Page } from '../../dataplane/ops/admin-page.ts'
+import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
+import { isLoopback } from '../../shared/config.ts'
+import { isWellFormed } from '../../shared/json.ts'
+import type { Logger } from '../../shared/log.ts'
+import type { JsonSchema, RoomsToPlay, RoomToPlay } from '../playground/rooms.ts'
+
+/** What a machine on which games are made has, and no other. */
+export interface DevRoutes {
+  /** Makes of a name a client token with it as `sub`. Rejects with an Error whose message says why there is none. */
+  readonly issue: (name: string) => Promise<{ readonly project_id: string; readonly token: string }>
+  readonly rooms: () => readonly RoomDefinition[] | Promise<readonly RoomDefinition[]>
+  /** Where clients come in. */
+  readonly wsUrl: () => string
+  /** Ends the owner of a room (`type:key`), as a machine that loses power; resolves to what has happened, in words. Absent: there is no other node. */
+  readonly kill?: (roomId: string) => Promise<string>
+  readonly log: Logger
+}
+
+/** How long tokens for development are good. */
+export const DEV_TOKEN_SECONDS = 3600
+/** Of a `sub`. */
+const MAX_NAME = 128
+const PLAYGROUND = new URL('../playground/', import.meta.url)
+/** Nodes of this machine, at whatever ports they have. */
+const CONNECT = "'self' ws://localhost:* ws://127.0.0.1:*"
+
+type Handler = (query: URLSearchParams, response: ServerResponse) => Promise<void>
+
+/**
+ * The routes of `roomful dev` and `npm run cluster`, which no deployment has. They are there for pages and programs of this machine, and for no one
+ * else: a request from elsewhere, or by a page from elsewhere, is refused. The function returns false where there is nothing at the path.
+ * - `GET /dev/token?name=alice`: `{ project_id, token }`
+ * - `GET /dev/rooms`: the room types with what their messages look like
+ * - `GET /playground`: a page to play any room by hand
+ * - `POST /dev/kill?room=type:key`
+ */
+export function devRoutes({ issue, rooms, wsUrl, kill, log }: DevRoutes) {
+  let page: Promise<Page> | undefined
+  const routes: Record<string, Handler> = {
+    'GET /dev/token': async (query, response) => {
+      const name = query.get('name') ?? ''
+      if (name === '' || name.length > MAX_NAME || !isWellFormed(name))
+        answer(response, 400, {
+          detail: `name must be 1–${MAX_NAME} characters, as in /dev/token?name=alice`,
+        })
+      else answer(response, 200, await issue(name))
+    },
+    'GET /dev/rooms': async (_, response) => {
+      const all: RoomsToPlay = {
+        ws_url: wsUrl(),
+        kills: kill !== undefined,
+        rooms: (await rooms()).map(describe),
+      }
+      answer(response, 200, all)
+    },
+    'GET /playground': async (_, response) => {
+      page ??= loadPage(PLAYGROUND, { title: 'roomful playground', connect: CONNECT })
+      const { html, headers } = await page
+      response.writeHead(200, { 'content-type': 'text/html; charset=utf-8', ...headers })
+      response.end(html)
+    },
+    ...(kill && {
+      'POST /dev/kill': async (query, response) =>
+        answer(response, 200, { detail: await kill(query.get('room') ?? '') }),
+    }),
+  }
+
+  return (request: IncomingMessage, response: ServerResponse): boolean => {
+    const { pathname, searchParams } = new URL(request.url ?? '/', 'http://localhost')
+    const handler = routes[`${request.method} ${pathname}`]
+    if (!handler) return false
+    const { origin } = request.headers
+    if (!isLocal(request)) {
+      const detail = `this is for development, on this machine alone: ask as http://localhost:…${pathname}, from a page of localhost`
+      answer(response, 403, { detail })
+      return true
+    }
+    if (origin !== undefined) response.setHeader('access-control-allow-origin', origin)
+    handler(searchParams, response).catch((error: Error) => {
+      log.error({ err: error }, `${pathname} has failed`)
+      answer(response, 503, { detail: error.message })
+    })
+    return true
+  }
+}
+
+/** Whether the request comes from this machine, to a name of it (a page elsewhere may have given its own name this address), and by no page from elsewhere. */
+function isLocal({ socket, headers: { host, origin } }: IncomingMessage): boolean {
+  const isOfHere = (url: string) =>
+    URL.canParse(url) && isLoopback(new URL(url).hostname.replace(/^\[|\]$/g, ''))
+  return (
+    isLoopback(socket.remoteAddress ?? '') &&
+    isOfHere(`http://${host}`) &&
+    (origin === undefined || isOfHere(origin))
+  )
+}
+
+function answer(response: ServerResponse, status: number, body: object): void {
+  response.writeHead(status, { 'content-type': 'application/json', 'cache-control': 'no-store' })
+  response.end(JSON.stringify(body))
+}
+
+function describe({ type, options, messages }: RoomDefinition): RoomToPlay {
+  return {
+    type,
+    options: options && jsonSchemaOf(options),
+    messages: Object.entries(messages).map(([name, { data, reply }]) => ({
+      name,
+      data: jsonSchemaOf(data),
+      replies: reply !== undefined,
+    })),
+  }
+}
+
+/** What a schema takes, as JSON Schema; undefined where its library does not say. */
+function jsonSchemaOf(schema: StandardSchemaV1): JsonSchema | undefined {
+  const { vendor } = schema['~standard']
+  if (vendor !== 'valibot') return undefined
+  return toJsonSchema(schema as GenericSchema, { errorMode: 'ignore', typeMode: 'input' }) as JsonSchema
+}
