@@ -104,6 +104,7 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
   readonly openedAt: number
   readonly #ws: ServerSocket
   readonly #socket: Socket
+  readonly #reader: FrameReader
   readonly #context: GatewayContext
   readonly #listener: ConnectionListener
   #heard = false
@@ -145,7 +146,7 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
     this.#listener = listener
     this.outbox = new Outbox(flusher.sockets.to(socket), flusher, context.options, this)
     ws.listener = this
-    new FrameReader(socket, context.options.limits.max_message_bytes, this)
+    this.#reader = new FrameReader(socket, context.options.limits.max_message_bytes, this, flusher.sockets)
   }
 
   /** Whether messages still come and frames still go. */
@@ -198,6 +199,8 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
       this.#takeNewest()
       this.#context.polling.read(this)
     }
+    // Kept beyond this read.
+    if (this.#newest) this.#newest = Buffer.from(this.#newest)
     if (this.#throttleMs > 0) this.#pause()
     else if (!this.#stopPause) this.#turnBytes = TURN_BYTES
   }
@@ -295,7 +298,7 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
   #receive(data: Buffer, binary: boolean): void {
     this.#heard = true
     if (this.#closed || this.#replaced) return
-    if (this.#stopPause) this.#waiting.push({ data, binary })
+    if (this.#stopPause) this.#waiting.push({ data: Buffer.from(data), binary })
     else this.#handle(data, binary)
   }
 
@@ -405,6 +408,7 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
   /** Reads what still comes and drops it: a socket that is destroyed with bytes unread is reset, which can lose the close frame. */
   #ignoreRest(): void {
     let left = IGNORED_BYTES
+    this.#reader.stop()
     const socket = this.#socket.removeAllListeners('data')
     socket.on('data', ({ length }: Buffer) => {
       left -= length

@@ -1,24 +1,41 @@
+import { once } from 'node:events'
 import { IncomingMessage } from 'node:http'
-import { Socket } from 'node:net'
-import { Duplex } from 'node:stream'
+import { type AddressInfo, connect, createServer, type Server, Socket } from 'node:net'
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type WebSocket, WebSocketServer } from 'ws'
 import { FrameReader } from './frame-reader.ts'
+import { Sockets } from './sockets.ts'
 
 const MOST_BYTES = 1000
 const turn = () => new Promise((resolve) => setImmediate(resolve))
 
-/** A socket whose other end is the test. */
-class TestSocket extends Duplex {
-  readonly written: Buffer[] = []
+let server: Server
+let address: AddressInfo
 
-  override _read(): void {}
+beforeAll(async () => {
+  server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  address = server.address() as AddressInfo
+})
 
-  override _write(bytes: Buffer, _encoding: string, done: () => void): void {
-    this.written.push(bytes)
-    done()
+afterAll(() => {
+  server.close()
+})
+
+/** Both ends of a TCP connection, and what the server writes to it. */
+async function connection(): Promise<{ near: Socket; far: Socket; written: Buffer[] }> {
+  const far = connect(address.port, address.address).on('error', () => undefined)
+  const [near] = (await once(server, 'connection')) as [Socket]
+  near.on('error', () => undefined)
+  far.resume()
+  const written: Buffer[] = []
+  const { write } = near
+  near.write = (bytes: Buffer, ...rest: never[]) => {
+    written.push(Buffer.from(bytes))
+    return write.call(near, bytes, ...rest)
   }
+  return { near, far, written }
 }
 
 /** What the application does after so many messages, in the middle of what was read. */
@@ -33,14 +50,14 @@ async function play(
   { after, does }: Reaction,
   ahead: boolean,
 ): Promise<{ events: string[]; frames: number }> {
-  const server = new WebSocketServer({
+  const webSockets = new WebSocketServer({
     noServer: true,
     perMessageDeflate: false,
     autoPong: false,
     maxPayload: MOST_BYTES,
     maxFragments: 5,
   })
-  const socket = new TestSocket()
+  const { near, far, written } = await connection()
   const request = new IncomingMessage(new Socket())
   request.method = 'GET'
   request.headers = {
@@ -49,7 +66,7 @@ async function play(
     'sec-websocket-version': '13',
   }
   const ws = await new Promise<WebSocket>((resolve) => {
-    server.handleUpgrade(request, socket, Buffer.alloc(0), resolve)
+    webSockets.handleUpgrade(request, near, Buffer.alloc(0), resolve)
   })
   const events: string[] = []
   let messages = 0
@@ -76,20 +93,22 @@ async function play(
       frames += 1
       message(payload, true)
     }
-    new FrameReader(socket, MOST_BYTES, { frame, read() {} })
+    new FrameReader(near, MOST_BYTES, { frame, read() {} }, new Sockets())
   }
+  let sent = 0
   for (const chunk of chunks) {
-    // A copy: payloads are unmasked where they lie.
-    socket.push(Buffer.from(chunk))
-    if ((chunk.length & 1) === 0) await turn()
+    far.write(chunk)
+    sent += chunk.length
+    while (near.bytesRead < sent && !near.destroyed) await turn()
+    await turn()
   }
-  await turn()
-  if (!socket.destroyed) socket.push(null)
-  await turn()
+  if (!near.destroyed) far.end()
+  while (!near.readableEnded && !near.destroyed) await turn()
   await turn()
   ws.terminate()
+  far.destroy()
   await turn()
-  events.push(`answered ${Buffer.concat(socket.written.slice(1)).toString('hex')}`)
+  events.push(`answered ${Buffer.concat(written.slice(1)).toString('hex')}`)
   return { events, frames }
 }
 
@@ -193,7 +212,8 @@ describe('reading frames before ws gets them', () => {
     await fc.assert(
       fc.asyncProperty(STREAM, CUTS, REACTION, async (stream, sizes, reaction) => {
         const chunks = cut(stream, sizes)
-        const [bare, read] = await Promise.all([play(chunks, reaction, false), play(chunks, reaction, true)])
+        const bare = await play(chunks, reaction, false)
+        const read = await play(chunks, reaction, true)
         expect(read.events).toEqual(bare.events)
         ahead += read.frames
       }),

@@ -1,4 +1,5 @@
-import type { Duplex } from 'node:stream'
+import type { Socket } from 'node:net'
+import type { Sockets } from './sockets.ts'
 
 /** How many bytes `ws` gets to parse at once. */
 const SLICE_BYTES = 4096
@@ -19,7 +20,7 @@ const OTHER = -1
 
 /** What a reader tells of. */
 export interface FrameListener {
-  /** The payload of a binary message. It is part of what was read, and is not kept by the reader. */
+  /** The payload of a binary message. It is part of what was read: whoever keeps it longer than this call keeps a copy. */
   frame(payload: Buffer): void
   /** What one read of the socket brought has been handed on. */
   read(): void
@@ -34,7 +35,7 @@ export interface FrameListener {
  * pings, and all of them would be parsed though the first few end the connection.
  */
 export class FrameReader {
-  readonly #socket: Duplex
+  readonly #socket: Socket
   readonly #mostBytes: number
   readonly #on: FrameListener
   readonly #parse: (bytes: Buffer) => void
@@ -46,7 +47,7 @@ export class FrameReader {
   #owed = 0
 
   /** `socket`: one on which `ws` listens, and no one else. `mostBytes`: the largest message. */
-  constructor(socket: Duplex, mostBytes: number, on: FrameListener) {
+  constructor(socket: Socket, mostBytes: number, on: FrameListener, sockets: Sockets) {
     const [parse] = socket.listeners('data') as [(bytes: Buffer) => void]
     this.#socket = socket
     this.#mostBytes = mostBytes
@@ -55,12 +56,37 @@ export class FrameReader {
     // As `once` does it, so that `ws` can remove its listener.
     this.#listener = Object.assign((bytes: Buffer) => this.#read(bytes), { listener: parse })
     socket.off('data', parse).on('data', this.#listener)
+    sockets.onRead(socket, (buffer, length) => this.#readAhead(buffer, length))
+  }
+
+  /** From now on everything goes to whoever listens on the socket. */
+  stop(): void {
+    this.#ahead = false
+  }
+
+  /** Past the stream, as long as that would hand on at once what it gets. False: the stream is to have it. */
+  #readAhead(buffer: Buffer, length: number): boolean {
+    const socket = this.#socket
+    if (!this.#ahead || this.#begun || this.#owed > 0) return false
+    if (!socket.readableFlowing || socket.readableLength > 0 || socket.listenerCount('data') === 0)
+      return false
+    let at = 0
+    while (at < length && buffer[at] === BINARY) {
+      const size = this.#sizeOf(buffer, at, length)
+      if (size <= 0 || at + size > length) break
+      this.#on.frame(payloadOf(buffer, at, at + size))
+      at += size
+    }
+    // What `ws` gets it may keep.
+    if (at < length) this.#read(Buffer.from(buffer.subarray(at, length)))
+    else this.#on.read()
+    return true
   }
 
   #read(bytes: Buffer): void {
     let at = this.#begun || this.#owed > 0 ? this.#goOn(bytes) : 0
     while (at < bytes.length) {
-      const size = this.#ahead ? this.#sizeOf(bytes, at) : OTHER
+      const size = this.#ahead ? this.#sizeOf(bytes, at, bytes.length) : OTHER
       const end = at + size
       if (size <= 0 || end > bytes.length) {
         if (size === OTHER) this.#ahead = false
@@ -80,7 +106,7 @@ export class FrameReader {
   #goOn(bytes: Buffer): number {
     if (this.#begun) {
       const begun = Buffer.concat([this.#begun, bytes.subarray(0, HEADER_BYTES)])
-      const size = this.#sizeOf(begun, 0)
+      const size = this.#sizeOf(begun, 0, begun.length)
       if (size > 0) this.#owed = size - this.#begun.length
       else this.#ahead = size !== OTHER
       // With so few bytes nothing but the header is there.
@@ -102,9 +128,9 @@ export class FrameReader {
       this.#parse.call(this.#socket, bytes.subarray(at, Math.min(end, at + SLICE_BYTES)))
   }
 
-  /** The length of the frame that begins at `at`, with its header; or `UNKNOWN`, or `OTHER`. */
-  #sizeOf(bytes: Buffer, at: number): number {
-    const left = bytes.length - at
+  /** The length of the frame that begins at `at`, with its header; or `UNKNOWN`, or `OTHER`. `end`: where what was read ends. */
+  #sizeOf(bytes: Buffer, at: number, end: number): number {
+    const left = end - at
     const kind = bytes[at]
     if (kind !== BINARY && kind !== PING && kind !== PONG) return OTHER
     if (left < 2) return UNKNOWN

@@ -1,7 +1,7 @@
 import { type Frame, joinFrames } from '../frame.ts'
 import type { GatewayOptions } from './context.ts'
 import type { GatewayMetrics } from './metrics.ts'
-import { SocketWrites } from './socket-writes.ts'
+import { Sockets } from './sockets.ts'
 
 /** What an outbox needs of a TCP socket. */
 export interface ByteSink {
@@ -209,7 +209,7 @@ export const endOfTurn = (callback: () => void): void => queueMicrotask(() => pr
 
 /** Writes each outbox that got something, once per turn. */
 export class Flusher {
-  readonly sockets = new SocketWrites()
+  readonly sockets = new Sockets()
   readonly #defer: typeof endOfTurn
   readonly #metrics: GatewayMetrics
   #waiting: Outbox[] = []

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { ByteSink } from './outbox.ts'
-import { SocketWrites } from './socket-writes.ts'
+import { Sockets } from './sockets.ts'
 
 let server: Server
 let near: Socket
@@ -18,7 +18,7 @@ beforeEach(async () => {
   far = connect((server.address() as { port: number }).port, '127.0.0.1').on('error', () => undefined)
   ;[near] = (await once(server, 'connection')) as [Socket]
   near.on('error', () => undefined)
-  sink = new SocketWrites().to(near)
+  sink = new Sockets().to(near)
 })
 
 afterEach(() => {
@@ -93,7 +93,7 @@ describe('writes to a socket that is none of TCP', () => {
   it('go by its stream', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'roomful-socket-'))
     const local = createServer((socket) => {
-      const own = new SocketWrites().to(socket)
+      const own = new Sockets().to(socket)
       own.write(Buffer.from('a'))
       own.writev([Buffer.from('b'), Buffer.from('c')])
     }).listen(join(folder, 'socket'))

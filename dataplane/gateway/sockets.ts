@@ -9,44 +9,80 @@ interface WriteRequest {
   held?: unknown
 }
 
-/** What Node's sockets write with. */
+/** What Node's sockets read and write with. */
 interface StreamBinding {
   readonly WriteWrap: new () => WriteRequest
   readonly streamBaseState: ArrayLike<number>
+  /** Where that says how many bytes were read, or the number of an error. */
+  readonly kReadBytesOrError: number
   /** Where that says whether some of the last write waits for the kernel. */
   readonly kLastWriteWasAsync: number
 }
 
 /** A TCP connection below its stream. Writes give 0 or the number of an error, and waiting bytes go out in the order of all writes, also of the stream's. */
-interface WriteHandle {
+interface TcpHandle {
+  /** Called after each read, with the bytes unless the handle has a buffer to read into. */
+  onread(this: TcpHandle, bytes?: ArrayBuffer): unknown
+  /** From now on everything is read into this buffer, which has to live as long as the handle. */
+  useUserBuffer(buffer: Uint8Array): void
   writeBuffer(request: WriteRequest, bytes: Uint8Array): number
   writev(request: WriteRequest, frames: readonly Uint8Array[], allAreBytes: true): number
   /** Bytes that the kernel has not taken. */
   readonly writeQueueSize: number
 }
 
-type SocketWithHandle = Socket & { readonly _handle?: WriteHandle | null }
+type SocketWithHandle = Socket & { readonly _handle?: TcpHandle | null }
+
+/** As much as Node reads at once. */
+const READ_BYTES = 64 * 1024
+
+/** Takes what one read of a socket brought, the first `length` bytes of a buffer that the next read overwrites. False: it is for the stream. */
+export type ReadListener = (buffer: Buffer, length: number) => boolean
 
 /**
- * Writes to TCP sockets past their streams: of what it costs to give a room's frame to a member, the bookkeeping of the stream was more than all
- * that this project does. Node has no public way; where it has no such binding, or a socket is none of TCP, its stream is written to.
+ * Reads from TCP sockets, and writes to them, past their streams: of what it costs to take a client's message, or to give it a room's frame, the
+ * bookkeeping of the stream was more than all that this project does, and each read allocated 64 KiB. Node has no public way for sockets that
+ * were accepted; where it has no such binding, or a socket is none of TCP, its stream is used.
  */
-export class SocketWrites {
+export class Sockets {
   readonly #binding: StreamBinding | undefined = streamBinding()
   /** For all sockets: nearly every write is taken at once. */
   #request = this.#binding && new this.#binding.WriteWrap()
+  /** For all sockets: what was read is handled before the next read. */
+  readonly #read = Buffer.allocUnsafeSlow(READ_BYTES)
 
   /** Where to write what goes to this socket, as long as nothing else but whole frames is written to its stream. */
   to(socket: SocketWithHandle): ByteSink {
+    const handle = this.#handleOf(socket)
+    return handle ? new DirectSink(socket, handle, this) : new StreamSink(socket)
+  }
+
+  /** Gives what comes to `take`, and what that does not want to the stream, as a copy. Where it cannot be had all goes to the stream as before. */
+  onRead(socket: SocketWithHandle, take: ReadListener): void {
+    const handle = this.#handleOf(socket)
+    if (!handle) return
+    const { streamBaseState, kReadBytesOrError } = this.#binding!
+    const buffer = this.#read
+    const toStream = handle.onread
+    // biome-ignore lint/correctness/useHookAtTopLevel: it is no hook of React.
+    handle.useUserBuffer(buffer)
+    handle.onread = () => {
+      const length = streamBaseState[kReadBytesOrError]!
+      // Errors and the end are the stream's as well.
+      if (length <= 0) toStream.call(handle)
+      else if (!take(buffer, length)) toStream.call(handle, new Uint8Array(buffer.subarray(0, length)).buffer)
+    }
+  }
+
+  #handleOf(socket: SocketWithHandle): TcpHandle | undefined {
     const handle = socket._handle
-    if (!this.#binding || !handle || handle.constructor.name !== 'TCP') return new StreamSink(socket)
-    return new DirectSink(socket, handle, this)
+    return this.#binding && handle?.constructor.name === 'TCP' ? handle : undefined
   }
 
   /** One buffer, or several, as one write. Returns the request where some of it waits; a write that fails ends the connection. */
   write(
     socket: Socket,
-    handle: WriteHandle,
+    handle: TcpHandle,
     bytes: Uint8Array | readonly Uint8Array[],
   ): WriteRequest | undefined {
     const { streamBaseState, kLastWriteWasAsync, WriteWrap } = this.#binding!
@@ -67,24 +103,24 @@ export class SocketWrites {
 /** A TCP connection, past its stream. */
 class DirectSink implements ByteSink {
   readonly #socket: Socket
-  readonly #handle: WriteHandle
-  readonly #writes: SocketWrites
+  readonly #handle: TcpHandle
+  readonly #sockets: Sockets
   /** Writes of which some waits. */
   #waiting = 0
   #drained: (() => void)[] | undefined
 
-  constructor(socket: Socket, handle: WriteHandle, writes: SocketWrites) {
+  constructor(socket: Socket, handle: TcpHandle, sockets: Sockets) {
     this.#socket = socket
     this.#handle = handle
-    this.#writes = writes
+    this.#sockets = sockets
   }
 
   write(bytes: Uint8Array): boolean {
-    return this.#wrote(this.#writes.write(this.#socket, this.#handle, bytes))
+    return this.#wrote(this.#sockets.write(this.#socket, this.#handle, bytes))
   }
 
   writev(frames: readonly Uint8Array[]): boolean {
-    return this.#wrote(this.#writes.write(this.#socket, this.#handle, frames))
+    return this.#wrote(this.#sockets.write(this.#socket, this.#handle, frames))
   }
 
   onceDrained(drained: () => void): void {
@@ -145,10 +181,11 @@ function streamBinding(): StreamBinding | undefined {
   const { binding } = process as { readonly binding?: (name: string) => Partial<StreamBinding> }
   try {
     const found = binding?.('stream_wrap')
-    if (!found?.WriteWrap || !found.streamBaseState || found.kLastWriteWasAsync === undefined)
-      return undefined
-    const { WriteWrap, streamBaseState, kLastWriteWasAsync } = found
-    return { WriteWrap, streamBaseState, kLastWriteWasAsync }
+    if (!found) return undefined
+    const { WriteWrap, streamBaseState, kReadBytesOrError, kLastWriteWasAsync } = found
+    if (!WriteWrap || !streamBaseState) return undefined
+    if (kReadBytesOrError === undefined || kLastWriteWasAsync === undefined) return undefined
+    return { WriteWrap, streamBaseState, kReadBytesOrError, kLastWriteWasAsync }
   } catch {
     return undefined
   }
