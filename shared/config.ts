@@ -145,14 +145,14 @@ function describe(text: string): string {
   return shown
 }
 
-/** What `--help` says about the environment: every variable, or those of one command, at most `width` characters a line. */
-export function describeVariables(options: { command?: Command; width?: number } = {}): string {
-  const { command, width = 100 } = options
-  const rows = variables().filter(([, variable]) => !command || variable.readBy.includes(command))
+const HELP_WIDTH = 100
+
+/** What `--help` says about these variables, at most 100 characters a line. */
+export function describeVariables(rows: readonly (readonly [VariableName, Variable])[]): string {
   const column = Math.max(...rows.map(([name]) => name.length)) + 4
   return rows
     .map(([name, variable]) => {
-      const lines = wrap(`${variable.help} ${note(variable)}`, width - column)
+      const lines = wrap(`${variable.help} ${note(variable)}`, HELP_WIDTH - column)
       return `  ${name.padEnd(column - 2)}${lines.join(`\n${' '.repeat(column)}`)}`
     })
     .join('\n')
@@ -226,6 +226,12 @@ const SHARED_PREFIX = /^OTEL_/
 /** Small enough for a slip of the fingers, of which two letters swapped is the largest. */
 const NEAR = 2
 
+/** The one of `names` that was probably meant; undefined: none is like it. */
+export function nearestOf(name: string, names: readonly string[]): string | undefined {
+  const nearest = closest(name, names)
+  return distance(name, nearest) <= Math.max(NEAR, Math.ceil(name.length / 3)) ? nearest : undefined
+}
+
 /**
  * Names that are probably misspelt, as sentences for the log: unknown ones that begin with the first word of a known variable
  * (`SESSION_…`), and unknown ones two letters or less away from a known one.
@@ -236,12 +242,11 @@ export function typoWarnings(env: Environment): string[] {
   const warnings: string[] = []
   for (const name of Object.keys(env)) {
     if (known.includes(name) || OF_OTHERS.has(name) || env[name] === undefined) continue
-    const nearest = closest(name, known)
-    const far = distance(name, nearest)
-    const near = far <= NEAR && name.length > 4
+    const nearest = nearestOf(name, known)
+    const near = nearest !== undefined && distance(name, nearest) <= NEAR && name.length > 4
     const ours = prefixes.has(`${name.split('_')[0]}_`) && name.includes('_') && !SHARED_PREFIX.test(name)
     if (!near && (!ours || SERVICE_LINK.test(name))) continue
-    const question = far <= Math.max(NEAR, Math.ceil(name.length / 3)) ? ` Did you mean ${nearest}?` : ''
+    const question = nearest === undefined ? '' : ` Did you mean ${nearest}?`
     warnings.push(`${name} is set, but roomful has no variable of this name.${question}`)
   }
   return warnings

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { parseArguments } from './arguments.ts'
+import { helpText, parseArguments } from './arguments.ts'
 
 const message = (...words: string[]) => {
   const request = parseArguments(words)
@@ -11,11 +11,27 @@ describe('the words behind roomful', () => {
     expect(parseArguments([command])).toEqual({ kind: 'run', command })
   })
 
-  it('ask for help, in all or for one command, and for the version', () => {
+  it('ask for help, about all, a command, a topic or a variable, and for the version', () => {
     expect(parseArguments(['--help'])).toEqual({ kind: 'help' })
     expect(parseArguments(['-h'])).toEqual({ kind: 'help' })
     expect(parseArguments(['control', '--help'])).toEqual({ kind: 'help', command: 'control' })
+    expect(parseArguments(['--help', 'otel'])).toEqual({ kind: 'help', about: 'otel' })
+    expect(parseArguments(['--help', 'redsi'])).toEqual({
+      kind: 'mistake',
+      message: 'there is no help about redsi, but about redis',
+    })
     expect(parseArguments(['--version'])).toEqual({ kind: 'version' })
+  })
+
+  it('are answered with what fits a screen: ports first, the rest by topic', () => {
+    const help = helpText()
+    expect(help.split('\n').length).toBeLessThan(35)
+    expect(help).toMatch(/CONTROL_PORT +3000[\s\S]*--help redis/)
+    expect(help).not.toContain('KEY_PREFIX')
+    expect(helpText({ about: 'redis' })).toMatch(/^ {2}REDIS_URL [\s\S]*KEY_PREFIX/)
+    expect(helpText({ command: 'control' })).not.toContain('WS_PORT')
+    expect(helpText({ command: 'dataplane' })).toMatch(/It needs:\s+ROOMS_DIR/)
+    expect(helpText({ about: 'WS_PORT' }).match(/^ {2}\S+/gm)).toEqual(['  WS_PORT'])
   })
 
   it('may end with a command that runs beside dev', () => {
@@ -30,9 +46,10 @@ describe('the words behind roomful', () => {
 
   it('are told what is wrong with them', () => {
     expect(message()).toBe('a command is missing; there are dev, control, dataplane, rekey')
-    expect(message('dve')).toBe('dve is no command; there are dev, control, dataplane, rekey')
-    expect(message('toString')).toContain('is no command')
-    expect(message('dev', '--port=1')).toContain('--port=1 is no option')
+    expect(message('dve')).toBe('dve is no command. Did you mean dev?')
+    expect(message('toString')).toContain('is no command; there are dev, control, dataplane, rekey')
+    expect(message('dev', '--hlep')).toBe('--hlep is no option. Did you mean --help?')
+    expect(message('dev', '--ws-port=1')).toContain('WS_PORT=1 in the environment may be what you mean')
     expect(message('dev', 'control')).toContain('control is one word too many')
   })
 })

@@ -1,4 +1,5 @@
-import { type Command, describeVariables } from '../../shared/config.ts'
+import { TOPICS, variables } from '../../shared/config/variables.ts'
+import { type Command, describeVariables, nearestOf } from '../../shared/config.ts'
 
 /** What the command line asks for. */
 export type Request =
@@ -9,7 +10,8 @@ export type Request =
       readonly workers?: string
       readonly beside?: readonly string[]
     }
-  | { readonly kind: 'help'; readonly command?: Command }
+  /** `about`: a topic, a variable, or `all`. */
+  | { readonly kind: 'help'; readonly command?: Command; readonly about?: string }
   | { readonly kind: 'version' }
   | { readonly kind: 'mistake'; readonly message: string }
 
@@ -23,24 +25,22 @@ export const COMMANDS: Readonly<Record<Command, string>> = {
 
 const isCommand = (word: string): word is Command => Object.hasOwn(COMMANDS, word)
 
+const HELP = ['--help', '-h']
+const VERSION = ['--version', '-v']
+
 /** Reads the words behind `roomful`. */
 export function parseArguments(all: readonly string[]): Request {
   const end = all.indexOf('--')
   const { words, workers } = takeWorkers(end < 0 ? all : all.slice(0, end))
-  const names = Object.keys(COMMANDS).join(', ')
   const options = words.filter((word) => word.startsWith('-'))
   const [command, ...more] = words.filter((word) => !word.startsWith('-'))
-  const unknown = options.find((option) => !['--help', '-h', '--version', '-v'].includes(option))
-  if (unknown !== undefined)
-    return mistake(
-      `${unknown} is no option; there are --help, --version and --workers, and the environment for the rest`,
-    )
-  if (command !== undefined && !isCommand(command))
-    return mistake(`${command} is no command; there are ${names}`)
+  const unknown = options.find((option) => ![...HELP, ...VERSION].includes(option))
+  if (unknown !== undefined) return mistake(wrongOption(unknown))
+  if (options.some((option) => VERSION.includes(option))) return { kind: 'version' }
+  if (options.length > 0) return help(words.filter((word) => !word.startsWith('-')))
+  if (command === undefined) return mistake(`a command is missing; there are ${COMMAND_NAMES.join(', ')}`)
+  if (!isCommand(command)) return mistake(`${command} is no command${instead(command, COMMAND_NAMES)}`)
   if (more.length > 0) return mistake(`${more[0]} is one word too many; ${command} takes none`)
-  if (options.some((option) => option === '--version' || option === '-v')) return { kind: 'version' }
-  if (options.length > 0) return command === undefined ? { kind: 'help' } : { kind: 'help', command }
-  if (command === undefined) return mistake(`a command is missing; there are ${names}`)
   if (end >= 0) {
     const beside = all.slice(end + 1)
     if (command !== 'dev') return mistake(`-- begins what runs beside roomful dev; ${command} runs alone`)
@@ -54,6 +54,47 @@ export function parseArguments(all: readonly string[]): Request {
       `${command} runs in one process; --workers is for control and dataplane, which share a Redis`,
     )
   return { kind: 'run', command, workers }
+}
+
+const COMMAND_NAMES = Object.keys(COMMANDS)
+const VARIABLE_NAMES = variables().map(([name]) => name as string)
+const ABOUT = ['all', ...Object.keys(TOPICS), ...VARIABLE_NAMES]
+
+/** What `--help` is about: a command, a topic, a variable, or `all`. */
+function help(words: readonly string[]): Request {
+  const wrong = words.find((word) => !isCommand(word) && !ABOUT.includes(word))
+  if (wrong !== undefined) {
+    const topics = ['all', ...Object.keys(TOPICS)]
+    const meant = nearestOf(wrong, [...COMMAND_NAMES, ...topics]) ?? nearestOf(wrong.toUpperCase(), ABOUT)
+    return mistake(
+      `there is no help about ${wrong}${meant ? `, but about ${meant}` : `; there is about ${topics.join(', ')}`}`,
+    )
+  }
+  const command = words.find(isCommand)
+  const about = words.find((word) => !isCommand(word))
+  return { kind: 'help', ...(command && { command }), ...(about !== undefined && { about }) }
+}
+
+/** Says of an option that there is none of its name, and what may have been meant: many expect an option where there is a variable. */
+function wrongOption(option: string): string {
+  const [flag = '', value = '…'] = option.split('=')
+  const meant = nearestOf(flag, ['--help', '--version', '--workers'])
+  if (meant !== undefined) return `${flag} is no option. Did you mean ${meant}?`
+  const name = flag.replace(/^-+/, '').replaceAll('-', '_').toUpperCase()
+  const variable =
+    VARIABLE_NAMES.find((one) => one === name) ??
+    VARIABLE_NAMES.find((one) => one.endsWith(`_${name}`)) ??
+    nearestOf(name, VARIABLE_NAMES)
+  const hint =
+    variable === undefined
+      ? 'the environment has the rest'
+      : `${variable}=${value} in the environment may be what you mean`
+  return `${flag} is no option; there are --help, --version and --workers, and ${hint}`
+}
+
+const instead = (word: string, names: readonly string[]): string => {
+  const meant = nearestOf(word, names)
+  return meant === undefined ? `; there are ${names.join(', ')}` : `. Did you mean ${meant}?`
 }
 
 /** Takes `--workers N` or `--workers=N` out of the words. Its value is checked as that of the variable. */
@@ -70,22 +111,40 @@ function takeWorkers(all: readonly string[]): {
 
 const mistake = (message: string): Request => ({ kind: 'mistake', message })
 
-/** The text of `roomful --help`, or of `roomful <command> --help`. */
-export function helpText(command?: Command): string {
-  const usage = command ?? '<command>'
+/** The text of `roomful [command] --help [about]`. */
+export function helpText({
+  command,
+  about,
+}: {
+  readonly command?: Command
+  readonly about?: string
+} = {}): string {
+  const rows = variables().filter(([, { readBy }]) => command === undefined || readBy.includes(command))
+  const of = (topic: string) =>
+    rows.filter(([name, variable]) => [variable.topic, name, 'all'].includes(topic))
+  if (about !== undefined) return `${describeVariables(of(about)) || `  ${command} reads none of these.`}\n`
+  const options = command === 'dev' ? ' [-- COMMAND …]' : command === 'rekey' ? '' : ' [--workers N|auto]'
   const commands = Object.entries(COMMANDS)
     .filter(([name]) => command === undefined || name === command)
     .map(([name, meaning]) => `  ${name.padEnd(11)}${meaning}`)
+  const required = rows.filter(
+    ([, { requiredBy = [] }]) => command !== undefined && requiredBy.includes(command),
+  )
+  const ports = of('ports').map(
+    ([name, { help, default: given = '' }]) => `  ${name.padEnd(15)}${given.padEnd(23)}${help}`,
+  )
+  const topics = Object.entries(TOPICS)
+    .filter(([topic]) => of(topic).length > 0)
+    .map(([topic, meaning]) => `  --help ${topic.padEnd(9)}${meaning}`)
   return [
-    `Usage: roomful ${usage} [--help] [--version]${command === 'dev' ? ' [-- COMMAND …]' : command === 'rekey' ? '' : ' [--workers N|auto]'}`,
-    '',
-    'Realtime game backend: authoritative rooms that survive their node.',
+    `Usage: roomful ${command ?? '<command>'} [--help [TOPIC]] [--version]${options}`,
     '',
     ...commands,
     '',
-    'Configured by environment variables. NAME_FILE instead of NAME reads the value from a file.',
-    '',
-    describeVariables(command === undefined ? {} : { command }),
+    ...(required.length > 0 ? ['It needs:', '', describeVariables(required), ''] : []),
+    ...(ports.length > 0 ? ['Environment variables configure it, these first:', '', ...ports, ''] : []),
+    ...topics,
+    `  --help ${'all'.padEnd(9)}every variable; NAME_FILE instead of NAME reads it from a file`,
     '',
   ].join('\n')
 }

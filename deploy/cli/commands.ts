@@ -146,5 +146,6 @@ async function startDevService(
   beside: readonly string[] | undefined,
 ): Promise<Service> {
   const { startDev } = await import('./dev.ts')
-  return startDev({ config, log, beside, tell: (text) => process.stderr.write(text) })
+  const service = await startDev({ config, log, beside, tell: (text) => process.stderr.write(text) })
+  return { ...service, announced: process.stdout.isTTY }
 }

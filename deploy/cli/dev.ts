@@ -13,13 +13,14 @@ import type { Logger } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import { openTracing, tracingConfig } from '../../shared/tracing/open.ts'
+import { packageVersion } from '../../shared/version.ts'
 import { DEV_TOKEN_SECONDS, devRoutes } from './dev-routes.ts'
 import type { Service } from './service.ts'
 
 export interface DevParts {
   readonly config: Config<'dev'>
   readonly log: Logger
-  /** Where people are told what is where; the log keeps its own line. */
+  /** Where people are told what is where. */
   readonly tell: (text: string) => void
   /** The words of a command that runs as long as this does, and ends it. */
   readonly beside?: readonly string[] | undefined
@@ -107,12 +108,14 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
       addresses.games = backend.url
     }
     const madeUpToken = config.internalToken === undefined ? internalToken : undefined
+    const playground = `${addresses.games ?? node.addresses.websocket.replace('ws', 'http')}/playground`
     if (!beside) {
-      tell(banner(addresses, store.kind, madeUpToken))
+      tell(banner({ ...addresses, playground }, store.kind, madeUpToken))
       return { addresses, close, ended: node.ended }
     }
+    const token = madeUpToken === undefined ? '' : ` (token ${madeUpToken})`
     tell(
-      `roomful: rooms at ${addresses.websocket}, admin at ${addresses.admin}/admin${madeUpToken === undefined ? '' : ` (internal token ${madeUpToken})`}\n`,
+      `roomful: rooms at ${addresses.websocket}, playground at ${playground}, admin at ${addresses.admin}/admin${token}\n`,
     )
     const child = runBeside(beside)
     running.push(child.end)
@@ -131,25 +134,22 @@ function whatIsHere(response: ServerResponse): void {
 
 /** What is where, for the person who has just typed `npm start`. */
 function banner(
-  addresses: Readonly<Record<string, string>>,
+  { games, playground, websocket, api, admin }: Readonly<Record<string, string>>,
   store: 'memory' | 'redis',
   madeUpToken: string | undefined,
 ): string {
   const lines = [
-    ...(addresses.games === undefined ? [] : [['play', addresses.games, 'open it in two tabs']]),
-    ['control API', addresses.api, `${addresses.api}/docs`],
-    ['websocket', addresses.websocket, ''],
-    ['admin', `${addresses.admin}/admin`, `metrics at ${addresses.admin}/metrics`],
+    ...(games === undefined ? [] : [['play', games]]),
+    ['playground', playground],
+    ['websocket', websocket],
+    ['control API', `${api}/docs`],
+    ['admin', `${admin}/admin${madeUpToken === undefined ? '' : `   token ${madeUpToken}`}`],
     [
       'store',
-      store,
-      store === 'memory' ? 'this process only, gone when it ends; REDIS_URL=redis://… keeps it' : '',
+      store === 'redis' ? 'Redis' : 'memory: rooms end with this process; REDIS_URL=redis://… keeps them',
     ],
-    ...(madeUpToken === undefined
-      ? []
-      : [['internal token', madeUpToken, 'made up for this run; INTERNAL_TOKEN sets it']]),
   ]
-  return `\n  roomful\n\n${lines.map(([what, where, note]) => `  ${what!.padEnd(15)}${where!.padEnd(34)}${note}`.trimEnd()).join('\n')}\n\n`
+  return `\n  roomful ${packageVersion()}\n\n${lines.map(([what = '', where]) => `  ${what.padEnd(13)}${where}`).join('\n')}\n\n`
 }
 
 /** The command that runs beside has failed; its own words say why. */

@@ -12,7 +12,7 @@ const control = (env: Record<string, string> = {}) =>
 
 describe('roomful', () => {
   it('tells its version and its help', async () => {
-    const [version, help] = [roomful(['--version']), roomful(['control', '--help'])]
+    const [version, help] = [roomful(['--version']), roomful(['control', '--help', 'access'])]
     expect([await version.ended, version.output()]).toEqual([0, expect.stringMatching(/^\d+\.\d+\.\d+/)])
     expect(await help.ended).toBe(0)
     expect(help.output()).toContain('CONTROL_API_TOKENS')
@@ -20,7 +20,7 @@ describe('roomful', () => {
 
   it('ends with 2 at a word it does not know', async () => {
     const { ended, output } = roomful(['contrl'])
-    expect([await ended, output()]).toEqual([2, expect.stringContaining('contrl is no command')])
+    expect([await ended, output()]).toEqual([2, expect.stringContaining('Did you mean control?')])
   })
 
   it('ends with 2 when its configuration is wrong, and lists everything', async () => {

@@ -8,7 +8,7 @@ import { endWithNpm } from './npm-parent.ts'
 const request = parseArguments(process.argv.slice(2))
 switch (request.kind) {
   case 'help':
-    process.stdout.write(helpText(request.command))
+    process.stdout.write(helpText(request))
     break
   case 'version':
     process.stdout.write(`${packageVersion()}\n`)

@@ -47,6 +47,12 @@ describe('the life of a process', () => {
     expect(messages()).toEqual(['control ready: api http://127.0.0.1:3000, metrics http://127.0.0.1:9100'])
   })
 
+  it('does not say again what the person at the terminal was told', async () => {
+    const { messages } = setup(async () => ({ addresses, close: async () => {}, announced: true }))
+    await settled()
+    expect(messages()).toEqual([])
+  })
+
   it('closes at SIGTERM and ends with 0 after that', async () => {
     const done: string[] = []
     const { send, exited, codes } = setup(async () => ({

@@ -6,6 +6,8 @@ import { exitCodeOf, messageOf, reasonOf } from './failure.ts'
 export interface Service {
   /** Where it can be reached, by what is there: `{ websocket: 'ws://127.0.0.1:4000' }`. */
   readonly addresses: Readonly<Record<string, string>>
+  /** The person at the terminal has been told where it is: the log need not say so. */
+  readonly announced?: boolean
   /** What it counts. */
   readonly registry?: Pick<Registry, 'metrics'>
   /** Hands over its work and lets go of everything. */
@@ -111,8 +113,8 @@ function sayWhy(error: unknown, what: string, log: Logger): void {
 }
 
 /** One line at every log level but `silent`, since others wait for it. */
-function sayReady(name: string, { addresses }: Service, log: Logger): void {
-  if (log.level === 'silent') return
+function sayReady(name: string, { addresses, announced }: Service, log: Logger): void {
+  if (log.level === 'silent' || announced) return
   const places = Object.entries(addresses).map(([what, where]) => `${what} ${where}`)
   log.child({}, { level: 'info' }).info({ addresses }, `${name} ready: ${places.join(', ')}`)
 }
