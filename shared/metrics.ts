@@ -139,18 +139,26 @@ function makeCounter(registry: Registry, { name, help, labels }: AnyDeclaration,
       for (const { labels, count } of series) this.inc(labels, count)
     },
   })
-  const find = seriesBy(labels, (values) => {
+  const keep = (values: LabelValues) => {
     const one = { labels: values, count: 0 }
     series.push(one)
     return one
-  })
-  for (const values of combinations(labels, known)) find(values)
-  const [only] = series
-  const add = (one: { count: number }, amount: number): void => {
-    one.count += amount
   }
-  if (Object.keys(labels).length === 0) return { inc: (amount = 1) => add(only!, amount) }
-  return { inc: (values: LabelValues, amount = 1) => add(find(values), amount) }
+  if (Object.keys(labels).length === 0) {
+    const only = keep({})
+    return {
+      inc: (amount = 1) => {
+        only.count += amount
+      },
+    }
+  }
+  const find = seriesBy(labels, keep)
+  for (const values of combinations(labels, known)) find(values)
+  return {
+    inc: (values: LabelValues, amount = 1) => {
+      find(values).count += amount
+    },
+  }
 }
 
 function makeGauge(registry: Registry, { name, help, labels }: AnyDeclaration) {
@@ -227,14 +235,18 @@ function makeHistogram(registry: Registry, { name, help, labels, buckets = [] }:
   return { observe: (values: LabelValues, seconds: number) => find(values).observe(seconds) }
 }
 
+/** Series by the value of the first label, in each of those by that of the next, and so on: a look-up makes no key. */
+type Branch<S> = Map<string, Branch<S> | S>
+
 /** Looks a series up by the values of its labels, and makes it when it comes for the first time. */
-function seriesBy<S>(labels: Labels, make: (values: LabelValues) => S): (values: LabelValues) => S {
+function seriesBy<S extends object>(
+  labels: Labels,
+  make: (values: LabelValues) => S,
+): (values: LabelValues) => S {
   const names = Object.keys(labels)
-  const made = new Map<string, S>()
+  const made: Branch<S> = new Map()
   const open = names.filter((name) => labels[name]!.length === 0)
   const seen = new Map(open.map((name) => [name, new Set<string>()]))
-  const keyOf = (values: LabelValues): string =>
-    names.length === 1 ? values[names[0]!]! : names.map((name) => values[name]).join('\n')
   const bound = (name: string, value: string): string => {
     const values = seen.get(name)
     if (!values || values.has(value)) return value
@@ -242,17 +254,27 @@ function seriesBy<S>(labels: Labels, make: (values: LabelValues) => S): (values:
     values.add(value)
     return value
   }
+  const find = (values: LabelValues): S | undefined => {
+    let at: Branch<S> | S | undefined = made
+    for (const name of names) at = (at as Branch<S> | undefined)?.get(values[name]!)
+    return at as S | undefined
+  }
+  const add = (values: LabelValues): S => {
+    const one = make(values)
+    let at = made
+    for (const name of names.slice(0, -1)) {
+      const next = (at.get(values[name]!) ?? new Map()) as Branch<S>
+      at.set(values[name]!, next)
+      at = next
+    }
+    at.set(values[names.at(-1)!]!, one)
+    return one
+  }
   return (values) => {
-    const found = made.get(keyOf(values))
+    const found = find(values)
     if (found !== undefined) return found
     const bounded = Object.fromEntries(names.map((name) => [name, bound(name, values[name]!)]))
-    const key = keyOf(bounded)
-    let one = made.get(key)
-    if (one === undefined) {
-      one = make(bounded)
-      made.set(key, one)
-    }
-    return one
+    return find(bounded) ?? add(bounded)
   }
 }
 
