@@ -67,7 +67,10 @@ interface ConnectionOptions {
 }
 
 /** The options of a join: `key` names the instance (default `"default"`), the rest is the room type's own. */
-export type RoomJoinOptions<R extends TypedRoom> = RoomOptions<R> & { readonly key?: string }
+export type RoomJoinOptions<R extends TypedRoom> = RoomOptions<R> & {
+  /** Which room of the type: 1 to 128 characters. */
+  readonly key?: string
+}
 
 /** What follows the room type in `join`; options may be left out where none is required. */
 export type JoinArguments<R extends TypedRoom> =
@@ -184,6 +187,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     return client
   }
 
+  /** How the connection is; `onConnectionChange` tells of changes. */
   get status(): ConnectionStatus {
     return this.#session.status
   }

@@ -4,16 +4,23 @@ import type { ClientMessage } from '../shared/protocol/messages.ts'
 
 /** The part of the browser's WebSocket that the SDK uses; that of the package `ws` has it too. */
 export interface WebSocketLike {
+  /** The SDK sets `arraybuffer`. */
   binaryType: string
   /** Handlers are assigned; what they may have been before does not matter. */
   onopen: unknown
+  /** As `onopen`; called with `{ data }`. */
   onmessage: unknown
+  /** As `onopen`; called with `{ code, reason }`. */
   onclose: unknown
+  /** As `onopen`. */
   onerror: unknown
+  /** Sends one binary message. */
   send(data: Uint8Array<ArrayBuffer>): void
+  /** Closes the socket, with a code of the protocol. */
   close(code?: number, reason?: string): void
 }
 
+/** The class that sockets are made by, such as `WebSocket`. */
 export type WebSocketConstructor = new (url: string, protocols: string[]) => WebSocketLike
 
 /** The `WebSocket` of the platform, or of the package `ws` where the platform has none (Node before 22). */

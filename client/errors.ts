@@ -23,7 +23,9 @@ export type RoomfulErrorCode = ErrorCode | CloseName | LocalErrorCode
 
 /** Every failure the SDK reports. */
 export class RoomfulError extends Error {
+  /** Always this. */
   override readonly name = 'RoomfulError'
+  /** What went wrong, for programs; the message is for people. */
   readonly code: RoomfulErrorCode
   /** Whether the same call may succeed later. */
   readonly retryable: boolean

@@ -1,4 +1,7 @@
-/** The client SDK, `roomful/client`: for browsers and Node. */
+/**
+ * The client SDK, `roomful/client`: for browsers and Node.
+ * @module roomful/client
+ */
 import type { RoomCollection, TypedRoom, UntypedRoom } from '../shared/room-types.ts'
 import { Client, type ConnectOptions } from './client.ts'
 

@@ -10,13 +10,13 @@ import type { Counters } from './stats.ts'
 type Patch = Extract<DecodedMessage, { t: 'state.patch' }>
 type Presence = Extract<DecodedMessage, { t: 'room.joined' | 'room.left' | 'room.presence' }>
 
-/**
- * One client in a room, as the others see it. `sub` is the player's id from the token, null when it carries none; `connected` false: it has
- * lost its connection, and may come back.
- */
+/** One client in a room, as the others see it. */
 export interface Member {
+  /** Its place in this room: another one after it has left and joined again. */
   readonly id: string
+  /** The player's id from the token; null: it carries none. */
   readonly sub: string | null
+  /** False: it has lost its connection, and may come back. */
   readonly connected: boolean
 }
 

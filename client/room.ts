@@ -17,6 +17,7 @@ import type { LeaveReason, Seat } from './seat.ts'
 /** `joined`; `rejoining`: the session was lost and the room is being joined again under a new one; `left`: for good. */
 export type RoomStatus = 'joined' | 'rejoining' | 'left'
 
+/** How a message is sent. */
 export interface SendOptions {
   /** Default true: kept, resent and applied once. False: sent once, or not at all while offline; never acked. */
   readonly reliable?: boolean
@@ -50,6 +51,7 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     return this.#seat.roomId
   }
 
+  /** Whether this client is in the room now. */
   get status(): RoomStatus {
     const { status } = this.#seat
     return status === 'joining' || status === 'resuming' ? 'rejoining' : status
@@ -135,6 +137,7 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
 /** Subscribes to changes of a state; `select` to changes of what a selector finds in it. */
 export interface StateSubscription<State> {
   (callback: (state: State, previous: State) => void): Unsubscribe
+  /** Calls back when what `selector` finds in the state has become another value, by `Object.is`. */
   select<Selected>(
     selector: (state: State) => Selected,
     callback: (selected: Selected, previous: Selected) => void,

@@ -1,24 +1,44 @@
-/** `roomful`: what room authors import, and programs that run a node in their own process. */
+/**
+ * `roomful`: what room authors import, and programs that run a node in their own process.
+ * @module roomful
+ */
 import type { NodeOptions, RunningNode } from './node.ts'
 
 export type { NodeOptions, RunningNode } from './node.ts'
 export {
+  type Admission,
   type AdmitContext,
   type Draft,
+  type DraftJson,
   type Durability,
   defineRoom,
+  type HandlerResult,
+  type LayerRule,
+  type LayerRules,
   type Member,
+  type MessageContext,
+  type MessageInput,
+  type MessageRate,
+  type MessageSpecs,
   type Migration,
+  type OutgoingEvent,
+  type Recipients,
   type RoomContext,
   type RoomDefinition,
   RoomDefinitionError,
   type RoomEvents,
+  type RoomInput,
+  type RoomLog,
   type RoomMessages,
   type RoomOptions,
+  type RoomSave,
   type RoomSpec,
   type RoomState,
   type SavedAs,
   type TaskOutcome,
+  type TaskSpecs,
+  type TimerInput,
+  type TimerSpecs,
 } from './rooms/definition.ts'
 
 /**

@@ -45,12 +45,15 @@ export interface WorkerOptions {
 
 /** How a node runs: its room types, and whatever of the configuration is not as the defaults say. */
 export interface NodeOptions extends Partial<NodeConfig> {
+  /** The room types it runs. */
   readonly rooms: readonly RoomDefinition[]
   /** Default: in memory, for this node alone. The store stays its owner's to close. */
   readonly store?: Store
   /** Default: JSON lines on standard output. */
   readonly log?: Logger
+  /** Default: the machine's. */
   readonly clock?: Clock
+  /** Default: the machine's. */
   readonly random?: Random
   /** The CPU time that the process has used, in milliseconds; default: as the system says. */
   readonly cpuMs?: () => number

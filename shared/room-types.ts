@@ -29,7 +29,9 @@ export interface UntypedRoom extends RoomTypes {
 
 /** A room definition as the client needs it: its name, and its types in a property that no definition ever sets. */
 export interface TypedRoom<T extends RoomTypes = RoomTypes, Type extends string = string> {
+  /** What clients join by. */
   readonly type: Type
+  /** For the compiler alone: no definition ever has it. */
   readonly '~types'?: T
 }
 

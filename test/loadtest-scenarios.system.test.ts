@@ -1,10 +1,6 @@
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { RunResult } from '../loadtest/result.ts'
 import { startLoad } from './support/load-run.ts'
-import { startScript } from './support/program.ts'
 import { type ServiceProcesses, startServiceProcesses, whereIs } from './support/service-processes.ts'
 
 /** Every scenario, short, against real processes: two nodes, two control processes and a load balancer. */
@@ -104,28 +100,5 @@ describe('with processes of its own', () => {
     const report = await passing(['node-kill', ...local], env)
     expect(told(report)).toEqual(expect.arrayContaining(['node-1 is killed', 'node-2 is killed']))
     expect(figure(report, 'worst pause of a player')).toBeGreaterThan(0)
-  })
-})
-
-describe('npm run figures', () => {
-  const figures = (...words: string[]) =>
-    startScript(join(import.meta.dirname, '../loadtest/figures.ts'), words)
-
-  it('measures a real cluster, and writes the page', async () => {
-    const folder = await mkdtemp(join(tmpdir(), 'roomful-figures-test-'))
-    const program = figures('--only', 'none', '--runs', '1', '--out', join(folder, 'page.md'))
-    expect(await program.ended, program.output()).toBe(0)
-    const page = await readFile(join(folder, 'page.md'), 'utf8')
-    expect(page).toContain('## Nothing happens')
-    expect(page).toMatch(/^\| pause of all members \| ms \| 6 \| [\d.,]+ \|/m)
-    expect(page).toContain('No promise was broken and nothing failed.')
-    await rm(folder, { recursive: true })
-  })
-
-  it('names what it cannot measure, and all it can', async () => {
-    const program = figures('--only', 'kil')
-    expect(await program.ended).toBe(2)
-    expect(program.output()).toContain('there is no section "kil"')
-    expect(program.output()).toContain('kill-snapshot')
   })
 })

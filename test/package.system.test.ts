@@ -1,13 +1,14 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import type board from '../deploy/create/templates/vanilla/rooms/board.ts'
 import { roomfulProgram } from '../deploy/local/programs.ts'
+import { linksOf } from './support/pages/pages.ts'
 import { freePort } from './support/redis-port.ts'
 
 /** What a stranger gets: the packed package, installed into an empty folder, used with nothing else. */
@@ -137,6 +138,20 @@ describe('the installed package', () => {
     const { version } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
     expect((await run(bin(), ['--version'], { cwd: folder })).stdout.trim()).toBe(version)
     expect((await run(bin(), ['--help'], { cwd: folder })).stdout).toContain('CONTROL_PORT')
+  })
+
+  it('has every page and file that its pages link to', async () => {
+    const installed = join(folder, 'node_modules/roomful')
+    const files = new Set(await readdir(installed, { recursive: true }))
+    const shipped = [...files].filter((file) => file.endsWith('.md') && !file.includes('node_modules'))
+    expect(shipped).toEqual(expect.arrayContaining(['README.md', 'docs/guides/first-game.md']))
+    const dead: string[] = []
+    for (const page of shipped)
+      for (const link of linksOf(await readFile(join(installed, page), 'utf8'))) {
+        const path = link.split('#')[0]!
+        if (path && !files.has(join(dirname(page), path).replace(/\/$/, ''))) dead.push(`${page}: ${link}`)
+      }
+    expect(dead).toEqual([])
   })
 
   it('gives rooms, clients and tests to plain JavaScript', async () => {

@@ -6,7 +6,7 @@ import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { loadRooms } from '../dataplane/rooms/loader.ts'
 import { variables } from '../shared/config/variables.ts'
-import { codeOf, pages, ROOT, textOf } from './support/pages/pages.ts'
+import { codeOf, linksOf, pages, ROOT, textOf } from './support/pages/pages.ts'
 import { until } from './support/redis-admin.ts'
 import { freePort } from './support/redis-port.ts'
 import { startService, type TestService } from './support/service.ts'
@@ -268,12 +268,21 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
     expect(sent.map((headers) => headers.has('tracestate'))).toEqual([false])
   })
 
+  it('docs/site/index.md shows a room and a page whose types fit together', async () => {
+    const [room, page] = codeOf('docs/site/index.md', 'ts')
+    const left = 'declare function draw(table: readonly number[], hand: readonly number[]): void'
+    const files = {
+      'rooms/cards.ts': room!,
+      'front.ts': `${page}\n${left}\ndeclare function showError(): void\n`,
+    }
+    expect(await complaints(files)).toBe('')
+  })
+
   it('link to pages and headings that are there', async () => {
     const broken: string[] = []
     for (const page of pages()) {
-      const text = textOf(page).replaceAll(/^```.*?^```/gms, '')
-      for (const [, link] of text.matchAll(/\]\((?!https?:)([^)]+)\)/g)) {
-        const [path, anchor] = link!.split('#')
+      for (const link of linksOf(textOf(page))) {
+        const [path, anchor] = link.split('#')
         const target = path ? join(dirname(join(root, page)), path) : join(root, page)
         const there = await readFile(target, 'utf8').catch((error) => error.code === 'EISDIR' && '')
         if (there === false || (anchor && !headings(there).includes(anchor))) broken.push(`${page}: ${link}`)

@@ -40,7 +40,7 @@ const TWO_LENGTHS = [
 ]
 
 const anywhere = (name: string) =>
-  `{shared,control,dataplane,client,examples,deploy,loadtest,test}/**/${name}`
+  `{shared,control,dataplane,client,examples,deploy,docs,loadtest,test}/**/${name}`
 
 function tier(name: string, include: string[], { exclude = [] as string[], fullLength = false } = {}) {
   return {

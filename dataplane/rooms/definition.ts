@@ -22,7 +22,9 @@ export type Durability = 'journal' | 'snapshot' | 'none'
 
 /** How often one member may send one message type: `perSecond` in the long run, `burst` at once (default: one second's worth). */
 export interface MessageRate {
+  /** Messages per second in the long run. */
   readonly perSecond: number
+  /** And so many at once; default: one second's worth. */
   readonly burst?: number
 }
 
@@ -68,13 +70,26 @@ export interface TimerInput<Data extends StandardSchemaV1> {
  * with the node that had begun it, or was about to.
  */
 export type TaskOutcome<T> =
-  | { readonly ok: true; readonly value: T }
-  | { readonly ok: false; readonly error: string }
+  | {
+      /** The work is done. */
+      readonly ok: true
+      /** What it resolved to, as the schema makes it. */
+      readonly value: T
+    }
+  | {
+      /** The work has failed, or was lost. */
+      readonly ok: false
+      /** Why, in words; `moved`: it was lost with its node. */
+      readonly error: string
+    }
 
 /** A member's message of the type `K`, with the data that its schema has made. */
 export interface MessageInput<K extends string, Data extends StandardSchemaV1> {
+  /** Its type. */
   readonly type: K
+  /** What was sent, as the schema of the type makes it. */
   readonly data: Out<Data>
+  /** Who has sent it. */
   readonly member: Member
 }
 
@@ -112,8 +127,16 @@ export type MessageSpecs<
       ctx: MessageContext<Events, Tasks, ReplyTo<Replies, K>, Timers>,
     ): HandlerResult<State, Events>
   }
-} & { readonly [K in keyof Replies]: { readonly reply?: Replies[K] } } & {
-  readonly [K in keyof Handled]: { readonly handle?: Handled[K] }
+} & {
+  readonly [K in keyof Replies]: {
+    /** As above: what it infers. */
+    readonly reply?: Replies[K]
+  }
+} & {
+  readonly [K in keyof Handled]: {
+    /** As above: whether there is one. */
+    readonly handle?: Handled[K]
+  }
 }
 
 /** The timers that room logic may set by `ctx.after`, by name. */
@@ -158,7 +181,13 @@ export type RoomInput<Messages extends Schemas, Types extends Names<Messages>> =
 }[Types]
 
 /** Who gets an event: absent everyone, otherwise these member ids, or who has the layer then. Ids of no member are skipped. */
-export type Recipients = string | readonly string[] | { readonly layer: string }
+export type Recipients =
+  | string
+  | readonly string[]
+  | {
+      /** The name of the layer. */
+      readonly layer: string
+    }
 
 /** The data room logic gives an event: anything JSON, unless the room type declares its events. */
 type EventData<Events extends Schemas, K extends Names<Events>> =
@@ -166,20 +195,36 @@ type EventData<Events extends Schemas, K extends Names<Events>> =
 
 /** An event as a handler returns it. */
 export type OutgoingEvent<Events extends Schemas> = {
-  [K in Names<Events>]: { readonly name: K; readonly data: EventData<Events, K>; readonly to?: Recipients }
+  [K in Names<Events>]: {
+    /** Its name. */
+    readonly name: K
+    /** What members get. */
+    readonly data: EventData<Events, K>
+    /** Who gets it; default: everyone. */
+    readonly to?: Recipients
+  }
 }[Names<Events>]
 
 /** What a handler may return instead of (or besides) changing the draft. */
 export type HandlerResult<State, Events extends Schemas> =
-  | { readonly state?: State | Draft<State> | undefined; readonly event?: OutgoingEvent<Events> | undefined }
+  | {
+      /** Takes the place of the whole state. */
+      readonly state?: State | Draft<State> | undefined
+      /** Is sent as by `ctx.emit`. */
+      readonly event?: OutgoingEvent<Events> | undefined
+    }
   // biome-ignore lint/suspicious/noConfusingVoidType: a handler that returns nothing is one
   | void
 
-/** Where room logic writes its own log lines; they carry the room's id. */
+/** Where room logic writes its own log lines; they carry the room's id. Keep tokens and what players say out of `fields`. */
 export interface RoomLog {
+  /** For who looks for a mistake: shown with `LOG_LEVEL=debug`. */
   debug(fields: object, message: string): void
+  /** What happens. */
   info(fields: object, message: string): void
+  /** What should not happen, and is dealt with. */
   warn(fields: object, message: string): void
+  /** What someone has to look at. */
   error(fields: object, message: string): void
 }
 
@@ -195,6 +240,7 @@ export interface RoomContext<
   readonly now: number
   /** Everyone in the room, in the order they joined. In `onJoin` the newcomer is among them, in `onLeave` the leaver is not. */
   readonly members: readonly Member[]
+  /** Writes to the log of the node, with the room's id. */
   readonly log: RoomLog
   /** A number in [0, 1). */
   random(): number
@@ -256,10 +302,15 @@ export interface MessageContext<
 
 /** What `admit` sees of the room. */
 export interface AdmitContext<State = unknown> {
+  /** `type:key`. */
   readonly roomId: string
+  /** When it was called: milliseconds since 1970. */
   readonly now: number
+  /** Who is in the room, in the order they joined; without the one who wants to join. */
   readonly members: readonly Member[]
+  /** The state of the room. It may be another one when the player is let in. */
   readonly state: Immutable<State>
+  /** Writes to the log of the node, with the room's id. */
   readonly log: RoomLog
 }
 
@@ -273,13 +324,16 @@ export type Migration = (state: any) => unknown
 
 /** What `save` is told of a room besides its state. */
 export interface SavedAs {
+  /** The key that players joined the room by. */
   readonly key: string
   /**
    * A save is newer than another when its epoch is larger, or the same and its `seq` larger: saves may arrive in any order, and those of an owner
    * that was replaced after those of its successor. A database has to refuse an older one.
    */
   readonly epoch: number
+  /** The number of the update that the state is of. */
   readonly seq: number
+  /** The project that the room is of: rooms of two projects may have the same key. */
   readonly projectId: string
 }
 
@@ -329,9 +383,15 @@ export interface RoomSpec<
   /** Checks the state of running rooms when the definition is replaced during development. */
   readonly state?: StandardSchemaV1
   /** State flushes per second, at most 240 (default 20); 0: as soon as something changed. */
-  readonly sync?: { readonly rate: number }
+  readonly sync?: {
+    /** Flushes per second. */
+    readonly rate: number
+  }
   /** `onTick` calls per second, above 0 and at most 240. */
-  readonly tick?: { readonly rate: number }
+  readonly tick?: {
+    /** Calls per second. */
+    readonly rate: number
+  }
   /** Default `journal`. */
   readonly durability?: Durability
   /** An empty room ends, or sleeps, after this; default 30. */
@@ -371,12 +431,14 @@ export interface RoomSpec<
     options: Out<Options>,
     ctx: AdmitContext<NoInfer<State>>,
   ): Admission | Promise<Admission>
+  /** A member has joined. What it changes is in the first state that the newcomer sees. Where it throws, the join is refused. */
   onJoin?(
     state: Draft<NoInfer<State>>,
     member: Member,
     ctx: RoomContext<Events, Tasks, Timers>,
     options: Out<Options>,
   ): HandlerResult<NoInfer<State>, Events>
+  /** A member has sent a message whose type has no `handle`. */
   onMessage?(
     state: Draft<NoInfer<State>>,
     input: RoomInput<Messages, Unhandled<Messages, Handled>>,
@@ -400,15 +462,18 @@ export interface RoomSpec<
     member: Member,
     ctx: RoomContext<Events, Tasks, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
+  /** A member is gone: it left, was kicked, or did not come back within `reconnectSeconds`. */
   onLeave?(
     state: Draft<NoInfer<State>>,
     member: Member,
     ctx: RoomContext<Events, Tasks, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
+  /** Called as often as `tick` says. */
   onTick?(
     state: Draft<NoInfer<State>>,
     ctx: RoomContext<Events, Tasks, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
+  /** The room ends: by `ctx.close()`, or because it was empty for `idleSeconds`. The last turn that it has. */
   onDispose?(
     state: Draft<NoInfer<State>>,
     ctx: RoomContext<Events, Tasks, Timers>,
@@ -568,6 +633,7 @@ export const isRoomDefinition = (value: unknown): value is RoomDefinition =>
 
 /** A room definition has mistakes; the text names each with what is there and what would be right. */
 export class RoomDefinitionError extends Error {
+  /** Always this, also where it came through another copy of the package. */
   override readonly name = 'RoomDefinitionError'
 }
 

@@ -1,4 +1,7 @@
-/** `roomful/test`: rooms, nodes, store and SDK in one process, on a clock of its own. For any test runner. */
+/**
+ * `roomful/test`: rooms, nodes, store and SDK in one process, on a clock of its own. For any test runner.
+ * @module roomful/test
+ */
 export {
   type Player,
   type Players,

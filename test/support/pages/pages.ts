@@ -18,7 +18,7 @@ export interface Block {
 }
 
 /** Folders that are made, or of others. */
-const NOT_OURS = /^(node_modules|dist|coverage|loadtest-report|\..*)$/
+const NOT_OURS = /^(node_modules|dist|coverage|loadtest-report|api|\..*)$/
 
 /** Every Markdown page of the repository, in order. */
 export function pages(folder = ''): string[] {
@@ -32,6 +32,10 @@ export function pages(folder = ''): string[] {
 }
 
 export const textOf = (page: string): string => readFileSync(join(ROOT, page), 'utf8')
+
+/** Where the links of a page lead, other than to another site: a path relative to the page, maybe empty, and maybe `#` and an anchor. */
+export const linksOf = (text: string): string[] =>
+  [...text.replaceAll(/^```.*?^```/gms, '').matchAll(/\]\((?!https?:)([^)]+)\)/g)].map(([, link]) => link!)
 
 /** The blocks of a page, in order; only those in `language`, and below `heading`, if these are given. */
 export function blocksOf(page: string, language?: string, heading?: string): Block[] {

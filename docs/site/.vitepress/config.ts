@@ -1,0 +1,79 @@
+import { existsSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { defineConfig } from 'vitepress'
+import { listedPages, siteLink, sitePath } from '../pages.ts'
+
+const root = fileURLToPath(new URL('../../../', import.meta.url))
+const modules = fileURLToPath(new URL('../node_modules/', import.meta.url))
+
+/** The list of pages is the sidebar; some READMEs are for who works on the folder that they are in. */
+const LEFT_OUT = ['docs/README.md', 'test/', 'deploy/create/']
+const isPage = (path: string): boolean =>
+  path === 'docs/README.md' ||
+  (path.endsWith('.md') && !LEFT_OUT.some((start) => path.startsWith(start)) && existsSync(root + path))
+
+const sidebar = listedPages().map(({ text, items }) => ({
+  text,
+  items: [...items, ...(text === 'Reference' ? [{ text: 'Functions and types', link: '/api/' }] : [])],
+}))
+
+export default defineConfig({
+  title: 'roomful',
+  description: 'Multiplayer games in the browser: you write the room, roomful keeps everyone in it.',
+  lang: 'en',
+  srcDir: '../..',
+  ignoreDeadLinks: 'localhostLinks',
+  srcExclude: LEFT_OUT.map((start) => (start.endsWith('/') ? `${start}**` : start)),
+  outDir: './dist',
+  cleanUrls: true,
+  rewrites: sitePath,
+  base: process.env.SITE_BASE ?? '/',
+  vite: {
+    // Pages lie above the folder that vue is installed in.
+    resolve: {
+      alias: [
+        { find: /^vue$/, replacement: `${modules}vue/dist/vue.runtime.esm-bundler.js` },
+        {
+          find: /^vue\/server-renderer$/,
+          replacement: `${modules}@vue/server-renderer/dist/server-renderer.esm-bundler.js`,
+        },
+      ],
+    },
+    build: { chunkSizeWarningLimit: 2000 },
+  },
+  markdown: {
+    languageAlias: { promql: 'sql' },
+    theme: { light: 'github-light-high-contrast', dark: 'github-dark-high-contrast' },
+    config(md) {
+      // Pages link to each other as files of the repository. What is no page of the site stands there as text.
+      md.core.ruler.push('links', ({ tokens, env }) => {
+        const page: string = (env.realPath ?? env.path).slice(root.length)
+        for (const { children } of tokens) {
+          const open: boolean[] = []
+          for (const token of children ?? []) {
+            const href = token.type === 'link_open' ? decodeURI(token.attrGet('href') ?? '') : ''
+            const link = /^(\w+:|#|\/)/.test(href) ? href : siteLink(page, href, isPage)
+            if (token.type === 'link_open') {
+              open.push(link !== undefined)
+              token.attrSet('href', link ?? '')
+            }
+            const stays = token.type === 'link_close' ? open.pop() : link !== undefined
+            if (/^link_/.test(token.type) && !stays) token.type = 'text'
+          }
+        }
+      })
+    },
+  },
+  themeConfig: {
+    search: { provider: 'local' },
+    outline: { level: [2, 3] },
+    nav: [
+      { text: 'First game', link: '/guides/first-game' },
+      { text: 'Rooms', link: '/rooms' },
+      { text: 'Client', link: '/client' },
+      { text: 'API', link: '/api/' },
+    ],
+    sidebar,
+    docFooter: { prev: 'Before', next: 'Next' },
+  },
+})

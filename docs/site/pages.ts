@@ -1,0 +1,47 @@
+import { readFileSync } from 'node:fs'
+import { posix } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+/** Which pages of the repository are pages of the site, and how they are linked there. */
+
+const root = fileURLToPath(new URL('../..', import.meta.url))
+
+/** A heading of the list of pages, and what stands below it. */
+export interface Group {
+  readonly text: string
+  readonly items: readonly { readonly text: string; readonly link: string }[]
+}
+
+/** The path in the site of a page of the repository: pages of docs/ have theirs without it, and a README is its folder's. */
+export const sitePath = (page: string): string =>
+  page === 'README.md'
+    ? 'repository.md'
+    : page.replace(/^docs\/(site\/)?/, '').replace(/(^|\/)README\.md$/, '$1index.md')
+
+/** Where a link in a page leads, from the root of the repository, with its anchor. */
+const target = (page: string, link: string): readonly [path: string, anchor: string] => {
+  const [, path = '', anchor = ''] = /^([^#]*)(#.*)?$/.exec(link) ?? []
+  return [path === '' ? page : posix.join(posix.dirname(page), path), anchor]
+}
+
+/** The address in the site of what `page` links to; undefined: that is no page of it. */
+export function siteLink(page: string, link: string, isPage: (path: string) => boolean): string | undefined {
+  const [path, anchor] = target(page, link)
+  if (!isPage(path)) return undefined
+  return `/${sitePath(path)
+    .replace(/\.md$/, '')
+    .replace(/(^|\/)index$/, '$1')}${anchor}`
+}
+
+/** The groups of docs/README.md, which lists the pages in the order in which they are best read. */
+export function listedPages(): readonly Group[] {
+  const page = 'docs/README.md'
+  const [, ...groups] = readFileSync(`${root}${page}`, 'utf8').split(/^## /m)
+  return groups.map((group) => ({
+    text: group.slice(0, group.indexOf('\n')),
+    items: [...group.matchAll(/^- \[(.+?)\]\((.+?)\)/gm)].map(([, text, link]) => ({
+      text: text!,
+      link: siteLink(page, link!, () => true)!,
+    })),
+  }))
+}

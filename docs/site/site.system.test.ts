@@ -1,0 +1,78 @@
+import { spawnSync } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import axe from 'axe-core'
+import type { Browser, Page } from 'playwright-core'
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { launchChromium } from '../../test/support/chromium.ts'
+import { ROOT } from '../../test/support/pages/pages.ts'
+
+/** The site as `npm run site` builds it: every link leads somewhere, everything public says what it is, and anyone can read it. */
+
+const DIST = join(ROOT, 'docs/site/dist')
+const TYPES: Readonly<Record<string, string>> = { js: 'text/javascript', css: 'text/css', html: 'text/html' }
+/** One page of each kind. */
+const PAGES = ['/', '/guides/hidden-information', '/api/roomful/client']
+
+let browser: Browser
+let server: Server
+let address = ''
+
+beforeAll(async () => {
+  const built = spawnSync('npm', ['run', '--silent', 'site'], { cwd: ROOT, encoding: 'utf8' })
+  expect(built.status, built.stdout + built.stderr).toBe(0)
+  server = createServer(async (request, response) => {
+    const path = new URL(request.url!, 'http://site').pathname.replace(/\/$/, '/index.html')
+    const file = [join(DIST, path), join(DIST, `${path}.html`)].find((each) => existsSync(each)) ?? ''
+    const body = await readFile(file).catch(() => undefined)
+    response.writeHead(body ? 200 : 404, { 'content-type': TYPES[file.split('.').pop()!] ?? 'image/svg+xml' })
+    response.end(body)
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  address = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  browser = await launchChromium()
+}, 300_000)
+
+afterAll(async () => {
+  await browser?.close()
+  server?.close()
+})
+
+/** What axe-core finds to be serious or critical, with the element. */
+async function seriousFindings(page: Page): Promise<string[]> {
+  await page.addScriptTag({ content: axe.source })
+  const { violations } = await page.evaluate(() => (globalThis as unknown as { axe: typeof axe }).axe.run())
+  return violations
+    .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+    .flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html}`))
+}
+
+it.each([
+  ['light', 360],
+  ['dark', 1280],
+] as const)('can be read by everyone, %s and %i pixels wide', async (colorScheme, width) => {
+  const page = await browser.newPage({
+    colorScheme,
+    viewport: { width, height: 780 },
+    reducedMotion: 'reduce',
+  })
+  for (const path of PAGES) {
+    await page.goto(address + path, { waitUntil: 'networkidle' })
+    expect.soft(await seriousFindings(page), path).toEqual([])
+    expect.soft(await page.evaluate(() => document.documentElement.scrollWidth), path).toBe(width)
+  }
+  await page.close()
+})
+
+it('finds what is asked for', async () => {
+  const page = await browser.newPage()
+  await page.goto(address, { waitUntil: 'networkidle' })
+  await page.keyboard.press('Control+k')
+  await page.keyboard.type('reconnectSeconds')
+  await page.locator('.VPLocalSearchBox .result').first().click()
+  await expect.poll(() => page.locator('main').innerText()).toContain('reconnectSeconds')
+  await page.close()
+})
