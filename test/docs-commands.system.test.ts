@@ -33,7 +33,7 @@ const NAMES: readonly (readonly [pattern: RegExp, isThere: (name: string) => boo
   [/(?:^|\s)(deploy\/(?!\.env)[\w./-]*\w)/gm, exists],
   [/(?:^|&& |npx )roomful ([a-z]\S*)/gm, (command) => command === 'examples' || command in COMMANDS],
   [/(?:^|\/)roomful:(\S+)/gm, (version) => version === manifest.version],
-  [/^((?:client|control|dataplane|deploy|docs|examples|loadtest|shared|test)\/[\w./-]+)$/gm, exists],
+  [/^((?:client|control|dataplane|docs|examples|loadtest|shared|test)\/[\w./-]+)$/gm, exists],
   [/\s-e ([A-Z][A-Z_]+)=/g, isVariable],
   [/(?:systemctl|journalctl) .*\b(roomful-\w+)@/g, (unit) => exists(`deploy/systemd/${unit}@.service`)],
   [/\s--set (\w[\w.]*)=/g, (path) => path.split('.').reduce((at, name) => at?.[name], values) !== undefined],
