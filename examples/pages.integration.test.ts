@@ -1,4 +1,6 @@
+import { readFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
+import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pino } from 'pino'
@@ -11,9 +13,10 @@ import { launchChromium } from '../test/support/chromium.ts'
 /** The pages in a real browser, on everything that `npm start` runs. */
 
 const WITHIN_MS = 20_000
-vi.setConfig({ testTimeout: 90_000 })
+const INTERNAL_TOKEN = 'the-internal-token-of-these-tests'
 let browser: Browser
 let url: string
+let adminUrl: string
 let stop: () => Promise<void>
 /** After the last stop. */
 let stopped: () => Promise<void>
@@ -21,7 +24,13 @@ const complaints: string[] = []
 
 /** What `npm start` does. */
 async function start(): Promise<void> {
-  const parsed = parseConfig('dev', { EXAMPLES_PORT: '0', CONTROL_PORT: '0', WS_PORT: '0', ADMIN_PORT: '0' })
+  const parsed = parseConfig('dev', {
+    EXAMPLES_PORT: '0',
+    CONTROL_PORT: '0',
+    WS_PORT: '0',
+    ADMIN_PORT: '0',
+    INTERNAL_TOKEN,
+  })
   if (!parsed.ok) throw new Error('this configuration should be valid')
   const service = await startDev({
     config: parsed.config,
@@ -30,6 +39,7 @@ async function start(): Promise<void> {
   })
   stop = () => service.close()
   url = service.addresses.games ?? ''
+  adminUrl = `${service.addresses.admin}/admin`
 }
 
 beforeAll(async () => {
@@ -53,6 +63,7 @@ afterEach(async () => {
 })
 
 const DESKTOP = { viewport: { width: 900, height: 700 } }
+const PHONE = { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true }
 
 /** Another player: a browser of its own that opens `path`. Whatever its console complains about fails the test. */
 async function player(path: string, screen: BrowserContextOptions = DESKTOP): Promise<Page> {
@@ -63,20 +74,27 @@ async function player(path: string, screen: BrowserContextOptions = DESKTOP): Pr
     if (message.type() === 'error') complaints.push(message.text())
   })
   page.on('pageerror', (error) => complaints.push(error.message))
-  await page.goto(url + path)
+  await page.goto(new URL(path, url).href)
   return page
 }
 
 const shows = (page: Page, selector: string, text: string | RegExp) =>
   page.locator(selector, { hasText: text }).first().waitFor()
 
-test('a count raised in one browser is there in the other', async () => {
-  const [ada, bob] = [await player('/counter/?room=a'), await player('/counter/?room=a')]
-  await ada.click('text=+5')
-  await bob.click('text=+5')
+test('a count raised in one browser, by keys, is there in the other, where it is raised by touch', async () => {
+  const [ada, bob] = [await player('/counter/?room=a'), await player('/counter/?room=a', PHONE)]
+  await ada.focus('text=+5')
+  await ada.locator('#five:not([disabled])').press('Enter')
+  await bob.tap('text=+5')
   for (const page of [ada, bob]) {
     await shows(page, '#digits', /^10$/)
     await shows(page, '.toast', '10!')
+  }
+  // Beneath what it is about, and what one presses.
+  const top = (await bob.locator('.toast').boundingBox())!.y
+  for (const one of ['#digits', '#one', '#crowd']) {
+    const { y, height } = (await bob.locator(one).boundingBox())!
+    expect(y + height).toBeLessThanOrEqual(top)
   }
 })
 
@@ -103,9 +121,13 @@ test('a cut connection is shown, and resumed with what was missed', async () => 
 test('tic-tac-toe is played in turns, and a refused move says why', async () => {
   const x = await player('/tictactoe/?room=d')
   await shows(x, '#verdict', 'Waiting for a second player')
-  const o = await player('/tictactoe/?room=d')
+  const o = await player('/tictactoe/?room=d', PHONE)
   await shows(x, '#verdict', 'Your move')
-  const take = (page: Page, cell: number) => page.click(`#board button:nth-of-type(${cell + 1})`)
+  // One by keys, the other by touch.
+  const take = (page: Page, cell: number) => {
+    const button = page.locator(`#board button:nth-of-type(${cell + 1})`)
+    return page === x ? button.press('Enter') : button.tap()
+  }
 
   await take(o, 0)
   await shows(o, '.toast.wrong', 'not your turn: X moves')
@@ -295,32 +317,83 @@ test('in the playground two players use a room by hand: forms, state, what came 
 
 test('the front page leads to every game', async () => {
   const page = await player('/')
-  for (const name of ['Arena', 'Crazy Eights', 'Tic-tac-toe', 'Counter']) {
+  for (const name of ['Arena', 'Crazy Eights', 'Tic-tac-toe', 'Counter', 'Notes']) {
     await page.getByRole('link', { name, exact: true }).click()
     await shows(page, '.pill', 'ms')
     await page.goBack()
   }
 })
 
-test.each([
-  [320, 568],
-  [430, 932],
-  [568, 320],
-])('every page fits into the width of a phone of %i × %i', async (width, height) => {
-  for (const path of [
-    '/',
-    '/arena/?room=h',
-    '/counter/?room=h',
-    '/tictactoe/?room=h',
-    '/notes/?room=h',
-    '/cards/?room=h',
-    '/arena/source',
-  ]) {
-    const page = await player(path, { viewport: { width, height }, isMobile: true, hasTouch: true })
-    if (path.includes('room')) await shows(page, '.pill', 'ms')
+/** What of a page is off its screen: wider, or higher where it has to be `onOneScreen`. */
+const offScreen = (page: Page, onOneScreen: boolean): Promise<string[]> =>
+  page.evaluate((onOneScreen) => {
+    const { scrollWidth, scrollHeight } = document.documentElement
     // A page that is wider than its screen is shown smaller, so that its window is wider too.
-    const widths = () => page.evaluate(() => [window.innerWidth, document.documentElement.scrollWidth])
-    expect([path, ...(await widths())]).toEqual([path, width, width])
+    const found = [window.innerWidth, scrollWidth]
+      .filter((width) => width > screen.width)
+      .map((width) => `${width} pixels wide`)
+    if (onOneScreen && scrollHeight > screen.height) found.push(`${scrollHeight} pixels high`)
+    for (const one of document.querySelectorAll('a, button, input, select, h1, h2')) {
+      const { left, right, width } = one.getBoundingClientRect()
+      const isShown = one.checkVisibility() && width > 1 && !one.closest('.log, .tree, .source')
+      if (isShown && (left < 0 || right > screen.width)) found.push(`off the screen: ${one.outerHTML}`)
+    }
+    return found
+  }, onOneScreen)
+
+/** What axe finds serious in a page. */
+async function serious(page: Page): Promise<string[]> {
+  await page.evaluate(axe)
+  const violations: { id: string; impact: string; nodes: { html: string; failureSummary: string }[] }[] =
+    await page.evaluate(
+      // A queen is called so, though her card says Q.
+      "axe.run(document, { resultTypes: ['violations'], rules: { 'label-content-name-mismatch': { enabled: false } } }).then((it) => it.violations)",
+    )
+  return violations
+    .filter(({ impact }) => ['serious', 'critical'].includes(impact))
+    .flatMap(({ id, nodes }) => nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`))
+}
+
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+
+/** Those that are played on one screen. */
+const GAMES = ['arena', 'counter', 'tictactoe', 'cards']
+
+const PHONES = [
+  { width: 320, height: 568, colorScheme: 'light', inspect: true },
+  { width: 430, height: 932, colorScheme: 'dark', inspect: true },
+  { width: 568, height: 320, colorScheme: 'dark', inspect: false },
+] as const
+
+test('every page can be used and read on phones, upright and on their side, in light and in dark', async () => {
+  const opened: Record<string, (page: Page) => Promise<unknown>> = {
+    ...Object.fromEntries(
+      [...GAMES, 'notes'].map((game) => [`/${game}/?room=h`, (page: Page) => shows(page, '.pill', 'ms')]),
+    ),
+    '/': async () => {},
+    '/arena/source': async () => {},
+    '/playground': async (page) => {
+      await page.getByRole('button', { name: 'Join as both' }).click()
+      await page.getByRole('tree').nth(1).waitFor()
+    },
+    [adminUrl]: async (page) => {
+      await page.getByLabel('Token').fill(INTERNAL_TOKEN)
+      await page.keyboard.press('Enter')
+      await page.getByRole('tab', { name: 'Rooms' }).waitFor()
+    },
+  }
+  for (const [path, open] of Object.entries(opened)) {
+    const page = await player(path, PHONE)
+    await open(page)
+    for (const { width, height, colorScheme, inspect } of PHONES) {
+      await page.setViewportSize({ width, height })
+      await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
+      const onOneScreen = GAMES.some((game) => path === `/${game}/?room=h`)
+      const what = `${path} at ${width} × ${height}`
+      // Until it is laid out for this screen.
+      await expect.poll(() => offScreen(page, onOneScreen), { message: what, timeout: WITHIN_MS }).toEqual([])
+      if (inspect) expect(await serious(page), what).toEqual([])
+    }
     await page.context().close()
   }
 })

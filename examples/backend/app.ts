@@ -95,7 +95,11 @@ export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, log
     return c.body(text)
   }
 
-  app.get('/', async (c) => c.html(await asset('index.html')))
+  /** A page, which begins with its title, behind what all have in their heads. */
+  const page = async (c: Context, rest: string) =>
+    c.html(`<!doctype html>\n<html lang="en">\n${await asset('head.html')}${rest}</html>\n`)
+
+  app.get('/', async (c) => page(c, await asset('index.html')))
   for (const sheet of ['site.css', 'front.css', 'source.css'])
     app.get(`/${sheet}`, async (c) => file(c, 'text/css', await asset(sheet)))
   app.get('/favicon.svg', async (c) => file(c, 'image/svg+xml', await asset('favicon.svg')))
@@ -104,13 +108,13 @@ export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, log
 
   for (const game of GAMES) {
     app.get(`/${game}`, (c) => c.redirect(`/${game}/${new URL(c.req.url).search}`))
-    app.get(`/${game}/`, async (c) => c.html(await asset(`${game}/index.html`)))
+    app.get(`/${game}/`, async (c) => page(c, await asset(`${game}/index.html`)))
     app.get(`/${game}/page.js`, async (c) =>
       file(c, 'text/javascript', await bundles.script(pageModule(game))),
     )
     app.get(`/${game}/page.css`, async (c) => file(c, 'text/css', await asset(`${game}/page.css`)))
     app.get(`/${game}/room.ts`, async (c) => file(c, 'text/plain', await roomSource(game)))
-    app.get(`/${game}/source`, async (c) => c.html(sourcePage(game, await roomSource(game))))
+    app.get(`/${game}/source`, async (c) => page(c, String(sourcePage(game, await roomSource(game)))))
   }
 
   // The login of the games. A real backend would check who this is; here everyone who asks is a player.

@@ -36,37 +36,27 @@ function highlight(source: string): (string | Html)[][] {
   return lines
 }
 
-/** The page that shows the room of a game, line by line. `source` is TypeScript. */
+/** The page that shows the room of a game, line by line, behind the head that all pages have. `source` is TypeScript. */
 export function sourcePage(game: Game, source: string): Html {
   const lines = highlight(source.trimEnd())
-  return html`<!doctype html>
-<html lang="en">
-  <head>
-    <meta charset="utf-8">
-    <meta name="viewport" content="width=device-width, initial-scale=1">
-    <meta name="color-scheme" content="light dark">
-    <title>How ${game} works – roomful</title>
-    <link rel="icon" href="/favicon.svg" type="image/svg+xml">
-    <link rel="stylesheet" href="/site.css">
-    <link rel="stylesheet" href="/source.css">
-  </head>
-  <body class="reading">
-    <header class="bar">
-      <a class="brand" href="/"><img src="/favicon.svg" alt=""><span>roomful</span></a>
-      <nav><a class="button primary" href="/${game}/">Play ${game}</a></nav>
-    </header>
-    <main>
-      <h1>How ${game} works</h1>
-      <p class="lead">
-        These ${lines.length} lines run in the data plane, one turn after the other. Everything else is roomful: what they
-        change reaches every member, and outlives the node it happened on.
-      </p>
-      <figure class="source">
-        <figcaption><span>${game}/room.ts</span><a href="/${game}/room.ts">plain text</a></figcaption>
-        <ol>${lines.map((line) => html`<li><code>${line.length > 0 ? line : ' '}</code></li>`)}</ol>
-      </figure>
-    </main>
-  </body>
-</html>
+  return html`<title>How ${game} works – roomful</title>
+<link rel="stylesheet" href="/source.css">
+<body class="reading">
+  <header class="bar">
+    <a class="brand" href="/" aria-label="All games"><img src="/favicon.svg" alt=""><span>roomful</span></a>
+    <nav><a class="button primary" href="/${game}/">Play ${game}</a></nav>
+  </header>
+  <main>
+    <h1>How ${game} works</h1>
+    <p class="lead">
+      These ${lines.length} lines run in the data plane, one turn after the other. Everything else is roomful: what they
+      change reaches every member, and outlives the node it happened on.
+    </p>
+    <figure class="source">
+      <figcaption><span>${game}/room.ts</span><a href="/${game}/room.ts">plain text</a></figcaption>
+      <ol tabindex="0" aria-label="${game}/room.ts">${lines.map((line) => html`<li><code>${line.length > 0 ? line : ' '}</code></li>`)}</ol>
+    </figure>
+  </main>
+</body>
 `
 }

@@ -96,7 +96,8 @@ function Gate({ why }: { why: string }) {
         <h2>Internal token</h2>
         <p class="soft">
           This page asks the node every second, and each question carries <code>INTERNAL_TOKEN</code>. It is
-          kept in this tab only.
+          kept in this tab only. <code>roomful dev</code> and <code>npm run cluster</code> print it when they
+          start; elsewhere it is in the environment of the node.
         </p>
         <label for="token">Token</label>
         <input
