@@ -51,7 +51,6 @@ export class Clients {
       retryStrategy: () => null,
       enableOfflineQueue: true,
       enableReadyCheck: false,
-      enableAutoPipelining: false,
     })
   }
 
@@ -87,7 +86,6 @@ export class Clients {
       commandTimeout: timeoutMs,
       connectTimeout: timeoutMs,
       ...(purpose === 'commands' && {
-        enableAutoPipelining: true,
         socketTimeout: 2 * timeoutMs,
         scripts: SCRIPTS,
       }),
