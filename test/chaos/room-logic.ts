@@ -3,6 +3,8 @@ import * as v from 'valibot'
 
 /** How many of the last ops a room lists. */
 const LOG_LENGTH = 16
+const MOST_TIMER_MS = 1500
+const MOST_TASK_MS = 250
 
 /** What all chaos rooms keep. Players stay when they leave, so that the last state proves everything that was ever applied. */
 export type ChaosState = {
@@ -11,29 +13,112 @@ export type ChaosState = {
   players: { [memberId: string]: Player }
   /** The last ops, oldest first. */
   log: { by: string; ref: number; op: string }[]
+  /** When the last op was applied, by its node's clock. */
+  now: number
+  /** By key of `secrets`, how often that one was written. */
+  versions: { [key: string]: number }
+  /** Hidden: by member or team, a mark that names all who may see it. */
+  secrets: { [key: string]: string }
+  /** Hidden from everyone. */
+  deck: string
+  /** By id, when each that waits is due. */
+  timers: { [id: string]: number }
+  fired: number
+  /** By op, those that have not ended; of those that were lost with their owner the room is told how many. */
+  tasks: { [op: string]: true }
+  moved: number
+  /** What the room itself has seen that may not be. */
+  wrong: { name: 'timer_twice' | 'timer_lost' | 'task_twice' | 'presence_wrong'; message: string }[]
 }
 
-/** One chaos room type. An `op` is applied and told to everyone; one that says `refuse` changes the state and then refuses or fails, so that nothing of it may stay. */
-export const chaosRoom = (durability: 'journal' | 'snapshot' | 'none') =>
-  defineRoom({
+export const newState = (): ChaosState => ({
+  total: 0,
+  players: {},
+  log: [],
+  now: 0,
+  versions: {},
+  secrets: {},
+  deck: '',
+  timers: {},
+  fired: 0,
+  tasks: {},
+  moved: 0,
+  wrong: [],
+})
+
+/** What an op does besides: its sender is shown a team's layer, or not any more; a timer is set, or one cancelled; a task begins. */
+export const ACTS = ['show', 'hide', 'timer', 'cancel', 'task'] as const
+export type Act = (typeof ACTS)[number]
+
+const TEAMS = ['red', 'blue', 'green']
+
+/**
+ * One chaos room type. An `op` is applied and told to everyone, an `ask` is one that is answered; one that says `refuse` changes everything and then refuses or fails, so
+ * that nothing of it may stay. `began` is told of each task that begins to work.
+ */
+export const chaosRoom = (
+  durability: 'journal' | 'snapshot' | 'none',
+  began: (room: string, op: string) => void,
+) => {
+  const data = v.object({
+    op: v.string(),
+    ref: v.number(),
+    refuse: v.nullable(v.picklist(REFUSALS)),
+    act: v.nullable(v.picklist(ACTS)),
+  })
+  return defineRoom({
     type: `chaos-${durability}`,
     messages: {
-      op: { data: v.object({ op: v.string(), ref: v.number(), refuse: v.nullable(v.picklist(REFUSALS)) }) },
+      op: { data },
+      ask: { data, reply: v.object({ op: v.string(), count: v.number(), chain: v.number() }) },
     },
     events: {
       applied: v.object({ by: v.string(), ref: v.number(), op: v.string(), count: v.number() }),
+      whisper: v.string(),
     },
+    timers: {
+      due: {
+        data: v.string(),
+        handle(state, { data: id }) {
+          if (state.timers[id] === undefined)
+            state.wrong.push({ name: 'timer_twice', message: `${id} fired, and did not wait any more` })
+          delete state.timers[id]
+          state.fired += 1
+        },
+      },
+    },
+    tasks: {
+      work: {
+        result: v.string(),
+        handle(state, outcome) {
+          if (!outcome.ok) state.moved += 1
+          else if (state.tasks[outcome.value]) delete state.tasks[outcome.value]
+          else state.wrong.push({ name: 'task_twice', message: `${outcome.value} ended twice` })
+        },
+      },
+    },
+    layers: { 'secrets.*': (key) => (TEAMS.includes(key) ? `team:${key}` : `member:${key}`), deck: null },
     sync: { rate: 50 },
     durability,
     idleSeconds: 3600,
-    create: (): ChaosState => ({ total: 0, players: {}, log: [] }),
+    create: newState,
 
     onJoin(state, member) {
-      state.players[member.id] ??= { ...NEW_PLAYER }
+      state.players[member.id] ??= { ...NEW_PLAYER, layers: [] }
+      writeSecret(state, member.id)
     },
 
-    onMessage(state, { data, member }, ctx) {
-      const { op, ref, refuse } = data
+    onDisconnect: (state, { id }) => turnAway(state, id, true),
+    onReconnect: (state, { id }) => turnAway(state, id, false),
+
+    onLeave(state, { id }) {
+      const player = state.players[id]
+      const teams = player?.layers.splice(0) ?? []
+      for (const team of teams) writeSecret(state, team)
+    },
+
+    onMessage(state, { type, data, member }, ctx) {
+      const { op, ref, refuse, act } = data
       const by = member.id
       const player = state.players[by]
       if (!player) throw new Error('no player of this member')
@@ -41,22 +126,112 @@ export const chaosRoom = (durability: 'journal' | 'snapshot' | 'none') =>
       player.lastRef = ref
       player.chain = chainAfter(player.chain, op)
       state.total += 1
+      state.now = ctx.now
       state.log.push({ by, ref, op })
       if (state.log.length > LOG_LENGTH) state.log.shift()
       ctx.emit('applied', { by, ref, op, count: player.count })
+      if (type === 'ask') ctx.reply({ op, count: player.count, chain: player.chain })
+
+      const team = TEAMS[ref % TEAMS.length]!
+      if (act === 'show' || act === 'hide') {
+        ctx[act](by, `team:${team}`)
+        player.layers = player.layers.filter((other) => other !== team)
+        if (act === 'show') player.layers.push(team)
+      } else if (act === 'timer') {
+        const delay = (ref * 397) % MOST_TIMER_MS
+        state.timers[op] = Math.ceil(ctx.now + delay)
+        ctx.after(delay, 'due', op, { id: op })
+      } else if (act === 'cancel') {
+        const id = Object.keys(state.timers).at(-1)
+        if (id !== undefined && !ctx.cancel(id))
+          state.wrong.push({ name: 'timer_lost', message: `${id} was to be cancelled, and is not there` })
+        if (id !== undefined) delete state.timers[id]
+      } else if (act === 'task') {
+        const { roomId } = ctx
+        state.tasks[op] = true
+        ctx.task(async () => {
+          began(roomId, op)
+          await new Promise((resolve) => setTimeout(resolve, (ref * 31) % MOST_TASK_MS))
+          return op
+        }, 'work')
+      }
+      for (const key of [by, team]) writeSecret(state, key)
+      state.deck = markOf('deck', state.total, [])
+      if (ref % 4 === 0) ctx.emit('whisper', state.secrets[team]!, { layer: `team:${team}` })
+      for (const { id, connected } of ctx.members)
+        if (state.players[id]?.away === connected)
+          state.wrong.push({ name: 'presence_wrong', message: `${id} is said to be connected: ${connected}` })
+
       if (refuse === 'room_logic_refused') ctx.refuse(`${op} asked to be refused`)
       if (refuse === 'room_logic_failed') throw new Error(`${op} asked for a failure`)
     },
   })
+}
 
-/** What a chaos room remembers of each member: enough to prove which of its ops were applied, how often, and in which order. */
-export type Player = {
+function turnAway(state: ChaosState, id: string, away: boolean): void {
+  const player = state.players[id]
+  if (player?.away === away)
+    state.wrong.push({ name: 'presence_wrong', message: `${id} was told twice to be away: ${away}` })
+  if (player) player.away = away
+}
+
+function writeSecret(state: ChaosState, key: string): void {
+  const version = (state.versions[key] ?? 0) + 1
+  const readers = TEAMS.includes(key)
+    ? Object.keys(state.players).filter((id) => state.players[id]!.layers.includes(key))
+    : [key]
+  state.versions[key] = version
+  state.secrets[key] = markOf(key, version, readers)
+}
+
+const markOf = (key: string, version: number, readers: readonly string[]): string =>
+  `§${key}#${version}(${readers.join(' ')})§`
+
+/** The marks that a frame has in it, in whichever encoding. */
+export const marksIn = (frame: string): string[] => [...new Set(frame.match(/§[^§]*§/g) ?? [])]
+
+/** Who may see a mark. */
+export const readersOf = (mark: string): string[] => /\((.*)\)/.exec(mark)?.[1]?.split(' ') ?? []
+
+/** The secrets that a member has, and those that it should have by what everyone sees; each as `key#version`. */
+export interface HeldLayers {
+  readonly has: readonly string[]
+  readonly due: readonly string[]
+}
+
+export function layersIn(state: Partial<ChaosState>, member: string): HeldLayers {
+  const { players = {}, versions = {}, secrets = {} } = state
+  const due = [member, ...(players[member]?.layers ?? [])].filter((key) => versions[key] !== undefined)
+  return {
+    has: Object.values(secrets)
+      .map((mark) => mark.slice(1, mark.indexOf('(')))
+      .sort(),
+    due: due.map((key) => `${key}#${versions[key]}`).sort(),
+  }
+}
+
+/** The part of a whole state that a member is to see. */
+export function visibleTo(member: string, { deck: _, ...state }: ChaosState): Partial<ChaosState> {
+  const mine = Object.entries(state.secrets ?? {}).filter(([, mark]) => readersOf(mark).includes(member))
+  return { ...state, secrets: Object.fromEntries(mine) }
+}
+
+/** What a chaos room's state says of a member's ops: which were applied, how often, and in which order. */
+export type View = {
   /** How many ops were applied. */
   count: number
   /** The ref of the last one. */
   lastRef: number
   /** A hash over all of them, in order. */
   chain: number
+}
+
+/** What a chaos room remembers of each member. */
+export type Player = View & {
+  /** The teams whose layers it was shown. */
+  layers: string[]
+  /** Its connection is lost. */
+  away: boolean
 }
 
 /** How a room refuses an op that asks for it: by its own word, or by failing. */
@@ -72,7 +247,7 @@ export type AppliedOp = {
   readonly count: number
 }
 
-export const NEW_PLAYER: Readonly<Player> = { count: 0, lastRef: 0, chain: 0 }
+export const NEW_PLAYER: Readonly<Player> = { count: 0, lastRef: 0, chain: 0, layers: [], away: false }
 
 /** The chain after one more op: FNV-1a over the chain's four bytes and the op's characters. */
 export function chainAfter(chain: number, op: string): number {

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import type { ChaosState } from '../room-logic.ts'
 import { check } from './check.ts'
 import type { ClientRecord, FaultKind, StoreRecord } from './history.ts'
 import { VIOLATIONS, type ViolationName } from './history.ts'
@@ -382,6 +383,35 @@ const PLANTED: { [N in ViolationName]: (history: OpenHistory) => void } = {
     const { at } = history.clients.at(-1)!
     history.clients.push({ at, client: 'ann', kind: 'raced', winners: 2 } as never)
   },
+  reply_lost: (history) => remove(history, records(history, 'reply')[3]),
+  reply_differs: (history) => {
+    const reply = records(history, 'reply')[3]!
+    insertBehind(history, reply, { ...reply, reply: { ...reply.reply, count: 1 } })
+  },
+  layer_leaked: (history) => {
+    records(history, 'marks')[2]!.marks = ['§red#7(mem_bob mem_eve)§']
+  },
+  layer_wrong: (history) => {
+    for (const frame of patches(history).slice(-3)) {
+      frame.layers = { has: ['mem_ann#1'], due: ['mem_ann#1', 'red#7'] }
+      frame.at += frame === patches(history).at(-1) ? 2000 : 0
+    }
+  },
+  timer_twice: (history) => {
+    books(history).wrong.push({ name: 'timer_twice', message: '' })
+  },
+  timer_lost: (history) => {
+    Object.assign(books(history), { timers: { 'ann/3': 1000 }, now: 9000 })
+  },
+  task_twice: (history) => {
+    history.tasks.push(history.tasks[1]!)
+  },
+  task_lost: (history) => {
+    books(history).tasks['ann/3'] = true
+  },
+  presence_wrong: (history) => {
+    books(history).players.mem_ann!.away = true
+  },
   no_owner: (history) => {
     history.end.owners = []
   },
@@ -395,6 +425,8 @@ const PLANTED: { [N in ViolationName]: (history: OpenHistory) => void } = {
     history.clients = []
   },
 }
+
+const books = (history: OpenHistory) => history.end.owners[0]!.state as ChaosState
 
 const place = (history: OpenHistory) => ({ client: 'ann', room: history.rooms[0]!.room, member: 'mem_ann' })
 

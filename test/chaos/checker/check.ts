@@ -1,6 +1,8 @@
 import { isDeepStrictEqual } from 'node:util'
 import { CLOSE, closeName } from '../../../shared/protocol/close-codes.ts'
+import { type ChaosState, visibleTo } from '../room-logic.ts'
 import { type ExcusedShare, Excuses, excusedShare, type Seated } from './excuses.ts'
+import { checkFeatures } from './feature-rules.ts'
 import type { ClientRecord, History, Violation, ViolationName } from './history.ts'
 import { checkOps } from './op-rules.ts'
 import { type Ownership, Ownerships } from './ownership.ts'
@@ -25,6 +27,7 @@ export function check(history: History): Verdict {
     ...checkRollbacks(history, ownerships),
     ...checkStreams(history, ownerships, excuses),
     ...checkOps(history, excuses, times),
+    ...checkFeatures(history, ownerships),
     ...checkClients(history, excuses),
     ...checkEnd(history),
   ].sort((a, b) => a.at - b.at)
@@ -103,10 +106,10 @@ function checkEnd({ end, rooms }: History): Violation[] {
     for (const stand of members) {
       const { member, client } = stand
       // What a client library does not tell is not compared.
-      const wrong = (['epoch', 'seq', 'checksum'] as const).filter(
+      const wrong = (['epoch', 'seq'] as const).filter(
         (field) => stand[field] !== undefined && stand[field] !== owner[field],
       )
-      const same = isDeepStrictEqual(stand.state, owner.state)
+      const same = isDeepStrictEqual(stand.state, visibleTo(member, owner.state as ChaosState))
       if (wrong.length === 0 && same) continue
       const differences = wrong.map((field) => `${field} is ${stand[field]}, the owner's ${owner[field]}`)
       if (!same) differences.push('the state is another')
@@ -137,6 +140,10 @@ const LEAST = {
   saves: 0.1,
   /** For each op. */
   refusals: 0.02,
+  replies: 0.1,
+  marks: 0.5,
+  tasks: 0.02,
+  timers: 0.02,
   /** For each second, and for each fault that was planned. */
   faults: 0.1,
   planned: 0.7,
@@ -158,6 +165,7 @@ function checkActivity(history: History): Violation[] {
   const commits = standing('commit', 'journal')
   const saves = standing('snapshot', 'snapshot')
   const done = faults.filter(({ kind }) => kind !== 'stall').length
+  const fired = history.end.owners.reduce((sum, { state }) => sum + (state as ChaosState).fired, 0)
   const players = Math.max(1, run.clients)
   const least: [what: string, found: number, wanted: number][] = [
     ['clients that joined', named('joined'), players],
@@ -166,6 +174,10 @@ function checkActivity(history: History): Violation[] {
     ['ops', ops, LEAST.ops * players * seconds],
     ['acks', count('ack'), LEAST.acks * players * seconds],
     ['refusals', count('refused'), LEAST.refusals * ops],
+    ['replies', count('reply'), LEAST.replies * ops],
+    ['frames of layers', count('marks'), LEAST.marks * ops],
+    ['tasks', history.tasks.length, LEAST.tasks * ops],
+    ['timers that fired', fired, LEAST.timers * ops],
     ['commits', commits.found, LEAST.commits * commits.rooms * seconds],
     ['saves', saves.found, LEAST.saves * saves.rooms * seconds],
     ['faults', done, Math.max(LEAST.faults * seconds, LEAST.planned * run.faults)],

@@ -1,5 +1,5 @@
 import type { Json } from '../../../shared/json.ts'
-import type { AppliedOp, Player, Refusal } from '../room-logic.ts'
+import type { AppliedOp, HeldLayers, Player, Refusal, View } from '../room-logic.ts'
 
 /**
  * All that one run of chaos has left behind, as plain data. Times (`at`, `began`, `ended`, `until`) are milliseconds on the machine's
@@ -14,6 +14,8 @@ export interface History {
   readonly store: readonly StoreRecord[]
   /** In any order. */
   readonly sessions: readonly SessionWrite[]
+  /** The tasks that began to work. */
+  readonly tasks: readonly TaskBegin[]
   readonly faults: readonly Fault[]
   readonly end: End
 }
@@ -59,9 +61,6 @@ export interface Fault {
   readonly amount?: string
 }
 
-/** What a client knows of its own ops, as the room's state says. */
-export type View = Readonly<Player>
-
 export type FrameName =
   | 'state.snapshot'
   | 'state.resync'
@@ -69,6 +68,7 @@ export type FrameName =
   | 'event'
   | 'room.joined'
   | 'room.left'
+  | 'room.presence'
 
 /** One thing that a client did or saw. `client` outlives sessions, `member` is one seat; frames of superseded connections are not recorded. */
 export type ClientRecord = { readonly at: number; readonly client: string } & (
@@ -97,6 +97,8 @@ export type ClientRecord = { readonly at: number; readonly client: string } & (
   /** It opens a connection to the node of its room, as the server has told it; and has its session there. */
   | { readonly kind: 'rerouting'; readonly node: string }
   | { readonly kind: 'rerouted' }
+  /** What of hidden layers was in a frame of any kind, as bytes. */
+  | { readonly kind: 'marks'; readonly marks: readonly string[] }
   | (InRoom &
       (
         | { readonly kind: 'joined' }
@@ -110,25 +112,43 @@ export type ClientRecord = { readonly at: number; readonly client: string } & (
             /** That of the state the frame led to; absent where the client did not apply it. */
             readonly actual?: number
             readonly view?: View
+            readonly layers?: HeldLayers
             /** Of an `applied` event. */
             readonly op?: AppliedOp
           }
         /** A client library that tells no frames has shown this. */
-        | { readonly kind: 'view'; readonly view: View }
+        | { readonly kind: 'view'; readonly view: View; readonly layers?: HeldLayers }
         | {
             readonly kind: 'sent'
             readonly ref: number
             readonly op: string
             /** How the room must refuse it; null: it must apply it. */
             readonly refuse: Refusal | null
+            /** It is to be answered. */
+            readonly ask: boolean
             readonly again: boolean
           }
+        /** What came of a layer does not fit what the client has of it. */
+        | {
+            readonly kind: 'misfit'
+            readonly layer: string
+            readonly seq: number
+            readonly actual: number | null
+          }
         | { readonly kind: 'ack'; readonly ref: number }
+        | { readonly kind: 'reply'; readonly ref: number; readonly reply: Reply }
         | { readonly kind: 'refused'; readonly ref: number; readonly code: string }
         /** The seat is gone: with its session, or by the server's word. */
         | { readonly kind: 'lost'; readonly why: 'session' | 'seat' }
       ))
 )
+
+/** The answer to an op: how many were applied with it, and their chain. */
+export type Reply = {
+  readonly op: string
+  readonly count: number
+  readonly chain: number
+}
 
 interface InRoom {
   readonly room: string
@@ -149,6 +169,13 @@ export interface StoreRecord {
   readonly version: number
   /** What was written. */
   readonly content?: Content
+}
+
+/** A node began the work of a room's task. */
+export interface TaskBegin {
+  readonly room: string
+  readonly op: string
+  readonly at: number
 }
 
 /** A node wrote down a session, which a resume must find. */
@@ -181,6 +208,8 @@ export interface End {
     readonly room: string
     readonly version: number
     readonly state: Json
+    /** Ids of those that wait. */
+    readonly timers: readonly string[]
   })[]
   /** Rooms of which the store holds something that no new owner could go on from, and why. */
   readonly unreadable: readonly { readonly room: string; readonly message: string }[]
@@ -195,7 +224,7 @@ export interface Stand {
 }
 
 /** The part of a chaos room's state that the checker reads. */
-export const playerIn = (state: Json | undefined, member: string): View | undefined => {
+export const playerIn = (state: Json | undefined, member: string): Player | undefined => {
   const players = (state as { players?: { [id: string]: Player } } | undefined)?.players
   return players && Object.hasOwn(players, member) ? players[member] : undefined
 }
@@ -232,6 +261,16 @@ export const VIOLATIONS = {
   seat_lost: 'a member lost its seat without a cause',
   closed_without_cause: 'a client was disconnected for good without a cause',
   resumed_twice: 'two connections had one session at once',
+  reply_lost: 'a request was acked and not answered',
+  reply_differs: 'a request got two answers, or one of another effect',
+  layer_leaked: 'a client got what is hidden from it',
+  layer_wrong:
+    'a member lacks a layer that it was shown, or has one that it was not or that is of another flush',
+  timer_twice: 'a timer fired twice, or although it was cancelled',
+  timer_lost: 'a timer never fired',
+  task_twice: 'a task began or ended twice',
+  task_lost: 'a task was lost and its room not told, or told too often',
+  presence_wrong: 'a room was told otherwise of a connection than it is',
   no_owner: 'no one runs a room that has members',
   two_owners: 'two nodes run one room',
   final_mismatch: 'a member ended with another state than the owner',

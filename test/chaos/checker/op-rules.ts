@@ -1,11 +1,10 @@
-import { chainAfter, REFUSALS, type Refusal } from '../room-logic.ts'
+import { chainAfter, REFUSALS, type Refusal, type View } from '../room-logic.ts'
 import type { Excuses } from './excuses.ts'
 import {
   type ClientRecord,
   type History,
   playerIn,
   type Stand,
-  type View,
   type Violation,
   type ViolationName,
 } from './history.ts'

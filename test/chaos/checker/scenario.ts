@@ -1,8 +1,15 @@
 import type { Json } from '../../../shared/json.ts'
 import { CLOSE } from '../../../shared/protocol/close-codes.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
-import type { ChaosState } from '../room-logic.ts'
-import { chainAfter, NEW_PLAYER, type Refusal } from '../room-logic.ts'
+import {
+  type ChaosState,
+  chainAfter,
+  NEW_PLAYER,
+  newState,
+  type Player,
+  type Refusal,
+  visibleTo,
+} from '../room-logic.ts'
 import type {
   ClientRecord,
   Content,
@@ -14,18 +21,19 @@ import type {
   RunPlan,
   SessionWrite,
   StoreRecord,
-  View,
+  TaskBegin,
 } from './history.ts'
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] }
 
 /** A history that tests may change. */
 export interface OpenHistory
-  extends Omit<History, 'run' | 'clients' | 'store' | 'sessions' | 'faults' | 'end'> {
+  extends Omit<History, 'run' | 'clients' | 'store' | 'sessions' | 'tasks' | 'faults' | 'end'> {
   run: Mutable<RunPlan>
   clients: Mutable<ClientRecord>[]
   store: Mutable<StoreRecord>[]
   sessions: SessionWrite[]
+  tasks: TaskBegin[]
   faults: Fault[]
   end: { -readonly [K in keyof End]: Mutable<End[K][number & keyof End[K]]>[] } & { at: number }
 }
@@ -46,6 +54,7 @@ export class Scenario {
   readonly clients: ClientRecord[] = []
   readonly store: StoreRecord[] = []
   readonly sessions: SessionWrite[] = []
+  readonly tasks: TaskBegin[] = []
   readonly faults: Fault[] = []
   readonly room: string
   readonly #durability: Durability
@@ -56,7 +65,7 @@ export class Scenario {
   #epoch = 0
   #version = 0
   #seq = 0
-  #state: ChaosState = { total: 0, players: {}, log: [] }
+  #state: ChaosState = newState()
   #saved = this.memory()
 
   constructor(durability: Durability) {
@@ -130,7 +139,7 @@ export class Scenario {
 
   join(client: string): void {
     const seat = { client, member: `mem_${client}`, ref: 0 }
-    this.#state.players[seat.member] = { ...NEW_PLAYER }
+    this.#state.players[seat.member] = { ...NEW_PLAYER, layers: [] }
     this.#flush()
     this.#everyone('state.patch')
     this.clients.push(
@@ -149,7 +158,7 @@ export class Scenario {
     this.#frame(seat, 'state.snapshot')
   }
 
-  /** One op: sent, applied, seen by everyone, acked. */
+  /** One op, of which a task and a timer come: sent, applied, seen by everyone, answered, acked. */
   op(client: string): void {
     const seat = this.#send(client, null)
     const { member, ref } = seat
@@ -158,9 +167,18 @@ export class Scenario {
     player.lastRef = ref
     player.chain = chainAfter(player.chain, `${member}/${ref}`)
     this.#state.total += 1
+    this.#state.fired += 1
+    const op = `${member}/${ref}`
+    this.tasks.push({ room: this.room, op, at: this.#at })
     this.#flush()
     this.#everyone('state.patch')
-    this.clients.push({ at: this.#tick(), client, kind: 'ack', room: this.room, member, ref })
+    const { count, chain } = player
+    const reply = { op, count, chain }
+    this.clients.push(
+      { at: this.#tick(), client, kind: 'reply', room: this.room, member, ref, reply },
+      { at: this.#at, client, kind: 'marks', marks: [`§${member}#${count}(${member})§`] },
+      { at: this.#at, client, kind: 'ack', room: this.room, member, ref },
+    )
   }
 
   refusedOp(client: string): void {
@@ -256,12 +274,16 @@ export class Scenario {
       clients,
       store: this.store,
       sessions: this.sessions,
+      tasks: this.tasks,
       faults,
       end: {
         at: this.#tick(),
         owners: [{ room, node: this.#node, ...stand }],
-        members: this.#seated.map(({ client, member }) => ({ client, member, room, ...stand })),
-        records: this.#durability === 'none' ? [] : [{ room, version: this.#version, ...stand }],
+        members: this.#seated.map(({ client, member }) => {
+          const state = visibleTo(member, this.#state) as Json
+          return { client, member, room, ...stand, state }
+        }),
+        records: this.#durability === 'none' ? [] : [{ room, version: this.#version, ...stand, timers: [] }],
         unreadable: [],
       },
     }
@@ -269,9 +291,10 @@ export class Scenario {
   }
 
   /** What a room has of a member after these ops. */
-  playerAfter(ops: readonly string[]): View {
+  playerAfter(ops: readonly string[]): Player {
     return ops.reduce(
-      ({ count, chain }, op) => ({
+      ({ count, chain, ...rest }, op) => ({
+        ...rest,
         count: count + 1,
         lastRef: Number(op.split('/')[1]),
         chain: chainAfter(chain, op),
@@ -293,6 +316,7 @@ export class Scenario {
       ref,
       op: `${member}/${ref}`,
       refuse,
+      ask: true,
       again: false,
     })
     return seat
@@ -328,7 +352,8 @@ export class Scenario {
 
   #frame({ client, member }: Seated, t: 'state.patch' | 'state.snapshot' | 'state.resync'): void {
     const { epoch, seq, checksum } = this.#stand()
-    const view = { ...(this.#state.players[member] ?? NEW_PLAYER) }
+    const view = this.#state.players[member] ?? NEW_PLAYER
+    const layers = { has: [], due: [] }
     const place = { client, room: this.room, member }
     this.clients.push({
       at: this.#tick(),
@@ -339,7 +364,8 @@ export class Scenario {
       seq,
       checksum,
       actual: checksum,
-      view,
+      view: { ...view },
+      layers,
     })
   }
 

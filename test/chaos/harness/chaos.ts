@@ -9,6 +9,7 @@ import { check } from '../checker/check.ts'
 import type { ExcusedShare } from '../checker/excuses.ts'
 import type { ClientRecord, Durability, End, Fault, History, Violation } from '../checker/history.ts'
 import { machineNow, watchStalls } from '../node/clocks.ts'
+import { type ChaosState, visibleTo } from '../room-logic.ts'
 import { Cluster, KEY_PREFIX } from './cluster.ts'
 import { Faults } from './faults.ts'
 import { planFaults } from './plan.ts'
@@ -146,6 +147,7 @@ class Run {
       clients: this.#records.filter(({ at }) => at <= end.at),
       store: this.#cluster.storeHistory(),
       sessions: this.#cluster.sessionWrites(),
+      tasks: this.#cluster.tasks(),
       faults: [...faults, ...this.#stalls, ...this.#cluster.stalls()].sort((a, b) => a.at - b.at),
       end: { ...end, ...found },
     }
@@ -214,8 +216,11 @@ class Run {
   }
 
   #isEqual({ owners, members }: Omit<End, 'records' | 'unreadable'>): boolean {
-    return members.every(({ room, state }) =>
-      owners.some((owner) => owner.room === room && isDeepStrictEqual(owner.state, state)),
+    return members.every(({ room, member, state }) =>
+      owners.some(
+        (owner) =>
+          owner.room === room && isDeepStrictEqual(visibleTo(member, owner.state as ChaosState), state),
+      ),
     )
   }
 
@@ -268,9 +273,10 @@ export async function audit(
     try {
       const restored = restore(claim, format)
       if (!restored) return NOTHING
-      const { seq, tree } = restored
-      const { checksum, flushed: state } = tree
-      return { records: [{ room, version: owner.version, seq, checksum, state }], unreadable: [] }
+      const { seq, tree, told } = restored
+      const timers = restored.timers.map(({ id }) => id)
+      const [checksum, state] = [told?.checksum ?? tree.checksum, tree.flushed]
+      return { records: [{ room, version: owner.version, seq, checksum, state, timers }], unreadable: [] }
     } catch (error) {
       if (!(error instanceof UnreadableRecord)) throw error
       return { records: [], unreadable: [{ room, message: error.message }] }

@@ -14,7 +14,7 @@ import { callControl, runtimeOf } from '../../support/calls.ts'
 import { FaultyLink } from '../../support/faulty-link.ts'
 import { freePort } from '../../support/redis-port.ts'
 import { type RedisServer, startRedis } from '../../support/redis-server.ts'
-import type { End, Fault, SessionWrite, StoreRecord } from '../checker/history.ts'
+import type { End, Fault, SessionWrite, StoreRecord, TaskBegin } from '../checker/history.ts'
 import { machineNow } from '../node/clocks.ts'
 import { readStoreLines, type StoreHistory } from '../node/recording-store.ts'
 import type { Door } from './player.ts'
@@ -200,6 +200,11 @@ export class Cluster {
     return this.#processes.flatMap((node) => node.history().sessions)
   }
 
+  /** Every task that began, in the order of time. */
+  tasks(): TaskBegin[] {
+    return this.#processes.flatMap((node) => node.history().tasks).sort((a, b) => a.at - b.at)
+  }
+
   /** When which node could not get on. */
   stalls(): Fault[] {
     return this.#processes.flatMap((node) =>
@@ -380,7 +385,7 @@ export class NodeProcess {
       return readStoreLines(readFileSync(this.#history, 'utf8'), this.#endedAt ?? machineNow())
     } catch {
       // It ended before it opened the file.
-      return { calls: [], stalls: [], sessions: [] }
+      return { calls: [], stalls: [], sessions: [], tasks: [] }
     }
   }
 }

@@ -1,5 +1,5 @@
 import type { ClientRecord, End } from '../checker/history.ts'
-import type { Refusal } from '../room-logic.ts'
+import { ACTS, type Act, type Refusal } from '../room-logic.ts'
 
 /** A node that clients may try. */
 export interface Door {
@@ -55,7 +55,7 @@ export abstract class Player {
 
   /** One last op. */
   last(): void {
-    this.send(this.#ops.good())
+    this.send({ ...this.#ops.good(), act: null })
   }
 
   close(): void {
@@ -118,6 +118,9 @@ const CHANGE_OVER_MS = 50
 
 /** How many ops may wait for their ack. */
 export const MOST_WAITING = 8
+/** One op in so many does something besides, and one in so many is a request. */
+const ACT_ONE_IN = 1.5
+const ASK_ONE_IN = 3
 /** One op in so many is one that the room must refuse. */
 const REFUSED_ONE_IN = 12
 /** One time in so many a client sends a burst of such ops, and loses its connection before it can know what became of them. */
@@ -131,6 +134,9 @@ export const DEAF_MS = 50
 export interface NewOp {
   readonly op: string
   readonly refuse: Refusal | null
+  readonly act: Act | null
+  /** It is to be answered. */
+  readonly ask: boolean
 }
 
 /** The ops of one client: each with a name of its own. */
@@ -161,7 +167,8 @@ class Ops {
 
   #op(refuse: Refusal | null): NewOp {
     this.#count += 1
-    return { op: `${this.#name}/${this.#count}`, refuse }
+    const act = this.#one(ACT_ONE_IN) ? ACTS[Math.floor(this.#random() * ACTS.length)]! : null
+    return { op: `${this.#name}/${this.#count}`, refuse, act, ask: this.#one(ASK_ONE_IN) }
   }
 
   #one(of: number): boolean {

@@ -1,11 +1,11 @@
 import WebSocket from 'ws'
-import type { Json } from '../../../shared/json.ts'
+import type { Json, JsonObject } from '../../../shared/json.ts'
 import { CLOSE, closeName } from '../../../shared/protocol/close-codes.ts'
 import type { ClientMessage, ServerMessage } from '../../../shared/protocol/messages.ts'
 import { applyOperations } from '../../../shared/protocol/testing/json-client-codec.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
-import { type End, type FrameName, playerIn, type View } from '../checker/history.ts'
-import type { AppliedOp, Refusal } from '../room-logic.ts'
+import { type End, type FrameName, playerIn, type Reply } from '../checker/history.ts'
+import { type AppliedOp, type ChaosState, layersIn, marksIn, type View } from '../room-logic.ts'
 import { DEAF_MS, type Door, MOST_WAITING, type NewOp, type Note, Player } from './player.ts'
 
 const WELCOME_WITHIN_MS = 4000
@@ -74,9 +74,9 @@ export class RawPlayer extends Player {
     setTimeout(() => socket.terminate(), DEAF_MS).unref()
   }
 
-  protected send({ op, refuse }: NewOp): void {
+  protected send(op: NewOp): void {
     this.#lastRef += 1
-    const message = this.#seat?.send(op, this.#lastRef, refuse)
+    const message = this.#seat?.send(op, this.#lastRef)
     if (message) this.#socket?.send(message)
   }
 
@@ -99,7 +99,7 @@ export class RawPlayer extends Player {
   #socketTo(door: Door): RawSocket {
     return new RawSocket(door, {
       open: (socket) => this.#opened(socket),
-      message: (socket, message) => this.#receive(socket, message),
+      message: (socket, message, marks) => this.#receive(socket, message, marks),
       closed: (socket, code, reason) => this.#lostSocket(socket, code, reason),
     })
   }
@@ -108,7 +108,7 @@ export class RawPlayer extends Player {
     const { project_id: projectId, token, note, reroutes } = this.parts
     if (socket === this.#next && !this.#changeOver(socket)) return
     note({ kind: 'connected', node: socket.door.node })
-    const features = reroutes ? { features: ['reroute'] } : {}
+    const features = ['layers', ...(reroutes ? ['reroute'] : [])]
     if (this.#session) {
       const { id, token: resumeToken } = this.#session
       note({ kind: 'resuming', session: id })
@@ -117,9 +117,9 @@ export class RawPlayer extends Player {
         t: 'hello',
         project_id: projectId,
         resume: { session_id: id, resume_token: resumeToken, rooms },
-        ...features,
+        features,
       })
-    } else socket.send({ t: 'hello', project_id: projectId, token, ...features })
+    } else socket.send({ t: 'hello', project_id: projectId, token, features })
     setTimeout(() => {
       if (!this.#online || this.#socket !== socket) socket.terminate()
     }, WELCOME_WITHIN_MS).unref()
@@ -157,7 +157,8 @@ export class RawPlayer extends Player {
     this.#replaced = undefined
   }
 
-  #receive(socket: RawSocket, message: ServerMessage): void {
+  #receive(socket: RawSocket, message: ServerMessage, marks: readonly string[]): void {
+    if (marks.length > 0) this.parts.note({ kind: 'marks', marks })
     if (socket.givenUp) return
     if (message.t === 'welcome') this.#welcome(socket, message)
     if (socket.superseded || socket !== this.#socket || !this.#online) return
@@ -168,6 +169,9 @@ export class RawPlayer extends Player {
         break
       case 'ack':
         if (message.room_id === this.#seat?.room) this.#seat.acked(message.ref)
+        break
+      case 'reply':
+        if (message.room_id === this.#seat?.room) this.#seat.replied(message.ref, message.data as Reply)
         break
       case 'error':
         this.#refused(message)
@@ -184,17 +188,17 @@ export class RawPlayer extends Player {
       case 'event':
       case 'room.joined':
       case 'room.left':
+      case 'room.presence':
         this.#frame(socket, message)
+        break
+      case 'layer.state':
+      case 'layer.patch':
+      case 'layer.gone':
+        if (message.room_id === this.#seat?.room) this.#seat.takeLayer(message)
     }
   }
 
-  #frame(
-    socket: RawSocket,
-    message: Extract<
-      ServerMessage,
-      { t: 'state.snapshot' | 'state.resync' | 'state.patch' | 'event' | 'room.joined' | 'room.left' }
-    >,
-  ): void {
+  #frame(socket: RawSocket, message: RoomFrame): void {
     const seat = this.#seat
     if (!seat || message.room_id !== seat.room) return
     const ask = seat.take(message)
@@ -321,6 +325,26 @@ export class RawPlayer extends Player {
 type Kept = Extract<ClientMessage, { t: 'message' }> & { readonly ref: number }
 type RoomFrame = Extract<ServerMessage, { t: FrameName }>
 type Patch = Extract<RoomFrame, { t: 'state.patch' }>
+type LayerFrame = Extract<ServerMessage, { t: 'layer.state' | 'layer.patch' | 'layer.gone' }>
+
+/** What is hidden in one layer, and the flush of the `layer.state` that it began with. */
+interface Layer {
+  readonly state: Json
+  readonly epoch: number
+  readonly seq: number
+}
+
+const isObject = (value: Json | undefined): value is JsonObject =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+
+/** What the base has not comes from the layer, and what are objects in both goes together. */
+function mergeInto(base: JsonObject, layer: JsonObject): JsonObject {
+  const merged = Object.entries(layer).map(([key, value]): [string, Json] => {
+    const below = base[key]
+    return [key, isObject(below) && isObject(value) ? mergeInto(below, value) : (below ?? value)]
+  })
+  return { ...base, ...Object.fromEntries(merged) }
+}
 
 /** How long a resync may take before it is asked for again. */
 const RESYNC_AGAIN_MS = 3000
@@ -333,6 +357,10 @@ class RawSeat {
   readonly kept = new Map<number, Kept>()
   readonly #note: (note: Note) => void
   readonly #checksum = new Checksum()
+  #layers: ReadonlyMap<string, Layer> = new Map()
+  /** Of layers, before the frame of their flush. */
+  #held: LayerFrame[] = []
+  /** The base. */
   #state: Json | undefined
   #epoch = 0
   #seq = 0
@@ -364,13 +392,18 @@ class RawSeat {
   }
 
   get stand() {
-    const state = this.#state ?? null
-    return { epoch: this.#epoch, seq: this.#seq, checksum: this.#checksum.of(state), state }
+    return { epoch: this.#epoch, seq: this.#seq, state: this.#merged }
+  }
+
+  get #merged(): Json {
+    const layers = [...this.#layers.values()].map(({ state }) => state)
+    return layers.filter(isObject).reduce(mergeInto, (this.#state ?? {}) as JsonObject)
   }
 
   /** After a resume: what was missed follows frame by frame, or a whole state does. */
   resumed(complete: boolean): void {
     this.#waiting = !complete
+    this.#held = []
     this.#askedAt = performance.now()
   }
 
@@ -381,6 +414,9 @@ class RawSeat {
       return undefined
     }
     if (frame.t === 'state.snapshot' || frame.t === 'state.resync') {
+      const { epoch, seq } = frame
+      const here = [...this.#layers].filter(([, layer]) => layer.epoch === epoch && layer.seq === seq)
+      this.#layers = this.#changed(new Map(here), this.#release(frame)) ?? new Map()
       this.#state = frame.state
       this.#epoch = frame.epoch
       this.#seq = frame.seq
@@ -392,24 +428,39 @@ class RawSeat {
     return reason && this.#ask(reason)
   }
 
-  send(op: string, ref: number, refuse: Refusal | null): ClientMessage {
-    const data = { op, ref, refuse }
+  /** What is of a layer waits for the frame of its flush, unless that is here. */
+  takeLayer(frame: LayerFrame): void {
+    if (frame.epoch < this.#epoch) return
+    const late = !this.#waiting && frame.seq === this.#seq && frame.t !== 'layer.patch'
+    if (late) this.#layers = this.#changed(this.#layers, [frame]) ?? this.#layers
+    else this.#held.push(frame)
+  }
+
+  send({ ask, ...op }: NewOp, ref: number): ClientMessage {
+    const data = { ...op, ref }
     const settled = this.#settled
-    const message: Kept = { t: 'message', room_id: this.room, type: 'op', data, ref, settled }
+    const type = ask ? 'ask' : 'op'
+    const message: Kept = { t: 'message', room_id: this.room, type, data, ref, settled }
     this.kept.set(ref, message)
     this.#lastRef = ref
-    this.#write({ kind: 'sent', ref, op, refuse, again: false })
+    this.#writeSent(message, false)
     return message
   }
 
   /** Everything that is kept, to be sent again. */
   again(): ClientMessage[] {
     const messages = [...this.kept.values()]
-    for (const { ref, data } of messages) {
-      const { op, refuse } = data as { op: string; refuse: Refusal | null }
-      this.#write({ kind: 'sent', ref, op, refuse, again: true })
-    }
+    for (const message of messages) this.#writeSent(message, true)
     return messages
+  }
+
+  #writeSent({ type, ref, data }: Kept, again: boolean): void {
+    const { op, refuse } = data as Omit<NewOp, 'ask'>
+    this.#write({ kind: 'sent', ref, op, refuse, ask: type === 'ask', again })
+  }
+
+  replied(ref: number, reply: Reply): void {
+    if (this.kept.has(ref)) this.#write({ kind: 'reply', ref, reply })
   }
 
   acked(ref: number): void {
@@ -432,6 +483,7 @@ class RawSeat {
       return this.#waiting || frame.seq > this.#seq ? 'sequence' : undefined
     }
     const before = { state: this.#state, epoch: this.#epoch, seq: this.#seq }
+    const layers = this.#changed(this.#layers, this.#release(frame))
     try {
       this.#state = applyOperations(this.#state as Json, frame.ops)
     } catch {
@@ -440,12 +492,44 @@ class RawSeat {
     }
     this.#epoch = frame.epoch
     this.#seq = frame.seq
+    const known = this.#layers
+    this.#layers = layers ?? known
     this.#writeFrame(frame, true)
-    if (this.#checksum.of(this.#state) === frame.checksum) return undefined
+    if (layers && this.#checksum.of(this.#state) === frame.checksum) return undefined
+    this.#layers = known
     this.#state = before.state
     this.#epoch = before.epoch
     this.#seq = before.seq
     return 'checksum'
+  }
+
+  #release({ epoch, seq }: RoomFrame): LayerFrame[] {
+    const held = this.#held.filter((frame) => frame.epoch === epoch && frame.seq === seq)
+    this.#held = []
+    return held
+  }
+
+  /** Layers after frames of theirs; undefined where one does not fit. A checksum that is another is written down. */
+  #changed(
+    layers: ReadonlyMap<string, Layer>,
+    frames: readonly LayerFrame[],
+  ): Map<string, Layer> | undefined {
+    const changed = new Map(layers)
+    for (const frame of frames) {
+      const { layer, epoch, seq } = frame
+      if (frame.t === 'layer.gone') {
+        changed.delete(layer)
+        continue
+      }
+      const known = changed.get(layer)
+      const now =
+        frame.t === 'layer.state' ? { state: frame.state, epoch, seq } : known && patched(known, frame)
+      const actual = now && this.#checksum.of(now.state)
+      if (actual !== frame.checksum) this.#write({ kind: 'misfit', layer, seq, actual: actual ?? null })
+      if (!now || actual !== frame.checksum) return undefined
+      changed.set(layer, now)
+    }
+    return changed
   }
 
   #follow(frame: Exclude<RoomFrame, { t: 'state.patch' | 'state.snapshot' | 'state.resync' }>) {
@@ -469,7 +553,8 @@ class RawSeat {
     const { t, epoch, seq } = frame
     const checksum = 'checksum' in frame ? frame.checksum : undefined
     const actual = applied ? this.#checksum.of(this.#state as Json) : undefined
-    const op = frame.t === 'event' ? (frame.data as AppliedOp) : undefined
+    const op = frame.t === 'event' && frame.name === 'applied' ? (frame.data as AppliedOp) : undefined
+    const layers = applied ? layersIn(this.#merged as Partial<ChaosState>, this.member) : undefined
     const view = applied ? this.#newView() : undefined
     this.#write({
       kind: 'frame',
@@ -480,6 +565,7 @@ class RawSeat {
       ...(actual !== undefined && { actual }),
       ...(op && { op }),
       ...(view && { view }),
+      ...(layers && { layers }),
     })
   }
 
@@ -497,6 +583,15 @@ class RawSeat {
   }
 }
 
+/** Undefined where the patch does not fit. */
+function patched(layer: Layer, { ops }: Extract<LayerFrame, { t: 'layer.patch' }>): Layer | undefined {
+  try {
+    return { ...layer, state: applyOperations(layer.state, ops) }
+  } catch {
+    return undefined
+  }
+}
+
 type OfRoom = Extract<Note, { room: string }>
 type Body = OfRoom extends infer N ? (N extends unknown ? Omit<N, 'room' | 'member'> : never) : never
 
@@ -506,7 +601,7 @@ const SILENCE_MS = 3000
 
 interface RawHandlers {
   open(socket: RawSocket): void
-  message(socket: RawSocket, message: ServerMessage): void
+  message(socket: RawSocket, message: ServerMessage, marks: readonly string[]): void
   /** Called once; 1006 when there was no closing handshake. */
   closed(socket: RawSocket, code: number, reason: string): void
 }
@@ -536,7 +631,8 @@ class RawSocket {
     })
     this.#socket.on('message', (data: Buffer) => {
       this.#heardAt = performance.now()
-      handlers.message(this, JSON.parse(data.toString()) as ServerMessage)
+      const text = data.toString()
+      handlers.message(this, JSON.parse(text) as ServerMessage, marksIn(text))
     })
     this.#socket.on('error', () => {})
     this.#socket.on('close', (code, reason) => {

@@ -1,8 +1,8 @@
 import { type Client, type ConnectOptions, connect, type Room, RoomfulError } from 'roomful/client'
 import { WebSocket } from 'ws'
 import type { Json } from '../../../shared/json.ts'
-import { type End, playerIn, type View } from '../checker/history.ts'
-import type { chaosRoom } from '../room-logic.ts'
+import { type End, playerIn } from '../checker/history.ts'
+import { type ChaosState, type chaosRoom, layersIn, marksIn } from '../room-logic.ts'
 import { DEAF_MS, type Door, MOST_WAITING, type NewOp, Player } from './player.ts'
 
 const CONNECT_AGAIN_MS = 500
@@ -11,6 +11,7 @@ const CONNECT_AGAIN_MS = 500
 export class SdkPlayer extends Player {
   readonly #network = new Network(
     (url) => this.#doorOf(url),
+    (marks) => this.parts.note({ kind: 'marks', marks }),
     (door, socket, before) => {
       socket.once('open', () => this.parts.note({ kind: 'connected', node: door.node }))
       if (this.#client?.status === 'online') this.disturb(before, socket)
@@ -19,7 +20,8 @@ export class SdkPlayer extends Player {
   #client: Client | undefined
   #room: Room<ReturnType<typeof chaosRoom>> | undefined
   #member = ''
-  #view: View | undefined
+  /** What was noted last. */
+  #view = ''
   #lastRef = 0
   #waiting = 0
   /** How often it has gone to the node of its room. */
@@ -104,7 +106,7 @@ export class SdkPlayer extends Player {
 
   #joined(): void {
     this.#member = this.#room?.memberId ?? ''
-    this.#view = undefined
+    this.#view = ''
     this.parts.note({ kind: 'joined', ...this.#place() })
     this.#changed()
   }
@@ -121,9 +123,13 @@ export class SdkPlayer extends Player {
       return
     }
     const view = playerIn(room.state as Json, this.#member)
-    if (!view || (view.count === this.#view?.count && view.chain === this.#view.chain)) return
-    this.#view = view
-    this.parts.note({ kind: 'view', ...this.#place(), view: { ...view } })
+    if (!view) return
+    const { count, lastRef, chain } = view
+    const layers = layersIn(room.state as ChaosState, this.#member)
+    const shown = JSON.stringify([count, chain, layers])
+    if (shown === this.#view) return
+    this.#view = shown
+    this.parts.note({ kind: 'view', ...this.#place(), view: { count, lastRef, chain }, layers })
   }
 
   protected deafen(): void {
@@ -131,7 +137,7 @@ export class SdkPlayer extends Player {
     setTimeout(() => this.cut(), DEAF_MS).unref()
   }
 
-  protected send({ op, refuse }: NewOp): void {
+  protected send({ ask, ...op }: NewOp): void {
     const room = this.#room
     if (!room) return
     // It may be another member since the last change of the state.
@@ -140,12 +146,16 @@ export class SdkPlayer extends Player {
     const ref = this.#lastRef
     // The member may be another when the answer comes.
     const place = this.#place()
-    this.parts.note({ kind: 'sent', ...place, ref, op, refuse, again: false })
+    this.parts.note({ kind: 'sent', ...place, ref, ...op, ask, again: false })
     this.#waiting += 1
-    room
-      .send('op', { op, ref, refuse })
+    const data = { ...op, ref }
+    const sent = ask ? room.request('ask', data) : room.send('op', data)
+    sent
       .then(
-        () => this.parts.note({ kind: 'ack', ...place, ref }),
+        (reply) => {
+          if (reply) this.parts.note({ kind: 'reply', ...place, ref, reply })
+          this.parts.note({ kind: 'ack', ...place, ref })
+        },
         (error: unknown) => {
           const code = error instanceof RoomfulError ? error.code : 'unknown'
           // With its session lost no one knows whether an op was applied.
@@ -172,6 +182,7 @@ class Network {
   /** `to`: where a connection goes; `opened` is called when it is there, with the one before it. */
   constructor(
     to: (url: string) => Door | undefined,
+    marked: (marks: readonly string[]) => void,
     created: (door: Door, socket: WebSocket, before: WebSocket | undefined) => void,
   ) {
     const open = this.#open
@@ -179,6 +190,7 @@ class Network {
       constructor(url: string, protocols: string[]) {
         const door = to(url)
         super(door?.url ?? url, protocols)
+        this.onmarks = marked
         if (door) created(door, this, [...open].at(-1))
         open.add(this)
         this.once('close', () => open.delete(this))
@@ -199,8 +211,11 @@ class Network {
 
 class RoutedSocket extends WebSocket {
   deaf = false
+  onmarks: (marks: readonly string[]) => void = () => {}
 
   override emit(event: string | symbol, ...args: unknown[]): boolean {
+    const marks = event === 'message' ? marksIn(String(Buffer.from(args[0] as ArrayBuffer))) : []
+    if (marks.length > 0) this.onmarks(marks)
     return !(this.deaf && event === 'message') && super.emit(event, ...args)
   }
 }

@@ -39,7 +39,9 @@ const start = async () => {
   watchStalls((stall) => recorded.stalled(stall))
   const node = await startNode({
     ...config,
-    rooms: [chaosRoom('journal'), chaosRoom('snapshot'), chaosRoom('none')],
+    rooms: (['journal', 'snapshot', 'none'] as const).map((durability) =>
+      chaosRoom(durability, (room, op) => recorded.began(room, op)),
+    ),
     store: withRooms(store, recorded),
     log,
     clock,

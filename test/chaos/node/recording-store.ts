@@ -11,15 +11,16 @@ import type {
   RoomRecords,
   Write,
 } from '../../../shared/store/port.ts'
-import type { Content, SessionWrite, StoreRecord } from '../checker/history.ts'
+import type { Content, SessionWrite, StoreRecord, TaskBegin } from '../checker/history.ts'
 import type { AppliedOp, ChaosState } from '../room-logic.ts'
 import { machineNow, type Stall } from './clocks.ts'
 
-/** A line of a node's history: a call of the store that begins, the answer to one, a time in which nothing got on, or a session's record that was written. */
+/** A line of a node's history: a call of the store that begins, the answer to one, a time in which nothing got on, a session's record that was written, or a task that begins. */
 type StoreLine =
   | ({ readonly call: number } & Omit<StoreRecord, 'ended' | 'ok'>)
   | { readonly stall: Stall }
   | SessionWrite
+  | { readonly task: TaskBegin }
   | {
       readonly answer: number
       readonly ended: number
@@ -49,6 +50,11 @@ export class RecordingRooms implements RoomRecords {
 
   stalled(stall: Stall): void {
     this.#write({ stall })
+  }
+
+  /** The work of a task begins. */
+  began(room: string, op: string): void {
+    this.#write({ task: { room, op, at: machineNow() } })
   }
 
   /** These writes stand. */
@@ -124,7 +130,8 @@ export class RecordingRooms implements RoomRecords {
   /** Undefined for the empty snapshot of a room that is kept nowhere. */
   #whole(snapshot: Uint8Array): Content | undefined {
     if (snapshot.length === 0) return undefined
-    const { seq, checksum, state } = this.#format.readSnapshot(snapshot)
+    const { seq, layers, state } = this.#format.readSnapshot(snapshot)
+    const checksum = layers?.checksum ?? 0
     const players = Object.entries((state as ChaosState).players)
     const applied = Object.fromEntries(players.map(([member, { lastRef }]) => [member, lastRef]))
     return { seq, checksum, visible: undefined, applied }
@@ -163,11 +170,13 @@ export interface StoreHistory {
   readonly calls: StoreRecord[]
   readonly stalls: Stall[]
   readonly sessions: SessionWrite[]
+  readonly tasks: TaskBegin[]
 }
 
 /** A call without an answer ended when the node did: `end`. */
 export function readStoreLines(text: string, end: number): StoreHistory {
   const sessions: SessionWrite[] = []
+  const tasks: TaskBegin[] = []
   const calls = new Map<number, StoreRecord>()
   const stalls: Stall[] = []
   for (const line of text.split('\n')) {
@@ -175,6 +184,7 @@ export function readStoreLines(text: string, end: number): StoreHistory {
     const parsed = JSON.parse(line) as StoreLine
     if ('stall' in parsed) stalls.push(parsed.stall)
     else if ('session' in parsed) sessions.push(parsed)
+    else if ('task' in parsed) tasks.push(parsed.task)
     else if ('call' in parsed) {
       const { call, ...record } = parsed
       calls.set(call, { ...record, ended: end, ok: undefined })
@@ -184,7 +194,7 @@ export function readStoreLines(text: string, end: number): StoreHistory {
       if (record) calls.set(answer, { ...record, ...fence, ended, ok })
     }
   }
-  return { calls: [...calls.values()], stalls, sessions }
+  return { calls: [...calls.values()], stalls, sessions, tasks }
 }
 
 const ASK_AGAIN_MS = 50
