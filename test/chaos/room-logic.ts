@@ -187,8 +187,10 @@ function writeSecret(state: ChaosState, key: string): void {
 const markOf = (key: string, version: number, readers: readonly string[]): string =>
   `§${key}#${version}(${readers.join(' ')})§`
 
-/** The marks that a frame has in it, in whichever encoding. */
-export const marksIn = (frame: string): string[] => [...new Set(frame.match(/§[^§]*§/g) ?? [])]
+/** The marks that a frame has in it, in whichever encoding: the bytes of a `§` alone may be anything in MessagePack. */
+export const marksIn = (frame: string): string[] => [
+  ...new Set(frame.match(/§[\w-]+#\d+\([\w -]*\)§/g) ?? []),
+]
 
 /** Who may see a mark. */
 export const readersOf = (mark: string): string[] => /\((.*)\)/.exec(mark)?.[1]?.split(' ') ?? []
