@@ -430,7 +430,7 @@ class RawSeat {
 
   /** What is of a layer waits for the frame of its flush, unless that is here. */
   takeLayer(frame: LayerFrame): void {
-    if (frame.epoch < this.#epoch) return
+    if (frame.epoch < this.#epoch || (this.#waiting && frame.t === 'layer.patch')) return
     const late = !this.#waiting && frame.seq === this.#seq && frame.t !== 'layer.patch'
     if (late) this.#layers = this.#changed(this.#layers, [frame]) ?? this.#layers
     else this.#held.push(frame)

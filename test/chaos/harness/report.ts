@@ -192,7 +192,7 @@ export function traceOf(history: History, violation: Violation): string[] {
     const ofRoom = !('room' in record) || room === undefined || record.room === room
     const ofMember = !('member' in record) || member === undefined || record.member === member
     // Events and presence tell little that the patch before them does not.
-    const telling = record.kind !== 'frame' || record.t.startsWith('state.')
+    const telling = record.kind !== 'marks' && (record.kind !== 'frame' || record.t.startsWith('state.'))
     return ofClient && ofRoom && ofMember && telling && (client !== undefined || 'room' in record)
   })
   for (const record of around(seen, at, RECORDS_BEFORE, RECORDS_AFTER)) {
