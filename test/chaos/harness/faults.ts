@@ -1,7 +1,7 @@
 import type { Fault } from '../checker/history.ts'
 import { machineNow } from '../node/clocks.ts'
 import type { Cluster } from './cluster.ts'
-import type { PlannedFault } from './plan.ts'
+import { DISABLING, type PlannedFault, RECOVERY_MS } from './plan.ts'
 import type { Player } from './player.ts'
 
 /** How long a drain may take before the node is told a second time. */
@@ -15,12 +15,14 @@ export class Faults {
   readonly #running = new Set<Promise<void>>()
   readonly #timers: NodeJS.Timeout[] = []
   readonly #errors: unknown[] = []
+  readonly #isAlone: boolean
 
   /** Every fault is added to `done` as it begins; one that is not over yet has no end. */
   constructor(cluster: Cluster, players: readonly Player[], done: Fault[]) {
     this.#cluster = cluster
     this.#players = players
     this.#done = done
+    this.#isAlone = cluster.doors().length === 1
   }
 
   start(plan: readonly PlannedFault[]): void {
@@ -50,6 +52,7 @@ export class Faults {
     const link = this.#cluster.link(slot)
     // The node may still be on its way back from something that took longer than planned.
     if (planned.node !== undefined && !process) return
+    if (process && DISABLING.includes(kind) && !this.#isSpared(process.node)) return
     const over = this.#record(planned, process?.node)
     switch (kind) {
       case 'kill':
@@ -109,6 +112,17 @@ export class Faults {
         for (const player of this.#chosen(planned)) player.cut()
     }
     over()
+  }
+
+  /** Whether another node goes on while this one is out: on a slow machine others may be out for longer than planned. */
+  #isSpared(node: string): boolean {
+    const isOut = (other: string) =>
+      this.#done.some(
+        (fault) =>
+          fault.node === other && DISABLING.includes(fault.kind) && fault.until + RECOVERY_MS > machineNow(),
+      )
+    const doors = this.#cluster.doors()
+    return this.#isAlone || doors.some((door) => door.node !== node && !isOut(door.node))
   }
 
   #chosen({ clients = [] }: PlannedFault): Player[] {

@@ -42,14 +42,14 @@ const WEIGHTS: Readonly<Record<DrawnKind, number>> = {
   client_cut: 3,
 }
 /** Kinds that take a node out, or may: one node at least is spared at any time. */
-const DISABLING: readonly DrawnKind[] = ['kill', 'pause', 'delay', 'blackhole', 'drain']
-const OF_A_NODE: readonly DrawnKind[] = [...DISABLING, 'cut', 'clock']
+export const DISABLING: readonly FaultKind[] = ['kill', 'pause', 'delay', 'blackhole', 'drain']
+const OF_A_NODE: readonly FaultKind[] = [...DISABLING, 'cut', 'clock']
 const OF_REDIS: readonly DrawnKind[] = ['redis_kept', 'redis_lost', 'redis_pause']
 /** Nothing begins before clients are in their rooms, or too late to be over in time. */
 const FIRST_MS = 2000
 const LAST_MS = 3000
 /** How long a node counts as out after a fault has ended. */
-const RECOVERY_MS = 3000
+export const RECOVERY_MS = 3000
 /** How often another fault is drawn when one does not fit to those before it. */
 const ATTEMPTS = 6
 const HOUR_MS = 3_600_000
