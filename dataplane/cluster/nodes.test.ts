@@ -304,6 +304,24 @@ describe('the nodes of a cluster', () => {
     expect(warned.filter((text) => text === 'the other nodes cannot be read')).toHaveLength(2)
   })
 
+  it('are not judged by who did not listen before the store was away', async () => {
+    const { node, elapse, line, back } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    await elapse(600)
+    await b.deafen()
+    await elapse(500)
+    expect(a.nodes.isGone('node_b')).toBe(true)
+    line.cut = true
+    await b.listen()
+    await elapse(1050)
+    line.cut = false
+    await back()
+    await elapse(LEASE_MS)
+    expect(a.nodes.settled).toBe(true)
+    expect(await a.nodes.judge('node_b')).toBe('alive')
+  })
+
   it('let claims wait for one lease after the store was away, or their own lease had run out', async () => {
     const { node, elapse, clock, line, back } = parts()
     const a = await node('node_a')

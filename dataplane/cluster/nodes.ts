@@ -144,7 +144,8 @@ export class ClusterNodes {
     this.#heldUntil = this.#heldSince + leaseMs
     this.#storeAgeKnown = false
     this.#listenersKnown = true
-    this.#resetSilence()
+    // Also of those that are gone: with a lease they may have listened again since, and can be heard only when this is over.
+    for (const seen of this.#others.values()) seen.silentSince = undefined
   }
 
   /**
