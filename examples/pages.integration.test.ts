@@ -188,7 +188,7 @@ test('in the card game each has a hand of its own, and plays it in turns, by mou
   }
 
   await players[1]!.click('text=Cut my connection')
-  await shows(players[0]!, '#others', 'connection lost')
+  await shows(players[0]!, '#others', 'offline')
 })
 
 test('a reload keeps the seat and the game; the other sees it go and come; a duplicated tab is another player', async () => {

@@ -138,13 +138,15 @@ class Game {
     seat.classList.toggle('turn', active || winner === id)
     seat.classList.toggle('away', bot || !connected)
     const notes = [
-      `${cards} ${cards === 1 ? 'card' : 'cards'}`,
+      ...(phase === 'waiting' ? [] : [`${cards} ${cards === 1 ? 'card' : 'cards'}`]),
       ...(wins > 0 ? [`${wins} won`] : []),
-      ...(bot ? ['left: a bot plays on'] : connected ? [] : ['connection lost']),
     ]
     const name = create('strong', { class: 'who', text: this.#name(id) })
     seat.append(name, create('span', { class: 'note quiet', text: notes.join(' · ') }))
-    if (!own) {
+    // In the place of the cards: so the table stays where it is when someone goes and comes.
+    if (bot || !connected)
+      seat.append(create('span', { class: 'status quiet', text: bot ? 'a bot plays' : 'offline' }))
+    else if (!own) {
       const backs = Array.from({ length: Math.min(cards, MOST_BACKS) }, () => create('i'))
       seat.append(create('span', { class: 'backs', 'aria-hidden': 'true' }, ...backs))
     }

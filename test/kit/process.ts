@@ -26,6 +26,7 @@ export class TestProcess {
   readonly #subscriptions: Promise<() => Promise<void>>[] = []
   #accept: (socket: Duplex) => void = () => {}
   #describe: (roomId: string) => RoomDescription | undefined = () => undefined
+  #drain: () => Promise<void> = async () => undefined
   #alive = true
 
   private constructor({ nodeId, time }: ProcessOptions) {
@@ -37,7 +38,7 @@ export class TestProcess {
   static async start(options: ProcessOptions): Promise<TestProcess> {
     const { log = pino({ level: 'silent' }), store, time, ...node } = options
     const process = new TestProcess(options)
-    await startNode({
+    const running = await startNode({
       ...node,
       log,
       clock: process.#clock(time.clock),
@@ -58,6 +59,7 @@ export class TestProcess {
         return { wsUrl: 'ws://node.test', adminUrl: 'http://node.test', close: async () => undefined }
       },
     })
+    process.#drain = () => running.close()
     return process
   }
 
@@ -83,6 +85,12 @@ export class TestProcess {
   /** A room that runs here, as operators see it. */
   describe(roomId: string): RoomDescription | undefined {
     return this.#describe(roomId)
+  }
+
+  /** SIGTERM: hands its rooms over, moves its clients, and ends. */
+  async drain(): Promise<void> {
+    await this.#drain()
+    this.kill()
   }
 
   /** `kill -9`. */

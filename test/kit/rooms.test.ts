@@ -88,16 +88,20 @@ test('the same seed gives the same run', async () => {
   expect(await luck(2)).not.toBe(await luck(1))
 })
 
-test('a room outlives its node, as often as it is killed, and what was sent meanwhile has one effect', async () => {
-  const { t, a, b } = await game()
-  await a.request('strike', { power: 3 })
-  for (const hp of [96, 95, 94]) {
-    const struck = a.request('strike', { power: 1 })
-    await t.killOwner()
-    expect(await struck).toEqual({ hp })
-    expect(b.state.hp[b.memberId]).toBe(hp)
-  }
-})
+test.each(['killOwner', 'drainOwner'] as const)(
+  'a room outlives its node, as often as %s ends it, and what was sent meanwhile has one effect',
+  async (end) => {
+    const { t, a, b } = await game()
+    await a.request('strike', { power: 3 })
+    for (const hp of [96, 95, 94]) {
+      const struck = a.request('strike', { power: 1 })
+      await t[end]()
+      expect(await struck).toEqual({ hp })
+      expect(b.state.hp[b.memberId]).toBe(hp)
+      expect(b.members.map(({ connected }) => connected)).toEqual([true, true])
+    }
+  },
+)
 
 test('a dropped player is shown to the others, keeps its seat for reconnectSeconds, and can come back', async () => {
   const { t, a, b } = await game()

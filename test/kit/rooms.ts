@@ -172,17 +172,16 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
    * The node that runs a room ends as by `kill -9`, with all that it has in memory, and another is started in its place. Time passes
    * until everyone who was online is so again, and the room runs elsewhere. `room`: default the first that was joined.
    */
-  async killOwner(room: { readonly id: string } | undefined = this.#firstRoom): Promise<void> {
-    if (!room) throw new Error('killOwner: no one has joined a room')
-    const owner = await this.#ownerOf(room.id)
-    if (!owner) throw new Error(`killOwner: no node runs ${room.id}`)
-    owner.kill()
-    this.#nodes.splice(this.#nodes.indexOf(owner), 1)
-    await this.#startNode()
-    for (let left = PATIENT_MS; !(await this.#recovered(room.id)); left -= LOOK_MS) {
-      if (left <= 0) throw new Error(`killOwner: ${room.id} was not taken over within ${PATIENT_MS / 1000} s`)
-      await this.advance(LOOK_MS)
-    }
+  killOwner(room?: { readonly id: string }): Promise<void> {
+    return this.#replaceOwner('killOwner', room, async (owner) => owner.kill())
+  }
+
+  /**
+   * The node that runs a room is drained, as by SIGTERM in a deployment: it hands its rooms over, moves its clients elsewhere, and ends; another is
+   * started in its place. Time passes as after `killOwner`.
+   */
+  drainOwner(room?: { readonly id: string }): Promise<void> {
+    return this.#replaceOwner('drainOwner', room, (owner) => this.#until(owner.drain(), 'drainOwner'))
   }
 
   /** The whole state of a room, as the node has it that runs it. Rejects when none does. */
@@ -201,6 +200,23 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
   async close(): Promise<void> {
     for (const { client } of this.#players.values()) client.close()
     for (const node of this.#nodes) node.kill()
+  }
+
+  async #replaceOwner(
+    what: string,
+    room: { readonly id: string } | undefined = this.#firstRoom,
+    end: (owner: TestProcess) => Promise<void>,
+  ): Promise<void> {
+    if (!room) throw new Error(`${what}: no one has joined a room`)
+    const owner = await this.#ownerOf(room.id)
+    if (!owner) throw new Error(`${what}: no node runs ${room.id}`)
+    this.#nodes.splice(this.#nodes.indexOf(owner), 1)
+    await end(owner)
+    await this.#startNode()
+    for (let left = PATIENT_MS; !(await this.#recovered(room.id)); left -= LOOK_MS) {
+      if (left <= 0) throw new Error(`${what}: ${room.id} was not taken over within ${PATIENT_MS / 1000} s`)
+      await this.advance(LOOK_MS)
+    }
   }
 
   async #startNode(): Promise<void> {
