@@ -19,7 +19,7 @@ const run = promisify(execFile)
 /** What the snippets of a client leave to the reader. */
 const GIVEN = `
 declare function draw(hp: Readonly<Record<string, number>>, hand?: readonly number[]): void
-declare function shake(target: string, hp: number): void
+declare function shake(target: string, power: number): void
 export {}
 `
 
@@ -72,7 +72,7 @@ async function complaints(files: Record<string, string>): Promise<string> {
 describe('the README', { timeout: COMPILES_MS }, () => {
   it('has a room and a client whose types fit together', async () => {
     expect(await complaints({ 'client.ts': `${readmeClient}\n${GIVEN}` })).toBe('')
-    const wrong = readmeClient.replace('{ power }', "{ power: 'ten' }")
+    const wrong = readmeClient.replace('{ card: 0 }', "{ card: 'ace' }")
     expect(await complaints({ 'client.ts': `${wrong}\n${GIVEN}` })).toMatch(/client\.ts.*error TS/)
   })
 
@@ -83,14 +83,14 @@ describe('the README', { timeout: COMPILES_MS }, () => {
       import { writeFileSync } from 'node:fs'
       const seen: unknown[] = []
       const draw = (hp: object, hand: readonly number[]) => void seen.push({ hp: Object.values(hp), hand })
-      const shake = (_target: string, hp: number) => void seen.push({ hit: hp })
+      const shake = (_target: string, power: number) => void seen.push({ hit: power })
       globalThis.fetch = async () => Response.json({ project_id: '${projectId}', token: '${token}' })
       const other = await connect('${service.wsUrl}', { projectId: '${projectId}', token: '${token}' })
       await other.join('duel', { key: 'table-7' })
       ${readmeClient.replace('ws://localhost:4000', service.wsUrl)}
       other.close()
       client.close()
-      console.log(JSON.stringify({ power, seen, hands: Object.keys(room.state.hands).length }))
+      console.log(JSON.stringify({ seen, hands: Object.keys(room.state.hands).length }))
     `
     const imports = /^import .*$/gm
     const hoisted = [...new Set(program.match(imports) ?? [])].join('\n') + program.replace(imports, '')
@@ -99,10 +99,10 @@ describe('the README', { timeout: COMPILES_MS }, () => {
       env: { PATH: process.env.PATH, TSX_TSCONFIG_PATH: join(folder, 'tsconfig.json') },
     })
     await rm(join(folder, 'play.ts'))
-    const { power, seen, hands } = JSON.parse(stdout)
-    const hp = 100 - power
+    const { seen, hands } = JSON.parse(stdout)
+    const power = seen[1]?.hit
     const hand = expect.toSatisfy((cards: unknown[]) => cards.length === 3)
-    expect(seen).toEqual([{ hp: [hp, 100], hand }, { hit: hp }])
+    expect(seen).toEqual([{ hp: [100 - power], hand }, { hit: power }])
     expect([power > 0, hands]).toEqual([true, 1])
   })
 
