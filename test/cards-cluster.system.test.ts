@@ -205,7 +205,8 @@ class Game {
         const shown = await page
           .locator('#hand [data-card]')
           .evaluateAll((cards) => cards.map((card) => (card as HTMLElement).dataset.card))
-        expect(shown.sort(), name).toEqual([...(table.hands[memberId!] ?? [])].sort())
+        const words = await page.locator('.pill, .curtain, #verdict').allTextContents()
+        expect(shown.sort(), `${name}: ${words.join(', ')}`).toEqual([...(table.hands[memberId!] ?? [])].sort())
       }
       for (const { status, state } of this.seats)
         if (status === 'joined') expect(state.turn.number).toBe(table.turn.number)
