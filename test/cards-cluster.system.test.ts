@@ -206,7 +206,9 @@ class Game {
           .locator('#hand [data-card]')
           .evaluateAll((cards) => cards.map((card) => (card as HTMLElement).dataset.card))
         const words = await page.locator('.pill, .curtain, #verdict').allTextContents()
-        expect(shown.sort(), `${name}: ${words.join(', ')}`).toEqual([...(table.hands[memberId!] ?? [])].sort())
+        expect(shown.sort(), `${name}: ${words.join(', ')}`).toEqual(
+          [...(table.hands[memberId!] ?? [])].sort(),
+        )
       }
       for (const { status, state } of this.seats)
         if (status === 'joined') expect(state.turn.number).toBe(table.turn.number)
