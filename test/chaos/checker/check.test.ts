@@ -514,13 +514,13 @@ describe('a member that came to an owner which was replaced and did not know it'
 
 describe('a member of a room that ended with its owner', () => {
   /** Ann hears of it so long after another node has looked for the room, at the connection that she had or at one behind that. */
-  const told = ({ after_ms: afterMs, back = false }: { after_ms: number; back?: boolean }) => {
+  const told = ({ after_ms: afterMs, back }: { after_ms: number; back?: { waits_ms: number } }) => {
     const scenario = new Scenario('none')
     scenario.join('ann')
     scenario.fault('kill')
     scenario.claim('node_b')
     scenario.wait(afterMs)
-    if (back) scenario.resume('ann')
+    if (back) scenario.resume('ann', back.waits_ms)
     scenario.loseSeat('ann')
     return names(scenario.end()).filter((name) => name === 'seat_lost')
   }
@@ -528,7 +528,8 @@ describe('a member of a room that ended with its owner', () => {
   it('is told within seconds, and one that was away when it comes back', () => {
     expect(told({ after_ms: 2000 })).toEqual([])
     expect(told({ after_ms: 9000 })).toEqual(['seat_lost'])
-    expect(told({ after_ms: 9000, back: true })).toEqual([])
+    expect(told({ after_ms: 9000, back: { waits_ms: 0 } })).toEqual([])
+    expect(told({ after_ms: 0, back: { waits_ms: 4000 } })).toEqual([])
   })
 })
 

@@ -62,8 +62,8 @@ export class Excuses {
 
   /** By session, its records as they were written. */
   readonly #written = new Map<string, SessionWrite[]>()
-  /** By client, when it had a connection. */
-  readonly #connections = new Map<string, number[]>()
+  /** By client, when it had a session at a connection. */
+  readonly #welcomes = new Map<string, number[]>()
   /** By client, when it had a session, and when it asked for one again. */
   readonly #resumes = new Map<string, { readonly at: number; readonly kind: 'welcome' | 'resuming' }[]>()
 
@@ -72,9 +72,10 @@ export class Excuses {
     ownerships: Ownerships,
   ) {
     for (const write of sessions) push(this.#written, write.session, write)
-    for (const { client, at, kind } of clients)
-      if (kind === 'connected') push(this.#connections, client, at)
-      else if (kind === 'welcome' || kind === 'resuming') push(this.#resumes, client, { at, kind })
+    for (const { client, at, kind } of clients) {
+      if (kind === 'welcome') push(this.#welcomes, client, at)
+      if (kind === 'welcome' || kind === 'resuming') push(this.#resumes, client, { at, kind })
+    }
     this.#ownerships = ownerships
     this.#durability = new Map(rooms.map(({ room, durability }) => [room, durability]))
   }
@@ -119,7 +120,7 @@ export class Excuses {
 
   /** A member whose client is at the node `edge` is told that it has no seat. One that was away then is told when it has come back. */
   seat(seat: Seated, { client, edge }: { client: string; edge: string }, at: number): Excuse | undefined {
-    const cameBack = (ended: number) => this.#connections.get(client)?.find((begun) => begun >= ended) ?? 0
+    const cameBack = (ended: number) => this.#welcomes.get(client)?.find((begun) => begun >= ended) ?? 0
     const noticed = (ended: number) =>
       Math.max(this.#ownerships.back(edge, ended), cameBack(ended)) + NOTICED_WITHIN_MS
     const goneThen = ({ since, until }: { since: number; until: number }) =>

@@ -224,16 +224,25 @@ export class Scenario {
     if (this.#durability !== 'none') this.#record('snapshot', true, true)
   }
 
-  /** A client loses its connection and takes its session up again. */
-  resume(client: string): void {
+  /** A client loses its connection and takes its session up again, which a node lets wait for so long. */
+  resume(client: string, waitMs = 0): void {
     const session = `ses_${client}`
     const rooms = [{ room: this.room, resumed: true }]
     this.clients.push(
       { at: this.#tick(), client, kind: 'closed', code: 1006, reason: '', asked: false },
       { at: this.#tick(), client, kind: 'connected', node: this.#node },
       { at: this.#tick(), client, kind: 'resuming', session },
-      { at: this.#tick(), client, kind: 'welcome', node: this.#node, session, resumed: true, rooms },
     )
+    this.wait(waitMs)
+    this.clients.push({
+      at: this.#tick(),
+      client,
+      kind: 'welcome',
+      node: this.#node,
+      session,
+      resumed: true,
+      rooms,
+    })
   }
 
   /** A client takes its session up with one token twice. */

@@ -1,6 +1,5 @@
 import { openSync } from 'node:fs'
 import { startNode } from '../../../dataplane/node.ts'
-import { JournalFormat } from '../../../dataplane/rooms/journal.ts'
 import { live } from '../../../deploy/cli/service.ts'
 import { describeProblems, parseConfig } from '../../../shared/config.ts'
 import { createLog } from '../../../shared/log.ts'
@@ -9,7 +8,7 @@ import { openStore } from '../../../shared/store/open.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import { chaosRoom } from '../room-logic.ts'
 import { JumpingClock, watchSlow, watchStalls } from './clocks.ts'
-import { RecordingRooms, UnfencedRooms } from './recording-store.ts'
+import { overriding, StoreRecorder, unfenced } from './recording-store.ts'
 
 /*
  * One node of a chaos run: node main.ts <file of its store history> [--unfenced], with the environment of `roomful dataplane`. Its wall
@@ -34,15 +33,15 @@ process.once('disconnect', () => process.exit(1))
 
 const start = async () => {
   const store = await openStore({ ...config, log, clock, random: systemRandom })
-  const rooms = flags.includes('--unfenced') ? new UnfencedRooms(store.rooms) : store.rooms
-  const recorded = new RecordingRooms(rooms, new JournalFormat(), nodeId, openSync(historyFile, 'a'))
-  watchStalls((stall) => recorded.stalled(stall))
+  const rooms = flags.includes('--unfenced') ? unfenced(store.rooms) : store.rooms
+  const recorder = new StoreRecorder(nodeId, openSync(historyFile, 'a'))
+  watchStalls((stall) => recorder.stalled(stall))
   const node = await startNode({
     ...config,
     rooms: (['journal', 'snapshot', 'none'] as const).map((durability) =>
-      chaosRoom(durability, (room, op) => recorded.began(room, op)),
+      chaosRoom(durability, (room, op) => recorder.began(room, op)),
     ),
-    store: withRooms(store, recorded),
+    store: recorded(store, rooms, recorder),
     log,
     clock,
   })
@@ -53,33 +52,22 @@ const start = async () => {
   }
 }
 
-/** The store with these room records; renewals of the lease are watched. */
-const withRooms = (store: Store, rooms: RecordingRooms): Store => ({
-  kind: store.kind,
-  records: {
-    read: (keys) => store.records.read(keys),
-    write: async (writes) => {
-      const stands = await store.records.write(writes)
-      if (stands) rooms.wrote(writes)
-      return stands
-    },
-    renewLease: (renewal) =>
-      watchSlow(
-        () => store.records.renewLease(renewal),
-        (stall) => rooms.stalled(stall),
-      ),
-    page: (index, options) => store.records.page(index, options),
-  },
-  rooms,
-  wakeups: store.wakeups,
-  bus: store.bus,
-  locks: store.locks,
-  vitals: store.vitals,
-  onReturn: (callback) => store.onReturn(callback),
-  uptime: () => store.uptime(),
-  time: () => store.time(),
-  ping: () => store.ping(),
-  close: () => store.close(),
-})
+/** The store with these room records, all of which is written down; renewals of the lease are watched. */
+const recorded = (store: Store, rooms: Store['rooms'], recorder: StoreRecorder): Store =>
+  overriding(store, {
+    rooms: recorder.rooms(rooms),
+    records: overriding(store.records, {
+      write: async (writes) => {
+        const stands = await store.records.write(writes)
+        if (stands) recorder.wrote(writes)
+        return stands
+      },
+      renewLease: (renewal) =>
+        watchSlow(
+          () => store.records.renewLease(renewal),
+          (stall) => recorder.stalled(stall),
+        ),
+    }),
+  })
 
 live('chaos node', start, log, process)

@@ -4,11 +4,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
 import { newSessionId, quotaSets, SessionStore } from '../../../dataplane/gateway/session-record.ts'
-import { JournalFormat } from '../../../dataplane/rooms/journal.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
-import { RecordingRooms, readStoreLines } from './recording-store.ts'
+import { overriding, readStoreLines, StoreRecorder } from './recording-store.ts'
 
 // The checker looks sessions up by the ids that clients tell. Under another name none was ever known to be written, and each that went
 // with the store's data was a violation.
@@ -17,18 +16,17 @@ it('what a node writes down of a session is recorded under the id that its clien
   const path = join(folder, 'node.store')
   const file = openSync(path, 'w')
   try {
-    const { records, rooms } = memoryStore({ clock: new FakeClock() })
-    const recording = new RecordingRooms(rooms, new JournalFormat(), 'node_a', file)
-    const store = new SessionStore({
-      read: (keys) => records.read(keys),
-      renewLease: (renewal) => records.renewLease(renewal),
-      page: (index, options) => records.page(index, options),
-      async write(writes) {
-        const stands = await records.write(writes)
-        if (stands) recording.wrote(writes)
-        return stands
-      },
-    })
+    const { records } = memoryStore({ clock: new FakeClock() })
+    const recorder = new StoreRecorder('node_a', file)
+    const store = new SessionStore(
+      overriding(records, {
+        async write(writes) {
+          const stands = await records.write(writes)
+          if (stands) recorder.wrote(writes)
+          return stands
+        },
+      }),
+    )
     const [first] = quotaSets('prj_a/token:b', 10)
     const sessionId = newSessionId(new SeededRandom(1), first!.set)
     const record = {

@@ -1,16 +1,7 @@
 import { writeSync } from 'node:fs'
 import { decodeSession } from '../../../dataplane/gateway/session-record.ts'
-import type { JournalFormat } from '../../../dataplane/rooms/journal.ts'
-import type {
-  Claim,
-  Fence,
-  Quarantine,
-  Reservation,
-  RoomOwner,
-  RoomQuota,
-  RoomRecords,
-  Write,
-} from '../../../shared/store/port.ts'
+import { JournalFormat } from '../../../dataplane/rooms/journal.ts'
+import type { Claim, Fence, RoomOwner, RoomRecords, Write } from '../../../shared/store/port.ts'
 import type { Content, SessionWrite, StoreRecord, TaskBegin } from '../checker/history.ts'
 import type { AppliedOp, ChaosState } from '../room-logic.ts'
 import { machineNow, type Stall } from './clocks.ts'
@@ -30,20 +21,28 @@ type StoreLine =
       readonly fence?: Fence
     }
 
+/** `base`, but for what `own` has. */
+export function overriding<T extends object>(base: T, own: Partial<T>): T {
+  return new Proxy(base, {
+    get(_, name) {
+      const of = name in own ? own : base
+      const value: unknown = Reflect.get(of, name)
+      return typeof value === 'function' ? value.bind(of) : value
+    },
+  })
+}
+
 /**
- * Room records that write down every claim, commit, snapshot and release, with its answer, as JSON lines into an open file. A line is
- * written before its call leaves, so that a killed node leaves nothing out.
+ * Writes down what a node does with its store, as JSON lines into an open file. A line is written before its call leaves, so that a killed
+ * node leaves nothing out.
  */
-export class RecordingRooms implements RoomRecords {
-  readonly #rooms: RoomRecords
-  readonly #format: JournalFormat
+export class StoreRecorder {
+  readonly #format = new JournalFormat()
   readonly #node: string
   readonly #file: number
   #calls = 0
 
-  constructor(rooms: RoomRecords, format: JournalFormat, node: string, file: number) {
-    this.#rooms = rooms
-    this.#format = format
+  constructor(node: string, file: number) {
     this.#node = node
     this.#file = file
   }
@@ -67,58 +66,24 @@ export class RecordingRooms implements RoomRecords {
     }
   }
 
-  inspect(room: string): Promise<RoomOwner | undefined> {
-    return this.#rooms.inspect(room)
-  }
-
-  reserve(room: string, principal: string, quota: RoomQuota, ttlMs: number): Promise<Reservation> {
-    return this.#rooms.reserve(room, principal, quota, ttlMs)
-  }
-
-  claim(room: string, owner: string, expectedEpoch: number, ttlMs: number): Promise<Claim | undefined> {
-    return this.#record('claim', room, { epoch: 0, version: 0 }, undefined, () =>
-      this.#rooms.claim(room, owner, expectedEpoch, ttlMs),
-    )
-  }
-
-  recall(room: string, owner: string, epoch: number, ttlMs: number): Promise<boolean> {
-    return this.#rooms.recall(room, owner, epoch, ttlMs)
-  }
-
-  noteStuck(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean> {
-    return this.#rooms.noteStuck(room, epoch, note, ttlMs)
-  }
-
-  commit(room: string, fence: Fence, entry: Uint8Array, ttlMs: number): Promise<boolean> {
-    return this.#record('commit', room, fence, this.#entry(entry), () =>
-      this.#rooms.commit(room, fence, entry, ttlMs),
-    )
-  }
-
-  snapshot(
-    room: string,
-    fence: Fence,
-    snapshot: Uint8Array,
-    ttlMs: number,
-    stateVersion?: number,
-  ): Promise<boolean> {
-    return this.#record('snapshot', room, fence, this.#whole(snapshot), () =>
-      this.#rooms.snapshot(room, fence, snapshot, ttlMs, stateVersion),
-    )
-  }
-
-  release(room: string, fence: Fence, options: { forget: boolean; ttlMs: number }): Promise<boolean> {
-    return this.#record('release', room, fence, undefined, () => this.#rooms.release(room, fence, options))
-  }
-
-  quarantine(room: string, fence: Fence, quarantine: Quarantine): Promise<boolean> {
-    return this.#record('quarantine', room, fence, undefined, () =>
-      this.#rooms.quarantine(room, fence, quarantine),
-    )
-  }
-
-  refresh(room: string, fence: Fence, ttlMs: number): Promise<boolean> {
-    return this.#rooms.refresh(room, fence, ttlMs)
+  /** Room records of which every claim, commit, snapshot, release and quarantine is written down, with its answer. */
+  rooms(rooms: RoomRecords): RoomRecords {
+    return overriding(rooms, {
+      claim: (room, ...rest) =>
+        this.#record('claim', room, { epoch: 0, version: 0 }, undefined, () => rooms.claim(room, ...rest)),
+      commit: (room, fence, entry, ttlMs) =>
+        this.#record('commit', room, fence, this.#entry(entry), () =>
+          rooms.commit(room, fence, entry, ttlMs),
+        ),
+      snapshot: (room, fence, snapshot, ...rest) =>
+        this.#record('snapshot', room, fence, this.#whole(snapshot), () =>
+          rooms.snapshot(room, fence, snapshot, ...rest),
+        ),
+      release: (room, fence, options) =>
+        this.#record('release', room, fence, undefined, () => rooms.release(room, fence, options)),
+      quarantine: (room, fence, quarantine) =>
+        this.#record('quarantine', room, fence, undefined, () => rooms.quarantine(room, fence, quarantine)),
+    })
   }
 
   #entry(entry: Uint8Array): Content {
@@ -205,82 +170,30 @@ const ATTEMPTS = 400
  * Room records without the fence, to see chaos find out: each writer is given the fence that stands, as soon as the store says which
  * that is, so that a node that has lost its room writes on as if it still had it.
  */
-export class UnfencedRooms implements RoomRecords {
-  readonly #rooms: RoomRecords
-
-  constructor(rooms: RoomRecords) {
-    this.#rooms = rooms
-  }
-
-  async inspect(room: string): Promise<RoomOwner | undefined> {
-    return this.#rooms.inspect(room)
-  }
-
-  reserve(room: string, principal: string, quota: RoomQuota, ttlMs: number): Promise<Reservation> {
-    return this.#rooms.reserve(room, principal, quota, ttlMs)
-  }
-
-  claim(room: string, owner: string, expectedEpoch: number, ttlMs: number): Promise<Claim | undefined> {
-    return this.#rooms.claim(room, owner, expectedEpoch, ttlMs)
-  }
-
-  noteStuck(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean> {
-    return this.#rooms.noteStuck(room, epoch, note, ttlMs)
-  }
-
-  recall(room: string, owner: string, epoch: number, ttlMs: number): Promise<boolean> {
-    return this.#rooms.recall(room, owner, epoch, ttlMs)
-  }
-
-  commit(room: string, fence: Fence, entry: Uint8Array, ttlMs: number): Promise<boolean> {
-    return this.#unfenced(room, fence, (standing) => this.#rooms.commit(room, standing, entry, ttlMs))
-  }
-
-  snapshot(
-    room: string,
-    fence: Fence,
-    snapshot: Uint8Array,
-    ttlMs: number,
-    stateVersion?: number,
-  ): Promise<boolean> {
-    return this.#unfenced(room, fence, (standing) =>
-      this.#rooms.snapshot(room, standing, snapshot, ttlMs, stateVersion),
-    )
-  }
-
-  release(room: string, fence: Fence, options: { forget: boolean; ttlMs: number }): Promise<boolean> {
-    return this.#unfenced(room, fence, (standing) => this.#rooms.release(room, standing, options))
-  }
-
-  quarantine(room: string, fence: Fence, quarantine: Quarantine): Promise<boolean> {
-    return this.#unfenced(room, fence, (standing) => this.#rooms.quarantine(room, standing, quarantine))
-  }
-
-  refresh(room: string, fence: Fence, ttlMs: number): Promise<boolean> {
-    return this.#unfenced(room, fence, (standing) => this.#rooms.refresh(room, standing, ttlMs))
-  }
-
-  async #unfenced(
-    room: string,
-    fence: Fence,
-    write: (standing: Fence) => Promise<boolean>,
-  ): Promise<boolean> {
-    const once = async () => {
-      const found = await this.#standing(room)
-      return write(found ? { epoch: found.epoch, version: found.version } : fence)
-    }
-    // A write that was on its way while another one came before it was fenced: it is made again.
-    return (await once()) || (await once())
-  }
-
-  async #standing(room: string): Promise<RoomOwner | undefined> {
+export function unfenced(rooms: RoomRecords): RoomRecords {
+  const standing = async (room: string): Promise<RoomOwner | undefined> => {
     for (let attempt = 1; ; attempt++) {
       try {
-        return await this.#rooms.inspect(room)
+        return await rooms.inspect(room)
       } catch (error) {
         if (attempt === ATTEMPTS) throw error
         await new Promise((resolve) => setTimeout(resolve, ASK_AGAIN_MS))
       }
     }
   }
+  const write = async (room: string, fence: Fence, work: (standing: Fence) => Promise<boolean>) => {
+    const once = async () => {
+      const found = await standing(room)
+      return work(found ? { epoch: found.epoch, version: found.version } : fence)
+    }
+    // A write that was on its way while another one came before it was fenced: it is made again.
+    return (await once()) || (await once())
+  }
+  return overriding(rooms, {
+    commit: (room, fence, ...rest) => write(room, fence, (now) => rooms.commit(room, now, ...rest)),
+    snapshot: (room, fence, ...rest) => write(room, fence, (now) => rooms.snapshot(room, now, ...rest)),
+    release: (room, fence, options) => write(room, fence, (now) => rooms.release(room, now, options)),
+    quarantine: (room, fence, what) => write(room, fence, (now) => rooms.quarantine(room, now, what)),
+    refresh: (room, fence, ttlMs) => write(room, fence, (now) => rooms.refresh(room, now, ttlMs)),
+  })
 }
