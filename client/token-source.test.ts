@@ -32,6 +32,8 @@ class Backend {
 
 test('the times of a token are read without its signature', () => {
   expect(tokenLife(unsignedToken(5000, 6000))).toEqual({ issuedAt: 5000, expiresAt: 6000 })
+  const jwt = `e30.${btoa('{"iat":5,"exp":6.5}')}.`
+  expect(tokenLife(jwt)).toEqual({ issuedAt: 5000, expiresAt: 6500 })
   // Base64url with both - and _ in it.
   expect(tokenLife(unsignedToken(5000, 6000, 'ÿþ~?>ÿ'.repeat(9)))).toBeDefined()
   for (const other of [

@@ -15,7 +15,7 @@ const RETRY_MAX_MS = 30_000
 /** Where tokens come from: given once, or fetched from the game's own backend. */
 interface BackendTokens {
   readonly projectId: string
-  /** A client token, as the control API issues it. */
+  /** A client token, as the control API issues it, or a JWT of the game's own login where the nodes take these. */
   readonly token?: string
   /** Fetches a client token from the game's backend; called for each new session and before the present token expires. */
   readonly getToken?: () => Promise<string> | string
@@ -177,10 +177,13 @@ interface TokenLife {
  */
 export function tokenLife(token: string): TokenLife | undefined {
   const claims = claimsOf(token)
-  const issuedAt = Date.parse(String(claims?.issued_at))
-  const expiresAt = Date.parse(String(claims?.expires_at))
+  const issuedAt = timeOf(claims?.issued_at ?? claims?.iat)
+  const expiresAt = timeOf(claims?.expires_at ?? claims?.exp)
   return issuedAt < expiresAt ? { issuedAt, expiresAt } : undefined
 }
+
+/** Of a PASETO a text, of a JWT seconds. */
+const timeOf = (time: unknown): number => (typeof time === 'number' ? time * 1000 : Date.parse(String(time)))
 
 /** Whose token it is, likewise: null for one that names no player; undefined where that cannot be read. */
 export function tokenSub(token: string): string | null | undefined {
@@ -189,12 +192,13 @@ export function tokenSub(token: string): string | null | undefined {
 }
 
 function claimsOf(token: string): Record<string, unknown> | undefined {
-  if (!token.startsWith(HEADER)) return undefined
+  const paseto = token.startsWith(HEADER)
   try {
-    const payload = token.slice(HEADER.length).split('.', 1)[0]!
+    const payload = token.split('.')[paseto ? 2 : 1]!
     const binary = atob(payload.replaceAll('-', '+').replaceAll('_', '/'))
-    const bytes = Uint8Array.from(binary, (c) => c.charCodeAt(0)).subarray(0, -SIGNATURE_BYTES)
-    return JSON.parse(new TextDecoder().decode(bytes)) as Record<string, unknown>
+    const bytes = Uint8Array.from(binary, (c) => c.charCodeAt(0))
+    const claims = paseto ? bytes.subarray(0, -SIGNATURE_BYTES) : bytes
+    return JSON.parse(new TextDecoder().decode(claims)) as Record<string, unknown>
   } catch {
     // Neither base64url nor JSON: not a token this client can read.
     return undefined

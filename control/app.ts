@@ -16,6 +16,7 @@ import { Keys } from './keys.ts'
 import { type ControlMetrics, countRequest } from './metrics.ts'
 import { PROBLEMS, Problem, problemResponse, REFUSALS } from './problem.ts'
 import { Projects } from './projects.ts'
+import { RevokedSubs } from './revoked-subs.ts'
 import { internalRoutes } from './routes/internal.ts'
 import { keyRoutes } from './routes/keys.ts'
 import { opsRoutes } from './routes/ops.ts'
@@ -40,6 +41,8 @@ export interface ControlDeps {
   /** Undefined: `/internal` answers 401 to everyone. */
   readonly internalToken: string | undefined
   readonly requireKeyId: boolean
+  /** How many players of a project may be revoked at a time. */
+  readonly maxRevokedSubs: number
   /** How often one caller may ask for tokens. */
   readonly tokenRate: Rate
   /** Whether the process is going away. */
@@ -56,6 +59,8 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
   const app = new Hono<ControlEnv>()
   const projects = new Projects({ records: store.records, clock, random, keyring })
   const keys = new Keys({ records: store.records, bus: store.bus, clock, random, keyring })
+  const { records, bus } = store
+  const revokedSubs = new RevokedSubs({ records, bus, clock, max: deps.maxRevokedSubs })
   const idempotency = new Idempotency(store.records, keyring)
   const { operatorTokens, internalToken } = deps
   const endpoints = new Endpoints(app, new Authentication({ operatorTokens, internalToken, keys, clock }))
@@ -76,7 +81,7 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
   app.notFound((c) => problemResponse(strayProblem(app, c.req.path), c.get('requestId')))
 
   projectRoutes(endpoints, { projects, idempotency })
-  keyRoutes(endpoints, { keys, projects, idempotency, clock, metrics, log })
+  keyRoutes(endpoints, { keys, projects, revokedSubs, idempotency, clock, metrics, log })
   tokenRoutes(endpoints, {
     keys,
     projects,
@@ -86,7 +91,7 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
     metrics,
     requireKeyId: deps.requireKeyId,
   })
-  internalRoutes(endpoints, { keys, projects, clock })
+  internalRoutes(endpoints, { keys, projects, revokedSubs, clock })
   opsRoutes(app, { store, exposition: deps.exposition, draining: deps.draining })
   return app
 }

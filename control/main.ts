@@ -119,6 +119,7 @@ export async function startControl({
     openTo: openToAll ? 'everyone' : 'this machine',
     internalToken: config.internalToken,
     requireKeyId: config.requireKeyId,
+    maxRevokedSubs: config.maxRevokedSubs,
     tokenRate: config.tokenRate ?? DEFAULT_TOKEN_RATE,
     draining: () => draining,
   })

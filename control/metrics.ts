@@ -22,6 +22,7 @@ const METRICS = {
   keyChanges: counter('service_key_changes_total', 'Keys created, rotated and revoked.', {
     change: ['created', 'rotated', 'revoked'],
   }),
+  subsRevoked: counter('service_subs_revoked_total', 'Players (sub) whose tokens were revoked.'),
   httpRefusals: counter('service_http_refusals_total', 'Requests refused with 401, 403 or 429, by code.', {
     code: REFUSALS,
   }),

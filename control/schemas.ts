@@ -74,6 +74,11 @@ export const RotateKey = v.strictObject({
   ),
 })
 
+const Sub = text(1, 256, 'The player’s id in the game’s own world; room logic gets it.')
+
+/** What of a path names a player. */
+export const SubPath = v.object({ sub: Sub })
+
 export const Nothing = v.strictObject({})
 
 const ROOMS_MESSAGE = 'must be a room type, or type:key with a key of 1 to 128 characters'
@@ -89,7 +94,7 @@ export const IssueToken = v.strictObject({
   ),
   ttl_seconds: v.optional(wholeNumber(10, 86_400, 'How long the token is valid, in seconds.'), 300),
   aud: v.optional(text(1, 256, 'The audience of the token.')),
-  sub: v.optional(text(1, 256, 'The player’s id in the game’s own world; room logic gets it.')),
+  sub: v.optional(Sub),
   data: v.optional(
     v.pipe(
       // A schema of objects would take an array, and give back another value than came.
@@ -200,6 +205,15 @@ export const IssuedToken = v.object({
   ),
 })
 
+export const RevokedSub = v.pipe(
+  v.object({
+    project_id: v.string(),
+    sub: v.string(),
+    revoked_at: time('Tokens of the player that were issued until then are refused.'),
+  }),
+  v.metadata({ ref: 'RevokedSub' }),
+)
+
 export const KeyStatusAnswer = v.object({
   project_id: v.string(),
   key_id: v.pipe(v.nullable(v.string()), v.description('null: the built-in pair.')),
@@ -209,6 +223,10 @@ export const KeyStatusAnswer = v.object({
   revoked_at: v.nullable(v.string()),
   scopes: v.array(v.string()),
   public_key: v.pipe(v.nullable(v.string()), v.description('PASERK k4.public; null when it does not exist.')),
+  revoked_subs: v.pipe(
+    v.array(v.object({ sub: v.string(), revoked_at: v.number() })),
+    v.description('Players of the project whose tokens were revoked; times in milliseconds since 1970.'),
+  ),
 })
 
 export const Health = v.object({ status: v.string() })

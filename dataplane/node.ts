@@ -308,8 +308,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   waker.start()
   const unsubscribe = await subscribeKeyNews(
     store.bus,
-    ({ project_id: projectId, key_id: keyId, status }) =>
-      status === 'revoked' ? gateway.revokeKey(projectId, keyId) : gateway.forgetKey(projectId, keyId),
+    (news) => {
+      if ('sub' in news) gateway.revokeSub(news.project_id, news.sub, news.revoked_at)
+      else if (news.status === 'revoked') gateway.revokeKey(news.project_id, news.key_id)
+      else gateway.forgetKey(news.project_id, news.key_id)
+    },
     () => void gateway.recheckKeys(),
     (error) => log.warn({ err: error }, 'a message about a key cannot be read'),
   )

@@ -2,17 +2,27 @@ import * as v from 'valibot'
 import { idPattern } from './ids.ts'
 import type { Bus } from './store/port.ts'
 
-/** Where changes of keys are told to every node. */
+/** Where changes of keys, and revocations of players, are told to every node. */
 const CHANNEL = 'keys'
 
-const News = v.object({
-  project_id: v.pipe(v.string(), v.regex(idPattern('prj'))),
-  /** Null: the project's built-in pair. */
-  key_id: v.nullable(v.pipe(v.string(), v.regex(idPattern('key')))),
-  status: v.picklist(['active', 'retiring', 'revoked']),
-})
+const project_id = v.pipe(v.string(), v.regex(idPattern('prj')))
 
-/** A key's status has changed. */
+const News = v.union([
+  v.object({
+    project_id,
+    /** Null: the project's built-in pair. */
+    key_id: v.nullable(v.pipe(v.string(), v.regex(idPattern('key')))),
+    status: v.picklist(['active', 'retiring', 'revoked']),
+  }),
+  v.object({
+    project_id,
+    /** The player whose tokens of before `revoked_at` (milliseconds since 1970) are no good. */
+    sub: v.string(),
+    revoked_at: v.number(),
+  }),
+])
+
+/** A key's status has changed, or a player's tokens were revoked. */
 export type KeyNews = v.InferOutput<typeof News>
 
 /** Tells every node; resolves with how many heard it. */

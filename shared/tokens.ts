@@ -43,6 +43,7 @@ export type TokenFault =
   | 'malformed'
   | 'bad_signature'
   | 'wrong_project'
+  | 'wrong_issuer'
   | 'wrong_audience'
   | 'not_yet_valid'
   | 'expired'
@@ -64,6 +65,11 @@ export const MAX_TOKEN_LENGTH = 8192
 export const MAX_DATA_BYTES = 2048
 /** How far in the future `issued_at` may lie, in milliseconds: clocks of two machines differ. */
 export const CLOCK_TOLERANCE_MS = 5000
+
+/** The longest time from a token's issue to its expiry, in milliseconds; control issues none for longer. */
+export const MAX_TOKEN_LIFE_MS = 86_400_000
+/** How long a player's revocation is remembered: as long as a token, and after it a session to be resumed (`SESSION_RESUME_TTL`), may live. */
+export const REVOCATION_KEPT_MS = 2 * MAX_TOKEN_LIFE_MS
 
 const HEADER = 'v4.public.'
 const HEADER_BYTES = Buffer.from(HEADER)

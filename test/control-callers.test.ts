@@ -91,6 +91,7 @@ describe('the control API, whatever is asked', () => {
         revoked_at: null,
         scopes: ['token:mint', 'x'],
         public_key: expect.stringMatching(/^k4\.public\./),
+        revoked_subs: [],
       })
       await api(`POST /projects/${projectId}/keys/${key.id}/revoke`)
       const revokedAt = new Date(clock.now()).toISOString()
@@ -112,6 +113,7 @@ describe('the control API, whatever is asked', () => {
         revoked_at: null,
         scopes: ['token:mint'],
         public_key: expect.stringMatching(/^k4\.public\./),
+        revoked_subs: [],
       })
     })
 

@@ -2,6 +2,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Endpoints } from '../endpoint.ts'
 import { type KeyStatus, type Keys, keyView, MINT_SCOPE } from '../keys.ts'
 import type { Projects } from '../projects.ts'
+import type { RevokedSub, RevokedSubs } from '../revoked-subs.ts'
 import { KeyStatusAnswer, KeyStatusQuery } from '../schemas.ts'
 
 /** What `GET /internal/key-status` answers. */
@@ -14,14 +15,15 @@ export interface KeyStatusBody {
   readonly revoked_at: string | null
   readonly scopes: readonly string[]
   readonly public_key: string | null
+  readonly revoked_subs: readonly RevokedSub[]
 }
 
-/** `GET /internal/key-status`: what nodes need to know of a key. */
+/** `GET /internal/key-status`: what nodes need to know of a key, and of the players of its project. */
 export function internalRoutes(
   endpoints: Endpoints,
-  parts: { keys: Keys; projects: Projects; clock: Clock },
+  parts: { keys: Keys; projects: Projects; revokedSubs: RevokedSubs; clock: Clock },
 ): void {
-  const { keys, projects, clock } = parts
+  const { keys, projects, revokedSubs, clock } = parts
 
   endpoints.mount(
     {
@@ -55,6 +57,7 @@ export function internalRoutes(
       revoked_at: revokedAt,
       scopes,
       public_key: publicKey,
+      revoked_subs: await revokedSubs.list(projectId),
     }
   }
 
@@ -70,6 +73,7 @@ export function internalRoutes(
       revoked_at: null,
       scopes: [MINT_SCOPE],
       public_key: project.pair.public_key,
+      revoked_subs: await revokedSubs.list(projectId),
     }
   }
 }
@@ -83,4 +87,5 @@ const absent = (projectId: string, keyId: string | null): KeyStatusBody => ({
   revoked_at: null,
   scopes: [],
   public_key: null,
+  revoked_subs: [],
 })

@@ -12,7 +12,8 @@ import {
   type VerifyKey,
 } from '../../shared/tokens.ts'
 import type { GatewayContext } from './context.ts'
-import { type KeyCache, KeyStatusUnavailable } from './key-cache.ts'
+import { IssuerUnavailable, JwtIssuers, type UnverifiedJwt } from './jwt.ts'
+import { KEY_REVOKED, type KeyCache, KeyStatusUnavailable } from './key-cache.ts'
 import { principalOf } from './session.ts'
 
 /** Why a client is not let in: the close code to say it with, and a sentence. */
@@ -36,6 +37,7 @@ const MAX_VERIFIED = 10_000
 export class Authenticator {
   readonly #context: GatewayContext
   readonly #keys: KeyCache
+  readonly #jwts: JwtIssuers
   readonly #playerRates: RateLimits
   readonly #tokenRates: RateLimits
   /** The tokens whose signature was found good, by their SHA-256, with the key it is of. */
@@ -44,7 +46,8 @@ export class Authenticator {
   constructor(context: GatewayContext, keys: KeyCache) {
     this.#context = context
     this.#keys = keys
-    const { hellosPerSecond } = context.options
+    const { hellosPerSecond, authJwks = [] } = context.options
+    this.#jwts = new JwtIssuers(context, authJwks)
     const rates = (perSecond: number): RateLimits =>
       new RateLimits(context.clock, { perSecond, burst: perSecond * BURST_SECONDS })
     this.#playerRates = rates(hellosPerSecond)
@@ -55,50 +58,63 @@ export class Authenticator {
   async check(projectId: string, token: string): Promise<TokenClaims | Rejection> {
     try {
       // All that costs nothing comes before control is asked about a key that may be made up.
-      const unverified = readToken(token)
+      const jwt = this.#jwts.read(projectId, token)
+      const unverified = jwt ?? readToken(token)
       const { claims } = unverified
-      requireClaims(claims, this.#expect(projectId))
-      const { key_id: keyId } = claims
-      if (keyId === undefined && this.#context.options.requireKeyId)
+      // The audience of a JWT is its issuer's.
+      const expect = (): TokenExpectation => this.#expect(projectId, !jwt)
+      requireClaims(claims, expect())
+      if (!jwt && claims.key_id === undefined && this.#context.options.requireKeyId)
         return refuse('unauthenticated', 'this service takes only tokens issued under a key (key_id)')
       const rates = claims.sub === undefined ? this.#tokenRates : this.#playerRates
       const who = `${projectId}/${principalOf(claims)}`
       if (rates.of(who).waitMs > 0) return this.#tooMany()
-      const key = await this.#keyOf(projectId, keyId)
+      const key = await this.#keyOf(claims)
       if ('close' in key) return key
-      this.#requireSignature(token, unverified, key.verifyKey)
+      await this.#requireSignature(token, unverified, key.verifyKey)
       // Control may have taken its time.
-      requireClaims(claims, this.#expect(projectId))
+      requireClaims(claims, expect())
+      const revoked = this.revoked(claims)
+      if (revoked) return revoked
       // Only now: a token that was made up takes nothing from the player it names.
       return rates.take(who) ? claims : this.#tooMany()
     } catch (error) {
       if (error instanceof TokenError)
         return refuse(error.fault === 'expired' ? 'token_expired' : 'unauthenticated', error.message)
+      if (error instanceof IssuerUnavailable) return refuse('overloaded', UNCHECKED)
       throw error
     }
   }
 
-  /** Undefined when the key of a session still stands, or why the session may not be resumed. */
-  async checkKey(projectId: string, keyId: string | undefined): Promise<Rejection | undefined> {
-    const key = await this.#keyOf(projectId, keyId)
-    return 'close' in key ? key : undefined
+  /** Undefined when the key and the player of a session still stand, or why the session may not be resumed. */
+  async checkKey(claims: TokenClaims): Promise<Rejection | undefined> {
+    const key = await this.#keyOf(claims)
+    return 'close' in key ? key : this.revoked(claims)
   }
 
-  /** Why no client may come in under a key, if that is known at this very moment. */
-  revoked(projectId: string, keyId: string | undefined): Rejection | undefined {
-    return this.#keys.isRevoked({ projectId, keyId }) ? refuse('key_revoked', REVOKED) : undefined
+  /** Why no client may come in with these claims, if that is known at this very moment. */
+  revoked(claims: TokenClaims): Rejection | undefined {
+    const reason = this.#keys.revocation(claims)
+    return reason === undefined ? undefined : refuse('key_revoked', reason)
   }
 
   /**
-   * Throws a `TokenError` (bad signature) unless `token`, which reads as `unverified`, carries the signature of `key`. Who comes again with a
+   * Rejects with a `TokenError` (bad signature) unless `token`, which reads as `unverified`, carries the signature of its key: `ours`, or of a JWT
+   * its issuer's. Who comes again with a
    * token costs no verification. What is remembered says nothing about whether the token is still good: its claims, and whether its key
    * stands, are looked at each time it comes.
    */
-  #requireSignature(token: string, unverified: UnverifiedToken, key: VerifyKey): void {
+  async #requireSignature(
+    token: string,
+    unverified: UnverifiedToken | UnverifiedJwt,
+    ours: VerifyKey,
+  ): Promise<void> {
     const { tokenChecks } = this.#context.metrics
+    const key = 'key' in unverified ? await unverified.key() : ours
     const digest = hash('sha256', token, 'base64url')
     const known = this.#verified.get(digest)?.equals(key) === true
-    if (!known && !isSigned(unverified, key)) {
+    const isGood = async () => ('key' in unverified ? unverified.isSigned(key) : isSigned(unverified, key))
+    if (!known && !(await isGood())) {
       tokenChecks.inc({ result: 'wrong' })
       throw new TokenError('bad_signature', 'The signature of the token is not the one of its key.')
     }
@@ -117,29 +133,29 @@ export class Authenticator {
     return refuse('overloaded', 'the player comes too often: try again')
   }
 
-  #expect(projectId: string): TokenExpectation {
+  #expect(projectId: string, ours: boolean): TokenExpectation {
     const { clock, options } = this.#context
-    const audience = options.tokenAudience
+    const audience = ours ? options.tokenAudience : undefined
     return { project_id: projectId, now: clock.now(), ...(audience === undefined ? {} : { audience }) }
   }
 
-  async #keyOf(
-    projectId: string,
-    keyId: string | undefined,
-  ): Promise<{ readonly verifyKey: VerifyKey } | Rejection> {
+  /** Of a JWT, too: that its project is there, and which players were revoked, comes with the project's built-in pair. */
+  async #keyOf({
+    project_id: projectId,
+    key_id: keyId,
+  }: TokenClaims): Promise<{ readonly verifyKey: VerifyKey } | Rejection> {
     try {
       const state = await this.#keys.state({ projectId, keyId })
       if (state.kind === 'usable') return state
-      if (state.kind === 'revoked') return refuse('key_revoked', REVOKED)
+      if (state.kind === 'revoked') return refuse('key_revoked', KEY_REVOKED)
       return refuse('unauthenticated', 'the project or key of the token does not exist')
     } catch (error) {
-      if (error instanceof KeyStatusUnavailable)
-        return refuse('overloaded', 'the token cannot be checked at the moment: try again')
+      if (error instanceof KeyStatusUnavailable) return refuse('overloaded', UNCHECKED)
       throw error
     }
   }
 }
 
-const REVOKED = 'the key of the token was revoked'
+const UNCHECKED = 'the token cannot be checked at the moment: try again'
 
 const refuse = (close: CloseName, reason: string): Rejection => ({ close, reason })

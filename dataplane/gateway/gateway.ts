@@ -185,18 +185,14 @@ export class Gateway {
 
   /** Ends every session under a key, at once and for good. `keyId` null: the project's built-in pair. */
   revokeKey(projectId: string, keyId: string | null): void {
-    const key: KeyName = { projectId, keyId: keyId ?? undefined }
-    this.#keys.revoke(key)
-    const sessions = this.#sessions.under(key)
-    for (const session of sessions) {
-      session.connection?.close('key_revoked', 'the key of the token was revoked')
-      this.#sessions.end(session, 'session_ended')
-    }
-    if (sessions.length > 0)
-      this.#context.log.info(
-        { project_id: projectId, key_id: keyId, sessions: sessions.length },
-        'ended the sessions of a revoked key',
-      )
+    this.#keys.revoke({ projectId, keyId: keyId ?? undefined })
+    this.#endRevoked()
+  }
+
+  /** Ends every session of a player whose token was issued until `revokedAt` (milliseconds since 1970), and lets none of these tokens in. */
+  revokeSub(projectId: string, sub: string, revokedAt: number): void {
+    this.#keys.revokedSubs.add(projectId, sub, revokedAt)
+    this.#endRevoked()
   }
 
   /** Something about a key has changed: what is known about it is asked again before it is used. */
@@ -205,7 +201,7 @@ export class Gateway {
   }
 
   /**
-   * Asks control about every key that some session depends on, and ends the sessions of those that were revoked. Happens by itself
+   * Asks control about every key that some session depends on, and ends the sessions of those, and of players, that were revoked. Happens by itself
    * every 30 s; call it when news of a revocation may have been missed.
    */
   async recheckKeys(): Promise<void> {
@@ -213,6 +209,7 @@ export class Gateway {
     // Also those of no session here: one may come to be resumed.
     this.#keys.invalidateAll()
     await Promise.all(keys.map((key) => this.#recheck(key)))
+    this.#endRevoked()
   }
 
   /** The sessions as operators see them. */
@@ -281,11 +278,23 @@ export class Gateway {
     void this.recheckKeys()
   }
 
+  #endRevoked(): void {
+    const ended = new Map<string, number>()
+    for (const session of [...this.#sessions]) {
+      const reason = this.#keys.revocation(session.claims)
+      if (reason === undefined) continue
+      session.connection?.close('key_revoked', reason)
+      this.#sessions.end(session, 'session_ended')
+      ended.set(session.projectId, (ended.get(session.projectId) ?? 0) + 1)
+    }
+    for (const [projectId, sessions] of ended)
+      this.#context.log.info({ project_id: projectId, sessions }, 'ended the sessions of revoked tokens')
+  }
+
   async #recheck(key: KeyName): Promise<void> {
     const { projectId, keyId } = key
     try {
       const { kind } = await this.#keys.state(key)
-      if (kind === 'revoked') this.revokeKey(projectId, keyId ?? null)
       if (kind === 'unknown')
         this.#context.log.warn(
           { project_id: projectId, key_id: keyId },

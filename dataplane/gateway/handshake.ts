@@ -159,7 +159,7 @@ export class Handshake {
   /** The last look before a client is let in: all of this may have changed while the store was writing. */
   #admit(connection: Connection, admitted: Admitted): Admitted | Rejection | undefined {
     const { session, positions } = admitted
-    const revoked = this.#tokens.revoked(session.projectId, session.claims.key_id)
+    const revoked = this.#tokens.revoked(session.claims)
     if (revoked) {
       this.#sessions.end(session, 'session_ended')
       return revoked
@@ -209,7 +209,7 @@ export class Handshake {
     for (let attempt = 0; attempt < TAKE_ATTEMPTS; attempt++) {
       const found = await this.#find(claimant)
       if (!found || 'close' in found) return found
-      const refused = await this.#tokens.checkKey(claimant.projectId, found.record.claims.key_id)
+      const refused = await this.#tokens.checkKey(found.record.claims)
       if (refused) return refused
       if (!claimant.connection.open) return undefined
       const taken = await this.#take(found, claimant.resumeToken)

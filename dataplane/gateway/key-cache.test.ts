@@ -10,6 +10,7 @@ import { FakeClock } from '../../test/kit/fake-clock.ts'
 import {
   type AskKeyStatus,
   askControl,
+  KEY_REVOKED,
   KeyCache,
   type KeyName,
   KeyStatusUnavailable,
@@ -45,7 +46,7 @@ class Bench {
       if (this.slow) await new Promise<void>((resolve) => this.open.push(resolve))
       if (this.fault) throw this.fault
       if (keyId !== undefined && keyId !== 'key_good') return { exists: false }
-      return { exists: true, status: 'active', public_key: publicKey }
+      return { exists: true, status: 'active', public_key: publicKey, revoked_subs: [] }
     }
     const metrics = {
       ...registerMetrics(new Registry(), GATEWAY_METRICS),
@@ -83,15 +84,18 @@ describe('names of keys', () => {
   })
 })
 
+const revocation = ({ keys }: Bench) =>
+  keys.revocation({ project_id: projectId, key_id: 'key_good', issued_at: '', expires_at: '' })
+
 it('a key that is said to be revoked is so at once; half a minute later control is asked, which knows', async () => {
   const bench = new Bench()
   expect(await kindOf(bench.keys.state(GOOD))).toBe('usable')
   bench.keys.revoke(GOOD)
   bench.clock.advance(29_000)
-  expect([await kindOf(bench.keys.state(GOOD)), bench.keys.isRevoked(GOOD)]).toEqual(['revoked', true])
+  expect([await kindOf(bench.keys.state(GOOD)), revocation(bench)]).toEqual(['revoked', KEY_REVOKED])
   expect(bench.asked).toHaveLength(1)
   bench.clock.advance(1000)
-  expect([await kindOf(bench.keys.state(GOOD)), bench.keys.isRevoked(GOOD)]).toEqual(['usable', false])
+  expect([await kindOf(bench.keys.state(GOOD)), revocation(bench)]).toEqual(['usable', undefined])
 })
 
 describe('while made-up keys are looked up', () => {

@@ -2,14 +2,17 @@ import http from 'node:http'
 import https from 'node:https'
 import * as v from 'valibot'
 import { InternalToken } from '../../shared/internal-token.ts'
-import { importVerifyKey, type VerifyKey } from '../../shared/tokens.ts'
+import { importVerifyKey, type TokenClaims, type VerifyKey } from '../../shared/tokens.ts'
 import type { GatewayContext, GatewayOptions } from './context.ts'
+import { RevokedSubs } from './revoked-subs.ts'
 
 /** What a node knows about a key. */
 export type KeyState =
   | { readonly kind: 'usable'; readonly verifyKey: VerifyKey }
   | { readonly kind: 'revoked' }
   | { readonly kind: 'unknown' }
+
+export const KEY_REVOKED = 'the key of the token was revoked'
 
 /** A key's name: `keyId` undefined means the project's built-in pair. */
 export interface KeyName {
@@ -54,6 +57,8 @@ export class KeyCache {
   readonly #ask: AskKeyStatus
   readonly #known = new Map<string, CachedKey>()
   readonly #unknown = new Map<string, CachedKey>()
+  /** The players whose tokens were revoked, as answers about keys and news tell. */
+  readonly revokedSubs = new RevokedSubs()
   readonly #flights = new Map<string, Promise<KeyState>>()
   readonly #rechecks = new Semaphore(MAX_RUNNING, MAX_KNOWN)
   readonly #lookups: Semaphore
@@ -82,9 +87,11 @@ export class KeyCache {
     return this.#flights.get(name) ?? this.#fly(name, key)
   }
 
-  /** Whether the key is known to be revoked, at this very moment. */
-  isRevoked(key: KeyName): boolean {
-    return this.#known.get(keyName(key))?.state.kind === 'revoked'
+  /** Why a token of these claims is known to be revoked, at this very moment; undefined: it is not. */
+  revocation(claims: TokenClaims): string | undefined {
+    if (this.revokedSubs.has(claims)) return 'the tokens of the player were revoked'
+    const key = { projectId: claims.project_id, keyId: claims.key_id }
+    return this.#known.get(keyName(key))?.state.kind === 'revoked' ? KEY_REVOKED : undefined
   }
 
   /** The key is said to be revoked: it is, whatever an answer under way may say, until control is asked again. */
@@ -145,6 +152,7 @@ export class KeyCache {
       this.#context.metrics.keyChecks.inc({ result: 'ok' })
       this.#refused = false
       if (!answer.exists) return { kind: 'unknown' }
+      for (const { sub, revoked_at: at } of answer.revoked_subs) this.revokedSubs.add(projectId, sub, at)
       if (answer.status === 'revoked') return { kind: 'revoked' }
       return { kind: 'usable', verifyKey: await importVerifyKey(answer.public_key) }
     } catch (error) {
@@ -231,6 +239,8 @@ const Answer = v.pipe(
       status: v.picklist(['active', 'retiring', 'revoked']),
       /** PASERK `k4.public.…`; tokens of the key carry its signature. */
       public_key: v.string(),
+      /** Players of the project, and until when (milliseconds since 1970) issued tokens of theirs are no good. */
+      revoked_subs: v.array(v.object({ sub: v.string(), revoked_at: v.number() })),
     }),
   ]),
 )

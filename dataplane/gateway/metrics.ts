@@ -133,6 +133,11 @@ export const GATEWAY_METRICS = {
     'Questions to control about a key: ok, unreachable, refused (INTERNAL_TOKEN), or not asked, too many being asked (busy).',
     { result: ['ok', 'unreachable', 'refused', 'busy'] },
   ),
+  jwksFetches: counter(
+    'service_jwks_fetches_total',
+    'Fetches of the public keys of an issuer of JWTs (AUTH_JWKS): ok, or failed.',
+    { result: ['ok', 'failed'] },
+  ),
   resumeWaitsRefused: counter(
     'service_resume_waits_refused_total',
     'Resumes with a used token that were told to come again, since as many as may wait do.',

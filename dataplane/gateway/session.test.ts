@@ -138,6 +138,33 @@ describe('a revoked key', () => {
   })
 })
 
+describe('a player whose tokens were revoked', () => {
+  it('is out, whoever issued the tokens, until there is one that was issued later; no one else is', async () => {
+    const own = await test.token()
+    const players = [await test.hello(own), await test.hello(await test.jwt())]
+    const other = await test.hello(await test.token({ sub: 'eve' }))
+    test.clock.advance(1000)
+    test.gateway.revokeSub('prj_one', 'ada', test.clock.now())
+    for (const { client } of players) await expectClose(client, 'key_revoked', /player were revoked/)
+    await expectClose(await test.present(own), 'key_revoked', /player were revoked/)
+    await expectClose(await test.present(await test.token({}, 60_000)), 'key_revoked', /player were revoked/)
+    await other.client.roundTrip()
+    // By as much may the clock of another issuer be ahead.
+    test.clock.advance(5001)
+    await test.hello(await test.token())
+    await test.hello(await test.jwt())
+  })
+
+  it('is found within 30 seconds when no one told', async () => {
+    const { client } = await test.hello()
+    test.control.revokedSubs = [{ sub: 'ada', revoked_at: test.clock.now() }]
+    for (let second = 0; second < 15; second++) test.clock.advance(1000)
+    await client.roundTrip()
+    for (let second = 0; second < 15; second++) test.clock.advance(1000)
+    await expectClose(client, 'key_revoked', /player were revoked/)
+  })
+})
+
 describe('sessions as operators see them', () => {
   it('are listed with what they hold', async () => {
     const { welcome, client } = await test.join()

@@ -232,11 +232,6 @@ export class Sessions {
     stopWaiting()
   }
 
-  /** Sessions whose token was issued under a key. */
-  under({ projectId, keyId }: KeyName): Session[] {
-    return [...this].filter((session) => session.projectId === projectId && session.claims.key_id === keyId)
-  }
-
   /** Every key that some session depends on, once. */
   keys(): KeyName[] {
     const keys = new Map<string, KeyName>()

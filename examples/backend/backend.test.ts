@@ -32,6 +32,7 @@ async function control(
       controlApiTokens: ['operator'],
       internalToken: 'internal',
       requireKeyId: true,
+      maxRevokedSubs: 10,
     },
     store,
     log,

@@ -1,5 +1,6 @@
 import { isIP } from 'node:net'
 import * as v from 'valibot'
+import { idPattern } from '../ids.ts'
 import { STORE_SCHEMES } from '../store/redis/address.ts'
 
 /** From the text of a variable to its value; what the text may be is the schema's description ("a port: 0–65535"). */
@@ -118,6 +119,51 @@ const isUrl = (value: string, schemes: readonly string[]): boolean =>
   URL.canParse(value) &&
   schemes.includes(new URL(value).protocol.slice(0, -1)) &&
   new URL(value).hostname !== ''
+
+/** Whose JWTs nodes accept, for which project. */
+export interface JwtIssuer {
+  /** What `iss` must be, to the letter. */
+  readonly issuer: string
+  /** Where the issuer's public keys are. */
+  readonly jwks: string
+  /** What `aud` must be, or name. */
+  readonly audience: string
+  /** The project that the players are let into. */
+  readonly project: string
+  /** The claim that is the player's `sub`. */
+  readonly sub: string
+}
+
+const LOOPBACK = new Set(['localhost', '127.0.0.1', '[::1]'])
+
+const Issuer = v.strictObject({
+  issuer: v.pipe(v.string(), v.nonEmpty()),
+  jwks: v.pipe(
+    v.string(),
+    v.check(
+      (value) => isUrl(value, ['https']) || (isUrl(value, ['http']) && LOOPBACK.has(new URL(value).hostname)),
+    ),
+  ),
+  audience: v.pipe(v.string(), v.nonEmpty()),
+  project: v.pipe(v.string(), v.regex(idPattern('prj'))),
+  sub: v.optional(v.pipe(v.string(), v.nonEmpty()), 'sub'),
+})
+
+/** One issuer of JWTs, or several, as JSON. */
+export const jwtIssuers: Kind<readonly JwtIssuer[]> = kind(
+  'JSON {"issuer": "…", "jwks": "https://…", "audience": "…", "project": "prj_…", "sub": "sub"}, or a list of such; sub, the claim that names the player, may be left out; http:// only on loopback',
+  v.pipe(
+    v.string(),
+    v.parseJson(),
+    v.union([
+      v.array(Issuer),
+      v.pipe(
+        Issuer,
+        v.transform((issuer) => [issuer]),
+      ),
+    ]),
+  ),
+)
 
 /** The address of a Redis of any shape. Only its scheme is looked at: `parseAddress`, which reads the rest, says exactly what is wrong. */
 export const storeUrl: Kind<string> = kind(

@@ -3,6 +3,7 @@ import {
   flag,
   host,
   integer,
+  jwtIssuers,
   type Kind,
   list,
   networks,
@@ -168,6 +169,20 @@ export const VARIABLES = {
     help: 'When set, only tokens whose aud is this are accepted.',
     schema: text('a text'),
     readBy: DATAPLANE,
+  },
+  AUTH_JWKS: {
+    topic: 'access',
+    help: 'Lets players in with JWTs of your own login (RS256, ES256, EdDSA), checked with the public keys at its JWKS address.',
+    schema: jwtIssuers,
+    defaultNote: 'tokens of the control API only',
+    readBy: DATAPLANE,
+  },
+  MAX_REVOKED_SUBS: {
+    topic: 'access',
+    help: 'How many players of a project may be revoked at a time; each counts for 48 hours.',
+    schema: integer(1, 100_000, 'players'),
+    default: '1000',
+    readBy: CONTROL,
   },
   NODE_ID: {
     topic: 'nodes',

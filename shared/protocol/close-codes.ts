@@ -31,7 +31,7 @@ export const CLOSE = {
     code: 4003,
     retry: 'never',
     endsSession: true,
-    meaning: 'the key of the token was revoked',
+    meaning: 'the key of the token, or the tokens of its player, were revoked',
   },
   handshake_timeout: { code: 4004, retry: 'never', endsSession: true, meaning: 'no hello arrived in time' },
   session_taken_over: {

@@ -53,89 +53,6 @@ async function verdict(response: Response): Promise<string> {
 describe('docs/security.md', () => {
   const page = readFileSync(PAGE, 'utf8')
 
-  it('names tests that are there', () => {
-    const files = [...page.matchAll(/\]\((\.\.\/[^)#]+)/g)].map(([, path]) => path!)
-    expect(files.length).toBeGreaterThan(20)
-    expect(files.filter((path) => !existsSync(new URL(path, PAGE)))).toEqual([])
-  })
-})
-
-describe('the control API', () => {
-  const clock = new FakeClock()
-  const store = memoryStore({ clock })
-  const registry = new Registry()
-  const metrics = controlMetrics(registry)
-  const appWith = (operatorTokens: ControlDeps['operatorTokens']) =>
-    createControlApp({
-      store,
-      keyring: new Keyring('the secret of the keyring', systemRandom),
-      clock,
-      random: systemRandom,
-      log,
-      exposition: registry,
-      metrics,
-      tracer: noTracer,
-      operatorTokens,
-      openTo: 'this machine',
-      internalToken: INTERNAL,
-      requireKeyId: false,
-      tokenRate: { perSecond: 1000, burst: 1000 },
-      draining: () => false,
-    })
-  const closed = appWith([OPERATOR])
-  const open = appWith([])
-
-  const send = (line: string, body: object | undefined, headers: Record<string, string>, app = closed) => {
-    const [method, path] = line.split(' ')
-    return app.request(path!, {
-      method: method!,
-      headers: { host: 'localhost:3000', 'content-type': 'application/json', ...headers },
-      ...(method === 'POST' && { body: JSON.stringify(body ?? {}) }),
-    })
-  }
-  const create = async (line: string, body: object) =>
-    (await send(line, body, { authorization: `Bearer ${OPERATOR}` })).json()
-  const newProject = async (): Promise<string> => (await create('POST /projects', { name: 'matrix' })).id
-  const newKey = (projectId: string, scopes?: string[]): Promise<{ id: string; secret: string }> =>
-    create(`POST /projects/${projectId}/keys`, { scopes })
-
-  /** What to send for each route, where it is more than the route itself. */
-  const REQUESTS: Readonly<Record<string, (projectId: string) => { query?: string; body?: object }>> = {
-    'POST /projects': () => ({ body: { name: 'a game' } }),
-    'POST /tokens': (projectId) => ({ body: { project_id: projectId } }),
-    'GET /internal/key-status': (projectId) => ({ query: `?project_id=${projectId}` }),
-  }
-
-  let projectId: string
-  const headers = {} as Record<ControlCredential, readonly Record<string, string>[]>
-  beforeAll(async () => {
-    projectId = await newProject()
-    const own = (await newKey(projectId)).secret
-    const revoked = await newKey(projectId)
-    await create(`POST /projects/${projectId}/keys/${revoked.id}/revoke`, {})
-    const bearer = (credential: string) => ({ authorization: `Bearer ${credential}` })
-    const other = own.endsWith('a') ? 'b' : 'a'
-    Object.assign(headers, {
-      none: [{}],
-      wrong: [
-        bearer('wrong'),
-        bearer(`${OPERATOR}x`),
-        bearer(own.replace(/.$/, other)),
-        bearer(`${own.slice(0, -1)}!`),
-        bearer(INTERNAL),
-        { authorization: OPERATOR },
-        { authorization: '' },
-      ],
-      operator: [bearer(OPERATOR)],
-      own_key: [bearer(own)],
-      foreign_key: [bearer((await newKey(await newProject())).secret)],
-      scopeless_key: [bearer((await newKey(projectId, ['reports:read'])).secret)],
-      revoked_key: [bearer(revoked.secret)],
-      internal: [{ 'x-service-internal-token': INTERNAL }],
-      open: [{}],
-    })
-  })
-
   it('has no route without a row', () => {
     expect(routesOf(closed).sort()).toEqual(keysOf(CONTROL).sort())
   })
@@ -145,7 +62,7 @@ describe('the control API', () => {
       for (const shown of headers[credential]) {
         const { query = '', body } = REQUESTS[route]?.(projectId) ?? {}
         const keyId = route.includes(':keyId') ? (await newKey(projectId)).id : ''
-        const line = `${route.replace(':id', projectId).replace(':keyId', keyId)}${query}`
+        const line = `${route.replace(':id', projectId).replace(':keyId', keyId).replace(':sub', 'ada')}${query}`
         const answer = await send(line, body, shown, credential === 'open' ? open : closed)
         const challenge = answer.headers.get('www-authenticate')
         expect(await verdict(answer)).toBe(CONTROL[route]![credential])
@@ -271,6 +188,13 @@ describe('a hello', () => {
     'a token that has expired': async (test) => withToken(await test.token({}, -1)),
     'a token that is not valid yet': async (test) =>
       withToken(await test.token({ issued_at: '2026-01-01T00:01:00.000Z' })),
+    'a token of a player whose tokens were revoked': async (test) => {
+      const token = await test.token()
+      test.gateway.revokeSub('prj_one', 'ada', test.clock.now())
+      return withToken(token)
+    },
+    'a JWT of the project’s own login': async (test) => withToken(await test.jwt()),
+    'a JWT that is not signed': async (test) => withToken((await test.jwt()).replace(/[^.]+$/, '')),
     'a resume token': async (test) => resumed(await away(test)),
     'a resume token that was used': async (test) => {
       const welcome = await away(test)
@@ -288,6 +212,13 @@ describe('a hello', () => {
     'a resume token of a session whose key was revoked': async (test) => {
       const welcome = await away(test)
       test.control.setStatus('revoked', 'prj_one', 'key_a')
+      test.gateway.forgetKey('prj_one', 'key_a')
+      return resumed(welcome)
+    },
+    'a resume token of a player whose tokens were revoked': async (test) => {
+      const welcome = await away(test)
+      // The node has not heard of it: control says so when it is asked.
+      test.control.revokedSubs = [{ sub: 'ada', revoked_at: test.clock.now() }]
       test.gateway.forgetKey('prj_one', 'key_a')
       return resumed(welcome)
     },

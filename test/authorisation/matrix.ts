@@ -69,6 +69,7 @@ export const CONTROL: Readonly<Record<string, ControlRow>> = {
   'GET /projects/:id/keys': { ...OPERATORS, own_key: 'yes', scopeless_key: 'yes' },
   'POST /projects/:id/keys/:keyId/revoke': OPERATORS,
   'POST /projects/:id/keys/:keyId/rotate': OPERATORS,
+  'POST /projects/:id/subs/:sub/revoke': OPERATORS,
   'POST /tokens': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
   'GET /internal/key-status': NODES,
   'GET /healthz': EVERYONE,
@@ -125,12 +126,16 @@ export const HELLO: Readonly<Record<string, 'yes' | CloseName>> = {
   'a token of a revoked key': 'key_revoked',
   'a token that has expired': 'token_expired',
   'a token that is not valid yet': 'unauthenticated',
+  'a token of a player whose tokens were revoked': 'key_revoked',
+  'a JWT of the project’s own login': 'yes',
+  'a JWT that is not signed': 'unauthenticated',
   'a resume token': 'yes',
   'a resume token that was used': 'session_taken_over',
   'a wrong resume token': 'resume_failed',
   'a resume token under another project': 'resume_failed',
   'a resume token of another session': 'resume_failed',
   'a resume token of a session whose key was revoked': 'key_revoked',
+  'a resume token of a player whose tokens were revoked': 'key_revoked',
 }
 
 /** Where a client stands when it sends a message. */

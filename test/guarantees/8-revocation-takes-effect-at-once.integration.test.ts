@@ -82,6 +82,31 @@ describe('guarantee 8: revocation takes effect at once', () => {
     }
   })
 
+  it('closes every session of a revoked player at every node within a second, and no other', async ({
+    annotate,
+  }) => {
+    const { id: projectId = '' } = await cluster.call('POST', '/projects', { name: 'revocation' })
+    const login = async (sub: string): Promise<Login> => {
+      const { token = '' } = await cluster.call('POST', '/tokens', { project_id: projectId, sub })
+      return { projectId, token }
+    }
+    const [bad, good] = [await login('mal/lory'), await login('ada')]
+    const revoked = await cluster.playersAt(bad, ROOM, nodes)
+    const others = await cluster.playersAt(good, ROOM, nodes)
+
+    const began = performance.now()
+    await cluster.call('POST', `/projects/${projectId}/subs/mal%2Flory/revoke`)
+    await until('all are closed', () => closedAsRevoked(revoked), 5000)
+    const tookMs = performance.now() - began
+    await annotate(`closed at three nodes after ${Math.round(tookMs)} ms`)
+    expect(tookMs).toBeLessThan(WITHIN_MS)
+    await Promise.all(others.map((player) => player.add()))
+    for (const node of [...nodes, ...(await cluster.local(1))]) {
+      const { closeCode } = await hello(node, { project_id: projectId, token: bad.token })
+      expect(closeCode).toBe(CLOSE.key_revoked.code)
+    }
+  })
+
   it('lets no session that was away come back, at any node', async () => {
     // The last one starts after the revocation, and heard of none.
     for (const running of [...nodes, undefined]) {

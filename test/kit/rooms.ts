@@ -228,7 +228,12 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
       store: this.#store,
       time: this.#time,
       random: new SeededRandom(this.#seed * 1000 + number),
-      askKeyStatus: async () => ({ exists: true, status: 'active', public_key: this.#publicKey }),
+      askKeyStatus: async () => ({
+        exists: true,
+        status: 'active',
+        public_key: this.#publicKey,
+        revoked_subs: [],
+      }),
       ...(log && { log }),
     })
     this.#nodes.push(await this.#until(started, 'the start of a node'))

@@ -46,9 +46,10 @@ export const CONTROL_ROW: Row = {
       noValue: 'no one was refused',
     }),
     lines('Changes of keys', 'short', {
-      about: 'Keys created, rotated and revoked in the last hour.',
+      about: 'Keys created, rotated and revoked, and players whose tokens were, in the last hour.',
       of: {
         '{{change}}': `round(sum by (change) (increase(service_key_changes_total{${CONTROL}}[1h])))`,
+        'players revoked': `round(sum(increase(service_subs_revoked_total{${CONTROL}}[1h])))`,
       },
     }),
   ],

@@ -1,5 +1,7 @@
+import { generateKeyPairSync } from 'node:crypto'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { SignJWT } from 'jose'
 import { PublicProtocol } from 'paseto'
 import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public'
 import { pino } from 'pino'
@@ -37,6 +39,10 @@ interface TestKey {
 export class TestControl {
   /** How often it was asked. */
   asked = 0
+  /** The login of prj_one's own: what it says its keys are, at `/jwks.json`. */
+  readonly login = generateKeyPairSync('ed25519')
+  /** What it says of players whose tokens were revoked. */
+  revokedSubs: readonly { readonly sub: string; readonly revoked_at: number }[] = []
   /** Answers 503 while set. */
   down = false
   /** Takes no one for a node while set. */
@@ -57,10 +63,15 @@ export class TestControl {
       this.asked += 1
       this.#heard()
       const url = new URL(request.url!, 'http://control')
+      if (url.pathname === '/jwks.json') {
+        const key = { ...this.login.publicKey.export({ format: 'jwk' }), kid: 'one' }
+        response.end(JSON.stringify({ keys: [key] }))
+        return
+      }
       const name = keyName(url.searchParams.get('project_id')!, url.searchParams.get('key_id') ?? undefined)
       const key = this.#keys.get(name)
       const answer = key
-        ? { exists: true, status: key.status, public_key: key.publicKey }
+        ? { exists: true, status: key.status, public_key: key.publicKey, revoked_subs: this.revokedSubs }
         : { exists: false, status: null, public_key: null }
       const down = this.down
       await this.held
@@ -80,6 +91,13 @@ export class TestControl {
       await control.addKey('prj_two', keyId)
     }
     return control
+  }
+
+  /** What `AUTH_JWKS` is for nodes that take the tokens of that login. */
+  get authJwks() {
+    const { port } = this.#server.address() as AddressInfo
+    const jwks = `http://127.0.0.1:${port}/jwks.json`
+    return [{ issuer: 'https://login.example', jwks, audience: 'game', project: 'prj_one', sub: 'sub' }]
   }
 
   get ask() {
@@ -182,7 +200,7 @@ export class TestGateway {
       codecs,
       records: memoryStore({ clock }).records,
       // Most of these players are one and the same.
-      options: { maxSessionsPerSub: 0, hellosPerSecond: 10_000, ...options },
+      options: { maxSessionsPerSub: 0, hellosPerSecond: 10_000, authJwks: control.authJwks, ...options },
       ...parts,
     })
     owner.deliver = (message) => gateway.receive(message)
@@ -202,6 +220,14 @@ export class TestGateway {
       expires_at: timestamp(now + ttlMs),
       ...claims,
     })
+  }
+
+  /** A JWT of prj_one's own login, for five minutes from now. */
+  jwt(sub = 'ada'): Promise<string> {
+    const now = this.clock.now() / 1000
+    return new SignJWT({ iss: 'https://login.example', aud: 'game', sub, iat: now, exp: now + 300 })
+      .setProtectedHeader({ alg: 'EdDSA', kid: 'one' })
+      .sign(this.control.login.privateKey)
   }
 
   /** A token of prj_one's built-in pair. */

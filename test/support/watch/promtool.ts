@@ -399,6 +399,16 @@ const ROWS: readonly Row[] = [
     '2.485s',
   ],
   [
+    'RoomfulLoginKeysUnfetched',
+    (plot) => {
+      plot.set('service_jwks_fetches_total', { ...NODE, result: 'ok' }, 0)
+      plot.set('service_jwks_fetches_total', { ...NODES, result: 'ok' }, 0)
+      plot.raise('service_jwks_fetches_total', { ...NODE, result: 'failed' }, 0.1)
+    },
+    420,
+    NODES,
+  ],
+  [
     'RoomfulKeysUnchecked',
     raise('service_key_checks_total', { ...NODE, result: 'unreachable' }, 0.1),
     420,
