@@ -52,6 +52,84 @@ async function verdict(response: Response): Promise<string> {
 
 describe('docs/security.md', () => {
   const page = readFileSync(PAGE, 'utf8')
+})
+
+describe('the control API', () => {
+  const clock = new FakeClock()
+  const store = memoryStore({ clock })
+  const registry = new Registry()
+  const metrics = controlMetrics(registry)
+  const appWith = (operatorTokens: ControlDeps['operatorTokens']) =>
+    createControlApp({
+      store,
+      keyring: new Keyring('the secret of the keyring', systemRandom),
+      clock,
+      random: systemRandom,
+      log,
+      exposition: registry,
+      metrics,
+      tracer: noTracer,
+      operatorTokens,
+      openTo: 'this machine',
+      internalToken: INTERNAL,
+      requireKeyId: false,
+      maxRevokedSubs: 10,
+      tokenRate: { perSecond: 1000, burst: 1000 },
+      draining: () => false,
+    })
+  const closed = appWith([OPERATOR])
+  const open = appWith([])
+
+  const send = (line: string, body: object | undefined, headers: Record<string, string>, app = closed) => {
+    const [method, path] = line.split(' ')
+    return app.request(path!, {
+      method: method!,
+      headers: { host: 'localhost:3000', 'content-type': 'application/json', ...headers },
+      ...(method === 'POST' && { body: JSON.stringify(body ?? {}) }),
+    })
+  }
+  const create = async (line: string, body: object) =>
+    (await send(line, body, { authorization: `Bearer ${OPERATOR}` })).json()
+  const newProject = async (): Promise<string> => (await create('POST /projects', { name: 'matrix' })).id
+  const newKey = (projectId: string, scopes?: string[]): Promise<{ id: string; secret: string }> =>
+    create(`POST /projects/${projectId}/keys`, { scopes })
+
+  /** What to send for each route, where it is more than the route itself. */
+  const REQUESTS: Readonly<Record<string, (projectId: string) => { query?: string; body?: object }>> = {
+    'POST /projects': () => ({ body: { name: 'a game' } }),
+    'POST /tokens': (projectId) => ({ body: { project_id: projectId } }),
+    'GET /internal/key-status': (projectId) => ({ query: `?project_id=${projectId}` }),
+  }
+
+  let projectId: string
+  const headers = {} as Record<ControlCredential, readonly Record<string, string>[]>
+  beforeAll(async () => {
+    projectId = await newProject()
+    const own = (await newKey(projectId)).secret
+    const revoked = await newKey(projectId)
+    await create(`POST /projects/${projectId}/keys/${revoked.id}/revoke`, {})
+    const bearer = (credential: string) => ({ authorization: `Bearer ${credential}` })
+    const other = own.endsWith('a') ? 'b' : 'a'
+    Object.assign(headers, {
+      none: [{}],
+      wrong: [
+        bearer('wrong'),
+        bearer(`${OPERATOR}x`),
+        bearer(own.replace(/.$/, other)),
+        bearer(`${own.slice(0, -1)}!`),
+        bearer(INTERNAL),
+        { authorization: OPERATOR },
+        { authorization: '' },
+      ],
+      operator: [bearer(OPERATOR)],
+      own_key: [bearer(own)],
+      foreign_key: [bearer((await newKey(await newProject())).secret)],
+      scopeless_key: [bearer((await newKey(projectId, ['reports:read'])).secret)],
+      revoked_key: [bearer(revoked.secret)],
+      internal: [{ 'x-service-internal-token': INTERNAL }],
+      open: [{}],
+    })
+  })
 
   it('has no route without a row', () => {
     expect(routesOf(closed).sort()).toEqual(keysOf(CONTROL).sort())

@@ -136,7 +136,8 @@ export const ERRORS: Row = {
       noValue: 'no messages',
     }),
     lines('Questions about keys', 'cps', {
-      about: 'What nodes ask control about keys of tokens; unreachable keeps new players out. Of issuers of JWTs: fetches of their keys.',
+      about:
+        'What nodes ask control about keys of tokens; unreachable keeps new players out. Of issuers of JWTs: fetches of their keys.',
       of: {
         '{{result}}': rate(`service_key_checks_total{${NODE}}`, 'result'),
         'login {{result}}': rate(`service_jwks_fetches_total{${NODE}}`, 'result'),
