@@ -1,4 +1,3 @@
-import { existsSync, readFileSync } from 'node:fs'
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
@@ -29,7 +28,6 @@ import {
   type State,
 } from './matrix.ts'
 
-const PAGE = new URL('../../docs/security.md', import.meta.url)
 const OPERATOR = 'the-operator-of-the-matrix'
 const INTERNAL = 'the-internal-token-of-the-matrix'
 const log = pino({ level: 'silent' })
@@ -49,10 +47,6 @@ async function verdict(response: Response): Promise<string> {
   expect(response.headers.get('content-type')).toBe('application/problem+json')
   return ((await response.json()) as { code: string }).code
 }
-
-describe('docs/security.md', () => {
-  const page = readFileSync(PAGE, 'utf8')
-})
 
 describe('the control API', () => {
   const clock = new FakeClock()
