@@ -38,7 +38,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const BUILT = 'dist/deploy/cli/roomful.js'
 const SOURCE = 'deploy/cli/roomful.ts'
 /** What the compiled processes are made of. */
-const SOURCES = ['shared', 'control', 'dataplane', 'client', 'examples', 'deploy/cli']
+const SOURCES = ['shared', 'control', 'dataplane', 'client', 'examples', 'deploy/cli', 'deploy/playground']
 
 /** The compiled command line of the folder `root` where it was built from the sources as they are, else the sources themselves. */
 export function roomfulProgram(root: string = ROOT): RoomfulProgram {
