@@ -220,7 +220,7 @@ describe.skipIf(missing !== undefined)('what its steps make, without an engine',
   it('shows its help when it is told nothing', async () => {
     const container = start(final.cmd!)
     expect(await container.ended).toBe(0)
-    expect(container.output()).toContain('CONTROL_API_TOKENS')
+    expect(container.output()).toContain('CONTROL_PORT')
   })
 
   it('refuses to open the control API to everybody', async () => {
