@@ -7,7 +7,15 @@ import { roomfulProgram } from './programs.ts'
 let root = ''
 beforeEach(() => {
   root = mkdtempSync(join(tmpdir(), 'roomful-program-'))
-  for (const folder of ['shared', 'control', 'dataplane', 'client', 'examples', 'deploy/cli', 'deploy/playground'])
+  for (const folder of [
+    'shared',
+    'control',
+    'dataplane',
+    'client',
+    'examples',
+    'deploy/cli',
+    'deploy/playground',
+  ])
     write(`${folder}/file.ts`, 100)
 })
 afterEach(() => rmSync(root, { recursive: true }))
