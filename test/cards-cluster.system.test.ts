@@ -89,13 +89,19 @@ async function openTab(name: string): Promise<Tab> {
   return tab
 }
 
-async function login(): Promise<Session> {
-  const response = await fetch(`${games.url}/api/session`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ game: 'cards' }),
-  })
-  return (await response.json()) as Session
+/** Asks the games' backend for a token, and then for fresh ones of the same player. */
+function login(): () => Promise<Session> {
+  let player: object | undefined
+  return async () => {
+    const response = await fetch(`${games.url}/api/session`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ game: 'cards', player }),
+    })
+    const session = (await response.json()) as Session & { player: object }
+    player = session.player
+    return session
+  }
 }
 
 /** A player by the SDK, who sees what its requests are answered. */
@@ -107,8 +113,9 @@ async function player(name: string): Promise<{ seat: Room<typeof room>; listener
       this.on('message', (data: ArrayBuffer) => void listener.frames.push(Buffer.from(data)))
     }
   }
-  const { project_id: projectId, token, ws_url: url } = await login()
-  const getToken = async () => (await login()).token
+  const ask = login()
+  const { project_id: projectId, token, ws_url: url } = await ask()
+  const getToken = async () => (await ask()).token
   const client = await connect(url, { projectId, token, getToken, WebSocket: Recorded })
   const seat = await client.join<typeof room>('cards', { key: KEY })
   listener.memberId = seat.memberId
@@ -118,9 +125,10 @@ async function player(name: string): Promise<{ seat: Room<typeof room>; listener
 /** Watches in JSON, and comes again, as a new session, whenever it is cut off. */
 async function watchInJson(): Promise<Listener> {
   const listener: Listener = { name: 'who watches in JSON', memberId: null, frames: [], found: 0 }
-  const { project_id, token, ws_url: url } = await login()
-  const dial = (): void => {
+  const ask = login()
+  const dial = async (): Promise<void> => {
     if (!browser.isConnected()) return
+    const { project_id, token, ws_url: url } = await ask()
     const socket = new WebSocket(url, 'roomful.v1.json')
     const send = (message: object) => socket.send(JSON.stringify(message))
     socket.on('open', () => {
@@ -129,9 +137,9 @@ async function watchInJson(): Promise<Listener> {
     })
     socket.on('message', (data: Buffer) => void listener.frames.push(data))
     socket.on('error', () => undefined)
-    socket.on('close', () => void setTimeout(dial, 100))
+    socket.on('close', () => void setTimeout(() => dial().catch(() => undefined), 100))
   }
-  dial()
+  await dial()
   await vi.waitUntil(() => listener.frames.length > 2, WITHIN)
   return listener
 }
