@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
+import { stageClient } from '../deploy/build/client-package.ts'
 import type board from '../deploy/create/templates/vanilla/rooms/board.ts'
 import { roomfulProgram } from '../deploy/local/programs.ts'
 import { linksOf } from './support/pages/pages.ts'
@@ -228,6 +229,28 @@ describe('the installed package', () => {
     await expect(start('dataplane', { ...env, ROOMS_DIR: 'rooms' })).rejects.toThrow(
       /rooms\/lobby\.ts cannot be loaded: it is TypeScript, or imports some: npm install tsx/,
     )
+  })
+})
+
+describe('roomful-client', () => {
+  it('is the client alone, of the same version, and needs nothing else', async () => {
+    const [staged, page] = [join(folder, 'client-package'), join(folder, 'page')]
+    await mkdir(staged)
+    await mkdir(page)
+    await stageClient(root, staged)
+    await run('npm', ['pack', '--silent', '--pack-destination', page], { cwd: staged })
+    const { version } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
+    await writeFile(join(page, 'package.json'), JSON.stringify({ private: true, type: 'module' }))
+    const options = ['--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error', '--omit=peer']
+    await run('npm', ['install', ...options, `./roomful-client-${version}.tgz`], { cwd: page })
+    expect(await readdir(join(page, 'node_modules'))).toEqual(['.package-lock.json', 'roomful-client'])
+    const script = `
+      import * as client from 'roomful-client'
+      const { connect } = await import('roomful-client/min')
+      console.log(typeof client.connect, typeof connect)
+    `
+    const { stdout } = await run(process.execPath, ['--input-type=module', '-e', script], { cwd: page })
+    expect(stdout.trim()).toBe('function function')
   })
 })
 
