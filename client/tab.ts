@@ -4,7 +4,9 @@ import type { Random } from '../shared/random.ts'
 import { RoomfulError } from './errors.ts'
 import { tokenSub } from './token-source.ts'
 
-/** How long a tab waits for its name to be free: a page that is reloaded may hold it for a moment longer. */
+/** How long a tab waits for its name to be free: a page that is reloaded may hold it for longer where the machine is busy. Only a duplicated tab waits it out. */
+const LOCK_MS = 2000
+/** The same where no one says that a name is free: every page waits it out. */
 const HOLD_MS = 300
 /** What is kept in another format gets another number. */
 const PREFIX = 'roomful.1:'
@@ -216,7 +218,7 @@ const holdLock = (name: string): Promise<(() => void) | undefined> =>
   new Promise((resolve) => {
     const held = () => new Promise<void>((release) => resolve(release))
     navigator.locks
-      .request(name, { signal: AbortSignal.timeout(HOLD_MS) }, held)
+      .request(name, { signal: AbortSignal.timeout(LOCK_MS) }, held)
       .catch(() => resolve(undefined))
   })
 
