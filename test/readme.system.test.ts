@@ -5,6 +5,7 @@ import { basename, dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { loadRooms } from '../dataplane/rooms/loader.ts'
+import { anchorOf } from '../docs/site/pages.ts'
 import { variables } from '../shared/config/variables.ts'
 import { codeOf, linksOf, pages, ROOT, textOf } from './support/pages/pages.ts'
 import { until } from './support/redis-admin.ts'
@@ -292,11 +293,6 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
   })
 })
 
-/** The anchors of a page, as GitHub makes them. */
+/** The anchors of a page. */
 const headings = (text: string): string[] =>
-  [...text.matchAll(/^#+ (.*)$/gm)].map(([, title]) =>
-    title!
-      .toLowerCase()
-      .replace(/[^\p{L}\p{N} _-]/gu, '')
-      .replaceAll(' ', '-'),
-  )
+  [...text.matchAll(/^#+ (.*)$/gm)].map(([, title]) => anchorOf(title!))

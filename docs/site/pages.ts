@@ -18,6 +18,13 @@ export const sitePath = (page: string): string =>
     ? 'repository.md'
     : page.replace(/^docs\/(site\/)?/, '').replace(/(^|\/)README\.md$/, '$1index.md')
 
+/** The anchor of a heading, as GitHub makes it. */
+export const anchorOf = (title: string): string =>
+  title
+    .toLowerCase()
+    .replace(/[^\p{L}\p{N} _-]/gu, '')
+    .replaceAll(' ', '-')
+
 /** Where a link in a page leads, from the root of the repository, with its anchor. */
 const target = (page: string, link: string): readonly [path: string, anchor: string] => {
   const [, path = '', anchor = ''] = /^([^#]*)(#.*)?$/.exec(link) ?? []

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { readFile } from 'node:fs/promises'
+import { readdir, readFile } from 'node:fs/promises'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -65,6 +65,24 @@ it.each([
     expect.soft(await page.evaluate(() => document.documentElement.scrollWidth), path).toBe(width)
   }
   await page.close()
+})
+
+it('has every anchor that its pages link to', async () => {
+  const pages = (await readdir(DIST, { recursive: true })).filter((name) => name.endsWith('.html'))
+  const text = new Map<string, string>(
+    await Promise.all(
+      pages.map(async (name) => [`/${name}`, await readFile(join(DIST, name), 'utf8')] as const),
+    ),
+  )
+  const missing = [...text].flatMap(([name, html]) =>
+    [...html.matchAll(/href="([^":#]*)#([^"]+)"/g)]
+      .filter(([, path, anchor]) => {
+        const target = path ? path.replace(/\/$/, '/index').concat('.html') : name
+        return !text.get(target)?.includes(`id="${decodeURIComponent(anchor!)}"`)
+      })
+      .map(([link]) => `${name}: ${link}`),
+  )
+  expect(missing).toEqual([])
 })
 
 it('finds what is asked for', async () => {

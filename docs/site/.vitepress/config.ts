@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitepress'
-import { listedPages, siteLink, sitePath } from '../pages.ts'
+import { anchorOf, listedPages, siteLink, sitePath } from '../pages.ts'
 
 const root = fileURLToPath(new URL('../../../', import.meta.url))
 const modules = fileURLToPath(new URL('../node_modules/', import.meta.url))
@@ -42,6 +42,7 @@ export default defineConfig({
     build: { chunkSizeWarningLimit: 2000 },
   },
   markdown: {
+    anchor: { slugify: anchorOf },
     languageAlias: { promql: 'sql' },
     theme: { light: 'github-light-high-contrast', dark: 'github-dark-high-contrast' },
     config(md) {
