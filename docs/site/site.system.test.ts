@@ -88,8 +88,8 @@ it('has every anchor that its pages link to', async () => {
 it('finds what is asked for', async () => {
   const page = await browser.newPage()
   await page.goto(address, { waitUntil: 'networkidle' })
-  await page.keyboard.press('Control+k')
-  await page.keyboard.type('reconnectSeconds')
+  await page.getByRole('button', { name: 'Search' }).click()
+  await page.locator('#localsearch-input').fill('reconnectSeconds')
   await page.locator('.VPLocalSearchBox .result').first().click()
   await expect.poll(() => page.locator('main').innerText()).toContain('reconnectSeconds')
   await page.close()
