@@ -1,5 +1,3 @@
-'use client'
-
 /**
  * Hooks for React 19: `roomful/react`.
  *
@@ -18,6 +16,8 @@
  *     }
  * @module roomful/react
  */
+'use client'
+
 import {
   createContext,
   createElement,
@@ -49,12 +49,16 @@ import { type ConnectionStatus, connect, type Member, type Room, type RoomfulErr
 export interface Register {}
 
 /** The rooms that an application has registered; any, where it has not. */
-export type RegisteredRooms = Register extends { rooms: infer Rooms extends RoomCollection }
+export type RegisteredRooms = Register extends {
+  /** What is registered. */
+  rooms: infer Rooms extends RoomCollection
+}
   ? Rooms
   : readonly TypedRoom<UntypedRoom>[]
 
 /** How the connection is. */
 export interface Connection {
+  /** Whether it is there, or what is done about it. */
   readonly status: ConnectionStatus
   /** Undefined until the server has welcomed it. */
   readonly client: Client<RegisteredRooms> | undefined
@@ -70,6 +74,7 @@ export interface RoomfulProviderProps {
   readonly options: ConnectOptions
   /** Shown while rooms below are being joined; default: nothing. A `<Suspense>` nearer to them goes first. */
   readonly fallback?: ReactNode
+  /** The components that are in rooms. */
   readonly children?: ReactNode
 }
 
