@@ -1,5 +1,7 @@
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { fileURLToPath } from 'node:url'
+import { build } from 'esbuild'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { launchChromium } from '../test/support/chromium.ts'
@@ -71,5 +73,45 @@ test('the bundle plays in a browser, goes to the node of its room, and the membe
   const left = pair.owner.next('leave')
   await page.goto('about:blank')
   expect(await left).toMatchObject({ reason: 'left' })
+  await page.close()
+})
+
+test('components in StrictMode share one seat, render when something has changed, and leave with the last', async () => {
+  const { outputFiles } = await build({
+    entryPoints: [fileURLToPath(new URL('../test/support/client/react-page.tsx', import.meta.url))],
+    bundle: true,
+    write: false,
+    format: 'iife',
+    platform: 'browser',
+    logLevel: 'silent',
+  })
+  const joins = pair.owner.of('join').length
+  const leaves = pair.owner.of('leave').length
+  const before = joins - leaves
+  const page = await browser.newPage()
+  await page.goto(siteUrl)
+  const token = await pair.a.token()
+  await page.evaluate(
+    `globalThis.setup = ${JSON.stringify({ url: pair.a.url, token })}; document.body.innerHTML = '<div></div>'`,
+  )
+  await page.addScriptTag({ content: outputFiles[0]!.text })
+  const shown = (text: string) => page.waitForFunction((text) => document.body.innerText.includes(text), text)
+  await pair.meanwhile(shown('count'))
+  expect(pair.owner.of('join')).toHaveLength(joins + 1)
+  const count = Number(await page.textContent('output'))
+  const renders = (name: string) => page.evaluate<number>(`renders.${name}`)
+  const [constant, counting] = [await renders('constant'), await renders('counting')]
+  await page.click('button')
+  await pair.meanwhile(
+    page.waitForFunction((n) => document.querySelector('output')?.textContent === n, String(count + 1)),
+  )
+  expect(await renders('constant')).toBe(constant)
+  expect(await renders('counting')).toBeGreaterThan(counting)
+  expect(pair.owner.of('leave')).toHaveLength(leaves)
+  const left = pair.owner.next('leave')
+  await page.evaluate('unmount()')
+  await pair.meanwhile(left)
+  expect(pair.owner.of('join').length - pair.owner.of('leave').length).toBe(before)
+  expect(pair.owner.of('leave')).toHaveLength(leaves + 1)
   await page.close()
 })

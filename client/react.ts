@@ -96,6 +96,7 @@ interface SharedRoom {
   /** Why it was over without this client's wish. */
   error: RoomfulError | undefined
   readonly listeners: Set<() => void>
+  readonly end: (error: RoomfulError | undefined) => void
 }
 
 type TypeName = RoomIn<RegisteredRooms>['type']
@@ -107,6 +108,8 @@ class Rooms {
   readonly #listeners = new Set<() => void>()
   #client: Promise<Client<RegisteredRooms>> | undefined
   #closing: ReturnType<typeof setTimeout> | undefined
+  /** So many joins are under way. */
+  #joining = 0
   connection: Connection = { status: 'connecting', client: undefined, error: undefined }
 
   constructor(url: string | URL, options: ConnectOptions) {
@@ -118,7 +121,7 @@ class Rooms {
     roomType: Type,
     ...options: JoinArguments<RoomOfType<RegisteredRooms, Type>>
   ): SharedRoom {
-    const id = `${roomType}:${options[0]?.key ?? ''}`
+    const id = `${roomType}:${options[0]?.key ?? 'default'}`
     const known = this.#rooms.get(id)
     if (known) return known
     const joined = this.#connected().then((client) => client.join(roomType, ...options))
@@ -131,18 +134,20 @@ class Rooms {
       over: false,
       error: undefined,
       listeners: new Set(),
+      end: (error) => {
+        if (shared.over) return
+        shared.over = true
+        shared.error = error
+        for (const listener of shared.listeners) listener()
+      },
     }
     this.#rooms.set(id, shared)
-    const release = (): void => this.#releaseUnused(shared)
-    joined
-      .then((room) => {
-        room.onLeave((_reason, error) => {
-          shared.over = true
-          shared.error = error
-          for (const listener of shared.listeners) listener()
-        })
-      })
-      .then(release, release)
+    this.#joining++
+    const release = (): void => {
+      this.#joining--
+      this.#releaseUnused(shared)
+    }
+    joined.then((room) => void room.onLeave((_reason, error) => shared.end(error))).then(release, release)
     return shared
   }
 
@@ -203,7 +208,13 @@ class Rooms {
     clearTimeout(shared.unused)
     if (shared.users > 0) return
     const forget = (): void => {
+      // React mounts none of the components below one boundary while a room of theirs is still being joined.
+      if (!shared.over && this.#joining > 0) {
+        this.#releaseUnused(shared)
+        return
+      }
       if (this.#rooms.get(shared.id) === shared) this.#rooms.delete(shared.id)
+      shared.end(undefined)
       shared.leave()
     }
     if (shared.over) forget()
@@ -256,8 +267,9 @@ export function useRoom(
     },
     [shared],
   )
-  const error = useSyncExternalStore(subscribe, () => shared.error)
-  if (error) throw error
+  // Renders again when it is over, which joins again where it was given up before this component was mounted.
+  useSyncExternalStore(subscribe, () => shared.over)
+  if (shared.error) throw shared.error
   return room
 }
 

@@ -4,6 +4,7 @@ import { defineRoom } from '../dataplane/index.ts'
 import type { Json } from '../shared/json.ts'
 import { inRoom } from '../test/support/client/play.ts'
 import { type Client, connect, type Member, type Room, type TypedRoom } from './index.ts'
+import { useEvent, useRoom, useRoomState } from './react.ts'
 
 const arena = defineRoom({
   type: 'arena',
@@ -178,4 +179,19 @@ test('without a definition everything is JSON', async () => {
   expectTypeOf(room.state).toEqualTypeOf<Json>()
   room.on('anything', (data) => expectTypeOf(data).toEqualTypeOf<Json>())
   void room.send('anything', { x: [1, null] }, { reliable: false })
+})
+
+test("React's hooks know a room by its definition", () => {
+  const useTable = () => {
+    const room = useRoom<typeof arena>('arena', { key: 'lobby', map: 'ice' })
+    expectTypeOf(room).toEqualTypeOf<Arena>()
+    expectTypeOf(useRoomState(room)).toEqualTypeOf<Arena['state']>()
+    expectTypeOf(useRoomState(room, ({ players }) => Object.keys(players))).toEqualTypeOf<string[]>()
+    useEvent(room, 'hit', (hit) => expectTypeOf(hit.damage).toBeNumber())
+    // @ts-expect-error: there is no such event
+    useEvent(room, 'miss', () => {})
+    // @ts-expect-error: a map is a string
+    useRoom<typeof arena>('arena', { map: 1 })
+  }
+  expectTypeOf(useTable).toBeFunction()
 })
