@@ -127,6 +127,7 @@ describe('the control API, whatever is asked', () => {
         revoked_at: null,
         scopes: [],
         public_key: null,
+        revoked_subs: [],
       }
       expect(await control.statusOf(mine, 'key_nobody')).toEqual({
         project_id: mine,
@@ -197,6 +198,7 @@ describe('the control API, whatever is asked', () => {
         'POST /projects/{id}/keys',
         'POST /projects/{id}/keys/{keyId}/revoke',
         'POST /projects/{id}/keys/{keyId}/rotate',
+        'POST /projects/{id}/subs/{sub}/revoke',
         'POST /tokens',
       ])
       const wish = body.paths['/tokens'].post.requestBody.content['application/json'].schema
