@@ -41,11 +41,12 @@ beforeAll(async () => {
   readmeClient = client!
   await mkdir(join(folder, 'rooms'))
   await writeFile(join(folder, 'rooms/duel.ts'), readmeRoom)
-  const options = { extends: `${root}tsconfig.json`, include: ['*.ts', 'rooms'] }
+  const options = { extends: `${root}tsconfig.json`, include: ['*.ts', '*.tsx', 'rooms'] }
   const compilerOptions = {
     paths: {
       roomful: [`${root}dataplane/index.ts`],
       'roomful/client': [`${root}client/index.ts`],
+      'roomful/react': [`${root}client/react.ts`],
       'roomful/test': [`${root}test/kit/index.ts`],
     },
     types: ['node'],
@@ -216,6 +217,8 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
         return [`${basename(page, '.md')}-${index}.ts`, `${whole}\nexport {}\n`] as const
       })
     })
+    const [react] = codeOf('docs/guides/react.md', 'tsx')
+    files.push(['react.tsx', `/** @jsxImportSource react */\n${react}`])
     expect(await complaints(Object.fromEntries(files))).toBe('')
   })
 
