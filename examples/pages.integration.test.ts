@@ -390,9 +390,9 @@ test('every page can be used and read on phones, upright and on their side, in l
       await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
       const onOneScreen = GAMES.some((game) => path === `/${game}/?room=h`)
       const what = `${path} at ${width} × ${height}`
-      // Until it is laid out for this screen.
+      // Until it is laid out for this screen, and colours have changed.
       await expect.poll(() => offScreen(page, onOneScreen), { message: what, timeout: WITHIN_MS }).toEqual([])
-      if (inspect) expect(await serious(page), what).toEqual([])
+      if (inspect) await expect.poll(() => serious(page), { message: what, timeout: WITHIN_MS }).toEqual([])
     }
     await page.context().close()
   }
