@@ -347,6 +347,7 @@ const ROWS: readonly Row[] = [
   ['RoomfulHandshakesSlow', slow('service_handshake_duration_seconds', NODES, 2.5), 420, NODES, '2.5s'],
   ['RoomfulJoinsSlow', slow('service_join_duration_seconds', NODES, 2.5), 420, NODES, '2.5s'],
   ['RoomfulCommitsSlow', slow('service_commit_duration_seconds', NODES, 0.1), 420, NODES, '248.5ms'],
+  ['RoomfulTimersLate', slow('service_room_timer_lateness_seconds', NODES, 1), 420, NODES, '2.425s'],
   ['RoomfulEventLoopLate', slow('service_event_loop_delay_seconds', NODE, 0.1), 420, NODE, '248.5ms'],
   ['RoomfulNodeBusy', set('service_event_loop_utilisation_ratio', NODE, 0.95), 600, NODE, '95%'],
   ['RoomfulNodeOverloaded', set('service_overloaded', NODE, 1), 90, NODE],

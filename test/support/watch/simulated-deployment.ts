@@ -190,6 +190,7 @@ class SimulatedNode {
     )
     this.#histogram('service_event_loop_delay_seconds', {}, 20, busier(0.0012), 0.7)
     this.#histogram('service_message_ack_duration_seconds', {}, 1000, busier(0.008), 0.6)
+    this.#histogram('service_room_timer_lateness_seconds', {}, 50, busier(0.002), 0.8)
     this.#histogram('service_commit_duration_seconds', {}, 500, busier(0.0005), 0.8)
     this.#histogram(
       'service_handshake_duration_seconds',
