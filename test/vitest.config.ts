@@ -7,12 +7,20 @@ const root = fileURLToPath(new URL('..', import.meta.url))
 /** What takes longest comes first, by the names of the files: one that begins last keeps all but one worker waiting. */
 const LONGEST = [
   'explore',
+  'site',
+  'live-tree',
+  'pages',
   'conformance',
   'balancer',
   'admin-page',
   'loadtest-scenarios',
+  'alerts',
+  'readme',
+  'package',
   'image',
-  'pages',
+  'workers',
+  'loadtest-ending',
+  'compare',
   'processes',
 ]
 const ORDER = ['system', 'integration', 'unit']
