@@ -55,8 +55,8 @@ export interface NodeOptions extends Partial<NodeConfig> {
   readonly clock?: Clock
   /** Default: the machine's. */
   readonly random?: Random
-  /** The CPU time that the process has used, in milliseconds; default: as the system says. */
-  readonly cpuMs?: () => number
+  /** What the load of the process is measured by; default: `clock`. */
+  readonly loadClock?: Clock
   /** Default: no traces. Its owner sends what it has gathered, after the node was closed. */
   readonly tracer?: Tracer
   /** Is told of every turn of every room; default: no one is. */
@@ -133,7 +133,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   processMetrics(registry)
   storeMetrics(registry, store)
   const codecs = [new JsonCodec(), new MsgpackCodec()] as const
-  const load = new LoadMeter(clock, metrics, () => host.waitedMs, options.cpuMs)
+  const load = new LoadMeter(options.loadClock ?? clock, metrics, () => host.waitedMs)
   const startedAt = timestamp(clock.now())
   const recordTtlMs = config.roomOrphanTtl * 1000
   metrics.draining.read(() => Number(ownership.draining))

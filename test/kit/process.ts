@@ -44,8 +44,8 @@ export class TestProcess {
       clock: process.#clock(time.clock),
       store: process.#reach(store),
       revealFailures: true,
-      // That of all nodes and of the test, on a clock which is not that of the machine, would say nothing.
-      cpuMs: () => 0,
+      // The load of all nodes and of the test, on a clock which is not that of the machine, would say nothing: it is never measured.
+      loadClock: { now: () => 0, monotonic: () => 0, schedule: () => () => undefined },
       listen: async (gateway, admin) => {
         process.#accept = gateway.listenInProcess()
         process.#describe = (roomId) => {
