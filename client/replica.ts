@@ -192,6 +192,11 @@ export class Replica {
     return this.#copy.members
   }
 
+  /** Whether a whole state is awaited. */
+  get resyncing(): boolean {
+    return this.#copy.resyncing
+  }
+
   /** The last flush applied; undefined before the first snapshot of a seat. */
   get position(): { readonly epoch: number; readonly seq: number } | undefined {
     return this.#copy.position

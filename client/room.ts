@@ -72,6 +72,11 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     return this.#seat.replica.state as Immutable<RoomState<R>>
   }
 
+  /** Whether `state` is behind, and a whole one on its way: until then it lacks what messages did that have been acked meanwhile. */
+  get resyncing(): boolean {
+    return this.#seat.replica.resyncing
+  }
+
   /**
    * Calls back with the data of every event of this name. Events that came before the first listener of their name are kept, the latest 64 of
    * the room, and given to it at the end of the turn.
