@@ -11,7 +11,7 @@
 import type { Clock } from '../shared/clock.ts'
 import type { Immutable, RoomMessages, RoomState, TypedRoom } from '../shared/room-types.ts'
 import type { Unsubscribe } from './listeners.ts'
-import type { Room, SendArguments } from './room.ts'
+import type { RequestArguments, Room, SendArguments } from './room.ts'
 
 /** Tells the time as `performance.now()` does; default: that. */
 export type MotionClock = Pick<Clock, 'monotonic'>
@@ -118,7 +118,7 @@ export class Prediction<R extends TypedRoom, Own extends object> {
   /** Sends a reliable message and applies it at once. Resolves and rejects as `room.send` does; a message that was refused is undone. */
   send<K extends keyof RoomMessages<R> & string>(
     type: K,
-    ...[data]: SendArguments<RoomMessages<R>[K]>
+    ...[data]: RequestArguments<RoomMessages<R>[K]>
   ): Promise<void> {
     const input = this.#input(type, data)
     this.#preview = undefined
@@ -138,10 +138,16 @@ export class Prediction<R extends TypedRoom, Own extends object> {
    */
   preview<K extends keyof RoomMessages<R> & string>(
     type: K,
-    ...[data]: SendArguments<RoomMessages<R>[K]>
+    ...[data]: RequestArguments<RoomMessages<R>[K]>
   ): void {
     this.#preview = this.#input(type, data)
     this.#replay()
+  }
+
+  /** What will be when the server has applied all inputs, as far as is known, and without smoothing: what the next input goes on from. */
+  get value(): Own | undefined {
+    this.#reconcile(this.#clock.monotonic())
+    return this.#value
   }
 
   /** What to draw at `nowMs` of the clock, default now; undefined: there is nothing of one's own. Never changed in place. */
@@ -156,9 +162,11 @@ export class Prediction<R extends TypedRoom, Own extends object> {
     // While a resync is awaited the state lacks what acks speak of: what was known before goes on, with all inputs since.
     if (resyncing) return
     const basis = this.#options.own(state, memberId)
-    const left = this.#inputs.filter(({ answered }) => !answered)
+    const isSame = memberId === this.#memberId
+    const left = this.#inputs.filter(({ answered }) => isSame && !answered)
     if (basis === this.#basis && left.length === this.#inputs.length) return
-    const before = memberId === this.#memberId ? this.#shown(nowMs) : undefined
+    const before = isSame ? this.#shown(nowMs) : undefined
+    if (!isSame) this.#preview = undefined
     this.#memberId = memberId
     this.#basis = basis
     this.#inputs = left

@@ -46,6 +46,7 @@ beforeAll(async () => {
     paths: {
       roomful: [`${root}dataplane/index.ts`],
       'roomful/client': [`${root}client/index.ts`],
+      'roomful/client/motion': [`${root}client/motion.ts`],
       'roomful/react': [`${root}client/react.ts`],
       'roomful/test': [`${root}test/kit/index.ts`],
     },
@@ -64,7 +65,10 @@ afterAll(async () => {
 
 /** What the compiler has against a program that is made of these files. */
 async function complaints(files: Record<string, string>): Promise<string> {
-  for (const [name, text] of Object.entries(files)) await writeFile(join(folder, name), text)
+  for (const [name, text] of Object.entries(files)) {
+    await mkdir(dirname(join(folder, name)), { recursive: true })
+    await writeFile(join(folder, name), text)
+  }
   const compiler = join(root, 'node_modules/typescript/bin/tsc')
   const { stdout } = await run(process.execPath, [compiler, '-p', folder]).catch((error) => error)
   for (const name of Object.keys(files)) await rm(join(folder, name))
@@ -217,9 +221,11 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
         return [`${basename(page, '.md')}-${index}.ts`, `${whole}\nexport {}\n`] as const
       })
     })
+    const [move, walk, page] = codeOf('docs/guides/motion.md', 'ts')
+    const motion = { 'rooms/walk/move.ts': move!, 'rooms/walk/room.ts': walk!, 'motion.ts': page! }
     const [react] = codeOf('docs/guides/react.md', 'tsx')
     const jsx = { 'react.tsx': `/** @jsxImportSource react */\n${react}` }
-    expect(await complaints({ ...Object.fromEntries(files), ...jsx })).toBe('')
+    expect(await complaints({ ...Object.fromEntries(files), ...jsx, ...motion })).toBe('')
   })
 
   it('docs/guides/first-game.md shows the files that npm create roomful writes', () => {

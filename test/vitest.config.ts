@@ -71,6 +71,7 @@ export default defineConfig({
     alias: [
       { find: /^roomful$/, replacement: `${root}dataplane/index.ts` },
       { find: /^roomful\/client$/, replacement: `${root}client/index.ts` },
+      { find: /^roomful\/client\/motion$/, replacement: `${root}client/motion.ts` },
       { find: /^roomful\/test$/, replacement: `${root}test/kit/index.ts` },
     ],
   },

@@ -25,6 +25,7 @@ if (compiled.status !== 0) {
 const declarations = await keepDeclarations(dist, [
   'dataplane/index.d.ts',
   'client/index.d.ts',
+  'client/motion.d.ts',
   'client/react.d.ts',
   'test/kit/index.d.ts',
 ])

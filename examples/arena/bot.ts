@@ -1,7 +1,7 @@
 import { type Client, connect, type Room } from 'roomful/client'
 import { Login } from '../ui/login.ts'
 import type arena from './room.ts'
-import { Walker } from './walker.ts'
+import { predictMe, Walker } from './walker.ts'
 
 const STEP_MS = 50
 const STILL = { x: 0, y: 0 }
@@ -14,18 +14,20 @@ const ANGRY = 0.03
 export class Bot {
   readonly #client: Client
   readonly #room: Room<typeof arena>
+  readonly #me: ReturnType<typeof predictMe>
   readonly #walker: Walker
   #movedMs = performance.now()
 
   private constructor(client: Client, room: Room<typeof arena>) {
     this.#client = client
     this.#room = room
-    this.#walker = new Walker(room.state.players[room.memberId] ?? { x: 500, y: 500 })
+    this.#me = predictMe(room)
+    this.#walker = new Walker(this.#me)
     const timer = setInterval(() => this.#step(), STEP_MS)
     room.onLeave(() => clearInterval(timer))
     room.on('hit', ({ target, hp }) => {
       const mine = room.state.players[room.memberId]
-      if (target === room.memberId && hp <= 0 && mine) this.#walker.putAt(mine)
+      if (target === room.memberId && hp <= 0 && mine) this.#walker.putAt(mine, performance.now())
     })
   }
 
@@ -56,13 +58,11 @@ export class Bot {
     // A tab in the background runs its timers late: never more than a step of a fifth of a second.
     walker.step(STILL, Math.min(0.2, (now - this.#movedMs) / 1000) * 0.6, now)
     this.#movedMs = now
-    const report = walker.report(now)
-    if (report) void this.#room.send('move', report, { reliable: false })
     if (Math.random() < ANGRY) this.#hitSomebody()
   }
 
   #hitSomebody(): void {
-    const { x, y } = this.#walker.place
+    const { x, y } = this.#me.value ?? { x: 0, y: 0 }
     const near = Object.entries(this.#room.state.players).find(
       ([id, player]) => id !== this.#room.memberId && Math.hypot(player.x - x, player.y - y) < REACH,
     )

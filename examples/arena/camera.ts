@@ -1,4 +1,4 @@
-import type { Point } from './motion.ts'
+import type { Point } from './move.ts'
 
 const SIDE = 1000
 /** CSS pixels that the camera may show beyond the floor, so that no one stands under the bar. */

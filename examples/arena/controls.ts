@@ -1,4 +1,4 @@
-import type { Point } from './motion.ts'
+import type { Point } from './move.ts'
 
 const KEYS: Readonly<Record<string, Point>> = {
   KeyW: { x: 0, y: -1 },

@@ -1,4 +1,4 @@
-import type { Point } from './motion.ts'
+import type { Point } from './move.ts'
 
 /** Something that is on the floor for a moment; `age` runs from 0 to 1. */
 export type Effect =

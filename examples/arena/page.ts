@@ -1,3 +1,4 @@
+import { type Interpolation, interpolate } from 'roomful/client/motion'
 import { byId, create } from '../ui/dom.ts'
 import { hueOf, nameOf } from '../ui/identity.ts'
 import { type Stage, startGame } from '../ui/stage.ts'
@@ -6,11 +7,12 @@ import { Camera } from './camera.ts'
 import { Controls } from './controls.ts'
 import { Effects } from './effects.ts'
 import { Feed } from './feed.ts'
-import { Motion, type Point } from './motion.ts'
+import type { Point } from './move.ts'
 import { NodesPanel } from './nodes-panel.ts'
 import { type Figure, Painter, RADIUS } from './paint.ts'
 import type arena from './room.ts'
-import { Walker } from './walker.ts'
+import type { Player } from './room.ts'
+import { LEAP, predictMe, Walker } from './walker.ts'
 
 /** How near someone must be for this page to offer a hit. */
 const REACH = 170
@@ -25,7 +27,11 @@ const distance = (a: Point, b: Point): number => Math.hypot(a.x - b.x, a.y - b.y
 /** The arena as one player sees it: what the server says of the others, smoothed, and this player ahead of its word. */
 class ArenaView {
   readonly #stage: Stage<typeof arena>
-  readonly #motion = new Motion()
+  readonly #me: ReturnType<typeof predictMe>
+  readonly #walker: Walker
+  readonly #others: Interpolation<typeof arena, Readonly<Player>>
+  /** Where everyone is drawn in this frame. */
+  #places = new Map<string, Readonly<Point>>()
   readonly #effects = new Effects()
   readonly #camera = new Camera()
   readonly #painter: Painter
@@ -34,14 +40,21 @@ class ArenaView {
   readonly #hitButton = byId('hit', HTMLButtonElement)
   readonly #help = byId('help', HTMLElement)
   readonly #facing = new Map<string, number>()
-  #walker: Walker | undefined
-  /** The member id that the walker is of: a lost session comes back as another member, elsewhere. */
-  #walksAs = ''
+  readonly #walking = new Set<string>()
+  /** The member id that the camera follows: a lost session comes back as another member, elsewhere. */
+  #follows = ''
   #lastMs = performance.now()
   #blowsInFrame = 0
 
   constructor(stage: Stage<typeof arena>) {
     this.#stage = stage
+    this.#me = predictMe(stage.room)
+    this.#walker = new Walker(this.#me)
+    this.#others = interpolate(stage.room, {
+      select: (state) => state.players,
+      fields: ['x', 'y'],
+      snap: LEAP,
+    })
     const canvas = byId('floor', HTMLCanvasElement)
     this.#painter = new Painter(canvas, this.#camera)
     this.#controls = new Controls(canvas, this.#hitButton, {
@@ -55,12 +68,12 @@ class ArenaView {
     requestAnimationFrame((now) => this.#frame(now))
   }
 
-  get #me(): string {
+  get #id(): string {
     return this.#stage.room.memberId
   }
 
   #name(id: string): string {
-    if (id === this.#me) return 'You'
+    if (id === this.#id) return 'You'
     return nameOf(id, this.#stage.room.members.find((member) => member.id === id)?.sub)
   }
 
@@ -68,59 +81,48 @@ class ArenaView {
     players: Readonly<Record<string, Readonly<Point>>>,
     previous: Readonly<Record<string, unknown>>,
   ): void {
-    const now = performance.now()
-    for (const [id, player] of Object.entries(players)) {
-      this.#motion.see(id, player, now)
+    for (const [id, player] of Object.entries(players))
       if (!Object.hasOwn(previous, id)) this.#effects.arrival(player, hueOf(id))
-    }
-    this.#motion.keep(players)
-    const mine = players[this.#me]
-    if (mine && this.#walksAs !== this.#me) {
-      this.#walksAs = this.#me
-      this.#walker = new Walker(mine)
+    const mine = players[this.#id]
+    if (mine && this.#follows !== this.#id) {
+      this.#follows = this.#id
       this.#camera.jump(mine)
     }
   }
 
-  /** The event comes after the patch of its flush: a player at 0 stands in its new place already. */
+  /** The event comes after the patch of its flush: in the state a player at 0 stands in its new place already. */
   #blown({ by, target, hp }: { by: string; target: string; hp: number }): void {
     const now = performance.now()
-    const from = this.#placeOf(by, now)
-    const to = this.#placeOf(target, now)
+    const from = this.#places.get(by)
+    const to = this.#places.get(target)
     // A resume brings all the blows that were missed at once: a few of them tell enough.
     const drawn = ++this.#blowsInFrame <= MOST_BLOWS
     if (from && to && drawn) this.#effects.blow(from, to, target, hueOf(by), now)
     if (hp > 0) return
     if (to && drawn) this.#effects.knockout(to, hueOf(target))
-    const victim = target === this.#me ? 'you' : this.#name(target)
+    const victim = target === this.#id ? 'you' : this.#name(target)
     this.#feed.add(`${this.#name(by)} knocked out ${victim}`)
-    const mine = this.#stage.room.state.players[this.#me]
-    if (target !== this.#me || !mine || !this.#walker) return
-    this.#walker.putAt(mine)
-    this.#effects.arrival(mine, hueOf(this.#me))
+    const mine = this.#stage.room.state.players[this.#id]
+    if (target !== this.#id || !mine) return
     // Moves sent before the news arrived would drag the player back: this one comes after them.
-    void this.#stage.room.send('move', { x: mine.x, y: mine.y }).catch(() => undefined)
-  }
-
-  #placeOf(id: string, now: number): Point | undefined {
-    return id === this.#me ? this.#walker?.place : this.#motion.at(id, now)
+    this.#walker.putAt(mine, now)
+    this.#effects.arrival(mine, hueOf(target))
   }
 
   /** The nearest player within reach. */
-  #nearest(now: number): string | undefined {
-    const here = this.#walker?.place
+  #nearest(): string | undefined {
+    const here = this.#places.get(this.#id)
     if (!here) return undefined
     let best: { id: string; far: number } | undefined
-    for (const id of Object.keys(this.#stage.room.state.players)) {
-      const place = id === this.#me ? undefined : this.#motion.at(id, now)
-      const far = place ? distance(here, place) : REACH
+    for (const [id, place] of this.#places) {
+      const far = id === this.#id ? REACH : distance(here, place)
       if (far < (best?.far ?? REACH)) best = { id, far }
     }
     return best?.id
   }
 
   #hitNearest(): void {
-    const target = this.#nearest(performance.now())
+    const target = this.#nearest()
     if (target) this.#hit(target)
   }
 
@@ -132,16 +134,14 @@ class ArenaView {
   }
 
   #pointed(at: Point, dragging: boolean): void {
-    const here = this.#walker?.place
+    const here = this.#places.get(this.#id)
     if (!here) return
-    const now = performance.now()
     const spot = this.#camera.toFloor(at)
-    const aimed = Object.keys(this.#stage.room.state.players).find((id) => {
-      const place = id === this.#me ? undefined : this.#motion.at(id, now)
-      return place && distance(place, spot) < AIM && distance(place, here) < REACH
-    })
-    if (aimed && !dragging) this.#hit(aimed)
-    else this.#walker?.walkTo(spot)
+    const aimed = [...this.#places].find(
+      ([id, place]) => id !== this.#id && distance(place, spot) < AIM && distance(place, here) < REACH,
+    )
+    if (aimed && !dragging) this.#hit(aimed[0])
+    else this.#walker.walkTo(spot)
     this.#help.classList.add('done')
   }
 
@@ -149,62 +149,56 @@ class ArenaView {
     const seconds = Math.min(0.1, Math.max(0, (now - this.#lastMs) / 1000))
     this.#lastMs = now
     this.#blowsInFrame = 0
-    if (this.#walker) this.#walk(this.#walker, seconds, now)
+    this.#move(seconds, now)
     this.#effects.step(seconds)
-    const target = this.#nearest(now)
+    const target = this.#nearest()
     this.#hitButton.disabled = target === undefined
     this.#painter.paint({
       figures: this.#figures(target, now),
       effects: this.#effects.all,
-      goal: this.#walker?.goal,
+      goal: this.#walker.goal,
       nowMs: now,
     })
     requestAnimationFrame((next) => this.#frame(next))
   }
 
-  #walk(walker: Walker, seconds: number, now: number): void {
+  /** Everyone goes to where they are in this frame. */
+  #move(seconds: number, now: number): void {
     const direction = this.#controls.direction()
     if (direction.x !== 0 || direction.y !== 0) this.#help.classList.add('done')
-    walker.step(direction, seconds, now)
-    const truth = this.#stage.room.state.players[this.#me]
-    if (truth) walker.believe(truth, seconds, now)
-    this.#camera.follow(walker.place, seconds)
-    // Only the newest position matters: a lost one is not worth resending.
-    const report = walker.report(now)
-    if (report) void this.#stage.room.send('move', report, { reliable: false })
+    this.#walker.step(direction, seconds, now)
+    const before = this.#places
+    const mine = this.#me.at()
+    this.#places = new Map(mine && [[this.#id, mine]])
+    if (mine) this.#camera.follow(mine, seconds)
+    this.#walking.clear()
+    for (const [id, { x, y }] of this.#others.at()) {
+      if (id === this.#id || !Object.hasOwn(this.#stage.room.state.players, id)) continue
+      const from = before.get(id) ?? { x, y }
+      this.#places.set(id, { x, y })
+      if (x === from.x && y === from.y) continue
+      this.#walking.add(id)
+      this.#facing.set(id, Math.atan2(y - from.y, x - from.x))
+    }
+    if (this.#walker.isWalking(now)) this.#walking.add(this.#id)
+    this.#facing.set(this.#id, this.#walker.facing)
   }
 
   #figures(target: string | undefined, now: number): Figure[] {
-    const figures: Figure[] = []
-    const away = new Set(this.#stage.room.members.flatMap(({ id, connected }) => (connected ? [] : id)))
-    for (const [id, player] of Object.entries(this.#stage.room.state.players)) {
-      const at = this.#placeOf(id, now)
-      if (!at) continue
-      const heading = id === this.#me ? undefined : this.#heading(id, now)
-      if (heading !== undefined) this.#facing.set(id, heading)
-      const walking = id === this.#me ? (this.#walker?.isWalking(now) ?? false) : heading !== undefined
-      figures.push({
-        name: this.#name(id),
-        at,
-        hp: player.hp,
-        away: away.has(id),
-        hue: hueOf(id),
-        facing: id === this.#me ? (this.#walker?.facing ?? 0) : (this.#facing.get(id) ?? Math.PI / 2),
-        flash: this.#effects.flash(id, now),
-        walking,
-        mine: id === this.#me,
-        targeted: id === target,
-      })
-    }
-    return figures
-  }
-
-  /** The direction that player `id` is drawn walking in, while it walks. */
-  #heading(id: string, now: number): number | undefined {
-    const before = this.#motion.at(id, now - 30)
-    const after = this.#motion.at(id, now)
-    if (!before || !after || distance(before, after) < 0.5) return undefined
-    return Math.atan2(after.y - before.y, after.x - before.x)
+    const { members, state } = this.#stage.room
+    const away = new Set(members.flatMap(({ id, connected }) => (connected ? [] : id)))
+    return [...this.#places].map(([id, at]) => ({
+      name: this.#name(id),
+      at,
+      hp: state.players[id]?.hp ?? 0,
+      away: away.has(id),
+      hue: hueOf(id),
+      facing: this.#facing.get(id) ?? Math.PI / 2,
+      flash: this.#effects.flash(id, now),
+      walking: this.#walking.has(id),
+      mine: id === this.#id,
+      targeted: id === target,
+    }))
   }
 }
 

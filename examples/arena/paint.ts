@@ -1,6 +1,6 @@
 import type { Camera } from './camera.ts'
 import type { Effect } from './effects.ts'
-import type { Point } from './motion.ts'
+import type { Point } from './move.ts'
 
 const SIDE = 1000
 /** Of a player, in units of the floor. */

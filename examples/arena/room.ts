@@ -1,5 +1,6 @@
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
+import { move } from './move.ts'
 
 /** The floor is a square of this many units a side. */
 const SIDE = 1000
@@ -52,8 +53,7 @@ export default defineRoom({
     if (!player) return ctx.refuse(`you are not on the floor of ${ctx.roomId}`)
 
     if (input.type === 'move') {
-      player.x = input.data.x
-      player.y = input.data.y
+      move(player, input.data)
       return
     }
 

@@ -1,35 +1,45 @@
-import type { Point } from './motion.ts'
+import type { Room } from 'roomful/client'
+import { type Prediction, predict } from 'roomful/client/motion'
+import { move, type Point } from './move.ts'
+import type arena from './room.ts'
+import type { Player } from './room.ts'
 
 const SIDE = 1000
 /** Units a second. */
 const SPEED = 330
 const ARRIVED = 4
-/** Standing this long, the walker believes the server about where it is. */
-const SETTLED_MS = 600
-const REPORT_MS = 50
+const SEND_MS = 50
+/** No more moves than these wait for the server: where the connection is lost, only the last place matters when it is back. */
+const MOST_WAITING = 10
+
+/** A longer way between two updates is a new place, not a walk. */
+export const LEAP = 220
 
 const clamp = (value: number): number => Math.min(SIDE, Math.max(0, value))
+const round = (value: number): number => Math.round(value * 10) / 10
 
-/**
- * The player of this page, who walks at once instead of waiting for the server to agree. It reports where it is 20 times a
- * second, and comes back to what the server says when it stands.
- */
+/** The player of this page, ahead of the server. */
+export const predictMe = (room: Room<typeof arena>): Prediction<typeof arena, Readonly<Player>> =>
+  predict(room, {
+    own: (state, memberId) => state.players[memberId],
+    apply: { move },
+    smooth: ['x', 'y'],
+    snap: LEAP,
+  })
+
+/** Walks with a player: in a direction or to a goal, a step in each frame, of which 20 a second are sent. */
 export class Walker {
-  #place: Point
+  readonly #me: Pick<ReturnType<typeof predictMe>, 'value' | 'send' | 'preview'>
   #goal: Point | undefined
-  #movedMs = 0
-  #reportedMs = 0
-  #reported: Point
+  #movedMs = Number.NEGATIVE_INFINITY
+  #sentMs = Number.NEGATIVE_INFINITY
+  #waiting = 0
+  #unsent: Point | undefined
   /** The direction last walked in, in radians. */
   facing = 0
 
-  constructor(place: Point) {
-    this.#place = { ...place }
-    this.#reported = { ...place }
-  }
-
-  get place(): Readonly<Point> {
-    return this.#place
+  constructor(me: Pick<ReturnType<typeof predictMe>, 'value' | 'send' | 'preview'>) {
+    this.#me = me
   }
 
   /** Where the walker is on its way to, while it is. */
@@ -47,54 +57,45 @@ export class Walker {
     this.#goal = { x: clamp(point.x), y: clamp(point.y) }
   }
 
-  /** Puts the walker somewhere else at once, as a respawn does. */
-  putAt(place: Point): void {
-    this.#place = { ...place }
-    this.#reported = { ...place }
+  /** Puts the walker somewhere at once. */
+  putAt({ x, y }: Point, nowMs: number): void {
     this.#goal = undefined
+    this.#unsent = { x, y }
+    this.#send(nowMs)
   }
 
   /** One step: in `direction` (each axis −1 to 1; it overrides the goal), or towards the goal. */
   step(direction: Point, seconds: number, nowMs: number): void {
-    const length = Math.hypot(direction.x, direction.y)
-    if (length > 0) {
-      this.#goal = undefined
-      this.#walk(direction.x / length, direction.y / length, SPEED * seconds, nowMs)
-      return
+    const place = this.#me.value
+    if (!place) return
+    const keys = direction.x !== 0 || direction.y !== 0
+    if (keys) this.#goal = undefined
+    const goal = this.#goal ?? place
+    const way = keys ? direction : { x: goal.x - place.x, y: goal.y - place.y }
+    const length = Math.hypot(way.x, way.y)
+    const units = keys ? SPEED * seconds : Math.min(length, SPEED * seconds)
+    if (length - units < ARRIVED) this.#goal = undefined
+    if (length > 0 && units > 0) {
+      const to = {
+        x: clamp(place.x + (way.x / length) * units),
+        y: clamp(place.y + (way.y / length) * units),
+      }
+      this.facing = Math.atan2(way.y, way.x)
+      this.#movedMs = nowMs
+      if (to.x !== place.x || to.y !== place.y) {
+        this.#unsent = to
+        this.#me.preview('move', to)
+      }
     }
-    if (!this.#goal) return
-    const x = this.#goal.x - this.#place.x
-    const y = this.#goal.y - this.#place.y
-    const left = Math.hypot(x, y)
-    if (left > 0) this.#walk(x / left, y / left, Math.min(left, SPEED * seconds), nowMs)
-    if (left < ARRIVED) this.#goal = undefined
+    if (nowMs - this.#sentMs >= SEND_MS && this.#waiting < MOST_WAITING) this.#send(nowMs)
   }
 
-  /** Compares with the server's word; a walker that stands drifts there. */
-  believe(truth: Point, seconds: number, nowMs: number): void {
-    if (nowMs - this.#movedMs < SETTLED_MS) return
-    const part = Math.min(1, seconds * 8)
-    this.#place = {
-      x: this.#place.x + (truth.x - this.#place.x) * part,
-      y: this.#place.y + (truth.y - this.#place.y) * part,
-    }
-    this.#reported = { ...truth }
-  }
-
-  /** The position to send now, or undefined when there is nothing new to tell yet. */
-  report(nowMs: number): Point | undefined {
-    if (nowMs - this.#reportedMs < REPORT_MS) return undefined
-    const x = Math.round(this.#place.x * 10) / 10
-    const y = Math.round(this.#place.y * 10) / 10
-    if (Math.hypot(x - this.#reported.x, y - this.#reported.y) < 0.2) return undefined
-    this.#reportedMs = nowMs
-    this.#reported = { x, y }
-    return this.#reported
-  }
-
-  #walk(dx: number, dy: number, units: number, nowMs: number): void {
-    this.#place = { x: clamp(this.#place.x + dx * units), y: clamp(this.#place.y + dy * units) }
-    this.facing = Math.atan2(dy, dx)
-    this.#movedMs = nowMs
+  #send(nowMs: number): void {
+    if (!this.#unsent) return
+    const answered = (): void => void this.#waiting--
+    this.#me.send('move', { x: round(this.#unsent.x), y: round(this.#unsent.y) }).then(answered, answered)
+    this.#waiting++
+    this.#unsent = undefined
+    this.#sentMs = nowMs
   }
 }

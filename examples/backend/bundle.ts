@@ -5,14 +5,16 @@ import type { Plugin } from 'esbuild'
 
 const CLIENT = new URL('../../client/', import.meta.url)
 
-/** `roomful/client` from the sources beside the examples, where they are; otherwise as an installed package. */
+/** `roomful/client` and `roomful/client/motion` from the sources beside the examples, where they are; otherwise as an installed package. */
 const roomfulClient: Plugin = {
   name: 'roomful-client',
   setup({ onResolve }) {
-    const source = ['index.ts', 'index.js']
-      .map((file) => fileURLToPath(new URL(file, CLIENT)))
-      .find(existsSync)
-    if (source) onResolve({ filter: /^roomful\/client$/ }, () => ({ path: source }))
+    const fileOf = (name: string) =>
+      [`${name}.ts`, `${name}.js`].map((file) => fileURLToPath(new URL(file, CLIENT))).find(existsSync)
+    if (fileOf('index'))
+      onResolve({ filter: /^roomful\/client(\/motion)?$/ }, ({ path }) => ({
+        path: fileOf(path.endsWith('/motion') ? 'motion' : 'index')!,
+      }))
   },
 }
 
