@@ -89,6 +89,16 @@ describe('Router', () => {
       expect(bench.full).toHaveLength(200)
     })
 
+    it('about a room that the store may have lost is not answered, and the room is looked for again', async () => {
+      bench.storeIsBehind = true
+      router.send(message(4))
+      await records.answer(undefined)
+      expect(delivered).toEqual([])
+      router.send(message(4))
+      await records.answer(ownedBy(THERE))
+      expect(sent).toEqual([{ to: THERE, message: { to: 'owner', message: message(4) } }])
+    })
+
     it('about a room that is nowhere is answered: who asks is no member of it', async () => {
       router.send(message(4))
       router.send(detach)

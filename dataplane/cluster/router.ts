@@ -19,6 +19,9 @@ import type { ClusterMetrics } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
 import { canRun, type RoomToRun } from './placement.ts'
 
+/** So long after a store has begun without its data owners may still write their rooms again. */
+const REWRITTEN_MS = 15_000
+
 /** What the router knows of the rooms of this node (`RoomHost`). */
 export interface LocalRooms {
   /** Whether a room (`project/type:key`) runs here, or is about to. */
@@ -38,7 +41,7 @@ export interface RouterParts {
   readonly tracer: Tracer
   readonly rooms: () => LocalRooms
   readonly claims: Pick<Claims, 'inspect'>
-  readonly nodes: Pick<ClusterNodes, 'judge' | 'isGone' | 'nodes' | 'get'>
+  readonly nodes: Pick<ClusterNodes, 'judge' | 'isGone' | 'nodes' | 'get' | 'storeIsBehind'>
   readonly links: Pick<NodeLinks, 'send'>
   readonly metrics: Pick<ClusterMetrics, 'roomTraffic'>
   readonly log: Logger
@@ -220,11 +223,16 @@ export class Router {
     const found = await claims.inspect(name)
     const owner = found?.owner ?? null
     const elsewhere = owner !== null && owner !== nodeId && (await nodes.judge(owner)) === 'alive'
+    const joined = (): boolean =>
+      route.waiting?.waiting.some(({ message }) => message.kind === 'join') ?? false
+    // Its owner may not have written it again.
+    const mayBeLost = !found && !joined() && (await nodes.storeIsBehind(REWRITTEN_MS))
     const waiting = route.waiting?.waiting ?? []
-    const joins = waiting.some(({ message }) => message.kind === 'join')
+    const joins = joined()
     const asked = waiting.some(({ from }) => from !== nodeId)
     if (rooms().has(name)) this.#found(route, nodeId, 'owner', found)
     else if (elsewhere) this.#found(route, owner, 'owner', found)
+    else if (mayBeLost && !joins) this.#lost(route)
     else if (!found && !joins) this.#absent(route)
     else {
       const needs = { roomType: route.room.roomType, stateVersion: found?.stateVersion ?? 1 }
@@ -273,6 +281,15 @@ export class Router {
       const ref = 'ref' in message && message.ref !== undefined ? { ref: message.ref } : {}
       this.#parts.deliver(from, { room, epoch: 0, kind: 'no_seat', member_id: memberId, ...ref })
     }
+  }
+
+  /** The store has lost the room, or there is none: those who ask, ask again. */
+  #lost(route: Route): void {
+    this.#refuse(
+      route,
+      'room_unavailable',
+      `${roomIdOf(route.room)} is not available: the store has lost data`,
+    )
   }
 
   /** Attaches and the like are asked again by their edge. */

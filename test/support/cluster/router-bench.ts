@@ -36,6 +36,8 @@ export class RouterBench {
   readonly full: string[] = []
   /** Rooms whose owner could not be found. */
   readonly failures: string[] = []
+  /** The store has lost its data lately. */
+  storeIsBehind = false
   /** The node that is to open a room. */
   chosen: string | undefined = HERE
   /** The room types of each node that is alive, with the versions of their code. */
@@ -51,6 +53,7 @@ export class RouterBench {
     nodes: {
       judge: async (nodeId) => (this.dead.has(nodeId) ? 'dead' : 'alive'),
       isGone: (nodeId) => this.dead.has(nodeId),
+      storeIsBehind: async () => this.storeIsBehind,
       nodes: () => [...this.types].map(([nodeId, types]) => ({ ...nodeInfo(nodeId), room_types: types })),
       get: (nodeId) => {
         const types = this.types.get(nodeId)
