@@ -1,5 +1,5 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -7,7 +7,7 @@ import { promisify } from 'node:util'
 import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import { stageClient } from '../deploy/build/client-package.ts'
-import type board from '../deploy/create/templates/vanilla/rooms/board.ts'
+import type board from '../deploy/create/common/rooms/board.ts'
 import { roomfulProgram } from '../deploy/local/programs.ts'
 import { linksOf } from './support/pages/pages.ts'
 import { freePort } from './support/redis-port.ts'
@@ -298,12 +298,21 @@ describe('npm create roomful', () => {
     child.kill('SIGTERM')
     await ended
     await expect(fetch(`http://localhost:${page}`)).rejects.toThrow()
+
+    const inReact = join(made, 'in-react')
+    const words = ['create-roomful', 'in-react', '--template', 'react']
+    await npm(['exec', '--yes', `--package=${starter}`, '--', ...words], made)
+    // What both need is there already.
+    await rename(join(game, 'node_modules'), join(inReact, 'node_modules'))
+    await npm(['install', '--ignore-scripts', join(folder, `roomful-${version}.tgz`)], inReact)
+    await npm(['run', 'build'], inReact)
+    await npm(['test'], inReact)
     await rm(made, { recursive: true, force: true })
   })
 
   it.each([
     [['a', 'b'], 'b is one word too many'],
-    [['game', '--template', 'reakt'], 'reakt is no template; there are vanilla'],
+    [['game', '--template', 'reakt'], 'reakt is no template; there are react, vanilla'],
     [['.'], 'is not empty'],
     [['--speed'], "Unknown option '--speed'"],
   ])('says what is wrong with %j', async (words, says) => {

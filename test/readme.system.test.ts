@@ -230,8 +230,8 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
 
   it('docs/guides/first-game.md shows the files that npm create roomful writes', () => {
     const shown = codeOf('docs/guides/first-game.md', 'ts')
-    const written = ['rooms/board.ts', 'src/main.ts', 'rooms/board.test.ts']
-    expect(shown).toEqual(written.map((name) => textOf(`deploy/create/templates/vanilla/${name}`)))
+    const written = ['common/rooms/board.ts', 'templates/vanilla/src/main.ts', 'common/rooms/board.test.ts']
+    expect(shown).toEqual(written.map((name) => textOf(`deploy/create/${name}`)))
   })
 
   it.each([

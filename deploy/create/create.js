@@ -9,10 +9,13 @@ import { parseArgs } from 'node:util'
 
 const TEMPLATES = new URL('./templates/', import.meta.url)
 const NAMES = readdirSync(TEMPLATES)
+const DEFAULT = 'vanilla'
+/** What every game has: the room, its test, the style. */
+const COMMON = new URL('./common/', import.meta.url)
 const HELP = `Usage: npm create roomful [folder] -- [options]
 
   folder             where the game goes; asked for when it is left out at a terminal
-  --template NAME    ${NAMES.join(', ')} [${NAMES[0]}]
+  --template NAME    ${NAMES.join(', ')} [${DEFAULT}]
   --help             this text
 `
 
@@ -32,7 +35,7 @@ async function askFolder() {
 
 function readArguments() {
   const options = /** @type {const} */ ({
-    template: { type: 'string', default: NAMES[0] },
+    template: { type: 'string', default: DEFAULT },
     help: { type: 'boolean', default: false },
   })
   try {
@@ -53,7 +56,7 @@ if (positionals.length > 1) fail(`${positionals[1]} is one word too many`)
 const folder = resolve(positionals[0] ?? (await askFolder()))
 if (existsSync(folder) && readdirSync(folder).length > 0) fail(`${folder} is not empty`)
 
-cpSync(new URL(`${template}/`, TEMPLATES), folder, { recursive: true })
+for (const part of [COMMON, new URL(`${template}/`, TEMPLATES)]) cpSync(part, folder, { recursive: true })
 // npm leaves a .gitignore out of packages.
 renameSync(join(folder, 'gitignore'), join(folder, '.gitignore'))
 
@@ -75,5 +78,5 @@ ${positionals[0] ?? basename(folder)} is ready:
   npm install
   npm run dev     # then open the address it prints, in two tabs
 
-rooms/board.ts is what happens on the server, src/main.ts what players see: edit both while you play.
+rooms/board.ts is what happens on the server, src/ what players see: edit both while you play.
 `)

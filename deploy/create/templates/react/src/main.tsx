@@ -1,0 +1,63 @@
+import { type PointerEvent, StrictMode, useState } from 'react'
+import { createRoot } from 'react-dom/client'
+import { RoomfulProvider, useConnection, useRoom, useRoomState } from 'roomful/react'
+import type board from '../rooms/board.ts'
+
+// From here on all hooks know the rooms: misspell one, or a message, and the editor says so.
+declare module 'roomful/react' {
+  interface Register {
+    rooms: { board: typeof board }
+  }
+}
+
+// While you develop, anyone is who they say. A real game gives projectId and getToken, from your own backend.
+const name = `player-${Math.floor(Math.random() * 1000)}`
+
+function Board() {
+  const room = useRoom('board')
+  const { dots, players } = useRoomState(room)
+  const { status } = useConnection()
+  const [problem, setProblem] = useState('')
+
+  function leaveDot({ clientX, clientY, currentTarget }: PointerEvent<SVGSVGElement>): void {
+    const { left, top, width, height } = currentTarget.getBoundingClientRect()
+    room
+      .send('dot', { x: (clientX - left) / width, y: (clientY - top) / height })
+      .then(() => setProblem(''))
+      .catch((error: Error) => setProblem(error.message))
+  }
+
+  return (
+    <>
+      <p role="status">{problem || (status === 'online' ? `you are ${name}` : status)}</p>
+      <svg id="board" viewBox="0 0 800 500" onPointerDown={leaveDot}>
+        <title>The board: click or tap to leave a dot</title>
+        {dots.map(({ x, y, color }, index) => (
+          // biome-ignore lint/suspicious/noArrayIndexKey: a dot has no name, and none of its own state.
+          <circle key={index} cx={x * 800} cy={y * 500} r={12} fill={color} />
+        ))}
+      </svg>
+      <ul id="players">
+        {Object.entries(players).map(([id, { name, color, score }]) => (
+          <li key={id} style={{ borderColor: color }}>
+            {name}: {score}
+          </li>
+        ))}
+      </ul>
+    </>
+  )
+}
+
+createRoot(document.querySelector('#page')!).render(
+  <StrictMode>
+    <h1>A board for everyone</h1>
+    <RoomfulProvider
+      url="ws://localhost:4000"
+      options={{ dev: name }}
+      fallback={<p role="status">connecting …</p>}
+    >
+      <Board />
+    </RoomfulProvider>
+    <p>Open this page in another tab: that is another player.</p>
+  </StrictMode>,
+)
