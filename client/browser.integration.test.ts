@@ -85,7 +85,8 @@ test('components in StrictMode share one seat, render when something has changed
     platform: 'browser',
     logLevel: 'silent',
   })
-  const joins = pair.owner.of('join').length
+  const seats = () => pair.owner.of('join').filter(({ room }) => room.roomType === 'arena').length
+  const joins = seats()
   const leaves = pair.owner.of('leave').length
   const before = joins - leaves
   const page = await browser.newPage()
@@ -94,10 +95,22 @@ test('components in StrictMode share one seat, render when something has changed
   await page.evaluate(
     `globalThis.setup = ${JSON.stringify({ url: pair.a.url, token })}; document.body.innerHTML = '<div></div>'`,
   )
+  // An event that comes with the seat, before any component can be mounted.
+  pair.owner.silent.add('join')
+  const answered = [pair.owner.next('join'), pair.owner.next('join')].map(async (join) => {
+    const message = await join
+    pair.owner.answer(message)
+    if (message.room.roomType === 'arena')
+      pair.owner.room('default').flush({ events: [['shouted', 'welcome']] })
+  })
   await page.addScriptTag({ content: outputFiles[0]!.text })
+  await pair.meanwhile(Promise.all(answered))
+  pair.owner.silent.delete('join')
   const shown = (text: string) => page.waitForFunction((text) => document.body.innerText.includes(text), text)
   await pair.meanwhile(shown('count'))
-  expect(pair.owner.of('join')).toHaveLength(joins + 1)
+  expect(seats()).toBe(joins + 1)
+  await pair.meanwhile(shown('refused: unknown_room_type'))
+  await pair.meanwhile(shown('online, heard [welcome]'))
   const count = Number(await page.textContent('output'))
   const renders = (name: string) => page.evaluate<number>(`renders.${name}`)
   const [constant, counting] = [await renders('constant'), await renders('counting')]
@@ -111,7 +124,7 @@ test('components in StrictMode share one seat, render when something has changed
   const left = pair.owner.next('leave')
   await page.evaluate('unmount()')
   await pair.meanwhile(left)
-  expect(pair.owner.of('join').length - pair.owner.of('leave').length).toBe(before)
+  expect(seats() - pair.owner.of('leave').length).toBe(before)
   expect(pair.owner.of('leave')).toHaveLength(leaves + 1)
   await page.close()
 })

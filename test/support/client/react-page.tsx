@@ -1,13 +1,13 @@
 /** @jsxImportSource react */
-import { StrictMode } from 'react'
+import { Component, type ReactNode, StrictMode, useState } from 'react'
 import { createRoot } from 'react-dom/client'
-import type { TypedRoom } from '../../../client/index.ts'
-import { RoomfulProvider, useRoom, useRoomState } from '../../../client/react.ts'
+import { RoomfulError, type TypedRoom } from '../../../client/index.ts'
+import { RoomfulProvider, useConnection, useEvent, useRoom, useRoomState } from '../../../client/react.ts'
 
 interface Arena {
   readonly state: { count: number }
   readonly messages: { readonly shout: string }
-  readonly events: Record<never, never>
+  readonly events: { readonly shouted: string }
   readonly options: Record<never, never>
 }
 
@@ -38,6 +38,31 @@ function Counting() {
   )
 }
 
+function Hearing() {
+  const [heard, setHeard] = useState<readonly string[]>([])
+  useEvent(useRoom<TypedRoom<Arena>>('arena'), 'shouted', (word) => setHeard((heard) => [...heard, word]))
+  return (
+    <p>
+      {useConnection().status}, heard [{heard.join()}]
+    </p>
+  )
+}
+
+/** A room that there is not. */
+function Nowhere(): ReactNode {
+  useRoom<TypedRoom>('nowhere')
+  return 'joined'
+}
+
+class Boundary extends Component<{ readonly children: ReactNode }, { readonly error?: unknown }> {
+  static getDerivedStateFromError = (error: unknown) => ({ error })
+  override state: { readonly error?: unknown } = {}
+  override render() {
+    const { error } = this.state
+    return error instanceof RoomfulError ? <p>refused: {error.code}</p> : this.props.children
+  }
+}
+
 const { url, token } = Reflect.get(globalThis, 'setup') as Setup
 const root = createRoot(document.querySelector('div')!)
 root.render(
@@ -45,6 +70,10 @@ root.render(
     <RoomfulProvider url={url} options={{ projectId: 'prj_one', token }}>
       <Constant />
       <Counting />
+      <Hearing />
+      <Boundary>
+        <Nowhere />
+      </Boundary>
     </RoomfulProvider>
   </StrictMode>,
 )
