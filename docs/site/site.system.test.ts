@@ -26,7 +26,7 @@ beforeAll(async () => {
   expect(built.status, built.stdout + built.stderr).toBe(0)
   server = createServer(async (request, response) => {
     const path = new URL(request.url!, 'http://site').pathname.replace(/\/$/, '/index.html')
-    const file = [join(DIST, path), join(DIST, `${path}.html`)].find((each) => existsSync(each)) ?? ''
+    const file = [join(DIST, `${path}.html`), join(DIST, path)].find((each) => existsSync(each)) ?? ''
     const body = await readFile(file).catch(() => undefined)
     response.writeHead(body ? 200 : 404, { 'content-type': TYPES[file.split('.').pop()!] ?? 'image/svg+xml' })
     response.end(body)
