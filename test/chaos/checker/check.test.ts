@@ -412,6 +412,9 @@ const PLANTED: { [N in ViolationName]: (history: OpenHistory) => void } = {
   presence_wrong: (history) => {
     books(history).players.mem_ann!.away = true
   },
+  left_out: (history) => {
+    history.end.members.pop()
+  },
   no_owner: (history) => {
     history.end.owners = []
   },

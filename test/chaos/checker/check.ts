@@ -81,10 +81,15 @@ interface Known {
 const NOTHING_KNOWN: Known = { session: '', edge: '', seat: undefined }
 const NEVER_JOINED = { joined_at: 0, epoch: 0 }
 
-/** When everything has come to rest, every room has one owner, and every member and the store have what the owner has. */
-function checkEnd({ end, rooms }: History): Violation[] {
+/** When everything has come to rest, every client is in its room, every room has one owner, and every member and the store have what the owner has. */
+function checkEnd({ run, clients, end, rooms }: History): Violation[] {
   const found: Violation[] = []
   const { at } = end
+  if (end.members.length < run.clients) {
+    const here = new Set(end.members.map(({ client }) => client))
+    const out = new Set(clients.map(({ client }) => client).filter((client) => !here.has(client)))
+    for (const client of out) found.push({ name: 'left_out', at, client, message: `${client} is in no room` })
+  }
   const durability = new Map(rooms.map(({ room, durability }) => [room, durability]))
   for (const { room, message } of end.unreadable) found.push({ name: 'record_unreadable', at, room, message })
   for (const { room } of rooms) {

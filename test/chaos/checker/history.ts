@@ -271,6 +271,7 @@ export const VIOLATIONS = {
   task_twice: 'a task began or ended twice',
   task_lost: 'a task was lost and its room not told, or told too often',
   presence_wrong: 'a room was told otherwise of a connection than it is',
+  left_out: 'a client is in no room although everything works',
   no_owner: 'no one runs a room that has members',
   two_owners: 'two nodes run one room',
   final_mismatch: 'a member ended with another state than the owner',

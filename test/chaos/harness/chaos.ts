@@ -215,7 +215,9 @@ class Run {
     ).catch((error: Error) => this.#options.say(error.message))
   }
 
+  /** Whether every client is in its room, and has what the room's owner has. */
   #isEqual({ owners, members }: Omit<End, 'records' | 'unreadable'>): boolean {
+    if (members.length < this.#players.length) return false
     return members.every(({ room, member, state }) =>
       owners.some(
         (owner) =>

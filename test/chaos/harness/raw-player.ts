@@ -26,6 +26,7 @@ export class RawPlayer extends Player {
   #session: { readonly id: string; readonly token: string } | undefined
   #seat: RawSeat | undefined
   #joinRef = 0
+  #joinTimer: NodeJS.Timeout | undefined
   #lastRef = 0
   #attempts = 0
 
@@ -241,6 +242,7 @@ export class RawPlayer extends Player {
 
   #join(): void {
     const { room_type: roomType, key } = this.parts
+    clearTimeout(this.#joinTimer)
     if (this.#seat || !this.#online) return
     this.#lastRef += 1
     this.#joinRef = this.#lastRef
@@ -251,13 +253,19 @@ export class RawPlayer extends Player {
     const seat = this.#seat
     if (ref !== undefined && seat?.kept.has(ref)) seat.refused(ref, code)
     if (code === 'not_in_room' && seat && (roomId === undefined || roomId === seat.room)) this.#seatGone()
-    else if (!seat && ref === this.#joinRef) setTimeout(() => this.#join(), JOIN_AGAIN_MS).unref()
+    else if (!seat && ref === this.#joinRef) this.#joinLater()
+  }
+
+  /** A resume may come before its time and join at once: of two joins on the way only the answer to the last one counts. */
+  #joinLater(): void {
+    clearTimeout(this.#joinTimer)
+    this.#joinTimer = setTimeout(() => this.#join(), JOIN_AGAIN_MS).unref()
   }
 
   #seatGone(): void {
     this.#seat?.lost('seat')
     this.#seat = undefined
-    setTimeout(() => this.#join(), JOIN_AGAIN_MS).unref()
+    this.#joinLater()
   }
 
   #lostSocket(socket: RawSocket, code: number, reason: string): void {
