@@ -224,8 +224,8 @@ describe('Router', () => {
       expect(host.received).toEqual([{ message: message(1), from: THERE }])
     })
 
-    it('is not passed on: its sender is told who has the room', async () => {
-      router.send(message(1), THERE)
+    it('is not passed on: its sender is told who has the room, once for all that came meanwhile', async () => {
+      for (const ref of [1, 2]) router.send(message(ref), THERE)
       await records.answer(ownedBy(ELSEWHERE))
       expect(sent).toEqual([])
       expect(delivered).toEqual([{ edge: THERE, message: redirect(ELSEWHERE) }])
@@ -369,10 +369,11 @@ describe('Router', () => {
   })
 
   describe('what the rooms of this node have no place for', () => {
-    it('goes on to the owner, or back to the edge that sent it with word of who that is', () => {
+    it('goes on to the owner, or is dropped and its edge told once who that is', () => {
       const arrivals = [
         { message: message(1), from: HERE },
         { message: message(2), from: ELSEWHERE },
+        { message: message(3), from: ELSEWHERE },
       ]
       router.redirect(arrivals, THERE)
       expect(sent).toEqual([{ to: THERE, message: { to: 'owner', message: message(1) } }])

@@ -110,16 +110,18 @@ export class Router {
     else this.#look(this.#routeOf(room), { message, from })
   }
 
-  /** Messages that the rooms of this node have no place for; `owner` has the room, as far as is known. */
+  /** Messages that a room of this node has no place for; `owner` has the room, as far as is known. */
   redirect(arrivals: readonly Arrival[], owner: string | undefined): void {
+    const edges = new Map<string, RoomAddress>()
     for (const { message, from } of arrivals) {
       if (owner === undefined) this.send(message, from)
-      else if (from !== this.#parts.nodeId) this.#redirect(message.room, from, owner)
+      else if (from !== this.#parts.nodeId) edges.set(from, message.room)
       else {
         if (message.kind !== 'leave') this.#routeOf(message.room).owner = owner
         this.send(message, from)
       }
     }
+    for (const [edge, room] of edges) this.#redirect(room, edge, owner ?? null)
   }
 
   /** The node that has a room, as far as is known here; undefined: it would have to be found out. */
@@ -267,10 +269,12 @@ export class Router {
       rooms().open(route.room, waiting)
       return
     }
+    const edges = new Set<string>()
     for (const { message, from } of waiting) {
       if (from === nodeId) links.send(owner, { to, message })
-      else this.#redirect(message.room, from, owner)
+      else edges.add(from)
     }
+    for (const edge of edges) this.#redirect(route.room, edge, owner)
   }
 
   /** There is no such room: a member that asks about it is no member of it. */
@@ -353,6 +357,7 @@ export class Router {
     return waiting
   }
 
+  /** To be said once, however many messages of the edge were for the room: it asks again for all that it has open there. */
   #redirect(room: RoomAddress, edge: string, owner: string | null): void {
     this.#parts.deliver(edge, { room, epoch: 0, kind: 'redirect', owner })
   }

@@ -83,6 +83,20 @@ describe('a snapshot room', () => {
     expect(bench.store.writes).toBe(writes + 2)
   })
 
+  it('is saved in time however often the node hears that another has the room, and asks the store whose it is', async () => {
+    const { bench, writes } = await saved()
+    const { rooms } = bench.store.store
+    const { inspect } = rooms
+    vi.spyOn(rooms, 'inspect').mockImplementation(async (room) => {
+      await new Promise<void>((resolve) => bench.clock.schedule(100, resolve))
+      return inspect.call(rooms, room)
+    })
+    await bench.say('counter', 'ann', 'inc', null, 1)
+    for (let told = 0; told < 30; told++) bench.host.verify('prj_test/counter:a')
+    await bench.advance(1000, 50)
+    expect(bench.store.writes).toBe(writes + 1)
+  })
+
   it('is saved after its next change when it could not be encoded once', async () => {
     const { bench, writes } = await saved()
     vi.spyOn(JournalFormat.prototype, 'snapshot').mockImplementationOnce(() => {

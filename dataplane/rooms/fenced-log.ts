@@ -44,6 +44,8 @@ export class FencedLog {
   readonly #on: LogEvents
   #fence: Fence
   #last: Promise<unknown> = Promise.resolve()
+  /** One that has not begun. */
+  #verification: Promise<boolean> | undefined
   #uncertain = false
   #givenUp = false
   /** Whether the room is counted for ever, as far as this owner has said. */
@@ -183,9 +185,16 @@ export class FencedLog {
     })
   }
 
-  /** Whether the record is still this node's, exactly as it left it. */
+  /**
+   * Whether the record is still this node's, exactly as it left it. One answer serves all who ask before the store is asked: an owner that was
+   * taken for dead answers every message that had waited for it by naming the new one, and no write is to wait for as many looks.
+   */
   verify(): Promise<boolean> {
-    return this.#alone(async () => this.#isOwn(await this.#standing()))
+    this.#verification ??= this.#alone(async () => {
+      this.#verification = undefined
+      return this.#isOwn(await this.#standing())
+    })
+    return this.#verification
   }
 
   /** Stops asking a store that does not answer; what is under way ends as if fenced. */
