@@ -157,7 +157,8 @@ describe('players', () => {
   })
 
   it('move from room to room', async () => {
-    await gather(4, 2)
+    // Each once: one that is still on its way does not set off again.
+    await gather(10, 2)
     await worker.report()
     await worker.churn({ rooms: 2, seconds: 0.5, perSecond: 20 })
     const { counts } = await worker.report()
