@@ -23,7 +23,8 @@ export interface WatchdogSettings extends StoreConfig, LogConfig {
   readonly noteTimeoutMs: number
 }
 
-const TICK_MS = 25
+/** How many times it looks within the limit: a stuck turn is found an eighth late at most, and each look of an idle node wakes a thread. */
+const LOOKS = 8
 const RETRY_MS = 50
 
 /** Writes before it returns, past the thread of the rooms, which writes nothing any more. */
@@ -42,9 +43,10 @@ const settings = workerData as WatchdogSettings
 const log = createLog(settings, { node_id: settings.nodeId }, STDERR)
 const store = settings.redisUrl === undefined ? undefined : keepOpen()
 const turns = new TurnReader(settings.turn)
-const stuckTurn = new StandstillDetector(settings.limitMs, TICK_MS)
+const tickMs = settings.limitMs / LOOKS
+const stuckTurn = new StandstillDetector(settings.limitMs, tickMs)
 const stillMs = settings.beatMs + settings.limitMs
-const stillLoop = new StandstillDetector(stillMs, TICK_MS)
+const stillLoop = new StandstillDetector(stillMs, tickMs)
 
 const watch = setInterval(() => {
   const stuck = stuckTurn.tick(turns.running)
@@ -52,7 +54,7 @@ const watch = setInterval(() => {
   if (!stuck) return
   clearInterval(watch)
   void end(turns.turn)
-}, TICK_MS)
+}, tickMs)
 
 /** What runs after an `await` belongs to no turn: it may end by itself, and there is nothing to tell a next owner of it. */
 function tellStandstill(): void {
