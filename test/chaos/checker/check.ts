@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import { CLOSE, closeName } from '../../../shared/protocol/close-codes.ts'
 import { type ChaosState, visibleTo } from '../room-logic.ts'
-import { type ExcusedShare, Excuses, excusedShare, type Seated } from './excuses.ts'
+import { type ExcusedShare, Excuses, excusedShare, type Known, learn, NOTHING_KNOWN } from './excuses.ts'
 import { checkFeatures } from './feature-rules.ts'
 import type { ClientRecord, History, Violation, ViolationName } from './history.ts'
 import { checkOps } from './op-rules.ts'
@@ -40,14 +40,10 @@ function checkClients(history: History, excuses: Excuses): Violation[] {
   const known = new Map<string, Known>()
   for (const record of history.clients) {
     const { at, client, kind } = record
-    const { session, edge, seat } = known.get(client) ?? NOTHING_KNOWN
-    const learn = (news: Partial<Known>) => known.set(client, { session, edge, seat, ...news })
-    if (kind === 'connected') learn({ edge: record.node })
-    else if (kind === 'welcome') learn({ session: record.session, edge: record.node })
-    else if (kind === 'joined')
-      learn({ seat: { room: record.room, member: record.member, joined_at: at, epoch: 0 } })
-    else if (kind === 'frame' && seat) learn({ seat: { ...seat, epoch: record.epoch } })
-    else if (kind === 'raced') {
+    const before = known.get(client) ?? NOTHING_KNOWN
+    const { session, edge, seat } = before
+    known.set(client, learn(before, record))
+    if (kind === 'raced') {
       const message = `${record.winners} connections were welcome with one token, and stayed`
       found.push({ name: 'resumed_twice', at, client, message })
     } else if (kind === 'closed' && !record.asked) {
@@ -58,9 +54,7 @@ function checkClients(history: History, excuses: Excuses): Violation[] {
       const seated = seat !== undefined && !excuses.seat(seat, { client, edge }, at)
       if (excuses.close({ code, client, session, seated, superseded }, at)) continue
       found.push({ name: 'closed_without_cause', at, client, message: `closed with ${code} (${reason})` })
-    } else if (kind === 'lost') {
-      learn({ seat: undefined })
-      if (record.why !== 'seat') continue
+    } else if (kind === 'lost' && record.why === 'seat') {
       const { room, member } = record
       if (excuses.seat({ ...(seat ?? NEVER_JOINED), room, member }, { client, edge }, at)) continue
       const message = 'the server knows no seat of the member any more'
@@ -70,15 +64,6 @@ function checkClients(history: History, excuses: Excuses): Violation[] {
   return found
 }
 
-/** What a client knows. */
-interface Known {
-  readonly session: string
-  /** The node that it was at last. */
-  readonly edge: string
-  readonly seat: Seated | undefined
-}
-
-const NOTHING_KNOWN: Known = { session: '', edge: '', seat: undefined }
 const NEVER_JOINED = { joined_at: 0, epoch: 0 }
 
 /** When everything has come to rest, every client is in its room, every room has one owner, and every member and the store have what the owner has. */

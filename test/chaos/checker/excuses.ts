@@ -254,39 +254,28 @@ export function excusedShare(
     race: 0,
     no_seat: 0,
   }
-  const seen = new Map<string, Seen>()
+  const seen = new Map<string, { readonly at: number; readonly known: Known }>()
   let pairs = 0
   let excused = 0
   for (const record of clients) {
-    const before = seen.get(record.client)
-    const now = { ...(before ?? NOTHING_SEEN), ...whatIsNew(record) }
-    seen.set(record.client, now)
+    const { client, at } = record
+    const before = seen.get(client)
+    const known = learn(before?.known ?? NOTHING_KNOWN, record)
+    seen.set(client, { at, known })
     if (!before) continue
     pairs += 1
-    const { room, member, joined_at: joinedAt, edge, epoch } = now
     const found = new Set<Excuse | undefined>()
-    const connection = {
-      client: record.client,
-      session: before.session,
-      seated: before.room !== undefined,
-      superseded: false,
-    }
+    const { session, seat: seatBefore } = before.known
+    const connection = { client, session, seated: seatBefore !== undefined, superseded: false }
     for (const code of [CLOSE.session_taken_over.code, CLOSE.resume_failed.code])
-      found.add(excuses.close({ code, ...connection }, record.at))
-    if (room !== undefined) {
-      found.add(
-        excuses.seat(
-          { room, member, joined_at: joinedAt, epoch: before.epoch },
-          { client: record.client, edge },
-          record.at,
-        ),
-      )
-      if (record.kind === 'frame' && before.epoch > 0)
-        found.add(excuses.rollback(room, before.epoch, { epoch, seq: record.seq }))
-      if (record.kind === 'view' && durability.get(room) === 'snapshot')
-        if (
-          ownerships.crashes(room).some(({ claim }) => claim.ended >= before.at && claim.ended <= record.at)
-        )
+      found.add(excuses.close({ code, ...connection }, at))
+    const { seat, edge } = known
+    if (seat) {
+      const epoch = seatBefore?.epoch ?? 0
+      found.add(excuses.seat({ ...seat, epoch }, { client, edge }, at))
+      if (record.kind === 'frame' && epoch > 0) found.add(excuses.rollback(seat.room, epoch, record))
+      if (record.kind === 'view' && durability.get(seat.room) === 'snapshot')
+        if (ownerships.crashes(seat.room).some(({ claim }) => claim.ended >= before.at && claim.ended <= at))
           found.add('take_over')
     }
     found.delete(undefined)
@@ -296,32 +285,31 @@ export function excusedShare(
   return { pairs, excused, by }
 }
 
-interface Seen {
-  readonly at: number
+/** What a client has said of itself. */
+export interface Known {
   readonly session: string
+  /** The node that it was at last. */
   readonly edge: string
-  readonly joined_at: number
-  readonly room: string | undefined
-  readonly member: string
-  readonly epoch: number
+  readonly seat: Seated | undefined
 }
 
-const NOTHING_SEEN: Seen = {
-  at: 0,
-  session: '',
-  edge: '',
-  joined_at: 0,
-  room: undefined,
-  member: '',
-  epoch: 0,
-}
+export const NOTHING_KNOWN: Known = { session: '', edge: '', seat: undefined }
 
-function whatIsNew(record: ClientRecord): Partial<Seen> {
-  const { at, kind } = record
-  if (kind === 'connected') return { at, edge: record.node }
-  if (kind === 'welcome') return { at, session: record.session, edge: record.node }
-  if (kind === 'joined') return { at, joined_at: at, room: record.room, member: record.member, epoch: 0 }
-  if (kind === 'lost') return { at, room: undefined, epoch: 0 }
-  if (kind === 'frame') return { at, epoch: record.epoch }
-  return { at }
+/** What is known of a client with one more record of it. */
+export function learn(known: Known, record: ClientRecord): Known {
+  const { seat } = known
+  switch (record.kind) {
+    case 'connected':
+      return { ...known, edge: record.node }
+    case 'welcome':
+      return { ...known, session: record.session, edge: record.node }
+    case 'joined':
+      return { ...known, seat: { room: record.room, member: record.member, joined_at: record.at, epoch: 0 } }
+    case 'frame':
+      return seat ? { ...known, seat: { ...seat, epoch: record.epoch } } : known
+    case 'lost':
+      return { ...known, seat: undefined }
+    default:
+      return known
+  }
 }

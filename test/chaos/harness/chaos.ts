@@ -1,5 +1,6 @@
 import { mkdir, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { setTimeout as pause } from 'node:timers/promises'
 import { isDeepStrictEqual } from 'node:util'
 import { pino } from 'pino'
 import { JournalFormat, restore, UnreadableRecord } from '../../../dataplane/rooms/journal.ts'
@@ -140,15 +141,14 @@ class Run {
     const rooms = this.#rooms.map(({ room, durability }) => ({ room, durability }))
     const durable = rooms.filter(({ durability }) => durability !== 'none').map(({ room }) => room)
     const found = await audit(this.#cluster.redis.url, KEY_PREFIX, projectId, durable)
+    const { stalls, ...told } = this.#cluster.history()
     return {
       run: { began, ended, clients: this.#players.length, faults: planned, lease_ms: LEASE_MS },
       rooms,
       // What came after the end was taken is the end of the run itself.
       clients: this.#records.filter(({ at }) => at <= end.at),
-      store: this.#cluster.storeHistory(),
-      sessions: this.#cluster.sessionWrites(),
-      tasks: this.#cluster.tasks(),
-      faults: [...faults, ...this.#stalls, ...this.#cluster.stalls()].sort((a, b) => a.at - b.at),
+      ...told,
+      faults: [...faults, ...this.#stalls, ...stalls].sort((a, b) => a.at - b.at),
       end: { ...end, ...found },
     }
   }
@@ -251,8 +251,6 @@ class Run {
     }
   }
 }
-
-const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms))
 
 const RECORD_TTL_MS = 60_000
 

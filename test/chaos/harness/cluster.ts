@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { Redis } from 'ioredis'
 import { pino } from 'pino'
@@ -14,7 +14,7 @@ import { callControl, runtimeOf } from '../../support/calls.ts'
 import { FaultyLink } from '../../support/faulty-link.ts'
 import { freePort } from '../../support/redis-port.ts'
 import { type RedisServer, startRedis } from '../../support/redis-server.ts'
-import type { End, Fault, SessionWrite, StoreRecord, TaskBegin } from '../checker/history.ts'
+import type { End, Fault, History } from '../checker/history.ts'
 import { machineNow } from '../node/clocks.ts'
 import { readStoreLines, type StoreHistory } from '../node/recording-store.ts'
 import type { Door } from './player.ts'
@@ -49,7 +49,7 @@ interface Slot {
 
 /** Redis, control and the nodes of a run. */
 export class Cluster {
-  readonly redis: ChaosRedis
+  readonly redis: RedisServer
   readonly #options: ClusterOptions
   readonly #control: RunningControl
   readonly #slots: Slot[]
@@ -58,7 +58,7 @@ export class Cluster {
   readonly #children: Children
   #closed = false
 
-  private constructor(options: ClusterOptions, redis: ChaosRedis, control: RunningControl, slots: Slot[]) {
+  private constructor(options: ClusterOptions, redis: RedisServer, control: RunningControl, slots: Slot[]) {
     this.#options = options
     this.#children = new Children({ folder: options.folder, clock: systemClock })
     this.redis = redis
@@ -67,7 +67,7 @@ export class Cluster {
   }
 
   static async start(options: ClusterOptions): Promise<Cluster> {
-    const redis = await ChaosRedis.start()
+    const redis = await startRedis()
     // What the data plane loses with its Redis is the question here; projects and keys stay.
     const clock: Clock = { ...systemClock, now: () => systemClock.now() - CONTROL_LAG_MS }
     const control = await startControl({
@@ -113,7 +113,7 @@ export class Cluster {
         return
       } catch (error) {
         if (this.#closed || attempt === START_ATTEMPTS) throw error
-        await new Promise((resolve) => setTimeout(resolve, START_AGAIN_MS))
+        await pause(START_AGAIN_MS)
       }
     }
   }
@@ -121,7 +121,7 @@ export class Cluster {
   async #startNode(slotNumber: number): Promise<void> {
     const slot = this.#slot(slotNumber)
     slot.lives += 1
-    const node = await NodeProcess.start(this.#children, {
+    const node = new NodeProcess(this.#children, {
       node: `node${slotNumber + 1}.${slot.lives}`,
       unfenced: this.#options.unfenced,
       env: {
@@ -141,7 +141,9 @@ export class Cluster {
         LOG_FORMAT: 'json',
       },
     })
-    if (this.#closed) node.kill()
+    // Its log goes to the folder of the run.
+    await node.child.start()
+    if (this.#closed) void node.child.kill()
     this.#processes.push(node)
     slot.process = node
   }
@@ -158,7 +160,7 @@ export class Cluster {
 
   doors(): Door[] {
     return this.#slots.flatMap(({ process }) =>
-      process?.alive ? [{ node: process.node, url: process.wsUrl }] : [],
+      process?.alive ? [{ node: process.node, url: process.child.said?.groups?.ws_url ?? '' }] : [],
     )
   }
 
@@ -166,8 +168,9 @@ export class Cluster {
   async owners(): Promise<End['owners']> {
     const living = this.#slots.flatMap(({ process }) => (process?.alive ? [process] : []))
     const answers = await Promise.all(
-      living.map(async ({ node, adminUrl }) => {
-        const { rooms } = await runtimeOf(adminUrl, INTERNAL_TOKEN, ASK_WITHIN_MS)
+      living.map(async ({ node, child }) => {
+        const url = child.said?.groups?.admin_url ?? ''
+        const { rooms } = await runtimeOf(url, INTERNAL_TOKEN, ASK_WITHIN_MS)
         return rooms.map(({ room_id: room, epoch, seq, checksum, state = null }) => ({
           room,
           node,
@@ -183,38 +186,25 @@ export class Cluster {
 
   /** Kills every node and waits until they are gone. */
   async killNodes(): Promise<void> {
-    const living = this.#processes.filter(({ alive }) => alive)
-    for (const node of living) node.kill()
-    await Promise.all(living.map((node) => node.ended(5000)))
+    await Promise.all(this.#processes.map(({ child }) => child.kill()))
   }
 
-  storeHistory(): StoreRecord[] {
-    return this.#processes
-      .flatMap((node) => node.history().calls)
-      .map((record) => ({ ...record, room: record.room.slice(record.room.indexOf('/') + 1) }))
-      .sort((a, b) => a.ended - b.ended)
-  }
-
-  /** Every record of a session that was written. */
-  sessionWrites(): SessionWrite[] {
-    return this.#processes.flatMap((node) => node.history().sessions)
-  }
-
-  /** Every task that began, in the order of time. */
-  tasks(): TaskBegin[] {
-    return this.#processes.flatMap((node) => node.history().tasks).sort((a, b) => a.at - b.at)
-  }
-
-  /** When which node could not get on. */
-  stalls(): Fault[] {
-    return this.#processes.flatMap((node) =>
-      node.history().stalls.map(({ at, until }): Fault => ({ kind: 'stall', node: node.node, at, until })),
-    )
+  /** What every node did with the store, which tasks it began, and when it could not get on. */
+  history(): Pick<History, 'store' | 'sessions' | 'tasks'> & { readonly stalls: readonly Fault[] } {
+    const lives = this.#processes.map((life) => ({ node: life.node, ...life.history() }))
+    return {
+      store: lives
+        .flatMap(({ calls }) => calls)
+        .map((record) => ({ ...record, room: record.room.slice(record.room.indexOf('/') + 1) }))
+        .sort((a, b) => a.ended - b.ended),
+      sessions: lives.flatMap(({ sessions }) => sessions),
+      tasks: lives.flatMap(({ tasks }) => tasks).sort((a, b) => a.at - b.at),
+      stalls: lives.flatMap(({ node, stalls }) => stalls.map((stall) => ({ kind: 'stall', node, ...stall }))),
+    }
   }
 
   async close(): Promise<void> {
     this.#closed = true
-    await this.killNodes()
     await this.#children.close()
     for (const { link } of this.#slots) await link.close()
     await this.#control.close()
@@ -241,63 +231,30 @@ export class Cluster {
 /** Longer than any save takes; the pause of the writers ends with the server. */
 const WRITERS_WAIT_MS = 60_000
 
-/** The Redis of a run, which can come back with all its data or with none of it. */
-class ChaosRedis {
-  readonly #server: RedisServer
+/** Ends a Redis so that everything that was ever answered is there after `startRedisAgain`; its `stop` alone ends it as a crash without any persistence does. */
+export async function stopKeeping(redis: RedisServer): Promise<void> {
+  await ask(redis, async (client) => {
+    await client.client('PAUSE', WRITERS_WAIT_MS, 'WRITE')
+    await client.save()
+  })
+  await redis.stop()
+}
 
-  private constructor(server: RedisServer) {
-    this.#server = server
-  }
+export async function startRedisAgain(redis: RedisServer): Promise<void> {
+  await redis.start()
+  // A file that stayed would bring back old data at a later start.
+  const [, folder] = (await ask(redis, (client) => client.config('GET', 'dir'))) as [string, string]
+  await rm(join(folder, 'dump.rdb'), { force: true })
+}
 
-  static async start(): Promise<ChaosRedis> {
-    return new ChaosRedis(await startRedis())
-  }
-
-  get url(): string {
-    return this.#server.url
-  }
-
-  /** Ends it so that everything that was ever answered is there after `start`. */
-  async stopKeeping(): Promise<void> {
-    await this.#ask(async (redis) => {
-      await redis.client('PAUSE', WRITERS_WAIT_MS, 'WRITE')
-      await redis.save()
-    })
-    await this.#server.stop()
-  }
-
-  /** Ends it as a crash without any persistence does. */
-  async stopLosing(): Promise<void> {
-    await this.#server.stop()
-  }
-
-  async start(): Promise<void> {
-    await this.#server.start()
-    // A file that stayed would bring back old data at a later start.
-    const [, folder] = (await this.#ask((redis) => redis.config('GET', 'dir'))) as [string, string]
-    await rm(join(folder, 'dump.rdb'), { force: true })
-  }
-
-  pause(): Promise<void> {
-    return this.#server.pause()
-  }
-
-  resume(): Promise<void> {
-    return this.#server.resume()
-  }
-
-  close(): Promise<void> {
-    return this.#server.close()
-  }
-
-  async #ask<T>(work: (redis: Redis) => Promise<T>): Promise<T> {
-    const redis = new Redis(this.#server.url, { lazyConnect: true })
-    try {
-      await redis.connect()
-      return await work(redis)
-    } finally {
-      redis.disconnect()
-    }
+/** Waits for the answer for as long as that takes: the machine is busy. */
+async function ask<T>({ url }: RedisServer, work: (client: Redis) => Promise<T>): Promise<T> {
+  const client = new Redis(url, { lazyConnect: true })
+  try {
+    await client.connect()
+    return await work(client)
+  } finally {
+    client.disconnect()
   }
 }
 
@@ -313,70 +270,24 @@ interface NodeProcessOptions {
 /** One life of a node: a process of its own, with what it did to the store. */
 export class NodeProcess {
   readonly node: string
-  readonly #child: Child
+  readonly child: Child
   readonly #history: string
   #endedAt: number | undefined
 
-  private constructor(children: Children, { node, unfenced, env }: NodeProcessOptions) {
+  constructor(children: Children, { node, unfenced, env }: NodeProcessOptions) {
     this.node = node
     this.#history = join(children.folder, `${node}.store`)
     const words = ['--import', 'tsx', MAIN, this.#history, ...(unfenced ? ['--unfenced'] : [])]
     const { PATH, HOME, TMPDIR } = process.env
-    this.#child = children.addRoomful(
-      node,
-      words,
-      { PATH, HOME, TMPDIR, ...env, NODE_ID: node },
-      {
-        ipc: true,
-        onExit: () => {
-          this.#endedAt = machineNow()
-        },
-      },
-    )
-  }
-
-  /** Resolves when it serves; its log goes to the folder of `children`. Rejects when it ends before or takes too long. */
-  static async start(children: Children, options: NodeProcessOptions): Promise<NodeProcess> {
-    const node = new NodeProcess(children, options)
-    await node.#child.start()
-    return node
-  }
-
-  get wsUrl(): string {
-    return this.#child.said?.groups?.ws_url ?? ''
-  }
-
-  get adminUrl(): string {
-    return this.#child.said?.groups?.admin_url ?? ''
+    const onExit = () => {
+      this.#endedAt = machineNow()
+    }
+    const own = { PATH, HOME, TMPDIR, ...env, NODE_ID: node }
+    this.child = children.addRoomful(node, words, own, { ipc: true, onExit })
   }
 
   get alive(): boolean {
     return this.#endedAt === undefined
-  }
-
-  kill(): void {
-    void this.#child.kill()
-  }
-
-  pause(): void {
-    this.#child.pause()
-  }
-
-  resume(): void {
-    this.#child.resume()
-  }
-
-  drain(): void {
-    this.#child.end()
-  }
-
-  jump(byMs: number): void {
-    this.#child.send({ jumpMs: byMs })
-  }
-
-  /** Resolves when it has ended; false after `withinMs`. */
-  async ended(withinMs: number): Promise<boolean> {
-    return Promise.race([this.#child.ended.then(() => true), sleep(withinMs, false, { ref: false })])
   }
 
   /** Everything it asked of the store's room records, and when it could not get on. */

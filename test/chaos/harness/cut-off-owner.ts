@@ -25,13 +25,13 @@ export const cutOffOwner: Trouble = async (cluster, _players, done) => {
   )
   // While it stands still, nothing comes between what the old owner reads and what it writes.
   const awake = begin(done, { kind: 'pause', node: other.process.node })
-  other.process.pause()
+  other.process.child.pause()
   owner.link.hold(false)
   healed()
   await until('the old commit has its answer', () =>
     calls(owner.process, 'commit').find((call) => call.began === late.began && !isOpen(call)),
   )
-  other.process.resume()
+  other.process.child.resume()
   awake()
   return done.length
 }

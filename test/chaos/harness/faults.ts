@@ -1,10 +1,11 @@
+import { setTimeout as pause } from 'node:timers/promises'
 import type { Fault } from '../checker/history.ts'
 import { machineNow } from '../node/clocks.ts'
-import type { Cluster } from './cluster.ts'
+import { type Cluster, startRedisAgain, stopKeeping } from './cluster.ts'
 import { DISABLING, type PlannedFault, RECOVERY_MS } from './plan.ts'
 import type { Player } from './player.ts'
 
-/** How long a drain may take before the node is told a second time. */
+/** How long a drain may take before the node is killed. */
 const DRAIN_WITHIN_MS = 12_000
 
 /** Does what was planned, when it was planned, and writes down what was really done. */
@@ -50,29 +51,25 @@ export class Faults {
     const { kind, node: slot = 0, for_ms: forMs, amount_ms: amountMs = 0 } = planned
     const process = this.#cluster.process(slot)
     const link = this.#cluster.link(slot)
+    const { redis } = this.#cluster
     // The node may still be on its way back from something that took longer than planned.
     if (planned.node !== undefined && !process) return
     if (process && DISABLING.includes(kind) && !this.#isSpared(process.node)) return
     const over = this.#record(planned, process?.node)
     switch (kind) {
       case 'kill':
-        process?.kill()
-        await process?.ended(5000)
+        await process?.child.kill()
         await pause(forMs)
         await this.#cluster.startNode(slot)
         break
       case 'drain':
-        process?.drain()
-        if (!(await process?.ended(DRAIN_WITHIN_MS))) {
-          process?.kill()
-          await process?.ended(5000)
-        }
+        await process?.child.endWithin(DRAIN_WITHIN_MS)
         await this.#cluster.startNode(slot)
         break
       case 'pause':
-        process?.pause()
+        process?.child.pause()
         await pause(forMs)
-        process?.resume()
+        process?.child.resume()
         break
       case 'cut':
         link.cut()
@@ -88,22 +85,18 @@ export class Faults {
         link.hold(false)
         break
       case 'clock':
-        process?.jump(amountMs)
+        process?.child.send({ jumpMs: amountMs })
         break
       case 'redis_kept':
-        await this.#cluster.redis.stopKeeping()
-        await pause(forMs)
-        await this.#cluster.redis.start()
-        break
       case 'redis_lost':
-        await this.#cluster.redis.stopLosing()
+        await (kind === 'redis_kept' ? stopKeeping(redis) : redis.stop())
         await pause(forMs)
-        await this.#cluster.redis.start()
+        await startRedisAgain(redis)
         break
       case 'redis_pause':
-        await this.#cluster.redis.pause()
+        await redis.pause()
         await pause(forMs)
-        await this.#cluster.redis.resume()
+        await redis.resume()
         break
       case 'race':
         for (const player of this.#chosen(planned)) player.race()
@@ -149,5 +142,3 @@ export function begin(done: Fault[], what: Omit<Fault, 'at' | 'until'>): () => v
     fault.until = machineNow()
   }
 }
-
-const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms))
