@@ -44,7 +44,11 @@ async function heldCommit(owner: Side): Promise<Call> {
   const deadline = performance.now() + WITHIN_MS
   while (performance.now() < deadline) {
     owner.link.hold(true)
-    const held = await find(HOLD_MS, () => calls(owner.process, 'commit').find(isOpen))
+    // Of one that left before, the answer alone may be held.
+    const since = machineNow()
+    const held = await find(HOLD_MS, () =>
+      calls(owner.process, 'commit').find((call) => isOpen(call) && call.began > since),
+    )
     if (held) return held
     owner.link.hold(false)
     const before = calls(owner.process, 'commit').length
