@@ -476,6 +476,18 @@ describe('one planted violation of each kind is caught under its own name', () =
   })
 })
 
+it('what is hidden for a member that no client has said to be may come to one of them', () => {
+  const got = (...clients: string[]) => {
+    const history = journal()
+    const { at } = history.clients.at(-1)!
+    const marks = ['§mem_new#1(mem_new)§']
+    for (const client of clients) history.clients.push({ at, client, kind: 'marks', marks })
+    return names(history)
+  }
+  expect(got('ann', 'ann')).toEqual([])
+  expect(got('ann', 'bob')).toEqual(['layer_leaked'])
+})
+
 describe('a member loses its seat', () => {
   it('when a store that lost its data has been back for a lease, and the owner of its room away', () => {
     expect(names(rewritten({ away_ms: 2900, told_ms: 1500 }))).toEqual([])
