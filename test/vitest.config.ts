@@ -8,20 +8,25 @@ const root = fileURLToPath(new URL('..', import.meta.url))
 const LONGEST = [
   'explore',
   'site',
-  'live-tree',
-  'pages',
+  'package',
   'conformance',
-  'balancer',
-  'admin-page',
+  'pages',
   'loadtest-scenarios',
+  'admin-page',
+  'balancer',
+  'image',
   'alerts',
   'readme',
-  'package',
-  'image',
   'workers',
-  'loadtest-ending',
   'compare',
-  'processes',
+  'loadtest-ending',
+  'live-tree',
+  'chaos',
+  'loadtest',
+  'attack',
+  'cluster-command',
+  'balancer-idle',
+  'room-model',
 ]
 const ORDER = ['system', 'integration', 'unit']
 
@@ -40,12 +45,7 @@ class LongestFirst extends BaseSequencer {
  * Run twice: in their own tier in short, in the system tier at the length
  * that the promise is made for (`test/support/run-length.ts`).
  */
-const TWO_LENGTHS = [
-  'live-tree.test.ts',
-  'room-model.test.ts',
-  'sync.test.ts',
-  'conformance.integration.test.ts',
-]
+const TWO_LENGTHS = ['live-tree.test.ts', 'room-model.test.ts', 'sync.test.ts']
 
 const anywhere = (name: string) =>
   `{shared,control,dataplane,client,examples,deploy,docs,loadtest,test}/**/${name}`

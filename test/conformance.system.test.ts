@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import type { Case } from './conformance/case.ts'
 import { cases } from './conformance/cases/index.ts'
 import { main, runSuite } from './conformance/run.ts'
@@ -12,39 +12,39 @@ const CASE_TIMEOUT_MS = 60_000
 const RESUME_TTL_SECONDS = 8
 const HEARTBEAT_SECONDS = 2
 
-/** Here the quick cases, on the store that services have; in the system tier all, on the other one. Time passes alike on both. */
-const FULL = inject('fullLength')
-const STORE = FULL ? 'memory' : 'redis'
-
-describe(`the protocol, with the store in ${STORE}`, () => {
-  let service: TestService
-
+/** To be called in a group of tests: a service for all of them. Gives what holds a case against it. */
+function service(store: 'redis' | 'memory'): (one: Case) => Promise<void> {
+  let started: TestService
   beforeAll(async () => {
-    service = await startService({
-      store: STORE,
+    started = await startService({
+      store,
       node: { sessionResumeTtl: RESUME_TTL_SECONDS, heartbeatSeconds: HEARTBEAT_SECONDS },
     })
   })
-  afterAll(() => service?.close())
-
-  const hold = async (one: Case) => {
-    const { wsUrl, controlUrl } = service
+  afterAll(() => started?.close())
+  return async (one) => {
+    const { wsUrl, controlUrl } = started
     const { outcomes } = await runSuite({ ws_url: wsUrl, control_url: controlUrl, cases: [one] })
     for (const { problem } of outcomes) if (problem) throw problem
   }
+}
 
-  describe.runIf(FULL).concurrent('what takes seconds', () => {
-    for (const one of cases.filter(({ kind }) => kind !== 'quick')) {
-      it(one.name, () => hold(one), CASE_TIMEOUT_MS)
-    }
-  })
-
+describe.concurrent('the protocol, with the store in Redis', () => {
+  const hold = service('redis')
   for (const one of cases.filter(({ kind }) => kind === 'quick')) {
     it(one.name, () => hold(one), CASE_TIMEOUT_MS)
   }
 })
 
-describe.runIf(FULL)('the command', () => {
+// Time passes alike on both stores.
+describe.concurrent('what takes seconds, with the store in memory', () => {
+  const hold = service('memory')
+  for (const one of cases.filter(({ kind }) => kind !== 'quick')) {
+    it(one.name, () => hold(one), CASE_TIMEOUT_MS)
+  }
+})
+
+describe('the command', () => {
   const run = async (...args: string[]) => {
     const printed: string[] = []
     const code = await main(args, (text) => printed.push(text))
