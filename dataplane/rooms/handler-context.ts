@@ -15,7 +15,7 @@ import type { RoomEnvironment } from './environment.ts'
 import { bounded, MAX_REPLY_BYTES, RoomLogicError, RoomLogicRefused, validate } from './failures.ts'
 import type { Grant, Grants } from './grants.ts'
 import type { RoomEvent } from './journal.ts'
-import { isLayerName, ownLayer, RIGHT_NAME } from './layer-rules.ts'
+import { isLayerName, namesOf, ownerOf, ownLayer, RIGHT_NAME } from './layer-rules.ts'
 import type { Memberships } from './memberships.ts'
 import type { RoomStream } from './stream.ts'
 import type { Work } from './tasks.ts'
@@ -346,4 +346,9 @@ function requireLayers(
   if (!layers) throw new RoomLogicError(`${call} got a layer, and the room type ${type} has no layers`)
   if (!isLayerName(layer))
     throw new RoomLogicError(`${call} got the layer ${JSON.stringify(layer)}; ${RIGHT_NAME}`)
+  const names = namesOf(layers)
+  if (names && !names.includes(layer) && ownerOf(layer) === undefined)
+    throw new RoomLogicError(
+      `${call} got the layer ${JSON.stringify(layer)}, which the room type ${type} does not have: there are ${[...names, 'member:<id> of each member'].join(', ')}`,
+    )
 }

@@ -224,6 +224,26 @@ describe('hidden layers', () => {
     expect(ann.errors.length).toBe(1)
   })
 
+  it('fail a turn that names one which the room type cannot have', async () => {
+    const teams = defineRoom({
+      type: 'teams',
+      layers: { red: 'team:red', deck: null },
+      messages: { show: { data: v.string() } },
+      create: () => ({ red: {}, deck: [] }),
+      onMessage: (_state, { data, member }, ctx) => ctx.show(member, data),
+    })
+    const bench = new RoomBench([teams], { revealFailures: true })
+    const ann = await bench.join('teams', 'ann')
+    for (const [i, layer] of ['team:red', 'member:bob', 'team:rde'].entries())
+      await bench.say('teams', 'ann', 'show', layer, i + 1)
+    expect(ann.errors).toMatchObject([
+      {
+        message:
+          'ctx.show got the layer "team:rde", which the room type teams does not have: there are team:red, member:<id> of each member',
+      },
+    ])
+  })
+
   it.each([
     [
       'the name of no layer',

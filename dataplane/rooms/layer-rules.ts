@@ -85,6 +85,13 @@ export const RIGHT_NAME = `names of layers are texts of 1 to ${MAX_LAYER_NAME} c
 export const isLayerName = (value: unknown): value is string =>
   typeof value === 'string' && value !== '' && value.length <= MAX_LAYER_NAME && isWellFormed(value)
 
+/** The names of all layers that `rules` make beside those of members; undefined: a function may make any. */
+export function namesOf(rules: LayerRules): string[] | undefined {
+  const made = Object.values(rules)
+  if (made.some((rule) => typeof rule === 'function')) return undefined
+  return made.filter((rule) => typeof rule === 'string')
+}
+
 /** Whether some path that one pattern matches is that of a value in one that the other matches. */
 function overlap(one: readonly string[], other: readonly string[]): boolean {
   const shorter = Math.min(one.length, other.length)
