@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process'
 import { availableParallelism } from 'node:os'
-import { afterEach, describe, expect, it, onTestFinished } from 'vitest'
+import { describe, it } from 'vitest'
 import { BALANCERS, type BalancerKind } from './support/balancer.ts'
 import { Deployment } from './support/deployment.ts'
 import { IdleClients } from './support/idle-clients.ts'
@@ -34,25 +34,20 @@ const needed = (kind: BalancerKind): number => {
   return Math.ceil((sockets * 2 * UNEVEN) / sharing) + OTHER_DESCRIPTORS
 }
 
-describe.each(BALANCERS)('%s', (kind) => {
+describe.concurrent.each(BALANCERS)('%s', (kind) => {
   if (needed(kind) > limit)
     process.stderr.write(
       `not tested: ${sockets} websockets through ${kind} need ${needed(kind)} file descriptors, and ulimit -n allows ${limit}\n`,
     )
-  let deployment: Deployment | undefined
-  afterEach(async () => {
-    await deployment?.close()
-    deployment = undefined
-  })
-
   it.skipIf(needed(kind) > limit)(
     `keeps ${sockets} silent websockets for more than two heartbeats (needs ${needed(kind)} file descriptors of ${limit})`,
-    async ({ annotate }) => {
-      deployment = await Deployment.start({
+    async ({ annotate, expect, onTestFinished }) => {
+      const deployment = await Deployment.start({
         balancer: kind,
         balancerProcesses: processesOf(kind),
         nodeEnv: { HEARTBEAT_SECONDS: String(HEARTBEAT_SECONDS), MAX_SESSIONS_PER_TOKEN: '0' },
       })
+      onTestFinished(() => deployment.close())
       const { balancer } = deployment
       const login = await deployment.login()
       const roomProcesses = deployment.nodePids

@@ -57,6 +57,7 @@ const COMPILER_OPTIONS = {
   target: 'ES2023',
   strict: true,
   noEmit: true,
+  incremental: true,
   allowImportingTsExtensions: true,
   types: ['node'],
   typeRoots: [`${root}node_modules/@types`],

@@ -27,6 +27,7 @@ const LONGEST = [
   'cluster-command',
   'balancer-idle',
   'room-model',
+  '6-store-outage-freezes-rooms',
 ]
 const ORDER = ['system', 'integration', 'unit']
 

@@ -114,7 +114,7 @@ describe('an envelope', () => {
       fc.property(fc.array(message, { maxLength: 8 }), (messages) => {
         expect(opened(sealed(messages))).toEqual(messages)
       }),
-      { numRuns: 500 },
+      { numRuns: 200 },
     )
   })
 
@@ -183,10 +183,17 @@ describe('an envelope', () => {
     writer.add(update(1))
     expect(() => writer.add(update(Number.NaN))).toThrow(TypeError)
     writer.add(update(2))
-    expect(opened(writer.take().read(Number.POSITIVE_INFINITY, 1))).toMatchObject([
-      { to: 'owner', message: MESSAGE },
-      { message: { patch: { 'roomful.v1.json': new Uint8Array(200_000).fill(1) } } },
-      { message: { patch: { 'roomful.v1.json': new Uint8Array(200_000).fill(2) } } },
+    const [first, ...updates] = opened(writer.take().read(Number.POSITIVE_INFINITY, 1))
+    expect(first).toMatchObject({ to: 'owner', message: MESSAGE })
+    // Byte by byte the matcher would take seconds.
+    const patches = updates.map((update) =>
+      update.to === 'edge' && update.message.kind === 'update' ? update.message.patch : undefined,
+    )
+    expect(
+      patches.map((patch) => [patch?.['roomful.v1.json']?.length, new Set(patch?.['roomful.v1.json'])]),
+    ).toEqual([
+      [200_000, new Set([1])],
+      [200_000, new Set([2])],
     ])
   })
 

@@ -99,7 +99,7 @@ describe('a client that stops reading', () => {
     const room = test.owner.room('one')
     const readOn = stopReading(client)
     for (let count = 1; stalled === 0; count++) {
-      room.flush({ state: { count, pad: 'x'.repeat(4000) } })
+      room.flush({ state: { count, pad: `${count}`.padEnd(4000, '.') } })
       await turn()
     }
     const acked = test.owner.next('message')

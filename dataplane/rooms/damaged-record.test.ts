@@ -128,7 +128,7 @@ describe('a damaged record', () => {
   it('harms its room only, whichever byte it is: those who wait are refused, and the next join makes the room again', async () => {
     const { outcome, quarantined } = await opened(sound)
     expect([outcome.dan.in_room, outcome.ann.faults, quarantined]).toEqual([true, [], 0])
-    for (const [where, damaged] of damages(2)) {
+    for (const [where, damaged] of damages(4)) {
       const { bench, dan, quarantined } = await opened(damaged)
       expect(quarantined, where).toBe(1)
       expect(dan.errors, where).toMatchObject([{ code: 'room_unavailable' }, { code: 'no_seat' }])

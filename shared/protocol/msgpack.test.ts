@@ -63,14 +63,14 @@ describe('numbers', () => {
     }
   })
 
-  test('millions of decimals come back as they were written, whatever their places', () => {
+  test('very many decimals come back as they were written, whatever their places', () => {
     // A linear congruential generator (Numerical Recipes): a million draws of fast-check would take a minute.
     let seed = 1
     const random = () => {
       seed = (Math.imul(seed, 1_664_525) + 1_013_904_223) >>> 0
       return seed / 2 ** 32
     }
-    for (let i = 0; i < 2_000_000; i++) {
+    for (let i = 0; i < 500_000; i++) {
       const value = Math.round((random() - 0.5) * 10 ** (1 + (i % 11))) / 10 ** (i % 5)
       const bytes = written(value)
       if (new MsgpackReader(bytes).value() !== value) throw new Error(`${value} is read as another number`)
@@ -93,7 +93,7 @@ describe('numbers', () => {
           expect(new MsgpackReader(bytes).value()).toBe(value === 0 ? 0 : value)
         },
       ),
-      { numRuns: 20_000 },
+      { numRuns: 8_000 },
     )
     fc.assert(
       fc.property(fc.integer(), fc.integer({ min: 1, max: 6 }), (digits, places) => {
@@ -102,7 +102,7 @@ describe('numbers', () => {
         expect(bytes.length).toBe(shortest(value))
         expect(new MsgpackReader(bytes).value()).toBe(value === 0 ? 0 : value)
       }),
-      { numRuns: 20_000 },
+      { numRuns: 8_000 },
     )
   })
 

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import type { Choice } from './explorer.ts'
-import { type Explorable, explore, replay } from './explorer.ts'
+import { type Choice, type Explorable, explore, type Fault, replay } from './explorer.ts'
 import type { Promised } from './ledger.ts'
 import { type MUTATIONS, model, mutation, SCENARIOS } from './scenarios.ts'
 
@@ -8,8 +7,13 @@ import { type MUTATIONS, model, mutation, SCENARIOS } from './scenarios.ts'
 const DEVIATIONS = 1
 const PATIENCE_MS = 240_000
 
+/** What these do the others do as well: each way of `owned` is one of `saved`. */
+const WITHIN_OTHERS = ['owned']
+/** By which a node can outlive its lease. */
+const BEYOND_THE_LEASE: readonly Fault[] = ['late', 'slow', 'pause', 'replace', 'cut', 'outage', 'deaf']
+
 describe('the ownership of a room', () => {
-  for (const name of Object.keys(SCENARIOS))
+  for (const name of Object.keys(SCENARIOS).filter((each) => !WITHIN_OTHERS.includes(each)))
     it(
       `keeps its promises whatever goes wrong once, anywhere: ${name}`,
       async () => {
@@ -50,7 +54,8 @@ describe('a mistake in it is found', () => {
   it(
     'trusting: commits still make one chain, because the fence decides and not the lease',
     async () => {
-      const create = () => model(SCENARIOS.saved!, mutation('trusting'), ['lease'])
+      const scenario = { ...SCENARIOS.saved!, faults: BEYOND_THE_LEASE }
+      const create = () => model(scenario, mutation('trusting'), ['lease'])
       const report = await explore(create, { deviations: DEVIATIONS })
       expect([report.fault, report.complete]).toEqual([undefined, true])
     },

@@ -20,6 +20,8 @@ import { type Operation, SimClock, type SimTime } from './sim.ts'
 
 const log = pino({ level: 'silent' })
 const codecs = [new JsonCodec()]
+/** No one reads them: all nodes of all runs share them. */
+const metrics = registerMetrics(new Registry(), { ...CLUSTER_METRICS, ...ROOM_METRICS })
 
 /** What others take a node for alive after its last renewal, in milliseconds. */
 export const LEASE_MS = 2000
@@ -87,7 +89,7 @@ export class ModelNode {
       rooms: () => this.#host,
       edge: () => NO_EDGE,
       tracer: noTracer,
-      metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
+      metrics,
       leaseMs: LEASE_MS,
       recordTtlMs,
       quota: { maxRooms: 0, perMinute: 0 },
@@ -103,7 +105,7 @@ export class ModelNode {
       codecs,
       records: store.rooms,
       wakeups: store.wakeups,
-      metrics: registerMetrics(new Registry(), ROOM_METRICS),
+      metrics,
       claim: (room, options) => ownership.claims.claim(room, options),
       mayAct: mutation?.mayAct ?? (() => ownership.lease.valid()),
       slowdown: () => 1,

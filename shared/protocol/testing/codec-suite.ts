@@ -210,7 +210,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
             if (!(error instanceof ProtocolError || error instanceof InvalidMessage)) throw error
           }
         }),
-        { numRuns: 5_000 },
+        { numRuns: 2_000 },
       )
     })
   })
@@ -283,7 +283,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
             expect(late).toMatchObject({ state, seq: at.seq })
           }
         }),
-        { numRuns: 1_000 },
+        { numRuns: 400 },
       )
     })
 
@@ -480,7 +480,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
             if (!(error instanceof ProtocolError)) throw error
           }
         }),
-        { numRuns: 3_000 },
+        { numRuns: 1_000 },
       )
     })
 
