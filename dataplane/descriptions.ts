@@ -104,20 +104,28 @@ export interface ClusterNodeDescription extends NodeInfo {
 }
 
 /** What rooms can be put in order by: the columns of their list. */
-export const ROOM_COLUMNS = ['room', 'project', 'members', 'updates', 'seq'] as const
-export type RoomColumn = (typeof ROOM_COLUMNS)[number]
+export const ROOM_KEYS = {
+  room: (room: RoomDescription) => room.room_id,
+  project: (room: RoomDescription) => room.project_id,
+  members: (room: RoomDescription) => room.member_count,
+  updates: (room: RoomDescription) => room.updates_per_second,
+  seq: (room: RoomDescription) => room.seq,
+}
+export type RoomColumn = keyof typeof ROOM_KEYS
+export const ROOM_COLUMNS = Object.keys(ROOM_KEYS) as RoomColumn[]
 
 /** What sessions can be put in order by: the columns of their list. */
-export const SESSION_COLUMNS = [
-  'session',
-  'player',
-  'project',
-  'key',
-  'connected',
-  'rooms',
-  'queued',
-] as const
-export type SessionColumn = (typeof SESSION_COLUMNS)[number]
+export const SESSION_KEYS = {
+  session: (session: SessionDescription) => session.session_id,
+  player: (session: SessionDescription) => session.sub,
+  project: (session: SessionDescription) => session.project_id,
+  key: (session: SessionDescription) => session.key_id,
+  connected: (session: SessionDescription) => session.connected_at,
+  rooms: (session: SessionDescription) => session.rooms.length,
+  queued: (session: SessionDescription) => session.queued_bytes,
+}
+export type SessionColumn = keyof typeof SESSION_KEYS
+export const SESSION_COLUMNS = Object.keys(SESSION_KEYS) as SessionColumn[]
 
 /** By which column, and which way. */
 export interface Order<Column extends string> {

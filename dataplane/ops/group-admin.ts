@@ -5,12 +5,11 @@ import * as v from 'valibot'
 import type { Logger } from '../../shared/log.ts'
 import {
   choose,
-  type Ranking,
   ROOM_COLUMNS,
-  type RoomColumn,
+  ROOM_KEYS,
   type RoomDescription,
   SESSION_COLUMNS,
-  type SessionColumn,
+  SESSION_KEYS,
   type SessionDescription,
 } from '../descriptions.ts'
 import { listen } from './admin.ts'
@@ -129,23 +128,6 @@ type AnswerOfNode = Omit<Runtime, 'rooms' | 'sessions'> & {
   readonly sessions: readonly SessionDescription[]
 }
 
-/** What nodes put rooms in order by. */
-const ROOM_KEYS: Readonly<Record<RoomColumn, Ranking<RoomDescription>['key']>> = {
-  room: (room) => room.room_id,
-  project: (room) => room.project_id,
-  members: (room) => room.member_count,
-  updates: (room) => room.updates_per_second,
-  seq: (room) => room.seq,
-}
-const SESSION_KEYS: Readonly<Record<SessionColumn, Ranking<SessionDescription>['key']>> = {
-  session: (session) => session.session_id,
-  player: (session) => session.sub,
-  project: (session) => session.project_id,
-  key: (session) => session.key_id,
-  connected: (session) => session.connected_at,
-  rooms: (session) => session.rooms.length,
-  queued: (session) => session.queued_bytes,
-}
 const ORDER = v.object({
   sort_rooms: v.exactOptional(orderBy(ROOM_COLUMNS)),
   sort_sessions: v.exactOptional(orderBy(SESSION_COLUMNS)),
