@@ -6,14 +6,11 @@ import {
   listening,
   openRedisStore,
   silent,
-  storeUnderTest,
   unavailableAfter,
   whenBack,
 } from '../../../test/support/redis-store.ts'
 import { systemClock } from '../../clock.ts'
-import { randomToken } from '../../ids.ts'
 import { systemRandom } from '../../random.ts'
-import { describeStore } from '../testing/conformance.ts'
 import { bytes, LONG_MS, text } from '../testing/harness.ts'
 import { parseAddress } from './address.ts'
 import { RedisBus } from './bus.ts'
@@ -30,10 +27,6 @@ describe('on a Cluster of three masters', () => {
     cluster = await startRedisCluster()
   })
   afterAll(() => cluster.close())
-
-  describeStore('the Redis store', () =>
-    storeUnderTest({ url: cluster.url, keyPrefix: `${PREFIX}${randomToken(systemRandom, 8)}:` }),
-  )
 
   it('computes the slot of a key as the servers do', async () => {
     const keys = ['', 'a', 'ü😀', '{a}b', 'x{}y', 'x{a', '}{b}', 'roomful:{room:p/a:k}:record', '123456789']

@@ -6,13 +6,9 @@ import {
   listening,
   openRedisStore,
   silent,
-  storeUnderTest,
   unavailableAfter,
   whenBack,
 } from '../../../test/support/redis-store.ts'
-import { randomToken } from '../../ids.ts'
-import { systemRandom } from '../../random.ts'
-import { describeStore } from '../testing/conformance.ts'
 import { bytes, LONG_MS, text } from '../testing/harness.ts'
 import { redisStore } from './redis.ts'
 
@@ -22,10 +18,6 @@ describe('behind three Sentinels', () => {
     set = await startRedisSentinel()
   })
   afterAll(() => set.close())
-
-  describeStore('the Redis store', () =>
-    storeUnderTest({ url: set.url, keyPrefix: `${randomToken(systemRandom, 8)}:` }),
-  )
 
   it('takes no replica for the master', async () => {
     const replica = set.servers.find(({ url }) => url !== set.servers[0]!.url)!
