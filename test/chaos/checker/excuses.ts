@@ -48,7 +48,7 @@ interface LostOp {
 }
 
 /** The epochs between which something went: 0 and Infinity where a client library tells none. */
-export interface Epochs {
+interface Epochs {
   /** Under which it was last seen. */
   readonly known: number
   /** Under which it is not there any more. */

@@ -189,7 +189,7 @@ interface Op {
 }
 
 /** Whether its client knows what became of it. */
-export const isSettled = ({ acked, refused, unknown }: Op): boolean => acked || refused || unknown
+const isSettled = ({ acked, refused, unknown }: Op): boolean => acked || refused || unknown
 
 /** What a view of the room says of a member's ops. */
 export type Finding =

@@ -72,7 +72,7 @@ const STORE_AFTER = 4
 const FAULTS_MS = 8000
 
 /** The part of a history that takes part in a violation, one line each, in the order of time; times are milliseconds from its begin. */
-export function traceOf(history: History, violation: Violation): string[] {
+function traceOf(history: History, violation: Violation): string[] {
   const { at, room, member, client } = violation
   const begin = history.clients[0]?.at ?? 0
   const lines: { at: number; text: string }[] = []
