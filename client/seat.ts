@@ -113,6 +113,7 @@ export class Seat {
       const payload = link.encode({ t: 'message', ref, ...message })
       seat.#unacked.restore({ ref, payload }, (error) => link.failed(error))
     }
+    seat.#unacked.knowBelow(seat.#joinRef)
     return seat
   }
 

@@ -69,6 +69,11 @@ export class Unacked {
     this.#push({ ...message, request: false, reply: undefined, resolve: () => {}, reject: refused })
   }
 
+  /** But for those that are kept the outcome of every ref below this one is known, as an earlier page has heard it. */
+  knowBelow(ref: number): void {
+    this.#lastRef = ref - 1
+  }
+
   /** Everything up to `ref` is applied. */
   ack(ref: number): void {
     for (const entry of this.#take((entry) => entry.ref <= ref)) {

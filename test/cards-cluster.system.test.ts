@@ -234,7 +234,9 @@ class Game {
       const pile = new Set([...before.pile, ...after.pile])
       const found = newDeck().filter((card) => written(card).some((text) => bytes.includes(text)))
       const foreign = found.filter((card) => !hand.has(card) && !pile.has(card))
-      expect.soft(foreign, `cards that ${listener.name} was told of`).toEqual([])
+      const telling = frames.map(String).filter((text) => foreign.some((card) => text.includes(card)))
+      const turns = `from turn ${before.turn.number} to ${after.turn.number}`
+      expect.soft(foreign, `cards that ${listener.name} was told of ${turns}: ${telling}`).toEqual([])
       this.count.frames += frames.length
       this.count.bytes += bytes.length
       this.count.foreign += foreign.length
