@@ -2,7 +2,7 @@ import { cp, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 
 /** Not wanted: what is compiled, pages, what starts TypeScript from source, and the admin page, which goes as a bundle. */
-const LEFT_OUT = /\.(ts|md)$|-from-source\.mjs$|dataplane\/ops\/page\//
+const LEFT_OUT = /\.(tsx?|md)$|-from-source\.mjs$|dataplane\/ops\/page\//
 
 /** Folders whose files besides TypeScript (Lua, HTML, CSS, JSON …) go into the package. */
 const FOLDERS = ['shared', 'control', 'dataplane', 'client', 'examples']

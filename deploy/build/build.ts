@@ -36,6 +36,11 @@ say(`copied ${await copyAssets(root, dist)} other files`)
 await writeFile(`${dist}client/roomful.min.js`, await bundleClient(`${dist}client/index.js`))
 say('bundled dist/client/roomful.min.js')
 
+// It needs React, which an installed package does not bring.
+const cards = `${dist}examples/cards/page.js`
+await writeFile(cards, await bundleClient(cards))
+say('bundled the page of the card game')
+
 for (const page of ['dataplane/ops/page/', 'deploy/playground/']) {
   await mkdir(dist + page, { recursive: true })
   const parts = await bundlePage(pathToFileURL(root + page))

@@ -1,6 +1,6 @@
 import { build } from 'esbuild'
 
-/** The SDK for browsers from `entry`, a file path, as one minified ES module. Rejects with what esbuild has to say. */
+/** A script for browsers, such as the SDK, with all that it imports: `entry`, a file path, as one minified ES module. Rejects with what esbuild has to say. */
 export async function bundleClient(entry: string): Promise<string> {
   const result = await build({
     entryPoints: [entry],

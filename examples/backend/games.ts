@@ -11,8 +11,8 @@ export type Game = (typeof GAMES)[number]
 
 /** Path of `name` beside the examples, as TypeScript where it is there, else compiled. */
 function module(name: string): string {
-  const source = fileURLToPath(new URL(`${name}.ts`, EXAMPLES))
-  return existsSync(source) ? source : fileURLToPath(new URL(`${name}.js`, EXAMPLES))
+  const files = ['ts', 'tsx', 'js'].map((kind) => fileURLToPath(new URL(`${name}.${kind}`, EXAMPLES)))
+  return files.find(existsSync) ?? files.at(-1)!
 }
 
 /** The entry of a game's browser script. */

@@ -14,6 +14,12 @@ export type Card = `${Rank}${Suit}`
 
 export const suitOf = (card: Card): Suit => card.slice(-1) as Suit
 export const rankOf = (card: Card): Rank => card.slice(0, -1) as Rank
+/** The names of suits and ranks, for those who hear the page. */
+export const SUIT_NAMES = { '♠': 'spades', '♥': 'hearts', '♦': 'diamonds', '♣': 'clubs' } as const
+const RANK_NAMES: Readonly<Record<string, string>> = { A: 'ace', J: 'jack', Q: 'queen', K: 'king' }
+export const nameOfCard = (card: Card): string =>
+  `${RANK_NAMES[rankOf(card)] ?? rankOf(card)} of ${SUIT_NAMES[suitOf(card)]}`
+
 /** An eight goes on anything, and names the suit that is to follow. */
 export const isEight = (card: Card): boolean => rankOf(card) === '8'
 
@@ -42,6 +48,16 @@ export function shuffled(cards: readonly Card[], random: () => number): Card[] {
   }
   return deck
 }
+
+/** Whether a card is left to draw: in the deck, which no one sees, or under the top of the pile. Says so from what everyone sees. */
+export const mayDraw = ({
+  pile,
+  players,
+}: {
+  readonly pile: readonly Card[]
+  readonly players: { readonly [id: string]: { readonly cards: number } }
+}): boolean =>
+  pile.length > 1 || Object.values(players).reduce((held, { cards }) => held + cards, 1) < newDeck().length
 
 /** How many cards each of so many players gets. */
 export const handSize = (players: number): number => (players === 2 ? 7 : 5)

@@ -1,0 +1,300 @@
+/** @jsxImportSource react */
+import { type CSSProperties, type KeyboardEvent, useEffect, useLayoutEffect, useRef, useState } from 'react'
+import { createRoot } from 'react-dom/client'
+import { useEvent, useMembers, useRoomState } from 'roomful/react'
+import { Confetti } from '../ui/confetti.ts'
+import { byId, prefersCalm } from '../ui/dom.ts'
+import { hueOf, nameOf } from '../ui/identity.ts'
+import { type Stage, startGame } from '../ui/stage.ts'
+import type cards from './room.ts'
+import {
+  type Card,
+  fits,
+  inOrder,
+  isEight,
+  mayDraw,
+  nameOfCard,
+  rankOf,
+  SUIT_NAMES,
+  SUITS,
+  type Suit,
+  suitOf,
+  TURN_MS,
+} from './rules.ts'
+
+/** As many backs of cards as say that someone holds more than a few. */
+const BACKS = [1, 2, 3, 4, 5, 6, 7]
+/** More cards than this are held in two rows, so that a thumb finds each on a narrow screen. */
+const ROW = 8
+const SHAKE = { translate: ['0', '-6px', '6px', '-3px', '0'] }
+const ARROWS: Readonly<Record<string, number>> = { ArrowLeft: -1, ArrowRight: 1 }
+
+const red = (suit: Suit): string => (suit === '♥' || suit === '♦' ? ' red' : '')
+
+/** A suit in its colour; the last character asks for text, where a font would rather draw a picture. */
+const SuitMark = ({ suit, className = 'suit' }: { suit: Suit; className?: string }) => (
+  <span className={className + red(suit)}>{`${suit}\uFE0E`}</span>
+)
+
+const Face = ({ card }: { card: Card }) => (
+  <>
+    <span className="corner">
+      <b>{rankOf(card)}</b>
+      <SuitMark suit={suitOf(card)} />
+    </span>
+    <SuitMark suit={suitOf(card)} className="middle" />
+  </>
+)
+
+interface HandProps {
+  hand: readonly Card[]
+  mine: boolean
+  playable: (card: Card) => boolean
+  /** Resolves with what is against it, if anything. */
+  play: (card: Card) => unknown
+}
+
+/** The player's own cards: buttons in one or two rows, which the arrow keys walk. */
+function Hand({ hand, mine, playable, play }: HandProps) {
+  const place = useRef<HTMLDivElement>(null)
+  const chosen = useRef(-1)
+  const buttons = () => [...(place.current?.querySelectorAll('button') ?? [])]
+  // When the card that has the focus is played, the next one has it.
+  useLayoutEffect(() => {
+    if (chosen.current < 0 || document.activeElement !== document.body) return
+    buttons()[Math.min(chosen.current, hand.length - 1)]?.focus()
+    chosen.current = -1
+  })
+  const walk = (event: KeyboardEvent) => {
+    const step = ARROWS[event.key]
+    if (step === undefined) return
+    event.preventDefault()
+    const all = buttons()
+    all[(all.findIndex((button) => button.matches(':focus')) + step + all.length) % all.length]?.focus()
+  }
+  const perRow = hand.length > ROW ? Math.ceil(hand.length / 2) : ROW
+  const rows = [hand.slice(0, perRow), hand.slice(perRow)].filter(({ length }) => length > 0)
+  return (
+    <div
+      className={`hand${mine ? ' mine' : ''}`}
+      id="hand"
+      ref={place}
+      role="toolbar"
+      aria-label="Your hand"
+      onKeyDown={walk}
+    >
+      {rows.map((row) => (
+        <div className="row" key={row[0]} style={{ '--gaps': Math.max(1, row.length - 1) } as CSSProperties}>
+          {row.map((card) => (
+            <button
+              key={card}
+              type="button"
+              className={`playing-card${red(suitOf(card))}${playable(card) ? ' playable' : ''}`}
+              data-card={card}
+              aria-label={nameOfCard(card)}
+              onClick={async ({ currentTarget }) => {
+                chosen.current = hand.indexOf(card)
+                if ((await play(card)) && !prefersCalm()) currentTarget.animate(SHAKE, 300)
+              }}
+            >
+              <Face card={card} />
+            </button>
+          ))}
+        </div>
+      ))}
+    </div>
+  )
+}
+
+/** How much of a turn is over; keyed by the turn, so that it runs from where it was when it was first shown. */
+function Clock({ endsAt, now }: { endsAt: number; now: () => number }) {
+  const [delayMs] = useState(() => Math.min(0, endsAt - now() - TURN_MS))
+  const style = { animationDuration: `${TURN_MS}ms`, animationDelay: `${delayMs}ms` }
+  return <span className="time" aria-hidden="true" style={style} />
+}
+
+/** Which suit is to follow an eight. */
+function SuitDialog({ open, answer }: { open: boolean; answer: (suit?: Suit) => void }) {
+  const dialog = useRef<HTMLDialogElement>(null)
+  useEffect(() => {
+    if (open) dialog.current?.showModal()
+    else dialog.current?.close()
+  }, [open])
+  return (
+    <dialog id="suits" ref={dialog} aria-label="Which suit is to follow?" onClose={() => answer()}>
+      <p>Which suit is to follow?</p>
+      <div className="suits">
+        {SUITS.map((suit) => (
+          <button key={suit} type="button" aria-label={SUIT_NAMES[suit]} onClick={() => answer(suit)}>
+            <SuitMark suit={suit} />
+          </button>
+        ))}
+      </div>
+    </dialog>
+  )
+}
+
+/** The table, as a player or a spectator sees it: what is in the state, and what may be done about it. */
+function Table({ stage: { room, toasts, serverTime } }: { stage: Stage<typeof cards> }) {
+  const state = useRoomState(room)
+  const members = useMembers(room)
+  const [confetti] = useState(() => new Confetti(document.body))
+  const [eight, setEight] = useState<Card>()
+  const { order, players, pile, phase, suit, turn, winner } = state
+  const me = room.memberId
+  const nameOfPlayer = (id: string): string => (id === me ? 'You' : nameOf(id, players[id]?.sub))
+  useEvent(room, 'timedOut', ({ player }) => toasts.show(`${nameOfPlayer(player)} took too long`))
+  useEvent(room, 'over', (end) => {
+    if (end.winner === me) confetti.burst(innerWidth / 2, innerHeight * 0.6)
+  })
+
+  const playing = players[me] !== undefined
+  const mine = phase === 'playing' && turn.of === me
+  const top = pile.at(-1)
+  const canDraw = mine && !turn.drew && mayDraw(state)
+  const attempt = (asked: Promise<unknown>) =>
+    asked.catch((error: unknown) => {
+      toasts.refuse(error)
+      return error
+    })
+  const draw = () => attempt(room.request('draw'))
+  const pass = () => attempt(room.send('pass'))
+  const play = (card: Card, asked?: Suit) =>
+    attempt(room.send('play', { card, ...(asked && { suit: asked }) }))
+  useEffect(() => {
+    const press = ({ key, ctrlKey, metaKey, altKey }: globalThis.KeyboardEvent) => {
+      if (eight || ctrlKey || metaKey || altKey) return
+      if (key === 'd' && canDraw) draw()
+      if (key === 'p' && mine && !canDraw) pass()
+    }
+    document.addEventListener('keydown', press)
+    return () => document.removeEventListener('keydown', press)
+  })
+
+  /** One player: the name, how many cards, and how it does. */
+  const seat = (id: string) => {
+    const { cards = 0, bot = false, wins = 0 } = players[id] ?? {}
+    const away = bot || !members.find((member) => member.id === id)?.connected
+    const active = phase === 'playing' && turn.of === id
+    const count = phase !== 'waiting' && `${cards} ${cards === 1 ? 'card' : 'cards'}`
+    const notes = [count, wins > 0 && `${wins} won`].filter(Boolean).join(' · ')
+    const className = `player${active || winner === id ? ' turn' : ''}${away ? ' away' : ''}`
+    return (
+      <div className={className} key={id} style={{ '--hue': hueOf(id) } as CSSProperties}>
+        <strong className="who">{nameOfPlayer(id)}</strong>
+        <span className="note quiet">{notes}</span>
+        {/* In the place of the cards: so the table stays where it is when someone goes and comes. */}
+        {away && <span className="status quiet">{bot ? 'a bot plays' : 'offline'}</span>}
+        {!away && id !== me && (
+          <span className="backs" aria-hidden="true">
+            {BACKS.slice(0, cards).map((back) => (
+              <i key={back} />
+            ))}
+          </span>
+        )}
+        {active && <Clock key={turn.endsAt} endsAt={turn.endsAt} now={serverTime} />}
+      </div>
+    )
+  }
+
+  const verdict = (): string => {
+    if (phase === 'over' && winner)
+      return winner === me ? 'You have won!' : `${nameOfPlayer(winner)} has won.`
+    if (phase !== 'playing')
+      return order.length < 2 ? 'Waiting for a second player …' : `${order.length} at the table. Deal!`
+    const other = nameOfPlayer(turn.of)
+    if (!mine) return players[turn.of]?.bot ? `A bot plays for ${other} …` : `${other} is thinking …`
+    const rank = top && !isEight(top) ? ` a ${rankOf(top)},` : ''
+    return canDraw
+      ? `Your turn: ${suit}\uFE0E,${rank} an 8, or draw.`
+      : `Play ${suit}\uFE0E,${rank} an 8, or pass.`
+  }
+
+  const at = order.indexOf(me)
+  const watching = members.filter(({ id }) => !players[id]).length
+  return (
+    <>
+      <div className="others" id="others">
+        {/* Those who play after me come first, as they sit around a table. */}
+        {[...order.slice(at + 1), ...order.slice(0, Math.max(0, at))].map(seat)}
+      </div>
+      <section className="felt" aria-label="Table">
+        <button
+          className="playing-card back"
+          id="deck"
+          type="button"
+          aria-label="Draw a card (D)"
+          title="Draw a card (D)"
+          disabled={!canDraw}
+          onClick={draw}
+        />
+        <div className="pile" id="pile">
+          {top && (
+            <div
+              className={`playing-card${red(suitOf(top))}`}
+              key={top}
+              role="img"
+              aria-label={nameOfCard(top)}
+            >
+              <Face card={top} />
+            </div>
+          )}
+        </div>
+        {top && isEight(top) && phase === 'playing' && (
+          <p className="asked" id="asked">
+            <SuitMark suit={suit} />
+            <span>asked for</span>
+          </p>
+        )}
+      </section>
+      <p className="verdict" id="verdict" role="status">
+        {verdict()}
+      </p>
+      {playing && (
+        <section className="own" id="own" aria-label="You">
+          <Hand
+            hand={phase === 'waiting' ? [] : inOrder(state.hands[me] ?? [])}
+            mine={mine}
+            playable={(card) => mine && top !== undefined && fits(card, top, suit)}
+            play={(card) => (mine && isEight(card) ? setEight(card) : play(card))}
+          />
+          <div className="seat" id="seat">
+            {seat(me)}
+          </div>
+        </section>
+      )}
+      <div className="below">
+        {playing && phase !== 'playing' && (
+          <button
+            className="button primary"
+            id="deal"
+            type="button"
+            disabled={order.length < 2}
+            onClick={() => attempt(room.send('deal'))}
+          >
+            {phase === 'over' ? 'Play again' : 'Deal'}
+          </button>
+        )}
+        {mine && !canDraw && (
+          <button className="button primary" id="pass" type="button" title="Pass (P)" onClick={pass}>
+            Pass
+          </button>
+        )}
+        <span className="quiet" id="watching">
+          {watching > 0 && `${watching} watching`}
+        </span>
+      </div>
+      <SuitDialog
+        open={mine && eight !== undefined}
+        answer={(asked) => {
+          if (eight && asked) play(eight, asked)
+          setEight(undefined)
+        }}
+      />
+    </>
+  )
+}
+
+void startGame<typeof cards>('cards', (stage) => {
+  createRoot(byId('table', HTMLElement)).render(<Table stage={stage} />)
+})
