@@ -5,7 +5,7 @@ import { parseArgs } from 'node:util'
 import { systemClock, timestamp } from '../../shared/clock.ts'
 import { packageVersion } from '../../shared/version.ts'
 import { DIALECTS, type ServerName } from './dialects.ts'
-import { type Figures, measure, type Options } from './measure.ts'
+import { type Figures, measure, type Options, WARM_SECONDS } from './measure.ts'
 import { comparisonPage } from './page.ts'
 import { installPeers, pin, startRedis } from './processes.ts'
 import { type Comparison, line, markdown, rowOf, textTable } from './report.ts'
@@ -125,7 +125,13 @@ async function run(): Promise<void> {
       say(`${scenario.name} is left out: there is no redis-server (or valkey-server) in PATH`)
       continue
     }
-    const options = { seconds, repeats, built: !values.sources, ...(redis && { redis }) }
+    const options = {
+      seconds,
+      warmSeconds: WARM_SECONDS,
+      repeats,
+      built: !values.sources,
+      ...(redis && { redis }),
+    }
     const comparison = await compare(scenario, servers, runs, options)
     say(`\n${textTable(comparison)}\n`)
     comparisons.push(comparison)

@@ -10,7 +10,7 @@ import { FLUSHES_PER_SECOND } from './servers/served.ts'
 /** One measurement: a server, its clients, and what a window of time costs. */
 
 /** A server is measured as it runs for hours, compiled: what it costs falls by a quarter in its first seconds under load. */
-const WARM_SECONDS = 5
+export const WARM_SECONDS = 5
 /** How many clients stop to read, for how long, and what they then have to catch up. */
 const STALLED = 4
 /** How many beside them read on, and tell how the state should be. */
@@ -61,6 +61,8 @@ export type FigureName = keyof Figures
 
 export interface Options {
   readonly seconds: number
+  /** How long the clients play before it: `WARM_SECONDS`, where figures count. */
+  readonly warmSeconds: number
   /** How often a window is repeated while others use the machine. */
   readonly repeats: number
   /** Compiled code, on the Node that `npm run compare` installs; otherwise the sources on this one. */
@@ -111,7 +113,7 @@ async function quietWindow(
   server: Servers,
   clients: Clients,
   scenario: Scenario,
-  { seconds, repeats, redis, tell }: Options,
+  { seconds, warmSeconds, repeats, redis, tell }: Options,
 ): Promise<Figures> {
   const sending: Sending = {
     perSecond: scenario.inputs,
@@ -119,7 +121,7 @@ async function quietWindow(
     reliable: scenario.reliable,
   }
   for (let left = repeats; ; left--) {
-    await clients.play(WARM_SECONDS, sending)
+    await clients.play(warmSeconds, sending)
     const others = watchOthers([process.pid, ...server.pids, ...(redis ? [redis.pid] : [])])
     const before = await server.sample()
     const redisBefore = redis && (await sampleRedis(redis))
