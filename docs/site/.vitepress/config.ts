@@ -29,6 +29,7 @@ export default defineConfig({
   rewrites: sitePath,
   base: process.env.SITE_BASE ?? '/',
   vite: {
+    publicDir: fileURLToPath(new URL('../public/', import.meta.url)),
     // Pages lie above the folder that vue is installed in.
     resolve: {
       alias: [
