@@ -139,7 +139,8 @@ export class SdkPlayer extends Player {
 
   protected send({ ask, ...op }: NewOp): void {
     const room = this.#room
-    if (!room) return
+    // What waits for a seat is sent by whichever member has it then.
+    if (room?.status !== 'joined') return
     // It may be another member since the last change of the state.
     this.#changed()
     this.#lastRef += 1
