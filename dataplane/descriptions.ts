@@ -34,6 +34,8 @@ export interface MemberDescription {
   readonly connected: boolean
   /** The node that holds, or last held, the socket. */
   readonly node_id: string
+  /** The layers that it has, its own first; absent: the room hides nothing. */
+  readonly layers?: readonly string[]
 }
 
 /** Something members of a room were told besides its state. */

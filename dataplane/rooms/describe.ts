@@ -18,6 +18,7 @@ import {
 import { payloadsOf } from '../frame.ts'
 import { nodeName } from '../node-id.ts'
 import type { RoomEnvironment } from './environment.ts'
+import type { Grants } from './grants.ts'
 import type { History, KeptUpdate } from './history.ts'
 import type { JournalFormat, RoomEvent } from './journal.ts'
 import type { Membership } from './memberships.ts'
@@ -68,7 +69,7 @@ export class RoomDescriptions {
 
   /** The room as its members know it: seq and checksum are those of the last delivered flush; with the state, of one that may be on its way. */
   #describe(room: Room, query: RoomQuery): RoomDescription {
-    const { address, delivery, environment, epoch, flushed, history, memberships, roomId, state } =
+    const { address, delivery, environment, epoch, flushed, grants, history, memberships, roomId, state } =
       room.stream
     const { projectId, roomType, key } = address
     const { seq, checksum } = query.include_state ? flushed : delivery.delivered
@@ -77,7 +78,7 @@ export class RoomDescriptions {
     let connectedCount = 0
     for (const membership of memberships) {
       if (membership.attached) connectedCount++
-      if (members.length < most) members.push(describeMember(membership))
+      if (members.length < most) members.push(describeMember(membership, state.layers && grants))
     }
     return {
       room_id: roomId,
@@ -124,12 +125,16 @@ function hasName({ name, memberships }: RoomStream, hasText: (text: string) => b
   return false
 }
 
-const describeMember = ({ member, sessionId, attached, edge }: Membership): MemberDescription => ({
+const describeMember = (
+  { member, sessionId, attached, edge }: Membership,
+  grants: Grants | undefined,
+): MemberDescription => ({
   member_id: member.id,
   session_id: sessionId,
   sub: member.sub,
   connected: attached,
   node_id: nodeName(edge),
+  ...(grants && { layers: grants.of(member.id) }),
 })
 
 /** More of a room's events is not told. */

@@ -224,6 +224,15 @@ describe('hidden layers', () => {
     expect(ann.errors.length).toBe(1)
   })
 
+  it('are told to operators, with the members that have them', async () => {
+    const { bench, say } = await table()
+    await say('ann', 'show', { to: 'bob', layer: 'plan:a' })
+    expect(bench.describe('cards')?.members.map(({ layers }) => layers)).toEqual([
+      ['member:ann'],
+      ['member:bob', 'plan:a'],
+    ])
+  })
+
   it('fail a turn that names one which the room type cannot have', async () => {
     const teams = defineRoom({
       type: 'teams',

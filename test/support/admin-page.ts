@@ -20,6 +20,8 @@ export async function openAdmin(
 ): Promise<AdminPage> {
   const context = await browser.newContext(options)
   const page = await context.newPage()
+  // Playwright's own 30 s are little on a busy machine.
+  page.setDefaultTimeout(120_000)
   const complaints: string[] = []
   const origins = new Set<string>()
   page.on('pageerror', (error) => complaints.push(error.message))

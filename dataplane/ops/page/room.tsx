@@ -53,11 +53,12 @@ function Here({ room }: { room: RoomDescription }) {
       <h3>Members {count(room.member_count)}</h3>
       <ul id="members">
         {room.members.map(
-          ({ member_id: memberId, sub, session_id: sessionId, connected, node_id: nodeId }) => (
+          ({ member_id: memberId, sub, session_id: sessionId, connected, node_id: nodeId, layers }) => (
             <li key={memberId} class={connected ? 'connected' : 'away'}>
               <span class="who">{sub ?? memberId}</span>
               <span class="soft">
                 {`${connected ? '' : 'away, '}${sub === null ? '' : `${memberId}, `}${sessionId} at ${nodeId}`}
+                {layers && `, sees ${layers.join(', ')}`}
               </span>
             </li>
           ),
