@@ -83,9 +83,12 @@ export class ClusterNodes {
 
   /** The nodes that are alive, this one first. Those that drain are among them. */
   nodes(): readonly NodeInfo[] {
-    const alive = [this.#parts.info()]
-    for (const seen of this.#others.values()) if (!seen.gone) alive.push(seen.info)
-    return alive
+    return [this.#parts.info(), ...this.others()]
+  }
+
+  /** Those of them that are not this one. */
+  others(): readonly NodeInfo[] {
+    return [...this.#others.values()].filter(({ gone }) => !gone).map(({ info }) => info)
   }
 
   /** Every node that is known as operators see it, this one first; those that ended or died stay for a while, unless they were started again. */

@@ -203,8 +203,7 @@ export class Ownership {
 
   /** Whether clients could be sent to some other node. */
   reroutes(): boolean {
-    const [, ...others] = this.nodes.nodes()
-    return others.some(({ advertise_url: url }) => url !== undefined)
+    return this.nodes.others().some(({ advertise_url: url }) => url !== undefined)
   }
 
   /**

@@ -41,7 +41,7 @@ const sleeper = (durability: Durability = 'journal', woken: number[] = []) =>
   })
 
 /** A node that looks for rooms that are due, and the time of its waker. */
-function waking(bench: RoomBench) {
+function waking(bench: RoomBench, leaseMs = LEASE_MS) {
   const results: string[] = []
   const waker = new RoomWaker({
     store: bench.store.store,
@@ -53,7 +53,7 @@ function waking(bench: RoomBench) {
       ...registerMetrics(new Registry(), CLUSTER_METRICS),
       roomWakeups: { inc: ({ result }) => results.push(result) },
     },
-    leaseMs: LEASE_MS,
+    leaseMs,
     mayAct: () => bench.mayAct,
   })
   waker.start()
@@ -93,6 +93,15 @@ describe('a room with a timer that no node runs', () => {
     expect(first! - began).toBeLessThan(30_000 + LEASE_MS)
     expect(second! - began).toBeLessThan(45_000 + LEASE_MS)
     expect(results.filter((result) => result === 'opened')).toHaveLength(1)
+  })
+
+  it('is opened within five seconds, however long a lease is', async () => {
+    const { bench, ann, began, woken } = await started([90_000])
+    waking(bench, 600_000)
+    leave(bench, ann)
+    await bench.advance(95_000, 50)
+    expect(woken).toHaveLength(1)
+    expect(woken[0]! - began).toBeLessThan(95_000)
   })
 
   it.each(['journal', 'snapshot'] as const)(

@@ -27,25 +27,29 @@ interface RoomWakerParts {
 
 /** So many rooms of each part of the store are opened at a time. */
 const BATCH = 25
+/** How late rooms may be woken by a cluster of one node, however long its lease is. */
+const LATEST_MS = 5000
 
 /**
- * Opens rooms that no node runs when their time has come. Every node looks twice in a lease, at times that differ; what one takes the others pass
- * over for half a lease, and a claim decides who has a room. The store has no more than hints, which are looked at again until an owner of the
+ * Opens rooms that no node runs when their time has come. Every node looks twice in a lease, and each five seconds at least, at times that differ; what one
+ * takes the others pass over for as long, and a claim decides who has a room. The store has no more than hints, which are looked at again until an owner of the
  * room says otherwise.
  */
 export class RoomWaker {
   readonly #parts: RoomWakerParts
+  readonly #everyMs: number
   #cancel: (() => void) | undefined
   #stopped = false
 
   constructor(parts: RoomWakerParts) {
     this.#parts = parts
+    this.#everyMs = Math.min(parts.leaseMs / 2, LATEST_MS)
   }
 
   start(): void {
-    const { clock, random, leaseMs } = this.#parts
+    const { clock, random } = this.#parts
     if (this.#stopped) return
-    this.#cancel = clock.schedule((leaseMs / 2) * (0.5 + random.float() / 2), () => {
+    this.#cancel = clock.schedule(this.#everyMs * (0.5 + random.float() / 2), () => {
       this.#look().finally(() => this.start())
     })
   }
@@ -63,10 +67,10 @@ export class RoomWaker {
 
   /** One batch after the other, until none is full: those that were taken are put off. */
   async #wakeAll(part: number): Promise<void> {
-    const { store, rooms, log, leaseMs, mayAct } = this.#parts
+    const { store, rooms, log, mayAct } = this.#parts
     try {
       while (!this.#stopped && mayAct() && rooms.accepts) {
-        const due = await store.wakeups.take(part, { limit: BATCH, againMs: leaseMs / 2 })
+        const due = await store.wakeups.take(part, { limit: BATCH, againMs: this.#everyMs })
         await Promise.all(due.map((wakeup) => this.#wake(wakeup)))
         if (due.length < BATCH) break
       }

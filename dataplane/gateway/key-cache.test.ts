@@ -87,6 +87,14 @@ describe('names of keys', () => {
 const revocation = ({ keys }: Bench) =>
   keys.revocation({ project_id: projectId, key_id: 'key_good', issued_at: '', expires_at: '' })
 
+it('a key that control says again is not imported again', async () => {
+  const bench = new Bench()
+  const first = await bench.keys.state(GOOD)
+  bench.clock.advance(30_000)
+  expect(await bench.keys.state(GOOD)).toBe(first)
+  expect(bench.asked).toHaveLength(2)
+})
+
 it('a key that is said to be revoked is so at once; half a minute later control is asked, which knows', async () => {
   const bench = new Bench()
   expect(await kindOf(bench.keys.state(GOOD))).toBe('usable')

@@ -8,7 +8,7 @@ import { RevokedSubs } from './revoked-subs.ts'
 
 /** What a node knows about a key. */
 export type KeyState =
-  | { readonly kind: 'usable'; readonly verifyKey: VerifyKey }
+  | { readonly kind: 'usable'; readonly publicKey: string; readonly verifyKey: VerifyKey }
   | { readonly kind: 'revoked' }
   | { readonly kind: 'unknown' }
 
@@ -154,7 +154,10 @@ export class KeyCache {
       if (!answer.exists) return { kind: 'unknown' }
       for (const { sub, revoked_at: at } of answer.revoked_subs) this.revokedSubs.add(projectId, sub, at)
       if (answer.status === 'revoked') return { kind: 'revoked' }
-      return { kind: 'usable', verifyKey: await importVerifyKey(answer.public_key) }
+      const { public_key: publicKey } = answer
+      const known = this.#known.get(keyName({ projectId, keyId }))?.state
+      if (known?.kind === 'usable' && known.publicKey === publicKey) return known
+      return { kind: 'usable', publicKey, verifyKey: await importVerifyKey(publicKey) }
     } catch (error) {
       if (error instanceof KeyStatusUnavailable) this.#failed(error)
       throw error

@@ -1,3 +1,4 @@
+import { type EventEmitter, once } from 'node:events'
 import { type Duplex, duplexPair } from 'node:stream'
 import { pino } from 'pino'
 import type { RoomDescription } from '../../dataplane/descriptions.ts'
@@ -12,8 +13,13 @@ export interface ProcessOptions extends Required<Pick<NodeOptions, 'rooms' | 'ra
   readonly time: TestTime
   /** That of all nodes. */
   readonly store: Store
+  /** Is told when a process has ended; that of all nodes. */
+  readonly ends: EventEmitter
   readonly log?: NodeOptions['log']
 }
+
+/** Nodes renew their leases and read those of others four times in a lease. With the default of 2 s a day of a test would hold little else. */
+const LEASE_MS = 120_000
 
 /**
  * A node as it would be in a process of its own: it can be killed, and then no timer of it runs, nothing it asks the store for happens, and
@@ -22,6 +28,7 @@ export interface ProcessOptions extends Required<Pick<NodeOptions, 'rooms' | 'ra
 export class TestProcess {
   readonly nodeId: string
   readonly #time: TestTime
+  readonly #ends: EventEmitter
   readonly #sockets = new Set<Duplex>()
   readonly #subscriptions: Promise<() => Promise<void>>[] = []
   #accept: (socket: Duplex) => void = () => {}
@@ -29,20 +36,22 @@ export class TestProcess {
   #drain: () => Promise<void> = async () => undefined
   #alive = true
 
-  private constructor({ nodeId, time }: ProcessOptions) {
+  private constructor({ nodeId, time, ends }: ProcessOptions) {
     this.nodeId = nodeId
     this.#time = time
+    this.#ends = ends
   }
 
   /** Resolves once it takes clients. */
   static async start(options: ProcessOptions): Promise<TestProcess> {
-    const { log = pino({ level: 'silent' }), store, time, ...node } = options
+    const { log = pino({ level: 'silent' }), store, time, ends: _, ...node } = options
     const process = new TestProcess(options)
     const running = await startNode({
       ...node,
       log,
       clock: process.#clock(time.clock),
       store: process.#reach(store),
+      nodeLeaseMs: LEASE_MS,
       revealFailures: true,
       // The load of all nodes and of the test, on a clock which is not that of the machine, would say nothing: it is never measured.
       loadClock: { now: () => 0, monotonic: () => 0, schedule: () => () => undefined },
@@ -97,7 +106,8 @@ export class TestProcess {
   kill(): void {
     this.#alive = false
     for (const socket of this.#sockets) socket.destroy()
-    for (const subscription of this.#subscriptions) void subscription.then((end) => end())
+    const ended = this.#subscriptions.map(async (subscription) => (await subscription)())
+    void Promise.all(ended).then(() => this.#ends.emit('end'))
   }
 
   #clock(clock: Clock): Clock {
@@ -117,6 +127,7 @@ export class TestProcess {
         if (typeof value !== 'function') return value
         return (...args: unknown[]): unknown => {
           if (!this.#alive) return new Promise(() => undefined)
+          if (name === 'listeners') return this.#silence(() => Reflect.apply(value, target, args))
           this.#time.happened()
           const result: unknown = Reflect.apply(value, target, args)
           if (name === 'subscribe') this.#subscriptions.push(result as Promise<() => Promise<void>>)
@@ -124,5 +135,14 @@ export class TestProcess {
         }
       },
     })
+  }
+
+  /** Nodes ask who listens ten times a second, to hear of one that does not: they are answered when there is one. */
+  async #silence(count: () => Promise<readonly number[] | undefined>) {
+    for (;;) {
+      const counts = await count()
+      if (!counts?.every((listeners) => listeners > 0)) return counts
+      await once(this.#ends, 'end')
+    }
   }
 }

@@ -1,3 +1,4 @@
+import { createHook } from 'node:async_hooks'
 import * as v from 'valibot'
 import { expect, expectTypeOf, test } from 'vitest'
 import type { Room } from '../../client/index.ts'
@@ -75,6 +76,22 @@ test('time stands still but for what is awaited, and then whatever is due happen
   await t.advance(30_000)
   expect(t.now).toBe(now + 30_000)
   expect(a.state.clock).toBe(clock + 30)
+})
+
+test('time in which nothing happens costs little', async () => {
+  const t = await testRooms([lobby])
+  await t.join('lobby', 2, { name: 'x' })
+  let turns = 0
+  const hook = createHook({
+    init(_id, type) {
+      if (type === 'Immediate') turns++
+    },
+  })
+  hook.enable()
+  await t.advance(600_000)
+  hook.disable()
+  // Nodes look at each other ten times a second, which would be as many moments with some turns of the event loop each.
+  expect(turns / 600).toBeLessThan(8)
 })
 
 test('the same seed gives the same run', async () => {

@@ -1,3 +1,4 @@
+import { EventEmitter } from 'node:events'
 import { PublicProtocol } from 'paseto'
 import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public'
 import { WebSocket } from 'ws'
@@ -94,6 +95,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
   readonly #store: Store
   readonly #seed: number
   readonly #nodes: TestProcess[] = []
+  readonly #ends = new EventEmitter()
   readonly #players = new Map<object, Connected>()
   #started = 0
   #joined = 0
@@ -227,6 +229,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
       rooms: this.#rooms,
       store: this.#store,
       time: this.#time,
+      ends: this.#ends,
       random: new SeededRandom(this.#seed * 1000 + number),
       askKeyStatus: async () => ({
         exists: true,

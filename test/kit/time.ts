@@ -6,11 +6,12 @@ const QUIET_TURNS = 2
 
 /**
  * Who has waited so long for something to happen may wait for what is outside of the test: a file, a database. Then real time passes too, a
- * little at each moment, until the nodes give up what takes as long as that.
+ * little for each step of the test's time, until the nodes give up what takes as long as that.
  */
 const LONG_MS = 1000
 const TOO_LONG_MS = 12_000
 const REAL_MS = 1
+const STEP_MS = 50
 
 /** Someone waits for time to pass. */
 interface Goal {
@@ -56,8 +57,9 @@ export class TestTime {
       // What has waited has a turn before any more time passes; if that does nothing, all is as quiet as before.
       quiet = this.#resolveGoals() ? QUIET_TURNS - 1 : 0
       if (quiet > 0) continue
-      if (this.#waitsLong) await new Promise((resolve) => setTimeout(resolve, REAL_MS))
-      this.#step()
+      const waitsLong = this.#waitsLong
+      if (waitsLong) await new Promise((resolve) => setTimeout(resolve, REAL_MS))
+      this.#step(waitsLong ? STEP_MS : Number.POSITIVE_INFINITY)
     }
     this.#passing = false
   }
@@ -90,9 +92,9 @@ export class TestTime {
     return [...this.#goals].some(({ longAt }) => now >= longAt && now < longAt + TOO_LONG_MS)
   }
 
-  #step(): void {
+  #step(atMost: number): void {
     const { clock } = this
     const next = Math.min(clock.due, ...[...this.#goals].map(({ due }) => due))
-    clock.advance(Math.max(0, next - clock.monotonic()))
+    clock.advance(Math.min(atMost, Math.max(0, next - clock.monotonic())))
   }
 }
