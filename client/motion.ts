@@ -218,6 +218,8 @@ const KEPT = 64
 const PAUSE = 3.5
 /** The shown time runs at most this much faster or slower than time. */
 const SLEW = 0.15
+/** What it is behind by, it makes up for with this time constant: slowly, since a network that was late will soon be so again. */
+const CATCH_UP_MS = 5000
 /** More than this behind, it leaps: the page was hidden, or the connection lost. */
 const LEAP_MS = 1000
 
@@ -272,8 +274,10 @@ export class Interpolation<R extends TypedRoom, T extends object> {
     this.#askedMs = nowMs
     this.#shownMs += passedMs
     const behindMs = nowMs - this.delayMs - this.#shownMs
-    const most = Math.abs(behindMs) > LEAP_MS ? Math.abs(behindMs) : SLEW * passedMs
-    this.#shownMs += Math.min(most, Math.max(-most, behindMs))
+    const most = SLEW * passedMs
+    if (Math.abs(behindMs) > LEAP_MS) this.#shownMs += behindMs
+    else if (behindMs < 0) this.#shownMs += Math.max(-most, behindMs)
+    else this.#shownMs += Math.min(most, (passedMs * behindMs) / CATCH_UP_MS)
   }
 
   /**
