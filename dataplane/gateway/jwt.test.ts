@@ -23,15 +23,19 @@ const now = clock.now() / 1000
 const GOOD = { iss: issuer.issuer, aud: ['else', 'game'], uid: 'ada', iat: now, exp: now + 300 }
 /** What the endpoint answers: the public keys by their `kid`; undefined: nothing at all. */
 let published: Readonly<Record<string, KeyObject>> | undefined
+/** What it answers instead: a page that is no key set. */
+let page: string | undefined
 let fetches = 0
 let jwts: JwtIssuers
 
 beforeEach(() => {
   published = Object.fromEntries(Object.entries(PAIRS).map(([alg, { publicKey }]) => [alg, publicKey]))
+  page = undefined
   fetches = 0
   jwts = new JwtIssuers(gatewayContext({ clock }), [issuer], async () => {
     fetches += 1
     if (!published) throw new Error('away')
+    if (page !== undefined) return new Response(page)
     const keys = Object.entries(published).map(([kid, key]) => ({ ...key.export({ format: 'jwk' }), kid }))
     return Response.json({ keys })
   })
@@ -122,4 +126,17 @@ describe('the keys of an issuer', () => {
     }
     expect(fetches).toBe(50)
   })
+
+  it.each(['<h1>Back soon</h1>', '{}', '{"keys":[1]}'])(
+    'are not there where it answers %s: that is as being away',
+    async (answer) => {
+      page = answer
+      const token = await sign(GOOD)
+      for (let i = 0; i < 3; i++) await expect(check(token)).rejects.toThrow(IssuerUnavailable)
+      expect(fetches).toBe(1)
+      page = undefined
+      clock.advance(1000)
+      expect(await check(token)).toBe(true)
+    },
+  )
 })

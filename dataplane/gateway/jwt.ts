@@ -1,6 +1,7 @@
 import { KeyObject } from 'node:crypto'
 import {
   compactVerify,
+  createLocalJWKSet,
   createRemoteJWKSet,
   customFetch,
   decodeJwt,
@@ -188,6 +189,8 @@ class IssuerKeys {
     try {
       const response = await fetchKeys()
       if (response.status !== 200) throw new Error(`it answered ${response.status}`)
+      // Throws where it is no key set, such as a page that says that the login is being worked on: that is a failure, too.
+      createLocalJWKSet(await response.clone().json())
       metrics.jwksFetches.inc({ result: 'ok' })
       this.#failedAt = undefined
       return response
