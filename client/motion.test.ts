@@ -26,7 +26,7 @@ const move = (walker: { x: number }, { dx }: { dx: number }): void => {
 
 const walk = defineRoom({
   type: 'walk',
-  create: () => ({ players: {} as Record<string, Walker> }),
+  create: () => ({ players: {} as Record<string, Walker>, now: 0 }),
   messages: {
     move: {
       data: v.object({ dx: v.number() }),
@@ -52,8 +52,11 @@ const delays = () => {
   }
 }
 
-/** A client on a bad network: the server applies what has come 20 times a second, and lets Bob walk to and fro. */
-async function game() {
+/**
+ * A client on a bad network: the server applies what has come 20 times a second, and lets Bob walk to and fro. `lateMs`: by how much its updates may be later
+ * than they should; `time`: others are shown by the time in them.
+ */
+async function game({ lateMs = 0, time = false } = {}) {
   const scene = await online()
   const { clock, server, client } = scene
   const room = await client.join<typeof walk>('walk')
@@ -61,7 +64,11 @@ async function game() {
   const owner = server.room(room.id)
   const me = room.memberId
   const [up, down] = [delays(), delays()]
-  let state = { players: { [me]: { x: 500, y: 0, name: 'me' }, bob: { x: 100, y: 0, name: 'bob' } } }
+  const irregular = new SeededRandom(3)
+  let state = {
+    now: clock.monotonic(),
+    players: { [me]: { x: 500, y: 0, name: 'me' }, bob: { x: 100, y: 0, name: 'bob' } },
+  }
   server.deliver(owner.patch(structuredClone(state)))
   const inbox: { ref: number; dx: number }[] = []
   let [heard, ticks] = [0, 0]
@@ -70,16 +77,20 @@ async function game() {
   let sudden: ((players: Record<string, Walker>) => void) | undefined
   const spoil = { next: false }
 
+  let dueMs = clock.monotonic()
   const update = (): void => {
-    later(UPDATE_MS, update)
+    dueMs += UPDATE_MS
+    later(dueMs + irregular.float() * lateMs - clock.monotonic(), update)
     const next = structuredClone(state)
+    const passedMs = clock.monotonic() - state.now
+    next.now = clock.monotonic()
     const walker = next.players[me]!
     const refs = inbox.splice(0).map(({ ref, dx }) => {
       move(walker, { dx })
       return ref
     })
     ticks++
-    next.players.bob!.x += (ticks % 80 < 40 ? 1 : -1) * (SPEED * UPDATE_MS) * 0.001
+    next.players.bob!.x += (ticks % 80 < 40 ? 1 : -1) * (SPEED * passedMs) * 0.001
     sudden?.(next.players)
     sudden = undefined
     state = next
@@ -94,7 +105,13 @@ async function game() {
 
   const options = { smooth: ['x', 'y'] as const, snap: 200, clock }
   const own = predict(room, { ...options, own: (all, id) => all.players[id], apply: { move } })
-  const others = interpolate(room, { select: (all) => all.players, fields: ['x', 'y'], snap: 200, clock })
+  const others = interpolate(room, {
+    select: (all) => all.players,
+    fields: ['x', 'y'],
+    snap: 200,
+    clock,
+    ...(time && { time: (all: { now: number }) => all.now }),
+  })
 
   return {
     ...scene,
@@ -174,6 +191,14 @@ test('at a round trip of 150 ms with jitter and stalls everyone moves at their s
   expect(t.own.at()).toEqual(t.state()[t.room.memberId])
 })
 
+test('where a room says its time, others are as smooth when its updates are not', async () => {
+  const [byRhythm, byTime] = [await game({ lateMs: 30 }), await game({ lateMs: 30, time: true })]
+  const [rhythm, time] = [await play(byRhythm, 30), await play(byTime, 30)]
+  process.stdout.write(`the same with irregular updates, and with their time: ${rhythm.bob}, ${time.bob}\n`)
+  expect(time.bob).toBeLessThan(1.1)
+  expect(rhythm.bob).toBeGreaterThan(1.3)
+})
+
 test('what the server says otherwise is come to gradually, and a long way at once', async () => {
   const t = await game()
   const dodge = async (to: (walker: Walker) => void) => {
@@ -239,7 +264,8 @@ test('one that has stood sets off when it does, and not in slow motion from when
   await pass(1)
   const owner = server.room(room.id)
   const others = interpolate(room, { select: (all) => all.players, fields: ['x'], clock })
-  const at = (x: number) => server.deliver(owner.patch({ players: { bob: { x, y: 0, name: 'bob' } } }))
+  const at = (x: number) =>
+    server.deliver(owner.patch({ now: 0, players: { bob: { x, y: 0, name: 'bob' } } }))
   at(0)
   await pass(5000)
   at(10)

@@ -53,6 +53,11 @@ export interface InterpolateOptions<R extends TypedRoom, T> {
   readonly snap?: number
   /** The `sync.rate` of the room; default 20. */
   readonly rate?: number
+  /**
+   * The server's time of a state, in milliseconds, where the room keeps it, such as a `now` that each tick sets to `ctx.now`: things are then where they were by the
+   * server's clock, however irregular updates are. Default: by the rhythm in which they come.
+   */
+  readonly time?: (state: Immutable<RoomState<R>>) => number
   /** How far in the past things are shown at least; default: two updates. Grows to what the network needs. */
   readonly delayMs?: number
   /** And at most; default 500 ms. */
@@ -209,6 +214,8 @@ interface Update<T> {
   /** When it would have come without what delayed it. */
   atMs: number
   readonly cameMs: number
+  /** By the server's clock, where that is known. */
+  readonly stampMs: number | undefined
   readonly things: { readonly [id: string]: T }
 }
 
@@ -235,6 +242,8 @@ export class Interpolation<R extends TypedRoom, T extends object> {
   /** The time that is shown. */
   #shownMs: number
   #askedMs: number
+  /** How far the page's clock is ahead of the stamps, with the smallest delay of the way. */
+  #offsetMs = 0
 
   /** See `interpolate`. */
   constructor(room: Room<R>, options: InterpolateOptions<R, T>) {
@@ -242,10 +251,12 @@ export class Interpolation<R extends TypedRoom, T extends object> {
     this.#clock = options.clock ?? machineClock
     this.#intervalMs = 1000 / (options.rate ?? 20)
     const nowMs = this.#clock.monotonic()
-    this.#updates = [{ atMs: nowMs, cameMs: nowMs, things: options.select(room.state) }]
+    const stampMs = options.time?.(room.state)
+    if (stampMs !== undefined) this.#offsetMs = nowMs - stampMs
+    this.#updates = [{ atMs: nowMs, cameMs: nowMs, stampMs, things: options.select(room.state) }]
     this.#askedMs = nowMs
     this.#shownMs = nowMs - this.delayMs
-    this.stop = room.onStateChange((state) => this.#see(options.select(state)))
+    this.stop = room.onStateChange((state) => this.#see(options.select(state), options.time?.(state)))
   }
 
   /** How far in the past things are shown at present: so that the latest of the last updates would have come in time. */
@@ -280,11 +291,8 @@ export class Interpolation<R extends TypedRoom, T extends object> {
     else this.#shownMs += Math.min(most, (passedMs * behindMs) / CATCH_UP_MS)
   }
 
-  /**
-   * Takes an update. The room makes one in each interval: where updates come closer together, all but the last of them were late, and their places in time move
-   * back. What is being shown stays what it is, whatever becomes of its time.
-   */
-  #see(things: Update<T>['things']): void {
+  /** Takes an update. What is being shown stays what it is, whatever becomes of its time. */
+  #see(things: Update<T>['things'], stampMs: number | undefined): void {
     const cameMs = this.#clock.monotonic()
     const updates = this.#updates
     const last = updates.at(-1)!
@@ -292,19 +300,40 @@ export class Interpolation<R extends TypedRoom, T extends object> {
     const { from, to, part } = this.#between(this.#index())
     const begun = this.#shownMs >= updates[0]!.atMs
     const waiting = from === last
-    if (cameMs - last.atMs > PAUSE * this.#intervalMs)
-      updates.push({ atMs: cameMs - this.#intervalMs, cameMs: last.cameMs, things: last.things })
+    const atMs = stampMs === undefined ? cameMs : this.#placeOf(stampMs, cameMs)
+    if (atMs - last.atMs > PAUSE * this.#intervalMs)
+      updates.push({
+        atMs: atMs - this.#intervalMs,
+        cameMs: last.cameMs,
+        stampMs: undefined,
+        things: last.things,
+      })
     const stood = updates.at(-1)!
-    updates.push({ atMs: cameMs, cameMs, things })
+    updates.push({ atMs: Math.max(atMs, stood.atMs), cameMs, stampMs, things })
+    if (stampMs === undefined) this.#followRhythm()
+    if (waiting) this.#shownMs = Math.min(this.#shownMs, stood.atMs)
+    else if (begun) this.#shownMs = from.atMs + part * (to.atMs - from.atMs)
+    this.#updates = updates.slice(-KEPT)
+  }
+
+  /** The room makes an update in each interval: where they come closer together, all but the last of them were late, and their places in time move back. */
+  #followRhythm(): void {
+    const updates = this.#updates
     for (let i = updates.length - 2; i >= 0; i--) {
       const [update, next] = [updates[i]!, updates[i + 1]!]
       const latestMs = next.atMs - (update.things === next.things ? 0 : this.#intervalMs)
       if (update.atMs <= latestMs) break
       update.atMs = latestMs
     }
-    if (waiting) this.#shownMs = Math.min(this.#shownMs, stood.atMs)
-    else if (begun) this.#shownMs = from.atMs + part * (to.atMs - from.atMs)
-    this.#updates = updates.slice(-KEPT)
+  }
+
+  /** Where a stamp is in time: the update of those that are kept which was the quickest was not delayed. */
+  #placeOf(stampMs: number, cameMs: number): number {
+    const ways = this.#updates.map((update) => update.cameMs - (update.stampMs ?? Number.NEGATIVE_INFINITY))
+    const offsetMs = Math.min(cameMs - stampMs, ...ways)
+    for (const update of this.#updates) update.atMs += offsetMs - this.#offsetMs
+    this.#offsetMs = offsetMs
+    return stampMs + offsetMs
   }
 
   /** The last update that the shown time has come to; before all of them, the first. */
