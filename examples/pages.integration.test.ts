@@ -168,6 +168,7 @@ test('in the card game each has a hand of its own, and plays it in turns, by mou
     const page = players[(await mine()).indexOf(1)]!
     const other = players.find((one) => one !== page)!
     const playable = page.locator('#hand .playable')
+    expect(await page.locator('#pass').count()).toBe(0)
     if ((await playable.count()) === 0) {
       await page.keyboard.press('d')
       await shows(page, '#verdict', 'or pass')

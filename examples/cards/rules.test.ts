@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
-import { bestSuit, type Card, fits, inOrder, newDeck, type Suit, shuffled } from './rules.ts'
+import { bestSuit, type Card, fits, inOrder, mayDraw, newDeck, type Suit, shuffled } from './rules.ts'
 
 test.each<[Card, Card, Suit, boolean]>([
   ['4♠', 'K♠', '♠', true],
@@ -26,4 +26,11 @@ test('a deck has each of 52 cards once, shuffled too, in an order that depends o
 
 test('who plays an eight asks for the suit it has most of, eights aside', () => {
   expect(bestSuit(['8♠', '8♥', '2♦', '3♦', '4♣'])).toBe('♦')
+})
+
+test('no card is left to draw when all are in hands but the top of the pile', () => {
+  const players = { a: { cards: 26 }, b: { cards: 25 } }
+  expect(mayDraw({ pile: ['4♠'], players })).toBe(false)
+  expect(mayDraw({ pile: ['4♠'], players: { ...players, b: { cards: 24 } } })).toBe(true)
+  expect(mayDraw({ pile: ['4♠', 'K♠'], players: { ...players, b: { cards: 24 } } })).toBe(true)
 })
