@@ -104,6 +104,20 @@ test('a session that is gone is replaced: rooms are joined again, what was not a
   expect(client.status).toBe('online')
 })
 
+test('after a long loss, a session that is gone is replaced soon', async () => {
+  const { client, server, pass } = await online({
+    random: { bytes: () => new Uint8Array(), float: () => 0.9 },
+  })
+  server.onDial = (socket) => queueMicrotask(() => socket.end(1013))
+  server.socket.end(1006)
+  await pass(40_000)
+  server.onDial = (socket) => queueMicrotask(() => socket.accept())
+  server.onHello = (hello) => ('resume' in hello ? server.socket.end(4009) : server.welcome())
+  while (!('resume' in server.all('hello').at(-1)!)) await pass(25)
+  await pass(250)
+  expect(client.status).toBe('online')
+})
+
 test('a resume that is welcomed as a new session counts as one', async () => {
   const { server, room, pass } = await inRoom()
   server.onHello = () => server.welcome({ resumed: false })

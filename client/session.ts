@@ -392,7 +392,11 @@ export class ClientSession {
     this.#mustRenew ||= error.code === 'token_expired'
     // A resume that is refused for its token: the session has been without a good one for too long.
     const refused = error.code === 'token_expired' && this.credentials !== undefined && !wasOnline
-    if (refused || error.code === 'resume_failed') this.#forget(error)
+    if (refused || error.code === 'resume_failed') {
+      // The server is well, and is asked for something else now: what came before says nothing of it.
+      this.#backoff.reset()
+      this.#forget(error)
+    }
     if (this.#isClosed()) return
     const waitMs = this.#moveAt === undefined ? this.#backoff.next() : this.#moveAt - clock.monotonic()
     this.#moveAt = undefined
