@@ -2,7 +2,7 @@
 import * as v from 'valibot'
 import { type IdPrefix, idPattern } from '../shared/ids.ts'
 import { isWellFormed } from '../shared/json.ts'
-import { dataFault } from '../shared/tokens.ts'
+import { dataFault, isNameable } from '../shared/tokens.ts'
 import { MEMBER_PATTERN } from './creation-order.ts'
 import { MINT_SCOPE } from './keys.ts'
 import { PROBLEMS, type ProblemCode } from './problem.ts'
@@ -74,7 +74,10 @@ export const RotateKey = v.strictObject({
   ),
 })
 
-const Sub = text(1, 256, 'The player’s id in the game’s own world; room logic gets it.')
+const Sub = v.pipe(
+  text(1, 256, 'The player’s id in the game’s own world; room logic gets it.'),
+  v.check(isNameable, 'must not be . or .., which no path can name'),
+)
 
 /** What of a path names a player. */
 export const SubPath = v.object({ sub: Sub })

@@ -69,6 +69,14 @@ describe('a body', () => {
     expect(validate(IssueToken, { project_id: 'prj_a', sub: 'Ann 🎲' }, 'body').sub).toBe('Ann 🎲')
   })
 
+  it('names no player whom the call that revokes tokens could not name', () => {
+    for (const sub of ['.', '..'])
+      expect(refusal(IssueToken, { project_id: 'prj_a', sub }).errors).toMatchObject([
+        { path: 'sub', message: expect.stringContaining('must not be . or ..') },
+      ])
+    expect(validate(IssueToken, { project_id: 'prj_a', sub: '...' }, 'body').sub).toBe('...')
+  })
+
   it('tells where in a list the fault is, once for each place', () => {
     const errors = refusal(IssueToken, {
       project_id: 'prj_a',

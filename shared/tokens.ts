@@ -88,6 +88,9 @@ const NOT_OURS = {
   nbf: v.exactOptional(v.never()),
   iat: v.exactOptional(v.never()),
 }
+/** Whether a path can name a player: `.` and `..` are steps in it however they are written, so that they could not be revoked. */
+export const isNameable = (sub: string): boolean => sub !== '.' && sub !== '..'
+
 /** What a claim `data` must be, in words; undefined: it is that. */
 export function dataFault(data: unknown): string | undefined {
   if (typeof data !== 'object' || data === null || Array.isArray(data)) return 'must be an object'

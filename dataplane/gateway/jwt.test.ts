@@ -78,6 +78,7 @@ it('nothing but what the issuer may say gets as far as its signature, and no err
     [{ ...GOOD, exp: now + 86_401 }, /exp .* more than 86400 s/],
     [{ ...rest, sub: 'ada', iat: now, exp: now + 1 }, /claim uid/],
     [{ ...GOOD, uid: 'x'.repeat(257) }, /claim uid/],
+    [{ ...GOOD, uid: '..' }, /claim uid .* must not be \. or \.\./],
     [{ ...GOOD, roomful: 'all' }, /claim roomful/],
     [{ ...GOOD, roomful: { data: { text: 'x'.repeat(2048) } } }, /roomful\.data .* 2048/],
     [{ ...GOOD, roomful: { rooms: 'duel' } }, /roomful\.rooms/],

@@ -14,6 +14,7 @@ import { isWellFormed, type JsonObject } from '../../shared/json.ts'
 import {
   CLOCK_TOLERANCE_MS,
   dataFault,
+  isNameable,
   MAX_TOKEN_LENGTH,
   MAX_TOKEN_LIFE_MS,
   type TokenClaims,
@@ -118,6 +119,7 @@ function claimsOf(payload: ReturnType<typeof decodeJwt>, { project, sub: subClai
   const { [subClaim]: sub, [OWN_CLAIM]: own = {} } = payload
   if (typeof sub !== 'string' || sub === '' || [...sub].length > MAX_SUB_LENGTH || !isWellFormed(sub))
     throw malformed(subClaim, `must be text of 1 to ${MAX_SUB_LENGTH} characters`)
+  if (!isNameable(sub)) throw malformed(subClaim, 'must not be . or ..')
   if (typeof own !== 'object' || own === null) throw malformed(OWN_CLAIM, 'must be an object')
   const { data, rooms } = own as { data?: unknown; rooms?: unknown }
   const fault = data === undefined ? undefined : dataFault(data)
