@@ -5,7 +5,7 @@ import { SCENARIOS, type Scenario } from './scenarios.ts'
 
 /** Few clients for a second: that there are figures, not what they are. */
 const tiny: Scenario = { ...SCENARIOS.find(({ name }) => name === 'arena')!, clients: 20, perRoom: 5 }
-const options = { seconds: 1, warmSeconds: 1, repeats: 0, built: false, tell: () => {} }
+const options = { seconds: 1, warm: { seconds: 1, inputs: 0 }, repeats: 0, built: false, tell: () => {} }
 
 function expectFigures(figures: Figures): void {
   expect(figures.delivered).toBeGreaterThan(0.5)
@@ -24,12 +24,15 @@ test('the same rooms on two nodes of one Redis are measured together, also when 
   onTestFinished(() => redis.close())
   // What Redis itself costs is not asked here: it may run in a container, where its process cannot be seen.
   const on = { ...options, redis: { url: redis.url, pid: process.pid } }
-  const figures = await measure('roomful', { ...tiny, nodes: 2 }, on)
-  expectFigures(figures)
-  expect(figures.crossing).toBeGreaterThan(0)
-  expect(figures.crossing).toBeLessThan(1)
-
-  const direct = await measure('roomful', { ...tiny, nodes: 2, direct: true }, on)
-  expect(direct.delivered).toBeGreaterThan(0.5)
-  expect(direct.crossing).toBe(0)
+  for (const server of ['roomful', 'bare'] as const) {
+    const figures = await measure(server, { ...tiny, nodes: 2 }, on)
+    expectFigures(figures)
+    expect(figures.crossing).toBeGreaterThan(0)
+    expect(figures.crossing).toBeLessThan(1)
+  }
+  for (const server of ['roomful', 'bare'] as const) {
+    const direct = await measure(server, { ...tiny, nodes: 2, direct: true }, on)
+    expect(direct.delivered).toBeGreaterThan(0.5)
+    expect(direct.crossing).toBe(0)
+  }
 })

@@ -5,7 +5,7 @@ import { parseArgs } from 'node:util'
 import { systemClock, timestamp } from '../../shared/clock.ts'
 import { packageVersion } from '../../shared/version.ts'
 import { DIALECTS, type ServerName } from './dialects.ts'
-import { type Figures, measure, type Options, WARM_SECONDS } from './measure.ts'
+import { type Figures, measure, type Options, WARM } from './measure.ts'
 import { comparisonPage } from './page.ts'
 import { installPeers, pin, startRedis } from './processes.ts'
 import { type Comparison, line, markdown, rowOf, textTable } from './report.ts'
@@ -77,11 +77,22 @@ interface Contender {
   readonly scenario: Scenario
 }
 
-/** The servers, or where only this project can take part, itself with and without what the scenario is about. */
+/** The servers, or where only this project can take part, itself with and without what the scenario is about; beside several nodes the bare ones, which no nodes can go below. */
 const contenders = (scenario: Scenario, servers: readonly ServerName[]): Contender[] =>
   scenario.against === undefined
     ? servers.map((server) => ({ name: server, server, scenario }))
-    : [...scenario.against, scenario].map((each) => ({ name: each.name, server: 'roomful', scenario: each }))
+    : servers
+        .filter((server) => server === 'roomful' || (server === 'bare' && scenario.nodes !== undefined))
+        .flatMap((server) =>
+          [...scenario.against!, scenario].map((each) => ({
+            name: nameOf(server, each),
+            server,
+            scenario: each,
+          })),
+        )
+
+const nameOf = (server: ServerName, { name }: Scenario): string =>
+  server === 'roomful' ? name : `${server} ${name}`
 
 /** Measures all in turn, so that a machine that changes does so for all of them. */
 async function compare(
@@ -127,7 +138,7 @@ async function run(): Promise<void> {
     }
     const options = {
       seconds,
-      warmSeconds: WARM_SECONDS,
+      warm: WARM,
       repeats,
       built: !values.sources,
       ...(redis && { redis }),

@@ -31,6 +31,8 @@ export interface Door extends Listening {
 }
 
 export interface Dialect {
+  /** Which door leads to a room, where its client knows that; absent or undefined: it does not matter. */
+  door?(doors: readonly Door[], room: number): Door | undefined
   /** Connects the client of this number and joins a room; resolves when it has the room's state. */
   join(door: Door, client: number, room: string): Promise<Joined>
   /** The payload of a move to somewhere, to a given x where there is one; with `ref` one that is acknowledged, where the server knows such. */
@@ -209,6 +211,8 @@ export interface Sending {
   readonly reliable: boolean
 }
 
+const anyOf = <T>(all: readonly T[]): T => all[Math.floor(Math.random() * all.length)]!
+
 /** The clients of one server. */
 export class Clients {
   /** Connections that the server ended, with its reasons. */
@@ -241,7 +245,7 @@ export class Clients {
       while (next < count) {
         const number = next++
         const room = Math.floor(number / perRoom)
-        const first = this.#doors[Math.floor(Math.random() * this.#doors.length)]!
+        const first = this.#dialect.door?.(this.#doors, room) ?? anyOf(this.#doors)
         const { socket, messages, port = first.port } = await this.#dialect.join(first, number, `r${room}`)
         const client: Client = {
           socket,

@@ -104,8 +104,12 @@ export class Servers {
     const block = await PortBlock.claim(systemRandom)
     try {
       const ports = await Promise.all(Array.from({ length: direct ? count : 0 }, () => block.take()))
-      const all = Array.from({ length: count }, (_, n) =>
-        ServerProcess.start(name, direct ? { ...settings, port: ports[n]! } : settings),
+      const all = Array.from({ length: count }, (_, index) =>
+        ServerProcess.start(name, {
+          ...settings,
+          ...(direct && { port: ports[index]! }),
+          ...(count > 1 && { nodes: { index, count } }),
+        }),
       )
       return new Servers(await Promise.all(all))
     } finally {

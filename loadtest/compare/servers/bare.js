@@ -1,5 +1,6 @@
 import { createServer } from 'node:http'
 import { WebSocketServer } from 'ws'
+import { Bus } from './bare-bus.js'
 import { AREA, everyFlush, serve, somewhere } from './served.ts'
 
 /**
@@ -8,6 +9,9 @@ import { AREA, everyFlush, serve, somewhere } from './served.ts'
  *
  * The path names the room (`/r3`). An input is two float32, or MessagePack where inputs change nothing (`/r3?msgpack`). An update is a list of 10 bytes each: number
  * (uint16, little endian), x and y (float32).
+ *
+ * Over several nodes, the number of a room says which of them has it. An input for another node is its room and its player (uint16 both), the node that it
+ * comes from (a byte), and x and y; an update is its room and the frame, once for each node that has players of it.
  */
 
 const ENTRY = 10
@@ -17,21 +21,29 @@ class Room {
   /** Where each player and entity stands, by number: entities come first. */
   places = []
   changed = new Set()
+  /** The other nodes that have players of it. */
+  nodes = new Set()
   #settings
   #served
+  #forward
+  /** The number of the next player at this node. */
+  #next
 
-  constructor(settings, served) {
+  /** `forward(node, update)` brings an update to another node. */
+  constructor(settings, served, forward) {
     this.#settings = settings
     this.#served = served
+    this.#forward = forward
     for (let i = 0; i < settings.entities; i++) this.places.push([somewhere(), somewhere()])
+    this.#next = settings.entities
     everyFlush(() => this.#flush())
   }
 
   join(socket) {
-    const number = this.places.length
+    const number = this.#next++
     this.move(number, AREA / 2, AREA / 2)
     this.sockets.set(number, socket)
-    socket.write(frame(this.places, this.places.keys()))
+    socket.write(frame(this.places, Object.keys(this.places)))
     return number
   }
 
@@ -46,6 +58,7 @@ class Room {
     const update = frame(this.places, this.changed)
     this.changed.clear()
     for (const socket of this.sockets.values()) socket.write(update)
+    for (const node of this.nodes) this.#forward(node, update)
   }
 
   #tick({ tick, entities }) {
@@ -80,15 +93,85 @@ function frame(places, numbers) {
   return bytes
 }
 
+const INPUT_BYTES = 13
+
+/** The players at this node of a room that another node has. */
+class DistantRoom {
+  sockets = new Map()
+  #number
+  #index
+  #toOwner
+  #next
+
+  /** `toOwner` brings an input to the room's node. */
+  constructor(number, index, toOwner) {
+    this.#number = number
+    this.#index = index
+    this.#toOwner = toOwner
+    // Unlike the numbers of players at other nodes.
+    this.#next = 256 * (index + 1)
+  }
+
+  join(socket) {
+    const number = this.#next++
+    this.sockets.set(number, socket)
+    socket.write(frame({ [number]: [AREA / 2, AREA / 2] }, [number]))
+    this.move(number, AREA / 2, AREA / 2)
+    return number
+  }
+
+  move(number, x, y) {
+    const input = Buffer.allocUnsafe(INPUT_BYTES)
+    input.writeUInt16LE(this.#number, 0)
+    input.writeUInt16LE(number, 2)
+    input[4] = this.#index
+    input.writeFloatLE(x, 5)
+    input.writeFloatLE(y, 9)
+    this.#toOwner(input)
+  }
+}
 await serve(async (settings, served) => {
+  const { nodes, redisUrl } = settings
   const rooms = new Map()
+  const bus = nodes && new Bus(redisUrl, nodes, receive)
+
+  function forward(number, node, update) {
+    const message = Buffer.allocUnsafe(2 + update.length)
+    message.writeUInt16LE(number, 0)
+    update.copy(message, 2)
+    bus.send(node, message)
+  }
+
+  function makeRoom(number) {
+    const { index, count } = nodes ?? { index: 0, count: 1 }
+    const owner = number % count
+    if (owner !== index) return new DistantRoom(number, index, (input) => bus.send(owner, input))
+    served.rooms.add(`arena:r${number}`)
+    return new Room(settings, served, (node, update) => forward(number, node, update))
+  }
+
+  function roomOf(number) {
+    if (!rooms.has(number)) rooms.set(number, makeRoom(number))
+    return rooms.get(number)
+  }
+
+  function receive(message) {
+    const room = roomOf(message.readUInt16LE(0))
+    if (room instanceof Room) {
+      room.nodes.add(message[4])
+      room.move(message.readUInt16LE(2), message.readFloatLE(5), message.readFloatLE(9))
+    } else {
+      const update = Buffer.from(message.subarray(2))
+      for (const socket of room.sockets.values()) socket.write(update)
+    }
+  }
+
   // Installed by the command only, and needed by one scenario.
   const unpack = settings.nudges && (await import('msgpackr')).unpack
   const http = createServer()
   const server = new WebSocketServer({ server: http, perMessageDeflate: false })
   server.on('connection', (socket, request) => {
-    if (!rooms.has(request.url)) rooms.set(request.url, new Room(settings, served))
-    const room = rooms.get(request.url)
+    const room = roomOf(Number.parseInt(request.url.slice(2), 10))
     const number = room.join(request.socket)
     socket.on('message', (data) => {
       served.inputs++
@@ -97,6 +180,6 @@ await serve(async (settings, served) => {
     })
     socket.on('close', () => room.sockets.delete(number))
   })
-  await new Promise((resolve) => http.listen(0, '127.0.0.1', resolve))
+  await new Promise((resolve) => http.listen(settings.port ?? 0, '127.0.0.1', resolve))
   return { port: http.address().port }
 })

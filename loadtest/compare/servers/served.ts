@@ -16,8 +16,10 @@ export interface Settings {
   readonly nudges: boolean
   /** Of roomful: whether each flush is committed to Redis before it goes out. */
   readonly journal: boolean
-  /** Of roomful: its store; absent: in memory. */
+  /** The Redis of several nodes, and roomful's store; absent: one node, in memory. */
   readonly redisUrl?: string
+  /** Of bare: which of several nodes it is. */
+  readonly nodes?: { readonly index: number; readonly count: number }
   /** Of roomful: the port that clients are told when their room is here; absent: any port, and no one is told. */
   readonly port?: number
   /** Of roomful: whether compiled code in dist/ runs (as in production), or the sources (for tests). */
