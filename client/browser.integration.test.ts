@@ -76,7 +76,8 @@ test('the bundle plays in a browser, goes to the node of its room, and the membe
   await page.close()
 })
 
-test('components in StrictMode share one seat, render when something has changed, and leave with the last', async () => {
+/** A page, which shows the components of react-page.tsx from `render` on. */
+async function reactPage() {
   const { outputFiles } = await build({
     entryPoints: [fileURLToPath(new URL('../test/support/client/react-page.tsx', import.meta.url))],
     bundle: true,
@@ -85,16 +86,24 @@ test('components in StrictMode share one seat, render when something has changed
     platform: 'browser',
     logLevel: 'silent',
   })
+  const page = await browser.newPage()
+  await page.goto(siteUrl)
+  const setup = { url: pair.a.url, token: await pair.a.token() }
+  await page.evaluate(`globalThis.setup = ${JSON.stringify(setup)}; document.body.innerHTML = '<div></div>'`)
+  return {
+    page,
+    render: () => page.addScriptTag({ content: outputFiles[0]!.text }),
+    shown: (text: string) =>
+      pair.meanwhile(page.waitForFunction((text) => document.body.innerText.includes(text), text)),
+  }
+}
+
+test('components in StrictMode share one seat, render when something has changed, and leave with the last', async () => {
   const seats = () => pair.owner.of('join').filter(({ room }) => room.roomType === 'arena').length
   const joins = seats()
   const leaves = pair.owner.of('leave').length
   const before = joins - leaves
-  const page = await browser.newPage()
-  await page.goto(siteUrl)
-  const token = await pair.a.token()
-  await page.evaluate(
-    `globalThis.setup = ${JSON.stringify({ url: pair.a.url, token })}; document.body.innerHTML = '<div></div>'`,
-  )
+  const { page, render, shown } = await reactPage()
   // An event that comes with the seat, before any component can be mounted.
   pair.owner.silent.add('join')
   const answered = [pair.owner.next('join'), pair.owner.next('join')].map(async (join) => {
@@ -103,14 +112,13 @@ test('components in StrictMode share one seat, render when something has changed
     if (message.room.roomType === 'arena')
       pair.owner.room('default').flush({ events: [['shouted', 'welcome']] })
   })
-  await page.addScriptTag({ content: outputFiles[0]!.text })
+  await render()
   await pair.meanwhile(Promise.all(answered))
   pair.owner.silent.delete('join')
-  const shown = (text: string) => page.waitForFunction((text) => document.body.innerText.includes(text), text)
-  await pair.meanwhile(shown('count'))
+  await shown('count')
   expect(seats()).toBe(joins + 1)
-  await pair.meanwhile(shown('refused: unknown_room_type'))
-  await pair.meanwhile(shown('online, heard [welcome]'))
+  await shown('refused: unknown_room_type')
+  await shown('online, heard [welcome]')
   const count = Number(await page.textContent('output'))
   const renders = (name: string) => page.evaluate<number>(`renders.${name}`)
   const [constant, counting] = [await renders('constant'), await renders('counting')]
@@ -126,5 +134,14 @@ test('components in StrictMode share one seat, render when something has changed
   await pair.meanwhile(left)
   expect(seats() - pair.owner.of('leave').length).toBe(before)
   expect(pair.owner.of('leave')).toHaveLength(leaves + 1)
+  await page.close()
+})
+
+test('components of a page that is left stay as they are, and throw nothing', async () => {
+  const { page, render, shown } = await reactPage()
+  await render()
+  await shown('online, heard []')
+  await page.evaluate(() => dispatchEvent(new PageTransitionEvent('pagehide')))
+  await shown('closed, heard []')
   await page.close()
 })

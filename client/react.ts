@@ -147,7 +147,10 @@ class Rooms {
       this.#joining--
       this.#releaseUnused(shared)
     }
-    joined.then((room) => void room.onLeave((_reason, error) => shared.end(error))).then(release, release)
+    // A page that is left closes its client, which is no failure.
+    const ended = (error: RoomfulError | undefined) =>
+      shared.end(error?.code === 'client_closed' ? undefined : error)
+    joined.then((room) => void room.onLeave((_reason, error) => ended(error))).then(release, release)
     return shared
   }
 

@@ -86,7 +86,10 @@ export class TokenSource {
   /** A fresh token. Throws a RoomfulError (token_unavailable). */
   async fetch(): Promise<string> {
     if (!this.#getToken)
-      throw new RoomfulError('token_unavailable', 'There is neither a token nor a getToken.')
+      throw new RoomfulError(
+        'token_unavailable',
+        'connect needs a token, a getToken, or, where roomful dev runs, dev.',
+      )
     try {
       const token = await this.#getToken()
       if (typeof token !== 'string') throw new TypeError(`getToken gave ${typeof token} instead of a string`)
