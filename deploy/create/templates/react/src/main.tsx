@@ -1,4 +1,4 @@
-import { type PointerEvent, StrictMode, useState } from 'react'
+import { Component, type PointerEvent, type ReactNode, StrictMode, useState } from 'react'
 import { createRoot } from 'react-dom/client'
 import { RoomfulProvider, useConnection, useRoom, useRoomState } from 'roomful/react'
 import type board from '../rooms/board.ts'
@@ -48,6 +48,15 @@ function Board() {
   )
 }
 
+/** Tells the player why there is no board: the room cannot be joined, or they were kicked. */
+class Problem extends Component<{ children: ReactNode }, { error?: Error }> {
+  static getDerivedStateFromError = (error: Error) => ({ error })
+  override state: { error?: Error } = {}
+  override render() {
+    return this.state.error ? <p role="alert">{this.state.error.message}</p> : this.props.children
+  }
+}
+
 createRoot(document.querySelector('#page')!).render(
   <StrictMode>
     <h1>A board for everyone</h1>
@@ -56,7 +65,9 @@ createRoot(document.querySelector('#page')!).render(
       options={{ dev: name }}
       fallback={<p role="status">connecting …</p>}
     >
-      <Board />
+      <Problem>
+        <Board />
+      </Problem>
     </RoomfulProvider>
     <p>Open this page in another tab: that is another player.</p>
   </StrictMode>,

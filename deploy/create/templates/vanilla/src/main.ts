@@ -4,15 +4,21 @@ import type board from '../rooms/board.ts'
 const find = <T extends Element>(selector: string) => document.querySelector<T>(selector)!
 const canvas = find<HTMLCanvasElement>('#board')
 const pen = canvas.getContext('2d')!
+const tell = (text: string) => {
+  find('#status').textContent = text
+}
+const fail = (error: Error): never => {
+  tell(error.message)
+  throw error
+}
 
 // While you develop, anyone is who they say. A real game gives projectId and getToken, from your own backend.
 const name = `player-${Math.floor(Math.random() * 1000)}`
-const client = await connect('ws://localhost:4000', { dev: name })
-client.onConnectionChange((status) => {
-  find('#status').textContent = status
-})
-const room = await client.join<typeof board>('board')
-find('#status').textContent = `you are ${name}`
+const client = await connect('ws://localhost:4000', { dev: name }).catch(fail)
+client.onConnectionChange((status) => tell(status === 'online' ? `you are ${name}` : status))
+const room = await client.join<typeof board>('board').catch(fail)
+room.onLeave((reason, error) => tell(error?.message ?? reason))
+tell(`you are ${name}`)
 
 function draw(): void {
   const { dots, players } = room.state
@@ -38,7 +44,5 @@ room.onStateChange(draw)
 canvas.addEventListener('pointerdown', ({ offsetX, offsetY }) => {
   room
     .send('dot', { x: offsetX / canvas.clientWidth, y: offsetY / canvas.clientHeight })
-    .catch((error: Error) => {
-      find('#status').textContent = error.message
-    })
+    .catch((error: Error) => tell(error.message))
 })
