@@ -1,5 +1,6 @@
 import { generateKeyPairSync, type KeyObject } from 'node:crypto'
 import { type JWTPayload, SignJWT } from 'jose'
+import { pino } from 'pino'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { gatewayContext } from '../../test/support/gateway/test-gateway.ts'
@@ -27,12 +28,15 @@ let published: Readonly<Record<string, KeyObject>> | undefined
 let page: string | undefined
 let fetches = 0
 let jwts: JwtIssuers
+let logged: { readonly msg: string; readonly kid?: string }[]
 
 beforeEach(() => {
   published = Object.fromEntries(Object.entries(PAIRS).map(([alg, { publicKey }]) => [alg, publicKey]))
   page = undefined
   fetches = 0
-  jwts = new JwtIssuers(gatewayContext({ clock }), [issuer], async () => {
+  logged = []
+  const log = pino({ base: null }, { write: (line) => void logged.push(JSON.parse(line)) })
+  jwts = new JwtIssuers(gatewayContext({ clock, log }), [issuer], async () => {
     fetches += 1
     if (!published) throw new Error('away')
     if (page !== undefined) return new Response(page)
@@ -127,6 +131,30 @@ describe('the keys of an issuer', () => {
     }
     expect(fetches).toBe(50)
   })
+
+  it.each([
+    ['has no coordinates', {}],
+    ['has coordinates of no point', { x: 'AAAA', y: 'AAAA' }],
+  ])(
+    'stay good beside one that %s, whose tokens are refused for good, which is said once',
+    async (_, wrong) => {
+      const good = PAIRS.EdDSA.publicKey.export({ format: 'jwk' })
+      page = JSON.stringify({
+        keys: [
+          { kty: 'EC', crv: 'P-256', kid: 'ES256', ...wrong },
+          { ...good, kid: 'EdDSA' },
+        ],
+      })
+      const [token, refused] = [await sign(GOOD), await sign(GOOD, 'ES256')]
+      for (let i = 0; i < 3; i++) {
+        const error = { fault: 'bad_signature', message: expect.stringMatching(/malformed at its issuer/) }
+        await expect(check(refused)).rejects.toMatchObject(error)
+        expect(await check(token)).toBe(true)
+      }
+      expect(logged).toMatchObject([{ kid: 'ES256', msg: expect.stringMatching(/is malformed/) }])
+      expect(fetches).toBe(1)
+    },
+  )
 
   it.each(['<h1>Back soon</h1>', '{}', '{"keys":[1]}'])(
     'are not there where it answers %s: that is as being away',

@@ -149,6 +149,8 @@ class IssuerKeys {
   readonly #context: Context
   readonly #issuer: string
   readonly #set: ReturnType<typeof createRemoteJWKSet>
+  /** The `kid` of those that the log has named. */
+  readonly #malformed = new Set<string | undefined>()
   #refreshAt: number
   #failedAt: number | undefined
 
@@ -179,8 +181,18 @@ class IssuerKeys {
           'bad_signature',
           'The issuer has no key, or several, of the kid and alg of the token.',
         )
-      throw new IssuerUnavailable('the keys of the issuer cannot be had', { cause: error })
+      if (error instanceof IssuerUnavailable) throw error
+      this.#tellMalformed(header.kid, error)
+      throw new TokenError('bad_signature', 'The key of the token is malformed at its issuer.')
     }
+  }
+
+  /** The other keys stay good. */
+  #tellMalformed(kid: string | undefined, err: unknown): void {
+    if (this.#malformed.has(kid)) return
+    this.#malformed.add(kid)
+    const text = 'a key of an issuer (AUTH_JWKS) is malformed: its tokens are refused'
+    this.#context.log.warn({ err, issuer: this.#issuer, kid }, text)
   }
 
   /** A failure counts, is logged once, and holds for a moment, so that a flood of players is no flood of questions. */
@@ -204,7 +216,7 @@ class IssuerKeys {
           'the keys of an issuer (AUTH_JWKS) could not be fetched',
         )
       this.#failedAt = clock.monotonic()
-      throw error
+      throw new IssuerUnavailable('the keys of the issuer cannot be had', { cause: error })
     }
   }
 }
