@@ -25,9 +25,9 @@ export type ScriptName = (typeof NAMES)[number]
 
 const read = (name: string): string => readFileSync(new URL(`./lua/${name}.lua`, import.meta.url), 'utf8')
 
-/** What a connection for commands has to know of the scripts: each with what all share (the clock, the fence) before it. */
+/** What a connection for commands has to know of the scripts: each with what all share before it. */
 export const SCRIPTS: Record<string, { lua: string }> = Object.fromEntries(
-  NAMES.map((name) => [`roomful_${name}`, { lua: `${read('prelude')}\n${read(name)}` }]),
+  NAMES.map((name) => [`roomful_${name}`, { lua: ['prelude', 'fence', name].map(read).join('\n') }]),
 )
 
 /**

@@ -1,6 +1,6 @@
 -- Appends one entry to the journal of an owned room.
 --
--- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` and `prolong` in prelude.lua
+-- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` in fence.lua and `prolong` in prelude.lua
 -- ARGV[5]   the entry
 -- returns   1, or 0 when fenced
 --

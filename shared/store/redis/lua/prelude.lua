@@ -25,19 +25,6 @@ local function read(...)
   return reply
 end
 
--- The fence: whether the writer still owns the room. Gives the room's record, {epoch, version, owner, contested}, or nil: then the script
--- writes nothing and returns 0.
---
--- KEYS[1]   the room's record, a hash: epoch, version, owner ('' when released), contested (claim.lua)
--- ARGV[1]   the writer's epoch
--- ARGV[2]   the version the writer saw last
-local function owned()
-  local record = redis.call('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'contested')
-  if record[1] == ARGV[1] and record[2] == ARGV[2] and record[3] ~= '' then
-    return record
-  end
-end
-
 -- Lets everything of a room live equally long, from now on, but for the epoch, which lives longer: none of the rest is ever found without
 -- the others. A room that is kept for ever keeps all of it.
 --

@@ -1,6 +1,6 @@
 -- Says from now on how long an owned room's record lives.
 --
--- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` and `prolong` in prelude.lua
+-- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` in fence.lua and `prolong` in prelude.lua
 -- returns   1, or 0 when fenced
 --
 -- Invariant: only the owner keeps a room alive, and everything of the room lives equally long; only the epoch lives longer.

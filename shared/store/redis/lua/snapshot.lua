@@ -1,6 +1,6 @@
 -- Replaces the snapshot of an owned room and empties the journal that it covers.
 --
--- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` and `prolong` in prelude.lua
+-- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` in fence.lua and `prolong` in prelude.lua
 -- ARGV[5]   the snapshot
 -- ARGV[6]   the version of the state in it; '': 1
 -- returns   1, or 0 when fenced
