@@ -10,7 +10,7 @@ import {
   type SessionDescription,
   type SessionQuery,
 } from '../descriptions.ts'
-import type { Load } from './load.ts'
+import type { Load } from './overload.ts'
 import { countUpTo, notUnderstood, orderBy, PROJECT_ID, ROOM_ID, SEARCH_TEXT } from './query.ts'
 
 /**

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { NODE_METRICS } from '../metrics.ts'
-import { LoadMeter, OverloadController } from './load.ts'
+import { LoadMeter, OverloadController } from './overload.ts'
 
 const metrics = () => registerMetrics(new Registry(), NODE_METRICS)
 
