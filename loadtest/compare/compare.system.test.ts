@@ -5,7 +5,7 @@ import { SCENARIOS, type Scenario } from './scenarios.ts'
 
 /** Few clients for a second: that there are figures, not what they are. */
 const tiny: Scenario = { ...SCENARIOS.find(({ name }) => name === 'arena')!, clients: 20, perRoom: 5 }
-const options = { seconds: 1, warm: { seconds: 1, inputs: 0 }, repeats: 0, built: false, tell: () => {} }
+const options = { seconds: 1, warmSeconds: 1, repeats: 0, built: false, tell: () => {} }
 
 function expectFigures(figures: Figures): void {
   expect(figures.delivered).toBeGreaterThan(0.5)

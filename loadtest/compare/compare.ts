@@ -5,7 +5,7 @@ import { parseArgs } from 'node:util'
 import { systemClock, timestamp } from '../../shared/clock.ts'
 import { packageVersion } from '../../shared/version.ts'
 import { DIALECTS, type ServerName } from './dialects.ts'
-import { type Figures, measure, type Options, WARM } from './measure.ts'
+import { type Figures, measure, type Options } from './measure.ts'
 import { comparisonPage } from './page.ts'
 import { installPeers, pin, startRedis } from './processes.ts'
 import { type Comparison, line, markdown, rowOf, textTable } from './report.ts'
@@ -20,7 +20,8 @@ const HELP = `npm run compare -- [options]
   --servers A,B    some of ${SERVERS.join(', ')}
   --runs N         runs of each, in turn; the table has their medians (3)
   --seconds N      how long each is measured (4)
-  --repeats N      how often a window is repeated while others use the machine (2)
+  --warm N         how long it plays before, times the nodes, until what it runs is compiled (30)
+  --repeats N      how often a window is repeated while others use the machine (5)
   --out FOLDER     where results.json, tables.md and report.html go (loadtest-report/compare)
 `
 const say = (line: string): void => void process.stdout.write(`${line}\n`)
@@ -37,7 +38,8 @@ const OPTIONS = {
     servers: { type: 'string', default: SERVERS.join(',') },
     runs: { type: 'string', default: '3' },
     seconds: { type: 'string', default: '4' },
-    repeats: { type: 'string', default: '2' },
+    warm: { type: 'string', default: '30' },
+    repeats: { type: 'string', default: '5' },
     out: { type: 'string', default: 'loadtest-report/compare' },
     sources: { type: 'boolean', default: false },
     help: { type: 'boolean', default: false },
@@ -53,7 +55,7 @@ const values = (() => {
 })()
 
 /** The value of an option that counts something. */
-function count(name: 'runs' | 'seconds' | 'repeats', least: number): number {
+function count(name: 'runs' | 'seconds' | 'warm' | 'repeats', least: number): number {
   const value = Number(values[name])
   return Number.isInteger(value) && value >= least
     ? value
@@ -138,7 +140,7 @@ async function run(): Promise<void> {
     }
     const options = {
       seconds,
-      warm: WARM,
+      warmSeconds: count('warm', 0),
       repeats,
       built: !values.sources,
       ...(redis && { redis }),

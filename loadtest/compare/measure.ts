@@ -9,11 +9,10 @@ import { FLUSHES_PER_SECOND } from './servers/served.ts'
 
 /** One measurement: a server, its clients, and what a window of time costs. */
 
-/**
- * A server is measured as it runs for hours, compiled: what it costs falls by a quarter in its first seconds under load, and where that is small by as much in the first
- * minute, since code is compiled after so many calls. So each process gets so many inputs first.
- */
-export const WARM = { seconds: 5, inputs: 25_000 }
+/** With thousands of clients code is compiled after these seconds. */
+const CAPACITY_WARM_SECONDS = 5
+/** Until those who stop to read do so. */
+const SETTLED_SECONDS = 5
 /** How many clients stop to read, for how long, and what they then have to catch up. */
 const STALLED = 4
 /** How many beside them read on, and tell how the state should be. */
@@ -64,8 +63,11 @@ export type FigureName = keyof Figures
 
 export interface Options {
   readonly seconds: number
-  /** How long the clients play before it, and how many inputs each process has by then: `WARM`, where figures count. */
-  readonly warm: typeof WARM
+  /**
+   * How long the clients play before it for each process: a server is measured as it runs for hours, compiled. What one costs under a small load
+   * falls by a third in its first half minute.
+   */
+  readonly warmSeconds: number
   /** How often a window is repeated while others use the machine. */
   readonly repeats: number
   /** Compiled code, on the Node that `npm run compare` installs; otherwise the sources on this one. */
@@ -116,17 +118,15 @@ async function quietWindow(
   server: Servers,
   clients: Clients,
   scenario: Scenario,
-  { seconds, warm, repeats, redis, tell }: Options,
+  { seconds, warmSeconds, repeats, redis, tell }: Options,
 ): Promise<Figures> {
   const sending: Sending = {
     perSecond: scenario.inputs,
     nudges: scenario.nudges,
     reliable: scenario.reliable,
   }
-  const inputsPerSecond = (clients.count * scenario.inputs) / server.pids.length
-  await clients.play(inputsPerSecond === 0 ? 0 : warm.inputs / inputsPerSecond, sending)
+  await clients.play(warmSeconds * server.pids.length, sending)
   for (let left = repeats; ; left--) {
-    await clients.play(warm.seconds, sending)
     const others = watchOthers([process.pid, ...server.pids, ...(redis ? [redis.pid] : [])])
     const before = await server.sample()
     const redisBefore = redis && (await sampleRedis(redis))
@@ -180,13 +180,13 @@ async function stalled(
 ): Promise<Figures> {
   const idle: Sending = { perSecond: 0, nudges: false, reliable: false }
   await clients.join(count, perRoom, STALLED + WITNESSES)
-  await clients.play(WARM.seconds, idle)
+  await clients.play(SETTLED_SECONDS, idle)
   const before = await server.sample({ collect: true })
   clients.stall(STALLED, true)
   await clients.play(STALL_SECONDS, idle)
   const after = await server.sample({ collect: true })
   clients.stall(STALLED, false)
-  await clients.play(WARM.seconds, idle)
+  await clients.play(SETTLED_SECONDS, idle)
   await server.sample({ freeze: true })
   await clients.play(SETTLE_SECONDS, idle)
   const all = await clients.states()
@@ -201,7 +201,8 @@ async function capacity(name: ServerName, scenario: Scenario, options: Options):
   const play = async (count: number): Promise<Figures> => {
     const figures = await withServer(name, scenario, count, options, async (server, clients) => {
       await clients.join(count, scenario.perRoom)
-      return quietWindow(server, clients, { ...scenario, clients: count }, options)
+      const warmSeconds = Math.min(options.warmSeconds, CAPACITY_WARM_SECONDS)
+      return quietWindow(server, clients, { ...scenario, clients: count }, { ...options, warmSeconds })
     }).catch((error: Error): Figures => {
       options.tell(error.message)
       return { delivered: 0 }
