@@ -25,7 +25,6 @@ export {
   type Recipients,
   type RoomContext,
   type RoomDefinition,
-  RoomDefinitionError,
   type RoomEvents,
   type RoomInput,
   type RoomLog,
@@ -40,6 +39,7 @@ export {
   type TimerInput,
   type TimerSpecs,
 } from './rooms/definition.ts'
+export { RoomDefinitionError } from './rooms/definition-check.ts'
 
 /**
  * Starts a node in this process with the given room types; everything else has the defaults of the environment variables. Loaded when

@@ -5,7 +5,8 @@ import { dirname, join, resolve, sep } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { type Clock, systemClock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
-import { isRoomDefinition, type RoomDefinition, RoomDefinitionError } from './definition.ts'
+import { isRoomDefinition, type RoomDefinition } from './definition.ts'
+import { RoomDefinitionError } from './definition-check.ts'
 import { errorText } from './failures.ts'
 
 /** Files with another dot in their name (`arena.test.ts`, `vite.config.ts`, `types.d.ts`) are something else. */

@@ -1,0 +1,241 @@
+import { closest, distance } from 'fastest-levenshtein'
+import { problemsOfLayers } from './layer-rules.ts'
+
+/** A room definition has mistakes; the text names each with what is there and what would be right. */
+export class RoomDefinitionError extends Error {
+  /** Always this, also where it came through another copy of the package. */
+  override readonly name = 'RoomDefinitionError'
+}
+
+const NAME = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/
+const MAX_RATE = 240
+
+/** What a field must be: a test, and the same in words. */
+type Rule = readonly [holds: (value: unknown) => boolean, right: string]
+
+const rateFrom = (value: unknown, least: number): boolean =>
+  isObject(value) && isNumber(value.rate, least, MAX_RATE)
+const A_SCHEMA: Rule = [
+  isSchema,
+  'a validator that follows Standard Schema, such as valibot’s v.object({ … })',
+]
+const A_FUNCTION: Rule = [(value) => typeof value === 'function', 'a function']
+const A_HANDLER: Rule = [
+  (value) => typeof value === 'function' && !isAsync(value),
+  'a function, not an async one: give slow work to ctx.task',
+]
+const A_MIGRATION: Rule = [
+  (value) => typeof value === 'function' && !isAsync(value),
+  'a function, not an async one, that changes the state or returns another',
+]
+const A_SAVE_INTERVAL: Rule = [(value) => isNumber(value, 1, 86_400), '1 to 86400']
+const BY_NAME: Rule = [isObject, 'an object by name']
+
+/** Every field of a room besides its hooks; all but `type` and `create` may be absent. */
+const FIELDS: Readonly<Record<string, Rule>> = {
+  type: [
+    (value) => typeof value === 'string' && /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/.test(value),
+    '1–64 letters, digits, _ or -, beginning with a letter or digit',
+  ],
+  maxMembers: [(value) => Number.isSafeInteger(value) && isNumber(value, 1), 'a whole number, at least 1'],
+  options: A_SCHEMA,
+  messages: BY_NAME,
+  events: BY_NAME,
+  tasks: BY_NAME,
+  layers: [isObject, 'an object by patterns of paths'],
+  timers: BY_NAME,
+  state: A_SCHEMA,
+  sync: [(value) => rateFrom(value, 0), `{ rate } with 0 (at once) to ${MAX_RATE} flushes per second`],
+  tick: [
+    (value) => rateFrom(value, Number.MIN_VALUE),
+    `{ rate } with more than 0 and at most ${MAX_RATE} calls per second`,
+  ],
+  durability: [
+    (value) => value === 'journal' || value === 'snapshot' || value === 'none',
+    'journal, snapshot, none',
+  ],
+  idleSeconds: [(value) => isNumber(value, 0, 86_400), '0 to 86400'],
+  onIdle: [(value) => value === 'dispose' || value === 'sleep', 'dispose or sleep'],
+  reconnectSeconds: [(value) => isNumber(value, 0, 86_400), '0 to 86400'],
+  create: [
+    (value) => typeof value === 'function' && !isAsync(value),
+    'a function, not an async one, that returns the first state',
+  ],
+  load: A_FUNCTION,
+  save: [isObject, '{ everySeconds, to }'],
+  version: [(value) => Number.isSafeInteger(value) && isNumber(value, 1), 'a whole number, at least 1'],
+  migrate: [isObject, 'an object of functions by the version that they begin with'],
+  admit: A_FUNCTION,
+}
+const HOOKS = [
+  'onJoin',
+  'onMessage',
+  'on_message',
+  'onDisconnect',
+  'onReconnect',
+  'onLeave',
+  'onTick',
+  'onDispose',
+]
+
+/** Each field of `value` has to have one of `names`; where one is near, the problem says so: `max_members: write maxMembers`. */
+function checkFields(value: Fields, names: readonly string[], what: string, check: Check): void {
+  for (const field of Object.keys(value)) {
+    const camelCase = field.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
+    const nearest = closest(camelCase, names)
+    check(names.includes(field), () =>
+      // Names are seldom mistaken in their first letter: players is not layers.
+      distance(camelCase, nearest) <= 2 && camelCase[0] === nearest[0]
+        ? `${field}: write ${nearest}`
+        : `${field} is no field of ${what}; there are ${names.join(', ')}`,
+    )
+  }
+}
+
+/** Throws RoomDefinitionError unless `spec` is what `defineRoom` takes: all that types say of it, and what they cannot. */
+export function checkSpec(spec: unknown): void {
+  if (!isObject(spec)) throw new RoomDefinitionError(`defineRoom needs an object, got ${show(spec)}`)
+  const problems: string[] = []
+  const check: Check = (holds, problem) => {
+    if (!holds) problems.push(problem())
+  }
+  checkFields(spec, [...Object.keys(FIELDS), ...HOOKS], 'a room', check)
+  for (const [field, rule] of Object.entries(FIELDS))
+    if (spec[field] !== undefined || field === 'type' || field === 'create')
+      checkRule(field, spec[field], rule, check)
+  for (const hook of HOOKS) {
+    if (spec[hook] !== undefined) checkRule(hook, spec[hook], A_FUNCTION, check)
+    check(
+      !isAsync(spec[hook]),
+      () => `${hook} is async; handlers are synchronous turns: give slow work to ctx.task, or do it in admit`,
+    )
+  }
+  check(
+    spec.onMessage === undefined || spec.on_message === undefined,
+    () => 'onMessage and on_message are two names of one handler: give one of them',
+  )
+  check((spec.tick === undefined) === (spec.onTick === undefined), () =>
+    spec.tick === undefined ? 'onTick needs tick: { rate }' : 'tick needs an onTick to call',
+  )
+  check(
+    spec.onIdle !== 'sleep' || spec.durability !== 'none',
+    () =>
+      'onIdle: sleep needs a room that is stored; with durability none there is nothing to rest: write journal or snapshot',
+  )
+  if (isObject(spec.layers)) problems.push(...problemsOfLayers(spec.layers))
+  checkMigrations(spec, check)
+  if (isObject(spec.save)) {
+    checkFields(spec.save, ['everySeconds', 'to'], 'save', check)
+    checkRule('save.everySeconds', spec.save.everySeconds, A_SAVE_INTERVAL, check)
+    checkRule('save.to', spec.save.to, A_FUNCTION, check)
+  }
+  checkNames(spec, check)
+  if (problems.length === 0) return
+  const name = typeof spec.type === 'string' ? `room type ${JSON.stringify(spec.type)}` : 'the room type'
+  throw new RoomDefinitionError(`${name}: ${problems.join('; ')}`)
+}
+
+type Fields = Readonly<Record<string, unknown>>
+type Check = (holds: boolean, problem: () => string) => void
+
+const checkRule = (what: string, value: unknown, [holds, right]: Rule, check: Check): void =>
+  check(holds(value), () => `${what} is ${show(value)}; it must be ${right}`)
+
+/** There has to be a way to the version of the state from each before it. */
+function checkMigrations({ version = 1, migrate }: Fields, check: Check): void {
+  if (!isNumber(version, 1) || !(migrate === undefined || isObject(migrate))) return
+  const steps = migrate ?? {}
+  let from = 1
+  while (steps[from] !== undefined) from++
+  check(
+    from >= (version as number),
+    () =>
+      `version ${version} needs migrate.${from}, which makes a state of version ${from + 1} of one of version ${from}`,
+  )
+  for (const [from, step] of Object.entries(steps)) {
+    check(
+      String(Number(from)) === from && Number(from) >= 1 && Number(from) < (version as number),
+      () => `migrate.${from} begins with no version below ${version}: set version, or leave it out`,
+    )
+    checkRule(`migrate.${from}`, step, A_MIGRATION, check)
+  }
+}
+
+function checkNames(spec: Fields, check: Check): void {
+  const messages = namesIn(spec, 'messages', check)
+  for (const [type, message] of messages) {
+    const what = `messages.${type}`
+    const { data, reply, rate, handle }: Fields = isObject(message) ? message : {}
+    if (isObject(message)) checkFields(message, ['data', 'reply', 'rate', 'handle'], what, check)
+    checkRule(`${what}.data`, data, A_SCHEMA, check)
+    if (reply !== undefined) checkRule(`${what}.reply`, reply, A_SCHEMA, check)
+    if (handle !== undefined) checkRule(`${what}.handle`, handle, A_HANDLER, check)
+    if (rate !== undefined) checkRate(`${what}.rate`, rate, check)
+  }
+  for (const [name, task] of namesIn(spec, 'tasks', check)) {
+    check(
+      !isSchema(task),
+      () => `tasks.${name} is a schema: write ${name}: { result: schema, handle(state, outcome, ctx) { … } }`,
+    )
+    if (isSchema(task)) continue
+    const { result, handle }: Fields = isObject(task) ? task : {}
+    if (isObject(task)) checkFields(task, ['result', 'handle'], `tasks.${name}`, check)
+    checkRule(`tasks.${name}.result`, result, A_SCHEMA, check)
+    checkRule(`tasks.${name}.handle`, handle, A_HANDLER, check)
+  }
+  for (const [name, timer] of namesIn(spec, 'timers', check)) {
+    const { data, handle }: Fields = isObject(timer) ? timer : {}
+    if (isObject(timer)) checkFields(timer, ['data', 'handle'], `timers.${name}`, check)
+    checkRule(`timers.${name}.data`, data, A_SCHEMA, check)
+    checkRule(`timers.${name}.handle`, handle, A_HANDLER, check)
+  }
+  for (const [name, schema] of namesIn(spec, 'events', check))
+    checkRule(`events.${name}`, schema, A_SCHEMA, check)
+  check(
+    spec.onMessage !== undefined ||
+      spec.on_message !== undefined ||
+      messages.every(([, message]) => isObject(message) && message.handle !== undefined),
+    () => 'messages without handle need an onMessage that handles them',
+  )
+}
+
+function namesIn(spec: Fields, field: string, check: Check): [string, unknown][] {
+  const named = Object.entries(isObject(spec[field]) ? spec[field] : {})
+  for (const [name] of named)
+    check(
+      NAME.test(name),
+      () => `${field} has the name ${show(name)}; names are 1–64 letters, digits, _, . or -`,
+    )
+  return named
+}
+
+function checkRate(what: string, rate: unknown, check: Check): void {
+  const fields: Fields = isObject(rate) ? rate : {}
+  const { perSecond, burst } = fields
+  checkFields(fields, ['perSecond', 'burst'], what, check)
+  const aboveZero: Rule = [(value) => isNumber(value, Number.MIN_VALUE), 'a number above 0']
+  checkRule(`${what}.perSecond`, perSecond, aboveZero, check)
+  if (burst !== undefined)
+    checkRule(`${what}.burst`, burst, [(value) => isNumber(value, 1), 'a number of at least 1'], check)
+}
+
+function isObject(value: unknown): value is Fields {
+  return typeof value === 'object' && value !== null
+}
+
+/** Some libraries' schemas are functions. */
+function isSchema(value: unknown): boolean {
+  return (isObject(value) || typeof value === 'function') && isObject((value as Fields)['~standard'])
+}
+
+const isAsync = (value: unknown): boolean =>
+  typeof value === 'function' && Object.prototype.toString.call(value) === '[object AsyncFunction]'
+
+const isNumber = (value: unknown, from: number, to = Number.MAX_SAFE_INTEGER): boolean =>
+  typeof value === 'number' && value >= from && value <= to
+
+function show(value: unknown): string {
+  if (typeof value === 'function') return isAsync(value) ? 'an async function' : 'a function'
+  if (typeof value === 'number' || value === undefined) return String(value)
+  return (JSON.stringify(value) ?? typeof value).slice(0, 80)
+}
