@@ -9,7 +9,8 @@ import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { counting } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench, TestMember } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
-import { JournalFormat, restore } from './journal.ts'
+import { JournalFormat } from './journal.ts'
+import { restore } from './restore.ts'
 
 const ROOM = 'prj_test/board:a'
 const LONG_MS = 600_000

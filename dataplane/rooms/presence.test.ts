@@ -2,7 +2,8 @@ import { describe, expect, it } from 'vitest'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { type Durability, defineRoom } from './definition.ts'
 import { ROOM_LIMITS } from './environment.ts'
-import { JournalFormat, restore } from './journal.ts'
+import { JournalFormat } from './journal.ts'
+import { restore } from './restore.ts'
 
 /** Writes down what becomes of its members. */
 const lounge = ({

@@ -2,7 +2,8 @@ import { describe, expect, it } from 'vitest'
 import { counter } from '../../test/support/rooms/counter-room.ts'
 import type { TestMember } from '../../test/support/rooms/room-bench.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
-import { JournalFormat, restore } from './journal.ts'
+import { JournalFormat } from './journal.ts'
+import { restore } from './restore.ts'
 
 const unknown = (ref: number) => expect.objectContaining({ ref, code: 'outcome_unknown' })
 const refused = (ref: number) => expect.objectContaining({ ref, code: 'unknown_type' })

@@ -1,6 +1,7 @@
 import * as v from 'valibot'
 import { defineRoom } from '../../dataplane/rooms/definition.ts'
-import { JournalFormat, restore } from '../../dataplane/rooms/journal.ts'
+import { JournalFormat } from '../../dataplane/rooms/journal.ts'
+import { restore } from '../../dataplane/rooms/restore.ts'
 import type { RoomTimer } from '../../dataplane/rooms/timers.ts'
 import { roomAddress } from '../../dataplane/traffic.ts'
 import { type RoomRecords, type Store, StoreUnavailable } from '../../shared/store/port.ts'

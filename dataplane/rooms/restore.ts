@@ -1,0 +1,174 @@
+import type { Json } from '../../shared/json.ts'
+import type { Claim } from '../../shared/store/port.ts'
+import { apply } from '../../shared/sync/apply.ts'
+import type { Outcome } from '../traffic.ts'
+import { Grants } from './grants.ts'
+import {
+  type JournalFormat,
+  NewerRecord,
+  type RoomSnapshot,
+  UnreadableRecord,
+  type Update,
+} from './journal.ts'
+import { hiddenDelta } from './layers.ts'
+import { LiveTree } from './live-tree.ts'
+import type { MembershipRecord } from './memberships.ts'
+import type { RoomTimer, TimerChanges } from './timers.ts'
+
+/** A room as it begins on a node: new, or as its record has it, read to the end, so that nothing of it is decoded for the first time later. */
+export interface RestoredRoom extends Omit<RoomSnapshot, 'checksum' | 'state' | 'layers'> {
+  /** The state, which the room goes on with. */
+  readonly tree: LiveTree
+  /** What `updates` say. */
+  readonly history: readonly Update[]
+  readonly grants: Grants
+  /** What members were told last: the checksum of what everyone sees, and the sum of all layers. Undefined: nothing yet. */
+  readonly told: { readonly checksum: number; readonly sum: number } | undefined
+}
+
+/** A room that is nowhere yet. */
+export function newRoom(tree: LiveTree, epoch: number, stateVersion: number): RestoredRoom {
+  const base = { epoch, seq: 0 }
+  const grants = new Grants([])
+  return {
+    epoch,
+    seq: 0,
+    tree,
+    seats: [],
+    base,
+    updates: [],
+    history: [],
+    grants,
+    told: undefined,
+    timers: [],
+    stateVersion,
+    tasks: [],
+  }
+}
+
+/**
+ * The room that a claim found: its last snapshot and everything committed since. Undefined for a room that never was, or has ended.
+ * Throws UnreadableRecord when the record is damaged, or is not what its checksum says, and NewerRecord when it can be read elsewhere.
+ */
+export function restore(claim: Claim, format: JournalFormat): RestoredRoom | undefined {
+  try {
+    return readRecord(claim, format)
+  } catch (error) {
+    if (error instanceof UnreadableRecord || error instanceof NewerRecord) throw error
+    throw new UnreadableRecord('the parts of a room record do not fit each other', { cause: error })
+  }
+}
+
+function readRecord({ snapshot, journal }: Claim, format: JournalFormat): RestoredRoom | undefined {
+  // An empty one stands for a room that was handed over and is not stored since.
+  if (!snapshot?.length) {
+    if (journal.length === 0) return undefined
+    throw new UnreadableRecord(`a room record has ${journal.length} journal entries but no snapshot`)
+  }
+  const whole = format.readSnapshot(snapshot)
+  const updates = [...whole.updates]
+  const history = updates.map((bytes) => format.readEntry(bytes))
+  requireGapFree(whole, history)
+  const memberships = new Map(whole.seats.map((membership) => [membership.member.id, open(membership)]))
+  const tasks = new Map(whole.tasks.map((task) => [task.id, task]))
+  const timers = new Map(whole.timers.map((timer) => [timer.id, timer]))
+  let state: Json = whole.state
+  let { epoch, seq, checksum } = whole
+  let told = { checksum: whole.layers?.checksum ?? checksum, sum: whole.layers?.sum ?? 0 }
+  const grants = new Grants(whole.layers?.grants ?? [])
+  for (const bytes of journal) {
+    const update = format.readEntry(bytes)
+    if (update.seq !== seq + (update.visible ? 1 : 0))
+      throw new UnreadableRecord(`a journal entry has seq ${update.seq} behind seq ${seq}`)
+    if (update.delta) state = apply(state, update.delta)
+    const hidden = update.layers && hiddenDelta(state, update.layers)
+    if (hidden) state = apply(state, hidden)
+    applyToMemberships(memberships, update)
+    applyToTimers(timers, update.timers)
+    for (const task of update.tasks.started) tasks.set(task.id, task)
+    for (const id of update.tasks.ended) tasks.delete(id)
+    if (update.visible) {
+      updates.push(bytes)
+      history.push(update)
+    }
+    for (const grant of update.layers?.grants ?? []) grants.change(grant)
+    for (const { member } of update.left) grants.forget(member.id)
+    ;({ epoch, seq } = update)
+    checksum = update.layers?.checksum ?? update.checksum
+    told = { checksum: update.checksum, sum: update.layers?.sum ?? 0 }
+  }
+  const tree = new LiveTree(state)
+  if (tree.checksum !== checksum)
+    throw new UnreadableRecord(
+      `the restored state has checksum ${tree.checksum}, but ${checksum} was committed`,
+    )
+  grants.flush()
+  return {
+    epoch,
+    seq,
+    tree,
+    seats: [...memberships.values()],
+    base: whole.base,
+    updates,
+    history,
+    timers: [...timers.values()],
+    tasks: [...tasks.values()],
+    grants,
+    told,
+    stateVersion: whole.stateVersion,
+  }
+}
+
+function requireGapFree({ base, seq }: RoomSnapshot, history: readonly Update[]): void {
+  let last = base.seq
+  for (const update of history) {
+    if (!update.visible || update.seq !== last + 1)
+      throw new UnreadableRecord(`the history of a snapshot has seq ${update.seq} behind seq ${last}`)
+    last = update.seq
+  }
+  if (last !== seq)
+    throw new UnreadableRecord(`the history of a snapshot ends at seq ${last}; the snapshot is at ${seq}`)
+}
+
+function applyToTimers(timers: Map<string, RoomTimer>, { set, removed }: TimerChanges): void {
+  for (const id of removed) timers.delete(id)
+  for (const timer of set) {
+    timers.delete(timer.id)
+    timers.set(timer.id, timer)
+  }
+}
+
+function applyToMemberships(
+  memberships: Map<string, RestoredMembership>,
+  { joined, left, presence, renewed, acks, outcomes }: Update,
+): void {
+  for (const { member } of left) memberships.delete(member.id)
+  for (const membership of joined) memberships.set(membership.member.id, open(membership))
+  for (const { memberId, ...change } of [...presence, ...renewed]) {
+    const membership = memberships.get(memberId)
+    if (membership)
+      memberships.set(memberId, {
+        ...membership,
+        member: Object.freeze({ ...membership.member, ...change }),
+      })
+  }
+  for (const { memberId, ref, forgotten } of acks) {
+    const membership = memberships.get(memberId)
+    if (membership) memberships.set(memberId, { ...membership, lastRef: ref, forgotten })
+  }
+  for (const { memberId, ...outcome } of outcomes) {
+    const membership = memberships.get(memberId)
+    // A member who joined with this very update has it already.
+    if (membership && outcome.ref > (membership.outcomes.at(-1)?.ref ?? 0)) membership.outcomes.push(outcome)
+  }
+}
+
+/** A membership while its journal is read. */
+interface RestoredMembership extends MembershipRecord {
+  readonly outcomes: Outcome[]
+}
+
+const open = (membership: MembershipRecord): RestoredMembership => ({
+  ...membership,
+  outcomes: [...membership.outcomes],
+})
