@@ -107,15 +107,15 @@ export class Faults {
     over()
   }
 
-  /** Whether another node goes on while this one is out: on a slow machine others may be out for longer than planned. */
+  /** Whether nothing else takes this node out, and another one goes on: on a slow machine nodes may be out for longer than planned. */
   #isSpared(node: string): boolean {
-    const isOut = (other: string) =>
+    const isOut = (which: string, forMs = 0) =>
       this.#done.some(
         (fault) =>
-          fault.node === other && DISABLING.includes(fault.kind) && fault.until + RECOVERY_MS > machineNow(),
+          fault.node === which && DISABLING.includes(fault.kind) && fault.until + forMs > machineNow(),
       )
-    const doors = this.#cluster.doors()
-    return this.#isAlone || doors.some((door) => door.node !== node && !isOut(door.node))
+    const others = this.#cluster.doors().filter((door) => door.node !== node)
+    return !isOut(node) && (this.#isAlone || others.some((door) => !isOut(door.node, RECOVERY_MS)))
   }
 
   #chosen({ clients = [] }: PlannedFault): Player[] {
