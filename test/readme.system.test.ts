@@ -41,7 +41,7 @@ beforeAll(async () => {
   readmeClient = client!
   await mkdir(join(folder, 'rooms'))
   await writeFile(join(folder, 'rooms/duel.ts'), readmeRoom)
-  const options = { extends: `${root}tsconfig.json`, include: ['*.ts', '*.tsx', 'rooms'] }
+  const options = { extends: `${root}tsconfig.json`, include: ['*.ts', '*.tsx', 'rooms', 'src'] }
   const compilerOptions = {
     paths: {
       roomful: [`${root}dataplane/index.ts`],
@@ -286,7 +286,7 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
     const left = 'declare function draw(table: readonly number[], hand: readonly number[]): void'
     const files = {
       'rooms/cards.ts': room!,
-      'front.ts': `${page}\n${left}\ndeclare function showError(): void\n`,
+      'src/main.ts': `${page}\n${left}\ndeclare function showError(): void\n`,
     }
     expect(await complaints(files)).toBe('')
   })

@@ -23,6 +23,14 @@ describe('roomful', () => {
     expect([await ended, output()]).toEqual([2, expect.stringContaining('Did you mean control?')])
   })
 
+  it('ends with 2 where Node is too old, and says so', async () => {
+    const older =
+      'Object.defineProperty(process, "versions", { value: { ...process.versions, node: "18.20.8" } })'
+    const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(older)}`
+    const { ended, output } = roomful(['dev'], { NODE_OPTIONS })
+    expect([await ended, output()]).toEqual([2, expect.stringMatching(/Node 18\.20\.8, and 20\.19 or newer/)])
+  })
+
   it('ends with 2 when its configuration is wrong, and lists everything', async () => {
     const { ended, output } = roomful(['control'], { CONTROL_PORT: 'x', LOG_LEVEL: 'loud', WS_PROT: '1' })
     expect(await ended).toBe(2)

@@ -1,30 +1,10 @@
 #!/usr/bin/env node
-import { systemClock } from '../../shared/clock.ts'
-import { packageVersion } from '../../shared/version.ts'
-import { helpText, parseArguments } from './arguments.ts'
-import { runCommand } from './commands.ts'
-import { endWithNpm } from './npm-parent.ts'
+/** Says so where Node is too old for what everything else imports. */
 
-const request = parseArguments(process.argv.slice(2))
-switch (request.kind) {
-  case 'help':
-    process.stdout.write(helpText(request))
-    break
-  case 'version':
-    process.stdout.write(`${packageVersion()}\n`)
-    break
-  case 'mistake':
-    process.stderr.write(`roomful: ${request.message}\nroomful --help says more.\n`)
-    process.exitCode = 2
-    break
-  case 'run': {
-    // Libraries take this for the wish to be fast; a developer says dev.
-    if (request.command !== 'dev') process.env.NODE_ENV ??= 'production'
-    endWithNpm(process, systemClock)
-    const { command, workers, beside } = request
-    const env =
-      workers === undefined ? process.env : { ...process.env, WORKERS: workers, WORKERS_FILE: undefined }
-    const started = runCommand({ command, beside }, env, process, (text) => process.stderr.write(text))
-    if (!started) process.exitCode = 2
-  }
-}
+const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
+if (major < 20 || (major === 20 && minor < 19)) {
+  process.stderr.write(`roomful: this is Node ${process.versions.node}, and 20.19 or newer is needed\n`)
+  process.exitCode = 2
+} else await import('./run.ts')
+
+export {}

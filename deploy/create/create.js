@@ -45,6 +45,13 @@ function readArguments() {
   }
 }
 
+const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
+if (major < 20 || (major === 20 && minor < 19)) {
+  process.stderr.write(
+    `create-roomful: this is Node ${process.versions.node}, and 20.19 or newer is needed\n`,
+  )
+  process.exit(2)
+}
 const { values, positionals } = readArguments()
 if (values.help) {
   process.stdout.write(HELP)
