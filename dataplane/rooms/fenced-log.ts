@@ -14,7 +14,7 @@ type LogEnvironment = Pick<
 >
 
 /** What a log has to do with its room. */
-interface LogEvents {
+export interface LogEvents {
   /** The whole room as of its last flush: what to write when the store has lost the record. */
   readonly whole: () => Uint8Array
   /** Whether the room, as of its last flush, is to be kept in the store whether or not anyone has it. Asked for every write. */

@@ -2,11 +2,12 @@ import type { DepartureReason } from '../../shared/protocol/messages.ts'
 import type { Fence } from '../../shared/store/port.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
 import { type RoomAddress, roomIdOf } from '../traffic.ts'
-import type { Durability, RoomDefinition, RoomLog } from './definition.ts'
+import type { RoomDefinition, RoomLog } from './definition.ts'
 import { Delivery, type Flush, type PendingJoin, type PendingLeave, Replies, RoomFrames } from './delivery.ts'
+import { RoomDurability } from './durability.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { StuckTurns } from './failures.ts'
-import { FencedLog } from './fenced-log.ts'
+import type { FencedLog } from './fenced-log.ts'
 import type { Grants } from './grants.ts'
 import { History } from './history.ts'
 import type { LostEpochs, MemberOutcome, RoomEvent, RoomSnapshot, Update } from './journal.ts'
@@ -46,9 +47,6 @@ interface StreamEvents {
   /** The room may not go on for now (true), since its store is silent or its node's lease has run out; or may again (false). */
   readonly stopped: (stopped: boolean) => void
 }
-
-/** A snapshot of no room. */
-const NO_ROOM = new Uint8Array(0)
 
 /** What has happened in a room since its last flush, besides the state. */
 class Pending {
@@ -131,9 +129,11 @@ export class RoomStream {
   saves: RoomSaves | undefined
   /** 0–1: where in an interval this room flushes and ticks. */
   readonly phase: number
-  /** The room's record in the store; the only one that writes it. */
+  /** The room's record in the store. */
   readonly record: FencedLog
-  readonly #durability: Durability
+  /** Whether acks wait until their update is committed. */
+  readonly durable: true | undefined
+  readonly #durability: RoomDurability
   /** Whether a room of this type rests until it is joined. */
   #sleeps = false
   /** Of the flushed state, and of the state as it is since it was migrated. */
@@ -156,12 +156,6 @@ export class RoomStream {
   #done: Promise<void> = Promise.resolve()
   #stopped = false
   #ended = false
-  /** Of a journal: entries and bytes since the snapshot, and the size of that. A room has none at first. */
-  #journal = { entries: Number.POSITIVE_INFINITY, bytes: 0, snapshotBytes: 0 }
-  /** Of a `snapshot` room: when it is saved next; whether it is being saved, and since when it has changes that this does not save. */
-  readonly #save: Timer
-  #saving = false
-  #unsavedSince: number | undefined
 
   constructor(
     { environment, address, definition, fence, log, begin }: ClaimedRoom,
@@ -175,7 +169,7 @@ export class RoomStream {
     this.roomId = roomIdOf(address)
     this.log = log
     this.phase = environment.random.float()
-    this.#durability = definition.durability
+    this.durable = definition.durability === 'journal' || undefined
     this.#onDelivered = delivered
     this.#onSaved = saved
     this.#onTasks = tasks
@@ -198,14 +192,17 @@ export class RoomStream {
     this.#seq = seq
     this.#stateVersion = begin.stateVersion
     this.#version = definition.version
-    this.record = new FencedLog(environment, this.name, fence, log, {
-      whole: () => (this.#durability === 'none' ? NO_ROOM : this.#whole()),
+    this.#durability = new RoomDurability(definition.durability, environment, this.name, fence, log, {
+      whole: () => this.#whole(),
+      withoutHistory: () => this.#withoutHistory(),
       kept: () => this.#kept,
-      wakeAt: () => this.#wakeAt,
+      wakeAt: () => this.timers.flushedDue,
       stateVersion: () => this.#stateVersion,
       rewritten: (lost) => this.#renew(lost),
       uncertain: stopped,
+      fenced,
     })
+    this.record = this.#durability.record
     const frames = new RoomFrames(this.roomId, environment.codecs)
     this.history = new History(limits.history, historyBudget, frames, format, begin.base)
     if (this.#isAsTold(begin.told))
@@ -222,13 +219,12 @@ export class RoomStream {
       members,
     })
     this.#timer = scheduler.timer(() => this.#flush())
-    this.#save = scheduler.timer(() => this.#saveNow())
     this.redefine(definition)
     this.#migrate(definition)
+    if (begin.epoch >= fence.epoch) return
     // Whether the owner before has saved it is not known, and the database is to know of this one.
-    if (begin.epoch < fence.epoch) this.saves?.changed(this.phase)
-    // One that is not stored was handed over, and what it was then is not to come back.
-    if (this.#durability === 'none' && begin.epoch < fence.epoch) this.#replace(NO_ROOM)
+    this.saves?.changed(this.phase)
+    this.#durability.takenOver()
   }
 
   /** The state of an older version is brought to that of the definition, as the first turn of this owner. Throws where it cannot be. */
@@ -254,11 +250,6 @@ export class RoomStream {
   /** The version of the state as it is. */
   get stateVersion(): number {
     return this.#version
-  }
-
-  /** Whether acks wait until their update is committed. */
-  get durable(): true | undefined {
-    return this.#durability === 'journal' || undefined
   }
 
   /** Whether turns have written to the state, or shown or hidden a layer, since the last flush. */
@@ -291,13 +282,7 @@ export class RoomStream {
    * `ROOM_ORPHAN_TTL`.
    */
   get #kept(): boolean {
-    if (this.#durability === 'none') return false
-    return this.#sleeps || this.unsaved || this.#wakeAt !== undefined
-  }
-
-  /** When the next of its timers is due, as of its last flush; a room that is not stored is not woken. */
-  get #wakeAt(): number | undefined {
-    return this.#durability === 'none' ? undefined : this.timers.flushedDue
+    return this.#sleeps || this.unsaved || this.timers.flushedDue !== undefined
   }
 
   /** Whether the room is newer than what the database of its type has. */
@@ -372,19 +357,16 @@ export class RoomStream {
   }
 
   /** Gives the room up, for others to go on with (`forget` false: saved first) or for good. */
-  async release(forget: boolean): Promise<boolean> {
+  release(forget: boolean): Promise<boolean> {
     this.end()
-    // A room that is not stored has no history to give.
-    const whole = () => (this.#durability === 'none' ? this.#withoutHistory() : this.#whole())
-    if (!forget && !(await this.record.replace(whole()))) return false
-    return this.record.release(forget)
+    return this.#durability.release(forget)
   }
 
   /** Nothing leaves any more. */
   end(): void {
     this.#ended = true
     this.#timer.cancel()
-    this.#save.cancel()
+    this.#durability.end()
     this.saves?.end()
     this.history.end()
   }
@@ -407,7 +389,7 @@ export class RoomStream {
       return
     }
     this.#underWay = flush
-    const committed = this.#commit(flush.packed)
+    const committed = this.#durability.commit(flush.packed)
     if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
   }
@@ -466,7 +448,7 @@ export class RoomStream {
     }
     return {
       update,
-      packed: this.#packed(update),
+      packed: this.#durability.entry(update),
       members: memberships.members,
       joins,
       leaves,
@@ -489,47 +471,6 @@ export class RoomStream {
   #isAsTold(told: RestoredRoom['told']): boolean {
     const { checksum, layers } = this.state
     return !told || (told.checksum === checksum && told.sum === (layers?.sum ?? 0))
-  }
-
-  /** Keeps an update the way the room type asks for. The promise tells whether it stands; undefined: it need not be waited for. */
-  #commit(entry: Uint8Array | undefined): Promise<boolean> | undefined {
-    if (!entry) return undefined
-    if (this.#durability === 'snapshot') {
-      this.#unsavedSince ??= this.environment.clock.monotonic()
-      if (!this.#saving) this.#saveSoon(this.#unsavedSince)
-      return undefined
-    }
-    const { journalEntries, journalBytes } = this.environment.limits
-    const { entries, bytes, snapshotBytes } = this.#journal
-    if (entries >= journalEntries || bytes >= Math.max(journalBytes, snapshotBytes)) {
-      const whole = this.#whole()
-      this.#journal = { entries: 0, bytes: 0, snapshotBytes: whole.length }
-      return this.record.replace(whole)
-    }
-    this.#journal.entries++
-    this.#journal.bytes += entry.length
-    return this.record.append(entry)
-  }
-
-  #saveSoon(changedAt: number): void {
-    this.#save.at(changedAt + this.environment.limits.saveMs)
-  }
-
-  #saveNow(): void {
-    // A save every second need not carry what a crash makes worthless: members are resynced after one. Where this throws, the next change
-    // asks for a save again.
-    this.#unsavedSince = undefined
-    const whole = this.#withoutHistory()
-    this.#saving = true
-    void this.#replace(whole).then(() => {
-      this.#saving = false
-      if (this.#unsavedSince !== undefined && !this.#ended) this.#saveSoon(this.#unsavedSince)
-    })
-  }
-
-  /** Writes what no update waits for. */
-  async #replace(whole: Uint8Array): Promise<void> {
-    if (!(await this.record.replace(whole)) && !this.#ended) this.#onFenced()
   }
 
   readonly #onCommitted = (stands: boolean): void => {
@@ -577,12 +518,7 @@ export class RoomStream {
     this.history.lose(lost)
     if (!this.#underWay) return
     const update = { ...this.#underWay.update, epoch: lost.before }
-    this.#underWay = { ...this.#underWay, update, packed: this.#packed(update) }
-  }
-
-  /** The journal entry of an update; undefined in a room that is not stored. */
-  #packed(update: Update): Uint8Array | undefined {
-    return this.#durability === 'none' ? undefined : this.environment.format.entry(update)
+    this.#underWay = { ...this.#underWay, update, packed: this.#durability.entry(update) }
   }
 
   /** The room as of its last flush, delivered or not, with what members may have missed: what a new owner would need. */
