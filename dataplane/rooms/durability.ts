@@ -18,7 +18,7 @@ const NO_ROOM = new Uint8Array(0)
 
 /**
  * When and how a room's updates reach the store, as its room type asks for: a `journal` room has each update written before it stands, a `snapshot`
- * room is saved soon after it has changed, and one with `none` is written only to be handed over.
+ * room is written soon after it has changed, and one with `none` is written only to be handed over.
  */
 export class RoomDurability {
   /** The room's record in the store; the only one that writes it. */
@@ -29,10 +29,10 @@ export class RoomDurability {
   #ended = false
   /** Of a journal: entries and bytes since the snapshot, and the size of that. A room has none at first. */
   #journal = { entries: Number.POSITIVE_INFINITY, bytes: 0, snapshotBytes: 0 }
-  /** Of a `snapshot` room: when it is saved next; whether it is being saved, and since when it has changes that this does not save. */
-  readonly #save: Timer
-  #saving = false
-  #unsavedSince: number | undefined
+  /** Of a `snapshot` room: when it is written next; whether it is being written, and since when it has changes that this does not write. */
+  readonly #snapshot: Timer
+  #writing = false
+  #changedSince: number | undefined
 
   /** Of a room (`project/type:key`) that this node has claimed. */
   constructor(
@@ -46,7 +46,7 @@ export class RoomDurability {
     this.#durability = durability
     this.#environment = environment
     this.#room = room
-    this.#save = environment.scheduler.timer(() => this.#saveNow())
+    this.#snapshot = environment.scheduler.timer(() => this.#writeSnapshot())
     // One that is not stored is neither kept nor woken.
     const unstored = { whole: () => NO_ROOM, kept: () => false, wakeAt: () => undefined }
     this.record = new FencedLog(
@@ -72,8 +72,8 @@ export class RoomDurability {
   commit(entry: Uint8Array | undefined): Promise<boolean> | undefined {
     if (!entry) return undefined
     if (this.#durability === 'snapshot') {
-      this.#unsavedSince ??= this.#environment.clock.monotonic()
-      if (!this.#saving) this.#saveSoon(this.#unsavedSince)
+      this.#changedSince ??= this.#environment.clock.monotonic()
+      if (!this.#writing) this.#snapshotSoon(this.#changedSince)
       return undefined
     }
     const { journalEntries, journalBytes } = this.#environment.limits
@@ -88,7 +88,7 @@ export class RoomDurability {
     return this.record.append(entry)
   }
 
-  /** Gives the room up, for others to go on with (`forget` false: saved first) or for good. */
+  /** Gives the room up, for others to go on with (`forget` false: written first) or for good. */
   async release(forget: boolean): Promise<boolean> {
     // A room that is not stored has no history to give.
     const whole = this.#durability === 'none' ? this.#room.withoutHistory : this.#room.whole
@@ -96,25 +96,25 @@ export class RoomDurability {
     return this.record.release(forget)
   }
 
-  /** Nothing is saved by itself any more. */
+  /** Nothing is written by itself any more. */
   end(): void {
     this.#ended = true
-    this.#save.cancel()
+    this.#snapshot.cancel()
   }
 
-  #saveSoon(changedAt: number): void {
-    this.#save.at(changedAt + this.#environment.limits.saveMs)
+  #snapshotSoon(changedAt: number): void {
+    this.#snapshot.at(changedAt + this.#environment.limits.snapshotMs)
   }
 
-  #saveNow(): void {
-    // A save every second need not carry what a crash makes worthless: members are resynced after one. Where this throws, the next change
-    // asks for a save again.
-    this.#unsavedSince = undefined
+  #writeSnapshot(): void {
+    // One every second need not carry what a crash makes worthless: members are resynced after one. Where this throws, the next change
+    // asks for a snapshot again.
+    this.#changedSince = undefined
     const whole = this.#room.withoutHistory()
-    this.#saving = true
+    this.#writing = true
     void this.#replace(whole).then(() => {
-      this.#saving = false
-      if (this.#unsavedSince !== undefined && !this.#ended) this.#saveSoon(this.#unsavedSince)
+      this.#writing = false
+      if (this.#changedSince !== undefined && !this.#ended) this.#snapshotSoon(this.#changedSince)
     })
   }
 

@@ -44,8 +44,8 @@ export interface RoomLimits {
   readonly detachedMs: number
   /** A member whose edge is gone, or whose session moves, counts as connected for so long. */
   readonly movesMs: number
-  /** How long after a change a `snapshot` room is saved; with the write itself it must stay below a second. */
-  readonly saveMs: number
+  /** How long after a change a `snapshot` room is written; with the write itself it must stay below a second. */
+  readonly snapshotMs: number
   /** A journal this long, or larger than both `journalBytes` and its snapshot, is replaced by a snapshot. */
   readonly journalEntries: number
   readonly journalBytes: number
@@ -70,7 +70,7 @@ export const ROOM_LIMITS: RoomLimits = {
   saveToMs: 30_000,
   detachedMs: 120_000,
   movesMs: 20_000,
-  saveMs: 700,
+  snapshotMs: 700,
   journalEntries: 512,
   journalBytes: 256 * 1024,
   recordTtlMs: 600_000,

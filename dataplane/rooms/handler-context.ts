@@ -21,17 +21,6 @@ import type { RoomStream } from './stream.ts'
 import type { Work } from './tasks.ts'
 import { TurnTimers } from './timers.ts'
 
-/** What comes of a turn that asks for nothing, as most do. */
-export const NOTHING: Effects = {
-  events: [],
-  shown: [],
-  kicked: [],
-  tasks: [],
-  closed: false,
-  reply: undefined,
-  timers: undefined,
-}
-
 /** `layer`: it is for those who have that when the turn is over. */
 export type AskedEvent = RoomEvent & { readonly layer?: string }
 
@@ -45,6 +34,19 @@ interface Asked {
   reply: Json | undefined
   timers: TurnTimers | undefined
 }
+
+const nothingAsked = (): Asked => ({
+  events: [],
+  shown: [],
+  kicked: [],
+  tasks: [],
+  closed: false,
+  reply: undefined,
+  timers: undefined,
+})
+
+/** What comes of a turn that asks for nothing, as most do. */
+export const NOTHING: Effects = nothingAsked()
 
 /** The room whose handlers run. */
 export interface HandledRoom extends Pick<RoomStream, 'roomId' | 'log' | 'state' | 'timers'> {
@@ -268,15 +270,7 @@ export class HandlerContext implements MessageContext {
   }
 
   #ask(): Asked {
-    this.#asked ??= {
-      events: [],
-      shown: [],
-      kicked: [],
-      tasks: [],
-      closed: false,
-      reply: undefined,
-      timers: undefined,
-    }
+    this.#asked ??= nothingAsked()
     return this.#asked
   }
 

@@ -103,7 +103,7 @@ it('reads and writes version 5 of the record to the byte', () => {
   expect(snapshot).toEqual({
     ...at,
     state: after,
-    seats: [membership],
+    memberships: [membership],
     base,
     timers: [timer],
     tasks: [task],

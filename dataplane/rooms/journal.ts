@@ -114,7 +114,7 @@ export interface RoomSnapshot extends Position {
   readonly checksum: number
   readonly state: Json
   /** In the order they joined. */
-  readonly seats: readonly MembershipRecord[]
+  readonly memberships: readonly MembershipRecord[]
   /** Where the room stood before the first of `updates`. */
   readonly base: Position
   /** The last visible updates as journal entries, gap-free up to `seq`, for members who missed some. */
@@ -482,7 +482,7 @@ const SNAPSHOT = array(
     ...POSITION,
     checksum: COUNT,
     state: JSON_VALUE,
-    seats: listOf(MEMBERSHIP),
+    memberships: listOf(MEMBERSHIP),
     base: array(fields<Position>(POSITION)),
     timers: listOf(TIMER),
     layers: optional(SNAPSHOT_LAYERS, undefined),

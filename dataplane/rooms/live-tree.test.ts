@@ -6,7 +6,7 @@ import type { Delta } from '../../shared/sync/delta.ts'
 import { toOperations } from '../../shared/sync/operations.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { runLength } from '../../test/support/run-length.ts'
-import { LiveTree, sizeOf } from './live-tree.ts'
+import { LiveTree } from './live-tree.ts'
 
 type Obj = { [key: string]: unknown }
 type Container = Obj | unknown[]
@@ -280,7 +280,7 @@ function history(seed: number): void {
       expect(client).toEqual(model)
       expect(tree.flushed).toEqual(model)
       expect(tree.checksum).toBe(new Checksum().of(model as Json))
-      expect(tree.bytes).toBe(sizeOf(model as Json))
+      expect(tree.bytes).toBe(new LiveTree(model).bytes)
       expect(tree.dirty).toBe(false)
       expect(tree.flush()).toBeUndefined()
     }

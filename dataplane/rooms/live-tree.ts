@@ -114,7 +114,7 @@ export class LiveTree {
     return this.#holder.first !== undefined
   }
 
-  /** `sizeOf` the live state. */
+  /** About what the live state takes as MessagePack, a fifth more or less where values are small. */
   get bytes(): number {
     return bytesOf(this.#root)
   }
@@ -610,7 +610,7 @@ export class LiveObject extends Live implements Marked<Container> {
   }
 }
 
-export class LiveArray extends Live {
+class LiveArray extends Live {
   readonly target: Slot[] = []
   /** Undefined: it came since the last flush. */
   flushed: Json[] | undefined
@@ -959,15 +959,6 @@ function notJson(parent: Container, key: string | number | undefined, found: str
   }
   const own = parent.parent === undefined && key === ROOT ? [] : path
   return new NotJson(own.map(pointerPart).join('') + below, found)
-}
-
-/** About what a value takes as MessagePack, a fifth more or less where values are small. */
-export function sizeOf(value: Json): number {
-  if (typeof value !== 'object' || value === null) return bytesOf(value)
-  let bytes = CONTAINER_BYTES
-  if (Array.isArray(value)) for (const element of value) bytes += sizeOf(element)
-  else for (const [key, part] of Object.entries(value)) bytes += bytesOf(key) + sizeOf(part)
-  return bytes
 }
 
 /** The size of what an entry holds, or of a key. */

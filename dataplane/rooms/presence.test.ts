@@ -192,7 +192,7 @@ describe('the claim `data` of a token', () => {
     expect(ann.state).toMatchObject({ diary: { 1: '{"level":4}' } })
     const heir = bench.successor([ann])
     const claim = await heir.claimed('lounge')
-    expect(JSON.stringify(restore(claim, new JournalFormat())!.seats)).toContain('"data":{"level":4}')
+    expect(JSON.stringify(restore(claim, new JournalFormat())!.memberships)).toContain('"data":{"level":4}')
   })
 })
 

@@ -64,7 +64,7 @@ describe('a message that was refused', () => {
     bench.store.let()
     await bench.settle()
     const claim = await bench.claimed('counter')
-    const membership = restore(claim, new JournalFormat())!.seats[0]!
+    const membership = restore(claim, new JournalFormat())!.memberships[0]!
     const kept = known ? 1 : 1024
     expect([membership.lastRef, membership.forgotten]).toEqual([last, known ? 0 : last - kept])
     expect(refs(membership.outcomes)).toEqual(range(last - kept + 1, last))
@@ -100,7 +100,7 @@ describe('a message that was refused', () => {
       for (const member of members) told.push((await attach(bench, member)).outcomes)
       await bench.host.close()
       const claim = await bench.claimed('counter')
-      const written = restore(claim, new JournalFormat())!.seats.map(({ outcomes }) => outcomes)
+      const written = restore(claim, new JournalFormat())!.memberships.map(({ outcomes }) => outcomes)
       for (const kept of [told, written]) {
         const bytes = JSON.stringify(kept).length
         expect(bytes).toBeGreaterThan(200_000)

@@ -34,7 +34,7 @@ export function newRoom(tree: LiveTree, epoch: number, stateVersion: number): Re
     epoch,
     seq: 0,
     tree,
-    seats: [],
+    memberships: [],
     base,
     updates: [],
     history: [],
@@ -69,7 +69,7 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
   const updates = [...whole.updates]
   const history = updates.map((bytes) => format.readEntry(bytes))
   requireGapFree(whole, history)
-  const memberships = new Map(whole.seats.map((membership) => [membership.member.id, open(membership)]))
+  const memberships = new Map(whole.memberships.map((membership) => [membership.member.id, open(membership)]))
   const tasks = new Map(whole.tasks.map((task) => [task.id, task]))
   const timers = new Map(whole.timers.map((timer) => [timer.id, timer]))
   let state: Json = whole.state
@@ -107,7 +107,7 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
     epoch,
     seq,
     tree,
-    seats: [...memberships.values()],
+    memberships: [...memberships.values()],
     base: whole.base,
     updates,
     history,

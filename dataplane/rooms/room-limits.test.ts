@@ -5,7 +5,7 @@ import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 import type { RoomLimits } from './environment.ts'
 import { JournalFormat } from './journal.ts'
-import { sizeOf } from './live-tree.ts'
+import { LiveTree } from './live-tree.ts'
 
 const shelf = (rate: number) =>
   defineRoom({
@@ -44,7 +44,7 @@ describe('the size of a state', () => {
       epoch: 1,
       seq: 1,
       checksum: 1,
-      seats: [],
+      memberships: [],
       base: { epoch: 1, seq: 1 },
       timers: [],
       tasks: [],
@@ -53,7 +53,7 @@ describe('the size of a state', () => {
       stateVersion: 1,
     }
     const { length } = new JournalFormat().snapshot({ ...nothing, state })
-    expect(Math.abs(sizeOf(state) / length - 1)).toBeLessThan(0.25)
+    expect(Math.abs(new LiveTree(state).bytes / length - 1)).toBeLessThan(0.25)
   })
 })
 

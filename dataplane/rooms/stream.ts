@@ -175,7 +175,7 @@ export class RoomStream {
     this.#onTasks = tasks
     this.#onFenced = fenced
     this.#onStopped = stopped
-    for (const restored of begin.seats)
+    for (const restored of begin.memberships)
       this.memberships.add(
         new Membership(restored, limits.outcomes, clock.monotonic(), clock.monotonic() + limits.movesMs),
       )
@@ -539,7 +539,7 @@ export class RoomStream {
       seq: this.#seq,
       checksum: this.state.flushedChecksum,
       state: this.state.flushed,
-      seats: this.#membershipRecords(),
+      memberships: this.#membershipRecords(),
       layers: layers && { checksum, sum: layers.sum, grants: this.grants.record() },
       ...history,
       timers: this.timers.flushed,

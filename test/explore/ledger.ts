@@ -142,7 +142,7 @@ export class Ledger {
   }
 
   #snapshot(epoch: number, bytes: Uint8Array): void {
-    const { seq, checksum, seats, updates } = format.readSnapshot(bytes)
+    const { seq, checksum, memberships, updates } = format.readSnapshot(bytes)
     const last = this.#last
     if (last && (seq < last.seq || seq > last.seq + 1))
       this.violate('chain', `epoch ${epoch} saves seq ${seq} over seq ${last.seq}`)
@@ -153,14 +153,14 @@ export class Ledger {
     if (known && known.checksum !== checksum)
       this.violate('chain', `epoch ${epoch} saves another seq ${seq} than epoch ${known.epoch} has committed`)
     if (!known) this.#committed.set(seq, { epoch, checksum, content: undefined })
-    for (const { member, lastRef } of seats) {
+    for (const { member, lastRef } of memberships) {
       if (lastRef < (this.#refs.get(member.id) ?? 0))
         this.violate(
           'chain',
           `epoch ${epoch} saves ${member.id} at ref ${lastRef}, behind what was committed`,
         )
     }
-    this.#applied(seats, [])
+    this.#applied(memberships, [])
     this.#last = { seq, epoch }
   }
 
