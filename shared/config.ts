@@ -236,7 +236,7 @@ export function nearestOf(name: string, names: readonly string[]): string | unde
  * Names that are probably misspelt, as sentences for the log: unknown ones that begin with the first word of a known variable
  * (`SESSION_…`), and unknown ones two letters or less away from a known one.
  */
-export function typoWarnings(env: Environment): string[] {
+function typoWarnings(env: Environment): string[] {
   const known = variables().flatMap(([name]) => [name as string, `${name}_FILE`])
   const prefixes = new Set(known.map((name) => `${name.split('_')[0]}_`))
   const warnings: string[] = []
@@ -253,7 +253,7 @@ export function typoWarnings(env: Environment): string[] {
 }
 
 /** What is wrong only in combination, and keeps the command from starting. Values that were wrong themselves are missing here. */
-export function contradictions(values: Values): Problem[] {
+function contradictions(values: Values): Problem[] {
   const found: Problem[] = []
   const { controlHost: host, outboxHighWaterBytes: high, outboxLimitBytes: limit } = values
   if (host !== undefined && !isLoopback(host)) {
@@ -296,7 +296,7 @@ export function contradictions(values: Values): Problem[] {
 }
 
 /** What works, but not as someone may expect: sentences for the log. */
-export function weaknesses(command: Command, values: Values): string[] {
+function weaknesses(command: Command, values: Values): string[] {
   const found: string[] = []
   if ((command === 'control' || command === 'dataplane') && values.internalToken === undefined)
     found.push(

@@ -122,7 +122,7 @@ const paseto = new PublicProtocol(SignFactory, ImportPublicKeyFactory)
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
 /** The footer's `kid` of a token with these claims: the key's id, or the project's id for its built-in pair. */
-export const keyIdentifier = (claims: TokenClaims): string => claims.key_id ?? claims.project_id
+const keyIdentifier = (claims: TokenClaims): string => claims.key_id ?? claims.project_id
 
 /** Signs `claims` with a private key whose public half is known under `keyIdentifier(claims)`. */
 export function issueToken(key: SigningKey, claims: TokenClaims): Promise<string> {

@@ -10,7 +10,7 @@ export type LayerRule = null | string | ((...keys: string[]) => string)
 export type LayerRules = { readonly [pattern: string]: LayerRule }
 
 /** In UTF-16 units. */
-export const MAX_LAYER_NAME = 128
+const MAX_LAYER_NAME = 128
 
 /** Any key. */
 const ANY = '*'

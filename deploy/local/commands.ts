@@ -136,7 +136,7 @@ function obstacleTo(verb: Verb, { name, state }: Child): string | undefined {
 const MOST_ROOMS = 20
 
 /** Every process and every room at this moment, as tables. */
-export async function statusText(cluster: LocalCluster): Promise<string> {
+async function statusText(cluster: LocalCluster): Promise<string> {
   const views = await cluster.nodes.look()
   const rows = [['process', 'pid', 'state', 'rooms', 'sessions', 'members', 'lease']]
   for (const child of cluster.children.values()) {

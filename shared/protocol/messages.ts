@@ -45,14 +45,13 @@ export const MAX = {
 
 /** What a client may say in `hello` that it understands. It may name others, of other versions. */
 export const FEATURES = ['reroute', 'layers'] as const
-export type Feature = (typeof FEATURES)[number]
 
 /** Reasons of a client's `state.resync`. */
-export const RESYNC_REASONS = ['sequence', 'checksum'] as const
+const RESYNC_REASONS = ['sequence', 'checksum'] as const
 export type ResyncReason = (typeof RESYNC_REASONS)[number]
 
 /** Why a member left. */
-export const DEPARTURE_REASONS = ['left', 'session_ended', 'kicked', 'closed'] as const
+const DEPARTURE_REASONS = ['left', 'session_ended', 'kicked', 'closed'] as const
 export type DepartureReason = (typeof DEPARTURE_REASONS)[number]
 
 const RESUME_POSITION = {

@@ -165,11 +165,11 @@ const OF_ROOM = { whole: SERVER_OPCODES['state.snapshot'], patch: SERVER_OPCODES
 const OF_LAYER = { whole: SERVER_OPCODES['layer.state'], patch: SERVER_OPCODES['layer.patch'] }
 
 /** So many keys of a room's states may be interned at a time. */
-export const MAX_INTERNED = 16_384
+const MAX_INTERNED = 16_384
 /** A table is looked through for keys that the state has no more when it is this long, and each time it is twice as long as before. */
 const LOOKED_THROUGH_FROM = 1024
 /** Longer keys (in UTF-16 units) are always written out. */
-export const MAX_INTERNED_LENGTH = 64
+const MAX_INTERNED_LENGTH = 64
 
 /**
  * The state stream of one room, or of one of its layers, as MessagePack. Keys of the state are interned: the first patch that changes a key announces it, from

@@ -67,7 +67,7 @@ class MemoryStore implements Store {
 type Subscriber = (message: Uint8Array) => void
 
 /** `Bus` within this process. Nothing is ever lost on the way, so `onGap` is never called. */
-export class MemoryBus implements Bus {
+class MemoryBus implements Bus {
   readonly #channels = new Map<string, Set<Subscriber>>()
   readonly #requireOpen: () => void
 
@@ -123,7 +123,7 @@ interface Holder {
 type Waiter = (go: boolean) => void
 
 /** `Locks` within this process; who waits longest is next. */
-export class MemoryLocks implements Locks {
+class MemoryLocks implements Locks {
   readonly #clock: Clock
   readonly #requireOpen: () => void
   readonly #holders = new Map<string, Holder>()

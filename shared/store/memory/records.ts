@@ -106,7 +106,7 @@ function isBefore(one: string, other: string): boolean {
 }
 
 /** Strings in the order of their UTF-8 bytes, as Redis orders the members of a sorted set with equal scores. */
-export class OrderedSet {
+class OrderedSet {
   readonly #members: string[] = []
 
   get size(): number {

@@ -36,7 +36,7 @@ export class NotRun extends StoreUnavailable {
  * What callers of the store get for an error of the client library. Only its message is kept: the library hangs the whole
  * command on its errors, and so passwords and payloads, which must reach no log.
  */
-export function storeFailure(operation: string, error: unknown): Error {
+function storeFailure(operation: string, error: unknown): Error {
   const reason = error instanceof Error ? error.message : String(error)
   const refused = error instanceof Error && error.name === 'ReplyError'
   if (!refused) return new StoreUnavailable(`the store gave no answer to ${operation}: ${reason}`)

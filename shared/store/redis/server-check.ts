@@ -27,7 +27,7 @@ export function requireRecent(info: string): void {
 export const hasShards = (info: string): boolean => isSince(info, SHARDS)
 
 /** Throws when the server throws data away once its memory is full; warns when it would, had its memory a limit. */
-export function requireNoEviction(info: string, log: Logger): void {
+function requireNoEviction(info: string, log: Logger): void {
   const policy = field(info, 'maxmemory_policy') ?? 'unknown'
   if (policy === 'noeviction') return
   const limit = Number(field(info, 'maxmemory') ?? 0)
