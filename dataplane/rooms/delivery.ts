@@ -1,15 +1,6 @@
-import type { Json } from '../../shared/json.ts'
-import type { Codec, RoomEncoder } from '../../shared/protocol/codec.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type {
-  DepartureReason,
-  FlushMessage,
-  MemberInfo,
-  ServerMessage,
-  StateAt,
-  Subprotocol,
-} from '../../shared/protocol/messages.ts'
-import { type Frame, frame, joinFrames } from '../frame.ts'
+import type { DepartureReason, MemberInfo, StateAt, Subprotocol } from '../../shared/protocol/messages.ts'
+import { type Frame, joinFrames } from '../frame.ts'
 import type {
   Arrival,
   Frames,
@@ -24,11 +15,11 @@ import type {
 } from '../traffic.ts'
 import type { Member } from './definition.ts'
 import type { Grants } from './grants.ts'
-import type { Position, RoomEvent, Update } from './journal.ts'
+import type { Position, Update } from './journal.ts'
 import { LayerDelivery } from './layer-delivery.ts'
-import { LayerFrames } from './layer-frames.ts'
 import type { Membership, Memberships } from './memberships.ts'
 import type { RoomMetrics } from './metrics.ts'
+import type { EventMessage, MutableFrames, RoomFrames, UpdateFrames } from './room-frames.ts'
 import type { LiveState } from './state.ts'
 
 /** What members know, or may know at any moment. */
@@ -471,124 +462,5 @@ export class Replies {
 
 const withRef = (ref: number | undefined): { ref?: number } => (ref === undefined ? {} : { ref })
 
-/** The `event` messages of the protocol. */
-type EventMessage = Extract<ServerMessage, { t: 'event' }>
-
-type MutableFrames = { [codec in Subprotocol]?: Frame }
-
-/** An update's frames for everyone, in each codec it was encoded for. */
-export interface UpdateFrames {
-  readonly patch: Frames
-  /** Events and presence; undefined when there are none for everyone. */
-  readonly rest: Frames | undefined
-  /** By layer; undefined: the room type has none, or none that someone has has changed. */
-  readonly layers?: ReadonlyMap<string, Frames> | undefined
-}
-
 /** A member as clients are told of it. */
 const memberInfo = ({ id, sub, connected }: Member): MemberInfo => ({ member_id: id, sub, connected })
-
-/** What frames of one room are made with in one subprotocol. */
-interface Encoding {
-  readonly codec: Codec
-  readonly encoder: RoomEncoder
-}
-
-/** Makes the websocket frames of one room: once for all its members. */
-export class RoomFrames {
-  readonly roomId: string
-  readonly layers: LayerFrames
-  readonly #codecs: ReadonlyMap<Subprotocol, Codec>
-  readonly #encodings = new Map<Subprotocol, Encoding>()
-  /** Undefined: it has not changed here. */
-  #state: Json | undefined
-
-  constructor(roomId: string, codecs: ReadonlyMap<Subprotocol, Codec>) {
-    this.roomId = roomId
-    this.layers = new LayerFrames(roomId, codecs)
-    this.#codecs = codecs
-  }
-
-  /** The state is this from the next frame on, though it may be the same object as before. */
-  stateChanged(state: Json): void {
-    this.#state = state
-    for (const { encoder } of this.#encodings.values()) encoder.stateChanged(state)
-  }
-
-  /** A visible update for everyone. To be called once for each, in the order of their seq. */
-  update(update: Update, subprotocols: Iterable<Subprotocol>): UpdateFrames {
-    const patch: MutableFrames = {}
-    let rest: MutableFrames | undefined
-    for (const subprotocol of subprotocols) {
-      const { codec, encoder } = this.#encoding(subprotocol)
-      patch[subprotocol] = frame(encoder.patch(this.#at(update), update.delta), codec.binary)
-      const others = this.rest(update, subprotocol)
-      if (!others) continue
-      rest ??= {}
-      rest[subprotocol] = others
-    }
-    return { patch, rest }
-  }
-
-  /** The patch of an update that was not encoded for this codec when it happened. */
-  replay(update: Update, subprotocol: Subprotocol): Frame {
-    const { codec, encoder } = this.#encoding(subprotocol)
-    return frame(encoder.replay(this.#at(update), update.delta), codec.binary)
-  }
-
-  /** Events and presence for everyone; undefined when there are none. */
-  rest(update: Update, subprotocol: Subprotocol): Frame | undefined {
-    const { epoch, seq, events, left, joined, presence } = update
-    const at = { room_id: this.roomId, epoch, seq }
-    const frames: Frame[] = []
-    for (const event of events)
-      if (!event.to) frames.push(this.message(this.event(update, event), subprotocol))
-    for (const { member, reason } of left)
-      frames.push(
-        this.message({ t: 'room.left', ...at, member_id: member.id, sub: member.sub, reason }, subprotocol),
-      )
-    for (const { member } of joined)
-      frames.push(
-        this.message({ t: 'room.joined', ...at, member_id: member.id, sub: member.sub }, subprotocol),
-      )
-    for (const { memberId, connected } of presence)
-      frames.push(this.message({ t: 'room.presence', ...at, member_id: memberId, connected }, subprotocol))
-    return frames.length > 0 ? joinFrames(frames) : undefined
-  }
-
-  event({ epoch, seq }: Position, { name, data }: RoomEvent): EventMessage {
-    return { t: 'event', room_id: this.roomId, epoch, seq, name, data }
-  }
-
-  /** Something of an update, behind its patch. */
-  message(message: FlushMessage, subprotocol: Subprotocol): Frame {
-    const { codec, encoder } = this.#encoding(subprotocol)
-    return frame(encoder.behindPatch(message), codec.binary)
-  }
-
-  snapshot(at: StateAt, subprotocol: Subprotocol): Frame {
-    const { codec, encoder } = this.#encoding(subprotocol)
-    return frame(encoder.snapshot(at), codec.binary)
-  }
-
-  resync(at: StateAt, members: readonly MemberInfo[], subprotocol: Subprotocol): Frame {
-    const { codec, encoder } = this.#encoding(subprotocol)
-    return frame(encoder.resync(at, members), codec.binary)
-  }
-
-  #at({ epoch, seq, checksum }: Update) {
-    return { room_id: this.roomId, epoch, seq, checksum }
-  }
-
-  #encoding(subprotocol: Subprotocol): Encoding {
-    const known = this.#encodings.get(subprotocol)
-    if (known) return known
-    const codec = this.#codecs.get(subprotocol)
-    if (!codec)
-      throw new Error(`no codec for ${subprotocol}; there are ${[...this.#codecs.keys()].join(', ')}`)
-    const encoding = { codec, encoder: codec.roomEncoder() }
-    if (this.#state !== undefined) encoding.encoder.stateChanged(this.#state)
-    this.#encodings.set(subprotocol, encoding)
-    return encoding
-  }
-}

@@ -1,10 +1,9 @@
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, joinFrames } from '../frame.ts'
 import type { Frames } from '../traffic.ts'
-import type { RoomFrames, UpdateFrames } from './delivery.ts'
 import type { Grant } from './grants.ts'
 import type { JournalFormat, LostEpochs, Position, RoomEvent, RoomSnapshot, Update } from './journal.ts'
-import { replayedLayers } from './layer-frames.ts'
+import { type RoomFrames, replayedLayers, type UpdateFrames } from './room-frames.ts'
 
 /** How much history a room keeps for resumes. */
 export interface HistoryLimits {

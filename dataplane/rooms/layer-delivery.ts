@@ -3,10 +3,10 @@ import { type Frame, joinFrames } from '../frame.ts'
 import type { Frames, LayerParts } from '../traffic.ts'
 import type { Grants } from './grants.ts'
 import type { Position, Update } from './journal.ts'
-import type { LayerFrames } from './layer-frames.ts'
 import { ownerOf } from './layer-rules.ts'
 import { type Layers, layerDeltas } from './layers.ts'
 import type { Memberships } from './memberships.ts'
+import type { LayerFrames } from './room-frames.ts'
 
 /** What of the layers goes out with a flush. */
 interface FlushedLayers {
