@@ -148,4 +148,15 @@ describe('a room that is not stored', () => {
     expect(await bench.store.store.rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: 'node_a' })
     expect(bench.host.size).toBe(1)
   })
+
+  it('is handed over as it is, and that does not come back once its new owner is dead', async () => {
+    const { bench, ann } = await roomWith(counting('none'), ['ann'])
+    await bench.say('counter', 'ann', 'inc', null, 1)
+    const heir = bench.successor([ann])
+    await bench.host.rooms[0]!.handOver({ nodeId: 'node_b', take: () => {} })
+    await heir.resume('counter', ann)
+    expect(ann.state).toEqual({ count: 1 })
+    const { snapshot, journal } = await heir.claimed('counter', 'node_c')
+    expect([snapshot?.length, journal]).toEqual([0, []])
+  })
 })
