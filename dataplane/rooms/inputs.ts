@@ -119,7 +119,7 @@ export class Inputs {
       const input = { type, data: valid.value, member: membership.member }
       effects = this.handlers.run('onMessage', input, undefined, spec)
     } catch (error) {
-      this.#threw(spec.handle ? `messages.${type}.handle` : 'onMessage', error, membership, ref)
+      this.#threw(spec.handle ? handleName(type) : 'onMessage', error, membership, ref)
       return
     }
     if (ref !== undefined) {
@@ -418,7 +418,9 @@ export class Handlers {
    * and nothing it asked for happens. `message`: the type of a member's message, which may have a handler of its own.
    */
   run(hook: Hook, subject?: Member | Input, options?: unknown, message?: MessageType): Effects {
-    const handler = message?.handle ?? this.definition[hook]
+    if (message?.handle)
+      return this.#turn(handleName((subject as Input).type), message.handle, subject, options, message)
+    const handler = this.definition[hook]
     return handler ? this.#turn(hook, handler, subject, options, message) : NOTHING
   }
 
@@ -473,6 +475,9 @@ export class Handlers {
     }
   }
 }
+
+/** The handler that a type of messages has for itself, as its author finds it. */
+const handleName = (type: string): string => `messages.${type}.handle`
 
 interface Result {
   readonly state?: unknown

@@ -109,12 +109,17 @@ function cannotLoad(file: string, error: unknown): never {
     throw new RoomDefinitionError(
       `${file} cannot be loaded: it imports ${missing}, which is not installed in its folder or above: npm install ${missing} there`,
     )
-  throw new RoomDefinitionError(
-    `${file} cannot be loaded: ${error instanceof Error ? error.message : error}`,
-    {
-      cause: error,
-    },
-  )
+  const { message, stack = '' } = error instanceof Error ? error : { message: String(error) }
+  throw new RoomDefinitionError(`${file} cannot be loaded: ${message}${lineOf(file, stack)}`, {
+    cause: error,
+  })
+}
+
+/** Where in a file it was thrown, by a stack; what cannot be read as code says that in its message. */
+function lineOf(file: string, stack: string): string {
+  const frame = stack.split('\n').find((line) => /^ +at /.test(line) && line.includes(file))
+  const [, line] = frame?.slice(frame.indexOf(file) + file.length).match(/^(?:\?[^:]*)?:(\d+):\d+\)?$/) ?? []
+  return line === undefined ? '' : ` (line ${line})`
 }
 
 /** Packages are searched from a room's own folder upwards, which is not where the program is. */
@@ -149,7 +154,7 @@ interface RoomWatcher {
 }
 
 /**
- * Calls `on_change` with the new definition whenever a room type of `folder` is edited, for development: the file itself, or anything
+ * Calls `onChange` with the new definition whenever a room type of `folder` is edited, for development: the file itself, or anything
  * beside it in a room's own subfolder. A file that cannot be loaded is logged, and what runs goes on.
  */
 export function watchRooms(
@@ -161,14 +166,22 @@ export function watchRooms(
   const root = resolve(folder)
   const watchers = new Map<string, FSWatcher>()
   const waiting = new Map<string, () => void>()
+  /** The files whose room types run. */
+  const loaded = new Set<string>()
   let closed = false
   const reload = async (file: string) => {
     waiting.delete(file)
+    if (!existsSync(file)) {
+      if (loaded.has(file)) log.warn({ file }, `${file} is gone; its room type runs on until the next start`)
+      return
+    }
     try {
       onChange(await reloadRoom(file))
+      loaded.add(file)
     } catch (error) {
       const text = error instanceof Error ? error.message : String(error)
-      log.warn({ file }, `${text}; the old definition stays`)
+      const goesOn = loaded.has(file) ? 'the old definition stays' : 'it has no room type yet'
+      log.warn({ file }, `${text}; ${goesOn}`)
     }
   }
   const changed = async (path: string) => {
@@ -178,7 +191,7 @@ export function watchRooms(
     }
     const files = await roomFiles(folder).catch(() => [])
     if (closed) return
-    for (const file of files) {
+    for (const file of new Set([...files, ...loaded])) {
       const ownFolder = dirname(file)
       const beside = ownFolder !== root && (ownFolder === dirname(path) || ownFolder === path)
       if (file !== path && !beside) continue
@@ -208,7 +221,10 @@ export function watchRooms(
   follow(root)
   void roomFiles(folder).then(
     (files) => {
-      for (const file of files) follow(dirname(file))
+      for (const file of files) {
+        loaded.add(file)
+        follow(dirname(file))
+      }
     },
     () => {},
   )

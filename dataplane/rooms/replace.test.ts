@@ -64,16 +64,23 @@ describe('watching a folder', () => {
   }
 
   it('brings an edited room type, and keeps quiet about one that is broken, except in the log', async () => {
-    const { folder, logged, idle } = await watchedFolder((into) =>
-      writeFile(join(into, 'watched.ts'), source(1)),
-    )
+    const { folder, logged, idle } = await watchedFolder(async (into) => {
+      await writeFile(join(into, 'package.json'), '{ "type": "module" }')
+      await writeFile(join(into, 'watched.ts'), source(1))
+    })
     const file = join(folder, 'watched.ts')
     await writeFile(file, source(2))
     await idle(2)
     await writeFile(file, 'export default defineRoom({')
     await expect.poll(logged).toMatch(/watched\.ts cannot be loaded: .*the old definition stays/)
+    await writeFile(file, `throw new Error('boom')\nexport {}`)
+    await expect.poll(logged).toMatch(/watched\.ts cannot be loaded: boom \(line 1\); the old/)
     await writeFile(file, source(3))
     await idle(3)
+    await writeFile(join(folder, 'second.ts'), 'export default 1')
+    await expect.poll(logged).toMatch(/second\.ts has no room .*; it has no room type yet/)
+    await rm(file)
+    await expect.poll(logged).toMatch(/watched\.ts is gone; its room type runs on until the next start/)
   })
 
   // Many editors write another file and rename it over the old one. A watch of the file itself would end with the first time.
