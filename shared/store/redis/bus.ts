@@ -56,6 +56,12 @@ export class RedisBus implements Bus {
     servers.onMoved(() => this.#resubscribe((name, { server }) => servers.serverOf(name) !== server))
   }
 
+  /** Whether anyone listens to anything, probes aside. */
+  get isListened(): boolean {
+    for (const name of this.#channels.keys()) if (!name.startsWith(this.#prefix + PROBES)) return true
+    return false
+  }
+
   /** The server that holds `channel` at this moment. */
   serverOf(channel: string): Server | undefined {
     return this.#servers.serverOf(this.#prefix + channel)
@@ -216,11 +222,13 @@ export class RedisBus implements Bus {
 
 /** How often the bus sends itself a probe, milliseconds. */
 const PROBE_EVERY_MS = 500
+/** How the channels of probes begin. */
+const PROBES = 'probe:'
 
 /**
  * Finds a bus that looks connected but hears nothing (after a fail-over, behind a dead proxy): two probes in a row that the
  * server took but this process did not hear, or that it counted no listener for, so about a second, and the listening connection
- * is made again. One probe watches one server, by a channel whose slot lies there.
+ * is made again. One probe watches one server, by a channel whose slot lies there, while anyone listens.
  */
 export class Probe {
   readonly #bus: RedisBus
@@ -277,7 +285,8 @@ export class Probe {
     }
     try {
       await this.#settle()
-      if (this.#channel !== undefined && this.#server.listener.ready) await this.#publish(this.#channel)
+      if (this.#channel !== undefined && this.#bus.isListened && this.#server.listener.ready)
+        await this.#publish(this.#channel)
     } catch {
       this.#unheard = 0 // Nothing was sent that could be heard; the connection for commands reports its own trouble.
     }
@@ -293,7 +302,7 @@ export class Probe {
   /** Listens to a channel of this server, and to another one once the slot of the first has moved away. */
   async #settle(): Promise<void> {
     if (this.#channel !== undefined && this.#bus.serverOf(this.#channel) === this.#server) return
-    const channel = nameAt(`probe:${this.#token}`, (name) => this.#bus.serverOf(name) === this.#server)
+    const channel = nameAt(PROBES + this.#token, (name) => this.#bus.serverOf(name) === this.#server)
     await this.#end()
     this.#channel = undefined
     if (channel === undefined) return

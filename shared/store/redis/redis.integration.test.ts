@@ -47,6 +47,20 @@ function admin(url: string): Redis {
 }
 
 describe('several stores on one Redis', () => {
+  it('try out by messages to themselves whether they hear anything, where someone listens', async () => {
+    const { url } = await ownServer()
+    await openStore({ url })
+    const listening = await openStore({ url })
+    const tried: string[] = []
+    const redis = admin(url)
+    redis.on('pmessage', (_, channel: string) => tried.push(channel))
+    await redis.psubscribe('*probe:*')
+    await listening.bus.subscribe('c', () => {})
+    // By then the other one would have done so twice.
+    await vi.waitFor(() => expect(tried.length).toBeGreaterThanOrEqual(3), 60_000)
+    expect(new Set(tried).size).toBe(1)
+  })
+
   it('do not see each other when their prefixes differ', async () => {
     const url = inject('redisUrl')
     const [one, two] = [await openStore({ url }), await openStore({ url })]
