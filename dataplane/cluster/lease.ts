@@ -1,5 +1,5 @@
 import * as v from 'valibot'
-import type { Clock } from '../../shared/clock.ts'
+import { type Clock, untilNext } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { NODE_INFO, type NodeInfo } from '../descriptions.ts'
@@ -187,10 +187,7 @@ export class NodeLease {
     if (this.#stopped) return
     const { clock, ttlMs } = this.#parts
     this.#cancel = clock.schedule(delayMs, () => {
-      const began = clock.monotonic()
-      void this.renewNow().then(() =>
-        this.#schedule(Math.max(ttlMs / 20, ttlMs / 4 - (clock.monotonic() - began))),
-      )
+      void this.renewNow().then(() => this.#schedule(Math.max(ttlMs / 20, untilNext(clock, ttlMs / 4))))
     })
   }
 }

@@ -1,4 +1,4 @@
-import type { Clock } from '../../shared/clock.ts'
+import { type Clock, untilNext } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Bus } from '../../shared/store/port.ts'
 import {
@@ -252,7 +252,7 @@ export class NodeLinks {
 
   #armBeats(): void {
     if (this.#closed) return
-    this.#cancelBeats ??= this.#parts.clock.schedule(BEAT_MS / 2, this.#beat)
+    this.#cancelBeats ??= this.#parts.clock.schedule(untilNext(this.#parts.clock, BEAT_MS / 2), this.#beat)
   }
 
   readonly #beat = (): void => {

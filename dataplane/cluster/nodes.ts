@@ -1,4 +1,4 @@
-import type { Clock } from '../../shared/clock.ts'
+import { type Clock, untilNext } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Store } from '../../shared/store/port.ts'
 import type { ClusterNodeDescription, NodeInfo } from '../descriptions.ts'
@@ -25,8 +25,8 @@ export interface ClusterNodesParts {
 }
 
 const POLL_MS = 100
-/** A node that no one listens for, at two polls this far apart and all between, is presumed dead. */
-const SILENT_MS = 200
+/** A node that no one listens for, at polls more than this apart and all between, which are three, is presumed dead. */
+const SILENT_MS = 1.5 * POLL_MS
 /** Until a store is as old as a lease and this, nodes may not have come back to it. */
 const YOUNG_MS = 1000
 /** By how much a store may say that it is older than it is. */
@@ -324,14 +324,15 @@ export class ClusterNodes {
   #scheduleReading(): void {
     const { clock, leaseMs } = this.#parts
     if (this.#stopped) return
-    this.#cancelReading = clock.schedule(leaseMs / 4, () => {
+    this.#cancelReading = clock.schedule(untilNext(clock, leaseMs / 4), () => {
       void this.#quietly(() => this.#read()).then(() => this.#scheduleReading())
     })
   }
 
   #schedulePoll(): void {
     if (this.#stopped || !this.#listenersKnown || this.#cancelPoll) return
-    this.#cancelPoll = this.#parts.clock.schedule(POLL_MS, () => {
+    const { clock } = this.#parts
+    this.#cancelPoll = clock.schedule(untilNext(clock, POLL_MS), () => {
       void this.#quietly(() => this.#poll()).then(() => {
         this.#cancelPoll = undefined
         if (this.#others.size > 0) this.#schedulePoll()

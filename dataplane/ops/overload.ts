@@ -1,5 +1,5 @@
 import { type EventLoopUtilization, performance } from 'node:perf_hooks'
-import type { Clock } from '../../shared/clock.ts'
+import { type Clock, untilNext } from '../../shared/clock.ts'
 import type { Metrics } from '../../shared/metrics.ts'
 import type { NODE_METRICS } from '../metrics.ts'
 
@@ -190,7 +190,10 @@ export class LoadMeter {
       this.#overload.observe({ lagMs, now, cpuMs })
       if (now - this.#intervalStart >= INTERVAL_MS) this.#endInterval(now)
       const idle = lagMs <= IDLE_LATE_MS && cpuMs - before.cpuMs <= IDLE_SHARE * (now - before.now)
-      this.#probe(idle && this.slowdown === 1 ? IDLE_PROBE_MS : PROBE_MS, { now, cpuMs })
+      this.#probe(idle && this.slowdown === 1 ? untilNext(this.#clock, IDLE_PROBE_MS) : PROBE_MS, {
+        now,
+        cpuMs,
+      })
     })
   }
 

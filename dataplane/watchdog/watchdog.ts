@@ -1,7 +1,7 @@
 import { url as debuggerUrl } from 'node:inspector'
 import { extname } from 'node:path'
 import { Worker } from 'node:worker_threads'
-import type { Clock } from '../../shared/clock.ts'
+import { type Clock, untilNext } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import { sharedTurn, type Turns, TurnWriter } from './turns.ts'
 import type { WatchdogSettings } from './worker.ts'
@@ -51,7 +51,7 @@ export function startWatchdog(
   const beat = (): void => {
     turns.beat()
     turns.debugged = debuggerUrl() !== undefined
-    cancel = clock.schedule(BEAT_MS, beat)
+    cancel = clock.schedule(untilNext(clock, BEAT_MS), beat)
   }
   start()
   beat()

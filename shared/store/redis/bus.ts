@@ -1,5 +1,5 @@
 import type { Redis } from 'ioredis'
-import type { Clock } from '../../clock.ts'
+import { type Clock, untilNext } from '../../clock.ts'
 import { type Bus, StoreUnavailable } from '../port.ts'
 import { publication, publicationHead } from './bus-stream.ts'
 import { incoming, NotRun, outgoing } from './connection.ts'
@@ -271,7 +271,8 @@ export class Probe {
   }
 
   #schedule(): void {
-    if (!this.#stopped) this.#cancel = this.#clock.schedule(PROBE_EVERY_MS, () => void this.#turn())
+    if (!this.#stopped)
+      this.#cancel = this.#clock.schedule(untilNext(this.#clock, PROBE_EVERY_MS), () => void this.#turn())
   }
 
   async #turn(): Promise<void> {
