@@ -23,12 +23,12 @@ export const systemClock: Clock = {
 }
 
 /**
- * Milliseconds until a multiple of `everyMs` on the monotonic clock: the next one, or the one after that where it is too near. What a process does all the time it
- * does at such moments: it wakes up once for all of it together.
+ * Milliseconds until the next multiple of `everyMs` on the monotonic clock that is `leastMs` away. What a process does all the time it does at such
+ * moments: it wakes up once for all of it together.
  */
-export function untilNext(clock: Clock, everyMs: number): number {
+export function untilNext(clock: Clock, everyMs: number, leastMs = everyMs / 2): number {
   const left = everyMs - (clock.monotonic() % everyMs)
-  return left < everyMs / 2 ? left + everyMs : left
+  return left < leastMs ? left + everyMs : left
 }
 
 /** `2026-11-20T13:30:00.000Z`: the one time format of the API, from milliseconds since 1970. */

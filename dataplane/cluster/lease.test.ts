@@ -21,6 +21,7 @@ function parts({ clock = new FakeClock(), store = memoryStore({ clock }), node_i
     unheard: false,
     regained: 0,
     rooms: 0,
+    slowMs: 0,
     regain: () => {},
     back: () => {},
     replaced: [] as string[],
@@ -42,6 +43,7 @@ function parts({ clock = new FakeClock(), store = memoryStore({ clock }), node_i
       reach()
       const lease = await store.records.renewLease(renewal)
       if (line.unheard) throw new StoreUnavailable('the answer was lost')
+      if (line.slowMs > 0) await new Promise<void>((answer) => clock.schedule(line.slowMs, answer))
       return lease
     },
   }
@@ -91,6 +93,18 @@ describe('a lease', () => {
     expect([lease.valid(), await recorded()]).toEqual([false, false])
     await advance(5000)
     expect(await recorded()).toBe(false)
+  })
+
+  it('stands while the store takes nearly a second for each answer', async () => {
+    const { lease, line, advance } = parts()
+    await lease.start()
+    line.slowMs = 800
+    let trustedMs = 0
+    for (let ms = 0; ms < 20_000; ms += 50) {
+      await advance(50)
+      if (lease.valid()) trustedMs += 50
+    }
+    expect(trustedMs).toBe(20_000)
   })
 
   it('is as old as its last renewal', async () => {

@@ -187,7 +187,7 @@ export class NodeLease {
     if (this.#stopped) return
     const { clock, ttlMs } = this.#parts
     this.#cancel = clock.schedule(delayMs, () => {
-      void this.renewNow().then(() => this.#schedule(Math.max(ttlMs / 20, untilNext(clock, ttlMs / 4))))
+      void this.renewNow().then(() => this.#schedule(untilNext(clock, ttlMs / 4, ttlMs / 20)))
     })
   }
 }
