@@ -103,7 +103,7 @@ function sizeOf(players: number) {
     bytes: players * RATE * UPDATE_BYTES,
     clusters: Math.ceil(nodes / NODES_A_CLUSTER),
     /** Redis commands a second: nodes that look at each other; sessions; what crosses, when members are anywhere; journals. */
-    asking: 2 * nodes ** 2 + 24 * nodes,
+    asking: 2 * nodes ** 2 + 22 * nodes,
     sessions: players / REFRESH_SECONDS,
     bus: 2 * Math.min(crossing, GATHERED_A_SECOND * nodes * (nodes - 1)),
     journals: rooms * RATE,
