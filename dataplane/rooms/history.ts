@@ -239,8 +239,10 @@ function sizeOfLayers(layers: UpdateFrames['layers']): number {
 
 function copies(frames: Frames): Frames {
   const copied: { [codec in Subprotocol]?: Frame } = {}
-  for (const [codec, bytes] of Object.entries(frames) as [Subprotocol, Frame][])
-    copied[codec] = bytes.length === bytes.buffer.byteLength ? bytes : new Uint8Array(bytes)
+  for (const codec in frames) {
+    const bytes = frames[codec as Subprotocol]!
+    copied[codec as Subprotocol] = bytes.length === bytes.buffer.byteLength ? bytes : new Uint8Array(bytes)
+  }
   return copied
 }
 

@@ -483,8 +483,8 @@ export class LiveObject extends Live implements Marked<Container> {
       changes[changed++] = change
     }
     if (changed === 0) return undefined
-    keys.length = changed
-    changes.length = changed
+    // To set a length costs as much as an entry.
+    if (changed < marks) keys.length = changes.length = changed
     return new ObjectDelta(keys, changes)
   }
 

@@ -216,9 +216,12 @@ export class TickTimer {
 /** How many times as long as asked for the intervals of all rooms are; 1 while the node keeps up. */
 export type Slowdown = () => number
 
+/** Slots of rooms begin at least so far apart, or together, in milliseconds: what meets wakes the process up once, and shares a write to the store. */
+const APART_MS = 8
+
 /**
- * A rhythm with absolute deadlines: time is cut into slots of equal length, beginning at a phase of its own for each room, so that
- * rooms do not all work at once and nothing drifts. The slots of a node that slows down are longer by one factor for all rooms.
+ * A rhythm with absolute deadlines: time is cut into slots of equal length, beginning at one of a few phases, so that rooms do not all
+ * work at once and nothing drifts. The slots of a node that slows down are longer by one factor for all rooms.
  */
 export class FixedRate {
   readonly #intervalMs: number
@@ -226,10 +229,11 @@ export class FixedRate {
   readonly #slowdown: Slowdown
   #doneAt = Number.NEGATIVE_INFINITY
 
-  /** `phase` 0–1: which part of an interval after monotonic 0 the slots begin. */
+  /** `phase` 0–1: about which part of an interval after monotonic 0 the slots begin. */
   constructor(perSecond: number, phase: number, slowdown: Slowdown) {
     this.#intervalMs = 1000 / perSecond
-    this.#phase = phase
+    const phases = Math.max(1, Math.floor(this.#intervalMs / APART_MS))
+    this.#phase = Math.floor(phase * phases) / phases
     this.#slowdown = slowdown
   }
 

@@ -76,7 +76,7 @@ describe('a room that flushes 20 times a second', () => {
     expect(bench.sent.length).toBe(sent)
   })
 
-  it('works at another moment than its neighbours', async () => {
+  it('shares its moments with some of its neighbours, and not with most', async () => {
     const bench = new RoomBench([clockwork(20, 20)])
     for (let i = 0; i < 20; i++) await bench.join('clockwork', `m${i}`, { key: `room-${i}` })
     await bench.advance(1000, 1)
@@ -88,7 +88,8 @@ describe('a room that flushes 20 times a second', () => {
       if (bench.sent.length > before) busy.add(i)
     }
     expect(bench.sent.length - sent).toBe(20)
-    expect(busy.size).toBeGreaterThan(10)
+    expect(busy.size).toBeGreaterThan(3)
+    expect(busy.size).toBeLessThanOrEqual(6)
   })
 })
 

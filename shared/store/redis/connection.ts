@@ -113,6 +113,7 @@ export class Connection {
   #reason = 'the server closed it'
   #inFlight = 0
   #onIdle: (() => void) | undefined
+  #gathering = false
 
   constructor(redis: Redis, options: ConnectionOptions) {
     this.#redis = redis
@@ -171,6 +172,7 @@ export class Connection {
     const seconds = (): number => (this.#clock.monotonic() - began) / 1000
     try {
       if (!this.ready) await this.opened(this.#timeoutMs)
+      this.gather()
       const answer = await send(this.#redis)
       this.#observers.answered(operation, seconds())
       return answer
@@ -181,6 +183,18 @@ export class Connection {
       this.#inFlight--
       if (this.#inFlight === 0) this.#onIdle?.()
     }
+  }
+
+  /** What is written from now on, in this turn of the event loop, leaves in one write. The connection must be ready. */
+  gather(): void {
+    if (this.#gathering) return
+    const { stream } = this.#redis
+    this.#gathering = true
+    stream.cork()
+    process.nextTick(() => {
+      this.#gathering = false
+      stream.uncork()
+    })
   }
 
   /** Drops the connection, which is then made again; for one that looks alive and is not. */

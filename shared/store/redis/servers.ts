@@ -16,7 +16,6 @@ export class Server {
   readonly #clock: Clock
   /** When the server started, on the monotonic clock, as far as that is known of the one at the other end of `commands`. */
   #startedAt: number | undefined
-  #corked = false
   #onMessage: (channel: string, message: Buffer) => void = () => undefined
 
   constructor(
@@ -66,16 +65,8 @@ export class Server {
    * called when the kernel has them, or with why they are lost.
    */
   write(commands: Buffer, taken?: (error?: Error | null) => void): void {
-    const { stream } = this.#listening
-    if (!this.#corked) {
-      this.#corked = true
-      stream.cork()
-      process.nextTick(() => {
-        this.#corked = false
-        stream.uncork()
-      })
-    }
-    stream.write(commands, taken)
+    this.listener.gather()
+    this.#listening.stream.write(commands, taken)
   }
 
   /** Calls back when this server ended subscriptions because it no longer holds their slots. */
