@@ -56,6 +56,10 @@ export class FrameReader {
     // As `once` does it, so that `ws` can remove its listener.
     this.#listener = Object.assign((bytes: Buffer) => this.#read(bytes), { listener: parse })
     socket.off('data', parse).on('data', this.#listener)
+    // Asked for each read, how many listen would be a hundredth of all that an input costs.
+    socket.on('removeListener', (event) => {
+      if (event === 'data') this.stop()
+    })
     sockets.onRead(socket, (buffer, length) => this.#readAhead(buffer, length))
   }
 
@@ -68,8 +72,7 @@ export class FrameReader {
   #readAhead(buffer: Buffer, length: number): boolean {
     const socket = this.#socket
     if (!this.#ahead || this.#begun || this.#owed > 0) return false
-    if (!socket.readableFlowing || socket.readableLength > 0 || socket.listenerCount('data') === 0)
-      return false
+    if (!socket.readableFlowing || socket.readableLength > 0) return false
     let at = 0
     while (at < length && buffer[at] === BINARY) {
       const size = this.#sizeOf(buffer, at, length)
