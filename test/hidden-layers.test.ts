@@ -1,7 +1,7 @@
 import * as v from 'valibot'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { defineRoom } from '../dataplane/rooms/definition.ts'
-import { Grants } from '../dataplane/rooms/grants.ts'
+import { Grants } from '../dataplane/rooms/layer-grants.ts'
 import type { LayerRules } from '../dataplane/rooms/layer-rules.ts'
 import { Layers } from '../dataplane/rooms/layers.ts'
 import { LayerFrames } from '../dataplane/rooms/room-frames.ts'

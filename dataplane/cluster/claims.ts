@@ -1,4 +1,5 @@
 import type { Clock } from '../../shared/clock.ts'
+import { nodeName } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
 import {
   type Claim,
@@ -8,8 +9,7 @@ import {
   StoreUnavailable,
 } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
-import type { ClaimOptions, ClaimResult } from '../claim.ts'
-import { nodeName } from '../node-id.ts'
+import type { ClaimOptions, ClaimResult } from '../claim-result.ts'
 import { roomAttributes, roomNamed } from '../traffic.ts'
 import type { ClaimOutcome, ClusterMetrics } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'

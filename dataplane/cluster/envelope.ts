@@ -1,7 +1,12 @@
 import type { Json } from '../../shared/json.ts'
 import { ProtocolError } from '../../shared/protocol/error-codes.ts'
-import { KnownStrings } from '../../shared/protocol/known-strings.ts'
-import { type Data, isMap, MsgpackReader, MsgpackWriter } from '../../shared/protocol/msgpack.ts'
+import {
+  type Data,
+  isMap,
+  KnownStrings,
+  MsgpackReader,
+  MsgpackWriter,
+} from '../../shared/protocol/msgpack.ts'
 import { type RoomAddress, roomNamed, type ToEdge, type ToOwner } from '../traffic.ts'
 
 /** What one node says to another. */

@@ -1,5 +1,5 @@
+import { nodeName } from '../../shared/ids.ts'
 import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
-import { nodeName } from '../node-id.ts'
 import { type RoomAddress, roomAttributes } from '../traffic.ts'
 
 /** A room of this node that is to go on elsewhere. */

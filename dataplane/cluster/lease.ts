@@ -1,9 +1,9 @@
 import * as v from 'valibot'
 import { type Clock, untilNext } from '../../shared/clock.ts'
+import { nodeName } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { NODE_INFO, type NodeInfo } from '../descriptions.ts'
-import { nodeName } from '../node-id.ts'
 import type { ClusterMetrics } from './metrics.ts'
 
 /** Where the lease of a node is recorded, with what it tells of itself. It is there while the node lives; of processes with one name, one has it. */

@@ -1,10 +1,10 @@
 import type { Clock } from '../../shared/clock.ts'
+import { nodeName } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { RoomOwner } from '../../shared/store/port.ts'
 import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
 import { Backlog } from '../backlog.ts'
-import type { ClaimResult } from '../claim.ts'
-import { nodeName } from '../node-id.ts'
+import type { ClaimResult } from '../claim-result.ts'
 import {
   type Arrival,
   type RoomAddress,

@@ -1,4 +1,5 @@
 import { timestamp } from '../../shared/clock.ts'
+import { nodeName } from '../../shared/ids.ts'
 import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { ErrorCode, InvalidMessage } from '../../shared/protocol/error-codes.ts'
@@ -6,7 +7,6 @@ import type { ClientMessage, ResumePosition } from '../../shared/protocol/messag
 import type { Rate, RateLimits } from '../../shared/rate-limit.ts'
 import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
 import { frame } from '../frame.ts'
-import { nodeName } from '../node-id.ts'
 import { roomAddress, roomIdOf } from '../traffic.ts'
 import type { Authenticator, Rejection } from './authentication.ts'
 import { Connection, type ConnectionListener, type ServerSocket } from './connection.ts'

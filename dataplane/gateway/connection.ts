@@ -9,7 +9,7 @@ import type { GatewayContext } from './context.ts'
 import { type FrameListener, FrameReader } from './frame-reader.ts'
 import { countClose } from './metrics.ts'
 import { type Flusher, Outbox, type OutboxListener } from './outbox.ts'
-import type { PolledSocket } from './polling.ts'
+import { type PolledSocket, startReading, stopReading } from './sockets.ts'
 
 /** RFC 6455, section 5.5.1: a close frame's reason has at most 123 bytes of UTF-8. */
 const REASON_BYTES = 123
@@ -431,25 +431,6 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
     countClose(this.#context.metrics, name)
     this.#listener.closed(name)
   }
-}
-
-/** What a TCP socket has below the stream. */
-interface ReadHandle {
-  /** Whether the stream wants data: it stops the handle itself when it is paused and holds enough, and starts it again. */
-  readonly reading?: boolean
-  readStart?(): void
-  readStop?(): void
-}
-
-/**
- * Nothing is read of the socket, as far as that can be had: the stream's own `pause` reads on into memory, and that is most of what it costs
- * to read. Node has no public way; where there is no handle of this kind, messages come as they did.
- */
-const stopReading = (socket: Socket & { readonly _handle?: ReadHandle | null }): void =>
-  socket._handle?.readStop?.()
-/** Not where the stream has stopped: it would find that it cannot start what is started, and end the connection. */
-const startReading = ({ _handle: handle }: Socket & { readonly _handle?: ReadHandle | null }): void => {
-  if (handle?.reading) handle.readStart?.()
 }
 
 /** The answer to a ping: a frame with the same payload, which has 125 bytes at most. */

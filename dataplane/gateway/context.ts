@@ -7,7 +7,7 @@ import type { Random } from '../../shared/random.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { RoomAddress, ToOwner } from '../traffic.ts'
 import type { GatewayMetrics } from './metrics.ts'
-import type { Polling } from './polling.ts'
+import type { Polling } from './sockets.ts'
 
 /**
  * What a gateway works with, and every part of it: how it behaves, the machine it runs on, and the cluster behind it. The comment of each

@@ -15,11 +15,11 @@ import { Edge } from './edge.ts'
 import { Handshake } from './handshake.ts'
 import { type AskKeyStatus, KeyCache, type KeyName } from './key-cache.ts'
 import { endOfTurn, Flusher } from './outbox.ts'
-import { Polling } from './polling.ts'
 import { Rerouter } from './rerouting.ts'
 import { GatewayServer, HANDSHAKE_STEPS_PER_TURN, HandshakeQueue, type PendingConnection } from './server.ts'
 import { SessionStore } from './session-record.ts'
 import { Sessions, SWEEP_MS } from './sessions.ts'
+import { Polling } from './sockets.ts'
 
 /** What a gateway is made of. */
 export interface GatewayParts extends Omit<GatewayContext, 'options' | 'polling'> {

@@ -2,7 +2,8 @@ import { Registry } from 'prom-client'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
-import { type ByteSink, Flusher, Outbox } from './outbox.ts'
+import { Flusher, Outbox } from './outbox.ts'
+import type { ByteSink } from './sockets.ts'
 
 /** A socket whose kernel takes `room` bytes and then no more. */
 class SlowSocket implements ByteSink {

@@ -1,18 +1,7 @@
 import { type Frame, joinFrames } from '../frame.ts'
 import type { GatewayOptions } from './context.ts'
 import type { GatewayMetrics } from './metrics.ts'
-import { Sockets } from './sockets.ts'
-
-/** What an outbox needs of a TCP socket. */
-export interface ByteSink {
-  /** False: some of what was handed over waits; `onceDrained` tells when it does not any more. */
-  write(bytes: Uint8Array): boolean
-  /** As `write`, for several buffers that the kernel gathers. */
-  writev(frames: readonly Uint8Array[]): boolean
-  onceDrained(drained: () => void): void
-  /** Bytes handed over that the kernel has not taken yet. */
-  readonly writableLength: number
-}
+import { type ByteSink, Sockets } from './sockets.ts'
 
 /** How much may wait for one client: above the first it is congested, above the second nothing more is taken. */
 type OutboxBounds = Pick<GatewayOptions, 'outboxHighWaterBytes' | 'outboxLimitBytes'>

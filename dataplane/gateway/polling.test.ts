@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import { type PolledSocket, Polling } from './polling.ts'
+import { type PolledSocket, Polling } from './sockets.ts'
 
 /** A socket whose data comes all the time; `reads`: when it was read. */
 class BusySocket implements PolledSocket {

@@ -4,8 +4,7 @@ import { connect, createServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import type { ByteSink } from './outbox.ts'
-import { Sockets } from './sockets.ts'
+import { type ByteSink, Sockets } from './sockets.ts'
 
 let server: Server
 let near: Socket

@@ -1,5 +1,16 @@
 import type { Socket } from 'node:net'
-import type { ByteSink } from './outbox.ts'
+import type { Clock } from '../../shared/clock.ts'
+
+/** What an outbox needs of a TCP socket. */
+export interface ByteSink {
+  /** False: some of what was handed over waits; `onceDrained` tells when it does not any more. */
+  write(bytes: Uint8Array): boolean
+  /** As `write`, for several buffers that the kernel gathers. */
+  writev(frames: readonly Uint8Array[]): boolean
+  onceDrained(drained: () => void): void
+  /** Bytes handed over that the kernel has not taken yet. */
+  readonly writableLength: number
+}
 
 /** What one write is to Node. It can be used again unless the write had to wait. */
 interface WriteRequest {
@@ -29,6 +40,10 @@ interface TcpHandle {
   writev(request: WriteRequest, frames: readonly Uint8Array[], allAreBytes: true): number
   /** Bytes that the kernel has not taken. */
   readonly writeQueueSize: number
+  /** Whether the stream wants data: it stops the handle itself when it is paused and holds enough, and starts it again. */
+  readonly reading?: boolean
+  readStart?(): void
+  readStop?(): void
 }
 
 type SocketWithHandle = Socket & { readonly _handle?: TcpHandle | null }
@@ -189,4 +204,111 @@ function streamBinding(): StreamBinding | undefined {
   } catch {
     return undefined
   }
+}
+
+/** So often it is looked at how long a turn of the event loop takes, at most: to look costs as much as a small message. */
+const LOOK_MS = 20
+/** From then on a turn counts as long. */
+const LONG_MS = 10
+/** Sockets that rest are read again in groups, one for so many milliseconds: a timer for each would cost as much as to read it. */
+const SLOT_MS = 20
+
+/** A socket that is read when its data comes, unless it rests. */
+export interface PolledSocket {
+  /** The long turn in which it was read last; for `Polling` only. */
+  readIn: number | undefined
+  /** Nothing is to be read until `goOn`. */
+  rest(): void
+  goOn(): void
+}
+
+/**
+ * When sockets are read. The event loop looks at 1,024 of them at once, and looks again for as long as that many had something, up to 48
+ * times, before any timer comes due: of a few thousand clients who all send, that takes seconds, and the node loses its lease. So in a turn
+ * that takes long no socket is read twice.
+ *
+ * To read a socket costs more than most messages. So a node that is overloaded reads each only every so many milliseconds, and gets several
+ * messages at once.
+ */
+export class Polling {
+  readonly #clock: Clock
+  readonly #intervalMs: () => number
+  readonly #defer: (callback: () => void) => void
+  /** By the number of their slot. */
+  readonly #resting = new Map<number, PolledSocket[]>()
+  /** Until this turn ends. */
+  #waiting: PolledSocket[] = []
+  #turn = 0
+  /** When the turn that is looked at, or was last, began to read. */
+  #beganAt = Number.NEGATIVE_INFINITY
+  #reading = false
+
+  /** `intervalMs`: how often each socket is read at most; 0: whenever its data comes. `defer`: runs a callback when this turn has read its sockets. */
+  constructor(
+    clock: Clock,
+    intervalMs: () => number,
+    defer: (callback: () => void) => void = (callback) => setImmediate(callback),
+  ) {
+    this.#clock = clock
+    this.#intervalMs = intervalMs
+    this.#defer = defer
+  }
+
+  /** A socket was read, and may have to rest. */
+  read(socket: PolledSocket): void {
+    const now = this.#clock.monotonic()
+    const intervalMs = this.#intervalMs()
+    if (intervalMs > 0) {
+      socket.rest()
+      this.#group(Math.ceil((now + intervalMs) / SLOT_MS)).push(socket)
+      return
+    }
+    const turn = this.#longTurn(now)
+    if (turn !== undefined && socket.readIn === turn) {
+      socket.rest()
+      if (this.#waiting.push(socket) === 1) this.#defer(this.#endWait)
+    }
+    socket.readIn = turn
+  }
+
+  #group(slot: number): PolledSocket[] {
+    const known = this.#resting.get(slot)
+    if (known) return known
+    const group: PolledSocket[] = []
+    this.#resting.set(slot, group)
+    this.#clock.schedule(slot * SLOT_MS - this.#clock.monotonic(), () => {
+      this.#resting.delete(slot)
+      for (const socket of group) socket.goOn()
+    })
+    return group
+  }
+
+  readonly #endWait = (): void => {
+    const waiting = this.#waiting
+    this.#waiting = []
+    for (const socket of waiting) socket.goOn()
+  }
+
+  /** A number of this turn's own, once it takes long. */
+  #longTurn(now: number): number | undefined {
+    if (this.#reading) return now - this.#beganAt >= LONG_MS ? this.#turn : undefined
+    if (now - this.#beganAt < LOOK_MS) return undefined
+    this.#turn++
+    this.#beganAt = now
+    this.#reading = true
+    this.#defer(() => {
+      this.#reading = false
+    })
+    return undefined
+  }
+}
+
+/**
+ * Nothing is read of the socket, as far as that can be had: the stream's own `pause` reads on into memory, and that is most of what it costs
+ * to read. Node has no public way; where there is no handle of this kind, messages come as they did.
+ */
+export const stopReading = (socket: SocketWithHandle): void => socket._handle?.readStop?.()
+/** Not where the stream has stopped: it would find that it cannot start what is started, and end the connection. */
+export const startReading = ({ _handle: handle }: SocketWithHandle): void => {
+  if (handle?.reading) handle.readStart?.()
 }

@@ -14,9 +14,9 @@ import type {
   ToEdge,
 } from '../traffic.ts'
 import type { Member } from './definition.ts'
-import type { Grants } from './grants.ts'
 import type { Position, Update } from './journal.ts'
 import { LayerDelivery } from './layer-delivery.ts'
+import type { Grants } from './layer-grants.ts'
 import type { Membership, Memberships } from './memberships.ts'
 import type { RoomMetrics } from './metrics.ts'
 import type { EventMessage, MutableFrames, RoomFrames, UpdateFrames } from './room-frames.ts'

@@ -1,4 +1,5 @@
 import { type Clock, timestamp } from '../../shared/clock.ts'
+import { nodeName } from '../../shared/ids.ts'
 import type { Json } from '../../shared/json.ts'
 import type { DecodedMessage } from '../../shared/protocol/codec.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
@@ -16,11 +17,10 @@ import {
   textFinder,
 } from '../descriptions.ts'
 import { payloadsOf } from '../frame.ts'
-import { nodeName } from '../node-id.ts'
 import type { RoomEnvironment } from './environment.ts'
-import type { Grants } from './grants.ts'
 import type { History, KeptUpdate } from './history.ts'
 import type { JournalFormat, RoomEvent } from './journal.ts'
+import type { Grants } from './layer-grants.ts'
 import type { Membership } from './memberships.ts'
 import type { Room } from './room.ts'
 import type { RoomStream } from './stream.ts'

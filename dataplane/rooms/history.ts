@@ -1,8 +1,8 @@
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, joinFrames } from '../frame.ts'
 import type { Frames } from '../traffic.ts'
-import type { Grant } from './grants.ts'
 import type { JournalFormat, LostEpochs, Position, RoomEvent, RoomSnapshot, Update } from './journal.ts'
+import type { Grant } from './layer-grants.ts'
 import { type RoomFrames, replayedLayers, type UpdateFrames } from './room-frames.ts'
 
 /** How much history a room keeps for resumes. */

@@ -1,6 +1,6 @@
 import type { Codec } from '../../shared/protocol/codec.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
-import type { ClaimResult } from '../claim.ts'
+import type { ClaimResult } from '../claim-result.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { type Arrival, type RoomAddress, roomIdOf, roomNamed, type ToOwner } from '../traffic.ts'
 import { noTurns } from '../watchdog/turns.ts'

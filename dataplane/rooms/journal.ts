@@ -15,7 +15,7 @@ import {
 } from '../../shared/sync/delta.ts'
 import type { Outcome, RefusedRef, RepliedRef } from '../traffic.ts'
 import type { Member } from './definition.ts'
-import type { Grant, MemberGrants } from './grants.ts'
+import type { Grant, MemberGrants } from './layer-grants.ts'
 import type { ChangedLayer, HiddenChange, UpdateLayers } from './layers.ts'
 import type { MembershipRecord } from './memberships.ts'
 import { NO_TASK_CHANGES, type RoomTask, type TaskChanges } from './tasks.ts'

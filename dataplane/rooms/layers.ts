@@ -2,7 +2,7 @@ import type { Json, JsonObject } from '../../shared/json.ts'
 import { hashContainer, hashEntry, hashKey } from '../../shared/sync/checksum.ts'
 import { type Change, type Delta, ObjectDelta, REMOVE, Replace } from '../../shared/sync/delta.ts'
 import { RoomLogicError } from './failures.ts'
-import type { Grant } from './grants.ts'
+import type { Grant } from './layer-grants.ts'
 import {
   isLayerName,
   keysOf,

@@ -15,7 +15,7 @@ import {
 import { pointerPart } from '../../shared/sync/operations.ts'
 import { arrayMethods } from './array-methods.ts'
 import { RoomLogicError } from './failures.ts'
-import { type Mark, type Marked, Marks } from './marks.ts'
+import { type Mark, type Marked, Marks } from './live-tree-marks.ts'
 
 type Scalar = null | boolean | number | string
 type Container = LiveObject | LiveArray

@@ -1,6 +1,6 @@
 import type { Claim } from '../../shared/store/port.ts'
 import { Backlog } from '../backlog.ts'
-import type { ClaimOptions, ClaimResult } from '../claim.ts'
+import type { ClaimOptions, ClaimResult } from '../claim-result.ts'
 import {
   type Arrival,
   type JoinRequest,

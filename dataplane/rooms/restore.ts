@@ -2,7 +2,6 @@ import type { Json } from '../../shared/json.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { apply } from '../../shared/sync/apply.ts'
 import type { Outcome } from '../traffic.ts'
-import { Grants } from './grants.ts'
 import {
   type JournalFormat,
   NewerRecord,
@@ -10,6 +9,7 @@ import {
   UnreadableRecord,
   type Update,
 } from './journal.ts'
+import { Grants } from './layer-grants.ts'
 import { hiddenDelta } from './layers.ts'
 import { LiveTree } from './live-tree.ts'
 import type { MembershipRecord } from './memberships.ts'

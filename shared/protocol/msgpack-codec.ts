@@ -11,7 +11,6 @@ import {
 } from './codec.ts'
 import { ProtocolError } from './error-codes.ts'
 import { messageWriters, valuesWriter, writeField } from './fields.ts'
-import { KnownStrings } from './known-strings.ts'
 import {
   BATCH_OPCODE,
   CLIENT_OPCODES,
@@ -28,7 +27,15 @@ import {
   STREAM_MESSAGES,
   type StateAt,
 } from './messages.ts'
-import { endOfValue, isArray, type KeyIndex, MsgpackReader, MsgpackWriter, type Reading } from './msgpack.ts'
+import {
+  endOfValue,
+  isArray,
+  type KeyIndex,
+  KnownStrings,
+  MsgpackReader,
+  MsgpackWriter,
+  type Reading,
+} from './msgpack.ts'
 import { isCount, isRef, parsePositional } from './schema.ts'
 
 const WRITERS = messageWriters(SERVER_MESSAGES)

@@ -2,7 +2,8 @@ import type { Logger } from 'pino'
 import { type Clock, systemClock } from '../../clock.ts'
 import { randomToken } from '../../ids.ts'
 import { type Random, systemRandom } from '../../random.ts'
-import type { Store } from '../port.ts'
+import type { Fence, Store, Wakeup, Wakeups } from '../port.ts'
+import { wakeupPart } from '../rules.ts'
 import { parseAddress, type RedisAddress } from './address.ts'
 import { type BusMode, Probe, RedisBus } from './bus.ts'
 import { Clients, SentinelWatch } from './clients.ts'
@@ -11,9 +12,9 @@ import { Observers } from './connection.ts'
 import { RedisLocks } from './locks.ts'
 import { RedisRecords } from './records.ts'
 import { RedisRooms } from './rooms.ts'
+import { runScript } from './scripts.ts'
 import { checkServer, hasShards } from './server-check.ts'
 import { nameAt, RedisVitals, Server, type Servers, SingleServer } from './servers.ts'
-import { RedisWakeups } from './wakeups.ts'
 
 /** What a Redis store needs to know. */
 export interface RedisStoreOptions {
@@ -172,4 +173,40 @@ class RedisStore implements Store {
 /** Braces in a prefix would take the place of the hash tags in the keys behind it. */
 function requirePrefix(prefix: string): void {
   if (/[{}]/.test(prefix)) throw new RangeError(`the key prefix is ${prefix}: it must not contain { or }`)
+}
+
+/**
+ * `Wakeups` in Redis: for each part a sorted set of rooms by their time, `{room_wakeups:<part>}:due`, and a hash with the fence of who has said it,
+ * `:fences`. Each operation is one script.
+ */
+class RedisWakeups implements Wakeups {
+  readonly #servers: Pick<Servers, 'run'>
+  readonly #prefix: string
+
+  constructor(servers: Pick<Servers, 'run'>, prefix: string) {
+    this.#servers = servers
+    this.#prefix = prefix
+  }
+
+  async set(room: string, { epoch, version }: Fence, at: number | undefined): Promise<void> {
+    const keys = this.#keys(wakeupPart(room))
+    const args = [room, String(epoch), String(version), at === undefined ? '' : String(at)]
+    await this.#servers.run('set_wakeup', keys[0], (redis) => runScript(redis, 'set_wakeup', keys, args))
+  }
+
+  async take(part: number, { limit, againMs }: { limit: number; againMs: number }): Promise<Wakeup[]> {
+    const keys = this.#keys(part)
+    const reply = await this.#servers.run('take_wakeups', keys[0], (redis) =>
+      runScript(redis, 'take_wakeups', keys, [String(limit), String(againMs)]),
+    )
+    return (reply as [room: Buffer, epoch: Buffer][]).map(([room, epoch]) => ({
+      room: room.toString(),
+      epoch: Number(epoch),
+    }))
+  }
+
+  #keys(part: number): [due: string, fences: string] {
+    const stem = `${this.#prefix}{room_wakeups:${part}}`
+    return [`${stem}:due`, `${stem}:fences`]
+  }
 }

@@ -1,6 +1,6 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
-import type { ClaimResult } from '../../../dataplane/claim.ts'
+import type { ClaimResult } from '../../../dataplane/claim-result.ts'
 import type { PeerMessage } from '../../../dataplane/cluster/envelope.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import { type LocalRooms, Router } from '../../../dataplane/cluster/router.ts'

@@ -14,7 +14,7 @@ import {
 import { Gateway, type GatewayParts } from '../../../dataplane/gateway/gateway.ts'
 import { askControl } from '../../../dataplane/gateway/key-cache.ts'
 import { GATEWAY_METRICS } from '../../../dataplane/gateway/metrics.ts'
-import { Polling } from '../../../dataplane/gateway/polling.ts'
+import { Polling } from '../../../dataplane/gateway/sockets.ts'
 import { timestamp } from '../../../shared/clock.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import type { ResumePosition } from '../../../shared/protocol/messages.ts'
