@@ -1,3 +1,4 @@
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { Backlog } from '../backlog.ts'
 import type { ClaimOptions, ClaimResult } from '../claim-result.ts'
@@ -13,14 +14,35 @@ import type { TurnCause } from '../watchdog/turns.ts'
 import type { RoomDefinition } from './definition.ts'
 import { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
-import { FAILED, StuckTurns } from './failures.ts'
-import { CannotCreate, CannotLoad, FirstState } from './first-state.ts'
+import { FAILED, parseOptions, StuckTurns } from './failures.ts'
 import { NewerRecord, UnreadableRecord } from './journal.ts'
+import type { LiveTree } from './live-tree.ts'
 import type { QuarantineCause } from './metrics.ts'
 import { CannotMigrate, NewerState } from './migration.ts'
 import { newRoom, type RestoredRoom, restore } from './restore.ts'
 import type { Room } from './room.ts'
+import { createState, treeOf } from './state.ts'
 import type { ClaimedRoom } from './stream.ts'
+
+/** The room logic made no room; code and text are for the client that asked for it. */
+class CannotCreate extends Error {
+  override readonly name = 'CannotCreate'
+  readonly code: ErrorCode
+
+  constructor({ code, message }: { readonly code: ErrorCode; readonly message: string }) {
+    super(message)
+    this.code = code
+  }
+}
+
+/** `load` brought nothing, not even that there is nothing: the room may be made at another time. The text says why. */
+class CannotLoad extends Error {
+  override readonly name = 'CannotLoad'
+}
+
+class LoadTimeout extends Error {
+  override readonly name = 'LoadTimeout'
+}
 
 /** What an opening has to do with its host. */
 interface OpeningEvents {
@@ -173,8 +195,81 @@ export class RoomOpening {
   }
 
   async #new(first: JoinRequest, epoch: number): Promise<RestoredRoom> {
-    const state = new FirstState(this.#environment, this.#address, this.#definition)
-    return newRoom(await state.of(first, epoch), epoch, this.#definition.version)
+    return newRoom(await this.#firstState(first, epoch), epoch, this.#definition.version)
+  }
+
+  /**
+   * The state that a room which is nowhere begins with: what `load` brings, or else what `create` makes. Of a room that `join` makes under
+   * `epoch`: under the claim, validator and all, so that what does not return is known of by whichever node claims the room next. Rejects
+   * with CannotCreate, or with CannotLoad after at most `loadMs`.
+   */
+  async #firstState(join: JoinRequest, epoch: number): Promise<LiveTree> {
+    const { failures, limits } = this.#environment
+    const definition = this.#definition
+    const { load, type } = definition
+    const options = this.#during('options', join, epoch, () => parseOptions(definition, join.options))
+    if (!options.ok && options.cause === undefined)
+      throw new CannotCreate({ code: 'invalid_options', message: options.message })
+    if (!options.ok)
+      throw new CannotCreate(failures.explain(`the validator of the options of ${type}`, options.cause))
+    const loaded = load && (await this.#load(load, join, epoch, options.value))
+    if (loaded) return loaded
+    try {
+      return this.#during('create', join, epoch, () =>
+        createState(definition, options.value, limits.stateBytes),
+      )
+    } catch (error) {
+      throw new CannotCreate(failures.explain(`create of ${type}`, error))
+    }
+  }
+
+  async #load(
+    load: NonNullable<RoomDefinition['load']>,
+    join: JoinRequest,
+    epoch: number,
+    options: unknown,
+  ): Promise<LiveTree | undefined> {
+    const { clock, failures, limits, metrics, turns } = this.#environment
+    const { key, projectId } = this.#address
+    const { type } = this.#definition
+    const count = (outcome: 'loaded' | 'none' | 'failed' | 'timed_out') =>
+      metrics.roomLoads.inc({ room_type: type, outcome })
+    let cancel: (() => void) | undefined
+    const late = new Promise<never>((_, reject) => {
+      cancel = clock.schedule(limits.loadMs, () =>
+        reject(new LoadTimeout(`load of ${type} did not end within ${limits.loadMs / 1000} seconds`)),
+      )
+    })
+    try {
+      const loading = Promise.resolve(
+        this.#during('load', join, epoch, () => load(key, options, { projectId })),
+      )
+      turns.awaits(type, 1)
+      const ended = () => turns.awaits(type, -1)
+      loading.then(ended, ended)
+      const state = await Promise.race([loading, late])
+      const tree =
+        state === undefined ? undefined : treeOf('load', state, this.#definition, limits.stateBytes)
+      count(tree ? 'loaded' : 'none')
+      return tree
+    } catch (error) {
+      const timedOut = error instanceof LoadTimeout
+      count(timedOut ? 'timed_out' : 'failed')
+      const { message } = failures.explain(`load of ${type}`, error)
+      throw new CannotLoad(`its state could not be loaded: ${timedOut ? 'that takes too long' : message}`)
+    } finally {
+      cancel?.()
+    }
+  }
+
+  #during<T>(hook: 'options' | 'create' | 'load', join: JoinRequest, epoch: number, run: () => T): T {
+    const { turns } = this.#environment
+    turns.begin({ name: this.#name, epoch }, hook, join.session_id, join.ref, '')
+    try {
+      return run()
+    } finally {
+      turns.end()
+    }
   }
 
   /** A mistake in what one arrival leads to harms that one. */
