@@ -1,4 +1,4 @@
-import { type Option, type Options, quantity, readValues, type Texts } from './option.ts'
+import { type Option, type Options, quantity, readValues, type Texts } from './option-kinds.ts'
 import { lengthOf, type RunResult, type Second, STATISTICS, TIMINGS, type Verdict } from './result.ts'
 
 /** Limits for a run, given as `--max-rtt-p99 150ms`, and whether they held. They decide the exit code. */

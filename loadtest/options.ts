@@ -7,7 +7,7 @@ import type { ClientSettings } from './clients/client.ts'
 import { LONGEST_TOKEN_SECONDS } from './issuer.ts'
 import { LIMIT_KINDS, LIMIT_OPTIONS, type Limits, limitHelp, parseLimits } from './limits.ts'
 import type { MetricsSource } from './metrics.ts'
-import { type Options, option, readValues, type Texts, type Values, wholeNumber } from './option.ts'
+import { type Options, option, readValues, type Texts, type Values, wholeNumber } from './option-kinds.ts'
 import type { RunPlan, Scenario } from './scenario.ts'
 import { count } from './view/text.ts'
 

@@ -1,6 +1,6 @@
 import type { Clients } from './clients/clients.ts'
 import type { LocalService, LocalSettings } from './local.ts'
-import type { Options, Values } from './option.ts'
+import type { Options, Values } from './option-kinds.ts'
 import { type Check, type Figure, NO_VALUES, type Percentiles, type Timing } from './result.ts'
 
 /** One kind of load. Each is one file in scenarios/, which reads from top to bottom as what happens. */

@@ -136,12 +136,13 @@ export class FailureLog {
       return
     }
     this.#kinds.set(kind, { until: now + QUIET_MS, suppressed: 0 })
-    logFailure(this.#log, error, { failed: kind, suppressed: last?.suppressed ?? 0 }, 'the room logic failed')
+    logFailure(this.#log, error, { failed: kind, suppressed: last?.suppressed ?? 0 })
   }
 }
 
 /** Logs something that room logic threw. Never throws: a log reads every property of an error, and the reading may throw. */
-function logFailure(log: Pick<RoomLog, 'warn'>, error: unknown, fields: object, text: string): void {
+function logFailure(log: Pick<RoomLog, 'warn'>, error: unknown, fields: object): void {
+  const text = 'the room logic failed'
   try {
     log.warn({ ...fields, err: error }, text)
   } catch {

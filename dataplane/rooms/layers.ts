@@ -219,11 +219,6 @@ export class Layers {
     return found && { state: found.state, checksum: found.hash >>> 0 }
   }
 
-  /** The layers in which there is something. */
-  get names(): Iterable<string> {
-    return this.#layers.keys()
-  }
-
   /** The tree was flushed, and `delta` came of it. */
   flush(delta: Delta | undefined): Split {
     let base: Delta | undefined

@@ -93,7 +93,7 @@ export class RoomOpening {
 
   /** Claims the room for those who wait; resolves with what came of the claim. A join makes a new room, others only find one. */
   async open(): Promise<ClaimResult> {
-    const join = firstJoin(this.#waiting.waiting)
+    const join = this.#firstJoin
     const result = await this.#claim({
       creator: join?.principal,
       // Taking what is not stored from an owner that lives would end it.
@@ -109,6 +109,10 @@ export class RoomOpening {
       this.#on.over()
     })
     return result
+  }
+
+  get #firstJoin(): JoinRequest | undefined {
+    return this.#waiting.waiting.map(({ message }) => message).find((message) => message.kind === 'join')
   }
 
   async #claim(options: ClaimOptions): Promise<ClaimResult> {
@@ -128,7 +132,7 @@ export class RoomOpening {
     else if (result === 'quarantined') this.#refuseMembers('it is in quarantine; try again in a minute')
     else if ('elsewhere' in result) this.#end(() => false, result.elsewhere)
     else if ('refused' in result) {
-      const first = firstJoin(this.#waiting.waiting)
+      const first = this.#firstJoin
       if (first) this.#replies.refuse(first, result.refused, result.message)
       this.#endWithout(first)
     } else if (this.#on.closed()) {
@@ -155,7 +159,7 @@ export class RoomOpening {
     }
     for (const arrival of this.#waiting.take())
       if (!this.#isStuck(arrival.message, stuck)) this.#waiting.add(arrival)
-    const first = firstJoin(this.#waiting.waiting)
+    const first = this.#firstJoin
     let room: Room | undefined
     try {
       // One that did not come to the end of its last turn has ended.
@@ -431,6 +435,3 @@ export const NO_EPOCH = { epoch: 0 }
 /** What is damaged harms no one once it is out of the way; what loops would take down one node after the other if players came back at once. */
 const REFUSE_MS: Record<QuarantineCause, number> = { damaged: 0, looping: 60_000 }
 const MAX_REASON_LENGTH = 300
-
-const firstJoin = (arrivals: readonly Arrival[]): JoinRequest | undefined =>
-  arrivals.map(({ message }) => message).find((message) => message.kind === 'join')

@@ -1,12 +1,48 @@
 import { spawnSync } from 'node:child_process'
-import { chmod, mkdir, rm, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
+import { build } from 'esbuild'
 import { bundlePage } from '../../dataplane/ops/page/bundle.ts'
 import { copyAssets } from './assets.ts'
-import { bundleClient } from './client-bundle.ts'
-import { keepDeclarations } from './declarations.ts'
 
 /** `npm run build`: the package in dist/: JavaScript, declarations, assets, and the SDK for browsers in one file. */
+
+/** A script for browsers, such as the SDK, with all that it imports: `entry`, a file path, as one minified ES module. Rejects with what esbuild has to say. */
+async function bundleClient(entry: string): Promise<string> {
+  const result = await build({
+    entryPoints: [entry],
+    bundle: true,
+    minify: true,
+    write: false,
+    format: 'esm',
+    platform: 'browser',
+    target: 'es2022',
+    legalComments: 'none',
+    logLevel: 'silent',
+  })
+  return result.outputFiles[0]!.text
+}
+
+const RELATIVE_TS = /((?:from|import)\s*\(?\s*['"])(\.{1,2}\/[^'"]*)\.ts(['"])/g
+
+/**
+ * Keeps the declarations below `folder` that users can meet: those of `entries`, paths below it, and of all that they import. The others are
+ * removed. Those that stay name each other as `.js`, which every compiler resolves; the compiler leaves `.ts` there.
+ */
+async function keepDeclarations(folder: string, entries: readonly string[]): Promise<number> {
+  const kept = new Set(entries.map((entry) => join(folder, entry)))
+  for (const file of kept) {
+    const text = await readFile(file, 'utf8')
+    for (const [, , imported] of text.matchAll(RELATIVE_TS)) kept.add(join(dirname(file), `${imported}.d.ts`))
+    await writeFile(file, text.replace(RELATIVE_TS, '$1$2.js$3'))
+  }
+  for (const entry of await readdir(folder, { recursive: true, withFileTypes: true })) {
+    const file = join(entry.parentPath, entry.name)
+    if (entry.name.endsWith('.d.ts') && !kept.has(file)) await rm(file)
+  }
+  return kept.size
+}
 
 const root = fileURLToPath(new URL('../../', import.meta.url))
 const dist = `${root}dist/`

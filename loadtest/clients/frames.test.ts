@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { MsgpackClientCodec, StreamContext } from '../../shared/protocol/msgpack-client-codec.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
-import { peekClientFrame, peekServerFrame } from './frames.ts'
+import { peekClientFrame, peekServerFrame } from './client.ts'
 
 const server = new MsgpackCodec()
 const client = new MsgpackClientCodec()

@@ -7,7 +7,7 @@ import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { type FaultyFront, faultyFront } from '../../test/support/faulty-front.ts'
 import { startService, type TestService } from '../../test/support/service.ts'
 import { ControlIssuer } from '../issuer.ts'
-import { preflight } from '../preflight.ts'
+import { preflight } from '../loadtest.ts'
 import type { Credentials } from './client.ts'
 import { LoadWorker } from './worker.ts'
 

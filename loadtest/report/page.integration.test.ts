@@ -9,7 +9,7 @@ import { launchChromium } from '../../test/support/chromium.ts'
 import { madeUpResult, type Wish } from '../../test/support/load-run.ts'
 import { judge, parseLimits, succeeded } from '../limits.ts'
 import type { RunResult } from '../result.ts'
-import { writeReports } from './write.ts'
+import { writeReports } from './folder.ts'
 
 const HOSTILE =
   '</script><script>window.broken = 1</script><img src=http://127.0.0.1:9/x onerror="window.broken = 2">\'"&\u2028\u0000'

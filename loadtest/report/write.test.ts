@@ -5,8 +5,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { madeUpResult } from '../../test/support/load-run.ts'
 import { summary } from '../view/summary.ts'
+import { expectedBytes, writeReports } from './folder.ts'
 import { junitXml } from './junit.ts'
-import { expectedBytes, writeReports } from './write.ts'
 
 const random = () => new SeededRandom(9)
 const result = madeUpResult({ seconds: 30, nodes: 2, clients: 100 }, random())

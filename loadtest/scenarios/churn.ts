@@ -1,4 +1,4 @@
-import * as option from '../option.ts'
+import * as option from '../option-kinds.ts'
 import { defineScenario } from '../scenario.ts'
 import { gather, gathering, settle } from './gather.ts'
 

@@ -1,4 +1,4 @@
-import * as option from '../option.ts'
+import * as option from '../option-kinds.ts'
 import { defineScenario, type RunContext } from '../scenario.ts'
 
 /** What it costs to play, and to keep what no one plays: measurements of a service of its own. */

@@ -1,5 +1,5 @@
 import type { LocalService } from '../local.ts'
-import * as option from '../option.ts'
+import * as option from '../option-kinds.ts'
 import type { Figure } from '../result.ts'
 import { defineScenario, type RunContext } from '../scenario.ts'
 

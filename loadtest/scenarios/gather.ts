@@ -1,4 +1,4 @@
-import * as option from '../option.ts'
+import * as option from '../option-kinds.ts'
 import type { Percentiles, Timing } from '../result.ts'
 import type { RunContext } from '../scenario.ts'
 

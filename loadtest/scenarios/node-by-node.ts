@@ -1,4 +1,4 @@
-import * as option from '../option.ts'
+import * as option from '../option-kinds.ts'
 import type { RunContext } from '../scenario.ts'
 import { gather, gathering, settle, worstPause } from './gather.ts'
 

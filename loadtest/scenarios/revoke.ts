@@ -1,5 +1,5 @@
 import type { Closed } from '../clients/clients.ts'
-import * as option from '../option.ts'
+import * as option from '../option-kinds.ts'
 import type { Check } from '../result.ts'
 import { defineScenario } from '../scenario.ts'
 import { gather, gathering, settle } from './gather.ts'

@@ -1,5 +1,4 @@
-import { areas, lines, type Row } from '../panel.ts'
-import { CALLS, CONTROL, percentile, rate, share } from '../query.ts'
+import { areas, CALLS, CONTROL, lines, percentile, type Row, rate, share } from '../panel.ts'
 
 /** The HTTP API that backends use. */
 export const CONTROL_ROW: Row = {

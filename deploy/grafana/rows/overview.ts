@@ -1,5 +1,4 @@
-import { areas, lines, number, type Row } from '../panel.ts'
-import { ANY, CONTROL, NODE, percentile, rate } from '../query.ts'
+import { ANY, areas, CONTROL, lines, NODE, number, percentile, type Row, rate } from '../panel.ts'
 
 /** Whether all is well, in one look. */
 export const OVERVIEW: Row = {

@@ -1,5 +1,4 @@
-import { areas, heatmap, lines, type Row } from '../panel.ts'
-import { NODE, percentile, percentiles, rate, share } from '../query.ts'
+import { areas, heatmap, lines, NODE, percentile, percentiles, type Row, rate, share } from '../panel.ts'
 
 /** From a socket to a seat. */
 export const GETTING_IN: Row = {
@@ -13,7 +12,7 @@ export const GETTING_IN: Row = {
     }),
     lines('Handshake latency', 's', {
       about: 'From an accepted socket to welcome, resumes included.',
-      of: percentiles('service_handshake_duration_seconds', NODE),
+      of: percentiles('service_handshake_duration_seconds'),
       red: 2,
       noValue: 'no one came',
     }),
@@ -37,7 +36,7 @@ export const GETTING_IN: Row = {
     }),
     lines('Join latency', 's', {
       about: 'From a join to joined; the room may have to be opened, on another node as well.',
-      of: percentiles('service_join_duration_seconds', NODE),
+      of: percentiles('service_join_duration_seconds'),
       red: 2,
       noValue: 'no one joined',
     }),
@@ -60,7 +59,7 @@ export const MESSAGES: Row = {
     lines('Ack latency', 's', {
       about:
         'The round trip at the server: from a reliable message to its ack, applied, and committed where the room type is durable.',
-      of: percentiles('service_message_ack_duration_seconds', NODE),
+      of: percentiles('service_message_ack_duration_seconds'),
       red: 0.25,
       noValue: 'no reliable messages',
     }),

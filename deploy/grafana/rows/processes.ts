@@ -1,5 +1,4 @@
-import { lines, type Row } from '../panel.ts'
-import { ANY, NODE, percentile, rate } from '../query.ts'
+import { ANY, lines, NODE, percentile, type Row, rate } from '../panel.ts'
 
 /** What it costs. */
 export const PROCESSES: Row = {

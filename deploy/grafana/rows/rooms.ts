@@ -1,5 +1,4 @@
-import { areas, lines, type Row } from '../panel.ts'
-import { NODE, percentile, percentiles, rate, share } from '../query.ts'
+import { areas, lines, NODE, percentile, percentiles, type Row, rate, share } from '../panel.ts'
 
 /** Sessions that lost their connection, and states that were not those of their rooms. */
 export const COMING_BACK: Row = {
@@ -55,7 +54,7 @@ export const OWNERSHIP: Row = {
     }),
     lines('Between renewals of leases', 's', {
       about: 'The longer times are those of a busy event loop, or of a slow Redis.',
-      of: percentiles('service_lease_renewal_interval_seconds', NODE),
+      of: percentiles('service_lease_renewal_interval_seconds'),
     }),
     lines('Nodes alive', 'short', {
       about: 'As each node sees it. They should agree.',

@@ -1,5 +1,15 @@
-import { areas, heatmap, lines, type Row } from '../panel.ts'
-import { ANY, CONTROL, NODE, percentile, percentiles, rate } from '../query.ts'
+import {
+  ANY,
+  areas,
+  CONTROL,
+  heatmap,
+  lines,
+  NODE,
+  percentile,
+  percentiles,
+  type Row,
+  rate,
+} from '../panel.ts'
 
 /** What everything hangs on. */
 export const STORE: Row = {
@@ -7,7 +17,7 @@ export const STORE: Row = {
   panels: [
     lines('Commit latency', 's', {
       about: 'Writes of rooms. Acks of journal rooms wait for them.',
-      of: percentiles('service_commit_duration_seconds', NODE),
+      of: percentiles('service_commit_duration_seconds'),
       red: 0.1,
       noValue: 'no room is kept',
     }),

@@ -145,7 +145,7 @@ export class ClusterServers implements Servers {
     while (this.#outage.lasts) {
       if (this.#closed || clock.monotonic() >= until)
         throw new StoreUnavailable(`no connection to the store: ${this.#reason}`)
-      await this.#sleep(LATER_MS)
+      await this.#sleep()
     }
     await Promise.all(this.all().map((server) => server.opened(until - clock.monotonic())))
   }
@@ -170,7 +170,7 @@ export class ClusterServers implements Servers {
       if (this.#slots[slot] === server) throw error
       return undefined
     }
-    if (error.why === 'later' || hop > 4) await this.#sleep(LATER_MS)
+    if (error.why === 'later' || hop > 4) await this.#sleep()
     if (error.at && server) {
       const other = this.#server({ ...error.at, host: error.at.host || this.#endpoints.get(server)!.host })
       if (error.why === 'asking') return other
@@ -289,8 +289,8 @@ export class ClusterServers implements Servers {
     if (this.all().every((server) => server.commands.ready)) this.#outage.end()
   }
 
-  #sleep(ms: number): Promise<void> {
-    return new Promise((resolve) => void this.#parts.clock.schedule(ms, resolve))
+  #sleep(): Promise<void> {
+    return new Promise((resolve) => void this.#parts.clock.schedule(LATER_MS, resolve))
   }
 }
 
