@@ -181,7 +181,7 @@ export interface Ranking<T> {
 }
 
 /** What is to be chosen. */
-export interface Choice<T> {
+interface Choice<T> {
   /** Undefined: all do. */
   readonly fits: ((item: T) => boolean) | undefined
   /** Undefined: in the order in which they come. */

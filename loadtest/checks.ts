@@ -2,7 +2,7 @@ import type { Check } from './result.ts'
 import { count } from './view/text.ts'
 
 /** What clients have looked at. */
-export interface Seen {
+interface Seen {
   /** Patches and whole states. */
   updates: number
   /** Those to players, who keep the state; spectators do not. */
@@ -67,11 +67,11 @@ const ROWS = {
   },
 } as const satisfies Readonly<Record<string, Row>>
 
-export type ViolationKind = keyof typeof ROWS
+type ViolationKind = keyof typeof ROWS
 const KINDS = Object.keys(ROWS) as ViolationKind[]
 
 /** How often something was violated, and the first few examples. */
-export interface Violations {
+interface Violations {
   readonly count: number
   readonly examples: readonly string[]
 }

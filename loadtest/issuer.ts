@@ -6,7 +6,7 @@ export const LONGEST_TOKEN_SECONDS = 86_400
 const PATIENCE_MS = 15_000
 
 /** Where the control API is, and its operator token where it wants one. */
-export interface ControlAccess {
+interface ControlAccess {
   readonly controlUrl: string
   readonly controlToken: string | undefined
 }

@@ -23,7 +23,7 @@ const UNITS = {
 } as const
 
 /** What a limit can be given for. */
-export interface LimitKind {
+interface LimitKind {
   readonly meaning: string
   readonly unit: keyof typeof UNITS
   /** The figure of a run; undefined: there was nothing to measure. */

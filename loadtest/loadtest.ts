@@ -38,7 +38,7 @@ export interface Target {
   readonly description: string
 }
 
-export interface LoadTestOptions {
+interface LoadTestOptions {
   readonly options: RunOptions
   readonly target: Target
   readonly view: Pick<LiveView, 'phase' | 'update' | 'incident'>

@@ -21,7 +21,7 @@ export interface LocalSettings {
   readonly env?: Readonly<Record<string, string>>
 }
 
-export interface LocalOptions {
+interface LocalOptions {
   /** 1–9. */
   readonly nodes: number
   readonly settings?: LocalSettings | undefined
@@ -193,7 +193,7 @@ export class LocalService {
 }
 
 /** Something unwanted that has happened to a service. */
-export interface ServiceFault {
+interface ServiceFault {
   readonly text: string
   /** Whether no service could keep its promises after it. */
   readonly grave: boolean

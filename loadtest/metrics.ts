@@ -30,7 +30,7 @@ const HINT =
 const SERIES = /^([A-Za-z_:][\w:]*)(?:\{.*\})? +(\S+)/
 
 /** The sums of all series of each name. */
-export type Metrics = ReadonlyMap<string, number>
+type Metrics = ReadonlyMap<string, number>
 
 /** Reads Prometheus text: the sum over the series of each name. */
 export function parseMetrics(text: string): Metrics {

@@ -39,7 +39,7 @@ export interface RunOptions extends Pick<ClientSettings, 'roomType' | 'message' 
 }
 
 /** What the words behind `npm run loadtest --` ask for. */
-export type RunRequest =
+type RunRequest =
   | { readonly kind: 'run'; readonly options: RunOptions }
   | { readonly kind: 'help'; readonly scenario: Scenario | undefined }
   | { readonly kind: 'mistake'; readonly message: string }

@@ -26,7 +26,7 @@ export type StoreConfig = Pick<Config<'dev'>, 'redisUrl' | 'keyPrefix'>
 export type ReadFile = (path: string) => string
 
 /** One thing wrong with the configuration. */
-export interface Problem {
+interface Problem {
   /** The variable. */
   readonly name: string
   /** Its value in words; never a secret's. */
@@ -36,7 +36,7 @@ export interface Problem {
 }
 
 /** Everything that is wrong, so that it can be put right at once. Warnings are sentences for the log. */
-export interface ConfigProblems {
+interface ConfigProblems {
   readonly problems: readonly Problem[]
   readonly warnings: readonly string[]
 }

@@ -23,7 +23,7 @@ const News = v.union([
 ])
 
 /** A key's status has changed, or a player's tokens were revoked. */
-export type KeyNews = v.InferOutput<typeof News>
+type KeyNews = v.InferOutput<typeof News>
 
 /** Tells every node; resolves with how many heard it. */
 export const publishKeyNews = (bus: Bus, news: KeyNews): Promise<number> =>

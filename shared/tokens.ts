@@ -62,7 +62,7 @@ export class TokenError extends Error {
 /** The longest token, in characters; control issues none longer and nodes read none longer. */
 export const MAX_TOKEN_LENGTH = 8192
 /** The claim `data` as JSON text in UTF-8; control issues no larger one, and nodes read none. */
-export const MAX_DATA_BYTES = 2048
+const MAX_DATA_BYTES = 2048
 /** How far in the future `issued_at` may lie, in milliseconds: clocks of two machines differ. */
 export const CLOCK_TOLERANCE_MS = 5000
 

@@ -41,7 +41,7 @@ export class NodeIdInUse extends Error {
 }
 
 /** Another process was started under the name of this node while this one could not renew its lease. */
-export class NodeReplaced extends Error {
+class NodeReplaced extends Error {
   override readonly name = 'NodeReplaced'
 
   constructor(nodeId: string, holder: string) {

@@ -17,7 +17,7 @@ import type { ClusterMetrics } from './metrics.ts'
 export const nodeChannel = (nodeId: string): string => `node:${nodeId}`
 
 /** What links to other nodes are made of. */
-export interface NodeLinksParts {
+interface NodeLinksParts {
   readonly nodeId: string
   readonly bus: Bus
   readonly clock: Clock

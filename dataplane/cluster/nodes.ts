@@ -8,7 +8,7 @@ import { nodeChannel } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
 
 /** What a view of the cluster is made of. */
-export interface ClusterNodesParts {
+interface ClusterNodesParts {
   readonly nodeId: string
   readonly store: Pick<Store, 'records' | 'bus' | 'uptime' | 'time' | 'onReturn'>
   readonly clock: Clock

@@ -1,22 +1,22 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Random } from '../../shared/random.ts'
-import type { RoomQuota, Store } from '../../shared/store/port.ts'
+import type { Store } from '../../shared/store/port.ts'
 import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
 import type { NodeInfo } from '../descriptions.ts'
 import { type RoomAddress, roomNamed, type ToEdge } from '../traffic.ts'
-import { Claims } from './claims.ts'
+import { Claims, type ClaimsParts } from './claims.ts'
 import type { PeerMessage } from './envelope.ts'
 import { handOver, type LeavingRoom } from './hand-over.ts'
-import { NodeLease, type NodeReplaced } from './lease.ts'
+import { NodeLease, type NodeLeaseParts } from './lease.ts'
 import type { NodeLinks } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
 import { ClusterNodes } from './nodes.ts'
 import { type PlacementReason, place, type RoomToRun, takesSessions } from './placement.ts'
-import { type LocalRooms, Router } from './router.ts'
+import { type LocalRooms, Router, type RouterParts } from './router.ts'
 
 /** The rooms of a node (`RoomHost`), as far as ownership has to do with them. */
-export interface OwnedRooms extends LocalRooms {
+interface OwnedRooms extends LocalRooms {
   readonly size: number
   /** The version of each room type that there is code for. */
   readonly versions: Readonly<Record<string, number>>
@@ -46,7 +46,10 @@ export interface LocalEdge {
 }
 
 /** What ownership is made of. */
-export interface OwnershipParts {
+interface OwnershipParts
+  extends Pick<ClaimsParts, 'recordTtlMs' | 'quota'>,
+    Pick<RouterParts, 'maxWaitingMessages' | 'backlogFull'>,
+    Pick<NodeLeaseParts, 'onReplaced'> {
   readonly nodeId: string
   readonly store: Store
   readonly links: Pick<NodeLinks, 'start' | 'send' | 'greet' | 'forget' | 'close'>
@@ -60,18 +63,8 @@ export interface OwnershipParts {
   readonly tracer: Tracer
   /** How long others take this node for alive after its last renewal. */
   readonly leaseMs: number
-  /** How long a room's record outlives its last write. */
-  readonly recordTtlMs: number
-  /** How many rooms may be made. */
-  readonly quota: RoomQuota
-  /** How many messages wait for one room while its owner is looked for. */
-  readonly maxWaitingMessages: number
-  /** More than that came. */
-  readonly backlogFull: (roomType: string) => void
   /** What the other nodes are told of this one. */
   readonly info: () => Omit<NodeInfo, 'node_id' | 'draining' | 'rooms' | 'room_types'>
-  /** Another process has the name of this node: this one is to end at once. */
-  readonly onReplaced: (replaced: NodeReplaced) => void
 }
 
 /** How long rooms may take to be handed over; those left are saved for the first node that asks for them. */

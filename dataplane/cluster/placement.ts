@@ -16,7 +16,7 @@ export const canRun = ({ room_types: types }: NodeInfo, { roomType, stateVersion
   types === undefined || (types[roomType] ?? 0) >= stateVersion
 
 /** A room that needs a node. */
-export interface Placement {
+interface Placement {
   /** This node's id. */
   readonly self: string
   /** The nodes that are alive, this one included. */

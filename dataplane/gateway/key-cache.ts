@@ -12,7 +12,7 @@ import {
 import type { GatewayContext, GatewayOptions } from './context.ts'
 
 /** What a node knows about a key. */
-export type KeyState =
+type KeyState =
   | { readonly kind: 'usable'; readonly publicKey: string; readonly verifyKey: VerifyKey }
   | { readonly kind: 'revoked' }
   | { readonly kind: 'unknown' }

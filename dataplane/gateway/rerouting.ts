@@ -1,6 +1,7 @@
 import type { RoomAddress } from '../traffic.ts'
 import type { GatewayContext } from './context.ts'
 import type { Session } from './session.ts'
+import type { Rerouting } from './session-record.ts'
 
 /** For so long all rooms of a session must have been at one other node before it is told. */
 const SETTLED_MS = 3000
@@ -11,16 +12,6 @@ const LONGEST_INTERVAL_MS = 3_600_000
 const ANSWER_MS = 15_000
 /** So many sessions are told at once. The resumes of all members of a large room would be more than its node can do in one moment. */
 const PER_SWEEP = 50
-
-/** What is known of a session's way to the node of its rooms, wherever the session is. */
-export interface Rerouting {
-  /** When it was told last: milliseconds since 1970. */
-  readonly at: number
-  /** How often in a row it did not get there. */
-  readonly failures: number
-  /** The node it was sent to, while it may be on its way. */
-  readonly to?: string
-}
 
 /** It has come to `nodeId`, by way of a resume; undefined: it was not on its way. */
 export function arrivedAt(nodeId: string, { at, failures, to }: Rerouting): Rerouting | undefined {

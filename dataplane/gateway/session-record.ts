@@ -5,7 +5,6 @@ import type { Records, Write } from '../../shared/store/port.ts'
 import { hashTag } from '../../shared/store/rules.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import type { RateLevel } from './rate-limits.ts'
-import type { Rerouting } from './rerouting.ts'
 
 /** The place of a session among those that count together. */
 export interface QuotaPlace {
@@ -13,6 +12,16 @@ export interface QuotaPlace {
   readonly set: string
   /** Milliseconds since 1970. */
   readonly came_at: number
+}
+
+/** What is known of a session's way to the node of its rooms, wherever the session is. */
+export interface Rerouting {
+  /** When it was told last: milliseconds since 1970. */
+  readonly at: number
+  /** How often in a row it did not get there. */
+  readonly failures: number
+  /** The node it was sent to, while it may be on its way. */
+  readonly to?: string
 }
 
 /** What any node needs to go on with a session. */

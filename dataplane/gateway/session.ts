@@ -5,8 +5,7 @@ import type { TokenClaims } from '../../shared/tokens.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
 import type { Connection } from './connection.ts'
 import { type MessageRateLimiter, whileConnected } from './rate-limits.ts'
-import type { Rerouting } from './rerouting.ts'
-import type { QuotaPlace, ResumeRight, SessionRecord } from './session-record.ts'
+import type { QuotaPlace, Rerouting, ResumeRight, SessionRecord } from './session-record.ts'
 import type { SubscribedSession, Subscription } from './subscription.ts'
 
 /** One client's identity, with its subscriptions, from the handshake that brought it here to the one that takes it elsewhere. */

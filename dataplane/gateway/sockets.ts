@@ -52,7 +52,7 @@ type SocketWithHandle = Socket & { readonly _handle?: TcpHandle | null }
 const READ_BYTES = 64 * 1024
 
 /** Takes what one read of a socket brought, the first `length` bytes of a buffer that the next read overwrites. False: it is for the stream. */
-export type ReadListener = (buffer: Buffer, length: number) => boolean
+type ReadListener = (buffer: Buffer, length: number) => boolean
 
 /**
  * Reads from TCP sockets, and writes to them, past their streams: of what it costs to take a client's message, or to give it a room's frame, the

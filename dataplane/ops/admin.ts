@@ -56,7 +56,7 @@ export interface AdminOptions extends RuntimeSource {
 }
 
 /** Variables of a request. */
-export type AdminEnv = { Variables: { requestId: string } }
+type AdminEnv = { Variables: { requestId: string } }
 
 /** `/metrics`, `/healthz`, `/readyz`, `/admin` and the calls under it. */
 export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
@@ -201,7 +201,7 @@ async function search(c: Context, source: AdminOptions): Promise<Response> {
 }
 
 /** The running operations side of a node. */
-export interface AdminServer {
+interface AdminServer {
   readonly host: string
   /** The port it really listens on. */
   readonly port: number

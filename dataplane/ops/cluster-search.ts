@@ -71,7 +71,7 @@ export interface ClusterSearchParts extends Pick<RuntimeSource, 'describeRooms' 
 }
 
 /** Where a match is. */
-export interface Whereabouts {
+interface Whereabouts {
   readonly node_id: string
   /** Absent: the node tells none. */
   readonly admin_url?: string

@@ -1,7 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 
 /** Something that keeps a node from serving. */
-export interface Reason {
+interface Reason {
   readonly code: 'draining' | 'store_unavailable' | 'lease_lost'
   readonly detail: string
 }
@@ -10,7 +10,7 @@ export interface Reason {
 export type Reasons = readonly Reason[]
 
 /** What a node's readiness follows from. */
-export interface ReadinessSource {
+interface ReadinessSource {
   /** Resolves when the store answers. */
   readonly ping: () => Promise<void>
   readonly draining: () => boolean

@@ -49,7 +49,7 @@ export const notUnderstood = (c: Context, issues: readonly v.BaseIssue<unknown>[
   })
 
 /** What was wrong with a request, as RFC 9457 problem details. */
-export interface ProblemDetails {
+interface ProblemDetails {
   readonly status: ContentfulStatusCode
   readonly code: string
   readonly title: string

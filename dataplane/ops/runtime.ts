@@ -27,7 +27,7 @@ export interface Runtime {
   readonly totals: { readonly rooms: number; readonly members: number; readonly sessions: number }
 }
 
-export interface NodeDescription {
+interface NodeDescription {
   readonly node_id: string
   readonly version: string
   readonly started_at: string

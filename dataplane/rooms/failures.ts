@@ -32,7 +32,7 @@ Object.setPrototypeOf(RoomLogicRefused.prototype, Error.prototype)
 type Validated = { readonly ok: true; readonly value: unknown } | Invalid
 
 /** A value that a validator did not accept. */
-export interface Invalid {
+interface Invalid {
   readonly ok: false
   readonly message: string
   /** What the validator threw: a failure of the room type, not of the player who sent the value. */

@@ -34,7 +34,7 @@ const NO_EVENTS: readonly RoomEvent[] = []
 const NO_GRANTS: readonly Grant[] = []
 
 /** What a member has missed. */
-export interface Replay {
+interface Replay {
   /** One for each update. */
   readonly missed: readonly Frames[]
   /** Layers that it has since, or again. */

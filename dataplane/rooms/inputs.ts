@@ -1,3 +1,4 @@
+import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
@@ -6,6 +7,7 @@ import type { TurnHook } from '../watchdog/turns.ts'
 import type {
   Hook as Handler,
   Member,
+  MessageInput,
   MessageType,
   RoomDefinition,
   TaskOutcome,
@@ -394,15 +396,10 @@ export class Inputs {
 /** The handlers that are turns. */
 type Hook = 'onJoin' | 'onMessage' | 'onDisconnect' | 'onReconnect' | 'onLeave' | 'onTick' | 'onDispose'
 
-/** A member's message. */
-interface Input {
-  readonly type: string
-  readonly data: unknown
-  readonly member: Member
-}
+type Input = MessageInput<string, StandardSchemaV1>
 
 /** The handlers of one room: each runs as an atomic turn of its state. */
-export class Handlers {
+class Handlers {
   definition: RoomDefinition
   readonly #state: LiveState
   readonly #context: HandlerContext

@@ -14,7 +14,7 @@ import { MOVED } from './tasks.ts'
 type RoomEnd = 'disposed' | 'released' | 'asleep' | 'fenced'
 
 /** The node that a room is handed over to. */
-export interface Successor {
+interface Successor {
   readonly nodeId: string
   /** The room is free: it can be claimed now. */
   readonly take: () => void

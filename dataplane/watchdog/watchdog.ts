@@ -15,7 +15,7 @@ const CODE = new URL(
 )
 
 /** A watchdog that watches. */
-export interface Watchdog {
+interface Watchdog {
   /** To be told of every turn of every room. */
   readonly turns: Turns
   close(): Promise<void>

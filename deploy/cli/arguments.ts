@@ -2,7 +2,7 @@ import { TOPICS, variables } from '../../shared/config/variables.ts'
 import { type Command, describeVariables, nearestOf } from '../../shared/config.ts'
 
 /** What the command line asks for. */
-export type Request =
+type Request =
   /** `workers`: as `WORKERS` has it. `beside`: the words of a command that runs beside `dev`. */
   | {
       readonly kind: 'run'

@@ -10,7 +10,7 @@ import type { Logger } from '../../shared/log.ts'
 import type { JsonSchema, RoomsToPlay, RoomToPlay } from '../playground/rooms.ts'
 
 /** What a machine on which games are made has, and no other. */
-export interface DevRoutes {
+interface DevRoutes {
   /** Makes of a name a client token with it as `sub`. Rejects with an Error whose message says why there is none. */
   readonly issue: (name: string) => Promise<{ readonly project_id: string; readonly token: string }>
   readonly rooms: () => readonly RoomDefinition[] | Promise<readonly RoomDefinition[]>

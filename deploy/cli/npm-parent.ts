@@ -1,7 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 
 /** The part of `process` that is looked at. */
-export type Self = Pick<NodeJS.Process, 'env' | 'pid' | 'ppid' | 'kill'>
+type Self = Pick<NodeJS.Process, 'env' | 'pid' | 'ppid' | 'kill'>
 
 const LOOK_MS = 500
 

@@ -22,7 +22,7 @@ export const WORKER_METRICS = {
 }
 
 /** The process of a worker. */
-export interface WorkerProcess extends Peer {
+interface WorkerProcess extends Peer {
   readonly pid?: number | undefined
   kill(signal: NodeJS.Signals): boolean
   on: Peer['on'] & ((event: 'error', listener: () => void) => unknown)
@@ -30,7 +30,7 @@ export interface WorkerProcess extends Peer {
 }
 
 /** What a group is made of. */
-export interface WorkersParts {
+interface WorkersParts {
   readonly count: number
   /** Starts a process for the worker of this number. */
   readonly fork: (number: number) => WorkerProcess
@@ -39,7 +39,7 @@ export interface WorkersParts {
 }
 
 /** A worker that accepts clients. */
-export interface ReadyWorker {
+interface ReadyWorker {
   readonly number: number
   readonly addresses: Addresses
 }

@@ -1,5 +1,5 @@
 /** The expressions of a panel by what their series are called (`{{label}}` for a label's value). */
-export type Queries = Readonly<Record<string, string>>
+type Queries = Readonly<Record<string, string>>
 
 /** What a panel shows; how that looks follows from its kind. */
 export interface Panel {
@@ -46,7 +46,7 @@ export interface Row {
 }
 
 /** Where a panel lies, in columns of 24 and lines. */
-export interface Place {
+interface Place {
   readonly x: number
   readonly y: number
   readonly w: number

@@ -1,7 +1,7 @@
 import { type Command, type Environment, type ReadFile, readVariables } from '../../shared/config.ts'
 
 /** What a container can run that has a health. */
-export type Plane = Extract<Command, 'control' | 'dataplane'>
+type Plane = Extract<Command, 'control' | 'dataplane'>
 
 /** The plane that a command line runs; throws where it runs neither. */
 export function planeOf(words: readonly string[]): Plane {

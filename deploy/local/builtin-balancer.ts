@@ -3,13 +3,13 @@ import { connect, createServer, type Server, type Socket } from 'node:net'
 import type { Clock } from '../../shared/clock.ts'
 
 /** One of the servers behind an address. */
-export interface Target {
+interface Target {
   readonly port: number
   /** Where `GET /readyz` is asked. */
   readonly healthPort: number
 }
 
-export interface BuiltinBalancerOptions {
+interface BuiltinBalancerOptions {
   readonly port: number
   readonly targets: readonly Target[]
   readonly clock: Clock

@@ -4,7 +4,7 @@ import type { News } from './news.ts'
 import { type Child, describeExit } from './processes.ts'
 
 /** What the prompt needs to know after a line. */
-export type Outcome = 'go on' | 'quit'
+type Outcome = 'go on' | 'quit'
 
 const HELP = `  kill 2        ends node-2 at once, as a machine that loses power (SIGKILL)
   pause 2       stops node-2 where it is, as a machine that hangs (SIGSTOP); its lease runs out
@@ -188,7 +188,7 @@ function roomsTable(views: readonly NodeView[]): string {
 }
 
 /** Rows of text in columns, each as wide as its widest cell; columns whose `right` is true are aligned to the right. */
-export function table(rows: readonly (readonly string[])[], right: readonly boolean[] = []): string {
+function table(rows: readonly (readonly string[])[], right: readonly boolean[] = []): string {
   const widths: number[] = []
   for (const row of rows)
     row.forEach((cell, column) => {

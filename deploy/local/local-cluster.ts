@@ -15,7 +15,7 @@ import { type Child, Children, ClusterError, describeExit, type Exit } from './p
 import { findProgram } from './programs.ts'
 import { RedisView } from './redis.ts'
 
-export interface LocalClusterParts {
+interface LocalClusterParts {
   readonly options: ClusterOptions
   readonly env: NodeJS.ProcessEnv
   /** The words behind `node` that run the command line of roomful. */
@@ -280,7 +280,7 @@ interface Machine {
 }
 
 /** What one run makes up for itself, unless INTERNAL_TOKEN and CONTROL_API_TOKENS say; of several, the first. */
-export interface Secrets {
+interface Secrets {
   readonly internalToken: string
   readonly keyringSecret: string
   readonly operatorToken: string

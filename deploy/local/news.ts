@@ -1,7 +1,7 @@
 import { type Nodes, type NodeView, ownersOf } from '../../examples/backend/nodes.ts'
 import type { Clock } from '../../shared/clock.ts'
 
-export interface NewsOptions {
+interface NewsOptions {
   readonly nodes: Pick<Nodes, 'look'>
   readonly clock: Clock
   readonly tell: (line: string) => void

@@ -13,7 +13,7 @@ export interface ClusterOptions {
 }
 
 /** What the words behind `npm run cluster --` ask for. */
-export type ClusterRequest =
+type ClusterRequest =
   | { readonly kind: 'run'; readonly options: ClusterOptions }
   | { readonly kind: 'help' }
   | { readonly kind: 'mistake'; readonly message: string }

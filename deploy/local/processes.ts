@@ -8,7 +8,7 @@ import type { Clock } from '../../shared/clock.ts'
 export class ClusterError extends Error {}
 
 /** `ending`: told to end in order, and still at it. */
-export type ChildState = 'starting' | 'ready' | 'paused' | 'ending' | 'ended'
+type ChildState = 'starting' | 'ready' | 'paused' | 'ending' | 'ended'
 
 /** How a process ended: an exit code, or the signal that ended it. */
 export interface Exit {
@@ -16,7 +16,7 @@ export interface Exit {
   readonly signal: NodeJS.Signals | null
 }
 
-export interface ChildOptions {
+interface ChildOptions {
   readonly name: string
   readonly program: string
   readonly args: readonly string[]
@@ -210,7 +210,7 @@ export function describeExit({ code, signal }: Exit): string {
   return code === null || code < 0 ? 'it could not be run' : `exit code ${code}`
 }
 
-export interface ChildrenOptions {
+interface ChildrenOptions {
   /** Takes what they print, a file each. */
   readonly folder: string
   readonly clock: Clock
@@ -277,7 +277,7 @@ const PROGRAM = fileURLToPath(new URL('./reaper.mjs', import.meta.url))
  * A small process that kills the others when this one is gone without having ended them (SIGKILL, a crash): its standard input is a pipe from here,
  * which the system closes with this process, whatever happened to it. Unlike the processes it looks after, it is never paused.
  */
-export class Reaper {
+class Reaper {
   readonly #process: ChildProcess
   readonly #gone: Promise<void>
 

@@ -27,7 +27,7 @@ function isExecutable(file: string): boolean {
 }
 
 /** How processes of the service are started. */
-export interface RoomfulProgram {
+interface RoomfulProgram {
   /** The words behind `node`. */
   readonly words: readonly string[]
   /** Whether it is the compiled code, which starts faster. */

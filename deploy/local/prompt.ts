@@ -1,7 +1,7 @@
 import { createInterface, type Interface } from 'node:readline'
 import type { Readable, Writable } from 'node:stream'
 
-export interface PromptOptions {
+interface PromptOptions {
   readonly input: Readable & { readonly isTTY?: boolean }
   readonly output: Writable & { readonly isTTY?: boolean }
   /** Called with each line, one after the other. */

@@ -33,7 +33,7 @@ export interface Closed {
   readonly openMs: number
 }
 
-export interface ClientsOptions {
+interface ClientsOptions {
   readonly settings: ClientSettings
   /** At most so many threads. */
   readonly threads: number

@@ -6,7 +6,7 @@ import { CLOSE } from '../../shared/protocol/close-codes.ts'
 const FULL_READ = 65_536
 
 /** What is told of the traffic of one client, over all its connections. */
-export interface TrafficHandlers {
+interface TrafficHandlers {
   /** A connection is attempted. */
   dialled(): void
   /** A frame of the server, before the client gets it. */

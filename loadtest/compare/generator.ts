@@ -58,7 +58,7 @@ export interface Joined {
 }
 
 /** A message of a client as a frame (RFC 6455, 5.2). */
-export function maskedFrame(payload: Uint8Array | string, opcode?: number): Buffer {
+function maskedFrame(payload: Uint8Array | string, opcode?: number): Buffer {
   const bytes = Buffer.from(payload)
   const kind = opcode ?? (typeof payload === 'string' ? OPCODES.text : OPCODES.binary)
   const size = Buffer.alloc(bytes.length < 126 ? 2 : 4)

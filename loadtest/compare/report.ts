@@ -88,7 +88,7 @@ export function cellsOf({ scenario, rows }: Comparison): string[][] {
   ]
 }
 
-export const titleOf = ({ scenario: { name, meaning, per } }: Comparison): string =>
+const titleOf = ({ scenario: { name, meaning, per } }: Comparison): string =>
   `${name}: ${meaning}; CPU per ${per}`
 
 /** For the terminal. */

@@ -19,8 +19,8 @@ import { junitXml } from './junit.ts'
 import { reportPage } from './page.ts'
 
 /** What a run leaves in its folder. */
-export const REPORTS = ['report.json', 'junit.xml', 'report.html'] as const
-export type ReportName = (typeof REPORTS)[number]
+const REPORTS = ['report.json', 'junit.xml', 'report.html'] as const
+type ReportName = (typeof REPORTS)[number]
 
 /** There while a run is to write into the folder: who that is, and behind it the room its reports will need. */
 const CLAIM = '.loadtest-running'
@@ -86,7 +86,7 @@ const ELSEWHERE = ' --out names another folder.'
  * Makes a folder and those above it. Not by `mkdir` with `recursive`, which never comes back from a place where no folder can be made,
  * such as /proc.
  */
-export async function makeFolder(path: string): Promise<void> {
+async function makeFolder(path: string): Promise<void> {
   const found = await stat(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT' || error.code === 'ENOTDIR') return undefined
     throw error

@@ -49,7 +49,7 @@ export const failureLine = ({ code, count: times, example }: RunResult['failures
   `${code} × ${count(times)}: ${example}`
 
 /** What a run comes to, in words: the first thing to read of it. */
-export interface Outcome {
+interface Outcome {
   readonly word: 'passed' | 'failed' | 'interrupted'
   /** One sentence. */
   readonly sentence: string

@@ -2,7 +2,7 @@ import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 
 /** What the room has applied of one member. */
-export interface Applied {
+interface Applied {
   /** How many of its messages. */
   count: number
   /** The number that the last of them carried. Members number theirs from 1, so it is `count` unless one was lost or came twice. */
@@ -12,7 +12,7 @@ export interface Applied {
 }
 
 /** Only members who have said something: those who watch cost no state. */
-export interface LoadState {
+interface LoadState {
   players: { [memberId: string]: Applied }
   /** How many events there have been. */
   milestones: number

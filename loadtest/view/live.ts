@@ -6,7 +6,7 @@ import { type Counts, lengthAfter, type Second, TIMINGS, timed } from '../result
 import { alignedRows, bytes, clock, compact, count, duration, inUnit, oneLine, percent } from './text.ts'
 
 /** What the view writes to: `process.stdout`, or anything like it. */
-export interface Screen {
+interface Screen {
   write(text: string): unknown
   /** Whether lines can be written over. */
   readonly isTTY?: boolean

@@ -33,7 +33,7 @@ export const TOPICS = {
   logs: 'what is logged, and how',
   otel: 'traces',
 } as const
-export type Topic = keyof typeof TOPICS
+type Topic = keyof typeof TOPICS
 
 /** One environment variable: everything there is to know about it. */
 export interface Variable {

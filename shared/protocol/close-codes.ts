@@ -1,5 +1,5 @@
 /** What a client should do when the socket closes with a code. */
-export type CloseRetry =
+type CloseRetry =
   /** Do not reconnect: the same attempt would end the same way. */
   | 'never'
   /** Reconnect with backoff and resume the session. */
@@ -7,7 +7,7 @@ export type CloseRetry =
   /** Only with a fresh token: resume and send it (4002), or start a new session with it (4009). */
   | 'fresh'
 
-export interface CloseCode {
+interface CloseCode {
   readonly code: number
   readonly retry: CloseRetry
   /** Whether the session ends with the socket (its members leave at once) instead of waiting to be resumed. */

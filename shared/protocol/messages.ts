@@ -43,9 +43,6 @@ export const MAX = {
   requests: 32,
 }
 
-/** What a client may say in `hello` that it understands. It may name others, of other versions. */
-export const FEATURES = ['reroute', 'layers'] as const
-
 /** Reasons of a client's `state.resync`. */
 const RESYNC_REASONS = ['sequence', 'checksum'] as const
 export type ResyncReason = (typeof RESYNC_REASONS)[number]
@@ -98,7 +95,7 @@ export const CLIENT_MESSAGES = {
         }),
       ],
     ),
-    /** What this connection's client understands beyond what every client does: `FEATURES`. */
+    /** What this connection's client understands beyond what every client does: `reroute`, `layers`, and it may name others, of other versions. */
     features: optional(list(text(MAX.feature), MAX.features)),
   }),
   join: message(1, { ref: REF, room_type: text(MAX.room_type), options: OPTIONS }),

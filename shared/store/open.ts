@@ -6,7 +6,7 @@ import type { Store } from './port.ts'
 import { redisStore } from './redis/redis.ts'
 
 /** What decides which store a process uses. */
-export interface OpenStoreOptions {
+interface OpenStoreOptions {
   /** Absent: the memory store. */
   readonly redisUrl?: string | undefined
   /** Default `roomful:`; the memory store has no use for it. */

@@ -151,7 +151,7 @@ export interface Claim {
 }
 
 /** What a process wrote down about a turn of a room before it ended because of that turn. */
-export interface StuckNote {
+interface StuckNote {
   readonly epoch: number
   readonly ageMs: number
   readonly note: Uint8Array

@@ -32,7 +32,7 @@ export async function openTracing({ config, ...parts }: TracingParts, load = loa
 }
 
 /** A package that a variable asks for is not installed. */
-export class PackageMissing extends Error {
+class PackageMissing extends Error {
   override readonly name = 'PackageMissing'
 }
 

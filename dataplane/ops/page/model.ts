@@ -25,10 +25,10 @@ const BUSY_HISTORY = 60
 export type Tab = 'rooms' | 'sessions'
 
 /** The open room: at this node, elsewhere, or not answered for yet. */
-export type RoomAnswer = { readonly here: RoomDescription } | { readonly there: RoomWhereabouts }
+type RoomAnswer = { readonly here: RoomDescription } | { readonly there: RoomWhereabouts }
 
 /** What the node last said, and what it was asked. */
-export interface Heard {
+interface Heard {
   readonly runtime: Runtime
   readonly nodes: readonly ClusterNodeDescription[]
   /** The question behind the list: with another one its rows may move. */
@@ -37,7 +37,7 @@ export interface Heard {
 }
 
 /** A search over the whole cluster: asked for once, when it is wanted, and never by itself. */
-export type ClusterSearch = 'asking' | { readonly error: string } | ClusterMatches
+type ClusterSearch = 'asking' | { readonly error: string } | ClusterMatches
 
 interface Parts {
   readonly orders: Readonly<Record<Tab, Order<never>>>

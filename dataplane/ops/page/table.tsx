@@ -67,7 +67,7 @@ export class Order<T> {
   }
 }
 
-export interface SteadyRows<T> {
+interface SteadyRows<T> {
   readonly items: readonly T[]
   readonly body: RefObject<HTMLTableSectionElement>
   /** The rows stand in another order than they should. */

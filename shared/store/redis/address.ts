@@ -8,7 +8,7 @@ export interface Endpoint {
 }
 
 /** What to say to a server to be let in. */
-export interface Credentials {
+interface Credentials {
   readonly username?: string
   readonly password?: string
 }

@@ -8,7 +8,7 @@ import { SCRIPTS } from './scripts.ts'
 type Options = Omit<RedisOptions, 'replyMapping'>
 
 /** What a connection is for: commands, or hearing what is published. */
-export type Purpose = 'commands' | 'bus'
+type Purpose = 'commands' | 'bus'
 
 /** How often a Sentinel that is away is tried for, milliseconds. */
 const SENTINEL_RETRY_MS = 1000

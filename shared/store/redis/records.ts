@@ -1,8 +1,7 @@
 import type { Lease, LeaseRenewal, Records, StoredRecord, Write } from '../port.ts'
 import { requireLease, requireLimit, requireWrites } from '../rules.ts'
 import { incoming, outgoing } from './connection.ts'
-import { runScript } from './scripts.ts'
-import type { Servers } from './servers.ts'
+import { callScript, type Servers } from './servers.ts'
 
 /** `Records` in Redis: a record is a hash of `v` (value) and `n` (version), and of a lease `holder` and `since`; an index a sorted set whose scores are all 0. */
 export class RedisRecords implements Records {
@@ -28,7 +27,7 @@ export class RedisRecords implements Records {
       keys.push(this.#prefix + step.key)
       args.push(step.action, step.condition, step.ttlMs, step.payload)
     }
-    const reply = await this.#servers.run('write', keys[0]!, (redis) => runScript(redis, 'write', keys, args))
+    const reply = await callScript(this.#servers, 'write', keys, args)
     return reply === 1
   }
 
@@ -37,9 +36,7 @@ export class RedisRecords implements Records {
     const { holder, value, ttlMs, member } = renewal
     const keys = [this.#prefix + renewal.key, this.#prefix + renewal.index]
     const args = [holder, outgoing(value), String(ttlMs), member]
-    const reply = await this.#servers.run('renew_lease', keys[0]!, (redis) =>
-      runScript(redis, 'renew_lease', keys, args),
-    )
+    const reply = await callScript(this.#servers, 'renew_lease', keys, args)
     const [heldBy, since] = reply as [Buffer, Buffer]
     return { holder: heldBy.toString(), since: Number(since) }
   }

@@ -12,9 +12,8 @@ import { Observers } from './connection.ts'
 import { RedisLocks } from './locks.ts'
 import { RedisRecords } from './records.ts'
 import { RedisRooms } from './rooms.ts'
-import { runScript } from './scripts.ts'
 import { checkServer, hasShards } from './server-check.ts'
-import { nameAt, RedisVitals, Server, type Servers, SingleServer } from './servers.ts'
+import { callScript, nameAt, RedisVitals, Server, type Servers, SingleServer } from './servers.ts'
 
 /** What a Redis store needs to know. */
 export interface RedisStoreOptions {
@@ -191,14 +190,12 @@ class RedisWakeups implements Wakeups {
   async set(room: string, { epoch, version }: Fence, at: number | undefined): Promise<void> {
     const keys = this.#keys(wakeupPart(room))
     const args = [room, String(epoch), String(version), at === undefined ? '' : String(at)]
-    await this.#servers.run('set_wakeup', keys[0], (redis) => runScript(redis, 'set_wakeup', keys, args))
+    await callScript(this.#servers, 'set_wakeup', keys, args)
   }
 
   async take(part: number, { limit, againMs }: { limit: number; againMs: number }): Promise<Wakeup[]> {
     const keys = this.#keys(part)
-    const reply = await this.#servers.run('take_wakeups', keys[0], (redis) =>
-      runScript(redis, 'take_wakeups', keys, [String(limit), String(againMs)]),
-    )
+    const reply = await callScript(this.#servers, 'take_wakeups', keys, [String(limit), String(againMs)])
     return (reply as [room: Buffer, epoch: Buffer][]).map(([room, epoch]) => ({
       room: room.toString(),
       epoch: Number(epoch),

@@ -10,8 +10,7 @@ import {
   STUCK_NOTES_KEPT,
 } from '../rules.ts'
 import { incoming, outgoing } from './connection.ts'
-import { runScript } from './scripts.ts'
-import type { Servers } from './servers.ts'
+import { callScript, type Servers } from './servers.ts'
 
 type ClaimReply = [
   at: Buffer,
@@ -41,9 +40,7 @@ export class RedisRooms implements RoomRecords {
 
   async inspect(room: string): Promise<RoomOwner | undefined> {
     const { record, epoch } = this.#keys(room)
-    const reply = await this.#servers.run('inspect', record, (redis) =>
-      runScript(redis, 'inspect', [record, epoch], []),
-    )
+    const reply = await callScript(this.#servers, 'inspect', [record, epoch], [])
     if (reply === null) return undefined
     const [at, version, owner, quarantined, stateVersion] = reply as [
       Buffer,
@@ -67,9 +64,7 @@ export class RedisRooms implements RoomRecords {
     // Hashed: of bounded length, and no player's id stands in a key.
     const made = `${rooms}:made:${createHash('sha256').update(principal).digest('base64url').slice(0, 22)}`
     const args = [roomId, String(ttlMs), String(quota.maxRooms), String(quota.perMinute)]
-    const reply = await this.#servers.run('reserve', rooms, (redis) =>
-      runScript(redis, 'reserve', [rooms, made], args),
-    )
+    const reply = await callScript(this.#servers, 'reserve', [rooms, made], args)
     return String(reply) as Reservation
   }
 
@@ -78,9 +73,7 @@ export class RedisRooms implements RoomRecords {
     requireTtl(ttlMs)
     const { record, epoch, snapshot, journal, stuck } = this.#keys(room)
     const args = [String(expectedEpoch), owner, String(ttlMs), String(ttlMs + EPOCH_OUTLIVES_MS)]
-    const reply = await this.#servers.run('claim', record, (redis) =>
-      runScript(redis, 'claim', [record, epoch, snapshot, journal, stuck], args),
-    )
+    const reply = await callScript(this.#servers, 'claim', [record, epoch, snapshot, journal, stuck], args)
     if (reply === null) return undefined
     const [at, version, last, entries, notes] = reply as ClaimReply
     return {
@@ -101,9 +94,7 @@ export class RedisRooms implements RoomRecords {
     requireTtl(ttlMs)
     const { record, epoch } = this.#keys(room)
     const args = [String(atEpoch), owner, String(ttlMs), String(ttlMs + EPOCH_OUTLIVES_MS)]
-    const reply = await this.#servers.run('recall', record, (redis) =>
-      runScript(redis, 'recall', [record, epoch], args),
-    )
+    const reply = await callScript(this.#servers, 'recall', [record, epoch], args)
     return reply === 1
   }
 
@@ -111,9 +102,7 @@ export class RedisRooms implements RoomRecords {
     requireTtl(ttlMs)
     const { record, stuck } = this.#keys(room)
     const args = [String(epoch), outgoing(note), String(ttlMs), String(STUCK_NOTES_KEPT)]
-    const reply = await this.#servers.run('note_stuck', record, (redis) =>
-      runScript(redis, 'note_stuck', [record, stuck], args),
-    )
+    const reply = await callScript(this.#servers, 'note_stuck', [record, stuck], args)
     return reply === 1
   }
 
@@ -152,9 +141,7 @@ export class RedisRooms implements RoomRecords {
 
   #count(room: string, ttlMs: number): void {
     const { rooms, roomId } = this.#projectOf(room)
-    const counting = this.#servers.run('count', rooms, (redis) =>
-      runScript(redis, 'count', [rooms], [roomId, lifetime(ttlMs)]),
-    )
+    const counting = callScript(this.#servers, 'count', [rooms], [roomId, lifetime(ttlMs)])
     counting.catch(() => undefined) // The next refresh tells it again.
   }
 
@@ -178,8 +165,11 @@ export class RedisRooms implements RoomRecords {
     const lifetimes = [String(refuseMs), String(refuseMs + EPOCH_OUTLIVES_MS), String(ttlMs)]
     const args = [String(fence.epoch), String(fence.version), ...lifetimes, reason]
     await this.#uncount(room)
-    const reply = await this.#servers.run('quarantine', record, (redis) =>
-      runScript(redis, 'quarantine', [record, epoch, snapshot, journal, ...aside], args),
+    const reply = await callScript(
+      this.#servers,
+      'quarantine',
+      [record, epoch, snapshot, journal, ...aside],
+      args,
     )
     return reply === 1
   }
@@ -195,9 +185,7 @@ export class RedisRooms implements RoomRecords {
     const { record, epoch, snapshot, journal } = this.#keys(room)
     const lifetimes = [lifetime(ttlMs), lifetime(ttlMs + EPOCH_OUTLIVES_MS)]
     const args = [String(fence.epoch), String(fence.version), ...lifetimes, ...payload]
-    const reply = await this.#servers.run(operation, record, (redis) =>
-      runScript(redis, operation, [record, epoch, snapshot, journal], args),
-    )
+    const reply = await callScript(this.#servers, operation, [record, epoch, snapshot, journal], args)
     return reply === 1
   }
 

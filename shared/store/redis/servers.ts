@@ -3,6 +3,7 @@ import type { Clock } from '../../clock.ts'
 import type { StoreObserver, StoreServer, StoreVitals } from '../port.ts'
 import { MessageReader } from './bus-stream.ts'
 import { Connection, type ConnectionOptions, type Observers } from './connection.ts'
+import { runScript, type ScriptName } from './scripts.ts'
 
 /**
  * One Redis server that takes writes, and this process' two connections to it: one for commands, one for what processes tell each other,
@@ -89,6 +90,14 @@ export class Server {
     await Promise.all([this.commands.close(), this.listener.close()])
   }
 }
+
+/** Runs a script, as the operation of its name, where its first key is. */
+export const callScript = (
+  servers: Pick<Servers, 'run'>,
+  name: ScriptName,
+  keys: readonly string[],
+  args: readonly (string | Buffer)[],
+): Promise<unknown> => servers.run(name, keys[0]!, (redis) => runScript(redis, name, keys, args))
 
 /** One field of what the INFO command answers. */
 export const field = (info: string, name: string): string | undefined =>
