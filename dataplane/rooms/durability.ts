@@ -1,8 +1,7 @@
-import type { Fence } from '../../shared/store/port.ts'
+import { type Fence, type RoomRecords, StoreUnavailable } from '../../shared/store/port.ts'
 import type { Durability, RoomLog } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
-import { FencedLog, type LogEvents } from './fenced-log.ts'
-import type { Update } from './journal.ts'
+import type { LostEpochs, Update } from './journal.ts'
 import type { Timer } from './scheduler.ts'
 
 /** The room whose updates are kept. */
@@ -121,5 +120,376 @@ export class RoomDurability {
   /** Writes what no update waits for. */
   async #replace(whole: Uint8Array): Promise<void> {
     if (!(await this.record.replace(whole)) && !this.#ended) this.#room.fenced()
+  }
+}
+
+const FIRST_RETRY_MS = 50
+const LONGEST_RETRY_MS = 1000
+/** How often is checked whether a room may be written again. */
+const CHECK_MS = 100
+
+/** What a log has to do with its room. */
+interface LogEvents {
+  /** The whole room as of its last flush: what to write when the store has lost the record. */
+  readonly whole: () => Uint8Array
+  /** Whether the room, as of its last flush, is to be kept in the store whether or not anyone has it. Asked for every write. */
+  readonly kept: () => boolean
+  /** When a node has to run the room, as of its last flush; undefined: not by itself. Asked for every write, milliseconds since 1970. */
+  readonly wakeAt: () => number | undefined
+  /** The version of its state, as of its last flush. */
+  readonly stateVersion: () => number
+  /** The room goes on from memory under a new epoch: what others did with it under an epoch between the two is lost. */
+  readonly rewritten: (lost: LostEpochs) => void
+  /** The store does not answer (true), or does again (false). While it does not, nothing may be applied. */
+  readonly uncertain: (uncertain: boolean) => void
+}
+
+type Write = (fence: Fence) => Promise<boolean>
+type Standing = 'same' | 'next' | 'rewritten' | 'lost'
+
+/**
+ * A room's record in the store, written under this node's fence, one write after the other. Each write's promise tells true once it is
+ * certain to stand, or false when the room is another node's (fenced), and takes as long as that needs: a write whose answer was lost
+ * is neither taken for done nor blindly repeated, the record says which it was.
+ */
+export class FencedLog {
+  readonly #environment: RoomEnvironment
+  readonly #room: string
+  readonly #log: RoomLog
+  readonly #on: LogEvents
+  #fence: Fence
+  #last: Promise<unknown> = Promise.resolve()
+  /** One that has not begun. */
+  #verification: Promise<boolean> | undefined
+  #uncertain = false
+  #givenUp = false
+  /** Whether the room is counted for ever, as far as this owner has said. */
+  #countedForEver = false
+  /**
+   * When the room is to be woken, as far as the store was told: at no time later than the record says. Infinity: what an earlier owner has told it,
+   * or something that is not known.
+   */
+  #wakeAt: number | undefined
+  #wakeups = 0
+  /** A claim of a record that the store has lost was sent, and nothing is known of it. */
+  #claiming = false
+  /** Entries given to the journal, and how many of them a whole room that was written in their place has in it. */
+  #entries = 0
+  #covered = 0
+
+  /** Of a room (`project/type:key`) that this node has claimed. */
+  constructor(environment: RoomEnvironment, room: string, fence: Fence, log: RoomLog, on: LogEvents) {
+    this.#environment = environment
+    this.#room = room
+    this.#fence = fence
+    this.#log = log
+    this.#on = on
+    this.#wakeAt = on.wakeAt() === undefined ? undefined : Number.POSITIVE_INFINITY
+  }
+
+  get epoch(): number {
+    return this.#fence.epoch
+  }
+
+  /** Whether the store is silent, and it is not known what stands. */
+  get uncertain(): boolean {
+    return this.#uncertain
+  }
+
+  /** Adds an entry to the journal. */
+  append(entry: Uint8Array): Promise<boolean> {
+    const number = ++this.#entries
+    const ttlMs = this.#ttlMs
+    const wakeAt = this.#on.wakeAt()
+    const done = this.#alone(async () => {
+      // The store had lost the record, and was told all of the room while this entry waited.
+      if (number <= this.#covered) return true
+      return this.#waking(wakeAt, (fence) => this.#records.commit(this.#room, fence, entry, ttlMs))
+    })
+    this.#countFor(ttlMs)
+    return done
+  }
+
+  /** Replaces snapshot and journal. */
+  replace(snapshot: Uint8Array): Promise<boolean> {
+    const said = this.#said()
+    const wakeAt = this.#on.wakeAt()
+    const done = this.#alone(() => this.#waking(wakeAt, (fence) => this.#snapshot(fence, snapshot, said)))
+    this.#countFor(said.ttlMs)
+    return done
+  }
+
+  /** Gives the room up; with `forget`, everything but its epoch goes. After that it is not this node's, with any answer. */
+  release(forget: boolean): Promise<boolean> {
+    const options = { forget, ttlMs: forget ? this.#recordTtlMs : this.#ttlMs }
+    // Refused after a lost answer: the first attempt took place, or the room is another node's.
+    return this.#untilAnswered(async (attempt) => {
+      const released = (await this.#records.release(this.#room, this.#fence, options)) || attempt > 0
+      if (released && forget && this.#wakeAt !== undefined) this.#tellWakeup(undefined)
+      return released
+    })
+  }
+
+  /** The store says that the room is due: it is told again when it is. */
+  repeatWakeup(): void {
+    if (this.#wakeAt !== Number.POSITIVE_INFINITY) this.#tellWakeup(this.#wakeAt)
+  }
+
+  /** Writes what a room that is to be woken at `wakeAt` has: the store is told before where that is earlier than it knows, and after where it is not. */
+  async #waking(wakeAt: number | undefined, write: Write): Promise<boolean> {
+    const known = this.#wakeAt ?? Number.POSITIVE_INFINITY
+    if (wakeAt !== undefined && wakeAt < known && !(await this.#requireWakeup(wakeAt))) return false
+    const stands = await this.#settle(write)
+    if (stands && this.#wakeAt !== wakeAt) this.#tellWakeup(wakeAt)
+    return stands
+  }
+
+  /** Tells the store when to wake the room, until it has answered; false: that is given up. */
+  async #requireWakeup(at: number): Promise<boolean> {
+    for (let attempt = 0; ; attempt++) {
+      try {
+        await this.#environment.wakeups.set(this.#room, this.#nextWakeup(), at)
+        this.#wakeAt = at
+        return true
+      } catch (error) {
+        if (!(await this.#pause(attempt, error))) return false
+      }
+    }
+  }
+
+  /** The same, for what no write waits for. */
+  #tellWakeup(at: number | undefined): void {
+    this.#wakeAt = at
+    this.#environment.wakeups.set(this.#room, this.#nextWakeup(), at).catch(() => {
+      this.#wakeAt = Number.POSITIVE_INFINITY
+    })
+  }
+
+  #nextWakeup(): Fence {
+    return { epoch: this.#fence.epoch, version: ++this.#wakeups }
+  }
+
+  /** Says for how long the record lives, and for how long the room is counted, which no other write does. */
+  refresh(): Promise<boolean> {
+    const ttlMs = this.#ttlMs
+    // A fail-over of the store may have lost it.
+    if (this.#wakeAt !== undefined) this.repeatWakeup()
+    return this.#untilAnswered(
+      async () =>
+        (await this.#records.refresh(this.#room, this.#fence, ttlMs)) || this.#isOwn(await this.#standing()),
+    )
+  }
+
+  /** A room that is to be kept from now on has to be counted for as long, which the next regular refresh may be too late for. */
+  #countFor(ttlMs: number): void {
+    const forEver = ttlMs === Number.POSITIVE_INFINITY
+    if (forEver && !this.#countedForEver) void this.refresh()
+    this.#countedForEver = forEver
+  }
+
+  /** Asks the store, in its turn, until it has answered; false: that is given up. */
+  #untilAnswered(ask: (attempt: number) => Promise<boolean>): Promise<boolean> {
+    return this.#alone(async () => {
+      for (let attempt = 0; ; attempt++) {
+        try {
+          return await ask(attempt)
+        } catch (error) {
+          if (!(await this.#pause(attempt, error))) return false
+        }
+      }
+    })
+  }
+
+  /**
+   * Whether the record is still this node's, exactly as it left it. One answer serves all who ask before the store is asked: an owner that was
+   * taken for dead answers every message that had waited for it by naming the new one, and no write is to wait for as many looks.
+   */
+  verify(): Promise<boolean> {
+    this.#verification ??= this.#alone(async () => {
+      this.#verification = undefined
+      return this.#isOwn(await this.#standing())
+    })
+    return this.#verification
+  }
+
+  /** Stops asking a store that does not answer; what is under way ends as if fenced. */
+  giveUp(): void {
+    this.#givenUp = true
+  }
+
+  /** Writes until the answer is certain. Never repeats a write before the record has said that it does not stand. */
+  async #settle(write: Write): Promise<boolean> {
+    for (let attempt = 0; ; attempt++) {
+      let refused = false
+      try {
+        if (await write(this.#fence)) return this.#stood()
+        refused = true
+      } catch (error) {
+        if (!(await this.#pause(attempt, error))) return false
+      }
+      const standing = await this.#standing()
+      if (standing === 'rewritten') return true
+      // No one else writes under this epoch: it was this very write, sent or answered twice.
+      if (standing === 'next') return this.#stood()
+      if (standing === 'lost' || refused) return false
+    }
+  }
+
+  /**
+   * Where the record is: as this node left it, one write further, written again because the store had lost it, or no longer this
+   * node's.
+   */
+  async #standing(): Promise<Standing> {
+    const { nodeId: owner } = this.#environment
+    for (let attempt = 0; ; attempt++) {
+      try {
+        const found = await this.#records.inspect(this.#room)
+        const { epoch, version } = this.#fence
+        // One ahead of this owner's epoch may be of its own claim, whose answer was lost.
+        const claimed = this.#claiming && found?.owner === owner && found.epoch > epoch
+        // Lost, or its life ran out while the store was away, and the epoch alone is left: no one else gives it up under this epoch.
+        const missing = !found || (found.owner === null && found.epoch <= epoch)
+        const recalled = missing && (await this.#recall())
+        // One behind this owner's epoch is one that the store has gone back to: a fail-over loses the last writes.
+        if (missing || claimed || found.epoch < epoch) {
+          // Refused: another node was faster, or an earlier claim of this owner. The record says which.
+          if (!(await this.#reclaim(recalled ? epoch : (found?.epoch ?? 0)))) continue
+          return (await this.#writeWhole()) ? 'rewritten' : 'lost'
+        }
+        if (found.owner !== owner || found.epoch !== epoch) return 'lost'
+        if (found.version === version) return 'same'
+        if (found.version < version) return (await this.#rewrite(found.version)) ? 'rewritten' : 'lost'
+        return found.version === version + 1 ? 'next' : 'lost'
+      } catch (error) {
+        if (!(await this.#pause(attempt, error))) return 'lost'
+      }
+    }
+  }
+
+  /**
+   * Says that this owner had the room, and waits for a later owner to say the same: one that was replaced while it was cut off may
+   * be the first to find that the store has lost everything. False: another node has the room.
+   */
+  async #recall(): Promise<boolean> {
+    const { nodeId, clock, rewritesAllowedAt } = this.#environment
+    if (!(await this.#records.recall(this.#room, nodeId, this.#fence.epoch, this.#recordTtlMs))) return false
+    for (;;) {
+      const waitMs = rewritesAllowedAt() - clock.monotonic()
+      if (waitMs <= 0 || this.#givenUp) return true
+      this.#setUnsure(true)
+      await new Promise<void>((resume) => clock.schedule(Math.min(waitMs, CHECK_MS), resume))
+    }
+  }
+
+  /** The store has lost the claim: the room goes on from memory under a new epoch. False: the record has another epoch by now. */
+  async #reclaim(foundEpoch: number): Promise<boolean> {
+    this.#claiming = true
+    const { nodeId } = this.#environment
+    const claim = await this.#records.claim(this.#room, nodeId, foundEpoch, this.#recordTtlMs)
+    if (!claim) return false
+    this.#claiming = false
+    this.#on.rewritten({ after: this.#fence.epoch, before: claim.fence.epoch })
+    this.#fence = claim.fence
+    this.#log.warn({ epoch: claim.fence.epoch }, 'the store has lost the room; writing it again from memory')
+    return true
+  }
+
+  /** The store has lost this owner's last writes: no one else writes under its epoch, so it writes the room as it has it. */
+  #rewrite(version: number): Promise<boolean> {
+    const { epoch } = this.#fence
+    this.#log.warn(
+      { epoch, lost: this.#fence.version - version },
+      'the store has lost writes of the room; writing it again from memory',
+    )
+    this.#fence = { epoch, version }
+    return this.#writeWhole()
+  }
+
+  async #writeWhole(): Promise<boolean> {
+    const whole = this.#on.whole()
+    const said = this.#said()
+    const entries = this.#entries
+    const wakeAt = this.#on.wakeAt()
+    // The store may have lost this with the record.
+    if (this.#wakeAt !== undefined) this.#wakeAt = Number.POSITIVE_INFINITY
+    if (!(await this.#waking(wakeAt, (fence) => this.#snapshot(fence, whole, said)))) return false
+    this.#covered = Math.max(this.#covered, entries)
+    return true
+  }
+
+  #snapshot(
+    fence: Fence,
+    snapshot: Uint8Array,
+    { ttlMs, stateVersion }: { ttlMs: number; stateVersion: number },
+  ): Promise<boolean> {
+    return this.#records.snapshot(this.#room, fence, snapshot, ttlMs, stateVersion)
+  }
+
+  get #records(): RoomRecords {
+    return this.#environment.records
+  }
+
+  /** How long the record is to outlive a write that is asked for now. */
+  get #ttlMs(): number {
+    return this.#on.kept() ? Number.POSITIVE_INFINITY : this.#recordTtlMs
+  }
+
+  /** What a snapshot that is made now says besides. */
+  #said(): { readonly ttlMs: number; readonly stateVersion: number } {
+    return { ttlMs: this.#ttlMs, stateVersion: this.#on.stateVersion() }
+  }
+
+  get #recordTtlMs(): number {
+    return this.#environment.limits.recordTtlMs
+  }
+
+  #isOwn(standing: Standing): boolean {
+    return standing === 'same' || standing === 'rewritten'
+  }
+
+  #stood(): true {
+    this.#fence = { epoch: this.#fence.epoch, version: this.#fence.version + 1 }
+    return true
+  }
+
+  /** Does `work` when everything asked for before is done. */
+  #alone(work: () => Promise<boolean>): Promise<boolean> {
+    const done = this.#last.then(() => this.#timed(work))
+    this.#last = done.catch(() => false)
+    return done
+  }
+
+  async #timed(work: () => Promise<boolean>): Promise<boolean> {
+    const { clock, metrics } = this.#environment
+    const began = clock.monotonic()
+    const stands = await work()
+    metrics.commitDuration.observe((clock.monotonic() - began) / 1000)
+    // A room that was lost stays frozen until it is gone.
+    if (stands) this.#setUnsure(false)
+    return stands
+  }
+
+  /** Waits before the store is asked again; false: do not. */
+  async #pause(attempt: number, error: unknown): Promise<boolean> {
+    const { clock, random } = this.#environment
+    if (!(error instanceof StoreUnavailable)) {
+      this.#log.error(
+        { err: error },
+        'the store refuses the record of the room, and asking again would not help',
+      )
+      return false
+    }
+    if (attempt === 0) this.#log.warn({ err: error }, 'the store did not answer; the room waits')
+    this.#setUnsure(true)
+    if (this.#givenUp) return false
+    const longest = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** attempt)
+    await new Promise<void>((resume) => clock.schedule(longest * (0.5 + random.float() / 2), resume))
+    return !this.#givenUp
+  }
+
+  #setUnsure(uncertain: boolean): void {
+    if (this.#uncertain === uncertain) return
+    this.#uncertain = uncertain
+    this.#on.uncertain(uncertain)
   }
 }

@@ -12,9 +12,8 @@ import type { OutcomeLimits } from './deduplication.ts'
 import type { FailureLog } from './failures.ts'
 import type { HistoryBudget, HistoryLimits } from './history.ts'
 import type { JournalFormat } from './journal.ts'
-import type { LoopShare } from './loop-share.ts'
 import type { RoomMetrics } from './metrics.ts'
-import type { Scheduler, Slowdown } from './scheduler.ts'
+import type { LoopShare, Scheduler, Slowdown } from './scheduler.ts'
 
 /** Bounds of every room of a node. */
 export interface RoomLimits {

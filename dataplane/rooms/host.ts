@@ -11,11 +11,10 @@ import { ROOM_LIMITS, type RoomDependencies, type RoomEnvironment, type RoomLimi
 import { FailureLog } from './failures.ts'
 import { HistoryBudget } from './history.ts'
 import { JournalFormat, type NewerRecord } from './journal.ts'
-import { LoopShare, type SlowTurn } from './loop-share.ts'
 import type { NewerState } from './migration.ts'
 import { NO_EPOCH, RoomOpening } from './opening.ts'
 import { Room } from './room.ts'
-import { type Defer, Scheduler } from './scheduler.ts'
+import { type Defer, LoopShare, Scheduler, type SlowTurn } from './scheduler.ts'
 import type { ClaimedRoom } from './stream.ts'
 
 /** What a host is made of. By default there are no traces and no watchdog, and players are not told what failing room logic threw. */

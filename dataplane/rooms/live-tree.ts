@@ -8,11 +8,11 @@ import {
   type Change,
   type Delta,
   ObjectDelta,
+  pointerPart,
   REMOVE,
   Replace,
   type Splice,
 } from '../../shared/sync/delta.ts'
-import { pointerPart } from '../../shared/sync/operations.ts'
 import { arrayMethods } from './array-methods.ts'
 import { RoomLogicError } from './failures.ts'
 import { type Mark, type Marked, Marks } from './live-tree-marks.ts'

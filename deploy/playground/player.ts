@@ -8,7 +8,7 @@ import {
 import type { Json, JsonObject } from '../../shared/json.ts'
 import type { DecodedMessage } from '../../shared/protocol/codec.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
-import { toOperations } from '../../shared/sync/operations.ts'
+import { toOperations } from '../../shared/sync/delta.ts'
 
 /** A line of what a player has seen. */
 export interface Entry {

@@ -1,6 +1,5 @@
 import type { Json, JsonObject } from '../json.ts'
-import type { Delta } from '../sync/delta.ts'
-import { toOperations } from '../sync/operations.ts'
+import { type Delta, toOperations } from '../sync/delta.ts'
 import {
   type Codec,
   EncodedMembers,

@@ -1,5 +1,5 @@
 import type { Json, JsonObject } from '../json.ts'
-import type { Operation } from '../sync/operations.ts'
+import type { Operation } from '../sync/delta.ts'
 import type { ErrorCode } from './error-codes.ts'
 import {
   ADDRESS,

@@ -1,5 +1,5 @@
 import { isWellFormed, type Json } from '../json.ts'
-import { pointerPart } from './operations.ts'
+import { pointerPart } from './delta.ts'
 
 /** How many arrays and objects may lie within each other in one value; a scalar has 0 levels. */
 export const MAX_DEPTH = 64

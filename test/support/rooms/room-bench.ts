@@ -42,7 +42,7 @@ import {
 } from '../../../shared/store/port.ts'
 import { apply } from '../../../shared/sync/apply.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
-import type { Operation } from '../../../shared/sync/operations.ts'
+import type { Operation } from '../../../shared/sync/delta.ts'
 import { noTracer, type Tracer } from '../../../shared/tracing/tracer.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
