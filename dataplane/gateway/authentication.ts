@@ -81,7 +81,7 @@ export class Authenticator {
     } catch (error) {
       if (error instanceof TokenError)
         return refuse(error.fault === 'expired' ? 'token_expired' : 'unauthenticated', error.message)
-      if (error instanceof IssuerUnavailable) return refuse('overloaded', UNCHECKED)
+      if (error instanceof IssuerUnavailable) return tryAgain(UNCHECKED)
       throw error
     }
   }
@@ -130,7 +130,7 @@ export class Authenticator {
 
   #tooMany(): Rejection {
     this.#context.metrics.rateLimited.inc({ by: 'hello' })
-    return refuse('overloaded', 'the player comes too often: try again')
+    return tryAgain('the player comes too often')
   }
 
   #expect(projectId: string, ours: boolean): TokenExpectation {
@@ -150,12 +150,15 @@ export class Authenticator {
       if (state.kind === 'revoked') return refuse('key_revoked', KEY_REVOKED)
       return refuse('unauthenticated', 'the project or key of the token does not exist')
     } catch (error) {
-      if (error instanceof KeyStatusUnavailable) return refuse('overloaded', UNCHECKED)
+      if (error instanceof KeyStatusUnavailable) return tryAgain(UNCHECKED)
       throw error
     }
   }
 }
 
-const UNCHECKED = 'the token cannot be checked at the moment: try again'
+const UNCHECKED = 'the token cannot be checked at the moment'
 
 const refuse = (close: CloseName, reason: string): Rejection => ({ close, reason })
+
+/** Something here, or the moment, is in the way. */
+export const tryAgain = (why: string): Rejection => refuse('overloaded', `${why}: try again`)

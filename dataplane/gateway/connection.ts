@@ -57,26 +57,13 @@ const VERDICTS: ReadonlyMap<number, readonly [CloseName, string]> = new Map([
   [1009, ['payload_too_large', CLOSE.payload_too_large.meaning]],
 ])
 
-/** Who is told what happens on a websocket. */
-interface WebsocketListener {
-  /** A message that `ws` has read. */
-  message(data: Buffer, binary: boolean): void
-  pinged(data: Buffer): void
-  ponged(data: Buffer): void
-  /**
-   * A closing handshake begins, from either side: nothing may be written behind a close frame. `name`: of the row of the table for a
-   * broken frame and for a goodbye, nothing for any other close of the client.
-   */
-  closing(name: CloseName | undefined): void
-  gone(): void
-}
-
 /**
  * The server's end of a websocket. Closes with the codes of our table where `ws` would use the protocol's own. One object hears of
  * everything: listeners for each event would take a kilobyte of every connection.
  */
 export class ServerSocket extends WebSocket {
-  listener: WebsocketListener | undefined
+  /** Who is told what happens on it. */
+  listener: Connection | undefined
 
   override emit(event: string | symbol, ...values: unknown[]): boolean {
     const { listener } = this
@@ -98,7 +85,7 @@ export class ServerSocket extends WebSocket {
 }
 
 /** One websocket: messages in, frames out, and an end. Knows no session. */
-export class Connection implements FrameListener, OutboxListener, WebsocketListener, PolledSocket {
+export class Connection implements FrameListener, OutboxListener, PolledSocket {
   readonly codec: Codec
   readonly outbox: Outbox
   readonly openedAt: number
@@ -159,6 +146,7 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
     this.#receive(payload, true)
   }
 
+  /** A message that `ws` has read. */
   message(data: Buffer, binary: boolean): void {
     this.#receive(data, binary)
   }
@@ -175,6 +163,10 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
     if (!this.#closed && this.#listener.controlFrame()) this.outbox.push(pong(data))
   }
 
+  /**
+   * A closing handshake begins, from either side: nothing may be written behind a close frame. `name`: of the row of the table for a
+   * broken frame and for a goodbye, nothing for any other close of the client.
+   */
   closing(name: CloseName | undefined): void {
     this.#handleWaiting()
     this.#takeNewest()

@@ -1,6 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Limits } from '../../shared/protocol/messages.ts'
 import { type Rate, RateLimit, RateLimits } from '../../shared/rate-limit.ts'
+import type { TokenClaims } from '../../shared/tokens.ts'
 import type { Subscription } from './subscription.ts'
 
 /** How many seconds' worth of messages beyond the limit end the connection. */
@@ -39,11 +40,22 @@ const SESSIONS_AT_FULL_RATE = 4
 export class PlayerRateLimiters {
   readonly rates: RateLimits
   readonly tolerance: RateLimits
+  readonly #clock: Clock
+  readonly #limits: Limits
 
-  constructor(clock: Clock, { messages_per_second: messagesPerSecond, message_burst: messageBurst }: Limits) {
+  constructor(clock: Clock, limits: Limits) {
+    const { messages_per_second: messagesPerSecond, message_burst: messageBurst } = limits
+    this.#clock = clock
+    this.#limits = limits
     const perSecond = SESSIONS_AT_FULL_RATE * messagesPerSecond
     this.rates = new RateLimits(clock, { perSecond, burst: SESSIONS_AT_FULL_RATE * messageBurst })
     this.tolerance = new RateLimits(clock, toleranceAt(perSecond))
+  }
+
+  /** Of a session with these claims. `level`: where another node left off. */
+  limiterOf({ project_id: projectId, sub }: TokenClaims, level?: RateLevel): MessageRateLimiter {
+    const shared = sub === undefined ? undefined : { player: `${projectId}/${sub}`, of: this }
+    return new MessageRateLimiter(this.#clock, this.#limits, { level, shared })
   }
 }
 
