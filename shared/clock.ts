@@ -31,5 +31,9 @@ export function untilNext(clock: Clock, everyMs: number, leastMs = everyMs / 2):
   return left < leastMs ? left + everyMs : left
 }
 
+/** Resolves after so many milliseconds (monotonic). */
+export const sleep = (clock: Clock, ms: number): Promise<void> =>
+  new Promise((resolve) => void clock.schedule(ms, resolve))
+
 /** `2026-11-20T13:30:00.000Z`: the one time format of the API, from milliseconds since 1970. */
 export const timestamp = (ms: number): string => new Date(ms).toISOString()

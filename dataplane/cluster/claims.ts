@@ -1,4 +1,4 @@
-import type { Clock } from '../../shared/clock.ts'
+import { type Clock, sleep } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
 import {
@@ -187,7 +187,7 @@ export class Claims {
       if (wait <= 0 && mayAct()) return true
       if (now >= until) return false
       const look = wait > 0 && wait < Number.POSITIVE_INFINITY ? wait : CLAIMS_ALLOWED_CHECK_MS
-      await new Promise<void>((resolve) => clock.schedule(Math.min(look, until - now), resolve))
+      await sleep(clock, Math.min(look, until - now))
     }
   }
 }

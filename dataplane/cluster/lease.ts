@@ -1,5 +1,5 @@
 import * as v from 'valibot'
-import { type Clock, untilNext } from '../../shared/clock.ts'
+import { type Clock, sleep, untilNext } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Store } from '../../shared/store/port.ts'
@@ -95,7 +95,7 @@ export class NodeLease {
       version = lease?.version
       // One that has died meanwhile is waited for, also when its leases are longer.
       if (now - began >= ttlMs && now - renewedAt < ttlMs / 2) throw new NodeIdInUse(name, ttlMs)
-      await new Promise<void>((resolve) => clock.schedule(ttlMs / 20, resolve))
+      await sleep(clock, ttlMs / 20)
     }
     this.#forgetReturn = store.onReturn(() => void this.renewNow())
     this.#schedule(ttlMs / 4)

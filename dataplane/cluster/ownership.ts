@@ -1,4 +1,4 @@
-import type { Clock } from '../../shared/clock.ts'
+import { type Clock, sleep } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Store } from '../../shared/store/port.ts'
@@ -244,9 +244,7 @@ export class Ownership {
       span,
       now: () => clock.monotonic(),
     })
-    const timeout = new Promise<void>((resolve) => {
-      clock.schedule(HAND_OVER_MS, resolve)
-    })
+    const timeout = sleep(clock, HAND_OVER_MS)
     await Promise.race([done, timeout])
   }
 

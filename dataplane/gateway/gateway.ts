@@ -1,6 +1,6 @@
 import type { AddressInfo } from 'node:net'
 import type { Duplex } from 'node:stream'
-import type { Clock } from '../../shared/clock.ts'
+import { type Clock, sleep } from '../../shared/clock.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
 import { RateLimits } from '../../shared/rate-limit.ts'
@@ -159,8 +159,7 @@ export class Gateway {
     const { clock } = this.#context
     this.#server.stopListening()
     const until = clock.monotonic() + SETTLE_MS
-    while (this.pending > 0 && clock.monotonic() < until)
-      await new Promise<void>((resolve) => clock.schedule(SETTLE_LOOK_MS, resolve))
+    while (this.pending > 0 && clock.monotonic() < until) await sleep(clock, SETTLE_LOOK_MS)
   }
 
   /** A message from the owner of a room. What one turn brings for a client leaves in one write. */

@@ -1,3 +1,4 @@
+import { sleep } from '../../shared/clock.ts'
 import { idPattern } from '../../shared/ids.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { roomAddress } from '../traffic.ts'
@@ -161,7 +162,7 @@ export class Resumption {
     let until = begunAt + withoutTokenMs
     let readAt = begunAt
     for (;;) {
-      await new Promise<void>((resolve) => void clock.schedule(CLAIMANT_CHECK_MS, resolve))
+      await sleep(clock, CLAIMANT_CHECK_MS)
       if (!claimant.connection.open) return undefined
       const now = clock.monotonic()
       if (now < readAt && now < until && !nodeGone(holder)) continue

@@ -1,3 +1,4 @@
+import { sleep } from '../../shared/clock.ts'
 import { type Fence, type RoomRecords, StoreUnavailable } from '../../shared/store/port.ts'
 import type { Durability, RoomLog } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
@@ -377,7 +378,7 @@ export class FencedLog {
       const waitMs = rewritesAllowedAt() - clock.monotonic()
       if (waitMs <= 0 || this.#givenUp) return true
       this.#setUnsure(true)
-      await new Promise<void>((resume) => clock.schedule(Math.min(waitMs, CHECK_MS), resume))
+      await sleep(clock, Math.min(waitMs, CHECK_MS))
     }
   }
 
@@ -483,7 +484,7 @@ export class FencedLog {
     this.#setUnsure(true)
     if (this.#givenUp) return false
     const longest = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** attempt)
-    await new Promise<void>((resume) => clock.schedule(longest * (0.5 + random.float() / 2), resume))
+    await sleep(clock, longest * (0.5 + random.float() / 2))
     return !this.#givenUp
   }
 

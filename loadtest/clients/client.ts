@@ -1,5 +1,5 @@
 import { type Client, type ConnectionStatus, connect, type Room, RoomfulError } from '../../client/index.ts'
-import type { Clock } from '../../shared/clock.ts'
+import { type Clock, sleep } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import { CLOSE } from '../../shared/protocol/close-codes.ts'
 import { CLIENT_OPCODES, ROOM_OPCODE, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
@@ -271,7 +271,7 @@ export class LoadClient {
   async settle(deadline: number): Promise<void> {
     const { clock } = this.#context
     while (this.alive && this.#member?.settled === false && clock.monotonic() < deadline)
-      await new Promise<void>((resolve) => clock.schedule(SETTLE_LOOK_MS, resolve))
+      await sleep(clock, SETTLE_LOOK_MS)
   }
 
   /** Reports what should be settled and is not. */

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { MessageChannel, Worker } from 'node:worker_threads'
-import type { Clock } from '../../shared/clock.ts'
+import { type Clock, sleep } from '../../shared/clock.ts'
 import type { ClientSettings, Credentials } from './client.ts'
 import type { LoopReading } from './loop.ts'
 import { newestOf } from './member.ts'
@@ -124,9 +124,7 @@ export class Clients {
   /** `start`, and `stop` after `seconds`. */
   async play({ rate, seconds }: { rate: number; seconds: number }): Promise<void> {
     await this.start({ rate })
-    await this.#unlessInterrupted(
-      new Promise<void>((resolve) => this.#options.clock.schedule(seconds * 1000, resolve)),
-    )
+    await this.#unlessInterrupted(sleep(this.#options.clock, seconds * 1000))
     await this.stop()
   }
 

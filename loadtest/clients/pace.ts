@@ -1,10 +1,7 @@
-import type { Clock } from '../../shared/clock.ts'
+import { type Clock, sleep } from '../../shared/clock.ts'
 
 /** How often to look for senders, while there is none. */
 const IDLE_MS = 50
-
-const until = (clock: Clock, due: number): Promise<void> =>
-  new Promise((resolve) => clock.schedule(due - clock.monotonic(), resolve))
 
 /**
  * Begins `work` with one item after the other, `perSecond` of them each second, by absolute deadlines: whatever the work takes, the next
@@ -21,7 +18,7 @@ export async function ramp<T>(
   const running: Promise<void>[] = []
   for (const [index, item] of items.entries()) {
     const due = start + ((index + offset) * 1000) / perSecond
-    if (due > clock.monotonic()) await until(clock, due)
+    if (due > clock.monotonic()) await sleep(clock, due - clock.monotonic())
     if (ended()) break
     running.push(work(item, due))
   }

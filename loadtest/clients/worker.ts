@@ -1,5 +1,5 @@
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads'
-import { type Clock, systemClock } from '../../shared/clock.ts'
+import { type Clock, sleep, systemClock } from '../../shared/clock.ts'
 import type { Random } from '../../shared/random.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { type Findings, FindingsLog } from '../checks.ts'
@@ -286,8 +286,7 @@ export class LoadWorker {
   async #until(withinSeconds: number, reached: () => boolean): Promise<void> {
     const { clock } = this.#context
     const end = clock.monotonic() + withinSeconds * 1000
-    while (!reached() && !this.#closed && clock.monotonic() < end)
-      await new Promise<void>((resolve) => clock.schedule(10, resolve))
+    while (!reached() && !this.#closed && clock.monotonic() < end) await sleep(clock, 10)
   }
 }
 

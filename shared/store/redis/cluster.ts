@@ -1,6 +1,6 @@
 import type { Redis } from 'ioredis'
 import type { Logger } from 'pino'
-import type { Clock } from '../../clock.ts'
+import { type Clock, sleep } from '../../clock.ts'
 import { StoreUnavailable } from '../port.ts'
 import { hashTag } from '../rules.ts'
 import type { Endpoint } from './address.ts'
@@ -145,7 +145,7 @@ export class ClusterServers implements Servers {
     while (this.#outage.lasts) {
       if (this.#closed || clock.monotonic() >= until)
         throw new StoreUnavailable(`no connection to the store: ${this.#reason}`)
-      await this.#sleep()
+      await sleep(this.#parts.clock, LATER_MS)
     }
     await Promise.all(this.all().map((server) => server.opened(until - clock.monotonic())))
   }
@@ -170,7 +170,7 @@ export class ClusterServers implements Servers {
       if (this.#slots[slot] === server) throw error
       return undefined
     }
-    if (error.why === 'later' || hop > 4) await this.#sleep()
+    if (error.why === 'later' || hop > 4) await sleep(this.#parts.clock, LATER_MS)
     if (error.at && server) {
       const other = this.#server({ ...error.at, host: error.at.host || this.#endpoints.get(server)!.host })
       if (error.why === 'asking') return other
@@ -287,10 +287,6 @@ export class ClusterServers implements Servers {
   #settle(): void {
     if (!this.#outage.lasts || this.#slots.includes(undefined)) return
     if (this.all().every((server) => server.commands.ready)) this.#outage.end()
-  }
-
-  #sleep(): Promise<void> {
-    return new Promise((resolve) => void this.#parts.clock.schedule(LATER_MS, resolve))
   }
 }
 

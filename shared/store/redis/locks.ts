@@ -1,6 +1,6 @@
 import type { Redis } from 'ioredis'
 import Redlock, { ExecutionError, type Lock, ResourceLockedError } from 'redlock'
-import type { Clock } from '../../clock.ts'
+import { type Clock, sleep } from '../../clock.ts'
 import type { Random } from '../../random.ts'
 import type { Locks } from '../port.ts'
 import { requireLockTimes } from '../rules.ts'
@@ -34,7 +34,7 @@ export class RedisLocks implements Locks {
     while (!lock) {
       const leftMs = until - this.#clock.monotonic()
       if (leftMs <= 0) return undefined
-      await this.#sleep(Math.min(leftMs, RETRY_MS * (0.5 + this.#random.float())))
+      await sleep(this.#clock, Math.min(leftMs, RETRY_MS * (0.5 + this.#random.float())))
       lock = await this.#try(name, options.ttlMs)
     }
     try {
@@ -53,10 +53,6 @@ export class RedisLocks implements Locks {
       if (reason instanceof ResourceLockedError) return undefined
       throw reason
     }
-  }
-
-  #sleep(ms: number): Promise<void> {
-    return new Promise((resolve) => void this.#clock.schedule(ms, resolve))
   }
 }
 

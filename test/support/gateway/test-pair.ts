@@ -1,6 +1,6 @@
 import { vi } from 'vitest'
 import type { GatewayOptions } from '../../../dataplane/gateway/context.ts'
-import type { Clock } from '../../../shared/clock.ts'
+import { type Clock, sleep } from '../../../shared/clock.ts'
 import { type Random, systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import {
@@ -177,6 +177,6 @@ export class TestRecords implements Records {
   async #way(): Promise<void> {
     if (this.delayMs === 0) return
     const delayMs = this.#random.float() * this.delayMs
-    await new Promise<void>((resolve) => void this.#clock.schedule(delayMs, resolve))
+    await sleep(this.#clock, delayMs)
   }
 }
