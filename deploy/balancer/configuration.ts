@@ -10,13 +10,6 @@ export interface Places {
   readonly tls?: { readonly websocket: string; readonly control: string }
 }
 
-/** Settings that are there for some: their lines are marked with `#` and this word. */
-export type Setting = 'tls' | 'hsts' | 'limit'
-
-/** The text of a configuration with these settings switched on, by taking their marks away. */
-export const switchedOn = (text: string, settings: readonly Setting[]): string =>
-  settings.reduce((now, setting) => now.replaceAll(new RegExp(`^( *)#${setting} `, 'gm'), '$1'), text)
-
 /** The text of `haproxy.cfg` for these places: nothing but addresses, ports and the number of servers changes. */
 export function haproxyAt(text: string, places: Places): string {
   let placed = redirectedTo(text, places)

@@ -4,13 +4,7 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import {
-  haproxyAt,
-  nginxAt,
-  type Places,
-  type Setting,
-  switchedOn,
-} from '../../deploy/balancer/configuration.ts'
+import { haproxyAt, nginxAt, type Places } from '../../deploy/balancer/configuration.ts'
 import { Children } from '../../deploy/local/processes.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { programOr } from './debian-package.ts'
@@ -20,6 +14,13 @@ import { type Certificate, fetchTrusting } from './tls.ts'
 /** The load balancers there are configurations for. */
 export const BALANCERS = ['haproxy', 'nginx'] as const
 export type BalancerKind = (typeof BALANCERS)[number]
+
+/** Settings that are there for some: their lines are marked with `#` and this word. */
+type Setting = 'tls' | 'hsts' | 'limit'
+
+/** The text of a configuration with these settings switched on, by taking their marks away. */
+export const switchedOn = (text: string, settings: readonly Setting[]): string =>
+  settings.reduce((now, setting) => now.replaceAll(new RegExp(`^( *)#${setting} `, 'gm'), '$1'), text)
 
 /** A load balancer that runs the configuration of this repository, at other addresses. */
 export interface Balancer {
