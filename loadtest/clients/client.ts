@@ -159,11 +159,6 @@ export class LoadClient {
     return this.#departure === 'revoked' ? this.#closing : undefined
   }
 
-  /** Whether the service closed it since it read too slowly. */
-  get dropped(): boolean {
-    return this.#departure === 'read too slowly'
-  }
-
   /** Connects, which was due at a moment of the monotonic clock. Failures are counted. */
   async connect(due: number): Promise<void> {
     const { tally, clock, random, settings } = this.#context
@@ -313,11 +308,12 @@ export class LoadClient {
     this.#socket.stall()
   }
 
-  /** Resolves when it has read what waited, or the service has closed it. */
-  async readOn(): Promise<void> {
-    await this.#socket.readOn()
+  /** Resolves when it has read what waited, or the service has ended its connection, which gives false. One that was ended long ago hears no code, and comes back. */
+  async readOn(): Promise<boolean> {
+    const read = await this.#socket.readOn()
     this.#stalled = false
     this.#member?.disturbed(this.#context.clock.monotonic())
+    return read
   }
 
   /** The next `takePause` counts from here. */

@@ -73,15 +73,15 @@ export class MeteredSocket {
     this.#socket?.pause()
   }
 
-  /** Reads on; resolves when everything that waited has been read, or the connection has ended. */
-  readOn(): Promise<void> {
+  /** Reads on; resolves when everything that waited has been read, with true, or the connection has ended, with false. */
+  readOn(): Promise<boolean> {
     const socket = this.#socket
     socket?.resume()
-    if (socket?.readyState !== WebSocket.OPEN) return Promise.resolve()
+    if (socket?.readyState !== WebSocket.OPEN) return Promise.resolve(false)
     return new Promise((resolve) => {
-      socket.once('close', () => resolve())
+      socket.once('close', () => resolve(false))
       // The answer comes behind all that waits.
-      socket.once('pong', () => resolve())
+      socket.once('pong', () => resolve(true))
       socket.ping()
     })
   }

@@ -14,14 +14,15 @@ import type { Credentials } from './client.ts'
 import { LoadWorker, type WorkerReport } from './worker.ts'
 
 const ROOMS = join(import.meta.dirname, '../rooms')
-/** Every message is an event to all members, which cannot be left out. */
+const SHOUT = 'loud '.repeat(12_000)
+/** Every message, however short, is a long event to all members, which cannot be left out. */
 const loud = defineRoom({
   type: 'loud',
-  messages: { shout: { data: v.string(), rate: { perSecond: 1000, burst: 1000 } } },
+  messages: { shout: { data: v.null(), rate: { perSecond: 1000, burst: 1000 } } },
   sync: { rate: 0 },
   durability: 'none',
   create: () => ({}),
-  onMessage: (_state, { data }, ctx) => void ctx.emit('heard', data),
+  onMessage: (_state, _message, ctx) => void ctx.emit('heard', SHOUT),
 })
 
 /** All that has a `seq`. */
@@ -43,7 +44,8 @@ beforeAll(async () => {
       sessionMessagesPerSecond: 100_000,
       newRoomsPerMinute: 0,
       outboxHighWaterBytes: 200_000,
-      outboxLimitBytes: 600_000,
+      // More than comes at once for those who read, when all of this process has stood still.
+      outboxLimitBytes: 8_000_000,
     },
   })
 })
@@ -190,7 +192,7 @@ describe('players', () => {
 
 describe('a player that reads too slowly', () => {
   it('is closed by the service, which is told and is no failure', async () => {
-    const message = { type: 'shout', data: 'loud '.repeat(3000) }
+    const message = { type: 'shout', data: null }
     worker = new LoadWorker(
       { wsUrls: [service.wsUrl], roomType: 'loud', message, seed: 1 },
       ALONE,
@@ -198,7 +200,7 @@ describe('a player that reads too slowly', () => {
       new SeededRandom(1),
     )
     await gather(4, 1)
-    await worker.start({ rate: 50 })
+    await worker.start({ rate: 20 })
     // Until what the sockets and the service hold for it is full: longer on a machine that is busy.
     let seconds = 2
     const stall = (): Promise<number> => {
@@ -208,10 +210,7 @@ describe('a player that reads too slowly', () => {
     await expect.poll(stall).toBe(1)
     await worker.stop()
     await worker.settle({ withinSeconds: 5 })
-    const { online, failures } = await worker.report()
-    // What a player sends while it reads nothing may be more than its SDK keeps.
-    const others = failures.filter(({ code }) => code !== 'queue_full')
-    expect({ failures: others, online }).toEqual({ failures: [], online: 3 })
+    expect((await worker.report()).failures).toEqual([])
   })
 })
 

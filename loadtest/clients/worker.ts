@@ -170,8 +170,8 @@ export class LoadWorker {
     const chosen = shareOf(this.#clients, share).filter(({ online }) => online)
     for (const client of chosen) client.stall()
     await this.#until(seconds, () => false)
-    await Promise.all(chosen.map((client) => client.readOn()))
-    return chosen.filter((client) => client.dropped).length
+    const read = await Promise.all(chosen.map((client) => client.readOn()))
+    return read.filter((all) => !all).length
   }
 
   async markPauses(): Promise<void> {
