@@ -217,6 +217,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   })
   const waker = new RoomWaker({
     store,
+    claims: ownership.claims,
     rooms: host,
     clock,
     random,

@@ -21,7 +21,14 @@ function parts() {
   const clock = new FakeClock()
   const quota = { maxRooms: 3, perMinute: 2 }
   const store = memoryStore({ clock })
-  const view = { alive: new Set<string>(), allowed_at: 0, mayAct: true, judged: 0, told: [] as string[] }
+  const view = {
+    alive: new Set<string>(),
+    allowed_at: 0,
+    behind: false,
+    mayAct: true,
+    judged: 0,
+    told: [] as string[],
+  }
   const seen = { locked: 0, results: [] as string[] }
   const locks: Locks = {
     withLock: (name, options, work) => {
@@ -42,6 +49,7 @@ function parts() {
         get claimsAllowedAt() {
           return view.allowed_at
         },
+        storeIsBehind: async () => view.behind,
       },
       clock,
       log,
@@ -182,6 +190,32 @@ describe('a claim', () => {
     view.allowed_at = 2000
     await elapse(1000)
     expect([created.result, found.result]).toEqual([{ elsewhere: 'node_a' }, { elsewhere: 'node_a' }])
+  })
+
+  it('takes no room for absent by the word of a store that has lost its data since it was asked', async () => {
+    const { claims, store, live, view, elapse, watch } = parts()
+    const inspect = store.rooms.inspect.bind(store.rooms)
+    let answer = (): void => {}
+    store.rooms.inspect = (room) =>
+      new Promise((resolve) => {
+        answer = () => resolve(inspect(room))
+      })
+    const found = watch(claims('node_c').claim(ROOM, {}))
+    await elapse(100)
+    view.allowed_at = Number.POSITIVE_INFINITY
+    store.rooms.inspect = inspect
+    answer()
+    await elapse(1000)
+    live('node_a')
+    view.allowed_at = 0
+    await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
+    await elapse(200)
+    expect(found.result).toEqual({ elsewhere: 'node_a' })
+
+    view.behind = true
+    expect(await claims('node_c').claim('prj_a/arena:two', {})).toBe('unavailable')
+    view.behind = false
+    expect(await claims('node_c').claim('prj_a/arena:two', {})).toBe('absent')
   })
 
   it('is not needed to learn that a room is nowhere, but as much time', async () => {

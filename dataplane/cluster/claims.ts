@@ -18,7 +18,7 @@ import type { ClusterNodes } from './nodes.ts'
 export interface ClaimsParts {
   readonly nodeId: string
   readonly store: Pick<Store, 'rooms' | 'locks'>
-  readonly nodes: Pick<ClusterNodes, 'judge' | 'claimsAllowedAt'>
+  readonly nodes: Pick<ClusterNodes, 'judge' | 'claimsAllowedAt' | 'storeIsBehind'>
   readonly clock: Clock
   readonly log: Logger
   readonly metrics: ClusterMetrics
@@ -33,6 +33,8 @@ export interface ClaimsParts {
   readonly quota: RoomQuota
 }
 
+/** So long after a store has begun without its data owners may still write their rooms again. */
+const REWRITTEN_MS = 15_000
 const ATTEMPTS = 4
 /** How long a claim waits until claims are allowed. */
 const WAIT_MS = 10_000
@@ -86,15 +88,30 @@ export class Claims {
 
   /**
    * Who owns a room, as recorded; undefined: it is nowhere. Waits until that can be known: the owners of a store that lost its data have
-   * still to tell it of their rooms. Rejects with `StoreUnavailable`.
+   * still to tell it of their rooms; `began`: since when, monotonic. Rejects with `StoreUnavailable`.
    */
-  async inspect(room: string): Promise<RoomOwner | undefined> {
+  async inspect(room: string, began = this.#parts.clock.monotonic()): Promise<RoomOwner | undefined> {
     const { store, nodes, clock } = this.#parts
-    const askedAt = clock.monotonic()
-    const found = await store.rooms.inspect(room)
-    if (found || askedAt >= nodes.claimsAllowedAt) return found
-    if (await this.#allowed(askedAt)) return store.rooms.inspect(room)
-    throw new StoreUnavailable('the store has no record of the room, but may have lost it')
+    for (;;) {
+      const askedAt = clock.monotonic()
+      const found = await store.rooms.inspect(room)
+      // The answer may be that of a store which began, without its data, after it was asked.
+      if (found || askedAt >= nodes.claimsAllowedAt) return found
+      if (!(await this.#allowed(began)))
+        throw new StoreUnavailable('the store has no record of the room, but may have lost it')
+    }
+  }
+
+  /** Whether a room that is nowhere, as recorded, may still be written again by its owner. Rejects with `StoreUnavailable`. */
+  mayBeLost(): Promise<boolean> {
+    return this.#parts.nodes.storeIsBehind(REWRITTEN_MS)
+  }
+
+  /** Whether another node has the room, as recorded, and is alive. Rejects with `StoreUnavailable`. */
+  async isElsewhere(room: string): Promise<boolean> {
+    const { store, nodes, nodeId } = this.#parts
+    const owner = (await store.rooms.inspect(room))?.owner ?? nodeId
+    return owner !== nodeId && (await nodes.judge(owner)) === 'alive'
   }
 
   /**
@@ -134,8 +151,8 @@ export class Claims {
     let found: RoomOwner | undefined
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       if (!(await this.#allowed(began))) return 'unavailable'
-      found = await store.rooms.inspect(room)
-      if (!found && creator === undefined) return 'absent'
+      found = await this.inspect(room, began)
+      if (!found && creator === undefined) return (await this.mayBeLost()) ? 'unavailable' : 'absent'
       if (found?.quarantined) return 'quarantined'
       const previous = found?.owner ?? nodeId
       const orphan = previous !== nodeId

@@ -1,7 +1,7 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import * as v from 'valibot'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
@@ -45,6 +45,7 @@ function waking(bench: RoomBench, leaseMs = LEASE_MS) {
   const results: string[] = []
   const waker = new RoomWaker({
     store: bench.store.store,
+    claims: bench.claims,
     rooms: bench.host,
     clock: bench.clock,
     random: new SeededRandom(3),
@@ -147,12 +148,16 @@ describe('a room with a timer that no node runs', () => {
 
   it('is left alone by the wakers of nodes that cannot have it', async () => {
     const { bench, ann } = await started([30_000])
-    const { results } = waking(bench.successor())
+    const other = bench.successor()
+    const opened = vi.spyOn(other.host, 'open')
+    const { results } = waking(other)
     // The owner lives, and is late.
     bench.mayAct = false
     leave(bench, ann)
     await bench.advance(40_000, 50)
     expect(new Set(results)).toEqual(new Set(['elsewhere']))
+    // A room that is being opened takes what members say there, and keeps it for as long as that lasts.
+    expect(opened).not.toHaveBeenCalled()
     bench.mayAct = true
     bench.host.recheck()
     await bench.advance(LEASE_MS, 50)

@@ -4,12 +4,14 @@ import type { Random } from '../../shared/random.ts'
 import { type Store, StoreUnavailable, type Wakeup } from '../../shared/store/port.ts'
 import { WAKEUP_PARTS } from '../../shared/store/rules.ts'
 import { roomNamed } from '../traffic.ts'
+import type { Claims } from './claims.ts'
 import type { ClusterMetrics } from './metrics.ts'
 import type { LocalRooms } from './router.ts'
 
 /** What a waker works with. */
 interface RoomWakerParts {
   readonly store: Pick<Store, 'wakeups'>
+  readonly claims: Pick<Claims, 'isElsewhere'>
   /** The rooms of this node (`RoomHost`). */
   readonly rooms: Pick<LocalRooms, 'accepts' | 'open'> & {
     /** A room whose time has come runs here, or is about to; false: it does not. */
@@ -81,9 +83,14 @@ export class RoomWaker {
   }
 
   async #wake({ room, epoch }: Wakeup): Promise<void> {
-    const { store, rooms, metrics } = this.#parts
+    const { store, rooms, claims, metrics } = this.#parts
     if (rooms.wake(room)) {
       metrics.roomWakeups.inc({ result: 'running' })
+      return
+    }
+    // What members here say meanwhile must not wait for a claim that cannot be had.
+    if (await claims.isElsewhere(room)) {
+      metrics.roomWakeups.inc({ result: 'elsewhere' })
       return
     }
     const claimed = await rooms.open(roomNamed(room), [])

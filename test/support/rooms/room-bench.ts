@@ -71,6 +71,7 @@ export interface BenchOptions {
 export class RoomBench {
   readonly clock: FakeClock
   readonly store: TestStore
+  readonly claims: Claims
   readonly host: RoomHost
   readonly members = new Map<string, TestMember>()
   readonly sent: ToEdge[] = []
@@ -97,7 +98,7 @@ export class RoomBench {
     this.store = new TestStore(this.#store)
     this.nodeId = options.nodeId ?? 'node_a'
     const { records } = this.store.store
-    const claims = new Claims({
+    this.claims = new Claims({
       nodeId: this.nodeId,
       store: this.store.store,
       nodes: {
@@ -106,6 +107,7 @@ export class RoomBench {
           return lease ? 'alive' : 'dead'
         },
         claimsAllowedAt: Number.NEGATIVE_INFINITY,
+        storeIsBehind: async () => false,
       },
       clock: this.clock,
       log,
@@ -126,7 +128,7 @@ export class RoomBench {
       random: new SeededRandom(options.seed ?? 7),
       log: options.log ?? log,
       metrics: this.#metrics(),
-      claim: (room, asked) => claims.claim(room, asked),
+      claim: (room, asked) => this.claims.claim(room, asked),
       mayAct: () => this.mayAct,
       slowdown: () => this.slowdown,
       overloaded: () => this.overloaded,
