@@ -24,7 +24,6 @@ function parts() {
   const view = {
     alive: new Set<string>(),
     allowed_at: 0,
-    behind: false,
     mayAct: true,
     judged: 0,
     told: [] as string[],
@@ -49,7 +48,6 @@ function parts() {
         get claimsAllowedAt() {
           return view.allowed_at
         },
-        storeIsBehind: async () => view.behind,
       },
       clock,
       log,
@@ -211,11 +209,6 @@ describe('a claim', () => {
     await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
     await elapse(200)
     expect(found.result).toEqual({ elsewhere: 'node_a' })
-
-    view.behind = true
-    expect(await claims('node_c').claim('prj_a/arena:two', {})).toBe('unavailable')
-    view.behind = false
-    expect(await claims('node_c').claim('prj_a/arena:two', {})).toBe('absent')
   })
 
   it('is not needed to learn that a room is nowhere, but as much time', async () => {

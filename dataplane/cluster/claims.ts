@@ -18,7 +18,7 @@ import type { ClusterNodes } from './nodes.ts'
 export interface ClaimsParts {
   readonly nodeId: string
   readonly store: Pick<Store, 'rooms' | 'locks'>
-  readonly nodes: Pick<ClusterNodes, 'judge' | 'claimsAllowedAt' | 'storeIsBehind'>
+  readonly nodes: Pick<ClusterNodes, 'judge' | 'claimsAllowedAt'>
   readonly clock: Clock
   readonly log: Logger
   readonly metrics: ClusterMetrics
@@ -33,8 +33,6 @@ export interface ClaimsParts {
   readonly quota: RoomQuota
 }
 
-/** So long after a store has begun without its data owners may still write their rooms again. */
-const REWRITTEN_MS = 15_000
 const ATTEMPTS = 4
 /** How long a claim waits until claims are allowed. */
 const WAIT_MS = 10_000
@@ -102,11 +100,6 @@ export class Claims {
     }
   }
 
-  /** Whether a room that is nowhere, as recorded, may still be written again by its owner. Rejects with `StoreUnavailable`. */
-  mayBeLost(): Promise<boolean> {
-    return this.#parts.nodes.storeIsBehind(REWRITTEN_MS)
-  }
-
   /** Whether another node has the room, as recorded, and is alive. Rejects with `StoreUnavailable`. */
   async isElsewhere(room: string): Promise<boolean> {
     const { store, nodes, nodeId } = this.#parts
@@ -152,7 +145,7 @@ export class Claims {
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       if (!(await this.#allowed(began))) return 'unavailable'
       found = await this.inspect(room, began)
-      if (!found && creator === undefined) return (await this.mayBeLost()) ? 'unavailable' : 'absent'
+      if (!found && creator === undefined) return 'absent'
       if (found?.quarantined) return 'quarantined'
       const previous = found?.owner ?? nodeId
       const orphan = previous !== nodeId

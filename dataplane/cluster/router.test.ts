@@ -90,7 +90,7 @@ describe('Router', () => {
     })
 
     it('about a room that the store may have lost is not answered, and the room is looked for again', async () => {
-      bench.mayBeLost = true
+      bench.storeIsBehind = true
       router.send(message(4))
       await records.answer(undefined)
       expect(delivered).toEqual([])

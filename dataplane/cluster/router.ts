@@ -19,6 +19,9 @@ import type { ClusterMetrics } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
 import { canRun, type RoomToRun } from './placement.ts'
 
+/** So long after a store has begun without its data owners may still write their rooms again. */
+const REWRITTEN_MS = 15_000
+
 /** What the router knows of the rooms of this node (`RoomHost`). */
 export interface LocalRooms {
   /** Whether a room (`project/type:key`) runs here, or is about to. */
@@ -37,8 +40,8 @@ export interface RouterParts {
   readonly clock: Clock
   readonly tracer: Tracer
   readonly rooms: () => LocalRooms
-  readonly claims: Pick<Claims, 'inspect' | 'mayBeLost'>
-  readonly nodes: Pick<ClusterNodes, 'judge' | 'isGone' | 'nodes' | 'get'>
+  readonly claims: Pick<Claims, 'inspect'>
+  readonly nodes: Pick<ClusterNodes, 'judge' | 'isGone' | 'nodes' | 'get' | 'storeIsBehind'>
   readonly links: Pick<NodeLinks, 'send'>
   readonly metrics: Pick<ClusterMetrics, 'roomTraffic'>
   readonly log: Logger
@@ -225,7 +228,7 @@ export class Router {
     const joined = (): boolean =>
       route.waiting?.waiting.some(({ message }) => message.kind === 'join') ?? false
     // Its owner may not have written it again.
-    const mayBeLost = !found && !joined() && (await claims.mayBeLost())
+    const mayBeLost = !found && !joined() && (await nodes.storeIsBehind(REWRITTEN_MS))
     const waiting = route.waiting?.waiting ?? []
     const joins = joined()
     const asked = waiting.some(({ from }) => from !== nodeId)

@@ -37,7 +37,7 @@ export class RouterBench {
   /** Rooms whose owner could not be found. */
   readonly failures: string[] = []
   /** The store has lost its data lately. */
-  mayBeLost = false
+  storeIsBehind = false
   /** The node that is to open a room. */
   chosen: string | undefined = HERE
   /** The room types of each node that is alive, with the versions of their code. */
@@ -49,10 +49,11 @@ export class RouterBench {
     clock: this.clock,
     tracer: this.tracer,
     rooms: () => this.host,
-    claims: { inspect: this.records.ask, mayBeLost: async () => this.mayBeLost },
+    claims: { inspect: this.records.ask },
     nodes: {
       judge: async (nodeId) => (this.dead.has(nodeId) ? 'dead' : 'alive'),
       isGone: (nodeId) => this.dead.has(nodeId),
+      storeIsBehind: async () => this.storeIsBehind,
       nodes: () => [...this.types].map(([nodeId, types]) => ({ ...nodeInfo(nodeId), room_types: types })),
       get: (nodeId) => {
         const types = this.types.get(nodeId)

@@ -107,7 +107,6 @@ export class RoomBench {
           return lease ? 'alive' : 'dead'
         },
         claimsAllowedAt: Number.NEGATIVE_INFINITY,
-        storeIsBehind: async () => false,
       },
       clock: this.clock,
       log,
