@@ -168,19 +168,6 @@ describe('against a service that runs', () => {
     },
   )
 
-  it('has its folder to itself: another one at the same time is refused before it begins', async () => {
-    const first = load(steady(30))
-    await first.said(PLAYING)
-    const second = load(steady(30))
-    expect(await second.ended).toBe(2)
-    expect(second.output()).toMatch(
-      /^Reports cannot be written into .*out: another load test \(process \d+ on .*\) is running .*--out names another folder\.\n$/,
-    )
-    first.child.kill('SIGINT')
-    expect(await first.ended).toBe(130)
-    expect((await readdir(out)).toSorted()).toEqual(['junit.xml', 'report.html', 'report.json'])
-  })
-
   it('keeps its reports elsewhere when in the end they cannot be written where they belong', async () => {
     const program = load(steady(1))
     await program.said(PLAYING)

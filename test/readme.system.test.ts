@@ -262,25 +262,6 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
     expect(stdout).toMatch(new RegExp(`^. pass ${passed}$`, 'm'))
   })
 
-  it('docs/operations.md shows a backend that passes a trace on', async () => {
-    const [code] = codeOf('docs/operations.md', 'js', 'Traces')
-    const { projectId } = await service.login()
-    const { secret } = await service.call('POST', `/projects/${projectId}/keys`, {})
-    const sent: Headers[] = []
-    const listening = (url: string, init: { headers: Headers }) => {
-      sent.push(init.headers)
-      return fetch(url, init)
-    }
-    const given = ['fetch', 'KEY_SECRET', 'PROJECT_ID', 'CONTROL_URL']
-    const tokenFor = new Function(...given, `${code}\nreturn tokenFor`)(
-      ...[listening, secret, projectId, service.controlUrl],
-    )
-    const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
-    expect(await tokenFor({ headers: new Headers({ traceparent }) }, 'player-1')).toMatch(/^v4\.public\./)
-    expect(sent.map((headers) => headers.get('traceparent'))).toEqual([traceparent])
-    expect(sent.map((headers) => headers.has('tracestate'))).toEqual([false])
-  })
-
   it('docs/site/index.md shows a room and a page whose types fit together', async () => {
     const [room, page] = codeOf('docs/site/index.md', 'ts')
     const left = 'declare function draw(table: readonly number[], hand: readonly number[]): void'

@@ -190,22 +190,6 @@ it('a worker that is killed is started again, and its rooms go on meanwhile', as
   await expectNothingLost(players)
 })
 
-it('a name that another has, or a port that cannot be had, ends the process as it would end a node', async () => {
-  const { node, env, admin_url: adminUrl } = await deployment(2)
-  const named = runProgram(['dataplane', '--workers', '2'], env)
-  expect(await named.ended).toBe(2)
-  expect(named.output()).toContain('another process runs as the node machine-1')
-  const listening = runProgram(['dataplane', '--workers', '2'], {
-    ...env,
-    NODE_ID: 'another',
-    ADMIN_PORT: new URL(adminUrl).port,
-  })
-  expect(await listening.ended).toBe(1)
-  expect(listening.output()).toContain('another process listens on')
-  node.child.kill('SIGTERM')
-  expect(await node.ended).toBe(0)
-})
-
 it('every control worker answers for all', async () => {
   const { control, control_url: controlUrl } = await deployment(1)
   for (let i = 0; i < 4; i++) {
