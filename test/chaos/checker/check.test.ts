@@ -504,6 +504,27 @@ describe('a member loses its seat', () => {
   })
 })
 
+describe('a member of a room whose data the store loses over its hand-over', () => {
+  /** Ann is told so long after it, and then the room begins anew. */
+  const told = (ms: number): ViolationName[] => {
+    const scenario = new Scenario('journal')
+    scenario.join('ann')
+    scenario.fault('drain')
+    scenario.release()
+    scenario.wipe()
+    scenario.wait(ms)
+    scenario.loseSeat('ann')
+    scenario.wait(4000)
+    scenario.rewrite('node_b', new Scenario('journal').memory())
+    return names(scenario.end()).filter((name) => name === 'seat_lost')
+  }
+
+  it('is told that the room is gone before it has another owner, once a lease is over', () => {
+    expect(told(1500)).toEqual([])
+    expect(told(900)).toEqual(['seat_lost'])
+  })
+})
+
 describe('a member that came to an owner which was replaced and did not know it', () => {
   /** Eve joins after the claim of the next owner, at the one before it or (`at_next`) at the next. */
   const latecomer = ({ at_next: atNext = false }: { at_next?: boolean } = {}): OpenHistory => {

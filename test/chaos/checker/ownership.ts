@@ -104,9 +104,18 @@ export class Ownerships {
     return this.of(room).filter((ownership) => isCrash(ownership) && !ownership.startedOver)
   }
 
-  /** When a room was lost for good by nature: the store had lost its data, and the owner that could have written it again had a fault of its own. */
+  /**
+   * When a room was lost for good by nature: the store had lost its data, and the owner that could have written it again had a fault of its own.
+   * It is no longer taken for the owner once the store has been back without the room for a lease, if not before.
+   */
   losses(room: string): Ownership[] {
-    return this.of(room).filter((ownership) => ownership.startedOver && this.isLoss(ownership))
+    return this.of(room)
+      .filter((ownership) => ownership.startedOver && this.isLoss(ownership))
+      .map((ownership) => {
+        const { claim, holder, outage = claim.began } = ownership
+        const goneAt = (this.#wiped(holder!, claim)?.until ?? 0) + this.#leaseMs
+        return { ...ownership, outage: Math.min(outage, goneAt) }
+      })
   }
 
   isLoss({ claim, holder }: Ownership): boolean {
