@@ -1,4 +1,5 @@
 import { Redis } from 'ioredis'
+import { callControl, metricOf } from '../support/calls.ts'
 import { RawClient } from './raw-client.ts'
 
 /** A service under attack, as plain data: the attacker is a process of its own. */
@@ -16,7 +17,7 @@ export interface Target {
 }
 
 /** The limits of `welcome`. */
-export interface Limits {
+interface Limits {
   readonly messages_per_second: number
   readonly message_burst: number
 }
@@ -28,20 +29,12 @@ export interface Player {
 }
 
 /** Calls the control API as an operator; the answer's body. Throws what it answers when that is no success. */
-export async function call(
+export const call = (
   { controlUrl, operatorToken }: Pick<Target, 'controlUrl' | 'operatorToken'>,
   path: string,
   body: object,
-): Promise<Record<string, string>> {
-  const response = await fetch(`${controlUrl}${path}`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json', authorization: `Bearer ${operatorToken}` },
-    body: JSON.stringify(body),
-  })
-  const text = await response.text()
-  if (!response.ok) throw new Error(`POST ${path} answered ${response.status}: ${text}`)
-  return JSON.parse(text)
-}
+): Promise<Record<string, string>> =>
+  callControl(controlUrl, 'POST', path, body, { authorization: `Bearer ${operatorToken}` })
 
 /** A token of the target's project. */
 export async function tokenFor(target: Target, claims: object = {}): Promise<string> {
@@ -71,14 +64,8 @@ export async function join({ client }: Player, roomType: string, key: string, re
 
 /** The sum of a metric over all series and all nodes. */
 export async function metric({ adminUrls }: Target, name: string): Promise<number> {
-  let sum = 0
-  for (const url of adminUrls) {
-    const text = await (await fetch(`${url}/metrics`)).text()
-    for (const line of text.split('\n'))
-      if (line.startsWith(`${name} `) || line.startsWith(`${name}{`))
-        sum += Number(line.slice(line.lastIndexOf(' ') + 1))
-  }
-  return sum
+  const values = await Promise.all(adminUrls.map((url) => metricOf(url, name)))
+  return values.reduce((sum, value) => sum + value, 0)
 }
 
 /** How many commands the store has been given since it started, and how many keys it has. */
