@@ -1,5 +1,6 @@
+import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import type { RunResult } from '../loadtest/result.ts'
+import type { RunResult, Second } from '../loadtest/result.ts'
 import { startLoad } from './support/load-run.ts'
 import { type ServiceProcesses, startServiceProcesses, whereIs } from './support/service-processes.ts'
 
@@ -81,7 +82,47 @@ describe('against a service that runs', () => {
     expect(figure(report, 'slowest close after the revocation')).toBeLessThan(1000)
     expect(report.seconds_log.at(-1)?.online).toBe(24)
   })
+
+  it.skipIf(process.platform !== 'linux')(
+    'tells the CPU time and the memory that the system knows of each process (needs /proc, which only Linux has)',
+    async () => {
+      const size = ['--rooms', '10', '--members', '10', '--rate', '15', '--seconds', '9']
+      const { program, outcome } = await startLoad(['steady', ...size, ...whereIs(service)])
+      const pids = [program.child.pid!, ...service.metrics.map(({ name }) => service.pids[name]!)]
+      const look = () => pids.map(usageOf)
+      await program.said(/phase play/)
+      const before = look()
+      await program.said(/phase settle/)
+      const after = look()
+
+      const played = (await outcome).report().seconds_log.filter(({ phase }) => phase === 'play')
+      expect(played.length).toBeGreaterThanOrEqual(8)
+      const reported: ((second: Second) => { readonly cpu_seconds: number; readonly rss_bytes: number })[] = [
+        ({ generator }) => generator,
+        ...service.metrics.map(
+          ({ url }) =>
+            ({ servers }: Second) =>
+              servers.find(({ name }) => url.includes(name))!,
+        ),
+      ]
+      reported.forEach((figures, i) => {
+        const used = after[i]!.cpuSeconds - before[i]!.cpuSeconds
+        const told = played.reduce((sum, second) => sum + figures(second).cpu_seconds, 0)
+        // Of seconds that begin and end somewhat elsewhere, on a busy machine.
+        expect(Math.abs(told - used), `${told} s of ${used} s`).toBeLessThan(0.1 + 0.2 * used)
+        expect(Math.abs(figures(played.at(-1)!).rss_bytes / after[i]!.rssBytes - 1)).toBeLessThan(0.15)
+      })
+      expect(after[0]!.cpuSeconds - before[0]!.cpuSeconds).toBeGreaterThan(0.5)
+    },
+  )
 })
+
+/** `/proc/<pid>/stat`: behind the name, which may hold anything, are utime, stime and rss. */
+function usageOf(pid: number): { readonly cpuSeconds: number; readonly rssBytes: number } {
+  const text = readFileSync(`/proc/${pid}/stat`, 'utf8')
+  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
+  return { cpuSeconds: (Number(fields[11]) + Number(fields[12])) / 100, rssBytes: Number(fields[21]) * 4096 }
+}
 
 describe('with processes of its own', () => {
   const local = ['--local', '2', ...PLAYERS, '--calm', '0.5']
