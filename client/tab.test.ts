@@ -1,8 +1,7 @@
 import { afterEach, expect, test, vi } from 'vitest'
 import { FakeClock } from '../test/kit/fake-clock.ts'
 import { FakeBrowser, FakePage } from '../test/support/client/fake-browser.ts'
-import { code, play, turn, URL } from '../test/support/client/play.ts'
-import { unsignedToken } from '../test/support/client/unsigned-token.ts'
+import { code, play, turn, URL, unsignedToken } from '../test/support/client/play.ts'
 import { connect } from './index.ts'
 
 afterEach(() => vi.unstubAllGlobals())

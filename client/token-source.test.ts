@@ -1,7 +1,6 @@
 import { expect, test } from 'vitest'
 import { FakeClock } from '../test/kit/fake-clock.ts'
-import { inRoom, online, play } from '../test/support/client/play.ts'
-import { unsignedToken } from '../test/support/client/unsigned-token.ts'
+import { inRoom, online, play, unsignedToken } from '../test/support/client/play.ts'
 import { connect } from './index.ts'
 import { tokenLife } from './token-source.ts'
 

@@ -1,20 +1,12 @@
 import { readFileSync } from 'node:fs'
-import { pino } from 'pino'
 import { defineRoom } from 'roomful'
 import { type Client, connect, type Room } from 'roomful/client'
 import * as v from 'valibot'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { parse } from 'yaml'
-import { type RunningControl, startControl } from '../control/main.ts'
-import { type RunningNode, startNode } from '../dataplane/node.ts'
 import arena from '../examples/arena/room.ts'
-import { systemClock } from '../shared/clock.ts'
-import { systemRandom } from '../shared/random.ts'
-import { openStore } from '../shared/store/open.ts'
-import type { Store } from '../shared/store/port.ts'
-import { callControl } from './support/calls.ts'
+import { type LocalNode, TestCluster } from './support/cluster.ts'
 import { doorsSocket } from './support/cluster-player.ts'
-import { type RedisServer, startRedis } from './support/redis-server.ts'
 import { selectorsIn, startPrometheus, type TestPrometheus } from './support/watch/prometheus.ts'
 
 /** Every step replaces a long text, so that a client that stops reading falls megabytes behind. */
@@ -30,7 +22,6 @@ const ticker = defineRoom({
 })
 
 const PLAYERS = 6
-const INTERNAL_TOKEN = 'internal-token-of-the-tests'
 /** What Grafana makes of `$__rate_interval` for such a Prometheus, at least. */
 const RATE_INTERVAL = '10s'
 /** Answers of control that a healthy service never gives: their series begin with the first. */
@@ -60,52 +51,22 @@ const graphs = panels.filter(({ type }) => type !== 'row')
 const groups: readonly { rules: Rule[] }[] = parse(read('../deploy/prometheus/alerts.yml')).groups
 const rules = groups.flatMap((group) => group.rules)
 
-const log = pino({ level: 'silent' })
-const parts = { clock: systemClock, random: systemRandom, log }
-
-let redis: RedisServer
-let control: RunningControl
+let cluster: TestCluster
+let nodes: LocalNode[]
 let prometheus: TestPrometheus
-const nodes: RunningNode[] = []
-const stores: Store[] = []
 const clients: Client[] = []
 const floors: Room<typeof arena>[] = []
 let began: number
 
-async function openOwnStore(): Promise<Store> {
-  const store = await openStore({ redisUrl: redis.url, ...parts })
-  stores.push(store)
-  return store
-}
-
 beforeAll(async () => {
-  redis = await startRedis()
-  control = await startControl({
-    config: {
-      controlPort: 0,
-      internalToken: INTERNAL_TOKEN,
-    },
-    store: await openOwnStore(),
-    ...parts,
+  cluster = await TestCluster.start({ redis: 'memory' })
+  nodes = await cluster.local(2, {
+    rooms: [arena, ticker],
+    outboxHighWaterBytes: 64 * 1024,
+    outboxLimitBytes: 64 * 1024 * 1024,
   })
-  for (const nodeId of ['node-1', 'node-2'])
-    nodes.push(
-      await startNode({
-        ...parts,
-        nodeId,
-        rooms: [arena, ticker],
-        store: await openOwnStore(),
-        wsPort: 0,
-        adminPort: 0,
-        drainSeconds: 1,
-        controlUrl: control.url,
-        internalToken: INTERNAL_TOKEN,
-        outboxHighWaterBytes: 64 * 1024,
-        outboxLimitBytes: 64 * 1024 * 1024,
-      }),
-    )
   prometheus = await startPrometheus({
-    'roomful-control': [new URL(control.url).host],
+    'roomful-control': [new URL(cluster.control.url).host],
     'roomful-node': nodes.map(({ adminUrl }) => new URL(adminUrl).host),
   })
   began = Date.now()
@@ -115,23 +76,19 @@ beforeAll(async () => {
 afterAll(async () => {
   for (const client of clients) client.close()
   await prometheus?.close()
-  await Promise.all(nodes.map((node) => node.close()))
-  await control?.close()
-  await Promise.all(stores.map((store) => store.close()))
-  await redis?.close()
+  await cluster?.close()
 })
-
-const call = (path: string, body: object) => callControl(control.url, 'POST', path, body)
 
 /** Some seconds in which players play at both nodes; one loses its connection, one is refused, and one stops reading for a while. */
 async function play(): Promise<void> {
-  const { id: projectId = '' } = await call('/projects', { name: 'test' })
-  const refused = await fetch(`${control.url}/internal/key-status?project_id=${projectId}`)
+  const { projectId } = await cluster.login()
+  const newToken = async () => (await cluster.call('POST', '/tokens', { project_id: projectId })).token!
+  const refused = await fetch(`${cluster.control.url}/internal/key-status?project_id=${projectId}`)
   expect(refused.status).toBe(401)
   const networks = [doorsSocket(), doorsSocket()]
   const [phone, tunnel] = networks as [(typeof networks)[0], (typeof networks)[0]]
   for (let n = 0; n < PLAYERS; n++) {
-    const { token = '' } = await call('/tokens', { project_id: projectId })
+    const token = await newToken()
     const options = { projectId, token, ...(n < 2 && { WebSocket: networks[n]!.WebSocket }) }
     const client = await connect(nodes[n % 2]!.wsUrl, options)
     clients.push(client)
@@ -149,7 +106,7 @@ async function play(): Promise<void> {
       async () => {
         everyoneMoves(n)
         await writer.send('step', { n: n++ })
-        await call('/tokens', { project_id: projectId })
+        await newToken()
         expect(await value(expr)).toBe(1)
       },
       { timeout: 40_000, interval: 30 },
@@ -237,7 +194,7 @@ describe('the alerts', () => {
   })
 
   it('tell of a Redis that is gone while it is, and metrics go on', async () => {
-    await redis.stop()
+    await cluster.redis.stop()
     everyoneMoves(0)
     await vi.waitFor(
       async () =>
@@ -247,7 +204,7 @@ describe('the alerts', () => {
       60_000,
     )
     await vi.waitFor(async () => expect(await value('sum(up)')).toBe(3), 60_000)
-    await redis.start()
+    await cluster.redis.start()
     await vi.waitFor(async () => expect(await value('sum(service_store_up)')).toBe(3), 60_000)
   })
 })

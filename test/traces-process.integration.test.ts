@@ -9,7 +9,14 @@ const TRACE = '4bf92f3577b34da6a3ce929d0e0e4736'
 const BACKEND = `00-${TRACE}-00f067aa0ba902b7-01`
 
 describe('traces of a process', () => {
-  const PRELOADED = new URL('support/loaded-libraries.mjs', import.meta.url)
+  // Says at the end how many files of OpenTelemetry's SDK were loaded. The SDK's API, which does nothing by itself, is in every process.
+  const PRELOADED = `
+    import { createRequire } from 'node:module'
+    const { cache } = createRequire(${JSON.stringify(import.meta.url)})
+    process.on('exit', () => {
+      const loaded = Object.keys(cache).filter((path) => /@opentelemetry\\/(?!api\\/)/.test(path))
+      process.stdout.write('files of OpenTelemetry: ' + loaded.length + '\\n')
+    })`
   let collector: TraceCollector
   beforeEach(async () => {
     collector = await TraceCollector.start()
@@ -24,7 +31,7 @@ describe('traces of a process', () => {
   /** Both planes as one process; someone gets a token, plays, and the process is told to end. */
   const life = async (env: Record<string, string>) => {
     const program = runProgram(['dev'], {
-      NODE_OPTIONS: `--import=${PRELOADED}`,
+      NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(PRELOADED)}`,
       LOG_FORMAT: 'json',
       CONTROL_PORT: '0',
       WS_PORT: '0',

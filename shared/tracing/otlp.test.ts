@@ -1,5 +1,9 @@
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
+import { until } from '../../test/support/redis-admin.ts'
+import { freePort } from '../../test/support/redis-port.ts'
 import { recordingLog } from '../../test/support/redis-store.ts'
 import { TraceCollector } from '../../test/support/trace-collector.ts'
 import { type Clock, systemClock } from '../clock.ts'
@@ -138,3 +142,94 @@ describe('traces', () => {
     )
   })
 })
+
+/** Everything goes faster than it would by default; the minutes of the log are those of a clock of its own. */
+const HASTY = {
+  OTEL_EXPORTER_OTLP_TIMEOUT: '50',
+  OTEL_BSP_SCHEDULE_DELAY: '5',
+  OTEL_BSP_EXPORT_TIMEOUT: '1000',
+  OTEL_BSP_MAX_QUEUE_SIZE: '100',
+  OTEL_BSP_MAX_EXPORT_BATCH_SIZE: '20',
+}
+
+describe('a collector that does not take traces', () => {
+  const open = async () => {
+    const clock = new FakeClock()
+    const opened = await tracing(clock)
+    onTestFinished(() => {
+      const closing = opened.close()
+      clock.advance(2000)
+      return closing
+    })
+    const { tracer, logged } = opened
+    return {
+      tracer,
+      clock,
+      logged,
+      span: (name: string): void => tracer.span(name).end(),
+      warnings: (): number => logged().match(/traces cannot be exported/g)?.length ?? 0,
+    }
+  }
+
+  const answer = async (status: TraceCollector['status']): Promise<void> => {
+    collector.status = status
+  }
+
+  it.each([
+    ['answers 500', () => answer(500)],
+    ['answers 503', () => answer(503)],
+    ['does not answer', () => answer('silent')],
+    ['refuses connections', () => collector.close()],
+  ])('and %s costs traces alone; the log says so once a minute, and spans come again', async (_, fail) => {
+    await collector.close()
+    const port = await freePort()
+    collector = await TraceCollector.start(port)
+    stub({ ...HASTY, OTEL_EXPORTER_OTLP_ENDPOINT: collector.url })
+    const { span, warnings, logged, clock } = await open()
+    span('before')
+    await collector.has('before')
+    await fail()
+    let said = 0
+    for (let minute = 1; minute <= 3; minute++) {
+      // One for what was on its way when the collector failed may have been said before the first minute.
+      said = warnings() + 1
+      clock.advance(60_000)
+      await until(`the log says it ${said} times`, async () => {
+        span('lost')
+        return warnings() === said
+      })
+      for (let i = 0; i < 10; i++) span('lost')
+      expect(warnings()).toBe(said)
+    }
+    await collector.close()
+    collector = await TraceCollector.start(port)
+    await until('spans come again', async () => {
+      span('after')
+      return collector.named('after').length > 0
+    })
+    await until('the log says so', async () => logged().includes('traces are exported again'))
+    expect(warnings()).toBe(said)
+    expect(said).toBeLessThan(5)
+  })
+
+  it('costs no more memory than the queue', async () => {
+    collector.status = 'silent'
+    const { tracer } = await open()
+    const spans = (count: number): void => {
+      for (let i = 0; i < count; i++)
+        tracer.span('one', { attributes: { number: i, text: `text ${i}` } }).end()
+    }
+    spans(5000)
+    const before = heap()
+    spans(50_000)
+    // Each span takes more than 500 bytes.
+    expect(heap() - before).toBeLessThan(5_000_000)
+  })
+})
+
+/** Bytes in use by what cannot be collected. */
+function heap(): number {
+  setFlagsFromString('--expose-gc')
+  runInNewContext('gc')()
+  return process.memoryUsage().heapUsed
+}

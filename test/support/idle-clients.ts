@@ -1,9 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { fileURLToPath } from 'node:url'
+import { WebSocket } from 'ws'
 
 /** What one process of clients is to do. */
-export interface CrowdWish {
+interface CrowdWish {
   readonly wsUrl: string
   readonly projectId: string
   readonly token: string
@@ -14,7 +14,7 @@ export interface CrowdWish {
 }
 
 /** What became of the clients so far. */
-export interface CrowdReport {
+interface CrowdReport {
   /** Those that were let in. */
   readonly welcome: number
   /** Those of them whose connection has ended. */
@@ -22,8 +22,6 @@ export interface CrowdReport {
   /** Events of the room that its members were told, of all of them together. */
   readonly heard: number
 }
-
-const SCRIPT = fileURLToPath(new URL('idle-clients-process.ts', import.meta.url))
 
 /** Very many clients that are connected and silent, in processes of their own: each has a limit of file descriptors. */
 export class IdleClients {
@@ -73,6 +71,55 @@ export class IdleClients {
 }
 
 const launch = (wish: CrowdWish): ChildProcess =>
-  spawn(process.execPath, ['--import', 'tsx', SCRIPT, JSON.stringify(wish)], {
+  spawn(process.execPath, ['--import', 'tsx', import.meta.filename, JSON.stringify(wish)], {
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
   })
+
+/** How many handshakes are under way at once. */
+const AT_ONCE = 25
+
+/** What one process does: it opens its websockets, says hello on each, and then does nothing but what a websocket must. */
+async function beIdle({ projectId, token, roomId, members, wsUrl, sockets }: CrowdWish): Promise<void> {
+  const report = { welcome: 0, lost: 0, heard: 0 }
+  const [roomType, key] = roomId.split(':')
+  /** Resolves with true once the client is welcome (and joined, where it is to be a member), with false when it is sent away before. */
+  const connectOne = (index: number): Promise<boolean> => {
+    let isIn = false
+    return new Promise((resolve) => {
+      const enter = (): void => {
+        isIn = true
+        report.welcome += 1
+        resolve(true)
+      }
+      const socket = new WebSocket(wsUrl, ['roomful.v1.json'], { perMessageDeflate: false })
+      socket.once('open', () => socket.send(JSON.stringify({ t: 'hello', project_id: projectId, token })))
+      socket.on('message', (data) => {
+        const { t } = JSON.parse(String(data)) as { t: string }
+        if (t === 'welcome' && index < members)
+          socket.send(JSON.stringify({ t: 'join', ref: 1, room_type: roomType, options: { key } }))
+        else if (t === 'welcome' || t === 'joined') enter()
+        else if (t === 'error') socket.close()
+        if (t === 'event') report.heard += 1
+      })
+      socket.on('error', () => undefined)
+      socket.once('close', () => {
+        if (isIn) report.lost += 1
+        resolve(false)
+      })
+    })
+  }
+  let next = 0
+  // Each is tried until it is in: on a busy machine, a handshake may take longer than it may.
+  const connectOneByOne = async (): Promise<void> => {
+    while (next < sockets) {
+      const index = next++
+      while (!(await connectOne(index)));
+    }
+  }
+  process.on('message', () => void process.send?.(report))
+  process.on('disconnect', () => process.exit(0))
+  await Promise.all(Array.from({ length: AT_ONCE }, connectOneByOne))
+  process.send?.(report)
+}
+
+if (process.argv[1] === import.meta.filename) await beIdle(JSON.parse(process.argv[2]!))

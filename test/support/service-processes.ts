@@ -1,12 +1,12 @@
 import { rm } from 'node:fs/promises'
-import { fileURLToPath } from 'node:url'
+import { LocalService } from '../../loadtest/local.ts'
 import type { MetricsSource } from '../../loadtest/metrics.ts'
+import { systemClock } from '../../shared/clock.ts'
+import { systemRandom } from '../../shared/random.ts'
 import { startScript } from './program.ts'
 
-const SCRIPT = fileURLToPath(new URL('./local-service.ts', import.meta.url))
-
 /** Where its parts are. */
-export interface ServiceAddresses {
+interface ServiceAddresses {
   readonly controlUrl: string
   readonly controlToken: string
   readonly wsUrls: readonly string[]
@@ -27,7 +27,7 @@ export interface ServiceProcesses extends ServiceAddresses {
 
 /** Starts what a load test with `--local` starts, in processes that several runs can use. */
 export async function startServiceProcesses(nodes: number): Promise<ServiceProcesses> {
-  const program = startScript(SCRIPT, [String(nodes)])
+  const program = startScript(import.meta.filename, [String(nodes)])
   const [line] = await program.said(/^\{.*\}$/m)
   const told = JSON.parse(line) as ServiceAddresses
   return {
@@ -46,3 +46,31 @@ export const whereIs = ({ controlUrl, controlToken, wsUrls, metrics }: ServicePr
   ...['--control', controlUrl, '--control-token', controlToken],
   ...['--ws', wsUrls.join(','), '--metrics', metrics.map(({ url }) => url).join(',')],
 ]
+
+/** What the process does: starts a service as a load test with `--local` does, tells where everything is, and ends it all with its input. */
+async function serve(nodes: number): Promise<void> {
+  const local = await LocalService.start({
+    nodes,
+    env: process.env,
+    clock: systemClock,
+    random: systemRandom,
+    tell: (line) => void process.stderr.write(`${line}\n`),
+  })
+  const { wsUrls, metrics, cluster } = local
+  const { controlUrl, folder, children, secrets } = cluster
+  const told: ServiceAddresses = {
+    controlUrl,
+    controlToken: secrets.operatorToken,
+    wsUrls,
+    metrics,
+    pids: Object.fromEntries(
+      [...children].flatMap(([name, { pid }]) => (pid === undefined ? [] : [[name, pid]])),
+    ),
+    folder,
+  }
+  process.stdout.write(`${JSON.stringify(told)}\n`)
+  process.stdin.resume()
+  process.stdin.once('end', () => void cluster.close())
+}
+
+if (process.argv[1] === import.meta.filename) await serve(Number(process.argv[2]))

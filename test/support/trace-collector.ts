@@ -103,11 +103,6 @@ export class TraceCollector {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`
   }
 
-  /** What makes OpenTelemetry's libraries send spans here, and soon. */
-  get environment(): Readonly<Record<string, string>> {
-    return { OTEL_EXPORTER_OTLP_ENDPOINT: this.url, OTEL_BSP_SCHEDULE_DELAY: '50' }
-  }
-
   /** The spans of a name that `fits` says yes to. */
   named(name: string, fits: (span: CollectedSpan) => boolean = () => true): CollectedSpan[] {
     return this.spans.filter((span) => span.name === name && fits(span))

@@ -1,12 +1,9 @@
 import type { Case } from '../case.ts'
 import { forms } from './forms.ts'
 import { handshake } from './handshake.ts'
-import { heartbeat } from './heartbeat.ts'
 import { hostile } from './hostile.ts'
-import { layers } from './layers.ts'
 import { messages } from './messages.ts'
 import { resume } from './resume.ts'
-import { revocation } from './revocation.ts'
 import { rooms } from './rooms.ts'
 import { sessions } from './sessions.ts'
 import { state } from './state.ts'
@@ -21,11 +18,8 @@ export const cases: readonly Case[] = [
   ...messages,
   ...forms,
   ...state,
-  ...layers,
   ...resume,
   ...sessions,
   ...tokens,
-  ...revocation,
-  ...heartbeat,
   ...hostile,
 ]
