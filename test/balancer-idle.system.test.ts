@@ -51,7 +51,7 @@ describe.concurrent.each(BALANCERS)('%s', (kind) => {
       const { balancer } = deployment
       const login = await deployment.login()
       const roomProcesses = deployment.nodePids
-      const before = { balancer: rss(await balancer.pids()), nodes: rss(roomProcesses) }
+      const before = { balancer: rss(balancer.pids()), nodes: rss(roomProcesses) }
 
       const began = performance.now()
       const wish = { ...login, wsUrl: balancer.wsUrl, sockets, members: MEMBERS, roomId: ROOM }
@@ -62,7 +62,7 @@ describe.concurrent.each(BALANCERS)('%s', (kind) => {
 
       await new Promise((resolve) => setTimeout(resolve, HEARTBEAT_SECONDS * 2250))
       expect(await clients.report()).toMatchObject({ welcome: sockets, lost: 0 })
-      const after = { balancer: rss(await balancer.pids()), nodes: rss(roomProcesses) }
+      const after = { balancer: rss(balancer.pids()), nodes: rss(roomProcesses) }
 
       const { heard } = await clients.report()
       const player = await deployment.player(login, ROOM)

@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -9,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { findProgram } from '../deploy/local/programs.ts'
 import { runScript } from './support/program.ts'
 import { findRedisProgram } from './support/redis-server.ts'
+import { processTree, stillThere } from './support/run-folder.ts'
 
 /** `npm run cluster`, used as an operator at its prompt would. */
 
@@ -60,30 +60,6 @@ const status = async (url: string) => (await fetch(url).catch(() => undefined))?
 /** A websocket port tells a client that does not speak it to upgrade: a process is there, behind the load balancer. */
 const UPGRADE = 426
 
-interface ProcessLine {
-  readonly pid: number
-  readonly parent: number
-  readonly state: string
-}
-
-const processes = (): ProcessLine[] =>
-  execFileSync('ps', ['-A', '-o', 'pid=,ppid=,stat='], { encoding: 'utf8' })
-    .trim()
-    .split('\n')
-    .map((line) => line.trim().split(/\s+/))
-    .map(([pid, parent, state = '']) => ({ pid: Number(pid), parent: Number(parent), state }))
-
-const childrenOf = (parent: number | undefined): number[] =>
-  processes()
-    .filter((line) => line.parent === parent && !line.state.startsWith('Z'))
-    .map(({ pid }) => pid)
-
-/** Those of these processes that still run; a dead one that no one has buried does not. */
-const running = (pids: readonly number[]): number[] =>
-  processes()
-    .filter(({ pid, state }) => pids.includes(pid) && !state.startsWith('Z'))
-    .map(({ pid }) => pid)
-
 describe('npm run cluster', () => {
   it('does what is typed, and ends everything at quit', async () => {
     const { child, ended, type, tells, addresses } = cluster('--balancer', 'builtin')
@@ -91,7 +67,7 @@ describe('npm run cluster', () => {
     await tells(/built in → node-1 \d+, node-2 \d+/)
     const headers = { 'x-service-internal-token': INTERNAL_TOKEN }
     expect((await fetch(`${admin}/admin/cluster`, { headers })).status).toBe(200)
-    const children = childrenOf(child.pid)
+    const children = processTree(child.pid!).slice(1)
     expect(children.length).toBeGreaterThanOrEqual(ownRedis ? 5 : 4)
     expect([await status(games), await status(`${api}/readyz`), await status(websocket)]).toEqual([
       200,
@@ -144,10 +120,10 @@ describe('npm run cluster', () => {
     expect(room.state).toMatchObject({ count: 3 })
     client.close()
 
-    const last = childrenOf(child.pid)
+    const last = processTree(child.pid!).slice(1)
     type('quit')
     expect(await ended).toBe(0)
-    expect(running([...children, ...last])).toEqual([])
+    expect(stillThere([...children, ...last])).toEqual([])
   })
 
   it.skipIf(haproxy === undefined || !ownRedis)(
@@ -171,22 +147,22 @@ describe('npm run cluster', () => {
       await once(child.stdin!, 'close')
       expect(await status(games)).toBe(200)
 
-      const children = childrenOf(child.pid)
+      const children = processTree(child.pid!).slice(1)
       expect(children.length).toBeGreaterThanOrEqual(6)
       child.kill('SIGKILL')
       await ended
-      await vi.waitFor(() => expect(running(children)).toEqual([]), WITHIN)
+      await vi.waitFor(() => expect(stillThere(children)).toEqual([]), WITHIN)
     },
   )
 
   it('ends what it has begun at SIGTERM', async () => {
     const { child, ended, tells } = cluster('--balancer', 'builtin')
     await tells(/starting /)
-    await vi.waitFor(() => expect(childrenOf(child.pid).length).toBeGreaterThan(2), WITHIN)
-    const children = childrenOf(child.pid)
+    await vi.waitFor(() => expect(processTree(child.pid!).slice(1).length).toBeGreaterThan(2), WITHIN)
+    const children = processTree(child.pid!).slice(1)
     child.kill('SIGTERM')
     await ended
-    expect(running(children)).toEqual([])
+    expect(stillThere(children)).toEqual([])
   })
 
   it('says what is missing without a Redis, and what may be said', async () => {

@@ -1,14 +1,13 @@
-import { execFile } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { promisify } from 'node:util'
 import { haproxyAt, nginxAt, type Places } from '../../deploy/balancer/configuration.ts'
 import { Children } from '../../deploy/local/processes.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { programOr } from './debian-package.ts'
 import { until } from './redis-admin.ts'
+import { processTree } from './run-folder.ts'
 import { type Certificate, fetchTrusting } from './tls.ts'
 
 /** The load balancers there are configurations for. */
@@ -28,7 +27,7 @@ export interface Balancer {
   readonly controlUrl: string
   readonly operationsUrl: string
   /** Its processes, those that it has started included. */
-  pids(): Promise<number[]>
+  pids(): number[]
   /** Everything it has said. */
   output(): string
   /** Puts another certificate in the place of the one it has, and has it read its configuration again, as an operator would. */
@@ -36,7 +35,6 @@ export interface Balancer {
   close(): Promise<void>
 }
 
-const run = promisify(execFile)
 const FOLDER = new URL('../../deploy/balancer/', import.meta.url)
 
 const END_MS = 10_000
@@ -119,20 +117,10 @@ export async function startBalancer(
     await close()
     throw error
   })
-  const pids = async () => (await Promise.all(balancers.map(({ pid }) => family(pid!)))).flat()
+  const pids = () => balancers.flatMap(({ pid }) => processTree(pid!))
   const renew = async (renewed: Certificate): Promise<void> => {
     await writeCertificate(join(folder, 'certs'), kind, renewed)
     for (const { pid } of balancers) process.kill(pid!, kind === 'haproxy' ? 'SIGUSR2' : 'SIGHUP')
   }
   return { ...urls, pids, output, renew, close }
-}
-
-/** A process and its children. */
-async function family(pid: number): Promise<number[]> {
-  const { stdout } = await run('ps', ['-A', '-o', 'pid=,ppid='])
-  const all = stdout
-    .trim()
-    .split('\n')
-    .map((line) => line.trim().split(/\s+/).map(Number))
-  return [pid, ...all.filter(([, parent]) => parent === pid).map(([child]) => child!)]
 }

@@ -61,24 +61,27 @@ async function processesOf(folder: string): Promise<{ pid: number; command: stri
   return found.flat()
 }
 
+/** Every process of this machine, but for dead ones that no one has buried. */
+const processes = (): { readonly pid: number; readonly parent: number }[] =>
+  execFileSync('ps', ['-eo', 'pid=,ppid=,stat='], { encoding: 'utf8' })
+    .trim()
+    .split('\n')
+    .map((line) => line.trim().split(/\s+/))
+    .filter(([, , state]) => !state!.startsWith('Z'))
+    .map(([pid, parent]) => ({ pid: Number(pid), parent: Number(parent) }))
+
 /** The process `root` and all below it, as they are now. */
 export function processTree(root: number): number[] {
-  const children = new Map<number, number[]>()
-  for (const line of execFileSync('ps', ['-eo', 'pid=,ppid='], { encoding: 'utf8' }).trim().split('\n')) {
-    const [pid, parent] = line.trim().split(/\s+/).map(Number) as [number, number]
-    children.set(parent, [...(children.get(parent) ?? []), pid])
-  }
-  const below = (pid: number): number[] => [pid, ...(children.get(pid) ?? []).flatMap(below)]
+  const all = processes()
+  const below = (of: number): number[] => [
+    of,
+    ...all.filter(({ parent }) => parent === of).flatMap(({ pid }) => below(pid)),
+  ]
   return below(root)
 }
 
 /** Those of the processes that are still there. */
-export const stillThere = (pids: readonly number[]): number[] =>
-  pids.filter((pid) => {
-    try {
-      process.kill(pid, 0)
-      return true
-    } catch {
-      return false
-    }
-  })
+export function stillThere(pids: readonly number[]): number[] {
+  const all = new Set(processes().map(({ pid }) => pid))
+  return pids.filter((pid) => all.has(pid))
+}
