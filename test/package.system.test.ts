@@ -1,4 +1,4 @@
-import { type ChildProcess, execFile, spawn } from 'node:child_process'
+import { execFile } from 'node:child_process'
 import { mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -10,6 +10,7 @@ import { stageClient } from '../deploy/build/client-package.ts'
 import type board from '../deploy/create/common/rooms/board.ts'
 import { roomfulProgram } from '../deploy/local/programs.ts'
 import { linksOf } from './support/pages/pages.ts'
+import { startTyped } from './support/program.ts'
 import { freePort } from './support/redis-port.ts'
 
 /** What a stranger gets: the packed package, installed into an empty folder, used with nothing else. */
@@ -64,7 +65,7 @@ const COMPILER_OPTIONS = {
 }
 
 let folder = ''
-const running: ChildProcess[] = []
+const running: ReturnType<typeof startTyped>[] = []
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'roomful-package-'))
@@ -85,7 +86,7 @@ beforeAll(async () => {
 })
 
 afterAll(async () => {
-  for (const child of running) child.kill('SIGKILL')
+  for (const { end } of running) end()
   await rm(folder, { recursive: true, force: true })
 })
 
@@ -99,35 +100,18 @@ async function start(command: 'dev' | 'dataplane', env: Record<string, string>, 
     freePort(),
     freePort(),
   ])
-  const child = spawn(bin(), [command], {
-    cwd,
-    env: {
-      PATH: process.env.PATH,
-      TMPDIR: process.env.TMPDIR,
-      CONTROL_PORT: String(control),
-      WS_PORT: String(websocket),
-      ADMIN_PORT: String(admin),
-      EXAMPLES_PORT: String(examples),
-      ...env,
-    },
+  const program = startTyped(`exec "${bin()}" ${command}`, cwd, {
+    CONTROL_PORT: String(control),
+    WS_PORT: String(websocket),
+    ADMIN_PORT: String(admin),
+    EXAMPLES_PORT: String(examples),
+    ...env,
   })
-  running.push(child)
-  let output = ''
-  const ended = new Promise<number | null>((resolve) => child.once('close', resolve))
-  const ready = new Promise<void>((resolve, reject) => {
-    const hear = (chunk: Buffer) => {
-      output += chunk
-      if (output.includes(`${command} ready`)) resolve()
-    }
-    child.stdout.on('data', hear)
-    child.stderr.on('data', hear)
-    void ended.then(() => reject(new Error(`roomful ${command} ended: ${output}`)))
-  })
-  await ready
+  running.push(program)
+  await program.said(new RegExp(`${command} ready`))
   const at = (port: number) => `http://127.0.0.1:${port}`
   return {
-    child,
-    ended,
+    ...program,
     control: at(control),
     admin: at(admin),
     examples: at(examples),
@@ -280,12 +264,8 @@ describe('npm create roomful', () => {
       WS_PORT: String(websocket),
       ADMIN_PORT: String(admin),
     }
-    const child = spawn('npm', ['run', 'dev', '--', '--port', String(page), '--strictPort'], {
-      cwd: game,
-      env: { PATH: process.env.PATH, TMPDIR: process.env.TMPDIR, HOME: process.env.HOME, ...ports },
-    })
-    running.push(child)
-    const ended = new Promise((resolve) => child.once('close', resolve))
+    const program = startTyped(`exec npm run dev -- --port ${page} --strictPort`, game, ports)
+    running.push(program)
     await expect
       .poll(() => fetch(`http://localhost:${page}`).then((answer) => answer.text(), String))
       .toContain('A board for everyone')
@@ -296,8 +276,8 @@ describe('npm create roomful', () => {
     await ada!.send('dot', { x: 0.5, y: 0.5 })
     await expect.poll(() => bob!.state.dots.length).toBe(1)
     for (const client of clients) client.close()
-    child.kill('SIGTERM')
-    await ended
+    program.child.kill('SIGTERM')
+    await program.ended
     await expect(fetch(`http://localhost:${page}`)).rejects.toThrow()
 
     const inReact = join(made, 'in-react')

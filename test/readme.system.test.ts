@@ -1,4 +1,4 @@
-import { execFile, spawn, spawnSync } from 'node:child_process'
+import { execFile, spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -23,7 +23,7 @@ import {
   ROOT,
   textOf,
 } from './support/pages/pages.ts'
-import { until } from './support/redis-admin.ts'
+import { startTyped } from './support/program.ts'
 import { freePort } from './support/redis-port.ts'
 import { startService, type TestService } from './support/service.ts'
 
@@ -151,20 +151,19 @@ describe('the README', { timeout: COMPILES_MS }, () => {
 describe('npm start, as it is typed', () => {
   it('serves all that the README has in its table, at the ports that it says unless told otherwise', async () => {
     const [begin] = codeOf('README.md', 'sh', 'roomful')
-    const started = await Started.with(begin!.match(/(?<=&& )npm start/)![0])
-    const { examples, control, websocket, admin } = started.urls
+    const { names, examples, control, websocket, admin } = await started(
+      begin!.match(/(?<=&& )npm start/)![0],
+    )
     const answers = [examples, `${control}/docs`, websocket, `${admin}/admin`]
     const statuses = await Promise.all(answers.map(async (url) => (await fetch(url)).status))
     expect(statuses).toEqual([200, 200, 426, 200])
     const defaults = Object.fromEntries(variables().map(([name, variable]) => [name, variable.default]))
-    for (const name of Object.keys(started.ports))
-      expect(textOf('README.md')).toContain(`://localhost:${defaults[name]}`)
+    for (const name of names) expect(textOf('README.md')).toContain(`://localhost:${defaults[name]}`)
   })
 
   it('is put under load as docs/loadtest.md says', async () => {
     const [serve, load] = codeOf('docs/loadtest.md', 'sh', 'Against a service that runs')
-    const started = await Started.with(serve!)
-    const { control, websocket, admin } = started.urls
+    const { control, websocket, admin } = await started(serve!)
     const out = join(folder, 'report')
     const elsewhere = `--control ${control} --ws ${websocket.replace('http', 'ws')} --out ${out}`
     const short = '--rooms 2 --members 2 --seconds 2'
@@ -178,46 +177,17 @@ describe('npm start, as it is typed', () => {
 /** What a new user has in the environment. */
 const bare = { PATH: process.env.PATH!, HOME: process.env.HOME!, TMPDIR: process.env.TMPDIR! }
 
-/** A command that starts a service, typed in the repository; at free ports, and ended with the test. */
-class Started {
-  readonly ports: Readonly<Record<string, string>>
-  readonly #said: string[] = []
-
-  private constructor(ports: Readonly<Record<string, string>>, command: string) {
-    this.ports = ports
-    const child = spawn('bash', ['-euc', command], {
-      cwd: root,
-      env: { ...bare, ...ports },
-      detached: true,
-      stdio: ['ignore', 'pipe', 'pipe'],
-    })
-    for (const stream of [child.stdout, child.stderr])
-      stream.on('data', (chunk) => this.#said.push(String(chunk)))
-    onTestFinished(() => void (child.exitCode === null && process.kill(-child.pid!, 'SIGKILL')))
-  }
-
-  /** Resolves once it serves. */
-  static async with(command: string): Promise<Started> {
-    const names = ['EXAMPLES_PORT', 'CONTROL_PORT', 'WS_PORT', 'ADMIN_PORT']
-    const free = await Promise.all(names.map(async (name) => [name, String(await freePort())] as const))
-    const started = new Started(Object.fromEntries(free), command)
-    // Not by its games: it has none where it plays rooms of a folder.
-    const ready = async () => started.#said.join('').includes('dev ready')
-    await until(`${command} serves`, ready, 40_000).catch((error: Error) => {
-      throw new Error(`${error.message}\n${started.#said.join('')}`)
-    })
-    return started
-  }
-
-  get urls() {
-    const at = (name: string) => `http://127.0.0.1:${this.ports[name]}`
-    return {
-      examples: at('EXAMPLES_PORT'),
-      control: at('CONTROL_PORT'),
-      websocket: at('WS_PORT'),
-      admin: at('ADMIN_PORT'),
-    }
-  }
+/** Types a command that starts a service, in the repository; resolves once it serves, at free ports. It ends with the test. */
+async function started(command: string) {
+  const names = ['EXAMPLES_PORT', 'CONTROL_PORT', 'WS_PORT', 'ADMIN_PORT']
+  const free = await Promise.all(names.map(async (name) => [name, String(await freePort())] as const))
+  const ports: Readonly<Record<string, string>> = Object.fromEntries(free)
+  const program = startTyped(command, root, ports)
+  onTestFinished(program.end)
+  // Not by its games: it has none where it plays rooms of a folder.
+  await program.said(/dev ready/)
+  const [examples, control, websocket, admin] = names.map((name) => `http://127.0.0.1:${ports[name]}`)
+  return { names, examples: examples!, control: control!, websocket: websocket!, admin: admin! }
 }
 
 describe('the guides', { timeout: COMPILES_MS }, () => {

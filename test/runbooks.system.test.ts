@@ -1,4 +1,4 @@
-import { execFile, spawn } from 'node:child_process'
+import { execFile } from 'node:child_process'
 import { chmod, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -13,8 +13,7 @@ import type arena from '../examples/arena/room.ts'
 import { callControl } from './support/calls.ts'
 import { programOr } from './support/debian-package.ts'
 import { codeOf, textOf } from './support/pages/pages.ts'
-import { type Program, startProgram } from './support/program.ts'
-import { until } from './support/redis-admin.ts'
+import { type Program, startProgram, startTyped } from './support/program.ts'
 import { freePort } from './support/redis-port.ts'
 import { type RedisServer, startRedisWith } from './support/redis-server.ts'
 
@@ -118,32 +117,6 @@ async function type(block: string, more: Record<string, string> = {}): Promise<s
     env: { ...env, ...more },
   })
   return stdout
-}
-
-/** Starts a block of commands that do not end by themselves. */
-function start(block: string, more: Record<string, string>) {
-  const child = spawn('bash', ['-euo', 'pipefail', '-c', block], {
-    cwd: folder,
-    env: { ...env, ...more },
-    detached: true,
-    stdio: ['ignore', 'pipe', 'pipe'],
-  })
-  let said = ''
-  for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (said += chunk))
-  return {
-    /** Resolves when it has said so. */
-    said: (pattern: RegExp) =>
-      until(
-        `${pattern} is said`,
-        async () => {
-          if (child.exitCode !== null) throw new Error(`it has ended: ${said}`)
-          return pattern.test(said)
-        },
-        40_000,
-      ),
-    /** Ends it, and all it has started. */
-    end: () => child.exitCode === null && process.kill(-child.pid!, 'SIGKILL'),
-  }
 }
 
 const call = (url: string, path: string, body?: object) => callControl(url, 'POST', path, body, OPERATOR)
@@ -311,7 +284,7 @@ describe('docs/operations.md, as it is typed', () => {
       WS_PORT: wsPort!,
       INTERNAL_TOKEN: '',
     }
-    const started = [onControl, onNode].map((block) => start(here(block), own))
+    const started = [onControl, onNode].map((block) => startTyped(here(block), folder, { ...env, ...own }))
     try {
       await started[0]!.said(/ready/)
       const made = JSON.parse(await type(here(project)))

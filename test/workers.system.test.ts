@@ -50,7 +50,7 @@ async function deployment(workers: number) {
     const { token = '' } = await post('/tokens', { project_id: projectId, sub: `p-${Math.random()}` })
     return new Player(wsUrl, projectId, token)
   }
-  return { control, control_url: controlUrl, node, env, ws_url: wsUrl, admin_url: adminUrl, player }
+  return { control, control_url: controlUrl, node, admin_url: adminUrl, player }
 }
 
 /** Adds to a counter one by one, each only once the last one is acked. */

@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { onTestFinished } from 'vitest'
 import { roomfulProgram } from '../../deploy/local/programs.ts'
+import { processTree } from './run-folder.ts'
 
 /** The command line, running. */
 export interface Program {
@@ -37,6 +38,17 @@ export const startScript = (script: string, words: string[], env: Record<string,
 /** As `startProgram`, with the text of a module, which finds its words behind `process.argv[0]`. */
 export const startEvaluated = (text: string, words: string[]): Program =>
   startCommand(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', text, ...words])
+
+/** As `startProgram`, with what is typed into a shell in this folder. `end` ends it, and all that it has started. */
+export function startTyped(line: string, folder: string, env: Record<string, string> = {}) {
+  const program = startCommand('bash', ['-euo', 'pipefail', '-c', `cd "${folder}"\n${line}`], env)
+  const { child } = program
+  const end = (): void => {
+    if (child.exitCode === null && child.signalCode === null)
+      for (const pid of processTree(child.pid!)) process.kill(pid, 'SIGKILL')
+  }
+  return { ...program, end }
+}
 
 /** As `startProgram`, with any command. */
 export function startCommand(command: string, words: string[], env: Record<string, string> = {}): Program {
