@@ -21,13 +21,7 @@ function parts() {
   const clock = new FakeClock()
   const quota = { maxRooms: 3, perMinute: 2 }
   const store = memoryStore({ clock })
-  const view = {
-    alive: new Set<string>(),
-    allowed_at: 0,
-    mayAct: true,
-    judged: 0,
-    told: [] as string[],
-  }
+  const view = { alive: new Set<string>(), allowed_at: 0, mayAct: true, judged: 0, told: [] as string[] }
   const seen = { locked: 0, results: [] as string[] }
   const locks: Locks = {
     withLock: (name, options, work) => {

@@ -308,7 +308,10 @@ export class LoadClient {
     this.#socket.stall()
   }
 
-  /** Resolves when it has read what waited, or the service has ended its connection, which gives false. One that was ended long ago hears no code, and comes back. */
+  /**
+   * Resolves with whether it has read what waited: with false when the service has ended its connection. A client that reads again more than
+   * three seconds after that hears no close code, and resumes.
+   */
   async readOn(): Promise<boolean> {
     const read = await this.#socket.readOn()
     this.#stalled = false

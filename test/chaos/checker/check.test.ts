@@ -505,7 +505,7 @@ describe('a member loses its seat', () => {
 })
 
 describe('a member of a room whose data the store loses over its hand-over', () => {
-  /** Ann is told so long after it, and then the room begins anew. */
+  /** Ann is told so long after it, and then the room is made again. */
   const told = (ms: number): ViolationName[] => {
     const scenario = new Scenario('journal')
     scenario.join('ann')
