@@ -24,9 +24,12 @@ interface ClusterNodesParts {
   readonly onJoined: (node: NodeInfo) => void
 }
 
-const POLL_MS = 100
-/** A node that no one listens for, at polls more than this apart and all between, which are three, is presumed dead. */
-const SILENT_MS = 1.5 * POLL_MS
+/** How often is asked who listens: each question wakes this process and the store. */
+const POLL_MS = 200
+/** A node that no one listens for, at polls so far apart and all between, which are three, is presumed dead. */
+const SILENT_MS = 150
+/** How soon is asked again for a node that was just found silent. */
+const AGAIN_MS = SILENT_MS / 2
 /** Until a store is as old as a lease and this, nodes may not have come back to it. */
 const YOUNG_MS = 1000
 /** By how much a store may say that it is older than it is. */
@@ -332,7 +335,8 @@ export class ClusterNodes {
   #schedulePoll(): void {
     if (this.#stopped || !this.#listenersKnown || this.#cancelPoll) return
     const { clock } = this.#parts
-    this.#cancelPoll = clock.schedule(untilNext(clock, POLL_MS), () => {
+    const doubted = [...this.#others.values()].some(({ gone, silentSince }) => !gone && silentSince !== undefined)
+    this.#cancelPoll = clock.schedule(doubted ? AGAIN_MS : untilNext(clock, POLL_MS), () => {
       void this.#quietly(() => this.#poll()).then(() => {
         this.#cancelPoll = undefined
         if (this.#others.size > 0) this.#schedulePoll()

@@ -15,7 +15,7 @@ export interface Load {
 
 const PROBE_MS = 20
 /** Of a node that has little to do: each look wakes the process. */
-const IDLE_PROBE_MS = 100
+const IDLE_PROBE_MS = 200
 /** Little is up to this share of a core, with timers no later than so many milliseconds. */
 const IDLE_SHARE = 0.2
 const IDLE_LATE_MS = 5

@@ -23,8 +23,8 @@ export interface WatchdogSettings extends StoreConfig, LogConfig {
   readonly noteTimeoutMs: number
 }
 
-/** How many times it looks within the limit: a stuck turn is found an eighth late at most, and each look of an idle node wakes a thread. */
-const LOOKS = 8
+/** How many times it looks within the limit: a stuck turn is found a quarter late at most, and each look of an idle node wakes a thread. */
+const LOOKS = 4
 const RETRY_MS = 50
 
 /** Writes before it returns, past the thread of the rooms, which writes nothing any more. */
