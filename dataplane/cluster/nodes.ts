@@ -335,7 +335,9 @@ export class ClusterNodes {
   #schedulePoll(): void {
     if (this.#stopped || !this.#listenersKnown || this.#cancelPoll) return
     const { clock } = this.#parts
-    const doubted = [...this.#others.values()].some(({ gone, silentSince }) => !gone && silentSince !== undefined)
+    const doubted = [...this.#others.values()].some(
+      ({ gone, silentSince }) => !gone && silentSince !== undefined,
+    )
     this.#cancelPoll = clock.schedule(doubted ? AGAIN_MS : untilNext(clock, POLL_MS), () => {
       void this.#quietly(() => this.#poll()).then(() => {
         this.#cancelPoll = undefined
