@@ -82,8 +82,8 @@ const UPDATE_BYTES = 62
 const PLAYERS_A_NODE = 2_000
 /** More nodes in one cluster ask each other more than one Redis should have to answer. */
 const NODES_A_CLUSTER = 200
-/** A node gathers what it has for another for so long. */
-const GATHERED_A_SECOND = 1_000 / 6
+/** Moments at which a node sends what it has gathered for another. */
+const GATHERED_A_SECOND = 120
 /** A session is written down so often, in seconds. */
 const REFRESH_SECONDS = 60
 
@@ -103,7 +103,7 @@ function sizeOf(players: number) {
     bytes: players * RATE * UPDATE_BYTES,
     clusters: Math.ceil(nodes / NODES_A_CLUSTER),
     /** Redis commands a second: nodes that look at each other; sessions; what crosses, when members are anywhere; journals. */
-    asking: 2 * nodes ** 2 + 22 * nodes,
+    asking: 2 * nodes ** 2 + 17 * nodes,
     sessions: players / REFRESH_SECONDS,
     bus: 2 * Math.min(crossing, GATHERED_A_SECOND * nodes * (nodes - 1)),
     journals: rooms * RATE,

@@ -1,6 +1,7 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
+import { MOMENT_MS } from '../../shared/clock.ts'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { type Bus, StoreUnavailable } from '../../shared/store/port.ts'
@@ -86,24 +87,26 @@ function parts() {
 }
 
 describe('links between nodes', () => {
-  it('bring messages in order: after a pause at once, and then what gathers up to a multiple of 6 ms in one envelope', async () => {
+  it('bring messages in order: after a pause at once, and inputs that gather just after the next moment, in one envelope', async () => {
     const { node, line, clock, endTurn } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
-    clock.advance(6 - (clock.now() % 6))
-    a.links.send('node_b', about('one'))
-    a.links.send('node_b', about('two'))
+    clock.advance(MOMENT_MS - (clock.now() % MOMENT_MS) + 0.01)
+    a.links.send('node_b', about('one'), 'input')
+    a.links.send('node_b', about('two'), 'input')
     await settle()
     expect(b.heard).toEqual([])
-    await endTurn()
+    await endTurn(0)
     expect(b.heard).toEqual(['node_a: one', 'node_a: two'])
     for (let i = 0; i < 5; i++) {
       clock.advance(0.9)
-      a.links.send('node_b', about(`three ${i}`))
+      a.links.send('node_b', about(`three ${i}`), 'input')
       await settle()
     }
+    clock.advance(MOMENT_MS - 4.6)
+    await settle()
     expect(line.envelopes).toHaveLength(1)
-    clock.advance(1.6)
+    clock.advance(1.2)
     await settle()
     expect(b.heard.slice(2)).toEqual([0, 1, 2, 3, 4].map((i) => `node_a: three ${i}`))
     expect(line.envelopes).toHaveLength(2)
@@ -118,8 +121,8 @@ describe('links between nodes', () => {
     a.links.send('node_b', about('one'))
     await endTurn()
     clock.advance(0.2)
-    a.links.send('node_c', about('two'))
-    a.links.send('node_b', about('three'), true)
+    a.links.send('node_c', about('two'), 'input')
+    a.links.send('node_b', about('three'), 'awaited')
     clock.advance(0.7)
     await settle()
     expect(line.envelopes).toHaveLength(1)
@@ -128,14 +131,33 @@ describe('links between nodes', () => {
     expect(b.heard).toEqual(['node_a: one', 'node_a: three'])
     expect(c.heard).toEqual(['node_a: two'])
     clock.advance(60)
-    a.links.send('node_b', about('four'), true)
+    a.links.send('node_b', about('four'), 'awaited')
     await endTurn()
     expect(b.heard).toContain('node_a: four')
     // Less than a timer can wait.
     clock.advance(0.6)
-    a.links.send('node_b', about('five'), true)
+    a.links.send('node_b', about('five'), 'awaited')
     await endTurn(0)
     expect(b.heard).toContain('node_a: five')
+  })
+
+  it('take inputs along with the updates of the next moment', async () => {
+    const { node, line, clock, endTurn } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    clock.advance(MOMENT_MS - (clock.now() % MOMENT_MS) + 0.01)
+    a.links.send('node_b', about('update 1'), 'update')
+    await endTurn(0)
+    clock.advance(3)
+    a.links.send('node_b', about('input'), 'input')
+    clock.advance(MOMENT_MS - 3)
+    await settle()
+    expect(line.envelopes).toHaveLength(1)
+    a.links.send('node_b', about('update 2'), 'update')
+    a.links.send('node_b', about('update 3'), 'update')
+    await endTurn(0)
+    expect(line.envelopes).toHaveLength(2)
+    expect(b.heard).toEqual(['update 1', 'input', 'update 2', 'update 3'].map((text) => `node_a: ${text}`))
   })
 
   it('bring what is very large in pieces, one after the other, and in its order', async () => {

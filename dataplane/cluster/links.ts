@@ -1,4 +1,4 @@
-import { type Clock, untilNext } from '../../shared/clock.ts'
+import { type Clock, MOMENT_MS, untilNext } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Bus } from '../../shared/store/port.ts'
 import {
@@ -31,13 +31,14 @@ interface NodeLinksParts {
 }
 
 /**
- * After a pause a message leaves at once; what comes within so many milliseconds of it leaves together, at the next multiple of them by the
- * clock. Nodes whose clocks agree send at the same moments then, and each reads what the others have for it with one wake-up. A message of the
- * bus costs both nodes some 100 µs of CPU however small it is.
+ * How soon a message leaves after what left last, milliseconds; after a longer pause it leaves at once. What someone waits for gathers hardly, and updates not for long: rooms
+ * are flushed at the same moments. Inputs, which wait for a flush anyway, leave with the updates of the next moment, or just after it. A message of the bus costs
+ * both nodes some 100 µs of CPU however small it is.
  */
-const GATHER_MS = 6
-/** For what someone waits for: so long after what left last. */
-const SOON_MS = 1
+const GATHER_MS = { awaited: 1, update: MOMENT_MS / 2, input: MOMENT_MS } as const
+export type Urgency = keyof typeof GATHER_MS
+/** So long after a moment its updates have left. */
+const FLUSHED_MS = 1
 /**
  * What would wait for less leaves at once: no timer is shorter than a millisecond, and a client that waits for each ack would be held up
  * by its own last message.
@@ -110,10 +111,10 @@ export class NodeLinks {
   }
 
   /**
-   * Sends with what else there is for other nodes in the next milliseconds, or, with `soon`, in the next one; at the end of this turn where
-   * none of them was sent anything for as long. The message is encoded at once: what it is made of may change afterwards.
+   * Sends with what else there is for other nodes in the next milliseconds; at the end of this turn where none of them was sent
+   * anything for as long. The message is encoded at once: what it is made of may change afterwards.
    */
-  send(to: string, message: PeerMessage, soon = false): void {
+  send(to: string, message: PeerMessage, urgency: Urgency = 'awaited'): void {
     if (this.#closed) return
     const link = this.#link(to)
     try {
@@ -125,7 +126,7 @@ export class NodeLinks {
     if (link.writer.bytes >= LARGEST_ENVELOPE) this.#publish(link)
     if (!link.waiting) this.#waiting.push(link)
     link.waiting = true
-    this.#gather(soon ? SOON_MS : GATHER_MS)
+    this.#gather(GATHER_MS[urgency])
   }
 
   /** Lets go of what is known of a node that is gone. Should it come back, its first envelope tells of a gap. */
@@ -162,12 +163,13 @@ export class NodeLinks {
     return link
   }
 
-  /** What waits leaves at once where nothing left for so many milliseconds; else when they are over, or at the next multiple of `GATHER_MS`. */
+  /** What waits leaves at once where nothing left for so many milliseconds; else when they are over, or after the next moment. */
   #gather(ms: number): void {
     if (ms >= this.#gatherMs) return
     const { clock, defer } = this.#parts
     const pauseMs = this.#sentAt + ms - clock.monotonic()
-    const leftMs = ms === GATHER_MS && pauseMs > 0 ? GATHER_MS - (clock.now() % GATHER_MS) : pauseMs
+    const leftMs =
+      ms === MOMENT_MS && pauseMs > 0 ? MOMENT_MS - (clock.now() % MOMENT_MS) + FLUSHED_MS : pauseMs
     this.#cancelGathering?.()
     this.#cancelGathering = undefined
     const waits = leftMs >= SHORTEST_MS

@@ -145,8 +145,8 @@ export class Ownership {
   deliver(edge: string, message: ToEdge): void {
     const { nodeId, links, metrics } = this.#parts
     if (message.kind === 'update') metrics.roomTraffic.inc(edge === nodeId ? LOCAL_UPDATE : SENT_UPDATE)
-    if (edge !== nodeId)
-      links.send(edge, { to: 'edge', message }, message.kind !== 'update' || message.durable)
+    const gathers = message.kind === 'update' && !message.durable
+    if (edge !== nodeId) links.send(edge, { to: 'edge', message }, gathers ? 'update' : 'awaited')
     else this.#hear(message, nodeId)
   }
 

@@ -105,7 +105,8 @@ export class Router {
       if (from === nodeId && message.kind === 'message') metrics.roomTraffic.inc(LOCAL_INPUT)
     } else if (from === nodeId && owner !== undefined && owner !== nodeId && !nodes.isGone(owner)) {
       if (message.kind === 'message') metrics.roomTraffic.inc(FORWARDED_INPUT)
-      links.send(owner, { to: 'owner', message }, route!.durable || message.kind !== 'message')
+      const gathers = message.kind === 'message' && !route!.durable
+      links.send(owner, { to: 'owner', message }, gathers ? 'input' : 'awaited')
     } else if (from !== nodeId && !rooms().accepts) this.#redirect(room, from, null)
     else this.#look(this.#routeOf(room), { message, from })
   }

@@ -1,4 +1,4 @@
-import type { Clock } from '../../shared/clock.ts'
+import { type Clock, MOMENT_MS } from '../../shared/clock.ts'
 import type { TurnHook, TurnRoom, Turns } from '../watchdog/turns.ts'
 
 /** Runs a callback after everything that this turn of the event loop still brings, such as the rest of the sockets' input. */
@@ -10,6 +10,8 @@ export type Defer = (callback: () => void) => void
  */
 export class Scheduler {
   readonly clock: Clock
+  /** Wall-clock time at monotonic 0, milliseconds: the slots of rooms are counted from there, so that those of all nodes begin together. */
+  readonly wallAtZero: number
   readonly #defer: Defer
   readonly #onError: (error: unknown) => void
   readonly #heap: Timer[] = []
@@ -19,6 +21,7 @@ export class Scheduler {
 
   constructor(clock: Clock, defer: Defer, onError: (error: unknown) => void) {
     this.clock = clock
+    this.wallAtZero = clock.now() - clock.monotonic()
     this.#defer = defer
     this.#onError = onError
   }
@@ -172,7 +175,7 @@ export class Timer {
 
 /** The ticks of a room: at a steady rate, with absolute deadlines, none while it is not set. */
 export class TickTimer {
-  readonly #clock: Clock
+  readonly #scheduler: Scheduler
   readonly #phase: number
   readonly #slowdown: Slowdown
   readonly #timer: Timer
@@ -180,15 +183,11 @@ export class TickTimer {
 
   /** `phase`, 0–1: where in an interval this room ticks. */
   constructor(
-    {
-      clock,
-      scheduler,
-      slowdown,
-    }: { readonly clock: Clock; readonly scheduler: Scheduler; readonly slowdown: Slowdown },
+    { scheduler, slowdown }: { readonly scheduler: Scheduler; readonly slowdown: Slowdown },
     phase: number,
     tick: () => void,
   ) {
-    this.#clock = clock
+    this.#scheduler = scheduler
     this.#phase = phase
     this.#slowdown = slowdown
     this.#timer = scheduler.timer(() => {
@@ -199,7 +198,8 @@ export class TickTimer {
 
   /** So many a second from now on; undefined: none. */
   set(rate: number | undefined): void {
-    this.#pace = rate === undefined ? undefined : new FixedRate(rate, this.#phase, this.#slowdown)
+    const { wallAtZero } = this.#scheduler
+    this.#pace = rate === undefined ? undefined : new FixedRate(rate, this.#phase, this.#slowdown, wallAtZero)
     if (this.#pace) this.#wait()
     else this.#timer.cancel()
   }
@@ -210,19 +210,17 @@ export class TickTimer {
   }
 
   #wait(): void {
-    if (this.#pace) this.#timer.at(this.#pace.following(this.#clock.monotonic()))
+    if (this.#pace) this.#timer.at(this.#pace.following(this.#scheduler.clock.monotonic()))
   }
 }
 
 /** How many times as long as asked for the intervals of all rooms are; 1 while the node keeps up. */
 export type Slowdown = () => number
 
-/** Slots of rooms begin at least so far apart, or together, in milliseconds: what meets wakes the process up once, and shares a write to the store. */
-const APART_MS = 8
-
 /**
  * A rhythm with absolute deadlines: time is cut into slots of equal length, beginning at one of a few phases, so that rooms do not all
- * work at once and nothing drifts. The slots of a node that slows down are longer by one factor for all rooms.
+ * work at once and nothing drifts. Phases are `MOMENT_MS` apart or a little more: what meets wakes the process up once, and shares a write
+ * to the store and to each other node. The slots of a node that slows down are longer by one factor for all rooms.
  */
 export class FixedRate {
   readonly #intervalMs: number
@@ -230,11 +228,11 @@ export class FixedRate {
   readonly #slowdown: Slowdown
   #doneAt = Number.NEGATIVE_INFINITY
 
-  /** `phase` 0–1: about which part of an interval after monotonic 0 the slots begin. */
-  constructor(perSecond: number, phase: number, slowdown: Slowdown) {
+  /** `phase` 0–1: about which part of an interval after a whole number of them since 1970 the slots begin. */
+  constructor(perSecond: number, phase: number, slowdown: Slowdown, wallAtZero: number) {
     this.#intervalMs = 1000 / perSecond
-    const phases = Math.max(1, Math.floor(this.#intervalMs / APART_MS))
-    this.#phase = Math.floor(phase * phases) / phases
+    const phases = Math.max(1, Math.floor(this.#intervalMs / MOMENT_MS + 1e-9))
+    this.#phase = Math.floor(phase * phases) / phases - (wallAtZero % this.#intervalMs) / this.#intervalMs
     this.#slowdown = slowdown
   }
 

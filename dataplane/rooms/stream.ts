@@ -319,7 +319,9 @@ export class RoomStream {
         save && new RoomSaves(this, save, { read: () => this.#committed(), ended: () => this.#saveEnded() })
     }
     this.#sleeps = onIdle === 'sleep'
-    this.#pace = perSecond > 0 ? new FixedRate(perSecond, this.phase, this.environment.slowdown) : undefined
+    const { slowdown, scheduler } = this.environment
+    this.#pace =
+      perSecond > 0 ? new FixedRate(perSecond, this.phase, slowdown, scheduler.wallAtZero) : undefined
   }
 
   /** Something has happened: the next flush is due at its time. */

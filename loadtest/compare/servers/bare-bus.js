@@ -1,11 +1,11 @@
 import { connect } from 'node:net'
 
 /**
- * What no bus over Redis can go below: bytes for another node, gathered up to the next multiple of 6 ms as roomful does it, published without answers and
+ * What no bus over Redis can go below: bytes for another node, gathered up to the next moment as roomful does it, published without answers and
  * read without a library. Nothing is sent again, and a connection that is lost stays so.
  */
 
-const GATHER_MS = 6
+const GATHER_MS = 1000 / 120
 
 export class Bus {
   #publisher
