@@ -236,36 +236,42 @@ export class Clients {
   }
 
   /**
-   * Connects clients until there are `count`, in rooms of `perRoom`, each by any door; the first `recorded` keep all that they receive.
-   * Resolves when each has the state of its room.
+   * Connects clients until there are `count`, in rooms of `perRoom`; the first `recorded` keep all that they receive. Each comes by any door, but the first
+   * of a room by one that has opened as many rooms as the others. Resolves when each has the state of its room.
    */
   async join(count: number, perRoom: number, recorded = 0): Promise<void> {
-    let next = this.#clients.length
-    const one = async (): Promise<void> => {
-      while (next < count) {
-        const number = next++
-        const room = Math.floor(number / perRoom)
-        const first = this.#dialect.door?.(this.#doors, room) ?? anyOf(this.#doors)
-        const { socket, messages, port = first.port } = await this.#dialect.join(first, number, `r${room}`)
-        const client: Client = {
-          socket,
-          room,
-          seat: number % perRoom,
-          door: this.#doors.findIndex((door) => door.port === port),
-          recorded: number < recorded ? messages : undefined,
-          updates: 0,
-          sent: 0,
-          sample: undefined,
-        }
-        if (number % SAMPLED === 0)
-          client.sample = { x: MARKS[0], bytes: this.#dialect.mark(MARKS[0]), since: undefined }
-        socket.onMessage = (bytes, from, to) => this.#received(client, bytes, from, to)
-        socket.onClose = (why) => this.lost.push(why)
-        this.#clients.push(client)
+    const numbers = Array.from({ length: count }, (_, number) => number).slice(this.#clients.length)
+    const isFirst = (number: number): boolean => number % perRoom === 0
+    const one = async (number: number): Promise<void> => {
+      const room = Math.floor(number / perRoom)
+      const door = isFirst(number) ? this.#doors[room % this.#doors.length]! : anyOf(this.#doors)
+      const first = this.#dialect.door?.(this.#doors, room) ?? door
+      const { socket, messages, port = first.port } = await this.#dialect.join(first, number, `r${room}`)
+      const client: Client = {
+        socket,
+        room,
+        seat: number % perRoom,
+        door: this.#doors.findIndex((other) => other.port === port),
+        recorded: number < recorded ? messages : undefined,
+        updates: 0,
+        sent: 0,
+        sample: undefined,
       }
+      if (number % SAMPLED === 0)
+        client.sample = { x: MARKS[0], bytes: this.#dialect.mark(MARKS[0]), since: undefined }
+      socket.onMessage = (bytes, from, to) => this.#received(client, bytes, from, to)
+      socket.onClose = (why) => this.lost.push(why)
+      this.#clients.push(client)
     }
     const direct = this.#doors.some((door) => door.direct)
-    await Promise.all(Array.from({ length: CONNECTING[direct ? 'told' : 'known'] }, one))
+    const join = async (waiting: number[]): Promise<void> => {
+      const next = async (): Promise<void> => {
+        for (let number = waiting.shift(); number !== undefined; number = waiting.shift()) await one(number)
+      }
+      await Promise.all(Array.from({ length: CONNECTING[direct ? 'told' : 'known'] }, next))
+    }
+    await join(numbers.filter(isFirst))
+    await join(numbers.filter((number) => !isFirst(number)))
     // In this order they send: the members of a room spread over time, so that there is something new in each flush.
     this.#clients.sort((a, b) => a.seat - b.seat || a.room - b.room)
   }
