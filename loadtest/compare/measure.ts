@@ -1,4 +1,5 @@
 import { performance } from 'node:perf_hooks'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { isDeepStrictEqual } from 'node:util'
 import { DIALECTS, openDoors, type ServerName } from './dialects.ts'
 import { Clients, type Received, type Sending } from './generator.ts'
@@ -76,6 +77,9 @@ export interface Options {
   readonly tell: (line: string) => void
 }
 
+/** After so long several nodes know that none is busy with its start any more; before, rooms would not be opened where they are asked for. */
+const CALM_MS = 3000
+
 /** A server of its own for as long as `use` takes, and the way in for so many clients. */
 async function withServer<T>(
   name: ServerName,
@@ -91,6 +95,7 @@ async function withServer<T>(
   let clients: Clients | undefined
   try {
     clients = new Clients(DIALECTS[name], await openDoors(server.listening, count, direct))
+    if (processes > 1) await sleep(CALM_MS)
     return await use(server, clients)
   } finally {
     clients?.end()
