@@ -36,7 +36,7 @@ interface NodeLinksParts {
  * both nodes some 100 µs of CPU however small it is.
  */
 const GATHER_MS = { awaited: 1, update: MOMENT_MS / 2, input: MOMENT_MS } as const
-export type Urgency = keyof typeof GATHER_MS
+type Urgency = keyof typeof GATHER_MS
 /** So long after a moment its updates have left. */
 const FLUSHED_MS = 1
 /**

@@ -1,10 +1,11 @@
 import { describe, expect, it } from 'vitest'
+import { MOMENT_MS } from '../../shared/clock.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
-import { Scheduler } from './scheduler.ts'
+import { Scheduler, TickTimer } from './scheduler.ts'
 
-function parts() {
-  const clock = new FakeClock()
+function parts(startedAt?: number) {
+  const clock = new FakeClock(startedAt)
   const deferred: (() => void)[] = []
   const errors: unknown[] = []
   const scheduler = new Scheduler(
@@ -75,5 +76,25 @@ describe('a scheduler', () => {
     expect(deferred.length).toBe(1)
     deferred[0]!()
     expect(ran).toBe(10)
+  })
+})
+
+describe('rooms of two nodes', () => {
+  it('act at the same moments by the wall clock, whenever their processes began', () => {
+    const beganAt = 1_795_000_000_000
+    const momentsOf = (startedAt: number) => {
+      const { clock, scheduler } = parts(startedAt)
+      const moments = new Set<number>()
+      for (const phase of [0, 0.2, 0.4, 0.6, 0.9]) {
+        const ticks = new TickTimer({ scheduler, slowdown: () => 1 }, phase, () =>
+          moments.add(Math.floor((clock.now() % 50) / MOMENT_MS)),
+        )
+        ticks.set(20)
+      }
+      for (let i = 0; i < 1000; i++) clock.advance(1)
+      return [...moments].sort((a, b) => a - b)
+    }
+    expect(momentsOf(beganAt)).toHaveLength(5)
+    expect(momentsOf(beganAt + 12_345)).toEqual(momentsOf(beganAt))
   })
 })
