@@ -150,7 +150,7 @@ describe('links between nodes', () => {
     await endTurn(0)
     clock.advance(3)
     a.links.send('node_b', about('input'), 'input')
-    clock.advance(MOMENT_MS - 3)
+    clock.advance(MOMENT_MS - 4)
     await settle()
     expect(line.envelopes).toHaveLength(1)
     a.links.send('node_b', about('update 2'), 'update')

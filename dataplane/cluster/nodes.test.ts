@@ -151,14 +151,14 @@ describe('the nodes of a cluster', () => {
     expect(a.news).toEqual(['joined node_b'])
   })
 
-  it('miss one that was killed within half a second, and say so once', async () => {
+  it('miss one that was killed within 0.4 seconds, and say so once', async () => {
     const { node, elapse } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
     await elapse(600)
     await b.kill()
     expect(a.nodes.isGone('node_b')).toBe(false)
-    await elapse(450)
+    await elapse(380)
     expect([a.alive(), a.nodes.isGone('node_b')]).toEqual(['node_a', true])
     expect(await a.nodes.judge('node_b')).toBe('dead')
     expect(await a.nodes.judge('node_b', true)).toBe('alive')

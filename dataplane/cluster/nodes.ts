@@ -24,11 +24,11 @@ interface ClusterNodesParts {
   readonly onJoined: (node: NodeInfo) => void
 }
 
-/** How often is asked who listens: each question wakes this process and the store. */
+/** How often this node asks who listens: each question wakes its process and the store. */
 const POLL_MS = 200
 /** A node that no one listens for, at polls so far apart and all between, which are three, is presumed dead. */
 const SILENT_MS = 150
-/** How soon is asked again for a node that was just found silent. */
+/** How soon it asks again while a node seems silent. */
 const AGAIN_MS = SILENT_MS / 2
 /** Until a store is as old as a lease and this, nodes may not have come back to it. */
 const YOUNG_MS = 1000
