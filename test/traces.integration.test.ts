@@ -438,7 +438,7 @@ describe('traces of a process', () => {
     expect(files).toBeGreaterThan(10)
     expect(claims).toHaveProperty('traceparent')
     expect(traceIds).toContain(BACKEND.trace_id)
-    expect(warnings.filter((line) => line.includes('trace'))).toEqual([])
+    expect(warnings.filter((line) => line.includes('traces'))).toEqual([])
     const request = collector.one('POST /tokens')
     expect(request.service).toBe('roomful-control')
     expect(collector.one('handshake')).toMatchObject({

@@ -29,7 +29,8 @@ import type { Logger } from '../log.ts'
 import { packageVersion } from '../version.ts'
 import type { Span, SpanStart, TraceContext, Tracer, Tracing, TracingConfig, TracingParts } from './tracer.ts'
 
-const CLOSE_MS = 2000
+/** What was not taken is sent again after 1 and after 2.5 seconds: a collector may just have closed the idle connection. */
+const CLOSE_MS = 4000
 /** A collector can be away for days, or take every other batch: more often than this no one needs to hear of it. */
 const REPORT_EVERY_MS = 60_000
 

@@ -84,6 +84,6 @@ export interface TracingParts {
 /** The traces of a process. */
 export interface Tracing {
   readonly tracer: Tracer
-  /** Sends what has not been sent; resolves after two seconds at the latest, whether or not it was taken. */
+  /** Sends what has not been sent; resolves after four seconds at the latest, whether or not it was taken. */
   close(): Promise<void>
 }

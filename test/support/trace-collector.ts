@@ -89,6 +89,8 @@ export class TraceCollector {
         response.end('{}')
       })
     })
+    // Spans are sent each 5 seconds, after which a server closes idle connections by default: now and then one would be sent again.
+    this.#server.keepAliveTimeout = 0
   }
 
   /** Starts one on a port; default: a free one. */
