@@ -138,12 +138,24 @@ it('asks one worker alone by its number, and says which there are', async () => 
   expect((await unknown.json()).detail).toBe('there is no worker 7 that serves; there are 1, 2')
 })
 
-it('drains every worker', async () => {
-  const { app, drained } = await group({}, {})
-  expect((await app.request('/admin/drain', { method: 'POST' })).status).toBe(401)
+it('drains every worker, and says so when one was not told', async () => {
+  const { app, drained, workers } = await group({}, {})
+  const server = await listen(app.fetch, '127.0.0.1', 0)
+  onTestFinished(() => void server.close())
+  const drain = (init: RequestInit) =>
+    fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}/admin/drain`, {
+      method: 'POST',
+      ...init,
+    })
+  expect((await drain({})).status).toBe(401)
   expect(drained).toEqual([])
-  expect((await app.request('/admin/drain', { method: 'POST', headers: HEADERS })).status).toBe(202)
-  expect(drained.toSorted()).toEqual([1, 2])
+  for (const body of [undefined, '{}']) {
+    expect((await drain({ headers: HEADERS, ...(body && { body }) })).status).toBe(202)
+    expect(drained.splice(0).toSorted()).toEqual([1, 2])
+  }
+  workers[0]!.end()
+  expect((await drain({ headers: HEADERS })).status).toBe(502)
+  expect(drained).toEqual([2])
 })
 
 it('answers for the others when a worker has just ended, and says so where that one is asked', async () => {

@@ -51,13 +51,17 @@ export function createGroupAdminApp({ name, workers, metrics, log }: GroupAdminO
       title: 'No worker serves',
       detail: 'the workers are being started, or drain',
     })
-  const forward = (c: Context, { addresses }: ReturnType<typeof workers>[number], path: string) => {
-    const { search } = new URL(c.req.url)
-    return proxy(`${addresses.admin}${path}${search}`, { ...c.req, headers: c.req.header() })
-  }
-  /** What each of them answers to this request. */
+  type Worker = ReturnType<typeof workers>[number]
+  const urlAt = ({ addresses }: Worker, c: Context, path: string) =>
+    `${addresses.admin}${path}${new URL(c.req.url).search}`
+  const forward = (c: Context, worker: Worker, path: string) =>
+    proxy(urlAt(worker, c, path), { ...c.req, headers: c.req.header() })
+  /** What each of them answers to this request, without its body: that could be read only once. */
   const all = async (c: Context): Promise<Response[]> => {
-    const answers = await Promise.allSettled(workers().map((worker) => forward(c, worker, c.req.path)))
+    const request = { method: c.req.method, headers: { ...c.req.header(), 'content-length': undefined } }
+    const answers = await Promise.allSettled(
+      workers().map((worker) => proxy(urlAt(worker, c, c.req.path), request)),
+    )
     return answers.flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : []))
   }
 
@@ -76,7 +80,10 @@ export function createGroupAdminApp({ name, workers, metrics, log }: GroupAdminO
     return c.json(mergeRuntimes(name, runtimes, c.req.query()), 200, { 'cache-control': 'no-store' })
   })
   app.post('/admin/drain', async (c) => {
+    const told = workers().length
     const answers = await all(c)
+    if (answers.length < told)
+      throw new Error(`${told - answers.length} of ${told} workers were not told to drain`)
     return answers.find(({ ok }) => !ok) ?? answers[0] ?? none(c)
   })
   app.all('/worker/:number{[0-9]+}/*', (c) => {
