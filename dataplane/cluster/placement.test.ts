@@ -73,11 +73,13 @@ describe('a new room', () => {
     ).toBeUndefined()
     expect(create([a, { ...b, ...full }])).toBe('node_a')
     expect(create([{ ...a, draining: true }, b])).toBe('node_b')
+    expect(create([{ ...a, rooms: 5, max_rooms: 0 }])).toBe('node_a')
   })
 
   it('goes where sessions can go too, but rather to a node that has enough of them than to none', () => {
     const busy = { sessions: 10, max_sessions: 10 }
     expect(create([{ ...a, ...busy }, b])).toBe('node_b')
+    expect(create([{ ...a, sessions: 10, max_sessions: 0 }, b])).toBe('node_a')
     expect(
       create([
         { ...a, ...busy },

@@ -84,15 +84,19 @@ export const takesSessions = ({
   overloaded,
   load,
   sessions,
-  max_sessions: most,
+  max_sessions: maxSessions,
 }: NodeInfo): boolean =>
-  !draining && !overloaded && load < BUSY && (most === 0 || sessions < most * NEARLY_FULL)
+  !draining && !overloaded && load < BUSY && hasSpace(sessions, maxSessions * NEARLY_FULL)
 
-const isOpen = ({ draining, rooms, max_rooms: maxRooms }: NodeInfo): boolean => !draining && rooms < maxRooms
+/** Whether one more is allowed; `max` 0: no limit. */
+const hasSpace = (count: number, max: number): boolean => max === 0 || count < max
+
+const isOpen = ({ draining, rooms, max_rooms: maxRooms }: NodeInfo): boolean =>
+  !draining && hasSpace(rooms, maxRooms)
 
 /** Those that can take sessions too; when there are none, all: members who are here already may still open rooms. */
 function preferSessions(nodes: readonly NodeInfo[]): readonly NodeInfo[] {
-  const roomy = nodes.filter(({ sessions, max_sessions: maxSessions }) => sessions < maxSessions)
+  const roomy = nodes.filter(({ sessions, max_sessions: maxSessions }) => hasSpace(sessions, maxSessions))
   return roomy.length > 0 ? roomy : nodes
 }
 

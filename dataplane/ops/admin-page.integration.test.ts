@@ -36,6 +36,7 @@ describe('the admin page', () => {
       rooms: [board],
       node: {
         nodeId: 'node_one',
+        maxRooms: 0,
         maxRoomsPerSession: 2 * ROOMS,
         joinsPerSecond: 1000,
         newRoomsPerMinute: 0,
@@ -98,6 +99,8 @@ describe('the admin page', () => {
     expect(await page.locator('#nodes tbody tr').allTextContents()).toEqual([
       expect.stringMatching(/^node_onethis nodeserving/),
     ])
+    expect(await page.locator('#nodes td[title="no limit"] .bar.high').count()).toBe(0)
+    expect(await page.locator('#nodes td[title="no limit"]').textContent()).toBe(String(ROOMS + 1))
     const members = page.locator('#members-total')
     expect(await members.textContent()).toBe(String(ROOMS + 2))
     const room = await bobby.join('board', { key: 'alpha' })
@@ -440,9 +443,9 @@ describe('the admin page of a node among others', () => {
     const byRooms = page.locator('#nodes').getByRole('button', { name: 'Rooms' })
     const firstNode = () => rows.first().locator('.name').textContent()
     await byRooms.click()
-    expect(await firstNode()).toBe(owner.nodeId)
+    await expect.poll(firstNode).toBe(owner.nodeId)
     await byRooms.click()
-    expect(await firstNode()).toBe(other.nodeId)
+    await expect.poll(firstNode).toBe(other.nodeId)
     expect(await page.getByRole('link', { name: owner.nodeId }).getAttribute('href')).toBe(
       `${owner.adminUrl}/admin`,
     )

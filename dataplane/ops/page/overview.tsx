@@ -74,16 +74,16 @@ const COLUMNS: readonly Column<Node>[] = [
     label: 'Rooms',
     key: (node) => node.rooms,
     first: 'descending',
-    title: (node) => `of at most ${count(node.max_rooms)}`,
-    cell: (node) => <Gauge share={node.rooms / node.max_rooms} text={count(node.rooms)} />,
+    title: (node) => mostOf(node.max_rooms),
+    cell: (node) => <Gauge share={shareOf(node.rooms, node.max_rooms)} text={count(node.rooms)} />,
   },
   {
     name: 'sessions',
     label: 'Sessions',
     key: (node) => node.sessions,
     first: 'descending',
-    title: (node) => `of at most ${count(node.max_sessions)}`,
-    cell: (node) => <Gauge share={node.sessions / node.max_sessions} text={count(node.sessions)} />,
+    title: (node) => mostOf(node.max_sessions),
+    cell: (node) => <Gauge share={shareOf(node.sessions, node.max_sessions)} text={count(node.sessions)} />,
   },
   { name: 'version', label: 'Version', key: (node) => node.version, cell: (node) => node.version },
   {
@@ -101,6 +101,10 @@ export const nodeOrder = () => new Order('nodes', COLUMNS, 'node', 'ascending')
 
 /** How long ago an RFC 3339 time of the node was. */
 export const Age = ({ of }: { of: string }) => <>{duration(useModel().api.age(of))}</>
+
+/** A limit of 0 is none. */
+const mostOf = (limit: number): string => (limit === 0 ? 'no limit' : `of at most ${count(limit)}`)
+const shareOf = (used: number, limit: number): number => (limit === 0 ? 0 : used / limit)
 
 /** A bar that is full at a share of 1, and its figure. */
 const Gauge = ({ share, text }: { share: number; text: string }) => (
