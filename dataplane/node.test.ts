@@ -1,5 +1,7 @@
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
 import { pino } from 'pino'
-import { expect, it } from 'vitest'
+import { expect, it, onTestFinished } from 'vitest'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { FakeClock } from '../test/kit/fake-clock.ts'
 import { leaseKey } from './cluster/lease.ts'
@@ -24,4 +26,21 @@ it('a node whose name another process has taken rejects nothing that its user di
     closed = true
   })
   await expect.poll(() => clock.advance(100) ?? closed).toBe(true)
+})
+
+it('a node that cannot listen has nothing open: the next one of its name starts at once', async () => {
+  const taken = createServer().listen(0, '127.0.0.1')
+  onTestFinished(() => void taken.close())
+  await once(taken, 'listening')
+  const { port } = taken.address() as AddressInfo
+  const clock = new FakeClock()
+  const store = memoryStore({ clock })
+  const log = pino({ level: 'silent' })
+  const options = { nodeId: 'one', rooms: [], store, clock, log, adminPort: 0, drainSeconds: 0 }
+  await expect(startNode({ ...options, wsHost: '127.0.0.1', wsPort: port })).rejects.toMatchObject({
+    code: 'EADDRINUSE',
+  })
+  expect(await store.records.read([leaseKey('one')])).toEqual([undefined])
+  const node = await startNode({ ...options, wsPort: 0 })
+  await node.close()
 })

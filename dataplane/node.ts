@@ -12,12 +12,13 @@ import { type Random, systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { storeMetrics } from '../shared/store/metrics.ts'
 import type { Store } from '../shared/store/port.ts'
-import { noTracer, type Span, type Tracer } from '../shared/tracing/tracer.ts'
+import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import { packageVersion } from '../shared/version.ts'
 import { NodeLinks } from './cluster/links.ts'
 import { Ownership } from './cluster/ownership.ts'
 import { RoomWaker } from './cluster/waker.ts'
 import type { NodeInfo } from './descriptions.ts'
+import { drain, stop } from './drain.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { type AskKeyStatus, askControl } from './gateway/key-cache.ts'
 import { type AdminServerOptions, serveAdmin } from './ops/admin.ts'
@@ -108,8 +109,6 @@ export interface RunningNode {
 
 const CONTROL_TIMEOUT_MS = 5000
 const DETACHED_GRACE_MS = 60_000
-/** How much longer than its clients take to leave a node may take to end. */
-const SHUT_DOWN_SPARE_MS = 10_000
 
 /**
  * Starts a node: gateway, rooms, cluster and ops, connected here and nowhere else. Resolves once it accepts clients; rejects when an
@@ -257,18 +256,18 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   })
   // A caller that does not ask for it has a node that acts for nothing, and not a process that ends by an unhandled rejection.
   drained.catch(() => undefined)
+  const parts = { ownership, host, gateway, clock, log, tracer, shares: sharing !== undefined }
+  let unsubscribe: (() => Promise<void>) | undefined
+  let listening: Awaited<ReturnType<Listen>> | undefined
+  const stopOps = async (): Promise<void> => {
+    load.stop()
+    waker.stop()
+    await unsubscribe?.()
+    await listening?.close()
+  }
   let closing: Promise<void> | undefined
   const close = (): Promise<void> => {
-    closing ??= end(
-      { ownership, host, gateway, clock, log, tracer, shares: sharing !== undefined },
-      config.drainSeconds * 1000,
-      async () => {
-        load.stop()
-        waker.stop()
-        await unsubscribe()
-        await listening.close()
-      },
-    )
+    closing ??= drain(parts, config.drainSeconds * 1000, stopOps)
     return closing
   }
 
@@ -305,20 +304,27 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   }
 
   await ownership.start()
-  waker.start()
-  const unsubscribe = await subscribeKeyNews(
-    store.bus,
-    (news) => {
-      if ('sub' in news) gateway.revokeSub(news.project_id, news.sub, news.revoked_at)
-      else if (news.status === 'revoked') gateway.revokeKey(news.project_id, news.key_id)
-      else gateway.forgetKey(news.project_id, news.key_id)
-    },
-    () => void gateway.recheckKeys(),
-    (error) => log.warn({ err: error }, 'a message about a key cannot be read'),
-  )
-  load.start()
-  const listen = options.listen ?? atPorts(config, sharing?.ownPort)
-  const listening = await listen(gateway, admin)
+  try {
+    waker.start()
+    unsubscribe = await subscribeKeyNews(
+      store.bus,
+      (news) => {
+        if ('sub' in news) gateway.revokeSub(news.project_id, news.sub, news.revoked_at)
+        else if (news.status === 'revoked') gateway.revokeKey(news.project_id, news.key_id)
+        else gateway.forgetKey(news.project_id, news.key_id)
+      },
+      () => void gateway.recheckKeys(),
+      (error) => log.warn({ err: error }, 'a message about a key cannot be read'),
+    )
+    load.start()
+    const listen = options.listen ?? atPorts(config, sharing?.ownPort)
+    listening = await listen(gateway, admin)
+  } catch (error) {
+    await stop(parts, stopOps).catch((err: unknown) =>
+      log.warn({ err }, 'not all of the node could be stopped'),
+    )
+    throw error
+  }
   const { wsUrl, adminUrl } = listening
   addresses = {
     ws_url: wsUrl,
@@ -359,59 +365,3 @@ const atPorts =
 
 const urlOf = (scheme: string, host: string, port: number): string =>
   `${scheme}://${host.includes(':') ? `[${host}]` : host}:${port}`
-
-/** What takes part when a node ends. */
-interface EndingParts {
-  readonly ownership: Ownership
-  readonly host: RoomHost
-  readonly gateway: Gateway
-  readonly clock: Clock
-  readonly log: Logger
-  readonly tracer: Tracer
-  /** Other processes listen on its port: they get every client that comes from now on. */
-  readonly shares: boolean
-}
-
-/** Ends a node, whether or not the store answers; `stopOps` lets go of what is left last. */
-async function end(parts: EndingParts, drainMs: number, stopOps: () => Promise<void>): Promise<void> {
-  const { ownership, host, gateway, clock, log, tracer } = parts
-  const span = tracer.span('drain', {
-    attributes: { 'roomful.rooms': host.size, 'roomful.sessions': gateway.sessions },
-  })
-  const timeout = new Promise<'timeout'>((resolve) => {
-    clock.schedule(drainMs + SHUT_DOWN_SPARE_MS, () => resolve('timeout'))
-  })
-  const done = shutDown(parts, span, drainMs, stopOps).then(() => 'done' as const)
-  const result = await Promise.race([done, timeout])
-  if (result === 'timeout') {
-    log.warn('the node could not end in time: what the store has not answered is left behind')
-    span.fail(result)
-  }
-  span.set({ 'roomful.result': result, 'roomful.rooms_handed_over': ownership.handedOver })
-  span.end()
-}
-
-/** Rooms first, which go on at other nodes while their clients are still here; then the clients; then whatever others see of the node. */
-async function shutDown(
-  { ownership, host, gateway, tracer, shares }: EndingParts,
-  drain: Span,
-  drainMs: number,
-  stopOps: () => Promise<void>,
-): Promise<void> {
-  const step = async (name: string, work: (span: Span) => Promise<void>): Promise<void> => {
-    const span = tracer.span(name, { parent: drain })
-    await work(span)
-    span.end()
-  }
-  await step('drain.start', async () => {
-    await Promise.all([ownership.drain(), shares && gateway.stopListening()])
-  })
-  await step('drain.rooms', (span) => ownership.handOver(span))
-  await step('drain.clients', () => gateway.drain(drainMs))
-  await step('drain.stop', async () => {
-    await host.close()
-    await gateway.close()
-    await ownership.stop()
-    await stopOps()
-  })
-}

@@ -39,6 +39,8 @@ export interface LocalEdge {
   receive(message: ToEdge): void
   /** Members of the room ask its owner again what they have missed. */
   reattach(room: RoomAddress): void
+  /** Whether it has members in a room (`project/type:key`). */
+  subscribes(room: string): boolean
   /** The session was resumed at another node. */
   sessionTaken(sessionId: string): Promise<void>
   /** The store was away, and messages over it may be lost. */
@@ -108,6 +110,7 @@ export class Ownership {
       ...parts,
       claims: this.claims,
       nodes: this.nodes,
+      subscribes: (room) => parts.edge().subscribes(room),
       place: (reason, room) => this.#place(reason, room),
       deliver: (edge, message) => this.deliver(edge, message),
     })
@@ -115,7 +118,7 @@ export class Ownership {
 
   /**
    * Listens to the other nodes, takes the lease, and reads who is alive. Rejects with `NodeIdInUse` when another process has the name of
-   * this node, and when the store cannot be reached; may be called again then.
+   * this node, and when the store cannot be reached.
    */
   async start(): Promise<void> {
     this.#forgetReturn ??= this.#parts.store.onReturn(() => {

@@ -27,6 +27,7 @@ const message = (ref: number): ToOwner => ({
   data: {},
   ref,
 })
+const leave: ToOwner = { kind: 'leave', room: ROOM, member_id: 'mem_a', reason: 'left' }
 const detach: ToOwner = { kind: 'detach', room: ROOM, member_id: 'mem_a' }
 const redirect = (owner: string | null, epoch = 0): ToEdge => ({ room: ROOM, epoch, kind: 'redirect', owner })
 const spoken = (epoch: number): ToEdge => ({ room: ROOM, epoch, kind: 'no_seat', member_id: 'mem_other' })
@@ -35,11 +36,12 @@ const ownedBy = (owner: string | null, epoch = 7): RoomOwner => ({ epoch, versio
 
 describe('Router', () => {
   let bench: RouterBench
-  let { clock, host, records, dead, sent, delivered, failures, reasons, router } = new RouterBench()
+  let { clock, host, records, subscribed, dead, sent, delivered, failures, reasons, router } =
+    new RouterBench()
 
   beforeEach(() => {
     bench = new RouterBench()
-    ;({ clock, host, records, dead, sent, delivered, failures, reasons, router } = bench)
+    ;({ clock, host, records, subscribed, dead, sent, delivered, failures, reasons, router } = bench)
   })
 
   /** The route to the room leads to `owner`. */
@@ -255,11 +257,15 @@ describe('Router', () => {
       ])
     })
 
-    it('is no reason to remember where the room is', async () => {
+    it('is no reason to remember where the room is, nor to forget where members of this node are', async () => {
+      subscribed.clear()
       router.send(message(1), THERE)
       await records.answer(ownedBy(ELSEWHERE))
-      router.send(message(1))
-      expect(records.asked).toEqual([NAME, NAME])
+      expect(router.gone(ELSEWHERE)).toEqual([])
+      subscribed.add(NAME)
+      router.send(message(1), THERE)
+      await records.answer(ownedBy(ELSEWHERE))
+      expect(router.gone(ELSEWHERE)).toEqual([ROOM])
     })
   })
 
@@ -333,19 +339,29 @@ describe('Router', () => {
     expect(host.opened).toHaveLength(1)
   })
 
-  it('does not remember where a room is that the last one left', async () => {
-    const leave: ToOwner = { kind: 'leave', room: ROOM, member_id: 'mem_a', reason: 'left' }
-    router.send(leave)
-    await records.answer(ownedBy(THERE))
+  it.each([leave, detach])(
+    'does not remember where a room is that the last one left: $kind',
+    async (last) => {
+      router.send(join())
+      subscribed.clear()
+      router.send(last)
+      router.forget(ROOM)
+      await records.answer(ownedBy(THERE))
+      expect(sent.map(({ message: { to } }) => to)).toEqual(['owner', 'owner'])
+      expect(router.roomsAt(THERE)).toEqual([])
+      router.redirect([{ message: last, from: HERE }], THERE)
+      await records.answer(ownedBy(THERE))
+      expect(sent).toHaveLength(3)
+      expect(router.roomsAt(THERE)).toEqual([])
+    },
+  )
+
+  it('remembers where a room is that one left and another is still in', async () => {
     router.send(join())
+    router.send(join('mem_b', 2))
     router.send(leave)
     await records.answer(ownedBy(THERE))
-    expect(sent.map(({ message: { to } }) => to)).toEqual(['owner', 'owner', 'owner'])
-    expect(router.roomsAt(THERE)).toEqual([])
-    router.redirect([{ message: leave, from: HERE }], THERE)
-    await records.answer(ownedBy(THERE))
-    expect(sent).toHaveLength(4)
-    expect(router.roomsAt(THERE)).toEqual([])
+    expect(router.gone(THERE)).toEqual([ROOM])
   })
 
   it('tells which rooms are at a node, or at any other', async () => {

@@ -40,6 +40,8 @@ export interface RouterParts {
   readonly clock: Clock
   readonly tracer: Tracer
   readonly rooms: () => LocalRooms
+  /** Whether this node's edge has members in a room (`project/type:key`). */
+  readonly subscribes: (room: string) => boolean
   readonly claims: Pick<Claims, 'inspect'>
   readonly nodes: Pick<ClusterNodes, 'judge' | 'isGone' | 'nodes' | 'get' | 'storeIsBehind'>
   readonly links: Pick<NodeLinks, 'send'>
@@ -118,7 +120,7 @@ export class Router {
       if (owner === undefined) this.send(message, from)
       else if (from !== this.#parts.nodeId) edges.set(from, message.room)
       else {
-        if (message.kind !== 'leave') this.#routeOf(message.room).owner = owner
+        if (this.#parts.subscribes(message.room.name)) this.#routeOf(message.room).owner = owner
         this.send(message, from)
       }
     }
@@ -348,13 +350,12 @@ export class Router {
 
   /** No one looks any more; returns what has waited. */
   #settle(route: Route): readonly Arrival[] {
-    const { nodeId } = this.#parts
+    const { name } = route.room
     const waiting = route.waiting?.take() ?? []
     route.waiting = undefined
     route.spans = new Map()
-    // Other nodes' members are no reason to remember where a room is, and neither is one of this node's who leaves.
-    const own = waiting.findLast(({ from }) => from === nodeId)
-    if (!own || own.message.kind === 'leave') this.#routes.delete(route.room.name)
+    // Other nodes' members are no reason to remember where a room is, and neither are those who have left.
+    if (!this.#parts.subscribes(name)) this.#routes.delete(name)
     return waiting
   }
 

@@ -223,6 +223,11 @@ export class Edge {
     this.#askState(subscription)
   }
 
+  /** Whether it has subscriptions to a room (`project/type:key`). */
+  subscribes(room: string): boolean {
+    return this.#rooms.has(room)
+  }
+
   /**
    * Something between this edge and the owner of a room may be lost, or the room has another owner: everything that is open is asked
    * again, and every member told what it missed.

@@ -167,6 +167,11 @@ export class Gateway {
     this.#edge.receive(message)
   }
 
+  /** Whether sessions of this node are in a room (`project/type:key`). */
+  subscribes(room: string): boolean {
+    return this.#edge.subscribes(room)
+  }
+
   /** Something on the way to the owner of a room may be lost, or the room has another owner; see `Edge.reattach`. */
   reattach(room: RoomAddress): void {
     this.#edge.reattach(room)

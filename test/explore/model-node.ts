@@ -30,6 +30,7 @@ const START_AGAIN_MS = 500
 const NO_EDGE: LocalEdge = {
   receive: () => undefined,
   reattach: () => undefined,
+  subscribes: () => false,
   sessionTaken: async () => undefined,
   storeReturned: () => undefined,
 }

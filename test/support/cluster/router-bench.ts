@@ -36,6 +36,8 @@ export class RouterBench {
   readonly full: string[] = []
   /** Rooms whose owner could not be found. */
   readonly failures: string[] = []
+  /** Rooms that the edge of this node has members in. */
+  readonly subscribed = new Set([ROOM.name])
   /** The store has lost its data lately. */
   storeIsBehind = false
   /** The node that is to open a room. */
@@ -49,6 +51,7 @@ export class RouterBench {
     clock: this.clock,
     tracer: this.tracer,
     rooms: () => this.host,
+    subscribes: (room) => this.subscribed.has(room),
     claims: { inspect: this.records.ask },
     nodes: {
       judge: async (nodeId) => (this.dead.has(nodeId) ? 'dead' : 'alive'),
