@@ -26,10 +26,10 @@ interface ClusterNodesParts {
 
 /** How often this node asks who listens: each question wakes its process and the store. */
 const POLL_MS = 200
-/** A node that no one listens for, at polls so far apart and all between, which are three, is presumed dead. */
-const SILENT_MS = 150
+/** A node that no one listens for at so many polls in a row is presumed dead. */
+const SILENT_POLLS = 3
 /** How soon it asks again while a node seems silent. */
-const AGAIN_MS = SILENT_MS / 2
+const AGAIN_MS = 75
 /** Until a store is as old as a lease and this, nodes may not have come back to it. */
 const YOUNG_MS = 1000
 /** By how much a store may say that it is older than it is. */
@@ -44,8 +44,8 @@ interface Seen {
   gone: boolean
   /** Since when it has had no lease; undefined: it has one. */
   withoutLeaseSince: number | undefined
-  /** Since when no one has listened on its channel. */
-  silentSince: number | undefined
+  /** At how many polls in a row no one has listened on its channel. */
+  silentPolls: number
 }
 
 /**
@@ -151,7 +151,7 @@ export class ClusterNodes {
     this.#storeAgeKnown = false
     this.#listenersKnown = true
     // Also of those that are gone: with a lease they may have listened again since, and can be heard only when this is over.
-    for (const seen of this.#others.values()) seen.silentSince = undefined
+    for (const seen of this.#others.values()) seen.silentPolls = 0
   }
 
   /**
@@ -248,14 +248,14 @@ export class ClusterNodes {
         info,
         gone: false,
         withoutLeaseSince: undefined,
-        silentSince: undefined,
+        silentPolls: 0,
       })
       this.#parts.onJoined(info)
       return
     }
     seen.info = info
     // One that no one listens for has to listen again; a lease may be there for a while after its node has died.
-    if (seen.gone && seen.silentSince === undefined) this.#markAlive(seen)
+    if (seen.gone && seen.silentPolls === 0) this.#markAlive(seen)
     seen.withoutLeaseSince = undefined
   }
 
@@ -272,11 +272,11 @@ export class ClusterNodes {
     if (this.#stopped || askedAt < this.#heldUntil) return
     for (const [i, [nodeId, seen]] of asked.entries()) {
       if (counts[i]! > 0) {
-        seen.silentSince = undefined
+        seen.silentPolls = 0
         if (seen.gone && seen.withoutLeaseSince === undefined) this.#markAlive(seen)
       } else {
-        seen.silentSince ??= askedAt
-        if (askedAt - seen.silentSince >= SILENT_MS) this.#markGone(nodeId, seen)
+        seen.silentPolls++
+        if (seen.silentPolls >= SILENT_POLLS) this.#markGone(nodeId, seen)
       }
     }
     this.#count()
@@ -335,9 +335,7 @@ export class ClusterNodes {
   #schedulePoll(): void {
     if (this.#stopped || !this.#listenersKnown || this.#cancelPoll) return
     const { clock } = this.#parts
-    const doubted = [...this.#others.values()].some(
-      ({ gone, silentSince }) => !gone && silentSince !== undefined,
-    )
+    const doubted = [...this.#others.values()].some(({ gone, silentPolls }) => !gone && silentPolls > 0)
     this.#cancelPoll = clock.schedule(doubted ? AGAIN_MS : untilNext(clock, POLL_MS), () => {
       void this.#quietly(() => this.#poll()).then(() => {
         this.#cancelPoll = undefined
@@ -348,7 +346,7 @@ export class ClusterNodes {
 
   /** What was heard of the channels says nothing about now. */
   #resetSilence(): void {
-    for (const seen of this.#others.values()) if (!seen.gone) seen.silentSince = undefined
+    for (const seen of this.#others.values()) if (!seen.gone) seen.silentPolls = 0
   }
 
   /** What a silent store leaves unanswered says nothing about the nodes. */

@@ -45,13 +45,11 @@ export class HandshakeQueue {
   }
 
   readonly #turn = (): void => {
-    // What is added meanwhile has to wait, and defers nothing while the queue is not empty.
     const urgent = Math.min(this.#urgent.length, this.#perTurn - Math.min(1, this.#waiting.length))
     const others = Math.min(this.#waiting.length, this.#perTurn - urgent)
-    for (const work of [...this.#urgent.slice(0, urgent), ...this.#waiting.slice(0, others)]) work()
-    this.#urgent.splice(0, urgent)
-    this.#waiting.splice(0, others)
+    const taken = [...this.#urgent.splice(0, urgent), ...this.#waiting.splice(0, others)]
     if (this.size > 0) this.#defer(this.#turn)
+    for (const work of taken) work()
   }
 }
 

@@ -88,6 +88,11 @@ export class RoomDurability {
     return this.record.append(entry)
   }
 
+  /** The next update is written as a whole snapshot, which says the version of the state: no entry does. */
+  snapshotNext(): void {
+    this.#journal.entries = Number.POSITIVE_INFINITY
+  }
+
   /** Gives the room up, for others to go on with (`forget` false: written first) or for good. */
   async release(forget: boolean): Promise<boolean> {
     // A room that is not stored has no history to give.

@@ -163,6 +163,8 @@ describe('a room type with a newer version of its state', () => {
     bench.host.replaceRoom(inPlace)
     await bench.say('counts', 'ann', 'inc', null, 2)
     expect(ann.state).toEqual({ by_name: { all: 2 } })
+    // A successor of a node that dies now does not migrate again.
+    expect((await bench.store.store.rooms.inspect('prj_test/counts:a'))?.stateVersion).toBe(3)
     bench.host.replaceRoom(second)
     await bench.say('counts', 'ann', 'inc', null, 3)
     expect([ann.state, ann.faults]).toEqual([{ by_name: { all: 3 } }, []])

@@ -403,6 +403,7 @@ export class RoomStream {
     const whole = this.state.flush()
     const layers = this.state.layers && this.#layersOf(this.state.layers, whole)
     const delta = layers ? layers.base : whole
+    if (this.#stateVersion !== this.#version) this.#durability.snapshotNext()
     this.#stateVersion = this.#version
     this.#pending = new Pending()
     if (whole) this.saves?.changed()
