@@ -54,8 +54,8 @@ export interface InterpolateOptions<R extends TypedRoom, T> {
   /** The `sync.rate` of the room; default 20. */
   readonly rate?: number
   /**
-   * The server's time of a state, in milliseconds, where the room keeps it, such as a `now` that each tick sets to `ctx.now`: things are then where they were by the
-   * server's clock, however irregular updates are. Default: by the rhythm in which they come.
+   * The server's time of a state, in milliseconds, where the room keeps it, such as a `now` that each tick sets to `ctx.now`: things are
+   * then where they were by the server's clock, however irregular updates are. Default: by the rhythm in which they come.
    */
   readonly time?: (state: Immutable<RoomState<R>>) => number
   /** How far in the past things are shown at least; default: two updates. Grows to what the network needs. */
@@ -67,10 +67,11 @@ export interface InterpolateOptions<R extends TypedRoom, T> {
 }
 
 /**
- * Shows one's own inputs at once. What the server says is the basis; the inputs that it has not answered yet are applied on top of it again, in their
- * order. An input is answered by the ack of its message, which comes behind the patch with its effect, so nothing else is on the wire for it. Client-side
- * prediction and server reconciliation after G. Gambetta, "Fast-Paced Multiplayer", part II (https://www.gabrielgambetta.com), with Valve's smoothing of
- * prediction errors ("Source Multiplayer Networking", Valve Developer Community).
+ * Shows one's own inputs at once. What the server says is the basis; the inputs that it has not answered yet are applied on top of it
+ * again, in their order. An input is answered by the ack of its message, which comes behind the patch with its effect, so nothing else is
+ * on the wire for it. Client-side prediction and server reconciliation after G. Gambetta, "Fast-Paced Multiplayer", part II
+ * (https://www.gabrielgambetta.com), with Valve's smoothing of prediction errors ("Source Multiplayer Networking", Valve Developer
+ * Community).
  */
 export const predict = <R extends TypedRoom, Own extends object>(
   room: Room<R>,
@@ -78,9 +79,10 @@ export const predict = <R extends TypedRoom, Own extends object>(
 ): Prediction<R, Own> => new Prediction(room, options)
 
 /**
- * Shows others as they were a moment ago, between two updates that are here. Entity interpolation after G. Gambetta, "Fast-Paced Multiplayer", part III
- * (https://www.gabrielgambetta.com), and Valve, "Source Multiplayer Networking"; the delay follows the network as in an adaptive playout buffer (R. Ramjee
- * et al., INFOCOM 1994). Nothing is shown beyond what was seen: where no update comes, things stand.
+ * Shows others as they were a moment ago, between two updates that are here. Entity interpolation after G. Gambetta, "Fast-Paced
+ * Multiplayer", part III (https://www.gabrielgambetta.com), and Valve, "Source Multiplayer Networking"; the delay follows the network as
+ * in an adaptive playout buffer (R. Ramjee et al., INFOCOM 1994). Nothing is shown beyond what was seen: where no update comes, things
+ * stand.
  */
 export const interpolate = <R extends TypedRoom, T extends object>(
   room: Room<R>,
@@ -316,7 +318,10 @@ export class Interpolation<R extends TypedRoom, T extends object> {
     this.#updates = updates.slice(-KEPT)
   }
 
-  /** The room makes an update in each interval: where they come closer together, all but the last of them were late, and their places in time move back. */
+  /**
+   * The room makes an update in each interval: where they come closer together, all but the last of them were late, and their places in
+   * time move back.
+   */
   #followRhythm(): void {
     const updates = this.#updates
     for (let i = updates.length - 2; i >= 0; i--) {

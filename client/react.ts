@@ -79,8 +79,8 @@ export interface RoomfulProviderProps {
 }
 
 /**
- * How long a room is kept that no component uses, in milliseconds: React may render without mounting, and StrictMode and a change of the page unmount what
- * is mounted again at once.
+ * How long a room is kept that no component uses, in milliseconds: React may render without mounting, and StrictMode and a change of the
+ * page unmount what is mounted again at once.
  */
 const UNUSED_MS = 1000
 
@@ -242,10 +242,10 @@ export function RoomfulProvider({ url, options, fallback, children }: RoomfulPro
 }
 
 /**
- * Joins a room, and suspends until its first snapshot is here. All components that name the same type and key share one seat, which is left soon after the
- * last of them is unmounted; the options of the first hold. Throws a RoomfulError, for an error boundary: when the room cannot be joined, and when it is
- * over without this client's wish (kicked, say). A boundary that renders again a second later joins again. `useRoom<typeof duel>('duel')` gives the types
- * of a room that is not registered.
+ * Joins a room, and suspends until its first snapshot is here. All components that name the same type and key share one seat, which is
+ * left soon after the last of them is unmounted; the options of the first hold. Throws a RoomfulError, for an error boundary: when the
+ * room cannot be joined, and when it is over without this client's wish (kicked, say). A boundary that renders again a second later joins
+ * again. `useRoom<typeof duel>('duel')` gives the types of a room that is not registered.
  */
 export function useRoom<R extends TypedRoom = never>(
   roomType: R['type'],
@@ -277,8 +277,8 @@ export function useRoom(
 }
 
 /**
- * What `selector` finds in a room's state; the whole state without one. Renders again when that has changed: by `Object.is`, and for arrays and objects
- * by that of each element, so that a selector may filter, map and pick.
+ * What `selector` finds in a room's state; the whole state without one. Renders again when that has changed: by `Object.is`, and for
+ * arrays and objects by that of each element, so that a selector may filter, map and pick.
  */
 export function useRoomState<R extends TypedRoom, Selected = Immutable<RoomState<R>>>(
   room: Room<R>,
@@ -301,7 +301,10 @@ export function useMembers<R extends TypedRoom>(room: Room<R>): readonly Member[
   return useSyncExternalStore(subscribe, () => room.members)
 }
 
-/** Calls back with the data of every event of this name while the component is mounted, those since the join included; `callback` is that of the last render. */
+/**
+ * Calls back with the data of every event of this name while the component is mounted, those since the join included; `callback` is that
+ * of the last render.
+ */
 export function useEvent<R extends TypedRoom, K extends keyof RoomEvents<R> & string>(
   room: Room<R>,
   name: K,

@@ -4,7 +4,10 @@ import type { Random } from '../shared/random.ts'
 import { RoomfulError } from './errors.ts'
 import { tokenSub } from './token-source.ts'
 
-/** How long a tab waits for its name to be free: a page that is reloaded may hold it for longer where the machine is busy. Only a duplicated tab waits it out. */
+/**
+ * How long a tab waits for its name to be free: a page that is reloaded may hold it for longer where the machine is busy. Only a
+ * duplicated tab waits it out.
+ */
 const LOCK_MS = 2000
 /** The same where no one says that a name is free: every page waits it out. */
 const HOLD_MS = 300

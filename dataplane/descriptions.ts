@@ -1,7 +1,10 @@
 import * as v from 'valibot'
 import type { Json } from '../shared/json.ts'
 
-/** What a node tells operators of itself, through ops/: plain data, as the calls under `/admin` answer it, and how it is chosen. Times are RFC 3339. */
+/**
+ * What a node tells operators of itself, through ops/: plain data, as the calls under `/admin` answer it, and how it is chosen. Times are
+ * RFC 3339.
+ */
 
 /** A room this node owns. */
 export interface RoomDescription {

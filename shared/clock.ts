@@ -23,8 +23,9 @@ export const systemClock: Clock = {
 }
 
 /**
- * So far apart, in milliseconds of the wall clock, are the moments at which rooms are flushed and nodes send each other what has gathered. Nodes whose clocks agree
- * do so together, and each reads what several have for it with one wake-up. The usual rates of rooms (10, 20, 30, 60) are parts of it.
+ * So far apart, in milliseconds of the wall clock, are the moments at which rooms are flushed and nodes send each other what has
+ * gathered. Nodes whose clocks agree do so together, and each reads what several have for it with one wake-up. The usual rates of rooms
+ * (10, 20, 30, 60) are parts of it.
  */
 export const MOMENT_MS = 1000 / 120
 

@@ -62,7 +62,10 @@ const FEW = 100
 /** A bucket of `RateLimits` stands for so long after it is full again. */
 const UNUSED_MS = 1000
 
-/** A token bucket for each of many. Those that have been full again for a second are forgotten when there are twice as many as after the last look. */
+/**
+ * A token bucket for each of many. Those that have been full again for a second are forgotten when there are twice as many as after the
+ * last look.
+ */
 export class RateLimits {
   readonly #clock: Clock
   readonly #rate: Rate

@@ -53,7 +53,8 @@ export class Claims {
 
   /**
    * Claims `project/type:key`; with a `creator` also when it is nowhere yet, with `byLease` only from owners without a lease. What this
-   * node is said to own, but does not run, is free. `unavailable`: the store does not answer, or nothing may be claimed yet and that lasts. Never rejects.
+   * node is said to own, but does not run, is free. `unavailable`: the store does not answer, or nothing may be claimed yet and that
+   * lasts. Never rejects.
    */
   async claim(room: string, options: ClaimOptions): Promise<ClaimResult> {
     const { clock, log, metrics, takenOver } = this.#parts

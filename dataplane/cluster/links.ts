@@ -31,9 +31,9 @@ interface NodeLinksParts {
 }
 
 /**
- * How soon a message leaves after what left last, milliseconds; after a longer pause it leaves at once. What someone waits for gathers hardly, and updates not for long: rooms
- * are flushed at the same moments. Inputs, which wait for a flush anyway, leave with the updates of the next moment, or just after it. A message of the bus costs
- * both nodes some 100 µs of CPU however small it is.
+ * How soon a message leaves after what left last, milliseconds; after a longer pause it leaves at once. What someone waits for gathers
+ * hardly, and updates not for long: rooms are flushed at the same moments. Inputs, which wait for a flush anyway, leave with the updates
+ * of the next moment, or just after it. A message of the bus costs both nodes some 100 µs of CPU however small it is.
  */
 const GATHER_MS = { awaited: 1, update: MOMENT_MS / 2, input: MOMENT_MS } as const
 type Urgency = keyof typeof GATHER_MS

@@ -41,11 +41,10 @@ const SHARE: Slack = { factor: 1.1, rooms: 10, load: 0.25 }
 const WELL_ABOVE: Slack = { factor: 1.5, rooms: 20, load: 0.4 }
 
 /**
- * The node that is to run a room; undefined when no living node that has code for it can take one more: a new one none that is overloaded, others rather one
- * that is not. New rooms stay here while this node is not above its
- * share, and rooms of dead nodes while it can take them; others go to the less loaded of two random nodes (M. Mitzenmacher, "The power of
- * two choices in randomized load balancing", 2001), which spreads well although what is known of the nodes is some hundred
- * milliseconds old.
+ * The node that is to run a room; undefined when no living node that has code for it can take one more: a new one none that is
+ * overloaded, others rather one that is not. New rooms stay here while this node is not above its share, and rooms of dead nodes while it
+ * can take them; others go to the less loaded of two random nodes (M. Mitzenmacher, "The power of two choices in randomized load
+ * balancing", 2001), which spreads well although what is known of the nodes is some hundred milliseconds old.
  */
 export function place({
   self,

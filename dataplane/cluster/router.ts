@@ -30,7 +30,10 @@ export interface LocalRooms {
   readonly accepts: boolean
   /** False: no such room runs here, or is about to. */
   receive(message: ToOwner, from: string): boolean
-  /** Claims the room and runs it, for those who have arrived; undefined: without a claim, because it runs already or none of them is let in. Never rejects. */
+  /**
+   * Claims the room and runs it, for those who have arrived; undefined: without a claim, because it runs already or none of them is let
+   * in. Never rejects.
+   */
   open(room: RoomAddress, arrivals: readonly Arrival[]): Promise<ClaimResult> | undefined
 }
 

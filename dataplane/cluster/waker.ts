@@ -33,9 +33,9 @@ const BATCH = 25
 const LATEST_MS = 5000
 
 /**
- * Opens rooms that no node runs when their time has come. Every node looks twice in a lease, and each five seconds at least, at times that differ; what one
- * takes the others pass over for as long, and a claim decides who has a room. The store has no more than hints, which are looked at again until an owner of the
- * room says otherwise.
+ * Opens rooms that no node runs when their time has come. Every node looks twice in a lease, and each five seconds at least, at times
+ * that differ; what one takes the others pass over for as long, and a claim decides who has a room. The store has no more than hints,
+ * which are looked at again until an owner of the room says otherwise.
  */
 export class RoomWaker {
   readonly #parts: RoomWakerParts

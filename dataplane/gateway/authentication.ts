@@ -99,10 +99,9 @@ export class Authenticator {
   }
 
   /**
-   * Rejects with a `TokenError` (bad signature) unless `token`, which reads as `unverified`, carries the signature of its key: `ours`, or of a JWT
-   * its issuer's. Who comes again with a
-   * token costs no verification. What is remembered says nothing about whether the token is still good: its claims, and whether its key
-   * stands, are looked at each time it comes.
+   * Rejects with a `TokenError` (bad signature) unless `token`, which reads as `unverified`, carries the signature of its key: `ours`, or
+   * of a JWT its issuer's. Who comes again with a token costs no verification. What is remembered says nothing about whether the token is
+   * still good: its claims, and whether its key stands, are looked at each time it comes.
    */
   async #requireSignature(
     token: string,

@@ -27,7 +27,10 @@ export interface GatewayContext {
   readonly polling: Polling
   /** Whether this node is asked for more than it can do, so that newcomers are refused. `LoadMeter.overloaded`. */
   readonly overloaded: () => boolean
-  /** How often each socket is read at most, and one message without `ref` of it handled, in milliseconds; 0: whenever they come. `LoadMeter.inputIntervalMs`. */
+  /**
+   * How often each socket is read at most, and one message without `ref` of it handled, in milliseconds; 0: whenever they come.
+   * `LoadMeter.inputIntervalMs`.
+   */
   readonly inputIntervalMs: () => number
   /** Takes a message to the owner of its room; may answer through `Gateway.receive` before it returns. `Router.send`. */
   readonly send: (message: ToOwner) => void

@@ -5,7 +5,10 @@ import type { Rerouting } from './session-record.ts'
 
 /** For so long all rooms of a session must have been at one other node before it is told. */
 const SETTLED_MS = 3000
-/** How long after a session was told it is not told again: a room that moves drags its members at most so often. Twice as long for each failure in a row. */
+/**
+ * How long after a session was told it is not told again: a room that moves drags its members at most so often. Twice as long for each
+ * failure in a row.
+ */
 const INTERVAL_MS = 60_000
 const LONGEST_INTERVAL_MS = 3_600_000
 /** A session that is still here so long after it was told will not go. */

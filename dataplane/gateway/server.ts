@@ -76,7 +76,10 @@ export class GatewayServer {
   readonly #pending: PendingConnections
   readonly #places = new WeakMap<Duplex, PendingConnection>()
 
-  /** `subprotocols`: a client gets the first of its own list that is among these. `handshakes`: where upgrades wait for their turn. `accept` takes what comes. */
+  /**
+   * `subprotocols`: a client gets the first of its own list that is among these. `handshakes`: where upgrades wait for their turn.
+   * `accept` takes what comes.
+   */
   constructor(
     context: GatewayContext,
     subprotocols: readonly string[],

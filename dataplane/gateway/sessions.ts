@@ -122,7 +122,10 @@ export class Sessions {
     this.#moving = true
   }
 
-  /** The session has lost its connection and waits to be resumed, with its subscriptions. One that has no subscription has nothing to wait for, and ends. */
+  /**
+   * The session has lost its connection and waits to be resumed, with its subscriptions. One that has no subscription has nothing to wait
+   * for, and ends.
+   */
   detach(session: Session): void {
     if (!this.#writerOf(session)) return
     session.disconnect()
@@ -156,8 +159,9 @@ export class Sessions {
   }
 
   /**
-   * A session has gone where it was told. Nothing is applied and nothing sent for it here any more, and its rooms hear nothing: the other node has told
-   * them where it is. Its connection stays until the client is known to have the next, so that it does not take the end of this one for a loss.
+   * A session has gone where it was told. Nothing is applied and nothing sent for it here any more, and its rooms hear nothing: the other
+   * node has told them where it is. Its connection stays until the client is known to have the next, so that it does not take the end of
+   * this one for a loss.
    */
   #replace(session: Session, connection: Connection): void {
     const { sessionId } = session

@@ -30,7 +30,10 @@ interface StreamBinding {
   readonly kLastWriteWasAsync: number
 }
 
-/** A TCP connection below its stream. Writes give 0 or the number of an error, and waiting bytes go out in the order of all writes, also of the stream's. */
+/**
+ * A TCP connection below its stream. Writes give 0 or the number of an error, and waiting bytes go out in the order of all writes, also
+ * of the stream's.
+ */
 interface TcpHandle {
   /** Called after each read, with the bytes unless the handle has a buffer to read into. */
   onread(this: TcpHandle, bytes?: ArrayBuffer): unknown
@@ -243,7 +246,10 @@ export class Polling {
   #beganAt = Number.NEGATIVE_INFINITY
   #reading = false
 
-  /** `intervalMs`: how often each socket is read at most; 0: whenever its data comes. `defer`: runs a callback when this turn has read its sockets. */
+  /**
+   * `intervalMs`: how often each socket is read at most; 0: whenever its data comes. `defer`: runs a callback when this turn has read its
+   * sockets.
+   */
   constructor(
     clock: Clock,
     intervalMs: () => number,

@@ -37,7 +37,10 @@ interface PendingAttach {
   readonly answered?: (result: AttachResult) => void
 }
 
-/** What became of a flush: it went out (or is none of this subscription's business), the client turned out to be behind, or earlier ones are missing. */
+/**
+ * What became of a flush: it went out (or is none of this subscription's business), the client turned out to be behind, or earlier ones
+ * are missing.
+ */
 type FlushResult = 'passed' | 'stalled' | 'missed'
 
 /** The session that a subscription belongs to. */

@@ -141,7 +141,10 @@ const ORDER = v.object({
   limit: v.exactOptional(v.pipe(v.string(), v.transform(Number))),
 })
 
-/** Several nodes as one, which have taken the same `query`: its order and limit hold for all together, what counts is added up, and of loads the largest is told. */
+/**
+ * Several nodes as one, which have taken the same `query`: its order and limit hold for all together, what counts is added up, and of
+ * loads the largest is told.
+ */
 function mergeRuntimes(
   name: string,
   runtimes: readonly AnswerOfNode[],

@@ -66,8 +66,8 @@ export interface TimerInput<Data extends StandardSchemaV1> {
 }
 
 /**
- * How the work of a task ended: with what its `result` schema makes of it, or with why there is none: what was thrown, what does not fit, or `moved`: it was lost
- * with the node that had begun it, or was about to.
+ * How the work of a task ended: with what its `result` schema makes of it, or with why there is none: what was thrown, what does not fit,
+ * or `moved`: it was lost with the node that had begun it, or was about to.
  */
 export type TaskOutcome<T> =
   | {
@@ -245,8 +245,8 @@ export interface RoomContext<
   /** A number in [0, 1). */
   random(): number
   /**
-   * Gives a member a layer from this flush on: all that is in it, and what becomes of it. It lasts until `hide`, or until the member leaves, wherever the
-   * room goes. A layer's name is that which the room type's `layers` say or make; what is of no member is skipped.
+   * Gives a member a layer from this flush on: all that is in it, and what becomes of it. It lasts until `hide`, or until the member
+   * leaves, wherever the room goes. A layer's name is that which the room type's `layers` say or make; what is of no member is skipped.
    */
   show(member: string | Member, layer: string): void
   /** Takes a layer that was shown to a member away with this flush. What the member has seen of it, it has seen. */
@@ -261,15 +261,16 @@ export interface RoomContext<
    */
   kick(member: string | Member, reason?: string): void
   /**
-   * Slow work: `work` is called, at most once, when the update of this turn is committed, and what comes of it is given to the task's `handle`. Its name
-   * rests in the record: work that was lost with its node ends as `{ ok: false, error: 'moved' }` at the next. Throws where the room has `MAX_ROOM_TASKS` in
-   * flight.
+   * Slow work: `work` is called, at most once, when the update of this turn is committed, and what comes of it is given to the task's
+   * `handle`. Its name rests in the record: work that was lost with its node ends as `{ ok: false, error: 'moved' }` at the next. Throws
+   * where the room has `MAX_ROOM_TASKS` in flight.
    */
   task<K extends Names<Tasks>>(work: () => PromiseLike<In<Tasks[K]>>, name: K): void
   /**
-   * Sets a timer: its handler runs once, `ms` milliseconds after `now`; not at all when the turn fails, and in the next turn for 0 or less. It is part
-   * of the room's state: set, fired and cancelled with the update that says so, whichever node has the room then. `id`, a text of 1 to 96 bytes: a
-   * timer of the room that has it is replaced. Returns the id. Throws where the room has `MAX_ROOM_TIMERS` timers.
+   * Sets a timer: its handler runs once, `ms` milliseconds after `now`; not at all when the turn fails, and in the next turn for 0 or
+   * less. It is part of the room's state: set, fired and cancelled with the update that says so, whichever node has the room then. `id`,
+   * a text of 1 to 96 bytes: a timer of the room that has it is replaced. Returns the id. Throws where the room has `MAX_ROOM_TIMERS`
+   * timers.
    */
   after<K extends Names<Timers>>(
     ms: number,
@@ -373,9 +374,9 @@ export interface RoomSpec<
   /** The tasks of `ctx.task`: what the work of each resolves to, and what happens then. */
   readonly tasks?: TaskSpecs<NoInfer<State>, Tasks, Events, Timers>
   /**
-   * What of the state not everyone sees, by patterns of paths: `{ 'hands.*': (memberId) => `member:${memberId}`, deck: null }`. The value there, with all that is
-   * in it and its own key, is in that layer; every member has the layer `member:<its id>`, and others by `ctx.show`. The functions are called with
-   * keys alone, whenever and as often as need be: they have to make the same of the same keys.
+   * What of the state not everyone sees, by patterns of paths: `{ 'hands.*': (memberId) => `member:${memberId}`, deck: null }`. The value
+   * there, with all that is in it and its own key, is in that layer; every member has the layer `member:<its id>`, and others by
+   * `ctx.show`. The functions are called with keys alone, whenever and as often as need be: they have to make the same of the same keys.
    */
   readonly layers?: LayerRules
   /** The timers of `ctx.after`: what each is given, and what happens when it fires. */

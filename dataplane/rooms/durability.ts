@@ -68,7 +68,10 @@ export class RoomDurability {
     return this.#durability === 'none' ? undefined : this.#environment.format.entry(update)
   }
 
-  /** Keeps the update that the room has flushed last, of which this is the entry. The promise tells whether it stands; undefined: it need not be waited for. */
+  /**
+   * Keeps the update that the room has flushed last, of which this is the entry. The promise tells whether it stands; undefined: it need
+   * not be waited for.
+   */
   commit(entry: Uint8Array | undefined): Promise<boolean> | undefined {
     if (!entry) return undefined
     if (this.#durability === 'snapshot') {
@@ -241,7 +244,10 @@ export class FencedLog {
     if (this.#wakeAt !== Number.POSITIVE_INFINITY) this.#tellWakeup(this.#wakeAt)
   }
 
-  /** Writes what a room that is to be woken at `wakeAt` has: the store is told before where that is earlier than it knows, and after where it is not. */
+  /**
+   * Writes what a room that is to be woken at `wakeAt` has: the store is told before where that is earlier than it knows, and after where
+   * it is not.
+   */
   async #waking(wakeAt: number | undefined, write: Write): Promise<boolean> {
     const known = this.#wakeAt ?? Number.POSITIVE_INFINITY
     if (wakeAt !== undefined && wakeAt < known && !(await this.#requireWakeup(wakeAt))) return false

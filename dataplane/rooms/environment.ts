@@ -99,7 +99,10 @@ export interface RoomDependencies {
   readonly rewritesAllowedAt: () => number
   /** How many times as long as asked for the intervals of flushes and ticks are. `LoadMeter.slowdown`. */
   readonly slowdown: Slowdown
-  /** Whether the node is asked for more than it can do, so that inputs which have waited for long are not handled any more. `LoadMeter.overloaded`. */
+  /**
+   * Whether the node is asked for more than it can do, so that inputs which have waited for long are not handled any more.
+   * `LoadMeter.overloaded`.
+   */
   readonly overloaded: () => boolean
   /** Takes a message to an edge. `Ownership.deliver`. */
   readonly deliver: (edge: string, message: ToEdge) => void

@@ -144,10 +144,9 @@ export class History {
   }
 
   /**
-   * What a member at `position` has missed, one frame per update: its layers, patch, what was for everyone, what was for this member. `layers`: those that it
-   * has as of the last update; undefined in rooms that hide nothing. Undefined
-   * when the history does not reach back so far, when the member saw a history that was lost with an earlier owner, and when an update is
-   * not here in this subprotocol.
+   * What a member at `position` has missed, one frame per update: its layers, patch, what was for everyone, what was for this member.
+   * `layers`: those that it has as of the last update; undefined in rooms that hide nothing. Undefined when the history does not reach
+   * back so far, when the member saw a history that was lost with an earlier owner, and when an update is not here in this subprotocol.
    */
   replay(
     position: Position,

@@ -48,8 +48,8 @@ export class LayerDelivery {
       const now = this.#layers.of(layer)
       const delta = deltas.get(layer)!
       const at = { ...update, checksum }
-      // A layer that was empty is told as a whole: members had nothing that could be patched. Where it is shown to someone, the patch names no keys for
-      // later: it says which are no more, and what comes to who is shown the layer is not to have those.
+      // A layer that was empty is told as a whole: members had nothing that could be patched. Where it is shown to someone, the patch
+      // names no keys for later: it says which are no more, and what comes to who is shown the layer is not to have those.
       const frames =
         holders.length === 0
           ? undefined

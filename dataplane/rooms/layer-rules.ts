@@ -1,8 +1,8 @@
 import { isWellFormed } from '../../shared/json.ts'
 
 /**
- * Whose a hidden value is: the name of its layer; a function that makes that of the keys which the pattern's `*`s matched, and of nothing else, always the same
- * from the same keys; or null, when no one is to see it.
+ * Whose a hidden value is: the name of its layer; a function that makes that of the keys which the pattern's `*`s matched, and of nothing
+ * else, always the same from the same keys; or null, when no one is to see it.
  */
 export type LayerRule = null | string | ((...keys: string[]) => string)
 

@@ -161,9 +161,9 @@ class LayerObject {
 }
 
 /**
- * What of a room's state is hidden, and in which layer, as of the last flush. Each flush's delta is split into that of the base and changes of hidden
- * values; base and layers each have their state and the sums that make their checksums, brought up to date from what has changed alone. A hidden value's hash is
- * the live tree's, and so is its JSON.
+ * What of a room's state is hidden, and in which layer, as of the last flush. Each flush's delta is split into that of the base and
+ * changes of hidden values; base and layers each have their state and the sums that make their checksums, brought up to date from what
+ * has changed alone. A hidden value's hash is the live tree's, and so is its JSON.
  */
 export class Layers {
   readonly #tree: LiveTree

@@ -18,8 +18,8 @@ export interface Mark<C> {
 const KEPT = 1000
 
 /**
- * The marks of one state since its last flush. Each object has its own as a list, in the order in which they came; all are used again from flush to flush,
- * so that a write allocates nothing. They are undone from the last on.
+ * The marks of one state since its last flush. Each object has its own as a list, in the order in which they came; all are used again
+ * from flush to flush, so that a write allocates nothing. They are undone from the last on.
  */
 export class Marks<O extends Marked<C>, C extends { placeMarked: boolean }> {
   #marks: Mark<C>[] = []

@@ -136,8 +136,8 @@ export class LiveTree {
   }
 
   /**
-   * Calls `visit` for the entries that the present turn has written of objects which lie in at most `levels` others, and in no array: with the path, and
-   * with what is there now. Those that were deleted, or are in something that was taken out, are left out.
+   * Calls `visit` for the entries that the present turn has written of objects which lie in at most `levels` others, and in no array:
+   * with the path, and with what is there now. Those that were deleted, or are in something that was taken out, are left out.
    */
   written(levels: number, visit: (path: readonly string[], slot: Slot) => void): void {
     for (let i = 0; i < this.#steps; i++) {

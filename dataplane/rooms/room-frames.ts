@@ -147,8 +147,8 @@ export class LayerFrames {
   }
 
   /**
-   * What was said of a layer is not to be known to who gets it from now on: encoders know the names of keys that it had before. To be called also when it has
-   * changed, and no one is told.
+   * What was said of a layer is not to be known to who gets it from now on: encoders know the names of keys that it had before. To be
+   * called also when it has changed, and no one is told.
    */
   forget(layer: string): void {
     this.#encoders.delete(layer)

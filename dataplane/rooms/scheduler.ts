@@ -264,7 +264,10 @@ export class FixedRate {
   }
 }
 
-/** What the inputs of all rooms together may take of one turn of the event loop, in milliseconds: flushes, sockets and the lease have theirs in between. */
+/**
+ * What the inputs of all rooms together may take of one turn of the event loop, in milliseconds: flushes, sockets and the lease have
+ * theirs in between.
+ */
 const SHARE_MS = 10
 
 /** Less than this is not worth a callback of its own at the end of the turn. */

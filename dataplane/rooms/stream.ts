@@ -516,7 +516,10 @@ export class RoomStream {
     if (this.#pending.since !== undefined && !this.#timer.waiting) this.#schedule()
   }
 
-  /** The room goes on from memory under a new epoch, and so does what members have not been told: under the old one others may have come to its seq. */
+  /**
+   * The room goes on from memory under a new epoch, and so does what members have not been told: under the old one others may have come
+   * to its seq.
+   */
   #renew(lost: LostEpochs): void {
     this.history.lose(lost)
     if (!this.#underWay) return

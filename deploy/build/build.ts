@@ -8,7 +8,10 @@ import { copyAssets } from './assets.ts'
 
 /** `npm run build`: the package in dist/: JavaScript, declarations, assets, and the SDK for browsers in one file. */
 
-/** A script for browsers, such as the SDK, with all that it imports: `entry`, a file path, as one minified ES module. Rejects with what esbuild has to say. */
+/**
+ * A script for browsers, such as the SDK, with all that it imports: `entry`, a file path, as one minified ES module. Rejects with what
+ * esbuild has to say.
+ */
 async function bundleClient(entry: string): Promise<string> {
   const result = await build({
     entryPoints: [entry],

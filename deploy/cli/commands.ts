@@ -20,7 +20,10 @@ import { finish, type Host, live, type Service } from './service.ts'
 
 const parts = { clock: systemClock, random: systemRandom }
 
-/** Starts a command; `beside`: what runs beside `dev`. False when the environment does not allow it; then everything that is wrong was written to `complain`. */
+/**
+ * Starts a command; `beside`: what runs beside `dev`. False when the environment does not allow it; then everything that is wrong was
+ * written to `complain`.
+ */
 export function runCommand(
   { command, beside }: { readonly command: Command; readonly beside?: readonly string[] | undefined },
   env: Environment,

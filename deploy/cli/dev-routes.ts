@@ -16,7 +16,10 @@ interface DevRoutes {
   readonly rooms: () => readonly RoomDefinition[] | Promise<readonly RoomDefinition[]>
   /** Where clients come in. */
   readonly wsUrl: () => string
-  /** Ends the owner of a room (`type:key`), as a machine that loses power; resolves to what has happened, in words. Absent: there is no other node. */
+  /**
+   * Ends the owner of a room (`type:key`), as a machine that loses power; resolves to what has happened, in words. Absent: there is no
+   * other node.
+   */
   readonly kill?: (roomId: string) => Promise<string>
   readonly log: Logger
 }
@@ -89,7 +92,10 @@ export function devRoutes({ issue, rooms, wsUrl, kill, log }: DevRoutes) {
   }
 }
 
-/** Whether the request comes from this machine, to a name of it (a page elsewhere may have given its own name this address), and by no page from elsewhere. */
+/**
+ * Whether the request comes from this machine, to a name of it (a page elsewhere may have given its own name this address), and by no
+ * page from elsewhere.
+ */
 function isLocal({ socket, headers: { host, origin } }: IncomingMessage): boolean {
   const isOfHere = (url: string) =>
     URL.canParse(url) && isLoopback(new URL(url).hostname.replace(/^\[|\]$/g, ''))

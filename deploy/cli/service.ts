@@ -29,7 +29,8 @@ export interface Host {
 
 /**
  * Runs a service to its end: says when it is ready, closes it at the first SIGTERM or SIGINT and exits 0 after that, exits 1 at the
- * second, and at unhandled errors; `exitCodeOf` has the codes of those that are expected. One that is told to stop before it could start ends with 0, too.
+ * second, and at unhandled errors; `exitCodeOf` has the codes of those that are expected. One that is told to stop before it could start
+ * ends with 0, too.
  */
 export function live(name: string, start: () => Promise<Service>, log: Logger, host: Host): void {
   const fail = (err: unknown, message: string): void => {

@@ -4,7 +4,10 @@ import { parseArgs } from 'node:util'
 export interface ClusterOptions {
   readonly nodes: number
   readonly controls: number
-  /** `auto`: haproxy where it is installed, else the built-in one. `none`: clients come to the nodes themselves. `outside`: one that the caller starts. */
+  /**
+   * `auto`: haproxy where it is installed, else the built-in one. `none`: clients come to the nodes themselves. `outside`: one that the
+   * caller starts.
+   */
   readonly balancer: 'auto' | 'haproxy' | 'builtin' | 'none' | 'outside'
   /** Take ports that are free instead of the documented ones. */
   readonly freePorts: boolean

@@ -6,7 +6,10 @@ import { Fields, readFields } from './fields.tsx'
 import { type Entry, Player } from './player.ts'
 import type { MessageToSend, RoomsToPlay, RoomToPlay } from './rooms.ts'
 
-/** The page of GET /playground: two players of this machine in any room of `roomful dev`, side by side. Whatever comes from a room goes into the page as text. */
+/**
+ * The page of GET /playground: two players of this machine in any room of `roomful dev`, side by side. Whatever comes from a room goes
+ * into the page as text.
+ */
 
 const CUT_MS = 4000
 const DELAYS_MS = [0, 50, 150, 500, 2000]

@@ -4,7 +4,10 @@ import { startDev } from '../../deploy/cli/dev.ts'
 import { parseConfig } from '../../shared/config.ts'
 import { launchChromium } from '../../test/support/chromium.ts'
 
-/** `npx tsx docs/site/picture.ts` plays the card game until the first of three has three cards and the turn: that is the picture of the front page. */
+/**
+ * `npx tsx docs/site/picture.ts` plays the card game until the first of three has three cards and the turn: that is the picture of the
+ * front page.
+ */
 
 const ports = { CONTROL_PORT: '0', WS_PORT: '0', ADMIN_PORT: '0', EXAMPLES_PORT: '0' }
 const parsed = parseConfig('dev', ports)

@@ -93,10 +93,16 @@ export class Clients {
 
   /** Player i joins the room i mod `rooms` (key `load-<n>`, or `<room>-<n>`). Resolves when all have joined or failed. */
   readonly join = this.#forward('join')
-  /** Each player sends `rate` messages per second, reliable unless told otherwise, evenly spread, until `stop`. Each carries `bytes` of text for all members to see; default 0. */
+  /**
+   * Each player sends `rate` messages per second, reliable unless told otherwise, evenly spread, until `stop`. Each carries `bytes` of
+   * text for all members to see; default 0.
+   */
   readonly start = this.#forward('start')
   readonly stop = this.#forward('stop')
-  /** Each player (or the one whose number is `of`) sends one message after the other, each when the one before is acked, for `seconds` or so many `messages`. */
+  /**
+   * Each player (or the one whose number is `of`) sends one message after the other, each when the one before is acked, for `seconds` or
+   * so many `messages`.
+   */
   readonly loop = this.#forward('loop')
   /** Players leave their room and join the next one, `perSecond` of them each second, for `seconds`. */
   readonly churn = this.#forward('churn')
@@ -116,7 +122,10 @@ export class Clients {
     return (await this.#each('takePauses')).flat()
   }
 
-  /** This share of the clients stops reading, and sending, for `seconds`. Resolves with how many the service closed for it (4007), which is no failure. */
+  /**
+   * This share of the clients stops reading, and sending, for `seconds`. Resolves with how many the service closed for it (4007), which
+   * is no failure.
+   */
   async stall(options: { share: number; seconds: number }): Promise<number> {
     return (await this.#each('stall', options)).reduce((total, dropped) => total + dropped, 0)
   }
@@ -128,7 +137,10 @@ export class Clients {
     await this.stop()
   }
 
-  /** Issues the tokens of what connects from here on under a key of its own; resolves with what revokes it. Sessions that end by it are expected, and no failures. */
+  /**
+   * Issues the tokens of what connects from here on under a key of its own; resolves with what revokes it. Sessions that end by it are
+   * expected, and no failures.
+   */
   async underKey(): Promise<{ revoke(): Promise<void> }> {
     const { issuer, clock } = this.#options
     const { credentials, revoke } = await this.#unlessInterrupted(issuer.issueUnderKey())

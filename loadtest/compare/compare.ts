@@ -79,7 +79,10 @@ interface Contender {
   readonly scenario: Scenario
 }
 
-/** The servers, or where only this project can take part, itself with and without what the scenario is about; beside several nodes the bare ones, which no nodes can go below. */
+/**
+ * The servers, or where only this project can take part, itself with and without what the scenario is about; beside several nodes the
+ * bare ones, which no nodes can go below.
+ */
 const contenders = (scenario: Scenario, servers: readonly ServerName[]): Contender[] =>
   scenario.against === undefined
     ? servers.map((server) => ({ name: server, server, scenario }))

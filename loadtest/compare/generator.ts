@@ -236,8 +236,8 @@ export class Clients {
   }
 
   /**
-   * Connects clients until there are `count`, in rooms of `perRoom`; the first `recorded` keep all that they receive. Each comes by any door, but the first
-   * of a room by one that has opened as many rooms as the others. Resolves when each has the state of its room.
+   * Connects clients until there are `count`, in rooms of `perRoom`; the first `recorded` keep all that they receive. Each comes by any
+   * door, but the first of a room by one that has opened as many rooms as the others. Resolves when each has the state of its room.
    */
   async join(count: number, perRoom: number, recorded = 0): Promise<void> {
     const numbers = Array.from({ length: count }, (_, number) => number).slice(this.#clients.length)

@@ -158,7 +158,10 @@ export async function sampleRedis({ url, pid }: Redis): Promise<{ cpuSeconds: nu
   }
 }
 
-/** Starts one on the generator's core, which ends with this process, with its files in a folder of its own, as docs/operations.md wants it; undefined where none is installed. */
+/**
+ * Starts one on the generator's core, which ends with this process, with its files in a folder of its own, as docs/operations.md wants
+ * it; undefined where none is installed.
+ */
 export async function startRedis(): Promise<Redis | undefined> {
   const program = findProgram(['redis-server', 'valkey-server'], process.env.PATH)
   if (program === undefined) return undefined

@@ -179,9 +179,10 @@ const LOOKED_THROUGH_FROM = 1024
 const MAX_INTERNED_LENGTH = 64
 
 /**
- * The state stream of one room, or of one of its layers, as MessagePack. Keys of the state are interned: the first patch that changes a key announces it, from
- * then on an integer stands for it. A table starts again when the state has less than half of its keys (a whole state carries all of
- * them), and a full one when as many keys have missed it as it holds: rooms whose keys come and go never pay more than twice the keys.
+ * The state stream of one room, or of one of its layers, as MessagePack. Keys of the state are interned: the first patch that changes a
+ * key announces it, from then on an integer stands for it. A table starts again when the state has less than half of its keys (a whole
+ * state carries all of them), and a full one when as many keys have missed it as it holds: rooms whose keys come and go never pay more
+ * than twice the keys.
  */
 class MsgpackRoomEncoder implements RoomEncoder {
   readonly #codec: MsgpackCodec

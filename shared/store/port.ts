@@ -203,8 +203,8 @@ export interface RoomRecords {
   /**
    * Counts a room that is about to be made as one of its project, and on the account of `principal`, unless that is too many; one that is
    * counted already passes. It is counted until it is released with `forget`, or for `ttlMs` after it was last reserved, refreshed or
-   * released, which may be for ever: so the count is exact where nothing fails, too high for a while after a crash, and after a loss of data too low until
-   * owners refresh.
+   * released, which may be for ever: so the count is exact where nothing fails, too high for a while after a crash, and after a loss of
+   * data too low until owners refresh.
    */
   reserve(room: string, principal: string, quota: RoomQuota, ttlMs: number): Promise<Reservation>
   /**
@@ -270,8 +270,8 @@ export interface Wakeups {
    */
   set(room: string, fence: Fence, at: number | undefined): Promise<void>
   /**
-   * Rooms of one part whose time has come, at most `limit`, the earliest first. Each is put off by `againMs`, so that it is taken again unless its owner
-   * has said another time by then.
+   * Rooms of one part whose time has come, at most `limit`, the earliest first. Each is put off by `againMs`, so that it is taken again
+   * unless its owner has said another time by then.
    */
   take(part: number, options: { limit: number; againMs: number }): Promise<Wakeup[]>
 }
@@ -281,9 +281,10 @@ export interface Bus {
   /** Resolves with how many subscribers the store handed it to. */
   publish(channel: string, message: Uint8Array): Promise<number>
   /**
-   * Hands a message over at once and asks for no answer, so that it costs neither side more than its bytes; those of one channel keep their
-   * order. Absent where `publish` costs no more. False: that cannot be done at this moment, and `publish` can wait. Throws `StoreUnavailable` when so much waits already that the
-   * store seems to take nothing. `taken` is called when the message has left this process, or with the reason why it has not.
+   * Hands a message over at once and asks for no answer, so that it costs neither side more than its bytes; those of one channel keep
+   * their order. Absent where `publish` costs no more. False: that cannot be done at this moment, and `publish` can wait. Throws
+   * `StoreUnavailable` when so much waits already that the store seems to take nothing. `taken` is called when the message has left this
+   * process, or with the reason why it has not.
    */
   send?(channel: string, message: Uint8Array, taken?: (error?: Error | null) => void): boolean
   /**

@@ -35,7 +35,10 @@ export interface Splice {
   readonly insert: readonly Json[]
 }
 
-/** First changes of elements in place, whose indexes are `keys`, then the splices, one after the other, each on the array that the one before left. */
+/**
+ * First changes of elements in place, whose indexes are `keys`, then the splices, one after the other, each on the array that the one
+ * before left.
+ */
 export class ArrayDelta {
   readonly keys: readonly number[]
   readonly changes: readonly Delta[]

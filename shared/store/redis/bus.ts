@@ -197,7 +197,10 @@ export class RedisBus implements Bus {
     }
   }
 
-  /** Makes again what was lost, then tells of the gap. What fails is tried again: when its server is back, when it has another server, or in a while. */
+  /**
+   * Makes again what was lost, then tells of the gap. What fails is tried again: when its server is back, when it has another server, or
+   * in a while.
+   */
   async #resubscribe(lost: (name: string, channel: Channel) => boolean): Promise<void> {
     const missed = [...this.#channels].filter(([name, channel]) => lost(name, channel))
     const back = await Promise.all(missed.map(([name, channel]) => this.#rejoin(name, channel)))

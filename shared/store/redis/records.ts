@@ -3,7 +3,10 @@ import { requireLease, requireLimit, requireWrites } from '../rules.ts'
 import { incoming, outgoing } from './connection.ts'
 import { callScript, type Servers } from './servers.ts'
 
-/** `Records` in Redis: a record is a hash of `v` (value) and `n` (version), and of a lease `holder` and `since`; an index a sorted set whose scores are all 0. */
+/**
+ * `Records` in Redis: a record is a hash of `v` (value) and `n` (version), and of a lease `holder` and `since`; an index a sorted set
+ * whose scores are all 0.
+ */
 export class RedisRecords implements Records {
   readonly #servers: Servers
   readonly #prefix: string

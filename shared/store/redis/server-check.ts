@@ -43,9 +43,9 @@ function requireNoEviction(info: string, log: Logger): void {
 }
 
 /**
- * Rejects when the server will not do: too old, of another kind than the URL says, evicting, without that database, or the user may not do what roomful does; the error
- * says what would be right. Resolves with its answer to INFO. `scratch` is a key and a channel (prefix included) of this server that
- * no one else uses.
+ * Rejects when the server will not do: too old, of another kind than the URL says, evicting, without that database, or the user may not
+ * do what roomful does; the error says what would be right. Resolves with its answer to INFO. `scratch` is a key and a channel (prefix
+ * included) of this server that no one else uses.
  */
 export async function checkServer(
   server: Server,
