@@ -96,16 +96,8 @@ export class Edge {
   }
 
   /** A subscription that the session holds from before it came to this node; it waits for `attach`. */
-  restore(session: Session, room: RoomAddress, memberId: string): Subscription {
-    const subscription = new Subscription(
-      session,
-      room,
-      memberId,
-      this.#unacked,
-      this.#context.clock.monotonic(),
-    )
-    this.#add(subscription)
-    return subscription
+  restore(session: Session, room: RoomAddress, memberId: string): void {
+    this.#add(new Subscription(session, room, memberId, this.#unacked, this.#context.clock.monotonic()))
   }
 
   /** Gives a subscription up at the client's wish; the answer is `left`. */

@@ -154,10 +154,9 @@ export class Handshake {
   }
 
   /**
-   * A new session, which has a place among those of its player (`sub`) in the whole cluster, or where its token names none, of its token. When
-   * there are as many as there may be, it takes the place of the one that has been there for longest and has no connection. When all are
-   * connected it is refused, or when the oldest 32 are: of each set as many. A refusal costs these reads and two looks at each set, 16 at
-   * most, however many sessions there may be.
+   * A new session. It counts among those that its player (`sub`) has in the whole cluster; where the token names no player, among those of
+   * the token. When there are as many as allowed, it takes the place of the oldest one without a connection, and is refused when all of
+   * the oldest 32 are connected. A refusal costs these reads and two looks at each set, 16 at most, however many sessions there are.
    */
   async #open(connection: Connection, claims: TokenClaims, right: ResumeRight): Promise<Session | Rejection> {
     const { clock, random } = this.#context

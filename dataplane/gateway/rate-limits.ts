@@ -24,7 +24,10 @@ export interface RateLevel {
   readonly at: number
 }
 
-/** So many messages cost no more than the handshake of a resume. */
+/**
+ * How many messages a session may send at once after a resume at another node, which does not know what is left: handling them costs
+ * about as much as the handshake, so that nothing is won by going from node to node.
+ */
 const RATE_LEFT_WHILE_CONNECTED = 12
 
 /** The level of a session that is connected: what is left of its rate its client may be using, and almost nothing is there for another node. */

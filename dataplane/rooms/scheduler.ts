@@ -31,11 +31,6 @@ export class Scheduler {
     return new Timer(this, run)
   }
 
-  /** How many timers wait. */
-  get waiting(): number {
-    return this.#heap.length + this.#soon.length
-  }
-
   /** For timers only. */
   add(entry: Timer, due: number): void {
     entry.due = due
@@ -224,6 +219,7 @@ export type Slowdown = () => number
  */
 export class FixedRate {
   readonly #intervalMs: number
+  /** Where slots begin on the monotonic clock, in intervals: between -1 and 1. */
   readonly #phase: number
   readonly #slowdown: Slowdown
   #doneAt = Number.NEGATIVE_INFINITY
