@@ -19,7 +19,6 @@ const settle = async () => {
 /** Some nodes on one store. `view`: who is alive, and from when on claims are allowed, in the eyes of all. */
 function parts() {
   const clock = new FakeClock()
-  const quota = { maxRooms: 3, perMinute: 2 }
   const store = memoryStore({ clock })
   const view = { alive: new Set<string>(), allowed_at: 0, mayAct: true, judged: 0, told: [] as string[] }
   const seen = { locked: 0, results: [] as string[] }
@@ -52,7 +51,7 @@ function parts() {
       mayAct: () => view.mayAct,
       takenOver: (room, from) => view.told.push(`${room} from ${from}`),
       recordTtlMs: 600_000,
-      quota,
+      quota: { maxRooms: 0, perMinute: 0 },
     })
   const live = (...nodes: string[]) => {
     for (const node of nodes) view.alive.add(node)
@@ -238,40 +237,6 @@ describe('a claim', () => {
     const second = watch(claims('node_a').claim(ROOM, { creator: 'sub:ada' }))
     await elapse(10_100)
     expect(second.result).toBe('unavailable')
-  })
-
-  it('makes no more rooms a minute for one principal than the quota says, whichever nodes are asked', async () => {
-    const { claims, clock, seen } = parts()
-    const make = (node: string, key: string, creator: string) =>
-      claims(node).claim(`prj_a/arena:${key}`, { creator })
-    expect(await make('node_a', 'one', 'sub:ada')).toMatchObject({ journal: [] })
-    expect(await make('node_b', 'two', 'sub:ada')).toMatchObject({ journal: [] })
-    expect(await make('node_c', 'three', 'sub:ada')).toMatchObject({
-      refused: 'rate_limited',
-      message: expect.stringContaining('2 new rooms a minute'),
-    })
-    // What is there already is no new room, and others are not held back.
-    expect(await make('node_a', 'one', 'sub:ada')).toMatchObject({ journal: [] })
-    expect(await make('node_c', 'three', 'sub:bob')).toMatchObject({ journal: [] })
-    expect(seen.results).toEqual(['claimed', 'claimed', 'rate_limited', 'claimed', 'claimed'])
-    clock.advance(30_000)
-    expect(await claims('node_c').claim('prj_b/arena:one', { creator: 'sub:ada' })).toMatchObject({})
-  })
-
-  it('makes no more rooms in one project than the quota says, until one has ended', async () => {
-    const { claims, store, live } = parts()
-    live('node_a')
-    const make = (n: number) => claims('node_a').claim(`prj_a/arena:${n}`, { creator: `sub:${n}` })
-    const [first] = (await Promise.all([make(1), make(2), make(3)])) as Claim[]
-    expect(await make(4)).toMatchObject({
-      refused: 'project_full',
-      message: expect.stringContaining('3 rooms'),
-    })
-    expect(await claims('node_b').claim('prj_a/arena:1', { creator: 'sub:9' })).toEqual({
-      elsewhere: 'node_a',
-    })
-    await store.rooms.release('prj_a/arena:1', first!.fence, { forget: true, ttlMs: 60_000 })
-    expect(await make(4)).toMatchObject({ journal: [] })
   })
 
   it('says so when the store does not answer', async () => {

@@ -273,20 +273,6 @@ describe('the name of a node', () => {
     return outcome
   }
 
-  it('is one process’: another is refused after a lease, and the first goes on unharmed', async () => {
-    const { first, second, advance } = pair()
-    await first.lease.start()
-    const outcome = watch(second.lease.start())
-    await advance(1900)
-    expect(outcome.text).toBe('waits')
-    await advance(200)
-    expect(outcome.text).toBe(
-      'NodeIdInUse: another process runs as the node node_a: it has renewed its lease for 2000 ms; stop that process, or give this one a NODE_ID of its own',
-    )
-    expect([first.lease.valid(), second.lease.valid()]).toEqual([true, false])
-    expect(first.line).toMatchObject({ regained: 0, replaced: [] })
-  })
-
   it('is free a lease after its process was killed, however soon the next is started', async () => {
     const { first, second, advance } = pair()
     await first.lease.start()
@@ -306,26 +292,6 @@ describe('the name of a node', () => {
     await first.lease.stop()
     await second.lease.start()
     expect(second.lease.valid()).toBe(true)
-  })
-
-  it('is lost to the process that was started while it could not renew: it stops for good', async () => {
-    const { first, second, advance } = pair()
-    await first.lease.start()
-    first.line.cut = true
-    await advance(2500)
-    await second.lease.start()
-    first.line.cut = false
-    await advance(600)
-    expect(first.line.replaced).toEqual([
-      'node_a~2 has the lease of the node node_a, and this process, node_a~1, has lost it: NODE_ID must be another for each process',
-    ])
-    await advance(10_000)
-    await first.lease.renewNow()
-    await first.lease.stop()
-    expect([first.lease.valid(), first.line.regained, first.line.replaced.length]).toEqual([false, 0, 1])
-    expect(second.lease.valid()).toBe(true)
-    expect(await second.recorded()).toBe(true)
-    expect(second.line).toMatchObject({ regained: 0, replaced: [] })
   })
 
   it('is given once by a store that came back empty: of two processes the second stops', async () => {

@@ -1,6 +1,6 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
-import { describe, expect, it, vi } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
@@ -367,21 +367,6 @@ describe('the nodes of a cluster', () => {
     await a.lease.renewNow()
     await elapse(600)
     for (const { nodes } of [a, b]) expect(await nodes.storeIsBehind(10_000)).toBe(false)
-  })
-
-  it('never look at the wall clock', async () => {
-    const { node, elapse, clock } = parts()
-    const a = await node('node_a')
-    const b = await node('node_b')
-    const jump = vi.spyOn(clock, 'now').mockImplementation(() => {
-      throw new Error('the time of day was asked for')
-    })
-    await elapse(5000)
-    await b.kill()
-    await elapse(450)
-    expect(a.news).toEqual(['joined node_b', 'gone node_b'])
-    expect(a.lease.valid()).toBe(true)
-    expect(jump).not.toHaveBeenCalled()
   })
 
   it('go by leases alone where the store cannot tell who listens', async () => {
