@@ -14,7 +14,6 @@ const start = async (options: Partial<GatewayOptions>): Promise<void> => {
 afterEach(() => pair.close())
 
 const refusal = /2 sessions of this player \(sub\) already/
-const tokenOf = (sub: string | undefined, ttlMs?: number) => pair.a.token({ sub } as { sub: string }, ttlMs)
 
 /** Its connection is lost, and its node knows. */
 async function lose({ ws }: TestClient): Promise<void> {
@@ -31,7 +30,7 @@ describe('a player', () => {
     const second = await pair.b.hello()
     await expectClose(await pair.a.present(), 'rate_limited', refusal)
     await expectClose(await pair.b.present(), 'rate_limited', refusal)
-    await pair.a.hello(await tokenOf('eve'))
+    await pair.a.hello(await pair.a.token({ sub: 'eve' }))
     await Promise.all([first.client.roundTrip(), second.client.roundTrip()])
   })
 
@@ -123,13 +122,13 @@ describe('a player', () => {
 describe('a token without a player', () => {
   it('has a bound of its own; another token is another one', async () => {
     await start({ maxSessionsPerSub: 1, maxSessionsPerToken: 2 })
-    const shared = await tokenOf(undefined)
+    const shared = await pair.a.token({ sub: undefined })
     await pair.a.hello(shared)
     await pair.b.hello(shared)
     await expectClose(await pair.a.present(shared), 'rate_limited', /2 sessions of this token already/)
-    await pair.a.hello(await tokenOf(undefined, 200_000))
+    await pair.a.hello(await pair.a.token({ sub: undefined }, 200_000))
     // Of the same millisecond, and good for as long.
-    await pair.a.hello(await pair.a.token({ sub: undefined, rooms: ['arena'] } as { rooms: string[] }))
+    await pair.a.hello(await pair.a.token({ sub: undefined, rooms: ['arena'] }))
   })
 })
 
@@ -138,7 +137,7 @@ describe('a token that many players share', () => {
 
   it('has its sessions in several slots of a Redis Cluster, as many as it may have altogether', async () => {
     await start({ maxSessionsPerToken: most, hellosPerSecond: 1000 })
-    const shared = await tokenOf(undefined)
+    const shared = await pair.a.token({ sub: undefined })
     const slots = new Map<string, number>()
     for (let i = 0; i < most; i++) {
       const { welcome } = await pair[i % 2 ? 'a' : 'b'].hello(shared)
@@ -151,7 +150,7 @@ describe('a token that many players share', () => {
 
   it('loses its oldest session, which has no connection, to a new one, whichever slot it is in', async () => {
     await start({ maxSessionsPerToken: most, hellosPerSecond: 1000 })
-    const shared = await tokenOf(undefined)
+    const shared = await pair.a.token({ sub: undefined })
     const lost = await pair.a.join('one', shared)
     await pair.pass(1)
     for (let i = 1; i < most; i++) await pair.a.hello(shared)
@@ -165,25 +164,5 @@ describe('a token that many players share', () => {
     const sets = quotaSets('prj_a/token:b', max)
     expect(sets.reduce((sum, set) => sum + set.max, 0)).toBe(max)
     expect(new Set(sets.map(({ set }) => slotOf(set))).size).toBe(Math.min(16, Math.ceil(max / 64)))
-  })
-})
-
-describe('a session that is in no room', () => {
-  it('ends with its connection, record and all', async () => {
-    await start({})
-    const { client, welcome } = await pair.a.hello()
-    client.ws.terminate()
-    await expect.poll(() => pair.a.gateway.sessions).toBe(0)
-    await expectClose(await pair.b.resume(welcome), 'resume_failed', /no such session/)
-  })
-
-  it('leaves nothing behind, however many come and go', async () => {
-    await start({ maxSessions: 5 })
-    for (let count = 0; count < 20; count++) {
-      const { client } = await pair.a.hello()
-      client.ws.terminate()
-      await client.closed
-    }
-    await expect.poll(() => pair.a.gateway.sessions).toBe(0)
   })
 })

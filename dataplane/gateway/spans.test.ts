@@ -32,57 +32,24 @@ beforeEach(() => start())
 afterEach(() => test.close())
 
 describe('the span of a handshake', () => {
-  it('belongs to the request that issued the token, and takes from the open socket to welcome', async () => {
+  it('takes from the open socket to welcome, and begins a trace for a token of control without traces', async () => {
     const client = await test.open()
     test.clock.advance(40)
-    client.send({ t: 'hello', project_id: 'prj_one', token: await token() })
-    const { session_id: sessionId } = await client.next('welcome')
+    client.send({ t: 'hello', project_id: 'prj_one', token: await test.token() })
+    await client.next('welcome')
     expect(tracer.spans).toMatchObject([
       {
-        name: 'handshake',
-        parent: BACKEND,
+        parent: undefined,
+        links: [],
         took: 40,
-        failed: undefined,
-        attributes: {
-          'roomful.session_id': sessionId,
-          'roomful.project_id': 'prj_one',
-          'roomful.result': 'welcome',
-          'roomful.subprotocol': 'roomful.v1.json',
-        },
+        attributes: { 'roomful.project_id': 'prj_one', 'roomful.subprotocol': 'roomful.v1.json' },
       },
     ])
   })
 
-  it('begins a trace for a token of control without traces', async () => {
-    await test.hello()
-    expect(tracer.spans).toMatchObject([{ name: 'handshake', parent: undefined, links: [] }])
-  })
-
-  it('of a resume is no part of the trace of the session, but linked to it', async () => {
-    const { client, welcome, snapshot } = await test.join('one', await token())
-    client.ws.terminate()
-    await (await test.resume(welcome, [snapshot])).next('welcome')
-    const [first, second] = named('handshake')
-    expect(second).toMatchObject({
-      parent: undefined,
-      links: [first!.traceparent],
-      attributes: { 'roomful.result': 'resumed', 'roomful.resume': true },
-    })
-  })
-
   it('of a client that may not come in tells why, and takes nothing from a token that was not accepted', async () => {
-    const forged = await test.control.token(
-      {
-        project_id: 'prj_one',
-        key_id: 'key_a',
-        issued_at: '2026-01-01T00:00:00.000Z',
-        expires_at: '2026-01-01T01:00:00.000Z',
-        traceparent: BACKEND,
-      },
-      { project_id: 'prj_one', key_id: 'key_b' },
-    )
     const client = await test.open()
-    client.send({ t: 'hello', project_id: 'prj_one', token: forged })
+    client.send({ t: 'hello', project_id: 'prj_one', token: await test.forged({ traceparent: BACKEND }) })
     await client.closed
     expect(tracer.spans).toMatchObject([
       {
@@ -108,17 +75,6 @@ describe('the span of a handshake', () => {
 })
 
 describe('the span of a join', () => {
-  it('belongs to the handshake, and goes to the owner with the question', async () => {
-    await test.join('one', await token())
-    const [handshake] = named('handshake')
-    const [join] = named('join')
-    expect(join).toMatchObject({
-      parent: handshake!.traceparent,
-      attributes: { 'roomful.room_id': 'arena:one', 'roomful.result': 'joined' },
-    })
-    expect(sent).toMatchObject([{ kind: 'join', traceparent: join!.traceparent, tracestate: 'vendor=value' }])
-  })
-
   it('tells of a refusal, whatever its cause', async () => {
     const { client } = await test.join('one', await test.token({ rooms: ['arena'] }))
     client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'one' } })

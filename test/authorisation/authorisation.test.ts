@@ -237,10 +237,10 @@ describe('a hello', () => {
   })
   const HELLOS: Readonly<Record<string, (test: TestGateway) => Promise<Hello>>> = {
     'a token': async (test) => withToken(await test.token()),
-    'a token of the project’s own pair': async (test) => withToken(await test.tokenWithoutKey()),
-    'the same, where keys are required': async (test) => withToken(await test.tokenWithoutKey()),
+    'a token of the project’s own pair': async (test) => withToken(await test.token({ key_id: undefined })),
+    'the same, where keys are required': async (test) => withToken(await test.token({ key_id: undefined })),
     'no token': async () => withToken('letmein'),
-    'a token with another key’s signature': async (test) => withToken(await forged(test, {})),
+    'a token with another key’s signature': async (test) => withToken(await test.forged()),
     'a token whose claims were changed': async (test) => {
       const [version, purpose, payload, footer] = (await test.token()).split('.')
       const bytes = Buffer.from(payload!, 'base64url')
@@ -251,8 +251,8 @@ describe('a hello', () => {
     'a token of another project': async (test) => withToken(await test.token(), 'prj_two'),
     'a token for another audience': async (test) => withToken(await test.token({ aud: 'game-us' })),
     'a token of a key that does not exist': async (test) =>
-      withToken(await forged(test, { key_id: 'key_zzz' })),
-    'a token with an empty key id': async (test) => withToken(await forged(test, { key_id: '' })),
+      withToken(await test.forged({ key_id: 'key_zzz' })),
+    'a token with an empty key id': async (test) => withToken(await test.forged({ key_id: '' })),
     'a token of a revoked key': async (test) => {
       test.control.setStatus('revoked', 'prj_one', 'key_a')
       return withToken(await test.token())
@@ -299,19 +299,6 @@ describe('a hello', () => {
     'the same, where keys are required': { requireKeyId: true },
     'a token for another audience': { tokenAudience: 'game-eu' },
   }
-
-  /** A token with these claims besides the usual, under the signature of key_b. */
-  const forged = (test: TestGateway, claims: object): Promise<string> =>
-    test.control.token(
-      {
-        project_id: 'prj_one',
-        key_id: 'key_a',
-        issued_at: '2026-01-01T00:00:00.000Z',
-        expires_at: '2026-01-01T00:05:00.000Z',
-        ...claims,
-      },
-      { project_id: 'prj_one', key_id: 'key_b' },
-    )
 
   /** A session in a room, whose client has gone. */
   async function away(test: TestGateway) {

@@ -155,6 +155,9 @@ export const gatewayContext = (
   ...parts,
 })
 
+/** Claims that a token has besides the usual, or not. */
+type ClaimChanges = { readonly [claim in keyof TokenClaims]?: TokenClaims[claim] | undefined }
+
 /** What is around a gateway. */
 interface TestWorld {
   readonly clock: FakeClock
@@ -209,17 +212,27 @@ export class TestGateway {
     return new TestGateway({ gateway, clock, control, owner, url: httpUrl.replace('http', 'ws'), httpUrl })
   }
 
-  /** A token of prj_one under key_a, good for five minutes, unless told otherwise. */
-  token(claims: Partial<TokenClaims> = {}, ttlMs = 300_000): Promise<string> {
+  /** A token of prj_one under key_a, good for five minutes, unless told otherwise; undefined: a claim it does not have. */
+  token(claims: ClaimChanges = {}, ttlMs?: number): Promise<string> {
+    return this.control.token(this.#claims(claims, ttlMs))
+  }
+
+  /** Such a token under the signature of another key than the one it names. */
+  forged(claims: ClaimChanges = {}): Promise<string> {
+    return this.control.token(this.#claims(claims), { project_id: 'prj_one', key_id: 'key_b' })
+  }
+
+  #claims(changes: ClaimChanges, ttlMs = 300_000): TokenClaims {
     const now = this.clock.now()
-    return this.control.token({
+    const claims = {
       project_id: 'prj_one',
       key_id: 'key_a',
       sub: 'ada',
       issued_at: timestamp(now),
       expires_at: timestamp(now + ttlMs),
-      ...claims,
-    })
+      ...changes,
+    }
+    return claims as TokenClaims
   }
 
   /** A JWT of prj_one's own login, for five minutes from now. */
@@ -228,17 +241,6 @@ export class TestGateway {
     return new SignJWT({ iss: 'https://login.example', aud: 'game', sub, iat: now, exp: now + 300 })
       .setProtectedHeader({ alg: 'EdDSA', kid: 'one' })
       .sign(this.control.login.privateKey)
-  }
-
-  /** A token of prj_one's built-in pair. */
-  tokenWithoutKey(): Promise<string> {
-    const now = this.clock.now()
-    return this.control.token({
-      project_id: 'prj_one',
-      sub: 'ada',
-      issued_at: timestamp(now),
-      expires_at: timestamp(now + 300_000),
-    })
   }
 
   /** A connected client that has said nothing yet. */
