@@ -53,28 +53,6 @@ describe('a drain', () => {
   })
   afterEach(() => test.close())
 
-  it('tells every client when to come back, closes them in waves and takes no new ones', async () => {
-    const clients = []
-    for (let i = 0; i < 8; i++) clients.push((await test.join()).client)
-    const drained = test.gateway.drain(5000)
-    const told = await Promise.all(clients.map((client) => client.next('draining')))
-    for (const { reconnect_in_ms: reconnectInMs } of told) {
-      expect(reconnectInMs).toBeGreaterThanOrEqual(500)
-      expect(reconnectInMs).toBeLessThan(5000)
-    }
-    expect(new Set(told.map(({ reconnect_in_ms: reconnectInMs }) => reconnectInMs)).size).toBeGreaterThan(1)
-    await expectClose(await test.open(), 'draining', /connect to another/)
-
-    const still = (): number => test.gateway.connections
-    test.clock.advance(Math.max(...told.map(({ reconnect_in_ms: reconnectInMs }) => reconnectInMs)))
-    expect(still()).toBeGreaterThan(0)
-    test.clock.advance(5500)
-    expect(still()).toBe(0)
-    await drained
-    for (const client of clients) await expectClose(client, 'draining', /resume on another/)
-    expect(test.gateway.sessions).toBe(8)
-  })
-
   it('is over as soon as the last client has gone by itself', async () => {
     const clients = [(await test.hello()).client, (await test.hello()).client]
     const drained = test.gateway.drain(5000)

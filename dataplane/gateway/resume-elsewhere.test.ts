@@ -9,24 +9,6 @@ beforeEach(async () => {
 afterEach(() => pair.close())
 
 describe('a session that lost its socket, at another node', () => {
-  it('comes back to exactly what it missed, in the same subscription', async () => {
-    const { client, welcome, joined, snapshot } = await pair.a.join()
-    await pair.owner.lose(client)
-    pair.owner.room('one').flush({ state: { count: 7 }, events: [['hit', 1]] })
-    const again = await pair.b.resume(welcome, [snapshot])
-    expect(await again.next('welcome')).toMatchObject({
-      session_id: welcome.session_id,
-      node_id: 'node_b',
-      resumed: true,
-      rooms: [{ room_id: 'arena:one', resumed: true }],
-    })
-    expect(await again.next('state.patch')).toMatchObject({ seq: 2 })
-    expect(await again.next('event')).toMatchObject({ name: 'hit' })
-    expect(pair.owner.of('attach')).toMatchObject([{ member_id: joined.member_id, edge: 'node_b' }])
-    again.send({ t: 'message', room_id: 'arena:one', type: 'move', data: null, ref: 2 })
-    expect(await again.next('ack')).toMatchObject({ ref: 2 })
-  })
-
   it('is known there alone, and its first node tells the rooms nothing, then or later', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
     await pair.owner.lose(client)

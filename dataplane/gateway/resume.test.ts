@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
-import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
+import type { TestClient } from '../../test/support/gateway/test-client.ts'
 import { gatewayContext, TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import { TestRecords } from '../../test/support/gateway/test-pair.ts'
 import type { Connection } from './connection.ts'
@@ -99,46 +99,9 @@ describe('at one node', () => {
       ])
       expect(kinds(third)).toEqual(['welcome', ...missed, 'pong'])
     })
-
-    it('ends after the resume time, with its subscriptions', async () => {
-      const { client, welcome, snapshot } = await test.join()
-      await test.owner.lose(client)
-      test.clock.advance(60_000)
-      expect(test.owner.of('leave')).toHaveLength(0)
-      const leaving = test.owner.next('leave')
-      test.clock.advance(1000)
-      expect(await leaving).toMatchObject({ reason: 'session_ended' })
-      expect(test.gateway.sessions).toBe(0)
-      await expectClose(await test.resume(welcome, [snapshot]), 'resume_failed', /no such session/)
-    })
   })
 
   describe('a resume token', () => {
-    it('lets one in when two use it at the same time', async () => {
-      const { client, welcome, snapshot } = await test.join()
-      client.ws.terminate()
-      const both = await Promise.all([test.resume(welcome, [snapshot]), test.resume(welcome, [snapshot])])
-      const winner = await Promise.race(both.map(async (client) => client.next('welcome').then(() => client)))
-      await winner.roundTrip()
-      // The other one was waiting for this: the winner has its welcome.
-      test.clock.advance(100)
-      const loser = both.find((client) => client !== winner)!
-      await expectClose(loser, 'session_taken_over', /used already/)
-      expect(loser.received).toEqual([])
-      await winner.roundTrip()
-    })
-
-    it('takes a live connection over', async () => {
-      const { client, welcome, snapshot } = await test.join()
-      const newer = await test.resume(welcome, [snapshot])
-      await expectClose(client, 'session_taken_over', /newer connection/)
-      // Its subscriptions are attached where they are: no one saw the player leave.
-      expect(test.owner.of('leave')).toHaveLength(0)
-      expect(await newer.next('welcome')).toMatchObject({ rooms: [{ room_id: 'arena:one', resumed: true }] })
-      test.owner.room('one').flush({ state: { count: 1 } })
-      expect(await newer.next('state.patch')).toMatchObject({ seq: 2 })
-    })
-
     it('is good while control is away, when the key was good lately', async () => {
       const { client, welcome } = await test.join()
       await test.owner.lose(client)
