@@ -57,7 +57,8 @@ describe('a drain', () => {
     const clients = [(await test.hello()).client, (await test.hello()).client]
     const drained = test.gateway.drain(5000)
     for (const client of clients) {
-      await client.next('draining')
+      const { reconnect_in_ms: reconnectInMs } = await client.next('draining')
+      expect(reconnectInMs).toBeGreaterThanOrEqual(500)
       client.ws.close(1001)
     }
     await drained
