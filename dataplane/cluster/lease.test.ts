@@ -4,11 +4,12 @@ import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
-import { type Records, StoreUnavailable } from '../../shared/store/port.ts'
+import { StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { nodeInfo } from '../../test/support/descriptions.ts'
 import { counting } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { TestRecords } from '../../test/support/test-records.ts'
 import { type Durability, defineRoom } from '../rooms/definition.ts'
 import { decodeNodeInfo, leaseKey, NODES, NodeLease } from './lease.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
@@ -17,36 +18,13 @@ const log = pino({ level: 'silent' })
 
 function parts({ clock = new FakeClock(), store = memoryStore({ clock }), node_id: nodeId = 'node_a' } = {}) {
   const line = {
-    cut: false,
-    unheard: false,
     regained: 0,
     rooms: 0,
-    slowMs: 0,
     regain: () => {},
     back: () => {},
     replaced: [] as string[],
   }
-  const reach = (): void => {
-    if (line.cut) throw new StoreUnavailable('cut')
-  }
-  const records: Records = {
-    read: async (keys) => {
-      reach()
-      return store.records.read(keys)
-    },
-    page: (index, options) => store.records.page(index, options),
-    write: async (writes) => {
-      reach()
-      return store.records.write(writes)
-    },
-    renewLease: async (renewal) => {
-      reach()
-      const lease = await store.records.renewLease(renewal)
-      if (line.unheard) throw new StoreUnavailable('the answer was lost')
-      if (line.slowMs > 0) await new Promise<void>((answer) => clock.schedule(line.slowMs, answer))
-      return lease
-    },
-  }
+  const records = new TestRecords(store.records, clock)
   const onReturn = (callback: () => void) => {
     line.back = callback
     return () => {
@@ -79,7 +57,7 @@ function parts({ clock = new FakeClock(), store = memoryStore({ clock }), node_i
       for (let i = 0; i < 10; i++) await Promise.resolve()
     }
   }
-  return { clock, store, lease, line, read, listed, recorded, advance }
+  return { clock, store, records, lease, line, read, listed, recorded, advance }
 }
 
 describe('a lease', () => {
@@ -99,9 +77,9 @@ describe('a lease', () => {
   })
 
   it('stands while the store takes nearly a second for each answer', async () => {
-    const { lease, line, advance } = parts()
+    const { lease, records, advance } = parts()
     await lease.start()
-    line.slowMs = 800
+    records.delayMs = 400
     let trustedMs = 0
     for (let ms = 0; ms < 20_000; ms += 50) {
       await advance(50)
@@ -111,21 +89,21 @@ describe('a lease', () => {
   })
 
   it('is as old as its last renewal', async () => {
-    const { lease, line, advance } = parts()
+    const { lease, records, advance } = parts()
     await lease.start()
     await advance(400)
     expect(lease.ageMs).toBe(400)
     await advance(200)
     expect(lease.ageMs).toBe(100)
-    line.cut = true
+    records.down = true
     await advance(1800)
     expect(lease.ageMs).toBe(1900)
   })
 
   it('is no longer trusted before others may take the node for dead', async () => {
-    const { lease, line, recorded, advance } = parts()
+    const { lease, records, recorded, advance } = parts()
     await lease.start()
-    line.cut = true
+    records.down = true
     let trustedMs = 0
     while (await recorded()) {
       if (lease.valid()) trustedMs += 50
@@ -144,17 +122,17 @@ describe('a lease', () => {
   })
 
   it('says when it stands again after it had run out, and only then', async () => {
-    const { lease, line, advance } = parts()
+    const { lease, records, line, advance } = parts()
     await lease.start()
-    line.cut = true
+    records.down = true
     await advance(1000)
-    line.cut = false
+    records.down = false
     await advance(3000)
     expect([lease.valid(), line.regained]).toEqual([true, 0])
-    line.cut = true
+    records.down = true
     await advance(4000)
     expect(lease.valid()).toBe(false)
-    line.cut = false
+    records.down = false
     await advance(1000)
     expect([lease.valid(), line.regained]).toEqual([true, 1])
   })
@@ -186,7 +164,7 @@ describe('a lease', () => {
   })
 
   it('that the store lost, or let run out by a clock of its own, is one that had run out', async () => {
-    const { lease, line, store, advance } = parts()
+    const { lease, records, line, store, advance } = parts()
     await lease.start()
     await advance(1000)
     await store.records.write([{ remove: leaseKey('node_a') }])
@@ -196,16 +174,16 @@ describe('a lease', () => {
     expect(line.regained).toBe(1)
     // Also when the answer that it was taken again is the one that is lost.
     await store.records.write([{ remove: leaseKey('node_a') }])
-    line.unheard = true
+    records.answersLost = 3
     await advance(600)
-    line.unheard = false
+    records.answersLost = 0
     await advance(500)
     expect(line.regained).toBe(2)
   })
 
   it('cannot begin without the store', async () => {
-    const { lease, line } = parts()
-    line.cut = true
+    const { lease, records } = parts()
+    records.down = true
     await expect(lease.start()).rejects.toThrow(StoreUnavailable)
   })
 })
@@ -281,7 +259,7 @@ describe('the name of a node', () => {
     await first.lease.start()
     await advance(600)
     // As dead as it can be: it renews nothing more.
-    first.line.cut = true
+    first.records.down = true
     const outcome = watch(second.lease.start())
     await advance(2000)
     expect(outcome.text).toBe('started')
@@ -300,11 +278,11 @@ describe('the name of a node', () => {
   it('is given once by a store that came back empty: of two processes the second stops', async () => {
     const { first, second, advance } = pair()
     await first.lease.start()
-    first.line.cut = true
+    first.records.down = true
     await advance(2500)
     await second.lease.start()
     await first.store.records.write([{ remove: leaseKey('node_a') }])
-    first.line.cut = false
+    first.records.down = false
     await first.lease.renewNow()
     await advance(600)
     expect([first.lease.valid(), second.lease.valid()]).toEqual([true, false])

@@ -6,6 +6,7 @@ import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { nodeInfo } from '../../test/support/descriptions.ts'
+import { TestRecords } from '../../test/support/test-records.ts'
 import type { NodeInfo } from '../descriptions.ts'
 import { leaseKey, NODES, NodeLease } from './lease.ts'
 import { nodeChannel } from './links.ts'
@@ -25,28 +26,14 @@ function parts({ uptime_ms: uptimeMs = Number.POSITIVE_INFINITY } = {}) {
   const warned: string[] = []
   const log = pino({ level: 'silent' })
   log.warn = (_: unknown, message?: string) => void warned.push(String(message))
-  const line = { cut: false, mute: false, reads: 0, polls: 0, writes: 0 }
+  const records = new TestRecords(memory.records, clock)
+  const line = { mute: false, polls: 0 }
   const returns = new Set<() => void>()
   const began = clock.monotonic()
   const answer = <T>(value: () => Promise<T>): Promise<T> =>
-    line.cut ? Promise.reject(new StoreUnavailable('cut')) : value()
+    records.down ? Promise.reject(new StoreUnavailable('cut')) : value()
   const store = {
-    records: {
-      read: (keys: readonly string[]) => {
-        line.reads++
-        return answer(() => memory.records.read(keys))
-      },
-      write: (writes: Parameters<typeof memory.records.write>[0]) => {
-        line.writes++
-        return answer(() => memory.records.write(writes))
-      },
-      renewLease: (renewal: Parameters<typeof memory.records.renewLease>[0]) => {
-        line.writes++
-        return answer(() => memory.records.renewLease(renewal))
-      },
-      page: (index: string, options: { before?: string; limit: number }) =>
-        answer(() => memory.records.page(index, options)),
-    },
+    records,
     bus: {
       publish: (channel: string, message: Uint8Array) => memory.bus.publish(channel, message),
       subscribe: (channel: string, onMessage: (message: Uint8Array) => void) =>
@@ -129,7 +116,7 @@ function parts({ uptime_ms: uptimeMs = Number.POSITIVE_INFINITY } = {}) {
     for (const callback of returns) callback()
     await settle()
   }
-  return { clock, memory, line, warned, node, elapse, back }
+  return { clock, memory, records, line, warned, node, elapse, back }
 }
 
 describe('the nodes of a cluster', () => {
@@ -194,15 +181,15 @@ describe('the nodes of a cluster', () => {
   })
 
   it('take no silence for long that they could not hear the end of', async () => {
-    const { node, elapse, line } = parts()
+    const { node, elapse, records } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
     await elapse(600)
     await b.deafen()
     await elapse(110)
-    line.cut = true
+    records.down = true
     await elapse(1000)
-    line.cut = false
+    records.down = false
     await elapse(150)
     expect(a.nodes.isGone('node_b')).toBe(false)
     await elapse(250)
@@ -284,16 +271,16 @@ describe('the nodes of a cluster', () => {
   })
 
   it('are not judged dead for one lease after the store was away', async () => {
-    const { node, elapse, line, warned, memory, back } = parts()
+    const { node, elapse, records, warned, memory, back } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
     await elapse(600)
-    line.cut = true
+    records.down = true
     await elapse(10_000)
     // Killed during the outage, of which its lease has not survived.
     await b.kill()
     await memory.records.write([{ remove: leaseKey('node_b') }])
-    line.cut = false
+    records.down = false
     await back()
     expect(a.nodes.settled).toBe(false)
     await elapse(LEASE_MS - 100)
@@ -305,17 +292,17 @@ describe('the nodes of a cluster', () => {
   })
 
   it('are not judged by who did not listen before the store was away', async () => {
-    const { node, elapse, line, back } = parts()
+    const { node, elapse, records, back } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
     await elapse(600)
     await b.deafen()
     await elapse(500)
     expect(a.nodes.isGone('node_b')).toBe(true)
-    line.cut = true
+    records.down = true
     await b.listen()
     await elapse(1050)
-    line.cut = false
+    records.down = false
     await back()
     await elapse(LEASE_MS)
     expect(a.nodes.settled).toBe(true)
@@ -323,7 +310,7 @@ describe('the nodes of a cluster', () => {
   })
 
   it('let claims wait for one lease after the store was away, or their own lease had run out', async () => {
-    const { node, elapse, clock, line, back } = parts()
+    const { node, elapse, clock, records, back } = parts()
     const a = await node('node_a')
     expect(a.nodes.claimsAllowedAt).toBeLessThanOrEqual(clock.monotonic())
     await back()
@@ -332,22 +319,22 @@ describe('the nodes of a cluster', () => {
     expect(a.nodes.claimsAllowedAt).toBe(Number.POSITIVE_INFINITY)
     await elapse(LEASE_MS)
     expect(a.nodes.claimsAllowedAt).toBe(returnedAt + LEASE_MS)
-    line.cut = true
+    records.down = true
     await elapse(5000)
-    line.cut = false
+    records.down = false
     await elapse(600)
     expect(a.nodes.claimsAllowedAt).toBeGreaterThan(clock.monotonic() + 1000)
   })
 
   it('claim nothing, and judge no one dead, while the store is younger than a lease and a second', async () => {
-    const { node, elapse, clock, back, line } = parts({ uptime_ms: 500 })
+    const { node, elapse, clock, back, records } = parts({ uptime_ms: 500 })
     const a = await node('node_a')
     expect(a.nodes.claimsAllowedAt).toBe(2500)
     expect(await a.nodes.judge('node_x')).toBe('alive')
-    line.cut = true
+    records.down = true
     await back()
     expect(a.nodes.claimsAllowedAt).toBe(Number.POSITIVE_INFINITY)
-    line.cut = false
+    records.down = false
     await elapse(600)
     expect(a.nodes.claimsAllowedAt).toBe(2500)
     await elapse(2000)
@@ -384,18 +371,18 @@ describe('the nodes of a cluster', () => {
   })
 
   it('ask little: one poll for all others, and nothing when there are none', async () => {
-    const { node, elapse, line } = parts()
+    const { node, elapse, line, records } = parts()
     await node('node_a')
     await elapse(1000)
     expect(line.polls).toBe(0)
     await node('node_b')
     await node('node_c')
     await elapse(600)
-    Object.assign(line, { polls: 0, reads: 0, writes: 0 })
+    line.polls = records.reads = records.writes = 0
     await elapse(1000)
     expect(line.polls).toBeLessThanOrEqual(3 * 5)
-    expect(line.reads).toBeLessThanOrEqual(3 * 2)
-    expect(line.writes).toBeLessThanOrEqual(3 * 2)
+    expect(records.reads).toBeLessThanOrEqual(3 * 2)
+    expect(records.writes).toBeLessThanOrEqual(3 * 2)
   })
 
   it('are forgotten long after they have died', async () => {

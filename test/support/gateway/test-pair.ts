@@ -1,17 +1,10 @@
 import { vi } from 'vitest'
 import type { GatewayOptions } from '../../../dataplane/gateway/context.ts'
-import { type Clock, sleep } from '../../../shared/clock.ts'
-import { type Random, systemRandom } from '../../../shared/random.ts'
+import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
-import {
-  type Lease,
-  type LeaseRenewal,
-  type Records,
-  type StoredRecord,
-  StoreUnavailable,
-  type Write,
-} from '../../../shared/store/port.ts'
+import type { Records } from '../../../shared/store/port.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
+import { TestRecords } from '../test-records.ts'
 import { TestControl, TestGateway } from './test-gateway.ts'
 import { TestOwner, testCodecs } from './test-owner.ts'
 
@@ -99,84 +92,5 @@ export class TestPair {
 
   async close(): Promise<void> {
     await this.meanwhile(Promise.all([this.a.close(), this.b.close()]))
-  }
-}
-
-/** Records behind a connection that is slow, breaks, or loses answers, as the test wants it. */
-export class TestRecords implements Records {
-  /** Everything that was written, oldest first: keys. */
-  readonly written: string[] = []
-  /** Nothing gets through while set. */
-  down = false
-  /** The next so many writes take place, and their answers are lost. */
-  answersLost = 0
-  /** Each way takes up to this long, a random time for each call. */
-  delayMs = 0
-  /** How often something was read. */
-  reads = 0
-  /** How many writes are under way. */
-  writing = 0
-  /** How many were at the most. */
-  mostWriting = 0
-  #records: Records
-  readonly #clock: Clock
-  readonly #random: Random
-
-  constructor(records: Records, clock: Clock, random: Random) {
-    this.#records = records
-    this.#clock = clock
-    this.#random = random
-  }
-
-  /** Other records stand behind the connection from now on, as when a store comes back without its data. */
-  replace(records: Records): void {
-    this.#records = records
-  }
-
-  read(keys: readonly string[]): Promise<(StoredRecord | undefined)[]> {
-    return this.#through(() => {
-      this.reads += 1
-      return this.#records.read(keys)
-    })
-  }
-
-  async write(writes: readonly Write[]): Promise<boolean> {
-    this.writing += 1
-    this.mostWriting = Math.max(this.mostWriting, this.writing)
-    try {
-      return await this.#through(async () => {
-        const done = await this.#records.write(writes)
-        for (const write of writes) if ('put' in write && done) this.written.push(write.put)
-        if (this.answersLost > 0) {
-          this.answersLost -= 1
-          throw new StoreUnavailable('the answer was lost')
-        }
-        return done
-      })
-    } finally {
-      this.writing -= 1
-    }
-  }
-
-  renewLease(renewal: LeaseRenewal): Promise<Lease> {
-    return this.#through(() => this.#records.renewLease(renewal))
-  }
-
-  page(index: string, options: { before?: string; limit: number }): Promise<string[]> {
-    return this.#through(() => this.#records.page(index, options))
-  }
-
-  async #through<T>(work: () => Promise<T>): Promise<T> {
-    if (this.down) throw new StoreUnavailable('the store is down')
-    await this.#way()
-    const answer = await work()
-    await this.#way()
-    return answer
-  }
-
-  async #way(): Promise<void> {
-    if (this.delayMs === 0) return
-    const delayMs = this.#random.float() * this.delayMs
-    await sleep(this.#clock, delayMs)
   }
 }
