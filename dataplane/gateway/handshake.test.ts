@@ -101,13 +101,11 @@ describe('a token that comes again', () => {
 describe('when control cannot be reached', () => {
   beforeEach(() => start())
 
-  it('because this node’s INTERNAL_TOKEN is not its own, a token is put off', async () => {
-    test.control.refuses = true
-    await expectClose(await test.present(), 'overloaded', /cannot be checked at the moment/)
-  })
-
-  it('a token of a key that no one has asked about is put off', async () => {
-    test.control.down = true
+  it.each([
+    ['does not answer', 'down'],
+    ['refuses this node, whose INTERNAL_TOKEN is not its own', 'refuses'],
+  ] as const)('as it %s, a token of a key that no one has asked about is put off', async (_, state) => {
+    test.control[state] = true
     await expectClose(await test.present(), 'overloaded', /cannot be checked at the moment/)
   })
 

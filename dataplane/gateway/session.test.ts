@@ -47,15 +47,6 @@ describe('a revoked key', () => {
     await keyed.client.roundTrip()
   })
 
-  it('is found within 30 seconds when no one told', async () => {
-    const { client } = await test.hello()
-    test.control.setStatus('revoked', 'prj_one', 'key_a')
-    for (let second = 0; second < 15; second++) test.clock.advance(1000)
-    await client.roundTrip()
-    for (let second = 0; second < 15; second++) test.clock.advance(1000)
-    await expectClose(client, 'key_revoked', /revoked/)
-  })
-
   it('is found at once when the gateway is told to look', async () => {
     const { client } = await test.hello()
     test.control.setStatus('revoked', 'prj_one', 'key_a')
@@ -80,15 +71,23 @@ describe('a player whose tokens were revoked', () => {
     await test.hello(await test.token())
     await test.hello(await test.jwt())
   })
+})
 
-  it('is found within 30 seconds when no one told', async () => {
-    const { client } = await test.hello()
-    test.control.revokedSubs = [{ sub: 'ada', revoked_at: test.clock.now() }]
-    for (let second = 0; second < 15; second++) test.clock.advance(1000)
-    await client.roundTrip()
-    for (let second = 0; second < 15; second++) test.clock.advance(1000)
-    await expectClose(client, 'key_revoked', /player were revoked/)
-  })
+const revokeKey = (): void => test.control.setStatus('revoked', 'prj_one', 'key_a')
+const revokePlayer = (): void => {
+  test.control.revokedSubs = [{ sub: 'ada', revoked_at: test.clock.now() }]
+}
+
+it.each([
+  ['key', revokeKey, /key .*revoked/],
+  ['player', revokePlayer, /player were revoked/],
+])('a %s of which no one told that it is revoked is found within 30 seconds', async (_, revoke, reason) => {
+  const { client } = await test.hello()
+  revoke()
+  for (let second = 0; second < 15; second++) test.clock.advance(1000)
+  await client.roundTrip()
+  for (let second = 0; second < 15; second++) test.clock.advance(1000)
+  await expectClose(client, 'key_revoked', reason)
 })
 
 describe('sessions as operators see them', () => {

@@ -104,8 +104,7 @@ describe('the record of a session', () => {
     const moved = async () => {
       pair.deaf = true
       const { client, welcome, snapshot } = await pair.a.join()
-      client.ws.terminate()
-      await expect.poll(() => pair.a.gateway.connections).toBe(0)
+      await pair.owner.lose(client)
       const again = await pair.b.resume(welcome, [snapshot])
       const { resume_token: resumeToken } = await again.next('welcome')
       await again.roundTrip()
@@ -150,8 +149,7 @@ describe('the record of a session', () => {
   it('is whose client came back when the store has lost it and two were resumed as often', async () => {
     pair.deaf = true
     const { client, welcome, snapshot } = await pair.a.join()
-    client.ws.terminate()
-    await expect.poll(() => pair.a.gateway.connections).toBe(0)
+    await pair.owner.lose(client)
     const lost = await pair.b.resume(welcome, [snapshot])
     await lost.next('welcome')
     await lost.roundTrip()
@@ -167,15 +165,6 @@ describe('the record of a session', () => {
     await expectClose(lost, 'session_taken_over', /newer connection/)
     await back.roundTrip()
     expect(pair.b.gateway.sessions).toBe(0)
-  })
-
-  it('goes with the session', async () => {
-    const { client, welcome } = await pair.a.join()
-    const leaving = pair.owner.next('leave')
-    client.ws.close(1000)
-    await leaving
-    for (const node of [pair.a, pair.b])
-      await expectClose(await node.resume(welcome), 'resume_failed', /no such session/)
   })
 })
 
@@ -194,8 +183,7 @@ describe('while the store does not answer', () => {
 
   it('a resume is put off, and its token stays good', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
-    client.ws.terminate()
-    await expect.poll(() => pair.a.gateway.connections).toBe(0)
+    await pair.owner.lose(client)
     pair.records.down = true
     for (const node of [pair.a, pair.b])
       await expectClose(await node.resume(welcome), 'overloaded', /try again/)
@@ -245,8 +233,7 @@ describe('a write whose answer is lost', () => {
 
   it('gives the resume its session all the same', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
-    client.ws.terminate()
-    await expect.poll(() => pair.a.gateway.connections).toBe(0)
+    await pair.owner.lose(client)
     pair.records.answersLost = 1
     const again = await pair.b.resume(welcome, [snapshot])
     const { resume_token: resumeToken } = await again.next('welcome')
