@@ -282,12 +282,12 @@ describe('the nodes of a cluster', () => {
     await memory.records.write([{ remove: leaseKey('node_b') }])
     records.down = false
     await back()
-    expect(a.nodes.settled).toBe(false)
+    expect(a.nodes.canJudge).toBe(false)
     await elapse(LEASE_MS - 100)
     expect([a.alive(), await a.nodes.judge('node_b')]).toEqual(['node_a,node_b', 'alive'])
     expect(a.nodes.isGone('node_x')).toBe(false)
     await elapse(700)
-    expect([a.alive(), a.nodes.settled]).toEqual(['node_a', true])
+    expect([a.alive(), a.nodes.canJudge]).toEqual(['node_a', true])
     expect(warned.filter((text) => text === 'the other nodes cannot be read')).toHaveLength(2)
   })
 
@@ -305,7 +305,7 @@ describe('the nodes of a cluster', () => {
     records.down = false
     await back()
     await elapse(LEASE_MS)
-    expect(a.nodes.settled).toBe(true)
+    expect(a.nodes.canJudge).toBe(true)
     expect(await a.nodes.judge('node_b')).toBe('alive')
   })
 

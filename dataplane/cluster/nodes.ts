@@ -117,7 +117,7 @@ export class ClusterNodes {
   isGone(nodeId: string): boolean {
     const seen = this.#others.get(nodeId)
     if (seen) return seen.gone
-    return nodeId !== this.#parts.nodeId && this.settled
+    return nodeId !== this.#parts.nodeId && this.canJudge
   }
 
   /**
@@ -168,7 +168,7 @@ export class ClusterNodes {
   }
 
   /** Whether nodes can be judged dead at this moment. */
-  get settled(): boolean {
+  get canJudge(): boolean {
     return this.#parts.clock.monotonic() >= this.#heldUntil
   }
 
@@ -313,7 +313,7 @@ export class ClusterNodes {
       if (!gone || withoutLeaseSince === undefined) continue
       if (now - withoutLeaseSince >= REMEMBERED_LEASES * leaseMs) this.#others.delete(nodeId)
     }
-    if (!this.settled) return
+    if (!this.canJudge) return
     const remembered = new Set([...this.#others.keys()].map(nodeName))
     for (const drop of withoutLease) {
       if (remembered.has(drop)) continue

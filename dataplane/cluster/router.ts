@@ -20,7 +20,7 @@ import type { ClusterNodes } from './nodes.ts'
 import { canRun, type RoomToRun } from './placement.ts'
 
 /** So long after a store has begun without its data owners may still write their rooms again. */
-const REWRITTEN_MS = 15_000
+const ROOMS_REWRITTEN_MS = 15_000
 
 /** What the router knows of the rooms of this node (`RoomHost`). */
 export interface LocalRooms {
@@ -234,7 +234,7 @@ export class Router {
     const joined = (): boolean =>
       route.waiting?.waiting.some(({ message }) => message.kind === 'join') ?? false
     // Its owner may not have written it again.
-    const mayBeLost = !found && !joined() && (await nodes.storeIsBehind(REWRITTEN_MS))
+    const mayBeLost = !found && !joined() && (await nodes.storeIsBehind(ROOMS_REWRITTEN_MS))
     const waiting = route.waiting?.waiting ?? []
     const joins = joined()
     const asked = waiting.some(({ from }) => from !== nodeId)

@@ -125,7 +125,7 @@ export class ClientProtocol implements ConnectionListener {
     if (!session?.confirm()) return
     const { sessions, tellTaken } = this.#context
     sessions.saveLater(session)
-    if (session.replacedAt !== undefined) tellTaken(session.replacedAt, session.sessionId)
+    if (session.replacedNode !== undefined) tellTaken(session.replacedNode, session.sessionId)
   }
 
   hasRoom(): void {

@@ -17,7 +17,7 @@ import {
   type SessionStore,
   type StoredSession,
 } from './session-record.ts'
-import { RECORD_SPARE_MS, REWRITTEN_MS, type Sessions } from './sessions.ts'
+import { RECORD_SPARE_MS, SESSIONS_REWRITTEN_MS, type Sessions } from './sessions.ts'
 
 /** How long after its `welcome` a client may take to receive it before a client with the token it used is let in. */
 const CONFIRM_SPARE_MS = 3000
@@ -129,7 +129,7 @@ export class Resumption {
     resumeToken,
   }: Claimant): Promise<StoredSession | Rejection | Undecided> {
     const { nodeId, nodeGone, storeIsBehind } = this.#context
-    const unknown = async () => ((await storeIsBehind(REWRITTEN_MS)) ? BEHIND : UNKNOWN)
+    const unknown = async () => ((await storeIsBehind(SESSIONS_REWRITTEN_MS)) ? BEHIND : UNKNOWN)
     let found = (await this.#store.load(sessionId)) ?? (await this.#loadAgain(sessionId))
     if (!found) return unknown()
     if (found.record.claims.project_id !== projectId) return UNKNOWN
@@ -223,7 +223,7 @@ export class Resumption {
     const session = new Session(clock, { sessionId, claims, right, rateLimiter, place })
     const arrived = rerouting && arrivedAt(nodeId, rerouting)
     session.rerouting = arrived ?? rerouting
-    if (arrived?.failures === 0 && fromNode !== nodeId) session.replacedAt = fromNode
+    if (arrived?.failures === 0 && fromNode !== nodeId) session.replacedNode = fromNode
     if (arrived) metrics.reroutes.inc({ outcome: arrived.failures === 0 ? 'arrived' : 'elsewhere' })
     this.#sessions.add(session, version)
     for (const { member_id: memberId, room_type: roomType, key } of seats)

@@ -23,7 +23,7 @@ export class Session implements SubscribedSession {
   /** Undefined: it was never told to go to another node. */
   rerouting: Rerouting | undefined
   /** The node that is to hear when the client has its `welcome`: it keeps the connection before open until then. */
-  replacedAt: string | undefined
+  replacedNode: string | undefined
   /** The span of the handshake that brought it here, for what the client asks to go on with. */
   trace: TraceContext | undefined
   readonly #clock: Clock

@@ -30,7 +30,7 @@ const CATCH_UP_MS = 3000
 /** How long nodes may take to find a store again that has started: one that is cut off, or stands still, finds it later than the others. */
 const RETURN_MS = 10_000
 /** How long after its start a store that came back empty may lack records of sessions that are alive. */
-export const REWRITTEN_MS = RETURN_MS + CATCH_UP_MS + 2 * SWEEP_MS
+export const SESSIONS_REWRITTEN_MS = RETURN_MS + CATCH_UP_MS + 2 * SWEEP_MS
 /** How long `settle` waits for a store that does not answer. */
 const SETTLE_MS = 500
 

@@ -14,7 +14,7 @@ interface AdmissionEvents {
   /** Runs what no message asked for, now or when the room may act again. */
   readonly act: (run: () => void) => void
   /** The room may have become empty, or is so no more. */
-  readonly settled: () => void
+  readonly occupied: () => void
   /** A join that the room cannot take any more, because it ends. */
   readonly late: (request: JoinRequest) => void
 }
@@ -126,7 +126,7 @@ export class RoomAdmission {
     // Its join was under way, or it is being sent away at this moment.
     else if (ref !== undefined)
       replies.send(request?.edge ?? from, { kind: 'left', member_id: memberId, ref })
-    this.#on.settled()
+    this.#on.occupied()
   }
 
   detach({ member_id: memberId, moves = false }: Kind<'detach'>, from: string): void {
@@ -163,7 +163,7 @@ export class RoomAdmission {
     if (!memberships.get(memberId)) return
     this.#inputs.renew(membership, message.data ?? null)
     this.#inputs.connected(membership, true)
-    if (membership.settled) this.#attached(membership, message)
+    if (membership.announced) this.#attached(membership, message)
     else this.#early.set(memberId, () => this.attach(message))
   }
 
@@ -176,7 +176,7 @@ export class RoomAdmission {
       return
     }
     // Its snapshot is under way, and newer than anything that could be sent now.
-    if (!membership.settled) return
+    if (!membership.announced) return
     if (this.#stream.committing) {
       // An attach is answered with the state as well.
       if (!this.#early.has(memberId)) this.#early.set(memberId, () => this.resync(message, from))
@@ -238,7 +238,7 @@ export class RoomAdmission {
       this.#early.set(memberId, () => this.attach(attach))
       return
     }
-    refs.settle(settled)
+    refs.known(settled)
     refs.expectRepeats()
     if (!missed) this.#countResync('resume')
     replies.send(edge, {
@@ -277,7 +277,7 @@ export class RoomAdmission {
     }
     memberships.attach(membership, request.edge, request.codec)
     this.#inputs.connected(membership, true)
-    if (!membership.settled) return true
+    if (!membership.announced) return true
     const { id: memberId } = membership.member
     if (!this.#stream.committing) delivery.repeatJoin(membership)
     else
@@ -373,7 +373,7 @@ export class RoomAdmission {
     else {
       if ('why' in verdict) this.#refuse(request, 'join_refused', verdict.why)
       else this.#failed(request, 'admit', verdict.failure)
-      this.#on.settled()
+      this.#on.occupied()
     }
   }
 
@@ -407,7 +407,7 @@ export class RoomAdmission {
     membership.resumes = turn
     const refused = this.#during('onJoin', request, () => this.#inputs.join(membership, options))
     if (refused) this.#refuse(request, refused.code, refused.message)
-    this.#on.settled()
+    this.#on.occupied()
   }
 
   /** A join has reached the room; it has a span where its edge records it, which is never while traces are off. */
@@ -439,7 +439,7 @@ export class RoomAdmission {
   #resultOf(memberId: string): string | undefined {
     const { memberships } = this.#stream
     const membership = memberships.get(memberId)
-    if (membership) return membership.settled ? 'joined' : undefined
+    if (membership) return membership.announced ? 'joined' : undefined
     return this.#running.has(memberId) || memberships.recipient(memberId) ? undefined : 'left'
   }
 

@@ -42,7 +42,8 @@ export class Deduplicator {
   /** How many of them are replies. */
   #replies = 0
   #last: number
-  #settled = 0
+  /** The highest ref up to which the client knows every outcome. */
+  #known = 0
   #forgotten: number
   /** Since the last attach: up to which ref outcomes were forgotten that its client may not know, and the last ref that came. */
   #unanswered = 0
@@ -71,7 +72,7 @@ export class Deduplicator {
    * to be answered by themselves before: they come again in their order, if their client still asks.
    */
   get ackable(): boolean {
-    return this.#unanswered <= this.#settled
+    return this.#unanswered <= this.#known
   }
 
   /** The edge may have missed answers: what is open comes again. */
@@ -91,7 +92,7 @@ export class Deduplicator {
       this.#last = ref
       this.#forget(skipped)
     }
-    this.settle(settled)
+    this.known(settled)
     if (gap) return 'gap'
     return ref === undefined || fresh ? 'new' : 'duplicate'
   }
@@ -118,7 +119,7 @@ export class Deduplicator {
    * may not know. `members`: how many the room has.
    */
   mayReply(committed: number, members: number): boolean {
-    const known = this.#settled === 0 ? committed : this.#settled
+    const known = this.#known === 0 ? committed : this.#known
     const limit = this.#share(members)
     let bytes = this.#bytes + MAX_REPLY_BYTES
     let replies = this.#replies
@@ -149,9 +150,9 @@ export class Deduplicator {
   }
 
   /** The client knows every outcome up to `ref`; it cannot know what has not come. */
-  settle(ref: number): void {
+  known(ref: number): void {
     const known = Math.min(ref, this.#last)
-    this.#settled = Math.max(this.#settled, known)
+    this.#known = Math.max(this.#known, known)
     while (this.#outcomes.length > 0 && this.#outcomes[0]!.ref <= known) this.#drop()
   }
 
@@ -159,7 +160,7 @@ export class Deduplicator {
   of(ref: number): Outcome | 'applied' | 'unknown' {
     const found = this.#outcomes[this.#above(ref - 1)]
     if (found?.ref === ref) return found
-    return ref > this.#settled && ref <= this.#forgotten ? 'unknown' : 'applied'
+    return ref > this.#known && ref <= this.#forgotten ? 'unknown' : 'applied'
   }
 
   /** Outcomes of refs above `after` and up to `last`. */

@@ -285,7 +285,7 @@ export class Delivery {
           give(membership, message)
       for (const memberId of event.to ?? NONE) {
         const membership = this.#memberships.recipient(memberId)
-        if (membership?.settled) give(membership, message)
+        if (membership?.announced) give(membership, message)
       }
     })
     const parts = new Map<string, PersonalPart[]>()

@@ -208,7 +208,7 @@ export class Membership {
   /** Whether `refs.last` is to be acked with the next update. */
   ackDue = false
   /** Whether the join was delivered. */
-  settled: boolean
+  announced: boolean
   /** Since when the session has no socket, on the monotonic clock. */
   detachedAt: number | undefined
   /** Without a socket: from when on it counts as disconnected. */
@@ -217,7 +217,7 @@ export class Membership {
   buckets = new Map<string, RateLimit>()
 
   /**
-   * A membership taken now (`detachedAt` undefined), or found in the store: `settled`, and detached until its edge says otherwise, or it
+   * A membership taken now (`detachedAt` undefined), or found in the store: `announced`, and detached until its edge says otherwise, or it
    * counts as disconnected.
    */
   constructor(record: MembershipRecord, limits: OutcomeLimits, detachedAt?: number, disconnectsAt = 0) {
@@ -230,7 +230,7 @@ export class Membership {
     this.flushedRef = record.lastRef
     this.committedRef = record.lastRef
     this.refs = new Deduplicator(limits, record.lastRef, record)
-    this.settled = detachedAt !== undefined
+    this.announced = detachedAt !== undefined
     this.detachedAt = detachedAt
     this.disconnectsAt = disconnectsAt
   }

@@ -97,7 +97,7 @@ export class Room {
     })
     this.#admission = new RoomAdmission(this.stream, this.#inputs, {
       act,
-      settled: () => this.#watchIdle(),
+      occupied: () => this.#watchIdle(),
       late: (request) => this.#wait({ message: request, from: request.edge }),
     })
     this.#idle = environment.scheduler.timer(() => this.#endIfIdle())

@@ -502,7 +502,7 @@ export class RoomStream {
     flush.acked.forEach((membership, i) => {
       membership.committedRef = update.acks[i]!.ref
     })
-    for (const { membership } of flush.joins) membership.settled = true
+    for (const { membership } of flush.joins) membership.announced = true
     if (update.visible) {
       if (frames) this.history.add(update, flush.packed, frames, flush.since)
       else this.history.clear({ epoch: update.epoch, seq: update.seq })
