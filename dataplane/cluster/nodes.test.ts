@@ -1,6 +1,7 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
+import { sleep } from '../../shared/clock.ts'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
@@ -27,7 +28,7 @@ function parts({ uptime_ms: uptimeMs = Number.POSITIVE_INFINITY } = {}) {
   const log = pino({ level: 'silent' })
   log.warn = (_: unknown, message?: string) => void warned.push(String(message))
   const records = new TestRecords(memory.records, clock)
-  const line = { mute: false, polls: 0 }
+  const line = { mute: false, polls: 0, answerMs: 0 }
   const returns = new Set<() => void>()
   const began = clock.monotonic()
   const answer = <T>(value: () => Promise<T>): Promise<T> =>
@@ -40,7 +41,11 @@ function parts({ uptime_ms: uptimeMs = Number.POSITIVE_INFINITY } = {}) {
         memory.bus.subscribe(channel, onMessage),
       listeners: (channels: readonly string[]) => {
         line.polls++
-        return answer(async () => (line.mute ? undefined : memory.bus.listeners(channels)))
+        return answer(async () => {
+          const counts = line.mute ? undefined : await memory.bus.listeners(channels)
+          if (line.answerMs > 0) await sleep(clock, line.answerMs)
+          return counts
+        })
       },
     },
     uptime: () => answer(async () => uptimeMs + clock.monotonic() - began),
@@ -166,16 +171,20 @@ describe('the nodes of a cluster', () => {
     expect(a.nodes.isGone('node_b')).toBe(true)
   })
 
-  it('do not miss one whose connection is lost for a moment', async () => {
-    const { node, elapse } = parts()
+  it.each([
+    ['', 0],
+    [', and the store is slow', 90],
+  ])('do not miss one whose connection is lost for a moment%s', async (_, answerMs) => {
+    const { node, elapse, line } = parts()
+    line.answerMs = answerMs
     const a = await node('node_a')
     const b = await node('node_b')
     await elapse(600)
     for (let i = 0; i < 5; i++) {
       await b.deafen()
-      await elapse(150)
+      await elapse(150 + answerMs)
       await b.listen()
-      await elapse(150)
+      await elapse(150 + 2 * answerMs)
     }
     expect(a.news).toEqual(['joined node_b'])
   })
