@@ -2,8 +2,8 @@ import { pathToFileURL } from 'node:url'
 import { parseArgs } from 'node:util'
 import WebSocket from 'ws'
 import type { Case } from './case.ts'
-import { cases, cases as everyCase } from './cases/index.ts'
-import { Control, ControlFailure, Stage, type Target } from './stage.ts'
+import { cases } from './cases/index.ts'
+import { Control, Stage, type Target } from './stage.ts'
 
 const USAGE = `Usage: npm run conformance -- ws://127.0.0.1:4000 [options]
 
@@ -98,8 +98,10 @@ function total({ outcomes, failed, took_ms: tookMs, seed }: Summary): string {
   return `\n${passed}; ${failed} failed (--seed ${seed}):\n${names.join('')}`
 }
 
-/** The command; gives the exit code. `print` takes what people read. */
-export async function main(args: readonly string[], print: (text: string) => void): Promise<number> {
+const print = (text: string): void => void process.stdout.write(text)
+
+/** The command; gives the exit code. */
+async function main(args: readonly string[]): Promise<number> {
   try {
     const command = parse(args)
     if ('help' in command) {
@@ -122,7 +124,7 @@ export async function main(args: readonly string[], print: (text: string) => voi
 }
 
 /** How one case ended. */
-export interface Outcome {
+interface Outcome {
   readonly case: Case
   readonly took_ms: number
   /** Why it failed; undefined when it passed. */
@@ -169,7 +171,7 @@ export async function runSuite(options: SuiteOptions): Promise<Summary> {
     outcomes.push(outcome)
     options.on_outcome?.(outcome)
   }
-  const chosen = options.cases ?? everyCase
+  const chosen = options.cases ?? cases
   const waiting = chosen.filter(({ kind }) => kind !== 'quick').map(run)
   for (const one of chosen) if (one.kind === 'quick') await run(one)
   await Promise.all(waiting)
@@ -208,13 +210,9 @@ async function reach(options: SuiteOptions): Promise<Target> {
       seed: options.seed ?? Math.floor(Math.random() * 2 ** 32),
     }
   } catch (problem) {
-    if (!(problem instanceof ControlFailure)) throw problem
-    const advice =
-      problem.status === 401 || problem.status === 403
-        ? 'name an operator token with --operator-token'
-        : 'start the service with `npm start`, or name the control API with --control'
+    const { cause, message } = problem as Error
     throw new Unreachable(
-      `no project can be made by the control API at ${controlUrl}; ${advice} (${problem.message})`,
+      `no project can be made by the control API at ${controlUrl}; start the service with \`npm start\`, or name the control API with --control, and a token for it with --operator-token (${message}${cause instanceof Error ? `: ${cause.message}` : ''})`,
     )
   }
 }
@@ -235,5 +233,5 @@ async function listens(wsUrl: string): Promise<void> {
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) {
-  process.exitCode = await main(process.argv.slice(2), (text) => process.stdout.write(text))
+  process.exitCode = await main(process.argv.slice(2))
 }

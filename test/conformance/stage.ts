@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { callControl } from '../support/calls.ts'
 import type { Codec } from './messages.ts'
 import { Bell, Failure, Peer, type PeerOptions, Session } from './peer.ts'
 
@@ -115,30 +116,19 @@ export interface TokenRequest {
   rooms?: string[]
 }
 
-export interface IssuedToken {
+interface IssuedToken {
   token: string
   claims: { expires_at: string }
-}
-
-/** The control API did not answer as it should; `status` is 0 when it did not answer at all. */
-export class ControlFailure extends Error {
-  override readonly name = 'ControlFailure'
-  readonly status: number
-
-  constructor(status: number, message: string) {
-    super(message)
-    this.status = status
-  }
 }
 
 /** The calls of the control API that this suite needs. */
 export class Control {
   private readonly url: string
-  private readonly operatorToken: string | undefined
+  private readonly headers: Readonly<Record<string, string>>
 
   constructor(url: string, operatorToken?: string) {
     this.url = url.replace(/\/+$/, '')
-    this.operatorToken = operatorToken
+    this.headers = operatorToken === undefined ? {} : { authorization: `Bearer ${operatorToken}` }
   }
 
   async createProject(): Promise<string> {
@@ -163,26 +153,7 @@ export class Control {
     return this.post('/tokens', { project_id: projectId, ...request })
   }
 
-  private async post<T>(path: string, body?: object): Promise<T> {
-    const headers: Record<string, string> = { 'content-type': 'application/json' }
-    if (this.operatorToken !== undefined) headers.authorization = `Bearer ${this.operatorToken}`
-    let response: Response
-    try {
-      response = await fetch(this.url + path, {
-        method: 'POST',
-        headers,
-        signal: AbortSignal.timeout(10_000),
-        ...(body && { body: JSON.stringify(body) }),
-      })
-    } catch (problem) {
-      const { cause, message } = problem as Error
-      throw new ControlFailure(
-        0,
-        `no answer of ${this.url}${path}: ${cause instanceof Error ? cause.message : message}`,
-      )
-    }
-    const text = await response.text()
-    if (!response.ok) throw new ControlFailure(response.status, `POST ${path}: ${response.status} ${text}`)
-    return JSON.parse(text)
+  private post<T>(path: string, body?: object): Promise<T> {
+    return callControl(this.url, 'POST', path, body, this.headers) as Promise<T>
   }
 }

@@ -24,4 +24,13 @@ export class SeededRandom implements Random {
   float(): number {
     return this.#next() / 2 ** 32
   }
+
+  /** From `least` to `most`, both included. */
+  integer(least: number, most: number): number {
+    return least + Math.floor(this.float() * (most - least + 1))
+  }
+
+  pick<T>(choices: readonly T[]): T {
+    return choices[this.integer(0, choices.length - 1)]!
+  }
 }

@@ -15,6 +15,7 @@ export async function callControl(
     method,
     headers: { ...(method === 'POST' && { 'content-type': 'application/json' }), ...headers },
     ...(body && { body: JSON.stringify(body) }),
+    signal: AbortSignal.timeout(60_000),
   })
   const text = await response.text()
   if (!response.ok) throw new Error(`${method} ${path} answered ${response.status}: ${text}`)

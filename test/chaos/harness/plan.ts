@@ -122,25 +122,19 @@ function fits(fault: PlannedFault, planned: readonly PlannedFault[], nodes: numb
 }
 
 /** Draws from a seed. */
-class Draw {
-  readonly #random: SeededRandom
-
+class Draw extends SeededRandom {
   constructor(seed: number) {
     // Small seeds lie close together: spread them, and let the generator run in.
-    this.#random = new SeededRandom(Math.imul(seed + 1, 0x9e3779b1))
-    for (let i = 0; i < 8; i++) this.#random.float()
+    super(Math.imul(seed + 1, 0x9e3779b1))
+    for (let i = 0; i < 8; i++) this.float()
   }
 
   between(low: number, high: number): number {
-    return low + this.#random.float() * (high - low)
+    return low + this.float() * (high - low)
   }
 
   index(length: number): number {
-    return Math.floor(this.#random.float() * length)
-  }
-
-  pick<T>(values: readonly T[]): T {
-    return values[this.index(values.length)]!
+    return this.integer(0, length - 1)
   }
 
   some(length: number, atMost: number): number[] {
@@ -150,7 +144,7 @@ class Draw {
   weighted<K extends string>(weights: Readonly<Record<K, number>>): K {
     const entries = Object.entries(weights) as [K, number][]
     const sum = entries.reduce((total, [, weight]) => total + weight, 0)
-    let left = this.#random.float() * sum
+    let left = this.float() * sum
     for (const [key, weight] of entries) {
       left -= weight
       if (left < 0) return key

@@ -8,24 +8,24 @@ export const forms = topic.cases
 const GOES_ON =
   '§1 "A message that can be read but has an unknown name, or a field that is missing or wrong, is answered with `error` `invalid_message`, and the connection goes on"'
 
-/** Messages that can be read but say nothing valid: JSON, MessagePack, the ref that can be read. */
+/** Messages that can be read but say nothing valid, besides those of the vectors: JSON, MessagePack, the ref that can be read. */
 const INVALID: [string, { [key: string]: unknown }, unknown[], number?][] = [
   ['an unknown name', { t: 'dance' }, [15]],
   ['a message of the server', { t: 'pong', at: 1, server_time: '' }, [28, 1, '']],
   ['ping without at', { t: 'ping' }, [5]],
-  ['ping with a text', { t: 'ping', at: '1' }, [5, '1']],
-  ['join with ref 0', { t: 'join', ref: 0, room_type: 'counter' }, [1, 0, 'counter']],
   ['join with ref 1.5', { t: 'join', ref: 1.5, room_type: 'counter' }, [1, 1.5, 'counter']],
-  ['join with ref -1', { t: 'join', ref: -1, room_type: 'counter' }, [1, -1, 'counter']],
-  ['join without a ref', { t: 'join', room_type: 'counter' }, [1, null, 'counter']],
-  ['join with an empty room_type', { t: 'join', ref: 5, room_type: '' }, [1, 5, ''], 5],
   [
     'join with a room_type of 65',
     { t: 'join', ref: 5, room_type: 'r'.repeat(65) },
     [1, 5, 'r'.repeat(65)],
     5,
   ],
-  ['leave without room_id', { t: 'leave', ref: 6 }, [2, 6], 6],
+  [
+    'join with options that are no object',
+    { t: 'join', ref: 5, room_type: 'counter', options: [1] },
+    [1, 5, 'counter', [1]],
+    5,
+  ],
   [
     'leave with a room_id of 194',
     { t: 'leave', ref: 6, room_id: 'r'.repeat(194) },
@@ -130,13 +130,6 @@ topic.once(
     )
   },
 )
-
-topic.once('an empty batch is invalid_message', '§4 "Batches"', async (stage) => {
-  const peer = await stage.connect('msgpack')
-  peer.sendRaw(encode([7]))
-  await peer.expect('error', { code: 'invalid_message' })
-  await peer.roundTrip()
-})
 
 topic.once('a batch of 32 is taken, one of 33 ends the connection', '§4 "Batches"', async (stage) => {
   const peer = await stage.connect('msgpack')

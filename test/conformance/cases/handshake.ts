@@ -149,9 +149,7 @@ topic.each('a message before hello is closed with 4000', BEFORE, async (stage, c
 })
 
 const BAD_HELLOS: [string, { [key: string]: unknown }, unknown[]][] = [
-  ['nothing', { t: 'hello' }, [0]],
   ['no token', { t: 'hello', project_id: 'prj_1' }, [0, 'prj_1']],
-  ['an empty project_id', { t: 'hello', project_id: '', token: 'x' }, [0, '', 'x']],
   [
     'a project_id of 129 characters',
     { t: 'hello', project_id: 'p'.repeat(129), token: 'x' },
@@ -162,7 +160,6 @@ const BAD_HELLOS: [string, { [key: string]: unknown }, unknown[]][] = [
     { t: 'hello', project_id: 'prj_1', token: 'x'.repeat(8193) },
     [0, 'prj_1', 'x'.repeat(8193)],
   ],
-  ['a token that is a number', { t: 'hello', project_id: 'prj_1', token: 7 }, [0, 'prj_1', 7]],
 ]
 
 for (const [what, fields, elements] of BAD_HELLOS) {
@@ -179,21 +176,14 @@ topic.each(
   '§1 "it must not send a second `hello` (4000)"',
   async (stage, codec) => {
     const token = await stage.token()
-    const peer = await stage.greet(await stage.open(codec), token)
-    peer.send({ t: 'hello', project_id: stage.target.project_id, token })
-    await peer.closes(CLOSE.protocol_error)
-  },
-)
-
-topic.each(
-  'a second hello right behind the first is closed with 4000',
-  '§1 "it must not send a second `hello` (4000)"',
-  async (stage, codec) => {
-    const token = await stage.token()
-    const peer = await stage.open(codec)
-    peer.send({ t: 'hello', project_id: stage.target.project_id, token })
-    peer.send({ t: 'hello', project_id: stage.target.project_id, token })
-    await peer.closes(CLOSE.protocol_error)
+    const welcome = await stage.greet(await stage.open(codec), token)
+    const early = await stage.open(codec)
+    const hello = { t: 'hello', project_id: stage.target.project_id, token } as const
+    early.send(hello)
+    for (const peer of [welcome, early]) {
+      peer.send(hello)
+      await peer.closes(CLOSE.protocol_error)
+    }
   },
 )
 
@@ -219,18 +209,13 @@ topic.each(
   },
 )
 
-/** Frames that are no message at all, before hello and behind welcome. */
+/** Frames that are no message at all, before hello and behind welcome; the vectors have more. */
 const GARBAGE: [string, Codec, string | Uint8Array][] = [
   ['text that is not JSON', 'json', 'hello'],
   ['an empty text', 'json', ''],
-  ['a JSON array', 'json', '[1]'],
-  ['a JSON number', 'json', '1'],
   ['a binary frame', 'json', new TextEncoder().encode('{"t":"ping","at":1}')],
   ['bytes that are not MessagePack', 'msgpack', new Uint8Array([0xc1])],
   ['no bytes', 'msgpack', new Uint8Array()],
-  ['a MessagePack map', 'msgpack', new Uint8Array([0x81, 0xa1, 0x74, 0x05])],
-  ['bytes behind the value', 'msgpack', new Uint8Array([0x92, 0x05, 0x07, 0x00])],
-  ['an array that ends too early', 'msgpack', new Uint8Array([0x92, 0x05])],
   ['a text frame', 'msgpack', '{"t":"ping","at":1}'],
 ]
 

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
-import { CLOSE, counted, Randomness, Topic } from '../case.ts'
+import { SeededRandom } from '../../kit/seeded-random.ts'
+import { CLOSE, counted, Topic } from '../case.ts'
 import { encodeMsgpack } from '../codecs.ts'
 import { type ClientMessage, CODECS, type Codec, type Json } from '../messages.ts'
 import type { Peer } from '../peer.ts'
@@ -57,7 +58,7 @@ async function dealtWith(peer: Peer): Promise<void> {
 }
 
 topic.each('random bytes behind welcome', WRONG, async (stage, codec) => {
-  const random = new Randomness(stage.target.seed)
+  const random = new SeededRandom(stage.target.seed)
   const check = await bystanders(stage)
   const token = await stage.token()
   for (let round = 0; round < 25; round += 1) {
@@ -71,7 +72,7 @@ topic.each('random bytes behind welcome', WRONG, async (stage, codec) => {
 })
 
 topic.each('random bytes instead of hello', WRONG, async (stage, codec) => {
-  const random = new Randomness(stage.target.seed)
+  const random = new SeededRandom(stage.target.seed)
   const check = await bystanders(stage)
   for (let round = 0; round < 25; round += 1) {
     const peer = await stage.open(codec)
@@ -96,7 +97,7 @@ function good(roomId: string): ClientMessage[] {
 }
 
 topic.each('good frames with a few bytes changed', WRONG, async (stage, codec) => {
-  const random = new Randomness(stage.target.seed)
+  const random = new SeededRandom(stage.target.seed)
   const check = await bystanders(stage)
   const token = await stage.token()
   for (let round = 0; round < 60; round += 1) {
@@ -115,7 +116,7 @@ topic.each('good frames with a few bytes changed', WRONG, async (stage, codec) =
   }
 })
 
-function randomJson(random: Randomness, depth: number): Json {
+function randomJson(random: SeededRandom, depth: number): Json {
   switch (random.integer(0, depth > 3 ? 5 : 7)) {
     case 0:
       return null
@@ -124,7 +125,7 @@ function randomJson(random: Randomness, depth: number): Json {
     case 2:
       return random.integer(-1000, 1000)
     case 3:
-      return random.fraction() * 1e9
+      return random.float() * 1e9
     case 4:
       return 'counter:x'.slice(0, random.integer(0, 9))
     case 5:
@@ -144,7 +145,7 @@ function randomJson(random: Randomness, depth: number): Json {
 const FIELDS = ['ref', 'room_type', 'room_id', 'options', 'type', 'data', 'have_seq', 'reason', 'at', 'token']
 
 topic.each('well-formed messages with random fields', WRONG, async (stage, codec) => {
-  const random = new Randomness(stage.target.seed)
+  const random = new SeededRandom(stage.target.seed)
   const check = await bystanders(stage)
   const peer = await stage.connect(codec)
   peer.detached = true
@@ -254,7 +255,7 @@ topic.once('many who connect and vanish', WRONG, async (stage) => {
 })
 
 /** Bytes for the port itself, by someone who is no websocket client. */
-const RAW: [string, (random: Randomness) => Uint8Array][] = [
+const RAW: [string, (random: SeededRandom) => Uint8Array][] = [
   ['random bytes', (random) => random.bytes(500)],
   ['a plain GET', () => Buffer.from('GET / HTTP/1.1\r\nHost: x\r\n\r\n')],
   [
@@ -288,7 +289,7 @@ for (const [what, make] of RAW) {
       socket.once('error', () => resolve())
     })
     socket.on('error', () => socket.destroy())
-    socket.write(make(new Randomness(stage.target.seed)))
+    socket.write(make(new SeededRandom(stage.target.seed)))
     let timer: NodeJS.Timeout | undefined
     const late = new Promise<never>((_, reject) => {
       timer = setTimeout(() => reject(new Error('no answer and no end within 5 s')), 5000)

@@ -193,17 +193,6 @@ for (const [what, key] of BAD_KEYS) {
   })
 }
 
-topic.each(
-  'options that are no object are invalid_message',
-  '§2 "`options` is an object"',
-  async (stage, codec) => {
-    const peer = await stage.connect(codec)
-    const ref = peer.session.nextRef()
-    peer.sendOdd({ t: 'join', ref, room_type: 'counter', options: [1] }, [1, ref, 'counter', [1]])
-    await peer.expect('error', { ref, code: 'invalid_message' })
-  },
-)
-
 topic.each('a token for some rooms allows no others', FORBIDDEN, async (stage, codec) => {
   const key = stage.key()
   const peer = await stage.connect(codec, { rooms: ['arena', `counter:${key}`] })

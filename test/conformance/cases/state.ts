@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
-import { counted, Randomness, Topic } from '../case.ts'
+import { SeededRandom } from '../../kit/seeded-random.ts'
+import { Topic } from '../case.ts'
 import type { Codec, Json } from '../messages.ts'
 import type { Peer } from '../peer.ts'
 import { canonical, type RoomView } from '../room-view.ts'
@@ -67,67 +68,27 @@ async function sameForAll(seated: readonly [Peer, RoomView][]): Promise<void> {
   }
 }
 
-topic.once('counter: 300 random messages, the same states for all', SEQ, async (stage) => {
-  const random = new Randomness(stage.target.seed)
-  const seated = await seat(stage, 'counter', ['json', 'msgpack', 'json', 'msgpack'])
-  let total = 0
-  await play(seated, 300, () => {
-    const by = random.integer(1, 100)
-    total += by
-    return ['inc', { by }]
-  })
-  await sameForAll(seated)
-  assert.equal(counted(seated[0]![1]), total)
-  const milestones = seated[0]![1].events.map(({ data }) => (data as { count: number }).count)
-  assert.deepEqual(
-    milestones,
-    Array.from({ length: Math.floor(total / 10) }, (_, index) => (index + 1) * 10),
-  )
-})
-
 topic.once('arena: 400 random moves and hits, the same states for all', SEQ, async (stage) => {
-  const random = new Randomness(stage.target.seed)
+  const random = new SeededRandom(stage.target.seed)
   const seated = await seat(stage, 'arena', ['json', 'msgpack', 'json', 'msgpack', 'msgpack', 'json'])
   const views = seated.map(([, view]) => view)
   await play(seated, 400, (view) => {
     const target = random.pick(views.filter((other) => other !== view)).memberId
     // A hit in every eighth: ten a second is what the room allows.
     if (random.integer(1, 8) === 1) return ['hit', { target }]
-    const coordinate = () => (random.integer(0, 1) ? random.integer(0, 1000) : random.fraction() * 1000)
+    const coordinate = () => (random.integer(0, 1) ? random.integer(0, 1000) : random.float() * 1000)
     return ['move', { x: coordinate(), y: coordinate() }]
   })
   await sameForAll(seated)
   assert.ok(seated[0]![1].patches > 20, `only ${seated[0]![1].patches} patches`)
 })
 
-topic.once('tictactoe: random games, moves that are refused among them', SEQ, async (stage) => {
-  const random = new Randomness(stage.target.seed)
-  const seated = await seat(stage, 'tictactoe', ['json', 'msgpack', 'msgpack', 'json'])
-  const [, view] = seated[0]!
-  for (let turn = 0; turn < 36; turn += 1) {
-    const { board, turn: mark, winner } = view.state as { board: Json[]; turn: string; winner: Json }
-    const fair = random.integer(1, 5) > 1
-    const [peer] = seated[(mark === 'X') === fair ? 0 : 1]!
-    const free = board.flatMap((cell, index) => (cell === null || cell === '' ? [index] : []))
-    const cell = fair && free.length > 0 ? random.pick(free) : random.integer(0, 8)
-    const { seq } = view
-    const ref =
-      winner === null ? peer.act(view.roomId, 'move', { cell }) : peer.act(view.roomId, 'restart', null)
-    await peer.until(`ref ${ref} is settled`, () => !peer.session.kept.has(ref))
-    const refused = peer.inbox.some((message) => message.t === 'error' && message.ref === ref)
-    if (!refused) await peer.until('everyone sees it', () => view.seq > seq)
-  }
-  await sameForAll(seated)
-  const watched = seated[3]![1].patches
-  assert.ok(watched > 15, `the one who watches saw only ${watched} patches`)
-})
-
 topic.once('members come and go while others play', SHARED, async (stage) => {
-  const random = new Randomness(stage.target.seed)
+  const random = new SeededRandom(stage.target.seed)
   const seated = await seat(stage, 'arena', ['json', 'msgpack'])
   const { roomId } = seated[0]![1]
   const guest = await stage.connect('msgpack', { sub: 'guest' })
-  const stays = play(seated, 100, () => ['move', { x: random.fraction() * 1000, y: random.integer(0, 1000) }])
+  const stays = play(seated, 100, () => ['move', { x: random.float() * 1000, y: random.integer(0, 1000) }])
   for (let visit = 0; visit < 8; visit += 1) {
     const view = await guest.join('arena', roomId.slice('arena:'.length))
     await guest.acted(view.roomId, 'move', { x: visit, y: visit / 3 })
@@ -209,11 +170,8 @@ topic.each(
   async (stage, codec) => {
     const seated = await seat(stage, 'arena', [codec, 'json', 'msgpack'])
     const [peer, view] = seated[0]!
-    const random = new Randomness(stage.target.seed)
-    const others = play(seated.slice(1), 120, () => [
-      'move',
-      { x: random.fraction(), y: random.integer(0, 9) },
-    ])
+    const random = new SeededRandom(stage.target.seed)
+    const others = play(seated.slice(1), 120, () => ['move', { x: random.float(), y: random.integer(0, 9) }])
     for (let ask = 1; ask <= 2; ask += 1) {
       const haveSeq = ask % 2 ? 0 : view.seq
       peer.send({

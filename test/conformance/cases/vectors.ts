@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
-import { decode } from '@msgpack/msgpack'
 import { CLOSE, Topic } from '../case.ts'
-import { DECIMALS, decodeJson, decodeMsgpack, encodeJson, encodeMsgpack, RoomContext } from '../codecs.ts'
-import type { ClientMessage, Codec, Json, ServerMessage } from '../messages.ts'
+import { decodeJson, decodeMsgpack, RoomContext } from '../codecs.ts'
+import type { Codec, Json, ServerMessage } from '../messages.ts'
 import { canonical, checksum, type RoomMessage, RoomView } from '../room-view.ts'
 
 /** docs/protocol-vectors.json, as its own `about` describes it. */
@@ -28,18 +27,6 @@ topic.once(`checksums: all ${vectors.checksums.length}`, '§6', async () => {
   assert.ok(vectors.checksums.length > 0, 'there are none')
   for (const vector of vectors.checksums) {
     assert.equal(checksum(vector.value), vector.checksum, JSON.stringify(vector.value))
-  }
-})
-
-topic.once('messages of the client, in both subprotocols', '§2, §3, §4', async () => {
-  const mine = vectors.messages.filter(({ from }) => from === 'client')
-  assert.ok(mine.length > 0, 'there are none')
-  for (const { json, msgpack } of mine) {
-    const message = json as ClientMessage
-    assert.deepEqual(JSON.parse(encodeJson(message)), json)
-    // A client may write numbers as it likes, so what counts is what the bytes say.
-    const theirs = decode(bytes(msgpack), { extensionCodec: DECIMALS })
-    assert.deepEqual(decode(encodeMsgpack(message)), theirs, json.t)
   }
 })
 
