@@ -5,7 +5,7 @@ import * as v from 'valibot'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { parse } from 'yaml'
 import arena from '../examples/arena/room.ts'
-import { type LocalNode, TestCluster } from './support/cluster.ts'
+import { type LocalNode, sharedCluster } from './support/cluster.ts'
 import { doorsSocket } from './support/cluster-player.ts'
 import { selectorsIn, startPrometheus, type TestPrometheus } from './support/watch/prometheus.ts'
 
@@ -51,7 +51,7 @@ const graphs = panels.filter(({ type }) => type !== 'row')
 const groups: readonly { rules: Rule[] }[] = parse(read('../deploy/prometheus/alerts.yml')).groups
 const rules = groups.flatMap((group) => group.rules)
 
-let cluster: TestCluster
+const cluster = sharedCluster({ redis: 'memory' })
 let nodes: LocalNode[]
 let prometheus: TestPrometheus
 const clients: Client[] = []
@@ -59,7 +59,6 @@ const floors: Room<typeof arena>[] = []
 let began: number
 
 beforeAll(async () => {
-  cluster = await TestCluster.start({ redis: 'memory' })
   nodes = await cluster.local(2, {
     rooms: [arena, ticker],
     outboxHighWaterBytes: 64 * 1024,
@@ -76,7 +75,6 @@ beforeAll(async () => {
 afterAll(async () => {
   for (const client of clients) client.close()
   await prometheus?.close()
-  await cluster?.close()
 })
 
 /** Some seconds in which players play at both nodes; one loses its connection, one is refused, and one stops reading for a while. */

@@ -1,15 +1,11 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { leaseKey } from '../dataplane/cluster/lease.ts'
-import { TestCluster } from './support/cluster.ts'
+import { sharedCluster, TestCluster } from './support/cluster.ts'
 import { expectIntact } from './support/cluster-player.ts'
 import { asAdmin, until } from './support/redis-admin.ts'
 
 describe('a node that another one takes for dead, and that lives', () => {
-  let cluster: TestCluster
-  beforeAll(async () => {
-    cluster = await TestCluster.start()
-  })
-  afterAll(() => cluster.close())
+  const cluster = sharedCluster()
 
   it('keeps its clients in their rooms: they miss nothing of what happens there', async () => {
     const roomId = 'ledger-journal:far'

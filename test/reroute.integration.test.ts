@@ -1,8 +1,8 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
 import type { ConnectOptions } from '../client/index.ts'
 import { SERVER_OPCODES } from '../shared/protocol/messages.ts'
-import { type ClusterNode, type LocalNode, TestCluster } from './support/cluster.ts'
+import { type ClusterNode, type LocalNode, sharedCluster, type TestCluster } from './support/cluster.ts'
 import type { Player } from './support/cluster-player.ts'
 import { until } from './support/redis-admin.ts'
 import { freePort } from './support/redis-port.ts'
@@ -78,12 +78,7 @@ class Network {
 }
 
 describe('direct routing', () => {
-  let cluster: TestCluster
-  beforeAll(async () => {
-    cluster = await TestCluster.start({ leaseMs: 2000 })
-  })
-  afterEach(() => cluster.reset())
-  afterAll(() => cluster.close())
+  const cluster = sharedCluster({ leaseMs: 2000, anew: true })
 
   /** A node with an address of its own. */
   const addressed = async (): Promise<LocalNode> => {

@@ -1,6 +1,6 @@
-import { afterAll, beforeAll, expect, it, vi } from 'vitest'
+import { expect, it, vi } from 'vitest'
 import type { RoomDefinition } from '../dataplane/rooms/definition.ts'
-import { TestCluster } from './support/cluster.ts'
+import { sharedCluster } from './support/cluster.ts'
 import { type Ledger, ledgerRoom } from './support/cluster-room.ts'
 
 const FIRST = ledgerRoom('journal')
@@ -12,11 +12,7 @@ const SECOND: RoomDefinition = Object.freeze({
 })
 const ROOMS = ['a', 'b', 'c', 'd', 'e', 'f'].map((key) => `ledger-journal:${key}`)
 
-let cluster: TestCluster
-beforeAll(async () => {
-  cluster = await TestCluster.start()
-})
-afterAll(() => cluster?.close())
+const cluster = sharedCluster()
 
 it('a rolling upgrade to a newer version of a state loses no message, and no old node claims a room that was migrated', async () => {
   const old = await cluster.local(3, { rooms: [FIRST] })

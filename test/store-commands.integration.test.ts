@@ -1,8 +1,7 @@
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
-import { afterAll, beforeAll, expect, it, vi } from 'vitest'
-import type { LocalNode } from './support/cluster.ts'
-import { type Login, TestCluster } from './support/cluster.ts'
+import { beforeAll, expect, it, vi } from 'vitest'
+import { type LocalNode, type Login, sharedCluster } from './support/cluster.ts'
 import { TestClient } from './support/gateway/test-client.ts'
 import { until } from './support/redis-admin.ts'
 
@@ -19,13 +18,12 @@ const counter = (durability: 'journal' | 'none') =>
 
 type Counts = Readonly<Record<string, number>>
 
-let cluster: TestCluster
+const cluster = sharedCluster()
 let node: LocalNode
 let login: Login
 /** Each command of the node for a session or a room, since the last look. */
 let commands: string[] = []
 beforeAll(async () => {
-  cluster = await TestCluster.start()
   ;[node] = (await cluster.local(1, { rooms: [counter('journal'), counter('none')] })) as [LocalNode]
   login = await cluster.login()
   const { records, rooms } = node.store
@@ -50,7 +48,6 @@ beforeAll(async () => {
     })
   }
 })
-afterAll(() => cluster.close())
 
 /** What was asked since the last look, once as much was asked as is expected. */
 async function asked(expected: Counts): Promise<Counts> {

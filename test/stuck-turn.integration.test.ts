@@ -1,7 +1,6 @@
 import { connect, type Room } from 'roomful/client'
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import type { NodeProcess } from './support/cluster.ts'
-import { type Login, TestCluster } from './support/cluster.ts'
+import { type Login, type NodeProcess, sharedCluster } from './support/cluster.ts'
 import { doorsSocket } from './support/cluster-player.ts'
 import { until } from './support/redis-admin.ts'
 import type { looper } from './support/stuck-rooms/looper.ts'
@@ -11,20 +10,18 @@ const ROOMS_DIR = `${import.meta.dirname}/support/stuck-rooms`
 const PAUSE_MS = 2000
 const FAILED = { code: 'room_logic_failed', message: "the room's logic failed" }
 
-let cluster: TestCluster
+// A process that is kept from running for longer than its lease is taken for dead before it can write down which message it was. On a
+// busy machine its watchdog, which counts its own ticks, may need more than two seconds for the 800 ms of the limit.
+const cluster = sharedCluster({ leaseMs: 8000 })
 let nodes: NodeProcess[]
 let login: Login
 const clients: { close(): void }[] = []
 beforeAll(async () => {
-  // A process that is kept from running for longer than its lease is taken for dead before it can write down which message it was. On a
-  // busy machine its watchdog, which counts its own ticks, may need more than two seconds for the 800 ms of the limit.
-  cluster = await TestCluster.start({ leaseMs: 8000 })
   nodes = await cluster.processes(4, { ROOMS_DIR })
   login = await cluster.login()
 })
-afterAll(async () => {
+afterAll(() => {
   for (const client of clients) client.close()
-  await cluster.close()
 })
 
 /** Takes a seat by way of `node`. */

@@ -10,8 +10,7 @@ import { systemRandom } from '../shared/random.ts'
 import { readToken } from '../shared/tokens.ts'
 import { openTracing } from '../shared/tracing/open.ts'
 import type { Tracing } from '../shared/tracing/tracer.ts'
-import type { LocalNode, NodeProcess } from './support/cluster.ts'
-import { type Login, TestCluster } from './support/cluster.ts'
+import { type LocalNode, type Login, type NodeProcess, sharedCluster } from './support/cluster.ts'
 import { runProgram } from './support/program.ts'
 import { until } from './support/redis-admin.ts'
 import { type CollectedSpan, TraceCollector } from './support/trace-collector.ts'
@@ -30,7 +29,7 @@ const within = (inner: CollectedSpan, outer: CollectedSpan): boolean =>
   inner.start >= outer.start - 2 && inner.end <= outer.end + 2
 
 describe('traces from a backend’s token request up to the join', () => {
-  let cluster: TestCluster
+  const cluster = sharedCluster()
   let collector: TraceCollector
   let control: RunningControl
   let tracings: Tracing[]
@@ -43,11 +42,6 @@ describe('traces from a backend’s token request up to the join', () => {
     tracings.push(opened)
     return opened.tracer
   }
-
-  beforeAll(async () => {
-    cluster = await TestCluster.start()
-  })
-  afterAll(() => cluster.close())
 
   beforeEach(async () => {
     collector = await TraceCollector.start()
@@ -245,16 +239,12 @@ describe('traces from a backend’s token request up to the join', () => {
 })
 
 describe('traces of a cluster', () => {
-  let cluster: TestCluster
+  const cluster = sharedCluster({ leaseMs: 2000 })
   let collector: TraceCollector
   beforeAll(async () => {
-    cluster = await TestCluster.start({ leaseMs: 2000 })
     collector = await TraceCollector.start()
   })
-  afterAll(async () => {
-    await cluster.close()
-    await collector.close()
-  })
+  afterAll(() => collector.close())
 
   const started = (count: number): Promise<NodeProcess[]> =>
     cluster.processes(count, {

@@ -1,18 +1,13 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { JumpingClock } from '../chaos/node/clocks.ts'
-import { TestCluster } from '../support/cluster.ts'
+import { sharedCluster } from '../support/cluster.ts'
 import { expectGapFree, expectIntact } from '../support/cluster-player.ts'
 import { until } from '../support/redis-admin.ts'
 
 const MINUTES_MS = 60_000
 
 describe('guarantee 1: one owner commits', () => {
-  let cluster: TestCluster
-  beforeAll(async () => {
-    cluster = await TestCluster.start({ leaseMs: 1000 })
-  })
-  afterEach(() => cluster.reset())
-  afterAll(() => cluster.close())
+  const cluster = sharedCluster({ leaseMs: 1000, anew: true })
 
   /** The owner hangs, as a virtual machine that is moved does. It wakes up and still believes that the room is its own. */
   it('lets another node take over from a paused owner, which then commits and says nothing', async () => {

@@ -1,6 +1,5 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import type { NodeProcess } from '../support/cluster.ts'
-import { type Login, TestCluster } from '../support/cluster.ts'
+import { beforeAll, describe, expect, it } from 'vitest'
+import { type Login, type NodeProcess, sharedCluster } from '../support/cluster.ts'
 import { expectIntact } from '../support/cluster-player.ts'
 import { until } from '../support/redis-admin.ts'
 
@@ -8,15 +7,13 @@ import { until } from '../support/redis-admin.ts'
 const PAUSE_MS = 2000
 
 describe('guarantee 2: rooms survive their node', () => {
-  let cluster: TestCluster
+  const cluster = sharedCluster({ leaseMs: 2000 })
   let nodes: NodeProcess[]
   let login: Login
   beforeAll(async () => {
-    cluster = await TestCluster.start({ leaseMs: 2000 })
     nodes = await cluster.processes(4)
     login = await cluster.login()
   })
-  afterAll(() => cluster.close())
 
   it('a journal room goes on elsewhere, with every member, state and event, within two seconds', async ({
     annotate,

@@ -1,18 +1,13 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { SeededRandom } from '../kit/seeded-random.ts'
-import { TestCluster } from '../support/cluster.ts'
+import { sharedCluster, type TestCluster } from '../support/cluster.ts'
 import { expectGapFree, expectIntact } from '../support/cluster-player.ts'
 import { until } from '../support/redis-admin.ts'
 
 const NODES = 5
 
 describe('guarantee 3: acked means committed', () => {
-  let cluster: TestCluster
-  beforeAll(async () => {
-    cluster = await TestCluster.start({ leaseMs: 500 })
-  })
-  afterEach(() => cluster.reset())
-  afterAll(() => cluster.close())
+  const cluster = sharedCluster({ leaseMs: 500, anew: true })
 
   it('keeps all that was acked or seen, however often the owner is killed under load', async () => {
     const random = new SeededRandom(3)

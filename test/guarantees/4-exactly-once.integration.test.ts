@@ -1,16 +1,11 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
-import { TestCluster } from '../support/cluster.ts'
+import { describe, expect, it } from 'vitest'
+import { sharedCluster } from '../support/cluster.ts'
 import type { Player } from '../support/cluster-player.ts'
 import { expectIntact } from '../support/cluster-player.ts'
 import { until } from '../support/redis-admin.ts'
 
 describe('guarantee 4: exactly once', () => {
-  let cluster: TestCluster
-  beforeAll(async () => {
-    cluster = await TestCluster.start({ leaseMs: 1000 })
-  })
-  afterEach(() => cluster.reset())
-  afterAll(() => cluster.close())
+  const cluster = sharedCluster({ leaseMs: 1000, anew: true })
 
   const playOn = async (players: readonly Player[], by = 25): Promise<void> => {
     const acked = players.map((player) => player.acked)

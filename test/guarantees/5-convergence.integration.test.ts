@@ -1,21 +1,18 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { Checksum } from '../../shared/sync/checksum.ts'
-import type { LocalNode } from '../support/cluster.ts'
-import { type Login, TestCluster } from '../support/cluster.ts'
+import { type LocalNode, type Login, sharedCluster } from '../support/cluster.ts'
 import type { Player } from '../support/cluster-player.ts'
 import { agreed, expectIntact, isPatch } from '../support/cluster-player.ts'
 import { until } from '../support/redis-admin.ts'
 
 describe('guarantee 5: convergence', () => {
-  let cluster: TestCluster
+  const cluster = sharedCluster()
   let nodes: LocalNode[]
   let login: Login
   beforeAll(async () => {
-    cluster = await TestCluster.start()
     nodes = await cluster.local(3)
     login = await cluster.login()
   })
-  afterAll(() => cluster.close())
 
   it.each(['journal', 'snapshot', 'none'])(
     'every member at every node has the same (epoch, seq, checksum) and state, in a %s room',

@@ -1,7 +1,6 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
-import type { NodeProcess } from '../support/cluster.ts'
-import { TestCluster } from '../support/cluster.ts'
+import { type NodeProcess, sharedCluster } from '../support/cluster.ts'
 import type { Player } from '../support/cluster-player.ts'
 import { expectIntact } from '../support/cluster-player.ts'
 import { until } from '../support/redis-admin.ts'
@@ -12,12 +11,7 @@ const PAUSE_MS = 3000
 const KEPT = ['journal', 'snapshot', 'none']
 
 describe('guarantee 7: deploys disconnect no one', () => {
-  let cluster: TestCluster
-  beforeAll(async () => {
-    cluster = await TestCluster.start({ leaseMs: LEASE_MS })
-  })
-  afterEach(() => cluster.reset())
-  afterAll(() => cluster.close())
+  const cluster = sharedCluster({ leaseMs: LEASE_MS, anew: true })
 
   it('replaces every node of a cluster under load, one after the other, and no player loses anything', async ({
     annotate,

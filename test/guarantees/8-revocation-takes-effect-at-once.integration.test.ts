@@ -1,8 +1,7 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
 import { CLOSE } from '../../shared/protocol/close-codes.ts'
-import type { ClusterNode, LocalNode } from '../support/cluster.ts'
-import { type Login, TestCluster } from '../support/cluster.ts'
+import { type ClusterNode, type LocalNode, type Login, sharedCluster } from '../support/cluster.ts'
 import type { Player } from '../support/cluster-player.ts'
 import { until } from '../support/redis-admin.ts'
 
@@ -28,13 +27,11 @@ const hello = (node: ClusterNode, words: object): Promise<Answer> =>
   })
 
 describe('guarantee 8: revocation takes effect at once', () => {
-  let cluster: TestCluster
+  const cluster = sharedCluster()
   let nodes: LocalNode[]
   beforeAll(async () => {
-    cluster = await TestCluster.start()
     nodes = await cluster.local(3)
   })
-  afterAll(() => cluster.close())
 
   /** A project with two keys, and a token under each. */
   async function twoKeys() {

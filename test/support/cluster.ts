@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pino } from 'pino'
-import { inject } from 'vitest'
+import { afterAll, afterEach, beforeAll, inject } from 'vitest'
 import { type RunningControl, startControl } from '../../control/main.ts'
 import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import { type NodeOptions, type RunningNode, startNode } from '../../dataplane/node.ts'
@@ -283,6 +283,28 @@ export class TestCluster {
     this.#nodes.push(...nodes)
     return nodes
   }
+}
+
+/**
+ * The cluster of a group of tests, there from before the first of them until behind the last. `anew`: each test ends its players and nodes.
+ * To be called in the group, before its own hooks.
+ */
+export function sharedCluster({
+  anew = false,
+  ...options
+}: ClusterOptions & { readonly anew?: boolean } = {}) {
+  let cluster: TestCluster | undefined
+  beforeAll(async () => {
+    cluster = await TestCluster.start(options)
+  })
+  if (anew) afterEach(() => cluster?.reset())
+  afterAll(() => cluster?.close())
+  return new Proxy({} as TestCluster, {
+    get(_, name) {
+      const value: unknown = Reflect.get(cluster!, name, cluster)
+      return typeof value === 'function' ? value.bind(cluster) : value
+    },
+  })
 }
 
 function startRedisFor({ redis = 'shared' }: ClusterOptions): Promise<RedisServer> | undefined {
