@@ -4,30 +4,8 @@ import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { runScript } from '../support/program.ts'
 import { Scenario } from './checker/scenario.ts'
-import { type ChaosOptions, runChaos } from './harness/chaos.ts'
-import { cutOffOwner } from './harness/cut-off-owner.ts'
+import { runChaos } from './harness/chaos.ts'
 import { commandFor, report } from './harness/report.ts'
-
-const SHORT: Omit<ChaosOptions, 'seed' | 'folder'> = {
-  seconds: 14,
-  nodes: 3,
-  clients: 9,
-  rooms: 3,
-  unfenced: false,
-  direct: true,
-  doors: 'any',
-  keep: false,
-  say: () => {},
-}
-const ONE_ROOM: Omit<ChaosOptions, 'folder'> = {
-  ...SHORT,
-  direct: false,
-  seed: 1,
-  nodes: 2,
-  clients: 4,
-  rooms: 1,
-  doors: 'own',
-}
 
 async function folder(): Promise<string> {
   const path = await mkdtemp(join(tmpdir(), 'roomful-chaos-'))
@@ -38,7 +16,18 @@ async function folder(): Promise<string> {
 describe('a cluster that is broken on purpose', () => {
   // A pause, races, cuts, a drain, a kill and a clock that jumps, in this order, while clients go to the nodes of their rooms.
   it('keeps every promise', async () => {
-    const options = { ...SHORT, seed: 8, folder: await folder() }
+    const options = {
+      seed: 8,
+      seconds: 14,
+      nodes: 3,
+      clients: 9,
+      rooms: 3,
+      unfenced: false,
+      direct: true,
+      folder: join(await folder(), 'not there yet'),
+      keep: false,
+      say: () => {},
+    }
     const result = await runChaos(options)
     expect(result.violations, report(result, commandFor(options))).toEqual([])
   })
@@ -54,21 +43,5 @@ describe('a history that was kept', () => {
     const program = runScript(`${import.meta.dirname}/run.ts`, ['--check', file])
     expect(await program.ended).toBe(1)
     expect(program.output()).toContain('VIOLATION seat_lost')
-  })
-})
-
-describe('a commit that arrives when another node has the room', () => {
-  it('is refused, and every promise holds', async () => {
-    const made = join(await folder(), 'not there yet')
-    const { violations } = await runChaos({ ...ONE_ROOM, folder: made }, cutOffOwner)
-    expect(violations).toEqual([])
-  })
-
-  it('is found out when the store does not fence', async () => {
-    const { violations } = await runChaos(
-      { ...ONE_ROOM, unfenced: true, folder: await folder() },
-      cutOffOwner,
-    )
-    expect(violations.map(({ name }) => name)).toContain('stale_commit')
   })
 })

@@ -73,7 +73,6 @@ async function one(): Promise<boolean> {
     rooms: whole('rooms', values.rooms),
     unfenced: values.unfenced,
     direct: values.direct,
-    doors: 'any',
     keep: values.keep,
     folder: values.folder ?? (await newFolder()),
     say,

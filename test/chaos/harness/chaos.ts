@@ -15,7 +15,7 @@ import { type ChaosState, visibleTo } from '../room-logic.ts'
 import { Cluster, KEY_PREFIX } from './cluster.ts'
 import { Faults } from './faults.ts'
 import { planFaults } from './plan.ts'
-import type { Door, Player } from './player.ts'
+import type { Player } from './player.ts'
 import { RawPlayer } from './raw-player.ts'
 import { SdkPlayer } from './sdk-player.ts'
 
@@ -30,16 +30,11 @@ export interface ChaosOptions {
   readonly unfenced: boolean
   /** Nodes have addresses of their own, and two of three clients go to the node of their room. */
   readonly direct: boolean
-  /** Which nodes a client tries: any, drawn again each time, or only one of its own, the nodes taken in turn. */
-  readonly doors: 'any' | 'own'
   /** Where logs and histories go; it goes when everything held, unless they are to be kept. */
   readonly folder: string
   readonly keep: boolean
   readonly say: (line: string) => void
 }
-
-/** What is done to a cluster while its clients play. Adds what it did to `done`, and resolves with how many faults were to be, when all of it is healed. */
-export type Trouble = (cluster: Cluster, players: readonly Player[], done: Fault[]) => Promise<number>
 
 export interface ChaosResult {
   readonly history: History
@@ -61,15 +56,15 @@ const EQUAL_WITHIN_MS = 10_000
 /** A snapshot room is saved at least once a second. */
 const SAVED_WITHIN_MS = 1500
 
-/** One run: starts everything, breaks it as the seed says or `trouble` does, heals it, and checks what everyone saw. */
-export async function runChaos(options: ChaosOptions, trouble = drawn(options)): Promise<ChaosResult> {
+/** One run: starts everything, breaks it as the seed says, heals it, and checks what everyone saw. */
+export async function runChaos(options: ChaosOptions): Promise<ChaosResult> {
   const { nodes, unfenced, direct, folder } = options
   await mkdir(folder, { recursive: true })
   const cluster = await Cluster.start({ nodes, unfenced, direct, folder, lease_ms: LEASE_MS })
   const abandon = () => cluster.abandon()
   process.once('exit', abandon)
   try {
-    const history = await new Run(options, cluster).history(trouble)
+    const history = await new Run(options, cluster).history()
     const { violations, excused } = check(history)
     const keep = options.keep || violations.length > 0
     if (keep) await writeFile(join(folder, 'history.json'), JSON.stringify(history))
@@ -78,22 +73,6 @@ export async function runChaos(options: ChaosOptions, trouble = drawn(options)):
   } finally {
     process.off('exit', abandon)
     await cluster.close()
-  }
-}
-
-/** The faults of the seed. */
-function drawn({ seed, seconds, nodes, clients }: ChaosOptions): Trouble {
-  return async (cluster, players, done) => {
-    const faults = new Faults(cluster, players, done)
-    const plan = planFaults({ seed, seconds, nodes, clients, lease_ms: LEASE_MS })
-    try {
-      faults.start(plan)
-      await pause(seconds * 1000)
-      await faults.healed()
-      return plan.length
-    } finally {
-      faults.stop()
-    }
   }
 }
 
@@ -115,7 +94,7 @@ class Run {
     })
   }
 
-  async history(trouble: Trouble): Promise<History> {
+  async history(): Promise<History> {
     const { project_id: projectId, token } = await this.#cluster.login()
     this.#players = this.#invite(projectId, token)
     for (const player of this.#players) player.start()
@@ -125,15 +104,20 @@ class Run {
     const faults: Fault[] = []
     const began = machineNow()
     let ended = began
-    let planned = 0
+    const { seed, seconds, nodes, clients } = this.#options
+    const plan = planFaults({ seed, seconds, nodes, clients, lease_ms: LEASE_MS })
+    const trouble = new Faults(this.#cluster, this.#players, faults)
     const progress = this.#progress(faults)
     const unwatch = watchStalls((stall) => void this.#stalls.push({ kind: 'stall', ...stall }))
     let end: Omit<End, 'records' | 'unreadable'>
     try {
-      planned = await trouble(this.#cluster, this.#players, faults)
+      trouble.start(plan)
+      await pause(seconds * 1000)
+      await trouble.healed()
       ended = machineNow()
       end = await this.#comeToRest()
     } finally {
+      trouble.stop()
       clearInterval(progress)
       unwatch()
       for (const player of this.#players) player.close()
@@ -144,7 +128,7 @@ class Run {
     const found = await audit(this.#cluster.redis.url, KEY_PREFIX, projectId, durable)
     const { stalls, ...told } = this.#cluster.history()
     return {
-      run: { began, ended, clients: this.#players.length, faults: planned, lease_ms: LEASE_MS },
+      run: { began, ended, clients, faults: plan.length, lease_ms: LEASE_MS },
       rooms,
       // What came after the end was taken is the end of the run itself.
       clients: this.#records.filter(({ at }) => at <= end.at),
@@ -172,16 +156,11 @@ class Run {
         note: (note: object) =>
           void this.#records.push({ at: machineNow(), client: name, ...note } as ClientRecord),
         random: () => random.float(),
-        doors: () => this.#doors(i),
+        doors: () => this.#cluster.doors(),
         reroutes: direct && i % sdkOneIn > 0,
       }
       return i % sdkOneIn === sdkOneIn - 1 ? new SdkPlayer(parts) : new RawPlayer(parts)
     })
-  }
-
-  #doors(client: number): readonly Door[] {
-    const all = this.#cluster.doors()
-    return this.#options.doors === 'any' ? all : all.slice(client % all.length).slice(0, 1)
   }
 
   /** Everyone stops, sends one last op, and waits; then nothing moves any more. */

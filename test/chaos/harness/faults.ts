@@ -122,23 +122,21 @@ export class Faults {
     return clients.flatMap((i) => this.#players[i] ?? [])
   }
 
+  /** Writes a fault down as it begins; the returned function writes down its end. */
   #record(planned: PlannedFault, node: string | undefined): () => void {
     const { kind, amount_ms: amountMs } = planned
     const clients = this.#chosen(planned).map(({ name }) => name)
-    return begin(this.#done, {
+    const fault = {
       kind,
       ...(planned.node !== undefined && node !== undefined && { node }),
       ...(clients.length > 0 && { clients }),
       ...(amountMs !== undefined && { amount: `${amountMs} ms` }),
-    })
-  }
-}
-
-/** Writes a fault down as it begins; the returned function writes down its end. */
-export function begin(done: Fault[], what: Omit<Fault, 'at' | 'until'>): () => void {
-  const fault = { ...what, at: machineNow(), until: Number.POSITIVE_INFINITY }
-  done.push(fault)
-  return () => {
-    fault.until = machineNow()
+      at: machineNow(),
+      until: Number.POSITIVE_INFINITY,
+    }
+    this.#done.push(fault)
+    return () => {
+      fault.until = machineNow()
+    }
   }
 }
