@@ -18,14 +18,6 @@ export interface Program {
 export const runProgram = (words: string[], env: Record<string, string> = {}): Program =>
   endingWithTest(startProgram(words, env))
 
-/** As `runProgram`, with no more than so many file descriptors. */
-export function runLimited(files: number, words: string[], env: Record<string, string> = {}): Program {
-  const limited = `ulimit -n ${files}; exec "$0" "$@"`
-  return endingWithTest(
-    startCommand('sh', ['-c', limited, process.execPath, ...roomfulProgram().words, ...words], env),
-  )
-}
-
 /** The same with any script of this repository; `script` is its path. */
 export const runScript = (script: string, words: string[], env: Record<string, string> = {}): Program =>
   endingWithTest(startScript(script, words, env))
