@@ -1,7 +1,6 @@
 import { execFile, spawn } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
-import { mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
@@ -14,6 +13,7 @@ import { type ComposeService, composeVariables, readCompose } from '../test/supp
 import { programOr } from '../test/support/debian-package.ts'
 import { readImage } from '../test/support/image/dockerfile.ts'
 import { freePort, redisAnswers } from '../test/support/redis-port.ts'
+import { newFolder } from '../test/support/run-folder.ts'
 
 const run = promisify(execFile)
 const folder = fileURLToPath(new URL('.', import.meta.url))
@@ -246,7 +246,7 @@ describe('compose.yaml', () => {
 
   it('starts a Redis that keeps what it is told on disk, and evicts nothing', async () => {
     const { redis } = compose.services
-    const place = await mkdtemp(join(tmpdir(), 'roomful-compose-'))
+    const place = await newFolder()
     const port = await freePort()
     const acl = join(place, 'users.acl')
     await writeFile(acl, read('redis/users.acl'))
@@ -264,7 +264,6 @@ describe('compose.yaml', () => {
     onTestFinished(async () => {
       child.kill('SIGKILL')
       await ended
-      await rm(place, { recursive: true, force: true })
     })
     const url = `redis://operator:OPERATOR_PASSWORD@127.0.0.1:${port}`
     await redisAnswers(url, 10_000)
@@ -300,8 +299,7 @@ const RIGHTS = ['--bounding-set=-all,+chown', '--inh-caps=-all']
 
 describe.skipIf(!asRoot)('the secrets of compose.yaml', () => {
   it('are made once, each for who needs it, by a root that may do nothing but give away files', async () => {
-    const place = await mkdtemp(join(tmpdir(), 'roomful-secrets-'))
-    onTestFinished(() => rm(place, { recursive: true, force: true }))
+    const place = await newFolder()
     const { secrets } = compose.services
     const volumes = secrets!.volumes!.map((mount) => mount.split(':')[1]!)
     for (const path of volumes.filter((path) => !path.endsWith('.acl')))

@@ -1,11 +1,10 @@
 import { execFile } from 'node:child_process'
 import { X509Certificate } from 'node:crypto'
 import { once } from 'node:events'
-import { cp, mkdtemp, readFile, rm } from 'node:fs/promises'
+import { cp, readFile } from 'node:fs/promises'
 import { createServer, type IncomingMessage } from 'node:http'
 import { connect as connectHttp2 } from 'node:http2'
 import type { AddressInfo } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls'
 import { promisify } from 'node:util'
@@ -18,6 +17,7 @@ import { Deployment } from './support/deployment.ts'
 import { codeOf, ROOT } from './support/pages/pages.ts'
 import { until } from './support/redis-admin.ts'
 import { freePort } from './support/redis-port.ts'
+import { newFolder } from './support/run-folder.ts'
 import { type Certificate, fetchTrusting, makeCertificate } from './support/tls.ts'
 
 /** The configurations of deploy/balancer with TLS switched on as they say, run for real. */
@@ -33,12 +33,10 @@ let certificate: Certificate
 beforeAll(async () => {
   certificate = await makeCertificate()
 })
-afterAll(() => certificate?.remove())
 
 describe.each(BALANCERS)('%s', (kind) => {
   it('has TLS switched on by what deploy/balancer/README.md says', async () => {
-    const folder = await mkdtemp(join(tmpdir(), 'roomful-marks-'))
-    onTestFinished(() => rm(folder, { recursive: true, force: true }))
+    const folder = await newFolder()
     const names = ['haproxy.cfg', 'nginx.conf']
     for (const name of names) await cp(join(ROOT, 'deploy/balancer', name), join(folder, name))
     const [commands] = codeOf('deploy/balancer/README.md', 'sh', 'TLS')
@@ -147,7 +145,6 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
 
   it('a certificate that is renewed is shown to newcomers, and cuts no one off', async () => {
     const renewed = await makeCertificate()
-    onTestFinished(() => renewed.remove())
     const player = await deployment.player(login, `${ROOM}-renewed`)
     const stop = player.play(20)
     const { balancer } = deployment

@@ -1,4 +1,3 @@
-import { rm } from 'node:fs/promises'
 import { pino } from 'pino'
 import type { Browser, Page } from 'playwright-core'
 import { connect, type Room } from 'roomful/client'
@@ -59,7 +58,6 @@ afterAll(async () => {
   await games?.close()
   cluster?.abandon()
   await cluster?.close()
-  if (cluster) await rm(cluster.folder, { recursive: true, force: true })
 })
 
 /** Someone at the table, or one who watches. */

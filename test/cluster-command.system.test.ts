@@ -1,14 +1,11 @@
 import { once } from 'node:events'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { connect } from 'roomful/client'
-import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
+import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { findProgram } from '../deploy/local/programs.ts'
 import { runScript } from './support/program.ts'
 import { findRedisProgram } from './support/redis-server.ts'
-import { processTree, stillThere } from './support/run-folder.ts'
+import { newFolder, processTree, stillThere } from './support/run-folder.ts'
 
 /** `npm run cluster`, used as an operator at its prompt would. */
 
@@ -20,9 +17,8 @@ const WITHIN = { timeout: 60_000, interval: 50 }
 
 let folder = ''
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'roomful-cluster-test-'))
+  folder = await newFolder()
 })
-afterAll(() => rm(folder, { recursive: true, force: true }))
 
 const INTERNAL_TOKEN = 'the-internal-token-of-the-person-at-the-terminal'
 

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
-import { mkdir, mkdtemp, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -10,7 +10,7 @@ import { loadRooms } from '../dataplane/rooms/loader.ts'
 import type { RunResult } from '../loadtest/result.ts'
 import { startLoad } from './support/load-run.ts'
 import { type Program, startCommand, startScript } from './support/program.ts'
-import { processTree, stillThere } from './support/run-folder.ts'
+import { newFolder, processTree, stillThere } from './support/run-folder.ts'
 import { startService, type TestService } from './support/service.ts'
 
 /** How a load test ends before its time, and what becomes of its report when something is in the way of that. */
@@ -27,20 +27,18 @@ let base = ''
 let out = ''
 const started: Program[] = []
 beforeAll(async () => {
-  temporary = await mkdtemp(join(tmpdir(), 'roomful-ending-'))
+  temporary = await newFolder()
   // What was compiled before need not be compiled again.
   const compiled = `tsx-${process.getuid?.()}`
   await mkdir(join(tmpdir(), compiled), { recursive: true })
   await symlink(join(tmpdir(), compiled), join(temporary, compiled))
 })
-afterAll(() => rm(temporary, { recursive: true }))
 beforeEach(async () => {
-  base = await mkdtemp(join(tmpdir(), 'roomful-ending-'))
+  base = await newFolder()
   out = join(base, 'out')
 })
-afterEach(async () => {
+afterEach(() => {
   for (const { child } of started.splice(0)) child.kill('SIGKILL')
-  await rm(base, { recursive: true })
 })
 
 /** The command, as it is typed. */

@@ -1,7 +1,6 @@
 import { execFile, spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { validate } from 'dockerfile-utils'
@@ -25,6 +24,7 @@ import {
 } from './support/pages/pages.ts'
 import { startTyped } from './support/program.ts'
 import { freePort } from './support/redis-port.ts'
+import { newFolder } from './support/run-folder.ts'
 import { startService, type TestService } from './support/service.ts'
 
 /** What the README and the guides show is what runs. */
@@ -48,7 +48,7 @@ let readmeClient = ''
 let service: TestService
 
 beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'roomful-readme-'))
+  folder = await newFolder()
   await symlink(join(root, 'node_modules'), join(folder, 'node_modules'), 'junction')
   await writeFile(join(folder, 'package.json'), JSON.stringify({ type: 'module' }))
   const [room, client] = codeOf('README.md', 'ts')
@@ -76,10 +76,7 @@ beforeAll(async () => {
   service = await startService({ rooms: await loadRooms(join(folder, 'rooms')) })
 })
 
-afterAll(async () => {
-  await service?.close()
-  await rm(folder, { recursive: true, force: true })
-})
+afterAll(() => service?.close())
 
 /** What the compiler has against a program that is made of these files. */
 async function complaints(files: Record<string, string>): Promise<string> {

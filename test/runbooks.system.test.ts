@@ -1,6 +1,5 @@
 import { execFile } from 'node:child_process'
-import { chmod, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { chmod, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
@@ -16,6 +15,7 @@ import { codeOf, textOf } from './support/pages/pages.ts'
 import { type Program, startProgram, startTyped } from './support/program.ts'
 import { freePort } from './support/redis-port.ts'
 import { type RedisServer, startRedisWith } from './support/redis-server.ts'
+import { newFolder } from './support/run-folder.ts'
 
 /** What docs/operations.md tells operators to type is typed here, as it stands, at a real deployment. */
 
@@ -51,7 +51,7 @@ const NEW_SECRET = 'the keyring secret that comes'
 
 beforeAll(async () => {
   for (const program of ['curl', 'jq']) programOr(program)
-  folder = await mkdtemp(join(tmpdir(), 'roomful-runbooks-'))
+  folder = await newFolder()
   const shim = join(folder, 'roomful')
   await writeFile(shim, `#!/bin/sh\nexec node ${roomfulProgram().words.join(' ')} "$@"\n`)
   await chmod(shim, 0o755)
@@ -84,7 +84,6 @@ afterAll(async () => {
   for (const { child } of controls) child.kill('SIGKILL')
   node?.child.kill('SIGKILL')
   await redis?.close()
-  await rm(folder, { recursive: true, force: true })
 })
 
 interface Control {

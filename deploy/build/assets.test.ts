@@ -1,12 +1,11 @@
-import { mkdtemp, readdir, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { expect, it, onTestFinished } from 'vitest'
+import { expect, it } from 'vitest'
+import { newFolder } from '../../test/support/run-folder.ts'
 import { copyAssets } from './assets.ts'
 
 it('the package has what its code reads, and nothing that only sources need', async () => {
-  const target = await mkdtemp(join(tmpdir(), 'roomful-assets-'))
-  onTestFinished(() => rm(target, { recursive: true, force: true }))
+  const target = await newFolder()
   await copyAssets(join(import.meta.dirname, '../../'), target)
   const copied = await readdir(target, { recursive: true })
   expect(copied).toContain('shared/store/redis/lua/claim.lua')

@@ -9,6 +9,7 @@ import {
   Wait,
 } from 'testcontainers'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { loginAt } from '../../test/support/calls.ts'
 import { readCompose } from '../../test/support/compose.ts'
 import { readImage } from '../../test/support/image/dockerfile.ts'
 
@@ -55,22 +56,12 @@ describe.skipIf(engine === undefined)('the image, run by an engine', () => {
         .withWaitStrategy(Wait.forHealthCheck()),
     )
 
-  async function login(): Promise<{ projectId: string; token: string }> {
-    const post = async (path: string, body: object) => {
-      const response = await fetch(`http://${control.getHost()}:${control.getMappedPort(3000)}${path}`, {
-        method: 'POST',
-        headers: {
-          'content-type': 'application/json',
-          authorization: `Bearer ${SECRETS.CONTROL_API_TOKENS}`,
-        },
-        body: JSON.stringify(body),
-      })
-      return (await response.json()) as { id: string; token: string }
-    }
-    const { id: projectId } = await post('/projects', { name: 'engine' })
-    const { token } = await post('/tokens', { project_id: projectId })
-    return { projectId, token }
-  }
+  const login = () =>
+    loginAt(
+      `http://${control.getHost()}:${control.getMappedPort(3000)}`,
+      {},
+      { authorization: `Bearer ${SECRETS.CONTROL_API_TOKENS}` },
+    )
 
   beforeAll(async () => {
     network = await new Network().start()

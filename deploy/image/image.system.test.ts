@@ -7,6 +7,7 @@ import { validate } from 'dockerfile-utils'
 import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, inject, it, onTestFinished } from 'vitest'
 import { parseConfig } from '../../shared/config.ts'
+import { loginAt } from '../../test/support/calls.ts'
 import {
   buildStages,
   Container,
@@ -174,23 +175,6 @@ describe.skipIf(missing !== undefined)('what its steps make, without an engine',
     return { container, ws_url: `ws://127.0.0.1:${ws}`, admin_url: `http://127.0.0.1:${admin}` }
   }
 
-  async function login(controlUrl: string) {
-    const post = async (path: string, body: object) => {
-      const response = await fetch(`${controlUrl}${path}`, {
-        method: 'POST',
-        headers: {
-          'content-type': 'application/json',
-          authorization: `Bearer ${secrets.CONTROL_API_TOKENS}`,
-        },
-        body: JSON.stringify(body),
-      })
-      return (await response.json()) as { id: string; token: string }
-    }
-    const { id: projectId } = await post('/projects', { name: 'image' })
-    const { token } = await post('/tokens', { project_id: projectId })
-    return { projectId, token }
-  }
-
   it('is small, and has the program and its dependencies only', async () => {
     expect((await readdir(join(image, 'app'))).sort()).toEqual([
       'LICENSE',
@@ -245,7 +229,10 @@ describe.skipIf(missing !== undefined)('what its steps make, without an engine',
       expect(write.code).not.toBe(0)
       expect(write.output).toContain('Read-only file system')
     }
-    const client = await connect(node.ws_url, await login(control.url))
+    const client = await connect(
+      node.ws_url,
+      await loginAt(control.url, {}, { authorization: `Bearer ${secrets.CONTROL_API_TOKENS}` }),
+    )
     const room = await client.join('counter', { key: 'image' })
     await room.send('inc', { by: 2 })
     expect(room.state).toEqual({ count: 2 })

@@ -1,12 +1,12 @@
-import { mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { mkdirSync, utimesSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { afterEach, beforeEach, expect, it } from 'vitest'
+import { beforeEach, expect, it } from 'vitest'
+import { newFolder } from '../../test/support/run-folder.ts'
 import { roomfulProgram } from './programs.ts'
 
 let root = ''
-beforeEach(() => {
-  root = mkdtempSync(join(tmpdir(), 'roomful-program-'))
+beforeEach(async () => {
+  root = await newFolder()
   for (const folder of [
     'shared',
     'control',
@@ -18,7 +18,6 @@ beforeEach(() => {
   ])
     write(`${folder}/file.ts`, 100)
 })
-afterEach(() => rmSync(root, { recursive: true }))
 
 /** A file that was last changed at this second. */
 function write(name: string, at: number): void {

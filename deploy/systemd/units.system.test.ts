@@ -1,12 +1,12 @@
 import { execFile } from 'node:child_process'
-import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { cp, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { parseConfig } from '../../shared/config.ts'
 import { mayInstall, programOr } from '../../test/support/debian-package.ts'
+import { newFolder } from '../../test/support/run-folder.ts'
 import { findProgram } from '../local/programs.ts'
 
 const run = promisify(execFile)
@@ -40,8 +40,7 @@ describe.each(UNITS)('$unit', ({ unit, command, settings, credentials }) => {
   it.skipIf(analyzer === undefined)('is a unit that systemd understands, and exposes little', async () => {
     const systemdAnalyze = programOr('systemd-analyze', 'systemd')
     // What it runs is looked for, so this machine's Node stands where the package would be.
-    const place = await mkdtemp(join(tmpdir(), 'roomful-units-'))
-    onTestFinished(() => rm(place, { recursive: true, force: true }))
+    const place = await newFolder()
     const file = join(place, unit)
     await writeFile(file, (await read(unit)).replace('/usr/bin/node', process.execPath))
     const verified = await run(systemdAnalyze, ['verify', '--recursive-errors=no', file])
@@ -98,8 +97,7 @@ describe('the files beside the units', () => {
     const readme = await readFile(join(folder, '../README.md'), 'utf8')
     const section = readme.split('\n## systemd\n')[1]!.split('\n## ')[0]!
     const commands = section.match(/```sh\n# files\n(.*?)```/s)![1]!
-    const place = await mkdtemp(join(tmpdir(), 'roomful-etc-'))
-    onTestFinished(() => rm(place, { recursive: true, force: true }))
+    const place = await newFolder()
     await mkdir(join(place, 'etc/systemd/system'), { recursive: true })
     await mkdir(join(place, 'deploy'))
     await cp(folder, join(place, 'deploy/systemd'), { recursive: true })

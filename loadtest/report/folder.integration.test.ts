@@ -1,18 +1,18 @@
 import { spawnSync } from 'node:child_process'
-import { mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
-import { hostname, tmpdir } from 'node:os'
+import { mkdir, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { hostname } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it } from 'vitest'
 import { startEvaluated } from '../../test/support/program.ts'
+import { newFolder } from '../../test/support/run-folder.ts'
 import { ReportFolder } from './folder.ts'
 
 const BYTES = 10_000
 
 let base = ''
 beforeEach(async () => {
-  base = await mkdtemp(join(tmpdir(), 'roomful-folder-'))
+  base = await newFolder()
 })
-afterEach(() => rm(base, { recursive: true }))
 
 const claim = (...path: string[]) => ReportFolder.claim(join(base, ...path), BYTES)
 const claimFile = (): string => join(base, '.loadtest-running')

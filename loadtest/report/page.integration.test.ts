@@ -1,5 +1,4 @@
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import type { Browser, Page } from 'playwright-core'
@@ -7,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { launchChromium } from '../../test/support/chromium.ts'
 import { madeUpResult, type Wish } from '../../test/support/load-run.ts'
+import { newFolder } from '../../test/support/run-folder.ts'
 import { judge, parseLimits, succeeded } from '../limits.ts'
 import type { RunResult } from '../result.ts'
 import { writeReports } from './folder.ts'
@@ -27,14 +27,11 @@ describe('the page of a report', () => {
   const troubles: string[] = []
 
   beforeAll(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'roomful-report-'))
+    folder = await newFolder()
     browser = await launchChromium()
   })
 
-  afterAll(async () => {
-    await browser.close()
-    await rm(folder, { recursive: true })
-  })
+  afterAll(() => browser.close())
 
   /** Opens the report of a result as a file; everything it complains of or asks for goes to `troubles`. */
   async function open(result: RunResult, options: Parameters<Browser['newPage']>[0] = {}): Promise<Page> {

@@ -1,9 +1,9 @@
-import { mkdir, mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, readdir, readFile, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { madeUpResult } from '../../test/support/load-run.ts'
+import { newFolder } from '../../test/support/run-folder.ts'
 import { summary } from '../view/summary.ts'
 import { expectedBytes, writeReports } from './folder.ts'
 import { junitXml } from './junit.ts'
@@ -14,9 +14,8 @@ const result = madeUpResult({ seconds: 30, nodes: 2, clients: 100 }, random())
 describe('what is written of a run', () => {
   let folder = ''
   beforeAll(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'roomful-report-'))
+    folder = await newFolder()
   })
-  afterAll(() => rm(folder, { recursive: true }))
 
   it('is the result itself, a page, and test cases, in a folder of its own', async () => {
     const paths = await writeReports(result, join(folder, 'of', 'today'))

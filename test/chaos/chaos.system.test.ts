@@ -1,17 +1,11 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { runScript } from '../support/program.ts'
+import { newFolder } from '../support/run-folder.ts'
 import { Scenario } from './checker/scenario.ts'
 import { runChaos } from './harness/chaos.ts'
 import { commandFor, report } from './harness/report.ts'
-
-async function folder(): Promise<string> {
-  const path = await mkdtemp(join(tmpdir(), 'roomful-chaos-'))
-  onTestFinished(() => rm(path, { recursive: true, force: true }))
-  return path
-}
 
 describe('a cluster that is broken on purpose', () => {
   // A pause, races, cuts, a drain, a kill and a clock that jumps, in this order, while clients go to the nodes of their rooms.
@@ -24,7 +18,7 @@ describe('a cluster that is broken on purpose', () => {
       rooms: 3,
       unfenced: false,
       direct: true,
-      folder: join(await folder(), 'not there yet'),
+      folder: join(await newFolder(), 'not there yet'),
       keep: false,
       say: () => {},
     }
@@ -38,7 +32,7 @@ describe('a history that was kept', () => {
     const scenario = new Scenario('journal')
     scenario.join('ann')
     scenario.loseSeat('ann')
-    const file = join(await folder(), 'history.json')
+    const file = join(await newFolder(), 'history.json')
     await writeFile(file, JSON.stringify(scenario.end()))
     const program = runScript(`${import.meta.dirname}/run.ts`, ['--check', file])
     expect(await program.ended).toBe(1)

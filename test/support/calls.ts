@@ -22,6 +22,18 @@ export async function callControl(
   return JSON.parse(text)
 }
 
+/** A project of its own with a token for its players. */
+export async function loginAt(
+  url: string,
+  claims: object = {},
+  headers: Readonly<Record<string, string>> = {},
+): Promise<{ projectId: string; token: string }> {
+  const post = (path: string, body: object) => callControl(url, 'POST', path, body, headers)
+  const { id: projectId = '' } = await post('/projects', { name: 'test' })
+  const { token = '' } = await post('/tokens', { project_id: projectId, ...claims })
+  return { projectId, token }
+}
+
 /** The rooms, with their states, and sessions of a node. Rejects when it does not answer within `withinMs`. */
 export async function runtimeOf(adminUrl: string, internalToken: string, withinMs = 60_000) {
   const response = await fetch(`${adminUrl}/admin/runtime?include_state=1`, {

@@ -1,7 +1,4 @@
 import { readFileSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { pino } from 'pino'
 import { afterAll, afterEach, beforeAll, inject } from 'vitest'
 import { type RunningControl, startControl } from '../../control/main.ts'
@@ -16,12 +13,13 @@ import { nodeName, randomToken } from '../../shared/ids.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import type { RoomOwner, Store } from '../../shared/store/port.ts'
-import { callControl, metricOf, runtimeOf } from './calls.ts'
+import { callControl, loginAt, metricOf, runtimeOf } from './calls.ts'
 import { Player, type PlayerOptions } from './cluster-player.ts'
 import { ledgerRoom } from './cluster-room.ts'
 import { FaultyLink } from './faulty-link.ts'
 import { asAdmin, until } from './redis-admin.ts'
 import { type RedisServer, startRedis, startRedisWith } from './redis-server.ts'
+import { newFolder } from './run-folder.ts'
 
 /** What a test may choose. */
 export interface ClusterOptions {
@@ -127,7 +125,7 @@ export class TestCluster {
   /** Starts nodes as processes. */
   async processes(count: number, env: Readonly<Record<string, string>> = {}): Promise<NodeProcess[]> {
     this.#children ??= new Children({
-      folder: await mkdtemp(join(tmpdir(), 'roomful-nodes-')),
+      folder: await newFolder(),
       clock: systemClock,
     })
     const children = this.#children
@@ -141,14 +139,8 @@ export class TestCluster {
   }
 
   /** A project of its own with a token for players. */
-  async login(claims: { readonly data?: object } = {}): Promise<Login> {
-    const { id: projectId } = await this.call('POST', '/projects', { name: 'cluster test' })
-    const { token } = await this.call('POST', '/tokens', {
-      project_id: projectId,
-      ttl_seconds: 3600,
-      ...claims,
-    })
-    return { projectId: projectId!, token: token! }
+  login(claims: { readonly data?: object } = {}): Promise<Login> {
+    return loginAt(this.control.url, { ttl_seconds: 3600, ...claims })
   }
 
   /** Where clients may connect at this moment, in the order in which the nodes were started. */
@@ -267,7 +259,6 @@ export class TestCluster {
   async close(): Promise<void> {
     await this.reset()
     await this.#children?.close()
-    if (this.#children) await rm(this.#children.folder, { recursive: true, force: true })
     await this.control.close()
     await this.#controlStore.close()
     await this.store.close()

@@ -1,4 +1,3 @@
-import { rm } from 'node:fs/promises'
 import { inject } from 'vitest'
 import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import type { Places } from '../../deploy/balancer/configuration.ts'
@@ -202,6 +201,5 @@ export class Deployment {
     await this.#balancer?.close()
     this.#cluster.abandon()
     await this.#cluster.close()
-    await rm(this.#cluster.folder, { recursive: true, force: true })
   }
 }

@@ -1,5 +1,4 @@
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { ServerSecond } from '../../loadtest/metrics.ts'
@@ -12,6 +11,7 @@ import {
 } from '../../loadtest/result.ts'
 import type { Random } from '../../shared/random.ts'
 import { type Program, startScript } from './program.ts'
+import { newFolder } from './run-folder.ts'
 
 const SCRIPT = fileURLToPath(new URL('../../loadtest/run.ts', import.meta.url))
 
@@ -36,12 +36,11 @@ export async function startLoad(
   words: readonly string[],
   env: Record<string, string> = {},
 ): Promise<LoadRun> {
-  const folder = await mkdtemp(join(tmpdir(), 'roomful-load-'))
+  const folder = await newFolder()
   const program = startScript(SCRIPT, [...words, '--out', folder], env)
   const outcome = program.ended.then(async (exitCode) => {
     const output = program.output()
     const text = await readFile(join(folder, 'report.json'), 'utf8').catch(() => undefined)
-    await rm(folder, { recursive: true, force: true })
     return {
       exit_code: exitCode,
       output,

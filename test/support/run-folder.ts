@@ -28,6 +28,9 @@ export async function openRunFolder(temporary = tmpdir()): Promise<RunFolder> {
   return { path, close: () => clear(path) }
 }
 
+/** A new folder for files of a test. It goes at the end of the run, as all that tests put into the folder for temporary files. */
+export const newFolder = (): Promise<string> => mkdtemp(join(tmpdir(), 'files-'))
+
 async function clear(folder: string): Promise<string[]> {
   const commands: string[] = []
   for (const { pid, command } of await processesOf(folder)) {

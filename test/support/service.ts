@@ -8,7 +8,7 @@ import { systemClock } from '../../shared/clock.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import type { Store } from '../../shared/store/port.ts'
-import { callControl, metricOf } from './calls.ts'
+import { callControl, loginAt, metricOf } from './calls.ts'
 
 /** What a test may choose. */
 interface ServiceOptions {
@@ -86,12 +86,7 @@ export async function startService({
     control,
     store,
     call,
-    async login(claims = {}) {
-      const project = await call('POST', '/projects', { name: 'test' })
-      const projectId = project.id!
-      const issued = await call('POST', '/tokens', { project_id: projectId, ...claims })
-      return { projectId, token: issued.token! }
-    },
+    login: (claims) => loginAt(control.url, claims),
     metric: (series) => metricOf(node.adminUrl, series),
     async close() {
       await node.close()

@@ -1,26 +1,24 @@
 import { execFile } from 'node:child_process'
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import { request as plainRequest } from 'node:http'
 import { request } from 'node:https'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { programOr } from './debian-package.ts'
+import { newFolder } from './run-folder.ts'
 
 /** A certificate for 127.0.0.1 that vouches for itself, and its key: both PEM, and the files they are in. */
 export interface Certificate {
   readonly cert: string
   readonly key: string
   readonly certFile: string
-  /** Removes the files. */
-  remove(): Promise<void>
 }
 
 const run = promisify(execFile)
 
 /** Makes one with openssl, good for a day. */
 export async function makeCertificate(): Promise<Certificate> {
-  const folder = await mkdtemp(join(tmpdir(), 'roomful-certificate-'))
+  const folder = await newFolder()
   const [certFile, keyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
   await run(programOr('openssl'), [
     ...['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '1'],
@@ -28,7 +26,7 @@ export async function makeCertificate(): Promise<Certificate> {
     ...['-keyout', keyFile, '-out', certFile],
   ])
   const [cert, key] = [await readFile(certFile, 'utf8'), await readFile(keyFile, 'utf8')]
-  return { cert, key, certFile, remove: () => rm(folder, { recursive: true, force: true }) }
+  return { cert, key, certFile }
 }
 
 /** What is understood of the options of `fetch`. */

@@ -95,7 +95,7 @@ class Run {
   }
 
   async history(): Promise<History> {
-    const { project_id: projectId, token } = await this.#cluster.login()
+    const { projectId, token } = await this.#cluster.login()
     this.#players = this.#invite(projectId, token)
     for (const player of this.#players) player.start()
     await this.#until('every client is in its room', JOINED_WITHIN_MS, () =>

@@ -10,7 +10,7 @@ import { type Child, Children } from '../../../deploy/local/processes.ts'
 import { type Clock, systemClock } from '../../../shared/clock.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
-import { callControl, runtimeOf } from '../../support/calls.ts'
+import { loginAt, runtimeOf } from '../../support/calls.ts'
 import { FaultyLink } from '../../support/faulty-link.ts'
 import { freePort } from '../../support/redis-port.ts'
 import { type RedisServer, startRedis } from '../../support/redis-server.ts'
@@ -99,10 +99,8 @@ export class Cluster {
   }
 
   /** A project with a token that lives as long as any run. */
-  async login(): Promise<{ project_id: string; token: string }> {
-    const { id: projectId } = await this.#post('/projects', { name: 'chaos' })
-    const { token } = await this.#post('/tokens', { project_id: projectId, ttl_seconds: DAY_SECONDS })
-    return { project_id: projectId!, token: token! }
+  login(): Promise<{ projectId: string; token: string }> {
+    return loginAt(this.#control.url, { ttl_seconds: DAY_SECONDS })
   }
 
   /** Starts a process in a slot that has none; again when it ends at once, as a supervisor would: Redis may be away. */
@@ -221,10 +219,6 @@ export class Cluster {
     const slot = this.#slots[slotNumber]
     if (!slot) throw new Error(`there is no node ${slotNumber}`)
     return slot
-  }
-
-  #post(path: string, body: object): Promise<Record<string, string>> {
-    return callControl(this.#control.url, 'POST', path, body)
   }
 }
 

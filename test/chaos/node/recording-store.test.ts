@@ -1,25 +1,21 @@
-import { closeSync, openSync, readFileSync, rmSync } from 'node:fs'
-import { mkdtemp } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { closeSync, openSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
 import { newSessionId, quotaSets, SessionStore } from '../../../dataplane/gateway/session-record.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
+import { newFolder } from '../../support/run-folder.ts'
 import { check } from '../checker/check.ts'
 import { Scenario } from '../checker/scenario.ts'
 import { overriding, readStoreLines, StoreRecorder, unfenced } from './recording-store.ts'
 
 /** A file that a recorder of `node` writes, and what it tells. */
 async function recording(node: string) {
-  const folder = await mkdtemp(join(tmpdir(), 'roomful-recording-'))
+  const folder = await newFolder()
   const path = join(folder, 'node.store')
   const file = openSync(path, 'w')
-  onTestFinished(() => {
-    closeSync(file)
-    rmSync(folder, { recursive: true })
-  })
+  onTestFinished(() => closeSync(file))
   return {
     recorder: new StoreRecorder(node, file),
     read: () => readStoreLines(readFileSync(path, 'utf8'), 0),
