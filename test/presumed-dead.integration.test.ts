@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { leaseKey } from '../dataplane/cluster/lease.ts'
 import { sharedCluster, TestCluster } from './support/cluster.ts'
 import { expectIntact } from './support/cluster-player.ts'
@@ -35,26 +35,23 @@ describe('a node that another one takes for dead, and that lives', () => {
   /** What is kept nowhere cannot be taken over, only lost. */
   it('keeps its rooms that no one could go on with, while its lease stands', async () => {
     const own = await TestCluster.start({ redis: 'memory', leaseMs: 4000 })
-    try {
-      const roomId = 'ledger-none:near'
-      const nodes = await own.local(2)
-      const login = await own.login()
-      const players = await own.playersAt(login, roomId, nodes)
-      await players[0]!.add()
-      const [owner, other] = await own.ownerFirst(login, roomId, nodes)
-      // The owner cannot be told anything for a moment.
-      await asAdmin(own.redisUrl, async (redis) => {
-        await until('the owner is taken for dead', async () => {
-          await redis.call('CLIENT', 'KILL', 'TYPE', 'pubsub')
-          return (await own.metric(other!, 'service_nodes_gone_total')) > 0
-        })
+    onTestFinished(() => own.close())
+    const roomId = 'ledger-none:near'
+    const nodes = await own.local(2)
+    const login = await own.login()
+    const players = await own.playersAt(login, roomId, nodes)
+    await players[0]!.add()
+    const [owner, other] = await own.ownerFirst(login, roomId, nodes)
+    // The owner cannot be told anything for a moment.
+    await asAdmin(own.redisUrl, async (redis) => {
+      await until('the owner is taken for dead', async () => {
+        await redis.call('CLIENT', 'KILL', 'TYPE', 'pubsub')
+        return (await own.metric(other!, 'service_nodes_gone_total')) > 0
       })
-      await players[1]!.add()
-      expect(players[0]!.room.status).toBe('joined')
-      expect((await own.owner(login, roomId)).nodeId).toBe(owner!.nodeId)
-      await expectIntact(own, roomId, players)
-    } finally {
-      await own.close()
-    }
+    })
+    await players[1]!.add()
+    expect(players[0]!.room.status).toBe('joined')
+    expect((await own.owner(login, roomId)).nodeId).toBe(owner!.nodeId)
+    await expectIntact(own, roomId, players)
   })
 })

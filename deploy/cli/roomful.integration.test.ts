@@ -60,7 +60,10 @@ describe('roomful control', () => {
     const { port } = other.address() as { port: number }
     const { ended, output } = control({ CONTROL_PORT: String(port) })
     expect(await ended).toBe(1)
-    expect(output()).toContain(`another process listens on 127.0.0.1:${port}`)
+    expect(output()).toContain(
+      `control cannot start: another process listens on 127.0.0.1:${port}; stop that, or choose another port (--help lists the …_PORT variables)`,
+    )
+    expect(output()).not.toContain('stack')
     other.close()
   })
 })

@@ -53,17 +53,6 @@ describe('the life of a process', () => {
     expect(messages()).toEqual([])
   })
 
-  it('closes at SIGTERM and ends with 0 after that', async () => {
-    const done: string[] = []
-    const { send, exited, codes } = setup(async () => ({
-      addresses,
-      close: async () => void done.push('closed'),
-    }))
-    send('SIGTERM')
-    await exited
-    expect([codes, done]).toEqual([[0], ['closed']])
-  })
-
   it('waits for a start that is under way before it closes', async () => {
     const done: string[] = []
     let started = (_service: Service): void => {}
@@ -102,17 +91,6 @@ describe('the life of a process', () => {
     send('SIGTERM')
     send('SIGTERM')
     expect(codes).toEqual([1])
-  })
-
-  it('ends with 1 when it cannot start, and says why', async () => {
-    const taken = Object.assign(new Error('listen'), { code: 'EADDRINUSE', address: '127.0.0.1', port: 3000 })
-    const { exited, codes, messages, lines } = setup(() => Promise.reject(taken))
-    await exited
-    expect(codes).toEqual([1])
-    expect(messages()).toEqual([
-      'control cannot start: another process listens on 127.0.0.1:3000; stop that, or choose another port (--help lists the …_PORT variables)',
-    ])
-    expect(lines.join()).not.toContain('stack')
   })
 
   it('ends with 1 when it fails to start for no reason that is known, and tells where', async () => {
