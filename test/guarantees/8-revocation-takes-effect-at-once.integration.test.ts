@@ -1,30 +1,24 @@
 import { beforeAll, describe, expect, it } from 'vitest'
-import { WebSocket } from 'ws'
 import { CLOSE } from '../../shared/protocol/close-codes.ts'
+import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import { type ClusterNode, type LocalNode, type Login, sharedCluster } from '../support/cluster.ts'
 import type { Player } from '../support/cluster-player.ts'
+import { TestClient } from '../support/gateway/test-client.ts'
 import { until } from '../support/redis-admin.ts'
 
 const WITHIN_MS = 1000
 const ROOM = 'ledger-journal:revoked'
 
-/** What a client without an SDK is told when it says hello; its socket stays open where it is welcome. */
-interface Answer {
-  readonly welcome?: { readonly session_id: string; readonly resume_token: string }
-  readonly closeCode?: number
-  readonly socket: WebSocket
+/** A client without an SDK that says hello. */
+async function hello(node: ClusterNode, words: object): Promise<TestClient> {
+  const client = await TestClient.open(node.wsUrl, ['roomful.v1.json'])
+  client.send({ t: 'hello', ...words } as ClientMessage)
+  return client
 }
 
-const hello = (node: ClusterNode, words: object): Promise<Answer> =>
-  new Promise((resolve) => {
-    const socket = new WebSocket(node.wsUrl, ['roomful.v1.json'])
-    socket.once('open', () => socket.send(JSON.stringify({ t: 'hello', ...words })))
-    socket.once('close', (closeCode) => resolve({ closeCode, socket }))
-    socket.on('message', (data) => {
-      const message = JSON.parse(String(data))
-      if (message.t === 'welcome') resolve({ welcome: message, socket })
-    })
-  })
+/** With which code a hello is refused. */
+const refusal = async (node: ClusterNode, words: object): Promise<number> =>
+  (await (await hello(node, words)).closed).code
 
 describe('guarantee 8: revocation takes effect at once', () => {
   const cluster = sharedCluster()
@@ -74,8 +68,8 @@ describe('guarantee 8: revocation takes effect at once', () => {
     await Promise.all(others.map((player) => player.add()))
     await until('the room is theirs alone', async () => others.every(({ room }) => room.members.length === 3))
     for (const node of nodes) {
-      const { closeCode } = await hello(node, { project_id: bad.projectId, token: bad.token })
-      expect(closeCode).toBe(CLOSE.key_revoked.code)
+      const words = { project_id: bad.projectId, token: bad.token }
+      expect(await refusal(node, words)).toBe(CLOSE.key_revoked.code)
     }
   })
 
@@ -99,8 +93,8 @@ describe('guarantee 8: revocation takes effect at once', () => {
     expect(tookMs).toBeLessThan(WITHIN_MS)
     await Promise.all(others.map((player) => player.add()))
     for (const node of [...nodes, ...(await cluster.local(1))]) {
-      const { closeCode } = await hello(node, { project_id: projectId, token: bad.token })
-      expect(closeCode).toBe(CLOSE.key_revoked.code)
+      const words = { project_id: projectId, token: bad.token }
+      expect(await refusal(node, words)).toBe(CLOSE.key_revoked.code)
     }
   })
 
@@ -110,30 +104,27 @@ describe('guarantee 8: revocation takes effect at once', () => {
       const { bad } = await twoKeys()
       const [home] = await cluster.local(1)
       const away = [await sessionAt(nodes[0]!, bad), await sessionAt(home!, bad)]
-      for (const { socket } of away) socket.terminate()
+      for (const { client } of away) client.ws.terminate()
       // One session waits at a node that hears of the revocation, the other's node is gone by then.
       await home!.close()
       await bad.revoke()
       const elsewhere = running ?? (await cluster.local(1))[0]!
-      const answers = await Promise.all(
-        away.map(({ resume }) => hello(elsewhere, { project_id: bad.projectId, resume })),
+      const codes = await Promise.all(
+        away.map(({ resume }) => refusal(elsewhere, { project_id: bad.projectId, resume })),
       )
-      expect([CLOSE.key_revoked.code, CLOSE.resume_failed.code]).toContain(answers[0]!.closeCode)
-      expect(answers[1]!.closeCode).toBe(CLOSE.key_revoked.code)
+      expect([CLOSE.key_revoked.code, CLOSE.resume_failed.code]).toContain(codes[0])
+      expect(codes[1]).toBe(CLOSE.key_revoked.code)
     }
   })
 
   /** A session of a client without an SDK, in a room, and what it takes to resume it. */
   async function sessionAt(node: ClusterNode, { projectId, token }: { projectId: string; token: string }) {
-    const { welcome, socket } = await hello(node, { project_id: projectId, token })
-    const joined = new Promise<void>((resolve) => {
-      socket.on('message', (data) => JSON.parse(String(data)).t === 'joined' && resolve())
-    })
-    const [roomType, key] = ROOM.split(':')
-    socket.send(JSON.stringify({ t: 'join', ref: 1, room_type: roomType, options: { key } }))
-    await joined
-    const { session_id, resume_token } = welcome!
-    return { socket, resume: { session_id, resume_token, rooms: [] } }
+    const client = await hello(node, { project_id: projectId, token })
+    const { session_id, resume_token } = await client.next('welcome')
+    const [roomType = '', key = ''] = ROOM.split(':')
+    client.send({ t: 'join', ref: 1, room_type: roomType, options: { key } })
+    await client.next('joined')
+    return { client, resume: { session_id, resume_token, rooms: [] } }
   }
 
   /** News over pub/sub is at most once: a node whose connection was broken at that moment has to ask. */
