@@ -72,7 +72,7 @@ async function delayed(port: number, delayMs: number): Promise<{ port: number; c
 }
 
 const keysOf = (room: number): string[] =>
-  ['record', 'epoch', 'snapshot', 'journal'].map((part) => `{room:${room}}:${part}`)
+  ['record', 'epoch', 'snapshot', 'journal', 'stuck'].map((part) => `{room:${room}}:${part}`)
 
 /** One WAIT for everyone who asks in the same turn; gives how many replicas have what was written before. */
 function sharedWait(redis: Redis): () => Promise<number> {
