@@ -8,7 +8,7 @@ import { type End, type FrameName, playerIn, type Reply } from '../checker/histo
 import { type AppliedOp, type ChaosState, layersIn, marksIn, type View } from '../room-logic.ts'
 import { DEAF_MS, type Door, MOST_WAITING, type NewOp, type Note, Player } from './player.ts'
 
-const WELCOME_WITHIN_MS = 4000
+const WELCOME_WITHIN_MS = 10_000
 const FIRST_BACKOFF_MS = 50
 const LONGEST_BACKOFF_MS = 1000
 const JOIN_AGAIN_MS = 250
