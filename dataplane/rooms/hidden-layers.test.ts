@@ -2,7 +2,12 @@ import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
-import { type BenchOptions, RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
+import {
+  type BenchOptions,
+  RoomBench,
+  roomWith,
+  type TestMember,
+} from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 
 interface Table {
@@ -13,10 +18,10 @@ interface Table {
 }
 
 /** Cards: each member sees its own hand, no one the deck, and who was shown it the dealer's plan. */
-const cards = (sync = 0) =>
+const cards = () =>
   defineRoom({
     type: 'cards',
-    sync: { rate: sync },
+    sync: { rate: 0 },
     layers: {
       'hands.*': (memberId) => `member:${memberId}`,
       deck: null,
@@ -26,7 +31,6 @@ const cards = (sync = 0) =>
     messages: {
       draw: { data: v.number() },
       turn: { data: v.null() },
-      lay: { data: v.null() },
       plan: { data: v.object({ name: v.string(), x: v.nullable(v.number()) }) },
       show: { data: v.object({ to: v.string(), layer: v.any() }) },
       hide: { data: v.object({ from: v.string(), layer: v.any() }) },
@@ -44,10 +48,6 @@ const cards = (sync = 0) =>
       switch (input.type) {
         case 'draw':
           state.hands[input.member.id]?.push(input.data)
-          break
-        case 'lay':
-          // Hidden until now, and known from now on.
-          state.turn = state.hands[input.member.id]?.pop() ?? 0
           break
         case 'turn':
           state.turn++
@@ -76,15 +76,11 @@ const cards = (sync = 0) =>
     },
   })
 
-async function table(options: BenchOptions & { codec?: 'roomful.v1.json' } = {}) {
-  const bench = new RoomBench([cards()], options)
-  const codec = options.codec ? { codec: options.codec } : {}
-  const ann = await bench.join('cards', 'ann', codec)
-  const bob = await bench.join('cards', 'bob', codec)
+async function table(options: BenchOptions = {}) {
+  const members = await roomWith(cards(), ['ann', 'bob'], options)
+  const { bench } = members
   return {
-    bench,
-    ann,
-    bob,
+    ...members,
     say: (who: string, type: string, data: never | object | number | string | null = null) =>
       bench.say('cards', who, type, data as never),
   }
@@ -93,24 +89,6 @@ async function table(options: BenchOptions & { codec?: 'roomful.v1.json' } = {})
 const held = ({ layers }: TestMember) => Object.fromEntries(layers)
 
 describe('hidden layers', () => {
-  it.each(['roomful.v1.msgpack', 'roomful.v1.json'] as const)(
-    'reach those who have them, and the others the rest (%s)',
-    async (codec) => {
-      const { ann, bob, say } = await table(codec === 'roomful.v1.json' ? { codec } : {})
-      await say('ann', 'draw', 7)
-      await say('bob', 'draw', 9)
-      await say('ann', 'draw', 8)
-      await say('ann', 'turn')
-      expect([ann.state, bob.state]).toEqual(Array(2).fill({ turn: 1, hands: {} }))
-      expect(held(ann)).toEqual({ 'member:ann': { hands: { ann: [7, 8] } } })
-      expect(held(bob)).toEqual({ 'member:bob': { hands: { bob: [9] } } })
-      await say('ann', 'lay')
-      expect(bob.state).toEqual({ turn: 8, hands: {} })
-      expect(held(ann)).toEqual({ 'member:ann': { hands: { ann: [7] } } })
-      expect([...ann.faults, ...bob.faults]).toEqual([])
-    },
-  )
-
   it('are shown and hidden, with what is in them then, and events go to who has them', async () => {
     const { ann, bob, say } = await table()
     await say('ann', 'plan', { name: 'a', x: 1 })
@@ -132,61 +110,6 @@ describe('hidden layers', () => {
     expect(held(bob)['plan:a']).toBeUndefined()
     expect(ann.layers.has('plan:a')).toBe(false)
     expect([...ann.faults, ...bob.faults]).toEqual([])
-  })
-
-  it('come with the whole state, at a join and at a resync', async () => {
-    const { bench, ann, say } = await table()
-    await say('ann', 'draw', 7)
-    await say('ann', 'plan', { name: 'a', x: 1 })
-    await say('ann', 'show', { to: 'ann', layer: 'plan:a' })
-    ann.layers.clear()
-    bench.resync('cards', ann, 'checksum')
-    await bench.settle()
-    expect(held(ann)).toEqual({ 'member:ann': { hands: { ann: [7] } }, 'plan:a': { plans: { a: { x: 1 } } } })
-    const cat = await bench.join('cards', 'cat')
-    expect(held(cat)).toEqual({ 'member:cat': { hands: { cat: [] } } })
-    expect([...ann.faults, ...cat.faults]).toEqual([])
-  })
-
-  describe.each(['the owner', 'a new owner', 'one that has it by a hand-over'] as const)('at %s', (owner) => {
-    it('are replayed to who had them all the time; others are stated or gone', async () => {
-      const { bench, ann, bob, say } = await table()
-      await say('ann', 'plan', { name: 'a', x: 1 })
-      await say('ann', 'plan', { name: 'b', x: 1 })
-      await say('ann', 'show', { to: 'bob', layer: 'plan:a' })
-      await say('ann', 'show', { to: 'bob', layer: 'plan:b' })
-      bench.detach('cards', bob, true)
-      await bench.settle()
-      await say('ann', 'plan', { name: 'a', x: 2 })
-      await say('bob', 'draw', 5)
-      await say('ann', 'plan', { name: 'c', x: 3 })
-      await say('ann', 'show', { to: 'bob', layer: 'plan:c' })
-      await say('ann', 'plan', { name: 'c', x: 4 })
-      await say('ann', 'hide', { from: 'bob', layer: 'plan:b' })
-      await say('ann', 'plan', { name: 'a', x: null })
-      await say('ann', 'plan', { name: 'a', x: 6 })
-      let now = bench
-      if (owner === 'a new owner') {
-        await bench.die()
-        now = bench.successor([ann, bob])
-      } else if (owner !== 'the owner') {
-        await bench.host.close()
-        now = bench.successor([ann, bob])
-      }
-      const answer = await now.resume('cards', bob)
-      expect(answer.resumed).toBe(true)
-      expect(held(bob)).toEqual({
-        'member:bob': { hands: { bob: [5] } },
-        'plan:a': { plans: { a: { x: 6 } } },
-        'plan:c': { plans: { c: { x: 4 } } },
-      })
-      if (now !== bench) await now.resume('cards', ann)
-      await now.say('cards', 'ann', 'plan', { name: 'c', x: 9 })
-      await now.say('cards', 'bob', 'draw', 6)
-      expect(held(bob)['plan:c']).toEqual({ plans: { c: { x: 9 } } })
-      expect(held(bob)['member:bob']).toEqual({ hands: { bob: [5, 6] } })
-      expect([...ann.faults, ...bob.faults]).toEqual([])
-    })
   })
 
   it('are those of the code that has the room: with others everyone gets all that is theirs again, and what fits no pattern is no one’s', async () => {
