@@ -1,9 +1,7 @@
 import fc from 'fast-check'
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
-import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { Checksum } from '../../shared/sync/checksum.ts'
-import { FakeClock } from '../../test/kit/fake-clock.ts'
 import type { TestMember } from '../../test/support/rooms/room-bench.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { runLength } from '../../test/support/run-length.ts'
@@ -252,110 +250,6 @@ describe('every member', () => {
           play([{ do: 'come', who: 0 }, { do: 'come', who: 1 }, ...steps], durability, rate),
       ),
       { numRuns: runLength(500, 10_000) },
-    )
-  })
-})
-
-describe('a reliable message', () => {
-  /** Once it has changed the state. */
-  const isRefused = (n: number) => n % 3 === 2
-  const tally = defineRoom({
-    type: 'tally',
-    messages: { add: { data: v.object({ n: v.number() }) } },
-    sync: { rate: 0 },
-    create: () => ({
-      sum: 0,
-      order: {} as Record<string, number[]>,
-      deck: Array.from({ length: 3 }, () => ({ by: '', n: 0 })),
-      hand: [] as { by: string; n: number }[],
-    }),
-    onMessage(state, { data: { n }, member }, ctx) {
-      state.sum += n
-      const card = state.deck.pop() ?? state.hand.shift()!
-      card.by = member.id
-      card.n = n
-      state.hand.push(card)
-      if (isRefused(n)) return ctx.refuse('not this one')
-      state.order[member.id] = [...(state.order[member.id] ?? []), n]
-    },
-  })
-
-  it('is applied once and in order, whatever the store does and however often the owner dies', async () => {
-    const trouble = fc.constantFrom(
-      'send',
-      'send',
-      'send',
-      'turn',
-      'wait',
-      'slow',
-      'silent',
-      'deaf',
-      'fine',
-      'die',
-      'let',
-    )
-    await fc.assert(
-      fc.asyncProperty(fc.array(trouble, { minLength: 5, maxLength: 40, size: 'max' }), async (troubles) => {
-        const clock = new FakeClock()
-        const store = memoryStore({ clock })
-        let nodes = 0
-        const owner = () => new RoomBench([tally], { clock, store, nodeId: `node_${nodes++}`, seed: nodes })
-        let bench = owner()
-        await bench.live()
-        const members = [
-          await bench.join('tally', 'ann'),
-          await bench.join('tally', 'bob', { codec: 'roomful.v1.json' }),
-        ]
-        const sent = [0, 0]
-        /** As an edge does it: each message names the one before it. */
-        const send = ({ memberId }: TestMember, n: number) =>
-          bench.send('tally', memberId, { kind: 'message', type: 'add', data: { n }, ref: n, after: n - 1 })
-        const resend = () =>
-          members.forEach((member, i) => {
-            bench.members.set(member.memberId, member)
-            member.attached = true
-            bench.attach('tally', member)
-            for (let n = member.acked + 1; n <= sent[i]!; n++) send(member, n)
-          })
-        for (const [i, what] of troubles.entries()) {
-          if (what === 'send') send(members[i % 2]!, ++sent[i % 2]!)
-          else if (what === 'turn') await bench.settle()
-          else if (what === 'wait') await bench.advance(300, 50)
-          else if (what === 'let') bench.store.let()
-          else if (what === 'die') {
-            // It is only taken for dead: what it still does must not show.
-            bench.members.clear()
-            await bench.die()
-            bench = owner()
-            await bench.live()
-            resend()
-          } else bench.store.mood = what
-        }
-        bench.store.mood = 'fine'
-        while (bench.store.held > 0) bench.store.let()
-        await bench.advance(4000, 100)
-        resend()
-        await bench.advance(1000, 100)
-        for (const [i, member] of members.entries()) {
-          const { order, hand } = member.state as {
-            order: Record<string, number[]>
-            hand: { by: string; n: number }[]
-          }
-          const applied = order[member.memberId] ?? []
-          const all = Array.from({ length: sent[i]! }, (_, n) => n + 1)
-          expect(applied).toEqual(all.filter((n) => !isRefused(n)))
-          expect(hand.filter(({ by }) => by === member.memberId).map(({ n }) => n)).toEqual(
-            applied.slice(applied.length - hand.filter(({ by }) => by === member.memberId).length),
-          )
-          expect([...new Set(member.errors.map(({ ref }) => ref))]).toEqual(all.filter(isRefused))
-          expect([Math.max(member.acked, ...all.slice(-1).filter(isRefused)), member.faults]).toEqual([
-            sent[i],
-            [],
-          ])
-        }
-        expect(members[0]!.state).toEqual(members[1]!.state)
-      }),
-      { numRuns: runLength(100, 500) },
     )
   })
 })

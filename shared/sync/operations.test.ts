@@ -33,6 +33,32 @@ test.each<[Json, Json, Operation[]]>([
       { op: 'remove', path: '/0' },
     ],
   ],
+  // What is left alone is not said again, wherever it is by now.
+  [
+    [1, 2, 3, 4],
+    [2, 3, 4, 5],
+    [
+      { op: 'add', path: '/4', value: 5 },
+      { op: 'remove', path: '/0' },
+    ],
+  ],
+  [
+    [1, 2, 3, 4],
+    [4, 1, 2, 3],
+    [
+      { op: 'remove', path: '/3' },
+      { op: 'add', path: '/0', value: 4 },
+    ],
+  ],
+  [
+    [1, 2, 3, 4, 5],
+    [1, 3, 5],
+    [
+      { op: 'remove', path: '/3' },
+      { op: 'remove', path: '/1' },
+    ],
+  ],
+  [[1, 1, 1], [1, 1], [{ op: 'remove', path: '/2' }]],
   [
     ['a', { n: 1 }, 'c'],
     ['a', { n: 2 }, 'c', 'd'],

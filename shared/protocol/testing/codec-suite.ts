@@ -4,11 +4,11 @@ import { edit, edited, json } from '../../../test/support/json-arbitrary.ts'
 import type { Json } from '../../json.ts'
 import { apply } from '../../sync/apply.ts'
 import { Checksum } from '../../sync/checksum.ts'
-import type { Delta } from '../../sync/delta.ts'
 import { diff } from '../../sync/testing/diff.ts'
 import type { ClientCodec, Codec, Payload } from '../codec.ts'
-import { ERRORS, InvalidMessage, ProtocolError } from '../error-codes.ts'
-import type { ClientMessage, DepartureReason, PlainMessage } from '../messages.ts'
+import { InvalidMessage, ProtocolError } from '../error-codes.ts'
+import type { ClientMessage, PlainMessage } from '../messages.ts'
+import { vectors } from './vectors.ts'
 
 /** One subprotocol, and a way to write what no proper client would: the fields of a message, right or wrong, as a frame. */
 export interface Subject {
@@ -25,71 +25,16 @@ const MEMBERS = [
   { member_id: 'mem_b', sub: null, connected: false },
 ]
 
-const CLIENT_MESSAGES: ClientMessage[] = [
-  { t: 'hello', project_id: 'prj_1', token: 'v4.public.abc' },
-  { t: 'hello', project_id: 'prj_1', token: 'v4.public.abc', features: ['reroute', 'of another version'] },
-  {
-    t: 'hello',
-    project_id: 'prj_1',
-    resume: {
-      session_id: 'ses_1',
-      resume_token: 'secret',
-      rooms: [
-        { room_id: 'arena:lobby', epoch: AT.epoch, seq: 17 },
-        { room_id: 'arena:two', epoch: AT.epoch, seq: 18, settled: 70_000 },
-      ],
-    },
-  },
+const messagesFrom = (side: 'client' | 'server') =>
+  vectors.messages.filter(({ from }) => from === side).map(({ json }) => json as unknown)
+const SERVER_MESSAGES = messagesFrom('server') as PlainMessage[]
+/** What the vectors have not. */
+const MORE: ClientMessage[] = [
   { t: 'hello', project_id: 'prj_1', resume: { session_id: 'ses_1', resume_token: 'secret', rooms: [] } },
-  { t: 'join', ref: 1, room_type: 'arena', options: { key: 'lobby', map: 'desert' } },
   { t: 'leave', ref: Number.MAX_SAFE_INTEGER, room_id: 'arena:lobby' },
-  { t: 'message', room_id: 'arena:lobby', type: 'move', data: { x: -1.5, y: 300 }, ref: 70_000 },
-  { t: 'message', room_id: 'arena:lobby', type: 'move', data: null, ref: 70_001, settled: 70_000 },
-  { t: 'message', room_id: 'arena:lobby', type: 'wave', data: null },
   { t: 'message', room_id: 'arena:lobby', type: 'wave', data: null, settled: 3 },
-  { t: 'state.resync', room_id: 'arena:lobby', have_seq: 0, reason: 'sequence' },
-  { t: 'state.resync', room_id: 'arena:lobby', have_seq: 12, reason: 'checksum' },
-  { t: 'ping', at: 1234.5 },
-  { t: 'token', token: 'v4.public.def' },
 ]
-
-const { checksum: _, ...SHARED } = AT
-const WELCOME = {
-  t: 'welcome',
-  session_id: 'ses_1',
-  resume_token: 'secret',
-  resume_ttl_seconds: 60,
-  heartbeat_seconds: 15,
-  node_id: 'node_1',
-  server_time: '2026-11-20T13:30:00.000Z',
-  limits: { max_message_bytes: 65536, messages_per_second: 60, message_burst: 120, max_rooms: 16 },
-} as const
-const SERVER_MESSAGES: PlainMessage[] = [
-  { ...WELCOME, resumed: false },
-  { ...WELCOME, resumed: true, rooms: [{ room_id: 'arena:lobby', resumed: false }] },
-  { t: 'joined', ref: 3, room_id: 'arena:lobby', member_id: 'mem_a', members: MEMBERS },
-  { t: 'left', ref: 4, room_id: 'arena:lobby' },
-  { t: 'event', ...SHARED, name: 'hit', data: { by: 'mem_a', points: [1, 2.5], 'naïve key': null } },
-  { t: 'room.joined', ...SHARED, member_id: 'mem_b', sub: null },
-  ...(['left', 'session_ended', 'kicked', 'closed'] satisfies DepartureReason[]).map(
-    (reason): PlainMessage => ({ t: 'room.left', ...SHARED, member_id: 'mem_b', sub: 'bert', reason }),
-  ),
-  { t: 'room.left', ...SHARED, member_id: 'mem_b', sub: null, reason: 'kicked', message: 'enough' },
-  { t: 'room.presence', ...SHARED, member_id: 'mem_b', connected: false },
-  { t: 'layer.gone', ...SHARED, layer: 'team:red' },
-  { t: 'ack', room_id: 'arena:lobby', ref: 9 },
-  { t: 'reply', room_id: 'arena:lobby', ref: 9, data: { hp: [3] } },
-  {
-    t: 'error',
-    code: 'invalid_message',
-    message: 'what was wrong',
-    retryable: ERRORS.invalid_message.retryable,
-  },
-  { t: 'error', ref: 5, room_id: 'arena:lobby', code: 'room_full', message: 'full', retryable: true },
-  { t: 'draining', reconnect_in_ms: 250 },
-  { t: 'reroute', url: 'wss://play.example/node-3' },
-  { t: 'pong', at: -0.25, server_time: '2026-11-20T13:30:00.000Z' },
-]
+const CLIENT_MESSAGES = [...(messagesFrom('client') as ClientMessage[]), ...MORE]
 
 const JOIN = { t: 'join', ref: 7, room_type: 'arena', options: { key: 'lobby' } }
 const MESSAGE = { t: 'message', room_id: 'arena:lobby', type: 'move', data: {}, ref: 7 }
@@ -153,7 +98,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       for (const message of unreliable) expect([message.t, 'ref' in message]).toEqual(['message', false])
     })
 
-    test.each(CLIENT_MESSAGES)('$t arrives as it was sent: %j', (message) => {
+    test.each(MORE)('$t arrives as it was sent: %j', (message) => {
       expect(codec().decode(client().encode(message))).toEqual(message)
     })
 
@@ -224,28 +169,12 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       return member
     }
 
-    test.each(SERVER_MESSAGES)('$t arrives as it was sent: %j', (message) => {
-      expect(inRoom().decode(codec().encode(message))).toEqual(message)
-    })
-
     test('a message of a later version is read as one that no one knows, and those behind it as ever', () => {
       const member = inRoom()
       const known = new Set<string>(SERVER_MESSAGES.map(({ t }) => t))
       expect(known).not.toContain(member.decode(later).t)
       const [message] = SERVER_MESSAGES
       expect(member.decode(codec().encode(message!))).toEqual(message)
-    })
-
-    test('a snapshot and a resync carry the whole state', () => {
-      const state = { players: { mem_a: { x: 1, y: -2.5, name: 'Änne 🎲' } }, log: ['start', null, true] }
-      const room = codec().roomEncoder()
-      expect(inRoom().decode(room.snapshot({ ...AT, state }))).toEqual({ t: 'state.snapshot', ...AT, state })
-      expect(inRoom().decode(room.resync({ ...AT, state }, MEMBERS))).toEqual({
-        t: 'state.resync',
-        ...AT,
-        state,
-        members: MEMBERS,
-      })
     })
 
     test('a frame is never written to again', () => {
@@ -287,52 +216,6 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       )
     })
 
-    test('a layer has a stream of its own beside that of the base: whole states, patches and keys', () => {
-      const subject = codec()
-      const [base, red, blue] = [
-        subject.roomEncoder(),
-        subject.layerEncoder('team:red'),
-        subject.layerEncoder('team:blue'),
-      ]
-      const member = inRoom()
-      const at = (seq: number) => ({ ...AT, seq })
-      const plan = { plan: { red: [1, 2] } }
-      const decoded = (bytes: Uint8Array) => member.decode(bytes)
-      expect(decoded(red.snapshot({ ...at(1), state: plan }))).toEqual({
-        t: 'layer.state',
-        ...at(1),
-        layer: 'team:red',
-        state: plan,
-      })
-      decoded(blue.snapshot({ ...at(1), state: {} }))
-      decoded(base.snapshot({ ...at(1), state: { plan: {} } }))
-      const states: Record<string, Json> = { 'team:red': plan, 'team:blue': {}, base: { plan: {} } }
-      const steps = [
-        ['team:red', red, { plan: { red: [1, 2, { x: 3 }], own: 1 } }],
-        ['team:blue', blue, { plan: { blue: { x: 1 } } }],
-        ['base', base, { plan: {}, x: 0, blue: { plan: 1 } }],
-        ['team:blue', blue, { plan: { blue: { x: 2, plan: 2 } } }],
-        ['team:red', red, { plan: { red: [], own: { x: 4 } } }],
-        ['base', base, { plan: {}, x: 1, blue: { plan: 2 } }],
-      ] as const
-      for (const [i, [layer, encoder, next]] of steps.entries()) {
-        const message = decoded(encoder.patch(at(i + 2), diff(states[layer]!, next)))
-        expect(message).toMatchObject(
-          layer === 'base' ? { t: 'state.patch', ...at(i + 2) } : { t: 'layer.patch', ...at(i + 2), layer },
-        )
-        states[layer] = apply(states[layer]!, (message as { delta: Delta }).delta)
-        expect(states[layer]).toEqual(next)
-      }
-      expect(decoded(red.replay(at(9), undefined))).toEqual({
-        t: 'layer.patch',
-        ...at(9),
-        layer: 'team:red',
-        delta: undefined,
-      })
-      const nothing = decoded(red.patch(at(10), diff(states['team:red']!, {})))
-      expect(apply(states['team:red']!, (nothing as { delta: Delta }).delta)).toEqual({})
-    })
-
     test('a large state that stays the same is encoded once, however often it is asked for', () => {
       const room = codec().roomEncoder()
       const state = { text: 'a'.repeat(20_000) }
@@ -356,14 +239,6 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       room.patch(at(3), diff({ text: 'b' }, { text: 'a' }))
       expect(decoded(room.snapshot({ ...at(3), state: counted() }))).toMatchObject({ ...at(3), state })
       expect(encoded).toBe(2)
-    })
-
-    test('a patch of nothing moves the seq only', () => {
-      const room = codec().roomEncoder()
-      const member = inRoom()
-      member.decode(room.snapshot({ ...AT, state: { a: 1 } }))
-      const at = { ...AT, seq: AT.seq + 1 }
-      expect(member.decode(room.patch(at, undefined))).toEqual({ t: 'state.patch', ...at, delta: undefined })
     })
 
     test('patches without the ones before, or older than what is known, harm nothing', () => {

@@ -1,0 +1,24 @@
+import { readFileSync } from 'node:fs'
+import type { Json } from '../../json.ts'
+
+/** docs/protocol-vectors.json, as its own `about` describes it. */
+export interface Vectors {
+  checksums: { value: Json; checksum: number }[]
+  batches: { messages: Record<string, Json>[]; msgpack: string }[]
+  address: { room_id: string; msgpack: string }
+  messages: { from: 'client' | 'server'; json: Record<string, Json>; msgpack: string }[]
+  stream: {
+    about: string
+    encoder: number
+    /** Of this layer, and not of the base. */
+    layer?: string
+    kind: 'snapshot' | 'resync' | 'patch' | 'replay'
+    state: Json
+    json: Record<string, Json>
+    msgpack: string
+  }[]
+}
+
+export const vectors = JSON.parse(
+  readFileSync(new URL('../../../docs/protocol-vectors.json', import.meta.url), 'utf8'),
+) as Vectors
