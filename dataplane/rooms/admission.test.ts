@@ -52,16 +52,6 @@ describe('joining', () => {
     expect(eve.errors).toMatchObject([{ code: 'project_full' }])
   })
 
-  it('is refused to a client that cannot put hidden layers together, where the room has some', async () => {
-    const hiding = defineRoom({ type: 'hiding', layers: { deck: null }, create: () => ({ deck: [1] }) })
-    const bench = new RoomBench([hiding, counter()])
-    const old = await bench.join('hiding', 'old', { layers: false, ref: 3 })
-    expect(old).toMatchObject({ inRoom: false, errors: [{ code: 'client_outdated', ref: 3 }] })
-    expect(old.errors[0]!.message).toMatch(/^hiding:a hides .* layers/)
-    expect(await bench.join('hiding', 'ann')).toMatchObject({ inRoom: true, state: {} })
-    expect(await bench.join('counter', 'old', { layers: false })).toMatchObject({ inRoom: true })
-  })
-
   it.each([
     ['options that do not fit', 'moon', 'invalid_options', /map:/],
     ['a create that throws', 'none', 'room_logic_failed', /^the room's logic failed$/],

@@ -1,7 +1,6 @@
 import { describe, expect, it, vi } from 'vitest'
 import { counting } from '../../test/support/rooms/counter-room.ts'
 import { roomWith } from '../../test/support/rooms/room-bench.ts'
-import { leaseKey } from '../cluster/lease.ts'
 import { JournalFormat } from './journal.ts'
 
 describe('a journal room', () => {
@@ -26,29 +25,6 @@ describe('a journal room', () => {
     for (let i = 0; i < 11; i++) await bench.say('counter', 'ann', 'inc', null)
     expect((await bench.store.store.rooms.inspect('prj_test/counter:a'))!.version).toBe(12)
     expect((await bench.claimed('counter')).journal.length).toBeLessThanOrEqual(4)
-  })
-
-  it('that another node has claimed stops at once, and says nothing', async () => {
-    const { bench, ann } = await roomWith(counting('journal'), ['ann'])
-    await bench.store.store.records.write([{ put: leaseKey('node_b'), value: new Uint8Array(0) }])
-    await bench.claimed('counter')
-    const sent = bench.sent.length
-    await bench.say('counter', 'ann', 'inc', null, 1)
-    const told = bench.sent.slice(sent).map(({ kind }) => kind)
-    // Only the edge hears the redirect.
-    expect([told, bench.host.size, bench.counts.fenced, ann.state]).toEqual([
-      ['redirect'],
-      0,
-      1,
-      { count: 0 },
-    ])
-    // What comes later is for the other node.
-    bench.message('counter', 'ann', 'inc', null, 2)
-    await bench.join('counter', 'bob')
-    expect(bench.redirected.map(({ message }) => message)).toMatchObject([
-      { kind: 'message', ref: 2 },
-      { kind: 'join', member_id: 'bob' },
-    ])
   })
 })
 

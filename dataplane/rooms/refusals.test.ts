@@ -6,7 +6,6 @@ import { JournalFormat } from './journal.ts'
 import { restore } from './restore.ts'
 
 const unknown = (ref: number) => expect.objectContaining({ ref, code: 'outcome_unknown' })
-const refused = (ref: number) => expect.objectContaining({ ref, code: 'unknown_type' })
 const range = (from: number, to: number): number[] =>
   Array.from({ length: to - from + 1 }, (_, i) => from + i)
 
@@ -23,33 +22,6 @@ const attach = (bench: RoomBench, member: TestMember, settled?: number) =>
 const refs = (list: readonly { ref?: number | undefined }[]) => list.map(({ ref }) => ref)
 
 describe('a message that was refused', () => {
-  it('is refused again whenever it comes again, and acked once that is known', async () => {
-    const { bench, ann } = await roomWith(counter(), ['ann'])
-    bad(bench, 1)
-    good(bench, 2)
-    await bench.settle()
-    expect([ann.acked, ann.errors]).toEqual([2, [refused(1)]])
-    ann.acked = 0
-    bad(bench, 1)
-    await bench.settle()
-    expect([ann.acked, ann.errors]).toEqual([2, [refused(1), refused(1)]])
-    bad(bench, 3, { settled: 2 })
-    expect(await attach(bench, ann)).toMatchObject({ outcomes: [{ ref: 3 }] })
-    expect(await attach(bench, ann, 3)).toMatchObject({ ack: 3, outcomes: [] })
-  })
-
-  it('is known to the next owner, with all that its client does not know', async () => {
-    const { bench, ann } = await roomWith(counter(), ['ann'])
-    for (const ref of range(1, 100)) bad(bench, ref, { settled: Math.max(0, ref - 60) })
-    await bench.settle()
-    const heir = bench.successor([ann])
-    expect(await attach(heir, ann, 50)).toMatchObject({ ack: 100 })
-    expect(refs(heir.sentOf('attached').at(-1)!.outcomes)).toEqual(range(51, 100))
-    good(heir, 70)
-    await heir.settle()
-    expect([ann.state, ann.errors.at(-1)]).toEqual([expect.objectContaining({ count: 0 }), refused(70)])
-  })
-
   it.each([
     ['a bounded place in memory, in an update and in the record, however many there are', 99_000, false],
     ['no place in the journal once its client knows', 5000, true],

@@ -57,19 +57,6 @@ describe('a store that does not answer', () => {
 })
 
 describe('a store that comes back empty', () => {
-  it('is told the room from memory, under a higher epoch', async () => {
-    const { bench, ann } = await roomWith(counting('journal'), ['ann'])
-    await bench.say('counter', 'ann', 'inc', null, 1)
-    const { epoch } = ann
-    bench.clock.advance(10)
-    const empty = wipe(bench)
-    for (const ref of [2, 3]) await bench.say('counter', 'ann', 'inc', null, ref)
-    expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 3 }, 3, []])
-    expect(ann.epoch).toBeGreaterThan(epoch)
-    await bench.successor([ann], { store: empty }).resume('counter', ann)
-    expect([ann.state, ann.faults, ann.resyncs]).toEqual([{ count: 3 }, [], 0])
-  })
-
   it('is told nothing of a room that is not stored but whose it is', async () => {
     const { bench, ann } = await roomWith(counting('none'), ['ann'])
     await bench.say('counter', 'ann', 'inc', null, 1)
@@ -101,22 +88,6 @@ describe('a store that comes back empty', () => {
 })
 
 describe('a node whose lease has run out', () => {
-  for (const durability of ['journal', 'snapshot', 'none'] as const)
-    it(`freezes its ${durability} rooms: nothing is applied, nothing leaves`, async () => {
-      const { bench, ann } = await roomWith(counting(durability), ['ann'])
-      bench.message('counter', 'ann', 'inc', null, 1)
-      bench.mayAct = false
-      const sent = bench.sent.length
-      await bench.advance(3000, 50)
-      bench.message('counter', 'ann', 'inc', null, 2)
-      await bench.advance(3000, 50)
-      expect(bench.sent.length).toBe(sent)
-      bench.mayAct = true
-      bench.host.recheck()
-      await bench.settle()
-      expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 2 }, 2, []])
-    })
-
   it('answers an attach that was asked again and again once', async () => {
     const { bench, ann } = await roomWith(counting('journal'), ['ann'])
     bench.mayAct = false
