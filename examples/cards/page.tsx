@@ -161,7 +161,8 @@ function Table({ stage: { room, toasts, serverTime } }: { stage: Stage<typeof ca
   const pass = () => attempt(room.send('pass'))
   const play = (card: Card, asked?: Suit) =>
     attempt(room.send('play', { card, ...(asked && { suit: asked }) }))
-  useEffect(() => {
+  // In force as soon as what is shown says that the keys do something.
+  useLayoutEffect(() => {
     const press = ({ key, ctrlKey, metaKey, altKey }: globalThis.KeyboardEvent) => {
       if (eight || ctrlKey || metaKey || altKey) return
       if (key === 'd' && canDraw) draw()
