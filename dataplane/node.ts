@@ -77,8 +77,8 @@ export interface NodeOptions extends Partial<NodeConfig> {
 }
 
 /**
- * Lets clients in at `gateway`, and operators at `admin`; `close` ends the latter. Rejects when that cannot be had, and has nothing open
- * then.
+ * Lets clients in at `gateway`, and operators at `admin`; `close` ends the latter. Rejects when that cannot be had; `gateway` is closed by
+ * its owner then.
  * @internal
  */
 export type Listen = (

@@ -78,7 +78,7 @@ class Network {
 }
 
 describe('direct routing', () => {
-  const cluster = sharedCluster({ leaseMs: 2000, anew: true })
+  const cluster = sharedCluster({ leaseMs: 2000, perTest: true })
 
   /** A node with an address of its own. */
   const addressed = async (): Promise<LocalNode> => {

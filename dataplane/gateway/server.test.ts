@@ -306,4 +306,17 @@ describe('handshakes that wait', () => {
     ])
     expect(queue.size).toBe(0)
   })
+
+  it('go on behind one that fails', () => {
+    const turns: (() => void)[] = []
+    const done: string[] = []
+    const queue = new HandshakeQueue(1, (turn) => turns.push(turn))
+    queue.add(() => {
+      throw new Error('planted')
+    })
+    queue.add(() => void done.push('the next'))
+    expect(() => turns.shift()!()).toThrow('planted')
+    turns.shift()!()
+    expect(done).toEqual(['the next'])
+  })
 })

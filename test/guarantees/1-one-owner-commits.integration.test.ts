@@ -7,7 +7,7 @@ import { until } from '../support/redis-admin.ts'
 const MINUTES_MS = 60_000
 
 describe('guarantee 1: one owner commits', () => {
-  const cluster = sharedCluster({ leaseMs: 1000, anew: true })
+  const cluster = sharedCluster({ leaseMs: 1000, perTest: true })
 
   /** The owner hangs, as a virtual machine that is moved does. It wakes up and still believes that the room is its own. */
   it('lets another node take over from a paused owner, which then commits and says nothing', async () => {

@@ -7,7 +7,7 @@ import { until } from '../support/redis-admin.ts'
 const NODES = 5
 
 describe('guarantee 3: acked means committed', () => {
-  const cluster = sharedCluster({ leaseMs: 500, anew: true })
+  const cluster = sharedCluster({ leaseMs: 500, perTest: true })
 
   it('keeps all that was acked or seen, however often the owner is killed under load', async () => {
     const random = new SeededRandom(3)

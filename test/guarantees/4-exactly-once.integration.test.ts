@@ -5,7 +5,7 @@ import { expectIntact } from '../support/cluster-player.ts'
 import { until } from '../support/redis-admin.ts'
 
 describe('guarantee 4: exactly once', () => {
-  const cluster = sharedCluster({ leaseMs: 1000, anew: true })
+  const cluster = sharedCluster({ leaseMs: 1000, perTest: true })
 
   const playOn = async (players: readonly Player[], by = 25): Promise<void> => {
     const acked = players.map((player) => player.acked)

@@ -11,7 +11,7 @@ const PAUSE_MS = 3000
 const KEPT = ['journal', 'snapshot', 'none']
 
 describe('guarantee 7: deploys disconnect no one', () => {
-  const cluster = sharedCluster({ leaseMs: LEASE_MS, anew: true })
+  const cluster = sharedCluster({ leaseMs: LEASE_MS, perTest: true })
 
   it('replaces every node of a cluster under load, one after the other, and no player loses anything', async ({
     annotate,

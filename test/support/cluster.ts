@@ -277,18 +277,18 @@ export class TestCluster {
 }
 
 /**
- * The cluster of a group of tests, there from before the first of them until behind the last. `anew`: each test ends its players and nodes.
+ * The cluster of a group of tests, there from before the first of them until behind the last. `perTest`: each test ends its players and nodes.
  * To be called in the group, before its own hooks.
  */
 export function sharedCluster({
-  anew = false,
+  perTest = false,
   ...options
-}: ClusterOptions & { readonly anew?: boolean } = {}) {
+}: ClusterOptions & { readonly perTest?: boolean } = {}) {
   let cluster: TestCluster | undefined
   beforeAll(async () => {
     cluster = await TestCluster.start(options)
   })
-  if (anew) afterEach(() => cluster?.reset())
+  if (perTest) afterEach(() => cluster?.reset())
   afterAll(() => cluster?.close())
   return new Proxy({} as TestCluster, {
     get(_, name) {
