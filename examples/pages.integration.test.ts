@@ -163,9 +163,14 @@ test('in the card game each has a hand of its own, and plays it in turns, by mou
   expect(await handOf(players[1]!)).toEqual(hands[1])
 
   for (let turns = 0; turns < 4; turns++) {
-    const mine = () => Promise.all(players.map((page) => page.locator('#hand.mine').count()))
-    await vi.waitUntil(async () => (await mine()).includes(1), { timeout: WITHIN_MS })
-    const page = players[(await mine()).indexOf(1)]!
+    // Who has just played may not have seen yet that it is the other's turn.
+    const [page] = (await vi.waitUntil(
+      async () => {
+        const mine = await Promise.all(players.map((one) => one.locator('#hand.mine').count()))
+        return mine.reduce((sum, one) => sum + one) === 1 && players.filter((_, i) => mine[i])
+      },
+      { timeout: WITHIN_MS },
+    )) as [Page]
     const other = players.find((one) => one !== page)!
     const playable = page.locator('#hand .playable')
     expect(await page.locator('#pass').count()).toBe(0)
