@@ -1,7 +1,13 @@
 import type { RequestListener } from 'node:http'
 import { Registry } from 'prom-client'
 import { type Clock, systemClock, timestamp } from '../shared/clock.ts'
-import { type Defaults, defaultConfig, type LogConfig, type StoreConfig } from '../shared/config.ts'
+import {
+  type Defaults,
+  defaultConfig,
+  defaultTurnLimit,
+  type LogConfig,
+  type StoreConfig,
+} from '../shared/config.ts'
 import { newId, newNodeId, nodeName } from '../shared/ids.ts'
 import { subscribeKeyNews } from '../shared/key-news.ts'
 import { createLog, type Logger } from '../shared/log.ts'
@@ -13,6 +19,7 @@ import { memoryStore } from '../shared/store/memory/memory.ts'
 import { storeMetrics } from '../shared/store/metrics.ts'
 import type { Store } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
+import { UnhandledErrors } from '../shared/unhandled.ts'
 import { packageVersion } from '../shared/version.ts'
 import { NodeLinks } from './cluster/links.ts'
 import { Ownership } from './cluster/ownership.ts'
@@ -27,12 +34,14 @@ import { nodeMetrics } from './ops/metrics.ts'
 import { LoadMeter } from './ops/overload.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { RoomHost } from './rooms/host.ts'
-import type { Turns } from './watchdog/turns.ts'
+import type { RoomCode } from './rooms/room-code.ts'
+import { Suspects } from './watchdog/suspects.ts'
+import type { TurnObserver } from './watchdog/turns.ts'
 
 /** The part of the configuration that is about the node itself. */
 type NodeConfig = Omit<
   Defaults<'dataplane'>,
-  'roomsDir' | 'turnLimitMs' | 'workers' | keyof StoreConfig | keyof LogConfig | `otel_${string}`
+  'roomsDir' | 'workers' | keyof StoreConfig | keyof LogConfig | `otel_${string}`
 >
 
 /** Of a node that is one of several processes behind one port; see deploy/cli/workers.ts. */
@@ -59,8 +68,10 @@ export interface NodeOptions extends Partial<NodeConfig> {
   readonly loadClock?: Clock
   /** Default: no traces. Its owner sends what it has gathered, after the node was closed. */
   readonly tracer?: Tracer
-  /** Is told of every turn of every room; default: no one is. */
-  readonly turns?: Turns
+  /** Observes every turn of every room, as a watchdog does. Default: nothing does. */
+  readonly turns?: TurnObserver
+  /** Milliseconds after which each turn is cut off; for development. Default: only turns are that did not return before, after 200 ms. */
+  readonly cutOffMs?: number
   /** Default: no other process listens on its websocket port. */
   readonly sharing?: WorkerOptions
   /** Answers what comes to the websocket's port and wants no websocket; default: it is told to. */
@@ -96,6 +107,13 @@ export interface RunningNode {
   readonly adminUrl: string
   /** What it counts. */
   readonly registry: Registry
+  /** Deals with errors that nothing has handled: a program that embeds a node gives it those of its process. */
+  readonly unhandled: UnhandledErrors
+  /**
+   * Runs the code of its rooms.
+   * @internal
+   */
+  readonly roomCode: Pick<RoomCode, 'current' | 'where'>
   /** Puts a new definition in the place of the one of the same type, for running rooms too (development). */
   replaceRoom(definition: RoomDefinition): void
   /**
@@ -103,12 +121,16 @@ export interface RunningNode {
    * name: it acts for no room any more, and its process is to end at once.
    */
   readonly drained: Promise<void>
-  /** Moves the clients elsewhere, saves and releases the rooms, and lets go of everything. */
-  close(): Promise<void>
+  /**
+   * Moves the clients elsewhere, saves and releases the rooms, and closes everything. `drainMs`: within how many milliseconds the clients are to
+   * leave; default: `DRAIN_SECONDS`.
+   */
+  close(drainMs?: number): Promise<void>
 }
 
 const CONTROL_TIMEOUT_MS = 5000
 const DETACHED_GRACE_MS = 60_000
+const MAX_SUSPECTS_READ_MS = 250
 
 /**
  * Starts a node: gateway, rooms, cluster and ops, connected here and nowhere else. Resolves once it accepts clients; rejects when an
@@ -128,7 +150,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const { sharing } = options
   if (sharing) registry.setDefaultLabels({ worker: sharing.worker })
   const metrics = nodeMetrics(registry, roomTypes)
-  processMetrics(registry)
+  const { unhandled } = processMetrics(registry)
   storeMetrics(registry, store)
   const codecs = [new JsonCodec(), new MsgpackCodec()] as const
   const load = new LoadMeter(options.loadClock ?? clock, metrics, () => host.waitedMs)
@@ -179,7 +201,17 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     }),
     onReplaced: (replaced) => failed(replaced),
   })
+  const suspects = new Suspects({
+    records: store.records,
+    clock,
+    everyMs: Math.min(MAX_SUSPECTS_READ_MS, config.nodeLeaseMs / 4),
+    turnLimitMs: config.turnLimitMs ?? defaultTurnLimit(config.nodeLeaseMs),
+    limitAllMs: options.cutOffMs,
+    onCount: (roomType, hook, count) => metrics.turnsStuck.inc({ room_type: roomType, hook }, count),
+  })
+  metrics.playersBlocked.read(() => suspects.blocked)
   const host: RoomHost = new RoomHost({
+    suspects,
     nodeId,
     rooms: options.rooms,
     codecs,
@@ -203,6 +235,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     // A session's end is its edge's to tell; this is for edges that cannot any more.
     limits: {
       recordTtlMs,
+      noteTtlMs: 1000 * Math.max(config.roomOrphanTtl, config.sessionResumeTtl),
       quarantineTtlMs: config.roomQuarantineTtl * 1000,
       waitingMessages: config.maxRoomBacklog,
       tasks: config.maxRoomTasks,
@@ -233,6 +266,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     codecs,
     askKeyStatus: options.askKeyStatus ?? askControl(config, CONTROL_TIMEOUT_MS),
     overloaded: () => load.overloaded,
+    blocks: (...message) => suspects.blocks(...message),
     inputIntervalMs: () => load.inputIntervalMs,
     send: (message) => ownership.router.send(message),
     unsubscribed: (room) => ownership.router.forget(room),
@@ -262,12 +296,13 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const stopOps = async (): Promise<void> => {
     load.stop()
     waker.stop()
+    suspects.stop()
     await unsubscribe?.()
     await listening?.close()
   }
   let closing: Promise<void> | undefined
-  const close = (): Promise<void> => {
-    closing ??= drain(parts, config.drainSeconds * 1000, stopOps)
+  const close = (drainMs = config.drainSeconds * 1000): Promise<void> => {
+    closing ??= drain(parts, drainMs, stopOps)
     return closing
   }
 
@@ -303,6 +338,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     drain: () => void close().then(toldToDrain),
   }
 
+  await suspects.start()
   await ownership.start()
   try {
     waker.start()
@@ -337,6 +373,13 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     wsUrl,
     adminUrl,
     registry,
+    roomCode: host.code,
+    unhandled: new UnhandledErrors({
+      clock,
+      log,
+      count: (kind) => unhandled.inc({ kind }),
+      roomCode: (error) => host.code.unhandled(error),
+    }),
     replaceRoom: (definition) => host.replaceRoom(definition),
     drained,
     close,

@@ -40,6 +40,10 @@ export function roomNamed(name: string): RoomAddress {
   }
 }
 
+/** Name of a player in a project: that of the token, else the session. Rates and turns that did not return are counted by it. */
+export const playerOf = (sub: string | null, sessionId: string): string =>
+  sub === null ? `session:${sessionId}` : `sub:${sub}`
+
 /** What a reliable message tells its owner about the others of its member. */
 export interface Reliability {
   readonly ref: number

@@ -1,11 +1,12 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Span } from '../../shared/tracing/tracer.ts'
-import { type JoinRequest, roomAttributes, type ToOwner } from '../traffic.ts'
-import type { TurnHook } from '../watchdog/turns.ts'
-import type { Member } from './definition.ts'
+import { type JoinRequest, playerOf, roomAttributes, type ToOwner } from '../traffic.ts'
+import type { TurnRoom } from '../watchdog/turns.ts'
+import type { Member, RoomDefinition } from './definition.ts'
 import { FAILED, parseOptions } from './failures.ts'
 import type { Inputs } from './inputs.ts'
 import { Membership } from './memberships.ts'
+import { isPromise, type RoomCode, type RoomTurn } from './room-code.ts'
 import { frozen } from './state.ts'
 import type { RoomStream } from './stream.ts'
 
@@ -93,7 +94,8 @@ export class RoomAdmission {
       this.#refuse(request, 'room_logic_failed', FAILED)
       return
     }
-    const options = this.#during('options', request, () => parseOptions(definition, request.options))
+    const { code } = this.#stream.environment
+    const options = joinOptions(code, this.#stream, definition, request)
     if (this.#closed) this.#late(request)
     else if (!options.ok && options.cause !== undefined)
       this.#failed(request, 'the validator of the options', options.cause)
@@ -292,17 +294,6 @@ export class RoomAdmission {
     this.#stream.replies.refuse(request, code, message)
   }
 
-  /** Runs room logic for a join. */
-  #during<T>(hook: TurnHook, { session_id: sessionId, ref }: JoinRequest, look: () => T): T {
-    const { turns } = this.#stream.environment
-    turns.begin(this.#stream, hook, sessionId, ref, '')
-    try {
-      return look()
-    } finally {
-      turns.end()
-    }
-  }
-
   /** Room logic threw at a join. */
   #failed(request: JoinRequest, kind: string, error: unknown): void {
     const { code, message } = this.#inputs.failures.explain(kind, error)
@@ -317,11 +308,10 @@ export class RoomAdmission {
   /** Asks `admit`; what it says counts once it is known, unless the join is cancelled before. */
   #admit(request: JoinRequest, options: unknown): void {
     const { member_id: memberId } = request
-    const { clock, limits, turns } = this.#stream.environment
-    const { type } = this.#inputs.handlers.definition
+    const { clock, limits } = this.#stream.environment
     this.#beginPart(memberId, 'room.admit')
     const decide = (verdict: Verdict) => this.#on.act(() => this.#decided(request, options, verdict))
-    const answer = this.#during('admit', request, () => this.#ask(request, options))
+    const answer = this.#ask(request, options)
     if (!(answer instanceof Promise)) {
       decide(answer)
       return
@@ -340,16 +330,13 @@ export class RoomAdmission {
       ),
     }
     this.#running.set(memberId, running)
-    turns.awaits(type, 1)
-    answer.then((verdict) => {
-      turns.awaits(type, -1)
-      settle(verdict)
-    })
+    answer.then(settle)
   }
 
   /** What `admit` says, now or later. Neither throws nor rejects. */
   #ask(request: JoinRequest, options: unknown): Verdict | Promise<Verdict> {
     const { environment, log, memberships, roomId, state } = this.#stream
+    const { definition } = this.#inputs.handlers
     const ctx = {
       roomId,
       now: environment.clock.now(),
@@ -360,7 +347,9 @@ export class RoomAdmission {
       log,
     }
     try {
-      const answer: unknown = this.#inputs.handlers.definition.admit?.(memberOf(request), options, ctx)
+      const answer: unknown = environment.code.start(joinTurn(this.#stream, 'admit', request), () =>
+        definition.admit?.(memberOf(request), options, ctx),
+      )
       return isPromise(answer) ? Promise.resolve(answer).then(verdictOf, failed) : verdictOf(answer)
     } catch (error) {
       return failed(error)
@@ -405,7 +394,7 @@ export class RoomAdmission {
       this.#stream.environment.limits.outcomes,
     )
     membership.resumes = turn
-    const refused = this.#during('onJoin', request, () => this.#inputs.join(membership, options))
+    const refused = this.#inputs.join(membership, options)
     if (refused) this.#refuse(request, refused.code, refused.message)
     this.#on.occupied()
   }
@@ -487,5 +476,30 @@ const verdictOf = (answer: unknown): Verdict =>
 
 const failed = (failure: unknown): Verdict => ({ admitted: false, failure })
 
-const isPromise = (value: unknown): value is PromiseLike<unknown> =>
-  typeof (value as PromiseLike<unknown> | undefined | null)?.then === 'function'
+/** The options of a join as the definition wants them, or what is wrong with them. */
+export function joinOptions(
+  code: RoomCode,
+  room: TurnRoom,
+  definition: RoomDefinition,
+  join: JoinRequest,
+): ReturnType<typeof parseOptions> {
+  try {
+    return code.run(joinTurn(room, 'options', join), () => parseOptions(definition, join.options))
+  } catch (cause) {
+    return { ok: false, message: 'the validator failed', cause }
+  }
+}
+
+/** A turn of room code for a join, which does not write to the state of a room that runs. */
+export const joinTurn = (
+  { name, epoch }: TurnRoom,
+  hook: 'options' | 'create' | 'load' | 'admit',
+  { session_id: sessionId, ref, sub }: JoinRequest,
+): RoomTurn => ({
+  room: { name, epoch },
+  hook,
+  subject: sessionId,
+  ref,
+  type: '',
+  principal: playerOf(sub, sessionId),
+})

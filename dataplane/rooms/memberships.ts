@@ -1,6 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
+import { playerOf } from '../traffic.ts'
 import { Deduplicator, type OutcomeLimits, type OutcomesRecord, sharesShrink } from './deduplication.ts'
 import type { Member } from './definition.ts'
 
@@ -137,7 +138,7 @@ export class Memberships {
 
   /** All memberships of one player have the same buckets, and so has one that is taken again. */
   #shareRates(membership: Membership): void {
-    const who = playerOf(membership)
+    const who = membership.principal
     const shared = this.#buckets.get(who) ?? {
       buckets: this.#departed.get(who) ?? membership.buckets,
       memberships: 0,
@@ -149,7 +150,7 @@ export class Memberships {
   }
 
   #keepRates(membership: Membership): void {
-    const who = playerOf(membership)
+    const who = membership.principal
     const shared = this.#buckets.get(who)
     if (!shared || --shared.memberships > 0) return
     this.#buckets.delete(who)
@@ -163,9 +164,6 @@ export class Memberships {
     return this.#memberships.values()
   }
 }
-
-const playerOf = ({ member, sessionId }: Membership): string =>
-  member.sub === null ? `session:${sessionId}` : `sub:${member.sub}`
 
 function add<K>(counts: Map<K, number>, key: K, by: number): void {
   const count = (counts.get(key) ?? 0) + by
@@ -237,6 +235,11 @@ export class Membership {
 
   get attached(): boolean {
     return this.detachedAt === undefined
+  }
+
+  /** Whom its rates and turns are counted for. */
+  get principal(): string {
+    return playerOf(this.member.sub, this.sessionId)
   }
 
   /** Whether `edge` speaks for this member: it has the socket, or no edge is known to. */

@@ -14,6 +14,7 @@ import type { Layers, UpdateLayers } from './layers.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
 import { migrate } from './migration.ts'
 import type { RestoredRoom } from './restore.ts'
+import type { RoomTurn } from './room-code.ts'
 import { RoomFrames } from './room-frames.ts'
 import { type CommittedRoom, RoomSaves } from './saves.ts'
 import { FixedRate, type Timer } from './scheduler.ts'
@@ -44,6 +45,8 @@ interface StreamEvents {
   readonly tasks: (started: readonly RoomTask[]) => void
   /** Another node owns the room: nothing more may leave. */
   readonly fenced: () => void
+  /** A turn was cut off: what is in memory besides the last flush must not be used. */
+  readonly cutOff: (turn: RoomTurn) => void
   /** The room may not go on for now (true), since its store is silent or its node's lease has run out; or may again (false). */
   readonly stopped: (stopped: boolean) => void
 }
@@ -144,6 +147,7 @@ export class RoomStream {
   readonly #onTasks: StreamEvents['tasks']
   readonly #onFenced: () => void
   readonly #onStopped: (stopped: boolean) => void
+  readonly cutOff: (turn: RoomTurn) => void
   readonly #timer: Timer
   #pace: FixedRate | undefined
   #pending = new Pending()
@@ -159,7 +163,7 @@ export class RoomStream {
 
   constructor(
     { environment, address, definition, fence, log, begin }: ClaimedRoom,
-    { delivered, tasks, saved, fenced, stopped }: StreamEvents,
+    { delivered, tasks, saved, fenced, stopped, cutOff }: StreamEvents,
   ) {
     const { clock, format, historyBudget, limits, metrics, scheduler } = environment
     const { seq, tree } = begin
@@ -175,6 +179,7 @@ export class RoomStream {
     this.#onTasks = tasks
     this.#onFenced = fenced
     this.#onStopped = stopped
+    this.cutOff = cutOff
     for (const restored of begin.memberships)
       this.memberships.add(
         new Membership(restored, limits.outcomes, clock.monotonic(), clock.monotonic() + limits.movesMs),
@@ -230,7 +235,9 @@ export class RoomStream {
   /** The state of an older version is brought to that of the definition, as the first turn of this owner. Throws where it cannot be. */
   #migrate(definition: RoomDefinition): void {
     try {
-      migrate(this.state, this.#stateVersion, definition, this.environment, this)
+      // The room does not run yet: a migration that is cut off is one that failed.
+      const { name, epoch } = this
+      migrate(this.state, this.#stateVersion, definition, this.environment, { name, epoch })
     } catch (error) {
       this.end()
       throw error

@@ -108,9 +108,9 @@ async function served(
   const store = await openStore({ ...config, log, ...parts })
   try {
     const service = await start(store, tracing.tracer)
-    const close = () =>
+    const close = (drainMs?: number) =>
       service
-        .close()
+        .close(drainMs)
         .finally(() => store.close())
         .finally(() => tracing.close())
     const reload = () => log.warn('SIGHUP replaces workers, and this process has none: WORKERS says how many')
@@ -131,7 +131,8 @@ async function startControlService(
   return served(config, { name: 'roomful-control', instanceId, log }, async (store, tracer) => {
     const sharing = worker && { worker: String(worker.number), metrics: worker.metricsOfAll }
     const control = await startControl({ config, store, log, tracer, ...(sharing && { sharing }), ...parts })
-    return { addresses: { api: control.url }, registry: control.registry, close: () => control.close() }
+    const { url, registry, unhandled } = control
+    return { addresses: { api: url }, registry, unhandled, close: () => control.close() }
   })
 }
 

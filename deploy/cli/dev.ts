@@ -111,7 +111,7 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
     const playground = `${addresses.games ?? node.addresses.websocket.replace('ws', 'http')}/playground`
     if (!beside) {
       tell(banner({ ...addresses, playground }, store.kind, madeUpToken))
-      return { addresses, close, ended: node.ended }
+      return { addresses, close, ended: node.ended, unhandled: node.unhandled }
     }
     const token = madeUpToken === undefined ? '' : ` (token ${madeUpToken})`
     tell(
@@ -119,7 +119,7 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
     )
     const child = runBeside(beside)
     running.push(child.end)
-    return { addresses, close, ended: Promise.race([node.ended, child.ended]) }
+    return { addresses, close, ended: Promise.race([node.ended, child.ended]), unhandled: node.unhandled }
   } catch (error) {
     await close()
     throw error
