@@ -5,8 +5,7 @@ import type { TurnHook } from '../watchdog/turns.ts'
 import type { Member } from './definition.ts'
 import { FAILED, parseOptions } from './failures.ts'
 import type { Inputs } from './inputs.ts'
-import { Membership } from './memberships.ts'
-import { frozen } from './state.ts'
+import { Membership, memberFor } from './memberships.ts'
 import type { RoomStream } from './stream.ts'
 
 /** What admission has to do with its room. */
@@ -476,7 +475,7 @@ export class RoomAdmission {
 }
 
 const memberOf = ({ member_id: id, sub, data }: JoinRequest): Member =>
-  Object.freeze({ id, sub, connected: true, data: frozen(data ?? null) })
+  memberFor({ id, sub, connected: true, data: data ?? null })
 
 const refused = (why: string): Verdict => ({ admitted: false, why })
 

@@ -4,6 +4,7 @@ import type { Json } from '../../shared/json.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { decodeNote, type TurnCause } from '../watchdog/turns.ts'
 import type { RoomDefinition, RoomLog } from './definition.ts'
+import { guarded } from './guarded.ts'
 
 /** Room logic did what it may not; the text says what, and what would be right. */
 export class RoomLogicError extends Error {
@@ -63,9 +64,15 @@ export function validate(schema: StandardSchemaV1, value: unknown): Validated {
   }
 }
 
+/** As `validate`, with what the validator made as room code gets it. */
+export function validateInput(schema: StandardSchemaV1, value: unknown): Validated {
+  const valid = validate(schema, value)
+  return valid.ok ? { ok: true, value: guarded(valid.value) } : valid
+}
+
 /** Join options as the definition wants them, or what is wrong with them. */
-export const parseOptions = (definition: RoomDefinition, options: Json) =>
-  definition.options ? validate(definition.options, options) : ({ ok: true, value: options } as const)
+export const parseOptions = (definition: RoomDefinition, options: Json): Validated =>
+  definition.options ? validateInput(definition.options, options) : { ok: true, value: guarded(options) }
 
 function issuesText(issues: readonly StandardSchemaV1.Issue[]): string {
   const shown = issues.slice(0, SHOWN_ISSUES).map(issueText)

@@ -13,7 +13,14 @@ import type {
   TaskOutcome,
   TaskType,
 } from './definition.ts'
-import { FAILED, FailureLog, type Refused, RoomLogicError, type StuckTurns, validate } from './failures.ts'
+import {
+  FAILED,
+  FailureLog,
+  type Refused,
+  RoomLogicError,
+  type StuckTurns,
+  validateInput,
+} from './failures.ts'
 import {
   type AskedEvent,
   type Effects,
@@ -24,7 +31,7 @@ import {
 } from './handler-context.ts'
 import type { RoomEvent } from './journal.ts'
 import type { Membership } from './memberships.ts'
-import { frozen, type LiveState } from './state.ts'
+import type { LiveState } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
 import { outcomeOf, type RoomTask, type Work } from './tasks.ts'
 
@@ -96,7 +103,7 @@ export class Inputs {
       this.#tooManyRequests(membership, ref)
       return
     }
-    const valid = validate(spec.data, data)
+    const valid = validateInput(spec.data, data)
     if (!valid.ok && valid.cause !== undefined) {
       this.#threw(`the validator of ${type}`, valid.cause, membership, ref)
       return
@@ -177,7 +184,7 @@ export class Inputs {
   renew(membership: Membership, data: JsonObject | null): void {
     const { memberships, pending } = this.#stream
     if (JSON.stringify(data) === JSON.stringify(membership.member.data)) return
-    memberships.change(membership, { data: frozen(data) })
+    memberships.change(membership, { data })
     pending.changed.add(membership)
     this.#stream.touch()
   }
@@ -426,7 +433,7 @@ class Handlers {
     const { timers } = this.definition
     const spec = Object.hasOwn(timers, name) ? timers[name] : undefined
     if (!spec) throw new RoomLogicError(`there is no timer ${JSON.stringify(name)} in the room type any more`)
-    const valid = validate(spec.data, data)
+    const valid = validateInput(spec.data, data)
     if (!valid.ok) throw valid.cause ?? new RoomLogicError(`its data: ${valid.message}`)
     return this.#turn(`timers.${name}`, spec.handle, { data: valid.value })
   }

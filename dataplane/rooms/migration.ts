@@ -38,7 +38,7 @@ export function migrate(
   turns.begin(room, 'migrate', '', from, '')
   try {
     // The functions get plain JSON of their own, so that what they do half way reaches no one.
-    let next: unknown = structuredClone(state.present)
+    let next: unknown = state.plain()
     for (let step = from; step < version; step++) {
       const made = definition.migrate[step]!(next)
       if (typeof (made as { then?: unknown } | undefined)?.then === 'function')

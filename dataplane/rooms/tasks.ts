@@ -1,6 +1,6 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { TaskOutcome } from './definition.ts'
-import { errorText, validate } from './failures.ts'
+import { errorText, validateInput } from './failures.ts'
 
 /** Slow work of a room that has not ended, as the record has it. */
 export interface RoomTask {
@@ -96,7 +96,7 @@ export async function outcomeOf(
   try {
     const value = await begin()
     const schema = result()
-    const valid = schema ? validate(schema, value) : { ok: true as const, value: undefined }
+    const valid = schema ? validateInput(schema, value) : { ok: true as const, value: undefined }
     return valid.ok ? { ok: true, value: valid.value } : { ok: false, error: valid.message }
   } catch (error) {
     return { ok: false, error: errorText(error) }
