@@ -99,6 +99,15 @@ export function errorText(error: unknown): string {
   return 'the room logic threw something that is no Error'
 }
 
+/** Returns what kind of value a hook returned, for an error. Texts and values of entries are left out: they may be what players said. */
+export function kindOf(value: unknown): string {
+  if (typeof value === 'string') return 'a text'
+  if (typeof value === 'function') return 'a function'
+  if (typeof value !== 'object' || value === null) return String(value)
+  if (Array.isArray(value)) return 'an array'
+  return bounded(`an object with the keys ${Object.keys(value).join(', ') || 'none'}`)
+}
+
 /** A text of room logic or of a validator, cut to what may be sent. */
 export const bounded = (text: string): string =>
   text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT - 1)}…`

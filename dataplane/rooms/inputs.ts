@@ -16,6 +16,7 @@ import type {
 import {
   FAILED,
   FailureLog,
+  kindOf,
   type Refused,
   RoomLogicError,
   type StuckTurns,
@@ -469,7 +470,10 @@ class Handlers {
           : handler.call(definition, draft, subject, context, options)
       const result = resultOf(name, draft, returned)
       if (message?.reply) context.requireReply()
-      if (result?.event) context.emit(result.event.name, result.event.data, result.event.to)
+      if (result?.event !== undefined) {
+        const { name: event, data, to } = (result.event ?? {}) as NonNullable<Result['event']>
+        context.emit(event, data, to)
+      }
       this.#state.commit(result?.state)
       return context.end()
     } catch (error) {
@@ -490,6 +494,11 @@ interface Result {
 
 /** What a handler returned, checked; undefined: nothing but the changed draft. */
 function resultOf(hook: string, draft: unknown, returned: unknown): Result | undefined {
+  if (hook === 'onJoin' && (typeof returned === 'string' || returned === false))
+    throw new RoomLogicError(
+      `onJoin returned ${kindOf(returned)}, which refuses no one: call ctx.refuse(text), or return nothing`,
+    )
+  // Other values that are no objects come from arrow functions, such as `(state) => state.ticks++`, and decide nothing.
   if (typeof returned !== 'object' || returned === null || returned === draft) return undefined
   if (typeof (returned as { then?: unknown }).then === 'function') {
     ;(returned as PromiseLike<unknown>).then(undefined, () => {})
@@ -497,9 +506,11 @@ function resultOf(hook: string, draft: unknown, returned: unknown): Result | und
       `${hook} returned a promise; handlers are synchronous turns: give slow work to ctx.task`,
     )
   }
-  if (!('state' in returned) && !('event' in returned))
+  // An arrow function that assigns, such as `(state) => (state.door = { state: 'open', by })`, returns what it assigns.
+  const keys = Object.keys(returned)
+  if (keys.length === 0 || keys.some((key) => key !== 'state' && key !== 'event'))
     throw new RoomLogicError(
-      `${hook} returned an object with neither state nor event; return { state, event }, or nothing after changing the draft`,
+      `${hook} returned ${kindOf(returned)}; return { state, event }, either alone, or nothing after changing the state`,
     )
   return returned as Result
 }

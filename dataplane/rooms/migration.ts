@@ -2,7 +2,7 @@ import type { RoomAddress } from '../traffic.ts'
 import type { TurnRoom } from '../watchdog/turns.ts'
 import type { RoomDefinition } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
-import { RoomLogicError } from './failures.ts'
+import { kindOf, RoomLogicError } from './failures.ts'
 import type { LiveState } from './state.ts'
 
 /** The state of a room could not be brought to the version of its code; the room stays as it is. The text is for players. */
@@ -43,7 +43,12 @@ export function migrate(
       const made = definition.migrate[step]!(next)
       if (typeof (made as { then?: unknown } | undefined)?.then === 'function')
         throw new RoomLogicError(`migrate.${step} returned a promise; it must return the state, or change it`)
-      next = made ?? next
+      // An arrow function that assigns, such as `(state) => (state.rounds = 3)`, returns what it assigns.
+      if (made !== undefined && Object(made) !== made && Object(next) === next)
+        throw new RoomLogicError(
+          `migrate.${step} returned ${kindOf(made)} for a state that is an object; return the whole next state, or nothing after changing it`,
+        )
+      if (made !== undefined) next = made
     }
     state.begin()
     try {

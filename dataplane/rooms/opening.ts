@@ -14,7 +14,7 @@ import type { TurnCause } from '../watchdog/turns.ts'
 import type { RoomDefinition } from './definition.ts'
 import { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
-import { FAILED, parseOptions, StuckTurns } from './failures.ts'
+import { FAILED, parseOptions, RoomLogicError, StuckTurns } from './failures.ts'
 import { NewerRecord, UnreadableRecord } from './journal.ts'
 import type { LiveTree } from './live-tree.ts'
 import type { QuarantineCause } from './metrics.ts'
@@ -252,6 +252,8 @@ export class RoomOpening {
       const ended = () => turns.awaits(type, -1)
       loading.then(ended, ended)
       const state = await Promise.race([loading, late])
+      if (state === null)
+        throw new RoomLogicError('load returned null; return the state, or undefined when there is none')
       const tree =
         state === undefined ? undefined : treeOf('load', state, this.#definition, limits.stateBytes)
       count(tree ? 'loaded' : 'none')
