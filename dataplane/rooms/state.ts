@@ -4,7 +4,7 @@ import type { Delta } from '../../shared/sync/delta.ts'
 import type { RoomDefinition } from './definition.ts'
 import { RoomLogicError } from './failures.ts'
 import { frozen, guarded } from './guarded.ts'
-import type { LayerRules } from './layer-rules.ts'
+import { type LayerRules, problemsOfPatterns } from './layer-rules.ts'
 import { Layers } from './layers.ts'
 import { LiveTree } from './live-tree.ts'
 
@@ -124,7 +124,10 @@ export function createState(definition: RoomDefinition, options: unknown, mostBy
   const state = definition.create(options)
   if (typeof (state as { then?: unknown } | undefined)?.then === 'function')
     throw new RoomLogicError('create returned a promise; it must return the first state')
-  return treeOf('create', state, definition, mostBytes)
+  const tree = treeOf('create', state, definition, mostBytes)
+  const problems = definition.layers ? problemsOfPatterns(definition.layers, state) : []
+  if (problems.length > 0) throw new RoomLogicError(problems.join('; '))
+  return tree
 }
 
 /** A whole state that `name` of a room type has made, of at most so many bytes. Throws a RoomLogicError. */
