@@ -3,11 +3,10 @@ import type { Span } from '../../shared/tracing/tracer.ts'
 import { type JoinRequest, playerOf, roomAttributes, type ToOwner } from '../traffic.ts'
 import type { TurnRoom } from '../watchdog/turns.ts'
 import type { Member, RoomDefinition } from './definition.ts'
-import { FAILED, parseOptions } from './failures.ts'
+import { FAILED, kindOf, parseOptions, RoomLogicError } from './failures.ts'
 import type { Inputs } from './inputs.ts'
-import { Membership } from './memberships.ts'
+import { Membership, memberFor } from './memberships.ts'
 import { isPromise, type RoomCode, type RoomTurn } from './room-code.ts'
-import { frozen } from './state.ts'
 import type { RoomStream } from './stream.ts'
 
 /** What admission has to do with its room. */
@@ -465,14 +464,20 @@ export class RoomAdmission {
 }
 
 const memberOf = ({ member_id: id, sub, data }: JoinRequest): Member =>
-  Object.freeze({ id, sub, connected: true, data: frozen(data ?? null) })
+  memberFor({ id, sub, connected: true, data: data ?? null })
 
 const refused = (why: string): Verdict => ({ admitted: false, why })
 
-const verdictOf = (answer: unknown): Verdict =>
-  typeof answer === 'string'
-    ? refused(answer.slice(0, 300) || 'the room refused the join')
-    : { admitted: true }
+/** Anything but nothing or a text fails the join: the author of `return false` does not mean to admit. */
+function verdictOf(answer: unknown): Verdict {
+  if (answer === undefined) return { admitted: true }
+  if (typeof answer === 'string') return refused(answer.slice(0, 300) || 'the room refused the join')
+  return failed(
+    new RoomLogicError(
+      `admit returned ${kindOf(answer)}; return nothing to admit, or a text for the player to refuse`,
+    ),
+  )
+}
 
 const failed = (failure: unknown): Verdict => ({ admitted: false, failure })
 

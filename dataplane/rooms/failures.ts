@@ -5,6 +5,7 @@ import { Quiet } from '../../shared/quiet.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { decodeNote, type TurnCause } from '../watchdog/turns.ts'
 import type { RoomDefinition, RoomLog } from './definition.ts'
+import { guarded } from './guarded.ts'
 
 /** Room logic did what it may not; the text says what, and what would be right. */
 export class RoomLogicError extends Error {
@@ -64,9 +65,15 @@ export function validate(schema: StandardSchemaV1, value: unknown): Validated {
   }
 }
 
+/** As `validate`, with what the validator made as room code gets it. */
+export function validateInput(schema: StandardSchemaV1, value: unknown): Validated {
+  const valid = validate(schema, value)
+  return valid.ok ? { ok: true, value: guarded(valid.value) } : valid
+}
+
 /** Join options as the definition wants them, or what is wrong with them. */
-export const parseOptions = (definition: RoomDefinition, options: Json) =>
-  definition.options ? validate(definition.options, options) : ({ ok: true, value: options } as const)
+export const parseOptions = (definition: RoomDefinition, options: Json): Validated =>
+  definition.options ? validateInput(definition.options, options) : { ok: true, value: guarded(options) }
 
 function issuesText(issues: readonly StandardSchemaV1.Issue[]): string {
   const shown = issues.slice(0, SHOWN_ISSUES).map(issueText)
@@ -91,6 +98,15 @@ export function errorText(error: unknown): string {
     return 'the room logic threw something that cannot be read'
   }
   return 'the room logic threw something that is no Error'
+}
+
+/** Returns what kind of value a hook returned, for an error. Texts and values of entries are left out: they may be what players said. */
+export function kindOf(value: unknown): string {
+  if (typeof value === 'string') return 'a text'
+  if (typeof value === 'function') return 'a function'
+  if (typeof value !== 'object' || value === null) return String(value)
+  if (Array.isArray(value)) return 'an array'
+  return bounded(`an object with the keys ${Object.keys(value).join(', ') || 'none'}`)
 }
 
 /** A text of room logic or of a validator, cut to what may be sent. */

@@ -13,7 +13,15 @@ import type {
   TaskOutcome,
   TaskType,
 } from './definition.ts'
-import { FAILED, FailureLog, type Refused, RoomLogicError, type StuckTurns, validate } from './failures.ts'
+import {
+  FAILED,
+  FailureLog,
+  kindOf,
+  type Refused,
+  RoomLogicError,
+  type StuckTurns,
+  validateInput,
+} from './failures.ts'
 import {
   type AskedEvent,
   type Effects,
@@ -25,7 +33,7 @@ import {
 import type { RoomEvent } from './journal.ts'
 import type { Membership } from './memberships.ts'
 import type { RoomTurn } from './room-code.ts'
-import { frozen, type LiveState } from './state.ts'
+import type { LiveState } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
 import { checkedResult, outcomeOf, type RoomTask, type Work } from './tasks.ts'
 
@@ -117,7 +125,7 @@ export class Inputs {
     spec: MessageType,
   ): Effects | MessageRefused {
     const { clock, metrics } = this.#stream.environment
-    const valid = validate(spec.data, data)
+    const valid = validateInput(spec.data, data)
     if (!valid.ok)
       return valid.cause === undefined
         ? { code: 'invalid_payload', message: `${type}: ${valid.message}` }
@@ -200,7 +208,7 @@ export class Inputs {
   renew(membership: Membership, data: JsonObject | null): void {
     const { memberships, pending } = this.#stream
     if (JSON.stringify(data) === JSON.stringify(membership.member.data)) return
-    memberships.change(membership, { data: frozen(data) })
+    memberships.change(membership, { data })
     pending.changed.add(membership)
     this.#stream.touch()
   }
@@ -455,7 +463,7 @@ class Handlers {
     const { timers } = this.definition
     const spec = Object.hasOwn(timers, name) ? timers[name] : undefined
     if (!spec) throw new RoomLogicError(`there is no timer ${JSON.stringify(name)} in the room type any more`)
-    const valid = validate(spec.data, data)
+    const valid = validateInput(spec.data, data)
     if (!valid.ok) throw valid.cause ?? new RoomLogicError(`its data: ${valid.message}`)
     return this.#turn(`timers.${name}`, spec.handle, { data: valid.value })
   }
@@ -491,7 +499,10 @@ class Handlers {
           : handler.call(definition, draft, subject, context, options)
       const result = resultOf(name, draft, returned)
       if (message?.reply) context.requireReply()
-      if (result?.event) context.emit(result.event.name, result.event.data, result.event.to)
+      if (result?.event !== undefined) {
+        const { name: event, data, to } = (result.event ?? {}) as NonNullable<Result['event']>
+        context.emit(event, data, to)
+      }
       this.#state.commit(result?.state)
       return context.end()
     } catch (error) {
@@ -512,6 +523,11 @@ interface Result {
 
 /** What a handler returned, checked; undefined: nothing but the changed draft. */
 function resultOf(hook: string, draft: unknown, returned: unknown): Result | undefined {
+  if (hook === 'onJoin' && (typeof returned === 'string' || returned === false))
+    throw new RoomLogicError(
+      `onJoin returned ${kindOf(returned)}, which refuses no one: call ctx.refuse(text), or return nothing`,
+    )
+  // Other values that are no objects come from arrow functions, such as `(state) => state.ticks++`, and decide nothing.
   if (typeof returned !== 'object' || returned === null || returned === draft) return undefined
   if (typeof (returned as { then?: unknown }).then === 'function') {
     ;(returned as PromiseLike<unknown>).then(undefined, () => {})
@@ -519,9 +535,11 @@ function resultOf(hook: string, draft: unknown, returned: unknown): Result | und
       `${hook} returned a promise; handlers are synchronous turns: give slow work to ctx.task`,
     )
   }
-  if (!('state' in returned) && !('event' in returned))
+  // An arrow function that assigns, such as `(state) => (state.door = { state: 'open', by })`, returns what it assigns.
+  const keys = Object.keys(returned)
+  if (keys.length === 0 || keys.some((key) => key !== 'state' && key !== 'event'))
     throw new RoomLogicError(
-      `${hook} returned an object with neither state nor event; return { state, event }, or nothing after changing the draft`,
+      `${hook} returned ${kindOf(returned)}; return { state, event }, either alone, or nothing after changing the state`,
     )
   return returned as Result
 }

@@ -4,6 +4,11 @@ import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
 import { playerOf } from '../traffic.ts'
 import { Deduplicator, type OutcomeLimits, type OutcomesRecord, sharesShrink } from './deduplication.ts'
 import type { Member } from './definition.ts'
+import { frozen, guarded } from './guarded.ts'
+
+/** Returns the member as room code gets it. */
+export const memberFor = ({ data, ...member }: Member): Member =>
+  Object.freeze({ ...member, data: frozen(guarded(data)) })
 
 type Buckets = Map<string, RateLimit>
 
@@ -132,7 +137,7 @@ export class Memberships {
 
   /** Something that room logic sees of a member is another from now on. */
   change(membership: Membership, change: Partial<Pick<Member, 'connected' | 'data'>>): void {
-    membership.member = Object.freeze({ ...membership.member, ...change })
+    membership.member = memberFor({ ...membership.member, ...change })
     this.#members = undefined
   }
 

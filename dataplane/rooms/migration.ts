@@ -1,6 +1,6 @@
 import type { RoomDefinition } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
-import { RoomLogicError } from './failures.ts'
+import { kindOf, RoomLogicError } from './failures.ts'
 import type { CodeRoom } from './room-code.ts'
 import type { LiveState } from './state.ts'
 
@@ -49,13 +49,18 @@ export function migrate(
 }
 
 function migrateState(state: LiveState, from: number, { migrate, version }: RoomDefinition): void {
-  // The functions get a copy of the state, so that a failure half way reaches no one.
-  let next: unknown = structuredClone(state.present)
+  // The functions get a copy of the state, so that a failure half way changes nothing.
+  let next: unknown = state.plain()
   for (let step = from; step < version; step++) {
     const made = migrate[step]!(next)
     if (typeof (made as { then?: unknown } | undefined)?.then === 'function')
       throw new RoomLogicError(`migrate.${step} returned a promise; it must return the state, or change it`)
-    next = made ?? next
+    // An arrow function that assigns, such as `(state) => (state.rounds = 3)`, returns what it assigns.
+    if (made !== undefined && Object(made) !== made && Object(next) === next)
+      throw new RoomLogicError(
+        `migrate.${step} returned ${kindOf(made)} for a state that is an object; return the whole next state, or nothing after changing it`,
+      )
+    if (made !== undefined) next = made
   }
   state.begin()
   try {

@@ -16,7 +16,7 @@ import { joinOptions, joinTurn } from './admission.ts'
 import type { RoomDefinition } from './definition.ts'
 import { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
-import { FAILED, StuckTurns } from './failures.ts'
+import { FAILED, RoomLogicError, StuckTurns } from './failures.ts'
 import { NewerRecord, UnreadableRecord } from './journal.ts'
 import type { LiveTree } from './live-tree.ts'
 import { CannotMigrate, NewerState } from './migration.ts'
@@ -245,6 +245,8 @@ export class RoomOpening {
     try {
       const turn = joinTurn(room, 'load', join)
       const state = await Promise.race([code.start(turn, () => load(key, options, { projectId })), late])
+      if (state === null)
+        throw new RoomLogicError('load returned null; return the state, or undefined when there is none')
       // Reading what it brought may run code of the room type: getters, toJSON.
       const tree =
         state === undefined

@@ -7,6 +7,7 @@ import { Delivery, type Flush, type PendingJoin, type PendingLeave, Replies } fr
 import { type FencedLog, RoomDurability } from './durability.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { StuckTurns } from './failures.ts'
+import { frozen } from './guarded.ts'
 import { History } from './history.ts'
 import type { LostEpochs, MemberOutcome, RoomEvent, RoomSnapshot, Update } from './journal.ts'
 import type { Grants } from './layer-grants.ts'
@@ -18,7 +19,7 @@ import type { RoomTurn } from './room-code.ts'
 import { RoomFrames } from './room-frames.ts'
 import { type CommittedRoom, RoomSaves } from './saves.ts'
 import { FixedRate, type Timer } from './scheduler.ts'
-import { frozen, LiveState } from './state.ts'
+import { LiveState } from './state.ts'
 import { type RoomTask, Tasks } from './tasks.ts'
 import { Timers } from './timers.ts'
 
@@ -299,9 +300,10 @@ export class RoomStream {
 
   /** Takes the room as it is now, after its last turn, to the database of its type, if that lacks it. Resolves with whether it has it. */
   async saveLast(tries: 'once' | 'until_saved'): Promise<boolean> {
-    const { dirty, present } = this.state
+    const { dirty } = this.state
     if (!this.saves || !(this.unsaved || dirty)) return true
-    return this.saves.last({ state: present, epoch: this.epoch, seq: this.#seq + (dirty ? 1 : 0) }, tries)
+    const state = frozen(this.state.plain())
+    return this.saves.last({ state, epoch: this.epoch, seq: this.#seq + (dirty ? 1 : 0) }, tries)
   }
 
   /** A frozen copy of the room as of its last update; undefined while that is being committed. */

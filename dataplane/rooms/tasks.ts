@@ -1,6 +1,6 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { TaskOutcome } from './definition.ts'
-import { errorText, validate } from './failures.ts'
+import { errorText, validateInput } from './failures.ts'
 
 /** Slow work of a room that has not ended, as the record has it. */
 export interface RoomTask {
@@ -103,7 +103,7 @@ export async function outcomeOf(
 /** The outcome of work that resolved with `value`, which has to fit the schema of the task's `result`. */
 export function checkedResult(schema: StandardSchemaV1 | undefined, value: unknown): TaskOutcome<unknown> {
   if (!schema) return { ok: true, value: undefined }
-  const valid = validate(schema, value)
+  const valid = validateInput(schema, value)
   return valid.ok ? { ok: true, value: valid.value } : { ok: false, error: valid.message }
 }
 
