@@ -195,6 +195,11 @@ type EdgeMessage =
       readonly layers?: LayerParts | undefined
       readonly personal: readonly PersonalPart[]
       readonly joined: readonly JoinedMember[]
+      /**
+       * Members at this edge that leave with the update. They get all of it but `rest`: `personal` has the events they may see. A `left` for each
+       * follows. Absent: no member leaves.
+       */
+      readonly leaving?: readonly string[] | undefined
     }
   /** The answer to `resync`: a `state.resync` frame, behind `layer.state` of each hidden layer of the member. */
   | { readonly kind: 'state'; readonly member_id: string; readonly seq: number; readonly state: Frames }

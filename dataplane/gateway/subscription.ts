@@ -63,8 +63,10 @@ type JoinQuestion = Extract<ToOwner, { kind: 'join' }>
 /** What one flush of a room has for everyone: the same bytes for every member that speaks a codec. */
 export class FlushFrames {
   readonly seq: number
-  /** Whether no member has anything of its own with it, so that nothing is to be in one write with it. */
+  /** True when no member has a personal part in the flush, so that nothing has to leave in the same write. */
   readonly alone: boolean
+  /** True for the members that leave with the flush. */
+  readonly last: boolean
   readonly #patch: Frames | undefined
   readonly #rest: Frames | undefined
   /** By member, what it has of hidden layers; undefined: no one here has anything. */
@@ -80,8 +82,10 @@ export class FlushFrames {
     rest: Frames | undefined,
     alone: boolean,
     layers?: LayerParts,
+    last = false,
   ) {
     this.seq = seq
+    this.last = last
     this.#layers =
       layers &&
       new Map(layers.members.map(({ member_id: id, own }) => [id, own.map((i) => layers.frames[i]!)]))
@@ -239,7 +243,8 @@ export class Subscription {
     if (flush.seq <= this.#seq) return 'passed'
     this.#seq = flush.seq
     const codec = connection.codec.subprotocol
-    const stalls = this.#phase === 'live' && connection.outbox.congested
+    // A member that leaves cannot ask for the whole state later.
+    const stalls = this.#phase === 'live' && connection.outbox.congested && !flush.last
     if (this.#phase === 'live' && !stalls) {
       const whole = flush.wholeOf(this.memberId, codec)
       if (!whole) return 'passed'

@@ -159,10 +159,11 @@ export class RoomAdmission {
     if (turn < membership.resumes) return
     membership.resumes = turn
     memberships.attach(membership, edge, codec)
-    // A member that is being removed is told so soon.
-    if (!memberships.get(memberId)) return
-    this.#inputs.renew(membership, message.data ?? null)
-    this.#inputs.connected(membership, true)
+    // A member that is being removed needs what it missed: the update that it leaves with comes behind that.
+    if (memberships.get(memberId)) {
+      this.#inputs.renew(membership, message.data ?? null)
+      this.#inputs.connected(membership, true)
+    }
     if (membership.announced) this.#attached(membership, message)
     else this.#early.set(memberId, () => this.attach(message))
   }
@@ -170,9 +171,9 @@ export class RoomAdmission {
   resync(message: Kind<'resync'>, from: string): void {
     const { member_id: memberId, reason } = message
     const { memberships, delivery, replies } = this.#stream
-    const membership = memberships.get(memberId)
+    const membership = memberships.recipient(memberId)
     if (!membership) {
-      if (!memberships.recipient(memberId)) replies.noSeat(from, { member_id: memberId })
+      replies.noSeat(from, { member_id: memberId })
       return
     }
     // Its snapshot is under way, and newer than anything that could be sent now.
