@@ -13,7 +13,12 @@ const match = defineRoom({
   create: () => ({ winner: '', score: 0, hands: {} as Record<string, number[]> }),
   events: { over: v.string() },
   messages: {
-    score: { data: v.number(), handle: (state, { data }) => void (state.score += data) },
+    score: {
+      data: v.number(),
+      handle(state, { data }) {
+        state.score += data
+      },
+    },
     kick: { data: v.string(), handle: (_state, { data }, ctx) => ctx.kick(data, 'no manners') },
     win: {
       data: v.null(),
@@ -66,5 +71,30 @@ describe('the last update of a room', () => {
     await t.advance(100)
     expect(await scored).toBe(3)
     expect(heard).toEqual([{ winner: '', score: 3 }, 'kicked', 'no manners'])
+  })
+})
+
+describe('a player whose connection was lost when its seat ended', () => {
+  it.each([
+    { end: 'kicked', text: 'no manners' },
+    { end: 'closed', text: 'This client is out of match:default: closed.' },
+  ])('hears at its return that it was $end', async ({ end, text }) => {
+    const { t, a, b } = await game()
+    const heard = listen(a)
+    await t.drop(a)
+    if (end === 'kicked') await b.send('kick', a.memberId)
+    else await b.send('win')
+    await t.reconnect(a)
+    expect(heard.slice(-2)).toEqual([end, text])
+    expect(a.status).toBe('left')
+  })
+
+  it('hears at its return that the seat has expired', async () => {
+    const { t, a } = await game()
+    const heard = listen(a)
+    await t.drop(a)
+    await t.advance(6000)
+    await t.reconnect(a)
+    expect(heard).toEqual(['expired', 'the connection was not back within 5 s: join again'])
   })
 })

@@ -2,12 +2,12 @@ import { newId } from '../../shared/ids.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
 import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
-import { type Frames, type RoomAddress, roomAttributes, type ToEdge } from '../traffic.ts'
+import { type Farewell, type Frames, type RoomAddress, roomAttributes, type ToEdge } from '../traffic.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import { StateRateLimiter } from './rate-limits.ts'
 import type { Session } from './session.ts'
-import { type AttachResult, FlushFrames, Subscription } from './subscription.ts'
+import { type AttachResult, FlushFrames, type SubscribedSession, Subscription } from './subscription.ts'
 import type { Reliable, UnackedLimits } from './unacked.ts'
 
 /** The subscriptions of one room at this edge. */
@@ -37,7 +37,7 @@ type Answer = Exclude<ToEdge, { kind: 'update' | 'redirect' | 'resend' }>
  */
 export class Edge {
   readonly #context: GatewayContext
-  readonly #record: (session: Session) => Promise<boolean>
+  readonly #record: (session: SubscribedSession) => Promise<boolean>
   readonly #rooms = new Map<string, SubscribedRoom>()
   /** Subscriptions with an open question to the owner. */
   readonly #asking = new Set<Subscription>()
@@ -49,7 +49,7 @@ export class Edge {
    * `record` writes down the subscriptions of a session, before its owner hears of a new one: whichever node the client resumes at must know
    * of it. False: the session is another node's. Rejects when the store does not answer.
    */
-  constructor(context: GatewayContext, record: (session: Session) => Promise<boolean>) {
+  constructor(context: GatewayContext, record: (session: SubscribedSession) => Promise<boolean>) {
     const { clock, options } = context
     this.#context = context
     this.#record = record
@@ -82,6 +82,7 @@ export class Edge {
       ...(span.sampled && contextOf(span)),
     })
     subscription.joinSpan = span
+    session.ended.delete(subscription.roomId)
     this.#add(subscription)
     this.#record(session).then(
       // Taken over by another node: it has the subscription now, and asks for nothing.
@@ -391,8 +392,19 @@ export class Edge {
         break
       case 'left':
         this.forget(subscription)
+        if (message.farewell) this.#ended(subscription, message.farewell)
         subscription.left(message.ref, message.farewell)
     }
+  }
+
+  /**
+   * A room has ended a seat. The session remembers why, wherever it is resumed: its client may be without a connection, and one that has a
+   * connection may have lost it already.
+   */
+  #ended({ session, room }: Subscription, farewell: Farewell): void {
+    session.ended.add({ room, farewell })
+    // What the store does not answer is written again by the sweep of the sessions.
+    this.#record(session).catch(() => {})
   }
 
   /** A client asks for a subscription; what the owner does about it belongs to this span. */

@@ -1,9 +1,10 @@
 import type { JsonObject } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { ResumePosition, ServerMessage, Subprotocol } from '../../shared/protocol/messages.ts'
+import type { ResumePosition, Subprotocol } from '../../shared/protocol/messages.ts'
 import { noSpan, type Span, type TraceContext } from '../../shared/tracing/tracer.ts'
 import { type Frame, frame, joinFrames } from '../frame.ts'
 import {
+  type Farewell,
   type Frames,
   type JoinedMember,
   type LayerParts,
@@ -16,6 +17,7 @@ import {
 } from '../traffic.ts'
 import type { Connection, DirectMessage } from './connection.ts'
 import type { Outbox } from './outbox.ts'
+import type { EndedSeats } from './session.ts'
 import { type Reliable, Unacked, type UnackedLimits } from './unacked.ts'
 
 /**
@@ -55,6 +57,8 @@ export interface SubscribedSession {
   readonly connection: Connection | undefined
   /** By room id. */
   readonly subscriptions: Map<string, Subscription>
+  /** Seats that rooms have ended. */
+  readonly ended: EndedSeats
 }
 
 /** What a new subscription asks its owner for. */
@@ -394,10 +398,10 @@ export class Subscription {
   }
 
   /** The subscription is given up: because the client asked, or with a farewell. */
-  left(ref: number | undefined, farewell: ServerMessage | undefined): void {
+  left(ref: number | undefined, farewell: Farewell | undefined): void {
     this.#held.drop(this.#connection?.outbox)
     if (ref !== undefined) this.#send({ t: 'left', ref, room_id: this.roomId })
-    else if (farewell && isDirect(farewell)) this.#send(farewell)
+    else if (farewell) this.#send(farewell)
     this.#answerAttach('lost')
   }
 
@@ -511,6 +515,3 @@ class HeldFrames {
 
 const encoded = ({ codec }: Connection, message: DirectMessage): Frame =>
   frame(codec.encode(message), codec.binary)
-
-const isDirect = (message: ServerMessage): message is DirectMessage =>
-  message.t !== 'state.snapshot' && message.t !== 'state.resync' && message.t !== 'state.patch'

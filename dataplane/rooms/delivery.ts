@@ -3,6 +3,7 @@ import type { DepartureReason, MemberInfo, StateAt, Subprotocol } from '../../sh
 import { type Frame, joinFrames } from '../frame.ts'
 import type {
   Arrival,
+  Farewell,
   Frames,
   JoinedMember,
   JoinRequest,
@@ -14,6 +15,7 @@ import type {
   ToEdge,
 } from '../traffic.ts'
 import type { Member } from './definition.ts'
+import type { Departures } from './departures.ts'
 import type { Position, Update } from './journal.ts'
 import { LayerDelivery } from './layer-delivery.ts'
 import type { Grants } from './layer-grants.ts'
@@ -234,21 +236,13 @@ export class Delivery {
     const { edge } = membership
     const { id: memberId, sub } = membership.member
     this.#memberships.release(membership)
-    const farewell = {
-      t: 'room.left',
-      room_id: this.#frames.roomId,
-      epoch,
-      seq,
-      member_id: memberId,
-      sub,
-      reason,
-      ...(text !== undefined && { message: text }),
-    } as const
-    this.#replies.send(edge, {
-      kind: 'left',
-      member_id: memberId,
-      ...(ref === undefined ? { farewell } : { ref }),
-    })
+    if (ref !== undefined) {
+      this.#replies.send(edge, { kind: 'left', member_id: memberId, ref })
+      return
+    }
+    const at = { room_id: this.#frames.roomId, epoch, seq, member_id: memberId, sub }
+    const message = text === undefined ? {} : { message: text }
+    this.#replies.part(edge, { t: 'room.left', ...at, reason, ...message })
   }
 
   /** What a member that leaves has for itself: the events up to then, the replies to its last messages, and their ack. */
@@ -386,6 +380,7 @@ interface ReplyingRoom {
 /** The way to edges. */
 interface ReplyEnvironment {
   readonly metrics: RoomMetrics
+  readonly departures: Departures
   readonly deliver: (edge: string, message: ToEdge) => void
 }
 
@@ -466,6 +461,17 @@ export class Replies {
 
   #countError(code: ErrorCode): void {
     this.#environment.metrics.roomErrors.inc({ room_type: this.#room.roomType, code })
+  }
+
+  /** The room has ended the seat of a member, which is remembered for one that is on its way to another edge. */
+  part(edge: string, farewell: Farewell): void {
+    this.#environment.departures.add(farewell)
+    this.left(edge, farewell)
+  }
+
+  /** The room has ended the seat of a member, now or before. */
+  left(edge: string, farewell: Farewell): void {
+    this.send(edge, { kind: 'left', member_id: farewell.member_id, farewell })
   }
 
   /** The session is no member. */

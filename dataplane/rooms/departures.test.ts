@@ -1,8 +1,10 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { type BenchOptions, RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
+import { Departures } from './departures.ts'
 
 interface Match {
   winner: string
@@ -152,4 +154,60 @@ describe.each(CODECS)('the update that a member leaves with (%s)', (codec) => {
     expect(ann.state).toMatchObject({ winner: 'bob' })
     expect([ann.acked, ann.faults, bob.faults]).toEqual([1, [], []])
   })
+})
+
+describe('a member that comes back by another edge after its seat has ended', () => {
+  const comeBack = async (bench: RoomBench, member: TestMember) => {
+    member.heard.length = 0
+    bench.attach('match', member, 1, 'node_c')
+    await bench.settle()
+    return [...member.heard, ...member.errors.map(({ code }) => code)]
+  }
+
+  it.each([
+    ['kicked', 'kick', 'ann', '-ann kicked: no manners'],
+    ['closed', 'win', null, '-ann closed'],
+  ])('hears that it was %s, for as long as a session may be resumed', async (_, type, data, farewell) => {
+    const { bench, ann } = await begun('roomful.v1.msgpack', { limits: { detachedMs: 20_000 } })
+    bench.detach('match', ann)
+    await bench.say('match', 'bob', type, data)
+    await bench.advance(200)
+    expect(await comeBack(bench, ann)).toEqual([farewell])
+    await bench.advance(19_000, 1000)
+    expect(await comeBack(bench, ann)).toEqual([farewell])
+    await bench.advance(2000, 1000)
+    expect(await comeBack(bench, ann)).toEqual(['no_seat'])
+  })
+
+  it('hears that the room has not waited any longer', async () => {
+    const { bench, ann } = await begun('roomful.v1.msgpack')
+    bench.detach('match', ann)
+    await bench.advance(6000, 500)
+    const farewell = '-ann session_ended: the connection was not back within 5 s: join again'
+    // Its edge has the session, if it lives.
+    expect(ann.heard.at(-1)).toBe(farewell)
+    expect(await comeBack(bench, ann)).toEqual([farewell])
+  })
+
+  it('hears nothing of it where its session was over', async () => {
+    const { bench, ann } = await begun('roomful.v1.msgpack')
+    bench.send('match', 'ann', { kind: 'leave', reason: 'session_ended' })
+    await bench.advance(200)
+    expect(bench.sentOf('left')).toEqual([])
+    expect(await comeBack(bench, ann)).toEqual(['no_seat'])
+  })
+})
+
+it('the memory of departures keeps the latest 4096', () => {
+  const departures = new Departures(new FakeClock(), 1000)
+  const farewell = (i: number) => ({
+    t: 'room.left' as const,
+    ...{ room_id: 'match:a', epoch: 1, seq: 1, member_id: `mem_${i}`, sub: null, reason: 'closed' as const },
+  })
+  for (let i = 0; i <= 4096; i++) departures.add(farewell(i))
+  expect([0, 1, 4096].map((i) => departures.of(`mem_${i}`)?.member_id)).toEqual([
+    undefined,
+    'mem_1',
+    'mem_4096',
+  ])
 })
