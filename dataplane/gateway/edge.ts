@@ -21,7 +21,6 @@ interface SubscribedRoom {
   list: readonly Subscription[] | undefined
 }
 
-const NONE: readonly never[] = []
 /** What a state counts as before one of its room has come. */
 const ASSUMED_STATE_BYTES = 64 * 1024
 
@@ -325,14 +324,15 @@ export class Edge {
   }
 
   #update(room: SubscribedRoom, message: Extract<ToEdge, { kind: 'update' }>) {
-    const { epoch, seq, patch, rest, layers, personal, joined, leaving = NONE } = message
+    const { epoch, seq, patch, rest, layers, personal, joined, leaving } = message
     if (patch || rest) {
       const flush = new FlushFrames(seq, patch, rest, personal.length === 0, layers)
-      const last = new FlushFrames(seq, patch, undefined, false, layers, true)
-      const leavers = leaving.length > 0 ? new Set(leaving) : undefined
+      const leavers = leaving && new Set(leaving)
+      const last = leavers && new FlushFrames(seq, patch, undefined, false, layers, true)
       room.list ??= [...room.subscriptions.values()]
       for (const subscription of room.list) {
-        const result = subscription.flush(leavers?.has(subscription.memberId) ? last : flush, epoch)
+        const frames = last && leavers.has(subscription.memberId) ? last : flush
+        const result = subscription.flush(frames, epoch)
         if (result === 'stalled') this.#context.metrics.slowConsumers.inc({ action: 'stalled' })
         if (result === 'missed') this.#reattach(subscription)
       }

@@ -465,7 +465,8 @@ export class Replies {
 
   /** The room has ended the seat of a member, which is remembered for one that is on its way to another edge. */
   part(edge: string, farewell: Farewell): void {
-    this.#environment.departures.add(farewell)
+    // A session that left a room does not ask for the seat again.
+    if (farewell.reason !== 'left') this.#environment.departures.add(farewell)
     this.left(edge, farewell)
   }
 
