@@ -19,10 +19,25 @@ import { type ReliableMessage, Unacked, type UnackedLimits } from './unacked.ts'
 export type SeatStatus = 'joining' | 'resuming' | 'joined' | 'rejoining' | 'left'
 
 /**
- * Why a room is over for this client: it `left`; was `kicked`; the room was `closed`; the seat was lost on the server (`seat_lost`),
- * or could not be taken again under a new session (`rejoin_failed`); or the client itself is closed (`client_closed`).
+ * Why a room is over for this client: it `left`; was `kicked`; the room was `closed`; the seat `expired`, since the connection was not back
+ * within the `reconnectSeconds` of the room type; the seat was lost on the server for a reason that is not known (`seat_lost`), or could not
+ * be taken again under a new session (`rejoin_failed`); or the client itself is closed (`client_closed`).
  */
-export type LeaveReason = 'left' | 'kicked' | 'closed' | 'seat_lost' | 'rejoin_failed' | 'client_closed'
+export type LeaveReason =
+  | 'left'
+  | 'kicked'
+  | 'closed'
+  | 'expired'
+  | 'seat_lost'
+  | 'rejoin_failed'
+  | 'client_closed'
+
+/** Reasons of a `room.left` that ends this client's seat. */
+const LEAVE_REASONS: { readonly [reason: string]: LeaveReason } = {
+  kicked: 'kicked',
+  closed: 'closed',
+  session_ended: 'expired',
+}
 
 /** How often a rejoin is tried, when the server says that it may succeed later. */
 const REJOINS = 5
@@ -372,10 +387,9 @@ export class Seat {
 
   #removed(reason: string, message: string | undefined): void {
     const text = message ?? `This client is out of ${this.roomId}: ${reason}.`
-    this.end(
-      reason === 'kicked' || reason === 'closed' ? reason : 'seat_lost',
-      new RoomfulError('not_in_room', text),
-    )
+    const error = new RoomfulError('not_in_room', text)
+    if (this.#status === 'resuming') this.#notKept(error)
+    else this.end(LEAVE_REASONS[reason] ?? 'seat_lost', error)
   }
 }
 

@@ -351,12 +351,17 @@ export class ClientProtocol implements ConnectionListener {
     const cancel = clock.schedule(options.attachWaitMs, finish)
     for (const subscription of [...session.subscriptions.values()])
       if (!listed.has(subscription.roomId) || !subscription.taken) edge.giveUp(subscription, 'left')
+    session.ended.keep(listed)
     for (const [roomId, position] of listed) {
       const subscription = session.subscriptions.get(roomId)
       if (!subscription) {
         waiting -= 1
         metrics.roomResumes.inc({ result: 'lost' })
-        connection.sendError('not_in_room', `the session is not in ${roomId}`, { room_id: roomId })
+        const ended = session.ended.get(roomId)
+        if (ended) {
+          connection.address(roomId)
+          connection.send(ended.farewell)
+        } else connection.sendError('not_in_room', `the session is not in ${roomId}`, { room_id: roomId })
         continue
       }
       edge.attach(subscription, connection, position, (result) => {

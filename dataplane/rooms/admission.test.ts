@@ -253,6 +253,10 @@ describe('coming back', () => {
     expect(bench.describe('counter')?.members).toMatchObject([{ connected: false }])
     await bench.advance(40_000, 1000)
     expect(bench.host.size).toBe(0)
+    ann.heard.length = 0
+    await bench.resume('counter', ann)
+    expect(ann.heard).toEqual(['-ann session_ended: the connection was not back within 120 s: join again'])
+    await bench.advance(120_000, 1000)
     await bench.resume('counter', ann)
     expect(ann.errors).toMatchObject([{ code: 'no_seat' }])
   })

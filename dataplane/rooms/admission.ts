@@ -152,18 +152,21 @@ export class RoomAdmission {
     const { member_id: memberId, edge, codec, turn } = message
     const membership = memberships.recipient(memberId)
     if (!membership) {
-      if (!this.#wait(memberId, 'attach', () => this.attach(message)))
-        replies.noSeat(edge, { member_id: memberId })
+      if (this.#wait(memberId, 'attach', () => this.attach(message))) return
+      const farewell = this.#stream.environment.departures.of(memberId)
+      if (farewell) replies.left(edge, farewell)
+      else replies.noSeat(edge, { member_id: memberId })
       return
     }
     // The session went on at another edge.
     if (turn < membership.resumes) return
     membership.resumes = turn
     memberships.attach(membership, edge, codec)
-    // A member that is being removed is told so soon.
-    if (!memberships.get(memberId)) return
-    this.#inputs.renew(membership, message.data ?? null)
-    this.#inputs.connected(membership, true)
+    // A member that is being removed needs what it missed: the update that it leaves with comes behind that.
+    if (memberships.get(memberId)) {
+      this.#inputs.renew(membership, message.data ?? null)
+      this.#inputs.connected(membership, true)
+    }
     if (membership.announced) this.#attached(membership, message)
     else this.#early.set(memberId, () => this.attach(message))
   }
@@ -171,9 +174,9 @@ export class RoomAdmission {
   resync(message: Kind<'resync'>, from: string): void {
     const { member_id: memberId, reason } = message
     const { memberships, delivery, replies } = this.#stream
-    const membership = memberships.get(memberId)
+    const membership = memberships.recipient(memberId)
     if (!membership) {
-      if (!memberships.recipient(memberId)) replies.noSeat(from, { member_id: memberId })
+      replies.noSeat(from, { member_id: memberId })
       return
     }
     // Its snapshot is under way, and newer than anything that could be sent now.
@@ -222,9 +225,13 @@ export class RoomAdmission {
 
   /** When a membership without a socket counts as disconnected, or, where it does already, is given up. */
   #dueAt({ member, detachedAt = 0, disconnectsAt }: Membership): number {
+    return member.connected ? disconnectsAt : Math.max(disconnectsAt, detachedAt + this.#keptMs)
+  }
+
+  /** How long a membership without a socket is kept. */
+  get #keptMs(): number {
     const { limits } = this.#stream.environment
-    const keptMs = Math.min(limits.detachedMs, this.#inputs.handlers.definition.reconnectSeconds * 1000)
-    return member.connected ? disconnectsAt : Math.max(disconnectsAt, detachedAt + keptMs)
+    return Math.min(limits.detachedMs, this.#inputs.handlers.definition.reconnectSeconds * 1000)
   }
 
   #attached(membership: Membership, attach: Kind<'attach'>): void {
@@ -456,7 +463,9 @@ export class RoomAdmission {
         const due = this.#dueAt(membership)
         if (due > now) earliest = Math.min(earliest, due)
         else if (memberships.get(membership.member.id) === membership)
-          this.#inputs.part(membership, 'session_ended')
+          this.#inputs.part(membership, 'session_ended', {
+            text: `the connection was not back within ${this.#keptMs / 1000} s: join again`,
+          })
       }
       if (earliest < Number.POSITIVE_INFINITY) this.#expiry.at(earliest)
     })

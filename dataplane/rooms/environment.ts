@@ -8,6 +8,7 @@ import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { ClaimOptions, ClaimResult } from '../claim-result.ts'
 import type { Arrival, ToEdge } from '../traffic.ts'
 import type { OutcomeLimits } from './deduplication.ts'
+import type { Departures } from './departures.ts'
 import type { FailureLog } from './failures.ts'
 import type { HistoryBudget, HistoryLimits } from './history.ts'
 import type { JournalFormat } from './journal.ts'
@@ -126,6 +127,8 @@ export interface RoomEnvironment extends RoomDependencies {
   readonly codecs: ReadonlyMap<Subprotocol, Codec>
   readonly format: JournalFormat
   readonly historyBudget: HistoryBudget
+  /** Seats that rooms of this node have ended. */
+  readonly departures: Departures
   /** Of room logic where there is no room yet. */
   readonly failures: FailureLog
 }

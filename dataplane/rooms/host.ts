@@ -7,6 +7,7 @@ import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
 import { noObserver, type TurnObserver } from '../watchdog/turns.ts'
 import { type RoomDefinition, roomTypes } from './definition.ts'
 import { Replies } from './delivery.ts'
+import { Departures } from './departures.ts'
 import { RoomDescriptions } from './describe.ts'
 import { ROOM_LIMITS, type RoomDependencies, type RoomEnvironment, type RoomLimits } from './environment.ts'
 import { FailureLog } from './failures.ts'
@@ -85,6 +86,7 @@ export class RoomHost {
       codecs: new Map(options.codecs.map((codec) => [codec.subprotocol, codec])),
       format: new JournalFormat(),
       historyBudget: new HistoryBudget(limits.historyBytes, (updates) => metrics.historyDropped.inc(updates)),
+      departures: new Departures(clock, limits.detachedMs),
       failures: new FailureLog(clock, log, revealFailures),
     }
     metrics.rooms.read(() => this.size)
@@ -143,7 +145,15 @@ export class RoomHost {
     const opening = room ? undefined : this.#opening.get(name)
     room?.receive(message, from)
     opening?.receive({ message, from })
-    return room !== undefined || opening !== undefined
+    return room !== undefined || opening !== undefined || this.#hasParted(message)
+  }
+
+  /** Answers a member that comes back after its room has ended here, as far as that is remembered. */
+  #hasParted(message: ToOwner): boolean {
+    if (message.kind !== 'attach') return false
+    const farewell = this.#environment.departures.of(message.member_id)
+    if (farewell) new Replies(message.room, farewell, this.#environment).left(message.edge, farewell)
+    return farewell !== undefined
   }
 
   /**

@@ -223,7 +223,8 @@ export class Inputs {
     const { member } = membership
     pending.part(membership, reason, told)
     memberships.remove(membership)
-    grants.forget(member.id)
+    // Whoever leaves with the room sees all of its last update, and what that shows. Anyone else has the layers of others up to this turn.
+    if (reason !== 'closed') grants.forget(member.id)
     this.#on.members(-1)
     if (reason !== 'closed' && !this.stuck.hasMember('onLeave', member.id))
       this.#try('onLeave', () => this.handlers.run('onLeave', member), {

@@ -347,7 +347,7 @@ export class RoomBench {
         const own = message.layers?.members.find((one) => one.member_id === member.memberId)?.own
         for (const i of own ?? []) member.frames(message.layers!.frames[i], member.room)
         member.frames(message.patch, member.room)
-        member.frames(message.rest, member.room)
+        if (!message.leaving?.includes(member.memberId)) member.frames(message.rest, member.room)
       }
       for (const join of message.joined) {
         const member = this.members.get(join.member_id)
