@@ -76,6 +76,7 @@ export default defineConfig({
       { text: 'First game', link: '/guides/first-game' },
       { text: 'Rooms', link: '/rooms' },
       { text: 'Client', link: '/client' },
+      { text: 'Glossary', link: '/glossary' },
       { text: 'API', link: '/api/' },
     ],
     sidebar,
