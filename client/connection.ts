@@ -2,25 +2,25 @@ import type { Clock } from '../shared/clock.ts'
 import type { ClientCodec, DecodedMessage } from '../shared/protocol/codec.ts'
 import type { ClientMessage } from '../shared/protocol/messages.ts'
 
-/** The part of the browser's WebSocket that the SDK uses; that of the package `ws` has it too. */
+/** The parts of WebSocket that the SDK uses. The class of the package `ws` has them too. */
 export interface WebSocketLike {
   /** The SDK sets `arraybuffer`. */
   binaryType: string
-  /** Handlers are assigned; what they may have been before does not matter. */
+  /** Handler that the SDK assigns. */
   onopen: unknown
-  /** As `onopen`; called with `{ data }`. */
+  /** Handler that the SDK assigns, called with `{ data }`. */
   onmessage: unknown
-  /** As `onopen`; called with `{ code, reason }`. */
+  /** Handler that the SDK assigns, called with `{ code, reason }`. */
   onclose: unknown
-  /** As `onopen`. */
+  /** Handler that the SDK assigns. */
   onerror: unknown
   /** Sends one binary message. */
   send(data: Uint8Array<ArrayBuffer>): void
-  /** Closes the socket, with a code of the protocol. */
+  /** Closes the socket with a close code. */
   close(code?: number, reason?: string): void
 }
 
-/** The class that sockets are made by, such as `WebSocket`. */
+/** Constructor of sockets, such as `WebSocket`. */
 export type WebSocketConstructor = new (url: string, protocols: string[]) => WebSocketLike
 
 /** The `WebSocket` of the platform, or of the package `ws` where the platform has none (Node before 22). */

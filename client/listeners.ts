@@ -1,4 +1,4 @@
-/** Ends a subscription; calling it again does nothing. */
+/** Ends a subscription. Further calls have no effect. */
 export type Unsubscribe = () => void
 
 /** Takes what a callback has thrown. */

@@ -10,13 +10,13 @@ import type { Counters } from './stats.ts'
 type Patch = Extract<DecodedMessage, { t: 'state.patch' }>
 type Presence = Extract<DecodedMessage, { t: 'room.joined' | 'room.left' | 'room.presence' }>
 
-/** One client in a room, as the others see it. */
+/** A member of a room, as clients see it. */
 export interface Member {
-  /** Its place in this room: another one after it has left and joined again. */
+  /** Id of the member's seat in this room. It changes when the player leaves and joins again. */
   readonly id: string
-  /** The player's id from the token; null: it carries none. */
+  /** Player's id from the token; null if the token has none. */
   readonly sub: string | null
-  /** False: it has lost its connection, and may come back. */
+  /** False while the member is disconnected and its seat is kept. */
   readonly connected: boolean
 }
 

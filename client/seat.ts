@@ -19,8 +19,8 @@ import { type ReliableMessage, Unacked, type UnackedLimits } from './unacked.ts'
 export type SeatStatus = 'joining' | 'resuming' | 'joined' | 'rejoining' | 'left'
 
 /**
- * Why a room is over for this client: it `left`; was `kicked`; the room was `closed`; the seat was lost on the server (`seat_lost`),
- * or could not be taken again under a new session (`rejoin_failed`); or the client itself is closed (`client_closed`).
+ * Reason why this client is no longer in a room: it `left`; it was `kicked`; the room was `closed`; the server has lost the seat
+ * (`seat_lost`); a new session could not join again (`rejoin_failed`); or the client was closed (`client_closed`).
  */
 export type LeaveReason = 'left' | 'kicked' | 'closed' | 'seat_lost' | 'rejoin_failed' | 'client_closed'
 

@@ -14,11 +14,11 @@ const HOLD_MS = 300
 /** What is kept in another format gets another number. */
 const PREFIX = 'roomful.1:'
 
-/** What a browser has for one tab, or a test in its place. */
+/** Storage and locks of one tab, replaceable in tests. */
 export interface TabPlatform {
-  /** Goes with the tab: reloads keep it, a duplicated tab begins with a copy. */
+  /** Storage of the tab. A reload keeps it. A duplicated tab starts with a copy. */
   readonly storage: Pick<Storage, 'getItem' | 'setItem' | 'removeItem' | 'key' | 'length'>
-  /** Takes a name until the returned function is called or the page is gone; undefined: another tab has it. */
+  /** Locks a name until the returned function is called or the page is closed. Undefined: another tab holds it. */
   hold(name: string): Promise<(() => void) | undefined>
 }
 
