@@ -108,9 +108,10 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
 
   /**
    * Sends a message to the room. A reliable message is applied exactly once and in order, across reconnects. The promise resolves when the
-   * server has applied it and, for journal rooms, stored it. It rejects with a RoomfulError if the message is refused, if the session is lost
-   * before the ack (`resume_failed`: it may or may not have been applied), or if too many messages are unacknowledged (`queue_full`). With
-   * `{ reliable: false }` it resolves immediately, and the message is dropped while offline or above the server's rate limit.
+   * server has applied it and, for journal rooms, stored it. It rejects with a RoomfulError if the message is refused, or if too many
+   * messages are unacknowledged (`queue_full`). If the session is lost before the ack, it rejects with `resume_failed`: the message may or may
+   * not have been applied. With `{ reliable: false }` it resolves immediately, and the message is dropped while offline or above the server's
+   * rate limit.
    */
   async send<K extends keyof RoomMessages<R> & string>(
     type: K,

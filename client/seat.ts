@@ -19,8 +19,8 @@ import { type ReliableMessage, Unacked, type UnackedLimits } from './unacked.ts'
 export type SeatStatus = 'joining' | 'resuming' | 'joined' | 'rejoining' | 'left'
 
 /**
- * Reason why this client is no longer in a room: it `left`; it was `kicked`; the room was `closed`; the server has lost the seat
- * (`seat_lost`); a new session could not join again (`rejoin_failed`); or the client was closed (`client_closed`).
+ * Reason why this client is no longer in a room. `left`: by request; `kicked`: by the room; `closed`: the room ended; `seat_lost`: the server
+ * has lost the seat; `rejoin_failed`: a new session could not join again; `client_closed`: the client was closed.
  */
 export type LeaveReason = 'left' | 'kicked' | 'closed' | 'seat_lost' | 'rejoin_failed' | 'client_closed'
 

@@ -391,12 +391,12 @@ export interface RoomSpec<
     /** Calls per second, above 0 and at most 240. */
     readonly rate: number
   }
-  /** What survives a crash. Default `journal`. */
+  /** Durability of the state across crashes. Default `journal`. */
   readonly durability?: Durability
   /** Seconds until an empty room ends or sleeps. Default 30. */
   readonly idleSeconds?: number
   /**
-   * What happens to a room that was empty for `idleSeconds`. `dispose`, the default, ends it. `sleep` keeps it in the store until a client
+   * End of a room that was empty for `idleSeconds`. `dispose`, the default, deletes it. `sleep` keeps it in the store until a client
    * joins; it counts as one of its project's rooms. `ctx.close()` ends a room for good.
    */
   readonly onIdle?: 'dispose' | 'sleep'
