@@ -315,6 +315,14 @@ describe('the pages', () => {
     for (const page of pages()) expect.soft(inlineCode(page).flatMap(missingIn), page).toEqual([])
   })
 
+  it('have code of at most 90 columns in the first pages, which the site shows without cutting it', () => {
+    const first = /^(README\.md|docs\/(rooms|client|guides\/.*|site\/index)\.md|examples\/README\.md)$/
+    for (const block of blocks.filter(({ page }) => first.test(page)))
+      expect
+        .soft(Math.max(...block.code.split('\n').map((line) => line.length)), place(block))
+        .toBeLessThanOrEqual(90)
+  })
+
   it('show Dockerfiles, YAML and JSON that can be read', () => {
     for (const block of written('dockerfile')) {
       expect(validate(block.code), place(block)).toEqual([])

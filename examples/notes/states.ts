@@ -7,7 +7,7 @@ const TABLE = `CREATE TABLE IF NOT EXISTS rooms (
   seq INTEGER NOT NULL,
   state TEXT NOT NULL)`
 
-/** Replaces the row only by an equal or newer state. A former owner's late save is older. */
+/** Replaces the row only by an equal or newer state. Late saves may be older. */
 const SAVE = `INSERT INTO rooms VALUES (?, ?, ?, ?)
   ON CONFLICT (key) DO UPDATE
   SET epoch = excluded.epoch, seq = excluded.seq, state = excluded.state
