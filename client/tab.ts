@@ -189,7 +189,7 @@ export class TabSession {
     return release !== undefined
   }
 
-  /** Removes all entries with a prefix. */
+  /** Removes the record and the messages of a session. */
   #forget(id: string): void {
     const { storage } = this.#platform
     if (this.#record?.id === id) storage.removeItem(this.#key!)
