@@ -1,5 +1,5 @@
 /**
- * The client SDK, `roomful/client`: for browsers and Node.
+ * `roomful/client`: the client SDK for browsers and Node.
  * @module roomful/client
  */
 import type { RoomCollection, TypedRoom, UntypedRoom } from '../shared/room-types.ts'
@@ -35,9 +35,9 @@ export type { ConnectionStatus } from './session.ts'
 export type { ClientStats } from './stats.ts'
 
 /**
- * Connects to a data-plane node at `url` (`ws://` or `wss://`). Resolves when the server has welcomed the client; rejects with a
- * RoomfulError when it refuses, or when no connection could be made in time. `connect<typeof rooms>` knows the rooms by their definitions:
- * `client.join('duel')` is then typed as it is.
+ * Connects to a data-plane node at `url` (`ws://` or `wss://`). Resolves when the server has accepted the client. Rejects with a
+ * RoomfulError if the server rejects it or cannot be reached in time. `connect<typeof rooms>` types the rooms by their definitions, so that
+ * `client.join('duel')` needs no type argument.
  */
 export const connect = <Rooms extends RoomCollection = readonly TypedRoom<UntypedRoom>[]>(
   url: string | URL,

@@ -19,9 +19,8 @@ import { type ReliableMessage, Unacked, type UnackedLimits } from './unacked.ts'
 export type SeatStatus = 'joining' | 'resuming' | 'joined' | 'rejoining' | 'left'
 
 /**
- * Why a room is over for this client: it `left`; was `kicked`; the room was `closed`; the seat `expired`, since the connection was not back
- * within the `reconnectSeconds` of the room type; the seat was lost on the server for a reason that is not known (`seat_lost`), or could not
- * be taken again under a new session (`rejoin_failed`); or the client itself is closed (`client_closed`).
+ * Reason why this client is no longer in a room. `left`: by request; `kicked`: by the room; `closed`: the room ended; `expired`: the client
+ * was not back within the room type's `reconnectSeconds`; `seat_lost`: the server no longer knows the seat; `rejoin_failed`: a new session could not join again; `client_closed`: the client was closed.
  */
 export type LeaveReason =
   | 'left'

@@ -12,26 +12,26 @@ const MIN_RENEWAL_MS = 1000
 const RETRY_BASE_MS = 1000
 const RETRY_MAX_MS = 30_000
 
-/** Where tokens come from: given once, or fetched from the game's own backend. */
+/** Tokens from the game's backend. */
 interface BackendTokens {
   readonly projectId: string
-  /** A client token, as the control API issues it, or a JWT of the game's own login where the nodes take these. */
+  /** Client token from the control API, or a JWT of your own login if the nodes accept it. */
   readonly token?: string
-  /** Fetches a client token from the game's backend; called for each new session and before the present token expires. */
+  /** Fetches a client token from the game's backend. Called for each new session and before the current token expires. */
   readonly getToken?: () => Promise<string> | string
   readonly dev?: undefined
 }
 
-/** While a game is made: `roomful dev` at the address of `connect` gives tokens to everyone on its machine, and nothing else does. */
+/** Tokens for development. Only `roomful dev` issues them, and only to clients on its machine. */
 interface DevTokens {
-  /** Who this is: the `sub` of the token. */
+  /** Name of the player: the `sub` of the token. */
   readonly dev: string
   readonly projectId?: undefined
   readonly token?: undefined
   readonly getToken?: undefined
 }
 
-/** Where tokens come from. */
+/** Source of the client's tokens. */
 export type TokenOptions = BackendTokens | DevTokens
 
 /** The client's token, and its successors while a connection lasts. */

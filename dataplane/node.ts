@@ -54,42 +54,42 @@ export interface WorkerOptions {
 
 /** How a node runs: its room types, and whatever of the configuration is not as the defaults say. */
 export interface NodeOptions extends Partial<NodeConfig> {
-  /** The room types it runs. */
+  /** Room types of the node. */
   readonly rooms: readonly RoomDefinition[]
-  /** Default: in memory, for this node alone. The store stays its owner's to close. */
+  /** Store to use. Default: in memory, for this node only. The node does not close a given store. */
   readonly store?: Store
-  /** Default: JSON lines on standard output. */
+  /** Logger. Default: JSON lines on standard output. */
   readonly log?: Logger
-  /** Default: the machine's. */
+  /** Clock. Default: the machine's. */
   readonly clock?: Clock
-  /** Default: the machine's. */
+  /** Source of randomness. Default: the machine's. */
   readonly random?: Random
-  /** What the load of the process is measured by; default: `clock`. */
+  /** Clock that measures the load of the process. Default: `clock`. */
   readonly loadClock?: Clock
-  /** Default: no traces. Its owner sends what it has gathered, after the node was closed. */
+  /** Tracer. Default: no traces. The caller exports the remaining traces after it has closed the node. */
   readonly tracer?: Tracer
-  /** Observes every turn of every room, as a watchdog does. Default: nothing does. */
+  /** Observes every turn of every room. Default: none. */
   readonly turns?: TurnObserver
-  /** Milliseconds after which each turn is cut off; for development. Default: only turns are that did not return before, after 200 ms. */
+  /** Milliseconds after which each turn is cut off; for development. Default: only turns of suspects are, after 200 ms. */
   readonly cutOffMs?: number
-  /** Default: no other process listens on its websocket port. */
+  /** Workers that share the websocket port. Default: none. */
   readonly sharing?: WorkerOptions
-  /** Answers what comes to the websocket's port and wants no websocket; default: it is told to. */
+  /** Answers other HTTP requests on the websocket port. Default: 426, which asks for a websocket. */
   readonly answer?: RequestListener
-  /** Tells players what failing room logic threw; for development. Default: they read that it failed, and the log has the error. */
+  /** Sends the text of errors in room code to players; for development. Default: players receive `room_logic_failed`, and the log has the error. */
   readonly revealFailures?: boolean
-  /** Says which keys of tokens stand. Default: control, at the address of the configuration. */
+  /** Checks the status of token keys. Default: asks control at the configured address. */
   readonly askKeyStatus?: AskKeyStatus
   /**
-   * Where clients and operators come in. Default: at the ports of the configuration.
+   * Opens the ports for clients and operators. Default: the configured ports.
    * @internal
    */
   readonly listen?: Listen
 }
 
 /**
- * Lets clients in at `gateway`, and operators at `admin`; `close` ends the latter. Rejects when that cannot be had; `gateway` is closed by
- * its owner then.
+ * Opens the ports for clients (`gateway`) and operators (`admin`). `close` closes the admin port. If it rejects, its caller closes
+ * `gateway`.
  * @internal
  */
 export type Listen = (
@@ -97,15 +97,15 @@ export type Listen = (
   admin: AdminServerOptions,
 ) => Promise<Pick<RunningNode, 'wsUrl' | 'adminUrl' | 'close'>>
 
-/** A node that accepts clients. */
+/** A running node. */
 export interface RunningNode {
-  /** Its name (`NODE_ID`). */
+  /** Name of the node (`NODE_ID`). */
   readonly nodeId: string
-  /** Such as `ws://127.0.0.1:4000`. */
+  /** Address of the websocket, such as `ws://127.0.0.1:4000`. */
   readonly wsUrl: string
-  /** Where `/metrics`, `/healthz`, `/readyz` and `/admin` are, such as `http://127.0.0.1:9100`. */
+  /** Address of `/metrics`, `/healthz`, `/readyz` and `/admin`, such as `http://127.0.0.1:9100`. */
   readonly adminUrl: string
-  /** What it counts. */
+  /** Metrics of the node. */
   readonly registry: Registry
   /** Deals with errors that nothing has handled: a program that embeds a node gives it those of its process. */
   readonly unhandled: UnhandledErrors
@@ -114,16 +114,16 @@ export interface RunningNode {
    * @internal
    */
   readonly roomCode: Pick<RoomCode, 'current' | 'where'>
-  /** Puts a new definition in the place of the one of the same type, for running rooms too (development). */
+  /** Replaces the definition of the same type, also in running rooms (for development). */
   replaceRoom(definition: RoomDefinition): void
   /**
-   * Resolves when the node has drained because it was told so over HTTP. Rejects with `NodeReplaced` when another process runs under its
-   * name: it acts for no room any more, and its process is to end at once.
+   * Resolves when the node has drained after an HTTP request. Rejects with `NodeReplaced` if another process runs under its name: the node
+   * then owns no room, and its process must exit immediately.
    */
   readonly drained: Promise<void>
   /**
-   * Moves the clients elsewhere, saves and releases the rooms, and closes everything. `drainMs`: within how many milliseconds the clients are to
-   * leave; default: `DRAIN_SECONDS`.
+   * Moves the clients to other nodes, saves and releases the rooms, and closes everything. `drainMs`: milliseconds in which the clients leave;
+   * default: `DRAIN_SECONDS`.
    */
   close(drainMs?: number): Promise<void>
 }

@@ -1,9 +1,9 @@
 import { closest, distance } from 'fastest-levenshtein'
 import { type LayerRules, problemsOfLayers, problemsOfPatterns } from './layer-rules.ts'
 
-/** A room definition has mistakes; the text names each with what is there and what would be right. */
+/** A room definition has mistakes. The message lists each with its value and the correct form. */
 export class RoomDefinitionError extends Error {
-  /** Always this, also where it came through another copy of the package. */
+  /** Always `RoomDefinitionError`, also from another copy of the package. */
   override readonly name = 'RoomDefinitionError'
 }
 

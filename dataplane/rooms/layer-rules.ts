@@ -2,12 +2,12 @@ import { closest, distance } from 'fastest-levenshtein'
 import { isWellFormed } from '../../shared/json.ts'
 
 /**
- * Whose a hidden value is: the name of its layer; a function that makes that of the keys which the pattern's `*`s matched, and of nothing
- * else, always the same from the same keys; or null, when no one is to see it.
+ * Layer of a hidden value: its name; a function that returns the name for the keys that `*` matched; or null, to hide the value from all
+ * members. The function must depend on the keys only.
  */
 export type LayerRule = null | string | ((...keys: string[]) => string)
 
-/** Patterns of paths, such as `hands.*`, with the layer of what lies there. */
+/** Layers by path pattern, such as `hands.*`. */
 export type LayerRules = { readonly [pattern: string]: LayerRule }
 
 /** In UTF-16 units. */

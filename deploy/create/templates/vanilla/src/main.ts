@@ -12,10 +12,12 @@ const fail = (error: Error): never => {
   throw error
 }
 
-// While you develop, anyone is who they say. A real game gives projectId and getToken, from your own backend.
+// `dev` works on your machine only. In production use projectId and getToken instead.
 const name = `player-${Math.floor(Math.random() * 1000)}`
 const client = await connect('ws://localhost:4000', { dev: name }).catch(fail)
-client.onConnectionChange((status) => tell(status === 'online' ? `you are ${name}` : status))
+client.onConnectionChange((status) =>
+  tell(status === 'online' ? `you are ${name}` : status),
+)
 const room = await client.join<typeof board>('board').catch(fail)
 room.onLeave((reason, error) => tell(error?.message ?? reason))
 tell(`you are ${name}`)
