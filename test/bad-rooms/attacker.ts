@@ -25,6 +25,8 @@ const STAY_MS = 8000
 const LINGER_MS = 1500
 /** Time until an empty room sleeps in the store. */
 const SLEEP_MS = 3000
+/** Pause after a fault that is triggered alone. */
+const PAUSE_MS = 1000
 const MOST_AT_ONCE = 60
 
 /** The message type that reaches a hook. */
@@ -36,42 +38,44 @@ const MESSAGE_TYPES: Partial<Record<Hook, string>> = {
   eventValidator: 'announced',
 }
 
-/** Triggers each fault for a third of the time in one room for each hook, and then in a new room each time. */
+/**
+ * Triggers the fault in each hook alone: the next one a second after the outcome of the one before, for at most half of the time. Then it
+ * triggers them all in turn until the time is over, several a second, each in a new room.
+ */
 export async function attack({ target, kind, hooks, seconds, rate, players }: Order): Promise<Outcome> {
   const tokens = await Promise.all(
     Array.from({ length: players }, (_, i) => tokenFor(target, { sub: `attacker-${i}` })),
   )
+  const ways = waysOf(kind)
   const outcome: Record<string, number> = {}
-  const strikes = new Set<Promise<void>>()
+  const strike = async (i: number): Promise<void> => {
+    const hook = hooks[i % hooks.length]!
+    const way = ways[Math.floor(i / hooks.length) % ways.length]!
+    const fault: Fault = { kind, way, hook, id: `${hook}-${i}` }
+    const url = target.wsUrls[i % target.wsUrls.length]!
+    const code = await trigger({ target, fault, url, token: tokens[i % players]! })
+    outcome[code] = (outcome[code] ?? 0) + 1
+  }
   const began = performance.now()
   const elapsed = (): number => (performance.now() - began) / 1000
-  for (let i = 0; elapsed() < seconds; i++) {
-    const hook = hooks[i % hooks.length]!
-    const ways = waysOf(kind)
-    const fault: Fault = {
-      kind,
-      way: ways[Math.floor(i / hooks.length) % ways.length]!,
-      hook,
-      id: `${hook}-${i}`,
-    }
-    const key = elapsed() < seconds / 3 ? `same-${hook}` : `new-${fault.id}`
-    const url = target.wsUrls[i % target.wsUrls.length]!
-    const strike = trigger({ target, fault, key, url, token: tokens[i % players]! }).then((code) => {
-      outcome[code] = (outcome[code] ?? 0) + 1
-      strikes.delete(strike)
-    })
-    strikes.add(strike)
-    await sleep(1000 / rate)
-    while (strikes.size >= MOST_AT_ONCE) await Promise.race(strikes)
+  let next = 0
+  while (next < hooks.length && elapsed() < seconds / 2) {
+    await strike(next++)
+    await sleep(PAUSE_MS)
   }
-  // What still runs is not of interest: the judge has stopped to look.
+  const running = new Set<Promise<void>>()
+  while (elapsed() < seconds) {
+    const one = strike(next++).finally(() => running.delete(one))
+    running.add(one)
+    await sleep(1000 / rate)
+    if (running.size >= MOST_AT_ONCE) await Promise.race(running)
+  }
   return outcome
 }
 
 interface Strike {
   readonly target: Target
   readonly fault: Fault
-  readonly key: string
   /** The node to which the player connects first. */
   readonly url: string
   readonly token: string
@@ -91,7 +95,7 @@ async function trigger(strike: Strike): Promise<string> {
   return result
 }
 
-async function enter({ target, fault, key, url, token }: Strike, roomType: string, signal: AbortSignal) {
+async function enter({ target, fault, url, token }: Strike, roomType: string, signal: AbortSignal) {
   const { projectId, frontUrl } = target
   const { WebSocket, cut } = playerSocket(url, frontUrl)
   const client = await connect(url, {
@@ -102,7 +106,7 @@ async function enter({ target, fault, key, url, token }: Strike, roomType: strin
     reroute: false,
     onError: () => undefined,
   })
-  return { client, cut, room: await client.join(roomType, { key, fault }) }
+  return { client, cut, room: await client.join(roomType, { key: fault.id, fault }) }
 }
 
 async function play(strike: Strike, signal: AbortSignal): Promise<void> {

@@ -15,10 +15,10 @@ Starts a cluster of three nodes whose room code is bad, has players trigger the 
 players play at the same time. Judges each kind of fault in a new cluster: the ends of node processes, whether all nodes are live after the
 second end, the acks of the honest players, and whether a message was given to a second process after it had ended one.
 
-  --seconds N      time for each kind (600); in the first third each hook has one room, after that there is a new room each time
+  --seconds N      time for each kind (600): first the fault of each hook alone, then all in turn, in a new room each time
   --kinds KINDS    ${KINDS.join(', ')} (all)
   --hooks HOOKS    ${HOOKS.join(', ')} (all)
-  --rate N         faults per second (3)
+  --rate N         faults per second in new rooms (3)
   --players N      players (sub) that trigger them in turn (40)
   --share N        required percentage of honest messages that are acked within 2 s (97); two ends weigh more in a short run
   --dev            roomful dev instead of a cluster; it must never end, and the honest players are only reported
