@@ -39,8 +39,8 @@ const MESSAGE_TYPES: Partial<Record<Hook, string>> = {
 }
 
 /**
- * Triggers the fault in each hook alone: the next one a second after the outcome of the one before, for at most half of the time. Then it
- * triggers them all in turn until the time is over, several a second, each in a new room.
+ * Triggers the fault in each hook alone: the next one a second after the outcome of the one before. Then it triggers them all in turn until
+ * the time is over, several a second, each in a new room.
  */
 export async function attack({ target, kind, hooks, seconds, rate, players }: Order): Promise<Outcome> {
   const tokens = await Promise.all(
@@ -59,7 +59,7 @@ export async function attack({ target, kind, hooks, seconds, rate, players }: Or
   const began = performance.now()
   const elapsed = (): number => (performance.now() - began) / 1000
   let next = 0
-  while (next < hooks.length && elapsed() < seconds / 2) {
+  while (next < hooks.length && elapsed() < seconds) {
     await strike(next++)
     await sleep(PAUSE_MS)
   }

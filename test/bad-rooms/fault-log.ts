@@ -30,6 +30,11 @@ export class FaultLog {
     return this.#read().length
   }
 
+  /** The hooks in which bad code has started. */
+  get hooks(): ReadonlySet<Hook> {
+    return new Set(this.#read().map(({ hook }) => hook))
+  }
+
   /** All messages whose bad code started more than once. */
   reruns(ends: readonly ProcessEnd[]): readonly Rerun[] {
     const all = this.#read()

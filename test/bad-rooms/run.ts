@@ -73,6 +73,8 @@ interface Judgement extends Experience {
   readonly ends: readonly (ProcessEnd & { readonly hook: string })[]
   /** Starts of bad code. */
   readonly faults: number
+  /** Hooks in which none has started. */
+  readonly not_reached: readonly Hook[]
   /** Share of the looks after the second end that found all nodes ready, from 0 to 1. */
   readonly live_afterwards: number
   readonly room_errors: number
@@ -121,6 +123,7 @@ async function judge(kind: Kind, hooks: readonly Hook[]): Promise<Judgement> {
       hooks,
       ends: supervisor.ends.map((end) => ({ ...end, hook: describe(end) })),
       faults: faults.length,
+      not_reached: hooks.filter((hook) => !faults.hooks.has(hook)),
       live_afterwards: supervisor.liveAfterwards,
       room_errors: await metric(target, 'service_room_errors_total').catch(() => 0),
       reruns: faults.reruns(supervisor.ends),
@@ -131,6 +134,7 @@ async function judge(kind: Kind, hooks: readonly Hook[]): Promise<Judgement> {
         .map(([code, times]) => `${code} × ${times}`)
         .join(', ')}`,
     )
+    if (found.not_reached.length > 0) note(`not reached: ${found.not_reached.join(', ')}`)
     const missed = missedGoals(found)
     for (const goal of missed) note(`MISSED: ${goal}`)
     return { ...found, missed }

@@ -56,8 +56,7 @@ export async function startCluster(): Promise<BadService> {
     faultLog,
     close: async (keep) => {
       await cluster.close()
-      if (!keep) await remove(cluster.folder)
-      await remove(folder)
+      if (!keep) await Promise.all([remove(cluster.folder), remove(folder)])
     },
   }
 }
