@@ -88,9 +88,10 @@ interface Judgement extends Experience {
 async function judge(kind: Kind, hooks: readonly Hook[]): Promise<Judgement> {
   const seconds = number('seconds')
   say(`\n${kind} in ${hooks.join(', ')}`)
+  // Started first, so that it is ready to attack when the service is.
+  const attacker = new OtherProcess<Order, Outcome>(import.meta.filename)
   const service = await (values.dev ? startDev() : startCluster())
   const { target, processes, faultLog } = service
-  const attacker = new OtherProcess<Order, Outcome>(import.meta.filename)
   const faults = new FaultLog(faultLog)
   const began = Date.now()
   const note = (line: string): void => say(`  ${((Date.now() - began) / 1000).toFixed(1)} s: ${line}`)
@@ -199,7 +200,8 @@ function table(judgements: readonly Judgement[]): string {
       percent(live_afterwards),
       `${percent(in_time / due)} of ${due}`,
       `${ack_p99_ms.toFixed(0)} ms`,
-      `${lost} / ${doubled}`,
+      // The states were in the memory of the process that has ended.
+      values.dev && ends.length > 0 ? '–' : `${lost} / ${doubled}`,
       `${reruns.filter(({ regiven }) => regiven).length} / ${reruns.length}`,
     ]
   })

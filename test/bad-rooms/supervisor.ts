@@ -57,7 +57,7 @@ export class Supervisor {
   /** Waits until all processes are ready, at most 20 s, and stops to start them again. */
   async stop(): Promise<void> {
     const deadline = Date.now() + RECOVERY_MS
-    while (!(await this.#isLive()) && Date.now() < deadline) await sleep(LOOK_MS)
+    while (this.#restart && !(await this.#isLive()) && Date.now() < deadline) await sleep(LOOK_MS)
     this.#looks.push({ at: Date.now(), live: await this.#isLive() })
     this.#over.abort()
   }
