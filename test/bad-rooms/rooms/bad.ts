@@ -71,7 +71,9 @@ export default defineRoom({
     await new Promise(setImmediate)
     runFault('admitAfterAwait', fault)
   },
-  onJoin(_state, _member, ctx, { fault }) {
+  onJoin(state, _member, ctx, { fault }) {
+    // A change, so that there is something to save.
+    state.hits += 1
     runFault('onJoin', fault)
     if (fault.hook === 'onTimer' || fault.hook === 'timerValidator') ctx.after(50, 'bell', fault)
     if (fault.hook.startsWith('task'))
