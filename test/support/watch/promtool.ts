@@ -288,9 +288,9 @@ const ROWS: readonly Row[] = [
   ],
   [
     'RoomfulRoomQuarantined',
-    raise('service_rooms_quarantined_total', { ...NODE, room_type: 'arena', cause: 'damaged' }, 0.01),
+    raise('service_rooms_quarantined_total', { ...NODE, room_type: 'arena' }, 0.01),
     60,
-    { ...ARENA, cause: 'damaged' },
+    ARENA,
     '1',
   ],
   [

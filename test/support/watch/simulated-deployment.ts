@@ -139,8 +139,7 @@ class SimulatedNode {
         )
       this.#count('service_inputs_shed_total', { room_type: roomType, how: 'dropped' }, 0)
       this.#count('service_resyncs_total', { room_type: roomType, reason: 'checksum' }, 0)
-      for (const cause of ['damaged', 'looping'])
-        this.#count('service_rooms_quarantined_total', { room_type: roomType, cause }, 0)
+      this.#count('service_rooms_quarantined_total', { room_type: roomType }, 0)
       this.#count('service_resyncs_total', { room_type: roomType, reason: 'sequence' }, 0.01)
       this.#count('service_resyncs_total', { room_type: roomType, reason: 'stalled' }, 0.05)
       this.#histogram(
