@@ -164,7 +164,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     tracer,
     leaseMs: config.nodeLeaseMs,
     recordTtlMs,
-    quota: { maxRooms: config.maxRoomsPerProject, perMinute: config.newRoomsPerMinute },
+    quota: {
+      maxRooms: config.maxRoomsPerProject,
+      maxLasting: config.maxSleepingRoomsPerPlayer,
+      perMinute: config.newRoomsPerMinute,
+    },
     maxWaitingMessages: config.maxRoomBacklog,
     backlogFull: (roomType) => metrics.backlogFull.inc({ room_type: roomType }),
     info: () => ({
@@ -215,14 +219,18 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     },
   })
   const waker = new RoomWaker({
+    nodeId,
     store,
     claims: ownership.claims,
+    nodes: ownership.nodes,
     rooms: host,
     clock,
     random,
     log,
     metrics,
     leaseMs: config.nodeLeaseMs,
+    space: () => (config.maxRooms === 0 ? Number.POSITIVE_INFINITY : config.maxRooms - host.claimed),
+    openElsewhere: (room, stateVersion) => ownership.openElsewhere(room, stateVersion),
     mayAct: () => ownership.lease.valid(),
   })
   const gateway: Gateway = new Gateway({

@@ -215,6 +215,15 @@ export class Ownership {
     return { nodeId: owner, url: node.advertise_url }
   }
 
+  /** Asks another node that has the code and space for a room to open it. False: there is none. */
+  openElsewhere(room: RoomAddress, stateVersion: number): boolean {
+    const { links, nodeId } = this.#parts
+    const other = this.#place('take_over', { roomType: room.roomType, stateVersion })
+    if (other === undefined || other === nodeId) return false
+    links.send(other, { to: 'host', room })
+    return true
+  }
+
   /** Whether this node gives its rooms away, and takes nothing more. */
   get draining(): boolean {
     return this.#draining

@@ -399,9 +399,14 @@ export interface RoomSpec<
   readonly idleSeconds?: number
   /**
    * What becomes of a room that was empty for `idleSeconds`. `dispose`, the default: it ends. `sleep`: it rests in the store, where it counts as
-   * one of its project's, until it is joined; `ctx.close()` ends it for good.
+   * one of its project's, until it is joined, or for `sleepDays`; `ctx.close()` ends it for good.
    */
   readonly onIdle?: 'dispose' | 'sleep'
+  /**
+   * Days after which a room without an owner is deleted, 0.01 to 3650, default 30. They count from the last leave, or from when its next timer
+   * is due, whichever is later. No hook runs. A room that its database lacks (`save`) is not deleted.
+   */
+  readonly sleepDays?: number
   /**
    * So long a lost connection keeps its seat: at most, and by default, `SESSION_RESUME_TTL`. 0: who loses the connection leaves.
    */
@@ -520,6 +525,7 @@ export interface RoomDefinition {
   readonly tick: { readonly rate: number } | undefined
   readonly durability: Durability
   readonly idleSeconds: number
+  readonly sleepDays: number
   readonly onIdle: 'dispose' | 'sleep'
   /** Infinity: as long as the session may be resumed. */
   readonly reconnectSeconds: number
@@ -610,6 +616,7 @@ export function defineRoom<
     tick: spec.tick,
     durability: spec.durability ?? 'journal',
     idleSeconds: spec.idleSeconds ?? 30,
+    sleepDays: spec.sleepDays ?? 30,
     onIdle: spec.onIdle ?? 'dispose',
     reconnectSeconds: spec.reconnectSeconds ?? Number.POSITIVE_INFINITY,
     create: spec.create as RoomDefinition['create'],

@@ -89,6 +89,11 @@ export class RoomHost {
     return this.#rooms.size
   }
 
+  /** Rooms that run here, and those that are about to. */
+  get claimed(): number {
+    return this.#rooms.size + this.#opening.size
+  }
+
   /** Bytes that the histories of all of them hold. */
   get historyBytes(): number {
     return this.#environment.historyBudget.bytes

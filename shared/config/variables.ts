@@ -400,6 +400,13 @@ export const VARIABLES = {
     default: '10000',
     readBy: DATAPLANE,
   },
+  MAX_SLEEPING_ROOMS_PER_PLAYER: {
+    topic: 'rooms',
+    help: 'How many rooms that a player (sub), or a token without sub, has made may stay in the store without members, since they sleep or have timers, those that are open included. Joins by which the player would make one more room are refused. 0: no limit.',
+    schema: integer(0, 10_000_000, 'rooms'),
+    default: '200',
+    readBy: DATAPLANE,
+  },
   NEW_ROOMS_PER_MINUTE: {
     topic: 'rooms',
     help: 'How many rooms a player (sub), or a token without sub, may make in a minute, at all nodes together. 0: no limit.',

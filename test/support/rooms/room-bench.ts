@@ -97,15 +97,11 @@ export class RoomBench {
     this.#store = options.store ?? memoryStore({ clock: this.clock })
     this.store = new TestStore(this.#store)
     this.nodeId = options.nodeId ?? 'node_a'
-    const { records } = this.store.store
     this.claims = new Claims({
       nodeId: this.nodeId,
       store: this.store.store,
       nodes: {
-        judge: async (nodeId) => {
-          const [lease] = await records.read([leaseKey(nodeId)])
-          return lease ? 'alive' : 'dead'
-        },
+        judge: (nodeId) => this.judge(nodeId),
         claimsAllowedAt: Number.NEGATIVE_INFINITY,
       },
       clock: this.clock,
@@ -114,7 +110,7 @@ export class RoomBench {
       mayAct: () => true,
       takenOver: () => {},
       recordTtlMs: 600_000,
-      quota: { maxRooms: 0, perMinute: 0, ...options.quota },
+      quota: { maxRooms: 0, maxLasting: 0, perMinute: 0, ...options.quota },
       tracer: options.tracer ?? noTracer,
     })
     this.host = new RoomHost({
@@ -141,6 +137,12 @@ export class RoomBench {
       ...(options.turns ? { turns: options.turns } : {}),
       ...(options.tracer ? { tracer: options.tracer } : {}),
     })
+  }
+
+  /** Whether a node lives (`live`). */
+  async judge(nodeId: string): Promise<'alive' | 'dead'> {
+    const [lease] = await this.store.store.records.read([leaseKey(nodeId)])
+    return lease ? 'alive' : 'dead'
   }
 
   /** Another node with the same rooms, clock and store. What these members hear comes from there from now on. */
@@ -668,6 +670,7 @@ export class TestStore {
         release: write((...args: Parameters<typeof rooms.release>) => rooms.release(...args)),
         quarantine: write((...args: Parameters<typeof rooms.quarantine>) => rooms.quarantine(...args)),
         refresh: write((...args: Parameters<typeof rooms.refresh>) => rooms.refresh(...args)),
+        counted: (...args) => rooms.counted(...args),
       },
     }
   }
