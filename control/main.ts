@@ -21,6 +21,7 @@ import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import { createControlApp } from './app.ts'
 import { Keyring } from './keyring.ts'
 import { controlMetrics } from './metrics.ts'
+import { Nodes } from './nodes.ts'
 import { Problem, problemResponse } from './problem.ts'
 
 /** How a control process runs: whatever of its configuration is not as the defaults say. */
@@ -117,6 +118,7 @@ export async function startControl({
     tracer,
     operatorTokens,
     openTo: openToAll ? 'everyone' : 'this machine',
+    nodes: new Nodes({ records: store.records, random, log, internalToken: config.internalToken }),
     internalToken: config.internalToken,
     requireKeyId: config.requireKeyId,
     maxRevokedSubs: config.maxRevokedSubs,

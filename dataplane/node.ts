@@ -6,6 +6,7 @@ import { newId, newNodeId, nodeName } from '../shared/ids.ts'
 import { subscribeKeyNews } from '../shared/key-news.ts'
 import { createLog, type Logger } from '../shared/log.ts'
 import { processMetrics } from '../shared/metrics.ts'
+import type { NodeInfo } from '../shared/node-registry.ts'
 import { JsonCodec } from '../shared/protocol/json-codec.ts'
 import { MsgpackCodec } from '../shared/protocol/msgpack-codec.ts'
 import { type Random, systemRandom } from '../shared/random.ts'
@@ -15,9 +16,9 @@ import type { Store } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import { packageVersion } from '../shared/version.ts'
 import { NodeLinks } from './cluster/links.ts'
+import { OwnerlessRooms } from './cluster/ownerless.ts'
 import { Ownership } from './cluster/ownership.ts'
 import { RoomWaker } from './cluster/waker.ts'
-import type { NodeInfo } from './descriptions.ts'
 import { drain, stop } from './drain.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { type AskKeyStatus, askControl } from './gateway/key-cache.ts'
@@ -27,6 +28,7 @@ import { nodeMetrics } from './ops/metrics.ts'
 import { LoadMeter } from './ops/overload.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { RoomHost } from './rooms/host.ts'
+import { roomNamed } from './traffic.ts'
 import type { Turns } from './watchdog/turns.ts'
 
 /** The part of the configuration that is about the node itself. */
@@ -279,6 +281,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     return closing
   }
 
+  const ownerless = new OwnerlessRooms({ store, nodes: ownership.nodes })
   const admin: AdminServerOptions = {
     nodeId: name,
     bus: store.bus,
@@ -308,6 +311,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       const found = await store.rooms.inspect(`${projectId}/${roomId}`)
       return found && { epoch: found.epoch, owner: found.owner && nodeName(found.owner) }
     },
+    ownerlessRooms: (projectId, limit, after) => ownerless.page(projectId, limit, after),
+    endRoom: (projectId, roomId) => ownership.requests.end(roomNamed(`${projectId}/${roomId}`)),
     drain: () => void close().then(toldToDrain),
   }
 

@@ -168,3 +168,38 @@ describe('a room that sleeps when it is idle', () => {
     expect((await make('four', 'again')).state).toEqual({ notes: [] })
   })
 })
+
+describe('A room that an operator ends', () => {
+  const ended = async (bench: RoomBench) => {
+    bench.send('board', 'request_1', { kind: 'end' })
+    await bench.settle()
+    return bench.sent.flatMap((message) =>
+      'member_id' in message && message.member_id === 'request_1' ? message.kind : [],
+    )
+  }
+
+  it('ends while members are in it, who leave with reason closed', async () => {
+    const bench = new RoomBench([board()])
+    const ann = await bench.join('board', 'ann')
+    expect(await ended(bench)).toEqual(['done'])
+    expect([ann.heard.at(-1), bench.host.size]).toEqual(['-ann closed', 0])
+    expect((await bench.join('board', 'bob')).state).toEqual({ notes: [] })
+  })
+
+  it('ends while it sleeps, and counts no more', async () => {
+    const bench = await left()
+    await bench.advance(11_000, 500)
+    expect(await ended(bench)).toEqual(['done'])
+    expect(await bench.store.store.rooms.counted('prj_test', { limit: 1 })).toEqual([])
+    expect(await ended(bench)).toEqual(['done', 'no_seat'])
+  })
+
+  it('ends without a hook where there is no code for its type', async () => {
+    const bench = await left()
+    await bench.advance(11_000, 500)
+    const other = new RoomBench([], { clock: bench.clock, store: bench.store.store, nodeId: 'node_b' })
+    expect(await ended(other)).toEqual(['done'])
+    expect(await ended(other)).toEqual(['done', 'no_seat'])
+    expect((await bench.join('board', 'bob')).state).toEqual({ notes: [] })
+  })
+})

@@ -137,7 +137,7 @@ export const VARIABLES = {
   },
   ADMIN_URL: {
     topic: 'nodes',
-    help: 'Where operators reach the admin side of this very node, for the links between the admin pages.',
+    help: 'Where control and operators reach the admin side of this very node: control forwards calls of rooms there, and admin pages link to it.',
     schema: url(['http', 'https'], 'http://node-1.internal:9100'),
     defaultNote: 'made of ADMIN_HOST and ADMIN_PORT',
     readBy: DATAPLANE,
