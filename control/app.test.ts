@@ -36,6 +36,7 @@ function appWith(changes: Partial<ControlDeps> = {}) {
     tracer: noTracer,
     operatorTokens: [OPERATOR],
     openTo: 'this machine',
+    nodes: { call: async () => ({}) },
     internalToken: undefined,
     requireKeyId: false,
     maxRevokedSubs: 2,

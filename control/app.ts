@@ -14,6 +14,7 @@ import { Idempotency } from './idempotency.ts'
 import type { Keyring } from './keyring.ts'
 import { Keys } from './keys.ts'
 import { type ControlMetrics, countRequest } from './metrics.ts'
+import type { Nodes } from './nodes.ts'
 import { PROBLEMS, Problem, problemResponse, REFUSALS } from './problem.ts'
 import { Projects } from './projects.ts'
 import { RevokedSubs } from './revoked-subs.ts'
@@ -21,6 +22,7 @@ import { internalRoutes } from './routes/internal.ts'
 import { keyRoutes } from './routes/keys.ts'
 import { opsRoutes } from './routes/ops.ts'
 import { projectRoutes } from './routes/projects.ts'
+import { roomRoutes } from './routes/rooms.ts'
 import { tokenRoutes } from './routes/tokens.ts'
 
 /** What the API is made of. */
@@ -38,6 +40,8 @@ export interface ControlDeps {
   readonly operatorTokens: readonly string[]
   /** Whom it is open to, when it is. */
   readonly openTo: OpenTo
+  /** What calls of rooms are forwarded to. */
+  readonly nodes: Pick<Nodes, 'call'>
   /** Undefined: `/internal` answers 401 to everyone. */
   readonly internalToken: string | undefined
   readonly requireKeyId: boolean
@@ -91,6 +95,7 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
     metrics,
     requireKeyId: deps.requireKeyId,
   })
+  roomRoutes(endpoints, { projects, nodes: deps.nodes })
   internalRoutes(endpoints, { keys, projects, revokedSubs, clock })
   opsRoutes(app, { store, exposition: deps.exposition, draining: deps.draining })
   return app

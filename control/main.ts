@@ -22,6 +22,7 @@ import { UnhandledErrors } from '../shared/unhandled.ts'
 import { createControlApp } from './app.ts'
 import { Keyring } from './keyring.ts'
 import { controlMetrics } from './metrics.ts'
+import { Nodes } from './nodes.ts'
 import { Problem, problemResponse } from './problem.ts'
 
 /** How a control process runs: whatever of its configuration is not as the defaults say. */
@@ -120,6 +121,7 @@ export async function startControl({
     tracer,
     operatorTokens,
     openTo: openToAll ? 'everyone' : 'this machine',
+    nodes: new Nodes({ records: store.records, random, log, internalToken: config.internalToken }),
     internalToken: config.internalToken,
     requireKeyId: config.requireKeyId,
     maxRevokedSubs: config.maxRevokedSubs,

@@ -11,6 +11,7 @@ export const PROBLEMS = {
   not_found: { status: 404, title: 'There is nothing at this path' },
   project_not_found: { status: 404, title: 'There is no such project' },
   key_not_found: { status: 404, title: 'There is no such key in this project' },
+  room_not_found: { status: 404, title: 'There is no such room' },
   method_not_allowed: { status: 405, title: 'The path does not take this method' },
   conflict: { status: 409, title: 'The request conflicts with what is there' },
   payload_too_large: { status: 413, title: 'The body is larger than 64 KiB' },
@@ -18,7 +19,10 @@ export const PROBLEMS = {
   rate_limited: { status: 429, title: 'Too many requests' },
   internal_error: { status: 500, title: 'Something went wrong inside the service' },
   store_unavailable: { status: 503, title: 'The store cannot be reached' },
+  room_unavailable: { status: 503, title: 'The room cannot be reached at the moment' },
+  node_unavailable: { status: 503, title: 'No node can serve this' },
   draining: { status: 503, title: 'The process is going away' },
+  timeout: { status: 504, title: 'There was no answer in time' },
 } as const satisfies Record<string, { status: number; title: string }>
 
 export type ProblemCode = keyof typeof PROBLEMS

@@ -17,6 +17,7 @@ import {
 } from './cluster-search.ts'
 import type { Reasons } from './health.ts'
 import { countUpTo, LONGEST_TEXT, notUnderstood, problem, ROOM_ID, SEARCH_TEXT } from './query.ts'
+import { type RoomCallsSource, roomCalls } from './rooms.ts'
 import { type RuntimeSource, runtime } from './runtime.ts'
 
 /** What `GET /admin/owner` answers. */
@@ -35,7 +36,7 @@ export interface RoomWhereabouts {
 }
 
 /** What the operations side of a node needs to know of it; plain functions, so that it knows nothing of gateway and rooms. */
-export interface AdminOptions extends RuntimeSource {
+export interface AdminOptions extends RuntimeSource, RoomCallsSource {
   readonly describeCluster: () => readonly ClusterNodeDescription[]
   /** Who owns a room, as recorded; undefined: there is no record of it. Rejects when the store cannot be reached. */
   readonly findOwner: (
@@ -58,7 +59,7 @@ export interface AdminOptions extends RuntimeSource {
 /** Variables of a request. */
 type AdminEnv = { Variables: { requestId: string } }
 
-/** `/metrics`, `/healthz`, `/readyz`, `/admin` and the calls under it. */
+/** `/metrics`, `/healthz`, `/readyz`, `/admin` and the calls under it, and the calls under `/internal` that control forwards. */
 export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   const { registry, log } = options
   const app = new Hono<AdminEnv>()
@@ -106,10 +107,15 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
     return c.json({ draining: true }, 202)
   })
 
+  roomCalls(app, guard, options)
+
   app.notFound((c) => {
     const { method, path } = c.req
-    const allow = app.routes.find((route) => route.method !== 'ALL' && route.path === path)?.method
-    if (allow === undefined)
+    const methods = app.routes.flatMap((route) =>
+      route.method !== 'ALL' && route.path === path ? route.method : [],
+    )
+    const allow = [...new Set(methods)].join(', ')
+    if (allow === '')
       return problem(c, {
         status: 404,
         code: 'not_found',
@@ -121,7 +127,7 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
       status: 405,
       code: 'method_not_allowed',
       title: 'Method not allowed',
-      detail: `${method} does not exist here; ${allow} does`,
+      detail: `${method} does not exist here; the path takes ${allow}`,
     })
   })
   app.onError((error, c) => {

@@ -137,7 +137,7 @@ export const VARIABLES = {
   },
   ADMIN_URL: {
     topic: 'nodes',
-    help: 'Where operators reach the admin side of this very node, for the links between the admin pages.',
+    help: 'Where control and operators reach the admin side of this very node: control forwards calls of rooms there, and admin pages link to it.',
     schema: url(['http', 'https'], 'http://node-1.internal:9100'),
     defaultNote: 'made of ADMIN_HOST and ADMIN_PORT',
     readBy: DATAPLANE,
@@ -398,6 +398,13 @@ export const VARIABLES = {
     help: 'How many rooms a project has at most, on all nodes together and asleep in the store; joins that would make more are refused. 0: no limit.',
     schema: integer(0, 10_000_000, 'rooms'),
     default: '10000',
+    readBy: DATAPLANE,
+  },
+  MAX_SLEEPING_ROOMS_PER_PLAYER: {
+    topic: 'rooms',
+    help: 'How many rooms that a player (sub), or a token without sub, has made may stay in the store without members, since they sleep or have timers, those that are open included. Joins by which the player would make one more room are refused. 0: no limit.',
+    schema: integer(0, 10_000_000, 'rooms'),
+    default: '200',
     readBy: DATAPLANE,
   },
   NEW_ROOMS_PER_MINUTE: {

@@ -16,7 +16,11 @@ export const ERRORS = {
   room_unavailable: { retryable: true, meaning: 'the room cannot be reached at the moment' },
   overloaded: { retryable: true, meaning: 'no node can take another room at the moment' },
   project_full: { retryable: true, meaning: 'the project has as many rooms as it may have' },
-  too_many_rooms: { retryable: false, meaning: 'the session is in limits.max_rooms rooms' },
+  too_many_rooms: {
+    retryable: false,
+    meaning:
+      'the session is in limits.max_rooms rooms, or the player has made as many rooms that sleep or have timers as it may',
+  },
   already_joined: { retryable: false, meaning: 'the session is in the room already' },
   not_in_room: { retryable: false, meaning: 'the session is not in the room' },
   unknown_type: { retryable: false, meaning: 'the room type has no message of this type' },

@@ -166,6 +166,7 @@ class SimulatedNode {
       elsewhere: 0.02,
       rate_limited: 0.01,
       project_full: 0,
+      too_many_rooms: 0,
       unavailable: 0,
     })
     this.#count('service_fenced_writes_total', {}, (at) => (this.#moving(at) > 0 ? 0.1 : 0))
