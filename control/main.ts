@@ -102,7 +102,7 @@ export async function startControl({
 
   const registry = new Registry()
   if (sharing) registry.setDefaultLabels({ worker: sharing.worker })
-  processMetrics(registry)
+  processMetrics(registry, log)
   storeMetrics(registry, store)
   storeServerMetrics(registry, store.vitals, clock)
   let draining = false
