@@ -2,8 +2,8 @@ import { createHash, timingSafeEqual } from 'node:crypto'
 import type { Clock } from '../shared/clock.ts'
 import { isLoopback } from '../shared/config.ts'
 import { InternalToken } from '../shared/internal-token.ts'
+import { Problem } from '../shared/problem.ts'
 import { type KeyRecord, type Keys, keyStatus, looksLikeSecret } from './keys.ts'
-import { Problem } from './problem.ts'
 
 /** Who makes a request. `id` names the caller in logs, limits and idempotency, and gives nothing away. */
 export type Caller =

@@ -9,6 +9,7 @@ import type { Records } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { problemIn, rawHttp } from '../../test/support/raw-http.ts'
 import type { GatewayOptions } from './context.ts'
 import { HandshakeQueue, TrustedProxies } from './server.ts'
 import { newResumeToken } from './session-record.ts'
@@ -145,12 +146,52 @@ describe('a crowd that comes at once', () => {
   })
 })
 
+describe('an upgrade that is refused', () => {
+  const upgrade = (version: number) =>
+    'GET / HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\nconnection: Upgrade\r\nx-request-id: of-the-caller\r\n' +
+    `origin: https://evil.example\r\nsec-websocket-version: ${version}\r\n` +
+    `sec-websocket-key: ${Buffer.alloc(16).toString('base64')}\r\n\r\n`
+
+  it('is answered with a problem that has the id of the request', async () => {
+    await start({ allowedOrigins: ['https://game.example'] })
+    const answer = await rawHttp(test.httpUrl, upgrade(13))
+    expect(answer).toMatch(/^HTTP\/1\.1 403 /)
+    expect(problemIn(answer)).toMatchObject({
+      code: 'origin_not_allowed',
+      detail: 'The origin https://evil.example may not connect here.',
+      request_id: 'of-the-caller',
+    })
+  })
+
+  it('is answered with the version that is spoken, if it asks for another', async () => {
+    await start()
+    const answer = await rawHttp(test.httpUrl, upgrade(99))
+    expect(answer).toContain('sec-websocket-version: 13\r\n')
+    expect(problemIn(answer)).toMatchObject({ code: 'invalid_request', request_id: 'of-the-caller' })
+  })
+
+  it('is answered with a problem also when it cannot be read', async () => {
+    await start()
+    const answer = await rawHttp(
+      test.httpUrl,
+      `GET / HTTP/1.1\r\nhost: a\r\nx: ${'x'.repeat(20_000)}\r\n\r\n`,
+    )
+    expect(problemIn(answer)).toMatchObject({ status: 431, code: 'headers_too_large' })
+  })
+})
+
 describe('a plain HTTP request', () => {
   it('is told that this is a websocket port', async () => {
     await start()
     const response = await fetch(test.httpUrl)
     expect(response.status).toBe(426)
-    expect(await response.text()).toMatch(/websocket port.*roomful\.v1\.json/s)
+    expect(response.headers.get('upgrade')).toBe('websocket')
+    const problem = await response.json()
+    expect(problem).toMatchObject({
+      code: 'upgrade_required',
+      detail: expect.stringContaining('roomful.v1.json'),
+    })
+    expect(response.headers.get('x-request-id')).toBe(problem.request_id)
   })
 })
 

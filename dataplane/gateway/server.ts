@@ -1,7 +1,11 @@
-import { createServer, type IncomingMessage, type Server, STATUS_CODES } from 'node:http'
+import { createServer, type IncomingMessage, type Server } from 'node:http'
 import { type AddressInfo, BlockList, isIPv4, isIPv6, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { WebSocketServer } from 'ws'
+import { refuseUnreadable, requestListener } from '../../shared/http-server.ts'
+import { requestIdOf } from '../../shared/ids.ts'
+import { endWithProblem, Problem, type ProblemCode, problemResponse } from '../../shared/problem.ts'
+import type { Random } from '../../shared/random.ts'
 import { RateLimits } from '../../shared/rate-limit.ts'
 import { ServerSocket } from './connection.ts'
 import type { GatewayContext } from './context.ts'
@@ -63,6 +67,9 @@ const TIMEOUT_CHECK_MS = 2000
 const BYTES_PER_FRAGMENT = 1024
 const SPARE_FRAGMENTS = 16
 
+/** The version of the websocket protocol that `ws` speaks, which RFC 6455 wants in the answer to one that asks for another. */
+const WEBSOCKET_VERSION = { 'sec-websocket-version': '13' }
+
 /** The HTTP server that websockets come in by. */
 export class GatewayServer {
   readonly #servers: Server[] = []
@@ -96,10 +103,14 @@ export class GatewayServer {
     this.#handshakes = handshakes
     this.#subprotocols = subprotocols
     this.#websockets = websocketServer(options.limits.max_message_bytes, subprotocols)
+    this.#websockets.on('wsClientError', ({ message }, socket, request) => {
+      const problem = new Problem('invalid_request', `${message}.`, { headers: WEBSOCKET_VERSION })
+      refuseUpgrade(request, socket, problem, context.random)
+    })
   }
 
   #newServer(): Server {
-    const { options, metrics } = this.#context
+    const { options, metrics, random } = this.#context
     const http = createServer(
       {
         requestTimeout: REQUEST_TIMEOUT_MS,
@@ -107,18 +118,25 @@ export class GatewayServer {
         connectionsCheckingInterval: TIMEOUT_CHECK_MS,
       },
       this.#context.answer ??
-        ((_request, response) => {
-          response.writeHead(426, { 'content-type': 'text/plain; charset=utf-8', upgrade: 'websocket' })
-          response.end(
-            `This is roomful's websocket port: connect with a websocket, subprotocol ${this.#subprotocols.join(' or ')}.\n`,
-          )
-        }),
+        requestListener(
+          ({ headers }) =>
+            problemResponse(
+              new Problem(
+                'upgrade_required',
+                `This is roomful's websocket port: connect with a websocket, subprotocol ${this.#subprotocols.join(' or ')}.`,
+                { headers: { upgrade: 'websocket' } },
+              ),
+              requestIdOf(headers.get('x-request-id') ?? undefined, random),
+            ),
+          random,
+        ),
     )
     const { maxSessions, maxPendingConnections } = options
     // Of several workers, one that is full would hand what comes to the next without end. @types/node does not know the field yet.
     Object.assign(http, { dropMaxConnection: true })
     if (maxSessions > 0 && maxPendingConnections > 0)
       http.maxConnections = maxSessions + maxPendingConnections
+    http.on('clientError', (error, socket) => refuseUnreadable(error, socket, random))
     http.on('drop', () => metrics.connectionsDropped.inc({ reason: 'node' }))
     http.on('connection', (socket) => this.#connected(socket))
     http.on('upgrade', (request, socket, head) => {
@@ -183,8 +201,10 @@ export class GatewayServer {
 
   #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
     const { origin, 'x-forwarded-for': forwardedFor } = request.headers
-    const { options, metrics } = this.#context
+    const { options, metrics, random } = this.#context
     const { allowedOrigins } = options
+    const refuse = (code: ProblemCode, detail: string): void =>
+      refuseUpgrade(request, socket, new Problem(code, detail), random)
     const pending = this.#places.get(socket)
     this.#places.delete(socket)
     // A peer that is not trusted was counted when it connected.
@@ -194,12 +214,12 @@ export class GatewayServer {
       : pending.address
     if (!pending || socket.destroyed) socket.destroy()
     else if (origin !== undefined && allowedOrigins && !allowedOrigins.includes(origin))
-      reject(socket, 403, `The origin ${origin} may not connect here.`)
+      refuse('origin_not_allowed', `The origin ${origin} may not connect here.`)
     else if (address !== undefined && !this.#rates.take(address)) {
       metrics.connectionsDropped.inc({ reason: 'rate' })
-      reject(socket, 429, 'This address opens connections faster than it may: try again.')
+      refuse('rate_limited', 'This address opens connections faster than it may: try again.')
     } else if (address !== undefined && proxied && !this.#pending.locate(pending, address))
-      reject(socket, 429, 'This address has as many connections without a session as it may: try again.')
+      refuse('rate_limited', 'This address has as many connections without a session as it may: try again.')
     else this.#websockets.handleUpgrade(request, socket, head, (ws) => this.#accept(ws, pending))
   }
 }
@@ -231,11 +251,9 @@ function destroy(this: Duplex): void {
 }
 
 /** Answers an upgrade with an HTTP error. */
-function reject(socket: Duplex, status: number, text: string): void {
-  socket.end(
-    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nconnection: close\r\ncontent-type: text/plain; charset=utf-8\r\n` +
-      `content-length: ${Buffer.byteLength(text) + 1}\r\n\r\n${text}\n`,
-  )
+function refuseUpgrade({ headers }: IncomingMessage, socket: Duplex, problem: Problem, random: Random): void {
+  const given = headers['x-request-id']
+  endWithProblem(socket, problem, requestIdOf(typeof given === 'string' ? given : undefined, random))
 }
 
 /** The sockets of the node, or of one address, that have no session. */

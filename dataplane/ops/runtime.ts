@@ -1,6 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Context } from 'hono'
 import * as v from 'valibot'
+import { validate } from '../../shared/validate.ts'
 import {
   type Found,
   ROOM_COLUMNS,
@@ -11,7 +12,7 @@ import {
   type SessionQuery,
 } from '../descriptions.ts'
 import type { Load } from './overload.ts'
-import { countUpTo, notUnderstood, orderBy, PROJECT_ID, ROOM_ID, SEARCH_TEXT } from './query.ts'
+import { countUpTo, orderBy, PROJECT_ID, ROOM_ID, SEARCH_TEXT } from './query.ts'
 
 /**
  * What `GET /admin/runtime` answers: a node, its rooms and its sessions. Times are RFC 3339. Which rooms and sessions there are is of one
@@ -106,8 +107,6 @@ const QUERY = v.pipe(
 
 /** Answers `GET /admin/runtime`: the node, the rooms that are asked for, and the sessions in them. `onBreak`: as of `answerInSlices`. */
 export function runtime(c: Context, source: RuntimeSource, onBreak: (error: unknown) => void): Response {
-  const parsed = v.safeParse(QUERY, c.req.query())
-  if (!parsed.success) return notUnderstood(c, parsed.issues)
   const {
     include_state: includeState,
     include_events: includeEvents,
@@ -115,7 +114,7 @@ export function runtime(c: Context, source: RuntimeSource, onBreak: (error: unkn
     sort_rooms: sortRooms,
     sort_sessions: sortSessions,
     ...which
-  } = parsed.output
+  } = validate(QUERY, c.req.query(), 'query')
   const rooms = source.describeRooms({
     ...which,
     include_state: includeState === '1',

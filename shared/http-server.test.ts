@@ -1,0 +1,31 @@
+import { once } from 'node:events'
+import type { AddressInfo } from 'node:net'
+import { expect, it, onTestFinished } from 'vitest'
+import { SeededRandom } from '../test/kit/seeded-random.ts'
+import { problemIn, rawHttp } from '../test/support/raw-http.ts'
+import { createHttpServer } from './http-server.ts'
+
+async function serve(): Promise<string> {
+  const server = createHttpServer(() => new Response('here'), new SeededRandom()).listen(0, '127.0.0.1')
+  onTestFinished(() => void server.close())
+  await once(server, 'listening')
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+}
+
+it.each([
+  ['a request that is not HTTP', 'nonsense\r\n\r\n', 400, 'invalid_request'],
+  ['a host that is none', 'GET / HTTP/1.1\r\nhost: a b\r\nconnection: close\r\n\r\n', 400, 'invalid_request'],
+  [
+    'headers above 16 KiB',
+    `GET / HTTP/1.1\r\nhost: a\r\nx: ${'x'.repeat(20_000)}\r\n\r\n`,
+    431,
+    'headers_too_large',
+  ],
+])('answers %s with a problem that has a request id', async (_, request, status, code) => {
+  const answer = await rawHttp(await serve(), request)
+  expect(answer).toMatch(new RegExp(`^HTTP/1.1 ${status} `))
+  expect(answer).toContain('content-type: application/problem+json\r\n')
+  const problem = problemIn(answer)
+  expect(problem).toMatchObject({ status, code, request_id: expect.stringMatching(/^req_/) })
+  expect(answer).toContain(`x-request-id: ${problem.request_id}\r\n`)
+})
