@@ -134,6 +134,14 @@ describe('a control process', () => {
     await dropped
   })
 
+  it.each([
+    ['that is open to this machine', { controlApiTokens: undefined }],
+    ['that is not open', {}],
+  ])('%s answers a health check by HTTP/1.0 without a host', async (_, changes) => {
+    const { url } = await start(changes)
+    expect(await rawHttp(url, 'GET /readyz HTTP/1.0\r\n\r\n')).toMatch(/^HTTP\/1\.1 200 /)
+  })
+
   it('answers a request that cannot be read with a problem, too', async () => {
     const { url } = await start()
     const text = await rawHttp(url, 'GET /projects HTTP/1.1\r\nhost: a b\r\nconnection: close\r\n\r\n')

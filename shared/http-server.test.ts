@@ -29,3 +29,7 @@ it.each([
   expect(problem).toMatchObject({ status, code, request_id: expect.stringMatching(/^req_/) })
   expect(answer).toContain(`x-request-id: ${problem.request_id}\r\n`)
 })
+
+it('answers HTTP/1.0 without a host, as the plain health check of haproxy asks', async () => {
+  expect(await rawHttp(await serve(), 'GET /readyz HTTP/1.0\r\n\r\n')).toMatch(/^HTTP\/1\.1 200 [^]*here$/)
+})

@@ -7,9 +7,15 @@ import type { Random } from './random.ts'
 
 type Fetch = (request: Request) => Response | Promise<Response>
 
-/** Returns a listener of Node's HTTP servers that answers with what `fetch` returns. */
+/**
+ * Returns a listener of Node's HTTP servers that answers with what `fetch` returns. HTTP/1.0 does not need a `host`, and the health checks of
+ * load balancers send none; `hostname` stands for it in the URL of the request only, not in its headers.
+ */
 export const requestListener = (fetch: Fetch, random: Random): RequestListener =>
-  getRequestListener(fetch, { errorHandler: () => problemResponse(unreadable(), newId('req', random)) })
+  getRequestListener(fetch, {
+    hostname: 'localhost',
+    errorHandler: () => problemResponse(unreadable(), newId('req', random)),
+  })
 
 /** Returns an HTTP server of a Hono app. A request that cannot be read as HTTP is answered with a problem, too. */
 export function createHttpServer(fetch: Fetch, random: Random, options: ServerOptions = {}): Server {
