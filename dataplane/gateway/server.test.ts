@@ -1,8 +1,11 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
+import { pino } from 'pino'
+import { Registry } from 'prom-client'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
 import { newId } from '../../shared/ids.ts'
+import { registerMetrics } from '../../shared/metrics.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Records } from '../../shared/store/port.ts'
@@ -11,6 +14,7 @@ import { expectClose, type TestClient } from '../../test/support/gateway/test-cl
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import { problemIn, rawHttp } from '../../test/support/raw-http.ts'
 import type { GatewayOptions } from './context.ts'
+import { GATEWAY_METRICS } from './metrics.ts'
 import { HandshakeQueue, TrustedProxies } from './server.ts'
 import { newResumeToken } from './session-record.ts'
 
@@ -52,6 +56,37 @@ describe('origins', () => {
     const [, response] = await once(ws, 'unexpected-response')
     expect(response.statusCode).toBe(403)
     ws.terminate()
+  })
+
+  it('that are not allowed are counted, and one in ten seconds is logged', async () => {
+    await test.close()
+    const registry = new Registry()
+    const logged: Record<string, unknown>[] = []
+    const log = pino({ level: 'warn' }, { write: (line) => logged.push(JSON.parse(line)) })
+    test = await TestGateway.start(
+      { allowedOrigins: ['https://game.example'] },
+      { log, metrics: registerMetrics(registry, GATEWAY_METRICS) },
+    )
+    const refused = async (origin: string): Promise<void> => {
+      const ws = new WebSocket(test.url, { origin })
+      ws.on('error', () => {})
+      await once(ws, 'unexpected-response')
+      ws.terminate()
+    }
+    for (const origin of ['https://evil.example', 'https://game.example.evil']) await refused(origin)
+    expect(logged).toMatchObject([
+      { msg: 'websocket of a foreign origin refused', origin: 'https://evil.example' },
+    ])
+    expect(await registry.metrics()).toContain('service_connections_dropped_total{reason="origin"} 2')
+    test.clock.advance(10_000)
+    await refused('https://evil.example')
+    expect(logged).toHaveLength(2)
+  })
+
+  it('are compared as browsers send them, however they are written in the configuration', async () => {
+    await test.close()
+    await start({ allowedOrigins: ['HTTPS://Game.Example:443', 'https://*.play.example'] })
+    for (const origin of ['https://game.example', 'https://a.play.example']) await test.open([], { origin })
   })
 
   it('that are allowed, and clients without one, may connect', async () => {

@@ -4,9 +4,10 @@ import type { Duplex } from 'node:stream'
 import { WebSocketServer } from 'ws'
 import { refuseUnreadable, requestListener } from '../../shared/http-server.ts'
 import { requestIdOf } from '../../shared/ids.ts'
+import { isAllowedOrigin, normalOrigin } from '../../shared/origins.ts'
 import { endWithProblem, Problem, type ProblemCode, problemResponse } from '../../shared/problem.ts'
 import type { Random } from '../../shared/random.ts'
-import { RateLimits } from '../../shared/rate-limit.ts'
+import { type Rate, RateLimit, RateLimits } from '../../shared/rate-limit.ts'
 import { ServerSocket } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 
@@ -57,6 +58,9 @@ export class HandshakeQueue {
   }
 }
 
+/** Refused origins are counted, and one in 10 s is logged. */
+const ORIGIN_LOG_RATE: Rate = { perSecond: 0.1, burst: 1 }
+const MAX_LOGGED_ORIGIN = 200
 /** How long a client may take to answer a close frame. */
 const CLOSE_TIMEOUT_MS = 3000
 /** How long a client may take to send a whole HTTP request. */
@@ -79,6 +83,9 @@ export class GatewayServer {
   readonly #context: GatewayContext
   readonly #accept: (ws: ServerSocket, pending: PendingConnection) => void
   readonly #proxies: TrustedProxies
+  /** Undefined: all are allowed. */
+  readonly #origins: ReadonlySet<string> | undefined
+  readonly #originLog: RateLimit
   readonly #rates: RateLimits
   readonly #pending: PendingConnections
   readonly #places = new WeakMap<Duplex, PendingConnection>()
@@ -97,6 +104,9 @@ export class GatewayServer {
     this.#context = context
     this.#accept = accept
     this.#proxies = new TrustedProxies(options.trustedProxies)
+    this.#origins =
+      options.allowedOrigins && new Set(options.allowedOrigins.map((one: string) => normalOrigin(one) ?? one))
+    this.#originLog = new RateLimit(clock, ORIGIN_LOG_RATE)
     const perSecond = options.connectionsPerSecondPerAddress
     this.#rates = new RateLimits(clock, { perSecond, burst: perSecond * BURST_SECONDS })
     this.#pending = new PendingConnections(context)
@@ -201,8 +211,7 @@ export class GatewayServer {
 
   #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
     const { origin, 'x-forwarded-for': forwardedFor } = request.headers
-    const { options, metrics, random } = this.#context
-    const { allowedOrigins } = options
+    const { metrics, random } = this.#context
     const refuse = (code: ProblemCode, detail: string): void =>
       refuseUpgrade(request, socket, new Problem(code, detail), random)
     const pending = this.#places.get(socket)
@@ -213,14 +222,22 @@ export class GatewayServer {
       ? this.#proxies.clientOf(request.socket.remoteAddress, String(forwardedFor ?? ''))
       : pending.address
     if (!pending || socket.destroyed) socket.destroy()
-    else if (origin !== undefined && allowedOrigins && !allowedOrigins.includes(origin))
+    else if (origin !== undefined && this.#origins && !isAllowedOrigin(origin, this.#origins)) {
+      this.#originRefused(origin)
       refuse('origin_not_allowed', `The origin ${origin} may not connect here.`)
-    else if (address !== undefined && !this.#rates.take(address)) {
+    } else if (address !== undefined && !this.#rates.take(address)) {
       metrics.connectionsDropped.inc({ reason: 'rate' })
       refuse('rate_limited', 'This address opens connections faster than it may: try again.')
     } else if (address !== undefined && proxied && !this.#pending.locate(pending, address))
       refuse('rate_limited', 'This address has as many connections without a session as it may: try again.')
     else this.#websockets.handleUpgrade(request, socket, head, (ws) => this.#accept(ws, pending))
+  }
+
+  #originRefused(origin: string): void {
+    const { metrics, log, options } = this.#context
+    metrics.connectionsDropped.inc({ reason: 'origin' })
+    const fields = { origin: origin.slice(0, MAX_LOGGED_ORIGIN), allowed: options.allowedOrigins }
+    if (this.#originLog.take()) log.warn(fields, 'websocket of a foreign origin refused')
   }
 }
 
