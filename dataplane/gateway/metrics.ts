@@ -130,8 +130,8 @@ export const GATEWAY_METRICS = {
   ),
   keyChecks: counter(
     'service_key_checks_total',
-    'Questions to control about a key: ok, unreachable, refused (INTERNAL_TOKEN), or not asked, too many being asked (busy).',
-    { result: ['ok', 'unreachable', 'refused', 'busy'] },
+    'Questions to control about a key: ok, unreachable, refused (INTERNAL_TOKEN), answered by another server (foreign), or not asked, too many being asked (busy).',
+    { result: ['ok', 'unreachable', 'refused', 'foreign', 'busy'] },
   ),
   jwksFetches: counter(
     'service_jwks_fetches_total',

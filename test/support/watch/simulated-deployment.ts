@@ -108,7 +108,13 @@ class SimulatedNode {
     })
     this.#counts('service_slow_consumers_total', 'action', { stalled: 0.05, closed: 0.005 })
     this.#counts('service_jwks_fetches_total', 'result', { ok: 0.01, failed: 0 })
-    this.#counts('service_key_checks_total', 'result', { ok: 0.2, unreachable: 0, refused: 0, busy: 0 })
+    this.#counts('service_key_checks_total', 'result', {
+      ok: 0.2,
+      unreachable: 0,
+      refused: 0,
+      foreign: 0,
+      busy: 0,
+    })
     this.#gauge('service_connections', () => SESSIONS)
     this.#gauge('service_sessions', () => SESSIONS + 100)
     this.#gauge('service_max_sessions', () => 20_000)
