@@ -159,6 +159,22 @@ describe('GET /admin/runtime', () => {
     expect(whole.totals).toEqual({ rooms: 3, members: 5, sessions: 2 })
   })
 
+  it('says which node has the room that was asked for, if this one does not have it', async () => {
+    const { get } = setup()
+    const ask = async (query: string) => (await get(`/admin/runtime?${query}`)).json()
+    expect(await ask('project_id=prj_1&room_id=arena:there')).toMatchObject({
+      rooms: [],
+      owner: { node_id: 'node_2', self: false, alive: true, admin_url: 'http://node_2:9100' },
+    })
+    expect(await ask('project_id=prj_1&room_id=arena:free')).toMatchObject({ rooms: [], owner: null })
+    for (const query of [
+      'project_id=prj_1&room_id=arena:a',
+      'project_id=prj_1',
+      'project_id=prj_1&room_id=arena:silent',
+    ])
+      expect(await ask(query)).not.toHaveProperty('owner')
+  })
+
   it('asks for the order of each list', async () => {
     const { get, asked, asked_sessions: askedSessions } = setup()
     await get('/admin/runtime?sort_rooms=-members&sort_sessions=player')

@@ -27,7 +27,7 @@ import {
   ROOM_ID,
   SEARCH_TEXT,
 } from './query.ts'
-import { type RuntimeSource, runtime } from './runtime.ts'
+import { type RoomOwner, type RuntimeSource, runtime } from './runtime.ts'
 
 /** What `GET /admin/owner` answers. */
 export interface RoomWhereabouts {
@@ -36,16 +36,11 @@ export interface RoomWhereabouts {
   /** Of its last owner; null: the store knows of no such room. */
   readonly epoch: number | null
   /** Null: no node has the room now; the next join opens it. */
-  readonly owner: {
-    readonly node_id: string
-    readonly self: boolean
-    readonly alive: boolean
-    readonly admin_url?: string
-  } | null
+  readonly owner: RoomOwner | null
 }
 
 /** What the operations side of a node needs to know of it; plain functions, so that it knows nothing of gateway and rooms. */
-export interface AdminOptions extends RuntimeSource {
+export interface AdminOptions extends Omit<RuntimeSource, 'ownerOf'> {
   readonly describeCluster: () => readonly ClusterNodeDescription[]
   /** Who owns a room, as recorded; undefined: there is no record of it. Rejects when the store cannot be reached. */
   readonly findOwner: (
@@ -96,8 +91,14 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
     return c.html(html, 200, headers)
   })
   app.get('/admin/runtime', guard, (c) =>
-    runtime(c, options, (error) =>
-      log.error({ err: error, request_id: c.get('requestId'), path: c.req.path }, 'an answer broke off'),
+    runtime(
+      c,
+      {
+        ...options,
+        ownerOf: async (projectId, roomId) => (await whereabouts(options, projectId, roomId)).owner,
+      },
+      (error) =>
+        log.error({ err: error, request_id: c.get('requestId'), path: c.req.path }, 'an answer broke off'),
     ),
   )
   // The nodes as this one sees them, itself first.
@@ -146,9 +147,12 @@ const SEARCH_QUERY = v.object({
 })
 const MATCHES = 50
 
-/** Answers `GET /admin/owner`: which node has a room, wherever in the cluster it is. */
-async function owner(c: Context, source: AdminOptions): Promise<Response> {
-  const { project_id: projectId, room_id: roomId } = validate(OWNER_QUERY, c.req.query(), 'query')
+/** Returns which node has a room. Rejects with a `Problem` while the store does not answer. */
+async function whereabouts(
+  source: AdminOptions,
+  projectId: string,
+  roomId: string,
+): Promise<RoomWhereabouts> {
   const record = await source.findOwner(projectId, roomId).catch(() => {
     throw new Problem(
       'store_unavailable',
@@ -156,7 +160,7 @@ async function owner(c: Context, source: AdminOptions): Promise<Response> {
     )
   })
   const node = source.describeCluster().find(({ node_id: nodeId }) => nodeId === record?.owner)
-  const answer: RoomWhereabouts = {
+  return {
     project_id: projectId,
     room_id: roomId,
     epoch: record?.epoch ?? null,
@@ -169,7 +173,12 @@ async function owner(c: Context, source: AdminOptions): Promise<Response> {
         }
       : null,
   }
-  return c.json(answer, 200, { 'cache-control': 'no-store' })
+}
+
+/** Answers `GET /admin/owner`: which node has a room, wherever in the cluster it is. */
+async function owner(c: Context, source: AdminOptions): Promise<Response> {
+  const { project_id: projectId, room_id: roomId } = validate(OWNER_QUERY, c.req.query(), 'query')
+  return c.json(await whereabouts(source, projectId, roomId), 200, { 'cache-control': 'no-store' })
 }
 
 /** Answers `GET /admin/search`: what matches a text, at whichever node it is. */

@@ -177,7 +177,11 @@ function mergeRuntimes(
       limit,
     },
   )
+  // Each worker without the room says the same; one that has it says nothing.
+  const owners = runtimes.map(({ owner }) => owner)
+  const [owner] = owners.includes(undefined) ? [] : owners
   return {
+    ...(owner !== undefined && { owner }),
     node: {
       node_id: name,
       version: nodes[0]!.version,
