@@ -1,9 +1,13 @@
 import { createServer, type RequestListener, type Server, type ServerOptions } from 'node:http'
+import { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { getRequestListener } from '@hono/node-server'
 import { newId } from './ids.ts'
 import { endWithProblem, Problem, type ProblemCode, problemResponse } from './problem.ts'
 import type { Random } from './random.ts'
+
+/** How long a refused client may take to close its half of the connection. */
+const LINGER_MS = 1000
 
 type Fetch = (request: Request) => Response | Promise<Response>
 
@@ -39,6 +43,8 @@ export function refuseUnreadable(
   }
   const problem = code === undefined ? unreadable() : (UNREADABLE[code] ?? unreadable)()
   endWithProblem(socket, problem, newId('req', random))
+  // A client that does not close its half of the connection would keep it open for good.
+  if (socket instanceof Socket) socket.setTimeout(LINGER_MS, () => socket.destroy())
   return problem.code
 }
 

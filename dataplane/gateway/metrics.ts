@@ -83,8 +83,8 @@ export const GATEWAY_METRICS = {
   ),
   connectionsDropped: counter(
     'service_connections_dropped_total',
-    'Connections ended before they had a session: the node has as many as it takes (node), as many without a session (pending), the address has (address) or opens them too fast (rate), or the page is of an origin that is not allowed (origin).',
-    { reason: ['node', 'pending', 'address', 'rate', 'origin'] },
+    'Connections ended before they had a session: the node has as many as it takes (node), as many without a session (pending), the address has (address) or opens them too fast (rate), the page is of an origin that is not allowed (origin), or the headers are too large (headers).',
+    { reason: ['node', 'pending', 'address', 'rate', 'origin', 'headers'] },
   ),
   newcomersRefused: counter(
     'service_newcomers_refused_total',

@@ -205,13 +205,15 @@ describe('an upgrade that is refused', () => {
     expect(problemIn(answer)).toMatchObject({ code: 'invalid_request', request_id: 'of-the-caller' })
   })
 
-  it('is answered with a problem also when it cannot be read', async () => {
-    await start()
+  it('is answered with a problem also when its headers are too large, and counted', async () => {
+    const registry = new Registry()
+    test = await TestGateway.start({}, { metrics: registerMetrics(registry, GATEWAY_METRICS) })
     const answer = await rawHttp(
       test.httpUrl,
       `GET / HTTP/1.1\r\nhost: a\r\nx: ${'x'.repeat(20_000)}\r\n\r\n`,
     )
     expect(problemIn(answer)).toMatchObject({ status: 431, code: 'headers_too_large' })
+    expect(await registry.metrics()).toContain('service_connections_dropped_total{reason="headers"} 1')
   })
 })
 

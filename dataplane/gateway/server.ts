@@ -146,7 +146,10 @@ export class GatewayServer {
     Object.assign(http, { dropMaxConnection: true })
     if (maxSessions > 0 && maxPendingConnections > 0)
       http.maxConnections = maxSessions + maxPendingConnections
-    http.on('clientError', (error, socket) => refuseUnreadable(error, socket, random))
+    http.on('clientError', (error, socket) => {
+      const code = refuseUnreadable(error, socket, random)
+      if (code === 'headers_too_large') metrics.connectionsDropped.inc({ reason: 'headers' })
+    })
     http.on('drop', () => metrics.connectionsDropped.inc({ reason: 'node' }))
     http.on('connection', (socket) => this.#connected(socket))
     http.on('upgrade', (request, socket, head) => {
