@@ -5,9 +5,9 @@ import { nodeName } from '../shared/ids.ts'
 import { InternalToken } from '../shared/internal-token.ts'
 import type { Logger } from '../shared/log.ts'
 import { type NodeInfo, readLiveNodes } from '../shared/node-registry.ts'
+import { Problem, type ProblemCode } from '../shared/problem.ts'
 import type { Random } from '../shared/random.ts'
 import type { Records } from '../shared/store/port.ts'
-import { Problem, type ProblemCode } from './problem.ts'
 
 /** Dependencies of Nodes. */
 interface NodesParts {
@@ -98,7 +98,7 @@ export class Nodes {
     const json = parsed(body)
     if (status >= 200 && status <= 299 && json !== undefined) return json
     const problem = v.safeParse(ProblemAnswer, json)
-    if (problem.success) throw new Problem(problem.output.code, problem.output.detail)
+    if (problem.success && status !== 401) throw new Problem(problem.output.code, problem.output.detail)
     const reason =
       status === 401
         ? 'it does not accept the internal token of control: INTERNAL_TOKEN must be the same in every process'

@@ -2,10 +2,10 @@
 import * as v from 'valibot'
 import { type IdPrefix, idPattern } from '../shared/ids.ts'
 import { isWellFormed } from '../shared/json.ts'
+import { CONTROL_PROBLEMS } from '../shared/problem.ts'
 import { dataFault, isNameable } from '../shared/tokens.ts'
 import { MEMBER_PATTERN } from './creation-order.ts'
 import { MINT_SCOPE } from './keys.ts'
-import { PROBLEMS, type ProblemCode } from './problem.ts'
 
 /** Any character, of which no half of a surrogate pair is one; also as JSON Schema reads a pattern. */
 const CHARACTER = '[^\\uD800-\\uDFFF]'
@@ -273,7 +273,7 @@ export const ProblemDocument = v.pipe(
     type: v.string(),
     title: v.string(),
     status: v.number(),
-    code: v.picklist(Object.keys(PROBLEMS) as ProblemCode[]),
+    code: v.picklist(Object.keys(CONTROL_PROBLEMS) as (keyof typeof CONTROL_PROBLEMS)[]),
     detail: v.string(),
     request_id: v.string(),
     errors: v.optional(v.array(v.object({ path: v.string(), message: v.string() }))),

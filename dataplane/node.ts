@@ -152,7 +152,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const { sharing } = options
   if (sharing) registry.setDefaultLabels({ worker: sharing.worker })
   const metrics = nodeMetrics(registry, roomTypes)
-  const { unhandled } = processMetrics(registry)
+  const { unhandled } = processMetrics(registry, log)
   storeMetrics(registry, store)
   const codecs = [new JsonCodec(), new MsgpackCodec()] as const
   const load = new LoadMeter(options.loadClock ?? clock, metrics, () => host.waitedMs)

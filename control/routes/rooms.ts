@@ -1,6 +1,6 @@
+import { Problem } from '../../shared/problem.ts'
 import type { Endpoints } from '../endpoint.ts'
 import type { Nodes } from '../nodes.ts'
-import { Problem } from '../problem.ts'
 import type { Projects } from '../projects.ts'
 import { EndedRoom, RoomPage, RoomsQuery } from '../schemas.ts'
 

@@ -2,9 +2,11 @@ import type { Context, Hono } from 'hono'
 import type { MiddlewareHandler } from 'hono/types'
 import * as v from 'valibot'
 import { timestamp } from '../../shared/clock.ts'
+import { Problem } from '../../shared/problem.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type CountedRoom, StoreUnavailable } from '../../shared/store/port.ts'
-import { countUpTo, notUnderstood, PROJECT_ID, problem, ROOM_ID } from './query.ts'
+import { validate } from '../../shared/validate.ts'
+import { type AdminEnv, countUpTo, PROJECT_ID, ROOM_ID } from './query.ts'
 
 /** What the calls under `/internal/rooms` need to know of the node. */
 export interface RoomCallsSource {
@@ -58,16 +60,17 @@ const LIST_QUERY = v.object({
 const END_QUERY = v.object({ project_id: v.optional(PROJECT_ID, ''), room_id: v.optional(ROOM_ID, '') })
 
 /** Mounts the calls that control forwards to a node, which routes them to the owner of the room: `GET` and `DELETE /internal/rooms`. */
-// biome-ignore lint/suspicious/noExplicitAny: whatever variables the app has
-export function roomCalls(app: Hono<any>, guard: MiddlewareHandler<any>, source: RoomCallsSource): void {
-  app.get('/internal/rooms', guard, (c) => withStore(c, () => list(c, source)))
-  app.delete('/internal/rooms', guard, (c) => withStore(c, () => end(c, source)))
+export function roomCalls(
+  app: Hono<AdminEnv>,
+  guard: MiddlewareHandler<AdminEnv>,
+  source: RoomCallsSource,
+): void {
+  app.get('/internal/rooms', guard, (c) => withStore(() => list(c, source)))
+  app.delete('/internal/rooms', guard, (c) => withStore(() => end(c, source)))
 }
 
 async function list(c: Context, { ownerlessRooms }: RoomCallsSource): Promise<Response> {
-  const parsed = v.safeParse(LIST_QUERY, c.req.query())
-  if (!parsed.success) return notUnderstood(c, parsed.issues)
-  const { project_id: projectId, limit, cursor } = parsed.output
+  const { project_id: projectId, limit, cursor } = validate(LIST_QUERY, c.req.query(), 'query')
   const { rooms, next } = await ownerlessRooms(projectId, limit, cursor)
   return c.json(
     {
@@ -88,44 +91,28 @@ async function list(c: Context, { ownerlessRooms }: RoomCallsSource): Promise<Re
 }
 
 async function end(c: Context, { endRoom }: RoomCallsSource): Promise<Response> {
-  const parsed = v.safeParse(END_QUERY, c.req.query())
-  if (!parsed.success) return notUnderstood(c, parsed.issues)
-  const { project_id: projectId, room_id: roomId } = parsed.output
+  const { project_id: projectId, room_id: roomId } = validate(END_QUERY, c.req.query(), 'query')
   const outcome = await endRoom(projectId, roomId)
   if (outcome === 'done') return c.json({ project_id: projectId, room_id: roomId, ended: true })
   if (outcome === 'not_found')
-    return problem(c, {
-      status: 404,
-      code: 'room_not_found',
-      title: 'There is no such room',
-      detail: `there is no room ${roomId} in the project ${projectId}`,
-    })
+    throw new Problem('room_not_found', `There is no room ${roomId} in the project ${projectId}.`)
   if (outcome === 'timed_out')
-    return problem(c, {
-      status: 504,
-      code: 'timeout',
-      title: 'There was no answer in time',
-      detail: `${roomId} has not ended within 10 s: its owner does not answer, or its database does not take its last state; try again`,
-    })
-  return problem(c, {
-    status: 503,
-    code: 'room_unavailable',
-    title: 'The room cannot be reached at the moment',
-    detail: outcome.message,
-  })
+    throw new Problem(
+      'timeout',
+      `${roomId} has not ended within 10 s: its owner does not answer, or its database does not take its last state. Try again.`,
+    )
+  throw new Problem('room_unavailable', outcome.message)
 }
 
-/** A 503 where the store does not answer. */
-async function withStore(c: Context, answer: () => Promise<Response>): Promise<Response> {
+/** Answers with a 503 if the store does not answer. */
+async function withStore(answer: () => Promise<Response>): Promise<Response> {
   try {
     return await answer()
   } catch (error) {
     if (!(error instanceof StoreUnavailable)) throw error
-    return problem(c, {
-      status: 503,
-      code: 'store_unavailable',
-      title: 'The store cannot be reached',
-      detail: 'the rooms are recorded in the store, which does not answer; try again',
-    })
+    throw new Problem(
+      'store_unavailable',
+      'The rooms are recorded in the store, which does not answer. Try again.',
+    )
   }
 }

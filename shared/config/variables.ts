@@ -8,6 +8,7 @@ import {
   list,
   networks,
   oneOf,
+  origins,
   port,
   storeUrl,
   text,
@@ -59,7 +60,6 @@ const BOTH = ['control', 'dataplane', 'dev'] as const
 const ALL = [...BOTH, 'rekey'] as const
 
 const HEADERS = text('name=value pairs separated by commas, names as in HTTP, values percent-encoded')
-const ORIGIN = /^(https?|[a-z][a-z0-9+.-]*):\/\/[^/\s]+$/
 
 /**
  * Every environment variable that roomful reads. Parsing, the typed configuration, `--help`, the reference page (`npm run docs`) and the
@@ -159,8 +159,8 @@ export const VARIABLES = {
   },
   ALLOWED_ORIGINS: {
     topic: 'access',
-    help: 'Origins of web pages that may open a websocket.',
-    schema: list('origins such as https://play.example.com, separated by commas', ORIGIN),
+    help: 'Origins of web pages that may open a websocket. One leading label of the host may be *.',
+    schema: origins,
     defaultNote: 'all',
     readBy: DATAPLANE,
   },

@@ -56,7 +56,17 @@ export type ErrorCode = keyof typeof ERRORS
 
 /** A frame that is not a message of the protocol; the text says what was wrong and what would be right. Closes with 4000. */
 export class ProtocolError extends Error {
-  override readonly name = 'ProtocolError'
+  override readonly name: string = 'ProtocolError'
+}
+
+/** An integer that no double holds exactly. In what a client sends it makes the message invalid, and the frame is one of the protocol. */
+export class UnsafeInteger extends ProtocolError {
+  override readonly name = 'UnsafeInteger'
+
+  /** `about`: the integer, rounded. */
+  constructor(about: number) {
+    super(`an integer beyond 2^53 - 1 (about ${about}); send it as a string`)
+  }
 }
 
 /**
