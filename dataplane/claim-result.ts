@@ -24,7 +24,7 @@ interface RefusedRoom {
 
 /**
  * What came of asking for a room: it is this node's (`from`: taken from a dead one), a living node owns it (`elsewhere`), too many are
- * made, or there (`refused`), there is none, and none was to be made (`absent`), no one may have it for now (`quarantined`), its state is
+ * made, or there (`refused`), there is none, and none was to be made (`absent`), its state is
  * of a newer version than the claimant knows (`newer`), or the store does not answer (`unavailable`).
  */
 export type ClaimResult =
@@ -32,6 +32,5 @@ export type ClaimResult =
   | { readonly elsewhere: string }
   | RefusedRoom
   | 'absent'
-  | 'quarantined'
   | 'newer'
   | 'unavailable'

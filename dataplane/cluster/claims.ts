@@ -140,7 +140,6 @@ export class Claims {
       if (!(await this.#allowed(began))) return 'unavailable'
       found = await this.inspect(room, began)
       if (!found && creator === undefined) return 'absent'
-      if (found?.quarantined) return 'quarantined'
       const previous = found?.owner ?? nodeId
       const orphan = previous !== nodeId
       if (orphan && (await nodes.judge(previous, byLease)) === 'alive') return { elsewhere: previous }

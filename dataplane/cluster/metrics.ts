@@ -10,7 +10,6 @@ const CLAIM_OUTCOMES = [
   'rate_limited',
   'project_full',
   'too_many_rooms',
-  'quarantined',
   'newer',
   'unavailable',
 ] as const
@@ -42,7 +41,7 @@ export const CLUSTER_METRICS = {
   ),
   claims: counter(
     'service_claims_total',
-    'Claims of rooms, by how they ended: claimed, taken_over from a dead node, elsewhere (a living node owns it), absent, not made (rate_limited, project_full, too_many_rooms), quarantined, or unavailable.',
+    'Claims of rooms, by how they ended: claimed, taken_over from a dead node, elsewhere (a living node owns it), absent, not made (rate_limited, project_full, too_many_rooms), newer, or unavailable.',
     { result: CLAIM_OUTCOMES },
   ),
   claimDuration: histogram(

@@ -53,7 +53,7 @@ export class OwnerlessRooms {
   async #isOwnerless(name: string): Promise<boolean> {
     const { store, nodes } = this.#parts
     const found = await store.rooms.inspect(name)
-    if (!found || found.quarantined) return false
+    if (!found) return false
     return found.owner === null || (await nodes.judge(found.owner)) === 'dead'
   }
 }

@@ -395,8 +395,7 @@ function endSpans(spans: ReadonlyMap<string, Span>, { result, owner, epoch, from
 function locatedBy(claimed: ClaimResult, self: string): Located {
   if (claimed === 'absent' || (typeof claimed === 'object' && 'refused' in claimed))
     return { result: 'refused' }
-  if (claimed === 'unavailable' || claimed === 'quarantined' || claimed === 'newer')
-    return { result: 'unavailable' }
+  if (claimed === 'unavailable' || claimed === 'newer') return { result: 'unavailable' }
   if ('elsewhere' in claimed) return { result: 'found', owner: claimed.elsewhere }
   const { fence, from } = claimed
   return { result: from === undefined ? 'claimed' : 'taken_over', owner: self, epoch: fence.epoch, from }

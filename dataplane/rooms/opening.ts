@@ -130,7 +130,6 @@ export class RoomOpening {
     if (result === 'absent') this.#absent()
     else if (result === 'unavailable') this.#refuseAll('the store does not answer')
     else if (result === 'newer') this.#refuseAll('the code of its room type is too old here: try again')
-    else if (result === 'quarantined') this.#refuseMembers('it is in quarantine; try again in a minute')
     else if ('elsewhere' in result) this.#end(() => false, result.elsewhere)
     else if ('refused' in result) {
       const first = this.#firstJoin
@@ -334,7 +333,6 @@ export class RoomOpening {
       done = await records.quarantine(this.#name, fence, {
         reason: error.message.slice(0, MAX_REASON_LENGTH),
         ttlMs: limits.quarantineTtlMs,
-        refuseMs: 0,
       })
     } catch (err) {
       log.error({ err, room: this.#name, reason: error.message }, 'a record could not be put aside')

@@ -37,7 +37,7 @@ type Operation =
   | { readonly kind: 'commit' | 'snapshot' | 'noteStuck'; readonly aim: Aim; readonly value: Uint8Array }
   | { readonly kind: 'release'; readonly aim: Aim; readonly forget: boolean }
   | { readonly kind: 'refresh'; readonly aim: Aim; readonly lasting: boolean }
-  | { readonly kind: 'quarantine'; readonly aim: Aim; readonly refuseMs: number }
+  | { readonly kind: 'quarantine'; readonly aim: Aim }
 
 const key = fc.constantFrom('{t}:a', '{t}:b', '{t}:c')
 const index = fc.constantFrom('{t}:i', '{t}:j')
@@ -92,7 +92,7 @@ const roomOperation: fc.Arbitrary<Operation> = fc.oneof(
   }),
   fc.record({ kind: kind('release'), aim, forget: fc.boolean() }),
   fc.record({ kind: kind('refresh'), aim, lasting: fc.boolean() }),
-  fc.record({ kind: kind('quarantine'), aim, refuseMs: fc.constantFrom(0, 0, LONG_MS) }),
+  fc.record({ kind: kind('quarantine'), aim }),
 )
 
 /** Runs operations on one store and tells what it answered, with epochs counted instead of timed: the first claim's is 1. */
@@ -166,8 +166,7 @@ class Run {
       case 'refresh':
         return rooms.refresh(room, fence, LONG_MS, operation.lasting)
       case 'quarantine': {
-        const { refuseMs } = operation
-        return rooms.quarantine(room, fence, { reason: 'equivalence', ttlMs: LONG_MS, refuseMs })
+        return rooms.quarantine(room, fence, { reason: 'equivalence', ttlMs: LONG_MS })
       }
       case 'noteStuck':
         return rooms.noteStuck(room, fence.epoch, operation.value, LONG_MS)

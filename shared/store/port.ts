@@ -181,8 +181,6 @@ export interface RoomOwner {
   readonly version: number
   /** The owning node's id; null when it was released. */
   readonly owner: string | null
-  /** Present while no one may claim the room, after a quarantine that asked for it. */
-  readonly quarantined?: true
   /** The version of the state in the last snapshot; absent: 1, or there is none. */
   readonly stateVersion?: number
 }
@@ -193,8 +191,6 @@ export interface Quarantine {
   readonly reason: string
   /** How long what is put aside is kept. */
   readonly ttlMs: number
-  /** For how long no one may claim the room; 0: the next join makes it again. */
-  readonly refuseMs: number
 }
 
 /** How many rooms may be made; 0: any number. */
@@ -273,8 +269,7 @@ export interface RoomRecords {
   release(room: string, fence: Fence, options: Release): Promise<boolean>
   /**
    * Puts snapshot and journal aside, unchanged, for an operator to look at; the room is then one that has ended: no one owns or counts it,
-   * and its epoch stays. For `refuseMs` no claim succeeds, and `inspect` says so; afterwards, or at once when that is 0, the next claim finds
-   * a room without content. A later quarantine of the same room takes the place of an earlier one. The memory adapter, which no other
+   * and its epoch stays. The next claim finds a room without content. A later quarantine of the same room takes the place of an earlier one. The memory adapter, which no other
    * process could ask for what was put aside, drops it. False: fenced.
    */
   quarantine(room: string, fence: Fence, quarantine: Quarantine): Promise<boolean>

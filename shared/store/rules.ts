@@ -58,12 +58,6 @@ export function requireRoomTtl(ttlMs: number): void {
   if (ttlMs !== Number.POSITIVE_INFINITY) requireTtl(ttlMs)
 }
 
-/** Throws unless claims can be refused for `refuseMs`: a whole number of milliseconds, or 0 for not at all. */
-export function requireRefusal(refuseMs: number): void {
-  if (Number.isSafeInteger(refuseMs) && refuseMs >= 0) return
-  throw new RangeError(`refuseMs is ${refuseMs}: it must be a whole number of milliseconds, 0 or more`)
-}
-
 /** Throws unless a page of `limit` members can be asked for. */
 export function requireLimit(limit: number): void {
   if (Number.isSafeInteger(limit) && limit > 0) return

@@ -15,7 +15,6 @@ import {
   EPOCH_OUTLIVES_MS,
   requireLimit,
   requireOwner,
-  requireRefusal,
   requireRoomTtl,
   requireTtl,
   STUCK_NOTES_KEPT,
@@ -32,8 +31,6 @@ interface RoomRecord {
   readonly contested: boolean
   /** On whose account the room was made. */
   readonly creator?: string | undefined
-  /** Not to be claimed for as long as the record lives. */
-  readonly quarantined?: true
   /** Of the state in the snapshot. */
   readonly stateVersion?: number | undefined
   readonly snapshot: Uint8Array | undefined
@@ -76,12 +73,11 @@ export class MemoryRooms implements RoomRecords {
     this.#requireOpen()
     const record = this.#rooms.get(room)
     if (record) {
-      const { epoch, version, owner, quarantined, stateVersion } = record
+      const { epoch, version, owner, stateVersion } = record
       return {
         epoch,
         version,
         owner,
-        ...(quarantined && { quarantined }),
         ...(stateVersion && { stateVersion }),
       }
     }
@@ -123,7 +119,6 @@ export class MemoryRooms implements RoomRecords {
     const recorded = this.#epochs.get(room) ?? 0
     if (recorded !== expectedEpoch) return undefined
     const stored = this.#rooms.get(room)
-    if (stored?.quarantined) return undefined
     const epoch = Math.max(recorded + 1, Math.floor(this.#clock.now()))
     const version = stored?.version ?? 0
     const snapshot = stored?.snapshot
@@ -237,31 +232,16 @@ export class MemoryRooms implements RoomRecords {
     return true
   }
 
-  async quarantine(room: string, fence: Fence, { ttlMs, refuseMs }: Quarantine): Promise<boolean> {
+  async quarantine(room: string, fence: Fence, { ttlMs }: Quarantine): Promise<boolean> {
     this.#requireOpen()
     requireTtl(ttlMs)
-    requireRefusal(refuseMs)
     this.#roomsBeside(room).delete(room)
     const record = this.#owned(room, fence)
     if (!record) return false
     this.#lastingOf(room, record.creator)?.delete(room)
     this.#rooms.delete(room)
     const { epoch } = fence
-    if (refuseMs > 0)
-      this.#rooms.set(
-        room,
-        {
-          epoch,
-          version: 0,
-          owner: null,
-          quarantined: true,
-          contested: false,
-          snapshot: undefined,
-          journal: [],
-        },
-        refuseMs,
-      )
-    this.#epochs.set(room, epoch, refuseMs + EPOCH_OUTLIVES_MS)
+    this.#epochs.set(room, epoch, EPOCH_OUTLIVES_MS)
     return true
   }
 

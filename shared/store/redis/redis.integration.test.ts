@@ -164,7 +164,7 @@ describe('several stores on one Redis', () => {
       await rooms.snapshot('p/a:k', { epoch, version: version++ }, everyByte(), LONG_MS)
       for (const entry of entries)
         await rooms.commit('p/a:k', { epoch, version: version++ }, bytes(entry), LONG_MS)
-      const asked = { reason, ttlMs: 60_000, refuseMs: 0 }
+      const asked = { reason, ttlMs: 60_000 }
       expect(await rooms.quarantine('p/a:k', { epoch, version }, asked)).toBe(true)
       const { at, ...why } = await redis.hgetall(stem)
       expect(why).toEqual({ epoch: `${epoch}`, owner: 'node_a', reason })
@@ -222,7 +222,7 @@ describe('several stores on one Redis', () => {
     const taken = (await rooms.claim('p/a:k', 'node_b', epoch, LONG_MS))!
     expect(taken.fence.epoch).toBeGreaterThan(fence.epoch)
     expect(await rooms.noteStuck('p/a:k', taken.fence.epoch, bytes('note'), LONG_MS)).toBe(true)
-    const asked = { reason: 'damaged', ttlMs: 60_000, refuseMs: 0 }
+    const asked = { reason: 'damaged', ttlMs: 60_000 }
     expect(await rooms.quarantine('p/a:k', taken.fence, asked)).toBe(true)
     const again = (await rooms.claim('p/a:k', 'node_b', taken.fence.epoch, LONG_MS))!
     expect([again.snapshot, again.journal]).toEqual([undefined, []])

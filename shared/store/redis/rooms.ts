@@ -15,7 +15,6 @@ import {
   EPOCH_OUTLIVES_MS,
   requireLimit,
   requireOwner,
-  requireRefusal,
   requireRoomTtl,
   requireTtl,
   STUCK_NOTES_KEPT,
@@ -55,18 +54,11 @@ export class RedisRooms implements RoomRecords {
     const { record, epoch } = this.#keys(room)
     const reply = await callScript(this.#servers, 'inspect', [record, epoch], [])
     if (reply === null) return undefined
-    const [at, version, owner, quarantined, stateVersion] = reply as [
-      Buffer,
-      Buffer,
-      Buffer,
-      (Buffer | null)?,
-      (Buffer | null)?,
-    ]
+    const [at, version, owner, stateVersion] = reply as [Buffer, Buffer, Buffer, (Buffer | null)?]
     return {
       epoch: Number(at),
       version: Number(version),
       owner: owner.toString() || null,
-      ...(quarantined && { quarantined: true }),
       ...(stateVersion?.length && { stateVersion: Number(stateVersion) }),
     }
   }
@@ -232,11 +224,10 @@ export class RedisRooms implements RoomRecords {
     return { rooms: `${this.#prefix}{rooms:${room.slice(0, slash)}}`, roomId: room.slice(slash + 1) }
   }
 
-  async quarantine(room: string, fence: Fence, { reason, ttlMs, refuseMs }: Quarantine): Promise<boolean> {
+  async quarantine(room: string, fence: Fence, { reason, ttlMs }: Quarantine): Promise<boolean> {
     requireTtl(ttlMs)
-    requireRefusal(refuseMs)
     const { record, epoch, snapshot, journal, aside } = this.#keys(room)
-    const lifetimes = [String(refuseMs), String(refuseMs + EPOCH_OUTLIVES_MS), String(ttlMs)]
+    const lifetimes = [String(EPOCH_OUTLIVES_MS), String(ttlMs)]
     const args = [String(fence.epoch), String(fence.version), ...lifetimes, reason]
     await this.#uncount(room)
     const reply = await callScript(

@@ -18,8 +18,7 @@ const advanced = (fence: Fence, commits: number): Fence => ({
   version: fence.version + commits,
 })
 
-/** A quarantine that keeps claims away for `refuseMs`. */
-const aside = (refuseMs: number) => ({ reason: 'for the test', ttlMs: LONG_MS, refuseMs })
+const ASIDE = { reason: 'for the test', ttlMs: LONG_MS }
 
 /** A claim as text, for comparing. */
 const contents = (claim: Claim) => [text(claim.snapshot), claim.journal.map((entry) => text(entry))]
@@ -276,10 +275,10 @@ export function describeRooms(open: OpenStore): void {
       await rooms.snapshot(ROOM, fence, bytes('snapshot'), LONG_MS)
       await rooms.commit(ROOM, advanced(fence, 1), bytes('entry'), LONG_MS)
       const last = advanced(fence, 2)
-      expect(await rooms.quarantine(ROOM, last, aside(0))).toBe(true)
+      expect(await rooms.quarantine(ROOM, last, ASIDE)).toBe(true)
       expect(await rooms.inspect(ROOM)).toEqual({ epoch: fence.epoch, version: 0, owner: null })
       expect(await rooms.commit(ROOM, last, bytes('late'), LONG_MS)).toBe(false)
-      expect(await rooms.quarantine(ROOM, last, aside(0))).toBe(false)
+      expect(await rooms.quarantine(ROOM, last, ASIDE)).toBe(false)
       expect(await rooms.claim(ROOM, 'node_b', 0, LONG_MS)).toBeUndefined()
       const next = await claimed(rooms, 'node_b', fence.epoch)
       expect(contents(next)).toEqual([undefined, []])
@@ -292,27 +291,8 @@ export function describeRooms(open: OpenStore): void {
       await rooms.commit(ROOM, fence, bytes('kept'), LONG_MS)
       const { fence: current } = await claimed(rooms, 'node_b', fence.epoch)
       for (const old of [fence, advanced(fence, 1), advanced(current, 1)])
-        expect(await rooms.quarantine(ROOM, old, aside(LONG_MS))).toBe(false)
+        expect(await rooms.quarantine(ROOM, old, ASIDE)).toBe(false)
       expect(contents(await claimed(rooms, 'node_c', current.epoch))).toEqual([undefined, ['kept']])
-    })
-
-    it('refuses every claim for as long as a quarantine asks, and says so', async () => {
-      const { store, elapse } = await opened(open)
-      const { rooms } = store
-      const { fence } = await claimed(rooms, 'node_a', 0)
-      await rooms.commit(ROOM, fence, bytes('entry'), LONG_MS)
-      expect(await rooms.quarantine(ROOM, advanced(fence, 1), aside(LONG_MS))).toBe(true)
-      const { epoch } = fence
-      expect(await rooms.inspect(ROOM)).toEqual({ epoch, version: 0, owner: null, quarantined: true })
-      expect(await rooms.claim(ROOM, 'node_b', epoch, LONG_MS)).toBeUndefined()
-      expect(await rooms.recall(ROOM, 'node_a', epoch + 1, LONG_MS)).toBe(false)
-
-      const other = 'prj_a/arena:other'
-      const { fence: brief } = (await rooms.claim(other, 'node_a', 0, LONG_MS))!
-      await rooms.commit(other, brief, bytes('entry'), LONG_MS)
-      expect(await rooms.quarantine(other, advanced(brief, 1), aside(SHORT_MS))).toBe(true)
-      await elapse(SHORT_MS, async () => (await rooms.inspect(other))?.quarantined === undefined)
-      expect(contents((await rooms.claim(other, 'node_b', brief.epoch, LONG_MS))!)).toEqual([undefined, []])
     })
 
     it('keeps a room alive that its owner refreshes', async () => {

@@ -1,7 +1,7 @@
 -- Makes a node the owner of a room under a new epoch.
 --
 -- KEYS[1]   the room's record, a hash: epoch, version, owner, recalled, contested ('1': an earlier owner may not know that it is none),
---           quarantined ('1': not to be claimed), creator (on whose account it was made; '': not known)
+--           creator (on whose account it was made; '': not known)
 -- KEYS[2]   the room's epoch, which outlives the record
 -- KEYS[3]   its snapshot
 -- KEYS[4]   its journal, a list
@@ -22,9 +22,9 @@
 -- dropped, and where record, snapshot or journal are of another kind, the claimant gets the reason in place of the snapshot or the journal,
 -- and finds it unreadable.
 
-local record = read('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'contested', 'quarantined')
+local record = read('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'contested')
 local epoch = whole(record[1]) or whole(read('GET', KEYS[2])) or '0'
-if epoch ~= ARGV[1] or record[5] then
+if epoch ~= ARGV[1] then
   return false
 end
 if record.err then

@@ -1,6 +1,6 @@
 -- Puts the record of an owned room aside, so that the room can be made again.
 --
--- KEYS[1]   the room's record, a hash: epoch, version, owner, quarantined ('1': not to be claimed for as long as the record lives)
+-- KEYS[1]   the room's record, a hash: epoch, version, owner
 -- KEYS[2]   the room's epoch, which outlives the record
 -- KEYS[3]   its snapshot
 -- KEYS[4]   its journal, a list
@@ -9,10 +9,9 @@
 -- KEYS[7]   the journal that is put aside, a list
 -- ARGV[1]   the writer's epoch
 -- ARGV[2]   the version the writer saw last
--- ARGV[3]   for how long no one may claim the room, in milliseconds; 0: it can be claimed at once
--- ARGV[4]   lifetime of the epoch in milliseconds
--- ARGV[5]   lifetime of what is put aside in milliseconds
--- ARGV[6]   the reason, a text
+-- ARGV[3]   lifetime of the epoch in milliseconds
+-- ARGV[4]   lifetime of what is put aside in milliseconds
+-- ARGV[5]   the reason, a text
 -- returns   who made the room ('': not known), or 0 when fenced
 --
 -- Invariant: only the owner puts a record aside, whole and unchanged; afterwards no one writes before a new claim, which finds nothing
@@ -27,7 +26,7 @@ local time = now()
 
 -- Copied, not renamed: that needs no right that a user of the store does not have anyway.
 redis.call('DEL', KEYS[5], KEYS[6], KEYS[7])
-redis.call('HSET', KEYS[5], 'epoch', ARGV[1], 'owner', record[3], 'reason', ARGV[6], 'at', digits(time))
+redis.call('HSET', KEYS[5], 'epoch', ARGV[1], 'owner', record[3], 'reason', ARGV[5], 'at', digits(time))
 -- What is no string, or no list, cannot be put aside: the reason says so.
 local snapshot = redis.pcall('GET', KEYS[3])
 if type(snapshot) == 'string' then
@@ -37,13 +36,9 @@ for _, entry in ipairs(redis.pcall('LRANGE', KEYS[4], 0, -1)) do
   redis.call('RPUSH', KEYS[7], entry)
 end
 for _, key in ipairs({ KEYS[5], KEYS[6], KEYS[7] }) do
-  redis.call('PEXPIREAT', key, digits(time + ARGV[5]))
+  redis.call('PEXPIREAT', key, digits(time + ARGV[4]))
 end
 
 redis.call('DEL', KEYS[1], KEYS[3], KEYS[4])
-if ARGV[3] ~= '0' then
-  redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'version', '0', 'owner', '', 'quarantined', '1')
-  redis.call('PEXPIREAT', KEYS[1], digits(time + ARGV[3]))
-end
-redis.call('PEXPIREAT', KEYS[2], digits(time + ARGV[4]))
+redis.call('PEXPIREAT', KEYS[2], digits(time + ARGV[3]))
 return record[5] or ''
