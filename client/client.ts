@@ -13,6 +13,7 @@ import type {
 import type { WebSocketConstructor } from './connection.ts'
 import { closedByCaller, RoomfulError } from './errors.ts'
 import { Listeners, type Unsubscribe } from './listeners.ts'
+import { Reported } from './reported.ts'
 import { Room, toJson } from './room.ts'
 import { Seat, type SeatLink } from './seat.ts'
 import { ServerClock } from './server-clock.ts'
@@ -51,8 +52,9 @@ interface ConnectionOptions {
   /** And so many bytes of them, though one may always wait; default 262,144. */
   readonly maxUnackedBytes?: number
   /**
-   * Takes what no promise carries: what callbacks throw, and RoomfulErrors about nothing that is awaited. Without it, what callbacks
-   * throw is thrown again where the platform reports it (`error` event, `uncaughtException`), and the rest is only counted in `stats`.
+   * Takes errors that no promise carries: those that callbacks throw, RoomfulErrors that belong to no call, and rejections that the caller does
+   * not wait for. Default: what callbacks throw is thrown again where the platform reports it (`error` event, `uncaughtException`), ignored
+   * rejections go to the console, and the rest is only counted in `stats`.
    */
   readonly onError?: (error: unknown) => void
   /** Default: the platform's WebSocket; in Node before 22 that of the package `ws`. */
@@ -173,18 +175,21 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
         this.#seats.delete(seat.roomId)
         this.#save()
       },
-      failed: (error) => this.#failed(error),
+      failed: (error, listeners) => {
+        if (listeners.none) this.#ignored(error)
+        else {
+          this.#counters.errors += 1
+          listeners.call(error)
+        }
+      },
     }
   }
 
   /** See `connect`. */
-  static async open<Rooms extends RoomCollection>(
-    url: string,
-    options: ConnectOptions,
-  ): Promise<Client<Rooms>> {
+  static open<Rooms extends RoomCollection>(url: string, options: ConnectOptions): Promise<Client<Rooms>> {
     const client = new Client<Rooms>(url, options)
-    await client.#open(options.signal)
-    return client
+    const opened = client.#open(options.signal).then(() => client)
+    return Reported.of(opened, (error) => client.#ignored(error))
   }
 
   /** How the connection is; `onConnectionChange` tells of changes. */
@@ -224,7 +229,11 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     roomType: Type,
     ...options: JoinArguments<RoomOfType<Rooms, Type>>
   ): Promise<Room<RoomOfType<Rooms, Type>>>
-  async join<R extends TypedRoom>(roomType: R['type'], options?: object): Promise<Room<R>> {
+  join<R extends TypedRoom>(roomType: R['type'], options?: object): Promise<Room<R>> {
+    return Reported.of(this.#join<R>(roomType, options), (error) => this.#ignored(error))
+  }
+
+  async #join<R extends TypedRoom>(roomType: R['type'], options?: object): Promise<Room<R>> {
     const json = toJson(options ?? {}, 'invalid_options', 'The options') as JoinOptions
     const roomId = roomIdOf(roomType, json)
     const kept = this.#seats.get(roomId)
@@ -385,7 +394,14 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     else rethrow(error)
   }
 
-  /** Something failed that no one awaits. */
+  /** A promise was rejected that no caller waits for. */
+  #ignored(error: unknown): void {
+    this.#failed(error)
+    // biome-ignore lint/suspicious/noConsole: nothing else would show it.
+    if (!this.#onError) console.warn(error)
+  }
+
+  /** Something failed that belongs to no promise. */
   #failed(error: unknown): void {
     this.#counters.errors += 1
     this.#onError?.(error)

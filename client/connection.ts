@@ -41,7 +41,7 @@ const SILENT_HEARTBEATS = 2
 export interface ConnectionHandlers {
   opened(): void
   received(message: DecodedMessage): void
-  /** The socket has closed, with the server's code and reason, or 1006 when it just broke. */
+  /** The socket has closed, with the server's code and reason; or with 1006 when it broke, and the platform's reason where it tells one. */
   closed(code: number, reason: string): void
   /** Nothing has come for too long, though the socket seems open. */
   silent(): void
@@ -77,10 +77,14 @@ export class ClientConnection {
     this.#socket.onmessage = (event: { data: unknown }) => this.#receive(event.data)
     this.#socket.onclose = (event: { code: number; reason: string }) => {
       this.#letGo()
-      handlers.closed(event.code, event.reason)
+      handlers.closed(event.code, event.reason || broken)
     }
-    // A close follows every error and says more.
-    this.#socket.onerror = () => {}
+    // A close follows every error. Only Node says more in the error, such as `certificate has expired`.
+    let broken = ''
+    this.#socket.onerror = ({ message, error }: { message?: string; error?: Error }) => {
+      const { cause } = error ?? {}
+      broken = cause instanceof Error ? cause.message : (message ?? '')
+    }
   }
 
   write(payload: Uint8Array<ArrayBuffer>): void {

@@ -22,6 +22,11 @@ export class Listeners<A extends unknown[]> {
     }
   }
 
+  /** Whether no callback would be called. */
+  get none(): boolean {
+    return this.#callbacks.length === 0
+  }
+
   /** Calls everyone who was there when it began. */
   call(...args: A): void {
     for (const entry of this.#callbacks) {

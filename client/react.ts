@@ -68,8 +68,8 @@ export interface Connection {
 
 /** What `RoomfulProvider` takes. */
 export interface RoomfulProviderProps {
-  /** A node's address, `ws://` or `wss://`. */
-  readonly url: string | URL
+  /** Address of a node, `ws://` or `wss://`. Default: that of `roomful dev`, with `dev` in the options. */
+  readonly url?: string | URL
   /** As for `connect`. Those of the first render hold: for another player give the provider another React `key`. */
   readonly options: ConnectOptions
   /** Shown while rooms below are being joined; default: nothing. A `<Suspense>` nearer to them goes first. */
@@ -112,8 +112,8 @@ class Rooms {
   #joining = 0
   connection: Connection = { status: 'connecting', client: undefined, error: undefined }
 
-  constructor(url: string | URL, options: ConnectOptions) {
-    this.#connect = () => connect<RegisteredRooms>(url, options)
+  constructor(url: string | URL | undefined, options: ConnectOptions) {
+    this.#connect = () => connect<RegisteredRooms>(url as string | URL, options)
   }
 
   /** Joins at the first call for a room; the same afterwards, so that a render can wait for it. */

@@ -12,6 +12,7 @@ import { cloneJson, NotJson } from '../shared/sync/check.ts'
 import { RoomfulError, type RoomfulErrorCode } from './errors.ts'
 import type { Unsubscribe } from './listeners.ts'
 import type { Member, Replica } from './replica.ts'
+import { Reported } from './reported.ts'
 import type { LeaveReason, Seat } from './seat.ts'
 
 /** `joined`; `rejoining`: the session was lost and the room is being joined again under a new one; `left`: for good. */
@@ -107,35 +108,51 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   }
 
   /**
+   * Calls back with the RoomfulError of each promise of this room that was rejected before the caller waited for it, such as the one of a
+   * `send` without `await`. Without such a callback the `onError` of `connect` takes it, or else the console.
+   */
+  onError(callback: (error: unknown) => void): Unsubscribe {
+    return this.#seat.onError.add(callback)
+  }
+
+  /**
    * Sends a message to the room's logic. Reliable: applied exactly once and in order, across reconnects; resolves when the server has
    * applied (and, in journal rooms, stored) it; rejects with a RoomfulError when it was refused, when the session was lost before the
    * ack (`resume_failed`: it may or may not have been applied), or at once when too many wait already (`queue_full`). With
-   * `{ reliable: false }`: resolves at once, and silently drops the message while offline or at the server's rate limit.
+   * `{ reliable: false }`: resolves at once, and silently drops the message while offline or at the server's rate limit. Without `await`,
+   * a rejection goes to `onError`.
    */
-  async send<K extends keyof RoomMessages<R> & string>(
+  send<K extends keyof RoomMessages<R> & string>(
     type: K,
     ...[data, options]: SendArguments<RoomMessages<R>[K]>
   ): Promise<void> {
-    const json = toJson(data ?? null, 'invalid_payload', `The data of message "${type}"`)
-    if (options?.reliable === false) this.#seat.sendUnreliable(type, json)
-    else await this.#seat.send(type, json)
+    return this.#reported(async () => {
+      const json = payloadOf(type, data)
+      if (options?.reliable === false) this.#seat.sendUnreliable(type, json)
+      else await this.#seat.send(type, json)
+    })
   }
 
   /**
    * Sends a message whose type declares a reply, as `send` does, and resolves to that reply: one, and the same one, whatever happens to
    * connections and nodes meanwhile. Rejects as `send` does; and at once with `too_many_requests` when 32 requests wait already.
    */
-  async request<K extends keyof RoomReplies<R> & keyof RoomMessages<R> & string>(
+  request<K extends keyof RoomReplies<R> & keyof RoomMessages<R> & string>(
     type: K,
     ...[data]: RequestArguments<RoomMessages<R>[K]>
   ): Promise<RoomReplies<R>[K]> {
-    const json = toJson(data ?? null, 'invalid_payload', `The data of message "${type}"`)
-    return (await this.#seat.send(type, json, true)) as RoomReplies<R>[K]
+    return this.#reported(
+      async () => (await this.#seat.send(type, payloadOf(type, data), true)) as RoomReplies<R>[K],
+    )
   }
 
   /** Leaves; resolves when the seat is given up. Leaving a room that is over does nothing. */
   leave(): Promise<void> {
-    return this.#seat.leave()
+    return this.#reported(() => this.#seat.leave())
+  }
+
+  #reported<T>(work: () => Promise<T>): Promise<T> {
+    return Reported.of(work(), (error) => this.#seat.failed(error))
   }
 }
 
@@ -166,6 +183,13 @@ function stateSubscription<State>(replica: Pick<Replica, 'onState' | 'state'>): 
       })
     },
   })
+}
+
+/** The data of a message. Throws a RoomfulError (invalid_payload) when the message cannot be sent. */
+function payloadOf(type: unknown, data: unknown): Json {
+  if (typeof type !== 'string')
+    throw new RoomfulError('invalid_payload', `The message type is ${type}: pass its name, a string.`)
+  return toJson(data ?? null, 'invalid_payload', `The data of message "${type}"`)
 }
 
 /** A copy of what a caller handed over, so that later changes of it do no harm. Throws a RoomfulError with `code` when it is not JSON. */

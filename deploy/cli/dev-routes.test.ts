@@ -41,6 +41,16 @@ it('lets a name in without anything else, as the player of that name', async () 
   for (const client of clients) client.close()
 })
 
+it('tells a client that misspells a room type which one was probably meant', async () => {
+  const client = await connect(wsUrl, { dev: 'alice' })
+  await expect(client.join('conter')).rejects.toMatchObject({
+    code: 'unknown_room_type',
+    message: 'no room type "conter" is installed; did you mean "counter"?',
+  })
+  await expect(client.join('chess')).rejects.toThrow('no room type "chess" is installed')
+  client.close()
+})
+
 it('gives the tokens of one project to pages of this machine, and says what is wrong with a name', async () => {
   const page = await ask('?name=alice', { origin: 'http://localhost:5173' })
   expect(page.status).toBe(200)
