@@ -7,7 +7,7 @@ import type { Store } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import { startNode, type WorkerOptions } from './node.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
-import { loadRooms, watchRooms } from './rooms/loader.ts'
+import { developRooms, loadRooms } from './rooms/loader.ts'
 import { startWatchdog } from './watchdog/watchdog.ts'
 
 export interface DataplaneParts {
@@ -50,7 +50,8 @@ export async function startDataplane({
   answer,
 }: DataplaneParts): Promise<RunningDataplane> {
   const { roomsDir: folder } = config
-  const rooms = await loadRooms(folder)
+  const developed = development ? await developRooms(folder, log) : undefined
+  const rooms = developed?.rooms ?? (await loadRooms(folder, log))
   log.info({ folder }, `room types: ${rooms.map(({ type }) => type).join(', ')}`)
   const watchdog = startWatchdog(watchdogSettings(config), { clock: systemClock, log })
   const { turns } = watchdog
@@ -73,7 +74,7 @@ export async function startDataplane({
     byType.set(definition.type, definition)
     node.replaceRoom(definition)
   }
-  const watching = development ? watchRooms(folder, replace, log) : undefined
+  const watching = developed?.watch(replace)
   return {
     addresses: { websocket: node.wsUrl, admin: node.adminUrl },
     registry: node.registry,
