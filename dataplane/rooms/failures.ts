@@ -97,6 +97,8 @@ export const bounded = (text: string): string =>
   text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT - 1)}…`
 
 const QUIET_MS = 10_000
+/** The same while rooms are developed: the next edit may fail in the same handler. */
+const DEVELOPMENT_QUIET_MS = 1000
 
 /** What a player is told of a turn that did not take place. */
 export interface Refused {
@@ -135,7 +137,8 @@ export class FailureLog {
       last.suppressed++
       return
     }
-    this.#kinds.set(kind, { until: now + QUIET_MS, suppressed: 0 })
+    const quietMs = this.#reveal ? DEVELOPMENT_QUIET_MS : QUIET_MS
+    this.#kinds.set(kind, { until: now + quietMs, suppressed: 0 })
     logFailure(this.#log, error, { failed: kind, suppressed: last?.suppressed ?? 0 })
   }
 }

@@ -154,6 +154,7 @@ export class Inputs {
       return this.failures.explain('onJoin', error)
     }
     this.#on.members(1)
+    this.#logMember(membership, 'member joined')
     pending.join(membership)
     this.#takeOver(effects)
     this.#stream.touch()
@@ -194,9 +195,16 @@ export class Inputs {
     memberships.remove(membership)
     grants.forget(member.id)
     this.#on.members(-1)
+    this.#logMember(membership, 'member left', reason)
     if (reason !== 'closed' && !this.stuck.hasMember('onLeave', member.id))
       this.#try('onLeave', () => this.handlers.run('onLeave', member), { subject: member.id })
     this.#stream.touch()
+  }
+
+  #logMember({ member }: Membership, what: 'member joined' | 'member left', reason?: DepartureReason): void {
+    const { log, memberships } = this.#stream
+    const { id, sub } = member
+    log.debug({ member_id: id, ...(sub !== null && { sub }), reason, members: memberships.size }, what)
   }
 
   tick(): void {

@@ -27,7 +27,8 @@ export interface Key {
 
 export interface TokenRequest {
   project_id: string
-  key_id: string
+  /** Absent: the pair of keys that every project has. */
+  key_id?: string
   ttl_seconds: number
   sub: string
   /** Absent: all. */

@@ -2,7 +2,7 @@ import { testRooms } from 'roomful/test'
 import { expect, test } from 'vitest'
 import board from './board.ts'
 
-test('a dot is seen by everyone, and counted for who has set it', async () => {
+test('all players see a dot, and its player gets a point', async () => {
   const t = await testRooms([board], { seed: 1 })
   const [ada, bob] = await t.join('board', 2)
   await ada.send('dot', { x: 0.5, y: 0.25 })
@@ -11,7 +11,7 @@ test('a dot is seen by everyone, and counted for who has set it', async () => {
   expect(bob.state.players[bob.memberId]?.score).toBe(0)
 })
 
-test('a dot beside the board is refused', async () => {
+test('the room refuses a dot outside the board', async () => {
   const t = await testRooms([board], { seed: 1 })
   const [ada] = await t.join('board', 1)
   await expect(ada.send('dot', { x: 2, y: 0 })).rejects.toMatchObject({ code: 'invalid_payload' })

@@ -10,7 +10,7 @@ declare module 'roomful/react' {
   }
 }
 
-// While you develop, anyone is who they say. A real game gives projectId and getToken, from your own backend.
+// dev: while you develop, a player has any name. A published game gives getToken instead, which asks your backend.
 const name = `player-${Math.floor(Math.random() * 1000)}`
 
 function Board() {
@@ -33,7 +33,7 @@ function Board() {
       <svg id="board" viewBox="0 0 800 500" onPointerDown={leaveDot}>
         <title>The board: click or tap to leave a dot</title>
         {dots.map(({ x, y, color }, index) => (
-          // biome-ignore lint/suspicious/noArrayIndexKey: a dot has no name, and none of its own state.
+          // biome-ignore lint/suspicious/noArrayIndexKey: a dot has no id.
           <circle key={index} cx={x * 800} cy={y * 500} r={12} fill={color} />
         ))}
       </svg>
@@ -61,7 +61,7 @@ createRoot(document.querySelector('#page')!).render(
   <StrictMode>
     <h1>A board for everyone</h1>
     <RoomfulProvider
-      url="ws://localhost:4000"
+      url={import.meta.env.VITE_ROOMFUL_URL}
       options={{ dev: name }}
       fallback={<p role="status">connecting …</p>}
     >

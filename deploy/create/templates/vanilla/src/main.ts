@@ -12,9 +12,9 @@ const fail = (error: Error): never => {
   throw error
 }
 
-// While you develop, anyone is who they say. A real game gives projectId and getToken, from your own backend.
+// dev: while you develop, a player has any name. A published game gives getToken instead, which asks your backend.
 const name = `player-${Math.floor(Math.random() * 1000)}`
-const client = await connect('ws://localhost:4000', { dev: name }).catch(fail)
+const client = await connect(import.meta.env.VITE_ROOMFUL_URL, { dev: name }).catch(fail)
 client.onConnectionChange((status) => tell(status === 'online' ? `you are ${name}` : status))
 const room = await client.join<typeof board>('board').catch(fail)
 room.onLeave((reason, error) => tell(error?.message ?? reason))

@@ -1,0 +1,112 @@
+import { relative } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { styleText } from 'node:util'
+
+/** A line of the log, as pino writes it. */
+interface Entry {
+  readonly level: 'debug' | 'info' | 'warn' | 'error' | 'fatal'
+  readonly time: string
+  readonly msg: string
+  readonly room_id?: string
+  readonly file?: string
+  readonly reason?: string
+  readonly sub?: string
+  readonly member_id?: string
+  readonly members?: number
+  /** The handler of a room that failed. */
+  readonly failed?: string
+  readonly message_type?: string
+  readonly err?: { readonly message?: string; readonly stack?: string }
+}
+
+/** Log lines below `warn` that are not of room logic and that a developer wants to see, by their text. */
+const SHOWN: Readonly<Record<string, (entry: Entry) => string>> = {
+  'member joined': (entry) => `${playerOf(entry)} joined ${entry.room_id}, ${playersOf(entry)}`,
+  'member left': (entry) =>
+    `${playerOf(entry)} left ${entry.room_id}${entry.reason === 'left' ? '' : ` (${entry.reason})`}, ${playersOf(entry)}`,
+  'room file reloaded': ({ file = '' }) => `${pathOf(file)} reloaded`,
+}
+
+const playerOf = ({ sub, member_id: memberId }: Entry): string => sub ?? `player ${memberId}`
+const playersOf = ({ members }: Entry): string => (members === 1 ? '1 player' : `${members} players`)
+const pathOf = (file: string): string => relative('', file) || file
+
+/** Fields of a line that say nothing to a developer, or that the line shows in another way. */
+const HIDDEN = new Set(['level', 'time', 'msg', 'err', 'room_id', 'project_id', 'node_id', 'file', 'reason'])
+
+/** Position of a stack frame outside packages and Node: path, line. tsx adds a query to the address of a module. */
+const FRAME = /(file:\/\/[^\s)]+?|\/[^\s():]+|[A-Z]:\\[^\s():]+)(?:\?[^\s:)]*)?:(\d+):\d+\)?$/
+
+/** Where room logic threw: ` (rooms/board.ts:23)`. */
+function placeOf(stack = ''): string {
+  for (const frame of stack.split('\n')) {
+    const [, file, line] = FRAME.exec(frame.trim()) ?? []
+    if (file === undefined || !/^\s+at /.test(frame) || frame.includes('node_modules')) continue
+    return ` (${pathOf(file.startsWith('file:') ? fileURLToPath(file) : file)}:${line})`
+  }
+  return ''
+}
+
+/**
+ * The log of `roomful dev` on a terminal, for the developer of a game: one line per player who joins or leaves, per failure of room logic with
+ * its file and line, per reload of a room file, per line of `ctx.log`, and per warning. Lines wait until `begin` has shown what is where.
+ */
+export class TerminalLog {
+  readonly #output: { write(text: string): unknown }
+  #waiting: string[] | undefined = []
+
+  constructor(output: { write(text: string): unknown }) {
+    this.#output = output
+  }
+
+  /** Shows a text, then the lines that have waited for it. */
+  begin(text: string): void {
+    this.#output.write(text)
+    this.#release()
+  }
+
+  /** Takes a line of the log. */
+  write(json: string): void {
+    const entry = JSON.parse(json) as Entry
+    const line = lineOf(entry)
+    if (line !== undefined) {
+      if (this.#waiting) this.#waiting.push(line)
+      else this.#output.write(line)
+    }
+    // The process is about to end.
+    if (entry.level === 'fatal') this.#release()
+  }
+
+  #release(): void {
+    for (const line of this.#waiting ?? []) this.#output.write(line)
+    this.#waiting = undefined
+  }
+}
+
+/** A line for the terminal; undefined where it tells a developer nothing. */
+function lineOf(entry: Entry): string | undefined {
+  const text = textOf(entry)
+  if (text === undefined) return undefined
+  const { level, time } = entry
+  const clock = new Date(time).toTimeString().slice(0, 8)
+  const colour = { debug: 'green', info: 'green', warn: 'yellow', error: 'red', fatal: 'red' } as const
+  const marked = entry.failed === undefined ? colour[level] : 'red'
+  return `${styleText('dim', clock)} ${marked === 'green' ? text : styleText(marked, text)}\n`
+}
+
+function textOf(entry: Entry): string | undefined {
+  const { level, msg, room_id: roomId, failed, err, file, reason } = entry
+  const known = SHOWN[msg]
+  if (known) return known(entry)
+  if (failed !== undefined) return `${roomId}: ${failed} failed: ${err?.message}${placeOf(err?.stack)}`
+  if (file !== undefined && level !== 'debug') return `${pathOf(file)}: ${msg}`
+  if (level === 'debug' || (level === 'info' && roomId === undefined)) return undefined
+  const fields = Object.entries(entry).filter(([name]) => !HIDDEN.has(name))
+  const details = [
+    ...(reason === undefined ? [] : [reason]),
+    ...(err === undefined ? [] : [`${err.message}${placeOf(err.stack)}`]),
+    ...fields.map(([name, value]) => `${name} ${typeof value === 'string' ? value : JSON.stringify(value)}`),
+  ]
+  const colon = details.length === 0 ? '' : ': '
+  return `${roomId === undefined ? '' : `${roomId}: `}${msg}${colon}${details.join(', ')}`
+}
