@@ -1,4 +1,4 @@
-import { relative } from 'node:path'
+import { relative, sep } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { styleText } from 'node:util'
 
@@ -15,8 +15,7 @@ interface Entry {
   readonly members?: number
   /** The handler of a room that failed. */
   readonly failed?: string
-  readonly message_type?: string
-  readonly err?: { readonly message?: string; readonly stack?: string }
+  readonly err?: { readonly type?: string; readonly message?: string; readonly stack?: string }
 }
 
 /** Log lines below `warn` that are not of room logic and that a developer wants to see, by their text. */
@@ -46,6 +45,9 @@ function placeOf(stack = ''): string {
   }
   return ''
 }
+
+const thrown = ({ type = 'Error', message, stack }: NonNullable<Entry['err']> = {}): string =>
+  `${type}: ${message}${placeOf(stack)}`
 
 /**
  * The log of `roomful dev` on a terminal, for the developer of a game: one line per player who joins or leaves, per failure of room logic with
@@ -98,13 +100,13 @@ function textOf(entry: Entry): string | undefined {
   const { level, msg, room_id: roomId, failed, err, file, reason } = entry
   const known = SHOWN[msg]
   if (known) return known(entry)
-  if (failed !== undefined) return `${roomId}: ${failed} failed: ${err?.message}${placeOf(err?.stack)}`
+  if (failed !== undefined) return `${roomId}: ${failed} failed: ${thrown(err)}`
   if (file !== undefined && level !== 'debug') return `${pathOf(file)}: ${msg}`
   if (level === 'debug' || (level === 'info' && roomId === undefined)) return undefined
   const fields = Object.entries(entry).filter(([name]) => !HIDDEN.has(name))
   const details = [
-    ...(reason === undefined ? [] : [reason]),
-    ...(err === undefined ? [] : [`${err.message}${placeOf(err.stack)}`]),
+    ...(reason === undefined ? [] : [reason.replaceAll(process.cwd() + sep, '')]),
+    ...(err === undefined ? [] : [thrown(err)]),
     ...fields.map(([name, value]) => `${name} ${typeof value === 'string' ? value : JSON.stringify(value)}`),
   ]
   const colon = details.length === 0 ? '' : ': '
