@@ -336,6 +336,11 @@ export interface SavedAs {
   readonly seq: number
   /** The project that the room is of: rooms of two projects may have the same key. */
   readonly projectId: string
+  /**
+   * True when the room ends with this state, so that no later save follows unless this one fails. A room that ends without a change since its
+   * last save is not saved again; a change in `onDispose` makes sure that it is.
+   */
+  readonly last: boolean
 }
 
 /** How the state of a room is taken to a database. */

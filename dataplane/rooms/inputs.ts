@@ -461,7 +461,7 @@ class Handlers {
   ): Effects {
     const { definition } = this
     const context = this.#context
-    context.begin(definition, message)
+    context.begin(definition, message, name === 'onDispose')
     const draft = this.#state.begin()
     try {
       const returned =

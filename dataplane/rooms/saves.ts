@@ -13,6 +13,8 @@ export interface CommittedRoom {
   readonly state: Json
   readonly epoch: number
   readonly seq: number
+  /** Whether the room ends with this state. */
+  readonly last: boolean
 }
 
 /** Which room it is. */
@@ -166,13 +168,13 @@ export class RoomSaves {
     return outcome === 'saved'
   }
 
-  async #call({ state, epoch, seq }: CommittedRoom): Promise<'saved' | 'failed'> {
+  async #call({ state, epoch, seq, last }: CommittedRoom): Promise<'saved' | 'failed'> {
     const { failures, turns } = this.#room.environment
     const { key, projectId, roomType } = this.#room.address
     turns.begin(this.#room, 'save', '', 0, '')
     let saving: unknown
     try {
-      saving = this.#save.to(state, { key, epoch, seq, projectId })
+      saving = this.#save.to(state, { key, epoch, seq, projectId, last })
     } catch (error) {
       saving = Promise.reject(error)
     } finally {
