@@ -57,6 +57,7 @@ describe('TerminalLog', () => {
     log.info({ method: 'POST', route: '/tokens', status: 200 }, 'request')
     log.debug({ session_id: 'ses_1' }, 'session connected')
     room.debug({ epoch: 1 }, 'room opened')
+    room.info({ end: 'released', epoch: 1 }, 'room ended')
     expect(lines()).toEqual(['table'])
   })
 

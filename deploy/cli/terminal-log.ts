@@ -13,16 +13,19 @@ interface Entry {
   readonly sub?: string
   readonly member_id?: string
   readonly members?: number
+  /** Why a room is no longer at this node. */
+  readonly end?: string
   /** The handler of a room that failed. */
   readonly failed?: string
   readonly err?: { readonly type?: string; readonly message?: string; readonly stack?: string }
 }
 
 /** Log lines below `warn` that are not of room logic and that a developer wants to see, by their text. */
-const SHOWN: Readonly<Record<string, (entry: Entry) => string>> = {
+const SHOWN: Readonly<Record<string, (entry: Entry) => string | undefined>> = {
   'member joined': (entry) => `${playerOf(entry)} joined ${entry.room_id}, ${playersOf(entry)}`,
   'member left': (entry) =>
     `${playerOf(entry)} left ${entry.room_id}${entry.reason === 'left' ? '' : ` (${entry.reason})`}, ${playersOf(entry)}`,
+  'room ended': (entry) => (entry.end === 'disposed' ? `${entry.room_id} ended` : undefined),
   'room file reloaded': ({ file = '' }) => `${pathOf(file)} reloaded`,
 }
 
@@ -31,7 +34,10 @@ const playersOf = ({ members }: Entry): string => (members === 1 ? '1 player' : 
 const pathOf = (file: string): string => relative('', file) || file
 
 /** Fields of a line that say nothing to a developer, or that the line shows in another way. */
-const HIDDEN = new Set(['level', 'time', 'msg', 'err', 'room_id', 'project_id', 'node_id', 'file', 'reason'])
+const HIDDEN = new Set([
+  ...['level', 'time', 'msg', 'err', 'file', 'reason'],
+  ...['room_id', 'project_id', 'node_id', 'room_type', 'hook', 'message_type', 'ms', 'epoch'],
+])
 
 /** Position of a stack frame outside packages and Node: path, line. tsx adds a query to the address of a module. */
 const FRAME = /(file:\/\/[^\s)]+?|\/[^\s():]+|[A-Z]:\\[^\s():]+)(?:\?[^\s:)]*)?:(\d+):\d+\)?$/
