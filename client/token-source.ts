@@ -169,11 +169,7 @@ const unavailable = (message: string, options?: { retryable?: boolean; cause?: u
   new RoomfulError('token_unavailable', message, options)
 
 const notDev = (what: string, options?: { retryable?: boolean; cause?: unknown }): RoomfulError =>
-  new RoomfulError(
-    'connection_failed',
-    `Tokens for \`dev\` come from \`roomful dev\`, and ${what}. Elsewhere give getToken.`,
-    options,
-  )
+  new RoomfulError('connection_failed', `\`dev\` needs \`roomful dev\`, and ${what}.`, options)
 
 /** What a backend has answered: a text, or what a text has as JSON. Throws a RoomfulError (token_unavailable) when a token is in it. */
 function unwrapped(given: unknown): unknown {
