@@ -1,7 +1,7 @@
 import type { Random } from '../shared/random.ts'
 
 /**
- * Waiting times between attempts: exponential with full jitter, so that clients who lost the same node do not come back together
+ * Delays between attempts: exponential backoff with full jitter, so that the clients of a lost node do not reconnect at the same moment
  * (M. Brooker, "Exponential Backoff And Jitter", 2015).
  */
 export class Backoff {
@@ -16,13 +16,13 @@ export class Backoff {
     this.#maxMs = maxMs
   }
 
-  /** How long to wait before the next attempt, in milliseconds: anything from 0 to a bound that doubles each time, up to `maxMs`. */
+  /** Returns the delay before the next attempt in milliseconds: a random value up to a bound that doubles each time, at most `maxMs`. */
   next(): number {
     const bound = Math.min(this.#maxMs, this.#baseMs * 2 ** this.#attempts++)
     return this.#random.float() * bound
   }
 
-  /** The last attempt succeeded: the next series starts small again. */
+  /** Resets the bound after a successful attempt. */
   reset(): void {
     this.#attempts = 0
   }

@@ -1,12 +1,11 @@
 import { type Limits, MAX } from '../shared/protocol/messages.ts'
 import type { Encoded } from './session.ts'
 
-/** What stands before the messages of a batch: the header of its array and the opcode. */
+/** Bytes before the messages of a batch: the array header and the opcode. */
 const HEAD_BYTES = 4
 
 /**
- * Sends what is written in one turn of the event loop in one frame: as soon as the code that runs has come to its end, so no message
- * is later for it.
+ * Sends all messages of one turn of the event loop in one frame, at the end of that turn, so that no message is delayed.
  */
 export class Batcher {
   readonly #endOfTurn: (callback: () => void) => void
@@ -27,7 +26,7 @@ export class Batcher {
     this.#send = send
   }
 
-  /** A connection begins, with these limits. */
+  /** Starts a connection with these limits. */
   start({ max_message_bytes: maxMessageBytes }: Limits): void {
     this.#mostBytes = maxMessageBytes
   }
@@ -38,7 +37,7 @@ export class Batcher {
     if (this.#messages.push(message) === 1) this.#endOfTurn(() => this.flush())
   }
 
-  /** Sends what has been written. */
+  /** Sends the written messages. */
   flush(): void {
     const [first, ...others] = this.#messages
     if (!first) return

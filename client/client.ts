@@ -22,59 +22,59 @@ import { type ClientStats, newCounters } from './stats.ts'
 import { browserTab, type Credentials, type TabPlatform, TabSession } from './tab.ts'
 import { type TokenOptions, TokenSource } from './token-source.ts'
 
-/** How to connect. Give `projectId` with `token`, `getToken`, or both, when `token` is used first; or `dev` while the game is made. */
+/** Options of `connect`. Give `projectId` with `token`, `getToken` or both (`token` is used first), or `dev` during development. */
 export type ConnectOptions = ConnectionOptions & TokenOptions
 
 interface ConnectionOptions {
-  /** Default true. False: the first loss of the connection is the end. */
+  /** Reconnect after a lost connection. Default true. False: the client closes when it first loses the connection. */
   readonly reconnect?: boolean
   /**
-   * `'tab'`: the session outlives its page. A reload keeps seats, member ids and messages that are not acked yet; leaving the page is no goodbye.
-   * Without it, and where there is no `sessionStorage`, a session ends with its page.
+   * `'tab'`: the session survives its page. A reload keeps seats, member ids and unacknowledged messages, and closing the page does not end
+   * the session. Without it, or without `sessionStorage`, a session ends with its page.
    */
   readonly resume?: 'tab'
-  /** How long `connect` may take, retries included; default 10,000 ms. */
+  /** Time limit of `connect` in milliseconds, including retries. Default 10,000. */
   readonly connectTimeoutMs?: number
   /**
-   * Default true. False: states are not decoded. `room.state` stays null and nothing is compared with a checksum, which costs a fraction;
-   * events, members and missing updates are noticed as usual. For clients that only count or listen, such as those of a load test.
+   * Keep a copy of the state. Default true. False: `room.state` is null and no checksum is compared, which saves most of the CPU, for
+   * example in a load test. Events, members and missing updates still work.
    */
   readonly decodeStates?: boolean
   /**
-   * Default true: when the server says that all rooms of this client are on one other node, it goes on there, if that is at the same host as
-   * the address it was given. A list: also at one of these hosts. False: it stays where it is.
+   * Lets the server move the connection to the node that owns all rooms of this client. True, the default: only on the same host as `url`. A
+   * list: also to these hosts. False: never.
    */
   readonly reroute?: boolean | readonly string[]
-  /** Ends the client as `client.close()` does, also while `connect` still waits. */
+  /** Signal that closes the client as `client.close()` does, also during `connect`. */
   readonly signal?: AbortSignal
-  /** So many reliable messages of one room may wait for their ack; default 1024. */
+  /** Maximum number of unacknowledged reliable messages per room. Default 1024. */
   readonly maxUnacked?: number
-  /** And so many bytes of them, though one may always wait; default 262,144. */
+  /** Maximum bytes of these messages. A single message may exceed it. Default 262,144. */
   readonly maxUnackedBytes?: number
   /**
-   * Takes errors that no promise carries: those that callbacks throw, RoomfulErrors that belong to no call, and rejections that the caller does
-   * not wait for. Default: what callbacks throw is thrown again where the platform reports it (`error` event, `uncaughtException`), ignored
-   * rejections go to the console, and the rest is only counted in `stats`.
+   * Receives errors that no promise reports: errors in callbacks, RoomfulErrors that concern no pending call, and rejections that the caller
+   * does not await. Default: errors in callbacks become uncaught (`error` event, `uncaughtException`), rejections go to the console, and the
+   * others are only counted in `stats`.
    */
   readonly onError?: (error: unknown) => void
-  /** Default: the platform's WebSocket; in Node before 22 that of the package `ws`. */
+  /** WebSocket class. Default: the platform's; in Node before 22, that of the package `ws`. */
   readonly WebSocket?: WebSocketConstructor
-  /** Time and randomness; default: the machine's. */
+  /** Clock and randomness. Default: the machine's. */
   readonly clock?: Clock
   readonly random?: Random
-  /** What `resume` rests on; default: the browser's `sessionStorage` and Web Locks. */
+  /** Storage and locks for `resume`. Default: the browser's `sessionStorage` and Web Locks. */
   readonly tabPlatform?: TabPlatform
-  /** Calls back at the end of the turn, which is when what it has sent goes out, in one frame; default: `queueMicrotask`. */
+  /** Schedules the end of a turn, when its messages are sent in one frame. Default: `queueMicrotask`. */
   readonly endOfTurn?: (callback: () => void) => void
 }
 
-/** The options of a join: `key` names the instance (default `"default"`), the rest is the room type's own. */
+/** Options of a join: `key` identifies the room (default `"default"`), the others belong to the room type. */
 export type RoomJoinOptions<R extends TypedRoom> = RoomOptions<R> & {
-  /** Which room of the type: 1 to 128 characters. */
+  /** Key of the room: 1 to 128 characters. */
   readonly key?: string
 }
 
-/** What follows the room type in `join`; options may be left out where none is required. */
+/** Arguments of `join` after the room type. Options may be omitted if none is required. */
 export type JoinArguments<R extends TypedRoom> =
   Record<never, never> extends RoomOptions<R> ? [options?: RoomJoinOptions<R>] : [options: RoomJoinOptions<R>]
 
@@ -82,10 +82,10 @@ const CONNECT_TIMEOUT_MS = 10_000
 const MAX_UNACKED = 1024
 const MAX_UNACKED_BYTES = 256 * 1024
 const DEFAULT_KEY = 'default'
-/** How long the seats of an earlier page wait for this one to join their rooms. */
+/** Time for a reloaded page to join the rooms of its seats. Then the seats are given up. */
 const CLAIM_MS = 10_000
 
-/** The machine's clock. Unlike the server's its timers keep a process alive, as a socket does: a client lives until it is closed. */
+/** The machine's clock. Unlike the server's, its timers keep a Node process alive until the client is closed. */
 const machineClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
@@ -95,7 +95,7 @@ const machineClock: Clock = {
   },
 }
 
-/** One player's connection to roomful. Made by `connect`; `Rooms`: the definitions of the rooms it may join, where they are given there. */
+/** One player's connection, created by `connect`. `Rooms`: the room definitions given to `connect`. */
 export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoom>[]> {
   readonly #session: ClientSession
   readonly #serverClock: ServerClock
@@ -192,27 +192,27 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     return Reported.of(opened, (error) => client.#ignored(error))
   }
 
-  /** How the connection is; `onConnectionChange` tells of changes. */
+  /** Connection status. `onConnectionChange` reports its changes. */
   get status(): ConnectionStatus {
     return this.#session.status
   }
 
-  /** The round trip to the server in milliseconds, smoothed. */
+  /** Smoothed round trip to the server, in milliseconds. */
   get latency(): number {
     return this.#serverClock.latency
   }
 
-  /** The server's time now, milliseconds since 1970; good to about half a round trip. */
+  /** Returns the server's time in milliseconds since 1970, accurate to about half a round trip. */
   serverTime(): number {
     return this.#serverClock.now()
   }
 
-  /** Counts since `connect`. */
+  /** Counters since `connect`. */
   get stats(): ClientStats {
     return structuredClone(this.#counters)
   }
 
-  /** Calls back after each change of `status`; `error` tells why the connection was lost, or closed without the client's wish. */
+  /** Calls `callback` after each change of `status`. `error` is the reason for a lost connection or an unrequested close. */
   onConnectionChange(
     callback: (status: ConnectionStatus, error: RoomfulError | undefined) => void,
   ): Unsubscribe {
@@ -220,9 +220,8 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   }
 
   /**
-   * Joins a room; resolves when its first snapshot is here. With `resume: 'tab'`, and a seat there that the page had before it was reloaded, that
-   * seat is given back, as the member it was. What happens in the room right after that reaches callbacks that are
-   * added without further waiting. Rejects with a RoomfulError when the server refuses.
+   * Joins a room. Resolves when the first snapshot has arrived. With `resume: 'tab'`, a reloaded page gets the seat that it had, with the
+   * same member id. Callbacks that are added right after the `await` miss nothing. Rejects with a RoomfulError if the join is refused.
    */
   join<R extends TypedRoom = never>(roomType: R['type'], ...options: JoinArguments<R>): Promise<Room<R>>
   join<Type extends RoomIn<Rooms>['type']>(
@@ -254,7 +253,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     return new Room<R>(seat)
   }
 
-  /** Says goodbye: leaves every room at once and never comes back. What still waits is rejected with `client_closed`. */
+  /** Closes the client: leaves every room immediately. Pending promises reject with `client_closed`. */
   close(): void {
     this.#session.close()
   }
@@ -394,14 +393,14 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     else rethrow(error)
   }
 
-  /** A promise was rejected that no caller waits for. */
+  /** Reports a rejection that the caller does not await. */
   #ignored(error: unknown): void {
     this.#failed(error)
-    // biome-ignore lint/suspicious/noConsole: nothing else would show it.
+    // biome-ignore lint/suspicious/noConsole: no other output shows the error.
     if (!this.#onError) console.warn(error)
   }
 
-  /** Something failed that belongs to no promise. */
+  /** Counts an error that belongs to no promise, and passes it to `onError`. */
   #failed(error: unknown): void {
     this.#counters.errors += 1
     this.#onError?.(error)

@@ -2,25 +2,25 @@ import type { Clock } from '../shared/clock.ts'
 import type { ClientCodec, DecodedMessage } from '../shared/protocol/codec.ts'
 import type { ClientMessage } from '../shared/protocol/messages.ts'
 
-/** The part of the browser's WebSocket that the SDK uses; that of the package `ws` has it too. */
+/** The parts of WebSocket that the SDK uses. The class of the package `ws` has them too. */
 export interface WebSocketLike {
   /** The SDK sets `arraybuffer`. */
   binaryType: string
-  /** Handlers are assigned; what they may have been before does not matter. */
+  /** Handler that the SDK assigns. */
   onopen: unknown
-  /** As `onopen`; called with `{ data }`. */
+  /** Handler that the SDK assigns, called with `{ data }`. */
   onmessage: unknown
-  /** As `onopen`; called with `{ code, reason }`. */
+  /** Handler that the SDK assigns, called with `{ code, reason }`. */
   onclose: unknown
-  /** As `onopen`. */
+  /** Handler that the SDK assigns. */
   onerror: unknown
   /** Sends one binary message. */
   send(data: Uint8Array<ArrayBuffer>): void
-  /** Closes the socket, with a code of the protocol. */
+  /** Closes the socket with a close code. */
   close(code?: number, reason?: string): void
 }
 
-/** The class that sockets are made by, such as `WebSocket`. */
+/** Constructor of sockets, such as `WebSocket`. */
 export type WebSocketConstructor = new (url: string, protocols: string[]) => WebSocketLike
 
 /** The `WebSocket` of the platform, or of the package `ws` where the platform has none (Node before 22). */
@@ -34,24 +34,24 @@ export async function platformWebSocket(): Promise<WebSocketConstructor> {
   return found.WebSocket
 }
 
-/** After so many heartbeats without a word the server is taken for lost. */
+/** Heartbeats without a message after which the connection counts as lost. */
 const SILENT_HEARTBEATS = 2
 
-/** What a connection tells its session. After `closed`, `silent` or `broken` it says nothing more. */
+/** Callbacks of a connection. After `closed`, `silent` or `broken`, none is called. */
 export interface ConnectionHandlers {
   opened(): void
   received(message: DecodedMessage): void
-  /** The socket has closed, with the server's code and reason; or with 1006 when it broke, and the platform's reason where it tells one. */
+  /** The socket has closed, with the server's code and reason. After a network failure: with 1006, and the platform's reason if it has one. */
   closed(code: number, reason: string): void
-  /** Nothing has come for too long, though the socket seems open. */
+  /** The server was silent for too long, although the socket is open. */
   silent(): void
-  /** A frame came that cannot be read. */
+  /** A received frame is invalid. */
   broken(cause: unknown): void
 }
 
-/** One socket: frames in, frames out, and whether anyone is still there. */
+/** One socket: sends and receives frames, and detects a silent server. */
 export class ClientConnection {
-  /** What its frames are read with from now on. */
+  /** Codec for the next frames. */
   codec: ClientCodec
   readonly #socket: WebSocketLike
   readonly #clock: Clock
@@ -60,7 +60,7 @@ export class ClientConnection {
   #cancelPing = () => {}
   #cancelWatch = () => {}
 
-  /** Opens a socket to `url`. Throws what the WebSocket constructor throws, for a bad URL. */
+  /** Opens a socket to `url`. Throws the error of the WebSocket constructor for an invalid URL. */
   constructor(
     Socket: WebSocketConstructor,
     url: string,
@@ -79,7 +79,7 @@ export class ClientConnection {
       this.#letGo()
       handlers.closed(event.code, event.reason || broken)
     }
-    // A close follows every error. Only Node says more in the error, such as `certificate has expired`.
+    // A close event follows every error. Only Node has a reason in the error, such as `certificate has expired`.
     let broken = ''
     this.#socket.onerror = ({ message, error }: { message?: string; error?: Error }) => {
       const { cause } = error ?? {}
@@ -95,7 +95,7 @@ export class ClientConnection {
     this.write(this.codec.encode(message) as Uint8Array<ArrayBuffer>)
   }
 
-  /** Pings at once and then every `seconds`, and watches for silence. */
+  /** Pings immediately and then every `seconds`, and starts the silence timeout. */
   keepAlive(seconds: number): void {
     const periodMs = seconds * 1000
     this.#heardAt = this.#clock.monotonic()
@@ -103,13 +103,13 @@ export class ClientConnection {
     this.#watch(periodMs * SILENT_HEARTBEATS)
   }
 
-  /** Pings no more, and does not mind silence. */
+  /** Stops the pings and the silence timeout. */
   rest(): void {
     this.#cancelPing()
     this.#cancelWatch()
   }
 
-  /** Closes the socket, without a code unless one is given; no handler is called any more. */
+  /** Closes the socket, with `code` if given. No handler is called after it. */
   close(code?: number): void {
     this.#letGo()
     this.#socket.close(code)

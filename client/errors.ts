@@ -1,33 +1,33 @@
 import { CLOSE, type CloseName, closeName } from '../shared/protocol/close-codes.ts'
 import type { ErrorCode } from '../shared/protocol/error-codes.ts'
 
-/** What can go wrong without the server's doing. */
+/** Error codes of the client. */
 export type LocalErrorCode =
-  /** No connection could be made. */
+  /** No connection was possible in time. */
   | 'connection_failed'
-  /** The connection broke. */
+  /** The connection was lost. */
   | 'connection_lost'
   /** `getToken` failed. */
   | 'token_unavailable'
   /** `client.close()` was called, or the signal given to `connect` fired. */
   | 'client_closed'
-  /** Too many reliable messages wait for their ack. */
+  /** Too many reliable messages are unacknowledged. */
   | 'queue_full'
-  /** What `resume: 'tab'` is to keep finds no room in the storage of the tab. */
+  /** With `resume: 'tab'`: the tab's storage is full. */
   | 'storage_full'
-  /** A request was applied, and its message type has no reply. */
+  /** A request was applied, but its message type has no reply. */
   | 'no_reply'
 
-/** Codes of the server's `error` messages and of the connection's end, as docs/protocol.md lists them, and the client's own. */
+/** Error codes of the server, close codes (both in docs/protocol.md), and error codes of the client. */
 export type RoomfulErrorCode = ErrorCode | CloseName | LocalErrorCode
 
-/** Every failure the SDK reports. */
+/** Error class of all failures that the SDK reports. */
 export class RoomfulError extends Error {
-  /** Always this. */
+  /** Always `RoomfulError`. */
   override readonly name = 'RoomfulError'
-  /** What went wrong, for programs; the message is for people. */
+  /** Error code, for programs. `message` is for developers. */
   readonly code: RoomfulErrorCode
-  /** Whether the same call may succeed later. */
+  /** True if the same call may succeed later. */
   readonly retryable: boolean
 
   constructor(

@@ -1,7 +1,7 @@
 import type { Json } from '../shared/json.ts'
 import { Listeners, type Report, type Unsubscribe } from './listeners.ts'
 
-/** So many events of a room wait for the first listener of their name; the oldest are forgotten. */
+/** Maximum number of buffered events per room. The oldest are dropped. */
 const MAX_WAITING = 64
 
 interface RoomEvent {
@@ -9,7 +9,7 @@ interface RoomEvent {
   readonly data: Json
 }
 
-/** The events of one room, and who listens. What came before the first listener of its name is kept, and given to it. */
+/** Events and listeners of one room. Events without a listener are buffered for the first listener of their name. */
 export class Events {
   readonly #report: Report
   readonly #listeners = new Map<string, Listeners<[data: Json]>>()
@@ -19,21 +19,21 @@ export class Events {
     this.#report = report
   }
 
-  /** Calls back with the data of every event of this name; with those that have waited for it at the end of the turn. */
+  /** Calls `callback` with the data of each event of this name, and with buffered events at the end of the turn. */
   on(name: string, callback: (data: Json) => void): Unsubscribe {
     let listeners = this.#listeners.get(name)
     if (!listeners) {
       listeners = new Listeners(this.#report)
       this.#listeners.set(name, listeners)
-      // Not at once: the caller has to have what ends the subscription.
+      // Deferred, because the caller must first get the function that ends the subscription.
       queueMicrotask(() => this.#release(name))
     }
     return listeners.add(callback)
   }
 
-  /** An event has come. */
+  /** Delivers or buffers an event. */
   emit(event: RoomEvent): void {
-    // Behind those of its name that still wait.
+    // After the buffered events of its name.
     const waits = this.#waiting.some(({ name }) => name === event.name)
     const listeners = waits ? undefined : this.#listeners.get(event.name)
     if (listeners) listeners.call(event.data)

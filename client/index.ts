@@ -1,5 +1,5 @@
 /**
- * The client SDK, `roomful/client`: for browsers and Node.
+ * `roomful/client`: the client SDK for browsers and Node.
  * @module roomful/client
  */
 import type { RoomCollection, TypedRoom, UntypedRoom } from '../shared/room-types.ts'
@@ -42,15 +42,15 @@ const DEV_URL = 'ws://localhost:4000'
 const node = globalThis as { readonly process?: { readonly env?: { readonly ROOMFUL_URL?: string } } }
 
 /**
- * Connects to a data-plane node at `url` (`ws://` or `wss://`). Resolves when the server has welcomed the client; rejects with a
- * RoomfulError when it refuses, or when no connection could be made in time. `connect<typeof rooms>` knows the rooms by their definitions:
- * `client.join('duel')` is then typed as it is.
+ * Connects to a data-plane node at `url` (`ws://` or `wss://`). Resolves when the server has accepted the client. Rejects with a
+ * RoomfulError if the server rejects it or cannot be reached in time. `connect<typeof rooms>` types the rooms by their definitions, so that
+ * `client.join('duel')` needs no type argument.
  */
 export function connect<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoom>[]>(
   url: string | URL,
   options: ConnectOptions,
 ): Promise<Client<Rooms>>
-/** Connects to `roomful dev` on this machine: at `ROOMFUL_URL` in Node, else at `ws://localhost:4000`. */
+/** Connects to `roomful dev` on this machine. The address is `ROOMFUL_URL` in Node, or `ws://localhost:4000`. */
 export function connect<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoom>[]>(
   options: ConnectOptions & DevTokens,
 ): Promise<Client<Rooms>>

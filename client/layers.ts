@@ -5,41 +5,41 @@ import { apply, DeltaMismatch } from '../shared/sync/apply.ts'
 import { Checksum } from '../shared/sync/checksum.ts'
 import type { Delta } from '../shared/sync/delta.ts'
 
-/** Where a frame stands in its room's history. */
+/** Position of a frame in its room's history. */
 export interface Position {
   readonly epoch: number
   readonly seq: number
 }
 
-/** The frames of hidden layers. */
+/** Frames of hidden layers. */
 export type LayerFrame = Extract<DecodedMessage, { t: 'layer.state' | 'layer.patch' | 'layer.gone' }>
 type Patch = PatchAt & { readonly delta: Delta | undefined }
 
-/** What is hidden in one layer, with paths from the root of the room's state. */
+/** Content of one layer, with paths from the root of the room's state. */
 interface Layer {
   readonly state: Json
-  /** The `layer.state` that it began with. */
+  /** The `layer.state` that started it. */
   readonly stated: Position
 }
 
 /**
- * The state of a room as this client may see it: the base, and the hidden layers that it was given. Each has its own checksum; they change
- * together, by what the frames of one flush say.
+ * The state of a room that this client may see: the base and the client's layers. Each has a checksum. The frames of one flush change them
+ * together.
  */
 export class LayeredState {
   readonly #checksum = new Checksum()
   #base: Json = null
   #layers: ReadonlyMap<string, Layer> = new Map()
-  /** Layers that come before the state of their flush. */
+  /** Layer frames that arrived before the state of their flush. */
   #held: LayerFrame[] = []
   #merged = merge(null, [])
 
-  /** Base and layers as one. What no frame has changed stays the same object. */
+  /** Merged base and layers. Unchanged parts stay the same objects. */
   get merged(): Json {
     return this.#merged.state
   }
 
-  /** Takes a whole base, with those layers only that were stated at its place. False: a checksum is another, but this is the best there is. */
+  /** Applies a snapshot of the base, with the layers stated at its position only. Returns false if a checksum differs; the state is kept anyway. */
   replace(whole: StateAt): boolean {
     const layers = new Map([...this.#layers].filter(([, { stated }]) => isAt(stated, whole)))
     const right = this.#change(
@@ -50,7 +50,7 @@ export class LayeredState {
     return this.#checksum.of(whole.state) === whole.checksum && right
   }
 
-  /** Takes a patch of the base, with those of layers that are held for it. False: one does not fit; all is as before. */
+  /** Applies a patch of the base with its held layer frames. Returns false and changes nothing if one does not fit. */
   patch(patch: Patch & Position): boolean {
     const held = this.#release(patch)
     const base = this.#patched(this.#base, patch)
@@ -60,7 +60,7 @@ export class LayeredState {
     return true
   }
 
-  /** Takes what is of a layer, if it is of the flush `seq`, which is here; any other is held. False: the checksum is another; all is as before. */
+  /** Applies a layer frame of the current flush `seq`, or holds it for its flush. Returns false and changes nothing if the checksum differs. */
   layer(frame: LayerFrame, seq: number | undefined): boolean {
     if (frame.t === 'layer.patch' || frame.seq !== seq) {
       this.#held.push(frame)
@@ -72,7 +72,7 @@ export class LayeredState {
     return true
   }
 
-  /** The states that layers are held for come no more, or come again with their layers. */
+  /** Drops held layer frames: their states will not arrive, or will arrive again with their layers. */
   forgetHeld(): void {
     this.#held = []
   }
@@ -84,14 +84,14 @@ export class LayeredState {
     this.#merged = merge(base, states, this.#merged)
   }
 
-  /** What was held for this place. */
+  /** Returns the frames held for this position. */
   #release(at: Position): LayerFrame[] {
     const held = this.#held.filter((frame) => isAt(frame, at))
     this.#held = []
     return held
   }
 
-  /** Changes `layers` as frames say. False: a patch does not fit, or a checksum is another. */
+  /** Applies frames to `layers`. Returns false if a patch does not fit or a checksum differs. */
   #change(layers: Map<string, Layer>, frames: readonly LayerFrame[]): boolean {
     let right = true
     for (const frame of frames) {
@@ -110,7 +110,7 @@ export class LayeredState {
     return right
   }
 
-  /** A state after a patch; undefined when it is not the one the server has. */
+  /** Returns a state after a patch, or undefined if its checksum differs from the server's. */
   #patched(state: Json, { delta, checksum }: Patch): Json | undefined {
     if (!delta) return this.#checksum.of(state) === checksum ? state : undefined
     try {
@@ -126,11 +126,11 @@ export class LayeredState {
 const isAt = (frame: Position, { epoch, seq }: Position): boolean =>
   frame.seq === seq && frame.epoch === epoch
 
-/** An object of the base with what layers have in it, and what it was made of. */
+/** A merged object with its sources. */
 interface Merged {
   readonly base: Json
   readonly layers: readonly JsonObject[]
-  /** The objects in it that base and layers both have, by key. */
+  /** Child objects that exist in both base and layers, by key. */
   readonly inside: ReadonlyMap<string, Merged>
   readonly state: Json
 }
@@ -138,9 +138,9 @@ interface Merged {
 const NOTHING_INSIDE: ReadonlyMap<string, Merged> = new Map()
 
 /**
- * The state that a base and layers make. Keys that the base has not come from the layers, objects that both have are merged in the same way, and
- * of anything else the base's is what counts. Costs the objects on the way to hidden values, of these those that are not what
- * they were `before`: neither the base nor what is hidden is looked through.
+ * Merges a base and layers. Keys missing in the base come from the layers. Objects in both are merged recursively. For other values the base
+ * wins. The cost is the number of objects on the paths to hidden values that differ from `before`. Neither the base nor the hidden content
+ * is traversed.
  */
 export function merge(base: Json, layers: readonly Json[], before?: Merged): Merged {
   const over = isObject(base) ? layers.filter(isFilled) : []
@@ -167,7 +167,7 @@ export function merge(base: Json, layers: readonly Json[], before?: Merged): Mer
 const isObject = (value: Json): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** Whether it is an object that has something in it. */
+/** Returns true for a non-empty object. */
 const isFilled = (value: Json): value is JsonObject => {
   if (isObject(value)) for (const _ in value) return true
   return false

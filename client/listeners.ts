@@ -1,10 +1,10 @@
-/** Ends a subscription; calling it again does nothing. */
+/** Ends a subscription. Further calls have no effect. */
 export type Unsubscribe = () => void
 
-/** Takes what a callback has thrown. */
+/** Receives errors thrown by callbacks. */
 export type Report = (error: unknown) => void
 
-/** Callbacks for one kind of happening. One that throws does not keep the others from being called. */
+/** Callbacks of one event. If one throws, the others are still called. */
 export class Listeners<A extends unknown[]> {
   readonly #report: Report
   #callbacks: readonly { readonly call: (...args: A) => void }[] = []
@@ -13,7 +13,7 @@ export class Listeners<A extends unknown[]> {
     this.#report = report
   }
 
-  /** Calls `callback` from now on; the same function may be added more than once. */
+  /** Adds a callback. The same function may be added more than once. */
   add(callback: (...args: A) => void): Unsubscribe {
     const entry = { call: callback }
     this.#callbacks = [...this.#callbacks, entry]
@@ -22,12 +22,12 @@ export class Listeners<A extends unknown[]> {
     }
   }
 
-  /** Whether no callback would be called. */
+  /** True if no callback is registered. */
   get none(): boolean {
     return this.#callbacks.length === 0
   }
 
-  /** Calls everyone who was there when it began. */
+  /** Calls the callbacks that are registered at the start of the call. */
   call(...args: A): void {
     for (const entry of this.#callbacks) {
       try {

@@ -1,11 +1,20 @@
 /**
- * Movement that is smooth in spite of the network: `roomful/client/motion`.
+ * `roomful/client/motion`: client-side prediction and interpolation for smooth movement.
  *
- *     const me = predict(room, { own: (state, id) => state.players[id], apply: { move }, smooth: ['x', 'y'], snap: 200 })
- *     const others = interpolate(room, { select: (state) => state.players, fields: ['x', 'y'], snap: 200 })
+ *     const me = predict(room, {
+ *       own: (state, id) => state.players[id],
+ *       apply: { move },
+ *       smooth: ['x', 'y'],
+ *       snap: 200,
+ *     })
+ *     const others = interpolate(room, {
+ *       select: (state) => state.players,
+ *       fields: ['x', 'y'],
+ *       snap: 200,
+ *     })
  *
- *     me.send('move', { dx: 5, dy: 0 }) // Applied at once.
- *     draw(me.at(), others.at()) // Once in each frame.
+ *     me.send('move', { dx: 5, dy: 0 }) // Applied immediately.
+ *     draw(me.at(), others.at()) // Once per frame.
  * @module roomful/client/motion
  */
 import type { Clock } from '../shared/clock.ts'
@@ -13,65 +22,64 @@ import type { Immutable, RoomMessages, RoomState, TypedRoom } from '../shared/ro
 import type { Unsubscribe } from './listeners.ts'
 import type { RequestArguments, Room, SendArguments } from './room.ts'
 
-/** Tells the time as `performance.now()` does; default: that. */
+/** Clock. Default: `performance.now()`. */
 export type MotionClock = Pick<Clock, 'monotonic'>
 
-/** `T` as room code has it: with everything in it writable, all the way down. */
+/** `T` with all properties writable, at every depth, as in room code. */
 export type Mutable<T> = T extends object ? { -readonly [K in keyof T]: Mutable<T[K]> } : T
 
-/** The keys of `T` whose values are numbers. */
+/** Keys of `T` whose values are numbers. */
 export type NumericKey<T> = { [K in keyof T]: T[K] extends number ? K : never }[keyof T] & string
 
-/** How one's own part of a state is predicted. */
+/** Options of `predict`. */
 export interface PredictOptions<R extends TypedRoom, Own> {
-  /** One's own part of the state; undefined: there is none now. */
+  /** Returns the part of the state that belongs to this player, or undefined. */
   readonly own: (state: Immutable<RoomState<R>>, memberId: string) => Own | undefined
-  /** What a message changes in it, by message type: the same functions that the room's handlers call. Messages of other types are only sent. */
+  /** Functions that apply a message to it, by message type. Use the same functions in the room. Other messages are only sent. */
   readonly apply: {
     readonly [K in keyof RoomMessages<R> & string]?: (
       own: Mutable<NoInfer<Own>>,
       data: RoomMessages<R>[K],
     ) => void
   }
-  /** The coordinates, where a correction by the server is not a jump. */
+  /** Coordinates for which a correction by the server is smoothed. */
   readonly smooth: readonly NumericKey<NoInfer<Own>>[]
-  /** A correction over a longer distance than this is a jump all the same, as a respawn should be; default: none is. */
+  /** Distance above which a correction is a jump, for example a respawn. Default: corrections never jump. */
   readonly snap?: number
-  /** A correction has 37 % of its distance left after this; default 100 ms. */
+  /** Time after which 37 % of a correction is left, in milliseconds. Default 100. */
   readonly smoothMs?: number
-  /** What `at` and corrections go by. */
+  /** Clock of `at` and of corrections. */
   readonly clock?: MotionClock
 }
 
-/** How others' part of a state is interpolated. */
+/** Options of `interpolate`. */
 export interface InterpolateOptions<R extends TypedRoom, T> {
-  /** What moves, by id. */
+  /** Returns the moving objects, by id. */
   readonly select: (state: Immutable<RoomState<R>>) => { readonly [id: string]: T }
-  /** The coordinates. What else there is changes when the shown time has come to its update. */
+  /** Coordinates to interpolate. Other fields change when the displayed time reaches their update. */
   readonly fields: readonly NumericKey<NoInfer<T>>[]
-  /** A longer distance than this in one update is a jump; default: none is. */
+  /** Distance in one update above which a movement is a jump. Default: movements never jump. */
   readonly snap?: number
-  /** The `sync.rate` of the room; default 20. */
+  /** `sync.rate` of the room. Default 20. */
   readonly rate?: number
   /**
-   * The server's time of a state, in milliseconds, where the room keeps it, such as a `now` that each tick sets to `ctx.now`: things are
-   * then where they were by the server's clock, however irregular updates are. Default: by the rhythm in which they come.
+   * Returns the server's time of a state in milliseconds, if the state has it, such as a `now` that each tick sets to `ctx.now`. Objects are
+   * then placed by the server's clock, even if updates are irregular. Default: updates are assumed to be evenly spaced.
    */
   readonly time?: (state: Immutable<RoomState<R>>) => number
-  /** How far in the past things are shown at least; default: two updates. Grows to what the network needs. */
+  /** Minimum display delay in milliseconds. Default: two updates. The delay grows as the network requires. */
   readonly delayMs?: number
-  /** And at most; default 500 ms. */
+  /** Maximum display delay in milliseconds. Default 500. */
   readonly maxDelayMs?: number
-  /** What `at` and arrivals go by. */
+  /** Clock of `at` and of arrivals. */
   readonly clock?: MotionClock
 }
 
 /**
- * Shows one's own inputs at once. What the server says is the basis; the inputs that it has not answered yet are applied on top of it
- * again, in their order. An input is answered by the ack of its message, which comes behind the patch with its effect, so nothing else is
- * on the wire for it. Client-side prediction and server reconciliation after G. Gambetta, "Fast-Paced Multiplayer", part II
- * (https://www.gabrielgambetta.com), with Valve's smoothing of prediction errors ("Source Multiplayer Networking", Valve Developer
- * Community).
+ * Shows this player's inputs immediately. It starts from the server's state and applies the unacknowledged inputs again, in order. An ack
+ * arrives after the patch with its message's effect, so prediction needs no additional data on the wire. This is client-side prediction
+ * and server reconciliation after G. Gambetta, "Fast-Paced Multiplayer", part II (https://www.gabrielgambetta.com), with Valve's smoothing
+ * of prediction errors ("Source Multiplayer Networking", Valve Developer Community).
  */
 export const predict = <R extends TypedRoom, Own extends object>(
   room: Room<R>,
@@ -79,10 +87,9 @@ export const predict = <R extends TypedRoom, Own extends object>(
 ): Prediction<R, Own> => new Prediction(room, options)
 
 /**
- * Shows others as they were a moment ago, between two updates that are here. Entity interpolation after G. Gambetta, "Fast-Paced
- * Multiplayer", part III (https://www.gabrielgambetta.com), and Valve, "Source Multiplayer Networking"; the delay follows the network as
- * in an adaptive playout buffer (R. Ramjee et al., INFOCOM 1994). Nothing is shown beyond what was seen: where no update comes, things
- * stand.
+ * Shows other objects slightly in the past, between two updates that have arrived. This is entity interpolation after G. Gambetta,
+ * "Fast-Paced Multiplayer", part III (https://www.gabrielgambetta.com), and Valve, "Source Multiplayer Networking". The delay follows the
+ * network as in an adaptive playout buffer (R. Ramjee et al., INFOCOM 1994). Nothing is extrapolated: without updates, objects stop.
  */
 export const interpolate = <R extends TypedRoom, T extends object>(
   room: Room<R>,
@@ -93,11 +100,11 @@ const machineClock: MotionClock = { monotonic: () => performance.now() }
 
 interface Input<Own> {
   readonly apply: (own: Mutable<Own>) => void
-  /** Acked, which comes behind the state that has its effect; or refused. */
+  /** Acknowledged or refused. An ack arrives after the state with the effect. */
   answered: boolean
 }
 
-/** One's own part of a state, ahead of the server. Made by `predict`. */
+/** Predicted part of a state, created by `predict`. */
 export class Prediction<R extends TypedRoom, Own extends object> {
   readonly #room: Room<R>
   readonly #options: PredictOptions<R, Own>
@@ -105,11 +112,11 @@ export class Prediction<R extends TypedRoom, Own extends object> {
   readonly #smoothMs: number
   #memberId = ''
   #basis: Own | undefined
-  /** As many as wait for their ack, which the client bounds (`maxUnacked`). */
+  /** Unacknowledged inputs. The client limits their number (`maxUnacked`). */
   #inputs: Input<Own>[] = []
   #preview: Input<Own> | undefined
   #value: Own | undefined
-  /** What was shown less what should have been, in each coordinate, when that was last compared. */
+  /** Difference between the displayed and the correct value of each coordinate, at the last comparison. */
   #error: readonly number[] = []
   #comparedMs = 0
 
@@ -122,7 +129,7 @@ export class Prediction<R extends TypedRoom, Own extends object> {
     this.#reconcile(this.#clock.monotonic())
   }
 
-  /** Sends a reliable message and applies it at once. Resolves and rejects as `room.send` does; a message that was refused is undone. */
+  /** Sends a reliable message and applies it immediately. Resolves and rejects as `room.send` does. A refused message is undone. */
   send<K extends keyof RoomMessages<R> & string>(
     type: K,
     ...[data]: RequestArguments<RoomMessages<R>[K]>
@@ -140,8 +147,7 @@ export class Prediction<R extends TypedRoom, Own extends object> {
   }
 
   /**
-   * Shows what a message would do, without sending it, until the next `preview` or `send`: for movement between messages, of which fewer go out than
-   * there are frames.
+   * Shows the effect of a message without sending it, until the next `preview` or `send`. Use it in frames between two messages.
    */
   preview<K extends keyof RoomMessages<R> & string>(
     type: K,
@@ -151,22 +157,22 @@ export class Prediction<R extends TypedRoom, Own extends object> {
     this.#replay()
   }
 
-  /** What will be when the server has applied all inputs, as far as is known, and without smoothing: what the next input goes on from. */
+  /** Predicted value after all inputs, without smoothing. The next input starts from it. */
   get value(): Own | undefined {
     this.#reconcile(this.#clock.monotonic())
     return this.#value
   }
 
-  /** What to draw at `nowMs` of the clock, default now; undefined: there is nothing of one's own. Never changed in place. */
+  /** Returns the value to draw at `nowMs` of the clock (default: now), or undefined. It is never changed in place. */
   at(nowMs = this.#clock.monotonic()): Own | undefined {
     this.#reconcile(nowMs)
     return this.#shown(nowMs)
   }
 
-  /** Takes what the server has said since it was last asked. */
+  /** Applies the updates and acks since the last call. */
   #reconcile(nowMs: number): void {
     const { memberId, state, resyncing } = this.#room
-    // While a resync is awaited the state lacks what acks speak of: what was known before goes on, with all inputs since.
+    // During a resync the state may lack effects of acked inputs. Keep the previous basis and all inputs since.
     if (resyncing) return
     const basis = this.#options.own(state, memberId)
     const isSame = memberId === this.#memberId
@@ -211,40 +217,40 @@ export class Prediction<R extends TypedRoom, Own extends object> {
   }
 }
 
-/** An update, where it is in time. */
+/** An update with its time. */
 interface Update<T> {
-  /** When it would have come without what delayed it. */
+  /** Arrival time without the network's extra delay. */
   atMs: number
   readonly cameMs: number
-  /** By the server's clock, where that is known. */
+  /** Time by the server's clock, if known. */
   readonly stampMs: number | undefined
   readonly things: { readonly [id: string]: T }
 }
 
-/** How many updates are kept: those that are still to be shown, and as many of the past as the delay goes by. */
+/** Number of kept updates: those still to be displayed, and past ones from which the delay is computed. */
 const KEPT = 64
-/** After a pause of more updates than this, what moves has stood until one update ago. */
+/** After a pause of more update intervals than this, objects are assumed to have stood until the last interval. */
 const PAUSE = 3.5
-/** The shown time runs at most this much faster or slower than time. */
+/** Maximum relative change of the displayed time's speed. */
 const SLEW = 0.15
-/** What it is behind by, it makes up for with this time constant: slowly, since a network that was late will soon be so again. */
+/** Time constant for reducing the delay. It is slow, because a late network is likely to be late again. */
 const CATCH_UP_MS = 5000
-/** More than this behind, it leaps: the page was hidden, or the connection lost. */
+/** Above this lag the displayed time jumps: the page was hidden, or the connection was lost. */
 const LEAP_MS = 1000
 
-/** What moves, smoothly and a little in the past. Made by `interpolate`. */
+/** Interpolated objects, created by `interpolate`. */
 export class Interpolation<R extends TypedRoom, T extends object> {
-  /** Takes no more updates. */
+  /** Stops the interpolation. */
   readonly stop: Unsubscribe
   readonly #options: InterpolateOptions<R, T>
   readonly #clock: MotionClock
   readonly #intervalMs: number
-  /** Oldest first; never empty. */
+  /** Updates, oldest first; never empty. */
   #updates: Update<T>[]
-  /** The time that is shown. */
+  /** Displayed time. */
   #shownMs: number
   #askedMs: number
-  /** How far the page's clock is ahead of the stamps, with the smallest delay of the way. */
+  /** Offset of the page's clock to the server's stamps, with the smallest network delay. */
   #offsetMs = 0
 
   /** See `interpolate`. */
@@ -261,14 +267,14 @@ export class Interpolation<R extends TypedRoom, T extends object> {
     this.stop = room.onStateChange((state) => this.#see(options.select(state), options.time?.(state)))
   }
 
-  /** How far in the past things are shown at present: so that the latest of the last updates would have come in time. */
+  /** Current display delay in milliseconds, large enough for the most delayed of the kept updates. */
   get delayMs(): number {
     const { delayMs = 2 * this.#intervalMs, maxDelayMs = 500 } = this.#options
     const late = Math.max(...this.#updates.map(({ atMs, cameMs }) => cameMs - atMs))
     return Math.min(maxDelayMs, Math.max(delayMs, late + this.#intervalMs))
   }
 
-  /** What to draw at `nowMs` of the clock, default now, by id: who has come, and is not gone, at the time that is shown. */
+  /** Returns the objects to draw at `nowMs` of the clock (default: now), by id: those that exist at the displayed time. */
   at(nowMs = this.#clock.monotonic()): ReadonlyMap<string, T> {
     this.#advance(nowMs)
     const index = this.#index()
@@ -281,7 +287,7 @@ export class Interpolation<R extends TypedRoom, T extends object> {
     return shown
   }
 
-  /** Lets the shown time pass, towards what the delay says. */
+  /** Advances the displayed time towards the target delay. */
   #advance(nowMs: number): void {
     const passedMs = Math.max(0, nowMs - this.#askedMs)
     this.#askedMs = nowMs
@@ -293,7 +299,7 @@ export class Interpolation<R extends TypedRoom, T extends object> {
     else this.#shownMs += Math.min(most, (passedMs * behindMs) / CATCH_UP_MS)
   }
 
-  /** Takes an update. What is being shown stays what it is, whatever becomes of its time. */
+  /** Adds an update. The displayed positions do not jump, even if times are adjusted. */
   #see(things: Update<T>['things'], stampMs: number | undefined): void {
     const cameMs = this.#clock.monotonic()
     const updates = this.#updates
@@ -319,8 +325,7 @@ export class Interpolation<R extends TypedRoom, T extends object> {
   }
 
   /**
-   * The room makes an update in each interval: where they come closer together, all but the last of them were late, and their places in
-   * time move back.
+   * The room makes one update per interval. If updates arrive closer together, all but the last were late, and their times are moved back.
    */
   #followRhythm(): void {
     const updates = this.#updates
@@ -332,7 +337,7 @@ export class Interpolation<R extends TypedRoom, T extends object> {
     }
   }
 
-  /** Where a stamp is in time: the update of those that are kept which was the quickest was not delayed. */
+  /** Converts a stamp to local time. The fastest of the kept updates counts as undelayed. */
   #placeOf(stampMs: number, cameMs: number): number {
     const ways = this.#updates.map((update) => update.cameMs - (update.stampMs ?? Number.NEGATIVE_INFINITY))
     const offsetMs = Math.min(cameMs - stampMs, ...ways)
@@ -341,7 +346,7 @@ export class Interpolation<R extends TypedRoom, T extends object> {
     return stampMs + offsetMs
   }
 
-  /** The last update that the shown time has come to; before all of them, the first. */
+  /** Index of the last update before the displayed time, or 0. */
   #index(): number {
     return Math.max(
       0,
@@ -349,7 +354,7 @@ export class Interpolation<R extends TypedRoom, T extends object> {
     )
   }
 
-  /** The update at `index`, the one behind it, and how much of the way between them is behind the shown time. */
+  /** Returns the update at `index`, the next one, and the fraction of the interval that the displayed time has passed. */
   #between(index: number): { from: Update<T>; to: Update<T>; part: number } {
     const from = this.#updates[index]!
     const to = this.#updates[index + 1] ?? from
@@ -372,6 +377,6 @@ export class Interpolation<R extends TypedRoom, T extends object> {
 
 const coordinate = (thing: object, key: string): number => Reflect.get(thing, key)
 
-/** How far `one` is from `other`, in each coordinate. */
+/** Difference of `one` and `other` in each coordinate. */
 const differences = (one: object, other: object, keys: readonly string[]): number[] =>
   keys.map((key) => coordinate(one, key) - coordinate(other, key))

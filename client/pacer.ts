@@ -2,12 +2,12 @@ import type { Clock } from '../shared/clock.ts'
 import type { Limits } from '../shared/protocol/messages.ts'
 import { RateLimit } from '../shared/rate-limit.ts'
 
-/** The share of the server's limits that is used: frames bunch up on the way, and pings count too. */
+/** Used fraction of the server's limits. The rest is for pings, and for frames that arrive closer together than they were sent. */
 const SHARE = 0.8
 
 type Payload = Uint8Array<ArrayBuffer>
 
-/** Keeps what is sent below the server's limits, so that a burst after a reconnect is delayed instead of refused. */
+/** Keeps the send rate below the server's limits, so that a burst after a reconnect is delayed and not rejected. */
 export class Pacer {
   readonly #clock: Clock
   readonly #write: (payload: Payload) => void
@@ -20,26 +20,26 @@ export class Pacer {
     this.#write = write
   }
 
-  /** A connection begins, with these limits. What the ones before have used is not forgotten: it may be the same server. */
+  /** Starts a connection with these limits. The used quota stays, because the server may be the same. */
   start({ messages_per_second: messagesPerSecond, message_burst: messageBurst }: Limits): void {
     const rate = { perSecond: messagesPerSecond * SHARE, burst: Math.max(1, messageBurst * SHARE) }
     this.#limit = new RateLimit(this.#clock, rate, this.#limit?.left)
   }
 
-  /** The connection has ended; what still waited is forgotten. */
+  /** Ends the connection and drops queued payloads. */
   stop(): void {
     this.#cancel()
     this.#queue = []
   }
 
-  /** Writes the payload at once, or in its turn as soon as the limit allows. */
+  /** Writes the payload, or queues it until the limit allows. */
   send(payload: Payload): void {
     if (this.trySend(payload)) return
     this.#queue.push(payload)
     if (this.#queue.length === 1) this.#wait()
   }
 
-  /** Writes the payload at once; false when the limit does not allow that. */
+  /** Writes the payload if the limit allows, and returns whether it did. */
   trySend(payload: Payload): boolean {
     if (this.#queue.length > 0 || !this.#limit!.take()) return false
     this.#write(payload)

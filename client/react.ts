@@ -1,8 +1,8 @@
 /**
- * Hooks for React 19: `roomful/react`.
+ * `roomful/react`: hooks for React 19.
  *
  *     declare module 'roomful/react' {
- *       interface Register { rooms: typeof rooms } // Once, anywhere: from here on all hooks know the rooms.
+ *       interface Register { rooms: typeof rooms } // Once, anywhere: types all hooks.
  *     }
  *
  *     <RoomfulProvider url="ws://localhost:4000" options={{ dev: 'alice' }} fallback="Connecting …">
@@ -44,47 +44,47 @@ import type {
 import type { Client, ConnectOptions, JoinArguments } from './client.ts'
 import { type ConnectionStatus, connect, type Member, type Room, type RoomfulError } from './index.ts'
 
-/** Where an application says which rooms there are, by `declare module 'roomful/react'`: `rooms` is the type of their definitions. */
+/** Declares an application's rooms, with `declare module 'roomful/react'`. `rooms` is the type of their definitions. */
 // biome-ignore lint/suspicious/noEmptyInterface: applications fill it.
 export interface Register {}
 
-/** The rooms that an application has registered; any, where it has not. */
+/** The application's registered rooms, or any rooms. */
 export type RegisteredRooms = Register extends {
-  /** What is registered. */
+  /** Registered definitions. */
   rooms: infer Rooms extends RoomCollection
 }
   ? Rooms
   : readonly TypedRoom<UntypedRoom>[]
 
-/** How the connection is. */
+/** State of the connection. */
 export interface Connection {
-  /** Whether it is there, or what is done about it. */
+  /** Connection status. */
   readonly status: ConnectionStatus
-  /** Undefined until the server has welcomed it. */
+  /** The client; undefined until the server has accepted it. */
   readonly client: Client<RegisteredRooms> | undefined
-  /** Why it was lost, or closed without anyone's wish. */
+  /** Reason for a lost connection or an unrequested close. */
   readonly error: RoomfulError | undefined
 }
 
-/** What `RoomfulProvider` takes. */
+/** Props of `RoomfulProvider`. */
 export interface RoomfulProviderProps {
-  /** Address of a node, `ws://` or `wss://`. Default: that of `roomful dev`, with `dev` in the options. */
+  /** Address of a node, `ws://` or `wss://`. Default, with `dev` in the options: the address of `roomful dev`. */
   readonly url?: string | URL
-  /** As for `connect`. Those of the first render hold: for another player give the provider another React `key`. */
+  /** Options of `connect`. Only those of the first render are used: for another player, change the provider's React `key`. */
   readonly options: ConnectOptions
-  /** Shown while rooms below are being joined; default: nothing. A `<Suspense>` nearer to them goes first. */
+  /** Shown while components wait for a room. Default: nothing. A nearer `<Suspense>` takes precedence. */
   readonly fallback?: ReactNode
-  /** The components that are in rooms. */
+  /** Components that use rooms. */
   readonly children?: ReactNode
 }
 
 /**
- * How long a room is kept that no component uses, in milliseconds: React may render without mounting, and StrictMode and a change of the
- * page unmount what is mounted again at once.
+ * Milliseconds that an unused room is kept. React may render without mounting, and StrictMode and page navigation unmount components that
+ * are mounted again immediately.
  */
 const UNUSED_MS = 1000
 
-/** A room that components use. */
+/** A room that components share. */
 interface SharedRoom {
   readonly id: string
   /** The `Room`. */
@@ -93,7 +93,7 @@ interface SharedRoom {
   users: number
   unused: ReturnType<typeof setTimeout> | undefined
   over: boolean
-  /** Why it was over without this client's wish. */
+  /** Reason if the room ended without a request of this client. */
   error: RoomfulError | undefined
   readonly listeners: Set<() => void>
   readonly end: (error: RoomfulError | undefined) => void
@@ -101,14 +101,14 @@ interface SharedRoom {
 
 type TypeName = RoomIn<RegisteredRooms>['type']
 
-/** One connection and its rooms, for all components below a provider. */
+/** Connection and rooms of all components below a provider. */
 class Rooms {
   readonly #connect: () => Promise<Client<RegisteredRooms>>
   readonly #rooms = new Map<string, SharedRoom>()
   readonly #listeners = new Set<() => void>()
   #client: Promise<Client<RegisteredRooms>> | undefined
   #closing: ReturnType<typeof setTimeout> | undefined
-  /** So many joins are under way. */
+  /** Number of pending joins. */
   #joining = 0
   connection: Connection = { status: 'connecting', client: undefined, error: undefined }
 
@@ -116,7 +116,7 @@ class Rooms {
     this.#connect = () => connect<RegisteredRooms>(url as string | URL, options)
   }
 
-  /** Joins at the first call for a room; the same afterwards, so that a render can wait for it. */
+  /** Joins the room at the first call. Later calls return the same room, so that a render can wait for it. */
   shared<Type extends TypeName>(
     roomType: Type,
     ...options: JoinArguments<RoomOfType<RegisteredRooms, Type>>
@@ -147,14 +147,14 @@ class Rooms {
       this.#joining--
       this.#releaseUnused(shared)
     }
-    // A page that is left closes its client, which is no failure.
+    // Closing the page closes its client. This is not a failure.
     const ended = (error: RoomfulError | undefined) =>
       shared.end(error?.code === 'client_closed' ? undefined : error)
     joined.then((room) => void room.onLeave((_reason, error) => ended(error))).then(release, release)
     return shared
   }
 
-  /** A component uses the room, until the function that it gets is called. */
+  /** Marks the room as used until the returned function is called. */
   retain(shared: SharedRoom): () => void {
     shared.users++
     clearTimeout(shared.unused)
@@ -164,7 +164,7 @@ class Rooms {
     }
   }
 
-  /** The provider is mounted, until the function that it gets is called. */
+  /** Marks the provider as mounted until the returned function is called. */
   open(): () => void {
     clearTimeout(this.#closing)
     return () => {
@@ -211,7 +211,7 @@ class Rooms {
     clearTimeout(shared.unused)
     if (shared.users > 0) return
     const forget = (): void => {
-      // React mounts none of the components below one boundary while a room of theirs is still being joined.
+      // While a join is pending, React mounts no component of that boundary, so the room only seems unused.
       if (!shared.over && this.#joining > 0) {
         this.#releaseUnused(shared)
         return
@@ -233,19 +233,19 @@ function useRooms(): Rooms {
   return rooms
 }
 
-/** Connects when a room below is joined for the first time, and says goodbye when it is unmounted. */
+/** Connects when a component first joins a room, and closes the client when the provider unmounts. */
 export function RoomfulProvider({ url, options, fallback, children }: RoomfulProviderProps): ReactNode {
   const [rooms] = useState(() => new Rooms(url, options))
   useEffect(() => rooms.open(), [rooms])
-  // What waits below must not take the connection with it: React keeps no state of what has never been mounted.
+  // The Suspense boundary is inside, because React discards the state of a suspended component that never mounted.
   return createElement(RoomsContext, { value: rooms }, createElement(Suspense, { fallback }, children))
 }
 
 /**
- * Joins a room, and suspends until its first snapshot is here. All components that name the same type and key share one seat, which is
- * left soon after the last of them is unmounted; the options of the first hold. Throws a RoomfulError, for an error boundary: when the
- * room cannot be joined, and when it is over without this client's wish (kicked, say). A boundary that renders again a second later joins
- * again. `useRoom<typeof duel>('duel')` gives the types of a room that is not registered.
+ * Joins a room, and suspends until its first snapshot has arrived. Components with the same type and key share one seat, with the options
+ * of the first. The seat is given up one second after the last of them unmounts. Throws a RoomfulError to the error boundary if the join
+ * fails, or if the room ends for this client without its request, for example by a kick. If the boundary renders again after a second, it
+ * joins again. `useRoom<typeof duel>('duel')` types a room that is not registered.
  */
 export function useRoom<R extends TypedRoom = never>(
   roomType: R['type'],
@@ -270,15 +270,15 @@ export function useRoom(
     },
     [shared],
   )
-  // Renders again when it is over, which joins again where it was given up before this component was mounted.
+  // Renders again when the room is over. This joins again if the room was given up before this component mounted.
   useSyncExternalStore(subscribe, () => shared.over)
   if (shared.error) throw shared.error
   return room
 }
 
 /**
- * What `selector` finds in a room's state; the whole state without one. Renders again when that has changed: by `Object.is`, and for
- * arrays and objects by that of each element, so that a selector may filter, map and pick.
+ * Returns the selector's result for a room's state, or the whole state. Renders again when the result has changed, by `Object.is`. Arrays
+ * and objects are compared by their elements, so a selector may filter, map and pick.
  */
 export function useRoomState<R extends TypedRoom, Selected = Immutable<RoomState<R>>>(
   room: Room<R>,
@@ -295,15 +295,15 @@ export function useRoomState<R extends TypedRoom, Selected = Immutable<RoomState
   return useSyncExternalStore(subscribe, select)
 }
 
-/** Everyone in the room. */
+/** Returns all members of the room. */
 export function useMembers<R extends TypedRoom>(room: Room<R>): readonly Member[] {
   const subscribe = useCallback((listener: () => void) => room.onMembersChange(listener), [room])
   return useSyncExternalStore(subscribe, () => room.members)
 }
 
 /**
- * Calls back with the data of every event of this name while the component is mounted, those since the join included; `callback` is that
- * of the last render.
+ * Calls `callback` with the data of each event of this name while the component is mounted, including buffered events since the join. The
+ * latest render's `callback` is used.
  */
 export function useEvent<R extends TypedRoom, K extends keyof RoomEvents<R> & string>(
   room: Room<R>,
@@ -317,13 +317,13 @@ export function useEvent<R extends TypedRoom, K extends keyof RoomEvents<R> & st
   useEffect(() => room.on(name, (data) => latest.current(data)), [room, name])
 }
 
-/** How the connection is, for a banner while it is lost, and for `client.serverTime()`. Connects nothing by itself. */
+/** Returns the state of the connection, for example for a banner or for `client.serverTime()`. It does not connect. */
 export function useConnection(): Connection {
   const rooms = useRooms()
   return useSyncExternalStore(rooms.subscribe, () => rooms.connection)
 }
 
-/** Equal, or arrays or objects of equal elements. */
+/** True if both are equal, or arrays or objects with equal elements. */
 function isAlike(one: unknown, other: unknown): boolean {
   if (Object.is(one, other)) return true
   if (typeof one !== 'object' || typeof other !== 'object' || !one || !other) return false

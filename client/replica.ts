@@ -10,35 +10,35 @@ import type { Counters } from './stats.ts'
 type Patch = Extract<DecodedMessage, { t: 'state.patch' }>
 type Presence = Extract<DecodedMessage, { t: 'room.joined' | 'room.left' | 'room.presence' }>
 
-/** One client in a room, as the others see it. */
+/** A member of a room, as clients see it. */
 export interface Member {
-  /** Its place in this room: another one after it has left and joined again. */
+  /** Id of the member's seat in this room. It changes when the player leaves and joins again. */
   readonly id: string
-  /** The player's id from the token; null: it carries none. */
+  /** Player's id from the token; null if the token has none. */
   readonly sub: string | null
-  /** False: it has lost its connection, and may come back. */
+  /** False while the member is disconnected and its seat is kept. */
   readonly connected: boolean
 }
 
 const toMember = ({ member_id: id, sub, connected }: MemberInfo): Member => ({ id, sub, connected })
 
 /**
- * What to do with a frame: `take` it, `drop` it (it is of a lower epoch, or waits for no one), or ask for a resync because of it. An
- * event that shows a gap is to be delivered all the same: nothing can make up for it.
+ * Decision about a frame: `take` it, `drop` it (lower epoch, or no longer needed), or request a resync for the given reason. An event that
+ * reveals a gap is still delivered, because a resync does not contain it.
  */
 export type Verdict = 'take' | 'drop' | ResyncReason
 
-/** This client's copy of one room, at one `(epoch, seq)`: the state and the members. Provably the server's, or being resynced. */
+/** Copy of a room at one `(epoch, seq)`: the state and the members. It is verified by checksum, or being resynced. */
 class RoomCopy {
   readonly #state = new LayeredState()
   #members: readonly Member[] = []
   #at: Position | undefined
-  /** The seq of the whole state last received, which its members are of. */
+  /** Seq of the last snapshot, and of its list of members. */
   #wholeSeq = 0
   #resyncing = false
   readonly #hasState: boolean
 
-  /** `hasState` false: only its place in the history is kept; nothing is compared with a checksum. */
+  /** `hasState` false: only the position is kept, and no checksum is compared. */
   constructor(hasState: boolean) {
     this.#hasState = hasState
   }
@@ -51,35 +51,35 @@ class RoomCopy {
     return this.#members
   }
 
-  /** The last flush applied; undefined before the first snapshot. */
+  /** Last applied flush; undefined before the first snapshot. */
   get position(): Position | undefined {
     return this.#at
   }
 
-  /** Patches mean nothing until the resync is here. */
+  /** True while a resync is pending. Patches are ignored until then. */
   get resyncing(): boolean {
     return this.#resyncing
   }
 
-  /** A seat was given, with these members; its snapshot comes next and is taken whatever its epoch. */
+  /** Starts a seat with these members. The next snapshot is accepted with any epoch. */
   restart(members: readonly MemberInfo[]): void {
     this.#members = members.map(toMember)
     this.#at = undefined
     this.goOn()
   }
 
-  /** The state is not the server's any more, or not the latest: patches mean nothing until a whole one comes. */
+  /** Marks the state as wrong or outdated. Patches are ignored until the next snapshot. */
   awaitResync(): void {
     this.#resyncing = true
   }
 
-  /** What was missed comes after all, from the position on. */
+  /** Cancels the resync: the missed updates will follow from the position on. */
   goOn(): void {
     this.#resyncing = false
     this.#state.forgetHeld()
   }
 
-  /** Takes a whole state. `checksum`: it was not what its checksum says, but is the best there is. */
+  /** Applies a snapshot. `checksum`: its checksum did not match, but it is kept as the best available state. */
   replace(whole: StateAt, members?: readonly MemberInfo[]): Verdict {
     if (this.#isOld(whole)) return 'drop'
     const right = !this.#hasState || this.#state.replace(whole)
@@ -90,7 +90,7 @@ class RoomCopy {
     return right ? 'take' : 'checksum'
   }
 
-  /** Takes a patch, or leaves the state as it is. */
+  /** Applies a patch, or leaves the state unchanged. */
   patch(patch: Patch): Verdict {
     if (!this.#at || this.#resyncing || this.#isOld(patch)) return 'drop'
     if (patch.seq !== this.#at.seq + 1) return 'sequence'
@@ -99,14 +99,14 @@ class RoomCopy {
     return 'take'
   }
 
-  /** Takes what is of a hidden layer: at once, or with the state of its flush, which comes behind it. */
+  /** Applies a frame of a hidden layer: immediately, or together with the state of its flush, which follows. */
   layer(frame: LayerFrame): Verdict {
     const means = this.#hasState && !this.#isOld(frame) && !(this.#resyncing && frame.t === 'layer.patch')
     if (!means) return 'drop'
     return this.#state.layer(frame, this.#at?.seq) ? 'take' : 'checksum'
   }
 
-  /** Moves on to where an event or a presence stands: in the flush of the last patch, in one without a patch, or late. */
+  /** Advances the position to that of an event or a presence frame: in the last patch's flush, in a flush without a patch, or late. */
   follow(frame: Position): Verdict {
     if (!this.#at || this.#isOld(frame)) return 'drop'
     if (this.#resyncing || frame.seq <= this.#at.seq) return 'take'
@@ -115,7 +115,7 @@ class RoomCopy {
     return 'take'
   }
 
-  /** Brings the members up to date; false when they are as before, or of a later flush than the frame. */
+  /** Updates the members. Returns false if nothing changed, or if the list is of a later flush than the frame. */
   meet(frame: Presence): boolean {
     if (frame.seq <= this.#wholeSeq) return false
     const { member_id: memberId } = frame
@@ -138,10 +138,10 @@ class RoomCopy {
   }
 }
 
-/** A resync that has not come after this long is asked for again. */
+/** Time after which a pending resync is requested again. */
 const RESYNC_WAIT_MS = 2000
 
-/** The frames that keep a copy of a room up to date. */
+/** Frames that update a copy of a room. */
 export type RoomFrame = Extract<
   DecodedMessage,
   {
@@ -167,7 +167,7 @@ interface ReplicaParts {
   readonly send: (message: ClientMessage) => void
 }
 
-/** What a client sees of a room: keeps its copy in step, asks for a resync when it is not, and tells the subscribers. */
+/** A client's view of a room: updates its copy, requests resyncs, and notifies the subscribers. */
 export class Replica {
   readonly onState: Listeners<[state: Json, previous: Json]>
   readonly onMembers: Listeners<[members: readonly Member[], previous: readonly Member[]]>
@@ -192,17 +192,17 @@ export class Replica {
     return this.#copy.members
   }
 
-  /** Whether a whole state is awaited. */
+  /** True while a snapshot is pending. */
   get resyncing(): boolean {
     return this.#copy.resyncing
   }
 
-  /** The last flush applied; undefined before the first snapshot of a seat. */
+  /** Last applied flush; undefined before the first snapshot of a seat. */
   get position(): { readonly epoch: number; readonly seq: number } | undefined {
     return this.#copy.position
   }
 
-  /** A seat was given; its snapshot comes next. */
+  /** Starts a seat. Its snapshot follows. */
   restart(members: readonly MemberInfo[]): void {
     const previous = this.#copy.members
     this.#cancelRetry()
@@ -210,7 +210,7 @@ export class Replica {
     this.onMembers.call(this.#copy.members, previous)
   }
 
-  /** The connection is gone, and whatever was asked for with it: after a resume the server sends what is missing without being asked. */
+  /** The connection is lost, with all requests. After a resume the server sends missing updates unrequested. */
   pause(): void {
     this.#cancelRetry()
     this.#copy.goOn()
@@ -247,7 +247,7 @@ export class Replica {
     if (verdict === 'drop') return
     this.#cancelRetry()
     if (verdict !== 'take') {
-      // Another resync at once would most likely bring the same.
+      // An immediate second resync would most likely give the same result.
       this.#parts.counters.resyncs[verdict] += 1
       this.#askLater(verdict)
     }
@@ -280,7 +280,7 @@ export class Replica {
     if (this.#copy.meet(frame)) this.onMembers.call(this.#copy.members, before)
   }
 
-  /** Whether the frame counts. One that shows a gap does: nothing else would bring what it says. */
+  /** Returns true if the frame is delivered. A frame that reveals a gap is delivered, because a resync does not contain it. */
   #follow(frame: Frame<'event'> | Presence): boolean {
     const verdict: Verdict = this.#copy.follow(frame)
     if (verdict === 'sequence' || verdict === 'checksum') this.#ask(verdict)

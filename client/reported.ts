@@ -1,20 +1,20 @@
 /**
- * A promise whose rejection ends no process. When no caller has waited for it by then, `report` takes the error; a caller that waits later
- * still gets it.
+ * Promise whose rejection does not end the process. If no caller awaits it when it rejects, `report` receives the error. A later caller
+ * still gets the rejection.
  */
 export class Reported<T> extends Promise<T> {
-  /** What `then` returns is an ordinary promise. */
+  /** `then` returns an ordinary promise. */
   static override readonly [Symbol.species] = Promise
   #awaited = false
 
-  /** The outcome of `work`. */
+  /** Returns a promise with the outcome of `work`. */
   static of<T>(work: Promise<T>, report: (error: unknown) => void): Promise<T> {
     const outcome = new Reported<T>((resolve, reject) => work.then(resolve, reject))
     Promise.prototype.then.call(outcome, undefined, (error: unknown) => outcome.#awaited || report(error))
     return outcome
   }
 
-  /** `await`, `catch` and `finally` come here too. */
+  /** `await`, `catch` and `finally` call this too. */
   // biome-ignore lint/suspicious/noThenProperty: the class is a promise.
   override then<A = T, B = never>(
     ...callbacks: [

@@ -3,20 +3,20 @@ import type { DecodedMessage } from '../shared/protocol/codec.ts'
 import type { ResumePosition } from '../shared/protocol/messages.ts'
 import type { ClientConnection } from './connection.ts'
 
-/** How long the server's next suggestion to go to another node is ignored after one that failed, twice as long after each more. */
+/** Time for which reroutes are ignored after a failed one. It doubles after each failure. */
 const STAY_MS = 30_000
 const LONGEST_STAY_MS = 3_600_000
-/** How long a connection that was replaced may stay open: longer than the server keeps it. */
+/** Maximum time that a replaced connection stays open. It is longer than the server keeps it. */
 const REPLACED_MS = 10_000
 
-/** What a page may have for a location; elsewhere there is none. */
+/** Location of a page. Undefined outside a browser. */
 const here = (): string | undefined => (typeof location === 'undefined' ? undefined : location.href)
 
 const isSecure = (protocol: string): boolean => protocol === 'wss:' || protocol === 'https:'
 
 /**
- * Whether a session may go on at `address`, as the server suggests: it takes its resume token there. So only to the host of `given`, the address
- * that the client was given, at any port and path, or to one of `hosts`; and never from a secure connection to one that is not.
+ * Returns true if the session may continue at `address`, which would get its resume token. Allowed are the host of `given` (the client's
+ * configured address), with any port and path, and `hosts`. A secure connection never moves to an insecure one.
  */
 export function mayGoTo(address: string, given: string, hosts: readonly string[]): boolean {
   try {
@@ -29,23 +29,23 @@ export function mayGoTo(address: string, given: string, hosts: readonly string[]
   }
 }
 
-/** Where a session may go on, and when. */
+/** Decides where and when a session may move. */
 export class Reroutes {
   readonly #clock: Clock
   readonly #given: string
   readonly #hosts: readonly string[] | undefined
-  /** On the monotonic clock. */
+  /** In milliseconds of the monotonic clock. */
   #staysUntil = 0
   #failures = 0
 
-  /** `given`: the address that the client was given; `hosts`: others than its own where it may go; undefined: it stays. */
+  /** `given`: the client's configured address; `hosts`: further allowed hosts. Undefined: reroutes are off. */
   constructor(clock: Clock, given: string, hosts: readonly string[] | undefined) {
     this.#clock = clock
     this.#given = given
     this.#hosts = hosts
   }
 
-  /** What a `hello` names. */
+  /** Value for the `hello`. */
   get features(): readonly string[] {
     return this.#hosts ? ['reroute'] : []
   }
@@ -65,13 +65,13 @@ export class Reroutes {
   }
 }
 
-/** The connection before the present one, from the hello of that on, while it may have something to say. */
+/** The replaced connection, from the hello of the new one until its last frames have arrived. */
 export class ReplacedConnection {
   readonly #connection: ClientConnection
   readonly #positions: ReadonlyMap<string, ResumePosition>
   readonly #cancelTimer: () => void
 
-  /** `positions`: where the rooms stood at that hello; `over` is called when it has been there for long enough. */
+  /** `positions`: positions of the rooms at that hello. `over` is called when the time limit is reached. */
   constructor(
     connection: ClientConnection,
     positions: readonly ResumePosition[],
@@ -87,7 +87,7 @@ export class ReplacedConnection {
     return this.#connection === connection
   }
 
-  /** Whether what came on it is the rest of a flush that had begun; anything else comes on the present one. */
+  /** Returns true if a frame belongs to a flush that had already begun. All other frames arrive on the new connection. */
   counts(message: DecodedMessage): boolean {
     if (message.t !== 'event' && !isPresence(message)) return false
     const stood = this.#positions.get(message.room_id)

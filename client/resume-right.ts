@@ -1,40 +1,40 @@
 import { RoomfulError } from './errors.ts'
 import type { Credentials } from './tab.ts'
 
-/** What a session is resumed by, and what it means when that is refused. */
+/** Credentials for resuming a session, and the meaning of a rejected resume. */
 export class ResumeRight {
   #credentials: Credentials | undefined
-  /** Whether they are those that another page of the tab has left, and were not welcome since. */
+  /** True if another page of the tab left the credentials and no resume has succeeded since. */
   #restored = false
-  /** Resumes asked for since the last welcome. */
+  /** Resumes requested since the last welcome. */
   #unanswered = 0
 
-  /** Undefined: the next hello starts a session. */
+  /** Current credentials. Undefined: the next hello starts a session. */
   get credentials(): Credentials | undefined {
     return this.#credentials
   }
 
-  /** Whether the session has been this page's: its token is known then. */
+  /** True if this page has used the session and therefore knows its token. */
   get ownSession(): boolean {
     return this.#credentials !== undefined && !this.#restored
   }
 
-  /** Those of a welcome; `restored`: of another page; undefined: the session is gone. */
+  /** Sets the credentials of a welcome, or of another page (`restored`). Undefined: the session is gone. */
   replace(credentials: Credentials | undefined, restored = false): void {
     this.#credentials = credentials
     this.#restored = restored
     this.#unanswered = 0
   }
 
-  /** A hello with them goes out. */
+  /** A hello with the credentials is being sent. */
   asked(): void {
     this.#unanswered += 1
   }
 
   /**
-   * "Taken over by a newer connection" may be this client's own doing: an earlier resume took place, but its welcome, with the next
-   * resume token, was lost on the way. Then the session is out of reach, but no one else has it. And whatever the session of another page
-   * is refused for, a new one may be let in.
+   * This client itself may have caused "taken over by a newer connection": an earlier resume succeeded, but its welcome with the next resume
+   * token was lost. Then the session is unreachable, but no other client has it. If the session of another page is rejected, a new session
+   * may still be accepted.
    */
   understand(error: RoomfulError): RoomfulError {
     const gone = (text: string) => new RoomfulError('resume_failed', text, { retryable: true, cause: error })

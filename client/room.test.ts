@@ -328,16 +328,20 @@ test('leaving resolves, tells onLeave, and ends the room', async () => {
   await expect(room.send('move')).rejects.toEqual(code('not_in_room'))
 })
 
-test.each(['kicked', 'closed'] as const)(
-  'a client that is %s is told, and its messages are refused',
-  async (reason) => {
+test.each([
+  ['kicked', 'kicked'],
+  ['closed', 'closed'],
+  ['session_ended', 'expired'],
+] as const)(
+  'a client whose seat has ended (%s) is told that it is %s, and its messages are refused',
+  async (reason, told) => {
     const { server, room, owner } = await inRoom()
     const reasons: unknown[] = []
     room.onLeave((...args) => reasons.push(args))
     const refused = expect(room.send('move')).rejects.toEqual(code('not_in_room'))
     server.deliver(owner.went(room.memberId, reason))
     await refused
-    expect(reasons).toEqual([[reason, code('not_in_room')]])
+    expect(reasons).toEqual([[told, code('not_in_room')]])
     expect(room.status).toBe('left')
   },
 )

@@ -15,33 +15,33 @@ import type { Member, Replica } from './replica.ts'
 import { Reported } from './reported.ts'
 import type { LeaveReason, Seat } from './seat.ts'
 
-/** `joined`; `rejoining`: the session was lost and the room is being joined again under a new one; `left`: for good. */
+/** `joined`; `rejoining`: the session was lost and a new one joins again; `left`: final. */
 export type RoomStatus = 'joined' | 'rejoining' | 'left'
 
-/** How a message is sent. */
+/** Options of `send`. */
 export interface SendOptions {
-  /** Default true: kept, resent and applied once. False: sent once, or not at all while offline; never acked. */
+  /** Default true: kept until acknowledged, resent, and applied once. False: sent at most once, dropped while offline, never acknowledged. */
   readonly reliable?: boolean
 }
 
-/** What follows the message type in `send`; the data may be left out where it may be null. */
+/** Arguments of `send` after the message type. The data may be omitted if it may be null. */
 export type SendArguments<Data> = null extends Data
   ? [data?: Data, options?: SendOptions]
   : [data: Data, options?: SendOptions]
 
-/** What follows the message type in `request`; the data may be left out where it may be null. */
+/** Arguments of `request` after the message type. The data may be omitted if it may be null. */
 export type RequestArguments<Data> = null extends Data ? [data?: Data] : [data: Data]
 
-/** A room this client is in. `R`: the type of its definition (`typeof arena`), from which everything else is inferred. */
+/** A room that this client has joined. `R` is the type of its definition (`typeof arena`), from which the other types are inferred. */
 export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   readonly #seat: Seat
   /**
-   * Calls back after every change of the state, with the state before. `onStateChange.select(selector, callback)` does so when what the
-   * selector finds in the state has changed (by `Object.is`), with the two findings.
+   * Calls `callback` after each change of the state, with the new and the previous state. `onStateChange.select(selector, callback)` calls it
+   * only when the selector's result has changed (by `Object.is`), with both results.
    */
   readonly onStateChange: StateSubscription<Immutable<RoomState<R>>>
 
-  /** Made by `client.join`. */
+  /** Called by `client.join`. */
   constructor(seat: Seat) {
     this.#seat = seat
     this.onStateChange = stateSubscription(seat.replica)
@@ -52,35 +52,35 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     return this.#seat.roomId
   }
 
-  /** Whether this client is in the room now. */
+  /** Status of this client in the room. */
   get status(): RoomStatus {
     const { status } = this.#seat
     return status === 'joining' || status === 'resuming' ? 'rejoining' : status
   }
 
-  /** This client's own id in the room; another one after a rejoin. */
+  /** This client's member id. It changes after a rejoin. */
   get memberId(): string {
     return this.#seat.memberId
   }
 
-  /** Everyone in the room, this client included. A new array after each change. */
+  /** All members, including this client. Each change creates a new array. */
   get members(): readonly Member[] {
     return this.#seat.replica.members
   }
 
-  /** The current state; never changed in place. After the room is left: the last one. */
+  /** The current state, immutable. After leaving: the last state. */
   get state(): Immutable<RoomState<R>> {
     return this.#seat.replica.state as Immutable<RoomState<R>>
   }
 
-  /** Whether `state` is behind, and a whole one on its way: until then it lacks what messages did that have been acked meanwhile. */
+  /** True while the client waits for a snapshot. Until then, `state` may lack effects of acknowledged messages. */
   get resyncing(): boolean {
     return this.#seat.replica.resyncing
   }
 
   /**
-   * Calls back with the data of every event of this name. Events that came before the first listener of their name are kept, the latest 64 of
-   * the room, and given to it at the end of the turn.
+   * Calls `callback` with the data of each event of this name. The client buffers events without a listener, the latest 64 of the room. The
+   * first listener of their name gets them at the end of the turn.
    */
   on<K extends keyof RoomEvents<R> & string>(
     name: K,
@@ -89,7 +89,7 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     return this.#seat.replica.events.on(name, callback as (data: Json) => void)
   }
 
-  /** Another name of `on`. */
+  /** Alias of `on`. */
   onMessage<K extends keyof RoomEvents<R> & string>(
     name: K,
     callback: (data: Immutable<RoomEvents<R>[K]>) => void,
@@ -97,30 +97,30 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     return this.on(name, callback)
   }
 
-  /** Calls back after a member has come or gone, or has lost its connection or is back. */
+  /** Calls `callback` when a member joins, leaves, disconnects or reconnects. */
   onMembersChange(callback: (members: readonly Member[], previous: readonly Member[]) => void): Unsubscribe {
     return this.#seat.replica.onMembers.add(callback)
   }
 
-  /** Calls back once, when the room is over for this client. `error`: undefined when it was the client's own wish. */
+  /** Calls `callback` once, when this client is no longer in the room. `error` is undefined if the client itself left. */
   onLeave(callback: (reason: LeaveReason, error: RoomfulError | undefined) => void): Unsubscribe {
     return this.#seat.onLeave.add(callback)
   }
 
   /**
-   * Calls back with the RoomfulError of each promise of this room that was rejected before the caller waited for it, such as the one of a
-   * `send` without `await`. Without such a callback the `onError` of `connect` takes it, or else the console.
+   * Calls `callback` with the RoomfulError of each rejection of this room that the caller does not await, such as the one of a `send` without
+   * `await`. Without such a callback the error goes to `onError` of `connect`, or else to the console.
    */
   onError(callback: (error: unknown) => void): Unsubscribe {
     return this.#seat.onError.add(callback)
   }
 
   /**
-   * Sends a message to the room's logic. Reliable: applied exactly once and in order, across reconnects; resolves when the server has
-   * applied (and, in journal rooms, stored) it; rejects with a RoomfulError when it was refused, when the session was lost before the
-   * ack (`resume_failed`: it may or may not have been applied), or at once when too many wait already (`queue_full`). With
-   * `{ reliable: false }`: resolves at once, and silently drops the message while offline or at the server's rate limit. Without `await`,
-   * a rejection goes to `onError`.
+   * Sends a message to the room. A reliable message is applied exactly once and in order, across reconnects. The promise resolves when the
+   * server has applied it and, for journal rooms, stored it. It rejects with a RoomfulError if the message is refused, or if too many
+   * messages are unacknowledged (`queue_full`). If the session is lost before the ack, it rejects with `resume_failed`: the message may or may
+   * not have been applied. With `{ reliable: false }` it resolves immediately, and the message is dropped while offline or above the server's
+   * rate limit. Without `await`, a rejection goes to `onError`.
    */
   send<K extends keyof RoomMessages<R> & string>(
     type: K,
@@ -134,8 +134,8 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   }
 
   /**
-   * Sends a message whose type declares a reply, as `send` does, and resolves to that reply: one, and the same one, whatever happens to
-   * connections and nodes meanwhile. Rejects as `send` does; and at once with `too_many_requests` when 32 requests wait already.
+   * Sends a message whose type declares a reply, as `send` does, and resolves to the reply. After a lost connection or a crash of the server
+   * it is the same reply. Rejects as `send` does, and with `too_many_requests` if 32 requests are pending.
    */
   request<K extends keyof RoomReplies<R> & keyof RoomMessages<R> & string>(
     type: K,
@@ -146,7 +146,7 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     )
   }
 
-  /** Leaves; resolves when the seat is given up. Leaving a room that is over does nothing. */
+  /** Leaves the room. Resolves when the seat is given up. Has no effect if the client is no longer in the room. */
   leave(): Promise<void> {
     return this.#reported(() => this.#seat.leave())
   }
@@ -156,17 +156,17 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   }
 }
 
-/** Subscribes to changes of a state; `select` to changes of what a selector finds in it. */
+/** Subscription to a state; `select` subscribes to the result of a selector. */
 export interface StateSubscription<State> {
   (callback: (state: State, previous: State) => void): Unsubscribe
-  /** Calls back when what `selector` finds in the state has become another value, by `Object.is`. */
+  /** Calls `callback` when the result of `selector` has changed, by `Object.is`. */
   select<Selected>(
     selector: (state: State) => Selected,
     callback: (selected: Selected, previous: Selected) => void,
   ): Unsubscribe
 }
 
-/** The subscription to the state of a replica. */
+/** Returns the subscription to a replica's state. */
 function stateSubscription<State>(replica: Pick<Replica, 'onState' | 'state'>): StateSubscription<State> {
   const subscribe = (callback: (state: State, previous: State) => void): Unsubscribe =>
     replica.onState.add(callback as (state: unknown, previous: unknown) => void)
@@ -185,14 +185,14 @@ function stateSubscription<State>(replica: Pick<Replica, 'onState' | 'state'>): 
   })
 }
 
-/** The data of a message. Throws a RoomfulError (invalid_payload) when the message cannot be sent. */
+/** Returns the data of a message. Throws a RoomfulError (invalid_payload) if the message cannot be sent. */
 function payloadOf(type: unknown, data: unknown): Json {
   if (typeof type !== 'string')
     throw new RoomfulError('invalid_payload', `The message type is ${type}: pass its name, a string.`)
   return toJson(data ?? null, 'invalid_payload', `The data of message "${type}"`)
 }
 
-/** A copy of what a caller handed over, so that later changes of it do no harm. Throws a RoomfulError with `code` when it is not JSON. */
+/** Returns a copy of `value`, so that later changes by the caller have no effect. Throws a RoomfulError with `code` if it is not JSON. */
 export function toJson(value: unknown, code: RoomfulErrorCode, what: string): Json {
   try {
     return cloneJson(value)

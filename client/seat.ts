@@ -19,10 +19,24 @@ import { type ReliableMessage, Unacked, type UnackedLimits } from './unacked.ts'
 export type SeatStatus = 'joining' | 'resuming' | 'joined' | 'rejoining' | 'left'
 
 /**
- * Why a room is over for this client: it `left`; was `kicked`; the room was `closed`; the seat was lost on the server (`seat_lost`),
- * or could not be taken again under a new session (`rejoin_failed`); or the client itself is closed (`client_closed`).
+ * Reason why this client is no longer in a room. `left`: by request; `kicked`: by the room; `closed`: the room ended; `expired`: the client
+ * was not back within the room type's `reconnectSeconds`; `seat_lost`: the server no longer knows the seat; `rejoin_failed`: a new session could not join again; `client_closed`: the client was closed.
  */
-export type LeaveReason = 'left' | 'kicked' | 'closed' | 'seat_lost' | 'rejoin_failed' | 'client_closed'
+export type LeaveReason =
+  | 'left'
+  | 'kicked'
+  | 'closed'
+  | 'expired'
+  | 'seat_lost'
+  | 'rejoin_failed'
+  | 'client_closed'
+
+/** Reasons of a `room.left` that ends this client's seat. */
+const LEAVE_REASONS: { readonly [reason: string]: LeaveReason } = {
+  kicked: 'kicked',
+  closed: 'closed',
+  session_ended: 'expired',
+}
 
 /** How often a rejoin is tried, when the server says that it may succeed later. */
 const REJOINS = 5
@@ -53,7 +67,7 @@ export interface SeatLink {
   changed(): void
   /** The seat is over. */
   release(seat: Seat): void
-  /** An error that no caller waits for; `listeners` are asked first. */
+  /** Reports an error that no caller awaits: to `listeners`, if there are any. */
   failed(error: unknown, listeners: Listeners<[error: unknown]>): void
 }
 
@@ -63,7 +77,7 @@ export class Seat {
   readonly roomType: string
   readonly replica: Replica
   readonly onLeave: Listeners<[reason: LeaveReason, error: RoomfulError | undefined]>
-  /** Errors that no caller waits for. */
+  /** Errors that no caller awaits. */
   readonly onError: Listeners<[error: unknown]>
   /** Resolves when the first snapshot is here. */
   readonly joined: Promise<void>
@@ -276,7 +290,7 @@ export class Seat {
     return true
   }
 
-  /** An error that no caller waits for. */
+  /** Reports an error that no caller awaits. */
   failed(error: unknown): void {
     this.#link.failed(error, this.onError)
   }
@@ -380,10 +394,9 @@ export class Seat {
 
   #removed(reason: string, message: string | undefined): void {
     const text = message ?? `This client is out of ${this.roomId}: ${reason}.`
-    this.end(
-      reason === 'kicked' || reason === 'closed' ? reason : 'seat_lost',
-      new RoomfulError('not_in_room', text),
-    )
+    const error = new RoomfulError('not_in_room', text)
+    if (this.#status === 'resuming') this.#notKept(error)
+    else this.end(LEAVE_REASONS[reason] ?? 'seat_lost', error)
   }
 }
 

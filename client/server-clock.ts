@@ -1,14 +1,14 @@
 import type { Clock } from '../shared/clock.ts'
 
-/** So many round trips are compared; the shortest tells the server's time best. */
+/** Number of compared round trips. The shortest gives the best estimate of the server's time. */
 const SAMPLES = 8
-/** The weight of a new round trip in the smoothed latency. */
+/** Weight of a new round trip in the smoothed latency. */
 const WEIGHT = 0.2
 
 /**
- * The server's time and the way to it, from round trips. The server's stamp is taken to be from the middle of the trip (D. Mills, RFC
- * 5905, section 8); the shortest of the last few trips bounds the error best. Kept against the monotonic clock, so that a jump of the
- * machine's own time does no harm.
+ * Estimates the server's time and the latency from round trips. The server's stamp counts as the middle of the trip (D. Mills, RFC 5905,
+ * section 8). The shortest of the latest trips has the smallest error. The offset refers to the monotonic clock, so a jump of the machine's
+ * wall clock has no effect.
  */
 export class ServerClock {
   readonly #clock: Clock
@@ -22,8 +22,8 @@ export class ServerClock {
   }
 
   /**
-   * A connection begins, perhaps to another machine or after a sleep: what was measured before says nothing. `hello` was sent at
-   * `sentAt` (monotonic milliseconds), `server_time` (RFC 3339) is that of the answer.
+   * Starts a connection. Earlier measurements are discarded: it may be another machine, or the device may have slept. `sentAt` (monotonic
+   * milliseconds) is the time of the `hello`, `server_time` (RFC 3339) that of the answer.
    */
   welcome(sentAt: number, serverTime: string): void {
     this.#samples = []
@@ -31,7 +31,7 @@ export class ServerClock {
     this.#measure(sentAt, serverTime)
   }
 
-  /** A ping sent at `sentAt` was answered. */
+  /** Records the answer to a ping that was sent at `sentAt`. */
   pong(sentAt: number, serverTime: string): void {
     const rtt = this.#measure(sentAt, serverTime)
     this.#latency = this.#latency === undefined ? rtt : this.#latency + WEIGHT * (rtt - this.#latency)
@@ -45,12 +45,12 @@ export class ServerClock {
     return rtt
   }
 
-  /** The smoothed round trip in milliseconds; before the first pong that of the handshake, and 0 before that. */
+  /** Smoothed round trip in milliseconds; before the first pong that of the handshake, and 0 before it. */
   get latency(): number {
     return this.#latency ?? this.#samples[0]?.rtt ?? 0
   }
 
-  /** The server's time now, milliseconds since 1970; the machine's own before the first round trip. */
+  /** Returns the server's time in milliseconds since 1970; before the first round trip, the machine's time. */
   now(): number {
     return this.#clock.monotonic() + this.#offset
   }

@@ -19,8 +19,7 @@ import type { TokenSource } from './token-source.ts'
 type Welcome = Extract<DecodedMessage, { t: 'welcome' }>
 
 /**
- * `connecting`: the first connection is being made; `online`; `reconnecting`: the connection is lost and being made again; `closed`:
- * for good.
+ * Connection status. `connecting`: before the first connection; `online`; `reconnecting`: after a lost connection; `closed`: final.
  */
 export type ConnectionStatus = 'connecting' | 'online' | 'reconnecting' | 'closed'
 

@@ -1,21 +1,21 @@
-/** What a client has seen since `connect`; for tests, dashboards and bug reports. */
+/** Counters of a client since `connect`, for tests, dashboards and bug reports. */
 export interface ClientStats {
-  /** Patches applied. */
+  /** Applied patches. */
   readonly patches: number
-  /** Whole states that replaced what the client held. */
+  /** Snapshots that replaced the client's copy of a state, by reason. */
   readonly resyncs: {
-    /** Asked for, because a patch was missing. */
+    /** Requested because an update was missing. */
     readonly sequence: number
-    /** Asked for, because the state after a patch had another checksum than the server's. */
+    /** Requested because the checksum after a patch differed from the server's. */
     readonly checksum: number
-    /** Sent by the server without being asked: after a resume, or because this client read too slowly. */
+    /** Sent by the server unrequested: after a resume, or because this client read too slowly. */
     readonly unasked: number
   }
-  /** Failures that no promise carries: the server's refusals of unreliable messages, tokens that could not be fetched in time. */
+  /** Errors that no promise reports, such as refusals of unreliable messages and failures of `getToken`. */
   readonly errors: number
-  /** Times the connection was back after a loss. */
+  /** Reconnects after a lost connection. */
   readonly reconnects: number
-  /** Times the client went on at the node of its rooms, without a loss. */
+  /** Moves to the node of the client's rooms, without a lost connection. */
   readonly reroutes: number
 }
 

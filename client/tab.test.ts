@@ -228,7 +228,7 @@ test.each([4002, 4003, 4005, 4009])(
 )
 
 test('where the seat is gone, though the session is not, the page joins as ever', async () => {
-  const { server, inRoom } = browser()
+  const { server, owner, inRoom } = browser()
   const before = await inRoom()
   before.leave()
   server.onHello = () => server.welcome({ rooms: [] })
@@ -239,7 +239,15 @@ test('where the seat is gone, though the session is not, the page joins as ever'
     server.welcome({ rooms: [{ room_id: 'arena:lobby', resumed: false }] })
     void turn().then(() => server.refuse('not_in_room', { room_id: 'arena:lobby' }))
   }
-  expect((await inRoom(before.tab)).room.memberId).toBe('mem_3')
+  const third = await inRoom(before.tab)
+  expect(third.room.memberId).toBe('mem_3')
+  // Its room ended it while the page was reloaded.
+  third.leave()
+  server.onHello = () => {
+    server.welcome({ rooms: [{ room_id: 'arena:lobby', resumed: false }] })
+    void turn().then(() => server.deliver(owner.went('mem_3', 'closed')))
+  }
+  expect((await inRoom(before.tab)).room.memberId).toBe('mem_4')
 })
 
 test('a seat that the new page does not ask for is given up after a while', async () => {

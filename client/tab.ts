@@ -5,30 +5,30 @@ import { RoomfulError } from './errors.ts'
 import { tokenSub } from './token-source.ts'
 
 /**
- * How long a tab waits for its name to be free: a page that is reloaded may hold it for longer where the machine is busy. Only a
- * duplicated tab waits it out.
+ * Time that a tab waits for its lock. A page that is being reloaded may hold it longer on a busy machine. Only a duplicated tab waits for
+ * the whole time.
  */
 const LOCK_MS = 2000
-/** The same where no one says that a name is free: every page waits it out. */
+/** The same without Web Locks, where nothing reports a free name: every page waits for the whole time. */
 const HOLD_MS = 300
-/** What is kept in another format gets another number. */
+/** Prefix of the stored keys. Increase the number when the format changes. */
 const PREFIX = 'roomful.1:'
 
-/** What a browser has for one tab, or a test in its place. */
+/** Storage and locks of one tab, replaceable in tests. */
 export interface TabPlatform {
-  /** Goes with the tab: reloads keep it, a duplicated tab begins with a copy. */
+  /** Storage of the tab. A reload keeps it. A duplicated tab starts with a copy. */
   readonly storage: Pick<Storage, 'getItem' | 'setItem' | 'removeItem' | 'key' | 'length'>
-  /** Takes a name until the returned function is called or the page is gone; undefined: another tab has it. */
+  /** Locks a name until the returned function is called or the page is closed. Undefined: another tab holds it. */
   hold(name: string): Promise<(() => void) | undefined>
 }
 
-/** What a session is resumed by. */
+/** Credentials for resuming a session. */
 export interface Credentials {
   readonly session_id: string
   readonly resume_token: string
 }
 
-/** A reliable message that is not settled. */
+/** A reliable message without an outcome. */
 export interface KeptMessage {
   readonly room_id: string
   readonly ref: number
@@ -42,29 +42,29 @@ export interface KeptSeat {
   readonly member_id: string
 }
 
-/** A session as an earlier page has left it. */
+/** Stored session of an earlier page. */
 export interface KeptSession {
   readonly credentials: Credentials
-  /** No ref of the session is higher. */
+  /** Highest ref of the session. */
   readonly last_ref: number
   readonly seats: readonly KeptSeat[]
 }
 
 interface TabRecord extends KeptSession {
-  /** What the storage has of this session beside the record is under this name; one page at a time holds it. */
+  /** Prefix of the session's messages in the storage, and name of its lock. Only one page holds it. */
   readonly id: string
 }
 
 /**
- * Keeps a session over reloads of its page. There is one record for each project and player (`sub`); messages lie beside it, one by one, so that
- * a message costs what it has bytes. Only the page that holds the record's name goes by it: a duplicated tab has a copy, and throws that away.
+ * Keeps a session across reloads of its page. Each project and player (`sub`) has one record. Messages are stored separately, so that the
+ * cost of a message depends only on its size. Only the page that holds the record's lock uses it. A duplicated tab discards its copy.
  */
 export class TabSession {
   readonly #platform: TabPlatform
   readonly #random: Random
-  /** Of the record; undefined before `open`. */
+  /** Storage key of the record; undefined before `open`. */
   #key: string | undefined
-  /** Undefined: nothing is kept. */
+  /** Id of the stored session. Undefined: the session is not stored. */
   #id: string | undefined
   #release = () => {}
 
@@ -74,14 +74,14 @@ export class TabSession {
   }
 
   /**
-   * The session that an earlier page of this tab has left, for the player of this token; undefined: there is none, and the one that begins now is
-   * kept. Nothing is kept for a token that does not show its player.
+   * Returns the stored session of an earlier page for this token's player. Undefined: there is none, and the new session will be stored. If
+   * the token does not contain the player's id, nothing is stored.
    */
   async open(projectId: string, token: string): Promise<KeptSession | undefined> {
     const sub = tokenSub(token)
     const key = sub === undefined ? '' : `${PREFIX}${JSON.stringify([projectId, sub])}`
     if (this.#key !== undefined || key === '') {
-      // A later session of the same page, which is of the same player but for a change that only its backend knows of.
+      // A later session of the same page. Its player is the same, unless the backend changed it.
       if (this.#key !== key) this.clear()
       return undefined
     }
@@ -93,18 +93,18 @@ export class TabSession {
     return undefined
   }
 
-  /** Whether the session outlives its page. */
+  /** True if the session survives its page. */
   get keeps(): boolean {
     return this.#id !== undefined
   }
 
-  /** The page is left, for now or for good: another page of the tab may go on. */
+  /** Releases the session when the page is hidden or closed. Another page of the tab may continue it. */
   leave(): void {
     this.#release()
     this.#release = () => {}
   }
 
-  /** The page is shown again: the session as the last page of the tab has left it; undefined: there is none any more. */
+  /** Returns the stored session when the page is shown again. Undefined: it has ended. */
   async comeBack(): Promise<KeptSession | undefined> {
     const id = this.#id!
     if (this.#record?.id === id && (await this.#hold(id))) return this.#read()
@@ -112,7 +112,7 @@ export class TabSession {
     return undefined
   }
 
-  /** Throws what the storage throws where there is no more room. */
+  /** Stores the session. Throws the storage's error if it is full. */
   save(session: KeptSession): void {
     if (this.#id === undefined) return
     const { storage } = this.#platform
@@ -120,7 +120,7 @@ export class TabSession {
     storage.setItem(this.#counter, String(session.last_ref))
   }
 
-  /** Keeps a message that is about to be sent. Throws a RoomfulError (storage_full). */
+  /** Stores a message before it is sent. Throws a RoomfulError (storage_full). */
   keep(message: KeptMessage): void {
     if (this.#id === undefined) return
     const { storage } = this.#platform
@@ -134,18 +134,18 @@ export class TabSession {
     }
   }
 
-  /** The message with this ref is settled. */
+  /** Removes the message with this ref, whose outcome is known. */
   drop(ref: number): void {
     if (this.#id !== undefined) this.#platform.storage.removeItem(this.#nameOf(ref))
   }
 
-  /** What an earlier page has sent and no one has settled, in the order of the refs. */
+  /** Messages of an earlier page without an outcome, in the order of the refs. */
   get messages(): KeptMessage[] {
     const texts = this.#names(this.#nameOf('')).map((name) => this.#platform.storage.getItem(name)!)
     return texts.map((text) => JSON.parse(text) as KeptMessage).sort((a, b) => a.ref - b.ref)
   }
 
-  /** The session is over, by wish or for good: nothing of it stays. */
+  /** Removes the session from the storage. */
   clear(): void {
     if (this.#id === undefined) return
     this.#forget(this.#id)
@@ -167,7 +167,7 @@ export class TabSession {
         (JSON.parse(this.#platform.storage.getItem(this.#key!) ?? 'null') as TabRecord | null) ?? undefined
       )
     } catch {
-      // Scripts of the page can write there, too.
+      // Other scripts of the page can write to the storage, too.
       return undefined
     }
   }
@@ -189,7 +189,7 @@ export class TabSession {
     return release !== undefined
   }
 
-  /** Removes what the storage has under a name. */
+  /** Removes the record and the messages of a session. */
   #forget(id: string): void {
     const { storage } = this.#platform
     if (this.#record?.id === id) storage.removeItem(this.#key!)
@@ -203,17 +203,17 @@ export class TabSession {
   }
 }
 
-/** The tab of a browser; undefined where there is none (Node), or where it may keep nothing. */
+/** The browser's tab. Undefined in Node, and if the browser forbids storage. */
 export function browserTab(): TabPlatform | undefined {
   try {
     return typeof sessionStorage === 'undefined' ? undefined : { storage: sessionStorage, hold: platformHold }
   } catch {
-    // A browser that forbids it throws at the mere look.
+    // If storage is forbidden, reading the property throws.
     return undefined
   }
 }
 
-/** Web Locks are there on secure pages only, in every tab the same. */
+/** Locks a name with Web Locks, which exist on secure pages only. */
 const platformHold = (name: string): Promise<(() => void) | undefined> =>
   globalThis.navigator?.locks ? holdLock(name) : holdChannel(name)
 
@@ -225,7 +225,7 @@ const holdLock = (name: string): Promise<(() => void) | undefined> =>
       .catch(() => resolve(undefined))
   })
 
-/** The page that has the name answers those that ask for it. */
+/** Locks a name with a BroadcastChannel: the page that holds it answers requests for it. */
 function holdChannel(name: string): Promise<(() => void) | undefined> {
   const channel = new BroadcastChannel(name)
   return new Promise((resolve) => {

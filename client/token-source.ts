@@ -12,18 +12,18 @@ const MIN_RENEWAL_MS = 1000
 const RETRY_BASE_MS = 1000
 const RETRY_MAX_MS = 30_000
 
-/** Where tokens come from: given once, or fetched from the game's own backend. */
+/** Tokens from the game's backend. */
 interface BackendTokens {
-  /** Project of the token. Default: the one that the token names, which a JWT of the game's own login may not do. */
+  /** Project of the token. Default: the project that the token names. A JWT of your own login may name none. */
   readonly projectId?: string
-  /** A client token, as the control API issues it, or a JWT of the game's own login where the nodes take these. */
+  /** Client token from the control API, or a JWT of your own login if the nodes accept it. */
   readonly token?: string
-  /** Fetches a client token from the game's backend; called for each new session and before the present token expires. */
+  /** Fetches a client token from the game's backend. Called for each new session and before the current token expires. */
   readonly getToken?: () => Promise<string> | string
   readonly dev?: undefined
 }
 
-/** Tokens of `roomful dev`, which issues them only to pages and programs of its own machine. */
+/** Tokens for development. Only `roomful dev` issues them, and only to clients on its machine. */
 export interface DevTokens {
   /** Name of the player: the `sub` of the token. */
   readonly dev: string
@@ -32,7 +32,7 @@ export interface DevTokens {
   readonly getToken?: undefined
 }
 
-/** Where tokens come from. */
+/** Source of the client's tokens. */
 export type TokenOptions = BackendTokens | DevTokens
 
 /** The client's token, and its successors while a connection lasts. */
@@ -63,7 +63,7 @@ export class TokenSource {
     this.#backoff = new Backoff(parts.random, RETRY_BASE_MS, RETRY_MAX_MS)
   }
 
-  /** Project of the present token; empty when neither the options nor the token name one. */
+  /** Project of the current token. Empty if neither the options nor the token name one. */
   get projectId(): string {
     return this.#projectId ?? String(claimsOf(this.#token ?? '')?.project_id ?? '')
   }
@@ -110,7 +110,7 @@ export class TokenSource {
     if (this.#send) this.#renewIn(this.#backoff.next())
   }
 
-  /** The token that the option `name` gives. Throws a RoomfulError. */
+  /** Returns the token that the option `name` gives. Throws a RoomfulError. */
   async #take(name: string, give: () => unknown): Promise<string> {
     try {
       const token = unwrapped(await give())
@@ -171,7 +171,7 @@ const unavailable = (message: string, options?: { retryable?: boolean; cause?: u
 const notDev = (what: string, options?: { retryable?: boolean; cause?: unknown }): RoomfulError =>
   new RoomfulError('connection_failed', `\`dev\` needs \`roomful dev\`, and ${what}.`, options)
 
-/** What a backend has answered: a text, or what a text has as JSON. Throws a RoomfulError (token_unavailable) when a token is in it. */
+/** Returns a backend's answer, parsed if it is JSON. Throws a RoomfulError (token_unavailable) if the answer contains a token. */
 function unwrapped(given: unknown): unknown {
   let answer = given
   try {
@@ -183,7 +183,7 @@ function unwrapped(given: unknown): unknown {
   throw unavailable('The token is a whole answer: pass `answer.token`.')
 }
 
-/** The words of an error, or of an answer that reports one. */
+/** Returns the text of an error, or of an answer that reports one. */
 function textOf(answer: unknown): string {
   const { detail, message, error } = Object(answer)
   return String(detail ?? message ?? error ?? answer)

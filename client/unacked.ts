@@ -4,27 +4,27 @@ import { RoomfulError } from './errors.ts'
 import type { Encoded } from './session.ts'
 import type { KeptMessage, TabSession } from './tab.ts'
 
-/** A message that is kept until the server has settled it. */
+/** A message that is kept until the server has acknowledged or refused it. */
 export interface ReliableMessage {
   readonly ref: number
   readonly payload: Encoded
 }
 
-/** How much may wait to be settled. */
+/** Limits of unacknowledged messages. */
 export interface UnackedLimits {
   readonly messages: number
   readonly bytes: number
 }
 
 interface Entry extends ReliableMessage {
-  /** Whether the caller waits for a reply. */
+  /** True if the caller waits for a reply. */
   readonly request: boolean
   reply: Json | undefined
   readonly resolve: (reply: Json | undefined) => void
   readonly reject: (error: RoomfulError) => void
 }
 
-/** Reliable messages of one member that are not settled yet, in the order of their refs. */
+/** Reliable messages of one member without an outcome, in the order of their refs. */
 export class Unacked {
   readonly #limits: UnackedLimits
   readonly #tab: Pick<TabSession, 'keep' | 'drop'> | undefined
@@ -32,21 +32,21 @@ export class Unacked {
   #bytes = 0
   #lastRef = 0
 
-  /** `tab`: where they are kept over a reload of the page, if they are. */
+  /** `tab` stores them across a reload of the page. */
   constructor(limits: UnackedLimits, tab?: Pick<TabSession, 'keep' | 'drop'>) {
     this.#limits = limits
     this.#tab = tab
   }
 
-  /** The highest ref up to which every outcome is known. */
+  /** Highest ref up to which all outcomes are known. */
   get settled(): number {
     const [oldest] = this.#entries
     return oldest ? oldest.ref - 1 : this.#lastRef
   }
 
   /**
-   * Keeps a message; the promise resolves when it is acked, with the reply where one came, and rejects with why it was not applied. Throws a
-   * RoomfulError (queue_full, too_many_requests or storage_full) when no more can be kept.
+   * Keeps a message. The promise resolves with the reply, if any, when the message is acknowledged, and rejects with the reason if it was not
+   * applied. Throws a RoomfulError (queue_full, too_many_requests or storage_full) if a limit is reached.
    */
   add(message: ReliableMessage, kept: KeptMessage, request: boolean): Promise<Json | undefined> {
     const { messages, bytes } = this.#limits
@@ -64,17 +64,17 @@ export class Unacked {
     })
   }
 
-  /** A message of an earlier page, which no one waits for any more; `refused`: takes why it was not applied. */
+  /** Adds a message of an earlier page, whose promise is gone. `refused` receives the reason if it is not applied. */
   restore(message: ReliableMessage, refused: (error: RoomfulError) => void): void {
     this.#push({ ...message, request: false, reply: undefined, resolve: () => {}, reject: refused })
   }
 
-  /** But for those that are kept the outcome of every ref below this one is known, as an earlier page has heard it. */
+  /** Marks the outcomes of all lower refs as known by an earlier page, except those of kept messages. */
   knowBelow(ref: number): void {
     this.#lastRef = ref - 1
   }
 
-  /** Everything up to `ref` is applied. */
+  /** All messages up to `ref` are applied. */
   ack(ref: number): void {
     for (const entry of this.#take((entry) => entry.ref <= ref)) {
       if (entry.request && entry.reply === undefined) entry.reject(unanswered())
@@ -82,25 +82,25 @@ export class Unacked {
     }
   }
 
-  /** The reply to a message; its ack comes behind it. */
+  /** Stores the reply to a message. Its ack follows. */
   reply(ref: number, reply: Json): void {
     const entry = this.#entries.find((known) => known.ref === ref)
     if (entry) entry.reply = reply
   }
 
-  /** One message was refused. False when it is none of these. */
+  /** Rejects a refused message. Returns false for an unknown ref. */
   refuse(ref: number, error: RoomfulError): boolean {
     const [refused] = this.#take((entry) => entry.ref === ref)
     refused?.reject(error)
     return refused !== undefined
   }
 
-  /** None of these will be applied, or no one will know. */
+  /** Rejects all messages: they are lost, or their outcome is unknown. */
   refuseAll(error: RoomfulError): void {
     for (const entry of this.#take(() => true)) entry.reject(error)
   }
 
-  /** What is not settled, oldest first. */
+  /** Messages without an outcome, oldest first. */
   get messages(): readonly ReliableMessage[] {
     return this.#entries
   }

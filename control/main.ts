@@ -18,6 +18,7 @@ import type { Rate } from '../shared/rate-limit.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
+import { UnhandledErrors } from '../shared/unhandled.ts'
 import { createControlApp } from './app.ts'
 import { Keyring } from './keyring.ts'
 import { controlMetrics } from './metrics.ts'
@@ -56,6 +57,8 @@ export interface RunningControl {
   /** Where it answers, such as `http://127.0.0.1:3000`. */
   readonly url: string
   readonly registry: Registry
+  /** Deals with errors that nothing has handled. */
+  readonly unhandled: UnhandledErrors
   /** Stops taking requests, finishes those under way (for at most `SHUTDOWN_MS`), and resolves. Calling it again gives the same. */
   close(): Promise<void>
 }
@@ -102,7 +105,7 @@ export async function startControl({
 
   const registry = new Registry()
   if (sharing) registry.setDefaultLabels({ worker: sharing.worker })
-  processMetrics(registry)
+  const { unhandled } = processMetrics(registry)
   storeMetrics(registry, store)
   storeServerMetrics(registry, store.vitals, clock)
   let draining = false
@@ -138,6 +141,12 @@ export async function startControl({
   return {
     url: urlOf(server),
     registry,
+    unhandled: new UnhandledErrors({
+      clock,
+      log,
+      count: (kind) => unhandled.inc({ kind }),
+      roomCode: () => false,
+    }),
     close: () => {
       draining = true
       closed ??= closeServer(server, clock)

@@ -1,5 +1,5 @@
 /**
- * `roomful`: what room authors import, and programs that run a node in their own process.
+ * `roomful`: defines rooms, and starts a node inside another program.
  * @module roomful
  */
 import type { NodeOptions, RunningNode } from './node.ts'
@@ -42,8 +42,8 @@ export {
 export { RoomDefinitionError } from './rooms/definition-check.ts'
 
 /**
- * Starts a node in this process with the given room types; everything else has the defaults of the environment variables. Loaded when
- * called, since room modules import this one too.
+ * Starts a node in this process with the given room types. Other options default to those of the environment variables. The node's
+ * code is loaded by this call, so that room modules can import `roomful` without it.
  */
 export const startNode = async (options: NodeOptions): Promise<RunningNode> =>
   (await import('./node.ts')).startNode(options)

@@ -5,6 +5,8 @@ import { type Config, type Defaults, defaultTurnLimit, type StoreConfig } from '
 import type { Logger } from '../shared/log.ts'
 import type { Store } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
+import type { UnhandledErrors } from '../shared/unhandled.ts'
+import { forbidExits } from './exits.ts'
 import { startNode, type WorkerOptions } from './node.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { developRooms, loadRooms } from './rooms/loader.ts'
@@ -33,8 +35,10 @@ export interface RunningDataplane {
   readonly registry: Registry
   /** The room types that it runs, as they are now. */
   rooms(): readonly RoomDefinition[]
-  /** Drains, hands over the rooms, and lets go of everything but the store. */
-  close(): Promise<void>
+  /** Deals with errors that nothing has handled. */
+  readonly unhandled: UnhandledErrors
+  /** Drains, hands over the rooms, and closes everything but the store; `drainMs` as in `RunningNode`. */
+  close(drainMs?: number): Promise<void>
   /** Resolves when the node was drained over HTTP and has nothing left to do. */
   readonly ended: Promise<void>
 }
@@ -53,7 +57,8 @@ export async function startDataplane({
   const developed = development ? await developRooms(folder, log) : undefined
   const rooms = developed?.rooms ?? (await loadRooms(folder, log))
   log.info({ folder }, `room types: ${rooms.map(({ type }) => type).join(', ')}`)
-  const watchdog = startWatchdog(watchdogSettings(config), { clock: systemClock, log })
+  const settings = { ...watchdogSettings(config), ...(development ? DEVELOPMENT : { ends: true }) }
+  const watchdog = startWatchdog(settings, { clock: systemClock, log })
   const { turns } = watchdog
   const node = await startNode({
     ...config,
@@ -63,12 +68,15 @@ export async function startDataplane({
     tracer,
     turns,
     revealFailures: development,
+    ...(development && { cutOffMs: DEVELOPMENT_CUT_OFF_MS }),
     ...(answer && { answer }),
     ...(sharing && { sharing }),
   }).catch(async (error: unknown) => {
     await watchdog.close()
     throw error
   })
+  watchdog.watch(() => node.roomCode.where())
+  const allowExits = forbidExits(process, () => node.roomCode.current !== undefined)
   const byType = new Map(rooms.map((definition) => [definition.type, definition]))
   const replace = (definition: RoomDefinition): void => {
     byType.set(definition.type, definition)
@@ -80,13 +88,19 @@ export async function startDataplane({
     registry: node.registry,
     rooms: () => [...byType.values()],
     ended: node.drained,
-    close: async () => {
+    unhandled: node.unhandled,
+    close: async (drainMs) => {
       watching?.close()
-      await node.close()
+      await node.close(drainMs)
+      allowExits()
       await watchdog.close()
     },
   }
 }
+
+/** In development a turn is cut off after so long, and its process lives. The watchdog says before where it is. */
+const DEVELOPMENT_CUT_OFF_MS = 2000
+const DEVELOPMENT = { limitMs: 1200, ends: false }
 
 const watchdogSettings = (config: DataplaneParts['config']) => ({
   limitMs: config.turnLimitMs ?? defaultTurnLimit(config.nodeLeaseMs),

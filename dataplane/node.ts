@@ -1,7 +1,13 @@
 import type { RequestListener } from 'node:http'
 import { Registry } from 'prom-client'
 import { type Clock, systemClock, timestamp } from '../shared/clock.ts'
-import { type Defaults, defaultConfig, type LogConfig, type StoreConfig } from '../shared/config.ts'
+import {
+  type Defaults,
+  defaultConfig,
+  defaultTurnLimit,
+  type LogConfig,
+  type StoreConfig,
+} from '../shared/config.ts'
 import { newId, newNodeId, nodeName } from '../shared/ids.ts'
 import { subscribeKeyNews } from '../shared/key-news.ts'
 import { createLog, type Logger } from '../shared/log.ts'
@@ -13,6 +19,7 @@ import { memoryStore } from '../shared/store/memory/memory.ts'
 import { storeMetrics } from '../shared/store/metrics.ts'
 import type { Store } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
+import { UnhandledErrors } from '../shared/unhandled.ts'
 import { packageVersion } from '../shared/version.ts'
 import { NodeLinks } from './cluster/links.ts'
 import { Ownership } from './cluster/ownership.ts'
@@ -27,12 +34,14 @@ import { nodeMetrics } from './ops/metrics.ts'
 import { LoadMeter } from './ops/overload.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { RoomHost } from './rooms/host.ts'
-import type { Turns } from './watchdog/turns.ts'
+import type { RoomCode } from './rooms/room-code.ts'
+import { Suspects } from './watchdog/suspects.ts'
+import type { TurnObserver } from './watchdog/turns.ts'
 
 /** The part of the configuration that is about the node itself. */
 type NodeConfig = Omit<
   Defaults<'dataplane'>,
-  'roomsDir' | 'turnLimitMs' | 'workers' | keyof StoreConfig | keyof LogConfig | `otel_${string}`
+  'roomsDir' | 'workers' | keyof StoreConfig | keyof LogConfig | `otel_${string}`
 >
 
 /** Of a node that is one of several processes behind one port; see deploy/cli/workers.ts. */
@@ -45,40 +54,42 @@ export interface WorkerOptions {
 
 /** How a node runs: its room types, and whatever of the configuration is not as the defaults say. */
 export interface NodeOptions extends Partial<NodeConfig> {
-  /** The room types it runs. */
+  /** Room types of the node. */
   readonly rooms: readonly RoomDefinition[]
-  /** Default: in memory, for this node alone. The store stays its owner's to close. */
+  /** Store to use. Default: in memory, for this node only. The node does not close a given store. */
   readonly store?: Store
-  /** Default: JSON lines on standard output. */
+  /** Logger. Default: JSON lines on standard output. */
   readonly log?: Logger
-  /** Default: the machine's. */
+  /** Clock. Default: the machine's. */
   readonly clock?: Clock
-  /** Default: the machine's. */
+  /** Source of randomness. Default: the machine's. */
   readonly random?: Random
-  /** What the load of the process is measured by; default: `clock`. */
+  /** Clock that measures the load of the process. Default: `clock`. */
   readonly loadClock?: Clock
-  /** Default: no traces. Its owner sends what it has gathered, after the node was closed. */
+  /** Tracer. Default: no traces. The caller exports the remaining traces after it has closed the node. */
   readonly tracer?: Tracer
-  /** Is told of every turn of every room; default: no one is. */
-  readonly turns?: Turns
-  /** Default: no other process listens on its websocket port. */
+  /** Observes every turn of every room. Default: none. */
+  readonly turns?: TurnObserver
+  /** Milliseconds after which each turn is cut off; for development. Default: only turns of suspects are, after 200 ms. */
+  readonly cutOffMs?: number
+  /** Workers that share the websocket port. Default: none. */
   readonly sharing?: WorkerOptions
-  /** Answers what comes to the websocket's port and wants no websocket; default: it is told to. */
+  /** Answers other HTTP requests on the websocket port. Default: 426, which asks for a websocket. */
   readonly answer?: RequestListener
-  /** Tells players what failing room logic threw; for development. Default: they read that it failed, and the log has the error. */
+  /** Sends the text of errors in room code to players; for development. Default: players receive `room_logic_failed`, and the log has the error. */
   readonly revealFailures?: boolean
-  /** Says which keys of tokens stand. Default: control, at the address of the configuration. */
+  /** Checks the status of token keys. Default: asks control at the configured address. */
   readonly askKeyStatus?: AskKeyStatus
   /**
-   * Where clients and operators come in. Default: at the ports of the configuration.
+   * Opens the ports for clients and operators. Default: the configured ports.
    * @internal
    */
   readonly listen?: Listen
 }
 
 /**
- * Lets clients in at `gateway`, and operators at `admin`; `close` ends the latter. Rejects when that cannot be had; `gateway` is closed by
- * its owner then.
+ * Opens the ports for clients (`gateway`) and operators (`admin`). `close` closes the admin port. If it rejects, its caller closes
+ * `gateway`.
  * @internal
  */
 export type Listen = (
@@ -86,29 +97,40 @@ export type Listen = (
   admin: AdminServerOptions,
 ) => Promise<Pick<RunningNode, 'wsUrl' | 'adminUrl' | 'close'>>
 
-/** A node that accepts clients. */
+/** A running node. */
 export interface RunningNode {
-  /** Its name (`NODE_ID`). */
+  /** Name of the node (`NODE_ID`). */
   readonly nodeId: string
-  /** Such as `ws://127.0.0.1:4000`. */
+  /** Address of the websocket, such as `ws://127.0.0.1:4000`. */
   readonly wsUrl: string
-  /** Where `/metrics`, `/healthz`, `/readyz` and `/admin` are, such as `http://127.0.0.1:9100`. */
+  /** Address of `/metrics`, `/healthz`, `/readyz` and `/admin`, such as `http://127.0.0.1:9100`. */
   readonly adminUrl: string
-  /** What it counts. */
+  /** Metrics of the node. */
   readonly registry: Registry
-  /** Puts a new definition in the place of the one of the same type, for running rooms too (development). */
+  /** Deals with errors that nothing has handled: a program that embeds a node gives it those of its process. */
+  readonly unhandled: UnhandledErrors
+  /**
+   * Runs the code of its rooms.
+   * @internal
+   */
+  readonly roomCode: Pick<RoomCode, 'current' | 'where'>
+  /** Replaces the definition of the same type, also in running rooms (for development). */
   replaceRoom(definition: RoomDefinition): void
   /**
-   * Resolves when the node has drained because it was told so over HTTP. Rejects with `NodeReplaced` when another process runs under its
-   * name: it acts for no room any more, and its process is to end at once.
+   * Resolves when the node has drained after an HTTP request. Rejects with `NodeReplaced` if another process runs under its name: the node
+   * then owns no room, and its process must exit immediately.
    */
   readonly drained: Promise<void>
-  /** Moves the clients elsewhere, saves and releases the rooms, and lets go of everything. */
-  close(): Promise<void>
+  /**
+   * Moves the clients to other nodes, saves and releases the rooms, and closes everything. `drainMs`: milliseconds in which the clients leave;
+   * default: `DRAIN_SECONDS`.
+   */
+  close(drainMs?: number): Promise<void>
 }
 
 const CONTROL_TIMEOUT_MS = 5000
 const DETACHED_GRACE_MS = 60_000
+const MAX_SUSPECTS_READ_MS = 250
 
 /**
  * Starts a node: gateway, rooms, cluster and ops, connected here and nowhere else. Resolves once it accepts clients; rejects when an
@@ -128,7 +150,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const { sharing } = options
   if (sharing) registry.setDefaultLabels({ worker: sharing.worker })
   const metrics = nodeMetrics(registry, roomTypes)
-  processMetrics(registry)
+  const { unhandled } = processMetrics(registry)
   storeMetrics(registry, store)
   const codecs = [new JsonCodec(), new MsgpackCodec()] as const
   const load = new LoadMeter(options.loadClock ?? clock, metrics, () => host.waitedMs)
@@ -179,7 +201,17 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     }),
     onReplaced: (replaced) => failed(replaced),
   })
+  const suspects = new Suspects({
+    records: store.records,
+    clock,
+    everyMs: Math.min(MAX_SUSPECTS_READ_MS, config.nodeLeaseMs / 4),
+    turnLimitMs: config.turnLimitMs ?? defaultTurnLimit(config.nodeLeaseMs),
+    limitAllMs: options.cutOffMs,
+    onCount: (roomType, hook, count) => metrics.turnsStuck.inc({ room_type: roomType, hook }, count),
+  })
+  metrics.playersBlocked.read(() => suspects.blocked)
   const host: RoomHost = new RoomHost({
+    suspects,
     nodeId,
     rooms: options.rooms,
     codecs,
@@ -203,6 +235,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     // A session's end is its edge's to tell; this is for edges that cannot any more.
     limits: {
       recordTtlMs,
+      noteTtlMs: 1000 * Math.max(config.roomOrphanTtl, config.sessionResumeTtl),
       quarantineTtlMs: config.roomQuarantineTtl * 1000,
       waitingMessages: config.maxRoomBacklog,
       tasks: config.maxRoomTasks,
@@ -233,6 +266,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     codecs,
     askKeyStatus: options.askKeyStatus ?? askControl(config, CONTROL_TIMEOUT_MS),
     overloaded: () => load.overloaded,
+    blocks: (...message) => suspects.blocks(...message),
     inputIntervalMs: () => load.inputIntervalMs,
     send: (message) => ownership.router.send(message),
     unsubscribed: (room) => ownership.router.forget(room),
@@ -262,12 +296,13 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const stopOps = async (): Promise<void> => {
     load.stop()
     waker.stop()
+    suspects.stop()
     await unsubscribe?.()
     await listening?.close()
   }
   let closing: Promise<void> | undefined
-  const close = (): Promise<void> => {
-    closing ??= drain(parts, config.drainSeconds * 1000, stopOps)
+  const close = (drainMs = config.drainSeconds * 1000): Promise<void> => {
+    closing ??= drain(parts, drainMs, stopOps)
     return closing
   }
 
@@ -303,6 +338,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     drain: () => void close().then(toldToDrain),
   }
 
+  await suspects.start()
   await ownership.start()
   try {
     waker.start()
@@ -337,6 +373,13 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     wsUrl,
     adminUrl,
     registry,
+    roomCode: host.code,
+    unhandled: new UnhandledErrors({
+      clock,
+      log,
+      count: (kind) => unhandled.inc({ kind }),
+      roomCode: (error) => host.code.unhandled(error),
+    }),
     replaceRoom: (definition) => host.replaceRoom(definition),
     drained,
     close,

@@ -40,6 +40,10 @@ export function roomNamed(name: string): RoomAddress {
   }
 }
 
+/** Name of a player in a project: that of the token, else the session. Rates and turns that did not return are counted by it. */
+export const playerOf = (sub: string | null, sessionId: string): string =>
+  sub === null ? `session:${sessionId}` : `sub:${sub}`
+
 /** What a reliable message tells its owner about the others of its member. */
 export interface Reliability {
   readonly ref: number
@@ -173,6 +177,9 @@ export interface PersonalPart {
   readonly ack?: number
 }
 
+/** `room.left` of a member to that member: the room kicked it, has closed, or has waited for its connection for as long as the room type says. */
+export type Farewell = Extract<ServerMessage, { t: 'room.left' }>
+
 /** From the owner of `room` to one edge that has members in it. Edges drop what comes with a lower epoch than they have seen. */
 export type ToEdge = { readonly room: RoomAddress; readonly epoch: number } & EdgeMessage
 
@@ -195,6 +202,11 @@ type EdgeMessage =
       readonly layers?: LayerParts | undefined
       readonly personal: readonly PersonalPart[]
       readonly joined: readonly JoinedMember[]
+      /**
+       * Members at this edge that leave with the update. They get all of it but `rest`: `personal` has the events they may see. A `left` for each
+       * follows. Absent: no member leaves.
+       */
+      readonly leaving?: readonly string[] | undefined
     }
   /** The answer to `resync`: a `state.resync` frame, behind `layer.state` of each hidden layer of the member. */
   | { readonly kind: 'state'; readonly member_id: string; readonly seq: number; readonly state: Frames }
@@ -231,10 +243,10 @@ type EdgeMessage =
       readonly message: string
       readonly ref?: number
     }
-  /** The seat is given up. `ref`: the client asked for it. Otherwise kicked, or the room closed: `farewell` is its `room.left`. */
+  /** The seat is given up. `ref`: the client asked for it. Otherwise the room ended the seat, and `farewell` says why. */
   | {
       readonly kind: 'left'
       readonly member_id: string
       readonly ref?: number
-      readonly farewell?: ServerMessage
+      readonly farewell?: Farewell
     }

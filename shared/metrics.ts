@@ -305,12 +305,13 @@ const BY_WAKING = ['min', 'max', 'mean', 'stddev', 'p50', 'p90', 'p99'].map(
 const WAKING_MS = 3_600_000
 
 /** Registers Node's own figures of the process. A scrape costs the same however many sockets are open, and none costs anything. */
-export function processMetrics(registry: Registry): void {
+export function processMetrics(registry: Registry): Metrics<typeof PROCESS_METRICS> {
+  const metrics = registerMetrics(registry, PROCESS_METRICS)
   collectDefaultMetrics({ register: registry, prefix: PREFIX, eventLoopMonitoringPrecision: WAKING_MS })
   for (const name of [...PER_HANDLE, ...BY_WAKING]) registry.removeSingleMetric(name)
   // The library's own lists the files in the event loop. Where it has none, the system does not tell.
   const name = `${PREFIX}process_open_fds`
-  if (!registry.getSingleMetric(name)) return
+  if (!registry.getSingleMetric(name)) return metrics
   registry.removeSingleMetric(name)
   new PromGauge({
     name,
@@ -322,6 +323,15 @@ export function processMetrics(registry: Registry): void {
       if (count !== undefined) this.set(count)
     },
   })
+  return metrics
+}
+
+const PROCESS_METRICS = {
+  unhandled: counter(
+    'service_unhandled_errors_total',
+    'Rejections and exceptions that nothing has handled and that cannot be attributed to the code of a room.',
+    { kind: ['rejection', 'exception'] },
+  ),
 }
 
 async function openFiles(): Promise<number> {

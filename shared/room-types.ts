@@ -1,24 +1,24 @@
 /**
- * The types that a room definition carries for the client. `defineRoom` returns a `TypedRoom`, so that `client.join<typeof arena>(…)`
- * infers everything without the client knowing anything of rooms. Nothing here exists at run time.
+ * Types that connect a room definition with the client. `defineRoom` returns a `TypedRoom`, from which `client.join<typeof arena>(…)` infers
+ * the room's types. Nothing here exists at run time.
  */
 import type { Json, JsonObject } from './json.ts'
 
-/** What a client sees of one room type. */
+/** Types of a room type for the client. */
 export interface RoomTypes {
-  /** The room's state. */
+  /** State of the room. */
   readonly state: unknown
-  /** By message type: the data a client sends (the schema's input, before its defaults). */
+  /** Data that a client sends, by message type (the schema's input, before defaults). */
   readonly messages: { readonly [type: string]: unknown }
-  /** By message type: what `room.request` resolves to. Absent: no message is answered. */
+  /** Results of `room.request`, by message type. Absent: no message has a reply. */
   readonly replies?: { readonly [type: string]: unknown }
-  /** By event name: the data members receive. */
+  /** Data that members receive, by event name. */
   readonly events: { readonly [name: string]: unknown }
-  /** Join options besides `key` (the schema's input, before its defaults). */
+  /** Join options other than `key` (the schema's input, before defaults). */
   readonly options: object
 }
 
-/** What is known of a room whose definition is not: JSON everywhere. */
+/** Types of a room without a known definition: JSON everywhere. */
 export interface UntypedRoom extends RoomTypes {
   readonly state: Json
   readonly messages: { readonly [type: string]: Json }
@@ -27,18 +27,18 @@ export interface UntypedRoom extends RoomTypes {
   readonly options: JsonObject
 }
 
-/** A room definition as the client needs it: its name, and its types in a property that no definition ever sets. */
+/** A room definition as the client needs it: the name, and the types in a property that exists only for the compiler. */
 export interface TypedRoom<T extends RoomTypes = RoomTypes, Type extends string = string> {
-  /** What clients join by. */
+  /** Room type that clients join. */
   readonly type: Type
-  /** For the compiler alone: no definition ever has it. */
+  /** Exists only for the compiler. */
   readonly '~types'?: T
 }
 
-/** Room definitions, as a list or by any names: what `connect<typeof rooms>` takes. */
+/** Room definitions as a list or an object, for `connect<typeof rooms>`. */
 export type RoomCollection = readonly TypedRoom[] | { readonly [name: string]: TypedRoom }
 
-/** Each definition in a collection. */
+/** Union of the definitions in a collection. */
 export type RoomIn<Rooms extends RoomCollection> = Rooms extends readonly (infer R)[] ? R : Rooms[keyof Rooms]
 
 /** The definition of a room type in a collection. */
@@ -47,18 +47,18 @@ type OfType<R, Type extends string> = R extends TypedRoom ? (Type extends R['typ
 
 type TypesOf<R extends TypedRoom> = NonNullable<R['~types']>
 
-/** The state of room definition `R`. */
+/** State of the room definition `R`. */
 export type RoomState<R extends TypedRoom> = TypesOf<R>['state']
-/** The data of each message of `R`, by message type. */
+/** Data of the messages of `R`, by message type. */
 export type RoomMessages<R extends TypedRoom> = TypesOf<R>['messages']
-/** The reply to each message of `R` that is answered, by message type. */
+/** Replies of `R`, by message type. */
 export type RoomReplies<R extends TypedRoom> = NonNullable<TypesOf<R>['replies']>
-/** The data of each event of `R`, by event name. */
+/** Data of the events of `R`, by event name. */
 export type RoomEvents<R extends TypedRoom> = TypesOf<R>['events']
-/** The join options of `R` besides `key`. */
+/** Join options of `R` other than `key`. */
 export type RoomOptions<R extends TypedRoom> = TypesOf<R>['options']
 
-/** `T` with everything in it readonly, all the way down. `Json` is that already. */
+/** `T` with all properties readonly, at every depth. `Json` is unchanged. */
 export type Immutable<T> = [Json] extends [T]
   ? T
   : T extends object

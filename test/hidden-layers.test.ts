@@ -139,6 +139,7 @@ const vaultRoom = (secrets: Secrets, rate: number) => {
       hide: { data: v.object({ from: key, layer: key }) },
       whisper: { data: v.object({ layer: key, value: v.any() }) },
       fail: { data: v.any() },
+      end: { data: v.null() },
     },
     create: (): State => ({ open: [], hands: {}, vault: {}, units: {}, deck: [], granted: {} }),
     onJoin(state, { id }, ctx) {
@@ -229,6 +230,8 @@ const vaultRoom = (secrets: Secrets, rate: number) => {
           state.open.push(input.data)
           ctx.emit('told', input.data)
           throw new Error(JSON.stringify(input.data))
+        case 'end':
+          ctx.close()
       }
       told(state, ctx)
       return undefined
@@ -251,6 +254,8 @@ async function play(seed: number): Promise<string[]> {
   const rate = pick([0, 20])
   let bench = new RoomBench([vaultRoom(secrets, rate)], { seed })
   const members: TestMember[] = []
+  /** Members that have asked to leave while they had a connection. */
+  const leavers: TestMember[] = []
   const vaults: string[] = []
   const problems: string[] = []
   const searched = new Map<string, number>()
@@ -258,7 +263,7 @@ async function play(seed: number): Promise<string[]> {
   let heard = 0
 
   const search = (): void => {
-    for (const { memberId, received } of members) {
+    for (const { memberId, received } of [...members, ...leavers]) {
       const fresh = received.slice(searched.get(memberId) ?? 0)
       for (const secret of secrets.foundIn(memberId, Buffer.concat(fresh)))
         problems.push(`${memberId} got ${secret}`)
@@ -307,6 +312,7 @@ async function play(seed: number): Promise<string[]> {
   const leave = (gone: TestMember) => {
     bench.send('vault', gone.memberId, { kind: 'leave', reason: 'left' })
     members.splice(members.indexOf(gone), 1)
+    if (gone.attached) leavers.push(gone)
   }
   const resume = async (one: TestMember) => {
     const { resumed } = await bench.resume('vault', one)
@@ -392,6 +398,16 @@ async function play(seed: number): Promise<string[]> {
   await bench.settle()
   search()
   compare()
+  if (problems.length > 0) return problems
+  // The last update of a room reaches everyone who leaves with it.
+  for (let i = 0; i < 5; i++) await pick(steps.slice(0, 19))()
+  say('end', null)
+  await bench.advance(200)
+  search()
+  for (const { memberId, inRoom, faults } of [...members, ...leavers]) {
+    problems.push(...faults.map((fault) => `${memberId}: ${fault}`))
+    if (inRoom) problems.push(`${memberId} is still in the room`)
+  }
   return problems
 }
 

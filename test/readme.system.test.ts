@@ -129,7 +129,7 @@ describe('the README', { timeout: COMPILES_MS }, () => {
 
   it('has calls of the control API that it answers', async () => {
     const [shell] = codeOf('README.md', 'sh', 'The token between them')
-    const calls = shell!.trim().split('\n')
+    const calls = shell!.trim().replaceAll('\\\n', '').split('\n')
     const call = async (line: string, projectId = '') => {
       const command = line.replace('localhost:3000', service.controlUrl).replace('prj_…', projectId)
       return JSON.parse((await run('sh', ['-c', `${command} --silent --show-error --noproxy '*'`])).stdout)
@@ -313,6 +313,14 @@ describe('the pages', () => {
         .toEqual([])
     }
     for (const page of pages()) expect.soft(inlineCode(page).flatMap(missingIn), page).toEqual([])
+  })
+
+  it('have code of at most 90 columns in the first pages, which the site shows without cutting it', () => {
+    const first = /^(README\.md|docs\/(rooms|client|guides\/.*|site\/index)\.md|examples\/README\.md)$/
+    for (const block of blocks.filter(({ page }) => first.test(page)))
+      expect
+        .soft(Math.max(...block.code.split('\n').map((line) => line.length)), place(block))
+        .toBeLessThanOrEqual(90)
   })
 
   it('show Dockerfiles, YAML and JSON that can be read', () => {

@@ -24,6 +24,7 @@ const LONGEST = [
   'chaos',
   'loadtest',
   'attack',
+  'bad-rooms',
   'cluster-command',
   'balancer-idle',
   'room-model',

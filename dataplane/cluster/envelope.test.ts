@@ -83,6 +83,7 @@ const toEdge = fc
           { noNullPrototype: true },
         ),
       ),
+      leaving: maybe(fc.array(text)),
     }),
     kind('state', { member_id: text, seq: number, state: frames }),
     kind('attached', {

@@ -7,7 +7,7 @@ import type { ClientMessage, ResumePosition } from '../../shared/protocol/messag
 import type { Rate, RateLimits } from '../../shared/rate-limit.ts'
 import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
 import { frame } from '../frame.ts'
-import { roomAddress, roomIdOf } from '../traffic.ts'
+import { playerOf, roomAddress, roomIdOf } from '../traffic.ts'
 import type { Authenticator, Rejection } from './authentication.ts'
 import { Connection, type ConnectionListener, type ServerSocket } from './connection.ts'
 import type { GatewayContext, GatewayOptions } from './context.ts'
@@ -23,6 +23,9 @@ import type { Subscription } from './subscription.ts'
 
 /** How many messages may arrive behind `hello` before it is answered, and how many pings and pongs of the websocket before there is a session. */
 const MAX_EARLY = 16
+
+/** Text for players whose messages of a type are refused for some time. */
+const BLOCKED = 'the last messages of this type did not return: for ten minutes they are refused'
 
 /** How fast each player may ask for subscriptions: three seconds' worth at once. */
 export const joinRate = ({ joinsPerSecond: perSecond }: GatewayOptions): Rate => ({
@@ -199,10 +202,16 @@ export class ClientProtocol implements ConnectionListener {
     else {
       const subscription = this.#subscriptionFor(session, request)
       if (!subscription) return
-      if (request.t === 'message') edge.message(subscription, request, bytes)
+      if (request.t === 'message' && this.#isBlocked(session, subscription, request.type))
+        this.#refuseRequest(session, request, 'room_logic_failed', BLOCKED)
+      else if (request.t === 'message') edge.message(subscription, request, bytes)
       else if (request.t === 'leave') edge.leave(subscription, request.ref)
       else edge.resync(subscription, request)
     }
+  }
+
+  #isBlocked({ projectId, sub, sessionId }: Session, { room }: Subscription, messageType: string): boolean {
+    return this.#context.blocks(projectId, playerOf(sub, sessionId), room.roomType, messageType)
   }
 
   /** The subscription that a request is about; undefined: the session is not in that room, and the client has been told. */
@@ -342,12 +351,17 @@ export class ClientProtocol implements ConnectionListener {
     const cancel = clock.schedule(options.attachWaitMs, finish)
     for (const subscription of [...session.subscriptions.values()])
       if (!listed.has(subscription.roomId) || !subscription.taken) edge.giveUp(subscription, 'left')
+    session.ended.keep(listed)
     for (const [roomId, position] of listed) {
       const subscription = session.subscriptions.get(roomId)
       if (!subscription) {
         waiting -= 1
         metrics.roomResumes.inc({ result: 'lost' })
-        connection.sendError('not_in_room', `the session is not in ${roomId}`, { room_id: roomId })
+        const ended = session.ended.get(roomId)
+        if (ended) {
+          connection.address(roomId)
+          connection.send(ended.farewell)
+        } else connection.sendError('not_in_room', `the session is not in ${roomId}`, { room_id: roomId })
         continue
       }
       edge.attach(subscription, connection, position, (result) => {

@@ -288,6 +288,27 @@ describe('what an owner sends', () => {
     },
   )
 
+  it('reaches a member that leaves with it, but for what everyone else hears of that', async () => {
+    const { client, joined } = await test.join()
+    const { client: other } = await test.join('one')
+    const { room_id: roomId, member_id: memberId } = joined
+    const room = test.owner.room('one')
+    const { deliver } = test.owner
+    test.owner.deliver = (message) =>
+      deliver(message.kind === 'update' ? { ...message, leaving: [memberId] } : message)
+    const event = { t: 'event', room_id: roomId, epoch: 1, seq: 3, name: 'over', data: null } as const
+    room.flush({
+      state: { count: 7 },
+      events: [['over', null]],
+      personal: [{ member_id: memberId, events: [event], ack: 4 }],
+    })
+    room.send({ kind: 'left', member_id: memberId, ref: 5 })
+    await Promise.all([client.roundTrip(), other.roundTrip()])
+    const seen = ({ received }: TestClient) => received.map(({ t }) => t).slice(-5, -1)
+    expect(seen(client)).toEqual(['state.patch', 'event', 'ack', 'left'])
+    expect(seen(other)).toEqual(['joined', 'state.snapshot', 'state.patch', 'event'])
+  })
+
   it('can end a subscription with a farewell', async () => {
     const { client, joined } = await test.join()
     const { room_id: roomId, member_id: memberId } = joined

@@ -2,12 +2,12 @@ import { newId } from '../../shared/ids.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
 import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
-import { type Frames, type RoomAddress, roomAttributes, type ToEdge } from '../traffic.ts'
+import { type Farewell, type Frames, type RoomAddress, roomAttributes, type ToEdge } from '../traffic.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import { StateRateLimiter } from './rate-limits.ts'
 import type { Session } from './session.ts'
-import { type AttachResult, FlushFrames, Subscription } from './subscription.ts'
+import { type AttachResult, FlushFrames, type SubscribedSession, Subscription } from './subscription.ts'
 import type { Reliable, UnackedLimits } from './unacked.ts'
 
 /** The subscriptions of one room at this edge. */
@@ -36,7 +36,7 @@ type Answer = Exclude<ToEdge, { kind: 'update' | 'redirect' | 'resend' }>
  */
 export class Edge {
   readonly #context: GatewayContext
-  readonly #record: (session: Session) => Promise<boolean>
+  readonly #record: (session: SubscribedSession) => Promise<boolean>
   readonly #rooms = new Map<string, SubscribedRoom>()
   /** Subscriptions with an open question to the owner. */
   readonly #asking = new Set<Subscription>()
@@ -48,7 +48,7 @@ export class Edge {
    * `record` writes down the subscriptions of a session, before its owner hears of a new one: whichever node the client resumes at must know
    * of it. False: the session is another node's. Rejects when the store does not answer.
    */
-  constructor(context: GatewayContext, record: (session: Session) => Promise<boolean>) {
+  constructor(context: GatewayContext, record: (session: SubscribedSession) => Promise<boolean>) {
     const { clock, options } = context
     this.#context = context
     this.#record = record
@@ -81,6 +81,7 @@ export class Edge {
       ...(span.sampled && contextOf(span)),
     })
     subscription.joinSpan = span
+    session.ended.delete(subscription.roomId)
     this.#add(subscription)
     this.#record(session).then(
       // Taken over by another node: it has the subscription now, and asks for nothing.
@@ -323,12 +324,15 @@ export class Edge {
   }
 
   #update(room: SubscribedRoom, message: Extract<ToEdge, { kind: 'update' }>) {
-    const { epoch, seq, patch, rest, layers, personal, joined } = message
+    const { epoch, seq, patch, rest, layers, personal, joined, leaving } = message
     if (patch || rest) {
       const flush = new FlushFrames(seq, patch, rest, personal.length === 0, layers)
+      const leavers = leaving && new Set(leaving)
+      const last = leavers && new FlushFrames(seq, patch, undefined, false, layers, true)
       room.list ??= [...room.subscriptions.values()]
       for (const subscription of room.list) {
-        const result = subscription.flush(flush, epoch)
+        const frames = last && leavers.has(subscription.memberId) ? last : flush
+        const result = subscription.flush(frames, epoch)
         if (result === 'stalled') this.#context.metrics.slowConsumers.inc({ action: 'stalled' })
         if (result === 'missed') this.#reattach(subscription)
       }
@@ -388,8 +392,19 @@ export class Edge {
         break
       case 'left':
         this.forget(subscription)
+        if (message.farewell) this.#ended(subscription, message.farewell)
         subscription.left(message.ref, message.farewell)
     }
+  }
+
+  /**
+   * A room has ended a seat. The session remembers why, wherever it is resumed: its client may be without a connection, and one that has a
+   * connection may have lost it already.
+   */
+  #ended({ session, room }: Subscription, farewell: Farewell): void {
+    session.ended.add({ room, farewell })
+    // What the store does not answer is written again by the sweep of the sessions.
+    this.#record(session).catch(() => {})
   }
 
   /** A client asks for a subscription; what the owner does about it belongs to this span. */

@@ -49,6 +49,90 @@ describe('a session that lost its socket, at another node', () => {
     await again.next('left')
   })
 
+  describe('hears how a seat has ended', () => {
+    const farewell = (roomId: string, memberId: string) =>
+      ({
+        t: 'room.left',
+        room_id: roomId,
+        epoch: 1,
+        seq: 2,
+        member_id: memberId,
+        sub: 'ada',
+        reason: 'kicked',
+        message: 'no manners',
+      }) as const
+
+    it.each(['known', 'not known'])(
+      'when its connection was lost before, and that was %s to its node',
+      async (when) => {
+        const { client, welcome, snapshot, joined } = await pair.a.join()
+        const { room_id: roomId, member_id: memberId } = joined
+        const told = farewell(roomId, memberId)
+        const room = pair.owner.room('one')
+        if (when === 'known') await pair.owner.lose(client)
+        room.members.delete(memberId)
+        room.send({ kind: 'left', member_id: memberId, farewell: told })
+        if (client.ws.readyState === client.ws.OPEN) {
+          expect(await client.next('room.left')).toEqual(told)
+          client.ws.terminate()
+        }
+        await expect
+          .poll(async () => [...pair.a.gateway.describeSessions().items].map(({ rooms }) => rooms))
+          .toEqual([[]])
+        let { session_id, resume_token } = welcome
+        for (let times = 0; times < 2; times++) {
+          const again = await pair.b.resume({ session_id, resume_token }, [snapshot])
+          ;({ session_id, resume_token } = await again.next('welcome'))
+          expect(await again.next('room.left')).toEqual(told)
+          again.ws.terminate()
+        }
+        // One that knows does not ask.
+        const knows = await pair.a.resume({ session_id, resume_token }, [])
+        ;({ session_id, resume_token } = await knows.next('welcome'))
+        await knows.roundTrip()
+        expect(knows.received.map(({ t }) => t)).toEqual(['welcome', 'pong'])
+      },
+    )
+
+    it('from the owner, when its node died before it could write that down', async () => {
+      const { client, welcome, snapshot, joined } = await pair.a.join()
+      const told = farewell(joined.room_id, joined.member_id)
+      await pair.owner.lose(client)
+      pair.owner.silent.add('attach')
+      const asked = pair.owner.next('attach')
+      const again = await pair.b.resume(welcome, [snapshot])
+      await asked
+      pair.owner.room('one').send({ kind: 'left', member_id: joined.member_id, farewell: told })
+      expect(await again.next('welcome')).toMatchObject({
+        rooms: [{ room_id: 'arena:one', resumed: false }],
+      })
+      expect(await again.next('room.left')).toEqual(told)
+    })
+
+    it('of at most 16 rooms, the latest, and of none that it has joined again', async () => {
+      const { client, welcome } = await pair.a.hello()
+      const positions = []
+      for (let i = 1; i <= 18; i++) {
+        client.send({ t: 'join', ref: i, room_type: 'arena', options: { key: `r${i}` } })
+        const { room_id: roomId, member_id: memberId } = await client.next('joined')
+        positions.push({ room_id: roomId, epoch: 1, seq: 1 })
+        const room = pair.owner.room(`r${i}`)
+        room.members.delete(memberId)
+        room.send({ kind: 'left', member_id: memberId, farewell: farewell(roomId, memberId) })
+      }
+      client.send({ t: 'join', ref: 19, room_type: 'arena', options: { key: 'r18' } })
+      await client.next('joined')
+      await pair.owner.lose(client)
+      const again = await pair.b.resume(welcome, positions)
+      await again.next('welcome')
+      await again.roundTrip()
+      const of = (t: string) =>
+        again.received.flatMap((message) => (message.t === t && 'room_id' in message ? message.room_id : []))
+      expect(of('error')).toEqual(['arena:r1', 'arena:r2'])
+      expect(of('room.left')).toEqual(positions.slice(2, 17).map(({ room_id: roomId }) => roomId))
+    })
+  })
+
   it('can move on and back, and news of an earlier move that comes late does no harm', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
     await pair.owner.lose(client)

@@ -148,6 +148,7 @@ class Race {
       node_id: 'node_a',
       right,
       seats: [],
+      ended: [],
       connected_at: 0,
       detached: true,
     }

@@ -215,12 +215,12 @@ export class Resumption {
    */
   moveIn({ record, version, fromNode, pace }: TakenSession): Session {
     const { nodeId, clock, metrics, tellTaken } = this.#context
-    const { session_id: sessionId, claims, right, place, seats, rerouting } = record
+    const { session_id: sessionId, claims, right, place, seats, ended, rerouting } = record
     const here = this.#sessions.find(sessionId)
     if (here) this.#sessions.drop(here)
     if (fromNode !== nodeId) tellTaken(fromNode, sessionId)
     const rateLimiter = here?.rateLimiter ?? this.#playerRateLimiters.limiterOf(claims, pace)
-    const session = new Session(clock, { sessionId, claims, right, rateLimiter, place })
+    const session = new Session(clock, { sessionId, claims, right, rateLimiter, place }, ended)
     const arrived = rerouting && arrivedAt(nodeId, rerouting)
     session.rerouting = arrived ?? rerouting
     if (arrived?.failures === 0 && fromNode !== nodeId) session.replacedNode = fromNode

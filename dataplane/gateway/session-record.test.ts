@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
+import { roomAddress } from '../traffic.ts'
 import { gatewayOptions } from './context.ts'
 import { MessageRateLimiter } from './rate-limits.ts'
 import { Session } from './session.ts'
@@ -17,12 +18,22 @@ const record: SessionRecord = {
   node_id: 'node_a',
   right: { token: 'abc', used: null, turn: 0, confirmed: true },
   seats: [{ room_type: 'arena', key: 'one', member_id: 'mem_one' }],
+  ended: [],
   connected_at: 1,
   detached: false,
 }
 
 it('a session survives being written down', () => {
   expect(decodeSession(encodeSession(record))).toEqual(record)
+  const room = roomAddress('prj_one', 'arena', 'two')
+  const at = { room_id: 'arena:two', epoch: 1, seq: 7, member_id: 'mem_two', sub: 'Zoë 🎲' }
+  const farewell = { t: 'room.left', ...at, reason: 'kicked', message: 'no manners' } as const
+  const { message: _, ...silent } = { ...farewell, room_id: 'arena:three' }
+  const ended = [
+    { room, farewell },
+    { room: roomAddress('prj_one', 'arena', 'three'), farewell: silent },
+  ]
+  expect(decodeSession(encodeSession({ ...record, ended }))).toEqual({ ...record, ended })
   const sent = { ...record, rerouting: { at: 5, failures: 1, to: 'node_b' } }
   expect(decodeSession(encodeSession(sent))).toEqual(sent)
 })

@@ -4,6 +4,7 @@ import type { Random } from '../../shared/random.ts'
 import type { Records, Write } from '../../shared/store/port.ts'
 import { hashTag } from '../../shared/store/rules.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
+import { type Farewell, type RoomAddress, roomAddress, roomIdOf } from '../traffic.ts'
 import type { RateLevel } from './rate-limits.ts'
 
 /** The place of a session among those that count together. */
@@ -24,6 +25,19 @@ export interface Rerouting {
   readonly to?: string
 }
 
+/** A seat of a session. */
+export interface SeatRecord {
+  readonly room_type: string
+  readonly key: string
+  readonly member_id: string
+}
+
+/** A seat that its room has ended. */
+export interface EndedSeat {
+  readonly room: RoomAddress
+  readonly farewell: Farewell
+}
+
 /** What any node needs to go on with a session. */
 export interface SessionRecord {
   readonly session_id: string
@@ -32,7 +46,9 @@ export interface SessionRecord {
   readonly node_id: string
   readonly right: ResumeRight
   /** Every subscription the session may have. Some may be gone: their rooms say so. */
-  readonly seats: readonly { readonly room_type: string; readonly key: string; readonly member_id: string }[]
+  readonly seats: readonly SeatRecord[]
+  /** Seats that rooms have ended. The client may not know. */
+  readonly ended: readonly EndedSeat[]
   /** When the connection, or the last one, came: milliseconds since 1970. */
   readonly connected_at: number
   /** Whether the socket is lost. */
@@ -63,8 +79,11 @@ type Positional = [
   place: [set: string, cameAt: number] | 0,
   trace: string | 0,
   rerouting: [at: number, failures: number, to: string | 0] | 0,
-  ...seats: [roomType: string, key: string, memberId: string][],
+  ...seats: [roomType: string, key: string, memberId: string, end?: PositionalEnd][],
 ]
+
+/** How a room has ended a seat. */
+type PositionalEnd = [epoch: number, seq: number, reason: Farewell['reason'], message: string | 0]
 
 /** A record as bytes: the number of its format, then JSON. */
 export function encodeSession({ right, pace, place, rerouting, ...record }: SessionRecord): Uint8Array {
@@ -82,6 +101,10 @@ export function encodeSession({ right, pace, place, rerouting, ...record }: Sess
   ]
   for (const { room_type: roomType, key, member_id: memberId } of record.seats)
     positional.push([roomType, key, memberId])
+  for (const { room, farewell } of record.ended) {
+    const { member_id: memberId, epoch, seq, reason, message = 0 } = farewell
+    positional.push([room.roomType, room.key, memberId, [epoch, seq, reason, message]])
+  }
   return Buffer.from(FORMAT_BYTE + JSON.stringify(positional))
 }
 
@@ -91,12 +114,18 @@ export function decodeSession(bytes: Uint8Array): SessionRecord | undefined {
   try {
     const [sessionId, claims, nodeId, right, connectedAt, detached, pace, place, trace, rerouting, ...seats] =
       JSON.parse(new TextDecoder().decode(bytes.subarray(1))) as Positional
+    const held: SeatRecord[] = []
+    const ended: EndedSeat[] = []
+    for (const [roomType, key, memberId, end] of seats)
+      if (end) ended.push(endedSeat(roomAddress(claims.project_id, roomType, key), memberId, claims, end))
+      else held.push({ room_type: roomType, key, member_id: memberId })
     return {
       session_id: sessionId,
       claims,
       node_id: nodeId,
       right: { token: right[0], used: right[1], turn: right[2], confirmed: right[3] === 1 },
-      seats: seats.map(([roomType, key, memberId]) => ({ room_type: roomType, key, member_id: memberId })),
+      seats: held,
+      ended,
       connected_at: connectedAt,
       detached: detached === 1,
       ...(pace && { pace: { rate: pace[0], patience: pace[1], at: pace[2] } }),
@@ -108,6 +137,25 @@ export function decodeSession(bytes: Uint8Array): SessionRecord | undefined {
     return undefined
   }
 }
+
+const endedSeat = (
+  room: RoomAddress,
+  memberId: string,
+  { sub }: TokenClaims,
+  [epoch, seq, reason, message]: PositionalEnd,
+): EndedSeat => ({
+  room,
+  farewell: {
+    t: 'room.left',
+    room_id: roomIdOf(room),
+    epoch,
+    seq,
+    member_id: memberId,
+    sub: sub ?? null,
+    reason,
+    ...(message && { message }),
+  },
+})
 
 const reroutingOf = ([at, failures, to]: readonly [number, number, string | 0]): Rerouting => ({
   at,

@@ -5,7 +5,7 @@ import type { TokenClaims } from '../../shared/tokens.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
 import type { Connection } from './connection.ts'
 import { type MessageRateLimiter, whileConnected } from './rate-limits.ts'
-import type { QuotaPlace, Rerouting, ResumeRight, SessionRecord } from './session-record.ts'
+import type { EndedSeat, QuotaPlace, Rerouting, ResumeRight, SessionRecord } from './session-record.ts'
 import type { SubscribedSession, Subscription } from './subscription.ts'
 
 /** One client's identity, with its subscriptions, from the handshake that brought it here to the one that takes it elsewhere. */
@@ -18,6 +18,7 @@ export class Session implements SubscribedSession {
   readonly place: QuotaPlace | undefined
   /** Subscriptions by room id; also those being joined or left. */
   readonly subscriptions = new Map<string, Subscription>()
+  readonly ended: EndedSeats
   /** What its client understands, by the `hello` of its connection. */
   features: ReadonlySet<string> = new Set()
   /** Undefined: it was never told to go to another node. */
@@ -44,6 +45,7 @@ export class Session implements SubscribedSession {
       rateLimiter,
       place,
     }: Pick<Session, 'sessionId' | 'claims' | 'right' | 'rateLimiter' | 'place'>,
+    ended: readonly EndedSeat[] = [],
   ) {
     this.sessionId = sessionId
     this.projectId = claims.project_id
@@ -55,6 +57,7 @@ export class Session implements SubscribedSession {
     this.#expiresAt = Date.parse(claims.expires_at)
     this.#connectedAt = clock.now()
     this.#detachedAt = clock.monotonic()
+    this.ended = new EndedSeats(ended)
   }
 
   /** Who may resume it. */
@@ -161,6 +164,7 @@ export class Session implements SubscribedSession {
       node_id: nodeId,
       right: this.right,
       seats,
+      ended: [...this.ended],
       connected_at: this.#connectedAt,
       detached: this.#connection === undefined,
       pace: this.#connection ? whileConnected(this.rateLimiter.level) : this.rateLimiter.level,
@@ -174,6 +178,49 @@ export class Session implements SubscribedSession {
   allows(roomType: string, roomId: string): boolean {
     const { rooms } = this.#claims
     return rooms === undefined || rooms.includes(roomType) || rooms.includes(roomId)
+  }
+}
+
+/** Maximum number of ended seats that a session remembers: the latest ones. */
+const MAX_ENDED = 16
+
+/** Seats of one session that their rooms have ended, until its client is known to know, or joins the room again. */
+export class EndedSeats {
+  /** By room id, the latest last. */
+  readonly #seats = new Map<string, EndedSeat>()
+
+  constructor(seats: readonly EndedSeat[] = []) {
+    for (const seat of seats) this.add(seat)
+  }
+
+  get size(): number {
+    return this.#seats.size
+  }
+
+  add(seat: EndedSeat): void {
+    const { room_id: roomId } = seat.farewell
+    this.#seats.delete(roomId)
+    this.#seats.set(roomId, seat)
+    const [oldest] = this.#seats.keys()
+    if (this.#seats.size > MAX_ENDED && oldest !== undefined) this.#seats.delete(oldest)
+  }
+
+  get(roomId: string): EndedSeat | undefined {
+    return this.#seats.get(roomId)
+  }
+
+  /** Forgets a seat: the client has another in the room. */
+  delete(roomId: string): void {
+    this.#seats.delete(roomId)
+  }
+
+  /** Forgets all but those in these rooms: the client does not ask for the others. */
+  keep(roomIds: ReadonlyMap<string, unknown>): void {
+    for (const roomId of this.#seats.keys()) if (!roomIds.has(roomId)) this.#seats.delete(roomId)
+  }
+
+  [Symbol.iterator](): IterableIterator<EndedSeat> {
+    return this.#seats.values()
   }
 }
 

@@ -17,7 +17,7 @@ import type { Edge } from './edge.ts'
 import { type KeyName, keyName } from './key-cache.ts'
 import type { Session } from './session.ts'
 import type { SessionStore } from './session-record.ts'
-import type { Subscription } from './subscription.ts'
+import type { SubscribedSession, Subscription } from './subscription.ts'
 
 type EndReason = 'left' | 'session_ended'
 
@@ -104,11 +104,11 @@ export class Sessions {
    * Writes the record as the session is now. False: the session has been taken by another node, or is over; nothing of it is left here.
    * Rejects with `StoreUnavailable`; the write is made again later then.
    */
-  async save(session: Session): Promise<boolean> {
+  async save(session: SubscribedSession): Promise<boolean> {
     const writer = this.#writerOf(session)
     if (!writer) return false
     if (await writer.save()) return true
-    this.drop(session)
+    this.drop(writer.session)
     return false
   }
 
@@ -123,14 +123,14 @@ export class Sessions {
   }
 
   /**
-   * The session has lost its connection and waits to be resumed, with its subscriptions. One that has no subscription has nothing to wait
-   * for, and ends.
+   * The session has lost its connection and waits to be resumed, with its subscriptions. It ends if it has no subscription, and none that its
+   * room has ended: the client may not know of that.
    */
   detach(session: Session): void {
     if (!this.#writerOf(session)) return
     session.disconnect()
     this.#edge.detach(session, this.#moving || session.rerouting?.to !== undefined)
-    if (session.subscriptions.size > 0) this.saveLater(session)
+    if (session.subscriptions.size + session.ended.size > 0) this.saveLater(session)
     else this.end(session, 'left')
   }
 
@@ -261,7 +261,7 @@ export class Sessions {
     return { items: lazily(chosen, describeSession), found, total: this.size }
   }
 
-  #writerOf(session: Session): SessionWriter | undefined {
+  #writerOf(session: SubscribedSession): SessionWriter | undefined {
     const writer = this.#writers.get(session.sessionId)
     return writer?.session === session ? writer : undefined
   }

@@ -1,9 +1,10 @@
 import type { JsonObject } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { ResumePosition, ServerMessage, Subprotocol } from '../../shared/protocol/messages.ts'
+import type { ResumePosition, Subprotocol } from '../../shared/protocol/messages.ts'
 import { noSpan, type Span, type TraceContext } from '../../shared/tracing/tracer.ts'
 import { type Frame, frame, joinFrames } from '../frame.ts'
 import {
+  type Farewell,
   type Frames,
   type JoinedMember,
   type LayerParts,
@@ -16,6 +17,7 @@ import {
 } from '../traffic.ts'
 import type { Connection, DirectMessage } from './connection.ts'
 import type { Outbox } from './outbox.ts'
+import type { EndedSeats } from './session.ts'
 import { type Reliable, Unacked, type UnackedLimits } from './unacked.ts'
 
 /**
@@ -55,6 +57,8 @@ export interface SubscribedSession {
   readonly connection: Connection | undefined
   /** By room id. */
   readonly subscriptions: Map<string, Subscription>
+  /** Seats that rooms have ended. */
+  readonly ended: EndedSeats
 }
 
 /** What a new subscription asks its owner for. */
@@ -63,8 +67,10 @@ type JoinQuestion = Extract<ToOwner, { kind: 'join' }>
 /** What one flush of a room has for everyone: the same bytes for every member that speaks a codec. */
 export class FlushFrames {
   readonly seq: number
-  /** Whether no member has anything of its own with it, so that nothing is to be in one write with it. */
+  /** True when no member has a personal part in the flush, so that nothing has to leave in the same write. */
   readonly alone: boolean
+  /** True for the members that leave with the flush. */
+  readonly last: boolean
   readonly #patch: Frames | undefined
   readonly #rest: Frames | undefined
   /** By member, what it has of hidden layers; undefined: no one here has anything. */
@@ -80,8 +86,10 @@ export class FlushFrames {
     rest: Frames | undefined,
     alone: boolean,
     layers?: LayerParts,
+    last = false,
   ) {
     this.seq = seq
+    this.last = last
     this.#layers =
       layers &&
       new Map(layers.members.map(({ member_id: id, own }) => [id, own.map((i) => layers.frames[i]!)]))
@@ -239,7 +247,8 @@ export class Subscription {
     if (flush.seq <= this.#seq) return 'passed'
     this.#seq = flush.seq
     const codec = connection.codec.subprotocol
-    const stalls = this.#phase === 'live' && connection.outbox.congested
+    // A member that leaves cannot ask for the whole state later.
+    const stalls = this.#phase === 'live' && connection.outbox.congested && !flush.last
     if (this.#phase === 'live' && !stalls) {
       const whole = flush.wholeOf(this.memberId, codec)
       if (!whole) return 'passed'
@@ -389,10 +398,10 @@ export class Subscription {
   }
 
   /** The subscription is given up: because the client asked, or with a farewell. */
-  left(ref: number | undefined, farewell: ServerMessage | undefined): void {
+  left(ref: number | undefined, farewell: Farewell | undefined): void {
     this.#held.drop(this.#connection?.outbox)
     if (ref !== undefined) this.#send({ t: 'left', ref, room_id: this.roomId })
-    else if (farewell && isDirect(farewell)) this.#send(farewell)
+    else if (farewell) this.#send(farewell)
     this.#answerAttach('lost')
   }
 
@@ -506,6 +515,3 @@ class HeldFrames {
 
 const encoded = ({ codec }: Connection, message: DirectMessage): Frame =>
   frame(codec.encode(message), codec.binary)
-
-const isDirect = (message: ServerMessage): message is DirectMessage =>
-  message.t !== 'state.snapshot' && message.t !== 'state.resync' && message.t !== 'state.patch'

@@ -1,3 +1,4 @@
+import { pino } from 'pino'
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { counter } from '../../test/support/rooms/counter-room.ts'
@@ -109,6 +110,26 @@ describe('admit', () => {
     gates.shift()!(undefined)
     await bench.settle()
     expect(eve.inRoom).toBe(false)
+  })
+
+  /** In Colyseus and Nakama, a hook that decides on a join returns `false` to refuse it. */
+  it.each<[string, unknown, string]>([
+    ['false', false, 'false'],
+    ['true', true, 'true'],
+    ['null', null, 'null'],
+    ['0', 0, '0'],
+    ['an object', { ok: false }, 'an object with the keys ok'],
+    ['a promise of false', Promise.resolve(false), 'false'],
+  ])('that returns %s admits no one, and the log says what to return', async (_, answer, shown) => {
+    const lines: string[] = []
+    const log = pino({}, { write: (line) => void lines.push(line) })
+    const room = defineRoom({ type: 'gate', create: () => ({ here: 0 }), admit: () => answer as never })
+    const { bench, ann } = await roomWith(room, ['ann'], { log })
+    expect([ann.inRoom, ann.errors]).toMatchObject([false, [{ code: 'room_logic_failed' }]])
+    expect(bench.describe('gate')?.members ?? []).toEqual([])
+    expect(lines.join('')).toContain(
+      `admit returned ${shown}; return nothing to admit, or a text for the player to refuse`,
+    )
   })
 
   it('holds a place, so that joins at the same time respect maxMembers', async () => {
@@ -232,6 +253,10 @@ describe('coming back', () => {
     expect(bench.describe('counter')?.members).toMatchObject([{ connected: false }])
     await bench.advance(40_000, 1000)
     expect(bench.host.size).toBe(0)
+    ann.heard.length = 0
+    await bench.resume('counter', ann)
+    expect(ann.heard).toEqual(['-ann session_ended: the connection was not back within 120 s: join again'])
+    await bench.advance(120_000, 1000)
     await bench.resume('counter', ann)
     expect(ann.errors).toMatchObject([{ code: 'no_seat' }])
   })

@@ -1,12 +1,12 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Span } from '../../shared/tracing/tracer.ts'
-import { type JoinRequest, roomAttributes, type ToOwner } from '../traffic.ts'
-import type { TurnHook } from '../watchdog/turns.ts'
-import type { Member } from './definition.ts'
-import { FAILED, parseOptions } from './failures.ts'
+import { type JoinRequest, playerOf, roomAttributes, type ToOwner } from '../traffic.ts'
+import type { TurnRoom } from '../watchdog/turns.ts'
+import type { Member, RoomDefinition } from './definition.ts'
+import { FAILED, kindOf, parseOptions, RoomLogicError } from './failures.ts'
 import type { Inputs } from './inputs.ts'
-import { Membership } from './memberships.ts'
-import { frozen } from './state.ts'
+import { Membership, memberFor } from './memberships.ts'
+import { isPromise, type RoomCode, type RoomTurn } from './room-code.ts'
 import type { RoomStream } from './stream.ts'
 
 /** What admission has to do with its room. */
@@ -93,7 +93,8 @@ export class RoomAdmission {
       this.#refuse(request, 'room_logic_failed', FAILED)
       return
     }
-    const options = this.#during('options', request, () => parseOptions(definition, request.options))
+    const { code } = this.#stream.environment
+    const options = joinOptions(code, this.#stream, definition, request)
     if (this.#closed) this.#late(request)
     else if (!options.ok && options.cause !== undefined)
       this.#failed(request, 'the validator of the options', options.cause)
@@ -151,18 +152,21 @@ export class RoomAdmission {
     const { member_id: memberId, edge, codec, turn } = message
     const membership = memberships.recipient(memberId)
     if (!membership) {
-      if (!this.#wait(memberId, 'attach', () => this.attach(message)))
-        replies.noSeat(edge, { member_id: memberId })
+      if (this.#wait(memberId, 'attach', () => this.attach(message))) return
+      const farewell = this.#stream.environment.departures.of(memberId)
+      if (farewell) replies.left(edge, farewell)
+      else replies.noSeat(edge, { member_id: memberId })
       return
     }
     // The session went on at another edge.
     if (turn < membership.resumes) return
     membership.resumes = turn
     memberships.attach(membership, edge, codec)
-    // A member that is being removed is told so soon.
-    if (!memberships.get(memberId)) return
-    this.#inputs.renew(membership, message.data ?? null)
-    this.#inputs.connected(membership, true)
+    // A member that is being removed needs what it missed: the update that it leaves with comes behind that.
+    if (memberships.get(memberId)) {
+      this.#inputs.renew(membership, message.data ?? null)
+      this.#inputs.connected(membership, true)
+    }
     if (membership.announced) this.#attached(membership, message)
     else this.#early.set(memberId, () => this.attach(message))
   }
@@ -170,9 +174,9 @@ export class RoomAdmission {
   resync(message: Kind<'resync'>, from: string): void {
     const { member_id: memberId, reason } = message
     const { memberships, delivery, replies } = this.#stream
-    const membership = memberships.get(memberId)
+    const membership = memberships.recipient(memberId)
     if (!membership) {
-      if (!memberships.recipient(memberId)) replies.noSeat(from, { member_id: memberId })
+      replies.noSeat(from, { member_id: memberId })
       return
     }
     // Its snapshot is under way, and newer than anything that could be sent now.
@@ -221,9 +225,13 @@ export class RoomAdmission {
 
   /** When a membership without a socket counts as disconnected, or, where it does already, is given up. */
   #dueAt({ member, detachedAt = 0, disconnectsAt }: Membership): number {
+    return member.connected ? disconnectsAt : Math.max(disconnectsAt, detachedAt + this.#keptMs)
+  }
+
+  /** How long a membership without a socket is kept. */
+  get #keptMs(): number {
     const { limits } = this.#stream.environment
-    const keptMs = Math.min(limits.detachedMs, this.#inputs.handlers.definition.reconnectSeconds * 1000)
-    return member.connected ? disconnectsAt : Math.max(disconnectsAt, detachedAt + keptMs)
+    return Math.min(limits.detachedMs, this.#inputs.handlers.definition.reconnectSeconds * 1000)
   }
 
   #attached(membership: Membership, attach: Kind<'attach'>): void {
@@ -292,17 +300,6 @@ export class RoomAdmission {
     this.#stream.replies.refuse(request, code, message)
   }
 
-  /** Runs room logic for a join. */
-  #during<T>(hook: TurnHook, { session_id: sessionId, ref }: JoinRequest, look: () => T): T {
-    const { turns } = this.#stream.environment
-    turns.begin(this.#stream, hook, sessionId, ref, '')
-    try {
-      return look()
-    } finally {
-      turns.end()
-    }
-  }
-
   /** Room logic threw at a join. */
   #failed(request: JoinRequest, kind: string, error: unknown): void {
     const { code, message } = this.#inputs.failures.explain(kind, error)
@@ -317,11 +314,10 @@ export class RoomAdmission {
   /** Asks `admit`; what it says counts once it is known, unless the join is cancelled before. */
   #admit(request: JoinRequest, options: unknown): void {
     const { member_id: memberId } = request
-    const { clock, limits, turns } = this.#stream.environment
-    const { type } = this.#inputs.handlers.definition
+    const { clock, limits } = this.#stream.environment
     this.#beginPart(memberId, 'room.admit')
     const decide = (verdict: Verdict) => this.#on.act(() => this.#decided(request, options, verdict))
-    const answer = this.#during('admit', request, () => this.#ask(request, options))
+    const answer = this.#ask(request, options)
     if (!(answer instanceof Promise)) {
       decide(answer)
       return
@@ -340,16 +336,13 @@ export class RoomAdmission {
       ),
     }
     this.#running.set(memberId, running)
-    turns.awaits(type, 1)
-    answer.then((verdict) => {
-      turns.awaits(type, -1)
-      settle(verdict)
-    })
+    answer.then(settle)
   }
 
   /** What `admit` says, now or later. Neither throws nor rejects. */
   #ask(request: JoinRequest, options: unknown): Verdict | Promise<Verdict> {
     const { environment, log, memberships, roomId, state } = this.#stream
+    const { definition } = this.#inputs.handlers
     const ctx = {
       roomId,
       now: environment.clock.now(),
@@ -360,7 +353,9 @@ export class RoomAdmission {
       log,
     }
     try {
-      const answer: unknown = this.#inputs.handlers.definition.admit?.(memberOf(request), options, ctx)
+      const answer: unknown = environment.code.start(joinTurn(this.#stream, 'admit', request), () =>
+        definition.admit?.(memberOf(request), options, ctx),
+      )
       return isPromise(answer) ? Promise.resolve(answer).then(verdictOf, failed) : verdictOf(answer)
     } catch (error) {
       return failed(error)
@@ -405,7 +400,7 @@ export class RoomAdmission {
       this.#stream.environment.limits.outcomes,
     )
     membership.resumes = turn
-    const refused = this.#during('onJoin', request, () => this.#inputs.join(membership, options))
+    const refused = this.#inputs.join(membership, options)
     if (refused) this.#refuse(request, refused.code, refused.message)
     this.#on.occupied()
   }
@@ -468,7 +463,9 @@ export class RoomAdmission {
         const due = this.#dueAt(membership)
         if (due > now) earliest = Math.min(earliest, due)
         else if (memberships.get(membership.member.id) === membership)
-          this.#inputs.part(membership, 'session_ended')
+          this.#inputs.part(membership, 'session_ended', {
+            text: `the connection was not back within ${this.#keptMs / 1000} s: join again`,
+          })
       }
       if (earliest < Number.POSITIVE_INFINITY) this.#expiry.at(earliest)
     })
@@ -476,16 +473,47 @@ export class RoomAdmission {
 }
 
 const memberOf = ({ member_id: id, sub, data }: JoinRequest): Member =>
-  Object.freeze({ id, sub, connected: true, data: frozen(data ?? null) })
+  memberFor({ id, sub, connected: true, data: data ?? null })
 
 const refused = (why: string): Verdict => ({ admitted: false, why })
 
-const verdictOf = (answer: unknown): Verdict =>
-  typeof answer === 'string'
-    ? refused(answer.slice(0, 300) || 'the room refused the join')
-    : { admitted: true }
+/** Anything but nothing or a text fails the join: the author of `return false` does not mean to admit. */
+function verdictOf(answer: unknown): Verdict {
+  if (answer === undefined) return { admitted: true }
+  if (typeof answer === 'string') return refused(answer.slice(0, 300) || 'the room refused the join')
+  return failed(
+    new RoomLogicError(
+      `admit returned ${kindOf(answer)}; return nothing to admit, or a text for the player to refuse`,
+    ),
+  )
+}
 
 const failed = (failure: unknown): Verdict => ({ admitted: false, failure })
 
-const isPromise = (value: unknown): value is PromiseLike<unknown> =>
-  typeof (value as PromiseLike<unknown> | undefined | null)?.then === 'function'
+/** The options of a join as the definition wants them, or what is wrong with them. */
+export function joinOptions(
+  code: RoomCode,
+  room: TurnRoom,
+  definition: RoomDefinition,
+  join: JoinRequest,
+): ReturnType<typeof parseOptions> {
+  try {
+    return code.run(joinTurn(room, 'options', join), () => parseOptions(definition, join.options))
+  } catch (cause) {
+    return { ok: false, message: 'the validator failed', cause }
+  }
+}
+
+/** A turn of room code for a join, which does not write to the state of a room that runs. */
+export const joinTurn = (
+  { name, epoch }: TurnRoom,
+  hook: 'options' | 'create' | 'load' | 'admit',
+  { session_id: sessionId, ref, sub }: JoinRequest,
+): RoomTurn => ({
+  room: { name, epoch },
+  hook,
+  subject: sessionId,
+  ref,
+  type: '',
+  principal: playerOf(sub, sessionId),
+})

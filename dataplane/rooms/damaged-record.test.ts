@@ -97,7 +97,7 @@ async function opened(record: Record) {
     ann: { state, members, heard, faults, errors, in_room: inRoom },
     dan: { state: dan.state, members: dan.members, errors: dan.errors, in_room: dan.inRoom },
   }
-  return { bench, dan, outcome, quarantined: bench.counts['quarantined damaged'] ?? 0 }
+  return { bench, dan, outcome, quarantined: bench.counts.quarantined ?? 0 }
 }
 
 /** Every part of the record with one byte of it changed, and what the record is then. */
@@ -187,10 +187,10 @@ describe('a damaged record', () => {
     bench.store.mood = 'deaf'
     const dan = await bench.join('board', 'dan')
     expect(dan.errors).toMatchObject([{ code: 'room_unavailable' }])
-    expect(bench.counts['quarantined damaged']).toBeUndefined()
+    expect(bench.counts.quarantined).toBeUndefined()
     bench.store.mood = 'fine'
     await bench.join('board', 'dan')
-    expect(bench.counts['quarantined damaged']).toBe(1)
+    expect(bench.counts.quarantined).toBe(1)
   })
 })
 

@@ -1,9 +1,9 @@
 import { closest, distance } from 'fastest-levenshtein'
-import { problemsOfLayers } from './layer-rules.ts'
+import { type LayerRules, problemsOfLayers, problemsOfPatterns } from './layer-rules.ts'
 
-/** A room definition has mistakes; the text names each with what is there and what would be right. */
+/** A room definition has mistakes. The message lists each with its value and the correct form. */
 export class RoomDefinitionError extends Error {
-  /** Always this, also where it came through another copy of the package. */
+  /** Always `RoomDefinitionError`, also from another copy of the package. */
   override readonly name = 'RoomDefinitionError'
 }
 
@@ -123,6 +123,10 @@ export function checkSpec(spec: unknown): void {
       'onIdle: sleep needs a room that is stored; with durability none there is nothing to rest: write journal or snapshot',
   )
   if (isObject(spec.layers)) problems.push(...problemsOfLayers(spec.layers))
+  if (isObject(spec.layers) && problems.length === 0)
+    problems.push(
+      ...problemsOfPatterns(spec.layers as LayerRules, firstStateOf(spec.create as () => unknown)),
+    )
   checkMigrations(spec, check)
   if (isObject(spec.save)) {
     checkFields(spec.save, ['everySeconds', 'to'], 'save', check)
@@ -133,6 +137,15 @@ export function checkSpec(spec: unknown): void {
   if (problems.length === 0) return
   const name = typeof spec.type === 'string' ? `room type ${JSON.stringify(spec.type)}` : 'the room type'
   throw new RoomDefinitionError(`${name}: ${problems.join('; ')}`)
+}
+
+/** What `create` makes, if it takes no options; otherwise rooms are checked when they are created. What it throws, it throws there as well. */
+function firstStateOf(create: () => unknown): unknown {
+  try {
+    return create.length === 0 ? create() : undefined
+  } catch {
+    return undefined
+  }
 }
 
 type Fields = Readonly<Record<string, unknown>>

@@ -1,6 +1,8 @@
+import { pino } from 'pino'
 import * as v from 'valibot'
 import { describe, expect, expectTypeOf, it } from 'vitest'
 import type { Json, JsonObject } from '../../shared/json.ts'
+import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import {
   defineRoom,
   isRoomDefinition,
@@ -282,5 +284,50 @@ describe('defineRoom', () => {
   ]
   it.each(broken)('refuses %s', (_, fields, message) => {
     expect(() => defineRoom({ type: 'room', create: () => ({}), ...fields })).toThrow(message)
+  })
+})
+
+/** A pattern that matches nothing hides nothing: with `hand.*` for `hands.*`, everyone saw all hands. */
+describe('a pattern of layers', () => {
+  const state = () => ({
+    deck: [1],
+    hands: {} as Record<string, number[]>,
+    teams: { red: { plan: 'x', score: 1 } } as Record<string, { plan?: string; score: number }>,
+    board: { secret: null },
+  })
+  const withPattern = (pattern: string, create: (options: JsonObject) => object = () => state()) =>
+    defineRoom({ type: 'room', create, layers: { [pattern]: null } })
+
+  it.each([
+    ['hand.*', /layers\["hand\.\*"\] hides nothing: create makes no hand in the state: write hands\.\*;/],
+    ['hands_of.*', /create makes no hands_of in the state: there are deck, hands, teams, board/],
+    ['teams.*.plans', /create makes no plans in teams\.\*: write teams\.\*\.plan;/],
+    ['board.secrets.*', /create makes no secrets in board: write board\.secret\.\*;/],
+  ])('that matches nothing is refused when the room type loads: %s', (pattern, message) => {
+    expect(() => withPattern(pattern)).toThrow(message)
+  })
+
+  it.each([
+    'deck',
+    'hands.*',
+    'hands.*.cards.secret',
+    'teams.*.plan',
+    'teams.*.hideout',
+    'board.secret',
+    '*',
+  ])('is accepted where it matches, or may match what comes later: %s', (pattern) => {
+    expect(withPattern(pattern).layers).toEqual({ [pattern]: null })
+  })
+
+  it('is looked at when the first room is created, where create takes options: the room is refused, and not public', async () => {
+    const lines: string[] = []
+    const log = pino({}, { write: (line) => void lines.push(line) })
+    const create = (options: JsonObject) => ({ ...state(), size: options.size ?? 3 })
+    const bench = new RoomBench([withPattern('hand.*', create)], { log })
+    const ann = await bench.join('room', 'ann')
+    expect([ann.inRoom, ann.errors]).toMatchObject([false, [{ code: 'room_logic_failed' }]])
+    expect(lines.join('')).toContain('create makes no hand in the state: write hands.*')
+    const right = new RoomBench([withPattern('hands.*', create)])
+    expect(await right.join('room', 'ann')).toMatchObject({ inRoom: true })
   })
 })

@@ -14,22 +14,22 @@ import type { LayerRules } from './layer-rules.ts'
 
 export type { LayerRule, LayerRules } from './layer-rules.ts'
 
-/** What marks a value as a room definition. Registered, because a module may be loaded more than once in a process. */
+/** Marks a room definition. The symbol is registered, because a process may load the module more than once. */
 export const ROOM: unique symbol = Symbol.for('roomful.room') as never
 
 /** When and how a room's updates reach the store. */
 export type Durability = 'journal' | 'snapshot' | 'none'
 
-/** How often one member may send one message type: `perSecond` in the long run, `burst` at once (default: one second's worth). */
+/** Rate limit of one message type for one player. */
 export interface MessageRate {
-  /** Messages per second in the long run. */
+  /** Long-term messages per second. */
   readonly perSecond: number
-  /** And so many at once; default: one second's worth. */
+  /** Messages at one moment. Default: one second's worth. */
   readonly burst?: number
 }
 
 type Schemas = { readonly [name: string]: StandardSchemaV1 }
-/** By message type, what is inferred of something that not every type has; `unknown` for those that have none. */
+/** Inferred properties by message type; `unknown` for types without the property. */
 type ByType = { readonly [type: string]: unknown }
 type In<S extends StandardSchemaV1> = StandardSchemaV1.InferInput<S>
 type Out<S extends StandardSchemaV1> = StandardSchemaV1.InferOutput<S>
@@ -37,17 +37,17 @@ type Names<T> = keyof T & string
 
 /** A member as room logic sees it. */
 export interface Member {
-  /** One client's place in this room: another one after it has left and joined again. */
+  /** Id of the member's seat in this room. It changes when the player leaves and joins again. */
   readonly id: string
-  /** The player's id from the token; null: it carries none. */
+  /** Player's id from the token; null if the token has none. */
   readonly sub: string | null
-  /** Whether its client is connected; one that is not may come back within `reconnectSeconds`. */
+  /** True while the member's client is connected. It may reconnect within `reconnectSeconds`. */
   readonly connected: boolean
-  /** The claim `data` of the token in force, for room code only: other members never get it. Null: it carries none. */
+  /** Claim `data` of the current token, or null. Only room code gets it; other members do not. */
   readonly data: JsonObject | null
 }
 
-/** `T`, changeable all the way down: the state a handler may change in place. */
+/** `T` with all properties writable, at every depth: the state that a handler may change in place. */
 export type Draft<T> = unknown extends T
   ? T
   : Json extends T
@@ -56,44 +56,44 @@ export type Draft<T> = unknown extends T
       ? { -readonly [K in keyof T]: Draft<T[K]> }
       : T
 
-/** Any JSON, changeable: a state may have parts of no particular shape. */
+/** Any JSON, writable. */
 export type DraftJson = null | boolean | number | string | DraftJson[] | { [key: string]: DraftJson }
 
-/** What the handler of a timer is called with. */
+/** Input of a timer's handler. */
 export interface TimerInput<Data extends StandardSchemaV1> {
-  /** What was given to `ctx.after`, as the schema of the timer makes it. */
+  /** Data from `ctx.after`, as the output of the timer's schema. */
   readonly data: Out<Data>
 }
 
 /**
- * How the work of a task ended: with what its `result` schema makes of it, or with why there is none: what was thrown, what does not fit,
- * or `moved`: it was lost with the node that had begun it, or was about to.
+ * Outcome of a task: the output of its `result` schema, or the reason for having none: the text of the exception or of the schema's
+ * complaint, or `moved`.
  */
 export type TaskOutcome<T> =
   | {
-      /** The work is done. */
+      /** The work succeeded. */
       readonly ok: true
-      /** What it resolved to, as the schema makes it. */
+      /** Result of the work, as the output of the schema. */
       readonly value: T
     }
   | {
-      /** The work has failed, or was lost. */
+      /** The work failed or was lost. */
       readonly ok: false
-      /** Why, in words; `moved`: it was lost with its node. */
+      /** Reason as a text. `moved`: the room changed its node, and the work may or may not have been done. */
       readonly error: string
     }
 
-/** A member's message of the type `K`, with the data that its schema has made. */
+/** A member's message of type `K`. */
 export interface MessageInput<K extends string, Data extends StandardSchemaV1> {
-  /** Its type. */
+  /** Message type. */
   readonly type: K
-  /** What was sent, as the schema of the type makes it. */
+  /** Data of the message, as the output of its schema. */
   readonly data: Out<Data>
-  /** Who has sent it. */
+  /** Sender. */
   readonly member: Member
 }
 
-/** What a handler gives `ctx.reply` for the message type `K`; `never` where that declares no reply. */
+/** Argument of `ctx.reply` for message type `K`; `never` if the type declares no reply. */
 type ReplyTo<Replies, K> = K extends keyof Replies
   ? Replies[K] extends StandardSchemaV1
     ? In<Replies[K]>
@@ -101,8 +101,8 @@ type ReplyTo<Replies, K> = K extends keyof Replies
   : never
 
 /**
- * The messages that members may send, by type. It is three mapped types, so that TypeScript infers for each type its data, its reply and
- * whether it has a `handle`, before it looks into the handlers.
+ * Messages that members may send, by type. Three mapped types let TypeScript infer data, reply and the presence of `handle` for each type
+ * before it checks the handlers.
  */
 export type MessageSpecs<
   State,
@@ -114,13 +114,13 @@ export type MessageSpecs<
   Timers extends Schemas,
 > = {
   readonly [K in keyof Messages]: {
-    /** What its data must look like. */
+    /** Schema of the data. */
     readonly data: Messages[K]
-    /** What its reply must look like. Each message is to be answered then: `room.request` resolves to the reply. */
+    /** Schema of the reply. With it, the handler must reply to each message, and `room.request` resolves to the reply. */
     readonly reply?: StandardSchemaV1
-    /** How often a member may send it; absent: as often as the session may. */
+    /** Rate limit for one player. Default: only the session's limit. */
     readonly rate?: MessageRate
-    /** Handles messages of this type; absent: `onMessage` does. */
+    /** Handles messages of this type. Default: `onMessage` does. */
     handle?(
       state: Draft<State>,
       input: MessageInput<K & string, Messages[K]>,
@@ -129,24 +129,23 @@ export type MessageSpecs<
   }
 } & {
   readonly [K in keyof Replies]: {
-    /** As above: what it infers. */
+    /** As above, for type inference. */
     readonly reply?: Replies[K]
   }
 } & {
   readonly [K in keyof Handled]: {
-    /** As above: whether there is one. */
+    /** As above, for type inference. */
     readonly handle?: Handled[K]
   }
 }
 
-/** The timers that room logic may set by `ctx.after`, by name. */
+/** Timers for `ctx.after`, by name. */
 export type TimerSpecs<State, Timers extends Schemas, Events extends Schemas, Tasks extends Schemas> = {
   readonly [K in keyof Timers]: {
-    /** What `ctx.after` gives it must look like. At most 4 KiB of JSON. */
+    /** Schema of the timer's data, at most 4 KiB of JSON. */
     readonly data: Timers[K]
     /**
-     * The timer fires: a turn of the room, once. Where it throws, nothing it did has happened, and the timer is gone all the same: that is logged,
-     * and not tried again.
+     * Runs once, as a turn, when the timer fires. If it throws, its changes are undone and the error is logged. The timer is not retried.
      */
     handle(
       state: Draft<State>,
@@ -156,12 +155,12 @@ export type TimerSpecs<State, Timers extends Schemas, Events extends Schemas, Ta
   }
 }
 
-/** The tasks that room logic may start by `ctx.task`, by name. */
+/** Tasks for `ctx.task`, by name. */
 export type TaskSpecs<State, Tasks extends Schemas, Events extends Schemas, Timers extends Schemas> = {
   readonly [K in keyof Tasks]: {
-    /** What the work resolves to has to look like. */
+    /** Schema of the work's result. */
     readonly result: Tasks[K]
-    /** The work has ended: a turn of the room, in which things have happened since. */
+    /** Handles the outcome in a new turn. The state may have changed since the task started. */
     handle(
       state: Draft<State>,
       outcome: TaskOutcome<Out<Tasks[K]>>,
@@ -170,65 +169,65 @@ export type TaskSpecs<State, Tasks extends Schemas, Events extends Schemas, Time
   }
 }
 
-/** The message types that `onMessage` gets: those without `handle`. */
+/** Message types for `onMessage`: those without `handle`. */
 type Unhandled<Messages, Handled> = {
   [K in Names<Messages>]: K extends keyof Handled ? (unknown extends Handled[K] ? K : never) : K
 }[Names<Messages>]
 
-/** What `onMessage` is called with: a member's message whose type has no `handle`. Narrow it by `type`. */
+/** Input of `onMessage`: a message whose type has no `handle`. Narrow it by `type`. */
 export type RoomInput<Messages extends Schemas, Types extends Names<Messages>> = {
   [K in Types]: MessageInput<K, Messages[K]>
 }[Types]
 
-/** Who gets an event: absent everyone, otherwise these member ids, or who has the layer then. Ids of no member are skipped. */
+/** Recipients of an event: one or several member ids, or the members with a layer. Unknown ids are ignored. */
 export type Recipients =
   | string
   | readonly string[]
   | {
-      /** The name of the layer. */
+      /** Name of the layer. */
       readonly layer: string
     }
 
-/** The data room logic gives an event: anything JSON, unless the room type declares its events. */
+/** Data of an event: any JSON, unless the room type declares its events. */
 type EventData<Events extends Schemas, K extends Names<Events>> =
   string extends Names<Events> ? unknown : In<Events[K]>
 
-/** An event as a handler returns it. */
+/** Event in a handler's result. */
 export type OutgoingEvent<Events extends Schemas> = {
   [K in Names<Events>]: {
-    /** Its name. */
+    /** Name of the event. */
     readonly name: K
-    /** What members get. */
+    /** Data for the members. */
     readonly data: EventData<Events, K>
-    /** Who gets it; default: everyone. */
+    /** Recipients. Default: all members. */
     readonly to?: Recipients
   }
 }[Names<Events>]
 
-/** What a handler may return instead of (or besides) changing the draft. */
+/** Result of a handler, instead of or in addition to changing the state in place. */
 export type HandlerResult<State, Events extends Schemas> =
   | {
-      /** Takes the place of the whole state. */
+      /** Replaces the whole state. */
       readonly state?: State | Draft<State> | undefined
-      /** Is sent as by `ctx.emit`. */
+      /** Event to send, as `ctx.emit` does. */
       readonly event?: OutgoingEvent<Events> | undefined
     }
   // biome-ignore lint/suspicious/noConfusingVoidType: a handler that returns nothing is one
   | void
 
-/** Where room logic writes its own log lines; they carry the room's id. Keep tokens and what players say out of `fields`. */
+/** Logger for room code. Each line has the room's id. Do not log tokens or chat texts. */
 export interface RoomLog {
-  /** For who looks for a mistake: shown with `LOG_LEVEL=debug`. */
+  /** Logs a detail for debugging, shown with `LOG_LEVEL=debug`. */
   debug(fields: object, message: string): void
-  /** What happens. */
+  /** Logs a normal occurrence. */
   info(fields: object, message: string): void
-  /** What should not happen, and is dealt with. */
+  /** Logs a problem that the code has handled. */
   warn(fields: object, message: string): void
-  /** What someone has to look at. */
+  /** Logs a problem that a person must handle. */
   error(fields: object, message: string): void
 }
 
-/** What a handler can do besides changing the state. Everything takes effect only when the handler returns normally. */
+/** Context of a handler. Its calls take effect only if the handler returns normally. */
 export interface RoomContext<
   Events extends Schemas = Schemas,
   Tasks extends Schemas = Schemas,
@@ -236,41 +235,40 @@ export interface RoomContext<
 > {
   /** `type:key`. */
   readonly roomId: string
-  /** When this turn began: milliseconds since 1970. */
+  /** Start of this turn, in milliseconds since 1970. */
   readonly now: number
-  /** Everyone in the room, in the order they joined. In `onJoin` the newcomer is among them, in `onLeave` the leaver is not. */
+  /** All members in the order they joined. `onJoin` includes the new member; `onLeave` does not include the leaving one. */
   readonly members: readonly Member[]
   /** Writes to the log of the node, with the room's id. */
   readonly log: RoomLog
-  /** A number in [0, 1). */
+  /** Returns a random number in [0, 1). */
   random(): number
   /**
-   * Gives a member a layer from this flush on: all that is in it, and what becomes of it. It lasts until `hide`, or until the member
-   * leaves, wherever the room goes. A layer's name is that which the room type's `layers` say or make; what is of no member is skipped.
+   * Gives a member a layer: from the next flush on, its client receives the layer's content and changes. It lasts until `hide`, or until
+   * the member leaves, also when the room moves. Layer names come from the room type's `layers`. Unknown members are ignored.
    */
   show(member: string | Member, layer: string): void
-  /** Takes a layer that was shown to a member away with this flush. What the member has seen of it, it has seen. */
+  /** Takes a shown layer away from a member with the next flush. It cannot undo what the player has seen. */
   hide(member: string | Member, layer: string): void
-  /** Sends an event with this flush, to everyone or only to the members named by `to`. */
+  /** Sends an event with the next flush, to all members or to those in `to`. */
   emit<K extends Names<Events>>(name: K, data: EventData<Events, K>, to?: Recipients): void
-  /** Ends the room: everyone gets `room.left` with reason `closed`, then `onDispose` runs. `onLeave` does not. */
+  /** Ends the room: all members get `room.left` with the reason `closed`, then `onDispose` runs. `onLeave` does not run. */
   close(): void
   /**
-   * Removes a member: `onLeave` runs, and the member gets `room.left` with reason `kicked`, and with `reason`, a text for the player (cut to
-   * 300 characters); the others are not told that.
+   * Removes a member: `onLeave` runs, and the member gets `room.left` with the reason `kicked`. Only this member also gets `reason`, a text
+   * for the player, cut to 300 characters.
    */
   kick(member: string | Member, reason?: string): void
   /**
-   * Slow work: `work` is called, at most once, when the update of this turn is committed, and what comes of it is given to the task's
-   * `handle`. Its name rests in the record: work that was lost with its node ends as `{ ok: false, error: 'moved' }` at the next. Throws
-   * where the room has `MAX_ROOM_TASKS` in flight.
+   * Starts slow work. `work` is called at most once, after the update of this turn is committed. The task's `handle` gets the outcome. If
+   * the room changes its node first, the outcome is `{ ok: false, error: 'moved' }`. Throws if the room has `MAX_ROOM_TASKS` tasks in
+   * flight.
    */
   task<K extends Names<Tasks>>(work: () => PromiseLike<In<Tasks[K]>>, name: K): void
   /**
-   * Sets a timer: its handler runs once, `ms` milliseconds after `now`; not at all when the turn fails, and in the next turn for 0 or
-   * less. It is part of the room's state: set, fired and cancelled with the update that says so, whichever node has the room then. `id`,
-   * a text of 1 to 96 bytes: a timer of the room that has it is replaced. Returns the id. Throws where the room has `MAX_ROOM_TIMERS`
-   * timers.
+   * Sets a timer and returns its id. The handler runs once, `ms` milliseconds after `now`, or in the next turn if `ms` is 0 or less. If the
+   * turn fails, no timer is set. Timers are part of the room's state and move with the room. A timer with the same `id` (1 to 96 bytes) is
+   * replaced. Throws if the room has `MAX_ROOM_TIMERS` timers.
    */
   after<K extends Names<Timers>>(
     ms: number,
@@ -278,16 +276,16 @@ export interface RoomContext<
     data: In<Timers[K]>,
     options?: { readonly id?: string },
   ): string
-  /** Cancels the timer that `after` gave this id. False: there is none; it may have fired. */
+  /** Cancels the timer with this id. Returns false if there is none; it may have fired. */
   cancel(id: string): boolean
   /**
-   * Refuses what was asked, out of the turn: the state is as before, nothing that was asked of `ctx` happens, and the sender gets
-   * `room_logic_refused` with `message` (for players, cut to 300 characters). No failure: nothing is logged.
+   * Refuses the message or join by throwing out of the turn: the state does not change and other calls of `ctx` have no effect. The sender
+   * gets `room_logic_refused` with `message`, a text for the player, cut to 300 characters. Nothing is logged.
    */
   refuse(message: string): never
 }
 
-/** The context of a member's message. */
+/** Context of a message's handler. */
 export interface MessageContext<
   Events extends Schemas = Schemas,
   Tasks extends Schemas = Schemas,
@@ -295,66 +293,66 @@ export interface MessageContext<
   Timers extends Schemas = Schemas,
 > extends RoomContext<Events, Tasks, Timers> {
   /**
-   * Answers the message, of a type that declares a `reply`: exactly once in its turn, with at most 4 KiB of JSON. The sender gets it when the
-   * turn is committed, and the same one however often it asks again.
+   * Replies to the message, if its type declares a `reply`: exactly once per turn, with at most 4 KiB of JSON. The sender gets the reply
+   * after the turn is committed, and the same reply again if it resends the message.
    */
   reply(value: Reply): void
 }
 
-/** What `admit` sees of the room. */
+/** Context of `admit`. */
 export interface AdmitContext<State = unknown> {
   /** `type:key`. */
   readonly roomId: string
-  /** When it was called: milliseconds since 1970. */
+  /** Time of the call, in milliseconds since 1970. */
   readonly now: number
-  /** Who is in the room, in the order they joined; without the one who wants to join. */
+  /** Current members in the order they joined, without the joining one. */
   readonly members: readonly Member[]
-  /** The state of the room. It may be another one when the player is let in. */
+  /** State of the room. It may change before the player joins. */
   readonly state: Immutable<State>
   /** Writes to the log of the node, with the room's id. */
   readonly log: RoomLog
 }
 
-/** The verdict of `admit`: nothing admits, a text refuses and says why. */
+/** Result of `admit`: nothing admits, a string refuses with that reason. */
 // biome-ignore lint/suspicious/noConfusingVoidType: an admit that returns nothing admits
 export type Admission = string | undefined | void
 
-/** Makes of a state of one version one of the next. Write what you know of the old one: `(state: StateOfVersion1) => …`. */
+/** Converts a state of one version to the next. Declare the old type: `(state: StateOfVersion1) => …`. */
 // biome-ignore lint/suspicious/noExplicitAny: the state of an old version is what its author says it was
 export type Migration = (state: any) => unknown
 
-/** What `save` is told of a room besides its state. */
+/** Identification of a saved state. */
 export interface SavedAs {
-  /** The key that players joined the room by. */
+  /** Key of the room. */
   readonly key: string
   /**
-   * A save is newer than another when its epoch is larger, or the same and its `seq` larger: saves may arrive in any order, and those of an owner
-   * that was replaced after those of its successor. A database has to refuse an older one.
+   * Epoch of the owner. A save is newer if its epoch is larger, or equal with a larger `seq`. Saves may arrive in any order, and saves of a
+   * former owner after those of its successor. The database must reject older ones.
    */
   readonly epoch: number
-  /** The number of the update that the state is of. */
+  /** Number of the update that produced the state. */
   readonly seq: number
-  /** The project that the room is of: rooms of two projects may have the same key. */
+  /** Project of the room. Rooms of two projects may have the same key. */
   readonly projectId: string
   /**
-   * True when the room ends with this state, so that no later save follows unless this one fails. A room that ends without a change since its
-   * last save is not saved again; a change in `onDispose` makes sure that it is.
+   * True if the room ends with this state. No other save follows, except a retry of this one. A room that ends without a change since its
+   * last save is not saved again. To get a save with `last` each time, change the state in `onDispose`.
    */
   readonly last: boolean
 }
 
-/** How the state of a room is taken to a database. */
+/** Options for saving a room's state to a database. */
 export interface RoomSave<State> {
-  /** A room that changes is saved at most so often; 1 to 86,400. */
+  /** Maximum time between a change and its save, and minimum time between two saves, in seconds: 1 to 86,400. */
   readonly everySeconds: number
   /**
-   * Saves a frozen copy of the state, as of an update that stands. One that rejects, or takes longer than 30 s, is tried again after a pause,
-   * with what the state is by then.
+   * Saves a frozen copy of the committed state. If it rejects or takes longer than 30 s, it is retried after a pause, with the state of that
+   * time.
    */
   readonly to: (state: Immutable<State>, room: SavedAs) => PromiseLike<unknown> | undefined
 }
 
-/** A room type, as its author writes it. `create` comes before the handlers, so that they know the state's type. */
+/** Argument of `defineRoom`. Write `create` before the handlers, so that TypeScript knows the state's type there. */
 export interface RoomSpec<
   Type extends string,
   State,
@@ -366,130 +364,132 @@ export interface RoomSpec<
   Options extends StandardSchemaV1,
   Timers extends Schemas,
 > {
-  /** What clients join by: letters, digits, `_` and `-`, at most 64. */
+  /** Name that clients join by: 1 to 64 letters, digits, `_` and `-`. */
   readonly type: Type
-  /** Default: no limit. */
+  /** Maximum number of members. Default: no limit. */
   readonly maxMembers?: number
-  /** Join options besides `key`. Absent: any. */
+  /** Schema of the join options other than `key`. Default: any. */
   readonly options?: Options
-  /** The messages members may send. */
+  /** Messages that members may send, by type. */
   readonly messages?: MessageSpecs<NoInfer<State>, Messages, Replies, Handled, Events, Tasks, Timers>
-  /** The events room logic may emit, with the data members get. Absent: any name, any JSON. */
+  /** Schemas of the events, by name. Default: any name, any JSON. */
   readonly events?: Events
-  /** The tasks of `ctx.task`: what the work of each resolves to, and what happens then. */
+  /** Tasks for `ctx.task`, by name. */
   readonly tasks?: TaskSpecs<NoInfer<State>, Tasks, Events, Timers>
   /**
-   * What of the state not everyone sees, by patterns of paths: `{ 'hands.*': (memberId) => `member:${memberId}`, deck: null }`. The value
-   * there, with all that is in it and its own key, is in that layer; every member has the layer `member:<its id>`, and others by
-   * `ctx.show`. The functions are called with keys alone, whenever and as often as need be: they have to make the same of the same keys.
+   * Hidden parts of the state, by path pattern: `{ 'hands.*': (memberId) => `member:${memberId}`, deck: null }`. The value at the path, its
+   * key and everything in it belong to that layer. Every member has the layer `member:<its id>`; `ctx.show` gives it others. The functions
+   * get only the keys and must always return the same name for the same keys.
    */
   readonly layers?: LayerRules
-  /** The timers of `ctx.after`: what each is given, and what happens when it fires. */
+  /** Timers for `ctx.after`, by name. */
   readonly timers?: TimerSpecs<NoInfer<State>, Timers, Events, Tasks>
-  /** Checks the state of running rooms when the definition is replaced during development. */
+  /** Schema that a running room's state must fit before an edited definition replaces the old one (development). */
   readonly state?: StandardSchemaV1
-  /** State flushes per second, at most 240 (default 20); 0: as soon as something changed. */
+  /** Rate of the room's updates. */
   readonly sync?: {
-    /** Flushes per second. */
+    /** Flushes per second, at most 240. Default 20; 0: immediately after a change. */
     readonly rate: number
   }
-  /** `onTick` calls per second, above 0 and at most 240. */
+  /** Rate of `onTick`. Default: no ticks. */
   readonly tick?: {
-    /** Calls per second. */
+    /** Calls per second, above 0 and at most 240. */
     readonly rate: number
   }
-  /** Default `journal`. */
+  /** Durability of the state across crashes. Default `journal`. */
   readonly durability?: Durability
-  /** An empty room ends, or sleeps, after this; default 30. */
+  /** Seconds until an empty room ends or sleeps. Default 30. */
   readonly idleSeconds?: number
   /**
-   * What becomes of a room that was empty for `idleSeconds`. `dispose`, the default: it ends. `sleep`: it rests in the store, where it counts as
-   * one of its project's, until it is joined; `ctx.close()` ends it for good.
+   * End of a room that was empty for `idleSeconds`. `dispose`, the default, deletes it. `sleep` keeps it in the store until a client
+   * joins; it counts as one of its project's rooms. `ctx.close()` ends a room for good.
    */
   readonly onIdle?: 'dispose' | 'sleep'
   /**
-   * So long a lost connection keeps its seat: at most, and by default, `SESSION_RESUME_TTL`. 0: who loses the connection leaves.
+   * Seconds that a lost connection keeps its seat. Default and maximum: `SESSION_RESUME_TTL`. 0: the member leaves immediately.
    */
   readonly reconnectSeconds?: number
-  /** The state of a new room; `options` are those of the first join. */
+  /** Returns the initial state. `options` come from the first join. */
   readonly create: (options: Out<Options>) => State
   /**
-   * Brings the first state of a room that is nowhere yet, from a database; undefined: there is none, and `create` makes it. `options` are those
-   * of the first join. It may take 10 s; when it takes longer, or throws, joins are refused with `room_unavailable`, and the next calls it again.
+   * Loads the initial state from a database, when neither a node nor the store has the room. If it returns undefined, `create` is called.
+   * `options` come from the first join. If it throws or takes longer than 10 s, joins are rejected with `room_unavailable`, and the next
+   * join calls it again.
    */
   load?(
     key: string,
     options: Out<Options>,
     room: { readonly projectId: string },
   ): Promise<NoInfer<State> | undefined> | NoInfer<State> | undefined
-  /** The version of the state's shape: a whole number, default 1. One more whenever the shape changes. */
+  /** Version of the state's shape, an integer. Default 1. Increase it by one when the shape changes. */
   readonly version?: number
   /**
-   * What to do to a state of each version below `version`: by that version, a function which gets it as plain JSON, and changes it or returns
-   * another, of the next version. It runs as the first turn where a room of an older version is opened, and members see what it changes as an update.
+   * Functions that convert a state of each earlier version to the next, by the earlier version. A function gets the state as plain JSON. It
+   * changes the argument or returns a new state. It runs as the first turn when a node opens an older room, and members receive its changes
+   * as an update.
    */
   readonly migrate?: { readonly [from: number]: Migration }
-  /** Takes the state to a database while the room lives, and at its end. */
+  /** Saves the state to a database while the room runs and when it ends. */
   readonly save?: RoomSave<NoInfer<State>>
-  /** May refuse a join by returning a reason; it may take 5 s. */
+  /** Refuses a join by returning a reason. May be async, for at most 5 s. */
   admit?(
     member: Member,
     options: Out<Options>,
     ctx: AdmitContext<NoInfer<State>>,
   ): Admission | Promise<Admission>
-  /** A member has joined. What it changes is in the first state that the newcomer sees. Where it throws, the join is refused. */
+  /** Called when a member joins. The new member's first state includes its changes. If it throws, the join is rejected. */
   onJoin?(
     state: Draft<NoInfer<State>>,
     member: Member,
     ctx: RoomContext<Events, Tasks, Timers>,
     options: Out<Options>,
   ): HandlerResult<NoInfer<State>, Events>
-  /** A member has sent a message whose type has no `handle`. */
+  /** Called for each message whose type has no `handle`. */
   onMessage?(
     state: Draft<NoInfer<State>>,
     input: RoomInput<Messages, Unhandled<Messages, Handled>>,
     ctx: MessageContext<Events, Tasks, ReplyTo<Replies, Unhandled<Messages, Handled>>, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
-  /** Another name of `onMessage`. */
+  /** Alias of `onMessage`. */
   on_message?(
     state: Draft<NoInfer<State>>,
     input: RoomInput<Messages, Unhandled<Messages, Handled>>,
     ctx: MessageContext<Events, Tasks, ReplyTo<Replies, Unhandled<Messages, Handled>>, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
-  /** A member has lost its connection; its seat is kept for `reconnectSeconds`. Members are told (`room.presence`). */
+  /** Called when a member loses its connection. Its seat is kept for `reconnectSeconds`. Members receive `room.presence`. */
   onDisconnect?(
     state: Draft<NoInfer<State>>,
     member: Member,
     ctx: RoomContext<Events, Tasks, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
-  /** A member that had lost its connection is back. */
+  /** Called when a disconnected member has reconnected. */
   onReconnect?(
     state: Draft<NoInfer<State>>,
     member: Member,
     ctx: RoomContext<Events, Tasks, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
-  /** A member is gone: it left, was kicked, or did not come back within `reconnectSeconds`. */
+  /** Called when a member has left, was kicked, or did not reconnect within `reconnectSeconds`. */
   onLeave?(
     state: Draft<NoInfer<State>>,
     member: Member,
     ctx: RoomContext<Events, Tasks, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
-  /** Called as often as `tick` says. */
+  /** Called at the rate of `tick`. */
   onTick?(
     state: Draft<NoInfer<State>>,
     ctx: RoomContext<Events, Tasks, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
-  /** The room ends: by `ctx.close()`, or because it was empty for `idleSeconds`. The last turn that it has. */
+  /** Called when the room ends, by `ctx.close()` or after `idleSeconds` without members. This is its last turn. */
   onDispose?(
     state: Draft<NoInfer<State>>,
     ctx: RoomContext<Events, Tasks, Timers>,
   ): HandlerResult<NoInfer<State>, Events>
 }
 
-/** A handler as the engine calls it. */
+/** Untyped handler. */
 export type Hook = (state: unknown, ...rest: unknown[]) => unknown
 
-/** One message type with its defaults filled in. */
+/** Message type with defaults filled in. */
 export interface MessageType {
   readonly data: StandardSchemaV1
   readonly reply: StandardSchemaV1 | undefined
@@ -497,19 +497,19 @@ export interface MessageType {
   readonly handle: Hook | undefined
 }
 
-/** One kind of task. */
+/** Task type. */
 export interface TaskType {
   readonly result: StandardSchemaV1
   readonly handle: Hook
 }
 
-/** One kind of timer. */
+/** Timer type. */
 export interface TimerType {
   readonly data: StandardSchemaV1
   readonly handle: Hook
 }
 
-/** A checked room type with every default filled in: what the engine runs. Made by `defineRoom` only. */
+/** A checked room type with all defaults filled in. Created only by `defineRoom`. */
 export interface RoomDefinition {
   readonly [ROOM]: true
   readonly type: string
@@ -526,7 +526,7 @@ export interface RoomDefinition {
   readonly durability: Durability
   readonly idleSeconds: number
   readonly onIdle: 'dispose' | 'sleep'
-  /** Infinity: as long as the session may be resumed. */
+  /** Infinity: as long as the session can be resumed. */
   readonly reconnectSeconds: number
   readonly create: (options: unknown) => unknown
   readonly load:
@@ -545,7 +545,7 @@ export interface RoomDefinition {
   readonly onDispose: Hook | undefined
 }
 
-/** What a client can know of a room type from its definition. */
+/** Types that a client infers from a room definition. */
 export interface DefinedTypes<
   State,
   Messages extends Schemas,
@@ -566,12 +566,12 @@ export interface DefinedTypes<
   readonly options: In<Options> & object
 }
 
-/** A message type that limits nothing and a room without messages: what is inferred where an author says nothing. */
+/** Inferred when a definition omits the property. */
 type None = Record<never, never>
 
 /**
- * Defines a room type; the module's default export. Throws a `RoomDefinitionError` that names every mistake. The result is frozen and
- * carries its types for the client: `client.join<typeof arena>('arena')`.
+ * Defines a room type. Export the result as the module's default. Throws a `RoomDefinitionError` that lists every mistake. The result is
+ * frozen and has the room's types for the client: `client.join<typeof arena>('arena')`.
  */
 export function defineRoom<
   const Type extends string,
@@ -633,11 +633,11 @@ export function defineRoom<
   })
 }
 
-/** Whether a value came from `defineRoom`, of this or another copy of this module. */
+/** Returns true if `defineRoom` created the value, in this or another copy of the module. */
 export const isRoomDefinition = (value: unknown): value is RoomDefinition =>
   typeof value === 'object' && value !== null && (value as { [ROOM]?: unknown })[ROOM] === true
 
-/** The room types a node has installed, by name. Throws RoomDefinitionError for two of a name, and for what `defineRoom` did not make. */
+/** Room types of a node, by name. Throws RoomDefinitionError for a duplicate name, and for a value that `defineRoom` did not create. */
 export function roomTypes(definitions: readonly RoomDefinition[]): Map<string, RoomDefinition> {
   const types = new Map<string, RoomDefinition>()
   for (const definition of definitions) {

@@ -3,6 +3,7 @@ import type { DepartureReason, MemberInfo, StateAt, Subprotocol } from '../../sh
 import { type Frame, joinFrames } from '../frame.ts'
 import type {
   Arrival,
+  Farewell,
   Frames,
   JoinedMember,
   JoinRequest,
@@ -14,6 +15,7 @@ import type {
   ToEdge,
 } from '../traffic.ts'
 import type { Member } from './definition.ts'
+import type { Departures } from './departures.ts'
 import type { Position, Update } from './journal.ts'
 import { LayerDelivery } from './layer-delivery.ts'
 import type { Grants } from './layer-grants.ts'
@@ -109,8 +111,9 @@ export class Delivery {
     const { update, members } = flush
     const { seq, checksum, visible } = update
     if (update.delta) this.#frames.stateChanged(this.#state.base)
-    for (const leave of flush.leaves) this.#part(leave, update)
-    const personal = this.#personal(flush)
+    const parting = flush.leaves.filter(isTold)
+    for (const leave of flush.leaves) if (!isTold(leave)) this.#release(leave)
+    const { personal, leaving } = this.#personal(flush, parting)
     let encoded: UpdateFrames | undefined
     if (!visible) {
       for (const [edge, parts] of personal) this.#replies.update(edge, seq, undefined, parts, NONE)
@@ -124,20 +127,17 @@ export class Delivery {
       if (layers) encoded = { ...encoded, layers: layers.encoded }
       const joined = this.#joined(flush)
       for (const edge of this.#memberships.edges)
-        this.#replies.update(
-          edge,
-          seq,
-          encoded,
-          personal.get(edge) ?? NONE,
-          joined.get(edge) ?? NONE,
-          layers?.parts.get(edge),
-        )
+        this.#replies.update(edge, seq, encoded, personal.get(edge) ?? NONE, joined.get(edge) ?? NONE, {
+          layers: layers?.parts.get(edge),
+          leaving: leaving.get(edge),
+        })
     }
+    for (const leave of parting) this.#part(leave, update)
     if (visible) {
       this.#delivered = { seq, checksum, members }
       this.#resyncs.clear()
     }
-    return encoded
+    return this.#memberships.unwatched ? undefined : encoded
   }
 
   /** The frames of all that a member may know of what is delivered: `state.resync`, behind its layers. */
@@ -217,61 +217,53 @@ export class Delivery {
     this.#replies.update(edge, seq, undefined, personal, joined)
   }
 
-  /** A member who leaves gets what was for it until then, its ack, and `room.left`; not the rest of the flush. */
-  #part({ membership, reason, ref, text, endEvent, unseen }: PendingLeave, update: Update): void {
-    const { edge, refs } = membership
-    const { id: memberId, sub } = membership.member
+  /** Parts with members that are not in the room's sight as they leave: the join was never delivered, or the session is over. */
+  #release({ membership, reason, ref, text, unseen }: PendingLeave): void {
     this.#memberships.release(membership)
-    // Its edge has forgotten it already, or never knew it as a member.
-    if (reason === 'session_ended') return
-    if (unseen && ref === undefined) {
-      this.#replies.send(edge, {
-        kind: 'refused',
-        member_id: memberId,
-        ref: membership.joinRef,
-        code: 'join_refused',
-        message:
-          text ??
-          (reason === 'kicked' ? 'the room removed you as you joined' : 'the room ended as you joined'),
-      })
-      return
-    }
-    const events = unseen
-      ? []
-      : update.events
-          .slice(0, endEvent)
-          .filter(({ to }) => !to || to.includes(memberId))
-          .map((event) => this.#frames.event(update, event))
-    const acked = membership.ackDue && refs.ackable
-    const replies = refs.between(membership.flushedRef, refs.last).filter(isReply)
-    if (membership.attached && (events.length > 0 || replies.length > 0 || acked))
-      this.#sendAlone(
-        edge,
-        [{ member_id: memberId, events, replies, ...(acked && { ack: refs.last }) }],
-        NONE,
-        update.seq,
-      )
-    const at = { room_id: this.#frames.roomId, epoch: update.epoch, seq: update.seq }
-    this.#replies.send(edge, {
-      kind: 'left',
-      member_id: memberId,
-      ...(ref === undefined
-        ? {
-            farewell: {
-              t: 'room.left',
-              ...at,
-              member_id: memberId,
-              sub,
-              reason,
-              ...(text !== undefined && { message: text }),
-            },
-          }
-        : { ref }),
+    if (!unseen || ref !== undefined || reason === 'session_ended') return
+    this.#replies.send(membership.edge, {
+      kind: 'refused',
+      member_id: membership.member.id,
+      ref: membership.joinRef,
+      code: 'join_refused',
+      message:
+        text ?? (reason === 'kicked' ? 'the room removed you as you joined' : 'the room ended as you joined'),
     })
   }
 
-  /** By edge, what members have for themselves. */
-  #personal({ update, joins, acked }: Flush): Map<string, PersonalPart[]> {
+  /** Tells a member that it has left, behind all that the update has for it. */
+  #part({ membership, reason, ref, text }: PendingLeave, { epoch, seq }: Update): void {
+    const { edge } = membership
+    const { id: memberId, sub } = membership.member
+    this.#memberships.release(membership)
+    if (ref !== undefined) {
+      this.#replies.send(edge, { kind: 'left', member_id: memberId, ref })
+      return
+    }
+    const at = { room_id: this.#frames.roomId, epoch, seq, member_id: memberId, sub }
+    const message = text === undefined ? {} : { message: text }
+    this.#replies.part(edge, { t: 'room.left', ...at, reason, ...message })
+  }
+
+  /** What a member that leaves has for itself: the events up to then, the replies to its last messages, and their ack. */
+  #lastPart({ membership, endEvent }: PendingLeave, update: Update): PersonalPart | undefined {
+    const { member, refs, ackDue, flushedRef } = membership
+    const events = update.events
+      .slice(0, endEvent)
+      .filter(({ to }) => !to || to.includes(member.id))
+      .map((event) => this.#frames.event(update, event))
+    const replies = refs.between(flushedRef, refs.last).filter(isReply)
+    const acked = ackDue && refs.ackable
+    if (events.length === 0 && replies.length === 0 && !acked) return undefined
+    return { member_id: member.id, events, replies, ...(acked && { ack: refs.last }) }
+  }
+
+  /** By edge, what members have for themselves, and which of them leave with the update. */
+  #personal(
+    { update, joins, acked }: Flush,
+    parting: readonly PendingLeave[],
+  ): { readonly personal: Map<string, PersonalPart[]>; readonly leaving: Map<string, string[]> } {
+    const departed = new Set(parting.map(({ membership }) => membership))
     const events = new Map<Membership, EventMessage[]>()
     const give = (membership: Membership, event: EventMessage) => {
       if (events.get(membership)?.at(-1) !== event) append(events, membership, event)
@@ -285,7 +277,7 @@ export class Delivery {
           give(membership, message)
       for (const memberId of event.to ?? NONE) {
         const membership = this.#memberships.recipient(memberId)
-        if (membership?.announced) give(membership, message)
+        if (membership?.announced && !departed.has(membership)) give(membership, message)
       }
     })
     const parts = new Map<string, PersonalPart[]>()
@@ -311,7 +303,15 @@ export class Delivery {
       events.delete(membership)
     })
     for (const [membership, own] of events) add(membership, { member_id: membership.member.id, events: own })
-    return parts
+    const leaving = new Map<string, string[]>()
+    for (const leave of parting) {
+      const { membership, unseen } = leave
+      if (!membership.attached || unseen) continue
+      append(leaving, membership.edge, membership.member.id)
+      const last = this.#lastPart(leave, update)
+      if (last) add(membership, last)
+    }
+    return { personal: parts, leaving }
   }
 
   /** By edge, who comes with this flush, each with its snapshot. */
@@ -338,6 +338,10 @@ export class Delivery {
 
 const withLayers = (codec: Subprotocol, layers: Frame | undefined): Pick<JoinedMember, 'layers'> =>
   layers ? { layers: { [codec]: layers } } : {}
+
+/** Whether a member is told that it leaves. Otherwise its edge has forgotten it already, or it never knew of its seat. */
+const isTold = ({ reason, ref, text, unseen }: PendingLeave): boolean =>
+  unseen ? ref !== undefined : reason !== 'session_ended' || text !== undefined
 
 const isReply = (outcome: Outcome): outcome is RepliedRef => 'reply' in outcome
 
@@ -376,6 +380,7 @@ interface ReplyingRoom {
 /** The way to edges. */
 interface ReplyEnvironment {
   readonly metrics: RoomMetrics
+  readonly departures: Departures
   readonly deliver: (edge: string, message: ToEdge) => void
 }
 
@@ -402,7 +407,10 @@ export class Replies {
     frames: UpdateFrames | undefined,
     personal: readonly PersonalPart[],
     joined: readonly JoinedMember[],
-    layers?: LayerParts,
+    {
+      layers,
+      leaving,
+    }: { readonly layers?: LayerParts | undefined; readonly leaving?: readonly string[] | undefined } = {},
   ): void {
     this.#environment.deliver(edge, {
       room: this.#room,
@@ -415,6 +423,7 @@ export class Replies {
       layers,
       personal,
       joined,
+      leaving,
     })
   }
 
@@ -452,6 +461,18 @@ export class Replies {
 
   #countError(code: ErrorCode): void {
     this.#environment.metrics.roomErrors.inc({ room_type: this.#room.roomType, code })
+  }
+
+  /** The room has ended the seat of a member, which is remembered for one that is on its way to another edge. */
+  part(edge: string, farewell: Farewell): void {
+    // A session that left a room does not ask for the seat again.
+    if (farewell.reason !== 'left') this.#environment.departures.add(farewell)
+    this.left(edge, farewell)
+  }
+
+  /** The room has ended the seat of a member, now or before. */
+  left(edge: string, farewell: Farewell): void {
+    this.send(edge, { kind: 'left', member_id: farewell.member_id, farewell })
   }
 
   /** The session is no member. */

@@ -7,12 +7,13 @@ import type { RoomRecords, Wakeups } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { ClaimOptions, ClaimResult } from '../claim-result.ts'
 import type { Arrival, ToEdge } from '../traffic.ts'
-import type { Turns } from '../watchdog/turns.ts'
 import type { OutcomeLimits } from './deduplication.ts'
+import type { Departures } from './departures.ts'
 import type { FailureLog } from './failures.ts'
 import type { HistoryBudget, HistoryLimits } from './history.ts'
 import type { JournalFormat } from './journal.ts'
 import type { RoomMetrics } from './metrics.ts'
+import type { RoomCode } from './room-code.ts'
 import type { LoopShare, Scheduler, Slowdown } from './scheduler.ts'
 
 /** Bounds of every room of a node. */
@@ -50,6 +51,8 @@ export interface RoomLimits {
   readonly journalBytes: number
   /** How long a room's record outlives its last write or refresh. */
   readonly recordTtlMs: number
+  /** How long a note of a turn that did not return is kept: for as long as its message may come again. */
+  readonly noteTtlMs: number
   /** How long a record that was put aside is kept. */
   readonly quarantineTtlMs: number
 }
@@ -73,6 +76,7 @@ export const ROOM_LIMITS: RoomLimits = {
   journalEntries: 512,
   journalBytes: 256 * 1024,
   recordTtlMs: 600_000,
+  noteTtlMs: 600_000,
   quarantineTtlMs: 259_200_000,
 }
 
@@ -113,8 +117,8 @@ export interface RoomDependencies {
 /** What all rooms of one node share. */
 export interface RoomEnvironment extends RoomDependencies {
   readonly tracer: Tracer
-  /** Is told of every turn of room logic. */
-  readonly turns: Turns
+  /** Runs the code of rooms. */
+  readonly code: RoomCode
   /** Whether players are told what failing room logic threw; for development. */
   readonly revealFailures: boolean
   readonly limits: RoomLimits
@@ -123,6 +127,8 @@ export interface RoomEnvironment extends RoomDependencies {
   readonly codecs: ReadonlyMap<Subprotocol, Codec>
   readonly format: JournalFormat
   readonly historyBudget: HistoryBudget
+  /** Seats that rooms of this node have ended. */
+  readonly departures: Departures
   /** Of room logic where there is no room yet. */
   readonly failures: FailureLog
 }

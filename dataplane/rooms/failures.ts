@@ -1,13 +1,15 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
+import { Quiet } from '../../shared/quiet.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { decodeNote, type TurnCause } from '../watchdog/turns.ts'
 import type { RoomDefinition, RoomLog } from './definition.ts'
+import { guarded } from './guarded.ts'
 
 /** Room logic did what it may not; the text says what, and what would be right. */
 export class RoomLogicError extends Error {
-  override readonly name = 'RoomLogicError'
+  override readonly name: string = 'RoomLogicError'
 }
 
 /** Room logic said no with `ctx.refuse`: no failure. The text is for the player who asked. An Error without a stack. */
@@ -63,9 +65,15 @@ export function validate(schema: StandardSchemaV1, value: unknown): Validated {
   }
 }
 
+/** As `validate`, with what the validator made as room code gets it. */
+export function validateInput(schema: StandardSchemaV1, value: unknown): Validated {
+  const valid = validate(schema, value)
+  return valid.ok ? { ok: true, value: guarded(valid.value) } : valid
+}
+
 /** Join options as the definition wants them, or what is wrong with them. */
-export const parseOptions = (definition: RoomDefinition, options: Json) =>
-  definition.options ? validate(definition.options, options) : ({ ok: true, value: options } as const)
+export const parseOptions = (definition: RoomDefinition, options: Json): Validated =>
+  definition.options ? validateInput(definition.options, options) : { ok: true, value: guarded(options) }
 
 function issuesText(issues: readonly StandardSchemaV1.Issue[]): string {
   const shown = issues.slice(0, SHOWN_ISSUES).map(issueText)
@@ -92,12 +100,21 @@ export function errorText(error: unknown): string {
   return 'the room logic threw something that is no Error'
 }
 
+/** Returns what kind of value a hook returned, for an error. Texts and values of entries are left out: they may be what players said. */
+export function kindOf(value: unknown): string {
+  if (typeof value === 'string') return 'a text'
+  if (typeof value === 'function') return 'a function'
+  if (typeof value !== 'object' || value === null) return String(value)
+  if (Array.isArray(value)) return 'an array'
+  return bounded(`an object with the keys ${Object.keys(value).join(', ') || 'none'}`)
+}
+
 /** A text of room logic or of a validator, cut to what may be sent. */
 export const bounded = (text: string): string =>
   text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT - 1)}…`
 
 const QUIET_MS = 10_000
-/** The same while rooms are developed: the next edit may fail in the same handler. */
+/** The interval during development: the next edit may fail in the same handler. */
 const DEVELOPMENT_QUIET_MS = 1000
 
 /** What a player is told of a turn that did not take place. */
@@ -111,14 +128,13 @@ export interface Refused {
  * tick must not fill the disk.
  */
 export class FailureLog {
-  readonly #clock: Clock
+  readonly #quiet: Quiet
   readonly #log: RoomLog
   readonly #reveal: boolean
-  readonly #kinds = new Map<string, { until: number; suppressed: number }>()
 
   /** `reveal`: players are told what was thrown; else nothing of it, since it may name what is not theirs to know. */
   constructor(clock: Clock, log: RoomLog, reveal: boolean) {
-    this.#clock = clock
+    this.#quiet = new Quiet(clock, reveal ? DEVELOPMENT_QUIET_MS : QUIET_MS)
     this.#log = log
     this.#reveal = reveal
   }
@@ -131,21 +147,14 @@ export class FailureLog {
   }
 
   #add(kind: string, error: unknown): void {
-    const now = this.#clock.monotonic()
-    const last = this.#kinds.get(kind)
-    if (last && now < last.until) {
-      last.suppressed++
-      return
-    }
-    const quietMs = this.#reveal ? DEVELOPMENT_QUIET_MS : QUIET_MS
-    this.#kinds.set(kind, { until: now + quietMs, suppressed: 0 })
-    logFailure(this.#log, error, { failed: kind, suppressed: last?.suppressed ?? 0 })
+    const suppressed = this.#quiet.pass(kind)
+    if (suppressed !== undefined)
+      logFailure(this.#log, error, 'the room logic failed', { failed: kind, suppressed })
   }
 }
 
 /** Logs something that room logic threw. Never throws: a log reads every property of an error, and the reading may throw. */
-function logFailure(log: Pick<RoomLog, 'warn'>, error: unknown, fields: object): void {
-  const text = 'the room logic failed'
+export function logFailure(log: Pick<RoomLog, 'warn'>, error: unknown, text: string, fields: object): void {
   try {
     log.warn({ ...fields, err: error }, text)
   } catch {
@@ -153,58 +162,67 @@ function logFailure(log: Pick<RoomLog, 'warn'>, error: unknown, fields: object):
   }
 }
 
-/** So many turns without an end, within so long, and the room is not run again for a while. */
+/** A hook that did not return so often within so long rests in its room: it is not started. */
 const MAX_RECENT = 3
 const WITHIN_MS = 60_000
 
 /**
- * The turns of a room that its earlier owners did not come to the end of, and that the present one must not begin again. They are never
- * done with, since an owner may die before it has written anything: a ref that is settled is not asked for here any more.
+ * The turns of a room that did not return under its earlier owners, and that the present owner must not start again. They stay, since an owner may
+ * die before it has written anything: the room does not ask for the outcome of a ref that it knows.
  */
 export class StuckTurns {
-  readonly #causes: readonly TurnCause[]
-  /** The one that ended the last owner, if it was that. */
+  readonly #causes: readonly (TurnCause & { readonly at: number })[]
+  readonly #clock: Pick<Clock, 'monotonic'>
+  /** The turn that ended the last owner; undefined: something else did. */
   readonly last: TurnCause | undefined
-  /** How many there were in the last minute. */
-  readonly recent: number
 
-  constructor({ stuck, over }: Pick<Claim, 'stuck' | 'over'>) {
-    this.#causes = stuck.flatMap(({ note }) => decodeNote(note) ?? [])
+  constructor({ stuck, over }: Pick<Claim, 'stuck' | 'over'>, clock: Pick<Clock, 'monotonic'>) {
+    this.#clock = clock
+    const now = clock.monotonic()
+    this.#causes = stuck.flatMap(({ note, ageMs }) => {
+      const cause = decodeNote(note)
+      return cause ? [{ ...cause, at: now - ageMs }] : []
+    })
     const last = stuck.findLast(({ epoch }) => epoch === over)
     this.last = last && decodeNote(last.note)
-    this.recent = stuck.filter(({ ageMs }) => ageMs < WITHIN_MS).length
   }
 
-  /** Whether the room is to be run no more, for a while. */
-  get tooMany(): boolean {
-    return this.recent >= MAX_RECENT
+  /** Whether a hook, or a handler of messages or timers (`type`), did not return several times within the last minute. */
+  rests(hook: TurnCause['hook'], type = ''): boolean {
+    if (this.#causes.length < MAX_RECENT) return false
+    const since = this.#clock.monotonic() - WITHIN_MS
+    const recent = this.#causes.filter(
+      (cause) => cause.hook === hook && cause.type === type && cause.at > since,
+    )
+    return recent.length >= MAX_RECENT
   }
 
-  /** Whether a member's message is one. */
-  hasMessage(memberId: string, ref: number): boolean {
-    return this.#has('onMessage', memberId, ref)
+  /** Whether a member's message must not start; `ref` undefined: it has none. */
+  hasMessage(memberId: string, ref: number | undefined, type: string): boolean {
+    if (this.#causes.length === 0) return false
+    return (ref !== undefined && this.#has('onMessage', memberId, ref)) || this.rests('onMessage', type)
   }
 
-  /** Whether a session's join is one. */
+  /** Whether a session's join must not start. */
   hasJoin(sessionId: string, ref: number): boolean {
-    return (['options', 'load', 'create', 'admit', 'onJoin'] as const).some((hook) =>
-      this.#has(hook, sessionId, ref),
+    return (['options', 'load', 'create', 'admit', 'onJoin'] as const).some(
+      (hook) => this.#has(hook, sessionId, ref) || this.rests(hook),
     )
   }
 
-  /** Whether what becomes of a member is one. */
+  /** Whether a hook must not start for a member. */
   hasMember(hook: 'onDisconnect' | 'onReconnect' | 'onLeave', memberId: string): boolean {
-    return this.#has(hook, memberId, 0)
+    return this.#has(hook, memberId, 0) || this.rests(hook)
   }
 
-  /** Whether a timer that was due then is one. */
-  hasTimer(id: string, due: number): boolean {
-    return this.#has('onTimer', id, due)
+  /** Whether the handler of a timer that was due then must not start. */
+  hasTimer(id: string, due: number, name: string): boolean {
+    return this.#has('onTimer', id, due) || this.rests('onTimer', name)
   }
 
-  /** Whether the outcome of a task is one. */
-  hasTaskOutcome(id: string): boolean {
-    return this.#has('onTask', id, 1)
+  /** Whether the handler of a task's outcome must not start. */
+  hasTaskOutcome(id: string, name: string): boolean {
+    return this.#has('onTask', id, 1) || this.rests('onTask', name)
   }
 
   #has(hook: TurnCause['hook'], subject: string, ref: number): boolean {

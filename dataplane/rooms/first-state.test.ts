@@ -71,6 +71,7 @@ describe('load', () => {
     ['throws', ({ fail }) => fail()],
     ['brings what is not JSON', ({ answer }) => answer({ notes: [Number.NaN] })],
     ['brings a function', ({ answer }) => answer(() => 1)],
+    ['brings null', ({ answer }) => answer(null)],
   ])('that %s refuses the join, tells nothing of why, and takes no place in the project', async (_, end) => {
     const { board, calls } = database()
     const bench = new RoomBench([board], { quota: { maxRooms: 1 } })

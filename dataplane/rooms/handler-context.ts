@@ -95,7 +95,7 @@ export class HandlerContext implements MessageContext {
   #definition: RoomDefinition | undefined
   /** Of the message that is being handled, where one is. */
   #message: MessageType | undefined
-  /** Whether the room ends with this turn. */
+  /** True if the room ends with this turn. */
   #last = false
   /** Of the turn, once it was asked for: few ask, and the clock is read for every message. */
   #now: number | undefined

@@ -14,7 +14,7 @@ interface Table {
   turn: number
   hands: Record<string, number[]>
   deck: number[]
-  plans?: Record<string, { x: number }> | number[] | null
+  plans: Record<string, { x: number }> | number[]
 }
 
 /** Cards: each member sees its own hand, no one the deck, and who was shown it the dealer's plan. */
@@ -37,7 +37,7 @@ const cards = () =>
       tell: { data: v.object({ layer: v.string(), text: v.string() }) },
       array: { data: v.null() },
     },
-    create: (): Table => ({ turn: 0, hands: {}, deck: [1, 2, 3] }),
+    create: (): Table => ({ turn: 0, hands: {}, deck: [1, 2, 3], plans: {} }),
     onJoin(state, member) {
       state.hands[member.id] = []
     },
@@ -54,7 +54,6 @@ const cards = () =>
           break
         case 'plan': {
           const { name, x } = input.data
-          state.plans ??= {}
           if (Array.isArray(state.plans)) break
           if (x === null) delete state.plans[name]
           else state.plans[name] = { x }
@@ -124,7 +123,7 @@ describe('hidden layers', () => {
     heir.members.set('ann', ann)
     const answer = await heir.resume('cards', ann)
     expect(answer.resumed).toBe(false)
-    expect([ann.state, held(ann)]).toEqual([{ hands: { ann: [7] } }, {}])
+    expect([ann.state, held(ann)]).toEqual([{ hands: { ann: [7] }, plans: {} }, {}])
     await heir.say('cards', 'ann', 'show', { to: 'ann', layer: 'clock' })
     expect([held(ann), ann.faults]).toEqual([{ clock: { turn: 0 } }, []])
   })
@@ -134,7 +133,10 @@ describe('hidden layers', () => {
     bench.host.replaceRoom({ ...cards(), layers: undefined })
     await say('ann', 'draw', 7)
     await say('ann', 'show', { to: 'bob', layer: 'member:ann' })
-    expect([bob.state, held(bob)['member:ann']]).toEqual([{ turn: 0, hands: {} }, { hands: { ann: [7] } }])
+    expect([bob.state, held(bob)['member:ann']]).toEqual([
+      { turn: 0, hands: {}, plans: {} },
+      { hands: { ann: [7] } },
+    ])
   })
 
   it('are so many for a member as the limit says', async () => {
@@ -201,7 +203,7 @@ describe('hidden layers', () => {
     await bench.say('cards', 'ann', type, data as never, 1)
     expect(ann.errors).toMatchObject([{ code: 'room_logic_failed', message: expect.stringMatching(message) }])
     await say('ann', 'turn')
-    expect(ann.state).toEqual({ turn: 1, hands: {} })
+    expect(ann.state).toEqual({ turn: 1, hands: {}, plans: {} })
     expect(ann.faults).toEqual([])
   })
 })

@@ -1,10 +1,12 @@
+import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { Replace } from '../../shared/sync/delta.ts'
 import { counting } from '../../test/support/rooms/counter-room.ts'
-import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench, TestMember } from '../../test/support/rooms/room-bench.ts'
+import { defineRoom } from './definition.ts'
 import { History, HistoryBudget } from './history.ts'
 import { JournalFormat, type Update } from './journal.ts'
 import { RoomFrames } from './room-frames.ts'
@@ -92,5 +94,72 @@ describe('the histories of all rooms of a node', () => {
     expect(bench.counts['resync resume']).toBe(1)
     await bench.host.close()
     expect(bench.host.historyBytes).toBe(0)
+  })
+})
+
+/** Whoever holds a seat names the seq to resume from: one from before its join would bring events and values that are gone since. */
+describe('a resume from before the own join', () => {
+  const secrets = defineRoom({
+    type: 'secrets',
+    messages: { say: { data: v.string() } },
+    sync: { rate: 0 },
+    create: () => ({ said: '' }),
+    onMessage(state, { data }, ctx) {
+      state.said = data
+      ctx.emit('said', data)
+    },
+  })
+  const told = async (bench: RoomBench) => {
+    await bench.join('secrets', 'ann')
+    await bench.say('secrets', 'ann', 'say', 'before', 1)
+    await bench.say('secrets', 'ann', 'say', 'now', 2)
+    const bob = await bench.join('secrets', 'bob')
+    const joinedAt = bob.seq
+    await bench.say('secrets', 'ann', 'say', 'after', 3)
+    return { bob, joinedAt }
+  }
+  const textOf = ({ received }: { readonly received: readonly Uint8Array[] }) =>
+    received.map((payload) => Buffer.from(payload).toString('latin1')).join()
+
+  it.each(['at the same owner', 'at the next owner'])(
+    'brings the whole state and nothing older, %s',
+    async (where) => {
+      const bench = new RoomBench([secrets])
+      const { bob, joinedAt } = await told(bench)
+      const { epoch } = bob
+      let owner = bench
+      if (where === 'at the next owner') {
+        owner = bench.successor([...bench.members.values()])
+        await bench.host.close()
+      }
+      for (let seq = joinedAt - 1; seq > 0; seq--) {
+        bob.received.length = 0
+        Object.assign(bob, { seq, epoch })
+        const { resumed } = await owner.resume('secrets', bob)
+        expect(resumed, `seq ${seq}, joined at ${joinedAt}`).toBe(false)
+        expect(textOf(bob)).not.toContain('before')
+        expect(textOf(bob)).not.toContain('now')
+        expect(bob.state).toEqual({ said: 'after' })
+      }
+      Object.assign(bob, { seq: joinedAt, epoch })
+      expect(await owner.resume('secrets', bob)).toMatchObject({ resumed: true })
+    },
+  )
+
+  it('is no replay either for who has left and joined again', async () => {
+    const bench = new RoomBench([secrets])
+    const { bob, joinedAt } = await told(bench)
+    bench.send('secrets', 'bob', { kind: 'leave', reason: 'left', ref: 9 })
+    await bench.say('secrets', 'ann', 'say', 'unheard', 4)
+    await bench.say('secrets', 'ann', 'say', 'later', 5)
+    // The same session and another seat, as an edge asks for it.
+    const again = new TestMember('bob_again', bob.codec)
+    Object.assign(again, { sessionId: bob.sessionId })
+    bench.members.set('bob_again', again)
+    await bench.join('secrets', 'bob_again')
+    Object.assign(again, { seq: joinedAt })
+    again.received.length = 0
+    expect(await bench.resume('secrets', again)).toMatchObject({ resumed: false })
+    expect(textOf(again)).not.toContain('unheard')
   })
 })

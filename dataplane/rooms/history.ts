@@ -20,13 +20,15 @@ export interface KeptUpdate extends Position {
   /** Events that were not for everyone. */
   readonly targeted: readonly RoomEvent[]
   readonly grants: readonly Grant[]
+  /** Ids of the members who joined with it. */
+  readonly joined: readonly string[]
   /** Its journal entry, if there is one. */
   readonly packed: Uint8Array | undefined
   readonly bytes: number
 }
 
 const NO_FRAMES: UpdateFrames = { patch: {}, rest: undefined }
-const NO_LAYERS: readonly string[] = []
+const NO_NAMES: readonly string[] = []
 const NO_LAYER_FRAMES: ReadonlyMap<string, Frames> = new Map()
 /** What an entry costs besides its frames. */
 const ENTRY_BYTES = 200
@@ -98,14 +100,15 @@ export class History {
   ): void {
     const { epoch, seq, events } = update
     const targeted = events.some((event) => event.to) ? events.filter((event) => event.to) : NO_EVENTS
+    const joined = update.joined.length > 0 ? update.joined.map(({ member }) => member.id) : NO_NAMES
     const bytes =
-      ENTRY_BYTES * (1 + targeted.length) +
+      ENTRY_BYTES * (1 + targeted.length + joined.length) +
       size(frames.patch) +
       size(frames.rest) +
       sizeOfLayers(frames.layers) +
       (packed?.length ?? 0)
     const grants = update.layers?.grants ?? NO_GRANTS
-    this.#entries.push({ epoch, seq, since, frames: kept(frames), targeted, grants, packed, bytes })
+    this.#entries.push({ epoch, seq, since, frames: kept(frames), targeted, grants, joined, packed, bytes })
     this.#bytes += bytes
     while (this.#entries.length > this.#limits.entries || this.#bytes > this.#limits.bytes) this.dropOldest()
     this.#budget.used(this)
@@ -146,14 +149,15 @@ export class History {
   /**
    * What a member at `position` has missed, one frame per update: its layers, patch, what was for everyone, what was for this member.
    * `layers`: those that it has as of the last update; undefined in rooms that hide nothing. Undefined when the history does not reach
-   * back so far, when the member saw a history that was lost with an earlier owner, and when an update is not here in this subprotocol.
+   * back so far, when the member joined after `position`, when it saw a history that was lost with an earlier owner, and when an update is
+   * not here in this subprotocol.
    */
   replay(
     position: Position,
     currentEpoch: number,
     memberId: string,
     subprotocol: Subprotocol,
-    layers: readonly string[] = NO_LAYERS,
+    layers: readonly string[] = NO_NAMES,
   ): Replay | undefined {
     const frames = this.#frames
     const from = position.seq - this.#base.seq
@@ -165,6 +169,8 @@ export class History {
       return undefined
     const missed: Frames[] = []
     const entries = this.#entries.slice(from)
+    // Clients say where they stand. Updates from before its join are not for a member: they have events and values that are gone.
+    if (entries.some(({ joined }) => joined.includes(memberId))) return undefined
     const { throughout, shown, hidden } = changesOf(entries, memberId, layers)
     for (const entry of entries) {
       const shared = sharedFrames(entry, subprotocol, throughout, frames, this.#format)

@@ -4,9 +4,11 @@ import { noTracer } from '../../shared/tracing/tracer.ts'
 import type { ClaimResult } from '../claim-result.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { type Arrival, type RoomAddress, roomIdOf, roomNamed, type ToOwner } from '../traffic.ts'
-import { noTurns } from '../watchdog/turns.ts'
+import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
+import { noObserver, type TurnObserver } from '../watchdog/turns.ts'
 import { type RoomDefinition, roomTypes } from './definition.ts'
 import { Replies } from './delivery.ts'
+import { Departures } from './departures.ts'
 import { RoomDescriptions } from './describe.ts'
 import { ROOM_LIMITS, type RoomDependencies, type RoomEnvironment, type RoomLimits } from './environment.ts'
 import { FailureLog } from './failures.ts'
@@ -15,13 +17,18 @@ import { JournalFormat, type NewerRecord } from './journal.ts'
 import type { NewerState } from './migration.ts'
 import { NO_EPOCH, RoomOpening } from './opening.ts'
 import { Room } from './room.ts'
-import { type Defer, LoopShare, Scheduler, type SlowTurn } from './scheduler.ts'
+import { noSuspects, RoomCode } from './room-code.ts'
+import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
 import type { ClaimedRoom } from './stream.ts'
 
-/** What a host is made of. By default there are no traces and no watchdog, and players are not told what failing room logic threw. */
+/** Options of a host. By default there are no traces and no watchdog, and players do not read what failing room logic threw. */
 interface RoomHostOptions
   extends RoomDependencies,
-    Partial<Pick<RoomEnvironment, 'tracer' | 'turns' | 'revealFailures'>> {
+    Partial<Pick<RoomEnvironment, 'tracer' | 'revealFailures'>> {
+  /** Observes every turn. */
+  readonly turns?: TurnObserver
+  /** Handlers that did not return before. */
+  readonly suspects?: Pick<Suspects, 'limitOf' | 'stuck'>
   /** The room types installed. */
   readonly rooms: readonly RoomDefinition[]
   readonly codecs: readonly Codec[]
@@ -37,6 +44,8 @@ const SLOW_QUIET_MS = 1000
 
 /** Rooms that this node owns, and those it is about to. */
 export class RoomHost {
+  /** Runs the code of all of them. */
+  readonly code: RoomCode
   readonly #environment: RoomEnvironment
   readonly #types: Map<string, RoomDefinition>
   readonly #rooms = new Map<string, Room>()
@@ -57,13 +66,20 @@ export class RoomHost {
     const scheduler = new Scheduler(clock, defer, (error) =>
       log.error({ err: error }, 'a timer of a room failed'),
     )
-    const loopShare = new LoopShare(clock, defer, options.turns ?? noTurns, (turn) => this.#slowTurn(turn))
+    const loopShare = new LoopShare(clock, defer, (ms) => this.#slowTurn(ms))
+    this.code = new RoomCode({
+      clock,
+      log,
+      metrics,
+      observer: options.turns ?? noObserver,
+      suspects: options.suspects ?? noSuspects,
+    })
     this.#types = roomTypes(options.rooms)
     this.#descriptions = new RoomDescriptions(clock)
     this.#environment = {
       ...options,
       tracer: options.tracer ?? noTracer,
-      turns: loopShare,
+      code: this.code,
       revealFailures,
       limits,
       scheduler,
@@ -71,6 +87,7 @@ export class RoomHost {
       codecs: new Map(options.codecs.map((codec) => [codec.subprotocol, codec])),
       format: new JournalFormat(),
       historyBudget: new HistoryBudget(limits.historyBytes, (updates) => metrics.historyDropped.inc(updates)),
+      departures: new Departures(clock, limits.detachedMs),
       failures: new FailureLog(clock, log, revealFailures),
     }
     metrics.rooms.read(() => this.size)
@@ -129,7 +146,15 @@ export class RoomHost {
     const opening = room ? undefined : this.#opening.get(name)
     room?.receive(message, from)
     opening?.receive({ message, from })
-    return room !== undefined || opening !== undefined
+    return room !== undefined || opening !== undefined || this.#hasParted(message)
+  }
+
+  /** Answers a member that comes back after its room has ended here, as far as that is remembered. */
+  #hasParted(message: ToOwner): boolean {
+    if (message.kind !== 'attach') return false
+    const farewell = this.#environment.departures.of(message.member_id)
+    if (farewell) new Replies(message.room, farewell, this.#environment).left(message.edge, farewell)
+    return farewell !== undefined
   }
 
   /**
@@ -256,24 +281,19 @@ export class RoomHost {
   }
 
   /** Names the room whose logic kept the node from everything else, at most once in some seconds, and lets it rest. */
-  #slowTurn({ room: { name }, hook, type, ms }: SlowTurn): void {
+  #slowTurn(ms: number): void {
+    const turn = this.code.last
+    if (!turn) return
     const { clock, log, metrics } = this.#environment
-    const { projectId, roomType, key } = roomNamed(name)
+    const { hook, room } = turn
+    const { roomType } = roomNamed(room.name)
     metrics.slowTurns.inc({ room_type: roomType, hook })
-    this.#rooms.get(name)?.rest(ms)
+    this.#rooms.get(room.name)?.rest(ms)
     const now = clock.monotonic()
     if (now < this.#slowLoggedAt + SLOW_QUIET_MS) return
     this.#slowLoggedAt = now
-    const fields = {
-      project_id: projectId,
-      room_id: `${roomType}:${key}`,
-      room_type: roomType,
-      hook,
-      ...(type !== '' && { message_type: type }),
-      ms: Math.round(ms),
-    }
     log.warn(
-      fields,
+      { ...fieldsOf(turn), ms: Math.round(ms) },
       `room logic of type ${roomType} took ${Math.round(ms)} ms for ${hook}: meanwhile the node did nothing else`,
     )
   }

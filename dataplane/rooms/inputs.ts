@@ -13,7 +13,15 @@ import type {
   TaskOutcome,
   TaskType,
 } from './definition.ts'
-import { FAILED, FailureLog, type Refused, RoomLogicError, type StuckTurns, validate } from './failures.ts'
+import {
+  FAILED,
+  FailureLog,
+  kindOf,
+  type Refused,
+  RoomLogicError,
+  type StuckTurns,
+  validateInput,
+} from './failures.ts'
 import {
   type AskedEvent,
   type Effects,
@@ -24,9 +32,10 @@ import {
 } from './handler-context.ts'
 import type { RoomEvent } from './journal.ts'
 import type { Membership } from './memberships.ts'
-import { frozen, type LiveState } from './state.ts'
+import type { RoomTurn } from './room-code.ts'
+import type { LiveState } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
-import { outcomeOf, type RoomTask, type Work } from './tasks.ts'
+import { checkedResult, outcomeOf, type RoomTask, type Work } from './tasks.ts'
 
 /** What turns bring about in their room. */
 interface TurnOutcomes {
@@ -38,6 +47,12 @@ interface TurnOutcomes {
   readonly close: () => void
   /** Timers were set, or are gone. */
   readonly timers: () => void
+}
+
+/** A message was not applied. */
+interface MessageRefused {
+  readonly code: ErrorCode
+  readonly message: string
 }
 
 type MessageFrom<K extends 'message' | 'refuse'> = Extract<ToOwner, { kind: K }>
@@ -62,12 +77,11 @@ export class Inputs {
 
   /** A message of a member: checked, applied at most once per ref, and acked with the update that carries its effect. */
   message(membership: Membership, message: MessageFrom<'message'>): void {
-    const { turns } = this.#stream.environment
     const { type, ref } = message
     const { definition } = this.handlers
     const { id: memberId } = membership.member
     if (!this.#isNew(membership, message)) return
-    if (ref !== undefined && this.stuck.hasMessage(memberId, ref)) {
+    if (this.stuck.hasMessage(memberId, ref, type)) {
       this.#refuse(membership, 'room_logic_failed', FAILED, ref)
       return
     }
@@ -81,49 +95,54 @@ export class Inputs {
       )
       return
     }
-    turns.begin(this.#stream, 'onMessage', memberId, ref ?? 0, type)
-    try {
-      this.#apply(membership, message, spec)
-    } finally {
-      turns.end()
-    }
-  }
-
-  #apply(membership: Membership, { type, data, ref }: MessageFrom<'message'>, spec: MessageType): void {
-    const stream = this.#stream
-    const { clock, metrics } = stream.environment
     if (spec.reply && ref !== undefined && !this.#mayReply(membership)) {
       this.#tooManyRequests(membership, ref)
       return
     }
-    const valid = validate(spec.data, data)
-    if (!valid.ok && valid.cause !== undefined) {
-      this.#threw(`the validator of ${type}`, valid.cause, membership, ref)
-      return
+    const turn: RoomTurn = {
+      room: this.#stream,
+      hook: 'onMessage',
+      subject: memberId,
+      ref: ref ?? 0,
+      type,
+      principal: membership.principal,
     }
-    if (!valid.ok) {
-      this.#refuse(membership, 'invalid_payload', `${type}: ${valid.message}`, ref)
-      return
-    }
-    if (spec.rate && !membership.mayTake(type, spec.rate, clock)) {
-      const { perSecond, burst } = spec.rate
-      metrics.rateLimited.inc({ by: 'type' })
-      this.#refuse(
-        membership,
-        'rate_limited',
-        `${type}: at most ${perSecond} a second, ${burst} at once`,
-        ref,
-      )
-      return
-    }
-    let effects: Effects
+    let outcome: Effects | MessageRefused
     try {
-      const input = { type, data: valid.value, member: membership.member }
-      effects = this.handlers.run('onMessage', input, undefined, spec)
+      outcome = this.#stream.environment.code.run(turn, () => this.#handle(membership, message, spec))
     } catch (error) {
       this.#threw(spec.handle ? handleName(type) : 'onMessage', error, membership, ref)
       return
     }
+    if ('code' in outcome) this.#refuse(membership, outcome.code, outcome.message, ref)
+    else this.#applied(membership, ref, outcome)
+  }
+
+  /** The part of a message's turn that is room code, with what lies between its validator and its handler. */
+  #handle(
+    membership: Membership,
+    { type, data }: MessageFrom<'message'>,
+    spec: MessageType,
+  ): Effects | MessageRefused {
+    const { clock, metrics } = this.#stream.environment
+    const valid = validateInput(spec.data, data)
+    if (!valid.ok)
+      return valid.cause === undefined
+        ? { code: 'invalid_payload', message: `${type}: ${valid.message}` }
+        : this.failures.explain(`the validator of ${type}`, valid.cause)
+    if (spec.rate && !membership.mayTake(type, spec.rate, clock)) {
+      const { perSecond, burst } = spec.rate
+      metrics.rateLimited.inc({ by: 'type' })
+      return { code: 'rate_limited', message: `${type}: at most ${perSecond} a second, ${burst} at once` }
+    }
+    const input = { type, data: valid.value, member: membership.member }
+    return this.handlers.run('onMessage', input, undefined, spec)
+  }
+
+  /** A message was applied: `effects` are what its handler asked for. */
+  #applied(membership: Membership, ref: number | undefined, effects: Effects): void {
+    const stream = this.#stream
+    const { metrics } = stream.environment
     if (ref !== undefined) {
       const { reply } = effects
       if (reply !== undefined) membership.refs.keep({ ref, reply }, stream.memberships.size)
@@ -145,9 +164,18 @@ export class Inputs {
   join(membership: Membership, options: unknown): Refused | undefined {
     const { memberships, pending } = this.#stream
     memberships.add(membership)
+    const { member, sessionId, joinRef, principal } = membership
+    const turn = {
+      room: this.#stream,
+      hook: 'onJoin',
+      subject: sessionId,
+      ref: joinRef,
+      type: '',
+      principal,
+    } as const
     let effects: Effects
     try {
-      effects = this.handlers.run('onJoin', membership.member, options)
+      effects = this.#stream.environment.code.run(turn, () => this.handlers.run('onJoin', member, options))
     } catch (error) {
       memberships.remove(membership)
       memberships.release(membership)
@@ -170,7 +198,10 @@ export class Inputs {
     const { member } = membership
     const hook = connected ? 'onReconnect' : 'onDisconnect'
     if (!this.stuck.hasMember(hook, member.id))
-      this.#try(hook, () => this.handlers.run(hook, member), { subject: member.id })
+      this.#try(hook, () => this.handlers.run(hook, member), {
+        subject: member.id,
+        principal: membership.principal,
+      })
     this.#stream.touch()
   }
 
@@ -178,7 +209,7 @@ export class Inputs {
   renew(membership: Membership, data: JsonObject | null): void {
     const { memberships, pending } = this.#stream
     if (JSON.stringify(data) === JSON.stringify(membership.member.data)) return
-    memberships.change(membership, { data: frozen(data) })
+    memberships.change(membership, { data })
     pending.changed.add(membership)
     this.#stream.touch()
   }
@@ -193,11 +224,15 @@ export class Inputs {
     const { member } = membership
     pending.part(membership, reason, told)
     memberships.remove(membership)
-    grants.forget(member.id)
+    // Whoever leaves with the room sees all of its last update, and what that shows. Anyone else has the layers of others up to this turn.
+    if (reason !== 'closed') grants.forget(member.id)
     this.#on.members(-1)
     this.#logMember(membership, 'member left', reason)
     if (reason !== 'closed' && !this.stuck.hasMember('onLeave', member.id))
-      this.#try('onLeave', () => this.handlers.run('onLeave', member), { subject: member.id })
+      this.#try('onLeave', () => this.handlers.run('onLeave', member), {
+        subject: member.id,
+        principal: membership.principal,
+      })
     this.#stream.touch()
   }
 
@@ -209,6 +244,7 @@ export class Inputs {
 
   tick(): void {
     const { pending } = this.#stream
+    if (this.stuck.rests('onTick')) return
     this.#try('onTick', () => this.handlers.run('onTick'))
     if (this.#stream.dirty || pending.events.length > 0) this.#stream.touch()
   }
@@ -224,7 +260,7 @@ export class Inputs {
     const { clock, metrics } = environment
     metrics.timerLateness.observe(Math.max(0, clock.now() - due) / 1000)
     // One that did not come to an end is not begun again.
-    if (!this.stuck.hasTimer(id, due))
+    if (!this.stuck.hasTimer(id, due, name))
       this.#try('onTimer', () => this.handlers.fire(name, data), {
         kind: `timers.${name}`,
         subject: id,
@@ -245,20 +281,22 @@ export class Inputs {
   }
 
   async #work(task: RoomTask, work: Work): Promise<void> {
-    const { turns } = this.#stream.environment
-    const { handlers } = this
-    const { type } = handlers.definition
-    const begin = () => {
-      turns.begin(this.#stream, 'onTask', task.id, 0, task.name)
-      try {
-        return work()
-      } finally {
-        turns.end()
-      }
-    }
-    turns.awaits(type, 1)
-    const outcome = await outcomeOf(begin, () => handlers.taskType(task.name)?.result)
-    turns.awaits(type, -1)
+    const { code } = this.#stream.environment
+    const { name, epoch } = this.#stream
+    // Neither the work nor the check of its result writes to the state.
+    const turn = {
+      room: { name, epoch },
+      hook: 'task',
+      subject: task.id,
+      ref: 0,
+      type: task.name,
+      principal: '',
+    } as const
+    const check = (value: unknown) =>
+      code.run({ ...turn, hook: 'onTask' }, () =>
+        checkedResult(this.handlers.taskType(task.name)?.result, value),
+      )
+    const outcome = await outcomeOf(() => code.start(turn, work), check)
     this.#on.act(() => this.taskEnded(task, outcome))
   }
 
@@ -267,7 +305,7 @@ export class Inputs {
     const { tasks } = this.#stream
     tasks.end(id)
     // One that did not come to an end is not begun again.
-    if (!this.stuck.hasTaskOutcome(id))
+    if (!this.stuck.hasTaskOutcome(id, name))
       this.#try('onTask', () => this.handlers.taskEnded(name, outcome), {
         kind: `tasks.${name}`,
         subject: id,
@@ -350,18 +388,18 @@ export class Inputs {
   #try(
     hook: TurnHook,
     turn: () => Effects,
-    { kind = hook as string, subject = '', ref = 0, type = '' } = {},
+    { kind = hook as string, subject = '', ref = 0, type = '', principal = '' } = {},
   ): void {
-    const { metrics, turns } = this.#stream.environment
-    turns.begin(this.#stream, hook, subject, ref, type)
+    const { code: runner, metrics } = this.#stream.environment
+    let effects: Effects
     try {
-      this.#takeOver(turn())
+      effects = runner.run({ room: this.#stream, hook, subject, ref, type, principal }, turn)
     } catch (error) {
       const { code } = this.failures.explain(kind, error)
       metrics.roomErrors.inc({ room_type: this.handlers.definition.type, code })
-    } finally {
-      turns.end()
+      return
     }
+    this.#takeOver(effects)
   }
 
   /** What a turn asked for happens now that it is known to have succeeded. */
@@ -434,7 +472,7 @@ class Handlers {
     const { timers } = this.definition
     const spec = Object.hasOwn(timers, name) ? timers[name] : undefined
     if (!spec) throw new RoomLogicError(`there is no timer ${JSON.stringify(name)} in the room type any more`)
-    const valid = validate(spec.data, data)
+    const valid = validateInput(spec.data, data)
     if (!valid.ok) throw valid.cause ?? new RoomLogicError(`its data: ${valid.message}`)
     return this.#turn(`timers.${name}`, spec.handle, { data: valid.value })
   }
@@ -470,7 +508,10 @@ class Handlers {
           : handler.call(definition, draft, subject, context, options)
       const result = resultOf(name, draft, returned)
       if (message?.reply) context.requireReply()
-      if (result?.event) context.emit(result.event.name, result.event.data, result.event.to)
+      if (result?.event !== undefined) {
+        const { name: event, data, to } = (result.event ?? {}) as NonNullable<Result['event']>
+        context.emit(event, data, to)
+      }
       this.#state.commit(result?.state)
       return context.end()
     } catch (error) {
@@ -491,6 +532,11 @@ interface Result {
 
 /** What a handler returned, checked; undefined: nothing but the changed draft. */
 function resultOf(hook: string, draft: unknown, returned: unknown): Result | undefined {
+  if (hook === 'onJoin' && (typeof returned === 'string' || returned === false))
+    throw new RoomLogicError(
+      `onJoin returned ${kindOf(returned)}, which refuses no one: call ctx.refuse(text), or return nothing`,
+    )
+  // Other values that are no objects come from arrow functions, such as `(state) => state.ticks++`, and decide nothing.
   if (typeof returned !== 'object' || returned === null || returned === draft) return undefined
   if (typeof (returned as { then?: unknown }).then === 'function') {
     ;(returned as PromiseLike<unknown>).then(undefined, () => {})
@@ -498,9 +544,11 @@ function resultOf(hook: string, draft: unknown, returned: unknown): Result | und
       `${hook} returned a promise; handlers are synchronous turns: give slow work to ctx.task`,
     )
   }
-  if (!('state' in returned) && !('event' in returned))
+  // An arrow function that assigns, such as `(state) => (state.door = { state: 'open', by })`, returns what it assigns.
+  const keys = Object.keys(returned)
+  if (keys.length === 0 || keys.some((key) => key !== 'state' && key !== 'event'))
     throw new RoomLogicError(
-      `${hook} returned an object with neither state nor event; return { state, event }, or nothing after changing the draft`,
+      `${hook} returned ${kindOf(returned)}; return { state, event }, either alone, or nothing after changing the state`,
     )
   return returned as Result
 }

@@ -17,7 +17,7 @@ import type { Outcome, RefusedRef, RepliedRef } from '../traffic.ts'
 import type { Member } from './definition.ts'
 import type { Grant, MemberGrants } from './layer-grants.ts'
 import type { ChangedLayer, HiddenChange, UpdateLayers } from './layers.ts'
-import type { MembershipRecord } from './memberships.ts'
+import { type MembershipRecord, memberFor } from './memberships.ts'
 import { NO_TASK_CHANGES, type RoomTask, type TaskChanges } from './tasks.ts'
 import { NO_TIMER_CHANGES, type RoomTimer, type TimerChanges } from './timers.ts'
 
@@ -403,7 +403,7 @@ const DATA = optional<JsonObject, null>(value(writeJson, jsonObject), null)
 const MEMBER_FIELDS = fields<Member>({ id: TEXT, sub: optional(TEXT, null), connected: FLAG, data: DATA })
 const MEMBER: Part<Member> = {
   ...MEMBER_FIELDS,
-  read: (values, what) => Object.freeze(MEMBER_FIELDS.read(values, what)),
+  read: (values, what) => memberFor(MEMBER_FIELDS.read(values, what)),
 }
 const POSITION = { epoch: COUNT, seq: COUNT }
 const REFUSED = { ref: COUNT, code: value(writeText, errorCode), message: TEXT }

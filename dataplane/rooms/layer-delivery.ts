@@ -102,10 +102,11 @@ export class LayerDelivery {
     return frames.length > 0 ? joinFrames(frames) : undefined
   }
 
+  /** Members that leave with the flush have their layers up to it. */
   #holders(layer: string): string[] {
     const holders = [...this.#grants.holders(layer)]
     const owner = ownerOf(layer)
-    if (owner !== undefined && this.#memberships.get(owner)) holders.push(owner)
+    if (owner !== undefined && this.#memberships.recipient(owner)?.announced) holders.push(owner)
     return holders
   }
 
@@ -147,7 +148,7 @@ class OwnFrames {
   byEdge(memberships: Memberships): Map<string, LayerParts> {
     const edges = new Map<string, EdgeParts>()
     for (const [memberId, own] of this.#byMember) {
-      const membership = memberships.get(memberId)
+      const membership = memberships.recipient(memberId)
       if (!membership?.attached) continue
       const edge = edges.get(membership.edge) ?? { frames: new Map<Frames, number>(), members: [] }
       edges.set(membership.edge, edge)

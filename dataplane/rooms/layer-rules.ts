@@ -1,12 +1,13 @@
+import { closest, distance } from 'fastest-levenshtein'
 import { isWellFormed } from '../../shared/json.ts'
 
 /**
- * Whose a hidden value is: the name of its layer; a function that makes that of the keys which the pattern's `*`s matched, and of nothing
- * else, always the same from the same keys; or null, when no one is to see it.
+ * Layer of a hidden value: its name; a function that returns the name for the keys that `*` matched; or null, to hide the value from all
+ * members. The function must depend on the keys only.
  */
 export type LayerRule = null | string | ((...keys: string[]) => string)
 
-/** Patterns of paths, such as `hands.*`, with the layer of what lies there. */
+/** Layers by path pattern, such as `hands.*`. */
 export type LayerRules = { readonly [pattern: string]: LayerRule }
 
 /** In UTF-16 units. */
@@ -78,6 +79,52 @@ export function problemsOfLayers(layers: Readonly<Record<string, unknown>>): str
         )
   return problems
 }
+
+/**
+ * What is wrong with the patterns for a state that `create` made: a pattern that names a part which is not there hides nothing, and what it
+ * was meant for is public. An object without entries says nothing of what will be in it.
+ */
+export const problemsOfPatterns = (layers: LayerRules, state: unknown): string[] =>
+  patternsOf(layers).flatMap(({ text, keys }) => {
+    const missing = missingKey(keys, [state], 0)
+    if (!missing) return []
+    const { level, names } = missing
+    const key = keys[level]!
+    const place = level === 0 ? 'the state' : keys.slice(0, level).join('.')
+    const near = closest(key, names)
+    const meant =
+      distance(key, near) <= NEAR
+        ? `write ${keys.map((key, i) => (i === level ? near : key)).join('.')}`
+        : `there are ${names.join(', ')}`
+    return [
+      `layers[${JSON.stringify(text)}] hides nothing: create makes no ${key} in ${place}: ${meant}; a part that comes later begins as ${level < keys.length - 1 ? '{}' : 'null'}`,
+    ]
+  })
+
+/** Names of this distance are taken for each other. */
+const NEAR = 2
+
+/** The first key of a pattern that is in none of the objects which the keys before it lead to, and the names that are there. */
+function missingKey(
+  keys: readonly string[],
+  values: readonly unknown[],
+  level: number,
+): { readonly level: number; readonly names: readonly string[] } | undefined {
+  const key = keys[level]
+  const objects = values.filter((value) => typeof value === 'object' && value !== null) as Entry[]
+  const names = [...new Set(objects.flatMap((object) => Object.keys(object)))]
+  if (key === undefined || names.length === 0) return undefined
+  if (key === ANY) return missingKey(keys, objects.flatMap(Object.values), level + 1)
+  if (names.includes(key)) {
+    const below = objects.filter((object) => Object.hasOwn(object, key)).map((object) => object[key])
+    return missingKey(keys, below, level + 1)
+  }
+  // What a * stands for may be of several kinds, of which not all have the key: there only a name that is near is a mistake.
+  const surely = !keys.slice(0, level).includes(ANY)
+  return surely || distance(key, closest(key, names)) <= NEAR ? { level, names } : undefined
+}
+
+type Entry = { readonly [key: string]: unknown }
 
 /** The end of a sentence about a name that cannot be one. */
 export const RIGHT_NAME = `names of layers are texts of 1 to ${MAX_LAYER_NAME} characters`

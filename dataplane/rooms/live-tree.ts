@@ -15,6 +15,7 @@ import {
 } from '../../shared/sync/delta.ts'
 import { arrayMethods } from './array-methods.ts'
 import { RoomLogicError } from './failures.ts'
+import { arrayPrototype, Entries } from './guarded.ts'
 import { type Mark, type Marked, Marks } from './live-tree-marks.ts'
 
 type Scalar = null | boolean | number | string
@@ -350,12 +351,6 @@ abstract class Live {
     for (let { parent } = this; parent; parent = parent.parent) parent.bytes += bytes
   }
 
-  has(target: object, key: string | symbol): boolean {
-    this.tree.requireOpen()
-    const deleted = (target as Record<string | symbol, unknown>)[key] === DELETED
-    return key in (deleted ? Object.prototype : target)
-  }
-
   getOwnPropertyDescriptor(target: object, key: string | symbol): PropertyDescriptor | undefined {
     this.tree.requireOpen()
     const found = Reflect.getOwnPropertyDescriptor(target, key)
@@ -378,7 +373,7 @@ abstract class Live {
 }
 
 export class LiveObject extends Live implements Marked<Container> {
-  readonly target: Record<string, Slot> = {}
+  readonly target = new Entries() as Record<string, Slot>
   /** Undefined: it came since the last flush. */
   flushed: MutableObject | undefined
   first: Mark<Container> | undefined
@@ -389,7 +384,12 @@ export class LiveObject extends Live implements Marked<Container> {
     const slot = target[key as string] as Slot | undefined | typeof DELETED
     if (typeof slot === 'object') return viewOf(slot)
     if (slot === undefined) return key === CONTAINER ? this : undefined
-    return slot === DELETED ? Reflect.get(Object.prototype, key) : slot
+    return slot === DELETED ? Reflect.get(Entries.prototype, key) : slot
+  }
+
+  has(target: Record<string, Slot>, key: string | symbol): boolean {
+    this.tree.requireOpen()
+    return key in ((target[key as string] as unknown) === DELETED ? Entries.prototype : target)
   }
 
   set(_: Record<string, Slot>, key: string | symbol, value: unknown): true {
@@ -418,8 +418,8 @@ export class LiveObject extends Live implements Marked<Container> {
   /** The entry as it is. */
   own(key: string): Before {
     const slot = this.target[key] as Slot | undefined | typeof DELETED
-    // What objects inherit are functions, and what is behind __proto__.
-    if (slot === DELETED || typeof slot === 'function' || key === '__proto__') return undefined
+    // What objects inherit are functions.
+    if (slot === DELETED || typeof slot === 'function') return undefined
     return slot
   }
 
@@ -627,8 +627,16 @@ class LiveArray extends Live {
     const slot: unknown = target[key as never]
     if (typeof slot === 'object') return viewOf(slot as Slot)
     if (slot === undefined) return key === CONTAINER ? this : undefined
-    if (typeof slot === 'function' && Object.hasOwn(METHODS, key)) return METHODS[key as keyof typeof METHODS]
-    return slot
+    return typeof slot === 'function' ? ARRAY_PROTOTYPE[key] : slot
+  }
+
+  has(target: Slot[], key: string | symbol): boolean {
+    this.tree.requireOpen()
+    return Object.hasOwn(target, key) || key in ARRAY_PROTOTYPE
+  }
+
+  getPrototypeOf(): object {
+    return ARRAY_PROTOTYPE
   }
 
   set(target: Slot[], key: string | symbol, value: unknown): true {
@@ -905,11 +913,13 @@ const isContainer = <T>(value: T): value is Exclude<T, Scalar | undefined> =>
 
 const viewOf = (slot: Before): unknown => (isContainer(slot) ? slot.view : slot)
 
-const METHODS = arrayMethods<Slot>({
-  arrayOf,
-  viewOf,
-  slotOf: (value) => (containerOf(value) ?? value) as Slot,
-})
+const ARRAY_PROTOTYPE = arrayPrototype(
+  arrayMethods<Slot>({
+    arrayOf,
+    viewOf,
+    slotOf: (value) => (containerOf(value) ?? value) as Slot,
+  }),
+)
 
 const isViewOf = (value: unknown, slot: Before): boolean => isContainer(slot) && containerOf(value) === slot
 

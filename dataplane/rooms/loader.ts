@@ -13,7 +13,7 @@ import { errorText } from './failures.ts'
 const MODULE = /^[^.]+\.(ts|js|mjs)$/
 const ROOM_FILE = /^room\.(ts|js|mjs)$/
 
-/** What the files of a folder hold. */
+/** Contents of a rooms folder. */
 interface FolderContents {
   /** Room types by the path of their file, in the order of the paths. */
   readonly rooms: Map<string, RoomDefinition>
@@ -24,9 +24,9 @@ interface FolderContents {
 }
 
 /**
- * The room types of a folder: one per module directly in it, and one per subfolder that has a `room.ts` (or `.js`, `.mjs`). Modules whose
- * default export is no room definition are ignored. TypeScript needs no build, but the package tsx, which is loaded for it alone. Rejects with
- * a RoomDefinitionError that names each file that cannot be loaded.
+ * Returns the room types of a folder: one per module directly in it, and one per subfolder that has a `room.ts` (or `.js`, `.mjs`). Ignores
+ * modules whose default export is not a room definition. TypeScript needs no build, but the package tsx, which is loaded only for it. Rejects
+ * with a RoomDefinitionError that names each file that cannot be loaded.
  */
 export async function loadRooms(folder: string, log?: Pick<Logger, 'info'>): Promise<RoomDefinition[]> {
   const { rooms, others, problems } = await readFolder(folder)
@@ -60,17 +60,17 @@ async function readFolder(folder: string): Promise<FolderContents> {
   return { rooms, others, problems }
 }
 
-/** Throws a RoomDefinitionError when another file has this room type. */
+/** Throws a RoomDefinitionError if another file has this room type. */
 function refuseSecond(rooms: ReadonlyMap<string, RoomDefinition>, file: string, type: string): void {
   for (const [other, definition] of rooms)
     if (definition.type === type && other !== file)
       throw new RoomDefinitionError(`${other} and ${file} both define the room type ${JSON.stringify(type)}`)
 }
 
-/** The room type of one module, as the file is now: nothing is taken from an earlier import. Undefined: it has none. */
+/** Returns the room type of a module, without the cache of an earlier import. Undefined: the module has none. */
 export const reloadRoom = (file: string): Promise<RoomDefinition | undefined> => roomIn(file, importFresh)
 
-/** The room type of one module. Undefined: it has none. */
+/** Returns the room type of a module. Undefined: the module has none. */
 const loadRoom = (file: string): Promise<RoomDefinition | undefined> =>
   roomIn(file, file.endsWith('.ts') ? importFresh : importPlain)
 
@@ -179,7 +179,7 @@ interface RoomWatcher {
   close(): void
 }
 
-/** The room types of a folder while they are developed. */
+/** Room types of a folder during development. */
 interface DevelopedRooms {
   readonly rooms: readonly RoomDefinition[]
   /**
@@ -189,7 +189,7 @@ interface DevelopedRooms {
   watch(onChange: (definition: RoomDefinition) => void): RoomWatcher
 }
 
-/** As `loadRooms`, for development: a file that cannot be loaded is logged, and its room type comes with the edit that repairs it. */
+/** Loads rooms as `loadRooms` does, for development: logs a file that cannot be loaded, and loads it after the edit that repairs it. */
 export async function developRooms(
   folder: string,
   log: Logger,
@@ -232,7 +232,7 @@ function watchRooms({ folder, rooms, others, onChange, log, clock }: Watching): 
         if (rooms.has(file)) throw new RoomDefinitionError(`${file} has no export default defineRoom({ … })`)
         if (!others.has(file)) log.info({ file }, IGNORED)
         others.add(file)
-        // The rooms beside a helper may import it.
+        // The rooms next to a helper may import it.
         for (const room of await roomFiles(folder))
           if (dirname(room) === dirname(file) && !others.has(room)) await reload(room)
         return

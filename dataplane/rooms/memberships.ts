@@ -1,8 +1,14 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
+import { playerOf } from '../traffic.ts'
 import { Deduplicator, type OutcomeLimits, type OutcomesRecord, sharesShrink } from './deduplication.ts'
 import type { Member } from './definition.ts'
+import { frozen, guarded } from './guarded.ts'
+
+/** Returns the member as room code gets it. */
+export const memberFor = ({ data, ...member }: Member): Member =>
+  Object.freeze({ ...member, data: frozen(guarded(data)) })
 
 type Buckets = Map<string, RateLimit>
 
@@ -131,13 +137,13 @@ export class Memberships {
 
   /** Something that room logic sees of a member is another from now on. */
   change(membership: Membership, change: Partial<Pick<Member, 'connected' | 'data'>>): void {
-    membership.member = Object.freeze({ ...membership.member, ...change })
+    membership.member = memberFor({ ...membership.member, ...change })
     this.#members = undefined
   }
 
   /** All memberships of one player have the same buckets, and so has one that is taken again. */
   #shareRates(membership: Membership): void {
-    const who = playerOf(membership)
+    const who = membership.principal
     const shared = this.#buckets.get(who) ?? {
       buckets: this.#departed.get(who) ?? membership.buckets,
       memberships: 0,
@@ -149,7 +155,7 @@ export class Memberships {
   }
 
   #keepRates(membership: Membership): void {
-    const who = playerOf(membership)
+    const who = membership.principal
     const shared = this.#buckets.get(who)
     if (!shared || --shared.memberships > 0) return
     this.#buckets.delete(who)
@@ -163,9 +169,6 @@ export class Memberships {
     return this.#memberships.values()
   }
 }
-
-const playerOf = ({ member, sessionId }: Membership): string =>
-  member.sub === null ? `session:${sessionId}` : `sub:${member.sub}`
 
 function add<K>(counts: Map<K, number>, key: K, by: number): void {
   const count = (counts.get(key) ?? 0) + by
@@ -237,6 +240,11 @@ export class Membership {
 
   get attached(): boolean {
     return this.detachedAt === undefined
+  }
+
+  /** Whom its rates and turns are counted for. */
+  get principal(): string {
+    return playerOf(this.member.sub, this.sessionId)
   }
 
   /** Whether `edge` speaks for this member: it has the socket, or no edge is known to. */

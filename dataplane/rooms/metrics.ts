@@ -8,10 +8,6 @@ import { HOOKS } from '../watchdog/turns.ts'
 type ResyncCause = ResyncReason | 'stalled' | 'resume'
 const RESYNC_CAUSES: readonly ResyncCause[] = ['sequence', 'checksum', 'stalled', 'resume']
 
-/** `damaged`: the record cannot be read. `looping`: the room's logic does not come to an end, time after time. */
-export type QuarantineCause = 'damaged' | 'looping'
-const QUARANTINE_CAUSES: readonly QuarantineCause[] = ['damaged', 'looping']
-
 const ERROR_CODES = Object.keys(ERRORS) as ErrorCode[]
 
 /** What rooms count. */
@@ -75,8 +71,12 @@ export const ROOM_METRICS = {
   commitDuration: histogram('service_commit_duration_seconds', 'Time a write of a room to the store takes.'),
   turnsStuck: counter(
     'service_room_turns_stuck_total',
-    'Turns that did not end, and ended the owner of their room; counted by who takes the room over.',
+    'Turns that did not return: they were cut off, or ended their node. All nodes count all of them, also those of nodes that are gone.',
     { room_type: OPEN, hook: HOOKS },
+  ),
+  playersBlocked: gauge(
+    'service_players_blocked',
+    'Players and message types whose messages are refused, since three of them did not return within ten minutes; the log names them.',
   ),
   inputsShed: counter(
     'service_inputs_shed_total',
@@ -113,8 +113,8 @@ export const ROOM_METRICS = {
   ),
   roomsQuarantined: counter(
     'service_rooms_quarantined_total',
-    'Rooms whose record was put aside: it cannot be read (damaged), or their logic does not come to an end (looping).',
-    { room_type: OPEN, cause: QUARANTINE_CAUSES },
+    'Rooms whose record was put aside since it cannot be read.',
+    { room_type: OPEN },
   ),
 }
 

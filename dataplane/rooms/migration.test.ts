@@ -131,6 +131,8 @@ describe('a room type with a newer version of its state', () => {
     ],
     ['makes what is no state', third(() => ({ by_name: { all: Number.NaN } }))],
     ['returns a promise', third(() => Promise.resolve({}))],
+    ['returns what it assigns', third((state) => (state.counts.length = 3))],
+    ['returns null', third(() => null)],
   ])('keeps a room shut whose migrate %s, and loses nothing of it', async (_, broken) => {
     const { ann, node, inspect } = await orphan()
     const shut = node(broken)

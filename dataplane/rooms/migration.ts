@@ -1,8 +1,7 @@
-import type { RoomAddress } from '../traffic.ts'
-import type { TurnRoom } from '../watchdog/turns.ts'
 import type { RoomDefinition } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
-import { RoomLogicError } from './failures.ts'
+import { kindOf, RoomLogicError } from './failures.ts'
+import type { CodeRoom } from './room-code.ts'
 import type { LiveState } from './state.ts'
 
 /** The state of a room could not be brought to the version of its code; the room stays as it is. The text is for players. */
@@ -29,28 +28,16 @@ export function migrate(
   state: LiveState,
   from: number,
   definition: RoomDefinition,
-  { failures, metrics, turns }: Pick<RoomEnvironment, 'failures' | 'metrics' | 'turns'>,
-  room: TurnRoom & { readonly address: RoomAddress },
+  { code, failures, metrics }: Pick<RoomEnvironment, 'code' | 'failures' | 'metrics'>,
+  room: CodeRoom,
 ): void {
   const { type, version } = definition
   if (from === version) return
   if (from > version) throw new NewerState(type, from, version)
-  turns.begin(room, 'migrate', '', from, '')
   try {
-    // The functions get plain JSON of their own, so that what they do half way reaches no one.
-    let next: unknown = structuredClone(state.present)
-    for (let step = from; step < version; step++) {
-      const made = definition.migrate[step]!(next)
-      if (typeof (made as { then?: unknown } | undefined)?.then === 'function')
-        throw new RoomLogicError(`migrate.${step} returned a promise; it must return the state, or change it`)
-      next = made ?? next
-    }
-    state.begin()
-    try {
-      state.commit(next)
-    } catch (error) {
-      throw state.undo('migrate', error)
-    }
+    code.run({ room, hook: 'migrate', subject: '', ref: from, type: '', principal: '' }, () =>
+      migrateState(state, from, definition),
+    )
     metrics.roomMigrations.inc({ room_type: type, outcome: 'migrated' })
   } catch (error) {
     metrics.roomMigrations.inc({ room_type: type, outcome: 'failed' })
@@ -58,7 +45,27 @@ export function migrate(
     throw new CannotMigrate(
       `its state of version ${from} could not be brought to version ${version}: ${message}`,
     )
-  } finally {
-    turns.end()
+  }
+}
+
+function migrateState(state: LiveState, from: number, { migrate, version }: RoomDefinition): void {
+  // The functions get a copy of the state, so that a failure half way changes nothing.
+  let next: unknown = state.plain()
+  for (let step = from; step < version; step++) {
+    const made = migrate[step]!(next)
+    if (typeof (made as { then?: unknown } | undefined)?.then === 'function')
+      throw new RoomLogicError(`migrate.${step} returned a promise; it must return the state, or change it`)
+    // An arrow function that assigns, such as `(state) => (state.rounds = 3)`, returns what it assigns.
+    if (made !== undefined && Object(made) !== made && Object(next) === next)
+      throw new RoomLogicError(
+        `migrate.${step} returned ${kindOf(made)} for a state that is an object; return the whole next state, or nothing after changing it`,
+      )
+    if (made !== undefined) next = made
+  }
+  state.begin()
+  try {
+    state.commit(next)
+  } catch (error) {
+    throw state.undo('migrate', error)
   }
 }

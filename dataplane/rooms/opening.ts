@@ -10,14 +10,15 @@ import {
   type ToOwner,
   traceOf,
 } from '../traffic.ts'
-import type { TurnCause } from '../watchdog/turns.ts'
+import { fieldsOf } from '../watchdog/suspects.ts'
+import type { TurnCause, TurnRoom } from '../watchdog/turns.ts'
+import { joinOptions, joinTurn } from './admission.ts'
 import type { RoomDefinition } from './definition.ts'
 import { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
-import { FAILED, parseOptions, StuckTurns } from './failures.ts'
+import { FAILED, RoomLogicError, StuckTurns } from './failures.ts'
 import { NewerRecord, UnreadableRecord } from './journal.ts'
 import type { LiveTree } from './live-tree.ts'
-import type { QuarantineCause } from './metrics.ts'
 import { CannotMigrate, NewerState } from './migration.ts'
 import { newRoom, type RestoredRoom, restore } from './restore.ts'
 import type { Room } from './room.ts'
@@ -145,16 +146,12 @@ export class RoomOpening {
   async #begin(claim: Claim, mayMake: boolean): Promise<void> {
     const environment = this.#environment
     const { fence } = claim
-    const stuck = new StuckTurns(claim)
+    const stuck = new StuckTurns(claim, environment.clock)
     if (stuck.last) this.#logStuck(claim, stuck.last)
     // Not once more: the code may be another by the time the note is gone.
     if (stuck.last?.hook === 'migrate') {
       await this.#giveBack(claim, false)
       this.#refuseAll('its state could not be brought to the version of its code')
-      return
-    }
-    if (stuck.tooMany) {
-      await this.#quarantine(claim, 'looping', `${stuck.recent} turns in a minute did not end`)
       return
     }
     for (const arrival of this.#waiting.take())
@@ -208,18 +205,19 @@ export class RoomOpening {
    * with CannotCreate, or with CannotLoad after at most `loadMs`.
    */
   async #firstState(join: JoinRequest, epoch: number): Promise<LiveTree> {
-    const { failures, limits } = this.#environment
+    const { code, failures, limits } = this.#environment
     const definition = this.#definition
     const { load, type } = definition
-    const options = this.#during('options', join, epoch, () => parseOptions(definition, join.options))
+    const room = { name: this.#name, epoch }
+    const options = joinOptions(code, room, definition, join)
     if (!options.ok && options.cause === undefined)
       throw new CannotCreate({ code: 'invalid_options', message: options.message })
     if (!options.ok)
       throw new CannotCreate(failures.explain(`the validator of the options of ${type}`, options.cause))
-    const loaded = load && (await this.#load(load, join, epoch, options.value))
+    const loaded = load && (await this.#load(load, join, room, options.value))
     if (loaded) return loaded
     try {
-      return this.#during('create', join, epoch, () =>
+      return code.run(joinTurn(room, 'create', join), () =>
         createState(definition, options.value, limits.stateBytes),
       )
     } catch (error) {
@@ -230,10 +228,10 @@ export class RoomOpening {
   async #load(
     load: NonNullable<RoomDefinition['load']>,
     join: JoinRequest,
-    epoch: number,
+    room: TurnRoom,
     options: unknown,
   ): Promise<LiveTree | undefined> {
-    const { clock, failures, limits, metrics, turns } = this.#environment
+    const { clock, code, failures, limits, metrics } = this.#environment
     const { key, projectId } = this.#address
     const { type } = this.#definition
     const count = (outcome: 'loaded' | 'none' | 'failed' | 'timed_out') =>
@@ -245,15 +243,15 @@ export class RoomOpening {
       )
     })
     try {
-      const loading = Promise.resolve(
-        this.#during('load', join, epoch, () => load(key, options, { projectId })),
-      )
-      turns.awaits(type, 1)
-      const ended = () => turns.awaits(type, -1)
-      loading.then(ended, ended)
-      const state = await Promise.race([loading, late])
+      const turn = joinTurn(room, 'load', join)
+      const state = await Promise.race([code.start(turn, () => load(key, options, { projectId })), late])
+      if (state === null)
+        throw new RoomLogicError('load returned null; return the state, or undefined when there is none')
+      // Reading what it brought may run code of the room type: getters, toJSON.
       const tree =
-        state === undefined ? undefined : treeOf('load', state, this.#definition, limits.stateBytes)
+        state === undefined
+          ? undefined
+          : code.run(turn, () => treeOf('load', state, this.#definition, limits.stateBytes))
       count(tree ? 'loaded' : 'none')
       return tree
     } catch (error) {
@@ -263,16 +261,6 @@ export class RoomOpening {
       throw new CannotLoad(`its state could not be loaded: ${timedOut ? 'that takes too long' : message}`)
     } finally {
       cancel?.()
-    }
-  }
-
-  #during<T>(hook: 'options' | 'create' | 'load', join: JoinRequest, epoch: number, run: () => T): T {
-    const { turns } = this.#environment
-    turns.begin({ name: this.#name, epoch }, hook, join.session_id, join.ref, '')
-    try {
-      return run()
-    } finally {
-      turns.end()
     }
   }
 
@@ -286,20 +274,10 @@ export class RoomOpening {
   }
 
   /** The last owner ended because of a turn of this room, and could count nothing any more. */
-  #logStuck({ over }: Claim, { hook, type }: TurnCause): void {
-    const { log, metrics } = this.#environment
-    const { projectId, roomType } = this.#address
-    metrics.turnsStuck.inc({ room_type: roomType, hook })
-    log.error(
-      {
-        room_id: roomIdOf(this.#address),
-        project_id: projectId,
-        room_type: roomType,
-        hook,
-        message_type: type || undefined,
-        epoch: over,
-      },
-      'a turn of the room did not end, and ended its owner: it is not begun again',
+  #logStuck({ over }: Claim, cause: TurnCause): void {
+    this.#environment.log.error(
+      fieldsOf({ ...cause, room: { name: this.#name, epoch: over } }),
+      'a turn of the room did not return under its last owner: it is not started again',
     )
   }
 
@@ -314,7 +292,7 @@ export class RoomOpening {
 
   async #cannotBegin(claim: Claim, error: unknown, first: JoinRequest | undefined): Promise<void> {
     if (error instanceof UnreadableRecord) {
-      await this.#quarantine(claim, 'damaged', error.message, error)
+      await this.#quarantine(claim, error)
     } else if (error instanceof CannotCreate) {
       if (first) this.#replies.refuse(first, error.code, error.message)
       await this.#giveBack(claim, true)
@@ -344,20 +322,20 @@ export class RoomOpening {
   }
 
   /**
-   * Puts the record of a room that was just claimed aside. `reason`: for the log, and for an operator who reads the record: no state, no
-   * payload; `err`: what was thrown, if anything was.
+   * Puts the damaged record of a room that was just claimed aside. The text of the error is for the log, and for an operator who reads the
+   * record: it has no state and no payload.
    */
-  async #quarantine({ fence }: Claim, cause: QuarantineCause, reason: string, err?: unknown): Promise<void> {
+  async #quarantine({ fence }: Claim, error: UnreadableRecord): Promise<void> {
     const { limits, log, metrics, records } = this.#environment
     let done: boolean
     try {
       done = await records.quarantine(this.#name, fence, {
-        reason: `${cause}: ${reason}`.slice(0, MAX_REASON_LENGTH),
+        reason: error.message.slice(0, MAX_REASON_LENGTH),
         ttlMs: limits.quarantineTtlMs,
-        refuseMs: REFUSE_MS[cause],
+        refuseMs: 0,
       })
-    } catch (error) {
-      log.error({ err: error, room: this.#name, reason }, 'a record could not be put aside')
+    } catch (err) {
+      log.error({ err, room: this.#name, reason: error.message }, 'a record could not be put aside')
       this.#refuseAll('its record cannot be read')
       return
     }
@@ -365,11 +343,8 @@ export class RoomOpening {
       this.#end(() => false)
       return
     }
-    metrics.roomsQuarantined.inc({ room_type: this.#address.roomType, cause })
-    log.error(
-      { room: this.#name, epoch: fence.epoch, cause, reason, ...(err !== undefined && { err }) },
-      'a room was put in quarantine',
-    )
+    metrics.roomsQuarantined.inc({ room_type: this.#address.roomType })
+    log.error({ room: this.#name, epoch: fence.epoch, err: error }, 'a room was put in quarantine')
     this.#refuseMembers('its record was put in quarantine')
   }
 
@@ -432,6 +407,4 @@ export class RoomOpening {
 /** Of answers about a room that is not here: an epoch that belongs to no owner. */
 export const NO_EPOCH = { epoch: 0 }
 
-/** What is damaged harms no one once it is out of the way; what loops would take down one node after the other if players came back at once. */
-const REFUSE_MS: Record<QuarantineCause, number> = { damaged: 0, looping: 60_000 }
 const MAX_REASON_LENGTH = 300

@@ -12,7 +12,7 @@ import {
 import { Grants } from './layer-grants.ts'
 import { hiddenDelta } from './layers.ts'
 import { LiveTree } from './live-tree.ts'
-import type { MembershipRecord } from './memberships.ts'
+import { type MembershipRecord, memberFor } from './memberships.ts'
 import type { RoomTimer, TimerChanges } from './timers.ts'
 
 /** A room as it begins on a node: new, or as its record has it, read to the end, so that nothing of it is decoded for the first time later. */
@@ -149,7 +149,7 @@ function applyToMemberships(
     if (membership)
       memberships.set(memberId, {
         ...membership,
-        member: Object.freeze({ ...membership.member, ...change }),
+        member: memberFor({ ...membership.member, ...change }),
       })
   }
   for (const { memberId, ref, forgotten } of acks) {

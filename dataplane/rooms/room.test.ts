@@ -1,7 +1,11 @@
+import { pino } from 'pino'
+import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
+import type { Json } from '../../shared/json.ts'
 import { counter } from '../../test/support/rooms/counter-room.ts'
 import type { TestMember } from '../../test/support/rooms/room-bench.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { defineRoom } from './definition.ts'
 
 describe('a message', () => {
   it('that changes nothing is acked without a new seq', async () => {
@@ -47,6 +51,84 @@ describe('a message', () => {
     await bench.say('counter', 'ann', 'returned', { by: 42 })
     expect(ann.state).toEqual({ count: 42, seen: ['ann'] })
     expect(ann.heard.at(-1)).toBe('set ["ann"]')
+  })
+
+  /** An arrow function that assigns returns what it assigns: one with the key `state` took the place of the whole state. */
+  it.each<[string, unknown, string]>([
+    ['what it assigns', { state: 'open', by: 'ann' }, 'an object with the keys state, by'],
+    ['an empty object', {}, 'an object with the keys none'],
+    ['an array', ['state'], 'an array'],
+  ])('whose handler returns %s is undone, in every hook', async (_, value, shown) => {
+    const door = (): { door: Json; left: number } => ({ door: null, left: 0 })
+    const returned = (state: { door: Json }) => {
+      state.door = value as Json
+      return value as never
+    }
+    const lines: string[] = []
+    const log = pino({}, { write: (line) => void lines.push(line) })
+    const room = defineRoom({
+      type: 'doors',
+      sync: { rate: 0 },
+      tick: { rate: 10 },
+      create: door,
+      messages: {
+        open: { data: v.null(), handle: returned },
+        knock: { data: v.null() },
+        begin: {
+          data: v.null(),
+          handle(_state, _input, ctx) {
+            ctx.after(0, 'bell', null)
+            ctx.task(async () => null, 'work')
+          },
+        },
+      },
+      timers: { bell: { data: v.null(), handle: returned } },
+      tasks: { work: { result: v.null(), handle: returned } },
+      onMessage: returned,
+      onDisconnect: returned,
+      onReconnect: returned,
+      onLeave: returned,
+      onTick: returned,
+      onDispose: returned,
+      onJoin: (state, member) => (member.id === 'eve' ? returned(state) : undefined),
+    })
+    const { bench, ann } = await roomWith(room, ['ann', 'eve', 'bob'], { log })
+    const messages = ['open', 'knock', 'begin']
+    for (const [i, type] of messages.entries()) await bench.say('doors', 'ann', type, null, i + 1)
+    bench.detach('doors', ann)
+    await bench.advance(100)
+    await bench.resume('doors', ann)
+    bench.send('doors', 'bob', { kind: 'leave', reason: 'left', ref: 9 })
+    await bench.advance(100)
+    expect(bench.describe('doors')?.state).toEqual(door())
+    bench.send('doors', 'ann', { kind: 'leave', reason: 'left', ref: 9 })
+    await bench.advance(31_000, 1000)
+    const failed = lines.join('')
+    for (const hook of [
+      'messages.open.handle',
+      'onMessage',
+      'timers.bell',
+      'tasks.work',
+      'onDisconnect',
+      'onReconnect',
+      'onLeave',
+      'onTick',
+      'onDispose',
+      'onJoin',
+    ])
+      expect(failed).toContain(`${hook} returned ${shown}; return { state, event }, either alone`)
+  })
+
+  it.each<[string, unknown]>([
+    ['false', false],
+    ['a text', 'not today'],
+  ])('is not what an onJoin returns: %s fails the join', async (_, answer) => {
+    const room = defineRoom({ type: 'gate', create: () => ({ here: 0 }), onJoin: () => answer as never })
+    const { ann } = await roomWith(room, ['ann'], { revealFailures: true })
+    expect(ann.errors).toMatchObject([
+      { code: 'room_logic_failed', message: expect.stringContaining('ctx.refuse(text)') },
+    ])
+    expect(ann.inRoom).toBe(false)
   })
 
   it('has no fresh rate after its player has left and joined again, or from another session of the same player', async () => {

@@ -1,11 +1,14 @@
+import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { Backlog } from '../backlog.ts'
 import type { Arrival, RoomAddress, ToOwner } from '../traffic.ts'
+import { encodeNote } from '../watchdog/turns.ts'
 import { RoomAdmission } from './admission.ts'
 import type { RoomDefinition } from './definition.ts'
 import { errorText, validate } from './failures.ts'
 import { Inputs } from './inputs.ts'
 import { areSameRules } from './layer-rules.ts'
 import { migrate } from './migration.ts'
+import type { RoomTurn } from './room-code.ts'
 import { TickTimer, type Timer } from './scheduler.ts'
 import { type ClaimedRoom, RoomStream } from './stream.ts'
 import { MOVED } from './tasks.ts'
@@ -83,6 +86,7 @@ export class Room {
       tasks: (started) => this.#stage === 'open' && this.#inputs.begin(started),
       saved: () => this.#saveEnded(),
       fenced: () => this.#fenced(),
+      cutOff: (turn) => this.#cutOff(turn),
       stopped: (stopped) => (stopped ? this.#freeze() : this.#unfreeze()),
     })
     const { memberships } = this.stream
@@ -194,7 +198,7 @@ export class Room {
       }
       this.stream.touch()
     } else if (definition.state) {
-      const checked = validate(definition.state, this.stream.state.present)
+      const checked = this.#validated(definition.state)
       if (!checked.ok) return `the state of ${this.stream.roomId} does not fit: ${checked.message}`
     }
     this.#inputs.handlers.definition = definition
@@ -202,6 +206,16 @@ export class Room {
     this.#ticks.set(definition.tick?.rate)
     this.stream.memberships.forgetRates()
     return undefined
+  }
+
+  #validated(schema: StandardSchemaV1): ReturnType<typeof validate> {
+    const { environment, state } = this.stream
+    const turn = { room: this.stream, hook: 'migrate', subject: '', ref: 0, type: '', principal: '' } as const
+    try {
+      return environment.code.run(turn, () => validate(schema, state.present))
+    } catch (error) {
+      return { ok: false, message: errorText(error) }
+    }
   }
 
   /**
@@ -533,6 +547,30 @@ export class Room {
     this.stream.end()
     this.stream.environment.metrics.fencedWrites.inc()
     this.#end('fenced')
+  }
+
+  /**
+   * A turn was cut off half way: the state in memory is torn. The room ends here as of its last flush, and the next owner does not start
+   * that turn again.
+   */
+  #cutOff(turn: RoomTurn): void {
+    if (this.#ended) return
+    this.#stage = 'ended'
+    this.#cancelTimers()
+    this.stream.stop()
+    this.#over = this.#giveBack(turn).catch(this.#onBroken)
+  }
+
+  async #giveBack(turn: RoomTurn): Promise<void> {
+    // The call that was cut off is still on the stack, and takes back what it has begun.
+    await Promise.resolve()
+    const { environment, name, epoch } = this.stream
+    const { limits, records } = environment
+    const noted = records.noteStuck(name, epoch, encodeNote(turn), limits.noteTtlMs)
+    this.#admission.close()
+    const released = this.stream.release(false)
+    await noted.catch((error) => this.stream.log.warn({ err: error }, 'the note of a turn was not written'))
+    this.#end((await released) ? 'released' : 'fenced')
   }
 
   #end(end: RoomEnd, successor?: string): void {

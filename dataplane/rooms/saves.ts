@@ -13,7 +13,7 @@ export interface CommittedRoom {
   readonly state: Json
   readonly epoch: number
   readonly seq: number
-  /** Whether the room ends with this state. */
+  /** True if the room ends with this state. */
   readonly last: boolean
 }
 
@@ -169,26 +169,17 @@ export class RoomSaves {
   }
 
   async #call({ state, epoch, seq, last }: CommittedRoom): Promise<'saved' | 'failed'> {
-    const { failures, turns } = this.#room.environment
+    const { code, failures } = this.#room.environment
     const { key, projectId, roomType } = this.#room.address
-    turns.begin(this.#room, 'save', '', 0, '')
-    let saving: unknown
+    const { name, epoch: owner } = this.#room
+    const room = { name, epoch: owner }
+    const turn = { room, hook: 'save', subject: '', ref: 0, type: '', principal: '' } as const
     try {
-      saving = this.#save.to(state, { key, epoch, seq, projectId, last })
-    } catch (error) {
-      saving = Promise.reject(error)
-    } finally {
-      turns.end()
-    }
-    turns.awaits(roomType, 1)
-    try {
-      await saving
+      await code.start(turn, () => this.#save.to(state, { key, epoch, seq, projectId, last }))
       return 'saved'
     } catch (error) {
       failures.explain(`save of ${roomType}`, error)
       return 'failed'
-    } finally {
-      turns.awaits(roomType, -1)
     }
   }
 

@@ -1,5 +1,4 @@
 import { type Clock, MOMENT_MS } from '../../shared/clock.ts'
-import type { TurnHook, TurnRoom, Turns } from '../watchdog/turns.ts'
 
 /** Runs a callback after everything that this turn of the event loop still brings, such as the rest of the sockets' input. */
 export type Defer = (callback: () => void) => void
@@ -278,15 +277,6 @@ interface WaitingRoom {
   readonly since: number
 }
 
-/** A turn of room logic that took long. */
-export interface SlowTurn {
-  readonly room: TurnRoom
-  readonly hook: TurnHook
-  /** Of the message; empty: none. */
-  readonly type: string
-  readonly ms: number
-}
-
 /** One turn of room logic that takes this long is told of, and its room has to rest. */
 const SLOW_MS = 100
 
@@ -295,44 +285,21 @@ const SLOW_MS = 100
  * let on one after the other, each for as long as the others: flushes, sockets, timers and the lease of the node have theirs in between,
  * however many messages come and however long each takes.
  */
-export class LoopShare implements Turns {
+export class LoopShare {
   readonly #clock: Clock
   readonly #defer: Defer
-  readonly #turns: Turns
-  readonly #onSlow: (turn: SlowTurn) => void
+  readonly #onSlow: (ms: number) => void
   #waiting: WaitingRoom[] = []
   #usedMs = 0
   /** Up to where the room that is let on may go. */
   #mostMs = SHARE_MS
   #deferred = false
-  #depth = 0
-  #room: TurnRoom | undefined
-  #hook: TurnHook = 'create'
-  #type = ''
 
-  constructor(clock: Clock, defer: Defer, turns: Turns, onSlow: (turn: SlowTurn) => void) {
+  /** `onSlow`: what a room handled took so many milliseconds. */
+  constructor(clock: Clock, defer: Defer, onSlow: (ms: number) => void) {
     this.#clock = clock
     this.#defer = defer
-    this.#turns = turns
     this.#onSlow = onSlow
-  }
-
-  begin(room: TurnRoom, hook: TurnHook, subject: string, ref: number, type: string): void {
-    if (this.#depth++ === 0) {
-      this.#room = room
-      this.#hook = hook
-      this.#type = type
-    }
-    this.#turns.begin(room, hook, subject, ref, type)
-  }
-
-  end(): void {
-    this.#depth--
-    this.#turns.end()
-  }
-
-  awaits(roomType: string, change: 1 | -1): void {
-    this.#turns.awaits(roomType, change)
   }
 
   /** Whether what can wait shall wait. */
@@ -348,9 +315,7 @@ export class LoopShare implements Turns {
 
   /** Handling something took a room so long. */
   use(ms: number): void {
-    if (ms >= SLOW_MS && this.#room)
-      this.#onSlow({ room: this.#room, hook: this.#hook, type: this.#type, ms })
-    this.#room = undefined
+    if (ms >= SLOW_MS) this.#onSlow(ms)
     this.#usedMs += ms
     if (this.#usedMs >= COUNTED_FROM_MS) this.#nextTurn()
   }

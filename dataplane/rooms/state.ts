@@ -3,7 +3,8 @@ import { NotJson } from '../../shared/sync/check.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
 import type { RoomDefinition } from './definition.ts'
 import { RoomLogicError } from './failures.ts'
-import type { LayerRules } from './layer-rules.ts'
+import { frozen, guarded } from './guarded.ts'
+import { type LayerRules, problemsOfPatterns } from './layer-rules.ts'
 import { Layers } from './layers.ts'
 import { LiveTree } from './live-tree.ts'
 
@@ -43,10 +44,15 @@ export class LiveState {
     this.layers = rules && new Layers(rules, tree)
   }
 
-  /** A frozen copy of the state as it is, made when it is first asked for after a turn. */
+  /** A frozen copy of the state for room code, made when it is first asked for after a turn. */
   get present(): Json {
-    this.#present ??= frozen(this.#tree.plain())
+    this.#present ??= frozen(guarded(this.#tree.plain()))
     return this.#present
+  }
+
+  /** Returns a copy of the state as ordinary objects, for databases. */
+  plain(): Json {
+    return this.#tree.plain()
   }
 
   /** As of the last flush, with what is hidden. To be read at once: the next flush changes it. */
@@ -113,19 +119,15 @@ export class LiveState {
   }
 }
 
-/** `value`, with every container in it frozen. */
-export function frozen<T extends Json>(value: T): T {
-  if (typeof value !== 'object' || value === null) return value
-  for (const part of Object.values(value)) frozen(part)
-  return Object.freeze(value)
-}
-
 /** The state that `create` makes, of at most so many bytes. Throws what that threw, or a RoomLogicError. */
 export function createState(definition: RoomDefinition, options: unknown, mostBytes: number): LiveTree {
   const state = definition.create(options)
   if (typeof (state as { then?: unknown } | undefined)?.then === 'function')
     throw new RoomLogicError('create returned a promise; it must return the first state')
-  return treeOf('create', state, definition, mostBytes)
+  const tree = treeOf('create', state, definition, mostBytes)
+  const problems = definition.layers ? problemsOfPatterns(definition.layers, state) : []
+  if (problems.length > 0) throw new RoomLogicError(problems.join('; '))
+  return tree
 }
 
 /** A whole state that `name` of a room type has made, of at most so many bytes. Throws a RoomLogicError. */

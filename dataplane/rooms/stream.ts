@@ -7,6 +7,7 @@ import { Delivery, type Flush, type PendingJoin, type PendingLeave, Replies } fr
 import { type FencedLog, RoomDurability } from './durability.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { StuckTurns } from './failures.ts'
+import { frozen } from './guarded.ts'
 import { History } from './history.ts'
 import type { LostEpochs, MemberOutcome, RoomEvent, RoomSnapshot, Update } from './journal.ts'
 import type { Grants } from './layer-grants.ts'
@@ -14,10 +15,11 @@ import type { Layers, UpdateLayers } from './layers.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
 import { migrate } from './migration.ts'
 import type { RestoredRoom } from './restore.ts'
+import type { RoomTurn } from './room-code.ts'
 import { RoomFrames } from './room-frames.ts'
 import { type CommittedRoom, RoomSaves } from './saves.ts'
 import { FixedRate, type Timer } from './scheduler.ts'
-import { frozen, LiveState } from './state.ts'
+import { LiveState } from './state.ts'
 import { type RoomTask, Tasks } from './tasks.ts'
 import { Timers } from './timers.ts'
 
@@ -44,6 +46,8 @@ interface StreamEvents {
   readonly tasks: (started: readonly RoomTask[]) => void
   /** Another node owns the room: nothing more may leave. */
   readonly fenced: () => void
+  /** A turn was cut off: what is in memory besides the last flush must not be used. */
+  readonly cutOff: (turn: RoomTurn) => void
   /** The room may not go on for now (true), since its store is silent or its node's lease has run out; or may again (false). */
   readonly stopped: (stopped: boolean) => void
 }
@@ -144,6 +148,7 @@ export class RoomStream {
   readonly #onTasks: StreamEvents['tasks']
   readonly #onFenced: () => void
   readonly #onStopped: (stopped: boolean) => void
+  readonly cutOff: (turn: RoomTurn) => void
   readonly #timer: Timer
   #pace: FixedRate | undefined
   #pending = new Pending()
@@ -159,7 +164,7 @@ export class RoomStream {
 
   constructor(
     { environment, address, definition, fence, log, begin }: ClaimedRoom,
-    { delivered, tasks, saved, fenced, stopped }: StreamEvents,
+    { delivered, tasks, saved, fenced, stopped, cutOff }: StreamEvents,
   ) {
     const { clock, format, historyBudget, limits, metrics, scheduler } = environment
     const { seq, tree } = begin
@@ -175,6 +180,7 @@ export class RoomStream {
     this.#onTasks = tasks
     this.#onFenced = fenced
     this.#onStopped = stopped
+    this.cutOff = cutOff
     for (const restored of begin.memberships)
       this.memberships.add(
         new Membership(restored, limits.outcomes, clock.monotonic(), clock.monotonic() + limits.movesMs),
@@ -230,7 +236,9 @@ export class RoomStream {
   /** The state of an older version is brought to that of the definition, as the first turn of this owner. Throws where it cannot be. */
   #migrate(definition: RoomDefinition): void {
     try {
-      migrate(this.state, this.#stateVersion, definition, this.environment, this)
+      // The room does not run yet: a migration that is cut off is one that failed.
+      const { name, epoch } = this
+      migrate(this.state, this.#stateVersion, definition, this.environment, { name, epoch })
     } catch (error) {
       this.end()
       throw error
@@ -291,13 +299,14 @@ export class RoomStream {
   }
 
   /**
-   * Takes the room as it is now, after its last turn, to the database of its type, if that lacks it. `ends`: no owner will continue the room.
-   * Resolves with whether the database has it.
+   * Writes the room as of its last turn to the database of its type, if the database lacks it. `ends`: no owner will continue the room.
+   * Resolves to true if the database has it.
    */
   async saveLast(tries: 'once' | 'until_saved', ends: boolean): Promise<boolean> {
-    const { dirty, present } = this.state
+    const { dirty } = this.state
     if (!this.saves || !(this.unsaved || dirty)) return true
-    const room = { state: present, epoch: this.epoch, seq: this.#seq + (dirty ? 1 : 0), last: ends }
+    const state = frozen(this.state.plain())
+    const room = { state, epoch: this.epoch, seq: this.#seq + (dirty ? 1 : 0), last: ends }
     return this.saves.last(room, tries)
   }
 

@@ -109,21 +109,18 @@ describe('a message that an owner did not come to the end of', () => {
       await third.settle()
       expect(ann.errors).toEqual([{ code: 'room_logic_failed', message: FAILED, ref: 3 }])
       expect([ann.state, ann.acked, ann.inRoom, hooks.length]).toMatchObject([{ count: 3 }, 4, true, 1])
-      const counts = [second, third].map((owner) => owner.counts['stuck onMessage'])
-      expect(counts).toEqual([1, undefined])
     },
   )
 
-  it('is named, too, where it is the leaving of those it kicked that does not end', async () => {
+  it('does not name the message whose kick led to an onLeave that did not return, but the leaving member', async () => {
     const { node, hooks } = cluster()
     const first = node()
     const loops = await first.join('looper', 'loops')
     first.message('looper', 'loops', 'kick', null, 1)
-    expect(hooks).toEqual(['onMessage'])
+    expect(hooks).toEqual(['onLeave'])
     const second = node(loops)
-    second.attach('looper', loops)
-    await second.say('looper', 'loops', 'kick', null, 1)
-    expect([loops.errors[0]?.code, loops.inRoom, hooks.length]).toEqual(['room_logic_failed', true, 1])
+    await second.resume('looper', loops)
+    expect([loops.inRoom, hooks.length]).toEqual([false, 1])
   })
 })
 
@@ -154,29 +151,32 @@ describe('a join that an owner did not come to the end of', () => {
   })
 })
 
-describe('a room that does not return three times within a minute', () => {
-  it('is refused to everyone, and is a new one when it has had time', async () => {
+describe('a handler that does not return three times within a minute in one room', () => {
+  // It was the room that was closed, and its state that was put aside: a player could end a match for all others.
+  it('is not started for a minute, and the room continues with its state and members', async () => {
     const { node, hooks } = cluster()
     let current = node()
     const ann = await current.join('looper', 'ann')
     await current.say('looper', 'ann', 'add', null, 1)
     for (let n = 1; n <= 3; n++) {
-      expect(ann.inRoom).toBe(true)
       current.message('looper', 'ann', 'loop', null, 1 + n)
       await current.advance(10_000, 1000)
       current = node(ann)
       await current.resume('looper', ann)
     }
-    expect([hooks.length, ann.inRoom, current.counts['quarantined looping']]).toEqual([3, false, 1])
-    const bob = await current.join('looper', 'bob')
-    expect(bob.errors).toMatchObject([{ code: 'room_unavailable' }])
-    await current.advance(60_000, 1000)
-    await current.join('looper', 'bob')
-    expect(bob.state).toMatchObject({ count: 0 })
+    ann.errors.length = 0
+    await current.say('looper', 'ann', 'loop', null, 5)
+    await current.say('looper', 'ann', 'add', null, 6)
+    expect(ann.errors).toEqual([{ code: 'room_logic_failed', message: FAILED, ref: 5 }])
+    expect([ann.inRoom, ann.state, hooks.length]).toMatchObject([true, { count: 2 }, 3])
+
+    await current.advance(50_000, 1000)
+    current.message('looper', 'ann', 'loop', null, 7)
+    expect(hooks).toHaveLength(4)
   })
 
-  it('goes on if it takes longer to do so', async () => {
-    const { node } = cluster()
+  it('is started where it took longer than that', async () => {
+    const { node, hooks } = cluster()
     let current = node()
     const ann = await current.join('looper', 'ann')
     for (let n = 1; n <= 4; n++) {
@@ -184,8 +184,23 @@ describe('a room that does not return three times within a minute', () => {
       await current.advance(31_000, 1000)
       current = node(ann)
       await current.resume('looper', ann)
-      expect(ann.inRoom).toBe(true)
     }
+    expect([ann.inRoom, hooks.length]).toEqual([true, 4])
+  })
+
+  it('is left out where it is the tick', async () => {
+    const { node, hooks } = cluster()
+    let current = node()
+    const ann = await current.join('looper', 'ann')
+    for (let n = 1; n <= 3; n++) {
+      await current.say('looper', 'ann', 'loop_at_tick', null)
+      await current.advance(3000, 500)
+      expect(hooks).toHaveLength(n)
+      current = node(ann)
+      await current.resume('looper', ann)
+    }
+    await current.advance(20_000, 500)
+    expect([hooks.length, ann.state]).toMatchObject([3, { ticks: 0 }])
   })
 })
 

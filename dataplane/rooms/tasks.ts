@@ -1,6 +1,6 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { TaskOutcome } from './definition.ts'
-import { errorText, validate } from './failures.ts'
+import { errorText, validateInput } from './failures.ts'
 
 /** Slow work of a room that has not ended, as the record has it. */
 export interface RoomTask {
@@ -88,19 +88,23 @@ export class Tasks {
   }
 }
 
-/** How the work ends, which `begin` has begun: what it resolves to has to be what `result` says. Never rejects. */
+/** The outcome of work that `begin` starts; `check` makes it of the value that the work resolves with. Never rejects. */
 export async function outcomeOf(
   begin: Work,
-  result: () => StandardSchemaV1 | undefined,
+  check: (value: unknown) => TaskOutcome<unknown>,
 ): Promise<TaskOutcome<unknown>> {
   try {
-    const value = await begin()
-    const schema = result()
-    const valid = schema ? validate(schema, value) : { ok: true as const, value: undefined }
-    return valid.ok ? { ok: true, value: valid.value } : { ok: false, error: valid.message }
+    return check(await begin())
   } catch (error) {
     return { ok: false, error: errorText(error) }
   }
+}
+
+/** The outcome of work that resolved with `value`, which has to fit the schema of the task's `result`. */
+export function checkedResult(schema: StandardSchemaV1 | undefined, value: unknown): TaskOutcome<unknown> {
+  if (!schema) return { ok: true, value: undefined }
+  const valid = validateInput(schema, value)
+  return valid.ok ? { ok: true, value: valid.value } : { ok: false, error: valid.message }
 }
 
 /** The outcome of a task that was lost with its owner: whether it has done anything is not known. */

@@ -1,55 +1,59 @@
 import { describe, expect, it } from 'vitest'
-import { decodeNote, encodeNote, StandstillDetector, sharedTurn, TurnReader, TurnWriter } from './turns.ts'
+import {
+  decodeNote,
+  encodeNote,
+  StandstillMeter,
+  sharedTurn,
+  type Turn,
+  TurnReader,
+  TurnWriter,
+} from './turns.ts'
 
 const DUEL = { name: 'prj_a/duel:kämpfe', epoch: 1_795_334_400_123 }
-const LIMIT_MS = 800
 const TICK_MS = 25
+
+const turn = (change: Partial<Turn> = {}): Turn => ({
+  room: DUEL,
+  hook: 'onMessage',
+  subject: 'mem_1',
+  ref: 2 ** 40 + 1,
+  type: 'strike',
+  principal: 'ada',
+  ...change,
+})
 
 /** Both sides of the memory that two threads share. */
 function shared() {
   const buffer = sharedTurn()
-  const writer = new TurnWriter(buffer)
-  const reader = new TurnReader(buffer)
-  const detector = new StandstillDetector(LIMIT_MS, TICK_MS)
-  const turn = () => (detector.tick(reader.running) ? reader.turn : undefined)
-  /** The turn that is found within so many ticks. */
-  const tick = (times: number) => {
-    for (let n = 1; n < times; n++) expect(turn()).toBeUndefined()
-    return turn()
-  }
-  return { writer, reader, tick }
+  return { writer: new TurnWriter(buffer), reader: new TurnReader(buffer) }
 }
 
 describe('the turn that two threads share', () => {
-  it('is read as it was written, and is there until it ends', () => {
+  it('is read as it was written, until it ends', () => {
     const { writer, reader } = shared()
     expect(reader.running).toBeUndefined()
-    writer.begin(DUEL, 'onMessage', 'mem_1', 2 ** 40 + 1, 'strike')
+    writer.begin(turn(), true)
     expect(reader.running).toBeDefined()
-    expect(reader.turn).toEqual({
-      room: DUEL,
-      hook: 'onMessage',
-      subject: 'mem_1',
-      ref: 2 ** 40 + 1,
-      type: 'strike',
-    })
+    expect(reader.turn).toEqual({ ...turn(), guarded: true })
     writer.end()
     expect(reader.running).toBeUndefined()
-    writer.begin({ ...DUEL, epoch: 7 }, 'onTick', '', 0, '')
-    expect(reader.turn).toEqual({
+    const tick = turn({
       room: { ...DUEL, epoch: 7 },
       hook: 'onTick',
       subject: '',
       ref: 0,
       type: '',
+      principal: '',
     })
+    writer.begin(tick, false)
+    expect(reader.turn).toEqual({ ...tick, guarded: false })
   })
 
   it('is the outer one of two', () => {
     const { writer, reader } = shared()
-    writer.begin(DUEL, 'onMessage', 'mem_1', 3, 'kick')
+    writer.begin(turn(), false)
     const { running } = reader
-    writer.begin(DUEL, 'onLeave', 'mem_2', 0, '')
+    writer.begin(turn({ hook: 'onLeave', subject: 'mem_2' }), false)
     expect([reader.running, reader.turn.subject]).toEqual([running, 'mem_1'])
     writer.end()
     expect([reader.running, reader.turn.subject]).toEqual([running, 'mem_1'])
@@ -57,79 +61,51 @@ describe('the turn that two threads share', () => {
     expect(reader.running).toBeUndefined()
   })
 
-  it('cuts what does not fit, and spoils nothing beside it', () => {
+  it('cuts texts that are too long, and overwrites nothing beside them', () => {
     const { writer, reader } = shared()
-    writer.begin({ name: 'x'.repeat(5000), epoch: 1 }, 'admit', 'ü'.repeat(500), 4, 'y'.repeat(500))
-    const { room, hook, subject, ref, type } = reader.turn
-    expect([room.epoch, hook, ref]).toEqual([1, 'admit', 4])
-    expect([room.name, subject, type].map((text) => /^(x+|ü+|y+)$/.test(text))).toEqual([true, true, true])
-  })
-})
-
-describe('a turn', () => {
-  it('is stuck once it has lasted for the limit', () => {
-    const { writer, tick } = shared()
-    writer.begin(DUEL, 'onMessage', 'mem_1', 1, 'strike')
-    expect(tick(33)).toMatchObject({ room: DUEL, ref: 1 })
+    const room = { name: 'x'.repeat(5000), epoch: 1 }
+    writer.begin(turn({ room, subject: 'ü'.repeat(500), ref: 4, type: 'y'.repeat(500) }), false)
+    const { room: read, hook, ref } = reader.turn
+    expect([read.epoch, hook, ref]).toEqual([1, 'onMessage', 4])
   })
 
-  // A process that is stopped (SIGSTOP), a machine that sleeps: time passes, and the thread that watches makes no ticks either.
-  it('is not stuck because time has passed in which no one ticked, nor because many turns have', () => {
-    const { writer, tick } = shared()
-    for (let n = 0; n < 5; n++) {
-      writer.begin(DUEL, 'onMessage', 'mem_1', n, 'strike')
-      expect(tick(32)).toBeUndefined()
-      writer.end()
-    }
-    expect(tick(100)).toBeUndefined()
-  })
-
-  it('may last as long as it likes under a debugger', () => {
-    const { writer, tick } = shared()
+  it('does not count while a debugger may have stopped it', () => {
+    const { writer, reader } = shared()
     writer.debugged = true
-    writer.begin(DUEL, 'onMessage', 'mem_1', 1, 'strike')
-    expect(tick(1000)).toBeUndefined()
+    writer.begin(turn(), false)
+    expect([reader.running, reader.beats]).toEqual([undefined, undefined])
     writer.debugged = false
-    expect(tick(33)).toBeDefined()
+    expect(reader.running).toBeDefined()
+  })
+
+  it('names the asynchronous call that started last', () => {
+    const { writer, reader } = shared()
+    expect(reader.open).toBeUndefined()
+    const admit = turn({ hook: 'admit', type: '' })
+    writer.open(admit)
+    expect(reader.open).toEqual(admit)
+    writer.open(undefined)
+    expect(reader.open).toBeUndefined()
   })
 })
 
-describe('an event loop', () => {
-  it('stands still when it has not told for the limit that it goes on, and is told of once', () => {
-    const { writer, reader } = shared()
-    const detector = new StandstillDetector(LIMIT_MS, TICK_MS)
-    const tick = (times: number) =>
-      Array.from({ length: times }, () => detector.tick(reader.beats)).filter(Boolean)
-    for (let n = 0; n < 5; n++) {
-      writer.beat()
-      expect(tick(32)).toEqual([])
-    }
-    expect(tick(100)).toEqual([true])
-    writer.debugged = true
-    expect(tick(100)).toEqual([])
-  })
-
-  it('is told of with the types of the rooms whose code awaits something', () => {
-    const { writer, reader } = shared()
-    writer.awaits('duel', 1)
-    writer.awaits('chess', 1)
-    writer.awaits('duel', 1)
-    expect(reader.awaiting).toBe('duel, chess')
-    writer.awaits('duel', -1)
-    writer.awaits('chess', -1)
-    expect(reader.awaiting).toBe('duel')
-    writer.awaits('duel', -1)
-    expect(reader.awaiting).toBe('')
+describe('StandstillMeter', () => {
+  // A process that is stopped (SIGSTOP), a machine that sleeps: time passes, and the thread that watches makes no ticks either.
+  it('counts ticks with the same number, and starts again at another one', () => {
+    const meter = new StandstillMeter(TICK_MS)
+    expect([1, 1, 1, 2, 2, undefined, 2, 2].map((number) => meter.tick(number))).toEqual([
+      0, 25, 50, 0, 25, 0, 0, 25,
+    ])
   })
 })
 
 describe('a note', () => {
   it('tells the next owner what it was', () => {
-    const cause = { hook: 'onJoin', subject: 'ses_1', ref: 4, type: '' } as const
+    const cause = { hook: 'onJoin', subject: 'ses_1', ref: 4, type: '', principal: 'ada' } as const
     expect(decodeNote(encodeNote(cause))).toEqual(cause)
   })
 
-  it.each(['', 'null', '{}', '{"hook":"on_fire","subject":"","ref":0,"type":""}', '\xff'])(
+  it.each(['', 'null', '{}', '{"hook":"on_fire","subject":"","ref":0,"type":"","principal":""}', '\xff'])(
     'that cannot be read (%j) is none',
     (text) => {
       expect(decodeNote(Buffer.from(text, 'latin1'))).toBeUndefined()

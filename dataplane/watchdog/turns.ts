@@ -1,4 +1,4 @@
-/** The code of a room type that runs as a turn, or for one. */
+/** Hooks of a room type: the functions of room code that roomful calls. */
 export const HOOKS = [
   'create',
   'load',
@@ -13,6 +13,7 @@ export const HOOKS = [
   'onLeave',
   'onTick',
   'onTimer',
+  'task',
   'onTask',
   'onDispose',
 ] as const
@@ -25,71 +26,80 @@ export interface TurnRoom {
   readonly epoch: number
 }
 
-/** What a turn is about, as far as the room's next owner has to know. */
+/** What a call of room code is about, as far as the room's next owner has to know. */
 export interface TurnCause {
   readonly hook: TurnHook
-  /** The member; of a join, the session; empty: none. */
+  /** Id of the member, the timer or the task; of a join, the session; empty: none. */
   readonly subject: string
-  /** Of the message, or of the join; 0: none. */
+  /** Ref of the message or of the join; due time of a timer; 0: none. */
   readonly ref: number
-  /** Of the message; empty: none. */
+  /** Type of the message, name of the timer or the task; empty: none. */
   readonly type: string
+  /** The player who caused it (`playerOf`); empty: no player did. */
+  readonly principal: string
 }
 
-/** A turn that does not end. */
-export interface StuckTurn extends TurnCause {
+/** A call of room code. */
+export interface Turn extends TurnCause {
   readonly room: TurnRoom
 }
 
-/** A stuck turn as the room's record keeps it for the next owner. */
-export const encodeNote = ({ hook, subject, ref, type }: TurnCause): Uint8Array =>
-  new TextEncoder().encode(JSON.stringify({ hook, subject, ref, type }))
+/** A note of a turn, as the room's record keeps it for the next owner. */
+export const encodeNote = ({ hook, subject, ref, type, principal }: TurnCause): Uint8Array =>
+  new TextEncoder().encode(JSON.stringify({ hook, subject, ref, type, principal }))
 
-/** Undefined: not one that this version has written. */
+/** Returns undefined for a note that this version has not written. */
 export function decodeNote(bytes: Uint8Array): TurnCause | undefined {
   try {
-    const { hook, subject, ref, type } = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
+    const { hook, subject, ref, type, principal } = JSON.parse(
+      new TextDecoder('utf-8', { fatal: true }).decode(bytes),
+    )
     const sound =
       HOOKS.includes(hook) &&
-      typeof subject === 'string' &&
-      typeof type === 'string' &&
+      [subject, type, principal].every((text) => typeof text === 'string') &&
       Number.isSafeInteger(ref)
-    return sound ? { hook, subject, ref, type } : undefined
+    return sound ? { hook, subject, ref, type, principal } : undefined
   } catch {
     return undefined
   }
 }
 
-/** Hears of every turn. On the hot path. */
-export interface Turns {
-  /** Code of `room` begins to run. What begins before the `end` of another turn is part of that one. */
-  begin(room: TurnRoom, hook: TurnHook, subject: string, ref: number, type: string): void
+/** Observes every call of room code. On the hot path. */
+export interface TurnObserver {
+  /** Room code begins to run. A turn that begins inside another one counts as part of that one. */
+  begin(turn: Turn, guarded: boolean): void
   end(): void
-  /** Code of a room of this type goes on by itself later, after an `await` (1), or has ended (-1). */
-  awaits(roomType: string, change: 1 | -1): void
+  /** The asynchronous call that started last and has not finished; undefined: there is none. */
+  open(turn: Turn | undefined): void
 }
 
-/** Where no one watches. */
-export const noTurns: Turns = { begin() {}, end() {}, awaits() {} }
+/** Observes nothing. */
+export const noObserver: TurnObserver = { begin() {}, end() {}, open() {} }
 
-// One buffer: 32-bit words, then doubles, then four texts of fixed places.
-const WORDS = 8
+// One buffer: 32-bit words, then doubles, then five texts at fixed offsets.
+const WORDS = 10
 const SEQUENCE = 0
 const HOOK = 1
-/** Four: how long each text is. */
+/** Five: the length of each text. */
 const LENGTHS = 2
-const DEBUGGED = 6
-const BEATS = 7
+const DEBUGGED = 7
+const BEATS = 8
+const GUARDED = 9
 const DOUBLES = 2
 const EPOCH = 0
 const REF = 1
-/** Room (a project's id, 64 characters of type, 128 of key), subject, message type, room types that await. What does not fit is cut. */
-const TEXTS = [640, 96, 64, 256] as const
+const ROOM = 0
+const SUBJECT = 1
+const TYPE = 2
+const PRINCIPAL = 3
+const OPEN = 4
+/** Room (a project's id, 64 characters of type, 128 of key), subject, message type, principal, the open turn as JSON. Longer texts are cut. */
+const TEXTS = [640, 96, 64, 256, 1280] as const
 const DOUBLES_AT = WORDS * 4
 const TEXTS_AT = DOUBLES_AT + DOUBLES * 8
 const BYTES = TEXTS_AT + TEXTS.reduce((sum, length) => sum + length, 0)
 
-/** Memory that two threads share, to tell one which turn the other is in. */
+/** Memory in which one thread tells another which turn it is in. */
 export const sharedTurn = (): SharedArrayBuffer => new SharedArrayBuffer(BYTES)
 
 class Layout {
@@ -109,33 +119,37 @@ class Layout {
   }
 }
 
-/** The side of the thread that runs the rooms: writes down each turn before it begins, without allocating anything. */
-export class TurnWriter implements Turns {
+/** The side of the thread that runs the rooms: writes each turn down before it begins, and allocates nothing for it. */
+export class TurnWriter implements TurnObserver {
   readonly #layout: Layout
   readonly #encoder = new TextEncoder()
   #depth = 0
   /** Odd during a turn. */
   #sequence = 0
   #lastRoom = ''
-  /** How many awaits of each room type are open. */
-  readonly #awaits = new Map<string, number>()
+  #lastPrincipal = ''
 
   constructor(buffer: SharedArrayBuffer) {
     this.#layout = new Layout(buffer)
   }
 
-  begin(room: TurnRoom, hook: TurnHook, subject: string, ref: number, type: string): void {
+  begin({ room, hook, subject, ref, type, principal }: Turn, guarded: boolean): void {
     if (this.#depth++ > 0) return
     const { words, doubles } = this.#layout
     words[HOOK] = HOOKS.indexOf(hook)
+    words[GUARDED] = guarded ? 1 : 0
     doubles[EPOCH] = room.epoch
     doubles[REF] = ref
     if (room.name !== this.#lastRoom) {
       this.#lastRoom = room.name
-      this.#write(0, room.name)
+      this.#write(ROOM, room.name)
     }
-    this.#write(1, subject)
-    this.#write(2, type)
+    if (principal !== this.#lastPrincipal) {
+      this.#lastPrincipal = principal
+      this.#write(PRINCIPAL, principal)
+    }
+    this.#write(SUBJECT, subject)
+    this.#write(TYPE, type)
     this.#next()
   }
 
@@ -143,20 +157,16 @@ export class TurnWriter implements Turns {
     if (--this.#depth === 0) this.#next()
   }
 
-  awaits(roomType: string, change: 1 | -1): void {
-    const open = (this.#awaits.get(roomType) ?? 0) + change
-    if (open > 0) this.#awaits.set(roomType, open)
-    else this.#awaits.delete(roomType)
-    // Only the first and the last of a type change what is told.
-    if (open === 0 || (open === 1 && change === 1)) this.#write(3, [...this.#awaits.keys()].join(', '))
+  open(turn: Turn | undefined): void {
+    this.#write(OPEN, turn === undefined ? '' : JSON.stringify(plainTurn(turn)))
   }
 
-  /** To be called now and then: the event loop goes on. */
+  /** Says that the event loop runs; to be called at a steady rate. */
   beat(): void {
     Atomics.add(this.#layout.words, BEATS, 1)
   }
 
-  /** While a debugger is attached a turn may take as long as it likes. */
+  /** While a debugger is attached, a turn may take any time. */
   set debugged(debugged: boolean) {
     Atomics.store(this.#layout.words, DEBUGGED, debugged ? 1 : 0)
   }
@@ -177,12 +187,22 @@ export class TurnWriter implements Turns {
     return length
   }
 
-  /** Makes all that was written before visible to the other thread. */
+  /** Makes all earlier writes visible to the other thread. */
   #next(): void {
     this.#sequence = (this.#sequence + 1) | 0
     Atomics.store(this.#layout.words, SEQUENCE, this.#sequence)
   }
 }
+
+/** The turn as plain data, without what else its room carries. */
+export const plainTurn = ({ room, hook, subject, ref, type, principal }: Turn): Turn => ({
+  room: { name: room.name, epoch: room.epoch },
+  hook,
+  subject,
+  ref,
+  type,
+  principal,
+})
 
 /** The side of the thread that watches. */
 export class TurnReader {
@@ -192,34 +212,40 @@ export class TurnReader {
     this.#layout = new Layout(buffer)
   }
 
-  /** A number that no other turn of these days has; undefined: there is no turn, or a debugger may have stopped it. */
+  /** A number that identifies the running turn; undefined: no turn runs, or a debugger may have stopped it. */
   get running(): number | undefined {
     const { words } = this.#layout
     const sequence = Atomics.load(words, SEQUENCE)
     return (sequence & 1) === 1 && Atomics.load(words, DEBUGGED) === 0 ? sequence : undefined
   }
 
-  /** The turn that is running, which must be the same before and after. */
-  get turn(): StuckTurn {
+  /** The running turn, or the last one. `running` must be the same before and after. */
+  get turn(): Turn & { readonly guarded: boolean } {
     const { words, doubles } = this.#layout
     return {
-      room: { name: this.#read(0), epoch: doubles[EPOCH]! },
+      room: { name: this.#read(ROOM), epoch: doubles[EPOCH]! },
       hook: HOOKS[words[HOOK]!]!,
-      subject: this.#read(1),
+      subject: this.#read(SUBJECT),
       ref: doubles[REF]!,
-      type: this.#read(2),
+      type: this.#read(TYPE),
+      principal: this.#read(PRINCIPAL),
+      guarded: words[GUARDED] === 1,
     }
   }
 
-  /** Changes for as long as the event loop goes on; undefined: a debugger may have stopped it. */
+  /** Changes while the event loop runs; undefined: a debugger may have stopped it. */
   get beats(): number | undefined {
     const { words } = this.#layout
     return Atomics.load(words, DEBUGGED) === 0 ? Atomics.load(words, BEATS) : undefined
   }
 
-  /** The room types whose code may go on after an `await`; to be read while the event loop stands still. */
-  get awaiting(): string {
-    return this.#read(3)
+  /** The asynchronous call that started last and has not finished. To be read while the event loop stands still. */
+  get open(): Turn | undefined {
+    try {
+      return JSON.parse(this.#read(OPEN)) as Turn
+    } catch {
+      return undefined // There is none, or it was too long.
+    }
   }
 
   #read(text: number): string {
@@ -229,24 +255,23 @@ export class TurnReader {
 }
 
 /**
- * Finds a number that stays the same for too long: that of a turn, or of the beats of an event loop. Counts the calls of `tick` that it
- * outlasts, and not the time between them: a process that was stopped, or a machine that slept, has not looped.
+ * Measures for how long a number stays the same, such as that of a turn or of the beats of an event loop. It counts calls of `tick` and
+ * not time: in a process that was stopped, and on a machine that slept, no turn has run.
  */
-export class StandstillDetector {
-  /** How many ticks it may take. */
-  readonly #limit: number
+export class StandstillMeter {
+  readonly #tickMs: number
   #last: number | undefined
   #ticks = 0
 
-  constructor(limitMs: number, tickMs: number) {
-    this.#limit = Math.ceil(limitMs / tickMs)
+  constructor(tickMs: number) {
+    this.#tickMs = tickMs
   }
 
-  /** To be called every `tickMs`; undefined: nothing can stand still now. True once: it has been this number for `limitMs`. */
-  tick(current: number | undefined): boolean {
+  /** To be called every `tickMs` milliseconds; undefined: nothing can stand still now. Returns the milliseconds without a change. */
+  tick(current: number | undefined): number {
     const same = current !== undefined && current === this.#last
     this.#last = current
     this.#ticks = same ? this.#ticks + 1 : 0
-    return this.#ticks === this.#limit
+    return this.#ticks * this.#tickMs
   }
 }

@@ -3,11 +3,12 @@ import { extname } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import { type Clock, untilNext } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
-import { sharedTurn, type Turns, TurnWriter } from './turns.ts'
+import { WHERE } from './locate.ts'
+import { sharedTurn, type TurnObserver, TurnWriter } from './turns.ts'
 import type { WatchdogSettings } from './worker.ts'
 
-/** How often the thread is told that the event loop goes on and whether a debugger is attached, and how soon one that failed is started again. */
-const BEAT_MS = 1000
+/** Milliseconds between two beats of the event loop, and before a thread that failed is started again. */
+const BEAT_MS = 500
 
 const CODE = new URL(
   extname(import.meta.url) === '.ts' ? './worker-from-source.mjs' : './worker.js',
@@ -15,17 +16,18 @@ const CODE = new URL(
 )
 
 /** A watchdog that watches. */
-interface Watchdog {
-  /** To be told of every turn of every room. */
-  readonly turns: Turns
+export interface Watchdog {
+  /** To be called for every turn of every room. */
+  readonly turns: TurnObserver
+  /** Gives the watchdog the function that says where this thread is: `RoomCode.where`. */
+  watch(where: () => string): void
   close(): Promise<void>
 }
 
 /**
- * Watches the turns of this process' rooms from a thread of its own: one that takes longer than `limitMs` never ends, as far as
- * can be known, and this process does nothing else meanwhile. The thread writes a note into the room's record, so that the
- * next owner is not stuck on the same message, and ends the process. Where the event loop stands still outside of any turn, the thread
- * can only say so. Not while a debugger is attached.
+ * Watches the turns of this process' rooms from its own thread. A turn that runs for long is noted in the room's record and among the suspects, so that
+ * no second node starts it if this process ends in it. A turn that takes longer than `limitMs`, and room code that keeps the event loop
+ * from running after an `await`, end the process: nothing else can. Not while a debugger is attached.
  */
 export function startWatchdog(
   settings: Omit<WatchdogSettings, 'turn' | 'beatMs'>,
@@ -33,6 +35,7 @@ export function startWatchdog(
 ): Watchdog {
   const turn = sharedTurn()
   const turns = new TurnWriter(turn)
+  const shared = globalThis as { [WHERE]?: () => string }
   let worker: Worker
   let cancel = () => {}
   let closed = false
@@ -43,7 +46,7 @@ export function startWatchdog(
       execArgv: [],
     })
     worker.unref()
-    worker.on('error', (error) => log.error({ err: error }, 'the watchdog has failed, and is started again'))
+    worker.on('error', (error) => log.error({ err: error }, 'the watchdog failed and is started again'))
     worker.on('exit', () => {
       if (!closed) clock.schedule(BEAT_MS, () => void (closed || start()))
     })
@@ -57,9 +60,13 @@ export function startWatchdog(
   beat()
   return {
     turns,
+    watch(where) {
+      shared[WHERE] = where
+    },
     async close() {
       closed = true
       cancel()
+      delete shared[WHERE]
       await worker.terminate()
     },
   }

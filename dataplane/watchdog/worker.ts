@@ -8,101 +8,166 @@ import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { roomNamed } from '../traffic.ts'
-import { encodeNote, StandstillDetector, type StuckTurn, TurnReader } from './turns.ts'
+import { type Location, locate } from './locate.ts'
+import { fieldsOf, type Mode, SuspectRecord, withoutRunning, withRunning, withStuck } from './suspects.ts'
+import { encodeNote, StandstillMeter, type Turn, TurnReader } from './turns.ts'
 
 /** What the thread is given. */
 export interface WatchdogSettings extends StoreConfig, LogConfig {
   readonly turn: SharedArrayBuffer
   readonly limitMs: number
-  /** How often the event loop says that it goes on. */
+  /** Whether a turn that takes longer ends the process; otherwise the log names it, and its boundary ends it. */
+  readonly ends: boolean
+  /** Milliseconds between two beats of the event loop. */
   readonly beatMs: number
   readonly nodeId: string
   /** How long a note is kept: for as long as a client may send again what it is about. */
   readonly noteTtlMs: number
-  /** A store that does not take the note is not waited for longer than this: by then others take over. */
+  /** The thread waits for a store that does not take a note for so long: by then others take over. */
   readonly noteTimeoutMs: number
 }
 
-/** How many times it looks within the limit: a stuck turn is found a quarter late at most, and each look of an idle node wakes a thread. */
-const LOOKS = 4
+/** Each look of an idle node wakes a thread. */
+const TICK_MS = 50
+/** A turn that runs for so long is noted. */
+const NOTE_AFTER_MS = 100
 const RETRY_MS = 50
+/** For how long the thread waits for the main thread to reach JavaScript. */
+const LOCATE_MS = 400
 
-/** Writes before it returns, past the thread of the rooms, which writes nothing any more. */
+/** Writes before it returns, and not by way of the thread of the rooms, which does nothing any more. */
 const STDERR = {
   isTTY: isatty(2),
   write(line: string): void {
     try {
       writeSync(2, line)
     } catch {
-      // No one reads fast enough, or at all.
+      // Nothing reads fast enough, or at all.
     }
   },
 }
 
 const settings = workerData as WatchdogSettings
+const { limitMs, ends } = settings
 const log = createLog(settings, { node_id: settings.nodeId }, STDERR)
 const store = settings.redisUrl === undefined ? undefined : keepOpen()
 const turns = new TurnReader(settings.turn)
-const tickMs = settings.limitMs / LOOKS
-const stuckTurn = new StandstillDetector(settings.limitMs, tickMs)
-const stillMs = settings.beatMs + settings.limitMs
-const stillLoop = new StandstillDetector(stillMs, tickMs)
+const tickMs = Math.min(TICK_MS, limitMs / 4)
+const turnMeter = new StandstillMeter(tickMs)
+const loopMeter = new StandstillMeter(tickMs)
+/** The loop of a process that has much to do is late as well. */
+const loopLimitMs = settings.beatMs + 2 * limitMs
+/** The turn that is noted, and its number. */
+let noted: { readonly sequence: number; readonly turn: Turn } | undefined
+/** Writes of the store, one after the other. */
+let writing: Promise<unknown> = Promise.resolve()
 
 const watch = setInterval(() => {
-  const stuck = stuckTurn.tick(turns.running)
-  if (stillLoop.tick(turns.beats)) tellStandstill()
-  if (!stuck) return
-  clearInterval(watch)
-  void end(turns.turn)
+  const { running } = turns
+  const turnMs = turnMeter.tick(running)
+  const loopMs = loopMeter.tick(turns.beats)
+  if (noted && noted.sequence !== running) returned(noted.turn)
+  if (ends && running !== undefined && turnMs >= NOTE_AFTER_MS && !noted) overruns(running)
+  // Once, at the tick that passes the limit.
+  if (turnMs >= limitMs && turnMs - tickMs < limitMs) void stuckTurn()
+  if (loopMs >= loopLimitMs && loopMs - tickMs < loopLimitMs) void stuckLoop()
 }, tickMs)
 
-/** What runs after an `await` belongs to no turn: it may end by itself, and there is nothing to tell a next owner of it. */
-function tellStandstill(): void {
-  const awaiting = turns.awaiting
-  log.error(
-    { limit_ms: stillMs, ...(awaiting !== '' && { room_types: awaiting }) },
-    'the event loop stands still, and not in one turn of a room: code after an await of admit or of a task' +
-      `${awaiting === '' ? '' : ` (of a room of type ${awaiting})`}, or something outside of room logic`,
-  )
+/** The turn that runs may not end: the next owner has to know of it, whatever ends this process. */
+function overruns(sequence: number): void {
+  const { turn } = turns
+  noted = { sequence, turn }
+  void inOrder(async ({ rooms, records }) => {
+    await rooms.noteStuck(turn.room.name, turn.room.epoch, encodeNote(turn), settings.noteTtlMs)
+    await new SuspectRecord(records).change((shared) => withRunning(shared, turn, Date.now()))
+  })
 }
 
-/** Ends the process, once the next owner of the room can know why. */
-async function end(stuck: StuckTurn): Promise<void> {
-  const noted = store ? await Promise.race([note(stuck), sleep(settings.noteTimeoutMs)]) : undefined
-  const { roomType, key, projectId } = roomNamed(stuck.room.name)
-  const fields = {
-    project_id: projectId,
-    room_id: `${roomType}:${key}`,
-    room_type: roomType,
-    epoch: stuck.room.epoch,
-    hook: stuck.hook,
-    ...(stuck.type !== '' && { message_type: stuck.type }),
-    limit_ms: settings.limitMs,
-    ...(store && { noted: noted === true }),
-  }
+/** The turn that was noted has returned. */
+function returned(turn: Turn): void {
+  noted = undefined
+  void inOrder(async ({ rooms, records }) => {
+    await rooms.removeNote(turn.room.name, turn.room.epoch, encodeNote(turn), settings.noteTtlMs)
+    await new SuspectRecord(records).change((shared) => withoutRunning(shared, turn))
+  })
+}
+
+/** A turn has reached the limit. */
+async function stuckTurn(): Promise<void> {
+  const { turn } = turns
+  const sequence = turns.running
+  const at = await locate(LOCATE_MS)
+  // It returned, or its boundary has cut it off.
+  if (turns.running !== sequence) return
+  if (ends) await end(turn, turn.guarded || !at ? 'refuse' : 'guard', at)
+  else report(turn, at)
+}
+
+/** The event loop does not run. A turn that does not return is found as such. */
+async function stuckLoop(): Promise<void> {
+  if (turns.running !== undefined) return
+  const at = await locate(LOCATE_MS)
+  const turn = at ? at.turn : turns.open
+  if (turn && ends) await end(turn, 'refuse', at)
+  else if (turn) report(turn, at)
+  else
+    log.error(
+      { limit_ms: loopLimitMs, ...(at?.frame && { at: at.frame }) },
+      'the event loop stands still, and no room code is known to run',
+    )
+}
+
+function report(turn: Turn, at: Location | undefined): void {
+  log.error(about(turn, at), `${nameOf(turn)} does not return`)
+}
+
+/** Ends the process, once the next owner of the room and all nodes can know why. */
+async function end(turn: Turn, mode: Mode, at: Location | undefined): Promise<void> {
+  clearInterval(watch)
+  const { name, epoch } = turn.room
+  const write = inOrder(async ({ rooms, records }) => {
+    const note = await rooms.noteStuck(name, epoch, encodeNote(turn), settings.noteTtlMs)
+    await new SuspectRecord(records).change((shared) => withStuck(shared, turn, mode, Date.now()))
+    return note
+  })
+  const written = await Promise.race([write, sleep(settings.noteTimeoutMs)])
   const rooms = store
-    ? 'its rooms go on elsewhere'
+    ? 'its rooms continue elsewhere'
     : 'and its rooms with it, since they are in memory; REDIS_URL keeps them'
-  const text = `room logic of type ${roomType} did not return from ${stuck.hook}: the process ends, ${rooms}`
-  log.fatal(fields, text)
+  log.fatal(
+    { ...about(turn, at), ...(store && { noted: written === true }) },
+    `${nameOf(turn)} did not return: the process ends, ${rooms}`,
+  )
   process.kill(process.pid, 'SIGKILL')
 }
 
-/** Resolves once the store has taken the note, or has said that the room is another node's. */
-async function note(stuck: StuckTurn): Promise<boolean> {
-  const { name, epoch } = stuck.room
-  for (;;) {
-    try {
-      const { rooms } = await store!
-      return await rooms.noteStuck(name, epoch, encodeNote(stuck), settings.noteTtlMs)
-    } catch (error) {
-      log.warn({ err: error }, 'the store did not take the note of a stuck turn')
-      await sleep(RETRY_MS)
+const nameOf = ({ room, hook }: Turn): string =>
+  `room logic of type ${roomNamed(room.name).roomType}, ${hook},`
+
+const about = (turn: Turn, at: Location | undefined) => ({
+  ...fieldsOf(turn),
+  limit_ms: limitMs,
+  at: at ? at.frame : 'a native call',
+})
+
+/** Does `write` after the earlier writes, until the store takes it. Undefined: there is no store. */
+function inOrder<T>(write: (store: Store) => Promise<T>): Promise<T | undefined> {
+  if (!store) return Promise.resolve(undefined)
+  const done = writing.then(async () => {
+    for (;;) {
+      try {
+        return await write(await store)
+      } catch (error) {
+        log.warn({ err: error }, 'the store did not take the note of a turn')
+        await sleep(RETRY_MS)
+      }
     }
-  }
+  })
+  writing = done
+  return done
 }
 
-/** A connection of this thread's own, opened before it is needed. What it would log the process' other one logs, too. */
+/** A connection of this thread, opened before it is needed. The connection of the process logs the same troubles. */
 async function keepOpen(): Promise<Store> {
   const silent = createLog({ ...settings, logLevel: 'silent' })
   for (;;) {

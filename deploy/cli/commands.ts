@@ -100,7 +100,7 @@ function withNodeId(parsed: Parsed<Config<'dataplane'>>): Parsed<NodeConfig> {
   return { ...parsed, config: { ...config, nodeId: config.nodeId ?? newId('node', systemRandom) } }
 }
 
-/** Whether `roomful dev` shows lines for the developer of a game: on a terminal, unless LOG_LEVEL or LOG_FORMAT asks for the log itself. */
+/** True if `roomful dev` shows lines for a game's developer instead of the log: on a terminal without LOG_LEVEL and LOG_FORMAT. */
 const isForDeveloper = (parsed: Parsed<Config<'dev'>>): boolean =>
   parsed.ok &&
   parsed.config.logLevel === undefined &&
@@ -117,9 +117,9 @@ async function served(
   const store = await openStore({ ...config, log, ...parts })
   try {
     const service = await start(store, tracing.tracer)
-    const close = () =>
+    const close = (drainMs?: number) =>
       service
-        .close()
+        .close(drainMs)
         .finally(() => store.close())
         .finally(() => tracing.close())
     const reload = () => log.warn('SIGHUP replaces workers, and this process has none: WORKERS says how many')
@@ -140,7 +140,8 @@ async function startControlService(
   return served(config, { name: 'roomful-control', instanceId, log }, async (store, tracer) => {
     const sharing = worker && { worker: String(worker.number), metrics: worker.metricsOfAll }
     const control = await startControl({ config, store, log, tracer, ...(sharing && { sharing }), ...parts })
-    return { addresses: { api: control.url }, registry: control.registry, close: () => control.close() }
+    const { url, registry, unhandled } = control
+    return { addresses: { api: url }, registry, unhandled, close: () => control.close() }
   })
 }
 

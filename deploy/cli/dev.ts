@@ -77,7 +77,7 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
     const tracer = await trace('roomful-dataplane', nodeId)
     const [controlToken] = config.controlApiTokens ?? []
     const client = new ControlClient(control.url, controlToken)
-    // The games have a project; in a folder of rooms, players meet those of the developer's backend.
+    // The example games have a project. With a rooms folder, the tokens are for the project of the developer's backend.
     const project = roomsDir === undefined ? new OwnProject(client) : new NewestProject(client)
     const routes = devRoutes({
       issue: (sub) => project.issueToken({ sub, ttl_seconds: DEV_TOKEN_SECONDS }),
@@ -111,10 +111,10 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
     }
     const madeUpToken = config.internalToken === undefined ? internalToken : undefined
     tell(banner(addresses, store.kind, madeUpToken))
-    if (!beside) return { addresses, close, ended: node.ended }
+    if (!beside) return { addresses, close, ended: node.ended, unhandled: node.unhandled }
     const child = runBeside(beside, node.addresses.websocket)
     running.push(child.end)
-    return { addresses, close, ended: Promise.race([node.ended, child.ended]) }
+    return { addresses, close, ended: Promise.race([node.ended, child.ended]), unhandled: node.unhandled }
   } catch (error) {
     await close()
     throw error
@@ -149,8 +149,8 @@ function banner(
 }
 
 /**
- * The project of a developer: the newest one, which their backend may have created, or one that is created with the first token. Thus players
- * of `connect({ dev })` and of the playground are in the rooms of the developer's own clients.
+ * Project of a developer: the newest project, which the developer's backend may have created. Without one, the first token creates it.
+ * Players of `connect({ dev })` and of the playground thus join the rooms of the developer's own clients.
  */
 class NewestProject {
   readonly #control: ControlClient
@@ -160,7 +160,7 @@ class NewestProject {
     this.#control = control
   }
 
-  /** A client token for a player. Rejects with a ControlError. */
+  /** Returns a client token for a player. Rejects with a ControlError. */
   async issueToken(player: { readonly sub: string; readonly ttl_seconds: number }) {
     const [newest] = await this.#control.projects()
     const { id } = newest ?? (await this.#create())
@@ -168,7 +168,7 @@ class NewestProject {
     return { project_id: id, token }
   }
 
-  /** Several players may ask at the same moment. */
+  /** Creates one project, also for several players at the same time. */
   #create(): Promise<Project> {
     this.#created ??= this.#control.createProject('development').catch((error: unknown) => {
       this.#created = undefined
@@ -187,8 +187,8 @@ class CommandFailed extends Error {
 const ENDED_CODES = [0, 130, 143]
 
 /**
- * Starts a command with this process' terminal, and with the address of the rooms in its environment: `VITE_ROOMFUL_URL` is for pages that Vite
- * serves. `ended` resolves when it has ended with 0, and rejects otherwise.
+ * Starts a command with this process' terminal. Its environment has the address of the rooms; Vite passes `VITE_ROOMFUL_URL` to pages.
+ * `ended` resolves when the command has ended with 0, and rejects otherwise.
  */
 function runBeside([program = '', ...words]: readonly string[], url: string) {
   const env = { ...process.env, ROOMFUL_URL: url, VITE_ROOMFUL_URL: url }

@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { createLog } from '../../shared/log.ts'
+import type { UnhandledErrors } from '../../shared/unhandled.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { type Host, live, type Service } from './service.ts'
 
 /** A process that notes how it was ended instead of ending. */
@@ -33,8 +35,9 @@ function setup(start: () => Promise<Service>, level: 'info' | 'error' | 'silent'
     { write: (line) => void lines.push(line) },
   )
   const process = fakeHost()
-  live('control', start, log, process.host)
-  return { ...process, lines, messages: () => lines.map((line) => JSON.parse(line).msg as string) }
+  const clock = new FakeClock()
+  live('control', start, log, process.host, clock)
+  return { ...process, clock, lines, messages: () => lines.map((line) => JSON.parse(line).msg as string) }
 }
 
 const settled = () => new Promise((resolve) => setImmediate(resolve))
@@ -111,12 +114,53 @@ describe('the life of a process', () => {
     expect(codes).toEqual([1])
   })
 
-  it.each(['unhandledRejection', 'uncaughtException'])('ends with 1 at an %s, and logs it', async (event) => {
-    const { send, codes, messages } = setup(async () => ({ addresses, close: async () => {} }))
+  it.each(['unhandledRejection', 'uncaughtException'])(
+    'ends with 1 at an %s before it serves, and logs it',
+    async (event) => {
+      const { send, codes, messages } = setup(() => new Promise(() => {}))
+      send(event, new Error('not expected'))
+      expect(codes).toEqual([1])
+      expect(messages()).toHaveLength(1)
+    },
+  )
+
+  /** A service that knows what to do with errors that nothing has handled. */
+  const dealing = (drains: (number | undefined)[], close: () => Promise<void>, own: boolean): Service => ({
+    addresses,
+    close: async (drainMs) => {
+      drains.push(drainMs)
+      await close()
+    },
+    unhandled: { rejection: () => {}, exception: () => !own } as unknown as UnhandledErrors,
+  })
+
+  it('continues after rejections, and after exceptions that are not its own', async () => {
+    const { send, codes } = setup(async () => dealing([], async () => {}, false))
     await settled()
-    send(event, new Error('not expected'))
+    send('unhandledRejection', new Error('stray'))
+    send('uncaughtException', new Error('of a room'))
+    await settled()
+    expect(codes).toEqual([])
+  })
+
+  it('drains within seconds and ends with 1 at an exception of its own', async () => {
+    const drains: (number | undefined)[] = []
+    const { send, exited, codes } = setup(async () => dealing(drains, async () => {}, true))
+    await settled()
+    send('uncaughtException', new Error('own'))
+    await exited
+    expect([codes, drains]).toEqual([[1], [2000]])
+  })
+
+  it('does not wait for a drain that takes longer than five seconds', async () => {
+    const { send, codes, clock } = setup(async () => dealing([], () => new Promise(() => {}), true))
+    await settled()
+    send('uncaughtException', new Error('own'))
+    await settled()
+    clock.advance(4999)
+    expect(codes).toEqual([])
+    clock.advance(1)
     expect(codes).toEqual([1])
-    expect(messages()).toHaveLength(2)
   })
 
   it.each([

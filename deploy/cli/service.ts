@@ -1,5 +1,7 @@
 import type { Registry } from 'prom-client'
+import { type Clock, systemClock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
+import type { UnhandledErrors } from '../../shared/unhandled.ts'
 import { exitCodeOf, messageOf, reasonOf } from './failure.ts'
 
 /** Something that serves until it is closed. */
@@ -10,8 +12,10 @@ export interface Service {
   readonly announced?: boolean
   /** What it counts. */
   readonly registry?: Pick<Registry, 'metrics'>
-  /** Hands over its work and lets go of everything. */
-  close(): Promise<void>
+  /** Deals with errors that nothing has handled. Absent: each ends the process. */
+  readonly unhandled?: UnhandledErrors
+  /** Hands over its work and closes everything; `drainMs`: within how many milliseconds, where that is not what is configured. */
+  close(drainMs?: number): Promise<void>
   /** Resolves when the service has ended by itself, such as a node drained over HTTP; rejects when it has to end at once. */
   readonly ended?: Promise<void>
   /** What SIGHUP asks for. Absent: it ends the service as SIGTERM does. */
@@ -27,18 +31,47 @@ export interface Host {
   exit(code: number): void
 }
 
+/** After an error in its own code a service has so long to hand over its work, and then a little longer to end. */
+const FAILED_DRAIN_MS = 2000
+const FAILED_END_MS = 5000
+
 /**
- * Runs a service to its end: says when it is ready, closes it at the first SIGTERM or SIGINT and exits 0 after that, exits 1 at the
- * second, and at unhandled errors; `exitCodeOf` has the codes of those that are expected. One that is told to stop before it could start
- * ends with 0, too.
+ * Runs a service to its end: says when it is ready, closes it at the first SIGTERM or SIGINT and exits 0 after that, and exits 1 at the
+ * second. At an exception in its own code it drains within seconds and exits 1. `exitCodeOf` has the codes of errors that are expected. A
+ * service that is told to stop before it could start exits 0.
  */
-export function live(name: string, start: () => Promise<Service>, log: Logger, host: Host): void {
+export function live(
+  name: string,
+  start: () => Promise<Service>,
+  log: Logger,
+  host: Host,
+  clock: Pick<Clock, 'schedule'> = systemClock,
+): void {
   const fail = (err: unknown, message: string): void => {
     log.fatal({ err }, message)
     host.exit(1)
   }
-  host.on('unhandledRejection', (reason) => fail(reason, 'a promise was rejected and not handled'))
-  host.on('uncaughtException', (error) => fail(error, 'an error was thrown and not caught'))
+  let running: Service | undefined
+  let failed = false
+  const failSoon = (err: unknown, message: string): void => {
+    if (!running || failed) {
+      fail(err, message)
+      return
+    }
+    failed = true
+    stopping = true
+    log.fatal({ err }, `${message}: ${name} hands over its work and ends`)
+    clock.schedule(FAILED_END_MS, () => host.exit(1))
+    const end = () => host.exit(1)
+    running.close(FAILED_DRAIN_MS).then(end, end)
+  }
+  host.on('unhandledRejection', (reason) => {
+    if (running?.unhandled) running.unhandled.rejection(reason)
+    else fail(reason, 'a promise was rejected and not handled')
+  })
+  host.on('uncaughtException', (error) => {
+    if (!running?.unhandled?.exception(error)) failSoon(error, 'an error was thrown and not caught')
+  })
 
   const giveUp = (error: unknown, what: string): void => {
     sayWhy(error, what, log)
@@ -82,6 +115,7 @@ export function live(name: string, start: () => Promise<Service>, log: Logger, h
 
   starting.then(
     (service) => {
+      running = service
       sayReady(name, service, log)
       service.ended?.then(
         () => void (stopping || stop('ended')),

@@ -2,7 +2,7 @@ import { relative, sep } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { styleText } from 'node:util'
 
-/** A line of the log, as pino writes it. */
+/** Log line, as pino writes it. */
 interface Entry {
   readonly level: 'debug' | 'info' | 'warn' | 'error' | 'fatal'
   readonly time: string
@@ -13,14 +13,14 @@ interface Entry {
   readonly sub?: string
   readonly member_id?: string
   readonly members?: number
-  /** Why a room is no longer at this node. */
+  /** Why the room has left this node. */
   readonly end?: string
-  /** The handler of a room that failed. */
+  /** Handler that failed. */
   readonly failed?: string
   readonly err?: { readonly type?: string; readonly message?: string; readonly stack?: string }
 }
 
-/** Log lines below `warn` that are not of room logic and that a developer wants to see, by their text. */
+/** Log lines below `warn` that a developer sees although room code did not write them, by their text. */
 const SHOWN: Readonly<Record<string, (entry: Entry) => string | undefined>> = {
   'member joined': (entry) => `${playerOf(entry)} joined ${entry.room_id}, ${playersOf(entry)}`,
   'member left': (entry) =>
@@ -33,7 +33,7 @@ const playerOf = ({ sub, member_id: memberId }: Entry): string => sub ?? `player
 const playersOf = ({ members }: Entry): string => (members === 1 ? '1 player' : `${members} players`)
 const pathOf = (file: string): string => relative('', file) || file
 
-/** Fields of a line that say nothing to a developer, or that the line shows in another way. */
+/** Fields that a developer does not need, or that the line shows in another form. */
 const HIDDEN = new Set([
   ...['level', 'time', 'msg', 'err', 'file', 'reason'],
   ...['room_id', 'project_id', 'node_id', 'room_type', 'hook', 'message_type', 'ms', 'epoch'],
@@ -42,7 +42,7 @@ const HIDDEN = new Set([
 /** Position of a stack frame outside packages and Node: path, line. tsx adds a query to the address of a module. */
 const FRAME = /(file:\/\/[^\s)]+?|\/[^\s():]+|[A-Z]:\\[^\s():]+)(?:\?[^\s:)]*)?:(\d+):\d+\)?$/
 
-/** Where room logic threw: ` (rooms/board.ts:23)`. */
+/** Returns the place where room code threw, such as ` (rooms/board.ts:23)`. */
 function placeOf(stack = ''): string {
   for (const frame of stack.split('\n')) {
     const [, file, line] = FRAME.exec(frame.trim()) ?? []
@@ -56,8 +56,8 @@ const thrown = ({ type = 'Error', message, stack }: NonNullable<Entry['err']> = 
   `${type}: ${message}${placeOf(stack)}`
 
 /**
- * The log of `roomful dev` on a terminal, for the developer of a game: one line per player who joins or leaves, per failure of room logic with
- * its file and line, per reload of a room file, per line of `ctx.log`, and per warning. Lines wait until `begin` has shown what is where.
+ * Log of `roomful dev` on a terminal, for a game's developer: one line per player who joins or leaves, per failure of room code with its file
+ * and line, per reload of a room file, per line of `ctx.log`, and per warning. Queues lines until `begin` has shown the addresses.
  */
 export class TerminalLog {
   readonly #output: { write(text: string): unknown }
@@ -67,13 +67,13 @@ export class TerminalLog {
     this.#output = output
   }
 
-  /** Shows a text, then the lines that have waited for it. */
+  /** Shows a text, then the queued lines. */
   begin(text: string): void {
     this.#output.write(text)
     this.#release()
   }
 
-  /** Takes a line of the log. */
+  /** Shows a log line, or queues it. */
   write(json: string): void {
     const entry = JSON.parse(json) as Entry
     const line = lineOf(entry)
@@ -91,7 +91,7 @@ export class TerminalLog {
   }
 }
 
-/** A line for the terminal; undefined where it tells a developer nothing. */
+/** Returns a line for the terminal. Undefined: the developer does not need it. */
 function lineOf(entry: Entry): string | undefined {
   const text = textOf(entry)
   if (text === undefined) return undefined

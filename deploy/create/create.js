@@ -2,7 +2,7 @@
 // @ts-check
 import { readArguments, sayNext, writeGame } from './game.js'
 
-/** `npm create roomful my-game`: writes a game into a new folder. */
+/** `npm create roomful my-game`: creates a game in a new folder. */
 
 const base = process.cwd()
 const game = await readArguments('npm create roomful', base)

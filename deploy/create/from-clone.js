@@ -4,10 +4,10 @@ import { readdirSync, rmSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { readArguments, sayNext, writeGame } from './game.js'
 
-/** `npm run new ../my-game`: writes a game into a new folder, and installs it there with the package that this clone builds. */
+/** `npm run new ../my-game`: creates a game in a new folder, and installs it with the package that this clone builds. */
 
 const clone = fileURLToPath(new URL('../../', import.meta.url))
-// npm has changed to the folder of the clone's package.json.
+// npm runs scripts in the folder of the clone's package.json.
 const base = process.env.INIT_CWD ?? process.cwd()
 const game = await readArguments('npm run new', base)
 const { folder } = game

@@ -4,7 +4,7 @@ import { basename, join, relative, resolve } from 'node:path'
 import { createInterface } from 'node:readline/promises'
 import { parseArgs } from 'node:util'
 
-/** A new game: which one is asked for, and its files. Plain JavaScript, so that it starts without a build. */
+/** Arguments and files of a new game. Plain JavaScript, so that it starts without a build. */
 
 const TEMPLATES = new URL('./templates/', import.meta.url)
 const NAMES = readdirSync(TEMPLATES)
@@ -13,7 +13,7 @@ const DEFAULT = 'vanilla'
 const COMMON = new URL('./common/', import.meta.url)
 
 /**
- * Reads the arguments of `command`, such as `npm create roomful`. Ends the process with 2 and an explanation when they are wrong, and with
+ * Reads the arguments of `command`, such as `npm create roomful`. Ends the process with 2 and an explanation if they are invalid, and with
  * 0 after `--help`. Paths are relative to `base`.
  * @param {string} command
  * @param {string} base
@@ -22,7 +22,7 @@ const COMMON = new URL('./common/', import.meta.url)
 export async function readArguments(command, base) {
   const help = `Usage: ${command} <folder> -- [options]
 
-  folder             folder of the new game; asked for at a terminal when it is missing
+  folder             folder of the new game; without it, a terminal asks for the folder
   --template NAME    ${NAMES.join(', ')} [${DEFAULT}]
   --help             this text
 `

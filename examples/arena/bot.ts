@@ -6,11 +6,11 @@ import { predictMe, Walker } from './walker.ts'
 const STEP_MS = 50
 const STILL = { x: 0, y: 0 }
 const REACH = 130
-/** Chances in one step: of setting off when it stands, and of hitting someone near. */
+/** Probability per step that a standing bot starts to walk, and that it hits a player in reach. */
 const RESTLESS = 0.04
 const ANGRY = 0.03
 
-/** A player with a connection of its own that wanders about and hits who is near. It lives as long as its tab. */
+/** A computer player with a separate connection. It walks randomly and hits players in reach, as long as its tab is open. */
 export class Bot {
   readonly #client: Client
   readonly #room: Room<typeof arena>
@@ -31,7 +31,7 @@ export class Bot {
     })
   }
 
-  /** Logs in as someone new called `name` and joins the arena `key`. Rejects with an Error that can be shown. */
+  /** Logs in as a new player `name` and joins the arena `key`. Rejects with an Error to show to the player. */
   static async join(key: string, name: string): Promise<Bot> {
     const login = new Login('arena', { name })
     const { project_id: projectId, token, ws_url: wsUrl } = await login.session()
@@ -55,7 +55,7 @@ export class Bot {
     if (!walker.goal && Math.random() < RESTLESS) {
       walker.walkTo({ x: Math.random() * 1000, y: Math.random() * 1000 })
     }
-    // A tab in the background runs its timers late: never more than a step of a fifth of a second.
+    // A background tab runs its timers late. Limit a step to a fifth of a second.
     walker.step(STILL, Math.min(0.2, (now - this.#movedMs) / 1000) * 0.6, now)
     this.#movedMs = now
     if (Math.random() < ANGRY) this.#hitSomebody()
@@ -66,7 +66,7 @@ export class Bot {
     const near = Object.entries(this.#room.state.players).find(
       ([id, player]) => id !== this.#room.memberId && Math.hypot(player.x - x, player.y - y) < REACH,
     )
-    // The target may have left in the meantime: then there is no one to hit.
+    // The target may have left before the message arrives. Ignore the refusal.
     if (near) void this.#room.send('hit', { target: near[0] }).catch(() => undefined)
   }
 }

@@ -1,10 +1,10 @@
 import type { Point } from './move.ts'
 
 const SIDE = 1000
-/** CSS pixels that the camera may show beyond the floor, so that no one stands under the bar. */
+/** CSS pixels that the camera may show beyond the floor, so that the bar covers no player. */
 const BORDER = 72
 
-/** Which part of the floor the window shows: all of its longer side, moving along with the player on the shorter one. */
+/** The part of the floor that the window shows. It fills the window's longer side and follows the player along the shorter one. */
 export class Camera {
   #centre: Point = { x: SIDE / 2, y: SIDE / 2 }
   #width = 1
@@ -27,7 +27,7 @@ export class Camera {
     this.#centre.y += (goal.y - this.#centre.y) * part
   }
 
-  /** Goes to `point` without a way in between. */
+  /** Jumps to `point`. */
   jump(point: Point): void {
     this.#centre = { x: this.#within(point.x, this.#width), y: this.#within(point.y, this.#height) }
   }

@@ -11,7 +11,7 @@ const KEYS: Readonly<Record<string, Point>> = {
   ArrowRight: { x: 1, y: 0 },
 }
 
-/** What a person wants, however they say it. */
+/** Inputs of a person, from any device. */
 interface Wishes {
   /** A click or touch at CSS pixels of the canvas; `dragging` while the pointer stays down and moves. */
   point(at: Point, dragging: boolean): void

@@ -1,6 +1,6 @@
 import type { Point } from './move.ts'
 
-/** Something that is on the floor for a moment; `age` runs from 0 to 1. */
+/** A short animation on the floor; `age` runs from 0 to 1. */
 export type Effect =
   | { kind: 'slash'; from: Point; to: Point; hue: number; age: number }
   | { kind: 'spark'; at: Point; velocity: Point; hue: number; age: number }
@@ -11,7 +11,7 @@ const SECONDS: Readonly<Record<Effect['kind'], number>> = { slash: 0.22, spark: 
 const FLASH_MS = 180
 const MOST = 400
 
-/** Everything that flashes, flies and fades when someone is hit. */
+/** Animations of hits, knockouts and arrivals. */
 export class Effects {
   #effects: Effect[] = []
   readonly #flashes = new Map<string, number>()
@@ -20,7 +20,7 @@ export class Effects {
     return this.#effects
   }
 
-  /** A blow from one place to another. */
+  /** Adds a hit from one place to another. */
   blow(by: Point, victim: Point, target: string, hue: number, nowMs: number): void {
     this.#flashes.set(target, nowMs)
     this.#add({ kind: 'slash', from: by, to: victim, hue, age: 0 })
@@ -29,19 +29,19 @@ export class Effects {
     this.#sparks(victim, hue, 7, 260)
   }
 
-  /** Someone is out. */
+  /** Adds a knockout. */
   knockout(at: Point, hue: number): void {
     this.#add({ kind: 'ring', at, hue, age: 0 })
     this.#add({ kind: 'words', at, text: 'K.O.', strong: true, age: 0 })
     this.#sparks(at, hue, 26, 520)
   }
 
-  /** Someone appears. */
+  /** Adds an arrival. */
   arrival(at: Point, hue: number): void {
     this.#add({ kind: 'ring', at, hue, age: 0 })
   }
 
-  /** How brightly a player flashes from its last blow, 1 to 0. */
+  /** Brightness of a player's flash after a hit, from 1 to 0. */
   flash(id: string, nowMs: number): number {
     const since = nowMs - (this.#flashes.get(id) ?? Number.NEGATIVE_INFINITY)
     return Math.max(0, 1 - since / FLASH_MS)

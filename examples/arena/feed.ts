@@ -4,7 +4,7 @@ const SHOWN_MS = 4500
 const FADE_MS = 700
 const MOST = 4
 
-/** The last knockouts, one line each; read out by screen readers. */
+/** List of the latest knockouts, also for screen readers. */
 export class Feed {
   readonly #list: HTMLElement
 

@@ -4,7 +4,7 @@ export interface Point {
   y: number
 }
 
-/** What the message `move` does: the room applies it, and the page of its player does so at once. */
+/** Applies the message `move`. The room calls it, and the player's page calls it for prediction. */
 export function move(player: Point, { x, y }: Point): void {
   player.x = x
   player.y = y

@@ -6,14 +6,14 @@ const ANSWER_MS = 2000
 
 type NodeRow = ClusterView['nodes'][number]
 
-/** The part of a room that says where this player is. */
+/** The parts of a room that the panel needs. */
 export interface Whereabouts {
   /** `type:key`. */
   readonly id: string
   readonly memberId: string
 }
 
-/** Shows, live, which node holds this page's socket, which one runs the room, and what the others do. */
+/** Live panel: the node that holds this page's socket, the room's owner, and the other nodes. */
 export class NodesPanel {
   readonly #panel: HTMLDetailsElement
   readonly #room: Whereabouts
@@ -25,7 +25,7 @@ export class NodesPanel {
   #lastOwner: string | undefined
   #shown = ''
 
-  /** `panel`: the hidden element of the page that is to be filled. It stays hidden where the backend knows of no nodes. */
+  /** `panel`: the hidden element to fill. It stays hidden if the backend has no nodes to show. */
   constructor(panel: HTMLDetailsElement, room: Whereabouts) {
     this.#panel = panel
     this.#room = room
@@ -61,7 +61,7 @@ export class NodesPanel {
     setTimeout(() => void this.#look(), LOOK_EVERY_MS)
   }
 
-  /** Undefined: no answer this time. */
+  /** Undefined: this request had no answer. */
   async #ask(): Promise<ClusterView | undefined> {
     try {
       const signal = AbortSignal.timeout(ANSWER_MS)
@@ -74,7 +74,7 @@ export class NodesPanel {
 
   #show(view: ClusterView): void {
     if (this.#panel.hidden) {
-      // One node alone has little to tell, and a small screen little room.
+      // Start closed for a single node and on small screens.
       this.#panel.open = view.nodes.length > 1 && matchMedia('(min-width: 900px)').matches
       this.#panel.hidden = false
     }
@@ -85,19 +85,19 @@ export class NodesPanel {
     const edge = view.room?.edges[me]
     const owner = view.room?.owner
     this.#edge.textContent = edge ?? '…'
-    this.#owner.textContent = owner ?? 'no one'
+    this.#owner.textContent = owner ?? 'no node'
     this.#epoch.textContent = view.room ? `epoch ${view.room.epoch}` : 'waiting for a new owner'
     this.#rows.replaceChildren(...view.nodes.map((node) => row(node, { edge, owner })))
     this.#tellOwner(owner)
   }
 
-  /** For those who see the panel as for those who hear it. */
+  /** Announces a new owner, also to screen readers. */
   #tellOwner(owner: string | undefined): void {
     if (owner === undefined || owner === this.#lastOwner) return
     if (this.#lastOwner !== undefined) {
       this.#news.textContent = `${owner} runs the room now`
       this.#panel.classList.remove('moved')
-      // Read, so that the animation begins again.
+      // Reading the layout restarts the animation.
       void this.#panel.offsetWidth
       this.#panel.classList.add('moved')
     }

@@ -14,23 +14,23 @@ import type arena from './room.ts'
 import type { Player } from './room.ts'
 import { LEAP, predictMe, Walker } from './walker.ts'
 
-/** How near someone must be for this page to offer a hit. */
+/** Reach of a hit, in units of the floor. */
 const REACH = 170
-/** A click this close to someone means them. */
+/** A click within this distance of a player targets that player. */
 const AIM = RADIUS + 14
 const MOST_BOTS = 12
-/** Blows drawn between two frames of the screen. */
+/** Maximum number of hits drawn per frame. */
 const MOST_BLOWS = 6
 
 const distance = (a: Point, b: Point): number => Math.hypot(a.x - b.x, a.y - b.y)
 
-/** The arena as one player sees it: what the server says of the others, smoothed, and this player ahead of its word. */
+/** The arena as one player sees it: interpolated other players, and the predicted own player. */
 class ArenaView {
   readonly #stage: Stage<typeof arena>
   readonly #me: ReturnType<typeof predictMe>
   readonly #walker: Walker
   readonly #others: Interpolation<typeof arena, Readonly<Player>>
-  /** Where everyone is drawn in this frame. */
+  /** Positions of all players in this frame. */
   #places = new Map<string, Readonly<Point>>()
   readonly #effects = new Effects()
   readonly #camera = new Camera()
@@ -41,7 +41,7 @@ class ArenaView {
   readonly #help = byId('help', HTMLElement)
   readonly #facing = new Map<string, number>()
   readonly #walking = new Set<string>()
-  /** The member id that the camera follows: a lost session comes back as another member, elsewhere. */
+  /** Member id that the camera follows. After a lost session the player has another id and position. */
   #follows = ''
   #lastMs = performance.now()
   #blowsInFrame = 0
@@ -90,12 +90,12 @@ class ArenaView {
     }
   }
 
-  /** The event comes after the patch of its flush: in the state a player at 0 stands in its new place already. */
+  /** The event arrives after the patch of its flush: in the state, a player at 0 already has the new position. */
   #blown({ by, target, hp }: { by: string; target: string; hp: number }): void {
     const now = performance.now()
     const from = this.#places.get(by)
     const to = this.#places.get(target)
-    // A resume brings all the blows that were missed at once: a few of them tell enough.
+    // A resume delivers all missed hits together. Draw only a few.
     const drawn = ++this.#blowsInFrame <= MOST_BLOWS
     if (from && to && drawn) this.#effects.blow(from, to, target, hueOf(by), now)
     if (hp > 0) return
@@ -104,12 +104,12 @@ class ArenaView {
     this.#feed.add(`${this.#name(by)} knocked out ${victim}`)
     const mine = this.#stage.room.state.players[this.#id]
     if (target !== this.#id || !mine) return
-    // Moves sent before the news arrived would drag the player back: this one comes after them.
+    // Moves sent before this update would drag the player back. This move comes after them.
     this.#walker.putAt(mine, now)
     this.#effects.arrival(mine, hueOf(target))
   }
 
-  /** The nearest player within reach. */
+  /** Returns the nearest player within reach. */
   #nearest(): string | undefined {
     const here = this.#places.get(this.#id)
     if (!here) return undefined
@@ -162,7 +162,7 @@ class ArenaView {
     requestAnimationFrame((next) => this.#frame(next))
   }
 
-  /** Everyone goes to where they are in this frame. */
+  /** Computes all positions for this frame. */
   #move(seconds: number, now: number): void {
     const direction = this.#controls.direction()
     if (direction.x !== 0 || direction.y !== 0) this.#help.classList.add('done')
@@ -202,7 +202,7 @@ class ArenaView {
   }
 }
 
-/** Lets people who are alone have company: bots that live in this tab. */
+/** Buttons that add and remove bots, which run in this tab. */
 function offerBots({ key, toasts }: Stage<typeof arena>): void {
   const bots: Bot[] = []
   const more = create('button', { type: 'button', text: 'Add a bot' })

@@ -3,11 +3,11 @@ import type { Effect } from './effects.ts'
 import type { Point } from './move.ts'
 
 const SIDE = 1000
-/** Of a player, in units of the floor. */
+/** Radius of a player, in units of the floor. */
 export const RADIUS = 25
 const TILE = 100
 const FULL_HP = 100
-/** More figures than this are a crowd. */
+/** Above this number of players the view is a crowd. */
 const CROWD = 16
 /** Middle and first angle of the four corner arcs. */
 const CORNERS = [
@@ -17,21 +17,21 @@ const CORNERS = [
   [40, SIDE - 40, -Math.PI / 2],
 ] as const
 
-/** One player as it is to be drawn now. */
+/** A player in the current frame. */
 export interface Figure {
   name: string
   at: Point
   hp: number
-  /** Has lost the connection, and may come back. */
+  /** True while the player is disconnected. */
   away: boolean
   hue: number
   /** Radians. */
   facing: number
-  /** 0 to 1: how lately it was hit. */
+  /** Brightness of the flash after a hit, 0 to 1. */
   flash: number
   walking: boolean
   mine: boolean
-  /** Whether this one would be hit now. */
+  /** True for the player that a hit would target now. */
   targeted: boolean
 }
 
@@ -137,7 +137,7 @@ export class Painter {
     paper.stroke()
   }
 
-  /** Lines as on a court, so that a walk is seen as one. */
+  /** Draws lines on the floor, so that movement is visible. */
   #markings(): void {
     const paper = this.#paper
     const middle = SIDE / 2
@@ -264,14 +264,14 @@ export class Painter {
     }
   }
 
-  /** Name and life. In a crowd the names are smaller, and only those who were hit show their life. */
+  /** Draws name and health. In a crowd, names are smaller, and only wounded players show their health. */
   #label({ name, at, hp, hue, mine }: Figure, crowded: boolean): void {
     const paper = this.#paper
     const top = at.y - RADIUS - 22
     const hurt = hp < FULL_HP
     if (hurt || !crowded) this.#life(at.x, top, hp)
 
-    // Names stay readable however small the floor is drawn.
+    // Names stay readable on a small floor.
     const size = Math.max(crowded ? 11 : 14, (crowded ? 10 : 11.5) / this.#camera.scale)
     const bottom = hurt || !crowded ? top - 8 : top + 6
     paper.font = `${mine ? 800 : 600} ${size}px ui-rounded, system-ui, sans-serif`

@@ -2,34 +2,34 @@ import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 import { move } from './move.ts'
 
-/** The floor is a square of this many units a side. */
+/** Side length of the square floor, in units. */
 const SIDE = 1000
 const FULL_HP = 100
 const DAMAGE = 10
-/** No one appears closer to a wall than this. */
+/** Minimum distance of a new player from the walls. */
 const MARGIN = 80
 
-/** One fighter: where it stands and how much life is left. */
+/** One player: position and health. */
 export interface Player {
   x: number
   y: number
   hp: number
 }
 
-/** Everyone on the floor, by member id. */
+/** All players, by member id. */
 interface ArenaState {
   players: Record<string, Player>
 }
 
 const coordinate = v.pipe(v.number(), v.minValue(0), v.maxValue(SIDE))
 
-/** A new fighter at a random place, in full health. */
+/** Returns a new player at a random position, with full health. */
 function spawn(random: () => number): Player {
   const place = () => Math.round(MARGIN + random() * (SIDE - 2 * MARGIN))
   return { x: place(), y: place(), hp: FULL_HP }
 }
 
-/** Up to 64 players walk one floor and hit each other; everyone sees everything, 20 times a second. */
+/** Up to 64 players walk on one floor and hit each other. All players see the whole state, 20 times a second. */
 export default defineRoom({
   type: 'arena',
   maxMembers: 64,
@@ -65,7 +65,7 @@ export default defineRoom({
 
     victim.hp -= DAMAGE
     ctx.emit('hit', { by, target, hp: victim.hp })
-    // The event tells of the 0; the state goes on with the same player, healed, somewhere else.
+    // The event reports 0 hp. The state has the same player at a new position, with full health.
     if (victim.hp <= 0) state.players[target] = spawn(() => ctx.random())
   },
 

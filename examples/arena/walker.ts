@@ -9,16 +9,16 @@ const SIDE = 1000
 const SPEED = 330
 const ARRIVED = 4
 const SEND_MS = 50
-/** No more moves than these wait for the server: where the connection is lost, only the last place matters when it is back. */
+/** Maximum number of unacknowledged moves. After a lost connection only the last position matters. */
 const MOST_WAITING = 10
 
-/** A longer way between two updates is a new place, not a walk. */
+/** A longer distance between two updates is a jump, not a walk. */
 export const LEAP = 220
 
 const clamp = (value: number): number => Math.min(SIDE, Math.max(0, value))
 const round = (value: number): number => Math.round(value * 10) / 10
 
-/** The player of this page, ahead of the server. */
+/** Predicts this page's player. */
 export const predictMe = (room: Room<typeof arena>): Prediction<typeof arena, Readonly<Player>> =>
   predict(room, {
     own: (state, memberId) => state.players[memberId],
@@ -27,7 +27,7 @@ export const predictMe = (room: Room<typeof arena>): Prediction<typeof arena, Re
     snap: LEAP,
   })
 
-/** Walks with a player: in a direction or to a goal, a step in each frame, of which 20 a second are sent. */
+/** Moves a player in a direction or to a goal. It makes one step per frame and sends 20 moves a second. */
 export class Walker {
   readonly #me: Pick<ReturnType<typeof predictMe>, 'value' | 'send' | 'preview'>
   #goal: Point | undefined
@@ -35,36 +35,36 @@ export class Walker {
   #sentMs = Number.NEGATIVE_INFINITY
   #waiting = 0
   #unsent: Point | undefined
-  /** The direction last walked in, in radians. */
+  /** Direction of the last step, in radians. */
   facing = 0
 
   constructor(me: Pick<ReturnType<typeof predictMe>, 'value' | 'send' | 'preview'>) {
     this.#me = me
   }
 
-  /** Where the walker is on its way to, while it is. */
+  /** Current goal, if any. */
   get goal(): Readonly<Point> | undefined {
     return this.#goal
   }
 
-  /** Whether it has moved just now. */
+  /** True if the last step moved the player. */
   isWalking(nowMs: number): boolean {
     return nowMs - this.#movedMs < 80
   }
 
-  /** Sends the walker to a point of the floor. */
+  /** Sets a goal. */
   walkTo(point: Point): void {
     this.#goal = { x: clamp(point.x), y: clamp(point.y) }
   }
 
-  /** Puts the walker somewhere at once. */
+  /** Moves the player to a position without walking. */
   putAt({ x, y }: Point, nowMs: number): void {
     this.#goal = undefined
     this.#unsent = { x, y }
     this.#send(nowMs)
   }
 
-  /** One step: in `direction` (each axis −1 to 1; it overrides the goal), or towards the goal. */
+  /** Makes one step in `direction` (each axis −1 to 1, overrides the goal), or towards the goal. */
   step(direction: Point, seconds: number, nowMs: number): void {
     const place = this.#me.value
     if (!place) return

@@ -29,14 +29,14 @@ interface AppParts {
   project: OwnProject
   players: Players
   bundles: Bundles
-  /** The nodes that the pages show; absent: they show none. */
+  /** Nodes that the pages show. Default: none. */
   nodes?: Nodes | undefined
-  /** Address of the data plane as browsers reach it. */
+  /** Address of the data plane for browsers. */
   ws_url: string
   log: Logger
 }
 
-/** A problem document, as the control API answers with too. */
+/** Returns a problem document, in the format of the control API. */
 function problem(
   c: Context,
   status: 400 | 404 | 413 | 500 | 502 | 503,
@@ -47,7 +47,7 @@ function problem(
   return c.body(JSON.stringify({ status, code, detail }), status)
 }
 
-/** The trace of the caller, for control to go on with: so a player's way into a room is one trace from the page on. */
+/** Trace headers of the caller, forwarded to control. A player's login is then one trace, from the page to the room. */
 function traceOf(headers: Headers): TraceHeaders {
   const trace: TraceHeaders = {}
   for (const name of ['traceparent', 'tracestate'] as const) {
@@ -57,7 +57,7 @@ function traceOf(headers: Headers): TraceHeaders {
   return trace
 }
 
-/** `ws_url`, but on the host that the browser itself came to when `ws_url` names this very machine. */
+/** Returns `ws_url`. If it names the local machine, its host is replaced by the one that the browser used. */
 function reachable(wsUrl: string, pageUrl: string): string {
   const address = new URL(wsUrl)
   if (!['localhost', '127.0.0.1', '[::1]', '0.0.0.0', '[::]'].includes(address.hostname)) return wsUrl
@@ -65,7 +65,7 @@ function reachable(wsUrl: string, pageUrl: string): string {
   return address.href.replace(/\/$/, '')
 }
 
-/** What the pages may load: their own files, and the data plane. */
+/** Content security policy: pages load only their files and connect to the data plane. */
 const policy = (wsUrl: string) =>
   [
     "default-src 'none'",
@@ -78,7 +78,7 @@ const policy = (wsUrl: string) =>
     "frame-ancestors 'none'",
   ].join('; ')
 
-/** The game backend as a web app: pages, scripts, room sources, the login `POST /api/session`, and what `GET /api/cluster` shows of the nodes. */
+/** The game backend as a web app: pages, scripts, room sources, the login `POST /api/session`, and `GET /api/cluster`. */
 export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, log }: AppParts): Hono {
   const app = new Hono()
 
@@ -95,7 +95,7 @@ export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, log
     return c.body(text)
   }
 
-  /** A page, which begins with its title, behind what all have in their heads. */
+  /** Returns a page: the common head, then the page's file, which starts with its title. */
   const page = async (c: Context, rest: string) =>
     c.html(`<!doctype html>\n<html lang="en">\n${await asset('head.html')}${rest}</html>\n`)
 
@@ -117,7 +117,7 @@ export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, log
     app.get(`/${game}/source`, async (c) => page(c, String(sourcePage(game, await roomSource(game)))))
   }
 
-  // The login of the games. A real backend would check who this is; here everyone who asks is a player.
+  // The login of the games. A real backend authenticates the player here.
   app.post(
     '/api/session',
     bodyLimit({ maxSize: 4096, onError: (c) => problem(c, 413, 'payload_too_large', 'at most 4096 bytes') }),
@@ -141,7 +141,7 @@ export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, log
     },
   )
 
-  // Browsers may not ask the nodes themselves: that takes the internal token.
+  // Browsers cannot query the nodes: that needs the internal token.
   app.get('/api/cluster', async (c) => {
     const nothing: ClusterView = { nodes: [], room: null }
     if (!nodes) return c.json(nothing)
@@ -149,7 +149,7 @@ export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, log
     return c.json(await clusterView(nodes, projectId, c.req.query('room_id')))
   })
 
-  app.notFound((c) => problem(c, 404, 'not_found', `nothing is at ${c.req.path}: the games are at /`))
+  app.notFound((c) => problem(c, 404, 'not_found', `${c.req.path} does not exist: the games are at /`))
   app.onError((error, c) => {
     if (error instanceof ControlError) {
       log.warn({ code: error.code }, error.message)
@@ -158,7 +158,7 @@ export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, log
       return problem(c, retryable ? 503 : 502, `control_${error.code}`, error.message)
     }
     log.error({ err: error }, 'request failed')
-    return problem(c, 500, 'internal_error', 'the backend has failed; its log says why')
+    return problem(c, 500, 'internal_error', 'the backend failed: see its log')
   })
 
   return app

@@ -12,35 +12,35 @@ import { Nodes, type NodesOptions } from './nodes.ts'
 import { Players } from './players.ts'
 
 export interface BackendOptions {
-  /** Where to listen. */
+  /** Address to listen on. */
   host: string
-  /** 0 takes a free one. */
+  /** Port to listen on; 0: any free port. */
   port: number
   /** Base address of the control API, such as `http://127.0.0.1:3000`. */
   control_url: string
-  /** An operator token, where the control API asks for one. */
+  /** Operator token, if the control API requires one. */
   control_token?: string
-  /** A project to use; without it the backend finds or creates its own. */
+  /** Project to use. Default: the backend finds or creates one. */
   project_id?: string
-  /** Address of the data plane that browsers are sent to, such as `ws://127.0.0.1:4000`. */
+  /** Address of the data plane for browsers, such as `ws://127.0.0.1:4000`. */
   ws_url: string
-  /** The nodes to show on the pages, and the internal token they ask for. Absent: none is shown. */
+  /** Nodes to show on the pages, and the internal token to query them. Default: none. */
   nodes?: Pick<NodesOptions, 'addresses' | 'internal_token'>
-  /** Answers what it knows before the pages do; true: it has. */
+  /** Handles a request before the pages do. Returns true if it has answered. */
   before?: (request: IncomingMessage, response: ServerResponse) => boolean
   log: Logger
 }
 
 export interface Backend {
-  /** Where the pages are, such as `http://127.0.0.1:8080`. */
+  /** Address of the pages, such as `http://127.0.0.1:8080`. */
   url: string
-  /** Stops listening, and ends what is still open. */
+  /** Stops listening and closes open connections. */
   close(): Promise<void>
 }
 
 /**
- * Starts the backend of the example games. Rejects when the address is taken, and when control refuses the backend (a
- * wrong `control_token` or `project_id`); a control that does not answer yet is asked again at every login.
+ * Starts the backend of the example games. Rejects if the address is in use, or if control rejects the backend (wrong
+ * `control_token` or `project_id`). If control does not answer yet, each login asks it again.
  */
 export async function startBackend(options: BackendOptions): Promise<Backend> {
   const { host, port, ws_url: wsUrl, log } = options

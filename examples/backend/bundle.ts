@@ -5,7 +5,7 @@ import type { Plugin } from 'esbuild'
 
 const CLIENT = new URL('../../client/', import.meta.url)
 
-/** What of `roomful` pages import, from the sources beside the examples, where they are; otherwise as an installed package. */
+/** Resolves the pages' imports of `roomful`: to the sources next to the examples if they exist, else to the installed package. */
 const roomfulClient: Plugin = {
   name: 'roomful-client',
   setup({ onResolve }) {
@@ -36,7 +36,7 @@ async function bundle(entry: string): Promise<Bundle> {
     platform: 'browser',
     target: 'es2022',
     sourcemap: 'inline',
-    // React is four times as large without.
+    // Without this, React is four times as large.
     define: { 'process.env.NODE_ENV': '"production"' },
     plugins: [roomfulClient],
     logLevel: 'silent',
@@ -58,11 +58,11 @@ async function isStale({ inputs, built_at: builtAt }: Bundle): Promise<boolean> 
   return times.some((changedAt) => changedAt > builtAt)
 }
 
-/** Browser scripts made from TypeScript when they are first asked for, and again when a source has changed. */
+/** Browser scripts, built from TypeScript on first request and rebuilt when a source changes. */
 export class Bundles {
   readonly #bundles = new Map<string, Promise<Bundle>>()
 
-  /** The script of the page source `entry` (a file path), as one ES module. Rejects with what esbuild has to say. */
+  /** Builds the page source `entry` (a file path) into one ES module. Rejects with esbuild's errors. */
   async script(entry: string): Promise<string> {
     const known = await this.#bundles.get(entry)?.catch(() => undefined)
     if (known && !(await isStale(known))) return known.code

@@ -1,6 +1,6 @@
-/** A call to the control API that did not go through. */
+/** A failed call of the control API. */
 export class ControlError extends Error {
-  /** HTTP status of the answer, or 0 when there was none. */
+  /** HTTP status of the response, or 0 without a response. */
   readonly status: number
   /** `code` of the problem document, or `unreachable`. */
   readonly code: string
@@ -27,15 +27,15 @@ export interface Key {
 
 export interface TokenRequest {
   project_id: string
-  /** Absent: the pair of keys that every project has. */
+  /** Default: the key pair that every project has. */
   key_id?: string
   ttl_seconds: number
   sub: string
-  /** Absent: all. */
+  /** Room types or rooms that the token opens. Default: all. */
   rooms?: string[]
 }
 
-/** The trace that a request belongs to, as its headers say: https://www.w3.org/TR/trace-context/. */
+/** Trace headers of a request: https://www.w3.org/TR/trace-context/. */
 export interface TraceHeaders {
   traceparent?: string
   tracestate?: string
@@ -48,7 +48,7 @@ export class ControlClient {
   readonly #url: string
   readonly #token: string | undefined
 
-  /** `url`: base address of the control API; `token`: an operator token, where the API wants one. */
+  /** `url`: base address of the control API; `token`: an operator token, if the API requires one. */
   constructor(url: string, token?: string) {
     this.#url = url.replace(/\/+$/, '')
     this.#token = token
@@ -82,7 +82,7 @@ export class ControlClient {
     return this.#call('POST', `/projects/${encodeURIComponent(projectId)}/keys`, { name })
   }
 
-  /** `trace`: passed on as it is; control drops what is not valid. */
+  /** `trace` is forwarded unchanged. Control ignores invalid values. */
   issueToken(request: TokenRequest, trace: TraceHeaders = {}): Promise<{ token: string }> {
     return this.#call('POST', '/tokens', request, trace)
   }
@@ -123,11 +123,11 @@ export class ControlClient {
   }
 }
 
-/** The names under which the backend finds its own project and key again after a restart. */
+/** Names of the backend's project and key. After a restart it finds them by these names. */
 const PROJECT_NAME = 'roomful examples'
 const KEY_NAME = 'examples backend'
 
-/** Under which project and key the backend issues its tokens. */
+/** Project and key that the backend issues tokens with. */
 export interface Credentials {
   project_id: string
   key_id: string
@@ -141,9 +141,9 @@ async function ownProject(control: ControlClient): Promise<string> {
 }
 
 /**
- * The project and key of this backend: found by name, or created. Remembered once found; asked for again after
- * control has refused them, so that a rotated key is followed. A revoked one is not replaced while the process runs:
- * the operator who revoked it wanted the players out.
+ * The project and key of this backend, found by name or created, then cached. When control rejects them, they are looked
+ * up again, which follows a rotated key. A revoked key is not replaced while the process runs: the operator who revoked
+ * it wanted to shut the players out.
  */
 export class OwnProject {
   readonly #control: ControlClient
@@ -166,7 +166,7 @@ export class OwnProject {
     return this.#known
   }
 
-  /** A client token for a player, in the trace that it was asked for in. Rejects with a ControlError. */
+  /** Issues a client token for a player, within the trace of the request. Rejects with a ControlError. */
   async issueToken(
     player: Pick<TokenRequest, 'sub' | 'rooms' | 'ttl_seconds'>,
     trace: TraceHeaders = {},

@@ -2,14 +2,14 @@ import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 
-/** The folder of the examples, whether they run as TypeScript or compiled. */
+/** Folder of the examples, as TypeScript or compiled. */
 const EXAMPLES = new URL('../', import.meta.url)
 
-/** The games that the backend serves, in the order of the front page, and the board that is not on it: it needs a library of its own. */
+/** Games that the backend serves, in the order of the front page, then the notes, which need an additional library. */
 export const GAMES = ['arena', 'cards', 'tictactoe', 'counter', 'notes'] as const
 export type Game = (typeof GAMES)[number]
 
-/** Path of `name` beside the examples, as TypeScript where it is there, else compiled. */
+/** Path of `name` next to the examples: the TypeScript file if it exists, else the compiled one. */
 function module(name: string): string {
   const files = ['ts', 'tsx', 'js'].map((kind) => fileURLToPath(new URL(`${name}.${kind}`, EXAMPLES)))
   return files.find(existsSync) ?? files.at(-1)!

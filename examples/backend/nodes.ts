@@ -2,44 +2,44 @@ import type { RoomDescription, SessionDescription } from '../../dataplane/descri
 import type { Runtime } from '../../dataplane/ops/runtime.ts'
 import type { Clock } from '../../shared/clock.ts'
 
-/** Where a node can be asked. */
+/** Address of a node. */
 export interface NodeAddress {
-  /** Of its admin port, such as `http://127.0.0.1:9100`. */
+  /** Address of the admin port, such as `http://127.0.0.1:9100`. */
   readonly admin_url: string
-  /** Its name, where that is known before it has said it. */
+  /** Name to use until the node has reported its name. */
   readonly node_id?: string
 }
 
-/** Which nodes to ask, and the secret that lets one ask. */
+/** Nodes to query, and the secret for it. */
 export interface NodesOptions {
   readonly addresses: readonly NodeAddress[]
   readonly internal_token: string
   readonly clock: Clock
 }
 
-/** `silent`: it takes connections and does not answer; `gone`: there is no one at its address. */
+/** `silent`: the node accepts connections but does not answer; `gone`: nothing listens at its address. */
 type NodeState = 'ready' | 'draining' | 'silent' | 'gone'
 
-/** What a node last said of itself. */
+/** Last report of a node. */
 export interface NodeView {
-  /** Its name; its address while no one has said one. */
+  /** Name of the node, or its address while the name is unknown. */
   readonly node_id: string
   readonly state: NodeState
-  /** The rooms it owns; of a silent node those it owned when it last spoke, of one that is gone none. */
+  /** Rooms that the node owns. For a silent node, those of its last report; for a gone node, none. */
   readonly rooms: readonly RoomDescription[]
-  /** How many sessions it keeps, those that may still be resumed included. */
+  /** Number of sessions, including disconnected ones that can be resumed. */
   readonly sessions: number
 }
 
-/** An answer this young is as good as a new one: many pages ask at once. */
+/** Reports are cached this long, because many pages ask at the same time. */
 const FRESH_MS = 100
-/** How long one look waits for answers. */
+/** Time limit for one round of queries. */
 const LOOK_MS = 250
-/** Who has not answered for so long is silent. */
+/** A node without a report for this long is silent. */
 const SILENT_MS = 1000
 const TIMEOUT_MS = 2000
 
-/** The nodes of a deployment, seen from outside: asks each of them at `/admin/runtime`. */
+/** Queries the nodes of a deployment at `/admin/runtime`. */
 export class Nodes {
   readonly #watches: readonly NodeWatch[]
   readonly #clock: Clock
@@ -49,7 +49,7 @@ export class Nodes {
     this.#watches = addresses.map((address) => new NodeWatch({ ...options, ...address }))
   }
 
-  /** All nodes, in the order of their addresses, within a quarter of a second: a node that takes longer is shown as it last was. */
+  /** Returns all nodes in the order of their addresses, within a quarter of a second. A slower node is returned with its last report. */
   async look(): Promise<NodeView[]> {
     const answers = Promise.all(this.#watches.map((watch) => watch.ask()))
     let cancel = (): void => {}
@@ -62,7 +62,7 @@ export class Nodes {
   }
 }
 
-/** What a node answers, read from JSON. */
+/** Response of a node, parsed from JSON. */
 interface Answer extends Pick<Runtime, 'node'> {
   readonly rooms: readonly RoomDescription[]
   readonly sessions: readonly SessionDescription[]
@@ -80,7 +80,7 @@ class NodeWatch {
     this.#options = options
   }
 
-  /** Asks, unless it was just asked; resolves in any case. */
+  /** Queries the node unless its report is cached. Always resolves. */
   ask(): Promise<void> {
     if (this.#age() < FRESH_MS) return Promise.resolve()
     this.#asking ??= this.#ask().finally(() => {
@@ -102,7 +102,7 @@ class NodeWatch {
     }
   }
 
-  /** How long ago it last spoke. */
+  /** Milliseconds since the last report. */
   #age(): number {
     return this.#options.clock.monotonic() - (this.#heard?.at ?? Number.NEGATIVE_INFINITY)
   }
@@ -118,13 +118,13 @@ class NodeWatch {
       this.#heard = { runtime: (await response.json()) as Answer, at: clock.monotonic() }
       this.#gone = false
     } catch (error) {
-      // Everything but a timeout is a connection that was refused or broken.
+      // Any error except a timeout is a refused or broken connection.
       this.#gone = !(error instanceof Error && error.name === 'TimeoutError')
     }
   }
 }
 
-/** Who owns a room: the node that runs it under the highest epoch; a node that lost it may not know yet. */
+/** Owner of a room: the node that runs it under the highest epoch. A former owner may not know yet. */
 export function ownersOf(views: readonly NodeView[]): Map<string, OwnedRoom> {
   const owners = new Map<string, OwnedRoom>()
   for (const { node_id: nodeId, rooms } of views)
@@ -142,18 +142,18 @@ interface OwnedRoom {
   readonly room: RoomDescription
 }
 
-/** What `GET /api/cluster` tells a page: only what every player may know. */
+/** Response of `GET /api/cluster`. Contains only what every player may know. */
 export interface ClusterView {
-  /** Empty where the backend was not told of any. */
+  /** Empty if the backend has no configured nodes. */
   readonly nodes: readonly {
     readonly node_id: string
     readonly state: NodeState
-    /** How many rooms of this project it owns. */
+    /** Number of rooms of this project that the node owns. */
     readonly rooms: number
-    /** How many players in them are connected to it. */
+    /** Number of players of this project's rooms that are connected to the node. */
     readonly players: number
   }[]
-  /** The room that was asked for; null: no one owns it at this moment. */
+  /** The requested room, or null if it has no owner now. */
   readonly room: {
     readonly owner: string
     readonly epoch: number
@@ -162,7 +162,7 @@ export interface ClusterView {
   } | null
 }
 
-/** The cluster as the games of `project_id` see it, with the room `room_id` (`type:key`) where one is named. */
+/** Returns the cluster for the games of `project_id`, with the room `room_id` (`type:key`) if given. */
 export async function clusterView(nodes: Nodes, projectId: string, roomId?: string): Promise<ClusterView> {
   const views = await nodes.look()
   const owned = [...ownersOf(views).values()].filter(({ room }) => room.project_id === projectId)

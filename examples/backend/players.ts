@@ -1,31 +1,31 @@
 import { createHmac, timingSafeEqual } from 'node:crypto'
 
-/** A player as this backend knows it. There are no accounts: a player lives as long as its browser tab. */
+/** A player of this backend. There are no accounts: a player exists as long as its browser tab. */
 export interface Player {
-  /** The id that goes into the token as `sub`: an optional name, `~`, and random characters. */
+  /** Player id, used as `sub` of the token: an optional name, `~`, and random characters. */
   player_id: string
-  /** Proof, for the next request of the same tab, that this id was handed to it. */
+  /** Proof that the backend issued this id, for the next request of the same tab. */
   ticket: string
 }
 
-/** Hands out player ids, and recognises them when they come back. */
+/** Issues and verifies player ids. */
 export class Players {
   readonly #secret: Uint8Array
   readonly #newId: () => string
 
-  /** `secret`: what tickets are signed with; `newId` makes the random part of an id. */
+  /** `secret` signs tickets; `newId` returns the random part of an id. */
   constructor(secret: Uint8Array, newId: () => string) {
     this.#secret = secret
     this.#newId = newId
   }
 
-  /** A new player; `name` (letters, digits, spaces, 1–20) is shown to the others. */
+  /** Creates a player; other players see `name` (letters, digits, spaces, 1–20). */
   welcome(name: string | undefined): Player {
     const playerId = `${name ?? ''}~${this.#newId()}`
     return { player_id: playerId, ticket: this.#sign(playerId).toString('base64url') }
   }
 
-  /** Whether `ticket` was issued for `player_id` by this backend. */
+  /** Returns true if this backend issued `ticket` for `player_id`. */
   knows({ player_id: playerId, ticket }: Player): boolean {
     const signature = Buffer.from(ticket, 'base64url')
     const expected = this.#sign(playerId)

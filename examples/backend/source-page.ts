@@ -36,7 +36,7 @@ function highlight(source: string): (string | Html)[][] {
   return lines
 }
 
-/** The page that shows the room of a game, line by line, behind the head that all pages have. `source` is TypeScript. */
+/** Returns the page that shows a room's source line by line, with the common head. `source` is TypeScript. */
 export function sourcePage(game: Game, source: string): Html {
   const lines = highlight(source.trimEnd())
   return html`<title>How ${game} works – roomful</title>

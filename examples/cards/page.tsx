@@ -22,16 +22,16 @@ import {
   TURN_MS,
 } from './rules.ts'
 
-/** As many backs of cards as say that someone holds more than a few. */
+/** Maximum number of card backs shown for a hand. */
 const BACKS = [1, 2, 3, 4, 5, 6, 7]
-/** More cards than this are held in two rows, so that a thumb finds each on a narrow screen. */
+/** Hands with more cards have two rows, so that each card can be tapped on a narrow screen. */
 const ROW = 8
 const SHAKE = { translate: ['0', '-6px', '6px', '-3px', '0'] }
 const ARROWS: Readonly<Record<string, number>> = { ArrowLeft: -1, ArrowRight: 1 }
 
 const red = (suit: Suit): string => (suit === '♥' || suit === '♦' ? ' red' : '')
 
-/** A suit in its colour; the last character asks for text, where a font would rather draw a picture. */
+/** A suit in its colour. The last character selects text style instead of an emoji. */
 const SuitMark = ({ suit, className = 'suit' }: { suit: Suit; className?: string }) => (
   <span className={className + red(suit)}>{`${suit}\uFE0E`}</span>
 )
@@ -50,16 +50,16 @@ interface HandProps {
   hand: readonly Card[]
   mine: boolean
   playable: (card: Card) => boolean
-  /** Resolves with what is against it, if anything. */
+  /** Resolves with the reason if the room refused. */
   play: (card: Card) => unknown
 }
 
-/** The player's own cards: buttons in one or two rows, which the arrow keys walk. */
+/** The player's hand: buttons in one or two rows, with arrow key navigation. */
 function Hand({ hand, mine, playable, play }: HandProps) {
   const place = useRef<HTMLDivElement>(null)
   const chosen = useRef(-1)
   const buttons = () => [...(place.current?.querySelectorAll('button') ?? [])]
-  // When the card that has the focus is played, the next one has it.
+  // When the focused card is played, the next card gets the focus.
   useLayoutEffect(() => {
     if (chosen.current < 0 || document.activeElement !== document.body) return
     buttons()[Math.min(chosen.current, hand.length - 1)]?.focus()
@@ -106,14 +106,14 @@ function Hand({ hand, mine, playable, play }: HandProps) {
   )
 }
 
-/** How much of a turn is over; keyed by the turn, so that it runs from where it was when it was first shown. */
+/** Progress bar of a turn's time. Its key is the turn, so that it starts from the elapsed time. */
 function Clock({ endsAt, now }: { endsAt: number; now: () => number }) {
   const [delayMs] = useState(() => Math.min(0, endsAt - now() - TURN_MS))
   const style = { animationDuration: `${TURN_MS}ms`, animationDelay: `${delayMs}ms` }
   return <span className="time" aria-hidden="true" style={style} />
 }
 
-/** Which suit is to follow an eight. */
+/** Asks for the suit after an eight. */
 function SuitDialog({ open, answer }: { open: boolean; answer: (suit?: Suit) => void }) {
   const dialog = useRef<HTMLDialogElement>(null)
   useEffect(() => {
@@ -122,7 +122,7 @@ function SuitDialog({ open, answer }: { open: boolean; answer: (suit?: Suit) => 
   }, [open])
   return (
     <dialog id="suits" ref={dialog} aria-label="Which suit is to follow?" onClose={() => answer()}>
-      <p>Which suit is to follow?</p>
+      <p>Choose the next suit</p>
       <div className="suits">
         {SUITS.map((suit) => (
           <button key={suit} type="button" aria-label={SUIT_NAMES[suit]} onClick={() => answer(suit)}>
@@ -134,7 +134,7 @@ function SuitDialog({ open, answer }: { open: boolean; answer: (suit?: Suit) => 
   )
 }
 
-/** The table, as a player or a spectator sees it: what is in the state, and what may be done about it. */
+/** The table for a player or a spectator, with the possible actions. */
 function Table({ stage: { room, toasts, serverTime } }: { stage: Stage<typeof cards> }) {
   const state = useRoomState(room)
   const members = useMembers(room)
@@ -161,7 +161,7 @@ function Table({ stage: { room, toasts, serverTime } }: { stage: Stage<typeof ca
   const pass = () => attempt(room.send('pass'))
   const play = (card: Card, asked?: Suit) =>
     attempt(room.send('play', { card, ...(asked && { suit: asked }) }))
-  // In force as soon as what is shown says that the keys do something.
+  // Active as soon as the page shows the keys as active.
   useLayoutEffect(() => {
     const press = ({ key, ctrlKey, metaKey, altKey }: globalThis.KeyboardEvent) => {
       if (eight || ctrlKey || metaKey || altKey) return
@@ -172,7 +172,7 @@ function Table({ stage: { room, toasts, serverTime } }: { stage: Stage<typeof ca
     return () => document.removeEventListener('keydown', press)
   })
 
-  /** One player: the name, how many cards, and how it does. */
+  /** One player: name, number of cards and status. */
   const seat = (id: string) => {
     const { cards = 0, bot = false, wins = 0 } = players[id] ?? {}
     const away = bot || !members.find((member) => member.id === id)?.connected
@@ -244,7 +244,7 @@ function Table({ stage: { room, toasts, serverTime } }: { stage: Stage<typeof ca
         {top && isEight(top) && phase === 'playing' && (
           <p className="asked" id="asked">
             <SuitMark suit={suit} />
-            <span>asked for</span>
+            <span>required</span>
           </p>
         )}
       </section>

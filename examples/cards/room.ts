@@ -16,10 +16,10 @@ import {
   top,
 } from './table.ts'
 
-/** So long a bot seems to think. */
+/** Delay of a bot's move. */
 const BOT_MS = 1500
 
-/** Crazy Eights for two to four: the room deals, holds everyone to the rules and to their time, and shows each player its own cards only. */
+/** Crazy Eights for two to four players. The room deals, enforces the rules and the time limit, and shows each player only that player's cards. */
 export default defineRoom({
   type: 'cards',
   maxMembers: 40,
@@ -28,10 +28,10 @@ export default defineRoom({
   sync: { rate: 0 },
   durability: 'journal',
   create: newTable,
-  // A hand is for the member whose id is its key. The deck is for no one.
+  // Only the member whose id is the key receives a hand. No member receives the deck.
   layers: { 'hands.*': (memberId) => `member:${memberId}`, deck: null },
   messages: {
-    /** Begins a game, or another one. */
+    /** Starts a game. */
     deal: {
       data: v.null(),
       handle(state, { member }, ctx) {
@@ -39,12 +39,12 @@ export default defineRoom({
         if (!state.players[member.id]) return ctx.refuse('you are watching: all seats are taken')
         sendBotsAway(state)
         for (const other of ctx.members) arrive(state, other)
-        if (state.order.length < 2) return ctx.refuse('it takes two: wait for someone, or open a second tab')
+        if (state.order.length < 2) return ctx.refuse('it takes two: wait for a player, or open a second tab')
         deal(state, ctx.random)
         goOn(state, ctx)
       },
     },
-    /** Plays a card; with an eight, `suit` is what is asked for next. */
+    /** Plays a card. With an eight, `suit` sets the next suit. */
     play: {
       data: v.object({ card: v.string(), suit: v.optional(v.picklist(SUITS), '♠') }),
       rate: { perSecond: 5, burst: 10 },
@@ -59,7 +59,7 @@ export default defineRoom({
         goOn(state, ctx)
       },
     },
-    /** Takes a card of the deck, once in a turn. The reply is for the one who drew. */
+    /** Draws a card, once per turn. Only the sender gets the reply. */
     draw: {
       data: v.null(),
       reply: v.object({ card: v.string() }),
@@ -86,7 +86,7 @@ export default defineRoom({
     over: v.object({ winner: v.string() }),
   },
   timers: {
-    /** Set with its turn and committed with it, so it fires once, wherever the room runs by then. */
+    /** Set and committed with its turn. It fires once, on whichever node runs the room then. */
     turnEnds: {
       data: v.object({ number: v.number() }),
       handle(state, { data }, ctx) {
@@ -108,7 +108,7 @@ export default defineRoom({
     goOn(state, ctx)
   },
 
-  // Who has lost the connection keeps its seat for `reconnectSeconds`: `connected` shows it to the others, and its turns time out.
+  // A disconnected player keeps the seat for `reconnectSeconds`. The others see `connected: false`, and the player's turns time out.
   onLeave(state, member, ctx) {
     depart(state, member.id)
     if (state.phase !== 'playing') {
@@ -119,7 +119,7 @@ export default defineRoom({
   },
 })
 
-/** The hand of a member whose turn it is; refuses when it is not. */
+/** Returns the hand of the member whose turn it is. Refuses other members. */
 function handOnTurn(table: Table, member: Member, { refuse }: Pick<RoomContext, 'refuse'>): Card[] {
   if (!table.players[member.id]) return refuse('you are watching')
   if (table.phase !== 'playing') return refuse('no game is being played: deal first')
@@ -127,7 +127,7 @@ function handOnTurn(table: Table, member: Member, { refuse }: Pick<RoomContext, 
   return table.hands[member.id] ?? []
 }
 
-/** The clock of a turn that has just begun, or the end of the game. */
+/** Starts the timer of a new turn, or ends the game. */
 function goOn(table: Table, ctx: Pick<RoomContext, 'now' | 'after' | 'cancel' | 'emit'>): void {
   const { phase, turn, winner, players } = table
   if (phase !== 'playing') ctx.cancel('turn')

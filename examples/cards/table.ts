@@ -10,32 +10,32 @@ import {
   suitOf,
 } from './rules.ts'
 
-/** What everyone sees of a player. */
+/** Visible data of a player. */
 interface Player {
-  /** How many cards it holds. */
+  /** Number of cards in the hand. */
   cards: number
-  /** Who sat here has gone, and a bot plays on. */
+  /** True while a bot plays for a player who has left. */
   bot: boolean
   wins: number
-  /** Who this is, for a seat that a bot has kept warm. */
+  /** The player's id, to return the seat from a bot. */
   sub: string | null
 }
 
 export interface Table {
   phase: 'waiting' | 'playing' | 'over'
-  /** Member ids in the order of play; everyone else watches. */
+  /** Member ids in the order of play. All other members watch. */
   order: string[]
   players: Record<string, Player>
-  /** The cards that were played; the last one is on top. */
+  /** Played cards. The last one is on top. */
   pile: Card[]
-  /** What is asked for: the suit on top, or the one that was named with an eight. */
+  /** Required suit: that of the top card, or the one chosen with an eight. */
   suit: Suit
   /** Whose turn it is; `endsAt` in the server's time. */
   turn: { of: string; number: number; endsAt: number; drew: boolean }
   winner: string | null
-  /** How many turns in a row no one could play or draw. */
+  /** Number of consecutive turns in which no player could play or draw. */
   stuck: number
-  /** Each player's own, hidden from the others. */
+  /** Hand of each player, hidden from the others. */
   hands: Record<string, Card[]>
   /** Hidden from all. */
   deck: Card[]
@@ -58,7 +58,7 @@ export const newTable = (): Table => ({
   deck: [],
 })
 
-/** A seat for one who comes: the own one, where a bot has played meanwhile, or one that is free while no game is played. */
+/** Gives a joining member a seat: the one that a bot kept for this player, or a free one if no game is running. */
 export function arrive(
   table: Table,
   { id, sub }: { readonly id: string; readonly sub: string | null },
@@ -79,7 +79,7 @@ export function arrive(
   }
 }
 
-/** One who goes leaves its cards to a bot; with bots alone there is no game. */
+/** A bot takes over the cards of a leaving player. A game with bots only ends. */
 export function depart(table: Table, id: string): void {
   const player = table.players[id]
   if (!player) return
@@ -91,7 +91,7 @@ export function depart(table: Table, id: string): void {
   }
 }
 
-/** The seats of bots are free again. */
+/** Removes all bots. */
 export function sendBotsAway(table: Table): void {
   for (const id of [...table.order]) if (table.players[id]?.bot) clear(table, id)
 }
@@ -109,7 +109,7 @@ export function deal(table: Table, random: Random): void {
     table.hands[id] = deck.splice(0, handSize(order.length))
     table.players[id]!.cards = handSize(order.length)
   }
-  // A game does not begin with an eight.
+  // The first card of the pile must not be an eight.
   const [top] = deck.splice(
     deck.findIndex((card) => !isEight(card)),
     1,
@@ -127,7 +127,7 @@ export const top = ({ pile }: Pick<Table, 'pile'>): Card => pile.at(-1)!
 
 export const canDraw = ({ deck, pile }: Table): boolean => deck.length > 0 || pile.length > 1
 
-/** Who is to move takes a card. When the deck is used up, what was played is shuffled and becomes the next one. */
+/** The current player draws a card. If the deck is empty, the shuffled pile becomes the deck. */
 export function draw(table: Table, random: Random): Card | undefined {
   if (!canDraw(table)) return undefined
   if (table.deck.length === 0) table.deck = shuffled(table.pile.splice(0, table.pile.length - 1), random)
@@ -140,7 +140,7 @@ export function draw(table: Table, random: Random): Card | undefined {
   return card
 }
 
-/** Who is to move plays a card of its hand, which must fit; `suit` is what it asks for with an eight. */
+/** The current player plays a card, which must fit. With an eight, `suit` sets the next suit. */
 export function put(table: Table, card: Card, suit: Suit): void {
   const { of } = table.turn
   table.hands[of] = table.hands[of]!.filter((held) => held !== card)
@@ -152,7 +152,7 @@ export function put(table: Table, card: Card, suit: Suit): void {
   else nextTurn(table)
 }
 
-/** Who is to move does not. When no one can play or draw any more, the one with the fewest cards has won. */
+/** The current player passes. If no player can play or draw, the player with the fewest cards wins. */
 export function pass(table: Table): void {
   if (!table.turn.drew) table.stuck += 1
   const count = (id: string): number => table.players[id]?.cards ?? 0
@@ -164,7 +164,7 @@ export function pass(table: Table): void {
     )
 }
 
-/** A bot plays the first card that goes; else it draws one, and plays that if it can. */
+/** A bot plays the first card that fits. Otherwise it draws one and plays it if it fits. */
 export function playForBot(table: Table, random: Random): void {
   const find = (): Card | undefined =>
     table.hands[table.turn.of]?.find((card) => fits(card, top(table), table.suit))

@@ -9,7 +9,7 @@ const BUBBLE_MS = 1100
 
 const dial = () => byId('progress', SVGCircleElement).closest('.dial')
 
-/** Shows the number, and lets the digits that have changed roll in. */
+/** Shows the number and animates changed digits. */
 function showCount(count: number): void {
   const output = byId('digits', HTMLOutputElement)
   const before = output.textContent ?? ''

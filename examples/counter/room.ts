@@ -1,14 +1,14 @@
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 
-/** The multiples of ten that are reached or passed on the way: from 8 to 33 they are 10, 20 and 30. */
+/** Returns the multiples of ten that are reached or passed: from 8 to 33 these are 10, 20 and 30. */
 function tens(from: number, to: number): number[] {
   const reached: number[] = []
   for (let ten = (Math.floor(from / 10) + 1) * 10; ten <= to; ten += 10) reached.push(ten)
   return reached
 }
 
-/** The smallest room there is: one number that everyone can raise. */
+/** The smallest room: one number that every member can increase. */
 export default defineRoom({
   type: 'counter',
   create: () => ({ count: 0 }),
@@ -23,7 +23,7 @@ export default defineRoom({
         for (const count of tens(before, state.count)) ctx.emit('milestone', { count })
       },
     },
-    /** As `inc` by one, for those who want to know which number is theirs. */
+    /** Increases the number by one and replies with it. */
     take: {
       data: v.null(),
       reply: v.object({ count: v.number() }),

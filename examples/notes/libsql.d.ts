@@ -1,4 +1,4 @@
-/** What is used of libsql, which only this example needs: all else compiles and runs without it. */
+/** The used parts of libsql. Only this example needs it. */
 declare module 'libsql' {
   interface Statement {
     get(...values: readonly (string | number)[]): unknown

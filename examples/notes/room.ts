@@ -9,7 +9,7 @@ interface Notes {
   readonly notes: Readonly<Record<string, string>>
 }
 
-/** A board of notes that everyone can pin and take down, and that outlives the service: its state is in a database. */
+/** A board of notes, kept in a database: it survives the service. */
 export const notes = (states: States) =>
   defineRoom({
     type: 'notes',
@@ -21,9 +21,12 @@ export const notes = (states: States) =>
     },
     messages: {
       pin: {
-        data: v.object({ text: v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(140)) }),
+        data: v.object({
+          text: v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(140)),
+        }),
         handle(state, { data }, ctx) {
-          if (Object.keys(state.notes).length >= 50) return ctx.refuse('the board is full')
+          if (Object.keys(state.notes).length >= 50)
+            return ctx.refuse('the board is full')
           state.notes[state.next++] = data.text
         },
       },
@@ -36,4 +39,6 @@ export const notes = (states: States) =>
     },
   })
 
-export default notes(new States(process.env.NOTES_FILE ?? join(tmpdir(), 'roomful-notes.db')))
+export default notes(
+  new States(process.env.NOTES_FILE ?? join(tmpdir(), 'roomful-notes.db')),
+)

@@ -2,19 +2,23 @@ import type Database from 'libsql'
 import type { SavedAs } from 'roomful'
 
 const TABLE = `CREATE TABLE IF NOT EXISTS rooms (
-  key TEXT PRIMARY KEY, epoch INTEGER NOT NULL, seq INTEGER NOT NULL, state TEXT NOT NULL)`
+  key TEXT PRIMARY KEY,
+  epoch INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  state TEXT NOT NULL)`
 
-/** Only what is newer than the row, or the same, takes its place: a late save of an old owner has a lower epoch. */
+/** Replaces the row only by an equal or newer state. Late saves may be older. */
 const SAVE = `INSERT INTO rooms VALUES (?, ?, ?, ?)
-  ON CONFLICT (key) DO UPDATE SET epoch = excluded.epoch, seq = excluded.seq, state = excluded.state
+  ON CONFLICT (key) DO UPDATE
+  SET epoch = excluded.epoch, seq = excluded.seq, state = excluded.state
   WHERE (excluded.epoch, excluded.seq) >= (rooms.epoch, rooms.seq)`
 
-/** The states of rooms in a SQLite file, one row for each. */
+/** The states of rooms in a SQLite file, one row for each room. */
 export class States {
   readonly #path: string
   #opened: Promise<Database> | undefined
 
-  /** The file is opened, and made, with the first load or save. */
+  /** The first load or save opens the file and creates it if needed. */
   constructor(path: string) {
     this.#path = path
   }
@@ -25,8 +29,11 @@ export class States {
     return row && JSON.parse((row as { state: string }).state)
   }
 
-  /** False: the file has a newer state, which stays. */
-  async save(state: unknown, { key, epoch, seq }: Pick<SavedAs, 'key' | 'epoch' | 'seq'>): Promise<boolean> {
+  /** Returns false when the file already has a newer state. */
+  async save(
+    state: unknown,
+    { key, epoch, seq }: Pick<SavedAs, 'key' | 'epoch' | 'seq'>,
+  ): Promise<boolean> {
     const database = await this.#open()
     return database.prepare(SAVE).run(key, epoch, seq, JSON.stringify(state)).changes > 0
   }

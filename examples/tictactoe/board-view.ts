@@ -28,19 +28,19 @@ const picture = (mark: Mark): SVGSVGElement =>
     ? svg('0 0 100 100', ['path', { d: 'M28 28l44 44' }], ['path', { d: 'M72 28l-44 44' }])
     : svg('0 0 100 100', ['circle', { cx: '50', cy: '50', r: '24', transform: 'rotate(-90 50 50)' }])
 
-/** Whose eyes the board is seen through: `mark` is theirs, if they play; `turn` whether they move now. */
+/** The viewer of the board: `mark` if the viewer plays; `turn` if it is the viewer's turn. */
 interface Beholder {
   mark: Mark | undefined
   turn: boolean
 }
 
-/** Nine buttons and, once there is one, the line that won. */
+/** Nine buttons, and the winning line after the game. */
 export class BoardView {
   readonly #board: HTMLElement
   readonly #cells: HTMLButtonElement[]
   #line: SVGSVGElement | undefined
 
-  /** `chosen` is called with a cell 0–8; every cell can be chosen, what is legal is for the room to say. */
+  /** Calls `chosen` with a cell 0–8. Every cell can be chosen: the room decides whether the move is legal. */
   constructor(board: HTMLElement, chosen: (cell: number) => void) {
     this.#board = board
     this.#cells = Array.from({ length: 9 }, (_, cell) => {
@@ -66,7 +66,7 @@ export class BoardView {
     if (this.#line) this.#board.append(this.#line)
   }
 
-  /** Shakes a cell that was chosen in vain. */
+  /** Shakes a cell whose move was refused. */
   refuse(cell: number): void {
     const button = this.#cells[cell]
     button?.classList.add('refused')
@@ -96,7 +96,7 @@ export class BoardView {
       y: 50 / 3 + (Math.floor(cell / 3) * 100) / 3,
     })
     const [from, to] = [middle(line[0] ?? 0), middle(line[2] ?? 0)]
-    // A little beyond the outer cells' middles at both ends.
+    // Extends the line beyond the centres of the outer cells.
     const over = { x: (to.x - from.x) * 0.16, y: (to.y - from.y) * 0.16 }
     const d = `M${from.x - over.x} ${from.y - over.y}L${to.x + over.x} ${to.y + over.y}`
     const drawn = svg('0 0 100 100', ['path', { d }])

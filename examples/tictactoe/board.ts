@@ -18,12 +18,12 @@ export const emptyBoard = (): Board => Array<Mark | null>(9).fill(null)
 
 export const otherMark = (mark: Mark): Mark => (mark === 'X' ? 'O' : 'X')
 
-/** The three cells that won, or undefined. */
+/** Returns the three winning cells, or undefined. */
 export function winningLine(board: readonly (Mark | null)[]): readonly [number, number, number] | undefined {
   return LINES.find(([a, b, c]) => board[a] !== null && board[a] === board[b] && board[a] === board[c])
 }
 
-/** Who has won: a mark, `'draw'` when the board is full without a line, null while the game goes on. */
+/** Returns the winning mark, `'draw'` for a full board without a line, or null during the game. */
 export function outcome(board: readonly (Mark | null)[]): Mark | 'draw' | null {
   const line = winningLine(board)
   if (line) return board[line[0]] ?? null

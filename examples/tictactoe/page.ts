@@ -10,7 +10,7 @@ type State = Stage<typeof tictactoe>['room']['state']
 
 const MARKS: readonly Mark[] = ['X', 'O']
 
-/** The seats, the verdict and the board, for a player or for a spectator. */
+/** Seats, status line and board, for a player or a spectator. */
 class Table {
   readonly #stage: Stage<typeof tictactoe>
   readonly #board: BoardView

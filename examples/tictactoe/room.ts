@@ -4,10 +4,10 @@ import { type Board, emptyBoard, type Mark, otherMark, outcome } from './board.t
 
 interface TicTacToeState {
   board: Board
-  /** Who moves next; X begins every game. */
+  /** The next mark to move. X starts every game. */
   turn: Mark
   winner: Mark | 'draw' | null
-  /** Who sits where, by member id; null is an empty seat. Everyone else watches. */
+  /** Member id of each seat; null: an empty seat. All other members watch. */
   players: Record<Mark, string | null>
 }
 
@@ -16,7 +16,7 @@ const MARKS: readonly Mark[] = ['X', 'O']
 const seatOf = (state: TicTacToeState, memberId: string): Mark | undefined =>
   MARKS.find((mark) => state.players[mark] === memberId)
 
-/** The mark that `member_id` may set into `cell` now; refuses with the reason when it may not. */
+/** Returns the mark that `member_id` may set into `cell` now, or refuses with the reason. */
 function legalMark(
   state: TicTacToeState,
   memberId: string,
@@ -35,7 +35,7 @@ function legalMark(
   return mark
 }
 
-/** Two players take turns, everyone else watches; the room is the referee. */
+/** Two players take turns, all other members watch. The room is the referee. */
 export default defineRoom({
   type: 'tictactoe',
   maxMembers: 100,
@@ -50,7 +50,7 @@ export default defineRoom({
   sync: { rate: 0 },
   durability: 'journal',
   idleSeconds: 60,
-  // Long enough for a reload, and for a train in a tunnel; then who watches may play.
+  // Long enough for a reload or a short outage. Then a spectator may play.
   reconnectSeconds: 30,
   create: (): TicTacToeState => ({
     board: emptyBoard(),
@@ -60,7 +60,7 @@ export default defineRoom({
   }),
 
   onJoin(state, member, ctx) {
-    // A player who comes back in another way than by a resume, from a tab that was closed, say, gets the seat that is still kept.
+    // A player who returns without a resume, for example after closing the tab, gets the seat that is still kept.
     const away = ctx.members.filter(({ connected }) => !connected)
     const mine = away.filter(({ sub }) => sub !== null && sub === member.sub)
     const seat =
@@ -89,7 +89,7 @@ export default defineRoom({
   onLeave(state, member, ctx) {
     const seat = seatOf(state, member.id)
     if (!seat) return
-    // The one who has watched longest takes over, and the game goes on from where it stands.
+    // The longest-waiting spectator takes over, and the game continues.
     const next = ctx.members.find((other) => !seatOf(state, other.id))
     state.players[seat] = next?.id ?? null
   },

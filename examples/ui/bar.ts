@@ -1,6 +1,6 @@
 import { create } from './dom.ts'
 
-/** How the page stands with the server; `resumed` is `online` just after an interruption that lost nothing. */
+/** Connection status; `resumed` is `online` shortly after a successful resume. */
 export type Status = 'connecting' | 'online' | 'reconnecting' | 'resumed' | 'closed'
 
 const OUTAGE_MS = 2500
@@ -29,13 +29,13 @@ function icon(path: string): SVGSVGElement {
   return svg
 }
 
-/** The head and foot that every game has: who is here, how the connection does, and ways to invite and to break it. */
+/** Header and footer of every game: members, connection status, and buttons to invite players and to cut the connection. */
 export class Bar {
   readonly #pill = create('span', { class: 'chip pill', role: 'status', 'data-status': 'connecting' })
   readonly #words = create('span', { text: 'connecting' })
   readonly #count = create('span', { class: 'chip count', hidden: '' })
 
-  /** Fills the page's `header` and `footer`. `copied` is called when the address is on the clipboard. */
+  /** Fills the page's `header` and `footer`. Calls `copied` when the address is on the clipboard. */
   constructor(
     { header, footer }: { header: HTMLElement; footer: HTMLElement },
     { game, room, scissors, copied }: { game: string; room: string; scissors: Scissors; copied: () => void },
@@ -54,7 +54,7 @@ export class Bar {
     )
     share.addEventListener('click', () => void navigator.clipboard.writeText(location.href).then(copied))
     this.#pill.append(create('span', { class: 'dot' }), this.#words)
-    // Without an opener the new tab has a sessionStorage of its own, and so is another player.
+    // Without an opener the new tab has a separate sessionStorage, so it is another player.
     const second = create(
       'a',
       {
@@ -81,14 +81,14 @@ export class Bar {
     footer.append(create('a', { href: `/${game}/source`, text: 'How this works' }), cut)
   }
 
-  /** Shows how many are in the room. */
+  /** Shows the number of members. */
   showCount(people: number): void {
     this.#count.hidden = false
     const words = create('span', { class: 'wide', text: people === 1 ? 'player' : 'players' })
     this.#count.replaceChildren(create('span', { text: String(people) }), icon(PEOPLE_ICON), words)
   }
 
-  /** Shows the state of the connection; `latency_ms` is the round trip, where known. */
+  /** Shows the connection status; `latency_ms` is the round trip, if known. */
   showStatus(status: Status, latencyMs?: number): void {
     this.#pill.dataset.status = status
     const ping = status === 'online' && latencyMs !== undefined ? `${Math.round(latencyMs)} ms` : status
@@ -97,18 +97,18 @@ export class Bar {
   }
 }
 
-/** A code of the page's own: not the 1000 of a goodbye, so that the session waits to be resumed. */
+/** A private close code. Code 1000 would end the session, and this one keeps it for a resume. */
 const CUT = 3001
 
-/** Websockets that the page can cut off from the network, to show what a reconnect looks like. */
+/** Websockets that the page can disconnect, to demonstrate a reconnect. */
 interface Scissors {
-  /** What to connect with instead of the browser's own. */
+  /** Replacement for the browser's WebSocket. */
   readonly WebSocket: typeof WebSocket
-  /** Breaks every open websocket, and lets none through for `outage_ms`. */
+  /** Closes every open websocket and blocks new ones for `outage_ms`. */
   cut(outageMs: number): void
 }
 
-/** Makes a WebSocket that remembers its instances. Cut ones close without a goodbye, as a lost network would have it. */
+/** Creates a WebSocket class that tracks its instances and closes them as a lost network does. */
 export function cuttableSockets(now: () => number): Scissors {
   const open = new Set<WebSocket>()
   let blockedUntil = 0

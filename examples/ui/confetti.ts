@@ -17,7 +17,7 @@ interface Piece {
   ageS: number
 }
 
-/** Paper shreds over the whole window. Does nothing for people who asked for less movement. */
+/** Confetti over the whole window. Does nothing if the user prefers reduced motion. */
 export class Confetti {
   readonly #canvas = create('canvas', { class: 'confetti', 'aria-hidden': 'true' })
   #pieces: Piece[] = []
@@ -70,7 +70,7 @@ export class Confetti {
       piece.angle += piece.spin * seconds
       paper.setTransform(ratio, 0, 0, ratio, piece.x * ratio, piece.y * ratio)
       paper.rotate(piece.angle)
-      // The third dimension: a shred that turns is thin for a moment.
+      // Scales the width, so that a piece seems to turn.
       paper.scale(1, Math.cos(piece.ageS * piece.spin))
       paper.globalAlpha = Math.min(1, (LIFE_S - piece.ageS) * 2)
       paper.fillStyle = piece.colour

@@ -1,11 +1,11 @@
-/** The element of the page with this id. Throws when the page has none of that kind: page and script belong together. */
+/** Returns the element with this id. Throws if the page has no such element. */
 export function byId<T extends Element>(id: string, kind: new () => T): T {
   const element = document.getElementById(id)
   if (!(element instanceof kind)) throw new Error(`the page has no ${kind.name} with the id ${id}`)
   return element
 }
 
-/** A new element with classes, text and attributes. */
+/** Creates an element with classes, text and attributes. */
 export function create<K extends keyof HTMLElementTagNameMap>(
   tag: K,
   { text, ...attributes }: { text?: string } & Record<string, string> = {},
@@ -18,12 +18,12 @@ export function create<K extends keyof HTMLElementTagNameMap>(
   return element
 }
 
-/** Whether the person at the screen has asked for less movement. */
+/** Returns true if the user prefers reduced motion. */
 export const prefersCalm = (): boolean => matchMedia('(prefers-reduced-motion: reduce)').matches
 
 const SHOWN_MS = 3200
 
-/** Short messages at the foot of the page, read out by screen readers. */
+/** Short messages at the bottom of the page, also for screen readers. */
 export class Toasts {
   readonly #list = create('div', { class: 'toasts', role: 'status', 'aria-live': 'polite' })
 
@@ -31,17 +31,17 @@ export class Toasts {
     parent.append(this.#list)
   }
 
-  /** Shows a note for a moment. */
+  /** Shows a short message. */
   show(text: string): void {
     this.#add(text, 'note')
   }
 
-  /** Says why something was refused, in the words of the error. */
+  /** Shows the message of an error. */
   refuse(error: unknown): void {
     this.#add(error instanceof Error ? error.message : String(error), 'wrong')
   }
 
-  /** The same text is never shown twice at once. */
+  /** Does not repeat a text that is still shown. */
   #add(text: string, kind: 'note' | 'wrong'): void {
     for (const shown of [...this.#list.children]) if (shown.textContent === text) shown.remove()
     const toast = create('div', { class: `toast ${kind}`, text })

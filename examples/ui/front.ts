@@ -3,7 +3,7 @@ import { chooseName, chosenName } from './login.ts'
 
 const ALLOWED = /^[\p{L}\p{N} _.-]{0,20}$/u
 
-/** The front page: remembers the name that people play under. */
+/** Front page: stores the player's name. */
 function main(): void {
   const input = byId('name', HTMLInputElement)
   const note = byId('name-note', HTMLElement)
@@ -15,7 +15,7 @@ function main(): void {
     if (fits) chooseName(name)
     note.textContent = fits
       ? name
-        ? 'kept for your next game'
+        ? 'saved for your next game'
         : ''
       : 'letters, digits, spaces and _ . - only'
   })

@@ -59,7 +59,7 @@ const ANIMALS = [
   'Yak',
 ] as const
 
-/** A 32-bit number from any text, the same every time (FNV-1a). */
+/** Returns a 32-bit hash of a text (FNV-1a). */
 function hash(text: string): number {
   let value = 0x811c9dc5
   for (const character of text) value = Math.imul(value ^ (character.codePointAt(0) ?? 0), 0x01000193)
@@ -67,7 +67,7 @@ function hash(text: string): number {
 }
 
 /**
- * What to call a member: the name it chose, which its `sub` begins with, or else two words from its member id.
+ * Returns a member's name: the chosen name at the start of its `sub`, or two words from its member id.
  */
 export function nameOf(memberId: string, sub?: string | null): string {
   const chosen = sub?.split('~')[0]
@@ -76,5 +76,5 @@ export function nameOf(memberId: string, sub?: string | null): string {
   return `${MOODS[value % MOODS.length]} ${ANIMALS[(value >>> 8) % ANIMALS.length]}`
 }
 
-/** A member's own hue in degrees, 0–359: neighbours in the list of members are far apart in colour. */
+/** Returns a member's hue in degrees, 0–359. Neighbours in the list of members get different colours. */
 export const hueOf = (memberId: string): number => Math.floor((hash(`hue ${memberId}`) * 137.508) % 360)

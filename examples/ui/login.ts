@@ -1,11 +1,11 @@
-/** What the game's backend hands to a browser that may play. */
+/** Response of the game's backend to a login. */
 export interface Session {
   project_id: string
   token: string
   ws_url: string
 }
 
-/** Who this is, and the backend's proof of it. */
+/** Player id, and the backend's proof of it. */
 interface Player {
   player_id: string
   ticket: string
@@ -14,13 +14,13 @@ interface Player {
 const PLAYER = 'roomful.player'
 const NAME = 'roomful.name'
 
-/** The name chosen on the front page, or undefined. Shared by all tabs of this browser. */
+/** Name from the front page, or undefined. Shared by all tabs of this browser. */
 export const chosenName = (): string | undefined => localStorage.getItem(NAME) || undefined
 
-/** Remembers the name; an empty one is none. */
+/** Stores the name. An empty name removes it. */
 export const chooseName = (name: string): void => localStorage.setItem(NAME, name)
 
-/** Asks the game's backend to let one player in, again and again as tokens expire. */
+/** Logs one player in at the game's backend, again for each new token. */
 export class Login {
   readonly #game: string
   readonly #name: string | undefined
@@ -28,8 +28,8 @@ export class Login {
   #player: Player | undefined
 
   /**
-   * `name`: what the others see, if anything. `storage` keeps who this player is: the tab's sessionStorage, or nothing for one
-   * who does not come back.
+   * `name`: optional name for the other players. `storage` keeps the player's id: the tab's sessionStorage, or nothing for
+   * a player who will not return.
    */
   constructor(game: string, { name, storage }: { name?: string | undefined; storage?: Storage }) {
     this.#game = game
@@ -39,7 +39,7 @@ export class Login {
     if (stored) this.#player = JSON.parse(stored) as Player
   }
 
-  /** A fresh token. Rejects with an Error whose message can be shown. */
+  /** Fetches a new token. Rejects with an Error to show to the player. */
   async session(): Promise<Session> {
     const response = await fetch('/api/session', {
       method: 'POST',
@@ -50,10 +50,10 @@ export class Login {
         ...(this.#player && { player: this.#player }),
       }),
     }).catch(() => {
-      throw new Error('the server of the game does not answer')
+      throw new Error('the game server does not answer')
     })
     const answer = (await response.json()) as Session & { player: Player; detail?: string }
-    if (!response.ok) throw new Error(answer.detail ?? `the server of the game answered ${response.status}`)
+    if (!response.ok) throw new Error(answer.detail ?? `the game server answered ${response.status}`)
     this.#player = answer.player
     this.#storage?.setItem(PLAYER, JSON.stringify(answer.player))
     return answer

@@ -6,7 +6,7 @@ import { chosenName, Login } from './login.ts'
 const RESUMED_SHOWN_MS = 2500
 const PING_SHOWN_MS = 1000
 
-/** A game that has begun: the room, and the parts that all pages share. */
+/** A running game: the room, and the parts that all pages share. */
 export interface Stage<R extends TypedRoom> {
   /** The room's key. */
   key: string
@@ -16,7 +16,7 @@ export interface Stage<R extends TypedRoom> {
   serverTime: () => number
 }
 
-/** The room named in the address; a visitor without one gets `lobby-1`, and an address that can be shared. */
+/** Returns the room in the address. Without one it is `lobby-1`, which is added to the address. */
 function roomKey(): string {
   const address = new URL(location.href)
   const key = address.searchParams.get('room')?.trim().slice(0, 128)
@@ -26,7 +26,7 @@ function roomKey(): string {
   return 'lobby-1'
 }
 
-/** Covers the game when there is none any more, with a way to try again. Only the first reason is shown. */
+/** Covers a game that has ended, with a button to try again. Shows only the first reason. */
 function showCurtain(title: string, reason: string): void {
   if (document.querySelector('.curtain')) return
   const again = create('button', { class: 'button primary', type: 'button', text: 'Try again' })
@@ -38,7 +38,7 @@ function showCurtain(title: string, reason: string): void {
   again.focus()
 }
 
-/** Shows how the connection does, from now on. */
+/** Shows the connection status from now on. */
 function showConnection(client: Client, room: Pick<Room, 'status' | 'onLeave'>, bar: Bar): void {
   let interrupted = false
   let resumedUntil = 0
@@ -47,25 +47,25 @@ function showConnection(client: Client, room: Pick<Room, 'status' | 'onLeave'>, 
     bar.showStatus(resumed ? 'resumed' : client.status, client.latency)
   }
   client.onConnectionChange((status, error) => {
-    // A seat that is not being taken again has been resumed, with all that was missed.
+    // The seat was resumed, with all missed updates, unless the room is rejoining.
     if (status === 'online' && interrupted && room.status === 'joined') {
       resumedUntil = performance.now() + RESUMED_SHOWN_MS
       setTimeout(show, RESUMED_SHOWN_MS)
     }
     interrupted = status === 'reconnecting'
-    if (status === 'closed' && error) showCurtain('The connection has ended', error.message)
+    if (status === 'closed' && error) showCurtain('Connection closed', error.message)
     show()
   })
   room.onLeave((reason, error) => {
-    if (error) showCurtain('You are out of the room', `${error.message} (${reason})`)
+    if (error) showCurtain('You have left the room', `${error.message} (${reason})`)
   })
   setInterval(show, PING_SHOWN_MS)
   show()
 }
 
 /**
- * Lets this tab's player in, joins the room of the address and hands it to `play`. What goes wrong is shown on the page, with
- * a way to try again.
+ * Logs this tab's player in, joins the room of the address and passes it to `play`. Shows errors on the page, with a
+ * button to try again.
  */
 export async function startGame<R extends TypedRoom>(
   game: R['type'],
@@ -90,6 +90,6 @@ export async function startGame<R extends TypedRoom>(
     play({ key, room, toasts, serverTime: () => client.serverTime() })
   } catch (error) {
     bar.showStatus('closed')
-    showCurtain('No way in', error instanceof Error ? error.message : String(error))
+    showCurtain('Cannot join', error instanceof Error ? error.message : String(error))
   }
 }

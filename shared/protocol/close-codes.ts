@@ -27,12 +27,12 @@ export const CLOSE = {
 
 export type CloseName = keyof typeof CLOSE
 
-/** What servers and the documentation know of each code. Apart from `CLOSE`, so that no page has to load it. */
+/** Details of each code for servers and the documentation. Separate from `CLOSE`, so that pages do not load them. */
 export const CLOSE_DETAILS: Readonly<
   Record<
     CloseName,
     {
-      /** Whether the session ends with the socket (its members leave at once) instead of waiting to be resumed. */
+      /** True if the session ends with the socket and its members leave immediately. False: the client may resume it. */
       readonly endsSession: boolean
       readonly meaning: string
     }

@@ -219,6 +219,6 @@ const opcodes = <T extends Table>(table: T): Opcodes<T> =>
 /** The first element of every MessagePack frame: below 16 in what clients send, from 16 in what the server sends. */
 export const CLIENT_OPCODES = /* @__PURE__ */ opcodes(CLIENT_MESSAGES)
 export const SERVER_OPCODES = /* @__PURE__ */ opcodes(
-  // Not by a spread, which bundlers keep even where the result is unused.
+  // Bundlers keep a spread even if its result is unused.
   /* @__PURE__ */ Object.assign({}, SERVER_MESSAGES, STREAM_MESSAGES),
 )

@@ -220,10 +220,12 @@ export interface RoomRecords {
    */
   recall(room: string, owner: string, epoch: number, ttlMs: number): Promise<boolean>
   /**
-   * Keeps `note` about a turn of the owner under `epoch` that does not end, for those who claim the room in the next `ttlMs`. False:
-   * fenced. Unlike a commit it needs no version, since the thread that writes it is not the one that commits.
+   * Keeps `note` about a turn of the owner under `epoch` that runs for long or did not end, for nodes that claim the room in the next `ttlMs`.
+   * The same note is kept once. False: fenced. Unlike a commit it needs no version, since the thread that writes it does not commit.
    */
   noteStuck(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean>
+  /** The turn of `note` has ended after all: removes the note. False: fenced. `ttlMs`: lifetime of the other notes. */
+  removeNote(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean>
   /** Appends one entry to the journal; version + 1. False: fenced, and nothing was written. */
   commit(room: string, fence: Fence, entry: Uint8Array, ttlMs: number): Promise<boolean>
   /**

@@ -82,7 +82,7 @@ export function requireLockTimes({ ttlMs, waitMs }: { ttlMs: number; waitMs: num
   throw new RangeError(`waitMs is ${waitMs}: it must be a number of milliseconds, 0 or more`)
 }
 
-/** How many notes of stuck turns a room has at most: more than it takes to put the room into quarantine. */
+/** Maximum number of notes of stuck turns of a room: more than it takes for a hook to rest. */
 export const STUCK_NOTES_KEPT = 8
 
 /**

@@ -102,7 +102,8 @@ export function checkContainer(value: object, level: number, path: Path): void {
   if (level > MAX_DEPTH) fail(path, `lies deeper than ${MAX_DEPTH} levels, or contains itself`)
   if (Array.isArray(value)) return
   const prototype = Object.getPrototypeOf(value)
-  if (prototype !== Object.prototype && prototype !== null)
+  // Of a plain object it is null, or inherits nothing: `Object.prototype`, that of another realm, or that of what room code gets.
+  if (prototype !== null && Object.getPrototypeOf(prototype) !== null)
     fail(path, `is a ${value.constructor?.name || 'class instance'}; only plain objects and arrays are JSON`)
   if (Object.getOwnPropertySymbols(value).length > 0) fail(path, 'has a symbol as a key; keys are strings')
 }

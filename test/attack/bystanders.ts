@@ -101,7 +101,8 @@ export class Bystanders {
   }
 }
 
-function percentile(values: readonly number[], share: number): number {
+/** The value below which a share of the values lies. Infinity: there are none. */
+export function percentile(values: readonly number[], share: number): number {
   const sorted = [...values].sort((a, b) => a - b)
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.POSITIVE_INFINITY
 }

@@ -1,13 +1,11 @@
-import { type ChildProcess, fork } from 'node:child_process'
 import { rm } from 'node:fs/promises'
 import { parseArgs } from 'node:util'
-import { LocalCluster } from '../../deploy/local/local-cluster.ts'
-import { roomfulProgram } from '../../deploy/local/programs.ts'
-import { systemClock } from '../../shared/clock.ts'
-import { systemRandom } from '../../shared/random.ts'
+import type { LocalCluster } from '../../deploy/local/local-cluster.ts'
 import { ATTACKS, type Attack, type Outcome } from './attacks.ts'
 import { Bystanders, type Experience } from './bystanders.ts'
-import { call, type Target } from './target.ts'
+import { carryOutOrders, OtherProcess } from './other-process.ts'
+import { startService } from './service.ts'
+import type { Target } from './target.ts'
 
 const HELP = `npm run attack -- [options]
 
@@ -87,10 +85,7 @@ async function main(): Promise<number> {
 }
 
 const ROOMS = `${import.meta.dirname}/rooms`
-const HOST = '127.0.0.1'
 const NODES = 2
-/** An attack that takes so much longer than it was to hangs. */
-const SPARE_SECONDS = 60
 
 /** What the attacker is told. */
 interface Order {
@@ -109,7 +104,7 @@ class Siege {
   readonly target: Target
   readonly #cluster: LocalCluster
   readonly #bystanders: Bystanders
-  readonly #attacker: ChildProcess
+  readonly #attacker: OtherProcess<Order, Outcome>
   /** Processes that have ended without being asked to. */
   readonly #fallen: string[]
 
@@ -118,39 +113,18 @@ class Siege {
     this.#cluster = cluster
     this.#bystanders = bystanders
     // Not this process: what the players meet is measured here.
-    this.#attacker = fork(import.meta.filename, { execArgv: ['--import', 'tsx'] })
+    this.#attacker = new OtherProcess(import.meta.filename)
     this.#fallen = fallen
   }
 
   static async begin(): Promise<Siege> {
     const fallen: string[] = []
-    const cluster = await LocalCluster.prepare({
-      options: { nodes: NODES, controls: 1, balancer: 'builtin', freePorts: true, advertise: false },
-      env: {
-        ...process.env,
-        NODE_ENV: 'production',
-        ROOMS_DIR: ROOMS,
-        HEARTBEAT_SECONDS: '10',
-        LOG_LEVEL: 'error',
-      },
-      roomful: roomfulProgram().words,
-      clock: systemClock,
-      random: systemRandom,
-      tell: (line, asked) => void (asked || fallen.push(line)),
+    const { cluster, target } = await startService({
+      nodes: NODES,
+      roomsDir: ROOMS,
+      onEnd: (line) => fallen.push(line),
     })
     try {
-      await cluster.start()
-      const { ports, secrets } = cluster
-      const access = { controlUrl: `http://${HOST}:${ports.api}`, operatorToken: secrets.operatorToken }
-      const { id: projectId } = await call(access, '/projects', { name: 'under attack' })
-      const target: Target = {
-        ...access,
-        wsUrls: ports.nodes.map(({ websocket }) => `ws://${HOST}:${websocket}`),
-        adminUrls: ports.nodes.map(({ admin }) => `http://${HOST}:${admin}`),
-        nodePids: ports.nodes.map((_, index) => cluster.child(`node-${index + 1}`)?.pid ?? 0),
-        redisUrl: cluster.redisUrl,
-        projectId: projectId!,
-      }
       return new Siege(target, cluster, await Bystanders.gather(target), fallen)
     } catch (error) {
       await cluster.close()
@@ -167,7 +141,7 @@ class Siege {
   async assault({ name }: Attack, seconds: number): Promise<Assault> {
     let outcome: Outcome = { did: 'nothing', broken: [] }
     const during = await this.#during(async () => {
-      outcome = await this.#attack({ name, seconds, target: this.target })
+      outcome = await this.#attacker.carryOut({ name, seconds, target: this.target })
     })
     const broken = [
       ...outcome.broken,
@@ -179,7 +153,7 @@ class Siege {
   }
 
   async end(): Promise<void> {
-    this.#attacker.kill('SIGKILL')
+    this.#attacker.end()
     this.#bystanders.leave()
     await this.#cluster.close()
     await rm(this.#cluster.folder, { recursive: true, force: true })
@@ -190,34 +164,14 @@ class Siege {
     await what()
     return this.#bystanders.experience()
   }
-
-  #attack(order: Order): Promise<Outcome> {
-    const attacker = this.#attacker
-    return new Promise((resolve, reject) => {
-      const broken = (): void => reject(new Error(`the attacker did not come to the end of ${order.name}`))
-      const timer = setTimeout(broken, (order.seconds + SPARE_SECONDS) * 1000)
-      attacker.once('exit', broken)
-      attacker.once('message', (outcome: Outcome) => {
-        clearTimeout(timer)
-        attacker.off('exit', broken)
-        resolve(outcome)
-      })
-      attacker.send(order)
-    })
-  }
 }
 
-/** What the process of the attacker does: it makes one attack after the other, as its parent says, and tells what each came to. */
-function serve(): void {
-  process.on('message', ({ name, seconds, target }: Order) => {
-    ATTACKS.find((attack) => attack.name === name)!
-      .run(target, seconds)
-      .catch((error: unknown): Outcome => ({ did: 'it broke off', broken: [String(error)] }))
-      .then((outcome) => process.send?.(outcome))
-  })
-  process.once('disconnect', () => process.exit(0))
-}
+/** Makes one attack, and tells what it came to. */
+const attack = ({ name, seconds, target }: Order): Promise<Outcome> =>
+  ATTACKS.find((attack) => attack.name === name)!
+    .run(target, seconds)
+    .catch((error: unknown): Outcome => ({ did: 'it broke off', broken: [String(error)] }))
 
-if (process.send) serve()
+if (process.send) carryOutOrders(attack)
 else if (values.help) process.stdout.write(HELP)
 else process.exit(await main())

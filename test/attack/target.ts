@@ -4,6 +4,8 @@ import { RawClient } from './raw-client.ts'
 
 /** A service under attack, as plain data: the attacker is a process of its own. */
 export interface Target {
+  /** The websocket of the load balancer. */
+  readonly frontUrl: string
   /** The websockets of its nodes, without a load balancer. */
   readonly wsUrls: readonly string[]
   /** The admin side of each node, in the same order. */

@@ -296,6 +296,13 @@ export class RoomView {
   }
 
   private takePresence(message: Received<'room.joined'> | Received<'room.left'>): void {
+    if (message.t === 'room.left' && message.member_id === this.memberId) {
+      // The end of the seat may come without the flushes before it.
+      this.presence.push(message)
+      this.members.delete(message.member_id)
+      this.seated = false
+      return
+    }
     if (!this.takeSeq(message)) return
     this.presence.push(message)
     if (message.seq <= this.wholeSeq) return
@@ -306,7 +313,6 @@ export class RoomView {
     }
     this.away.delete(message.member_id)
     if (!this.members.delete(message.member_id)) this.fault(`${message.member_id} left without a seat`)
-    if (message.member_id === this.memberId) this.seated = false
   }
 }
 

@@ -6,7 +6,7 @@ interface Timer {
   readonly callback: () => void
 }
 
-/** A clock that stands still until told to advance; runs due callbacks in order of their time. */
+/** A clock that advances only on request. It runs due callbacks in order of their time. */
 export class FakeClock implements Clock {
   #elapsed = 0
   #order = 0
@@ -31,7 +31,7 @@ export class FakeClock implements Clock {
     return () => void this.#timers.delete(timer)
   }
 
-  /** Moves time forward, running what falls due on the way at its own time. */
+  /** Advances time and runs each due callback at its time. */
   advance(ms: number): void {
     const end = this.#elapsed + ms
     for (;;) {
@@ -44,17 +44,17 @@ export class FakeClock implements Clock {
     this.#elapsed = end
   }
 
-  /** Time passes while the process stands still: nothing runs, and what fell due runs late with the next `advance`. */
+  /** Advances time without running callbacks, as if the process hung. Due callbacks run late, in the next `advance`. */
   pause(ms: number): void {
     this.#elapsed += ms
   }
 
-  /** When the next callback falls due, on the monotonic clock; Infinity: none waits. */
+  /** Monotonic time of the next callback; Infinity if there is none. */
   get due(): number {
     return this.#next()?.due ?? Number.POSITIVE_INFINITY
   }
 
-  /** How many callbacks wait. */
+  /** Number of scheduled callbacks. */
   get pending(): number {
     return this.#timers.size
   }

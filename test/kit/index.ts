@@ -1,5 +1,5 @@
 /**
- * `roomful/test`: rooms, nodes, store and SDK in one process, on a clock of its own. For any test runner.
+ * `roomful/test`: rooms, nodes, store and SDK in one process with a simulated clock, for any test runner.
  * @module roomful/test
  */
 export {

@@ -7,23 +7,23 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Store } from '../../shared/store/port.ts'
 import type { TestTime } from './time.ts'
 
-/** What a node of a test is made of. */
+/** Options of a test's node. */
 export interface ProcessOptions extends Required<Pick<NodeOptions, 'rooms' | 'random' | 'askKeyStatus'>> {
   readonly nodeId: string
   readonly time: TestTime
-  /** That of all nodes. */
+  /** Shared by all nodes. */
   readonly store: Store
-  /** Is told when a process has ended; that of all nodes. */
+  /** Receives ended processes. Shared by all nodes. */
   readonly ends: EventEmitter
   readonly log?: NodeOptions['log']
 }
 
-/** Nodes renew their leases and read those of others four times in a lease. With the default of 2 s a day of a test would hold little else. */
+/** Nodes renew their leases and read those of others four times per lease. With the default of 2 s, that would dominate a simulated day. */
 const LEASE_MS = 120_000
 
 /**
- * A node as it would be in a process of its own: it can be killed, and then no timer of it runs, nothing it asks the store for happens, and
- * its sockets are gone.
+ * A node that behaves as a separate process. After a kill none of its timers runs, none of its store requests takes effect, and its sockets
+ * are closed.
  */
 export class TestProcess {
   readonly nodeId: string
@@ -42,7 +42,7 @@ export class TestProcess {
     this.#ends = ends
   }
 
-  /** Resolves once it takes clients. */
+  /** Starts a node. Resolves when it accepts clients. */
   static async start(options: ProcessOptions): Promise<TestProcess> {
     const { log = pino({ level: 'silent' }), store, time, ends: _, ...node } = options
     const process = new TestProcess(options)
@@ -53,7 +53,7 @@ export class TestProcess {
       store: process.#reach(store),
       nodeLeaseMs: LEASE_MS,
       revealFailures: true,
-      // The load of all nodes and of the test, on a clock which is not that of the machine, would say nothing: it is never measured.
+      // Load is never measured: all nodes share the test's process, and the clock is simulated.
       loadClock: { now: () => 0, monotonic: () => 0, schedule: () => () => undefined },
       listen: async (gateway, admin) => {
         process.#accept = gateway.listenInProcess()
@@ -76,11 +76,11 @@ export class TestProcess {
     return this.#alive
   }
 
-  /** The client's end of a new connection. */
+  /** Returns the client's end of a new connection. */
   connect(): Duplex {
     const [near, far] = duplexPair()
     this.#sockets.add(far)
-    // As a cable: the end of one side is that of the other.
+    // Closing one side closes the other.
     near.once('close', () => far.destroy())
     far.once('close', () => {
       this.#sockets.delete(far)
@@ -91,18 +91,18 @@ export class TestProcess {
     return near
   }
 
-  /** A room that runs here, as operators see it. */
+  /** Describes a room of this node, as for operators. */
   describe(roomId: string): RoomDescription | undefined {
     return this.#describe(roomId)
   }
 
-  /** SIGTERM: hands its rooms over, moves its clients, and ends. */
+  /** Hands off the rooms, moves the clients, and ends, as after SIGTERM. */
   async drain(): Promise<void> {
     await this.#drain()
     this.kill()
   }
 
-  /** `kill -9`. */
+  /** Ends as after `kill -9`. */
   kill(): void {
     this.#alive = false
     for (const socket of this.#sockets) socket.destroy()
@@ -118,7 +118,7 @@ export class TestProcess {
     }
   }
 
-  /** `target`, and what it has, as this process reaches it. */
+  /** Wraps `target` and its properties so that calls have no effect after the kill. */
   #reach<T extends object>(target: T): T {
     return new Proxy(target, {
       get: (_, name) => {
@@ -137,7 +137,7 @@ export class TestProcess {
     })
   }
 
-  /** Nodes ask who listens ten times a second, to hear of one that does not: they are answered when there is one. */
+  /** Nodes ask for subscribers ten times a second to detect dead nodes. They get an answer when there is one. */
   async #silence(count: () => Promise<readonly number[] | undefined>) {
     for (;;) {
       const counts = await count()

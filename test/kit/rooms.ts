@@ -16,26 +16,26 @@ import { TestProcess } from './process.ts'
 import { SeededRandom } from './seeded-random.ts'
 import { TestTime } from './time.ts'
 
-/** How a test runs. */
+/** Options of `testRooms`. */
 export interface TestOptions {
-  /** What all randomness comes from, `ctx.random()` included: the same seed gives the same run. Default 1. */
+  /** Seed of all randomness, including `ctx.random()`. The same seed gives the same run. Default 1. */
   readonly seed?: number
-  /** Where nodes log; default: nowhere. */
+  /** Logger of the nodes. Default: no logs. */
   readonly log?: Logger
 }
 
-/** Who joins: the claims of its token. */
+/** A player, by the claims of its token. */
 export interface Player {
-  /** Default: `player-1` and so on. */
+  /** Player's id. Default: `player-1` and so on. */
   readonly sub?: string
-  /** What room code sees as `member.data`. */
+  /** Claim for `member.data` in room code. */
   readonly data?: JsonObject
 }
 
-/** How many players, or who they are. */
+/** Number of players, or a list of players. */
 export type Players = number | readonly Player[]
 
-/** One `Seat` for each of the players, in their order. */
+/** One `Seat` for each player, in order. */
 export type Seats<P extends Players, Seat> = P extends number
   ? Times<P, Seat>
   : { -readonly [I in keyof P]: Seat }
@@ -49,32 +49,32 @@ type Definitions = readonly (RoomDefinition & TypedRoom)[]
 
 const PROJECT = 'prj_test'
 const NODES = 2
-/** Longer than any test runs, in its own time. */
+/** Longer than any test, in simulated time. */
 const TOKEN_MS = 365 * 24 * 3_600_000
-/** What a promise of the SDK may take, in the test's time. */
+/** Time limit for a promise of the SDK, in simulated time. */
 const PATIENT_MS = 60_000
-/** From the answer to one player until the others, at whichever node, have the same update. */
+/** Time from the answer to one player until players on all nodes have the same update. */
 const LINK_MS = 10
-/** Until the others in a room are told of a lost connection: two of its updates, at the usual rate. */
+/** Time until other members see a lost connection: two updates at the default rate. */
 const TOLD_MS = 100
-/** How often it is looked whether everyone is back. */
+/** Interval of the checks whether all players are back. */
 const LOOK_MS = 50
 
 const protocol = new PublicProtocol(GenerateKeyPairFactory, ExportPublicKeyFactory)
 
 /**
- * Runs rooms as two nodes with a store would, in this process and on a clock of its own: real room code, real nodes over a store in memory,
- * real clients; no network, no ports, no waiting.
+ * Runs rooms on two nodes in this process, with a simulated clock. Room code, nodes and clients are real, and the store is in memory. There
+ * is no network, no port and no waiting.
  */
 export const testRooms = <const Rooms extends Definitions>(
   rooms: Rooms,
   options: TestOptions = {},
 ): Promise<TestRooms<Rooms>> => TestRooms.start(rooms, options)
 
-/** One client and its network. */
+/** A client and its network. */
 interface Connected {
   readonly client: Client
-  /** Every frame that has come, oldest first. */
+  /** All received frames, oldest first. */
   readonly frames: readonly Uint8Array[]
   readonly network: Network
 }
@@ -85,7 +85,7 @@ interface Network {
   socket: WebSocket | undefined
 }
 
-/** Rooms under test, with the players in them. Made by `testRooms`. */
+/** Rooms under test and their players, created by `testRooms`. */
 export class TestRooms<Rooms extends Definitions = Definitions> {
   readonly #rooms: Rooms
   readonly #options: TestOptions
@@ -121,14 +121,15 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     return test
   }
 
-  /** The time of the test, in milliseconds since 1970: what rooms read as `ctx.now`. It stands still unless something is awaited. */
+  /** Simulated time in milliseconds since 1970, equal to `ctx.now`. It advances only while the test awaits a call. */
   get now(): number {
     return this.#time.clock.now()
   }
 
   /**
-   * Players join a room, one after the other, each by a client of its own; they are spread over both nodes. Resolves to what `client.join` gives
-   * each of them: `send`, `request` and `leave` let time pass until they are answered. Rejects as `client.join` does.
+   * Lets players join a room one after the other, each with a separate client. They are spread over both nodes. Resolves to the room of each
+   * player, as from `client.join`. Their `send`, `request` and `leave` advance the time until the answer arrives. Rejects as `client.join`
+   * does.
    */
   async join<Type extends RoomIn<Rooms>['type'], const P extends Players = 1>(
     roomType: Type,
@@ -149,12 +150,12 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     return rooms
   }
 
-  /** Lets time pass, and whatever falls due in it happen. What a room does is with its players after its next update, 50 ms later by default. */
+  /** Advances the time and runs everything that is due. Players receive a room's changes with its next update, 50 ms later by default. */
   async advance(ms: number): Promise<void> {
     await this.#time.pass(ms)
   }
 
-  /** A player's connection is lost and does not come back before `reconnect`; 0.1 s pass, in which the others are told. */
+  /** Disconnects a player until `reconnect`. Advances the time by 0.1 s, so that other members see it. */
   async drop(room: object): Promise<void> {
     const { network } = this.#player(room)
     network.up = false
@@ -162,7 +163,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     await this.advance(TOLD_MS)
   }
 
-  /** The network of a dropped player is there again: time passes until its client is online, or its session has ended. */
+  /** Restores a player's network. Advances the time until the client is online or its session has ended. */
   async reconnect(room: object): Promise<void> {
     const { network, client } = this.#player(room)
     network.up = true
@@ -171,34 +172,34 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
   }
 
   /**
-   * The node that runs a room ends as by `kill -9`, with all that it has in memory, and another is started in its place. Time passes
-   * until everyone who was online is so again, and the room runs elsewhere. `room`: default the first that was joined.
+   * Kills the node that runs a room, with all its memory, as `kill -9` does, and starts another node. Advances the time until all connected
+   * players are online again and the room runs elsewhere. `room`: default the first joined room.
    */
   killOwner(room?: { readonly id: string }): Promise<void> {
     return this.#replaceOwner('killOwner', room, async (owner) => owner.kill())
   }
 
   /**
-   * The node that runs a room is drained, as by SIGTERM in a deployment: it hands its rooms over, moves its clients elsewhere, and ends; another is
-   * started in its place. Time passes as after `killOwner`.
+   * Drains the node that runs a room, as SIGTERM does in a deployment: it hands off its rooms, moves its clients, and ends. Then another node
+   * starts. Advances the time as `killOwner` does.
    */
   drainOwner(room?: { readonly id: string }): Promise<void> {
     return this.#replaceOwner('drainOwner', room, (owner) => this.#until(owner.drain(), 'drainOwner'))
   }
 
-  /** The whole state of a room, as the node has it that runs it. Rejects when none does. */
+  /** Returns the whole state of a room on its owner. Rejects if no node runs it. */
   async state<R extends TypedRoom>(room: Room<R>): Promise<RoomState<R>> {
     const described = (await this.#ownerOf(room.id))?.describe(room.id)
     if (!described) throw new Error(`state: no node runs ${room.id}`)
     return described.state as RoomState<R>
   }
 
-  /** Every byte that has reached a player, in websocket messages, oldest first: what a curious player could read. */
+  /** Returns all websocket messages that a player has received, as bytes, oldest first. */
   received(room: object): readonly Uint8Array[] {
     return this.#player(room).frames
   }
 
-  /** Ends clients and nodes. Not needed: nothing runs by itself. */
+  /** Ends clients and nodes. Optional: nothing runs outside the test. */
   async close(): Promise<void> {
     for (const { client } of this.#players.values()) client.close()
     for (const node of this.#nodes) node.kill()
@@ -209,7 +210,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     room: { readonly id: string } | undefined = this.#firstRoom,
     end: (owner: TestProcess) => Promise<void>,
   ): Promise<void> {
-    if (!room) throw new Error(`${what}: no one has joined a room`)
+    if (!room) throw new Error(`${what}: join a room first`)
     const owner = await this.#ownerOf(room.id)
     if (!owner) throw new Error(`${what}: no node runs ${room.id}`)
     this.#nodes.splice(this.#nodes.indexOf(owner), 1)
@@ -263,7 +264,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     return { client: await this.#until(client, 'connect'), frames, network }
   }
 
-  /** What the SDK makes its connections with. */
+  /** WebSocket class for the SDK. */
   #webSocket(network: Network, frames: Uint8Array[]) {
     const time = this.#time
     const dial = () => this.#dial(network)
@@ -284,7 +285,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     }
   }
 
-  /** Nodes take turns, as behind a load balancer. */
+  /** Connects to the nodes in turn, as a load balancer does. */
   #dial(network: Network) {
     const node = this.#nodes[this.#dialled++ % this.#nodes.length]!
     const socket = node.connect()
@@ -292,7 +293,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     return socket
   }
 
-  /** The room, whose requests let time pass. */
+  /** Wraps a room so that its requests advance the time. */
   #driven<R extends TypedRoom>(room: Room<R>): Room<R> {
     return new Proxy(room, {
       get: (_, name) => {
@@ -307,7 +308,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     })
   }
 
-  /** What `promise` gives; time passes until then, and a moment longer, for what others are told of the same. */
+  /** Awaits `promise` while time advances, and a moment longer, so that other members receive the same update. */
   async #until<T>(promise: Promise<T>, what: string): Promise<T> {
     let settled = false
     const settle = (): void => {
@@ -322,7 +323,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
 
   #player(room: object): Connected {
     const player = this.#players.get(room)
-    if (!player) throw new TypeError('this is no room that `join` has given')
+    if (!player) throw new TypeError('this is not a room that `join` returned')
     return player
   }
 

@@ -1,32 +1,32 @@
 import { setImmediate, setTimeout } from 'node:timers'
 import { FakeClock } from './fake-clock.ts'
 
-/** So many turns of the event loop in which nothing is said to anyone, and everyone waits for time to pass. */
+/** Number of event-loop turns without any message after which all parties wait for time to pass. */
 const QUIET_TURNS = 2
 
 /**
- * Who has waited so long for something to happen may wait for what is outside of the test: a file, a database. Then real time passes too, a
- * little for each step of the test's time, until the nodes give up what takes as long as that.
+ * A caller that has waited this long may wait for something outside the test, such as a file or a database. Then real time passes too, a
+ * little for each step of the simulated time, until the nodes time out.
  */
 const LONG_MS = 1000
 const TOO_LONG_MS = 12_000
 const REAL_MS = 1
 const STEP_MS = 50
 
-/** Someone waits for time to pass. */
+/** A caller that waits for time to pass. */
 interface Goal {
-  /** On the monotonic clock: then it has waited for long. Infinity: it waits for time alone. */
+  /** Monotonic time after which it has waited for long. Infinity: it waits only for time. */
   readonly longAt: number
-  /** On the monotonic clock: then it waits no more. */
+  /** Monotonic time at which it stops waiting. */
   readonly due: number
-  /** Whether what it waits for has happened. */
+  /** Returns true when the awaited condition holds. */
   readonly reached: () => boolean
   readonly resolve: (reached: boolean) => void
 }
 
 /**
- * Time that passes only while someone waits for it: from one moment at which something is due to the next, as soon as all has been done that
- * could be done at the one before.
+ * Simulated time that passes only while a caller waits for it. It jumps to the next due moment when everything possible at the current one is
+ * done.
  */
 export class TestTime {
   readonly clock = new FakeClock()
@@ -34,12 +34,12 @@ export class TestTime {
   #events = 0
   #passing = false
 
-  /** Something was said to someone, who has a turn to answer. */
+  /** Reports a message, whose receiver gets an event-loop turn to answer. */
   happened(): void {
     this.#events++
   }
 
-  /** Lets time pass until something holds, for `ms` at most: whether it does. */
+  /** Advances time until a condition holds, for at most `ms`. Returns whether it holds. */
   pass(ms: number, reached?: () => boolean): Promise<boolean> {
     const now = this.clock.monotonic()
     const longAt = reached ? now + LONG_MS : Number.POSITIVE_INFINITY
@@ -54,7 +54,7 @@ export class TestTime {
     let quiet = 0
     while (this.#goals.size > 0) {
       await this.#settle(quiet)
-      // What has waited has a turn before any more time passes; if that does nothing, all is as quiet as before.
+      // A waiting caller gets a turn before more time passes. If the turn does nothing, the quiet state continues.
       quiet = this.#resolveGoals() ? QUIET_TURNS - 1 : 0
       if (quiet > 0) continue
       const waitsLong = this.#waitsLong
@@ -64,7 +64,7 @@ export class TestTime {
     this.#passing = false
   }
 
-  /** `quiet`: for how many turns nothing has happened. */
+  /** `quiet`: number of turns without a message. */
   async #settle(quiet: number): Promise<void> {
     for (; quiet < QUIET_TURNS; quiet++) {
       const before = this.#events
@@ -73,7 +73,7 @@ export class TestTime {
     }
   }
 
-  /** Whether someone has waited long enough. */
+  /** Returns true if a caller has waited long enough. */
   #resolveGoals(): boolean {
     const now = this.clock.monotonic()
     let some = false

@@ -19,7 +19,7 @@ const sidebar = listedPages().map(({ text, items }) => ({
 
 export default defineConfig({
   title: 'roomful',
-  description: 'Multiplayer games in the browser: you write the room, roomful keeps everyone in it.',
+  description: 'Multiplayer games in the browser: you write the rules, roomful keeps all players in sync.',
   lang: 'en',
   srcDir: '../..',
   ignoreDeadLinks: 'localhostLinks',
@@ -76,9 +76,10 @@ export default defineConfig({
       { text: 'First game', link: '/guides/first-game' },
       { text: 'Rooms', link: '/rooms' },
       { text: 'Client', link: '/client' },
+      { text: 'Glossary', link: '/glossary' },
       { text: 'API', link: '/api/' },
     ],
     sidebar,
-    docFooter: { prev: 'Before', next: 'Next' },
+    docFooter: { prev: 'Previous', next: 'Next' },
   },
 })

@@ -30,6 +30,14 @@ interface RoomRecord {
   readonly journal: Uint8Array[]
 }
 
+/** A note about a turn of a room's owner. */
+interface StuckNote {
+  readonly epoch: number
+  /** Milliseconds since 1970. */
+  readonly at: number
+  readonly note: Uint8Array
+}
+
 /** `RoomRecords` in this process' memory. Every call does its work before it returns its promise, so calls are atomic. */
 export class MemoryRooms implements RoomRecords {
   readonly #clock: Clock
@@ -39,7 +47,7 @@ export class MemoryRooms implements RoomRecords {
   readonly #counted = new Map<string, ExpiringMap<true>>()
   /** By project and principal: when it may make rooms again as fast as any, in monotonic milliseconds. */
   readonly #made: ExpiringMap<number>
-  readonly #stuck: ExpiringMap<readonly { epoch: number; at: number; note: Uint8Array }[]>
+  readonly #stuck: ExpiringMap<readonly StuckNote[]>
   readonly #requireOpen: () => void
 
   constructor(clock: Clock, requireOpen: () => void) {
@@ -117,12 +125,25 @@ export class MemoryRooms implements RoomRecords {
   }
 
   async noteStuck(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean> {
+    return this.#note(room, epoch, note, ttlMs, [
+      { epoch, at: Math.floor(this.#clock.now()), note: new Uint8Array(note) },
+    ])
+  }
+
+  async removeNote(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean> {
+    return this.#note(room, epoch, note, ttlMs, [])
+  }
+
+  /** Replaces the note by `notes`. */
+  #note(room: string, epoch: number, note: Uint8Array, ttlMs: number, notes: readonly StuckNote[]): boolean {
     this.#requireOpen()
     requireTtl(ttlMs)
     const record = this.#rooms.get(room)
     if (!record || record.owner === null || record.epoch !== epoch) return false
-    const noted = { epoch, at: Math.floor(this.#clock.now()), note: new Uint8Array(note) }
-    this.#stuck.set(room, [...(this.#stuck.get(room) ?? []), noted].slice(-STUCK_NOTES_KEPT), ttlMs)
+    const others = (this.#stuck.get(room) ?? []).filter(
+      (one) => one.epoch !== epoch || Buffer.compare(one.note, note) !== 0,
+    )
+    this.#stuck.set(room, [...others, ...notes].slice(-STUCK_NOTES_KEPT), ttlMs)
     return true
   }
 

@@ -98,10 +98,24 @@ export class RedisRooms implements RoomRecords {
     return reply === 1
   }
 
-  async noteStuck(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean> {
+  noteStuck(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean> {
+    return this.#note(room, epoch, note, ttlMs, '1')
+  }
+
+  removeNote(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean> {
+    return this.#note(room, epoch, note, ttlMs, '0')
+  }
+
+  async #note(
+    room: string,
+    epoch: number,
+    note: Uint8Array,
+    ttlMs: number,
+    there: '0' | '1',
+  ): Promise<boolean> {
     requireTtl(ttlMs)
     const { record, stuck } = this.#keys(room)
-    const args = [String(epoch), outgoing(note), String(ttlMs), String(STUCK_NOTES_KEPT)]
+    const args = [String(epoch), outgoing(note), String(ttlMs), String(STUCK_NOTES_KEPT), there]
     const reply = await callScript(this.#servers, 'note_stuck', [record, stuck], args)
     return reply === 1
   }

@@ -65,6 +65,7 @@ it('what a node writes down of a session is recorded under the id that its clien
     node_id: 'node_a',
     right: { token: 'abc', used: null, turn: 0, confirmed: true },
     seats: [],
+    ended: [],
     connected_at: 1,
     detached: false,
     place: { set: first!.set, came_at: 1 },

@@ -3,7 +3,13 @@ import { type Clock, timestamp } from '../../../shared/clock.ts'
 import type { Json } from '../../../shared/json.ts'
 import type { Payload, RoomEncoder } from '../../../shared/protocol/codec.ts'
 import type { ErrorCode } from '../../../shared/protocol/error-codes.ts'
-import type { ClientMessage, Limits, MemberInfo, PlainMessage } from '../../../shared/protocol/messages.ts'
+import type {
+  ClientMessage,
+  DepartureReason,
+  Limits,
+  MemberInfo,
+  PlainMessage,
+} from '../../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import { diff } from '../../../shared/sync/testing/diff.ts'
@@ -234,7 +240,7 @@ export class ScriptedRoom {
     return this.#made(this.#codec.encode({ t: 'room.presence', ...at, member_id: memberId, connected }))
   }
 
-  went(memberId: string, reason: 'left' | 'kicked' | 'closed' = 'left', seq = this.seq): Payload {
+  went(memberId: string, reason: DepartureReason = 'left', seq = this.seq): Payload {
     this.members = this.members.filter((member) => member.member_id !== memberId)
     const { roomId, epoch } = this
     const at = { room_id: roomId, epoch, seq }

@@ -143,6 +143,7 @@ export const gatewayContext = (
   tracer: noTracer,
   polling: new Polling(parts.clock, () => 0),
   overloaded: () => false,
+  blocks: () => false,
   inputIntervalMs: () => 0,
   send: () => {},
   unsubscribed: () => {},

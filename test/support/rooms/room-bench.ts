@@ -18,7 +18,8 @@ import {
   type ToEdge,
   type ToOwner,
 } from '../../../dataplane/traffic.ts'
-import type { Turns } from '../../../dataplane/watchdog/turns.ts'
+import type { Suspects } from '../../../dataplane/watchdog/suspects.ts'
+import type { TurnObserver } from '../../../dataplane/watchdog/turns.ts'
 import type { Json, JsonObject } from '../../../shared/json.ts'
 import type { Logger } from '../../../shared/log.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
@@ -64,7 +65,8 @@ export interface BenchOptions {
   log?: Logger
   revealFailures?: boolean
   quota?: Partial<RoomQuota>
-  turns?: Turns
+  turns?: TurnObserver
+  suspects?: Pick<Suspects, 'limitOf' | 'stuck'>
 }
 
 /** A host of rooms with real codecs and a memory store, whose edge is the test: it does with frames what an edge does. */
@@ -139,6 +141,7 @@ export class RoomBench {
       ...(options.limits ? { limits: options.limits } : {}),
       ...(options.revealFailures ? { revealFailures: true } : {}),
       ...(options.turns ? { turns: options.turns } : {}),
+      ...(options.suspects ? { suspects: options.suspects } : {}),
       ...(options.tracer ? { tracer: options.tracer } : {}),
     })
   }
@@ -344,7 +347,7 @@ export class RoomBench {
         const own = message.layers?.members.find((one) => one.member_id === member.memberId)?.own
         for (const i of own ?? []) member.frames(message.layers!.frames[i], member.room)
         member.frames(message.patch, member.room)
-        member.frames(message.rest, member.room)
+        if (!message.leaving?.includes(member.memberId)) member.frames(message.rest, member.room)
       }
       for (const join of message.joined) {
         const member = this.members.get(join.member_id)
@@ -412,7 +415,7 @@ export class RoomBench {
       slowTurns: { inc: ({ hook }) => count(`slow ${hook}`) },
       historyDropped: { inc: (updates) => count('history_dropped', updates) },
       backlogFull: { inc: () => count('backlog_full') },
-      roomsQuarantined: { inc: ({ cause }) => count(`quarantined ${cause}`) },
+      roomsQuarantined: { inc: () => count('quarantined') },
     }
   }
 }
@@ -663,6 +666,7 @@ export class TestStore {
         claim: (...args) => rooms.claim(...args),
         recall: (...args) => rooms.recall(...args),
         noteStuck: (...args) => rooms.noteStuck(...args),
+        removeNote: (...args) => rooms.removeNote(...args),
         commit: write((...args: Parameters<typeof rooms.commit>) => rooms.commit(...args)),
         snapshot: write((...args: Parameters<typeof rooms.snapshot>) => rooms.snapshot(...args)),
         release: write((...args: Parameters<typeof rooms.release>) => rooms.release(...args)),

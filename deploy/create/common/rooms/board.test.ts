@@ -2,7 +2,7 @@ import { testRooms } from 'roomful/test'
 import { expect, test } from 'vitest'
 import board from './board.ts'
 
-test('all players see a dot, and its player gets a point', async () => {
+test('a dot appears for all players and scores for its author', async () => {
   const t = await testRooms([board], { seed: 1 })
   const [ada, bob] = await t.join('board', 2)
   await ada.send('dot', { x: 0.5, y: 0.25 })
@@ -11,9 +11,11 @@ test('all players see a dot, and its player gets a point', async () => {
   expect(bob.state.players[bob.memberId]?.score).toBe(0)
 })
 
-test('the room refuses a dot outside the board', async () => {
+test('a dot outside the board is rejected', async () => {
   const t = await testRooms([board], { seed: 1 })
   const [ada] = await t.join('board', 1)
-  await expect(ada.send('dot', { x: 2, y: 0 })).rejects.toMatchObject({ code: 'invalid_payload' })
+  await expect(ada.send('dot', { x: 2, y: 0 })).rejects.toMatchObject({
+    code: 'invalid_payload',
+  })
   expect(ada.state.dots).toHaveLength(0)
 })

@@ -3,14 +3,14 @@ import { createRoot } from 'react-dom/client'
 import { RoomfulProvider, useConnection, useRoom, useRoomState } from 'roomful/react'
 import type board from '../rooms/board.ts'
 
-// From here on all hooks know the rooms: misspell one, or a message, and the editor says so.
+// Gives all hooks the types of your rooms.
 declare module 'roomful/react' {
   interface Register {
     rooms: { board: typeof board }
   }
 }
 
-// dev: while you develop, a player has any name. A published game gives getToken instead, which asks your backend.
+// `dev` works on your machine only. In production use getToken instead.
 const name = `player-${Math.floor(Math.random() * 1000)}`
 
 function Board() {
@@ -33,7 +33,7 @@ function Board() {
       <svg id="board" viewBox="0 0 800 500" onPointerDown={leaveDot}>
         <title>The board: click or tap to leave a dot</title>
         {dots.map(({ x, y, color }, index) => (
-          // biome-ignore lint/suspicious/noArrayIndexKey: a dot has no id.
+          // biome-ignore lint/suspicious/noArrayIndexKey: a dot has no id and no component state.
           <circle key={index} cx={x * 800} cy={y * 500} r={12} fill={color} />
         ))}
       </svg>
@@ -48,7 +48,7 @@ function Board() {
   )
 }
 
-/** Tells the player why there is no board: the room cannot be joined, or they were kicked. */
+/** Shows why there is no board: the join failed, or the player was kicked. */
 class Problem extends Component<{ children: ReactNode }, { error?: Error }> {
   static getDerivedStateFromError = (error: Error) => ({ error })
   override state: { error?: Error } = {}
@@ -69,6 +69,6 @@ createRoot(document.querySelector('#page')!).render(
         <Board />
       </Problem>
     </RoomfulProvider>
-    <p>Open this page in another tab: that is another player.</p>
+    <p>Open this page in another tab to add a player.</p>
   </StrictMode>,
 )

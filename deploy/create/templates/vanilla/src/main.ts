@@ -12,10 +12,12 @@ const fail = (error: Error): never => {
   throw error
 }
 
-// dev: while you develop, a player has any name. A published game gives getToken instead, which asks your backend.
+// `dev` works on your machine only. In production use getToken instead.
 const name = `player-${Math.floor(Math.random() * 1000)}`
 const client = await connect(import.meta.env.VITE_ROOMFUL_URL, { dev: name }).catch(fail)
-client.onConnectionChange((status) => tell(status === 'online' ? `you are ${name}` : status))
+client.onConnectionChange((status) =>
+  tell(status === 'online' ? `you are ${name}` : status),
+)
 const room = await client.join<typeof board>('board').catch(fail)
 room.onLeave((reason, error) => tell(error?.message ?? reason))
 tell(`you are ${name}`)

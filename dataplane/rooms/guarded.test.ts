@@ -1,0 +1,284 @@
+import { inspect } from 'node:util'
+import * as v from 'valibot'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import type { Json } from '../../shared/json.ts'
+import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { defineRoom } from './definition.ts'
+import { guarded } from './guarded.ts'
+
+/** Every name that a client can send and that JavaScript's objects, arrays and functions know. */
+const NAMES = [
+  ...new Set(
+    [Object, Array, Function].flatMap(({ prototype }) => [
+      ...Object.getOwnPropertyNames(prototype),
+      ...Object.getOwnPropertyNames(prototype.constructor),
+    ]),
+  ),
+  '__proto__',
+]
+
+/** What the whole process shares, with the functions in it, and every property of each. */
+function sharedProperties(): Map<object, PropertyDescriptorMap> {
+  const found = new Map<object, PropertyDescriptorMap>()
+  const visit = (value: unknown): void => {
+    if ((typeof value !== 'object' && typeof value !== 'function') || value === null || found.has(value))
+      return
+    found.set(value, Object.getOwnPropertyDescriptors(value))
+    for (const { value: part, get, set } of Object.values(found.get(value)!)) {
+      visit(part)
+      visit(get)
+      visit(set)
+    }
+    visit(Object.getPrototypeOf(value))
+  }
+  for (const root of [Object, Array, Function]) visit(root)
+  return found
+}
+
+/** The names of properties that have come, gone or changed, each put back as it was. */
+function takeChanges(before: Map<object, PropertyDescriptorMap>): string[] {
+  const changed: string[] = []
+  for (const [object, properties] of before) {
+    for (const name of new Set([...Reflect.ownKeys(object), ...Reflect.ownKeys(properties)])) {
+      const was = properties[name as string]
+      const is = Object.getOwnPropertyDescriptor(object, name)
+      if (was && is && (['value', 'get', 'set'] as const).every((part) => was[part] === is[part])) continue
+      changed.push(String(name))
+      if (was) Object.defineProperty(object, name, was)
+      else Reflect.deleteProperty(object, name)
+    }
+  }
+  return changed
+}
+
+/** Does with a value what code does that indexes it by what clients have sent. What fails, fails alone. */
+function misuse(value: unknown, [first, second]: readonly [string, string]): unknown[] {
+  // biome-ignore lint/suspicious/noExplicitAny: as in a room without types
+  const root = value as any
+  // Strings and numbers have the properties that they have everywhere.
+  const part = () => (Object(root[first]) === root[first] ? root[first] : undefined)
+  const misuses = [
+    () => root[first],
+    () => part()[second],
+    () => `${root[first]}`,
+    () => (root[first] ?? 0) + 1,
+    () => first in root && part()[second],
+    () => root[first](second),
+    () => root[first](() => second),
+    () => {
+      root[first] = (root[first] ?? 0) + 1
+    },
+    () => {
+      part().x = 1
+    },
+    () => {
+      part()[second] = 1
+    },
+    () => {
+      part()[second].x = 1
+    },
+    () => {
+      part()[second][first] = { x: 1 }
+    },
+    () => Object.assign(part(), { x: 1 }),
+    () => Reflect.set(Object.getPrototypeOf(root), first, 1),
+    () => Reflect.set(Object.getPrototypeOf(root)[first], second, 1),
+    () => Reflect.deleteProperty(root, first),
+    () => Reflect.deleteProperty(part(), second),
+    () => Reflect.deleteProperty(Object.getPrototypeOf(root), first),
+  ]
+  return misuses.map((run) => {
+    try {
+      return run()
+    } catch {
+      return undefined
+    }
+  })
+}
+
+const JSON_VALUE = v.record(v.string(), v.any())
+const data = (): { [key: string]: Json } => ({ name: 'ann', box: { key: 1 }, list: [{ n: 1 }, 2], bags: {} })
+
+/** Every place where room code gets what it might index, by name: `look` is called with each. */
+function roomWith(look: (place: string, value: unknown) => void) {
+  const each = (place: string, value: unknown) => {
+    look(place, value)
+    // What was written by a look may have taken their place.
+    const { box, list } = (value ?? {}) as { [name: string]: unknown }
+    if (typeof box === 'object') look(`${place}.box`, box)
+    if (typeof list === 'object') look(`${place}.list`, list)
+  }
+  return defineRoom({
+    type: 'indexed',
+    options: JSON_VALUE,
+    create: (options) => {
+      each('options of create', options)
+      return data()
+    },
+    admit(member, options, ctx) {
+      each('member.data of admit', member.data)
+      each('options of admit', options)
+      each('state of admit', ctx.state)
+    },
+    onJoin(state, member, ctx, options) {
+      each('state', state)
+      each('member.data', member.data)
+      each('options', options)
+      ctx.task(async () => data(), 'work')
+      ctx.after(0, 'bell', data())
+    },
+    messages: {
+      look: {
+        data: JSON_VALUE,
+        handle: (state, input) => {
+          each('state', state)
+          each('input.data', input.data)
+        },
+      },
+    },
+    timers: { bell: { data: JSON_VALUE, handle: (_, timer) => each('data of a timer', timer.data) } },
+    tasks: {
+      work: {
+        result: JSON_VALUE,
+        handle: (_, outcome) => each('value of a task', outcome.ok && outcome.value),
+      },
+    },
+  })
+}
+
+/** Plays a room on two nodes. Throws what `look` throws, which a room would only log. */
+async function play(look: (place: string, value: unknown) => void): Promise<RoomBench> {
+  const failures: unknown[] = []
+  const room = roomWith((place, value) => {
+    try {
+      look(place, value)
+    } catch (error) {
+      failures.push(error)
+    }
+  })
+  const bench = new RoomBench([room])
+  const ann = await bench.join('indexed', 'ann', { options: data(), data: data() })
+  await bench.say('indexed', 'ann', 'look', data(), 1)
+  await bench.advance(100)
+  expect(ann.errors).toEqual([])
+  const successor = bench.successor([ann])
+  await bench.host.close()
+  await successor.join('indexed', 'bob', { options: data(), data: data() })
+  await successor.say('indexed', 'ann', 'look', data(), 2)
+  expect(ann.errors).toEqual([])
+  if (failures.length > 0) throw failures[0]
+  return successor
+}
+
+describe('what room code gets', () => {
+  let before: Map<object, PropertyDescriptorMap>
+  beforeEach(() => {
+    before = sharedProperties()
+  })
+  // A test that fails leaves nothing to those behind it.
+  afterEach(() => {
+    takeChanges(before)
+  })
+
+  it('leads no name of a client to what the process shares, and puts no source of a function into the state', async () => {
+    const places = new Set<string>()
+    const results: unknown[] = []
+    for (let i = 0; i < NAMES.length; i += 8) {
+      const some = NAMES.slice(i, i + 8)
+      const bench = await play((place, value) => {
+        places.add(place)
+        for (const first of some)
+          for (const second of ['constructor', '__proto__', NAMES[(i * 7 + 3) % NAMES.length]!])
+            results.push(...misuse(value, [first, second]))
+      })
+      expect(JSON.stringify(bench.describe('indexed')), some.join()).not.toContain('native code')
+    }
+    expect([...places].filter((place) => !place.includes('.box') && !place.includes('.list'))).toEqual([
+      'options of create',
+      'member.data of admit',
+      'options of admit',
+      'state of admit',
+      'state',
+      'member.data',
+      'options',
+      'data of a timer',
+      'value of a task',
+      'input.data',
+    ])
+    for (const result of results) if (typeof result === 'string') expect(result).not.toContain('native code')
+    expect(takeChanges(before)).toEqual([])
+  })
+
+  it('inherits nothing but methods, which cannot be written to', async () => {
+    await play((place, value) => {
+      if (typeof value !== 'object' || value === null) return
+      for (const name of NAMES) {
+        if (Object.hasOwn(value, name)) continue
+        const found = (value as { readonly [name: string]: unknown })[name]
+        if (found !== undefined) {
+          expect(typeof found, `${place} ${name}`).toBe('function')
+          expect(Object.isFrozen(found) && Object.getPrototypeOf(found) === null, `${place} ${name}`).toBe(
+            true,
+          )
+          expect('prototype' in (found as object)).toBe(false)
+        }
+        expect(name in value, `${name} in ${place}`).toBe(found !== undefined)
+      }
+      expect(Object.isFrozen(Object.getPrototypeOf(value))).toBe(true)
+      for (const name of ['constructor', '__proto__', '__defineGetter__', '__lookupSetter__'])
+        expect((value as { readonly [name: string]: unknown })[name], `${place} ${name}`).toBeUndefined()
+    })
+  })
+
+  it('behaves as the JSON that it is', async () => {
+    await play((place, value) => {
+      if (place.includes('.') && !place.startsWith('member.data') && !place.startsWith('input.data')) return
+      const given = value as ReturnType<typeof data> & { list: [{ n: number }, number] }
+      if (given === null || !('list' in given)) return
+      expect(Object.keys(given)).toEqual(Object.keys(data()))
+      expect(JSON.parse(JSON.stringify(given))).toEqual(data())
+      // biome-ignore lint/suspicious/noPrototypeBuiltins: code that does so goes on working
+      expect([given.hasOwnProperty('box'), given.hasOwnProperty('constructor')]).toEqual([true, false])
+      expect([`${given}`, `${given.list}`]).toEqual(['[object Object]', '[object Object],2'])
+      expect(Array.isArray(given.list)).toBe(true)
+      expect(given.list.map((entry) => typeof entry)).toEqual(['object', 'number'])
+      expect([...given.list, ...given.list.concat([3] as never)]).toHaveLength(5)
+      expect({ ...given }.name).toBe('ann')
+      expect(inspect(given)).toBe(inspect(data()))
+    })
+  })
+
+  it('can have entries with the names of methods', async () => {
+    const room = defineRoom({
+      type: 'named',
+      create: (): { [name: string]: number } => ({}),
+      messages: {
+        vote: {
+          data: v.custom<{ [name: string]: number }>(() => true),
+          handle(state, { data }) {
+            for (const name of Object.keys(data))
+              state[name] = (Object.hasOwn(state, name) ? state[name]! : 0) + data[name]!
+          },
+        },
+      },
+    })
+    const bench = new RoomBench([room])
+    const ann = await bench.join('named', 'ann')
+    const votes = Object.fromEntries(NAMES.filter((name) => name !== '__proto__').map((name) => [name, 1]))
+    await bench.say('named', 'ann', 'vote', votes, 1)
+    await bench.say('named', 'ann', 'vote', { toString: 1, constructor: 2 }, 2)
+    await bench.advance(100)
+    expect([ann.errors, ann.faults]).toEqual([[], []])
+    expect(ann.state).toEqual({ ...votes, toString: 2, constructor: 3 })
+  })
+
+  it('keeps objects of other classes, and what contains itself', () => {
+    const at = new Date()
+    const loop: { [key: string]: unknown } = { at }
+    loop.self = loop
+    const copy = guarded(loop)
+    expect(copy.at).toBe(at)
+    expect(copy.self).toBe(copy)
+    expect([guarded(null), guarded('text'), guarded(3)]).toEqual([null, 'text', 3])
+  })
+})

@@ -1,0 +1,172 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { type Context, createContext, Script } from 'node:vm'
+import type { Clock } from '../../shared/clock.ts'
+import { Quiet } from '../../shared/quiet.ts'
+import { roomNamed } from '../traffic.ts'
+import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
+import { plainTurn, type Turn, type TurnObserver, type TurnRoom } from '../watchdog/turns.ts'
+import type { RoomLog } from './definition.ts'
+import { logFailure, RoomLogicError } from './failures.ts'
+import type { RoomMetrics } from './metrics.ts'
+
+/** A room whose state room code writes to. */
+export interface CodeRoom extends TurnRoom {
+  /** A turn was cut off: what it has left of the state in memory must not be used. */
+  readonly cutOff?: (turn: RoomTurn) => void
+}
+
+/** A call of the code of a room. */
+export interface RoomTurn extends Turn {
+  readonly room: CodeRoom
+}
+
+/** A turn took too long and was cut off, or its handler did so before and was not started. */
+export class TurnCut extends RoomLogicError {
+  override readonly name = 'TurnCut'
+}
+
+/** What room code needs to know of the suspects. */
+type KnownSuspects = Pick<Suspects, 'limitOf' | 'stuck'>
+
+/** Without a watchdog there are none. */
+export const noSuspects: KnownSuspects = { limitOf: () => undefined, stuck: async () => {} }
+
+interface RoomCodeDeps {
+  readonly clock: Clock
+  readonly log: RoomLog
+  readonly metrics: Pick<RoomMetrics, 'roomErrors'>
+  readonly observer: TurnObserver
+  readonly suspects: KnownSuspects
+}
+
+/** An error of a kind is logged at most so often. */
+const QUIET_MS = 10_000
+/** Runs a function of this realm; only a script can be run with a timeout. */
+const CALL = new Script('run()')
+
+/**
+ * The one place that calls room code: every handler, validator and function of a room type, on one node. It tells the watchdog which turn
+ * runs, attributes what the code leaves behind (promises, timers, emitters) to its turn, and runs suspects inside a boundary that cuts
+ * them off. Only room code runs in here; what roomful does with the result happens outside.
+ */
+export class RoomCode {
+  readonly #deps: RoomCodeDeps
+  readonly #turns = new AsyncLocalStorage<RoomTurn>()
+  readonly #quiet: Quiet
+  /** Asynchronous calls that have not finished, in the order in which they started. */
+  readonly #open = new Set<RoomTurn>()
+  #boundary: Context | undefined
+  #last: RoomTurn | undefined
+
+  constructor(deps: RoomCodeDeps) {
+    this.#deps = deps
+    this.#quiet = new Quiet(deps.clock, QUIET_MS)
+  }
+
+  /**
+   * Runs code of a room. Throws what it throws, or a TurnCut: the code took too long as a suspect, in which case its room has been told
+   * (`cutOff`), or it was not started.
+   */
+  run<T>(turn: RoomTurn, code: () => T): T {
+    const { observer, suspects } = this.#deps
+    const limitMs = suspects.limitOf(turn)
+    if (limitMs === 0)
+      throw new TurnCut(`${turn.hook} was not started: it did not return before, and ended a node`)
+    this.#last = turn
+    observer.begin(turn, limitMs !== undefined)
+    try {
+      if (limitMs === undefined) return this.#turns.run(turn, code)
+      return this.#turns.run(turn, () => this.#guard(turn, code, limitMs))
+    } catch (error) {
+      if (error instanceof TurnCut) this.#cut(turn, limitMs)
+      throw error
+    } finally {
+      observer.end()
+    }
+  }
+
+  /**
+   * Runs code of a room that may go on after it has returned a promise. Throws and rejects as `run` does. The boundary does not reach code
+   * after an `await`.
+   */
+  start<T>(turn: RoomTurn, code: () => T): T {
+    const returned = this.run(turn, code)
+    if (isPromise(returned)) {
+      this.#open.add(turn)
+      this.#deps.observer.open(turn)
+      const done = () => this.#done(turn)
+      returned.then(done, done)
+    }
+    return returned
+  }
+
+  /** The turn that ran last. */
+  get last(): RoomTurn | undefined {
+    return this.#last
+  }
+
+  /** The turn in which the code that runs at this moment was started, however long ago; undefined: it is no room code. */
+  get current(): RoomTurn | undefined {
+    return this.#turns.getStore()
+  }
+
+  /** Where this thread is, for the watchdog, which asks while the thread is paused. JSON. */
+  where(): string {
+    const turn = this.current
+    return JSON.stringify({ turn: turn && plainTurn(turn), stack: new Error('where').stack })
+  }
+
+  /**
+   * To be called for a rejection or an exception that no one has handled. True: code of a room caused it; it is logged and counted, and
+   * harms nothing else.
+   */
+  unhandled(error: unknown): boolean {
+    const turn = this.current
+    if (!turn) return false
+    const { log, metrics } = this.#deps
+    const { room, hook, type } = turn
+    const { roomType } = roomNamed(room.name)
+    metrics.roomErrors.inc({ room_type: roomType, code: 'room_logic_failed' })
+    const suppressed = this.#quiet.pass(`${roomType} ${hook} ${type}`)
+    if (suppressed !== undefined)
+      logFailure(log, error, 'room code failed outside of its turn', { ...fieldsOf(turn), suppressed })
+    return true
+  }
+
+  #done(turn: RoomTurn): void {
+    this.#open.delete(turn)
+    this.#deps.observer.open([...this.#open].at(-1))
+  }
+
+  #guard<T>(turn: RoomTurn, code: () => T, limitMs: number): T {
+    let result: { readonly value: T } | { readonly thrown: unknown } | undefined
+    this.#boundary ??= createContext({ run: undefined })
+    this.#boundary.run = () => {
+      try {
+        result = { value: code() }
+      } catch (thrown) {
+        result = { thrown }
+      }
+    }
+    try {
+      CALL.runInContext(this.#boundary, { timeout: limitMs })
+    } catch (error) {
+      if (!result)
+        throw new TurnCut(`${turn.hook} did not return within ${limitMs} ms and was cut off`, {
+          cause: error,
+        })
+    }
+    if ('thrown' in result!) throw result.thrown
+    return result!.value
+  }
+
+  #cut(turn: RoomTurn, limitMs: number | undefined): void {
+    const { log, suspects } = this.#deps
+    log.error({ ...fieldsOf(turn), limit_ms: limitMs }, 'a turn did not return and was cut off')
+    turn.room.cutOff?.(turn)
+    void suspects.stuck(turn, 'guard')
+  }
+}
+
+export const isPromise = (value: unknown): value is PromiseLike<unknown> =>
+  typeof (value as PromiseLike<unknown> | undefined | null)?.then === 'function'

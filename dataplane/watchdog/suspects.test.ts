@@ -1,0 +1,145 @@
+import { describe, expect, it } from 'vitest'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
+import { SuspectRecord, Suspects, withoutRunning, withRunning, withStuck } from './suspects.ts'
+import type { Turn, TurnHook } from './turns.ts'
+
+const turn = (change: Partial<Turn> = {}): Turn => ({
+  room: { name: 'prj_a/duel:1', epoch: 1 },
+  hook: 'onMessage',
+  subject: 'mem_1',
+  ref: 1,
+  type: 'strike',
+  principal: 'ada',
+  ...change,
+})
+
+/** Nodes that share one store; each knows what it has read. */
+async function nodes(count: number, limitAllMs?: number) {
+  const clock = new FakeClock()
+  const { records } = memoryStore({ clock })
+  const counted: string[] = []
+  const start = async () => {
+    const suspects = new Suspects({
+      records,
+      clock,
+      everyMs: 250,
+      turnLimitMs: 800,
+      limitAllMs,
+      onCount: (roomType, hook, more) => void counted.push(`${roomType} ${hook} ${more}`),
+    })
+    await suspects.start()
+    return suspects
+  }
+  const started: Suspects[] = []
+  for (let n = 0; n < count; n++) started.push(await start())
+  const settle = async (ms: number) => {
+    clock.advance(ms)
+    for (let n = 0; n < 20; n++) await Promise.resolve()
+  }
+  return { clock, counted, record: new SuspectRecord(records), start, started, settle }
+}
+
+describe('a handler that did not return', () => {
+  it('is cut off after 200 ms on every node from the next read on, for an hour', async () => {
+    const { started, settle } = await nodes(2)
+    const [first, second] = started
+    await first!.stuck(turn(), 'guard')
+    expect([first!.limitOf(turn()), second!.limitOf(turn())]).toEqual([200, undefined])
+    await settle(250)
+    expect(second!.limitOf(turn())).toBe(200)
+    expect(second!.limitOf(turn({ type: 'look' }))).toBeUndefined()
+    await settle(3_600_000)
+    expect(second!.limitOf(turn())).toBeUndefined()
+  })
+
+  it('is not started at all once nothing but the end of its process has stopped it', async () => {
+    const { started } = await nodes(1)
+    await started[0]!.stuck(turn(), 'refuse')
+    await started[0]!.stuck(turn(), 'guard')
+    expect(started[0]!.limitOf(turn())).toBe(0)
+  })
+
+  it.each(['admit', 'load', 'save', 'task'] as const)(
+    'is not started where it may go on after an await: %s',
+    async (hook: TurnHook) => {
+      const { started } = await nodes(1)
+      await started[0]!.stuck(turn({ hook, type: '' }), 'guard')
+      expect(started[0]!.limitOf(turn({ hook, type: '' }))).toBe(0)
+    },
+  )
+
+  it('makes all code of its room type a suspect together with a second handler', async () => {
+    const { started } = await nodes(1)
+    const [node] = started
+    await node!.stuck(turn(), 'guard')
+    await node!.stuck(turn({ hook: 'onTick', type: '' }), 'refuse')
+    const other = turn({ hook: 'create', type: '' })
+    expect([
+      node!.limitOf(other),
+      node!.limitOf(turn({ room: { name: 'prj_a/chess:1', epoch: 1 } })),
+    ]).toEqual([200, undefined])
+    await node!.stuck(turn({ hook: 'onJoin', type: '' }), 'refuse')
+    expect(node!.limitOf(other)).toBe(0)
+  })
+
+  it('is counted once, also on a node that starts later, and on no node again', async () => {
+    const { counted, record, start, settle } = await nodes(1)
+    await record.change((shared) => withStuck(shared, turn(), 'guard', 0))
+    await settle(250)
+    await settle(250)
+    expect(counted).toEqual(['duel onMessage 1'])
+    await start()
+    expect(counted).toEqual(['duel onMessage 1', 'duel onMessage 1'])
+  })
+})
+
+describe('a turn that takes long', () => {
+  it('is given nearly the limit of all turns elsewhere, and none when it has returned', async () => {
+    const { clock, record, started, settle } = await nodes(1)
+    await record.change((shared) => withRunning(shared, turn(), clock.now()))
+    await settle(250)
+    expect(started[0]!.limitOf(turn())).toBe(680)
+    await record.change((shared) => withoutRunning(shared, turn()))
+    await settle(250)
+    expect(started[0]!.limitOf(turn())).toBeUndefined()
+  })
+
+  // The process ran out of memory: it could write nothing any more.
+  it('counts as one that did not return when its node is gone', async () => {
+    const { clock, counted, record, started, settle } = await nodes(1)
+    await record.change((shared) => withRunning(shared, turn(), clock.now()))
+    await settle(10_001)
+    await settle(250)
+    expect([started[0]!.limitOf(turn()), counted]).toEqual([200, ['duel onMessage 1']])
+  })
+})
+
+describe('a player whose messages did not return three times', () => {
+  it('is refused that type of message for ten minutes, in its project only', async () => {
+    const { started, settle } = await nodes(2)
+    const [first, second] = started
+    for (let n = 0; n < 3; n++) {
+      expect(first!.blocks('prj_a', 'ada', 'duel', 'strike')).toBe(false)
+      await first!.stuck(turn(), 'guard')
+    }
+    await settle(250)
+    const blocks = (project: string, player: string, type: string) =>
+      second!.blocks(project, player, 'duel', type)
+    expect(blocks('prj_a', 'ada', 'strike')).toBe(true)
+    expect([
+      blocks('prj_b', 'ada', 'strike'),
+      blocks('prj_a', 'bob', 'strike'),
+      blocks('prj_a', 'ada', 'look'),
+    ]).toEqual([false, false, false])
+    await settle(600_000)
+    expect(blocks('prj_a', 'ada', 'strike')).toBe(false)
+  })
+})
+
+describe('in development', () => {
+  it('every turn is cut off after the limit of all', async () => {
+    const { started } = await nodes(1, 2000)
+    expect(started[0]!.limitOf(turn())).toBe(2000)
+  })
+})

@@ -1,0 +1,330 @@
+import type { Clock } from '../../shared/clock.ts'
+import type { Records } from '../../shared/store/port.ts'
+import { roomIdOf, roomNamed } from '../traffic.ts'
+import type { Turn, TurnHook } from './turns.ts'
+
+/**
+ * How a suspect runs: inside the boundary that can cut it off (`guard`), or not at all (`refuse`), since nothing but the end of the process
+ * would stop it.
+ */
+export type Mode = 'guard' | 'refuse'
+
+/** A handler that once did not return in time. */
+export interface Suspect {
+  /** `room type/hook/message type`. */
+  readonly code: string
+  readonly mode: Mode
+  /** Until when, milliseconds since 1970. */
+  readonly until: number
+  /** The player who caused the last overrun; empty: no player did. */
+  readonly principal: string
+  /** Since when a turn of it runs that takes long; absent: a turn of it did not end. */
+  readonly runningSince?: number
+}
+
+/** A turn that a player caused, and that did not end. */
+interface Charge {
+  /** `project/principal`. */
+  readonly by: string
+  readonly code: string
+  readonly at: number
+}
+
+/** What all nodes share about turns that do not end: one record in the store. */
+export interface SharedSuspects {
+  readonly suspects: readonly Suspect[]
+  readonly charges: readonly Charge[]
+  /** Turns that did not end, by `room type/hook`, since the store has this record. */
+  readonly counts: Readonly<Record<string, number>>
+}
+
+export const NO_SUSPECTS: SharedSuspects = { suspects: [], charges: [], counts: {} }
+
+const KEY = '{nodes}:suspects'
+/** A turn of a suspect is cut off after so long. */
+const GUARD_MS = 200
+/** The share of the limit of all turns that a suspect gets of which a turn runs at the moment. */
+const RUNNING_SHARE = 0.85
+/** A suspect is one for so long after its last overrun. */
+const SUSPECT_MS = 3_600_000
+/** The oldest are dropped. */
+const MAX_SUSPECTS = 256
+const MAX_CHARGES = 1024
+/** So many turns of one player and handler within the window, and the player's messages of that type are refused for as long. */
+const CHARGES = 3
+const CHARGE_WINDOW_MS = 600_000
+/** The counts are kept for so long after the last change. */
+const RECORD_TTL_MS = 30 * 86_400_000
+/** A turn that runs for longer has ended together with its process. */
+const LONGEST_TURN_MS = 10_000
+/** So many different handlers of one room type, and all of its code is treated as they are. */
+const HANDLERS_OF_TYPE = 2
+const WRITE_ATTEMPTS = 10
+
+/** The name of a handler among the suspects: `room type/hook/message type`. */
+export const codeOf = ({ room, hook, type }: Turn): string =>
+  codeName(roomNamed(room.name).roomType, hook, type)
+
+const codeName = (roomType: string, hook: TurnHook, type: string): string => `${roomType}/${hook}/${type}`
+
+/** The fields of a log line about a turn. */
+export function fieldsOf({ room, hook, type, principal }: Turn) {
+  const address = roomNamed(room.name)
+  return {
+    project_id: address.projectId,
+    room_id: roomIdOf(address),
+    room_type: address.roomType,
+    epoch: room.epoch,
+    hook,
+    ...(type !== '' && { message_type: type }),
+    ...(principal !== '' && { principal }),
+  }
+}
+
+const chargedTo = ({ room, principal }: Turn): string => `${roomNamed(room.name).projectId}/${principal}`
+
+/** A turn takes long: it may never end, and take its process with it before anything else can be written. */
+export function withRunning(shared: SharedSuspects, turn: Turn, now: number): SharedSuspects {
+  const code = codeOf(turn)
+  if (shared.suspects.some((one) => one.code === code)) return shared
+  return withSuspect(shared, { code, mode: 'guard', principal: turn.principal, runningSince: now }, now)
+}
+
+/** A turn that took long has returned. */
+export function withoutRunning(shared: SharedSuspects, turn: Turn): SharedSuspects {
+  const code = codeOf(turn)
+  const suspects = shared.suspects.filter((one) => one.code !== code || one.runningSince === undefined)
+  return suspects.length === shared.suspects.length ? shared : { ...shared, suspects }
+}
+
+/** A turn did not end. */
+export function withStuck(shared: SharedSuspects, turn: Turn, mode: Mode, now: number): SharedSuspects {
+  const charge = turn.principal === '' ? [] : [{ by: chargedTo(turn), code: codeOf(turn), at: now }]
+  const charges = shared.charges.filter(({ at }) => now - at < CHARGE_WINDOW_MS)
+  return counted(
+    withSuspect(
+      { ...shared, charges: [...charges, ...charge].slice(-MAX_CHARGES) },
+      { code: codeOf(turn), mode, principal: turn.principal },
+      now,
+    ),
+    codeOf(turn),
+  )
+}
+
+/** A node that had a turn running for too long is gone, and could not write that. */
+export function withoutGone(shared: SharedSuspects, now: number): SharedSuspects {
+  const isGone = ({ runningSince }: Suspect) =>
+    runningSince !== undefined && now - runningSince > LONGEST_TURN_MS
+  let next = shared
+  for (const { runningSince: _, ...one } of shared.suspects.filter(isGone))
+    next = counted(withSuspect(next, one, now), one.code)
+  return next
+}
+
+function withSuspect(shared: SharedSuspects, added: Omit<Suspect, 'until'>, now: number): SharedSuspects {
+  const before = shared.suspects.find(({ code }) => code === added.code)
+  // Refused once, it stays so: a boundary that it outlasts ends another process.
+  const mode = before?.mode === 'refuse' && before.until > now ? 'refuse' : added.mode
+  const others = shared.suspects.filter(({ code, until }) => code !== added.code && until > now)
+  const suspects = [...others, { ...added, mode, until: now + SUSPECT_MS }].slice(-MAX_SUSPECTS)
+  return { ...shared, suspects }
+}
+
+function counted(shared: SharedSuspects, code: string): SharedSuspects {
+  const key = code.split('/', 2).join('/')
+  return { ...shared, counts: { ...shared.counts, [key]: (shared.counts[key] ?? 0) + 1 } }
+}
+
+/** The record in the store. */
+export class SuspectRecord {
+  readonly #records: Records
+
+  constructor(records: Records) {
+    this.#records = records
+  }
+
+  async read(): Promise<SharedSuspects> {
+    return (await this.#read()).shared
+  }
+
+  /** Replaces the record by what `change` makes of it. Returns what it is then. Rejects where the store does not take it. */
+  async change(change: (shared: SharedSuspects) => SharedSuspects): Promise<SharedSuspects> {
+    for (let attempt = 1; ; attempt++) {
+      const { shared, version } = await this.#read()
+      const next = change(shared)
+      if (next === shared) return shared
+      const value = new TextEncoder().encode(JSON.stringify(next))
+      if (await this.#records.write([{ put: KEY, value, ttlMs: RECORD_TTL_MS, ifVersion: version }]))
+        return next
+      if (attempt === WRITE_ATTEMPTS) throw new Error('the record of suspects changes too fast')
+    }
+  }
+
+  async #read(): Promise<{ shared: SharedSuspects; version: number }> {
+    const [stored] = await this.#records.read([KEY])
+    return { shared: decoded(stored?.value), version: stored?.version ?? 0 }
+  }
+}
+
+function decoded(value: Uint8Array | undefined): SharedSuspects {
+  if (!value) return NO_SUSPECTS
+  try {
+    const { suspects, charges, counts } = JSON.parse(new TextDecoder().decode(value)) as SharedSuspects
+    return { suspects: [...suspects], charges: [...charges], counts: { ...counts } }
+  } catch {
+    return NO_SUSPECTS // Damaged: what is missed is found again.
+  }
+}
+
+interface SuspectsDeps {
+  readonly records: Records
+  readonly clock: Clock
+  /** Milliseconds between two reads. */
+  readonly everyMs: number
+  /** Milliseconds that a turn may take before the watchdog ends the process. */
+  readonly turnLimitMs: number
+  /** Milliseconds after which each turn is cut off, in development. Default: only turns of suspects are. */
+  readonly limitAllMs?: number | undefined
+  /** Another turn of this room type and hook did not end; `count`: how many more. */
+  readonly onCount: (roomType: string, hook: TurnHook, count: number) => void
+}
+
+/** The suspects as this node knows them: it reads the shared record at a steady rate. */
+export class Suspects {
+  readonly #deps: SuspectsDeps
+  readonly #record: SuspectRecord
+  #list: readonly Suspect[] = []
+  /** The limit of each, milliseconds. */
+  #byCode = new Map<string, number>()
+  #byType = new Map<string, number>()
+  /** `project/principal code`, of players whose messages are refused. */
+  #blocked = new Set<string>()
+  #counts: Readonly<Record<string, number>> = {}
+  #cancel = () => {}
+  #stopped = false
+
+  constructor(deps: SuspectsDeps) {
+    this.#deps = deps
+    this.#record = new SuspectRecord(deps.records)
+  }
+
+  /** Reads the record, and again from time to time. Rejects where it cannot be read. */
+  async start(): Promise<void> {
+    this.#take(await this.#record.read())
+    this.#readLater()
+  }
+
+  stop(): void {
+    this.#stopped = true
+    this.#cancel()
+  }
+
+  /** Milliseconds after which a turn is to be cut off; 0: it must not start; undefined: it runs as any other. */
+  limitOf(turn: Turn): number | undefined {
+    const { limitAllMs } = this.#deps
+    if (this.#byCode.size === 0) return limitAllMs
+    const limit = this.#byCode.get(codeOf(turn)) ?? this.#byType.get(roomNamed(turn.room.name).roomType)
+    return limit ?? limitAllMs
+  }
+
+  #limitOf(mode: Mode, runs: boolean): number {
+    if (mode === 'refuse') return 0
+    const { limitAllMs, turnLimitMs } = this.#deps
+    // A turn that still runs elsewhere may only be slow: here such a turn may take nearly as long as it always may.
+    return limitAllMs ?? (runs ? RUNNING_SHARE * turnLimitMs : GUARD_MS)
+  }
+
+  /** Whether a player's messages of this type are refused, since too many of them did not end. */
+  blocks(projectId: string, principal: string, roomType: string, messageType: string): boolean {
+    if (this.#blocked.size === 0) return false
+    return this.#blocked.has(`${projectId}/${principal} ${codeName(roomType, 'onMessage', messageType)}`)
+  }
+
+  /** Players and handlers whose messages are refused. */
+  get blocked(): number {
+    return this.#blocked.size
+  }
+
+  /** All of them, for operators. */
+  get list(): readonly Suspect[] {
+    return this.#list
+  }
+
+  /** A turn was cut off, or its code outlived it. Never rejects. */
+  async stuck(turn: Turn, mode: Mode): Promise<void> {
+    await this.#change((shared) => withStuck(shared, turn, mode, this.#deps.clock.now()))
+  }
+
+  async #change(change: (shared: SharedSuspects) => SharedSuspects): Promise<void> {
+    try {
+      this.#take(await this.#record.change(change))
+    } catch {
+      // The next overrun writes it again.
+    }
+  }
+
+  #readLater(): void {
+    const { clock, everyMs } = this.#deps
+    this.#cancel = clock.schedule(everyMs, () => void this.#readAgain())
+  }
+
+  async #readAgain(): Promise<void> {
+    try {
+      const shared = await this.#record.read()
+      const now = this.#deps.clock.now()
+      this.#take(shared)
+      if (withoutGone(shared, now) !== shared) await this.#change((latest) => withoutGone(latest, now))
+    } catch {
+      // What is known stays known.
+    }
+    if (!this.#stopped) this.#readLater()
+  }
+
+  #take({ suspects, charges, counts }: SharedSuspects): void {
+    const now = this.#deps.clock.now()
+    this.#list = suspects.filter(({ until }) => until > now)
+    const limits = this.#list.map(({ code, mode, runningSince }) => {
+      const runs = runningSince !== undefined
+      return [code, this.#limitOf(!runs && isAsynchronous(code) ? 'refuse' : mode, runs)] as const
+    })
+    this.#byCode = new Map(limits)
+    this.#byType = new Map([...typesOf(this.#list)].map(([type, mode]) => [type, this.#limitOf(mode, false)]))
+    this.#blocked = blockedBy(charges, now)
+    for (const [key, count] of Object.entries(counts)) {
+      const more = count - (this.#counts[key] ?? 0)
+      const [roomType = '', hook] = key.split('/')
+      if (more > 0) this.#deps.onCount(roomType, hook as TurnHook, more)
+    }
+    this.#counts = counts
+  }
+}
+
+/** Whether its code may continue after an `await`, where no boundary reaches it: then it is not started. */
+const isAsynchronous = (code: string): boolean => ASYNCHRONOUS.includes(code.split('/', 2)[1]!)
+
+const ASYNCHRONOUS: readonly string[] = ['load', 'save', 'admit', 'task'] satisfies TurnHook[]
+
+/** Room types of which several handlers did not return. */
+function typesOf(suspects: readonly Suspect[]): Map<string, Mode> {
+  const counts = new Map<string, { guard: number; refuse: number }>()
+  for (const { code, mode, runningSince } of suspects) {
+    if (runningSince !== undefined) continue
+    const roomType = code.slice(0, code.indexOf('/'))
+    const count = counts.get(roomType) ?? { guard: 0, refuse: 0 }
+    counts.set(roomType, count)
+    count[mode]++
+  }
+  const modes = new Map<string, Mode>()
+  for (const [roomType, { guard, refuse }] of counts) {
+    if (refuse >= HANDLERS_OF_TYPE) modes.set(roomType, 'refuse')
+    else if (guard + refuse >= HANDLERS_OF_TYPE) modes.set(roomType, 'guard')
+  }
+  return modes
+}
+
+function blockedBy(charges: readonly Charge[], now: number): Set<string> {
+  const counts = new Map<string, number>()
+  for (const { by, code, at } of charges)
+    if (now - at < CHARGE_WINDOW_MS) counts.set(`${by} ${code}`, (counts.get(`${by} ${code}`) ?? 0) + 1)
+  return new Set([...counts].flatMap(([key, count]) => (count >= CHARGES ? [key] : [])))
+}

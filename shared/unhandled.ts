@@ -1,0 +1,65 @@
+import { fileURLToPath } from 'node:url'
+import type { Clock } from './clock.ts'
+import type { Logger } from './log.ts'
+import { Quiet } from './quiet.ts'
+
+const QUIET_MS = 10_000
+/** The folders of this program's own code. */
+const OWN = ['control', 'dataplane', 'shared', 'deploy'].map((folder) =>
+  fileURLToPath(new URL(`../${folder}/`, import.meta.url)),
+)
+
+interface UnhandledDeps {
+  readonly clock: Pick<Clock, 'monotonic'>
+  readonly log: Pick<Logger, 'error'>
+  /** Counts an error that cannot be attributed. */
+  readonly count: (kind: 'rejection' | 'exception') => void
+  /** Whether room code caused it, in which case its node has dealt with it. */
+  readonly roomCode: (error: unknown) => boolean
+}
+
+/** Decides what becomes of rejections and exceptions that nothing has handled. */
+export class UnhandledErrors {
+  readonly #deps: UnhandledDeps
+  readonly #quiet: Quiet
+
+  constructor(deps: UnhandledDeps) {
+    this.#deps = deps
+    this.#quiet = new Quiet(deps.clock, QUIET_MS)
+  }
+
+  /** A rejection never ends the process: no code was interrupted by it. */
+  rejection(reason: unknown): void {
+    if (!this.#deps.roomCode(reason))
+      this.#report('rejection', reason, 'a promise was rejected and not handled')
+  }
+
+  /** Returns false for an exception that has interrupted code of this program: the process is to end. */
+  exception(error: unknown): boolean {
+    if (this.#deps.roomCode(error)) return true
+    if (isOwn(error)) return false
+    this.#report('exception', error, 'an error was thrown and not caught')
+    return true
+  }
+
+  #report(kind: 'rejection' | 'exception', error: unknown, message: string): void {
+    this.#deps.count(kind)
+    const suppressed = this.#quiet.pass(`${kind} ${String((error as Error | undefined)?.message ?? error)}`)
+    if (suppressed !== undefined) this.#deps.log.error({ err: error, suppressed }, message)
+  }
+}
+
+/**
+ * Whether an exception comes from this program's code, by its stack. Room code, and the packages that it uses, may have thrown it where a frame
+ * is neither Node's nor this program's, or where there are only frames of Node: an `error` event without a listener.
+ */
+export function isOwn(error: unknown): boolean {
+  const stack = error instanceof Error && typeof error.stack === 'string' ? error.stack : ''
+  const frames = stack.split('\n').filter((line) => /^\s+at /.test(line))
+  const places = frames.map((line) =>
+    decodeURI(/\(?((?:file:\/\/|data:|node:|\/)[^)]*)\)?$/.exec(line)?.[1] ?? ''),
+  )
+  const own = places.filter((place) => OWN.some((folder) => place.replace('file://', '').startsWith(folder)))
+  const foreign = places.filter((place) => place !== '' && !place.startsWith('node:') && !own.includes(place))
+  return own.length > 0 && foreign.length === 0
+}

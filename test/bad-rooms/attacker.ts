@@ -1,0 +1,129 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { connect, RoomfulError } from 'roomful/client'
+import { type Target, tokenFor } from '../attack/target.ts'
+import { type Fault, type Hook, type Kind, waysOf } from './faults.ts'
+import { playerSocket } from './player-socket.ts'
+
+/** An order to trigger one kind of fault in some hooks. */
+export interface Order {
+  readonly target: Target
+  readonly kind: Kind
+  readonly hooks: readonly Hook[]
+  readonly seconds: number
+  /** Faults per second. */
+  readonly rate: number
+  /** Number of players (`sub`) that trigger them in turn. */
+  readonly players: number
+}
+
+/** What became of an order: how often the players' promises ended with each code. */
+export type Outcome = Readonly<Record<string, number>>
+
+/** Time that a player stays at most. It is long enough for a resume at another node, and for a message to be given to the next owner. */
+const STAY_MS = 8000
+/** Time that a player stays in a room whose code runs without it. */
+const LINGER_MS = 1500
+/** Time until an empty room sleeps in the store. */
+const SLEEP_MS = 3000
+/** Pause after a fault that is triggered alone. */
+const PAUSE_MS = 1000
+const MOST_AT_ONCE = 60
+
+/** The message type that reaches a hook. */
+const MESSAGE_TYPES: Partial<Record<Hook, string>> = {
+  onMessage: 'hit',
+  handle: 'handled',
+  messageValidator: 'checked',
+  replyValidator: 'answered',
+  eventValidator: 'announced',
+}
+
+/**
+ * Triggers the fault in each hook alone: the next one a second after the outcome of the one before. Then it triggers them all in turn until
+ * the time is over, several a second, each in a new room.
+ */
+export async function attack({ target, kind, hooks, seconds, rate, players }: Order): Promise<Outcome> {
+  const tokens = await Promise.all(
+    Array.from({ length: players }, (_, i) => tokenFor(target, { sub: `attacker-${i}` })),
+  )
+  const ways = waysOf(kind)
+  const outcome: Record<string, number> = {}
+  const strike = async (i: number): Promise<void> => {
+    const hook = hooks[i % hooks.length]!
+    const way = ways[Math.floor(i / hooks.length) % ways.length]!
+    const fault: Fault = { kind, way, hook, id: `${hook}-${i}` }
+    const url = target.wsUrls[i % target.wsUrls.length]!
+    const code = await trigger({ target, fault, url, token: tokens[i % players]! })
+    outcome[code] = (outcome[code] ?? 0) + 1
+  }
+  const began = performance.now()
+  const elapsed = (): number => (performance.now() - began) / 1000
+  let next = 0
+  while (next < hooks.length && elapsed() < seconds) {
+    await strike(next++)
+    await sleep(PAUSE_MS)
+  }
+  const running = new Set<Promise<void>>()
+  while (elapsed() < seconds) {
+    const one = strike(next++).finally(() => running.delete(one))
+    running.add(one)
+    await sleep(1000 / rate)
+    if (running.size >= MOST_AT_ONCE) await Promise.race(running)
+  }
+  return outcome
+}
+
+interface Strike {
+  readonly target: Target
+  readonly fault: Fault
+  /** The node to which the player connects first. */
+  readonly url: string
+  readonly token: string
+}
+
+/** Triggers one fault as a player. Resolves with `done`, the code of the error that the player got, or `no answer`. */
+async function trigger(strike: Strike): Promise<string> {
+  const { fault } = strike
+  const end = new AbortController()
+  const work = fault.hook === 'migrate' ? migrate(strike, end.signal) : play(strike, end.signal)
+  const code = work.then(
+    () => 'done',
+    (error: unknown) => (error instanceof RoomfulError ? error.code : String(error)),
+  )
+  const result = await Promise.race([code, sleep(STAY_MS, 'no answer')])
+  end.abort()
+  return result
+}
+
+async function enter({ target, fault, url, token }: Strike, roomType: string, signal: AbortSignal) {
+  const { projectId, frontUrl } = target
+  const { WebSocket, cut } = playerSocket(url, frontUrl)
+  const client = await connect(url, {
+    projectId,
+    token,
+    WebSocket,
+    signal,
+    reroute: false,
+    onError: () => undefined,
+  })
+  return { client, cut, room: await client.join(roomType, { key: fault.id, fault }) }
+}
+
+async function play(strike: Strike, signal: AbortSignal): Promise<void> {
+  const { hook } = strike.fault
+  const { room, cut } = await enter(strike, 'bad', signal)
+  const type = MESSAGE_TYPES[hook]
+  if (type !== undefined) await room.send(type, strike.fault)
+  if (hook === 'onDisconnect' || hook === 'onReconnect') cut()
+  if (hook === 'onLeave' || hook === 'onDispose') await room.leave()
+  await sleep(LINGER_MS, undefined, { signal }).catch(() => undefined)
+}
+
+/** A room that the first node has made sleeps, and is opened by a node with newer code. */
+async function migrate(strike: Strike, signal: AbortSignal): Promise<void> {
+  const { wsUrls } = strike.target
+  const { client } = await enter({ ...strike, url: wsUrls[0]! }, 'migrating', signal)
+  client.close()
+  await sleep(SLEEP_MS, undefined, { signal })
+  await enter({ ...strike, url: wsUrls[1]! }, 'migrating', signal)
+}

@@ -1,0 +1,23 @@
+import { fileURLToPath } from 'node:url'
+import { describe, expect, it } from 'vitest'
+import { runScript } from '../support/program.ts'
+
+const RUN = fileURLToPath(new URL('./run.ts', import.meta.url))
+/** Honest messages that are acked in time. Two ends of nodes weigh more in a short run than in one of ten minutes. */
+const SHARE = '80'
+
+/** Each kind for 10 s, with room code that is bad when it gets a message and in every tick. `npm run bad-rooms` has all kinds and hooks. */
+describe('A cluster whose room code is bad', () => {
+  it.each(['loop', 'rejection', 'exit'])(
+    'survives %s: at most two nodes end, honest players play on, no message ends two nodes',
+    { timeout: 240_000 },
+    async (kind) => {
+      const words = ['--kinds', kind, '--hooks', 'onMessage,onTick', '--seconds', '10', '--share', SHARE]
+      const run = runScript(RUN, words)
+      await run.ended
+      const lines = run.output().split('\n')
+      expect(lines.filter((line) => line.includes('MISSED'))).toEqual([])
+      expect(lines.at(-2)).toBe('1 of 1 kinds met all goals')
+    },
+  )
+})

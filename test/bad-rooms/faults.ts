@@ -1,0 +1,150 @@
+import { execSync } from 'node:child_process'
+import { pbkdf2Sync } from 'node:crypto'
+import { EventEmitter } from 'node:events'
+import { closeSync, constants, openSync, writeSync } from 'node:fs'
+
+/** Port of this machine on which nothing listens. */
+const CLOSED_PORT = 49_999
+/** Duration of a blocking native call, far above every limit. */
+const BLOCKED_SECONDS = 30
+
+/** The kinds of bad room code, and for each the ways in which code does it. */
+const WAYS = {
+  loop: {
+    statement: () => {
+      for (;;);
+    },
+    // Room code that catches everything does not catch its end.
+    caught: () => {
+      for (;;)
+        try {
+          for (;;);
+        } catch {
+          // The loop continues.
+        }
+    },
+    regexp: () => /^(a+)+$/.test(`${'a'.repeat(64)}b`),
+  },
+  native: {
+    pbkdf2: () => pbkdf2Sync('password', 'salt', BLOCKED_SECONDS * 1_000_000, 64, 'sha512'),
+    exec: () => execSync(`sleep ${BLOCKED_SECONDS}`),
+  },
+  rejection: {
+    promise: () => void Promise.reject(new Error('a promise that nothing awaits')),
+    fetch: () => void fetch(`http://127.0.0.1:${CLOSED_PORT}`),
+  },
+  'timer-throw': {
+    timeout: () => {
+      setTimeout(() => {
+        throw new Error('thrown by setTimeout')
+      }, 1)
+    },
+    emitter: () => {
+      setImmediate(() => new EventEmitter().emit('error', new Error('an error without a listener')))
+    },
+  },
+  'task-throw': {
+    sync: () => {
+      throw new Error('thrown by the work of a task')
+    },
+    async: async () => {
+      await new Promise(setImmediate)
+      throw new Error('rejected by the work of a task')
+    },
+    stray: () => void Promise.reject(new Error('not awaited by the work of a task')),
+  },
+  oom: {
+    arrays: () => {
+      const hoard: unknown[] = []
+      for (;;) hoard.push(new Array(100_000).fill(hoard.length))
+    },
+  },
+  exit: {
+    exit: () => process.exit(1),
+    kill: () => process.kill(process.pid, 'SIGKILL'),
+    abort: () => process.abort(),
+  },
+} satisfies Record<string, Record<string, () => unknown>>
+
+export type Kind = keyof typeof WAYS
+
+/** Every kind of bad room code. */
+export const KINDS = Object.keys(WAYS) as readonly Kind[]
+
+/** The ways in which code does a kind of fault. */
+export const waysOf = (kind: Kind): readonly string[] => Object.keys(WAYS[kind])
+
+/** Hooks that run for one message of a player. */
+export const MESSAGE_HOOKS = [
+  'onMessage',
+  'handle',
+  'messageValidator',
+  'replyValidator',
+  'eventValidator',
+] as const
+
+/** All code of a room type that can be bad. `admitAfterAwait` is `admit` behind its first `await`. */
+export const HOOKS = [
+  ...MESSAGE_HOOKS,
+  'onTick',
+  'onTimer',
+  'timerValidator',
+  'create',
+  'onJoin',
+  'onLeave',
+  'onDisconnect',
+  'onReconnect',
+  'optionsValidator',
+  'admit',
+  'admitAfterAwait',
+  'taskWork',
+  'taskHandler',
+  'taskValidator',
+  'load',
+  'save',
+  'layer',
+  'migrate',
+  'onDispose',
+] as const
+
+export type Hook = (typeof HOOKS)[number]
+
+/** The hooks in which a kind of fault makes sense. */
+export const hooksOf = (kind: Kind): readonly Hook[] => (kind === 'task-throw' ? ['taskWork'] : HOOKS)
+
+/** One fault that a player triggers: plain data of join options, messages and states. */
+export type Fault = {
+  readonly kind: Kind
+  readonly way: string
+  readonly hook: Hook
+  /** Different for each message or join. */
+  readonly id: string
+}
+
+/** One start of bad code, as a line of the fault log. */
+export interface FaultStart {
+  /** Milliseconds since 1970. */
+  readonly at: number
+  readonly node: string
+  readonly pid: number
+  readonly hook: Hook
+  readonly id: string
+}
+
+/** Runs the fault if this is its hook, after it has written a line to FAULT_LOG. Returns what the fault returns. */
+export function runFault(hook: Hook, fault: Fault | undefined): unknown {
+  if (fault?.hook !== hook) return undefined
+  const { kind, way, id } = fault
+  const start: FaultStart = {
+    at: Date.now(),
+    node: process.env.NODE_ID ?? 'dev',
+    pid: process.pid,
+    hook,
+    id,
+  }
+  const { O_APPEND, O_CREAT, O_SYNC, O_WRONLY } = constants
+  const file = openSync(process.env.FAULT_LOG ?? '/dev/null', O_APPEND | O_CREAT | O_SYNC | O_WRONLY)
+  writeSync(file, `${JSON.stringify(start)}\n`)
+  closeSync(file)
+  return (WAYS[kind] as Record<string, () => unknown>)[way]?.()
+}

@@ -1,0 +1,18 @@
+import { defineRoom } from 'roomful'
+import { type Fault, runFault } from '../faults.ts'
+
+/** As in a rolling upgrade: the first node has the old code, the others have the new code. */
+const version = process.env.NODE_ID === 'node-1' ? 1 : 2
+
+/** Room type whose rooms sleep when they are empty. A join at another node than the first migrates them, which runs their fault. */
+export default defineRoom({
+  type: 'migrating',
+  durability: 'journal',
+  idleSeconds: 1,
+  onIdle: 'sleep',
+  version,
+  ...(version === 2 && {
+    migrate: { 1: (state: unknown) => void runFault('migrate', (state as { fault: Fault }).fault) },
+  }),
+  create: (options) => ({ fault: (options as { fault: Fault }).fault }),
+})
