@@ -36,6 +36,7 @@ function appWith(changes: Partial<ControlDeps> = {}) {
     tracer: noTracer,
     operatorTokens: [OPERATOR],
     openTo: 'this machine',
+    nodes: { call: async () => ({}) },
     internalToken: undefined,
     requireKeyId: false,
     maxRevokedSubs: 2,
@@ -272,21 +273,21 @@ describe('with no operator token', () => {
       expect((await call('POST /projects', { name: 'a' }, headers)).status).toBe(201)
   })
 
-  it('asks for JSON even where no body is, since a page may send that anywhere without a preflight', async () => {
+  it('refuses a page of others also without a body, which a browser sends anywhere without a preflight', async () => {
     const call = appWith({ operatorTokens: [] })
     const projectId = (await call('POST /projects', { name: 'a' }, {})).body.id
     const key = (await call(`POST /projects/${projectId}/keys`, {}, {})).body
-    for (const type of [
-      undefined,
-      'text/plain',
-      'application/x-www-form-urlencoded',
-      'multipart/form-data; boundary=x',
-    ])
-      for (const what of ['keys', `keys/${key.id}/revoke`, `keys/${key.id}/rotate`]) {
-        const headers: Record<string, string> = type === undefined ? {} : { 'content-type': type }
-        const answer = await call(`POST /projects/${projectId}/${what}`, undefined, headers)
-        expect(answer).toMatchObject({ status: 415, body: { code: 'unsupported_media_type' } })
-      }
+    for (const type of [undefined, 'text/plain', 'application/x-www-form-urlencoded'])
+      for (const from of [
+        { origin: 'http://evil.example' },
+        { origin: 'null' },
+        { 'sec-fetch-site': 'cross-site' },
+      ])
+        for (const what of ['keys', `keys/${key.id}/revoke`, `keys/${key.id}/rotate`]) {
+          const headers = { ...from, ...(type !== undefined && { 'content-type': type }) }
+          const answer = await call(`POST /projects/${projectId}/${what}`, undefined, headers)
+          expect(answer).toMatchObject({ status: 403, body: { code: 'cross_origin' } })
+        }
     expect((await call(`GET /projects/${projectId}/keys`, undefined, {})).body.keys).toMatchObject([
       { status: 'active' },
     ])

@@ -3,7 +3,8 @@ import { matchedRoutes } from 'hono/route'
 import type { Logger } from 'pino'
 import type { Registry } from 'prom-client'
 import type { Clock } from '../shared/clock.ts'
-import { newId } from '../shared/ids.ts'
+import { requestIdOf } from '../shared/ids.ts'
+import { PROBLEMS, Problem, problemResponse } from '../shared/problem.ts'
 import type { Random } from '../shared/random.ts'
 import { type Rate, RateLimits } from '../shared/rate-limit.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
@@ -13,14 +14,15 @@ import { type ControlEnv, Endpoints } from './endpoint.ts'
 import { Idempotency } from './idempotency.ts'
 import type { Keyring } from './keyring.ts'
 import { Keys } from './keys.ts'
-import { type ControlMetrics, countRequest } from './metrics.ts'
-import { PROBLEMS, Problem, problemResponse, REFUSALS } from './problem.ts'
+import { type ControlMetrics, countRequest, REFUSALS } from './metrics.ts'
+import type { Nodes } from './nodes.ts'
 import { Projects } from './projects.ts'
 import { RevokedSubs } from './revoked-subs.ts'
 import { internalRoutes } from './routes/internal.ts'
 import { keyRoutes } from './routes/keys.ts'
 import { opsRoutes } from './routes/ops.ts'
 import { projectRoutes } from './routes/projects.ts'
+import { roomRoutes } from './routes/rooms.ts'
 import { tokenRoutes } from './routes/tokens.ts'
 
 /** What the API is made of. */
@@ -38,6 +40,8 @@ export interface ControlDeps {
   readonly operatorTokens: readonly string[]
   /** Whom it is open to, when it is. */
   readonly openTo: OpenTo
+  /** What calls of rooms are forwarded to. */
+  readonly nodes: Pick<Nodes, 'call'>
   /** Undefined: `/internal` answers 401 to everyone. */
   readonly internalToken: string | undefined
   readonly requireKeyId: boolean
@@ -51,7 +55,6 @@ export interface ControlDeps {
 
 /** Routes that would fill a log with nothing. */
 const QUIET = new Set(['/healthz', '/readyz', '/metrics'])
-const REQUEST_ID_PATTERN = /^[\w.:-]{1,128}$/
 
 /** The control API as a Hono app: it has no state of its own, so that any number of processes on one store behave as one. */
 export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
@@ -91,6 +94,7 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
     metrics,
     requireKeyId: deps.requireKeyId,
   })
+  roomRoutes(endpoints, { projects, nodes: deps.nodes })
   internalRoutes(endpoints, { keys, projects, revokedSubs, clock })
   opsRoutes(app, { store, exposition: deps.exposition, draining: deps.draining })
   return app
@@ -101,8 +105,7 @@ function observe(app: Hono<ControlEnv>, deps: ControlDeps): void {
   const { clock, random, metrics, log, tracer, draining } = deps
   app.use('*', async (c, next) => {
     const begun = clock.monotonic()
-    const given = c.req.header('x-request-id')
-    const requestId = given !== undefined && REQUEST_ID_PATTERN.test(given) ? given : newId('req', random)
+    const requestId = requestIdOf(c.req.header('x-request-id'), random)
     c.set('requestId', requestId)
     const pattern = matchedRoutes(c).at(-1)?.path ?? '/*'
     const route = pattern === '/*' ? 'unmatched' : pattern

@@ -2,8 +2,8 @@ import { createHash, timingSafeEqual } from 'node:crypto'
 import type { Clock } from '../shared/clock.ts'
 import { isLoopback } from '../shared/config.ts'
 import { InternalToken } from '../shared/internal-token.ts'
+import { Problem } from '../shared/problem.ts'
 import { type KeyRecord, type Keys, keyStatus, looksLikeSecret } from './keys.ts'
-import { Problem } from './problem.ts'
 
 /** Who makes a request. `id` names the caller in logs, limits and idempotency, and gives nothing away. */
 export type Caller =
@@ -90,8 +90,9 @@ export type OpenTo = 'this machine' | 'everyone'
  * another host than this machine, as a page does whose own name has come to mean 127.0.0.1 (DNS rebinding).
  */
 export function requireSameMachine(headers: Headers, openTo: OpenTo): void {
-  const host = headers.get('host') ?? ''
-  if (openTo === 'this machine' && !isLocal(host))
+  const host = headers.get('host')
+  // Every browser sends a host. HTTP/1.0, as health checks of load balancers speak it, need not.
+  if (openTo === 'this machine' && host !== null && !isLocal(host))
     throw refused(`names the host ${shown(host)}, not this machine, such as localhost or 127.0.0.1`)
   const origin = headers.get('origin')
   if (origin !== null && !isOwn(origin, host)) throw refused(`comes from a page of ${shown(origin)}`)
@@ -104,7 +105,7 @@ const isLocal = (host: string): boolean => {
   return isLoopback((name?.[1] ?? name?.[2] ?? '').toLowerCase())
 }
 
-const isOwn = (origin: string, host: string): boolean => {
+const isOwn = (origin: string, host: string | null): boolean => {
   if (!/^https?:\/\//i.test(origin)) return false
   const authority = origin.replace(/^https?:\/\//i, '')
   return isLocal(authority) || authority === host

@@ -30,6 +30,7 @@ export function describeApi(app: Hono<ControlEnv>): Promise<OpenApi> {
           description: 'What a backend authenticates with and what its tokens are signed with.',
         },
         { name: 'Tokens', description: 'What a game client connects with.' },
+        { name: 'Rooms', description: 'Rooms that run on nodes, or rest in the store.' },
         { name: 'Internal', description: 'What nodes ask control.' },
         { name: 'Operations', description: 'Health, figures and this description. No credential is needed.' },
       ],

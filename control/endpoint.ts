@@ -2,11 +2,11 @@ import { toJsonSchema } from '@valibot/to-json-schema'
 import type { Context, Hono } from 'hono'
 import { type DescribeRouteOptions, describeRoute, resolver } from 'hono-openapi'
 import type * as v from 'valibot'
+import { PROBLEMS, Problem, type ProblemCode } from '../shared/problem.ts'
 import type { Span } from '../shared/tracing/tracer.ts'
+import { type ObjectSchema, readJson, validate } from '../shared/validate.ts'
 import type { Authentication, Caller } from './auth.ts'
-import { PROBLEMS, Problem, type ProblemCode } from './problem.ts'
 import { ProblemDocument } from './schemas.ts'
-import { type ObjectSchema, readJson, validate } from './validate.ts'
 
 /** What middleware leaves for handlers. */
 export interface ControlEnv {
@@ -18,7 +18,7 @@ export type Access = 'operator' | 'caller' | 'internal'
 
 /** One call of the API: what it takes, gives and refuses. Requests are validated by, and the API description made from, this. */
 export interface Endpoint<Body, Query> {
-  readonly method: 'GET' | 'POST'
+  readonly method: 'GET' | 'POST' | 'DELETE'
   readonly path: string
   readonly tag: string
   readonly summary: string

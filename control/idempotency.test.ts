@@ -1,11 +1,11 @@
 import { beforeEach, describe, expect, it } from 'vitest'
+import { Problem } from '../shared/problem.ts'
 import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import type { Store, Write } from '../shared/store/port.ts'
 import { FakeClock } from '../test/kit/fake-clock.ts'
 import { Idempotency, type RequestIdentity } from './idempotency.ts'
 import { Keyring } from './keyring.ts'
-import { Problem } from './problem.ts'
 
 const DAY_MS = 24 * 3600 * 1000
 const request: RequestIdentity = {

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto'
+import { Problem } from '../shared/problem.ts'
 import type { Records, StoredRecord, Write } from '../shared/store/port.ts'
+import { invalid } from '../shared/validate.ts'
 import type { Keyring } from './keyring.ts'
-import { Problem } from './problem.ts'
-import { invalid } from './validate.ts'
 
 /** What a request would do, and what it answers once that is done. */
 export interface Plan<Answer> {

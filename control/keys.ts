@@ -2,11 +2,11 @@ import { createHash, timingSafeEqual } from 'node:crypto'
 import { type Clock, timestamp } from '../shared/clock.ts'
 import { newId, randomToken } from '../shared/ids.ts'
 import { publishKeyNews } from '../shared/key-news.ts'
+import { Problem } from '../shared/problem.ts'
 import type { Random } from '../shared/random.ts'
 import type { Bus, Records, StoredRecord, Write } from '../shared/store/port.ts'
 import { CreationOrder, idOf } from './creation-order.ts'
 import type { Keyring, StoredPair } from './keyring.ts'
-import { Problem } from './problem.ts'
 
 /** active → (rotate) retiring → (its grace is over) revoked; and (revoke) revoked from either. */
 export type KeyStatus = 'active' | 'retiring' | 'revoked'

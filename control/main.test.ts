@@ -6,6 +6,7 @@ import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import type { Store } from '../shared/store/port.ts'
 import { FakeClock } from '../test/kit/fake-clock.ts'
+import { rawHttp } from '../test/support/raw-http.ts'
 import { type ControlOptions, type RunningControl, startControl, UnsafeControl } from './main.ts'
 
 const safe: ControlOptions = {
@@ -133,20 +134,17 @@ describe('a control process', () => {
     await dropped
   })
 
+  it.each([
+    ['that is open to this machine', { controlApiTokens: undefined }],
+    ['that is not open', {}],
+  ])('%s answers a health check by HTTP/1.0 without a host', async (_, changes) => {
+    const { url } = await start(changes)
+    expect(await rawHttp(url, 'GET /readyz HTTP/1.0\r\n\r\n')).toMatch(/^HTTP\/1\.1 200 /)
+  })
+
   it('answers a request that cannot be read with a problem, too', async () => {
     const { url } = await start()
-    const { hostname, port } = new URL(url)
-    const text = await new Promise<string>((resolve, reject) => {
-      const socket = connect(Number(port), hostname, () =>
-        socket.write('GET /projects HTTP/1.1\r\nhost: a b\r\nconnection: close\r\n\r\n'),
-      )
-      let received = ''
-      socket.on('data', (chunk) => {
-        received += chunk.toString()
-      })
-      socket.on('close', () => resolve(received))
-      socket.on('error', reject)
-    })
+    const text = await rawHttp(url, 'GET /projects HTTP/1.1\r\nhost: a b\r\nconnection: close\r\n\r\n')
     expect(text).toContain('HTTP/1.1 400')
     expect(text).toContain('application/problem+json')
     expect(text).not.toContain('.js')

@@ -1,6 +1,5 @@
-import { createServer, type Server } from 'node:http'
+import type { Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { getRequestListener } from '@hono/node-server'
 import type { Logger } from 'pino'
 import { Registry } from 'prom-client'
 import type { Clock } from '../shared/clock.ts'
@@ -11,7 +10,7 @@ import {
   type LogConfig,
   type StoreConfig,
 } from '../shared/config.ts'
-import { newId } from '../shared/ids.ts'
+import { createHttpServer } from '../shared/http-server.ts'
 import { processMetrics } from '../shared/metrics.ts'
 import type { Random } from '../shared/random.ts'
 import type { Rate } from '../shared/rate-limit.ts'
@@ -22,7 +21,7 @@ import { UnhandledErrors } from '../shared/unhandled.ts'
 import { createControlApp } from './app.ts'
 import { Keyring } from './keyring.ts'
 import { controlMetrics } from './metrics.ts'
-import { Problem, problemResponse } from './problem.ts'
+import { Nodes } from './nodes.ts'
 
 /** How a control process runs: whatever of its configuration is not as the defaults say. */
 export interface ControlOptions
@@ -105,7 +104,7 @@ export async function startControl({
 
   const registry = new Registry()
   if (sharing) registry.setDefaultLabels({ worker: sharing.worker })
-  const { unhandled } = processMetrics(registry)
+  const { unhandled } = processMetrics(registry, log)
   storeMetrics(registry, store)
   storeServerMetrics(registry, store.vitals, clock)
   let draining = false
@@ -120,21 +119,18 @@ export async function startControl({
     tracer,
     operatorTokens,
     openTo: openToAll ? 'everyone' : 'this machine',
+    nodes: new Nodes({ records: store.records, random, log, internalToken: config.internalToken }),
     internalToken: config.internalToken,
     requireKeyId: config.requireKeyId,
     maxRevokedSubs: config.maxRevokedSubs,
     tokenRate: config.tokenRate ?? DEFAULT_TOKEN_RATE,
     draining: () => draining,
   })
-  const listener = getRequestListener(app.fetch, { errorHandler: () => unreadable(newId('req', random)) })
-  const server = createServer(
-    {
-      requestTimeout: REQUEST_TIMEOUT_MS,
-      connectionsCheckingInterval: TIMEOUT_CHECK_MS,
-      keepAliveTimeout: KEEP_ALIVE_MS,
-    },
-    listener,
-  )
+  const server = createHttpServer(app.fetch, random, {
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    connectionsCheckingInterval: TIMEOUT_CHECK_MS,
+    keepAliveTimeout: KEEP_ALIVE_MS,
+  })
   await listen(server, config)
 
   let closed: Promise<void> | undefined
@@ -177,10 +173,6 @@ async function checkKeyring(keyring: Keyring, store: Store, log: Logger): Promis
     log.warn({ err: error }, 'the store cannot be reached: KEYRING_SECRET was not checked against it')
   }
 }
-
-/** The answer to a request that is not even a request, such as one without a host. */
-const unreadable = (requestId: string): Response =>
-  problemResponse(new Problem('invalid_request', 'The request cannot be read as HTTP.'), requestId)
 
 function listen(server: Server, { controlHost, controlPort }: Defaults<'control'>): Promise<void> {
   return new Promise((resolve, reject) => {

@@ -1,7 +1,12 @@
 import type { Registry } from 'prom-client'
 import { counter, gauge, histogram, type Metrics, OPEN, registerMetrics } from '../shared/metrics.ts'
+import { CONTROL_PROBLEMS } from '../shared/problem.ts'
 import { packageVersion } from '../shared/version.ts'
-import { REFUSALS } from './problem.ts'
+
+/** The codes that refuse a caller: 401, 403 and 429. */
+export const REFUSALS = Object.entries(CONTROL_PROBLEMS).flatMap(([code, { status }]) =>
+  [401, 403, 429].includes(status) ? [code] : [],
+)
 
 const METRICS = {
   httpRequests: counter('service_http_requests_total', 'Requests to the control API that were answered.', {

@@ -1,8 +1,8 @@
 import type { Clock } from '../shared/clock.ts'
 import { publishKeyNews } from '../shared/key-news.ts'
+import { Problem } from '../shared/problem.ts'
 import type { Bus, Records } from '../shared/store/port.ts'
 import { REVOCATION_KEPT_MS } from '../shared/tokens.ts'
-import { Problem } from './problem.ts'
 
 /** A player whose tokens were revoked; `revoked_at` in milliseconds since 1970. */
 export interface RevokedSub {

@@ -2,10 +2,10 @@
 import * as v from 'valibot'
 import { type IdPrefix, idPattern } from '../shared/ids.ts'
 import { isWellFormed } from '../shared/json.ts'
+import { CONTROL_PROBLEMS } from '../shared/problem.ts'
 import { dataFault, isNameable } from '../shared/tokens.ts'
 import { MEMBER_PATTERN } from './creation-order.ts'
 import { MINT_SCOPE } from './keys.ts'
-import { PROBLEMS, type ProblemCode } from './problem.ts'
 
 /** Any character, of which no half of a surrogate pair is one; also as JSON Schema reads a pattern. */
 const CHARACTER = '[^\\uD800-\\uDFFF]'
@@ -136,10 +136,44 @@ export const PageQuery = v.object({
   ),
 })
 
+export const RoomsQuery = v.object({
+  sleeping: v.pipe(
+    v.picklist(['1'], 'must be 1: rooms without owner are the ones that can be listed'),
+    v.description('1: rooms that no node has.'),
+  ),
+  limit: v.optional(wholeNumberText(1, 200, 'How many to give at most.'), '50'),
+  cursor: v.optional(v.pipe(v.string(), v.description('The next_cursor of the page before.'))),
+})
+
 export const KeyStatusQuery = v.object({
   project_id: id('prj', 'The project.'),
   key_id: v.optional(id('key', 'The key; absent: the project’s built-in pair.')),
 })
+
+export const RoomPage = v.object({
+  rooms: v.array(
+    v.pipe(
+      v.object({
+        room_id: v.pipe(v.string(), v.description('type:key, unique in the project.')),
+        room_type: v.string(),
+        key: v.string(),
+        expires_at: v.pipe(
+          v.nullable(v.string()),
+          v.description(
+            'About when the room is deleted if no one comes back to it; null: not before its database has its last state.',
+          ),
+        ),
+      }),
+      v.metadata({ ref: 'RoomWithoutOwner' }),
+    ),
+  ),
+  next_cursor: v.pipe(
+    v.nullable(v.string()),
+    v.description('Give it as cursor for the next page; null: no more.'),
+  ),
+})
+
+export const EndedRoom = v.object({ project_id: v.string(), room_id: v.string(), ended: v.literal(true) })
 
 export const Project = v.pipe(
   v.object({ id: v.string(), name: v.string(), created_at: time('When it was created.') }),
@@ -239,7 +273,7 @@ export const ProblemDocument = v.pipe(
     type: v.string(),
     title: v.string(),
     status: v.number(),
-    code: v.picklist(Object.keys(PROBLEMS) as ProblemCode[]),
+    code: v.picklist(Object.keys(CONTROL_PROBLEMS) as (keyof typeof CONTROL_PROBLEMS)[]),
     detail: v.string(),
     request_id: v.string(),
     errors: v.optional(v.array(v.object({ path: v.string(), message: v.string() }))),

@@ -33,6 +33,7 @@ export class Backlog<Run extends () => void = never> {
       case 'attach':
       case 'resync':
       case 'renew':
+      case 'end':
         return this.#replace(`${kind} ${memberId}`, arrival)
       case 'join':
         return this.#keep(`join ${memberId}`, arrival)

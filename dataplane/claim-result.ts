@@ -18,7 +18,7 @@ export interface ClaimOptions {
 
 /** The room is nowhere, and may not be made: for the client who asked for it. */
 interface RefusedRoom {
-  readonly refused: Extract<ErrorCode, 'rate_limited' | 'project_full'>
+  readonly refused: Extract<ErrorCode, 'rate_limited' | 'project_full' | 'too_many_rooms'>
   readonly message: string
 }
 

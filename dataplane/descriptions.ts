@@ -1,5 +1,5 @@
-import * as v from 'valibot'
 import type { Json } from '../shared/json.ts'
+import type { NodeInfo } from '../shared/node-registry.ts'
 
 /**
  * What a node tells operators of itself, through ops/: plain data, as the calls under `/admin` answer it, and how it is chosen. Times are
@@ -71,34 +71,6 @@ export interface SessionDescription {
   /** Bytes waiting to be read by the client. */
   readonly queued_bytes: number
 }
-
-const COUNT = v.number()
-/** What a node tells the others about itself, with each renewal of its lease. */
-export const NODE_INFO = v.object({
-  node_id: v.string(),
-  started_at: v.string(),
-  version: v.string(),
-  /** It gives its rooms away, and takes nothing more. */
-  draining: v.boolean(),
-  /** Rooms it owns. */
-  rooms: COUNT,
-  sessions: COUNT,
-  /** How busy its event loop is, 0–1. */
-  load: v.number(),
-  /** It is asked for more than it can do. Absent: a node of a version that does not say. */
-  overloaded: v.exactOptional(v.boolean()),
-  /** Rooms and sessions it takes at most. */
-  max_rooms: COUNT,
-  max_sessions: COUNT,
-  /** The version of the state of each room type that it has code for. Absent: a node of a version that does not say. */
-  room_types: v.exactOptional(v.record(v.string(), COUNT)),
-  /** Where its websockets are accepted. */
-  ws_url: v.exactOptional(v.string()),
-  /** Where clients from outside reach it. */
-  advertise_url: v.exactOptional(v.string()),
-  admin_url: v.exactOptional(v.string()),
-})
-export type NodeInfo = Readonly<v.InferOutput<typeof NODE_INFO>>
 
 /** A node of the cluster, as this one sees it: `node_id` is its name. */
 export interface ClusterNodeDescription extends NodeInfo {

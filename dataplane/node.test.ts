@@ -2,9 +2,9 @@ import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import { pino } from 'pino'
 import { expect, it, onTestFinished } from 'vitest'
+import { leaseKey } from '../shared/node-registry.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { FakeClock } from '../test/kit/fake-clock.ts'
-import { leaseKey } from './cluster/lease.ts'
 import { startNode } from './node.ts'
 
 // Vitest fails a run with a rejection that no one handles, as Node ends a process with one.

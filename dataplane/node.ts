@@ -12,6 +12,7 @@ import { newId, newNodeId, nodeName } from '../shared/ids.ts'
 import { subscribeKeyNews } from '../shared/key-news.ts'
 import { createLog, type Logger } from '../shared/log.ts'
 import { processMetrics } from '../shared/metrics.ts'
+import type { NodeInfo } from '../shared/node-registry.ts'
 import { JsonCodec } from '../shared/protocol/json-codec.ts'
 import { MsgpackCodec } from '../shared/protocol/msgpack-codec.ts'
 import { type Random, systemRandom } from '../shared/random.ts'
@@ -22,9 +23,9 @@ import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import { UnhandledErrors } from '../shared/unhandled.ts'
 import { packageVersion } from '../shared/version.ts'
 import { NodeLinks } from './cluster/links.ts'
+import { OwnerlessRooms } from './cluster/ownerless.ts'
 import { Ownership } from './cluster/ownership.ts'
 import { RoomWaker } from './cluster/waker.ts'
-import type { NodeInfo } from './descriptions.ts'
 import { drain, stop } from './drain.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { type AskKeyStatus, askControl } from './gateway/key-cache.ts'
@@ -35,6 +36,7 @@ import { LoadMeter } from './ops/overload.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { RoomHost } from './rooms/host.ts'
 import type { RoomCode } from './rooms/room-code.ts'
+import { roomNamed } from './traffic.ts'
 import { Suspects } from './watchdog/suspects.ts'
 import type { TurnObserver } from './watchdog/turns.ts'
 
@@ -150,7 +152,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const { sharing } = options
   if (sharing) registry.setDefaultLabels({ worker: sharing.worker })
   const metrics = nodeMetrics(registry, roomTypes)
-  const { unhandled } = processMetrics(registry)
+  const { unhandled } = processMetrics(registry, log)
   storeMetrics(registry, store)
   const codecs = [new JsonCodec(), new MsgpackCodec()] as const
   const load = new LoadMeter(options.loadClock ?? clock, metrics, () => host.waitedMs)
@@ -186,7 +188,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     tracer,
     leaseMs: config.nodeLeaseMs,
     recordTtlMs,
-    quota: { maxRooms: config.maxRoomsPerProject, perMinute: config.newRoomsPerMinute },
+    quota: {
+      maxRooms: config.maxRoomsPerProject,
+      maxLasting: config.maxSleepingRoomsPerPlayer,
+      perMinute: config.newRoomsPerMinute,
+    },
     maxWaitingMessages: config.maxRoomBacklog,
     backlogFull: (roomType) => metrics.backlogFull.inc({ room_type: roomType }),
     info: () => ({
@@ -248,14 +254,18 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     },
   })
   const waker = new RoomWaker({
+    nodeId,
     store,
     claims: ownership.claims,
+    nodes: ownership.nodes,
     rooms: host,
     clock,
     random,
     log,
     metrics,
     leaseMs: config.nodeLeaseMs,
+    space: () => (config.maxRooms === 0 ? Number.POSITIVE_INFINITY : config.maxRooms - host.claimed),
+    openElsewhere: (room, stateVersion) => ownership.openElsewhere(room, stateVersion),
     mayAct: () => ownership.lease.valid(),
   })
   const gateway: Gateway = new Gateway({
@@ -306,6 +316,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     return closing
   }
 
+  const ownerless = new OwnerlessRooms({ store, nodes: ownership.nodes })
   const admin: AdminServerOptions = {
     nodeId: name,
     bus: store.bus,
@@ -335,6 +346,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       const found = await store.rooms.inspect(`${projectId}/${roomId}`)
       return found && { epoch: found.epoch, owner: found.owner && nodeName(found.owner) }
     },
+    ownerlessRooms: (projectId, limit, after) => ownerless.page(projectId, limit, after),
+    endRoom: (projectId, roomId) => ownership.requests.end(roomNamed(`${projectId}/${roomId}`)),
     drain: () => void close().then(toldToDrain),
   }
 

@@ -87,6 +87,8 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
   | { readonly kind: 'resync'; readonly have_seq: number; readonly reason: ResyncReason | 'stalled' }
   /** The session's socket is gone; its member stays. `moves`: the session goes on at another edge, as far as is known. */
   | { readonly kind: 'detach'; readonly moves?: boolean }
+  /** An operator ends the room. `member_id` names the request, and no member: the answer has it. */
+  | { readonly kind: 'end' }
   /** The session has a fresh token, with this claim. */
   | { readonly kind: 'renew'; readonly data?: JsonObject | undefined }
   /** The session is at `edge`, and has everything up to `seq` of `epoch`. `ask` comes back with the answer. */
@@ -226,7 +228,9 @@ type EdgeMessage =
       readonly ack?: number
       readonly outcomes: readonly Outcome[]
     }
-  /** The member holds no seat (any more): the answer to attach, message, leave or resync of a stranger. */
+  /** What an operator has asked for is carried out: `member_id` is that of the request. */
+  | { readonly kind: 'done'; readonly member_id: string }
+  /** The member holds no seat (any more): the answer to attach, message, leave or resync of a stranger, and to a request for a room that is nowhere. */
   | { readonly kind: 'no_seat'; readonly member_id: string; readonly ref?: number }
   /** A join that did not take place. */
   | {

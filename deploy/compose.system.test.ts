@@ -161,8 +161,10 @@ describe('compose.yaml', () => {
       if (!parsed.ok) continue
       names.add(parsed.config.nodeId!)
       expect(seconds(service.stop_grace_period!)).toBeGreaterThanOrEqual(parsed.config.drainSeconds + 15)
-      // The address of its admin page is where operators of this machine find it.
-      expect(parsed.config.adminUrl).toBe(`http://${publishedAt(service, parsed.config.adminPort)}`)
+      // Control forwards calls to it from another container.
+      expect(parsed.config.adminUrl).toBe(`http://${name}:${parsed.config.adminPort}`)
+      // Operators of this machine find its admin page at a published port.
+      expect(publishedAt(service, parsed.config.adminPort)).toMatch(/^127\.0\.0\.1:/)
       const control = new URL(parsed.config.controlUrl)
       expect(compose.services[control.hostname], parsed.config.controlUrl).toBeDefined()
       expect(read('balancer/haproxy.cfg')).toMatch(new RegExp(`bind :${control.port}$`, 'm'))

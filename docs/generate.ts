@@ -13,6 +13,7 @@ import { SCENARIOS } from '../loadtest/scenarios/index.ts'
 import { systemClock } from '../shared/clock.ts'
 import { expects } from '../shared/config/kinds.ts'
 import { variables } from '../shared/config/variables.ts'
+import { createLog } from '../shared/log.ts'
 import { processMetrics, registerMetrics } from '../shared/metrics.ts'
 import { CLOSE, CLOSE_DETAILS, type CloseName } from '../shared/protocol/close-codes.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
@@ -57,7 +58,7 @@ function registryWith(registerOwn: (registry: Registry, store: Store) => void): 
   const store = memoryStore({ clock: systemClock })
   registerOwn(registry, store)
   storeMetrics(registry, store)
-  processMetrics(registry)
+  processMetrics(registry, createLog({ logLevel: 'silent', logFormat: 'json' }))
   return registry
 }
 

@@ -92,7 +92,7 @@ describe('dataplane configuration', () => {
       ...SECRETS,
       WS_HOST: '0.0.0.0',
       WS_PORT: '0',
-      ALLOWED_ORIGINS: 'https://a.example.com,http://localhost:8080',
+      ALLOWED_ORIGINS: 'https://*.example.com,http://localhost:8080',
       NODE_ID: 'node-7',
       ADVERTISE_URL: 'wss://node-7.example.com/play',
       REQUIRE_KEY_ID: '1',
@@ -100,7 +100,7 @@ describe('dataplane configuration', () => {
     expect(config(parsed)).toMatchObject({
       wsHost: '0.0.0.0',
       wsPort: 0,
-      allowedOrigins: ['https://a.example.com', 'http://localhost:8080'],
+      allowedOrigins: ['https://*.example.com', 'http://localhost:8080'],
       nodeId: 'node-7',
       advertiseUrl: 'wss://node-7.example.com/play',
       requireKeyId: true,

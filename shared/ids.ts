@@ -18,6 +18,12 @@ export const idPattern = (prefix: IdPrefix): RegExp => new RegExp(`^${prefix}_[\
 /** A new opaque id such as `prj_…`: 16 characters, 96 random bits behind the prefix. */
 export const newId = (prefix: IdPrefix, random: Random): string => `${prefix}_${randomToken(random, 16)}`
 
+const REQUEST_ID = /^[\w.:-]{1,128}$/
+
+/** Returns the id of a request: `given`, the caller's `x-request-id`, when it is well-formed, else a new one. */
+export const requestIdOf = (given: string | undefined, random: Random): string =>
+  given !== undefined && REQUEST_ID.test(given) ? given : newId('req', random)
+
 /**
  * A node id is the node's name (`NODE_ID`) and its boot, such as `node-1~f3Kx9a_Q`: another one after each start of a process, whatever its
  * name. Nodes know each other by it, so what an earlier process had (rooms, members' sockets, sessions, a channel, a lease) is never taken

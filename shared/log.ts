@@ -1,6 +1,7 @@
 import { createRequire } from 'node:module'
-import { type DestinationStream, type Logger, pino, stdSerializers } from 'pino'
+import { type Logger, pino, stdSerializers } from 'pino'
 import type { LogConfig } from './config.ts'
+import { LogOutput, type LogStream } from './log-output.ts'
 
 export type { Logger } from 'pino'
 
@@ -27,15 +28,19 @@ const censor = (value: unknown, path: string[]): unknown =>
 
 /**
  * The logger of a process: JSON lines with an RFC 3339 time and the level as a word, or lines for people where `logFormat` says so, or is
- * `auto` and `output` is a terminal. `fields` (such as `node_id`) are on every line.
+ * `auto` and `stream` is a terminal. `fields` (such as `node_id`) are on every line. Lines that `stream` does not take are dropped and
+ * counted, and `errors` gets one line about it.
  */
 export function createLog(
   config: LogConfig,
   fields: Readonly<Record<string, string>> = {},
-  output: DestinationStream & { readonly isTTY?: boolean } = process.stdout,
+  stream: LogStream = process.stdout,
+  errors: LogStream = process.stderr,
 ): Logger {
-  const forPeople = config.logFormat === 'pretty' || (config.logFormat === 'auto' && output.isTTY === true)
-  return pino(
+  const forPeople = config.logFormat === 'pretty' || (config.logFormat === 'auto' && stream.isTTY === true)
+  const format = forPeople ? prettyFormat(stream.isTTY === true) : (line: string) => line
+  const onRecovered = (dropped: number) => log.warn({ dropped }, 'log lines were dropped')
+  const log: Logger = pino(
     {
       level: config.logLevel ?? 'info',
       base: fields,
@@ -44,18 +49,24 @@ export function createLog(
       serializers: { err: stdSerializers.err, error: stdSerializers.err },
       redact: { paths: SECRET_FIELDS.flatMap((field) => [field, `*.${field}`]), censor },
     },
-    forPeople ? prettyStream(output) : output,
+    new LogOutput({ stream, errors, format, onRecovered }),
   )
+  return log
 }
 
-/** Writes lines for people, each before the call returns, so that nothing is lost when the process ends. Loads what only they need. */
-function prettyStream(output: DestinationStream & { readonly isTTY?: boolean }): DestinationStream {
+/** Number of lines that the process of `log` has dropped because they could not be written. */
+export function droppedLines(log: Logger): number {
+  const output: unknown = (log as unknown as Record<symbol, unknown>)[pino.symbols.streamSym]
+  return output instanceof LogOutput ? output.dropped : 0
+}
+
+/** Returns a function that makes lines for people. Loads what only they need. */
+function prettyFormat(colorize: boolean): (line: string) => string {
   const { prettyFactory }: typeof import('pino-pretty') = createRequire(import.meta.url)('pino-pretty')
-  const format = prettyFactory({
-    colorize: output.isTTY === true,
+  return prettyFactory({
+    colorize,
     translateTime: 'SYS:HH:MM:ss.l',
     ignore: 'pid,hostname',
     singleLine: true,
   })
-  return { write: (line) => output.write(format(line)) }
 }

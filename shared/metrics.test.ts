@@ -1,5 +1,6 @@
 import fs from 'node:fs'
 import { open } from 'node:fs/promises'
+import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { expect, it, onTestFinished, vi } from 'vitest'
 import { counter, gauge, histogram, OPEN, processMetrics, registerMetrics } from './metrics.ts'
@@ -55,7 +56,7 @@ it('tells of every duration, however many there are between two scrapes', async 
 
 function scraped(): () => Promise<string> {
   const registry = new Registry()
-  processMetrics(registry)
+  processMetrics(registry, pino({ level: 'silent' }))
   return () => registry.metrics()
 }
 

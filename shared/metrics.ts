@@ -6,6 +6,7 @@ import {
   Histogram as PromHistogram,
   type Registry,
 } from 'prom-client'
+import { droppedLines, type Logger } from './log.ts'
 
 /**
  * Metrics as declarations: a folder has a table of them, and `registerMetrics` makes of it what the folder counts with. The reference page
@@ -304,9 +305,21 @@ const BY_WAKING = ['min', 'max', 'mean', 'stddev', 'p50', 'p90', 'p99'].map(
 /** There is no way to have none of it. */
 const WAKING_MS = 3_600_000
 
-/** Registers Node's own figures of the process. A scrape costs the same however many sockets are open, and none costs anything. */
-export function processMetrics(registry: Registry): Metrics<typeof PROCESS_METRICS> {
+/**
+ * Registers Node's own figures of the process, and how many lines of `log` were dropped. A scrape costs the same however many sockets are
+ * open, and none costs anything.
+ */
+export function processMetrics(registry: Registry, log: Logger): Metrics<typeof PROCESS_METRICS> {
   const metrics = registerMetrics(registry, PROCESS_METRICS)
+  new PromCounter({
+    name: `${PREFIX}log_lines_dropped_total`,
+    help: 'Log lines that were lost because stdout took no more: a full disk, a reader that has gone away, or one that does not read.',
+    registers: [registry],
+    collect() {
+      this.reset()
+      this.inc(droppedLines(log))
+    },
+  })
   collectDefaultMetrics({ register: registry, prefix: PREFIX, eventLoopMonitoringPrecision: WAKING_MS })
   for (const name of [...PER_HANDLE, ...BY_WAKING]) registry.removeSingleMetric(name)
   // The library's own lists the files in the event loop. Where it has none, the system does not tell.

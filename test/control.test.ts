@@ -377,6 +377,21 @@ describe('the control API', () => {
       expectProblem(await api('POST /projects'), 400, 'invalid_request')
     })
 
+    it('is given to a request without a body also without a content type, as curl -X POST sends it', async () => {
+      const mine = await control.newProject()
+      const { id } = await control.newKey(mine)
+      const post = (path: string, init: RequestInit = {}) =>
+        fetch(`${control.url}${path}`, {
+          method: 'POST',
+          headers: { authorization: `Bearer ${OPERATOR}` },
+          ...init,
+        })
+      expect((await post(`/projects/${mine}/keys/${id}/revoke`)).status).toBe(200)
+      const body = new Blob(['{}'])
+      expect((await post(`/projects/${mine}/keys/${id}/revoke`, { body })).status).toBe(415)
+      expect((await post('/projects')).status).toBe(400)
+    })
+
     it('is 413 to bodies above 64 KiB, whether they say their length or not', async () => {
       const name = 'x'.repeat(64 * 1024)
       expectProblem(await api('POST /projects', { body: { name } }), 413, 'payload_too_large')

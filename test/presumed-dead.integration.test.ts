@@ -1,5 +1,5 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { leaseKey } from '../dataplane/cluster/lease.ts'
+import { leaseKey } from '../shared/node-registry.ts'
 import { sharedCluster, TestCluster } from './support/cluster.ts'
 import { expectIntact } from './support/cluster-player.ts'
 import { asAdmin, until } from './support/redis-admin.ts'

@@ -222,7 +222,7 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
   it.each([
     ['docs/guides/testing-rooms.md', 'rooms/duel.ts', 5],
     ['docs/guides/reconnecting.md', 'rooms/dice.ts', 3],
-    ['docs/guides/time.md', 'rooms/table.ts', 3],
+    ['docs/guides/time.md', 'rooms/table.ts', 4],
     ['docs/guides/hidden-information.md', 'rooms/cards.ts', 1],
   ])('%s shows code that fits the package, and tests that pass', async (page, roomFile, passed) => {
     const [room, ...others] = codeOf(page, 'ts')

@@ -1,11 +1,12 @@
 import type { Logger } from 'pino'
 import { type Clock, timestamp } from '../../shared/clock.ts'
+import { Problem } from '../../shared/problem.ts'
+import { validate } from '../../shared/validate.ts'
 import { requireProject } from '../auth.ts'
 import type { Endpoints } from '../endpoint.ts'
 import type { Idempotency } from '../idempotency.ts'
 import { type KeyDraft, type Keys, keyStatus, keyView } from '../keys.ts'
 import type { ControlMetrics } from '../metrics.ts'
-import { Problem } from '../problem.ts'
 import type { Projects } from '../projects.ts'
 import type { RevokedSubs } from '../revoked-subs.ts'
 import {
@@ -18,7 +19,6 @@ import {
   RotateKey,
   SubPath,
 } from '../schemas.ts'
-import { validate } from '../validate.ts'
 
 /** `/projects/:id/keys` and what is below it, and the revocation of a player's tokens. */
 export function keyRoutes(

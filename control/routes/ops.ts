@@ -1,10 +1,10 @@
 import type { Hono } from 'hono'
 import { type DescribeRouteOptions, describeRoute, resolver } from 'hono-openapi'
 import type { Registry } from 'prom-client'
+import { Problem } from '../../shared/problem.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { describeApi, docsPage } from '../docs.ts'
 import type { ControlEnv } from '../endpoint.ts'
-import { Problem } from '../problem.ts'
 import { Health, ProblemDocument } from '../schemas.ts'
 
 /** `/healthz`, `/readyz`, `/metrics`, `/openapi.json`, `/docs`: they need no credential. */

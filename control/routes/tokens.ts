@@ -1,17 +1,17 @@
 import { type Clock, timestamp } from '../../shared/clock.ts'
 import type { JsonObject } from '../../shared/json.ts'
+import { Problem } from '../../shared/problem.ts'
 import type { RateLimits } from '../../shared/rate-limit.ts'
 import { issueToken, MAX_TOKEN_LENGTH, type SigningKey, type TokenClaims } from '../../shared/tokens.ts'
 import type { Span, TraceContext } from '../../shared/tracing/tracer.ts'
+import { invalid } from '../../shared/validate.ts'
 import { type Caller, requireProject } from '../auth.ts'
 import type { Endpoints } from '../endpoint.ts'
 import type { Keyring, StoredPair } from '../keyring.ts'
 import { type KeyRecord, type Keys, keyStatus, MINT_SCOPE } from '../keys.ts'
 import type { ControlMetrics } from '../metrics.ts'
-import { Problem } from '../problem.ts'
 import type { Projects } from '../projects.ts'
 import { IssuedToken, IssueToken } from '../schemas.ts'
-import { invalid } from '../validate.ts'
 
 /** `POST /tokens`. */
 export function tokenRoutes(

@@ -51,7 +51,7 @@ function parts() {
       mayAct: () => view.mayAct,
       takenOver: (room, from) => view.told.push(`${room} from ${from}`),
       recordTtlMs: 600_000,
-      quota: { maxRooms: 0, perMinute: 0 },
+      quota: { maxRooms: 0, maxLasting: 0, perMinute: 0 },
     })
   const live = (...nodes: string[]) => {
     for (const node of nodes) view.alive.add(node)

@@ -101,13 +101,6 @@ export class Claims {
     }
   }
 
-  /** Whether another node has the room, as recorded, and is alive. Rejects with `StoreUnavailable`. */
-  async isElsewhere(room: string): Promise<boolean> {
-    const { store, nodes, nodeId } = this.#parts
-    const owner = (await store.rooms.inspect(room))?.owner ?? nodeId
-    return owner !== nodeId && (await nodes.judge(owner)) === 'alive'
-  }
-
   /**
    * The span of a claim is a part of the join that it was made for, if there is one. A take-over is a trace of its own, since it happens
    * to everyone in the room, linked to those who waited for it.
@@ -160,13 +153,20 @@ export class Claims {
             refused: reservation,
             message: `the project has ${quota.maxRooms} rooms, and may have no more`,
           }
+        if (reservation === 'principal_full')
+          return {
+            refused: 'too_many_rooms',
+            message: `the player has made ${quota.maxLasting} rooms that sleep or have timers, and may make no more until one of them ends`,
+          }
         if (reservation === 'too_fast')
           return {
             refused: 'rate_limited',
             message: `one player, or token without sub, may make ${quota.perMinute} new rooms a minute: try again later`,
           }
       }
-      const claim = orphan ? await this.#recover(room, found!) : await this.#compareAndSet(room, found)
+      const claim = orphan
+        ? await this.#recover(room, found!)
+        : await this.#compareAndSet(room, found, creator)
       if (claim) return orphan ? { ...claim, from: previous } : claim
       // Another node was faster: it owns the room now, or has released it again.
     }
@@ -174,9 +174,9 @@ export class Claims {
     return owner && owner !== nodeId ? { elsewhere: owner } : 'unavailable'
   }
 
-  #compareAndSet(room: string, found: RoomOwner | undefined): Promise<Claim | undefined> {
+  #compareAndSet(room: string, found: RoomOwner | undefined, creator?: string): Promise<Claim | undefined> {
     const { store, nodeId, recordTtlMs } = this.#parts
-    return store.rooms.claim(room, nodeId, found?.epoch ?? 0, recordTtlMs)
+    return store.rooms.claim(room, nodeId, found?.epoch ?? 0, recordTtlMs, creator)
   }
 
   /** Of all nodes that want an orphan one recovers it, while the others wait and then find it owned. */

@@ -1,16 +1,9 @@
-import * as v from 'valibot'
 import { type Clock, sleep, untilNext } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
+import { decodeNodeInfo, encodeNodeInfo, leaseKey, NODES, type NodeInfo } from '../../shared/node-registry.ts'
 import type { Store } from '../../shared/store/port.ts'
-import { NODE_INFO, type NodeInfo } from '../descriptions.ts'
 import type { ClusterMetrics } from './metrics.ts'
-
-/** Where the lease of a node is recorded, with what it tells of itself. It is there while the node lives; of processes with one name, one has it. */
-export const leaseKey = (name: string): string => `{nodes}:lease:${name}`
-
-/** The ordered set of the names of all nodes that live, and of some that have died. */
-export const NODES = '{nodes}'
 
 /** What a lease is made of. */
 export interface NodeLeaseParts {
@@ -189,16 +182,5 @@ export class NodeLease {
     this.#cancel = clock.schedule(delayMs, () => {
       void this.renewNow().then(() => this.#schedule(untilNext(clock, ttlMs / 4, ttlMs / 20)))
     })
-  }
-}
-
-const encodeNodeInfo = (info: NodeInfo): Uint8Array => new TextEncoder().encode(JSON.stringify(info))
-
-/** Reads what a node wrote, also one of another version: fields that this one does not know are left out. Undefined for anything else. */
-export function decodeNodeInfo(bytes: Uint8Array): NodeInfo | undefined {
-  try {
-    return v.parse(NODE_INFO, JSON.parse(new TextDecoder().decode(bytes)))
-  } catch {
-    return undefined
   }
 }

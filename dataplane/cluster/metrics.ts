@@ -1,6 +1,6 @@
 import { counter, gauge, histogram, type Metrics } from '../../shared/metrics.ts'
 
-/** How a claim ended. `taken_over`: the recorded owner was dead. `rate_limited`, `project_full`: the room was not made. */
+/** How a claim ended. `taken_over`: the recorded owner was dead. `rate_limited`, `project_full`, `too_many_rooms`: the room was not made. */
 export type ClaimOutcome = (typeof CLAIM_OUTCOMES)[number]
 const CLAIM_OUTCOMES = [
   'claimed',
@@ -9,10 +9,15 @@ const CLAIM_OUTCOMES = [
   'absent',
   'rate_limited',
   'project_full',
+  'too_many_rooms',
   'quarantined',
   'newer',
   'unavailable',
 ] as const
+
+/** What a due timer of a room that this node did not run led to. */
+export type WakeupResult = (typeof WAKEUP_RESULTS)[number]
+const WAKEUP_RESULTS = ['opened', 'running', 'elsewhere', 'absent', 'no_code', 'unavailable'] as const
 
 /** What the cluster part of a node counts. */
 export const CLUSTER_METRICS = {
@@ -37,7 +42,7 @@ export const CLUSTER_METRICS = {
   ),
   claims: counter(
     'service_claims_total',
-    'Claims of rooms, by how they ended: claimed, taken_over from a dead node, elsewhere (a living node owns it), absent, not made (rate_limited, project_full), quarantined, or unavailable.',
+    'Claims of rooms, by how they ended: claimed, taken_over from a dead node, elsewhere (a living node owns it), absent, not made (rate_limited, project_full, too_many_rooms), quarantined, or unavailable.',
     { result: CLAIM_OUTCOMES },
   ),
   claimDuration: histogram(
@@ -46,8 +51,8 @@ export const CLUSTER_METRICS = {
   ),
   roomWakeups: counter(
     'service_room_wakeups_total',
-    'Rooms whose timer was due as the store says: opened here, since no node ran them, already running here, owned elsewhere, gone (absent), or to be tried again (unavailable).',
-    { result: ['opened', 'running', 'elsewhere', 'absent', 'unavailable'] },
+    'Rooms whose timer was due as the store says: opened here, since no node ran them, already running here, owned or opened elsewhere, gone (absent), of a type or version that no node has code for (no_code: tried again after 5 minutes), or to be tried again (unavailable).',
+    { result: WAKEUP_RESULTS },
   ),
   leaseRenewalInterval: histogram(
     'service_lease_renewal_interval_seconds',

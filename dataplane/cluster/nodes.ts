@@ -1,9 +1,9 @@
 import { type Clock, untilNext } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
+import { decodeNodeInfo, leaseKey, NODES, type NodeInfo } from '../../shared/node-registry.ts'
 import type { Store } from '../../shared/store/port.ts'
-import type { ClusterNodeDescription, NodeInfo } from '../descriptions.ts'
-import { decodeNodeInfo, leaseKey, NODES } from './lease.ts'
+import type { ClusterNodeDescription } from '../descriptions.ts'
 import { nodeChannel } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
 

@@ -1,9 +1,9 @@
 import { type Clock, sleep } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
+import type { NodeInfo } from '../../shared/node-registry.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Store } from '../../shared/store/port.ts'
 import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
-import type { NodeInfo } from '../descriptions.ts'
 import { type RoomAddress, roomNamed, type ToEdge } from '../traffic.ts'
 import { Claims, type ClaimsParts } from './claims.ts'
 import type { PeerMessage } from './envelope.ts'
@@ -13,6 +13,7 @@ import type { NodeLinks } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
 import { ClusterNodes } from './nodes.ts'
 import { type PlacementReason, place, type RoomToRun, takesSessions } from './placement.ts'
+import { RoomRequests } from './requests.ts'
 import { type LocalRooms, Router, type RouterParts } from './router.ts'
 
 /** The rooms of a node (`RoomHost`), as far as ownership has to do with them. */
@@ -85,6 +86,7 @@ export class Ownership {
   readonly nodes: ClusterNodes
   readonly claims: Claims
   readonly router: Router
+  readonly requests: RoomRequests
   readonly #parts: OwnershipParts
   #draining = false
   #handedOver = 0
@@ -114,6 +116,7 @@ export class Ownership {
       place: (reason, room) => this.#place(reason, room),
       deliver: (edge, message) => this.deliver(edge, message),
     })
+    this.requests = new RoomRequests({ ...parts, send: (message) => this.router.send(message) })
   }
 
   /**
@@ -215,6 +218,15 @@ export class Ownership {
     return { nodeId: owner, url: node.advertise_url }
   }
 
+  /** Asks another node that has the code and space for a room to open it. False: there is none. */
+  openElsewhere(room: RoomAddress, stateVersion: number): boolean {
+    const { links, nodeId } = this.#parts
+    const other = this.#place('take_over', { roomType: room.roomType, stateVersion })
+    if (other === undefined || other === nodeId) return false
+    links.send(other, { to: 'host', room })
+    return true
+  }
+
   /** Whether this node gives its rooms away, and takes nothing more. */
   get draining(): boolean {
     return this.#draining
@@ -266,7 +278,7 @@ export class Ownership {
   /** An owner has something for this node's edge. */
   #hear(message: ToEdge, from: string): void {
     this.router.heard(message, from)
-    this.#parts.edge().receive(message)
+    if (!this.requests.receive(message)) this.#parts.edge().receive(message)
   }
 
   #regained(): void {

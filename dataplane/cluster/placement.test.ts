@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
+import type { NodeInfo } from '../../shared/node-registry.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { nodeInfo } from '../../test/support/descriptions.ts'
-import type { NodeInfo } from '../descriptions.ts'
 import { place } from './placement.ts'
 
 const random = new SeededRandom(3)

@@ -1,5 +1,5 @@
+import type { NodeInfo } from '../../shared/node-registry.ts'
 import type { Random } from '../../shared/random.ts'
-import type { NodeInfo } from '../descriptions.ts'
 
 /** `create`: the room is nowhere yet. `take_over`: its owner is dead. `hand_over`: this node gives it away. */
 export type PlacementReason = 'create' | 'take_over' | 'hand_over'

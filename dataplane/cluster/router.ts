@@ -237,6 +237,8 @@ export class Router {
     const mayBeLost = !found && !joined() && (await nodes.storeIsBehind(ROOMS_REWRITTEN_MS))
     const waiting = route.waiting?.waiting ?? []
     const joins = joined()
+    // Ending a room needs no code for it, and takes no space.
+    const ends = waiting.length > 0 && waiting.every(({ message }) => message.kind === 'end')
     const asked = waiting.some(({ from }) => from !== nodeId)
     if (rooms().has(name)) this.#found(route, nodeId, 'owner', found)
     else if (elsewhere) this.#found(route, owner, 'owner', found)
@@ -248,7 +250,8 @@ export class Router {
       const mine = asked || (owner === nodeId && rooms().accepts)
       const other = (): string | undefined =>
         asked ? undefined : place(owner === null ? 'create' : 'take_over', needs)
-      const target = mine && this.#isNewEnough(nodeId, needs) ? nodeId : other()
+      const fits = mine && this.#isNewEnough(nodeId, needs)
+      const target = fits ? nodeId : (other() ?? (ends && rooms().accepts ? nodeId : undefined))
       const old = needs.stateVersion > 1 && !nodes.nodes().some((node) => canRun(node, needs))
       if (target === undefined && old) this.#tooOld(route, needs.stateVersion)
       else if (target === undefined) this.#noNode(route)
@@ -337,17 +340,10 @@ export class Router {
     const result = code === 'overloaded' ? code : 'unavailable'
     endSpans(route.spans, { result })
     for (const { message, from } of this.#settle(route)) {
-      if (message.kind !== 'join') continue
-      const { room, member_id: memberId, ref } = message
-      this.#parts.deliver(from, {
-        room,
-        epoch: 0,
-        kind: 'refused',
-        member_id: memberId,
-        ref,
-        code,
-        message: text,
-      })
+      const { kind, room, member_id: memberId } = message
+      const refusal = { room, epoch: 0, member_id: memberId, code, message: text }
+      if (kind === 'join') this.#parts.deliver(from, { ...refusal, kind: 'refused', ref: message.ref })
+      else if (kind === 'end') this.#parts.deliver(from, { ...refusal, kind: 'error' })
     }
   }
 

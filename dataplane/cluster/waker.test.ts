@@ -3,6 +3,7 @@ import { Registry } from 'prom-client'
 import * as v from 'valibot'
 import { describe, expect, it, vi } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
+import type { NodeInfo } from '../../shared/node-registry.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
 import { type Durability, defineRoom } from '../rooms/definition.ts'
@@ -13,9 +14,9 @@ const LEASE_MS = 2000
 const HOUR_MS = 3_600_000
 
 /** Wakes itself when it is told to, and tells `woken` when that was. */
-const sleeper = (durability: Durability = 'journal', woken: number[] = []) =>
+const sleeper = (durability: Durability = 'journal', woken: number[] = [], type = 'sleeper') =>
   defineRoom({
-    type: 'sleeper',
+    type,
     durability,
     sync: { rate: 0 },
     idleSeconds: 1,
@@ -40,13 +41,44 @@ const sleeper = (durability: Durability = 'journal', woken: number[] = []) =>
     },
   })
 
-/** A node that looks for rooms that are due, and the time of its waker. */
-function waking(bench: RoomBench, leaseMs = LEASE_MS) {
+interface WakingOptions {
+  readonly leaseMs?: number
+  /** How many rooms the node may have. */
+  readonly maxRooms?: number
+  /** The room types of the other nodes, by their ids. */
+  readonly others?: Readonly<Record<string, Readonly<Record<string, number>>>>
+}
+
+const info = (nodeId: string, roomTypes: Readonly<Record<string, number>>): NodeInfo => ({
+  node_id: nodeId,
+  started_at: '',
+  version: '',
+  draining: false,
+  rooms: 0,
+  sessions: 0,
+  load: 0,
+  max_rooms: 0,
+  max_sessions: 0,
+  room_types: roomTypes,
+})
+
+/** A node that looks for rooms that are due, and what came of each. */
+function waking(bench: RoomBench, { leaseMs = LEASE_MS, maxRooms, others = {} }: WakingOptions = {}) {
   const results: string[] = []
+  const asked: string[] = []
+  const { nodeId, host } = bench
+  const infos = Object.entries(others).map(([other, types]) => info(other, types))
   const waker = new RoomWaker({
+    nodeId,
     store: bench.store.store,
     claims: bench.claims,
-    rooms: bench.host,
+    nodes: { nodes: () => [info(nodeId, host.versions), ...infos], judge: (other) => bench.judge(other) },
+    rooms: host,
+    space: () => (maxRooms ?? Number.POSITIVE_INFINITY) - host.claimed,
+    openElsewhere: (room) => {
+      asked.push(room.name)
+      return infos.length > 0
+    },
     clock: bench.clock,
     random: new SeededRandom(3),
     log: pino({ level: 'silent' }),
@@ -58,7 +90,7 @@ function waking(bench: RoomBench, leaseMs = LEASE_MS) {
     mayAct: () => bench.mayAct,
   })
   waker.start()
-  return { waker, results }
+  return { waker, results, asked }
 }
 
 /** A room that has set timers and no members any more; `ann` has left. */
@@ -98,7 +130,7 @@ describe('a room with a timer that no node runs', () => {
 
   it('is opened within five seconds, however long a lease is', async () => {
     const { bench, ann, began, woken } = await started([90_000])
-    waking(bench, 600_000)
+    waking(bench, { leaseMs: 600_000 })
     leave(bench, ann)
     await bench.advance(95_000, 50)
     expect(woken).toHaveLength(1)
@@ -162,6 +194,71 @@ describe('a room with a timer that no node runs', () => {
     bench.host.recheck()
     await bench.advance(LEASE_MS, 50)
     expect(bench.counts.fired).toBe(1)
+  })
+})
+
+/** Rooms that are all due in the store, and an empty node on the same store that has code for `rooms`. */
+async function due(names: readonly string[], rooms = [sleeper()]) {
+  const alarm = sleeper('journal', [], 'alarm')
+  const bench = new RoomBench([sleeper(), alarm])
+  await bench.live()
+  for (const [i, name] of names.entries()) {
+    const [type = '', key] = name.split(':')
+    await bench.join(type, `m${i}`, { key: key! })
+    await bench.say(type, `m${i}`, 'wakeAfter', [30_000 + i], 1, key)
+  }
+  bench.mayAct = false
+  await bench.die()
+  const next = new RoomBench(rooms, { clock: bench.clock, store: bench.store.store, nodeId: 'node_b' })
+  await next.live()
+  next.clock.advance(31_000)
+  return { next }
+}
+
+const sleepers = (count: number) => Array.from({ length: count }, (_, i) => `sleeper:${i}`)
+
+describe('RoomWaker', () => {
+  it('claims no more rooms than the node may have, and leaves the others to a node with space', async () => {
+    const { next } = await due(sleepers(6))
+    const { results } = waking(next, { maxRooms: 2 })
+    await next.advance(4 * LEASE_MS, 50)
+    expect(next.host.size).toBeLessThanOrEqual(2)
+    expect(results.length).toBeLessThanOrEqual(2)
+    const third = next.successor([], { nodeId: 'node_c' })
+    await third.live()
+    const other = waking(third)
+    await third.advance(2 * LEASE_MS, 50)
+    expect(results.length + other.results.filter((result) => result === 'opened').length).toBe(6)
+  })
+
+  it('asks five minutes later again for rooms of a type that no node has, and wakes those behind them', async () => {
+    const { next } = await due([...sleepers(150), 'alarm:a'], [sleeper('journal', [], 'alarm')])
+    const { results } = waking(next)
+    await next.advance(LEASE_MS, 50)
+    expect(results.filter((result) => result === 'no_code')).toHaveLength(150)
+    expect(next.counts.fired).toBe(1)
+    await next.advance(290_000, 500)
+    expect(results).toHaveLength(151)
+    await next.advance(20_000, 500)
+    expect(results.filter((result) => result === 'no_code')).toHaveLength(300)
+  })
+
+  it('has a room opened by a node with the code where this one has none', async () => {
+    const { next } = await due(['sleeper:k'], [])
+    const { results, asked } = waking(next, { others: { node_c: { sleeper: 1 } } })
+    await next.advance(LEASE_MS, 50)
+    expect([results[0], asked[0]]).toEqual(['elsewhere', 'prj_test/sleeper:k'])
+  })
+
+  it('forgets the time of a room whose record has expired, also one of a type that no node has', async () => {
+    const { next } = await due(['sleeper:k'], [])
+    const { results } = waking(next)
+    await next.advance(LEASE_MS, 50)
+    next.clock.advance(40 * 24 * HOUR_MS)
+    await next.live()
+    await next.advance(LEASE_MS, 50)
+    await next.advance(600_000, 1000)
+    expect(results).toEqual(['no_code', 'absent'])
   })
 })
 

@@ -6,6 +6,7 @@ import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
+import { PROBLEMS, type ProblemCode } from '../../shared/problem.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import {
   type AskKeyStatus,
@@ -191,11 +192,12 @@ describe('while control is away', () => {
   })
 })
 
-describe('an answer of control with status', () => {
+describe('an answer to the question about a key', () => {
   let server: Server
   let status = 200
+  let body = '{}'
   beforeEach(async () => {
-    server = createServer((_, response) => response.writeHead(status).end('{}'))
+    server = createServer((_, response) => response.writeHead(status).end(body))
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   })
   afterEach(() => new Promise((resolve) => server.close(resolve)))
@@ -205,22 +207,50 @@ describe('an answer of control with status', () => {
     const address = { controlUrl: `http://127.0.0.1:${port}`, internalToken: undefined }
     return askControl(address, 5000)('prj_one', 'key_a')
   }
+  const problem = (code: ProblemCode): string =>
+    JSON.stringify({ type: `urn:roomful:problem:${code}`, status: PROBLEMS[code].status, code })
 
-  it.each([400, 404, 422])('%i says that there is no such key', async (code) => {
-    status = code
+  it('says that there is no such key if control says so, or cannot read the name', async () => {
+    status = 200
+    body = '{"exists":false}'
+    expect(await ask()).toEqual({ exists: false })
+    status = 400
+    body = problem('invalid_request')
     expect(await ask()).toEqual({ exists: false })
   })
 
   it.each([
-    [401, 'refused'],
-    [403, 'refused'],
-    [408, 'unreachable'],
-    [429, 'unreachable'],
-    [500, 'unreachable'],
-    [503, 'unreachable'],
-    [200, 'unreachable'],
-  ])('%i says nothing about the key: %s', async (code, fault) => {
-    status = code
+    ['unauthenticated', 'refused'],
+    ['forbidden', 'refused'],
+    ['not_found', 'unreachable'],
+    ['rate_limited', 'unreachable'],
+    ['internal_error', 'unreachable'],
+    ['store_unavailable', 'unreachable'],
+  ] as const)('says nothing about the key if control answers with the problem %s', async (code, fault) => {
+    status = PROBLEMS[code].status
+    body = problem(code)
     await expect(ask()).rejects.toMatchObject({ name: 'KeyStatusUnavailable', fault })
+  })
+
+  it.each([200, 301, 400, 401, 403, 404, 405, 407, 421])(
+    'says nothing about the key if another server answers %i, and names status and URL',
+    async (code) => {
+      status = code
+      for (const other of ['{}', '<html>Not here</html>', '{"status":404}']) {
+        body = other
+        await expect(ask()).rejects.toMatchObject({
+          fault: 'foreign',
+          message: expect.stringMatching(
+            `another server answered ${code} at http://127.0.0.1:\\d+/internal/key-status`,
+          ),
+        })
+      }
+    },
+  )
+
+  it.each([500, 502, 503])('counts as no answer if a load balancer answers %i', async (code) => {
+    status = code
+    body = '<html>no server</html>'
+    await expect(ask()).rejects.toMatchObject({ fault: 'unreachable' })
   })
 })

@@ -68,7 +68,8 @@ export class KeyCache {
   readonly #rechecks = new Semaphore(MAX_RUNNING, MAX_KNOWN)
   readonly #lookups: Semaphore
   /** Control refuses this node, and the log says so. */
-  #refused = false
+  /** The fault that the log has had last; undefined: control has answered since. */
+  #logged: KeyStatusUnavailable['fault'] | undefined
   /** The last question that control did not answer, and when that was, on the monotonic clock. */
   #failure: { readonly error: KeyStatusUnavailable; readonly at: number } | undefined
 
@@ -155,7 +156,7 @@ export class KeyCache {
       if (this.#failure && this.#failure.at > since) throw this.#failure.error
       const answer = await this.#ask(projectId, keyId)
       this.#context.metrics.keyChecks.inc({ result: 'ok' })
-      this.#refused = false
+      this.#logged = undefined
       if (!answer.exists) return { kind: 'unknown' }
       for (const { sub, revoked_at: at } of answer.revoked_subs) this.revokedSubs.add(projectId, sub, at)
       if (answer.status === 'revoked') return { kind: 'revoked' }
@@ -172,12 +173,10 @@ export class KeyCache {
   #failed(error: KeyStatusUnavailable): void {
     this.#failure = { error, at: this.#context.clock.monotonic() }
     this.#context.metrics.keyChecks.inc({ result: error.fault })
-    if (error.fault !== 'refused' || this.#refused) return
-    this.#refused = true
-    this.#context.log.error(
-      { reason: error.message },
-      'control does not answer this node: is its INTERNAL_TOKEN control’s?',
-    )
+    const text = FAULT_TEXTS[error.fault]
+    if (text === undefined || this.#logged === error.fault) return
+    this.#logged = error.fault
+    this.#context.log.error({ reason: error.message }, text)
   }
 
   #lastKnown(name: string, error: unknown): KeyState {
@@ -261,11 +260,11 @@ export type AskKeyStatus = (
 
 /**
  * Control has not said what it knows about a key; the text says why. It cannot be reached or has a fault of its own, it does not take this
- * node for one (`INTERNAL_TOKEN`), or it was not asked since this node asks too much already.
+ * node for one (`INTERNAL_TOKEN`), another server answers in its place, or it was not asked since this node asks too much already.
  */
 export class KeyStatusUnavailable extends Error {
   override readonly name = 'KeyStatusUnavailable'
-  readonly fault: 'unreachable' | 'refused' | 'busy'
+  readonly fault: 'unreachable' | 'refused' | 'foreign' | 'busy'
 
   constructor(fault: KeyStatusUnavailable['fault'], message: string, options?: ErrorOptions) {
     super(message, options)
@@ -273,8 +272,19 @@ export class KeyStatusUnavailable extends Error {
   }
 }
 
-/** Answers that say something about this node, or about the moment: not authenticated, not allowed, timed out, too many requests. */
-const NOT_ABOUT_THE_KEY: ReadonlySet<number> = new Set([401, 403, 408, 429])
+/** What the log says of faults that do not pass: a person has to change something. */
+const FAULT_TEXTS: { readonly [fault in KeyStatusUnavailable['fault']]?: string } = {
+  refused: 'control does not answer this node: is its INTERNAL_TOKEN control’s?',
+  foreign:
+    'another server answers in the place of control: is CONTROL_URL right, and what is in front of control?',
+}
+
+/** An error answer of control; no other server gives this type. */
+const ControlProblem = v.pipe(
+  v.string(),
+  v.parseJson(),
+  v.object({ type: v.pipe(v.string(), v.startsWith('urn:roomful:problem:')), code: v.string() }),
+)
 
 /** Asks control over HTTP, by connections that stay open. `timeoutMs`: how long it may take to answer. */
 export function askControl(
@@ -309,16 +319,22 @@ export function askControl(
       const reason = error.code ?? error.message
       throw new KeyStatusUnavailable('unreachable', `control did not answer: ${reason}`, { cause: error })
     })
-    if (status < 200 || status > 299) {
-      // What control will not even read is the name of no key, whenever it is asked.
-      if (status >= 400 && status < 500 && !NOT_ABOUT_THE_KEY.has(status)) return { exists: false }
-      const fault = status === 401 || status === 403 ? 'refused' : 'unreachable'
-      throw new KeyStatusUnavailable(fault, `control answered ${status}`)
-    }
     const answer = v.safeParse(Answer, body)
-    if (!answer.success)
-      throw new KeyStatusUnavailable('unreachable', 'control answered something else than a key status')
-    return answer.output
+    if (status === 200 && answer.success) return answer.output
+    const problem = v.safeParse(ControlProblem, body)
+    // What control will not even read is the name of no key, whenever it is asked.
+    if (status === 400 && problem.success && problem.output.code === 'invalid_request')
+      return { exists: false }
+    const what = `${status} at ${url.origin}${url.pathname}`
+    if (problem.success && (status === 401 || status === 403))
+      throw new KeyStatusUnavailable('refused', `control answered ${what}`)
+    // A load balancer answers 5xx while it finds no control process.
+    if (problem.success || status >= 500)
+      throw new KeyStatusUnavailable('unreachable', `control answered ${what}`)
+    throw new KeyStatusUnavailable(
+      'foreign',
+      `another server answered ${what}, with nothing that control says`,
+    )
   }
 }
 

@@ -83,8 +83,8 @@ export const GATEWAY_METRICS = {
   ),
   connectionsDropped: counter(
     'service_connections_dropped_total',
-    'Connections ended before they had a session: the node has as many as it takes (node), as many without a session (pending), or the address has (address), or opens them too fast (rate).',
-    { reason: ['node', 'pending', 'address', 'rate'] },
+    'Connections ended before they had a session: the node has as many as it takes (node), as many without a session (pending), the address has (address) or opens them too fast (rate), the page is of an origin that is not allowed (origin), or the headers are too large (headers).',
+    { reason: ['node', 'pending', 'address', 'rate', 'origin', 'headers'] },
   ),
   newcomersRefused: counter(
     'service_newcomers_refused_total',
@@ -130,8 +130,8 @@ export const GATEWAY_METRICS = {
   ),
   keyChecks: counter(
     'service_key_checks_total',
-    'Questions to control about a key: ok, unreachable, refused (INTERNAL_TOKEN), or not asked, too many being asked (busy).',
-    { result: ['ok', 'unreachable', 'refused', 'busy'] },
+    'Questions to control about a key: ok, unreachable, refused (INTERNAL_TOKEN), answered by another server (foreign), or not asked, too many being asked (busy).',
+    { result: ['ok', 'unreachable', 'refused', 'foreign', 'busy'] },
   ),
   jwksFetches: counter(
     'service_jwks_fetches_total',

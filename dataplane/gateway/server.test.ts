@@ -1,15 +1,20 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
+import { pino } from 'pino'
+import { Registry } from 'prom-client'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
 import { newId } from '../../shared/ids.ts'
+import { registerMetrics } from '../../shared/metrics.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Records } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { problemIn, rawHttp } from '../../test/support/raw-http.ts'
 import type { GatewayOptions } from './context.ts'
+import { GATEWAY_METRICS } from './metrics.ts'
 import { HandshakeQueue, TrustedProxies } from './server.ts'
 import { newResumeToken } from './session-record.ts'
 
@@ -51,6 +56,37 @@ describe('origins', () => {
     const [, response] = await once(ws, 'unexpected-response')
     expect(response.statusCode).toBe(403)
     ws.terminate()
+  })
+
+  it('that are not allowed are counted, and one in ten seconds is logged', async () => {
+    await test.close()
+    const registry = new Registry()
+    const logged: Record<string, unknown>[] = []
+    const log = pino({ level: 'warn' }, { write: (line) => logged.push(JSON.parse(line)) })
+    test = await TestGateway.start(
+      { allowedOrigins: ['https://game.example'] },
+      { log, metrics: registerMetrics(registry, GATEWAY_METRICS) },
+    )
+    const refused = async (origin: string): Promise<void> => {
+      const ws = new WebSocket(test.url, { origin })
+      ws.on('error', () => {})
+      await once(ws, 'unexpected-response')
+      ws.terminate()
+    }
+    for (const origin of ['https://evil.example', 'https://game.example.evil']) await refused(origin)
+    expect(logged).toMatchObject([
+      { msg: 'websocket of a foreign origin refused', origin: 'https://evil.example' },
+    ])
+    expect(await registry.metrics()).toContain('service_connections_dropped_total{reason="origin"} 2')
+    test.clock.advance(10_000)
+    await refused('https://evil.example')
+    expect(logged).toHaveLength(2)
+  })
+
+  it('are compared as browsers send them, however they are written in the configuration', async () => {
+    await test.close()
+    await start({ allowedOrigins: ['HTTPS://Game.Example:443', 'https://*.play.example'] })
+    for (const origin of ['https://game.example', 'https://a.play.example']) await test.open([], { origin })
   })
 
   it('that are allowed, and clients without one, may connect', async () => {
@@ -145,12 +181,54 @@ describe('a crowd that comes at once', () => {
   })
 })
 
+describe('an upgrade that is refused', () => {
+  const upgrade = (version: number) =>
+    'GET / HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\nconnection: Upgrade\r\nx-request-id: of-the-caller\r\n' +
+    `origin: https://evil.example\r\nsec-websocket-version: ${version}\r\n` +
+    `sec-websocket-key: ${Buffer.alloc(16).toString('base64')}\r\n\r\n`
+
+  it('is answered with a problem that has the id of the request', async () => {
+    await start({ allowedOrigins: ['https://game.example'] })
+    const answer = await rawHttp(test.httpUrl, upgrade(13))
+    expect(answer).toMatch(/^HTTP\/1\.1 403 /)
+    expect(problemIn(answer)).toMatchObject({
+      code: 'origin_not_allowed',
+      detail: 'The origin https://evil.example may not connect here.',
+      request_id: 'of-the-caller',
+    })
+  })
+
+  it('is answered with the version that is spoken, if it asks for another', async () => {
+    await start()
+    const answer = await rawHttp(test.httpUrl, upgrade(99))
+    expect(answer).toContain('sec-websocket-version: 13\r\n')
+    expect(problemIn(answer)).toMatchObject({ code: 'invalid_request', request_id: 'of-the-caller' })
+  })
+
+  it('is answered with a problem also when its headers are too large, and counted', async () => {
+    const registry = new Registry()
+    test = await TestGateway.start({}, { metrics: registerMetrics(registry, GATEWAY_METRICS) })
+    const answer = await rawHttp(
+      test.httpUrl,
+      `GET / HTTP/1.1\r\nhost: a\r\nx: ${'x'.repeat(20_000)}\r\n\r\n`,
+    )
+    expect(problemIn(answer)).toMatchObject({ status: 431, code: 'headers_too_large' })
+    expect(await registry.metrics()).toContain('service_connections_dropped_total{reason="headers"} 1')
+  })
+})
+
 describe('a plain HTTP request', () => {
   it('is told that this is a websocket port', async () => {
     await start()
     const response = await fetch(test.httpUrl)
     expect(response.status).toBe(426)
-    expect(await response.text()).toMatch(/websocket port.*roomful\.v1\.json/s)
+    expect(response.headers.get('upgrade')).toBe('websocket')
+    const problem = await response.json()
+    expect(problem).toMatchObject({
+      code: 'upgrade_required',
+      detail: expect.stringContaining('roomful.v1.json'),
+    })
+    expect(response.headers.get('x-request-id')).toBe(problem.request_id)
   })
 })
 

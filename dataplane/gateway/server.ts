@@ -1,8 +1,13 @@
-import { createServer, type IncomingMessage, type Server, STATUS_CODES } from 'node:http'
+import { createServer, type IncomingMessage, type Server } from 'node:http'
 import { type AddressInfo, BlockList, isIPv4, isIPv6, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { WebSocketServer } from 'ws'
-import { RateLimits } from '../../shared/rate-limit.ts'
+import { refuseUnreadable, requestListener } from '../../shared/http-server.ts'
+import { requestIdOf } from '../../shared/ids.ts'
+import { isAllowedOrigin, normalOrigin } from '../../shared/origins.ts'
+import { endWithProblem, Problem, type ProblemCode, problemResponse } from '../../shared/problem.ts'
+import type { Random } from '../../shared/random.ts'
+import { type Rate, RateLimit, RateLimits } from '../../shared/rate-limit.ts'
 import { ServerSocket } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 
@@ -53,6 +58,9 @@ export class HandshakeQueue {
   }
 }
 
+/** Refused origins are counted, and one in 10 s is logged. */
+const ORIGIN_LOG_RATE: Rate = { perSecond: 0.1, burst: 1 }
+const MAX_LOGGED_ORIGIN = 200
 /** How long a client may take to answer a close frame. */
 const CLOSE_TIMEOUT_MS = 3000
 /** How long a client may take to send a whole HTTP request. */
@@ -63,6 +71,9 @@ const TIMEOUT_CHECK_MS = 2000
 const BYTES_PER_FRAGMENT = 1024
 const SPARE_FRAGMENTS = 16
 
+/** The version of the websocket protocol that `ws` speaks, which RFC 6455 wants in the answer to one that asks for another. */
+const WEBSOCKET_VERSION = { 'sec-websocket-version': '13' }
+
 /** The HTTP server that websockets come in by. */
 export class GatewayServer {
   readonly #servers: Server[] = []
@@ -72,6 +83,9 @@ export class GatewayServer {
   readonly #context: GatewayContext
   readonly #accept: (ws: ServerSocket, pending: PendingConnection) => void
   readonly #proxies: TrustedProxies
+  /** Undefined: all are allowed. */
+  readonly #origins: ReadonlySet<string> | undefined
+  readonly #originLog: RateLimit
   readonly #rates: RateLimits
   readonly #pending: PendingConnections
   readonly #places = new WeakMap<Duplex, PendingConnection>()
@@ -90,16 +104,23 @@ export class GatewayServer {
     this.#context = context
     this.#accept = accept
     this.#proxies = new TrustedProxies(options.trustedProxies)
+    this.#origins =
+      options.allowedOrigins && new Set(options.allowedOrigins.map((one: string) => normalOrigin(one) ?? one))
+    this.#originLog = new RateLimit(clock, ORIGIN_LOG_RATE)
     const perSecond = options.connectionsPerSecondPerAddress
     this.#rates = new RateLimits(clock, { perSecond, burst: perSecond * BURST_SECONDS })
     this.#pending = new PendingConnections(context)
     this.#handshakes = handshakes
     this.#subprotocols = subprotocols
     this.#websockets = websocketServer(options.limits.max_message_bytes, subprotocols)
+    this.#websockets.on('wsClientError', ({ message }, socket, request) => {
+      const problem = new Problem('invalid_request', `${message}.`, { headers: WEBSOCKET_VERSION })
+      refuseUpgrade(request, socket, problem, context.random)
+    })
   }
 
   #newServer(): Server {
-    const { options, metrics } = this.#context
+    const { options, metrics, random } = this.#context
     const http = createServer(
       {
         requestTimeout: REQUEST_TIMEOUT_MS,
@@ -107,18 +128,28 @@ export class GatewayServer {
         connectionsCheckingInterval: TIMEOUT_CHECK_MS,
       },
       this.#context.answer ??
-        ((_request, response) => {
-          response.writeHead(426, { 'content-type': 'text/plain; charset=utf-8', upgrade: 'websocket' })
-          response.end(
-            `This is roomful's websocket port: connect with a websocket, subprotocol ${this.#subprotocols.join(' or ')}.\n`,
-          )
-        }),
+        requestListener(
+          ({ headers }) =>
+            problemResponse(
+              new Problem(
+                'upgrade_required',
+                `This is roomful's websocket port: connect with a websocket, subprotocol ${this.#subprotocols.join(' or ')}.`,
+                { headers: { upgrade: 'websocket' } },
+              ),
+              requestIdOf(headers.get('x-request-id') ?? undefined, random),
+            ),
+          random,
+        ),
     )
     const { maxSessions, maxPendingConnections } = options
     // Of several workers, one that is full would hand what comes to the next without end. @types/node does not know the field yet.
     Object.assign(http, { dropMaxConnection: true })
     if (maxSessions > 0 && maxPendingConnections > 0)
       http.maxConnections = maxSessions + maxPendingConnections
+    http.on('clientError', (error, socket) => {
+      const code = refuseUnreadable(error, socket, random)
+      if (code === 'headers_too_large') metrics.connectionsDropped.inc({ reason: 'headers' })
+    })
     http.on('drop', () => metrics.connectionsDropped.inc({ reason: 'node' }))
     http.on('connection', (socket) => this.#connected(socket))
     http.on('upgrade', (request, socket, head) => {
@@ -183,8 +214,9 @@ export class GatewayServer {
 
   #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
     const { origin, 'x-forwarded-for': forwardedFor } = request.headers
-    const { options, metrics } = this.#context
-    const { allowedOrigins } = options
+    const { metrics, random } = this.#context
+    const refuse = (code: ProblemCode, detail: string): void =>
+      refuseUpgrade(request, socket, new Problem(code, detail), random)
     const pending = this.#places.get(socket)
     this.#places.delete(socket)
     // A peer that is not trusted was counted when it connected.
@@ -193,14 +225,22 @@ export class GatewayServer {
       ? this.#proxies.clientOf(request.socket.remoteAddress, String(forwardedFor ?? ''))
       : pending.address
     if (!pending || socket.destroyed) socket.destroy()
-    else if (origin !== undefined && allowedOrigins && !allowedOrigins.includes(origin))
-      reject(socket, 403, `The origin ${origin} may not connect here.`)
-    else if (address !== undefined && !this.#rates.take(address)) {
+    else if (origin !== undefined && this.#origins && !isAllowedOrigin(origin, this.#origins)) {
+      this.#originRefused(origin)
+      refuse('origin_not_allowed', `The origin ${origin} may not connect here.`)
+    } else if (address !== undefined && !this.#rates.take(address)) {
       metrics.connectionsDropped.inc({ reason: 'rate' })
-      reject(socket, 429, 'This address opens connections faster than it may: try again.')
+      refuse('rate_limited', 'This address opens connections faster than it may: try again.')
     } else if (address !== undefined && proxied && !this.#pending.locate(pending, address))
-      reject(socket, 429, 'This address has as many connections without a session as it may: try again.')
+      refuse('rate_limited', 'This address has as many connections without a session as it may: try again.')
     else this.#websockets.handleUpgrade(request, socket, head, (ws) => this.#accept(ws, pending))
+  }
+
+  #originRefused(origin: string): void {
+    const { metrics, log, options } = this.#context
+    metrics.connectionsDropped.inc({ reason: 'origin' })
+    const fields = { origin: origin.slice(0, MAX_LOGGED_ORIGIN), allowed: options.allowedOrigins }
+    if (this.#originLog.take()) log.warn(fields, 'websocket of a foreign origin refused')
   }
 }
 
@@ -231,11 +271,9 @@ function destroy(this: Duplex): void {
 }
 
 /** Answers an upgrade with an HTTP error. */
-function reject(socket: Duplex, status: number, text: string): void {
-  socket.end(
-    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nconnection: close\r\ncontent-type: text/plain; charset=utf-8\r\n` +
-      `content-length: ${Buffer.byteLength(text) + 1}\r\n\r\n${text}\n`,
-  )
+function refuseUpgrade({ headers }: IncomingMessage, socket: Duplex, problem: Problem, random: Random): void {
+  const given = headers['x-request-id']
+  endWithProblem(socket, problem, requestIdOf(typeof given === 'string' ? given : undefined, random))
 }
 
 /** The sockets of the node, or of one address, that have no session. */

@@ -1,6 +1,7 @@
 import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
 import { createLog } from '../../shared/log.ts'
+import { PROBLEMS } from '../../shared/problem.ts'
 import { type RoomOwner, StoreUnavailable } from '../../shared/store/port.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { nodeInfo, roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
@@ -59,6 +60,8 @@ function setup(options: Partial<AdminOptions> = {}) {
   const asked: RoomQuery[] = []
   const askedSessions: SessionQuery[] = []
   const app = createAdminApp({
+    ownerlessRooms: async () => ({ rooms: [], next: undefined }),
+    endRoom: async () => 'done',
     internalToken: TOKEN,
     registry: new Registry(),
     random: new SeededRandom(),
@@ -158,6 +161,22 @@ describe('GET /admin/runtime', () => {
     expect(whole.totals).toEqual({ rooms: 3, members: 5, sessions: 2 })
   })
 
+  it('says which node has the room that was asked for, if this one does not have it', async () => {
+    const { get } = setup()
+    const ask = async (query: string) => (await get(`/admin/runtime?${query}`)).json()
+    expect(await ask('project_id=prj_1&room_id=arena:there')).toMatchObject({
+      rooms: [],
+      owner: { node_id: 'node_2', self: false, alive: true, admin_url: 'http://node_2:9100' },
+    })
+    expect(await ask('project_id=prj_1&room_id=arena:free')).toMatchObject({ rooms: [], owner: null })
+    for (const query of [
+      'project_id=prj_1&room_id=arena:a',
+      'project_id=prj_1',
+      'project_id=prj_1&room_id=arena:silent',
+    ])
+      expect(await ask(query)).not.toHaveProperty('owner')
+  })
+
   it('asks for the order of each list', async () => {
     const { get, asked, asked_sessions: askedSessions } = setup()
     await get('/admin/runtime?sort_rooms=-members&sort_sessions=player')
@@ -208,7 +227,13 @@ describe('GET /admin/runtime', () => {
     expect(response.status).toBe(400)
     expect(response.headers.get('content-type')).toBe('application/problem+json')
     const body = await response.json()
-    expect(body).toMatchObject({ status: 400, code: 'invalid_request', errors: [{ path }] })
+    expect(body).toMatchObject({
+      status: 400,
+      code: 'invalid_request',
+      title: PROBLEMS.invalid_request.title,
+      detail: `${path}: ${body.errors[0].message}`,
+      errors: [{ path }],
+    })
     expect(response.headers.get('x-request-id')).toBe(body.request_id)
   })
 })
@@ -251,9 +276,10 @@ describe('GET /admin/owner', () => {
   })
 
   it.each([
-    ['room_id=arena:a', 'project_id', 'must name the project of the room'],
-    ['project_id=prj_1', 'room_id', 'must be type:key'],
-    ['project_id=prj_1&room_id=arena', 'room_id', 'must be type:key'],
+    ['room_id=arena:a', 'project_id', 'is required'],
+    ['project_id=&room_id=arena:a', 'project_id', 'must not be empty; got 0'],
+    ['project_id=prj_1', 'room_id', 'is required'],
+    ['project_id=prj_1&room_id=arena', 'room_id', 'must be type:key; got "arena"'],
   ])('refuses ?%s and names %s', async (query, path, message) => {
     const response = await setup().get(`/admin/owner?${query}`)
     expect(response.status).toBe(400)
@@ -274,11 +300,11 @@ describe('GET /admin/search', () => {
   })
 
   it.each([
-    ['', 'q', 'must have 1 to 200 characters'],
-    ['q=', 'q', 'must have 1 to 200 characters'],
-    ['q=%20', 'q', 'must have 1 to 200 characters'],
-    [`q=${'x'.repeat(201)}`, 'q', 'must be 200 characters or fewer'],
-    ['q=x&limit=201', 'limit', 'must be a whole number from 0 to 200'],
+    ['', 'q', 'is required'],
+    ['q=', 'q', 'must have 1 to 200 characters; got 0'],
+    ['q=%20', 'q', 'must have 1 to 200 characters; got 0'],
+    [`q=${'x'.repeat(201)}`, 'q', 'must be 200 characters or fewer; got 201'],
+    ['q=x&limit=201', 'limit', 'must be a whole number from 0 to 200; got 201'],
   ])('refuses ?%s and names %s', async (query, path, message) => {
     const { get, searched } = setup()
     const response = await get(`/admin/search?${query}`)
@@ -310,7 +336,8 @@ describe('health', () => {
     expect([response.status, response.headers.get('retry-after')]).toEqual([503, '1'])
     expect(await response.json()).toMatchObject({
       code: 'store_unavailable',
-      detail: 'the store cannot be reached',
+      title: PROBLEMS.store_unavailable.title,
+      detail: 'The node cannot serve: the store cannot be reached.',
     })
   })
 })
@@ -321,6 +348,15 @@ describe('anything else', () => {
     expect(await (await get('/nothing')).json()).toMatchObject({ status: 404, code: 'not_found' })
     const wrong = await app.request('/admin/drain')
     expect([wrong.status, wrong.headers.get('allow')]).toEqual([405, 'POST'])
+  })
+
+  it('has the id that the caller gave, in the header and in the problem', async () => {
+    const response = await setup().app.request('/nothing', { headers: { 'x-request-id': 'of-the-caller' } })
+    expect(response.headers.get('x-request-id')).toBe('of-the-caller')
+    expect(await response.json()).toMatchObject({
+      request_id: 'of-the-caller',
+      title: PROBLEMS.not_found.title,
+    })
   })
 
   it('never tells a stack trace', async () => {

@@ -1,12 +1,14 @@
+import type { Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { createAdaptorServer, type ServerType } from '@hono/node-server'
-import { type Context, Hono, type MiddlewareHandler } from 'hono'
+import type { Context, Hono, MiddlewareHandler } from 'hono'
 import type { Registry } from 'prom-client'
 import * as v from 'valibot'
-import { newId } from '../../shared/ids.ts'
+import { createHttpServer } from '../../shared/http-server.ts'
 import { InternalToken } from '../../shared/internal-token.ts'
 import type { Logger } from '../../shared/log.ts'
+import { Problem, problemResponse } from '../../shared/problem.ts'
 import type { Random } from '../../shared/random.ts'
+import { validate } from '../../shared/validate.ts'
 import type { ClusterNodeDescription } from '../descriptions.ts'
 import { loadAdminPage, type Page } from './admin-page.ts'
 import {
@@ -16,8 +18,17 @@ import {
   MOST_MATCHES,
 } from './cluster-search.ts'
 import type { Reasons } from './health.ts'
-import { countUpTo, LONGEST_TEXT, notUnderstood, problem, ROOM_ID, SEARCH_TEXT } from './query.ts'
-import { type RuntimeSource, runtime } from './runtime.ts'
+import {
+  type AdminEnv,
+  countUpTo,
+  LONGEST_TEXT,
+  newAdminApp,
+  PROJECT_ID,
+  ROOM_ID,
+  SEARCH_TEXT,
+} from './query.ts'
+import { type RoomCallsSource, roomCalls } from './rooms.ts'
+import { type RoomOwner, type RuntimeSource, runtime } from './runtime.ts'
 
 /** What `GET /admin/owner` answers. */
 export interface RoomWhereabouts {
@@ -26,16 +37,11 @@ export interface RoomWhereabouts {
   /** Of its last owner; null: the store knows of no such room. */
   readonly epoch: number | null
   /** Null: no node has the room now; the next join opens it. */
-  readonly owner: {
-    readonly node_id: string
-    readonly self: boolean
-    readonly alive: boolean
-    readonly admin_url?: string
-  } | null
+  readonly owner: RoomOwner | null
 }
 
 /** What the operations side of a node needs to know of it; plain functions, so that it knows nothing of gateway and rooms. */
-export interface AdminOptions extends RuntimeSource {
+export interface AdminOptions extends Omit<RuntimeSource, 'ownerOf'>, RoomCallsSource {
   readonly describeCluster: () => readonly ClusterNodeDescription[]
   /** Who owns a room, as recorded; undefined: there is no record of it. Rejects when the store cannot be reached. */
   readonly findOwner: (
@@ -55,21 +61,18 @@ export interface AdminOptions extends RuntimeSource {
   readonly drain: () => void
 }
 
-/** Variables of a request. */
-type AdminEnv = { Variables: { requestId: string } }
-
-/** `/metrics`, `/healthz`, `/readyz`, `/admin` and the calls under it. */
+/** `/metrics`, `/healthz`, `/readyz`, `/admin` and the calls under it, and the calls under `/internal` that control forwards. */
 export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   const { registry, log } = options
-  const app = new Hono<AdminEnv>()
+  const app = newAdminApp(options.random, (error, c) => {
+    log.error({ err: error, request_id: c.get('requestId'), path: c.req.path }, 'request failed')
+    return new Problem(
+      'internal_error',
+      'The node failed at this request; its log knows more under the request_id.',
+    )
+  })
   let page: Promise<Page> | undefined
   const guard = requireToken(options.internalToken)
-
-  app.use(async (c, next) => {
-    c.set('requestId', newId('req', options.random))
-    await next()
-    c.header('x-request-id', c.get('requestId'))
-  })
 
   app.get('/metrics', async (c) =>
     c.body(await registry.metrics(), 200, { 'content-type': registry.contentType }),
@@ -79,9 +82,8 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
     const reasons = await options.ready()
     const [first] = reasons
     if (first === undefined) return c.json({ status: 'ready' })
-    c.header('retry-after', '1')
-    const detail = reasons.map((reason) => reason.detail).join('; ')
-    return problem(c, { status: 503, code: first.code, title: 'The node cannot serve', detail })
+    const detail = `The node cannot serve: ${reasons.map((reason) => reason.detail).join('; ')}.`
+    throw new Problem(first.code, detail, { headers: { 'retry-after': '1' } })
   })
 
   app.get('/admin', async (c) => {
@@ -90,8 +92,14 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
     return c.html(html, 200, headers)
   })
   app.get('/admin/runtime', guard, (c) =>
-    runtime(c, options, (error) =>
-      log.error({ err: error, request_id: c.get('requestId'), path: c.req.path }, 'an answer broke off'),
+    runtime(
+      c,
+      {
+        ...options,
+        ownerOf: async (projectId, roomId) => (await whereabouts(options, projectId, roomId)).owner,
+      },
+      (error) =>
+        log.error({ err: error, request_id: c.get('requestId'), path: c.req.path }, 'an answer broke off'),
     ),
   )
   // The nodes as this one sees them, itself first.
@@ -106,32 +114,21 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
     return c.json({ draining: true }, 202)
   })
 
+  roomCalls(app, guard, options)
+
   app.notFound((c) => {
     const { method, path } = c.req
-    const allow = app.routes.find((route) => route.method !== 'ALL' && route.path === path)?.method
-    if (allow === undefined)
-      return problem(c, {
-        status: 404,
-        code: 'not_found',
-        title: 'Not found',
-        detail: `there is nothing at ${path}`,
-      })
-    c.header('allow', allow)
-    return problem(c, {
-      status: 405,
-      code: 'method_not_allowed',
-      title: 'Method not allowed',
-      detail: `${method} does not exist here; ${allow} does`,
-    })
-  })
-  app.onError((error, c) => {
-    log.error({ err: error, request_id: c.get('requestId'), path: c.req.path }, 'request failed')
-    return problem(c, {
-      status: 500,
-      code: 'internal_error',
-      title: 'Internal error',
-      detail: 'the node failed to answer; its log says why',
-    })
+    const methods = app.routes.flatMap((route) =>
+      route.method !== 'ALL' && route.path === path ? route.method : [],
+    )
+    const allow = [...new Set(methods)].join(', ')
+    const problem =
+      allow === ''
+        ? new Problem('not_found', `There is nothing at ${path.slice(0, 200)}.`)
+        : new Problem('method_not_allowed', `${method} does not exist here; ${allow} does.`, {
+            headers: { allow },
+          })
+    return problemResponse(problem, c.get('requestId'))
   })
   return app
 }
@@ -141,42 +138,35 @@ function requireToken(tokens: string | undefined): MiddlewareHandler<AdminEnv> {
   const internal = new InternalToken(tokens)
   return async (c, next) => {
     if (internal.accepts(c.req.header('x-service-internal-token'))) return next()
-    return problem(c, {
-      status: 401,
-      code: 'unauthenticated',
-      title: 'Unauthenticated',
-      detail: 'the header x-service-internal-token must carry the internal token of this deployment',
-    })
+    throw new Problem(
+      'unauthenticated',
+      'The header x-service-internal-token must carry the internal token of this deployment.',
+    )
   }
 }
 
-/** What is missing is refused as what is empty. */
-const OWNER_QUERY = v.object({
-  project_id: v.optional(v.pipe(v.string(), v.minLength(1, 'must name the project of the room')), ''),
-  room_id: v.optional(ROOM_ID, ''),
-})
+const OWNER_QUERY = v.object({ project_id: PROJECT_ID, room_id: ROOM_ID })
 
 const SEARCH_QUERY = v.object({
-  q: v.optional(v.pipe(SEARCH_TEXT, v.minLength(1, `must have 1 to ${LONGEST_TEXT} characters`)), ''),
+  q: v.pipe(SEARCH_TEXT, v.minLength(1, `must have 1 to ${LONGEST_TEXT} characters`)),
   limit: v.exactOptional(countUpTo(MOST_MATCHES)),
 })
 const MATCHES = 50
 
-/** Answers `GET /admin/owner`: which node has a room, wherever in the cluster it is. */
-async function owner(c: Context, source: AdminOptions): Promise<Response> {
-  const parsed = v.safeParse(OWNER_QUERY, c.req.query())
-  if (!parsed.success) return notUnderstood(c, parsed.issues)
-  const { project_id: projectId, room_id: roomId } = parsed.output
-  const record = await source.findOwner(projectId, roomId).catch(() => 'unavailable' as const)
-  if (record === 'unavailable')
-    return problem(c, {
-      status: 503,
-      code: 'store_unavailable',
-      title: 'The store cannot be reached',
-      detail: 'who owns the room is recorded in the store, which does not answer; try again',
-    })
+/** Returns which node has a room. Rejects with a `Problem` while the store does not answer. */
+async function whereabouts(
+  source: AdminOptions,
+  projectId: string,
+  roomId: string,
+): Promise<RoomWhereabouts> {
+  const record = await source.findOwner(projectId, roomId).catch(() => {
+    throw new Problem(
+      'store_unavailable',
+      'The owner of a room is recorded in the store, and the store does not answer; try again.',
+    )
+  })
   const node = source.describeCluster().find(({ node_id: nodeId }) => nodeId === record?.owner)
-  const answer: RoomWhereabouts = {
+  return {
     project_id: projectId,
     room_id: roomId,
     epoch: record?.epoch ?? null,
@@ -189,14 +179,17 @@ async function owner(c: Context, source: AdminOptions): Promise<Response> {
         }
       : null,
   }
-  return c.json(answer, 200, { 'cache-control': 'no-store' })
+}
+
+/** Answers `GET /admin/owner`: which node has a room, wherever in the cluster it is. */
+async function owner(c: Context, source: AdminOptions): Promise<Response> {
+  const { project_id: projectId, room_id: roomId } = validate(OWNER_QUERY, c.req.query(), 'query')
+  return c.json(await whereabouts(source, projectId, roomId), 200, { 'cache-control': 'no-store' })
 }
 
 /** Answers `GET /admin/search`: what matches a text, at whichever node it is. */
 async function search(c: Context, source: AdminOptions): Promise<Response> {
-  const parsed = v.safeParse(SEARCH_QUERY, c.req.query())
-  if (!parsed.success) return notUnderstood(c, parsed.issues)
-  const { q, limit = MATCHES } = parsed.output
+  const { q, limit = MATCHES } = validate(SEARCH_QUERY, c.req.query(), 'query')
   return c.json(await source.searchCluster(q, limit), 200, { 'cache-control': 'no-store' })
 }
 
@@ -221,7 +214,7 @@ export async function serveAdmin(
   const search = new ClusterSearch(options)
   const app = createAdminApp({ ...options, searchCluster: (q, limit) => search.find(q, limit) })
   await search.start()
-  const server = await listen(app.fetch, host, port).catch(async (error: unknown) => {
+  const server = await listen(app.fetch, options.random, host, port).catch(async (error: unknown) => {
     await search.stop()
     throw error
   })
@@ -232,16 +225,21 @@ export async function serveAdmin(
       await search.stop()
       await new Promise<void>((resolve) => {
         server.close(() => resolve())
-        if ('closeAllConnections' in server) server.closeAllConnections()
+        server.closeAllConnections()
       })
     },
   }
 }
 
-/** Listens at an address that no other worker of this process shares. Rejects when it cannot be had. */
-export const listen = (fetch: Hono['fetch'], host: string, port: number): Promise<ServerType> =>
+/** Serves an app at an address that no other worker of this process shares. Rejects when it cannot be had. */
+export const listen = (
+  fetch: Hono<AdminEnv>['fetch'],
+  random: Random,
+  host: string,
+  port: number,
+): Promise<Server> =>
   new Promise((resolve, reject) => {
-    const server = createAdaptorServer({ fetch })
+    const server = createHttpServer(fetch, random)
     server.once('error', reject)
     server.listen({ port, host, exclusive: true }, () => {
       server.off('error', reject)

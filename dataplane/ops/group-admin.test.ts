@@ -33,6 +33,8 @@ async function group(...workers: readonly Worker[]) {
         total: items.length,
       })
       const app = createAdminApp({
+        ownerlessRooms: async () => ({ rooms: [], next: undefined }),
+        endRoom: async () => 'done',
         internalToken: TOKEN,
         registry: new Registry(),
         random: new SeededRandom(),
@@ -66,7 +68,7 @@ async function group(...workers: readonly Worker[]) {
         }),
         drain: () => void drained.push(i + 1),
       })
-      const server = await listen(app.fetch, '127.0.0.1', 0)
+      const server = await listen(app.fetch, new SeededRandom(), '127.0.0.1', 0)
       const end = () => void server.close()
       onTestFinished(end)
       const admin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
@@ -77,6 +79,7 @@ async function group(...workers: readonly Worker[]) {
     name: 'machine',
     workers: () => addresses,
     metrics: async () => 'service_workers 2\n',
+    random: new SeededRandom(),
     log,
   })
   const get = (path: string, headers: Record<string, string> = HEADERS) => app.request(path, { headers })
@@ -135,12 +138,12 @@ it('asks one worker alone by its number, and says which there are', async () => 
   expect(second.rooms).toHaveLength(1)
   const unknown = await get('/worker/7/admin/runtime')
   expect(unknown.status).toBe(404)
-  expect((await unknown.json()).detail).toBe('there is no worker 7 that serves; there are 1, 2')
+  expect((await unknown.json()).detail).toBe('There is no worker 7 that serves; there are 1, 2.')
 })
 
 it('drains every worker, and says so when one was not told', async () => {
   const { app, drained, workers } = await group({}, {})
-  const server = await listen(app.fetch, '127.0.0.1', 0)
+  const server = await listen(app.fetch, new SeededRandom(), '127.0.0.1', 0)
   onTestFinished(() => void server.close())
   const drain = (init: RequestInit) =>
     fetch(`http://127.0.0.1:${(server.address() as AddressInfo).port}/admin/drain`, {
@@ -165,6 +168,20 @@ it('answers for the others when a worker has just ended, and says so where that 
   expect(rooms.map((each: RoomDescription) => each.room_id)).toEqual(['arena:b'])
   const ended = await get('/worker/1/admin/runtime')
   expect([ended.status, (await ended.json()).code]).toEqual([502, 'worker_unavailable'])
+})
+
+it('answers with problems that have the id of the request, whichever process they are from', async () => {
+  const { get } = await group({ ready: false })
+  const headers = { ...HEADERS, 'x-request-id': 'of-the-caller' }
+  for (const path of ['/worker/7/admin', '/worker/1/nothing', '/admin/runtime?limit=many', '/readyz']) {
+    const answer = await get(path, headers)
+    const { request_id: requestId } = await answer.json()
+    expect([path, answer.headers.get('x-request-id'), requestId]).toEqual([
+      path,
+      'of-the-caller',
+      'of-the-caller',
+    ])
+  }
 })
 
 it('gives the metrics of all workers', async () => {

@@ -1,8 +1,10 @@
 import type { AddressInfo } from 'node:net'
-import { type Context, Hono } from 'hono'
+import type { Context, Hono } from 'hono'
 import { proxy } from 'hono/proxy'
 import * as v from 'valibot'
 import type { Logger } from '../../shared/log.ts'
+import { Problem } from '../../shared/problem.ts'
+import type { Random } from '../../shared/random.ts'
 import {
   choose,
   ROOM_COLUMNS,
@@ -13,7 +15,7 @@ import {
   type SessionDescription,
 } from '../descriptions.ts'
 import { listen } from './admin.ts'
-import { orderBy, problem } from './query.ts'
+import { type AdminEnv, newAdminApp, orderBy } from './query.ts'
 import type { Runtime } from './runtime.ts'
 
 /** The operations side of a process whose workers are nodes: what is true of all of them, and each of them by itself below `/worker/<number>`. */
@@ -29,6 +31,7 @@ export interface GroupAdminOptions {
   }[]
   /** The metrics of all workers, in Prometheus' text format. */
   readonly metrics: () => Promise<string>
+  readonly random: Random
   readonly log: Logger
 }
 
@@ -42,23 +45,29 @@ export interface GroupAdmin {
 const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
 
 /** `/metrics`, `/healthz`, `/readyz`, `/admin` and the calls under it, for all workers together. */
-export function createGroupAdminApp({ name, workers, metrics, log }: GroupAdminOptions): Hono {
-  const app = new Hono()
-  const none = (c: Context) =>
-    problem(c, {
-      status: 503,
-      code: 'no_worker',
-      title: 'No worker serves',
-      detail: 'the workers are being started, or drain',
-    })
+export function createGroupAdminApp({
+  name,
+  workers,
+  metrics,
+  random,
+  log,
+}: GroupAdminOptions): Hono<AdminEnv> {
+  const app = newAdminApp(random, (error, c) => {
+    log.error({ err: error, request_id: c.get('requestId'), path: c.req.path }, 'a worker did not answer')
+    return new Problem('worker_unavailable', 'The worker may be ending; try again.')
+  })
+  const none = (): never => {
+    throw new Problem('no_worker', 'The workers are being started, or drain.')
+  }
   type Worker = ReturnType<typeof workers>[number]
-  const urlAt = ({ addresses }: Worker, c: Context, path: string) =>
+  const urlAt = ({ addresses }: Worker, c: Context<AdminEnv>, path: string) =>
     `${addresses.admin}${path}${new URL(c.req.url).search}`
-  const forward = (c: Context, worker: Worker, path: string) =>
-    proxy(urlAt(worker, c, path), { ...c.req, headers: c.req.header() })
+  const headersOf = (c: Context<AdminEnv>) => ({ ...c.req.header(), 'x-request-id': c.get('requestId') })
+  const forward = (c: Context<AdminEnv>, worker: Worker, path: string) =>
+    proxy(urlAt(worker, c, path), { ...c.req, headers: headersOf(c) })
   /** What each of them answers to this request, without its body: that could be read only once. */
-  const all = async (c: Context): Promise<Response[]> => {
-    const request = { method: c.req.method, headers: { ...c.req.header(), 'content-length': undefined } }
+  const all = async (c: Context<AdminEnv>): Promise<Response[]> => {
+    const request = { method: c.req.method, headers: { ...headersOf(c), 'content-length': undefined } }
     const answers = await Promise.allSettled(
       workers().map((worker) => proxy(urlAt(worker, c, c.req.path), request)),
     )
@@ -70,12 +79,12 @@ export function createGroupAdminApp({ name, workers, metrics, log }: GroupAdminO
   // One that is ready is enough: the others are being replaced, or say the same.
   app.get('/readyz', async (c) => {
     const answers = await all(c)
-    return answers.find(({ ok }) => ok) ?? answers[0] ?? none(c)
+    return answers.find(({ ok }) => ok) ?? answers[0] ?? none()
   })
   app.get('/admin/runtime', async (c) => {
     const answers = await all(c)
     const refused = answers.find(({ ok }) => !ok)
-    if (refused || answers.length === 0) return refused ?? none(c)
+    if (refused || answers.length === 0) return refused ?? none()
     const runtimes = await Promise.all(answers.map((answer) => answer.json() as Promise<AnswerOfNode>))
     return c.json(mergeRuntimes(name, runtimes, c.req.query()), 200, { 'cache-control': 'no-store' })
   })
@@ -84,29 +93,21 @@ export function createGroupAdminApp({ name, workers, metrics, log }: GroupAdminO
     const answers = await all(c)
     if (answers.length < told)
       throw new Error(`${told - answers.length} of ${told} workers were not told to drain`)
-    return answers.find(({ ok }) => !ok) ?? answers[0] ?? none(c)
+    return answers.find(({ ok }) => !ok) ?? answers[0] ?? none()
   })
   app.all('/worker/:number{[0-9]+}/*', (c) => {
     const worker = workers().find(({ number }) => String(number) === c.req.param('number'))
     if (worker) return forward(c, worker, c.req.path.replace(/^\/worker\/\d+/, ''))
-    const detail = `there is no worker ${c.req.param('number')} that serves; there are ${workers()
-      .map(({ number }) => number)
-      .join(', ')}`
-    return problem(c, { status: 404, code: 'not_found', title: 'Not found', detail })
+    const there = workers().map(({ number }) => number)
+    throw new Problem(
+      'not_found',
+      `There is no worker ${c.req.param('number')} that serves; there are ${there.join(', ')}.`,
+    )
   })
   // What any of them knows: the page, the cluster, who owns a room, what is found in it.
   app.all('*', (c) => {
     const [first] = workers()
-    return first ? forward(c, first, c.req.path) : none(c)
-  })
-  app.onError((error, c) => {
-    log.error({ err: error, path: c.req.path }, 'a worker did not answer')
-    return problem(c, {
-      status: 502,
-      code: 'worker_unavailable',
-      title: 'A worker did not answer',
-      detail: 'it may be ending; try again',
-    })
+    return first ? forward(c, first, c.req.path) : none()
   })
   return app
 }
@@ -117,14 +118,14 @@ export async function serveGroupAdmin(
   host: string,
   port: number,
 ): Promise<GroupAdmin> {
-  const server = await listen(createGroupAdminApp(options).fetch, host, port)
+  const server = await listen(createGroupAdminApp(options).fetch, options.random, host, port)
   const bound = (server.address() as AddressInfo).port
   return {
     url: `http://${host.includes(':') ? `[${host}]` : host}:${bound}`,
     close: () =>
       new Promise((resolve) => {
         server.close(() => resolve())
-        if ('closeAllConnections' in server) server.closeAllConnections()
+        server.closeAllConnections()
       }),
   }
 }
@@ -176,7 +177,11 @@ function mergeRuntimes(
       limit,
     },
   )
+  // Each worker without the room says the same; one that has it says nothing.
+  const owners = runtimes.map(({ owner }) => owner)
+  const [owner] = owners.includes(undefined) ? [] : owners
   return {
+    ...(owner !== undefined && { owner }),
     node: {
       node_id: name,
       version: nodes[0]!.version,

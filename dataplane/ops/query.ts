@@ -1,9 +1,11 @@
-import type { Context } from 'hono'
-import type { ContentfulStatusCode } from 'hono/utils/http-status'
+import { type Context, Hono } from 'hono'
 import * as v from 'valibot'
+import { requestIdOf } from '../../shared/ids.ts'
+import { Problem, problemResponse } from '../../shared/problem.ts'
+import type { Random } from '../../shared/random.ts'
 import type { Order } from '../descriptions.ts'
 
-/** The parameters of the calls under `/admin`, and the answers to what is refused. */
+/** What the apps of the operations side share: parameters of calls, ids of requests, and errors. */
 
 /** What a room is asked for by. */
 export const ROOM_ID = v.pipe(v.string(), v.regex(/^[^:]+:.+$/s, 'must be type:key'))
@@ -38,37 +40,26 @@ export const orderBy = <C extends string>(columns: readonly C[]) =>
     v.transform((text): Order<C> => ({ by: text.replace(/^-/, '') as C, descending: text.startsWith('-') })),
   )
 
-/** A 400 that names each parameter that is wrong. */
-export const notUnderstood = (c: Context, issues: readonly v.BaseIssue<unknown>[]): Response =>
-  problem(c, {
-    status: 400,
-    code: 'invalid_request',
-    title: 'Invalid request',
-    detail: 'the query is not understood',
-    errors: issues.map((issue) => ({ path: v.getDotPath(issue) ?? '', message: issue.message })),
+/** Variables of a request. */
+export type AdminEnv = { Variables: { requestId: string } }
+
+/**
+ * Returns an app whose requests have an id, and whose errors are problems. `unexpected` logs an error that is no `Problem`, and says what the
+ * caller gets.
+ */
+export function newAdminApp(
+  random: Random,
+  unexpected: (error: Error, c: Context<AdminEnv>) => Problem,
+): Hono<AdminEnv> {
+  const app = new Hono<AdminEnv>()
+  app.use(async (c, next) => {
+    const requestId = requestIdOf(c.req.header('x-request-id'), random)
+    c.set('requestId', requestId)
+    await next()
+    c.header('x-request-id', requestId)
   })
-
-/** What was wrong with a request, as RFC 9457 problem details. */
-interface ProblemDetails {
-  readonly status: ContentfulStatusCode
-  readonly code: string
-  readonly title: string
-  readonly detail: string
-  readonly errors?: readonly { readonly path: string; readonly message: string }[]
-}
-
-/** Answers with `application/problem+json`, in the same shape as the control API. */
-export function problem(c: Context, details: ProblemDetails): Response {
-  const { status, code, title, detail, errors } = details
-  const requestId: unknown = c.get('requestId')
-  const body = {
-    type: `urn:roomful:problem:${code}`,
-    title,
-    status,
-    code,
-    detail,
-    request_id: requestId,
-    ...(errors && { errors }),
-  }
-  return c.json(body, status, { 'content-type': 'application/problem+json' })
+  app.onError((error, c) =>
+    problemResponse(error instanceof Problem ? error : unexpected(error, c), c.get('requestId')),
+  )
+  return app
 }

@@ -1,6 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Context } from 'hono'
 import * as v from 'valibot'
+import { validate } from '../../shared/validate.ts'
 import {
   type Found,
   ROOM_COLUMNS,
@@ -11,7 +12,7 @@ import {
   type SessionQuery,
 } from '../descriptions.ts'
 import type { Load } from './overload.ts'
-import { countUpTo, notUnderstood, orderBy, PROJECT_ID, ROOM_ID, SEARCH_TEXT } from './query.ts'
+import { countUpTo, orderBy, PROJECT_ID, ROOM_ID, SEARCH_TEXT } from './query.ts'
 
 /**
  * What `GET /admin/runtime` answers: a node, its rooms and its sessions. Times are RFC 3339. Which rooms and sessions there are is of one
@@ -23,8 +24,18 @@ export interface Runtime {
   readonly sessions: Iterable<SessionDescription>
   /** How many rooms and sessions the query is for; of more than its limit only the first are listed. */
   readonly found: { readonly rooms: number; readonly sessions: number }
+  /** Of the room that was asked for, if this node does not have it; null: no node has it. Absent while the store does not answer. */
+  readonly owner?: RoomOwner | null
   /** How many this node has. */
   readonly totals: { readonly rooms: number; readonly members: number; readonly sessions: number }
+}
+
+/** The node that has a room. */
+export interface RoomOwner {
+  readonly node_id: string
+  readonly self: boolean
+  readonly alive: boolean
+  readonly admin_url?: string
 }
 
 interface NodeDescription {
@@ -37,6 +48,8 @@ interface NodeDescription {
 
 /** Where the answer comes from. */
 export interface RuntimeSource {
+  /** Which node has a room; null: none. Rejects while the store does not answer. */
+  readonly ownerOf: (projectId: string, roomId: string) => Promise<RoomOwner | null>
   readonly describeNode: () => NodeDescription
   readonly describeRooms: (query: RoomQuery) => Found<RoomDescription>
   readonly describeSessions: (query: SessionQuery) => Found<SessionDescription>
@@ -64,7 +77,7 @@ export const RUNTIME_PARAMETERS = {
     flag,
   ),
   room_id: parameter(
-    'only the rooms of this id (`type:key`), and the sessions in them; an unknown id gives empty lists',
+    'only the rooms of this id (`type:key`), and the sessions in them. With a `project_id`, a node that does not have the room says which node has it: `owner: {node_id, self, alive, admin_url}`, or null',
     ROOM_ID,
   ),
   project_id: parameter(
@@ -105,9 +118,11 @@ const QUERY = v.pipe(
 )
 
 /** Answers `GET /admin/runtime`: the node, the rooms that are asked for, and the sessions in them. `onBreak`: as of `answerInSlices`. */
-export function runtime(c: Context, source: RuntimeSource, onBreak: (error: unknown) => void): Response {
-  const parsed = v.safeParse(QUERY, c.req.query())
-  if (!parsed.success) return notUnderstood(c, parsed.issues)
+export async function runtime(
+  c: Context,
+  source: RuntimeSource,
+  onBreak: (error: unknown) => void,
+): Promise<Response> {
   const {
     include_state: includeState,
     include_events: includeEvents,
@@ -115,7 +130,7 @@ export function runtime(c: Context, source: RuntimeSource, onBreak: (error: unkn
     sort_rooms: sortRooms,
     sort_sessions: sortSessions,
     ...which
-  } = parsed.output
+  } = validate(QUERY, c.req.query(), 'query')
   const rooms = source.describeRooms({
     ...which,
     include_state: includeState === '1',
@@ -124,7 +139,12 @@ export function runtime(c: Context, source: RuntimeSource, onBreak: (error: unkn
     ...(sortRooms && { order: sortRooms }),
   })
   const sessions = source.describeSessions({ ...which, ...(sortSessions && { order: sortSessions }) })
+  const { project_id: projectId, room_id: roomId } = which
+  const elsewhere = rooms.found === 0 && projectId !== undefined && roomId !== undefined
+  // What the store does not say is missing; the rest is true all the same.
+  const owner = elsewhere ? await source.ownerOf(projectId, roomId).catch(() => undefined) : undefined
   const answer: Runtime = {
+    ...(owner !== undefined && { owner }),
     node: source.describeNode(),
     rooms: rooms.items,
     sessions: sessions.items,
@@ -135,12 +155,13 @@ export function runtime(c: Context, source: RuntimeSource, onBreak: (error: unkn
 }
 
 /** The answer as JSON, a room or a session at a time. */
-function* piecesOf({ node, rooms, sessions, found, totals }: Runtime): Iterable<string> {
+function* piecesOf({ node, rooms, sessions, found, owner, totals }: Runtime): Iterable<string> {
   yield `{"node":${JSON.stringify(node)},"rooms":[`
   yield* listOf(rooms)
   yield '],"sessions":['
   yield* listOf(sessions)
-  yield `],"found":${JSON.stringify(found)},"totals":${JSON.stringify(totals)}}`
+  const whose = owner === undefined ? '' : `"owner":${JSON.stringify(owner)},`
+  yield `],"found":${JSON.stringify(found)},${whose}"totals":${JSON.stringify(totals)}}`
 }
 
 function* listOf(items: Iterable<unknown>): Iterable<string> {

@@ -55,6 +55,7 @@ const FIELDS: Readonly<Record<string, Rule>> = {
     'journal, snapshot, none',
   ],
   idleSeconds: [(value) => isNumber(value, 0, 86_400), '0 to 86400'],
+  sleepDays: [(value) => isNumber(value, 0.01, 3650), '0.01 to 3650'],
   onIdle: [(value) => value === 'dispose' || value === 'sleep', 'dispose or sleep'],
   reconnectSeconds: [(value) => isNumber(value, 0, 86_400), '0 to 86400'],
   create: [

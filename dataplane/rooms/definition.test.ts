@@ -140,6 +140,7 @@ describe('defineRoom', () => {
       sync: { rate: 20 },
       durability: 'journal',
       idleSeconds: 30,
+      sleepDays: 30,
       onIdle: 'dispose',
     })
     expect(typed.messages.move?.rate).toEqual({ perSecond: 2.5, burst: 3 })
@@ -177,6 +178,12 @@ describe('defineRoom', () => {
     ['a durability there is not', { durability: 'disk' }, /durability is "disk"; it must be journal/],
     ['no seats', { maxMembers: 0 }, /maxMembers is 0/],
     ['negative idleness', { idleSeconds: -3 }, /idleSeconds is -3/],
+    [
+      'sleep without end',
+      { sleepDays: Number.POSITIVE_INFINITY },
+      /sleepDays is .*; it must be 0.01 to 3650/,
+    ],
+    ['sleep of no time', { sleepDays: 0 }, /sleepDays is 0; it must be 0.01 to 3650/],
     [
       'a save that says neither how often nor where to',
       { save: { everySecond: 5, to: 'disk' } },

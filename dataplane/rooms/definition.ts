@@ -402,9 +402,14 @@ export interface RoomSpec<
   readonly idleSeconds?: number
   /**
    * End of a room that was empty for `idleSeconds`. `dispose`, the default, deletes it. `sleep` keeps it in the store until a client
-   * joins; it counts as one of its project's rooms. `ctx.close()` ends a room for good.
+   * joins, or for `sleepDays`; it counts as one of its project's rooms. `ctx.close()` ends a room for good.
    */
   readonly onIdle?: 'dispose' | 'sleep'
+  /**
+   * Days after which a room without an owner is deleted, 0.01 to 3650. They count from the last leave or the due time of the next timer, whichever
+   * is later. No hook runs. A room whose last state is not in its database (`save`) is not deleted. Default 30.
+   */
+  readonly sleepDays?: number
   /**
    * Seconds that a lost connection keeps its seat. Default and maximum: `SESSION_RESUME_TTL`. 0: the member leaves immediately.
    */
@@ -525,6 +530,7 @@ export interface RoomDefinition {
   readonly tick: { readonly rate: number } | undefined
   readonly durability: Durability
   readonly idleSeconds: number
+  readonly sleepDays: number
   readonly onIdle: 'dispose' | 'sleep'
   /** Infinity: as long as the session can be resumed. */
   readonly reconnectSeconds: number
@@ -615,6 +621,7 @@ export function defineRoom<
     tick: spec.tick,
     durability: spec.durability ?? 'journal',
     idleSeconds: spec.idleSeconds ?? 30,
+    sleepDays: spec.sleepDays ?? 30,
     onIdle: spec.onIdle ?? 'dispose',
     reconnectSeconds: spec.reconnectSeconds ?? Number.POSITIVE_INFINITY,
     create: spec.create as RoomDefinition['create'],

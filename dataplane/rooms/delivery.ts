@@ -453,7 +453,7 @@ export class Replies {
     if (kind === 'join') this.refuse(message, 'room_unavailable', text)
     else if (kind === 'message' && message.ref === undefined)
       this.failed(from, message, 'room_unavailable', text)
-    else if (kind === 'leave' && message.ref !== undefined)
+    else if (kind === 'end' || (kind === 'leave' && message.ref !== undefined))
       this.failed(from, message, 'room_unavailable', text)
     else return false
     return true

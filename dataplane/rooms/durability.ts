@@ -47,8 +47,8 @@ export class RoomDurability {
     this.#environment = environment
     this.#room = room
     this.#snapshot = environment.scheduler.timer(() => this.#writeSnapshot())
-    // One that is not stored is neither kept nor woken.
-    const unstored = { whole: () => NO_ROOM, kept: () => false, wakeAt: () => undefined }
+    // One that is not stored neither lasts nor is woken.
+    const unstored = { whole: () => NO_ROOM, life: () => undefined, wakeAt: () => undefined }
     this.record = new FencedLog(
       environment,
       name,
@@ -137,12 +137,22 @@ const LONGEST_RETRY_MS = 1000
 /** How often is checked whether a room may be written again. */
 const CHECK_MS = 100
 
+/** For how long the store keeps a room that no one has, from a write on. */
+export interface RoomLife {
+  /** Milliseconds; Infinity: until an owner says otherwise. */
+  readonly ttlMs: number
+  /** The room counts as one of its creator's lasting rooms. */
+  readonly lasting: boolean
+}
+
 /** What a log has to do with its room. */
 interface LogEvents {
   /** The whole room as of its last flush: what to write when the store has lost the record. */
   readonly whole: () => Uint8Array
-  /** Whether the room, as of its last flush, is to be kept in the store whether or not anyone has it. Asked for every write. */
-  readonly kept: () => boolean
+  /**
+   * For how long the store is to keep the room without an owner, as of its last flush; undefined: for `recordTtlMs`. Asked for every write.
+   */
+  readonly life: () => RoomLife | undefined
   /** When a node has to run the room, as of its last flush; undefined: not by itself. Asked for every write, milliseconds since 1970. */
   readonly wakeAt: () => number | undefined
   /** The version of its state, as of its last flush. */
@@ -172,8 +182,8 @@ export class FencedLog {
   #verification: Promise<boolean> | undefined
   #uncertain = false
   #givenUp = false
-  /** Whether the room is counted for ever, as far as this owner has said. */
-  #countedForEver = false
+  /** Up to when the room is counted, as far as this owner has said: milliseconds since 1970. */
+  #countedUntil: number
   /**
    * When the room is to be woken, as far as the store was told: at no time later than the record says. Infinity: what an earlier owner has told it,
    * or something that is not known.
@@ -193,6 +203,7 @@ export class FencedLog {
     this.#fence = fence
     this.#log = log
     this.#on = on
+    this.#countedUntil = environment.clock.now() + this.#recordTtlMs
     this.#wakeAt = on.wakeAt() === undefined ? undefined : Number.POSITIVE_INFINITY
   }
 
@@ -208,7 +219,7 @@ export class FencedLog {
   /** Adds an entry to the journal. */
   append(entry: Uint8Array): Promise<boolean> {
     const number = ++this.#entries
-    const ttlMs = this.#ttlMs
+    const { ttlMs } = this.#life
     const wakeAt = this.#on.wakeAt()
     const done = this.#alone(async () => {
       // The store had lost the record, and was told all of the room while this entry waited.
@@ -230,7 +241,7 @@ export class FencedLog {
 
   /** Gives the room up; with `forget`, everything but its epoch goes. After that it is not this node's, with any answer. */
   release(forget: boolean): Promise<boolean> {
-    const options = { forget, ttlMs: forget ? this.#recordTtlMs : this.#ttlMs }
+    const options = { forget, ...(forget ? { ttlMs: this.#recordTtlMs } : this.#life) }
     // Refused after a lost answer: the first attempt took place, or the room is another node's.
     return this.#untilAnswered(async (attempt) => {
       const released = (await this.#records.release(this.#room, this.#fence, options)) || attempt > 0
@@ -283,20 +294,21 @@ export class FencedLog {
 
   /** Says for how long the record lives, and for how long the room is counted, which no other write does. */
   refresh(): Promise<boolean> {
-    const ttlMs = this.#ttlMs
+    const { ttlMs, lasting } = this.#life
+    this.#countedUntil = this.#environment.clock.now() + ttlMs
     // A fail-over of the store may have lost it.
     if (this.#wakeAt !== undefined) this.repeatWakeup()
     return this.#untilAnswered(
       async () =>
-        (await this.#records.refresh(this.#room, this.#fence, ttlMs)) || this.#isOwn(await this.#standing()),
+        (await this.#records.refresh(this.#room, this.#fence, ttlMs, lasting)) ||
+        this.#isOwn(await this.#standing()),
     )
   }
 
-  /** A room that is to be kept from now on has to be counted for as long, which the next regular refresh may be too late for. */
+  /** A room that lasts longer from now on has to be counted for as long, which the next regular refresh may be too late for. */
   #countFor(ttlMs: number): void {
-    const forEver = ttlMs === Number.POSITIVE_INFINITY
-    if (forEver && !this.#countedForEver) void this.refresh()
-    this.#countedForEver = forEver
+    const until = this.#environment.clock.now() + ttlMs
+    if (until > this.#countedUntil + this.#recordTtlMs) void this.refresh()
   }
 
   /** Asks the store, in its turn, until it has answered; false: that is given up. */
@@ -442,13 +454,14 @@ export class FencedLog {
   }
 
   /** How long the record is to outlive a write that is asked for now. */
-  get #ttlMs(): number {
-    return this.#on.kept() ? Number.POSITIVE_INFINITY : this.#recordTtlMs
+  get #life(): RoomLife {
+    const { ttlMs, lasting } = this.#on.life() ?? { ttlMs: 0, lasting: false }
+    return { ttlMs: Math.max(ttlMs, this.#recordTtlMs), lasting }
   }
 
   /** What a snapshot that is made now says besides. */
   #said(): { readonly ttlMs: number; readonly stateVersion: number } {
-    return { ttlMs: this.#ttlMs, stateVersion: this.#on.stateVersion() }
+    return { ttlMs: this.#life.ttlMs, stateVersion: this.#on.stateVersion() }
   }
 
   get #recordTtlMs(): number {

@@ -107,6 +107,11 @@ export class RoomHost {
     return this.#rooms.size
   }
 
+  /** Rooms that run here, and those that are about to. */
+  get claimed(): number {
+    return this.#rooms.size + this.#opening.size
+  }
+
   /** Bytes that the histories of all of them hold. */
   get historyBytes(): number {
     return this.#environment.historyBudget.bytes
@@ -165,7 +170,7 @@ export class RoomHost {
     const name = address.name
     const definition = this.#types.get(address.roomType)
     if (this.#closed) this.#environment.redirect(arrivals, undefined)
-    else if (!definition) for (const arrival of arrivals) this.#unknownType(arrival)
+    else if (!definition) for (const arrival of arrivals) void this.#unknownType(arrival)
     else if (this.has(name)) for (const { message, from } of arrivals) this.receive(message, from)
     else {
       const opening = new RoomOpening(this.#environment, address, definition, {
@@ -307,10 +312,13 @@ export class RoomHost {
     )
   }
 
-  #unknownType({ message, from }: Arrival): void {
+  /** Never rejects. */
+  async #unknownType(arrival: Arrival): Promise<void> {
+    const { message, from } = arrival
     const replies = new Replies(message.room, NO_EPOCH, this.#environment)
     const { roomType } = message.room
-    if (message.kind !== 'join') replies.noSeat(from, message)
+    if (message.kind === 'end') await this.#endUnknown(arrival, replies)
+    else if (message.kind !== 'join') replies.noSeat(from, message)
     else {
       const nearest = nearestOf(roomType, [...this.#types.keys()])
       const meant = nearest === undefined ? '' : `; did you mean ${JSON.stringify(nearest)}?`
@@ -320,5 +328,27 @@ export class RoomHost {
         `no room type ${JSON.stringify(roomType)} is installed${meant}`,
       )
     }
+  }
+
+  /** An operator ends a room for which there is no code: its record goes without a hook. */
+  async #endUnknown(arrival: Arrival, replies: Replies): Promise<void> {
+    const { claim, records, wakeups, limits, log, redirect } = this.#environment
+    const { message, from } = arrival
+    const { name } = message.room
+    const claimed = await claim(name, { stateVersion: Number.POSITIVE_INFINITY })
+    if (claimed === 'absent') replies.noSeat(from, message)
+    else if (typeof claimed === 'object' && 'elsewhere' in claimed) redirect([arrival], claimed.elsewhere)
+    else if (typeof claimed === 'object' && 'fence' in claimed) {
+      const { fence, snapshot, journal } = claimed
+      try {
+        await wakeups.set(name, fence, undefined)
+        await records.release(name, fence, { forget: true, ttlMs: limits.recordTtlMs })
+        if (snapshot || journal.length > 0) replies.send(from, { kind: 'done', member_id: message.member_id })
+        else replies.noSeat(from, message)
+      } catch (error) {
+        log.warn({ err: error, room: name }, 'a room could not be ended')
+        replies.refuseUnavailable(arrival, 'the store does not answer')
+      }
+    } else replies.refuseUnavailable(arrival, `${roomIdOf(message.room)} cannot be claimed at the moment`)
   }
 }

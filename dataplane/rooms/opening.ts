@@ -315,7 +315,9 @@ export class RoomOpening {
     try {
       // There may be a time of a room that has ended: it would be looked for again and again.
       if (forget) await wakeups.set(this.#name, fence, undefined)
-      await records.release(this.#name, fence, { forget, ttlMs: limits.recordTtlMs })
+      // A room that cannot be opened now keeps what is left of its life.
+      const release = forget ? { forget, ttlMs: limits.recordTtlMs } : { forget }
+      await records.release(this.#name, fence, release)
     } catch (error) {
       log.warn({ err: error, room: this.#name }, 'a room could not be released')
     }

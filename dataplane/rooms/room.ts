@@ -72,6 +72,8 @@ export class Room {
   #stage: 'open' | 'closing' | 'leaving' | 'ended' = 'open'
   /** It was empty for long, and ends once its database has it: whatever happens in it meanwhile is asked for by someone. */
   #waitsForSave = false
+  /** Requests of operators to end it, and the nodes that they come from. */
+  readonly #enders = new Map<string, string>()
   /** Settles when a room that ended for good is out of the store, and one that was handed over out of this node. */
   #over: Promise<void> = Promise.resolve()
 
@@ -321,6 +323,10 @@ export class Room {
       case 'renew':
         this.#admission.renew(message, from)
         break
+      case 'end':
+        this.#enders.set(message.member_id, from)
+        this.#close()
+        break
     }
   }
 
@@ -395,8 +401,11 @@ export class Room {
   /** The room goes out of the store, which it does not before its database has it; where that is given up, another node may go on with it. */
   async #forget(): Promise<void> {
     const saved = await this.stream.saveLast('until_saved', true)
-    await this.stream.release(saved)
+    const ended = (await this.stream.release(saved)) && saved
     this.#end(saved ? 'disposed' : 'released')
+    if (!ended) return
+    for (const [request, from] of this.#enders)
+      this.stream.replies.send(from, { kind: 'done', member_id: request })
   }
 
   #saveEnded(): void {

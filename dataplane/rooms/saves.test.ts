@@ -137,6 +137,16 @@ describe('save', () => {
     })
   })
 
+  it('that fails keeps the room in the store, however long no node has it', async () => {
+    const { bench, database, add } = await saved({ onIdle: 'sleep' })
+    database.mood = 'fails'
+    await add('one')
+    await bench.die()
+    bench.clock.advance(100 * 24 * HOUR_MS)
+    const heir = bench.successor()
+    expect((await heir.join('board', 'bob')).state).toEqual({ notes: ['one'] })
+  })
+
   it('that hangs holds up neither the room nor the next save, and cannot overwrite it', async () => {
     const { bench, ann, database, add } = await saved()
     database.mood = 'hangs'

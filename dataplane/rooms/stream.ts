@@ -4,7 +4,7 @@ import type { Delta } from '../../shared/sync/delta.ts'
 import { type RoomAddress, roomIdOf } from '../traffic.ts'
 import type { RoomDefinition, RoomLog } from './definition.ts'
 import { Delivery, type Flush, type PendingJoin, type PendingLeave, Replies } from './delivery.ts'
-import { type FencedLog, RoomDurability } from './durability.ts'
+import { type FencedLog, RoomDurability, type RoomLife } from './durability.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { StuckTurns } from './failures.ts'
 import { frozen } from './guarded.ts'
@@ -105,6 +105,8 @@ function changesOf(
   return { presence, renewed }
 }
 
+const DAY_MS = 86_400_000
+
 const UNCHANGED: Pick<Update, 'presence' | 'renewed'> = { presence: [], renewed: [] }
 
 /**
@@ -138,8 +140,9 @@ export class RoomStream {
   /** Whether acks wait until their update is committed. */
   readonly durable: true | undefined
   readonly #durability: RoomDurability
-  /** Whether a room of this type rests until it is joined. */
+  /** Whether a room of this type rests until it is joined, and for how long one without owner stays in the store. */
   #sleeps = false
+  #sleepMs = 0
   /** Of the flushed state, and of the state as it is since it was migrated. */
   #stateVersion: number
   #version: number
@@ -201,7 +204,7 @@ export class RoomStream {
     this.#durability = new RoomDurability(definition.durability, environment, this.name, fence, log, {
       whole: () => this.#whole(),
       withoutHistory: () => this.#withoutHistory(),
-      kept: () => this.#kept,
+      life: () => this.#life,
       wakeAt: () => this.timers.flushedDue,
       stateVersion: () => this.#stateVersion,
       rewritten: (lost) => this.#renew(lost),
@@ -286,11 +289,16 @@ export class RoomStream {
   }
 
   /**
-   * Whether the store is to keep the room for ever, as of its last flush: else one that no one has and no one comes back to ends after
-   * `ROOM_ORPHAN_TTL`.
+   * For how long the store keeps the room without an owner, as of its last flush. A room that sleeps, or has timers: `sleepDays` from now, or
+   * from when its next timer is due. A room that its database lacks: until that has it, since there is no other copy. Undefined: any other.
    */
-  get #kept(): boolean {
-    return this.#sleeps || this.unsaved || this.timers.flushedDue !== undefined
+  get #life(): RoomLife | undefined {
+    const due = this.timers.flushedDue
+    const lasting = this.#sleeps || due !== undefined
+    if (this.unsaved) return { ttlMs: Number.POSITIVE_INFINITY, lasting }
+    if (!lasting) return undefined
+    const untilDueMs = due === undefined ? 0 : Math.max(0, due - this.environment.clock.now())
+    return { ttlMs: Math.ceil(untilDueMs + this.#sleepMs), lasting }
   }
 
   /** Whether the room is newer than what the database of its type has. */
@@ -328,7 +336,7 @@ export class RoomStream {
   }
 
   /** Goes on by another definition of its type. */
-  redefine({ sync: { rate: perSecond }, onIdle, save, version }: RoomDefinition): void {
+  redefine({ sync: { rate: perSecond }, onIdle, save, sleepDays, version }: RoomDefinition): void {
     this.#version = version
     if (save && this.saves) this.saves.redefine(save)
     else {
@@ -337,6 +345,7 @@ export class RoomStream {
         save && new RoomSaves(this, save, { read: () => this.#committed(), ended: () => this.#saveEnded() })
     }
     this.#sleeps = onIdle === 'sleep'
+    this.#sleepMs = sleepDays * DAY_MS
     const { slowdown, scheduler } = this.environment
     this.#pace =
       perSecond > 0 ? new FixedRate(perSecond, this.phase, slowdown, scheduler.wallAtZero) : undefined

@@ -75,12 +75,21 @@ describe('a handler that did not return', () => {
     await node!.stuck(turn(), 'guard')
     await node!.stuck(turn({ hook: 'onTick', type: '' }), 'refuse')
     const other = turn({ hook: 'create', type: '' })
-    expect([
-      node!.limitOf(other),
-      node!.limitOf(turn({ room: { name: 'prj_a/chess:1', epoch: 1 } })),
-    ]).toEqual([200, undefined])
+    expect(node!.limitOf(other)).toBe(200)
     await node!.stuck(turn({ hook: 'onJoin', type: '' }), 'refuse')
     expect(node!.limitOf(other)).toBe(0)
+  })
+
+  it('has code of other types guarded together with a second handler, for its first 1,000 turns', async () => {
+    const { started } = await nodes(1)
+    const [node] = started
+    const chess = turn({ room: { name: 'prj_a/chess:1', epoch: 1 } })
+    await node!.stuck(turn(), 'guard')
+    expect(node!.limitOf(chess)).toBeUndefined()
+    await node!.stuck(turn({ room: { name: 'prj_a/go:1', epoch: 1 } }), 'guard')
+    const limits = Array.from({ length: 1001 }, () => node!.limitOf(chess))
+    expect(new Set(limits.slice(0, 1000))).toEqual(new Set([680]))
+    expect(limits.at(-1)).toBeUndefined()
   })
 
   it('is counted once, also on a node that starts later, and on no node again', async () => {

@@ -59,6 +59,10 @@ const RECORD_TTL_MS = 30 * 86_400_000
 const LONGEST_TURN_MS = 10_000
 /** So many different handlers of one room type, and all of its code is treated as they are. */
 const HANDLERS_OF_TYPE = 2
+/** So many different handlers of any type, and code of all types runs inside the boundary until it has proven itself. */
+const HANDLERS_OF_ALL = 2
+/** A handler has proven itself after so many turns. */
+const PROVEN_AFTER = 1000
 const WRITE_ATTEMPTS = 10
 
 /** The name of a handler among the suspects: `room type/hook/message type`. */
@@ -197,6 +201,10 @@ export class Suspects {
   /** The limit of each, milliseconds. */
   #byCode = new Map<string, number>()
   #byType = new Map<string, number>()
+  /** Whether several handlers did not return: others may not either. */
+  #alert = false
+  /** Turns of each handler that is no suspect, since the alert began. */
+  #proven = new Map<string, number>()
   /** `project/principal code`, of players whose messages are refused. */
   #blocked = new Set<string>()
   #counts: Readonly<Record<string, number>> = {}
@@ -223,8 +231,17 @@ export class Suspects {
   limitOf(turn: Turn): number | undefined {
     const { limitAllMs } = this.#deps
     if (this.#byCode.size === 0) return limitAllMs
-    const limit = this.#byCode.get(codeOf(turn)) ?? this.#byType.get(roomNamed(turn.room.name).roomType)
-    return limit ?? limitAllMs
+    const code = codeOf(turn)
+    const limit = this.#byCode.get(code) ?? this.#byType.get(roomNamed(turn.room.name).roomType)
+    return limit ?? limitAllMs ?? (this.#alert ? this.#unproven(code) : undefined)
+  }
+
+  /** Much-used code soon runs as fast as ever; only new paths pay for the boundary. */
+  #unproven(code: string): number | undefined {
+    const turns = this.#proven.get(code) ?? 0
+    if (turns >= PROVEN_AFTER) return undefined
+    this.#proven.set(code, turns + 1)
+    return RUNNING_SHARE * this.#deps.turnLimitMs
   }
 
   #limitOf(mode: Mode, runs: boolean): number {
@@ -289,6 +306,9 @@ export class Suspects {
     })
     this.#byCode = new Map(limits)
     this.#byType = new Map([...typesOf(this.#list)].map(([type, mode]) => [type, this.#limitOf(mode, false)]))
+    this.#alert =
+      this.#list.filter(({ runningSince }) => runningSince === undefined).length >= HANDLERS_OF_ALL
+    if (!this.#alert) this.#proven.clear()
     this.#blocked = blockedBy(charges, now)
     for (const [key, count] of Object.entries(counts)) {
       const more = count - (this.#counts[key] ?? 0)

@@ -32,8 +32,8 @@ const TICK_MS = 50
 /** A turn that runs for so long is noted. */
 const NOTE_AFTER_MS = 100
 const RETRY_MS = 50
-/** For how long the thread waits for the main thread to reach JavaScript. */
-const LOCATE_MS = 400
+/** For how long the thread waits for the main thread to reach JavaScript: on a busy machine that takes some hundred milliseconds. */
+const LOCATE_MS = 800
 
 /** Writes before it returns, and not by way of the thread of the rooms, which does nothing any more. */
 const STDERR = {
@@ -68,8 +68,8 @@ const watch = setInterval(() => {
   const loopMs = loopMeter.tick(turns.beats)
   if (noted && noted.sequence !== running) returned(noted.turn)
   if (ends && running !== undefined && turnMs >= NOTE_AFTER_MS && !noted) overruns(running)
-  // Once, at the tick that passes the limit.
-  if (turnMs >= limitMs && turnMs - tickMs < limitMs) void stuckTurn()
+  // Once, at the tick that passes half of the limit: to find out where it is takes time.
+  if (turnMs >= limitMs / 2 && turnMs - tickMs < limitMs / 2) void longTurn()
   if (loopMs >= loopLimitMs && loopMs - tickMs < loopLimitMs) void stuckLoop()
 }, tickMs)
 
@@ -92,12 +92,12 @@ function returned(turn: Turn): void {
   })
 }
 
-/** A turn has reached the limit. */
-async function stuckTurn(): Promise<void> {
+/** A turn has reached half of the limit. */
+async function longTurn(): Promise<void> {
   const { turn } = turns
   const sequence = turns.running
-  const at = await locate(LOCATE_MS)
-  // It returned, or its boundary has cut it off.
+  const [at] = await Promise.all([locate(LOCATE_MS), sleep(limitMs / 2)])
+  // It has returned, or its boundary has cut it off.
   if (turns.running !== sequence) return
   if (ends) await end(turn, turn.guarded || !at ? 'refuse' : 'guard', at)
   else report(turn, at)

@@ -5,6 +5,7 @@ import type { WorkerOptions } from '../../dataplane/node.ts'
 import { systemClock } from '../../shared/clock.ts'
 import type { Config, Environment } from '../../shared/config.ts'
 import type { Logger } from '../../shared/log.ts'
+import { systemRandom } from '../../shared/random.ts'
 import type { Host, Service } from './service.ts'
 import { type Peer, WorkerChannel } from './worker-channel.ts'
 import { Workers, workerEnvironment } from './workers.ts'
@@ -43,7 +44,13 @@ export async function startGroup(group: GroupConfig, log: Logger): Promise<Servi
   }
   const { serveGroupAdmin } = await import('../../dataplane/ops/group-admin.ts')
   const { nodeId, adminUrl, advertiseUrl, adminHost, adminPort } = group.config
-  const parts = { name: nodeId, workers: () => workers.ready, metrics: workers.metrics, log }
+  const parts = {
+    name: nodeId,
+    workers: () => workers.ready,
+    metrics: workers.metrics,
+    random: systemRandom,
+    log,
+  }
   const admin = await serveGroupAdmin(parts, adminHost, adminPort)
   environmentOf = (number) => ({
     NODE_ID: `${nodeId}-${number}`,

@@ -143,7 +143,7 @@ export class Workers {
     })
     this.ended.catch(() => undefined)
     this.#registry.setDefaultLabels({ worker: 'none' })
-    processMetrics(this.#registry)
+    processMetrics(this.#registry, parts.log)
     this.#counts = registerMetrics(this.#registry, WORKER_METRICS)
     this.#wanted = parts.count
     this.#counts.wanted.read(() => this.#wanted)

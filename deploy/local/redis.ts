@@ -1,5 +1,5 @@
 import { Redis } from 'ioredis'
-import { leaseKey } from '../../dataplane/cluster/lease.ts'
+import { leaseKey } from '../../shared/node-registry.ts'
 
 const ANSWER_MS = 5000
 const LOOK_MS = 500

@@ -77,6 +77,12 @@ describe.each(UNITS)('$unit', ({ unit, command, settings, credentials }) => {
     else expect(seconds).toBeGreaterThanOrEqual(20)
   })
 
+  it('is started again however often its process has failed', async () => {
+    const of = await settingsOf(unit)
+    expect([of('StartLimitIntervalSec'), of('StartLimitBurst')]).toEqual([['0'], []])
+    expect(Number(of('RestartSec')[0])).toBeGreaterThan(0)
+  })
+
   it('runs the command of the package, and starts it again where that helps', async () => {
     const of = await settingsOf(unit)
     const { bin } = JSON.parse(await readFile(join(folder, '../../package.json'), 'utf8'))

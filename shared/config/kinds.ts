@@ -1,6 +1,7 @@
 import { isIP } from 'node:net'
 import * as v from 'valibot'
 import { idPattern } from '../ids.ts'
+import { normalOrigin } from '../origins.ts'
 import { STORE_SCHEMES } from '../store/redis/address.ts'
 
 /** From the text of a variable to its value; what the text may be is the schema's description ("a port: 0–65535"). */
@@ -88,6 +89,15 @@ export const list = (words: string, item: RegExp = /\S/): Kind<readonly string[]
       v.check((parts) => parts.length > 0 && parts.every((part) => item.test(part))),
     ),
   )
+
+/** Origins of web pages, separated by commas. */
+export const origins: Kind<readonly string[]> = kind(
+  'origins such as https://play.example.com or https://*.example.com (* for one label), separated by commas',
+  v.pipe(
+    list(''),
+    v.check((parts) => parts.every((part) => normalOrigin(part) !== undefined)),
+  ),
+)
 
 /** Addresses, and networks as address and length of the prefix, separated by commas; `private` stands for those that are. */
 export const networks: Kind<readonly string[]> = kind(

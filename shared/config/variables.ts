@@ -8,6 +8,7 @@ import {
   list,
   networks,
   oneOf,
+  origins,
   port,
   storeUrl,
   text,
@@ -59,7 +60,6 @@ const BOTH = ['control', 'dataplane', 'dev'] as const
 const ALL = [...BOTH, 'rekey'] as const
 
 const HEADERS = text('name=value pairs separated by commas, names as in HTTP, values percent-encoded')
-const ORIGIN = /^(https?|[a-z][a-z0-9+.-]*):\/\/[^/\s]+$/
 
 /**
  * Every environment variable that roomful reads. Parsing, the typed configuration, `--help`, the reference page (`npm run docs`) and the
@@ -137,7 +137,7 @@ export const VARIABLES = {
   },
   ADMIN_URL: {
     topic: 'nodes',
-    help: 'Where operators reach the admin side of this very node, for the links between the admin pages.',
+    help: 'Where control and operators reach the admin side of this very node: control forwards calls of rooms there, and admin pages link to it.',
     schema: url(['http', 'https'], 'http://node-1.internal:9100'),
     defaultNote: 'made of ADMIN_HOST and ADMIN_PORT',
     readBy: DATAPLANE,
@@ -159,8 +159,8 @@ export const VARIABLES = {
   },
   ALLOWED_ORIGINS: {
     topic: 'access',
-    help: 'Origins of web pages that may open a websocket.',
-    schema: list('origins such as https://play.example.com, separated by commas', ORIGIN),
+    help: 'Origins of web pages that may open a websocket. One leading label of the host may be *.',
+    schema: origins,
     defaultNote: 'all',
     readBy: DATAPLANE,
   },
@@ -398,6 +398,13 @@ export const VARIABLES = {
     help: 'How many rooms a project has at most, on all nodes together and asleep in the store; joins that would make more are refused. 0: no limit.',
     schema: integer(0, 10_000_000, 'rooms'),
     default: '10000',
+    readBy: DATAPLANE,
+  },
+  MAX_SLEEPING_ROOMS_PER_PLAYER: {
+    topic: 'rooms',
+    help: 'How many rooms that a player (sub), or a token without sub, has made may stay in the store without members, since they sleep or have timers, those that are open included. Joins by which the player would make one more room are refused. 0: no limit.',
+    schema: integer(0, 10_000_000, 'rooms'),
+    default: '200',
     readBy: DATAPLANE,
   },
   NEW_ROOMS_PER_MINUTE: {

@@ -16,7 +16,11 @@ export const ERRORS = {
   room_unavailable: { retryable: true, meaning: 'the room cannot be reached at the moment' },
   overloaded: { retryable: true, meaning: 'no node can take another room at the moment' },
   project_full: { retryable: true, meaning: 'the project has as many rooms as it may have' },
-  too_many_rooms: { retryable: false, meaning: 'the session is in limits.max_rooms rooms' },
+  too_many_rooms: {
+    retryable: false,
+    meaning:
+      'the session is in limits.max_rooms rooms, or the player has made as many rooms that sleep or have timers as it may',
+  },
   already_joined: { retryable: false, meaning: 'the session is in the room already' },
   not_in_room: { retryable: false, meaning: 'the session is not in the room' },
   unknown_type: { retryable: false, meaning: 'the room type has no message of this type' },
@@ -52,7 +56,17 @@ export type ErrorCode = keyof typeof ERRORS
 
 /** A frame that is not a message of the protocol; the text says what was wrong and what would be right. Closes with 4000. */
 export class ProtocolError extends Error {
-  override readonly name = 'ProtocolError'
+  override readonly name: string = 'ProtocolError'
+}
+
+/** An integer that no double holds exactly. In what a client sends it makes the message invalid, and the frame is one of the protocol. */
+export class UnsafeInteger extends ProtocolError {
+  override readonly name = 'UnsafeInteger'
+
+  /** `about`: the integer, rounded. */
+  constructor(about: number) {
+    super(`an integer beyond 2^53 - 1 (about ${about}); send it as a string`)
+  }
 }
 
 /**

@@ -43,3 +43,33 @@ test.each([
     expect.objectContaining({ name: 'InvalidMessage', message: expect.stringMatching(said) }),
   )
 })
+
+const withData = (data: string) =>
+  new JsonCodec().decode(utf8(`{"t":"message","room_id":"a:b","type":"x","data":${data},"ref":7}`))
+
+test.each(['9007199254740992', '-9007199254740993', '{"a":[1,{"b":123456789012345678901234567890}]}'])(
+  '%s as data makes the message invalid: it has an integer that would be rounded',
+  (data) => {
+    expect(() => withData(data)).toThrow(
+      expect.objectContaining({
+        name: 'InvalidMessage',
+        message: expect.stringContaining('an integer beyond 2^53 - 1'),
+        ref: 7,
+        room_id: 'a:b',
+      }),
+    )
+  },
+)
+
+test.each([
+  '9007199254740991',
+  '1e300',
+  '1.2345678901234567890',
+  '12345678901234567890.5',
+  '12345678901234567890E2',
+  '"12345678901234567890"',
+  '"\\" 12345678901234567890"',
+  '{"12345678901234567890":0.12345678901234567}',
+])('%s as data is read as it is', (data) => {
+  expect(withData(data)).toMatchObject({ data: JSON.parse(data) })
+})

@@ -8,9 +8,9 @@ import {
   type Payload,
   type RoomEncoder,
 } from './codec.ts'
-import { ProtocolError } from './error-codes.ts'
+import { ProtocolError, UnsafeInteger } from './error-codes.ts'
 import type { ClientMessage, FlushMessage, MemberInfo, PatchAt, ServerMessage, StateAt } from './messages.ts'
-import { parseNamed } from './schema.ts'
+import { parseNamed, unsafeInteger } from './schema.ts'
 
 const encodeJson = (message: ServerMessage): Payload => Buffer.from(JSON.stringify(message))
 
@@ -29,10 +29,14 @@ export class JsonCodec implements Codec {
   }
 
   decode(payload: Payload): ClientMessage {
-    const message = this.#parse(payload)
-    if (typeof message !== 'object' || message === null || Array.isArray(message))
+    const text = this.#text(payload)
+    const found = parseText(text, payload.length)
+    if (typeof found !== 'object' || found === null || Array.isArray(found))
       throw new ProtocolError('a frame is not a JSON object; send {"t": …}')
-    return parseNamed(message as JsonObject)
+    const message = parseNamed(found as JsonObject)
+    const unsafe = unsafeIntegerIn(text)
+    if (unsafe) throw unsafeInteger(unsafe, message)
+    return message
   }
 
   address(): undefined {}
@@ -52,13 +56,38 @@ export class JsonCodec implements Codec {
     return new JsonRoomEncoder(layer)
   }
 
-  #parse(payload: Payload): Json {
+  #text(payload: Payload): string {
     try {
-      return JSON.parse(this.#utf8.decode(payload)) as Json
+      return this.#utf8.decode(payload)
     } catch {
-      throw new ProtocolError(`a frame of ${payload.length} bytes is not JSON; send one JSON object a frame`)
+      throw notJson(payload.length)
     }
   }
+}
+
+const notJson = (bytes: number): ProtocolError =>
+  new ProtocolError(`a frame of ${bytes} bytes is not JSON; send one JSON object a frame`)
+
+function parseText(text: string, bytes: number): Json {
+  try {
+    return JSON.parse(text) as Json
+  } catch {
+    throw notJson(bytes)
+  }
+}
+
+/** The shortest integer beyond 2^53 has 16 digits. */
+const MANY_DIGITS = /\d{16}/
+/** A string, or a number; an integer is in the group. */
+const TOKENS = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d|[eE])[\d+-]*(?:[eE][\d+-]*)?|(-?\d+)/g
+
+/** The first integer in valid JSON that `JSON.parse` would round: it says nothing of it. One with a fraction or an exponent is a double. */
+function unsafeIntegerIn(text: string): UnsafeInteger | undefined {
+  if (!MANY_DIGITS.test(text)) return undefined
+  for (const [, integer] of text.matchAll(TOKENS))
+    if (integer !== undefined && !Number.isSafeInteger(Number(integer)))
+      return new UnsafeInteger(Number(integer))
+  return undefined
 }
 
 /** The state stream of a room, or of one of its layers, as JSON: every frame stands by itself. */

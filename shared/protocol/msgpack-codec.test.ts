@@ -58,8 +58,6 @@ test.each([
   ['a timestamp extension', 'd6 ff 00000000'],
   ['NaN', 'cb 7ff8000000000000'],
   ['an infinity', 'ca 7f800000'],
-  ['an unsigned integer beyond 2^53', 'cf 0020000000000000'],
-  ['a negative integer beyond 2^53', 'd3 ffdfffffffffffff'],
   ['an integer key', '81 01 02'],
   ['a nil key', '81 c0 02'],
   ['an array as a key', '81 90 02'],
@@ -72,6 +70,21 @@ test.each([
   ['bytes behind the message', '01 01'],
 ])('%s in data breaks the protocol', (_what, data) => {
   expect(() => new MsgpackCodec().decode(message(data))).toThrow(ProtocolError)
+})
+
+test.each([
+  ['an unsigned integer', 'cf 0020000000000000'],
+  ['a negative integer', 'd3 ffdfffffffffffff'],
+  ['an integer within objects', '81 a161 92 01 cf ffffffffffffffff'],
+])('%s beyond 2^53 in data makes the message invalid, and names it', (_what, data) => {
+  expect(() => new MsgpackCodec().decode(bytes(`95 03 a3613a62 a178 ${data} 07`))).toThrow(
+    expect.objectContaining({
+      name: 'InvalidMessage',
+      message: expect.stringMatching(/an integer beyond 2\^53 - 1 \(about -?\d+\); send it as a string/),
+      ref: 7,
+      room_id: 'a:b',
+    }),
+  )
 })
 
 test.each([

@@ -9,7 +9,7 @@ import {
   type Payload,
   type RoomEncoder,
 } from './codec.ts'
-import { ProtocolError } from './error-codes.ts'
+import { ProtocolError, UnsafeInteger } from './error-codes.ts'
 import { messageWriters, valuesWriter, writeField } from './fields.ts'
 import {
   BATCH_OPCODE,
@@ -29,6 +29,7 @@ import {
 } from './messages.ts'
 import {
   endOfValue,
+  FRAME_LEVELS,
   isArray,
   type KeyIndex,
   KnownStrings,
@@ -36,7 +37,7 @@ import {
   MsgpackWriter,
   type Reading,
 } from './msgpack.ts'
-import { isCount, isRef, parsePositional } from './schema.ts'
+import { isCount, isRef, parsePositional, unsafeInteger } from './schema.ts'
 
 const WRITERS = messageWriters(SERVER_MESSAGES)
 const JOINED = SERVER_MESSAGES.joined.fields
@@ -48,6 +49,9 @@ const FIXARRAY = 0x90
 /** How many elements a `message` has: the opcode, room, type and data, and perhaps `ref` and `settled`. */
 const LEAST = 4
 const MOST = 6
+
+/** How an element of a frame's array is read. */
+const ELEMENT: Reading = { levels: FRAME_LEVELS - 1 }
 
 /** `roomful.v1.msgpack`: one binary frame a message, a positional array that begins with an opcode. */
 export class MsgpackCodec implements Codec {
@@ -119,12 +123,26 @@ export class MsgpackCodec implements Codec {
   }
 
   #any(payload: Payload): ClientMessage {
-    const reader = new MsgpackReader(payload)
-    const elements = reader.value()
-    reader.end()
-    if (!Array.isArray(elements))
+    let reader = new MsgpackReader(payload, ELEMENT)
+    if (!isArray(reader.peek()))
       throw new ProtocolError('a frame is not a MessagePack array; send [opcode, field, …]')
-    return parsePositional(elements)
+    const elements: Json[] = []
+    let unsafe: UnsafeInteger | undefined
+    for (let left = reader.array(); left > 0; left--) {
+      const { at } = reader
+      try {
+        elements.push(reader.value())
+      } catch (error) {
+        if (!(error instanceof UnsafeInteger)) throw error
+        unsafe ??= error
+        elements.push(null)
+        reader = new MsgpackReader(payload, { ...ELEMENT, at: endOfValue(payload, at) })
+      }
+    }
+    reader.end()
+    const message = parsePositional(elements)
+    if (unsafe) throw unsafeInteger(unsafe, message)
+    return message
   }
 
   address(roomId: string): Payload {

@@ -1,5 +1,5 @@
 import type { Json, JsonObject } from '../json.ts'
-import { ProtocolError } from './error-codes.ts'
+import { ProtocolError, UnsafeInteger } from './error-codes.ts'
 
 /** Which integer stands for an object key; undefined: the key is written as a string. */
 export type KeyIndex = (key: string) => number | undefined
@@ -256,7 +256,7 @@ const stringHeader = (length: number): number =>
 export type Data = Json | Uint8Array | readonly Data[] | { readonly [key: string]: Data | undefined }
 
 /** Levels of arrays and maps in one frame: those of a value, and what a frame puts around it. */
-const FRAME_LEVELS = 100
+export const FRAME_LEVELS = 100
 const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 /** An integer as a key, and no frame has said what it stands for. */
@@ -504,8 +504,7 @@ export class MsgpackReader {
   }
 
   #safe(value: number): number {
-    if (!Number.isSafeInteger(value))
-      throw new ProtocolError(`an integer beyond 2^53 - 1 (about ${value}); send it as a string`)
+    if (!Number.isSafeInteger(value)) throw new UnsafeInteger(value)
     return value
   }
 

@@ -1,6 +1,6 @@
 import { isWellFormed } from '../json.ts'
 import { checkJson, NotJson } from '../sync/check.ts'
-import { InvalidMessage } from './error-codes.ts'
+import { InvalidMessage, type UnsafeInteger } from './error-codes.ts'
 import type { Either, Field, Fields } from './fields.ts'
 import { BATCH_OPCODE, CLIENT_MESSAGES, type ClientMessage, type JoinOptions, MAX } from './messages.ts'
 
@@ -44,6 +44,16 @@ export function parsePositional(found: readonly unknown[]): ClientMessage {
       `the opcode is ${typeof opcode === 'number' ? opcode : 'no number'}; a client may send 0 to ${TYPES.length - 1}`,
     )
   return parse(CHECKS.positional.get(t), t, found)
+}
+
+/** The complaint about a message with an integer that no double holds; it names the message as every other does. */
+export const unsafeInteger = ({ message }: UnsafeInteger, of: ClientMessage): InvalidMessage => {
+  const { t, ref, room_id: roomId } = of as Named
+  return new InvalidMessage(`a field has ${message}`, {
+    t: t as ClientType,
+    ...(isRef(ref) && { ref }),
+    ...(typeof roomId === 'string' && { roomId }),
+  })
 }
 
 function parse(

@@ -27,11 +27,16 @@ type Operation =
       readonly limit: number
     }
   | { readonly kind: 'inspect'; readonly room: string }
-  | { readonly kind: 'reserve'; readonly room: string; readonly maxRooms: number }
+  | {
+      readonly kind: 'reserve'
+      readonly room: string
+      readonly maxRooms: number
+      readonly maxLasting: number
+    }
   | { readonly kind: 'claim'; readonly aim: Aim; readonly owner: string }
   | { readonly kind: 'commit' | 'snapshot' | 'noteStuck'; readonly aim: Aim; readonly value: Uint8Array }
   | { readonly kind: 'release'; readonly aim: Aim; readonly forget: boolean }
-  | { readonly kind: 'refresh'; readonly aim: Aim }
+  | { readonly kind: 'refresh'; readonly aim: Aim; readonly lasting: boolean }
   | { readonly kind: 'quarantine'; readonly aim: Aim; readonly refuseMs: number }
 
 const key = fc.constantFrom('{t}:a', '{t}:b', '{t}:c')
@@ -77,6 +82,7 @@ const roomOperation: fc.Arbitrary<Operation> = fc.oneof(
     kind: kind('reserve'),
     room: fc.constantFrom('p/a:x', 'p/a:y', 'q/a:x'),
     maxRooms: fc.nat({ max: 2 }),
+    maxLasting: fc.nat({ max: 1 }),
   }),
   fc.record({ kind: kind('claim'), aim, owner: fc.constantFrom('node_a', 'node_b') }),
   fc.record({
@@ -85,7 +91,7 @@ const roomOperation: fc.Arbitrary<Operation> = fc.oneof(
     value,
   }),
   fc.record({ kind: kind('release'), aim, forget: fc.boolean() }),
-  fc.record({ kind: kind('refresh'), aim }),
+  fc.record({ kind: kind('refresh'), aim, lasting: fc.boolean() }),
   fc.record({ kind: kind('quarantine'), aim, refuseMs: fc.constantFrom(0, 0, LONG_MS) }),
 )
 
@@ -119,7 +125,7 @@ class Run {
         return rooms.reserve(
           operation.room,
           'someone',
-          { maxRooms: operation.maxRooms, perMinute: 0 },
+          { maxRooms: operation.maxRooms, maxLasting: operation.maxLasting, perMinute: 0 },
           LONG_MS,
         )
       case 'claim':
@@ -132,7 +138,7 @@ class Run {
   async #claim({ room, claimsBack }: Aim, owner: string): Promise<unknown> {
     const fences = this.#fences.get(room) ?? []
     const expected = fences.at(-1 - claimsBack)?.epoch ?? 0
-    const claim = await this.#store.rooms.claim(room, owner, expected, LONG_MS)
+    const claim = await this.#store.rooms.claim(room, owner, expected, LONG_MS, 'someone')
     if (!claim) return undefined
     expect(claim.fence.epoch).toBeGreaterThan(fences.at(-1)?.epoch ?? 0)
     this.#fences.set(room, [...fences, claim.fence])
@@ -158,7 +164,7 @@ class Run {
       case 'release':
         return rooms.release(room, fence, { forget: operation.forget, ttlMs: LONG_MS })
       case 'refresh':
-        return rooms.refresh(room, fence, LONG_MS)
+        return rooms.refresh(room, fence, LONG_MS, operation.lasting)
       case 'quarantine': {
         const { refuseMs } = operation
         return rooms.quarantine(room, fence, { reason: 'equivalence', ttlMs: LONG_MS, refuseMs })

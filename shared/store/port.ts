@@ -150,6 +150,24 @@ export interface Claim {
   readonly stuck: readonly StuckNote[]
 }
 
+/** How a room is released. */
+export interface Release {
+  /** The room has ended: only its epoch stays. */
+  readonly forget: boolean
+  /** Lifetime of what stays; absent: the room keeps the lifetime it has, and stays counted as it is. */
+  readonly ttlMs?: number
+  /** The room counts as one of its creator's lasting rooms. */
+  readonly lasting?: boolean
+}
+
+/** A room that is counted as one of its project. */
+export interface CountedRoom {
+  /** `type:key`. */
+  readonly roomId: string
+  /** Up to when it is counted, which is about when its record expires: milliseconds since 1970; Infinity: until it ends. */
+  readonly until: number
+}
+
 /** What a process wrote down about a turn of a room before it ended because of that turn. */
 interface StuckNote {
   readonly epoch: number
@@ -183,20 +201,22 @@ export interface Quarantine {
 export interface RoomQuota {
   /** That a project has at once. */
   readonly maxRooms: number
+  /** That one principal has made and that are lasting: they stay in the store while no one is in them. */
+  readonly maxLasting: number
   /** That one principal makes in a minute, in the long run and at once. */
   readonly perMinute: number
 }
 
-/** What came of asking for one more room. */
-export type Reservation = 'reserved' | 'project_full' | 'too_fast'
+/** Result of asking for one more room. */
+export type Reservation = 'reserved' | 'project_full' | 'principal_full' | 'too_fast'
 
 /**
  * The fenced record of each room: owner, epoch, snapshot and journal. Every write names the fence it is made under and takes place
  * only when the stored epoch and version are exactly those: at most one epoch of a room commits (guarantee 1). The epoch outlives
  * the rest of the room's record. `room` is `<project_id>/<room_type>:<key>`; all keys of one room share a hash tag.
  *
- * An owner's write says for how long the room lives from then on: `ttlMs` may be Infinity, so that a room is kept until it is told otherwise,
- * whichever node owns it, and also while none does.
+ * An owner's write says for how long the room lives from then on, whichever node owns it, and also while none does. Infinity keeps it
+ * until an owner says otherwise. A claim never shortens what is left of that.
  */
 export interface RoomRecords {
   inspect(room: string): Promise<RoomOwner | undefined>
@@ -204,15 +224,22 @@ export interface RoomRecords {
    * Counts a room that is about to be made as one of its project, and on the account of `principal`, unless that is too many; one that is
    * counted already passes. It is counted until it is released with `forget`, or for `ttlMs` after it was last reserved, refreshed or
    * released, which may be for ever: so the count is exact where nothing fails, too high for a while after a crash, and after a loss of
-   * data too low until owners refresh.
+   * data too low until owners refresh. The lasting rooms of a principal are counted in the same way, from the first refresh that says so.
    */
   reserve(room: string, principal: string, quota: RoomQuota, ttlMs: number): Promise<Reservation>
   /**
    * Makes `owner` the owner under a new epoch, if the recorded epoch is still `expectedEpoch` (0: no record). Undefined when it is
    * not (another was faster), and while the room may not be claimed. The new epoch is the larger of the old one + 1 and the
-   * store's clock in milliseconds. `ttlMs` is for a room that is not kept for ever; one that is stays so.
+   * store's clock in milliseconds. `ttlMs`: how long the record lives at least. A room without content is made on the account of
+   * `creator`, which its record keeps.
    */
-  claim(room: string, owner: string, expectedEpoch: number, ttlMs: number): Promise<Claim | undefined>
+  claim(
+    room: string,
+    owner: string,
+    expectedEpoch: number,
+    ttlMs: number,
+    creator?: string,
+  ): Promise<Claim | undefined>
   /**
    * Says that `owner` had the room under `epoch`, in a store that has lost it: there is a record of it then, with nothing in it, until the
    * room is claimed over that epoch. Of several that say so the highest epoch stands, whatever the order. False: the room has a record that
@@ -243,7 +270,7 @@ export interface RoomRecords {
    * Gives the room up: owner null, the record stays for its TTL. With `forget` it has ended: snapshot and journal go too, and of the record
    * the epoch stays for `ENDED_ROOM_MS`, or as ever where an earlier owner may still believe in it. False: fenced.
    */
-  release(room: string, fence: Fence, options: { forget: boolean; ttlMs: number }): Promise<boolean>
+  release(room: string, fence: Fence, options: Release): Promise<boolean>
   /**
    * Puts snapshot and journal aside, unchanged, for an operator to look at; the room is then one that has ended: no one owns or counts it,
    * and its epoch stays. For `refuseMs` no claim succeeds, and `inspect` says so; afterwards, or at once when that is 0, the next claim finds
@@ -251,14 +278,26 @@ export interface RoomRecords {
    * process could ask for what was put aside, drops it. False: fenced.
    */
   quarantine(room: string, fence: Fence, quarantine: Quarantine): Promise<boolean>
-  /** Says for how long the record lives, and the room is counted, from now on. False: fenced. */
-  refresh(room: string, fence: Fence, ttlMs: number): Promise<boolean>
+  /**
+   * Says for how long the record lives, and the room is counted, from now on. `lasting`: it counts as one of its creator's lasting rooms.
+   * False: fenced.
+   */
+  refresh(room: string, fence: Fence, ttlMs: number, lasting?: boolean): Promise<boolean>
+  /**
+   * Rooms of a project that are counted, whether or not they have an owner, at most `limit`: those that are counted for the shortest time
+   * first, then by the bytes of their names; only those behind `after` when given. Owners that refresh move their rooms back.
+   */
+  counted(
+    projectId: string,
+    options: { readonly after?: CountedRoom; readonly limit: number },
+  ): Promise<CountedRoom[]>
 }
 
-/** A room whose time has come, as an owner of this epoch has said. */
+/** A room whose time has come. */
 export interface Wakeup {
   readonly room: string
-  readonly epoch: number
+  /** What the owner that has set the time last has set it under. */
+  readonly fence: Fence
 }
 
 /**
@@ -268,7 +307,8 @@ export interface Wakeup {
 export interface Wakeups {
   /**
    * The room is to be woken at `at` (milliseconds since 1970, by the store's clock), and not at another time; undefined: at none. Nothing
-   * changes when one with a later fence (epoch, then version) has said when.
+   * changes when one with a later fence (epoch, then version) has said when: so with the fence of a `Wakeup`, nothing that an owner has said
+   * since is lost.
    */
   set(room: string, fence: Fence, at: number | undefined): Promise<void>
   /**

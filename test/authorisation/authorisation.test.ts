@@ -65,6 +65,7 @@ describe('the control API', () => {
       tracer: noTracer,
       operatorTokens,
       openTo: 'this machine',
+      nodes: { call: async () => ({ rooms: [], next_cursor: null }) },
       internalToken: INTERNAL,
       requireKeyId: false,
       maxRevokedSubs: 10,
@@ -92,6 +93,7 @@ describe('the control API', () => {
   const REQUESTS: Readonly<Record<string, (projectId: string) => { query?: string; body?: object }>> = {
     'POST /projects': () => ({ body: { name: 'a game' } }),
     'POST /tokens': (projectId) => ({ body: { project_id: projectId } }),
+    'GET /projects/:id/rooms': () => ({ query: '?sleeping=1' }),
     'GET /internal/key-status': (projectId) => ({ query: `?project_id=${projectId}` }),
   }
 
@@ -134,7 +136,7 @@ describe('the control API', () => {
       for (const shown of headers[credential]) {
         const { query = '', body } = REQUESTS[route]?.(projectId) ?? {}
         const keyId = route.includes(':keyId') ? (await newKey(projectId)).id : ''
-        const line = `${route.replace(':id', projectId).replace(':keyId', keyId).replace(':sub', 'ada')}${query}`
+        const line = `${route.replace(':id', projectId).replace(':keyId', keyId).replace(':sub', 'ada').replace(':type', 'arena').replace(':key', 'one')}${query}`
         const answer = await send(line, body, shown, credential === 'open' ? open : closed)
         const challenge = answer.headers.get('www-authenticate')
         expect(await verdict(answer)).toBe(CONTROL[route]![credential])
@@ -150,6 +152,8 @@ describe('the admin side of a node', () => {
   const appWith = (internalToken: string | undefined) =>
     createAdminApp({
       internalToken: internalToken,
+      ownerlessRooms: async () => ({ rooms: [], next: undefined }),
+      endRoom: async () => 'done' as const,
       registry: new Registry(),
       random: systemRandom,
       log,
@@ -188,6 +192,8 @@ describe('the admin side of a node', () => {
   const QUERIES: Readonly<Record<string, string>> = {
     'GET /admin/owner': '?project_id=prj_one&room_id=arena:one',
     'GET /admin/search': '?q=ada',
+    'GET /internal/rooms': '?project_id=prj_one',
+    'DELETE /internal/rooms': '?project_id=prj_one&room_id=arena:one',
   }
 
   it('has no route without a row', () => {

@@ -1,4 +1,4 @@
-import { PROBLEMS, type ProblemCode } from '../../control/problem.ts'
+import { PROBLEMS, type ProblemCode } from '../../shared/problem.ts'
 import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
@@ -70,6 +70,8 @@ export const CONTROL: Readonly<Record<string, ControlRow>> = {
   'POST /projects/:id/keys/:keyId/revoke': OPERATORS,
   'POST /projects/:id/keys/:keyId/rotate': OPERATORS,
   'POST /projects/:id/subs/:sub/revoke': OPERATORS,
+  'GET /projects/:id/rooms': OPERATORS,
+  'DELETE /projects/:id/rooms/:type/:key': OPERATORS,
   'POST /tokens': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
   'GET /internal/key-status': NODES,
   'GET /healthz': EVERYONE,
@@ -109,6 +111,8 @@ export const ADMIN: Readonly<Record<string, AdminRow>> = {
   'GET /admin/owner': INTERNAL,
   'GET /admin/search': INTERNAL,
   'POST /admin/drain': INTERNAL,
+  'GET /internal/rooms': INTERNAL,
+  'DELETE /internal/rooms': INTERNAL,
 }
 
 /** What a hello shows. */

@@ -93,7 +93,7 @@ export class ModelNode {
       metrics,
       leaseMs: LEASE_MS,
       recordTtlMs,
-      quota: { maxRooms: 0, perMinute: 0 },
+      quota: { maxRooms: 0, maxLasting: 0, perMinute: 0 },
       maxWaitingMessages: 1000,
       backlogFull: () => undefined,
       info: () => nodeInfo(nodeId),

@@ -1,4 +1,5 @@
-import type { NodeInfo, RoomDescription, SessionDescription } from '../../dataplane/descriptions.ts'
+import type { RoomDescription, SessionDescription } from '../../dataplane/descriptions.ts'
+import type { NodeInfo } from '../../shared/node-registry.ts'
 
 /** An idle node with room for everything. */
 export const nodeInfo = (nodeId: string, changes: Partial<NodeInfo> = {}): NodeInfo => ({

@@ -244,7 +244,7 @@ export async function addRedisUser(
 ): Promise<string> {
   const password = `password-of-${name}`
   const rules = REDIS_USERS.get(name)!.map((rule) =>
-    rule.startsWith('>') ? `>${password}` : rule.replace(/^([~&])roomful:/, `$1${keyPrefix}`),
+    rule.startsWith('>') ? `>${password}` : rule.replace(/^((?:%R)?[~&])roomful:/, `$1${keyPrefix}`),
   )
   await asAdmin(url, (redis) => redis.call('ACL', 'SETUSER', name, 'reset', ...rules))
   return url.replace('://', `://${name}:${password}@`)

@@ -206,10 +206,10 @@ export const BOUNDS: Row = {
     }),
     lines('Rooms that loop or are put aside', 'short', {
       about:
-        'In the last hour. Hooks: turns that did not return, each of which ended a node. damaged and looping: rooms put in quarantine.',
+        'In the last hour. Hooks: turns that did not return, in the whole cluster. damaged: rooms put in quarantine.',
       of: {
-        '{{room_type}} {{hook}}': `round(sum by (room_type, hook) (increase(service_room_turns_stuck_total{${NODE}}[1h]))) > 0`,
-        '{{room_type}} {{cause}}': `round(sum by (room_type, cause) (increase(service_rooms_quarantined_total{${NODE}}[1h]))) > 0`,
+        '{{room_type}} {{hook}}': `round(max by (room_type, hook) (increase(service_room_turns_stuck_total{${NODE}}[1h]))) > 0`,
+        '{{room_type}} damaged': `round(sum by (room_type) (increase(service_rooms_quarantined_total{${NODE}}[1h]))) > 0`,
       },
       noValue: 'no room',
     }),

@@ -88,6 +88,12 @@ const nested = (levels: number): Json => {
   return value
 }
 
+/** False for a double that JSON writes as an integer beyond 2^53, which no message of a client may have. */
+const isSendable = (data: Json): boolean =>
+  typeof data === 'number'
+    ? !Number.isInteger(data) || Number.isSafeInteger(data) || Math.abs(data) >= 1e21
+    : typeof data !== 'object' || data === null || Object.values(data).every(isSendable)
+
 /** What holds for every subprotocol. */
 export function codecSuite(name: string, { codec, client, raw, later }: Subject): void {
   describe(`${name}: what clients send`, () => {
@@ -110,7 +116,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
 
     test('any JSON value survives as data', () => {
       fc.assert(
-        fc.property(json(), (data) => {
+        fc.property(json().filter(isSendable), (data) => {
           const message: ClientMessage = { t: 'message', room_id: 'a:b', type: 'x', data, ref: 1 }
           expect(codec().decode(client().encode(message))).toEqual(message)
         }),

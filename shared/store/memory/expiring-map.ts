@@ -27,6 +27,17 @@ export class ExpiringMap<V> {
     return undefined
   }
 
+  /** What is left of the life of an entry, milliseconds; 0: there is none. */
+  leftMs(key: string): number {
+    return Math.max(0, (this.#entries.get(key)?.expiresAt ?? 0) - this.#clock.monotonic())
+  }
+
+  /** Every entry that has not expired. */
+  *entries(): Iterable<readonly [string, V]> {
+    const now = this.#clock.monotonic()
+    for (const [key, entry] of this.#entries) if (entry.expiresAt > now) yield [key, entry.value]
+  }
+
   /** Stores `value` for `ttlMs` from now; undefined: for ever. */
   set(key: string, value: V, ttlMs: number | undefined): void {
     const expiresAt = ttlMs === undefined ? Number.POSITIVE_INFINITY : this.#clock.monotonic() + ttlMs

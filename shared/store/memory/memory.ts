@@ -238,6 +238,6 @@ class MemoryWakeups implements Wakeups {
       .sort(([, one], [, other]) => one.at - other.at)
       .slice(0, limit)
     for (const [room, { fence }] of due) this.#waiting.set(room, { fence, at: now + againMs })
-    return due.map(([room, { fence }]) => ({ room, epoch: fence.epoch }))
+    return due.map(([room, { fence }]) => ({ room, fence }))
   }
 }

@@ -1,8 +1,19 @@
 import type { Clock } from '../../clock.ts'
-import type { Claim, Fence, Quarantine, Reservation, RoomOwner, RoomQuota, RoomRecords } from '../port.ts'
+import type {
+  Claim,
+  CountedRoom,
+  Fence,
+  Quarantine,
+  Release,
+  Reservation,
+  RoomOwner,
+  RoomQuota,
+  RoomRecords,
+} from '../port.ts'
 import {
   ENDED_ROOM_MS,
   EPOCH_OUTLIVES_MS,
+  requireLimit,
   requireOwner,
   requireRefusal,
   requireRoomTtl,
@@ -19,8 +30,8 @@ interface RoomRecord {
   readonly recalled?: true
   /** An earlier owner may not know that it is none: the room was claimed from one that had not released it. */
   readonly contested: boolean
-  /** The record ends only when its owner says so. */
-  readonly kept?: boolean
+  /** On whose account the room was made. */
+  readonly creator?: string | undefined
   /** Not to be claimed for as long as the record lives. */
   readonly quarantined?: true
   /** Of the state in the snapshot. */
@@ -43,8 +54,10 @@ export class MemoryRooms implements RoomRecords {
   readonly #clock: Clock
   readonly #rooms: ExpiringMap<RoomRecord>
   readonly #epochs: ExpiringMap<number>
-  /** The rooms of each project that are counted. */
-  readonly #counted = new Map<string, ExpiringMap<true>>()
+  /** By project, the rooms that are counted, and up to when (`clock.now()`). */
+  readonly #counted = new Map<string, ExpiringMap<number>>()
+  /** By project and principal, the lasting rooms that it has made. */
+  readonly #lasting = new Map<string, ExpiringMap<true>>()
   /** By project and principal: when it may make rooms again as fast as any, in monotonic milliseconds. */
   readonly #made: ExpiringMap<number>
   readonly #stuck: ExpiringMap<readonly StuckNote[]>
@@ -79,7 +92,7 @@ export class MemoryRooms implements RoomRecords {
   async reserve(
     room: string,
     principal: string,
-    { maxRooms, perMinute }: RoomQuota,
+    { maxRooms, maxLasting, perMinute }: RoomQuota,
     ttlMs: number,
   ): Promise<Reservation> {
     this.#requireOpen()
@@ -87,14 +100,23 @@ export class MemoryRooms implements RoomRecords {
     const rooms = this.#roomsBeside(room)
     if (!rooms.get(room)) {
       if (maxRooms > 0 && rooms.size >= maxRooms && rooms.sweep() >= maxRooms) return 'project_full'
-      if (perMinute > 0 && !this.#mayMake(JSON.stringify([projectOf(room), principal]), perMinute))
-        return 'too_fast'
-      rooms.set(room, true, ttlMs)
+      const account = accountOf(room, principal)
+      const lasting = this.#lasting.get(account)
+      if (maxLasting > 0 && lasting && lasting.size >= maxLasting && lasting.sweep() >= maxLasting)
+        return 'principal_full'
+      if (perMinute > 0 && !this.#mayMake(account, perMinute)) return 'too_fast'
+      this.#count(room, ttlMs)
     }
     return 'reserved'
   }
 
-  async claim(room: string, owner: string, expectedEpoch: number, ttlMs: number): Promise<Claim | undefined> {
+  async claim(
+    room: string,
+    owner: string,
+    expectedEpoch: number,
+    ttlMs: number,
+    creator?: string,
+  ): Promise<Claim | undefined> {
     this.#requireOpen()
     requireOwner(owner)
     requireTtl(ttlMs)
@@ -108,9 +130,11 @@ export class MemoryRooms implements RoomRecords {
     const journal = stored?.journal ?? []
     const released = recorded === 0 || stored?.owner === null
     const contested = stored?.contested === true || !released
-    const lifeMs = stored?.kept ? Number.POSITIVE_INFINITY : ttlMs
+    const lifeMs = Math.max(this.#rooms.leftMs(room), ttlMs)
     const { stateVersion } = stored ?? {}
-    this.#keep(room, { epoch, version, owner, contested, stateVersion, snapshot, journal }, lifeMs)
+    const made = snapshot === undefined && journal.length === 0 ? creator : undefined
+    const record = { epoch, version, owner, contested, stateVersion, snapshot, journal }
+    this.#keep(room, { ...record, creator: made ?? stored?.creator }, lifeMs)
     return {
       fence: { epoch, version },
       snapshot: snapshot?.slice(),
@@ -182,24 +206,33 @@ export class MemoryRooms implements RoomRecords {
     }))
   }
 
-  async release(
-    room: string,
-    fence: Fence,
-    { forget, ttlMs }: { forget: boolean; ttlMs: number },
-  ): Promise<boolean> {
+  async release(room: string, fence: Fence, { forget, ttlMs, lasting }: Release): Promise<boolean> {
+    this.#requireOpen()
     // As in Redis: before the end, and whatever becomes of it. Where it is refused, the next refresh counts the room again.
     if (forget) this.#roomsBeside(room).delete(room)
-    const released = this.#fenced(room, fence, ttlMs, (record) => ({
-      ...record,
-      owner: null,
-      ...(forget && { stateVersion: undefined, snapshot: undefined, journal: [] }),
-    }))
-    if (released && !forget) this.#roomsBeside(room).set(room, true, ttlMs)
-    if (!released || !forget) return released
+    const creator = this.#rooms.get(room)?.creator
+    const gone = { stateVersion: undefined, creator: undefined, snapshot: undefined, journal: [] }
+    const released = this.#fenced(
+      room,
+      fence,
+      ttlMs ?? Math.max(1, Math.ceil(this.#rooms.leftMs(room))),
+      (record) => ({
+        ...record,
+        owner: null,
+        ...(forget && gone),
+      }),
+    )
+    if (!released) return false
+    if (!forget) {
+      if (ttlMs !== undefined) this.#count(room, ttlMs, creator, lasting)
+      return true
+    }
+    this.#lastingOf(room, creator)?.delete(room)
     const record = this.#rooms.get(room)
     if (record?.contested === false) {
-      this.#rooms.set(room, record, Math.min(ENDED_ROOM_MS, ttlMs))
-      this.#epochs.set(room, record.epoch, Math.min(ENDED_ROOM_MS, ttlMs))
+      const endsMs = Math.min(ENDED_ROOM_MS, ttlMs ?? ENDED_ROOM_MS)
+      this.#rooms.set(room, record, endsMs)
+      this.#epochs.set(room, record.epoch, endsMs)
     }
     return true
   }
@@ -209,7 +242,9 @@ export class MemoryRooms implements RoomRecords {
     requireTtl(ttlMs)
     requireRefusal(refuseMs)
     this.#roomsBeside(room).delete(room)
-    if (!this.#owned(room, fence)) return false
+    const record = this.#owned(room, fence)
+    if (!record) return false
+    this.#lastingOf(room, record.creator)?.delete(room)
     this.#rooms.delete(room)
     const { epoch } = fence
     if (refuseMs > 0)
@@ -230,16 +265,45 @@ export class MemoryRooms implements RoomRecords {
     return true
   }
 
-  async refresh(room: string, fence: Fence, ttlMs: number): Promise<boolean> {
+  async refresh(room: string, fence: Fence, ttlMs: number, lasting?: boolean): Promise<boolean> {
     const refreshed = this.#fenced(room, fence, ttlMs, (record) => record)
-    if (refreshed) this.#roomsBeside(room).set(room, true, ttlMs)
+    if (refreshed) this.#count(room, ttlMs, this.#rooms.get(room)?.creator, lasting)
     return refreshed
   }
 
-  #roomsBeside(room: string): ExpiringMap<true> {
+  async counted(
+    projectId: string,
+    { after, limit }: { readonly after?: CountedRoom; readonly limit: number },
+  ): Promise<CountedRoom[]> {
+    this.#requireOpen()
+    requireLimit(limit)
+    const rooms = [...(this.#counted.get(projectId)?.entries() ?? [])]
+    return rooms
+      .map(([room, until]) => ({ roomId: room.slice(projectId.length + 1), until }))
+      .sort(byUntil)
+      .filter((room) => !after || byUntil(room, after) > 0)
+      .slice(0, limit)
+  }
+
+  #count(room: string, ttlMs: number, creator?: string, lasting = false): void {
+    this.#roomsBeside(room).set(room, Math.floor(this.#clock.now()) + ttlMs, ttlMs)
+    const account = this.#lastingOf(room, creator)
+    if (lasting) account?.set(room, true, ttlMs)
+    else account?.delete(room)
+  }
+
+  #roomsBeside(room: string): ExpiringMap<number> {
     const project = projectOf(room)
-    const rooms = this.#counted.get(project) ?? new ExpiringMap<true>(this.#clock)
+    const rooms = this.#counted.get(project) ?? new ExpiringMap<number>(this.#clock)
     this.#counted.set(project, rooms)
+    return rooms
+  }
+
+  #lastingOf(room: string, creator: string | undefined): ExpiringMap<true> | undefined {
+    if (creator === undefined) return undefined
+    const account = accountOf(room, creator)
+    const rooms = this.#lasting.get(account) ?? new ExpiringMap<true>(this.#clock)
+    this.#lasting.set(account, rooms)
     return rooms
   }
 
@@ -270,8 +334,7 @@ export class MemoryRooms implements RoomRecords {
   }
 
   #keep(room: string, record: RoomRecord, ttlMs: number): void {
-    const kept = ttlMs === Number.POSITIVE_INFINITY
-    this.#rooms.set(room, kept === (record.kept ?? false) ? record : { ...record, kept }, ttlMs)
+    this.#rooms.set(room, record, ttlMs)
     this.#epochs.set(room, record.epoch, ttlMs + EPOCH_OUTLIVES_MS)
   }
 }
@@ -280,3 +343,14 @@ const MINUTE_MS = 60_000
 
 /** The project of a room: what stands before the first slash of its name. */
 const projectOf = (room: string): string => room.slice(0, room.indexOf('/'))
+
+/** The account of a principal in the project of a room. */
+const accountOf = (room: string, principal: string): string => JSON.stringify([projectOf(room), principal])
+
+/** As a sorted set of Redis: by the time, then by the bytes of the name. */
+const byUntil = (a: CountedRoom, b: CountedRoom): number =>
+  a.until === b.until
+    ? Buffer.compare(Buffer.from(a.roomId), Buffer.from(b.roomId))
+    : a.until < b.until
+      ? -1
+      : 1

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vites
 import { asAdmin } from '../../../test/support/redis-admin.ts'
 import { freePort } from '../../../test/support/redis-port.ts'
 import {
+  addRedisUser,
   REDIS_USERS,
   type RedisServer,
   startRedis,
@@ -14,6 +15,7 @@ import {
 import { startRedisCluster } from '../../../test/support/redis-shapes.ts'
 import { openRedisStore, silent, storeUnderTest } from '../../../test/support/redis-store.ts'
 import { randomToken } from '../../ids.ts'
+import { encodeNodeInfo, leaseKey, NODES, type NodeInfo, readLiveNodes } from '../../node-registry.ts'
 import { systemRandom } from '../../random.ts'
 import { describeStore } from '../testing/conformance.ts'
 import { bytes, LONG_MS } from '../testing/harness.ts'
@@ -164,6 +166,38 @@ describe('deploy/redis/users.acl', () => {
       REDIS_USERS.get(name)!.filter((rule) => /^[-+]/.test(rule)),
     )
     expect(control).toEqual(node)
+  })
+})
+
+describe('roomful-control', () => {
+  it('reads the registry of nodes, and nothing else of theirs; writes none of it', async () => {
+    const server = await startRedis()
+    onTestFinished(() => server.close())
+    const node = await openRedisStore({ url: await addRedisUser(server.url, 'roomful-node') })
+    const info: NodeInfo = {
+      node_id: 'node_a~1',
+      started_at: '2026-01-01T00:00:00.000Z',
+      version: '1.0.0',
+      draining: false,
+      rooms: 0,
+      sessions: 0,
+      load: 0,
+      max_rooms: 0,
+      max_sessions: 0,
+      admin_url: 'http://node-1:9100',
+    }
+    const lease = { key: leaseKey('node_a'), index: NODES, member: 'node_a', holder: 'node_a~1' }
+    await node.records.renewLease({ ...lease, value: encodeNodeInfo(info), ttlMs: LONG_MS })
+    const control = await openRedisStore({ url: await addRedisUser(server.url, 'roomful-control') })
+    expect(await readLiveNodes(control.records)).toEqual([info])
+    const refused = [
+      control.records.write([{ remove: leaseKey('node_a') }]),
+      control.records.write([{ index: NODES, drop: 'node_a' }]),
+      control.records.read(['session:{x}y']),
+      control.rooms.inspect('p/a:k'),
+      control.rooms.counted('p', { limit: 1 }),
+    ]
+    for (const call of refused) await expect(call).rejects.toThrow(/NOPERM/)
   })
 })
 

@@ -96,7 +96,7 @@ describe('several stores on one Redis', () => {
     const keyPrefix = freshPrefix()
     const other = await openStore({ url, keyPrefix })
     const redis = admin(url)
-    const quota = { maxRooms: 1, perMinute: 0 }
+    const quota = { maxRooms: 1, maxLasting: 0, perMinute: 0 }
     const make = (room: string) => other.rooms.reserve(room, 'ada', quota, LONG_MS)
     const ending = new RedisRooms(
       {

@@ -196,9 +196,9 @@ class RedisWakeups implements Wakeups {
   async take(part: number, { limit, againMs }: { limit: number; againMs: number }): Promise<Wakeup[]> {
     const keys = this.#keys(part)
     const reply = await callScript(this.#servers, 'take_wakeups', keys, [String(limit), String(againMs)])
-    return (reply as [room: Buffer, epoch: Buffer][]).map(([room, epoch]) => ({
+    return (reply as [room: Buffer, epoch: Buffer, version: Buffer][]).map(([room, epoch, version]) => ({
       room: room.toString(),
-      epoch: Number(epoch),
+      fence: { epoch: Number(epoch), version: Number(version) },
     }))
   }
 

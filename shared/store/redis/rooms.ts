@@ -1,8 +1,19 @@
 import { createHash } from 'node:crypto'
-import type { Claim, Fence, Quarantine, Reservation, RoomOwner, RoomQuota, RoomRecords } from '../port.ts'
+import type {
+  Claim,
+  CountedRoom,
+  Fence,
+  Quarantine,
+  Release,
+  Reservation,
+  RoomOwner,
+  RoomQuota,
+  RoomRecords,
+} from '../port.ts'
 import {
   ENDED_ROOM_MS,
   EPOCH_OUTLIVES_MS,
+  requireLimit,
   requireOwner,
   requireRefusal,
   requireRoomTtl,
@@ -27,7 +38,9 @@ type ClaimReply = [
  * script.
  *
  * A project's rooms are counted in `{rooms:<project>}`, in another slot than theirs: so a refresh or an end is told there by a command
- * of its own. No one waits for that of a refresh; an end is told before it is one, lest the room be uncounted after it was made again.
+ * of its own. No one waits for that of a refresh; an end is told before it is one, lest the room be uncounted after it was made again. The
+ * lasting rooms of one principal are counted beside it, in `:of:<hash>`: the record of each has that hash, so that every owner counts it on
+ * the same account. A count that was missed there is made good by the next refresh, or expires.
  */
 export class RedisRooms implements RoomRecords {
   readonly #servers: Pick<Servers, 'run'>
@@ -61,18 +74,31 @@ export class RedisRooms implements RoomRecords {
   async reserve(room: string, principal: string, quota: RoomQuota, ttlMs: number): Promise<Reservation> {
     requireTtl(ttlMs)
     const { rooms, roomId } = this.#projectOf(room)
-    // Hashed: of bounded length, and no player's id stands in a key.
-    const made = `${rooms}:made:${createHash('sha256').update(principal).digest('base64url').slice(0, 22)}`
-    const args = [roomId, String(ttlMs), String(quota.maxRooms), String(quota.perMinute)]
-    const reply = await callScript(this.#servers, 'reserve', [rooms, made], args)
+    const made = `${rooms}:made:${accountOf(principal)}`
+    const limits = [quota.maxRooms, quota.perMinute, quota.maxLasting]
+    const args = [roomId, String(ttlMs), ...limits.map(String)]
+    const reply = await callScript(
+      this.#servers,
+      'reserve',
+      [rooms, made, lastingOf(rooms, accountOf(principal))],
+      args,
+    )
     return String(reply) as Reservation
   }
 
-  async claim(room: string, owner: string, expectedEpoch: number, ttlMs: number): Promise<Claim | undefined> {
+  async claim(
+    room: string,
+    owner: string,
+    expectedEpoch: number,
+    ttlMs: number,
+    creator?: string,
+  ): Promise<Claim | undefined> {
     requireOwner(owner)
     requireTtl(ttlMs)
     const { record, epoch, snapshot, journal, stuck } = this.#keys(room)
-    const args = [String(expectedEpoch), owner, String(ttlMs), String(ttlMs + EPOCH_OUTLIVES_MS)]
+    const lifetimes = [String(ttlMs), String(ttlMs + EPOCH_OUTLIVES_MS)]
+    const account = creator === undefined ? '' : accountOf(creator)
+    const args = [String(expectedEpoch), owner, ...lifetimes, account]
     const reply = await callScript(this.#servers, 'claim', [record, epoch, snapshot, journal, stuck], args)
     if (reply === null) return undefined
     const [at, version, last, entries, notes] = reply as ClaimReply
@@ -120,11 +146,11 @@ export class RedisRooms implements RoomRecords {
     return reply === 1
   }
 
-  commit(room: string, fence: Fence, entry: Uint8Array, ttlMs: number): Promise<boolean> {
-    return this.#fenced('commit', room, fence, ttlMs, [outgoing(entry)])
+  async commit(room: string, fence: Fence, entry: Uint8Array, ttlMs: number): Promise<boolean> {
+    return (await this.#fenced('commit', room, fence, ttlMs, [outgoing(entry)])) !== 0
   }
 
-  snapshot(
+  async snapshot(
     room: string,
     fence: Fence,
     snapshot: Uint8Array,
@@ -132,31 +158,56 @@ export class RedisRooms implements RoomRecords {
     stateVersion = 1,
   ): Promise<boolean> {
     const version = stateVersion === 1 ? '' : String(stateVersion)
-    return this.#fenced('snapshot', room, fence, ttlMs, [outgoing(snapshot), version])
+    return (await this.#fenced('snapshot', room, fence, ttlMs, [outgoing(snapshot), version])) !== 0
   }
 
-  async release(
-    room: string,
-    fence: Fence,
-    { forget, ttlMs }: { forget: boolean; ttlMs: number },
-  ): Promise<boolean> {
-    const ended = forget ? String(Math.min(ENDED_ROOM_MS, ttlMs)) : ''
+  async release(room: string, fence: Fence, { forget, ttlMs, lasting }: Release): Promise<boolean> {
+    const ended = forget ? String(Math.min(ENDED_ROOM_MS, ttlMs ?? ENDED_ROOM_MS)) : ''
     if (forget) await this.#uncount(room)
-    const released = await this.#fenced('release', room, fence, ttlMs, [ended])
-    if (released && !forget) this.#count(room, ttlMs)
-    return released
+    const account = await this.#fenced('release', room, fence, ttlMs, [ended])
+    if (account === 0) return false
+    if (forget) this.#uncountLasting(room, account)
+    else if (ttlMs !== undefined) this.#count(room, ttlMs, account, lasting)
+    return true
   }
 
-  async refresh(room: string, fence: Fence, ttlMs: number): Promise<boolean> {
-    const refreshed = await this.#fenced('refresh', room, fence, ttlMs, [])
-    if (refreshed) this.#count(room, ttlMs)
-    return refreshed
+  async refresh(room: string, fence: Fence, ttlMs: number, lasting?: boolean): Promise<boolean> {
+    const account = await this.#fenced('refresh', room, fence, ttlMs, [])
+    if (account === 0) return false
+    this.#count(room, ttlMs, account, lasting)
+    return true
   }
 
-  #count(room: string, ttlMs: number): void {
+  async counted(
+    projectId: string,
+    { after, limit }: { readonly after?: CountedRoom; readonly limit: number },
+  ): Promise<CountedRoom[]> {
+    requireLimit(limit)
+    const key = `${this.#prefix}{rooms:${projectId}}`
+    const from = after ? scoreOf(after.until) : '-inf'
+    const last = after && Buffer.from(after.roomId)
+    const rooms: CountedRoom[] = []
+    // Rooms with the score of `after` come first; those up to it by name were given before.
+    for (let offset = 0; rooms.length < limit; offset += limit) {
+      const found = await this.#servers.run('counted', key, (redis) =>
+        redis.zrangeBuffer(key, from, '+inf', 'BYSCORE', 'LIMIT', offset, limit, 'WITHSCORES'),
+      )
+      for (let at = 0; at < found.length; at += 2) {
+        const name = found[at]!
+        const until = Number(found[at + 1]!.toString().replace('inf', 'Infinity'))
+        if (!last || until > after.until || Buffer.compare(name, last) > 0)
+          rooms.push({ roomId: name.toString(), until })
+      }
+      if (found.length < 2 * limit) break
+    }
+    return rooms.slice(0, limit)
+  }
+
+  #count(room: string, ttlMs: number, account: string, lasting = false): void {
     const { rooms, roomId } = this.#projectOf(room)
-    const counting = callScript(this.#servers, 'count', [rooms], [roomId, lifetime(ttlMs)])
-    counting.catch(() => undefined) // The next refresh tells it again.
+    const keys = account === '' ? [rooms] : [rooms, lastingOf(rooms, account)]
+    const args = [roomId, lifetime(ttlMs), lasting ? '1' : '']
+    callScript(this.#servers, 'count', keys, args).catch(() => undefined) // The next refresh tells it again.
   }
 
   /** Before the room is given up. If that is refused, its next refresh counts it again. Never rejects. */
@@ -164,6 +215,15 @@ export class RedisRooms implements RoomRecords {
     const { rooms, roomId } = this.#projectOf(room)
     const removing = this.#servers.run('uncount', rooms, (redis) => redis.zrem(rooms, roomId))
     await removing.catch(() => undefined) // It is counted until its time is up.
+  }
+
+  /** The room has ended. */
+  #uncountLasting(room: string, account: string): void {
+    if (account === '') return
+    const { rooms, roomId } = this.#projectOf(room)
+    const key = lastingOf(rooms, account)
+    const removing = this.#servers.run('uncount', key, (redis) => redis.zrem(key, roomId))
+    removing.catch(() => undefined) // It is counted until its time is up.
   }
 
   /** The key that counts the rooms of the project that `room` belongs to, and the room's name among them. */
@@ -185,22 +245,26 @@ export class RedisRooms implements RoomRecords {
       [record, epoch, snapshot, journal, ...aside],
       args,
     )
-    return reply === 1
+    if (reply === 0) return false
+    this.#uncountLasting(room, String(reply))
+    return true
   }
 
+  /** Resolves with 0 when fenced; a release or a refresh otherwise with the account of the room's creator, empty where that is not known. */
   async #fenced(
     operation: 'commit' | 'snapshot' | 'release' | 'refresh',
     room: string,
     fence: Fence,
-    ttlMs: number,
+    ttlMs: number | undefined,
     payload: readonly (string | Buffer)[],
-  ): Promise<boolean> {
-    requireRoomTtl(ttlMs)
+  ): Promise<string | 0> {
+    if (ttlMs !== undefined) requireRoomTtl(ttlMs)
     const { record, epoch, snapshot, journal } = this.#keys(room)
-    const lifetimes = [lifetime(ttlMs), lifetime(ttlMs + EPOCH_OUTLIVES_MS)]
+    const lifetimes =
+      ttlMs === undefined ? ['0', '0'] : [lifetime(ttlMs), lifetime(ttlMs + EPOCH_OUTLIVES_MS)]
     const args = [String(fence.epoch), String(fence.version), ...lifetimes, ...payload]
     const reply = await callScript(this.#servers, operation, [record, epoch, snapshot, journal], args)
-    return reply === 1
+    return reply === 0 ? 0 : String(reply)
   }
 
   #keys(room: string) {
@@ -215,6 +279,15 @@ export class RedisRooms implements RoomRecords {
     }
   }
 }
+
+/** The account of a principal. Hashed: of bounded length, and no player's id stands in a key. */
+const accountOf = (principal: string): string =>
+  createHash('sha256').update(principal).digest('base64url').slice(0, 22)
+
+/** The key that counts the lasting rooms of an account, beside those of its project. */
+const lastingOf = (rooms: string, account: string): string => `${rooms}:of:${account}`
+
+const scoreOf = (until: number): string => (until === Number.POSITIVE_INFINITY ? '+inf' : String(until))
 
 /** As the scripts take it: a whole number of milliseconds, or nothing where that is for ever. */
 const lifetime = (ttlMs: number): string => (ttlMs === Number.POSITIVE_INFINITY ? '' : String(ttlMs))

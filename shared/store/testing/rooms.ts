@@ -349,6 +349,23 @@ export function describeRooms(open: OpenStore): void {
       expect(contents(last)).toEqual([undefined, []])
     })
 
+    it('keeps the life of a room that is claimed, and given back as it was, and expires it then', async () => {
+      const { store, elapse } = await opened(open)
+      const { rooms, records } = store
+      const { fence } = (await rooms.claim(ROOM, 'node_a', 0, SHORT_MS))!
+      await rooms.snapshot(ROOM, fence, bytes('snapshot'), LONG_MS)
+      const next = (await rooms.claim(ROOM, 'node_b', fence.epoch, SHORT_MS))!
+      expect(await rooms.release(ROOM, next.fence, { forget: false })).toBe(true)
+      await records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: SHORT_MS }])
+      await elapse(SHORT_MS, async () => (await records.read(['egg timer']))[0] === undefined)
+      const last = (await rooms.claim(ROOM, 'node_c', next.fence.epoch, SHORT_MS))!
+      expect(contents(last)).toEqual(['snapshot', []])
+      await rooms.release(ROOM, last.fence, { forget: false, ttlMs: SHORT_MS })
+      await records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: SHORT_MS }])
+      await elapse(SHORT_MS, async () => (await records.read(['egg timer']))[0] === undefined)
+      expect(contents(await claimed(rooms, 'node_d', last.fence.epoch))).toEqual([undefined, []])
+    })
+
     it('leaves no more of a room that was kept for ever than of another once it has ended', async () => {
       const { store, elapse } = await opened(open)
       const { rooms } = store
@@ -372,7 +389,7 @@ export function describeRooms(open: OpenStore): void {
       }
     })
 
-    const NO_QUOTA: RoomQuota = { maxRooms: 0, perMinute: 0 }
+    const NO_QUOTA: RoomQuota = { maxRooms: 0, maxLasting: 0, perMinute: 0 }
     const reserve = (rooms: RoomRecords, names: readonly string[], quota: Partial<RoomQuota>) =>
       Promise.all(names.map((name) => rooms.reserve(name, 'ada', { ...NO_QUOTA, ...quota }, LONG_MS)))
 
@@ -400,7 +417,7 @@ export function describeRooms(open: OpenStore): void {
     it('counts a room as long as its owner refreshes it, and not much longer', async () => {
       const { store, elapse } = await opened(open)
       const { rooms } = store
-      const quota = { maxRooms: 1, perMinute: 0 }
+      const quota = { ...NO_QUOTA, maxRooms: 1 }
       const other = (ttlMs: number) => rooms.reserve('prj_a/arena:other', 'ada', quota, ttlMs)
       await rooms.reserve(ROOM, 'ada', quota, SHORT_MS)
       const { fence } = await claimed(rooms, 'node_a', 0)
@@ -415,7 +432,7 @@ export function describeRooms(open: OpenStore): void {
     it('counts a room that is given up for as long as it waits for another owner', async () => {
       const { store, elapse } = await opened(open)
       const { rooms } = store
-      const quota = { maxRooms: 1, perMinute: 0 }
+      const quota = { ...NO_QUOTA, maxRooms: 1 }
       await rooms.reserve(ROOM, 'ada', quota, SHORT_MS)
       const { fence } = await claimed(rooms, 'node_a', 0)
       await rooms.release(ROOM, fence, { forget: false, ttlMs: LONG_MS })
@@ -428,7 +445,7 @@ export function describeRooms(open: OpenStore): void {
     it('counts a room that is given up for ever, if its owner says so, until it ends', async () => {
       const { store, elapse } = await opened(open)
       const { rooms, records } = store
-      const quota = { maxRooms: 1, perMinute: 0 }
+      const quota = { ...NO_QUOTA, maxRooms: 1 }
       const other = () => rooms.reserve('prj_a/arena:other', 'ada', quota, LONG_MS)
       await rooms.reserve(ROOM, 'ada', quota, SHORT_MS)
       const { fence } = await claimed(rooms, 'node_a', 0)
@@ -439,6 +456,77 @@ export function describeRooms(open: OpenStore): void {
       const again = await claimed(rooms, 'node_b', fence.epoch)
       await rooms.release(ROOM, again.fence, { forget: true, ttlMs: LONG_MS })
       expect(await other()).toBe('reserved')
+    })
+
+    it('refuses a room of a principal that has made as many lasting rooms as it may, until one of them ends', async () => {
+      const { rooms } = (await opened(open)).store
+      const quota = { ...NO_QUOTA, maxLasting: 2 }
+      const make = async (room: string, principal = 'ada') => {
+        const made = await rooms.reserve(room, principal, quota, LONG_MS)
+        const claim = made === 'reserved' && (await rooms.claim(room, 'node_a', 0, LONG_MS, principal))
+        if (!claim) return { made, fence: { epoch: 0, version: 0 } }
+        await rooms.commit(room, claim.fence, bytes('entry'), LONG_MS)
+        return { made, fence: advanced(claim.fence, 1) }
+      }
+      // The rooms of an account are counted by a command that no one waits for.
+      const one = await make('p/a:1')
+      const two = await make('p/a:2')
+      const brief = await make('p/a:brief')
+      await rooms.refresh('p/a:1', one.fence, LONG_MS, true)
+      await rooms.refresh('p/a:brief', brief.fence, LONG_MS)
+      await rooms.release('p/a:2', two.fence, { forget: false, ttlMs: LONG_MS, lasting: true })
+      await expect.poll(async () => (await make('p/a:3')).made).toBe('principal_full')
+      expect((await make('p/a:3', 'bob')).made).toBe('reserved')
+      expect((await make('q/a:3')).made).toBe('reserved')
+      // Another player opens it: it stays on the account of who has made it.
+      const again = (await rooms.claim('p/a:2', 'node_b', two.fence.epoch, LONG_MS, 'bob'))!
+      await rooms.release('p/a:2', again.fence, { forget: true, ttlMs: LONG_MS })
+      await expect.poll(async () => (await make('p/a:4')).made).toBe('reserved')
+    })
+
+    it('counts a lasting room no longer than it lives, and not once it is lasting no more', async () => {
+      const { store, elapse } = await opened(open)
+      const { rooms } = store
+      const quota = { ...NO_QUOTA, maxLasting: 1 }
+      let others = 0
+      const other = () => rooms.reserve(`prj_a/arena:${others++}`, 'ada', quota, LONG_MS)
+      await rooms.reserve(ROOM, 'ada', quota, LONG_MS)
+      const { fence } = (await rooms.claim(ROOM, 'node_a', 0, LONG_MS, 'ada'))!
+      await rooms.refresh(ROOM, fence, LONG_MS, true)
+      await expect.poll(other).toBe('principal_full')
+      await rooms.refresh(ROOM, fence, LONG_MS)
+      await expect.poll(other).toBe('reserved')
+      await rooms.refresh(ROOM, fence, LONG_MS, true)
+      await expect.poll(other).toBe('principal_full')
+      await rooms.release(ROOM, fence, { forget: false, ttlMs: SHORT_MS, lasting: true })
+      await elapse(SHORT_MS, async () => (await other()) === 'reserved')
+    })
+
+    it('lists the rooms of a project that are counted, page by page, those with the shortest time first', async () => {
+      const { rooms } = (await opened(open)).store
+      for (const [n, ttlMs] of [3, 1, 2].entries())
+        await rooms.reserve(`p/a:${n}`, 'ada', NO_QUOTA, LONG_MS * ttlMs)
+      await rooms.reserve('q/a:other', 'ada', NO_QUOTA, LONG_MS)
+      for (const name of ['p/b:é', 'p/b:Z', 'p/b:y']) {
+        await rooms.reserve(name, 'ada', NO_QUOTA, LONG_MS)
+        const { fence } = (await rooms.claim(name, 'node_a', 0, LONG_MS))!
+        await rooms.refresh(name, fence, FOR_EVER)
+      }
+      await expect
+        .poll(() => rooms.counted('p', { limit: 9 }).then((all) => all.at(-3)?.until))
+        .toBe(FOR_EVER)
+      const pages: string[][] = []
+      let page = await rooms.counted('p', { limit: 2 })
+      while (page.length > 0) {
+        pages.push(page.map(({ roomId }) => roomId))
+        page = await rooms.counted('p', { after: page.at(-1)!, limit: 2 })
+      }
+      expect(pages).toEqual([
+        ['a:1', 'a:2'],
+        ['a:0', 'b:Z'],
+        ['b:y', 'b:é'],
+      ])
+      await expect(rooms.counted('p', { limit: 0 })).rejects.toThrow('limit is 0')
     })
 
     it('lets one principal make so many rooms in a minute, in each project', async () => {
@@ -452,7 +540,7 @@ export function describeRooms(open: OpenStore): void {
 
     it('lets a principal go on after a while', async () => {
       const { store, elapse } = await opened(open)
-      const quota = { maxRooms: 0, perMinute: 600 }
+      const quota = { ...NO_QUOTA, perMinute: 600 }
       const make = (n: number) => store.rooms.reserve(`p/a:${n}`, 'ada', quota, LONG_MS)
       let made = 0
       while ((await make(made)) === 'reserved') made++

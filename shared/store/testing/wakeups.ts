@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { Fence, Store } from '../port.ts'
-import { WAKEUP_PARTS } from '../rules.ts'
+import { WAKEUP_PARTS, wakeupPart } from '../rules.ts'
 import { LONG_MS, type OpenStore, opened, SHORT_MS } from './harness.ts'
 
 const at = (epoch: number, version = 1): Fence => ({ epoch, version })
@@ -10,7 +10,8 @@ const ROOMS = ['p/clock:a', 'p/clock:b', 'p/clock:c', 'p/clock:d', 'q/x:{tag}', 
 async function taken({ wakeups }: Store, { limit = 100, againMs = LONG_MS } = {}): Promise<string[]> {
   const rooms: string[] = []
   for (let part = 0; part < WAKEUP_PARTS; part++)
-    for (const { room, epoch } of await wakeups.take(part, { limit, againMs })) rooms.push(`${room} ${epoch}`)
+    for (const { room, fence } of await wakeups.take(part, { limit, againMs }))
+      rooms.push(`${room} ${fence.epoch}`)
   return rooms.sort()
 }
 
@@ -45,6 +46,21 @@ export function describeWakeups(open: OpenStore): void {
       const numbers = [...first, ...second].map(({ room }) => Number(room.split(':')[1]))
       expect(numbers).toHaveLength(4)
       expect(numbers).toEqual([...numbers].sort((one, other) => one - other))
+    })
+
+    it('puts a room off under the fence that it was taken with, unless its owner has said something since', async () => {
+      const { store } = await opened(open)
+      const { wakeups } = store
+      const now = await store.time()
+      const room = 'p/clock:a'
+      await wakeups.set(room, at(7, 2), now - 1)
+      const [wakeup] = await wakeups.take(wakeupPart(room), { limit: 1, againMs: 0 })
+      expect(wakeup).toEqual({ room, fence: at(7, 2) })
+      await wakeups.set(room, wakeup!.fence, now + LONG_MS)
+      expect(await taken(store)).toEqual([])
+      await wakeups.set(room, at(7, 3), now - 1)
+      await wakeups.set(room, wakeup!.fence, now + LONG_MS)
+      expect(await taken(store)).toEqual([`${room} 7`])
     })
 
     it('forgets a room that is not to be woken', async () => {

@@ -194,6 +194,6 @@ export function unfenced(rooms: RoomRecords): RoomRecords {
     snapshot: (room, fence, ...rest) => write(room, fence, (now) => rooms.snapshot(room, now, ...rest)),
     release: (room, fence, options) => write(room, fence, (now) => rooms.release(room, now, options)),
     quarantine: (room, fence, what) => write(room, fence, (now) => rooms.quarantine(room, now, what)),
-    refresh: (room, fence, ttlMs) => write(room, fence, (now) => rooms.refresh(room, now, ttlMs)),
+    refresh: (room, fence, ...rest) => write(room, fence, (now) => rooms.refresh(room, now, ...rest)),
   })
 }

@@ -73,6 +73,31 @@ topic.each(
 )
 
 topic.each(
+  'an integer beyond 2^53 makes its message invalid, and the connection goes on',
+  '§4 "A client\'s message with an integer beyond ±(2^53 − 1) is answered with `invalid_message`"',
+  async (stage, codec) => {
+    const peer = await stage.connect(codec)
+    const { roomId } = await peer.join('counter', stage.key())
+    const from = peer.inbox.length
+    const by = 2n ** 53n + 1n
+    const ref = peer.session.nextRef()
+    peer.session.sending({ t: 'message', room_id: roomId, type: 'inc', data: { by: Number(by) }, ref })
+    peer.sendRaw(
+      codec === 'json'
+        ? `{"t":"message","room_id":"${roomId}","type":"inc","data":{"by":${by}},"ref":${ref}}`
+        : encode([3, roomId, 'inc', { by }, ref], { useBigInt64: true }),
+    )
+    await peer.until('an answer', () => peer.inbox.length > from)
+    const answer = peer.inbox[from]!
+    assert.ok(
+      answer.t === 'error' && answer.code === 'invalid_message' && answer.ref === ref,
+      JSON.stringify(answer),
+    )
+    await peer.roundTrip()
+  },
+)
+
+topic.each(
   'fields that the server does not know are ignored',
   '§1 "Fields that the server does not know are ignored."',
   async (stage, codec) => {

@@ -2,7 +2,6 @@ import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { applyPatch } from 'rfc6902'
 import { Claims } from '../../../dataplane/cluster/claims.ts'
-import { leaseKey } from '../../../dataplane/cluster/lease.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import { type Frame, payloadsOf } from '../../../dataplane/frame.ts'
 import type { RoomDefinition } from '../../../dataplane/rooms/definition.ts'
@@ -23,6 +22,7 @@ import type { TurnObserver } from '../../../dataplane/watchdog/turns.ts'
 import type { Json, JsonObject } from '../../../shared/json.ts'
 import type { Logger } from '../../../shared/log.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
+import { leaseKey } from '../../../shared/node-registry.ts'
 import type { DecodedMessage } from '../../../shared/protocol/codec.ts'
 import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
 import type {
@@ -99,15 +99,11 @@ export class RoomBench {
     this.#store = options.store ?? memoryStore({ clock: this.clock })
     this.store = new TestStore(this.#store)
     this.nodeId = options.nodeId ?? 'node_a'
-    const { records } = this.store.store
     this.claims = new Claims({
       nodeId: this.nodeId,
       store: this.store.store,
       nodes: {
-        judge: async (nodeId) => {
-          const [lease] = await records.read([leaseKey(nodeId)])
-          return lease ? 'alive' : 'dead'
-        },
+        judge: (nodeId) => this.judge(nodeId),
         claimsAllowedAt: Number.NEGATIVE_INFINITY,
       },
       clock: this.clock,
@@ -116,7 +112,7 @@ export class RoomBench {
       mayAct: () => true,
       takenOver: () => {},
       recordTtlMs: 600_000,
-      quota: { maxRooms: 0, perMinute: 0, ...options.quota },
+      quota: { maxRooms: 0, maxLasting: 0, perMinute: 0, ...options.quota },
       tracer: options.tracer ?? noTracer,
     })
     this.host = new RoomHost({
@@ -144,6 +140,12 @@ export class RoomBench {
       ...(options.suspects ? { suspects: options.suspects } : {}),
       ...(options.tracer ? { tracer: options.tracer } : {}),
     })
+  }
+
+  /** Whether a node lives (`live`). */
+  async judge(nodeId: string): Promise<'alive' | 'dead'> {
+    const [lease] = await this.store.store.records.read([leaseKey(nodeId)])
+    return lease ? 'alive' : 'dead'
   }
 
   /** Another node with the same rooms, clock and store. What these members hear comes from there from now on. */
@@ -672,6 +674,7 @@ export class TestStore {
         release: write((...args: Parameters<typeof rooms.release>) => rooms.release(...args)),
         quarantine: write((...args: Parameters<typeof rooms.quarantine>) => rooms.quarantine(...args)),
         refresh: write((...args: Parameters<typeof rooms.refresh>) => rooms.refresh(...args)),
+        counted: (...args) => rooms.counted(...args),
       },
     }
   }

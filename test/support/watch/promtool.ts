@@ -288,9 +288,9 @@ const ROWS: readonly Row[] = [
   ],
   [
     'RoomfulRoomQuarantined',
-    raise('service_rooms_quarantined_total', { ...NODE, room_type: 'arena', cause: 'damaged' }, 0.01),
+    raise('service_rooms_quarantined_total', { ...NODE, room_type: 'arena' }, 0.01),
     60,
-    { ...ARENA, cause: 'damaged' },
+    ARENA,
     '1',
   ],
   [
@@ -354,6 +354,7 @@ const ROWS: readonly Row[] = [
   ['RoomfulNodeFull', set('service_sessions', NODE, 19_000), 300, NODE, '95%'],
   ['RoomfulRoomsFull', set('service_rooms', NODE, 9500), 300, NODE, '95%'],
   ['RoomfulFilesRunOut', set('service_process_open_fds', NODE, 60_000), 300, NODE, '91.55%'],
+  ['RoomfulLogLost', raise('service_log_lines_dropped_total', NODE, 1), 180, NODE, '180'],
   [
     'RoomfulRoomsFarAway',
     raise('service_room_traffic_total', { ...NODES, what: 'update', way: 'bus' }, 900),

@@ -108,7 +108,13 @@ class SimulatedNode {
     })
     this.#counts('service_slow_consumers_total', 'action', { stalled: 0.05, closed: 0.005 })
     this.#counts('service_jwks_fetches_total', 'result', { ok: 0.01, failed: 0 })
-    this.#counts('service_key_checks_total', 'result', { ok: 0.2, unreachable: 0, refused: 0, busy: 0 })
+    this.#counts('service_key_checks_total', 'result', {
+      ok: 0.2,
+      unreachable: 0,
+      refused: 0,
+      foreign: 0,
+      busy: 0,
+    })
     this.#gauge('service_connections', () => SESSIONS)
     this.#gauge('service_sessions', () => SESSIONS + 100)
     this.#gauge('service_max_sessions', () => 20_000)
@@ -139,8 +145,7 @@ class SimulatedNode {
         )
       this.#count('service_inputs_shed_total', { room_type: roomType, how: 'dropped' }, 0)
       this.#count('service_resyncs_total', { room_type: roomType, reason: 'checksum' }, 0)
-      for (const cause of ['damaged', 'looping'])
-        this.#count('service_rooms_quarantined_total', { room_type: roomType, cause }, 0)
+      this.#count('service_rooms_quarantined_total', { room_type: roomType }, 0)
       this.#count('service_resyncs_total', { room_type: roomType, reason: 'sequence' }, 0.01)
       this.#count('service_resyncs_total', { room_type: roomType, reason: 'stalled' }, 0.05)
       this.#histogram(
@@ -167,6 +172,7 @@ class SimulatedNode {
       elsewhere: 0.02,
       rate_limited: 0.01,
       project_full: 0,
+      too_many_rooms: 0,
       unavailable: 0,
     })
     this.#count('service_fenced_writes_total', {}, (at) => (this.#moving(at) > 0 ? 0.1 : 0))
@@ -253,6 +259,7 @@ function recordProcess(
   recording.gauge(process, 'service_process_start_time_seconds', {}, startedAt)
   recording.gauge(process, 'service_process_open_fds', {}, () => 4100 + Math.floor(100 * random.float()))
   recording.gauge(process, 'service_process_max_fds', {}, () => 65_536)
+  recording.counter(process, 'service_log_lines_dropped_total', {}, () => 0)
   recording.gauge(process, 'service_store_up', {}, () => 1)
   recording.counter(process, 'service_store_commands_total', { operation: 'commit' }, () => commands)
   recording.counter(process, 'service_store_command_failures_total', {}, () => 0)

@@ -26,7 +26,7 @@ local function read(...)
 end
 
 -- Lets everything of a room live equally long, from now on, but for the epoch, which lives longer: none of the rest is ever found without
--- the others. A room that is kept for ever keeps all of it.
+-- the others.
 --
 -- KEYS[1]   the room's record
 -- KEYS[2]   the room's epoch, which outlives the record
@@ -48,17 +48,17 @@ local function prolong()
   end
 end
 
--- Counts a room as one of its project. The set of its rooms lives as long as the one that is counted longest.
+-- Counts a room in `set`, a sorted set of rooms with the time up to which each is counted, milliseconds since 1970. The set lives as long
+-- as the room that is counted longest.
 --
--- KEYS[1]   the project's rooms, a sorted set: each room with the time up to which it is counted, milliseconds since 1970
 -- ARGV[1]   the room
 -- ARGV[2]   for how much longer in milliseconds; '': for ever
-local function count_room()
-  redis.call('ZADD', KEYS[1], ARGV[2] == '' and '+inf' or digits(now() + ARGV[2]), ARGV[1])
-  local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
+local function count_room(set)
+  redis.call('ZADD', set, ARGV[2] == '' and '+inf' or digits(now() + ARGV[2]), ARGV[1])
+  local last = redis.call('ZRANGE', set, -1, -1, 'WITHSCORES')
   if last[2] == 'inf' then
-    redis.call('PERSIST', KEYS[1])
+    redis.call('PERSIST', set)
   else
-    redis.call('PEXPIREAT', KEYS[1], last[2])
+    redis.call('PEXPIREAT', set, last[2])
   end
 end

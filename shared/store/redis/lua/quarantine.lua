@@ -13,7 +13,7 @@
 -- ARGV[4]   lifetime of the epoch in milliseconds
 -- ARGV[5]   lifetime of what is put aside in milliseconds
 -- ARGV[6]   the reason, a text
--- returns   1, or 0 when fenced
+-- returns   who made the room ('': not known), or 0 when fenced
 --
 -- Invariant: only the owner puts a record aside, whole and unchanged; afterwards no one writes before a new claim, which finds nothing
 -- of it but the epoch. One record of a room is aside at a time: the last.
@@ -46,4 +46,4 @@ if ARGV[3] ~= '0' then
   redis.call('PEXPIREAT', KEYS[1], digits(time + ARGV[3]))
 end
 redis.call('PEXPIREAT', KEYS[2], digits(time + ARGV[4]))
-return 1
+return record[5] or ''

@@ -1,13 +1,14 @@
 -- Says from now on how long an owned room's record lives.
 --
 -- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` in fence.lua and `prolong` in prelude.lua
--- returns   1, or 0 when fenced
+-- returns   who made the room ('': not known), or 0 when fenced
 --
 -- Invariant: only the owner keeps a room alive, and everything of the room lives equally long; only the epoch lives longer.
 
-if not owned() then
+local record = owned()
+if not record then
   return 0
 end
 
 prolong()
-return 1
+return record[5] or ''

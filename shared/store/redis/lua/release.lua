@@ -1,8 +1,9 @@
 -- Gives an owned room up.
 --
--- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` in fence.lua and `prolong` in prelude.lua
+-- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` in fence.lua and `prolong` in prelude.lua; ARGV[3] '0': the room keeps
+--           the lifetime it has
 -- ARGV[5]   '': the room goes on elsewhere; otherwise it has ended: lifetime of what is left of it in milliseconds
--- returns   1, or 0 when fenced
+-- returns   who made the room ('': not known), or 0 when fenced
 --
 -- Invariant: only the owner gives up; after that no one writes before a new claim, and the epoch stays to be exceeded by it: of a room
 -- that has ended for as long as anyone can be late (shared/store/rules.ts).
@@ -14,14 +15,16 @@ end
 
 redis.call('HSET', KEYS[1], 'owner', '')
 if ARGV[5] ~= '' then
-  redis.call('HSET', KEYS[1], 'state_version', '')
+  redis.call('HSET', KEYS[1], 'state_version', '', 'creator', '')
   redis.call('DEL', KEYS[3], KEYS[4])
   if record[4] ~= '1' then
     redis.call('DEL', KEYS[2])
     redis.call('PEXPIRE', KEYS[1], ARGV[5])
-    return 1
+    return record[5] or ''
   end
 end
 
-prolong()
-return 1
+if ARGV[3] ~= '0' then
+  prolong()
+end
+return record[5] or ''

@@ -1,7 +1,7 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
+import { CreateKey, CreateProject, IssueToken } from '../control/schemas.ts'
 import { Problem } from './problem.ts'
-import { CreateKey, CreateProject, IssueToken } from './schemas.ts'
 import { type ObjectSchema, validate } from './validate.ts'
 
 function refusal(schema: ObjectSchema<unknown>, value: unknown): Problem {

@@ -54,21 +54,20 @@ const shorten = (text: string): string =>
 const MAX_BODY_BYTES = 64 * 1024
 
 /**
- * The JSON value in the body of `request`; an empty body counts as `{}`. Rejects with a `Problem`: unsupported_media_type, also of an empty
- * body, since a page of another origin may send that without asking; payload_too_large before more than the limit is kept; or
- * invalid_request.
+ * Returns the JSON value in the body of `request`, or `{}` if it has none; then it needs no content type. Rejects with a `Problem`:
+ * unsupported_media_type, payload_too_large before more than the limit is kept, or invalid_request.
  */
 export async function readJson(request: Request): Promise<unknown> {
+  const bytes = await readBytes(request)
+  if (bytes.length === 0) return {}
   const type = request.headers.get('content-type') ?? ''
   if (!/^application\/json\s*(?:;|$)/i.test(type))
     throw new Problem(
       'unsupported_media_type',
       type === ''
-        ? 'The request has no content-type; send application/json.'
+        ? 'The request has a body and no content-type; send application/json.'
         : `The body is ${type.slice(0, 100)}; send application/json.`,
     )
-  const bytes = await readBytes(request)
-  if (bytes.length === 0) return {}
   try {
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
   } catch {

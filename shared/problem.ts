@@ -1,7 +1,10 @@
-/** What can go wrong with a request, as `application/problem+json` (RFC 9457) and as an error to throw. */
+import { STATUS_CODES } from 'node:http'
+import type { Duplex } from 'node:stream'
+
+/** Error answers of both planes: what can go wrong with a request, as `application/problem+json` (RFC 9457) and as an error to throw. */
 
 /** Every `code` of an error answer of the control API. */
-export const PROBLEMS = {
+export const CONTROL_PROBLEMS = {
   invalid_request: { status: 400, title: 'The request is not valid' },
   unauthenticated: { status: 401, title: 'No valid credential was given' },
   forbidden: { status: 403, title: 'The credential does not allow this' },
@@ -11,6 +14,7 @@ export const PROBLEMS = {
   not_found: { status: 404, title: 'There is nothing at this path' },
   project_not_found: { status: 404, title: 'There is no such project' },
   key_not_found: { status: 404, title: 'There is no such key in this project' },
+  room_not_found: { status: 404, title: 'There is no such room' },
   method_not_allowed: { status: 405, title: 'The path does not take this method' },
   conflict: { status: 409, title: 'The request conflicts with what is there' },
   payload_too_large: { status: 413, title: 'The body is larger than 64 KiB' },
@@ -18,15 +22,25 @@ export const PROBLEMS = {
   rate_limited: { status: 429, title: 'Too many requests' },
   internal_error: { status: 500, title: 'Something went wrong inside the service' },
   store_unavailable: { status: 503, title: 'The store cannot be reached' },
+  room_unavailable: { status: 503, title: 'The room cannot be reached at the moment' },
+  node_unavailable: { status: 503, title: 'No node can serve this' },
   draining: { status: 503, title: 'The process is going away' },
+  timeout: { status: 504, title: 'There was no answer in time' },
+} as const satisfies Record<string, { status: number; title: string }>
+
+/** Every `code` of an error answer over HTTP. */
+export const PROBLEMS = {
+  ...CONTROL_PROBLEMS,
+  origin_not_allowed: { status: 403, title: 'Pages of this origin may not connect' },
+  request_timeout: { status: 408, title: 'The request took too long to arrive' },
+  upgrade_required: { status: 426, title: 'This port takes websockets only' },
+  headers_too_large: { status: 431, title: 'The headers of the request are too large' },
+  worker_unavailable: { status: 502, title: 'A worker did not answer' },
+  lease_lost: { status: 503, title: 'The lease of the node has expired' },
+  no_worker: { status: 503, title: 'No worker serves' },
 } as const satisfies Record<string, { status: number; title: string }>
 
 export type ProblemCode = keyof typeof PROBLEMS
-
-/** Those among them that refuse a caller: 401, 403 and 429. */
-export const REFUSALS = (Object.keys(PROBLEMS) as ProblemCode[]).filter((code) =>
-  [401, 403, 429].includes(PROBLEMS[code].status),
-)
 
 /** One thing that is wrong with one field; `path` is empty for the body as a whole. */
 export interface FieldError {
@@ -64,8 +78,8 @@ export interface ProblemBody {
   readonly errors?: readonly FieldError[]
 }
 
-/** `problem` as the response a caller gets. */
-export function problemResponse(problem: Problem, requestId: string): Response {
+/** Returns the body and the headers of the answer. */
+function answerOf(problem: Problem, requestId: string) {
   const { status, title } = PROBLEMS[problem.code]
   const body: ProblemBody = {
     type: `urn:roomful:problem:${problem.code}`,
@@ -76,8 +90,25 @@ export function problemResponse(problem: Problem, requestId: string): Response {
     request_id: requestId,
     ...(problem.errors && { errors: problem.errors }),
   }
-  return new Response(JSON.stringify(body), {
-    status,
-    headers: { 'content-type': 'application/problem+json', ...problem.headers },
-  })
+  const headers = {
+    'content-type': 'application/problem+json',
+    'x-request-id': requestId,
+    ...problem.headers,
+  }
+  return { status, body: JSON.stringify(body), headers }
+}
+
+/** Returns `problem` as the response a caller gets. */
+export function problemResponse(problem: Problem, requestId: string): Response {
+  const { body, ...init } = answerOf(problem, requestId)
+  return new Response(body, init)
+}
+
+/** Answers a connection without a response object, such as one that asks for an upgrade, with `problem`, and closes it. */
+export function endWithProblem(socket: Duplex, problem: Problem, requestId: string): void {
+  const { status, body, headers } = answerOf(problem, requestId)
+  const lines = Object.entries({ ...headers, connection: 'close', 'content-length': Buffer.byteLength(body) })
+  socket.end(
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n${body}`,
+  )
 }

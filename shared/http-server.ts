@@ -1,0 +1,57 @@
+import { createServer, type RequestListener, type Server, type ServerOptions } from 'node:http'
+import { Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import { getRequestListener } from '@hono/node-server'
+import { newId } from './ids.ts'
+import { endWithProblem, Problem, type ProblemCode, problemResponse } from './problem.ts'
+import type { Random } from './random.ts'
+
+/** How long a refused client may take to close its half of the connection. */
+const LINGER_MS = 1000
+
+type Fetch = (request: Request) => Response | Promise<Response>
+
+/**
+ * Returns a listener of Node's HTTP servers that answers with what `fetch` returns. HTTP/1.0 does not need a `host`, and the health checks of
+ * load balancers send none; `hostname` stands for it in the URL of the request only, not in its headers.
+ */
+export const requestListener = (fetch: Fetch, random: Random): RequestListener =>
+  getRequestListener(fetch, {
+    hostname: 'localhost',
+    errorHandler: () => problemResponse(unreadable(), newId('req', random)),
+  })
+
+/** Returns an HTTP server of a Hono app. A request that cannot be read as HTTP is answered with a problem, too. */
+export function createHttpServer(fetch: Fetch, random: Random, options: ServerOptions = {}): Server {
+  const server = createServer(options, requestListener(fetch, random))
+  server.on('clientError', (error, socket) => refuseUnreadable(error, socket, random))
+  return server
+}
+
+/**
+ * Answers a connection whose request Node could not read (event `clientError`), and closes it. Returns the code of the answer. Undefined:
+ * the client has gone, nothing is answered.
+ */
+export function refuseUnreadable(
+  { code }: NodeJS.ErrnoException,
+  socket: Duplex,
+  random: Random,
+): ProblemCode | undefined {
+  if (code === 'ECONNRESET' || !socket.writable) {
+    socket.destroy()
+    return undefined
+  }
+  const problem = code === undefined ? unreadable() : (UNREADABLE[code] ?? unreadable)()
+  endWithProblem(socket, problem, newId('req', random))
+  // A client that does not close its half of the connection would keep it open for good.
+  if (socket instanceof Socket) socket.setTimeout(LINGER_MS, () => socket.destroy())
+  return problem.code
+}
+
+const unreadable = (): Problem => new Problem('invalid_request', 'The request cannot be read as HTTP.')
+
+const UNREADABLE: Readonly<Record<string, () => Problem>> = {
+  HPE_HEADER_OVERFLOW: () =>
+    new Problem('headers_too_large', 'The headers of the request have more than 16 KiB.'),
+  ERR_HTTP_REQUEST_TIMEOUT: () => new Problem('request_timeout', 'The request did not arrive in time.'),
+}

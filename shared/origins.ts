@@ -1,0 +1,19 @@
+/** Origins of web pages, as `scheme://host[:port]`. */
+
+const FORM = /^([a-z][a-z0-9+.-]*):\/\/[^/\s,?#@]+$/i
+
+/**
+ * Returns an origin in the form in which browsers send it: lower case, without the default port, the host in ASCII. The first label of the
+ * host may be `*`. Undefined: the text is no origin.
+ */
+export function normalOrigin(text: string): string | undefined {
+  const scheme = FORM.exec(text)?.[1]?.toLowerCase()
+  if (scheme === undefined || !URL.canParse(text)) return undefined
+  // URL knows no origin of other schemes, such as those of apps and browser extensions.
+  const origin = scheme === 'http' || scheme === 'https' ? new URL(text).origin : text.toLowerCase()
+  return origin.replace('://*.', '://').includes('*') ? undefined : origin
+}
+
+/** Returns whether an origin, as a browser sends it, is one of `allowed`, which are in the form of `normalOrigin`. `*` stands for one label. */
+export const isAllowedOrigin = (origin: string, allowed: ReadonlySet<string>): boolean =>
+  allowed.has(origin) || allowed.has(origin.replace(/^([^:]+:\/\/)[^./:]+\./, '$1*.'))
