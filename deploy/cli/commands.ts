@@ -10,6 +10,7 @@ import {
 } from '../../shared/config.ts'
 import { newId, randomToken } from '../../shared/ids.ts'
 import { createLog, type Logger } from '../../shared/log.ts'
+import { LogOutput } from '../../shared/log-output.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import type { Store } from '../../shared/store/port.ts'
@@ -54,7 +55,7 @@ export function runCommand(
       })
     case 'dev': {
       const parsed = parseConfig('dev', env)
-      const terminal = isForDeveloper(parsed) ? new TerminalLog(process.stdout) : undefined
+      const terminal = isForDeveloper(parsed) ? new TerminalLog(terminalOutput()) : undefined
       const start = (config: Config<'dev'>, log: Logger): void =>
         serve(() => startDevService({ config, log, beside, terminal }), log)
       return run(command, parsed, complain, start, terminal)
@@ -99,6 +100,15 @@ function withNodeId(parsed: Parsed<Config<'dataplane'>>): Parsed<NodeConfig> {
   const { config } = parsed
   return { ...parsed, config: { ...config, nodeId: config.nodeId ?? newId('node', systemRandom) } }
 }
+
+/** Returns the output of the terminal. A terminal that is gone does not end the process. */
+const terminalOutput = (): LogOutput =>
+  new LogOutput({
+    stream: process.stdout,
+    errors: process.stderr,
+    format: (text) => text,
+    onRecovered: () => undefined,
+  })
 
 /** True if `roomful dev` shows lines for a game's developer instead of the log: on a terminal without LOG_LEVEL and LOG_FORMAT. */
 const isForDeveloper = (parsed: Parsed<Config<'dev'>>): boolean =>
