@@ -13,6 +13,7 @@ import type {
 import type { WebSocketConstructor } from './connection.ts'
 import { closedByCaller, RoomfulError } from './errors.ts'
 import { Listeners, type Unsubscribe } from './listeners.ts'
+import { Reported } from './reported.ts'
 import { Room, toJson } from './room.ts'
 import { Seat, type SeatLink } from './seat.ts'
 import { ServerClock } from './server-clock.ts'
@@ -51,8 +52,9 @@ interface ConnectionOptions {
   /** Maximum bytes of these messages. A single message may exceed it. Default 262,144. */
   readonly maxUnackedBytes?: number
   /**
-   * Receives errors that no promise reports: errors in callbacks, and RoomfulErrors that concern no pending call. Default: errors in
-   * callbacks become uncaught (`error` event, `uncaughtException`), and the others are only counted in `stats`.
+   * Receives errors that no promise reports: errors in callbacks, RoomfulErrors that concern no pending call, and rejections that the caller
+   * does not await. Default: errors in callbacks become uncaught (`error` event, `uncaughtException`), rejections go to the console, and the
+   * others are only counted in `stats`.
    */
   readonly onError?: (error: unknown) => void
   /** WebSocket class. Default: the platform's; in Node before 22, that of the package `ws`. */
@@ -173,18 +175,21 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
         this.#seats.delete(seat.roomId)
         this.#save()
       },
-      failed: (error) => this.#failed(error),
+      failed: (error, listeners) => {
+        if (listeners.none) this.#ignored(error)
+        else {
+          this.#counters.errors += 1
+          listeners.call(error)
+        }
+      },
     }
   }
 
   /** See `connect`. */
-  static async open<Rooms extends RoomCollection>(
-    url: string,
-    options: ConnectOptions,
-  ): Promise<Client<Rooms>> {
+  static open<Rooms extends RoomCollection>(url: string, options: ConnectOptions): Promise<Client<Rooms>> {
     const client = new Client<Rooms>(url, options)
-    await client.#open(options.signal)
-    return client
+    const opened = client.#open(options.signal).then(() => client)
+    return Reported.of(opened, (error) => client.#ignored(error))
   }
 
   /** Connection status. `onConnectionChange` reports its changes. */
@@ -223,7 +228,11 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     roomType: Type,
     ...options: JoinArguments<RoomOfType<Rooms, Type>>
   ): Promise<Room<RoomOfType<Rooms, Type>>>
-  async join<R extends TypedRoom>(roomType: R['type'], options?: object): Promise<Room<R>> {
+  join<R extends TypedRoom>(roomType: R['type'], options?: object): Promise<Room<R>> {
+    return Reported.of(this.#join<R>(roomType, options), (error) => this.#ignored(error))
+  }
+
+  async #join<R extends TypedRoom>(roomType: R['type'], options?: object): Promise<Room<R>> {
     const json = toJson(options ?? {}, 'invalid_options', 'The options') as JoinOptions
     const roomId = roomIdOf(roomType, json)
     const kept = this.#seats.get(roomId)
@@ -384,7 +393,14 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     else rethrow(error)
   }
 
-  /** Something failed that no one awaits. */
+  /** Reports a rejection that the caller does not await. */
+  #ignored(error: unknown): void {
+    this.#failed(error)
+    // biome-ignore lint/suspicious/noConsole: no other output shows the error.
+    if (!this.#onError) console.warn(error)
+  }
+
+  /** Counts an error that belongs to no promise, and passes it to `onError`. */
   #failed(error: unknown): void {
     this.#counters.errors += 1
     this.#onError?.(error)

@@ -1,6 +1,15 @@
-import { expect, test } from 'vitest'
-import { code, inRoom, online, play, statuses, turn, URL } from '../test/support/client/play.ts'
-import { connect } from './index.ts'
+import { expect, onTestFinished, test, vi } from 'vitest'
+import {
+  code,
+  inRoom,
+  online,
+  play,
+  statuses,
+  turn,
+  URL,
+  unsignedToken,
+} from '../test/support/client/play.ts'
+import { connect, type RoomfulError } from './index.ts'
 
 test('connect says hello in MessagePack with the token', async () => {
   const { server, client } = await online()
@@ -47,6 +56,17 @@ test('connect gives up after its time', async () => {
   expect(clock.pending).toBe(0)
 })
 
+test.each([
+  { message: 'certificate has expired' },
+  { message: '', error: new TypeError('network error', { cause: new Error('certificate has expired') }) },
+])('connect tells why the platform could not open a socket (%j)', async (event) => {
+  const { server, options } = play({ reconnect: false })
+  server.onDial = (socket) => queueMicrotask(() => socket.end(1006, '', event))
+  await expect(connect(URL, options)).rejects.toThrow(
+    'No connection to ws://roomful.test could be made (certificate has expired).',
+  )
+})
+
 test('connect tries once when it may not reconnect', async () => {
   const { server, options } = play({ reconnect: false })
   server.onDial = (socket) => queueMicrotask(() => socket.end(1006))
@@ -68,9 +88,93 @@ test('connect names a bad URL', async () => {
 
 test('connect rejects when the token cannot be had', async () => {
   const { token: _, ...options } = play().options
-  const getToken = () => Promise.reject(new Error('backend down'))
-  await expect(connect(URL, { ...options, getToken })).rejects.toThrow('getToken failed: Error: backend down')
   await expect(connect(URL, options)).rejects.toEqual(code('token_unavailable'))
+})
+
+const answer = { project_id: 'prj_1', token: 'v4.public.unreadable' }
+
+test.each<[unknown, unknown, string]>([
+  ['is rejected with an Error', new Error('backend down'), 'getToken failed: backend down'],
+  ['is rejected with a problem document', { detail: 'ada is banned' }, 'getToken failed: ada is banned'],
+  [
+    'is rejected with a response',
+    new Response('{"detail":"ada is banned"}', { status: 403 }),
+    'getToken failed: ada is banned',
+  ],
+  ['is rejected with a text', 'sign in first', 'getToken failed: sign in first'],
+])('connect shows the text of the backend when getToken %s', async (_, rejection, message) => {
+  const { token: _token, ...options } = play().options
+  const getToken = () => Promise.reject(rejection)
+  await expect(connect(URL, { ...options, getToken })).rejects.toMatchObject({
+    code: 'token_unavailable',
+    message,
+  })
+})
+
+test.each<[string, unknown, string]>([
+  ['the object', answer, 'pass `answer.token`'],
+  ['its text', JSON.stringify(answer), 'pass `answer.token`'],
+  ['the text of a problem', '{"detail":"ada is banned"}', 'ada is banned'],
+  ['nothing', undefined, 'it is undefined'],
+])('connect says what is wrong when getToken gives %s instead of a token', async (_, given, message) => {
+  const { token: _token, ...options } = play().options
+  const getToken = async () => given as string
+  const refused = await connect(URL, { ...options, getToken }).catch((error: RoomfulError) => error)
+  expect(refused).toEqual(code('token_unavailable'))
+  expect((refused as RoomfulError).message).toContain(message)
+})
+
+test('connect reads the project from the token', async () => {
+  const { server, options } = play({ token: unsignedToken(0, 60_000) })
+  const { projectId: _, ...without } = options
+  await connect(URL, without)
+  expect(server.all('hello')).toMatchObject([{ project_id: 'prj_1' }])
+  await expect(connect(URL, { ...without, token: 'e30.e30.' })).rejects.toThrow('give projectId')
+})
+
+test('connect needs no address where dev is given: roomful dev is at its default port', async () => {
+  const { server, options } = play()
+  const { projectId: _, token: _token, getToken: _get, ...others } = options
+  vi.stubGlobal('fetch', async (address: globalThis.URL) => {
+    expect(String(address)).toBe('http://localhost:4000/dev/token?name=alice')
+    return Response.json({ project_id: 'prj_1', token: unsignedToken(0, 60_000) })
+  })
+  onTestFinished(() => void vi.unstubAllGlobals())
+  await connect({ ...others, dev: 'alice' })
+  expect(server.socket.url).toBe('ws://localhost:4000')
+})
+
+test('connect with dev needs no address in a program of roomful dev', async () => {
+  const { server, options } = play()
+  const { projectId: _, token: _token, getToken: _get, ...others } = options
+  vi.stubEnv('ROOMFUL_URL', 'ws://localhost:4001')
+  vi.stubGlobal('fetch', async () => Response.json({ token: unsignedToken(0, 60_000) }))
+  onTestFinished(() => {
+    vi.unstubAllEnvs()
+    vi.unstubAllGlobals()
+  })
+  await connect({ ...others, dev: 'alice' })
+  expect(server.socket.url).toBe('ws://localhost:4001')
+})
+
+test.each([
+  ['where nothing answers', () => Promise.reject(new TypeError('fetch failed')), 'nothing answers'],
+  [
+    'where something else answers',
+    async () => Response.json({ detail: 'there is no such route' }, { status: 404 }),
+    'http://localhost:3000 is something else',
+  ],
+])('connect with dev at a port %s is connection_failed', async (_, answers, message) => {
+  const { options, pass } = play()
+  const { projectId: _id, token: _token, getToken: _get, ...others } = options
+  vi.stubGlobal('fetch', answers)
+  onTestFinished(() => void vi.unstubAllGlobals())
+  const refused = connect('ws://localhost:3000', { ...others, dev: 'alice' }).catch(
+    (error: RoomfulError) => error,
+  )
+  await pass(10_000)
+  expect(await refused).toEqual(code('connection_failed'))
+  expect(((await refused) as RoomfulError).message).toContain(message)
 })
 
 test('a signal ends a connect that waits', async () => {

@@ -41,7 +41,7 @@ const SILENT_HEARTBEATS = 2
 export interface ConnectionHandlers {
   opened(): void
   received(message: DecodedMessage): void
-  /** The socket has closed, with the server's code and reason, or with 1006 after a network failure. */
+  /** The socket has closed, with the server's code and reason. After a network failure: with 1006, and the platform's reason if it has one. */
   closed(code: number, reason: string): void
   /** The server was silent for too long, although the socket is open. */
   silent(): void
@@ -77,10 +77,14 @@ export class ClientConnection {
     this.#socket.onmessage = (event: { data: unknown }) => this.#receive(event.data)
     this.#socket.onclose = (event: { code: number; reason: string }) => {
       this.#letGo()
-      handlers.closed(event.code, event.reason)
+      handlers.closed(event.code, event.reason || broken)
     }
-    // A close event with more information follows every error.
-    this.#socket.onerror = () => {}
+    // A close event follows every error. Only Node has a reason in the error, such as `certificate has expired`.
+    let broken = ''
+    this.#socket.onerror = ({ message, error }: { message?: string; error?: Error }) => {
+      const { cause } = error ?? {}
+      broken = cause instanceof Error ? cause.message : (message ?? '')
+    }
   }
 
   write(payload: Uint8Array<ArrayBuffer>): void {

@@ -48,10 +48,8 @@ export function closeError(code: number, reason: string): RoomfulError {
     return new RoomfulError('connection_lost', `The connection broke (close code ${code}).`, {
       retryable: true,
     })
-  const { retry, meaning } = CLOSE[name]
-  const words = (reason || meaning).replace(/\.$/, '')
-  const message = `The server closed the connection (${code}): ${words}.`
-  return new RoomfulError(name, message, { retryable: retry !== 'never' })
+  const message = `The server closed the connection (${code}): ${(reason || name).replace(/\.$/, '')}.`
+  return new RoomfulError(name, message, { retryable: CLOSE[name].retry !== 'never' })
 }
 
 /** The error for what still waits when `client.close()` is called. */

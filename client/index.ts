@@ -4,6 +4,7 @@
  */
 import type { RoomCollection, TypedRoom, UntypedRoom } from '../shared/room-types.ts'
 import { Client, type ConnectOptions } from './client.ts'
+import type { DevTokens } from './token-source.ts'
 
 export type {
   Immutable,
@@ -34,12 +35,28 @@ export type { LeaveReason } from './seat.ts'
 export type { ConnectionStatus } from './session.ts'
 export type { ClientStats } from './stats.ts'
 
+/** Address of `roomful dev` at its default port. */
+const DEV_URL = 'ws://localhost:4000'
+
+/** The Node process; undefined in browsers. */
+const node = globalThis as { readonly process?: { readonly env?: { readonly ROOMFUL_URL?: string } } }
+
 /**
  * Connects to a data-plane node at `url` (`ws://` or `wss://`). Resolves when the server has accepted the client. Rejects with a
  * RoomfulError if the server rejects it or cannot be reached in time. `connect<typeof rooms>` types the rooms by their definitions, so that
  * `client.join('duel')` needs no type argument.
  */
-export const connect = <Rooms extends RoomCollection = readonly TypedRoom<UntypedRoom>[]>(
+export function connect<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoom>[]>(
   url: string | URL,
   options: ConnectOptions,
-): Promise<Client<Rooms>> => Client.open<Rooms>(String(url), options)
+): Promise<Client<Rooms>>
+/** Connects to `roomful dev` on this machine. The address is `ROOMFUL_URL` in Node, or `ws://localhost:4000`. */
+export function connect<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoom>[]>(
+  options: ConnectOptions & DevTokens,
+): Promise<Client<Rooms>>
+export function connect<Rooms extends RoomCollection>(
+  ...given: [url: string | URL, options: ConnectOptions] | [options: ConnectOptions & DevTokens]
+): Promise<Client<Rooms>> {
+  const [url, options] = given.length === 2 ? given : [undefined, ...given]
+  return Client.open<Rooms>(String(url ?? node.process?.env?.ROOMFUL_URL ?? DEV_URL), options)
+}

@@ -22,6 +22,11 @@ export class Listeners<A extends unknown[]> {
     }
   }
 
+  /** True if no callback is registered. */
+  get none(): boolean {
+    return this.#callbacks.length === 0
+  }
+
   /** Calls the callbacks that are registered at the start of the call. */
   call(...args: A): void {
     for (const entry of this.#callbacks) {

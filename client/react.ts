@@ -68,8 +68,8 @@ export interface Connection {
 
 /** Props of `RoomfulProvider`. */
 export interface RoomfulProviderProps {
-  /** Address of a node, `ws://` or `wss://`. */
-  readonly url: string | URL
+  /** Address of a node, `ws://` or `wss://`. Default, with `dev` in the options: the address of `roomful dev`. */
+  readonly url?: string | URL
   /** Options of `connect`. Only those of the first render are used: for another player, change the provider's React `key`. */
   readonly options: ConnectOptions
   /** Shown while components wait for a room. Default: nothing. A nearer `<Suspense>` takes precedence. */
@@ -112,8 +112,8 @@ class Rooms {
   #joining = 0
   connection: Connection = { status: 'connecting', client: undefined, error: undefined }
 
-  constructor(url: string | URL, options: ConnectOptions) {
-    this.#connect = () => connect<RegisteredRooms>(url, options)
+  constructor(url: string | URL | undefined, options: ConnectOptions) {
+    this.#connect = () => connect<RegisteredRooms>(url as string | URL, options)
   }
 
   /** Joins the room at the first call. Later calls return the same room, so that a render can wait for it. */

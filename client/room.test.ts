@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { inRoom, online, play, turn } from '../test/support/client/play.ts'
 import { RoomfulError } from './errors.ts'
 import { connect } from './index.ts'
@@ -165,6 +165,70 @@ test('a refused unreliable message goes to onError and is counted', async () => 
   server.refuse('unknown_type', { room_id: room.id })
   expect(errors).toEqual([code('unknown_type')])
   expect(client.stats.errors).toBe(1)
+})
+
+test('a refused message that no caller waits for goes to the onError of its room', async () => {
+  const { server, room, errors, client } = await inRoom()
+  const ignored: unknown[] = []
+  const stop = room.onError((error) => ignored.push(error))
+  const send = (): void => {
+    void room.send('move')
+    server.refuse('unknown_type', { ref: server.messageRefs.at(-1)!, room_id: room.id })
+  }
+  send()
+  await turn()
+  expect([ignored, errors]).toEqual([[code('unknown_type')], []])
+  stop()
+  send()
+  await turn()
+  expect(errors).toEqual([code('unknown_type')])
+  expect(client.stats.errors).toBe(2)
+})
+
+test('a caller that waits gets the rejection, and onError does not', async () => {
+  const { server, room, errors } = await inRoom()
+  const wait = async () => {
+    const sent = room.send('move')
+    await turn()
+    return sent
+  }
+  const waiting = [room.send('move'), Promise.all([room.send('move')]), wait()].map((sent) =>
+    expect(sent).rejects.toEqual(code('unknown_type')),
+  )
+  await turn()
+  for (const ref of server.messageRefs) server.refuse('unknown_type', { ref: ref!, room_id: room.id })
+  await Promise.all(waiting)
+  expect(errors).toEqual([])
+})
+
+test('a caller that waits later than the rejection gets it too', async () => {
+  const { server, room, errors } = await inRoom()
+  const sent = room.send('move')
+  server.refuse('unknown_type', { ref: server.messageRefs[0]!, room_id: room.id })
+  await turn()
+  expect(errors).toEqual([code('unknown_type')])
+  await expect(sent).rejects.toEqual(code('unknown_type'))
+})
+
+test('without any onError the console shows a rejection that no caller waits for', async () => {
+  const { server, options } = play()
+  const { onError: _, ...silent } = options
+  const warn = vi.spyOn(console, 'warn').mockImplementation(() => {})
+  onTestFinished(() => warn.mockRestore())
+  const client = await connect('ws://roomful.test', silent)
+  server.onJoin = ({ ref }) => server.refuse('room_full', { ref, room_id: 'arena:default' })
+  void client.join('arena')
+  await turn()
+  expect(warn).toHaveBeenCalledWith(code('room_full'))
+})
+
+test('a message without a type is refused before it is sent', async () => {
+  const { server, room } = await inRoom()
+  await expect(room.send(undefined as never)).rejects.toMatchObject({
+    code: 'invalid_payload',
+    message: 'The message type is undefined: pass its name, a string.',
+  })
+  expect(server.all('message')).toEqual([])
 })
 
 test('what is not JSON is refused before it is sent', async () => {

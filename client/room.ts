@@ -12,6 +12,7 @@ import { cloneJson, NotJson } from '../shared/sync/check.ts'
 import { RoomfulError, type RoomfulErrorCode } from './errors.ts'
 import type { Unsubscribe } from './listeners.ts'
 import type { Member, Replica } from './replica.ts'
+import { Reported } from './reported.ts'
 import type { LeaveReason, Seat } from './seat.ts'
 
 /** `joined`; `rejoining`: the session was lost and a new one joins again; `left`: final. */
@@ -107,36 +108,51 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   }
 
   /**
+   * Calls `callback` with the RoomfulError of each rejection of this room that the caller does not await, such as the one of a `send` without
+   * `await`. Without such a callback the error goes to `onError` of `connect`, or else to the console.
+   */
+  onError(callback: (error: unknown) => void): Unsubscribe {
+    return this.#seat.onError.add(callback)
+  }
+
+  /**
    * Sends a message to the room. A reliable message is applied exactly once and in order, across reconnects. The promise resolves when the
    * server has applied it and, for journal rooms, stored it. It rejects with a RoomfulError if the message is refused, or if too many
    * messages are unacknowledged (`queue_full`). If the session is lost before the ack, it rejects with `resume_failed`: the message may or may
    * not have been applied. With `{ reliable: false }` it resolves immediately, and the message is dropped while offline or above the server's
-   * rate limit.
+   * rate limit. Without `await`, a rejection goes to `onError`.
    */
-  async send<K extends keyof RoomMessages<R> & string>(
+  send<K extends keyof RoomMessages<R> & string>(
     type: K,
     ...[data, options]: SendArguments<RoomMessages<R>[K]>
   ): Promise<void> {
-    const json = toJson(data ?? null, 'invalid_payload', `The data of message "${type}"`)
-    if (options?.reliable === false) this.#seat.sendUnreliable(type, json)
-    else await this.#seat.send(type, json)
+    return this.#reported(async () => {
+      const json = payloadOf(type, data)
+      if (options?.reliable === false) this.#seat.sendUnreliable(type, json)
+      else await this.#seat.send(type, json)
+    })
   }
 
   /**
    * Sends a message whose type declares a reply, as `send` does, and resolves to the reply. After a lost connection or a crash of the server
    * it is the same reply. Rejects as `send` does, and with `too_many_requests` if 32 requests are pending.
    */
-  async request<K extends keyof RoomReplies<R> & keyof RoomMessages<R> & string>(
+  request<K extends keyof RoomReplies<R> & keyof RoomMessages<R> & string>(
     type: K,
     ...[data]: RequestArguments<RoomMessages<R>[K]>
   ): Promise<RoomReplies<R>[K]> {
-    const json = toJson(data ?? null, 'invalid_payload', `The data of message "${type}"`)
-    return (await this.#seat.send(type, json, true)) as RoomReplies<R>[K]
+    return this.#reported(
+      async () => (await this.#seat.send(type, payloadOf(type, data), true)) as RoomReplies<R>[K],
+    )
   }
 
   /** Leaves the room. Resolves when the seat is given up. Has no effect if the client is no longer in the room. */
   leave(): Promise<void> {
-    return this.#seat.leave()
+    return this.#reported(() => this.#seat.leave())
+  }
+
+  #reported<T>(work: () => Promise<T>): Promise<T> {
+    return Reported.of(work(), (error) => this.#seat.failed(error))
   }
 }
 
@@ -167,6 +183,13 @@ function stateSubscription<State>(replica: Pick<Replica, 'onState' | 'state'>): 
       })
     },
   })
+}
+
+/** Returns the data of a message. Throws a RoomfulError (invalid_payload) if the message cannot be sent. */
+function payloadOf(type: unknown, data: unknown): Json {
+  if (typeof type !== 'string')
+    throw new RoomfulError('invalid_payload', `The message type is ${type}: pass its name, a string.`)
+  return toJson(data ?? null, 'invalid_payload', `The data of message "${type}"`)
 }
 
 /** Returns a copy of `value`, so that later changes by the caller have no effect. Throws a RoomfulError with `code` if it is not JSON. */

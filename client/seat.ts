@@ -67,8 +67,8 @@ export interface SeatLink {
   changed(): void
   /** The seat is over. */
   release(seat: Seat): void
-  /** An error that no one waits for. */
-  failed(error: RoomfulError): void
+  /** Reports an error that no caller awaits: to `listeners`, if there are any. */
+  failed(error: unknown, listeners: Listeners<[error: unknown]>): void
 }
 
 /** This client in one room, from the wish to join until it has left, across connections and sessions. */
@@ -77,6 +77,8 @@ export class Seat {
   readonly roomType: string
   readonly replica: Replica
   readonly onLeave: Listeners<[reason: LeaveReason, error: RoomfulError | undefined]>
+  /** Errors that no caller awaits. */
+  readonly onError: Listeners<[error: unknown]>
   /** Resolves when the first snapshot is here. */
   readonly joined: Promise<void>
   readonly #link: SeatLink
@@ -107,6 +109,7 @@ export class Seat {
     this.#unacked = new Unacked(link.maxUnacked, link.tab)
     this.#rejoins = new Backoff(link.random, REJOIN_BASE_MS, REJOIN_MAX_MS)
     this.onLeave = new Listeners(link.report)
+    this.onError = new Listeners(link.report)
     this.replica = new Replica({ ...link, roomId, send: (message) => link.send(message) })
     this.joined = new Promise((resolve, reject) => {
       this.#settleJoin = { resolve, reject }
@@ -125,7 +128,7 @@ export class Seat {
     seat.joined.catch(() => {})
     for (const { ref, ...message } of messages) {
       const payload = link.encode({ t: 'message', ref, ...message })
-      seat.#unacked.restore({ ref, payload }, (error) => link.failed(error))
+      seat.#unacked.restore({ ref, payload }, (error) => seat.failed(error))
     }
     seat.#unacked.knowBelow(seat.#joinRef)
     return seat
@@ -285,6 +288,11 @@ export class Seat {
       this.#leaving = undefined
     } else return this.#unacked.refuse(ref, error)
     return true
+  }
+
+  /** Reports an error that no caller awaits. */
+  failed(error: unknown): void {
+    this.#link.failed(error, this.onError)
   }
 
   /** The seat is over. `error` is for callers that still wait for something of it. */

@@ -413,7 +413,7 @@ export class ClientSession {
   /** Why a socket has closed; one that never got anywhere tells nothing but a number. */
   #closeError(code: number, reason: string): RoomfulError {
     if (this.#status === 'online' || closeName(code) !== undefined) return closeError(code, reason)
-    return failure(`No connection to ${this.#parts.url} could be made (close code ${code}).`)
+    return failure(`No connection to ${this.#parts.url} could be made (${reason || `close code ${code}`}).`)
   }
 
   /** Whether another attempt cannot succeed, or is not wanted. */

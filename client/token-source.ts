@@ -14,7 +14,8 @@ const RETRY_MAX_MS = 30_000
 
 /** Tokens from the game's backend. */
 interface BackendTokens {
-  readonly projectId: string
+  /** Project of the token. Default: the project that the token names. A JWT of your own login may name none. */
+  readonly projectId?: string
   /** Client token from the control API, or a JWT of your own login if the nodes accept it. */
   readonly token?: string
   /** Fetches a client token from the game's backend. Called for each new session and before the current token expires. */
@@ -23,7 +24,7 @@ interface BackendTokens {
 }
 
 /** Tokens for development. Only `roomful dev` issues them, and only to clients on its machine. */
-interface DevTokens {
+export interface DevTokens {
   /** Name of the player: the `sub` of the token. */
   readonly dev: string
   readonly projectId?: undefined
@@ -36,8 +37,7 @@ export type TokenOptions = BackendTokens | DevTokens
 
 /** The client's token, and its successors while a connection lasts. */
 export class TokenSource {
-  /** The project that the present token is for. */
-  projectId: string
+  readonly #projectId: string | undefined
   readonly #getToken: TokenOptions['getToken']
   readonly #clock: Clock
   readonly #serverClock: ServerClock
@@ -54,13 +54,18 @@ export class TokenSource {
     { projectId, token, getToken, dev }: TokenOptions,
     parts: { clock: Clock; random: Random; serverClock: ServerClock; report: Report },
   ) {
-    this.projectId = projectId ?? ''
+    this.#projectId = projectId
     this.#token = token
     this.#getToken = dev === undefined ? getToken : () => this.#devToken(url, dev)
     this.#clock = parts.clock
     this.#serverClock = parts.serverClock
     this.#report = parts.report
     this.#backoff = new Backoff(parts.random, RETRY_BASE_MS, RETRY_MAX_MS)
+  }
+
+  /** Project of the current token. Empty if neither the options nor the token name one. */
+  get projectId(): string {
+    return this.#projectId ?? String(claimsOf(this.#token ?? '')?.project_id ?? '')
   }
 
   /** Whether there can be another token than the present one. */
@@ -75,33 +80,16 @@ export class TokenSource {
   }
 
   /** A token for a new session. Throws a RoomfulError (token_unavailable). */
-  async next(): Promise<string> {
-    if (this.#token !== undefined && (!this.#used || !this.#getToken)) {
-      this.#used = true
-      return this.#token
-    }
-    return this.fetch()
+  next(): Promise<string> {
+    return this.#token !== undefined && (!this.#used || !this.#getToken)
+      ? this.#take('token', () => this.#token)
+      : this.fetch()
   }
 
   /** A fresh token. Throws a RoomfulError (token_unavailable). */
   async fetch(): Promise<string> {
-    if (!this.#getToken)
-      throw new RoomfulError(
-        'token_unavailable',
-        'connect needs a token, a getToken, or, where roomful dev runs, dev.',
-      )
-    try {
-      const token = await this.#getToken()
-      if (typeof token !== 'string') throw new TypeError(`getToken gave ${typeof token} instead of a string`)
-      this.#token = token
-      this.#used = true
-      return token
-    } catch (cause) {
-      throw new RoomfulError('token_unavailable', `getToken failed: ${String(cause)}`, {
-        retryable: true,
-        cause,
-      })
-    }
+    if (this.#getToken) return this.#take('getToken', this.#getToken)
+    throw unavailable('connect needs a token, a getToken, or, where roomful dev runs, dev.')
   }
 
   /** A connection is there: each fresh token goes to `send`, before the one before expires. */
@@ -122,19 +110,32 @@ export class TokenSource {
     if (this.#send) this.#renewIn(this.#backoff.next())
   }
 
+  /** Returns the token that the option `name` gives. Throws a RoomfulError. */
+  async #take(name: string, give: () => unknown): Promise<string> {
+    try {
+      const token = unwrapped(await give())
+      if (typeof token !== 'string') throw token ?? `it is ${token}`
+      this.#token = token
+      this.#used = true
+      if (this.projectId === '') throw unavailable('The token names no project: give projectId.')
+      return token
+    } catch (cause) {
+      if (cause instanceof RoomfulError) throw cause
+      const answer = cause instanceof Response ? unwrapped(await cause.text()) : cause
+      throw unavailable(`${name} failed: ${textOf(answer)}`, { retryable: true, cause })
+    }
+  }
+
   async #devToken(url: string, name: string): Promise<string> {
     const address = new URL('/dev/token', url.replace(/^ws/, 'http'))
     address.searchParams.set('name', name)
     const response = await fetch(address).catch((cause: unknown) => {
-      throw new Error(`nothing answers at ${address.origin}; is \`roomful dev\` running? (${String(cause)})`)
+      throw notDev(`nothing answers at ${address.origin}`, { retryable: true, cause })
     })
-    const answer = (await response.json().catch(() => ({}))) as Record<string, string | undefined>
-    if (answer.token === undefined || answer.project_id === undefined)
-      throw new Error(
-        answer.detail ?? `only \`roomful dev\` has tokens for \`dev\`; elsewhere give projectId and getToken`,
-      )
-    this.projectId = answer.project_id
-    return answer.token
+    const { token, detail } = (await response.json().catch(() => ({}))) as Record<string, string>
+    if (token !== undefined) return token
+    if (response.status === 404 || detail === undefined) throw notDev(`${address.origin} is something else`)
+    throw new Error(detail)
   }
 
   #plan(): void {
@@ -162,6 +163,30 @@ export class TokenSource {
       this.#renewIn(this.#backoff.next())
     }
   }
+}
+
+const unavailable = (message: string, options?: { retryable?: boolean; cause?: unknown }): RoomfulError =>
+  new RoomfulError('token_unavailable', message, options)
+
+const notDev = (what: string, options?: { retryable?: boolean; cause?: unknown }): RoomfulError =>
+  new RoomfulError('connection_failed', `\`dev\` needs \`roomful dev\`, and ${what}.`, options)
+
+/** Returns a backend's answer, parsed if it is JSON. Throws a RoomfulError (token_unavailable) if the answer contains a token. */
+function unwrapped(given: unknown): unknown {
+  let answer = given
+  try {
+    if (typeof given === 'string' && given[0] === '{') answer = JSON.parse(given)
+  } catch {
+    // Not JSON: the text itself.
+  }
+  if (Object(answer).token === undefined) return answer
+  throw unavailable('The token is a whole answer: pass `answer.token`.')
+}
+
+/** Returns the text of an error, or of an answer that reports one. */
+function textOf(answer: unknown): string {
+  const { detail, message, error } = Object(answer)
+  return String(detail ?? message ?? error ?? answer)
 }
 
 /** The bytes of an Ed25519 signature, which a PASETO v4.public carries behind its claims. */

@@ -181,6 +181,16 @@ test('without a definition everything is JSON', async () => {
   void room.send('anything', { x: [1, null] }, { reliable: false })
 })
 
+test('only roomful dev needs no address, and no project has to be named', () => {
+  const use = async () => {
+    await connect({ dev: 'alice' })
+    await connect('wss://games.example', { getToken: async () => 'v4.public.…' })
+    // @ts-expect-error: the address of a deployment is missing
+    await connect({ getToken: async () => 'v4.public.…' })
+  }
+  expectTypeOf(use).toBeFunction()
+})
+
 test("React's hooks know a room by its definition", () => {
   const useTable = () => {
     const room = useRoom<typeof arena>('arena', { key: 'lobby', map: 'ice' })

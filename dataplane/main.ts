@@ -9,7 +9,7 @@ import type { UnhandledErrors } from '../shared/unhandled.ts'
 import { forbidExits } from './exits.ts'
 import { startNode, type WorkerOptions } from './node.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
-import { loadRooms, watchRooms } from './rooms/loader.ts'
+import { developRooms, loadRooms } from './rooms/loader.ts'
 import { startWatchdog } from './watchdog/watchdog.ts'
 
 export interface DataplaneParts {
@@ -54,7 +54,8 @@ export async function startDataplane({
   answer,
 }: DataplaneParts): Promise<RunningDataplane> {
   const { roomsDir: folder } = config
-  const rooms = await loadRooms(folder)
+  const developed = development ? await developRooms(folder, log) : undefined
+  const rooms = developed?.rooms ?? (await loadRooms(folder, log))
   log.info({ folder }, `room types: ${rooms.map(({ type }) => type).join(', ')}`)
   const settings = { ...watchdogSettings(config), ...(development ? DEVELOPMENT : { ends: true }) }
   const watchdog = startWatchdog(settings, { clock: systemClock, log })
@@ -81,7 +82,7 @@ export async function startDataplane({
     byType.set(definition.type, definition)
     node.replaceRoom(definition)
   }
-  const watching = development ? watchRooms(folder, replace, log) : undefined
+  const watching = developed?.watch(replace)
   return {
     addresses: { websocket: node.wsUrl, admin: node.adminUrl },
     registry: node.registry,

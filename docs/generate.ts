@@ -15,7 +15,7 @@ import { expects } from '../shared/config/kinds.ts'
 import { variables } from '../shared/config/variables.ts'
 import { createLog } from '../shared/log.ts'
 import { processMetrics, registerMetrics } from '../shared/metrics.ts'
-import { CLOSE } from '../shared/protocol/close-codes.ts'
+import { CLOSE, CLOSE_DETAILS, type CloseName } from '../shared/protocol/close-codes.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
 import type { Store } from '../shared/store/port.ts'
@@ -150,7 +150,11 @@ const PARTS: Readonly<Record<string, (before: string) => string | Promise<string
   'names of close codes': () =>
     table(
       ['Code', 'Name', 'Meaning'],
-      Object.entries(CLOSE).map(([name, close]) => [code(close.code), code(name), close.meaning]),
+      (Object.keys(CLOSE) as CloseName[]).map((name) => [
+        code(CLOSE[name].code),
+        code(name),
+        CLOSE_DETAILS[name].meaning,
+      ]),
     ),
   ...PROTOCOL_PARTS,
   alerts: alertTable,

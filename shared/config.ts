@@ -228,6 +228,7 @@ const NEAR = 2
 
 /** The one of `names` that was probably meant; undefined: none is like it. */
 export function nearestOf(name: string, names: readonly string[]): string | undefined {
+  if (names.length === 0) return undefined
   const nearest = closest(name, names)
   return distance(name, nearest) <= Math.max(NEAR, Math.ceil(name.length / 3)) ? nearest : undefined
 }

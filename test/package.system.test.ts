@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { cp, mkdir, mkdtemp, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -239,17 +239,24 @@ describe('roomful-client', () => {
   })
 })
 
-describe('npm create roomful', () => {
-  it('makes a game that installs, compiles, is tested, and is played after one command', async () => {
-    const made = await mkdtemp(join(tmpdir(), 'roomful-create-'))
-    await run('npm', ['pack', '--silent', '--pack-destination', made], { cwd: join(root, 'deploy/create') })
-    const { version } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
-    const starter = join(made, `create-roomful-${version}.tgz`)
-    const npm = (words: string[], cwd: string) =>
-      run('npm', ['--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error', ...words], { cwd })
-    await npm(['exec', '--yes', `--package=${starter}`, '--', 'create-roomful', 'my-game'], made)
+describe('a new game', () => {
+  let made = ''
+  beforeAll(async () => {
+    made = await mkdtemp(join(tmpdir(), 'roomful-create-'))
+  })
+  afterAll(() => rm(made, { recursive: true, force: true }))
+
+  const npm = (words: string[], cwd: string) =>
+    run('npm', ['--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error', ...words], { cwd })
+
+  it('comes from a clone by npm run new, compiles, is tested, and is played after one command', async () => {
+    const clone = join(made, 'roomful')
+    const left = ['.git', 'dist', 'node_modules', 'release'].map((name) => join(root, name))
+    await cp(root, clone, { recursive: true, filter: (path) => !left.includes(path) })
+    await symlink(join(root, 'node_modules'), join(clone, 'node_modules'))
+    const { stdout } = await npm(['run', 'new', '../my-game', '--', '--template', 'vanilla'], clone)
+    expect(stdout).toMatch(/my-game is ready:\n\n {2}cd \.\.\/my-game\n {2}npm run dev\n/)
     const game = join(made, 'my-game')
-    await npm(['install', '--ignore-scripts', join(folder, `roomful-${version}.tgz`)], game)
     await npm(['run', 'build'], game)
     await npm(['test'], game)
 
@@ -266,9 +273,10 @@ describe('npm create roomful', () => {
     }
     const program = startTyped(`exec npm run dev -- --port ${page} --strictPort`, game, ports)
     running.push(program)
-    await expect
-      .poll(() => fetch(`http://localhost:${page}`).then((answer) => answer.text(), String))
-      .toContain('A board for everyone')
+    const read = (path: string) =>
+      fetch(`http://localhost:${page}${path}`).then((answer) => answer.text(), String)
+    await expect.poll(() => read('/')).toContain('A board for everyone')
+    expect(await read('/src/main.ts')).toContain(`"VITE_ROOMFUL_URL": "ws://127.0.0.1:${websocket}"`)
     const clients = await Promise.all(
       ['ada', 'bob'].map((dev) => connect(`ws://localhost:${websocket}`, { dev })),
     )
@@ -279,16 +287,31 @@ describe('npm create roomful', () => {
     program.child.kill('SIGTERM')
     await program.ended
     await expect(fetch(`http://localhost:${page}`)).rejects.toThrow()
+  })
+
+  it('comes from npm create roomful, with every template', async () => {
+    await run('npm', ['pack', '--silent', '--pack-destination', made], { cwd: join(root, 'deploy/create') })
+    const { version } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
+    const starter = join(made, `create-roomful-${version}.tgz`)
+    for (const [folderName, ...words] of [['plain'], ['in-react', '--template', 'react']])
+      await npm(
+        ['exec', '--yes', `--package=${starter}`, '--', 'create-roomful', folderName!, ...words],
+        made,
+      )
+    const files = async (name: string) =>
+      (await readdir(join(made, name), { recursive: true })).filter((file) => !file.includes('node_modules'))
+    const installed = ['dist', 'package-lock.json', `roomful-${version}.tgz`]
+    const fromClone = (await files('my-game')).filter(
+      (file) => !installed.some((name) => file.startsWith(name)),
+    )
+    expect((await files('plain')).sort()).toEqual(fromClone.sort())
 
     const inReact = join(made, 'in-react')
-    const words = ['create-roomful', 'in-react', '--template', 'react']
-    await npm(['exec', '--yes', `--package=${starter}`, '--', ...words], made)
     // What both need is there already.
-    await rename(join(game, 'node_modules'), join(inReact, 'node_modules'))
+    await rename(join(made, 'my-game/node_modules'), join(inReact, 'node_modules'))
     await npm(['install', '--ignore-scripts', join(folder, `roomful-${version}.tgz`)], inReact)
     await npm(['run', 'build'], inReact)
     await npm(['test'], inReact)
-    await rm(made, { recursive: true, force: true })
   })
 
   it.each([

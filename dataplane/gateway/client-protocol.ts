@@ -1,6 +1,6 @@
 import { timestamp } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
-import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
+import { CLOSE, CLOSE_DETAILS, type CloseName } from '../../shared/protocol/close-codes.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { ErrorCode, InvalidMessage } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
@@ -146,7 +146,7 @@ export class ClientProtocol implements ConnectionListener {
     log.debug({ session_id: session.sessionId, close: name }, 'connection closed')
     // Otherwise the session is on another connection, or at another node.
     if (session.connection !== this.connection) return
-    if (name === 'lost' || !CLOSE[name].endsSession) sessions.detach(session)
+    if (name === 'lost' || !CLOSE_DETAILS[name].endsSession) sessions.detach(session)
     else sessions.end(session, name === 'normal' ? 'left' : 'session_ended')
   }
 

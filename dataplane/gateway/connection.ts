@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net'
 import { WebSocket } from 'ws'
-import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
+import { CLOSE, CLOSE_DETAILS, type CloseName } from '../../shared/protocol/close-codes.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import { ERRORS, type ErrorCode, InvalidMessage, ProtocolError } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
@@ -54,7 +54,7 @@ const VERDICTS: ReadonlyMap<number, readonly [CloseName, string]> = new Map([
   [1003, ['protocol_error', 'not a valid websocket frame']],
   [1007, ['protocol_error', 'a text frame must be UTF-8']],
   [1008, ['protocol_error', 'too many fragments']],
-  [1009, ['payload_too_large', CLOSE.payload_too_large.meaning]],
+  [1009, ['payload_too_large', CLOSE_DETAILS.payload_too_large.meaning]],
 ])
 
 /**
@@ -178,7 +178,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   }
 
   overflowed(): void {
-    this.close('slow_consumer', CLOSE.slow_consumer.meaning, { drop: true })
+    this.close('slow_consumer', CLOSE_DETAILS.slow_consumer.meaning, { drop: true })
   }
 
   hasRoom(): void {

@@ -334,6 +334,11 @@ export interface SavedAs {
   readonly seq: number
   /** Project of the room. Rooms of two projects may have the same key. */
   readonly projectId: string
+  /**
+   * True if the room ends with this state. No other save follows, except a retry of this one. A room that ends without a change since its
+   * last save is not saved again. To get a save with `last` each time, change the state in `onDispose`.
+   */
+  readonly last: boolean
 }
 
 /** Options for saving a room's state to a database. */

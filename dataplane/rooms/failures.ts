@@ -114,6 +114,8 @@ export const bounded = (text: string): string =>
   text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT - 1)}…`
 
 const QUIET_MS = 10_000
+/** The interval during development: the next edit may fail in the same handler. */
+const DEVELOPMENT_QUIET_MS = 1000
 
 /** What a player is told of a turn that did not take place. */
 export interface Refused {
@@ -132,7 +134,7 @@ export class FailureLog {
 
   /** `reveal`: players are told what was thrown; else nothing of it, since it may name what is not theirs to know. */
   constructor(clock: Clock, log: RoomLog, reveal: boolean) {
-    this.#quiet = new Quiet(clock, QUIET_MS)
+    this.#quiet = new Quiet(clock, reveal ? DEVELOPMENT_QUIET_MS : QUIET_MS)
     this.#log = log
     this.#reveal = reveal
   }

@@ -95,6 +95,8 @@ export class HandlerContext implements MessageContext {
   #definition: RoomDefinition | undefined
   /** Of the message that is being handled, where one is. */
   #message: MessageType | undefined
+  /** True if the room ends with this turn. */
+  #last = false
   /** Of the turn, once it was asked for: few ask, and the clock is read for every message. */
   #now: number | undefined
   #asked: Asked | undefined
@@ -122,9 +124,10 @@ export class HandlerContext implements MessageContext {
     this.reply = this.reply.bind(this)
   }
 
-  /** A handler of `definition` begins; `message`: the type of the member's message that it handles. */
-  begin(definition: RoomDefinition, message: MessageType | undefined): void {
+  /** A handler of `definition` begins; `message`: the type of the member's message that it handles; `last`: the room ends with it. */
+  begin(definition: RoomDefinition, message: MessageType | undefined, last: boolean): void {
     this.#definition = definition
+    this.#last = last
     this.#message = message
     this.#now = undefined
   }
@@ -217,6 +220,10 @@ export class HandlerContext implements MessageContext {
         `ctx.task got ${typeof begun?.then === 'function' ? 'a promise, whose work has begun already' : typeof work}; give it a function that begins the work: ctx.task(() => work(), ${JSON.stringify(name)})`,
       )
     }
+    if (this.#last)
+      throw new RoomLogicError(
+        `ctx.task(…, ${JSON.stringify(name)}) was called in onDispose: the room ends with this turn, so the task could not end; write results by save.to, or start the task before ctx.close()`,
+      )
     const asked = this.#ask()
     if (!this.#mayHave('tasks', asked.tasks.length + 1))
       throw new RoomLogicError('ctx.task: the room has MAX_ROOM_TASKS tasks in flight; wait for an outcome')

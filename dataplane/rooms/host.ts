@@ -1,3 +1,4 @@
+import { nearestOf } from '../../shared/config.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
 import type { ClaimResult } from '../claim-result.ts'
@@ -318,7 +319,15 @@ export class RoomHost {
     const { roomType } = message.room
     if (message.kind === 'end') await this.#endUnknown(arrival, replies)
     else if (message.kind !== 'join') replies.noSeat(from, message)
-    else replies.refuse(message, 'unknown_room_type', `no room type ${JSON.stringify(roomType)} is installed`)
+    else {
+      const nearest = nearestOf(roomType, [...this.#types.keys()])
+      const meant = nearest === undefined ? '' : `; did you mean ${JSON.stringify(nearest)}?`
+      replies.refuse(
+        message,
+        'unknown_room_type',
+        `no room type ${JSON.stringify(roomType)} is installed${meant}`,
+      )
+    }
   }
 
   /** An operator ends a room for which there is no code: its record goes without a hook. */

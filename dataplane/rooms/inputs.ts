@@ -182,6 +182,7 @@ export class Inputs {
       return this.failures.explain('onJoin', error)
     }
     this.#on.members(1)
+    this.#logMember(membership, 'member joined')
     pending.join(membership)
     this.#takeOver(effects)
     this.#stream.touch()
@@ -226,12 +227,19 @@ export class Inputs {
     // Whoever leaves with the room sees all of its last update, and what that shows. Anyone else has the layers of others up to this turn.
     if (reason !== 'closed') grants.forget(member.id)
     this.#on.members(-1)
+    this.#logMember(membership, 'member left', reason)
     if (reason !== 'closed' && !this.stuck.hasMember('onLeave', member.id))
       this.#try('onLeave', () => this.handlers.run('onLeave', member), {
         subject: member.id,
         principal: membership.principal,
       })
     this.#stream.touch()
+  }
+
+  #logMember({ member }: Membership, what: 'member joined' | 'member left', reason?: DepartureReason): void {
+    const { log, memberships } = this.#stream
+    const { id, sub } = member
+    log.debug({ member_id: id, ...(sub !== null && { sub }), reason, members: memberships.size }, what)
   }
 
   tick(): void {
@@ -491,7 +499,7 @@ class Handlers {
   ): Effects {
     const { definition } = this
     const context = this.#context
-    context.begin(definition, message)
+    context.begin(definition, message, name === 'onDispose')
     const draft = this.#state.begin()
     try {
       const returned =

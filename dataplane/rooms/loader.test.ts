@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterEach, describe, expect, it } from 'vitest'
+import { recordingLog } from '../../test/support/redis-store.ts'
 import { isRoomDefinition } from './definition.ts'
 import { loadRooms, reloadRoom } from './loader.ts'
 
@@ -52,7 +53,6 @@ describe('loadRooms', () => {
   })
 
   it.each([
-    ['that has no room', 'export default { type: "a" }', /a\.ts has no room as its default export/],
     ['that cannot be read', 'export default {', /a\.ts cannot be loaded/],
     ['whose definition is wrong', room('b:c'), /a\.ts: room type "b:c": type is "b:c"/],
     [
@@ -62,6 +62,18 @@ describe('loadRooms', () => {
     ],
   ])('names the file %s', async (_, content, message) => {
     await expect(loadRooms(await folderOf({ 'a.ts': content }))).rejects.toThrow(message)
+  })
+
+  it('ignores a file that has no room, and logs that', async () => {
+    const folder = await folderOf({
+      'a.ts': room('a'),
+      'almost.ts': 'export default { type: "b" }',
+      'words.ts': 'export const words = ["sun"]',
+    })
+    const { log, logged } = recordingLog()
+    expect((await loadRooms(folder, log)).map(({ type }) => type)).toEqual(['a'])
+    for (const file of ['almost', 'words'])
+      expect(logged()).toMatch(new RegExp(`${file}\\.ts","msg":"room file ignored: it has no export default`))
   })
 
   it('names both files of one type', async () => {
@@ -77,11 +89,11 @@ describe('loadRooms', () => {
   it('reads an edited file as it is now, with what it imports', async () => {
     const folder = await folderOf({ 'a.ts': room('a', 1) })
     const file = join(folder, 'a.ts')
-    expect((await reloadRoom(file)).create({})).toEqual({ count: 1 })
+    expect((await reloadRoom(file))?.create({})).toEqual({ count: 1 })
     await writeFile(join(folder, 'two.ts'), 'export const two = 2')
     await writeFile(file, `import { two } from './two.ts'\n${room('a').replace('count: 0', 'count: two')}`)
-    expect((await reloadRoom(file)).create({})).toEqual({ count: 2 })
+    expect((await reloadRoom(file))?.create({})).toEqual({ count: 2 })
     await writeFile(join(folder, 'two.ts'), 'export const two = 22')
-    expect((await reloadRoom(file)).create({})).toEqual({ count: 22 })
+    expect((await reloadRoom(file))?.create({})).toEqual({ count: 22 })
   })
 })

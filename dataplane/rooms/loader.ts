@@ -13,47 +13,73 @@ import { errorText } from './failures.ts'
 const MODULE = /^[^.]+\.(ts|js|mjs)$/
 const ROOM_FILE = /^room\.(ts|js|mjs)$/
 
-/**
- * The room types of a folder: one per module directly in it, and one per subfolder that has a `room.ts` (or `.js`, `.mjs`).
- * TypeScript needs no build, but the package tsx, which is loaded for it alone. Rejects with a RoomDefinitionError that names the file.
- */
-export async function loadRooms(folder: string): Promise<RoomDefinition[]> {
-  const files = await roomFiles(folder)
-  if (files.length === 0)
-    throw new RoomDefinitionError(
-      `${folder} has no room types: put modules there whose default export is defineRoom({ … })`,
-    )
-  const byType = new Map<string, string>()
-  const definitions: RoomDefinition[] = []
-  for (const file of files) {
-    const definition = await loadRoom(file)
-    const other = byType.get(definition.type)
-    if (other !== undefined)
-      throw new RoomDefinitionError(
-        `${other} and ${file} both define the room type ${JSON.stringify(definition.type)}`,
-      )
-    byType.set(definition.type, file)
-    definitions.push(definition)
-  }
-  return definitions
+/** Contents of a rooms folder. */
+interface FolderContents {
+  /** Room types by the path of their file, in the order of the paths. */
+  readonly rooms: Map<string, RoomDefinition>
+  /** Files without a room type, such as helpers. */
+  readonly others: Set<string>
+  /** Errors of files that cannot be loaded. */
+  readonly problems: RoomDefinitionError[]
 }
 
-/** The room type of one module, as the file is now: nothing is taken from an earlier import. */
-export const reloadRoom = (file: string): Promise<RoomDefinition> => roomIn(file, importFresh)
+/**
+ * Returns the room types of a folder: one per module directly in it, and one per subfolder that has a `room.ts` (or `.js`, `.mjs`). Ignores
+ * modules whose default export is not a room definition. TypeScript needs no build, but the package tsx, which is loaded only for it. Rejects
+ * with a RoomDefinitionError that names each file that cannot be loaded.
+ */
+export async function loadRooms(folder: string, log?: Pick<Logger, 'info'>): Promise<RoomDefinition[]> {
+  const { rooms, others, problems } = await readFolder(folder)
+  if (problems.length > 0) throw new RoomDefinitionError(problems.map(({ message }) => message).join('\n'))
+  if (rooms.size === 0) throw new RoomDefinitionError(noRooms(folder))
+  for (const file of others) log?.info({ file }, IGNORED)
+  return [...rooms.values()]
+}
 
-/** The room type of one module. */
-const loadRoom = (file: string): Promise<RoomDefinition> =>
+const IGNORED = 'room file ignored: it has no export default defineRoom({ … })'
+const noRooms = (folder: string): string =>
+  `${folder} has no room types: put modules there whose default export is defineRoom({ … })`
+
+async function readFolder(folder: string): Promise<FolderContents> {
+  const rooms = new Map<string, RoomDefinition>()
+  const others = new Set<string>()
+  const problems: RoomDefinitionError[] = []
+  for (const file of await roomFiles(folder)) {
+    try {
+      const definition = await loadRoom(file)
+      if (definition === undefined) others.add(file)
+      else {
+        refuseSecond(rooms, file, definition.type)
+        rooms.set(file, definition)
+      }
+    } catch (error) {
+      if (!(error instanceof RoomDefinitionError)) throw error
+      problems.push(error)
+    }
+  }
+  return { rooms, others, problems }
+}
+
+/** Throws a RoomDefinitionError if another file has this room type. */
+function refuseSecond(rooms: ReadonlyMap<string, RoomDefinition>, file: string, type: string): void {
+  for (const [other, definition] of rooms)
+    if (definition.type === type && other !== file)
+      throw new RoomDefinitionError(`${other} and ${file} both define the room type ${JSON.stringify(type)}`)
+}
+
+/** Returns the room type of a module, without the cache of an earlier import. Undefined: the module has none. */
+export const reloadRoom = (file: string): Promise<RoomDefinition | undefined> => roomIn(file, importFresh)
+
+/** Returns the room type of a module. Undefined: the module has none. */
+const loadRoom = (file: string): Promise<RoomDefinition | undefined> =>
   roomIn(file, file.endsWith('.ts') ? importFresh : importPlain)
 
 async function roomIn(
   file: string,
   importModule: (file: string) => Promise<unknown>,
-): Promise<RoomDefinition> {
+): Promise<RoomDefinition | undefined> {
   const definition = defaultOf(await importModule(file).catch((error: unknown) => cannotLoad(file, error)))
-  if (isRoomDefinition(definition)) return definition
-  throw new RoomDefinitionError(
-    `${file} has no room as its default export: write export default defineRoom({ … })`,
-  )
+  return isRoomDefinition(definition) ? definition : undefined
 }
 
 /** Every file of a folder that should hold a room type, in the order of their names. */
@@ -153,35 +179,73 @@ interface RoomWatcher {
   close(): void
 }
 
-/**
- * Calls `onChange` with the new definition whenever a room type of `folder` is edited, for development: the file itself, or anything
- * beside it in a room's own subfolder. A file that cannot be loaded is logged, and what runs goes on.
- */
-export function watchRooms(
+/** Room types of a folder during development. */
+interface DevelopedRooms {
+  readonly rooms: readonly RoomDefinition[]
+  /**
+   * Calls `onChange` with the new definition after each edit of a room type: of its file, of a helper beside it, or of a file in the room's own
+   * subfolder. A file that cannot be loaded is logged, and its last definition stays.
+   */
+  watch(onChange: (definition: RoomDefinition) => void): RoomWatcher
+}
+
+/** Loads rooms as `loadRooms` does, for development: logs a file that cannot be loaded, and loads it after the edit that repairs it. */
+export async function developRooms(
   folder: string,
-  onChange: (definition: RoomDefinition) => void,
   log: Logger,
   clock: Clock = systemClock,
-): RoomWatcher {
+): Promise<DevelopedRooms> {
+  const { rooms, others, problems } = await readFolder(folder)
+  for (const { message } of problems) log.error({ reason: message }, FAILED)
+  for (const file of others) log.info({ file }, IGNORED)
+  if (rooms.size === 0 && problems.length === 0) log.warn({ reason: noRooms(folder) }, 'no room types yet')
+  return {
+    rooms: [...rooms.values()],
+    watch: (onChange) => watchRooms({ folder, rooms, others, onChange, log, clock }),
+  }
+}
+
+const FAILED = 'room file failed'
+
+interface Watching extends Pick<FolderContents, 'rooms' | 'others'> {
+  readonly folder: string
+  readonly onChange: (definition: RoomDefinition) => void
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+function watchRooms({ folder, rooms, others, onChange, log, clock }: Watching): RoomWatcher {
   const root = resolve(folder)
   const watchers = new Map<string, FSWatcher>()
   const waiting = new Map<string, () => void>()
-  /** The files whose room types run. */
-  const loaded = new Set<string>()
   let closed = false
   const reload = async (file: string) => {
     waiting.delete(file)
     if (!existsSync(file)) {
-      if (loaded.has(file)) log.warn({ file }, `${file} is gone; its room type runs on until the next start`)
+      others.delete(file)
+      if (rooms.has(file)) log.warn({ file }, 'room file gone: its room type runs on until the next start')
       return
     }
     try {
-      onChange(await reloadRoom(file))
-      loaded.add(file)
+      const definition = await reloadRoom(file)
+      if (definition === undefined) {
+        if (rooms.has(file)) throw new RoomDefinitionError(`${file} has no export default defineRoom({ … })`)
+        if (!others.has(file)) log.info({ file }, IGNORED)
+        others.add(file)
+        // The rooms next to a helper may import it.
+        for (const room of await roomFiles(folder))
+          if (dirname(room) === dirname(file) && !others.has(room)) await reload(room)
+        return
+      }
+      for (const other of rooms.keys()) if (!existsSync(other)) rooms.delete(other)
+      refuseSecond(rooms, file, definition.type)
+      others.delete(file)
+      rooms.set(file, definition)
+      onChange(definition)
+      log.info({ file, room_type: definition.type }, 'room file reloaded')
     } catch (error) {
-      const text = error instanceof Error ? error.message : String(error)
-      const goesOn = loaded.has(file) ? 'the old definition stays' : 'it has no room type yet'
-      log.warn({ file }, `${text}; ${goesOn}`)
+      const reason = error instanceof Error ? error.message : String(error)
+      log.error({ reason: rooms.has(file) ? `${reason}; the old definition stays` : reason }, FAILED)
     }
   }
   const changed = async (path: string) => {
@@ -191,7 +255,7 @@ export function watchRooms(
     }
     const files = await roomFiles(folder).catch(() => [])
     if (closed) return
-    for (const file of new Set([...files, ...loaded])) {
+    for (const file of new Set([...files, ...rooms.keys()])) {
       const ownFolder = dirname(file)
       const beside = ownFolder !== root && (ownFolder === dirname(path) || ownFolder === path)
       if (file !== path && !beside) continue
@@ -219,15 +283,7 @@ export function watchRooms(
     watchers.delete(path)
   }
   follow(root)
-  void roomFiles(folder).then(
-    (files) => {
-      for (const file of files) {
-        loaded.add(file)
-        follow(dirname(file))
-      }
-    },
-    () => {},
-  )
+  for (const file of [...rooms.keys(), ...others]) follow(dirname(file))
   return {
     close: () => {
       closed = true

@@ -6,7 +6,7 @@ import { afterEach, describe, expect, it } from 'vitest'
 import { recordingLog } from '../../test/support/redis-store.ts'
 import { roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom, type RoomDefinition } from './definition.ts'
-import { watchRooms } from './loader.ts'
+import { developRooms } from './loader.ts'
 
 const stepping = (step: number, state?: v.GenericSchema) =>
   defineRoom({
@@ -56,11 +56,12 @@ describe('watching a folder', () => {
     await prepare(folder)
     const { log, logged } = recordingLog()
     const changes: RoomDefinition[] = []
-    const watching = watchRooms(folder, (definition) => void changes.push(definition), log)
+    const developed = await developRooms(folder, log)
+    const watching = developed.watch((definition) => void changes.push(definition))
     closings.push(() => watching.close())
     /** Waits for the definition: one edit can be seen twice, since a system may tell of it late. */
     const idle = (seconds: number) => expect.poll(() => changes.at(-1)?.idleSeconds).toBe(seconds)
-    return { folder, logged, idle }
+    return { folder, rooms: developed.rooms, logged, idle }
   }
 
   it('brings an edited room type, and keeps quiet about one that is broken, except in the log', async () => {
@@ -77,10 +78,48 @@ describe('watching a folder', () => {
     await expect.poll(logged).toMatch(/watched\.ts cannot be loaded: boom \(line 1\); the old/)
     await writeFile(file, source(3))
     await idle(3)
-    await writeFile(join(folder, 'second.ts'), 'export default 1')
-    await expect.poll(logged).toMatch(/second\.ts has no room .*; it has no room type yet/)
+    await writeFile(file, 'export default 1')
+    await expect
+      .poll(logged)
+      .toMatch(/watched\.ts has no export default defineRoom.*; the old definition stays/)
     await rm(file)
-    await expect.poll(logged).toMatch(/watched\.ts is gone; its room type runs on until the next start/)
+    await expect.poll(logged).toMatch(/"file":".*watched\.ts","msg":"room file gone/)
+  })
+
+  it('loads a room type that was broken at the start once it is repaired, and the others before', async () => {
+    const { folder, rooms, logged, idle } = await watchedFolder(async (into) => {
+      await writeFile(join(into, 'broken.ts'), 'export default defineRoom({')
+      await writeFile(join(into, 'whole.ts'), source(1).replace('watched', 'whole'))
+    })
+    expect(rooms.map(({ type }) => type)).toEqual(['whole'])
+    expect(logged()).toMatch(/broken\.ts cannot be loaded: .*"msg":"room file failed"/)
+    await writeFile(join(folder, 'broken.ts'), source(2))
+    await idle(2)
+  })
+
+  it('ignores a helper at the start, and loads the rooms beside it again when it is edited', async () => {
+    const { folder, rooms, logged, idle } = await watchedFolder(async (into) => {
+      await writeFile(join(into, 'idle.ts'), 'export const idle = 2')
+      await writeFile(
+        join(into, 'watched.ts'),
+        `import { idle } from './idle.ts'\n${source(1).replace('idleSeconds: 1', 'idleSeconds: idle')}`,
+      )
+    })
+    expect(rooms.map(({ idleSeconds }) => idleSeconds)).toEqual([2])
+    expect(logged()).toMatch(/idle\.ts","msg":"room file ignored/)
+    await writeFile(join(folder, 'idle.ts'), 'export const idle = 3')
+    await idle(3)
+  })
+
+  it('refuses a second file of one type, and accepts a file that was renamed', async () => {
+    const { folder, logged, idle } = await watchedFolder((into) =>
+      writeFile(join(into, 'watched.ts'), source(1)),
+    )
+    await writeFile(join(folder, 'other.ts'), source(2))
+    await expect.poll(logged).toMatch(/watched\.ts and .*other\.ts both define the room type/)
+    await rm(join(folder, 'watched.ts'))
+    await writeFile(join(folder, 'other.ts'), source(3))
+    await idle(3)
   })
 
   // Many editors write another file and rename it over the old one. A watch of the file itself would end with the first time.

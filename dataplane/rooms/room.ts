@@ -241,7 +241,7 @@ export class Room {
     const keep = this.definition.durability !== 'none' || successor !== undefined
     if (!keep) this.#inputs.dispose()
     // A successor saves it in its turn. Where there is none, this store may be the only place that has it, and end with the process.
-    if (!successor) await this.stream.saveLast('once')
+    if (!successor) await this.stream.saveLast('once', !keep)
     const released = await this.stream.release(!keep)
     if (released && keep) successor?.take()
     this.#end(released && keep ? how : keep ? 'fenced' : 'disposed', successor?.nodeId)
@@ -400,7 +400,7 @@ export class Room {
 
   /** The room goes out of the store, which it does not before its database has it; where that is given up, another node may go on with it. */
   async #forget(): Promise<void> {
-    const saved = await this.stream.saveLast('until_saved')
+    const saved = await this.stream.saveLast('until_saved', true)
     const ended = (await this.stream.release(saved)) && saved
     this.#end(saved ? 'disposed' : 'released')
     if (!ended) return

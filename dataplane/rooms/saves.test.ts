@@ -72,6 +72,16 @@ async function saved(settings: { onIdle?: 'sleep'; durability?: 'none' | 'snapsh
 const HOUR_MS = 3_600_000
 
 describe('save', () => {
+  it('has last: true for the state that the room ends with, and for no state before', async () => {
+    const { bench, database, add, end } = await saved()
+    await add('one')
+    await bench.advance(10_000, 1000)
+    expect(database.rows.get('a')).toMatchObject({ last: false, state: { notes: ['one'] } })
+    await end()
+    await bench.settle()
+    expect(database.rows.get('a')).toMatchObject({ last: true, state: { notes: ['one', 'the end'] } })
+  })
+
   it('takes a room that changes to its database at most so often, and one that does not never', async () => {
     const { bench, database, add } = await saved()
     await bench.advance(60_000, 1000)

@@ -13,6 +13,8 @@ export interface CommittedRoom {
   readonly state: Json
   readonly epoch: number
   readonly seq: number
+  /** True if the room ends with this state. */
+  readonly last: boolean
 }
 
 /** Which room it is. */
@@ -166,14 +168,14 @@ export class RoomSaves {
     return outcome === 'saved'
   }
 
-  async #call({ state, epoch, seq }: CommittedRoom): Promise<'saved' | 'failed'> {
+  async #call({ state, epoch, seq, last }: CommittedRoom): Promise<'saved' | 'failed'> {
     const { code, failures } = this.#room.environment
     const { key, projectId, roomType } = this.#room.address
     const { name, epoch: owner } = this.#room
     const room = { name, epoch: owner }
     const turn = { room, hook: 'save', subject: '', ref: 0, type: '', principal: '' } as const
     try {
-      await code.start(turn, () => this.#save.to(state, { key, epoch, seq, projectId }))
+      await code.start(turn, () => this.#save.to(state, { key, epoch, seq, projectId, last }))
       return 'saved'
     } catch (error) {
       failures.explain(`save of ${roomType}`, error)

@@ -306,18 +306,27 @@ export class RoomStream {
     return this.saves?.unsaved ?? false
   }
 
-  /** Takes the room as it is now, after its last turn, to the database of its type, if that lacks it. Resolves with whether it has it. */
-  async saveLast(tries: 'once' | 'until_saved'): Promise<boolean> {
+  /**
+   * Writes the room as of its last turn to the database of its type, if the database lacks it. `ends`: no owner will continue the room.
+   * Resolves to true if the database has it.
+   */
+  async saveLast(tries: 'once' | 'until_saved', ends: boolean): Promise<boolean> {
     const { dirty } = this.state
     if (!this.saves || !(this.unsaved || dirty)) return true
     const state = frozen(this.state.plain())
-    return this.saves.last({ state, epoch: this.epoch, seq: this.#seq + (dirty ? 1 : 0) }, tries)
+    const room = { state, epoch: this.epoch, seq: this.#seq + (dirty ? 1 : 0), last: ends }
+    return this.saves.last(room, tries)
   }
 
   /** A frozen copy of the room as of its last update; undefined while that is being committed. */
   #committed(): CommittedRoom | undefined {
     if (this.#underWay) return undefined
-    return { state: frozen(structuredClone(this.state.flushed)), epoch: this.epoch, seq: this.#seq }
+    return {
+      state: frozen(structuredClone(this.state.flushed)),
+      epoch: this.epoch,
+      seq: this.#seq,
+      last: false,
+    }
   }
 
   /** What the database has may be all there is: then the store need not keep the room any longer. */

@@ -53,6 +53,29 @@ function quiz(durability: Durability = 'journal', sync = 0) {
   return { asked, definition }
 }
 
+describe('a task of onDispose', () => {
+  it('is an error, since its outcome could not come', async () => {
+    const thrown: unknown[] = []
+    const ending = defineRoom({
+      type: 'ending',
+      create: () => ({}),
+      messages: { end: { data: v.null(), handle: (_state, _input, ctx) => ctx.close() } },
+      tasks: { report: { result: v.null(), handle: () => {} } },
+      onDispose(_state, ctx) {
+        try {
+          ctx.task(async () => null, 'report')
+        } catch (error) {
+          thrown.push((error as Error).message)
+        }
+      },
+    })
+    const { bench } = await roomWith(ending, ['ann'])
+    await bench.say('ending', 'ann', 'end', null)
+    await bench.settle()
+    expect(thrown).toEqual([expect.stringContaining('was called in onDispose: the room ends with this turn')])
+  })
+})
+
 async function started(options?: BenchOptions, durability?: Durability, sync?: number) {
   const { asked, definition } = quiz(durability, sync)
   const { bench, ann } = await roomWith(definition, ['ann'], options)

@@ -3,7 +3,16 @@ import { dirname, join } from 'node:path'
 
 /** What of `roomful` the small package has, and under which names: `roomful/client` is `roomful-client` itself. */
 const CLIENT = /^\.\/client(?=\/|$)/
-const SHARED = ['version', 'license', 'type', 'engines', 'author', 'sideEffects'] as const
+const SHARED = [
+  'version',
+  'keywords',
+  'license',
+  'type',
+  'engines',
+  'author',
+  'publishConfig',
+  'sideEffects',
+] as const
 const IMPORTED = /(?:from|import)\s*\(?\s*['"](\.{1,2}\/[^'"]+)\.js['"]/g
 
 type Exports = Record<string, string | { readonly types: string; readonly default: string }>

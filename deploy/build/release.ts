@@ -7,8 +7,9 @@ import { parseArgs } from 'node:util'
 import { stageClient } from './client-package.ts'
 
 /**
- * `npm run release -- [--version 0.2.0] [--dry-run]`: builds the packages, holds each to publint and arethetypeswrong, and publishes them in
- * the order in which they need each other. `--version` writes it into every package and does nothing else.
+ * `npm run release -- [--version 0.2.0] [--dry-run]`: builds the packages into `release/`, checks each with publint and arethetypeswrong, and
+ * publishes them in the order of their dependencies. `--dry-run` publishes nothing. `--version` writes the version into every package and does
+ * nothing else.
  */
 
 const root = fileURLToPath(new URL('../../', import.meta.url))
@@ -44,6 +45,9 @@ if (starterVersion !== version) {
 }
 
 run('npm', ['run', '--silent', 'build'], root)
+const release = join(root, 'release')
+await rm(release, { recursive: true, force: true })
+await mkdir(release)
 const staged = await mkdtemp(join(tmpdir(), 'roomful-release-'))
 const client = join(staged, 'client')
 const create = join(staged, 'create')
@@ -59,19 +63,16 @@ const packages = [
 ]
 for (const { folder, typed } of packages) {
   run('publint', ['--strict'], folder)
-  run('npm', ['pack', '--silent', '--ignore-scripts', '--pack-destination', staged], folder)
+  run('npm', ['pack', '--silent', '--ignore-scripts', '--pack-destination', release], folder)
   const { name } = await read(folder)
   const profile = ['--profile', 'esm-only']
-  if (typed) run('attw', [join(staged, `${name}-${version}.tgz`), ...profile], root)
+  if (typed) run('attw', [join(release, `${name}-${version}.tgz`), ...profile], root)
 }
 // Only when all are as they should be.
 for (const { folder } of packages) {
   const { name } = await read(folder)
   const dryRun = values['dry-run'] ? ['--dry-run'] : []
-  run(
-    'npm',
-    ['publish', '--ignore-scripts', '--access', 'public', ...dryRun, `./${name}-${version}.tgz`],
-    staged,
-  )
+  run('npm', ['publish', '--ignore-scripts', ...dryRun, `./${name}-${version}.tgz`], release)
 }
 await rm(staged, { recursive: true, force: true })
+process.stdout.write(`release: the packages are in ${release}\n`)

@@ -17,7 +17,7 @@ type Request =
 
 /** The commands, each with what it does. */
 export const COMMANDS: Readonly<Record<Command, string>> = {
-  dev: 'both planes in one process; needs nothing. Plays the room types in ROOMS_DIR, else in ./rooms, else the example games.\n             -- COMMAND: runs it as well, such as the server of your page, until one of both ends',
+  dev: 'both planes in one process; needs nothing. Plays the room types in ROOMS_DIR, else in ./rooms, else the example games.\n             -- COMMAND: runs it as well, such as the server of your page, until one of both ends;\n             its ROOMFUL_URL and VITE_ROOMFUL_URL have the address of the rooms',
   control: 'a control process: projects, keys and tokens over HTTP',
   dataplane: 'a node: rooms and the websockets of their members',
   rekey: 'seals every private key in the store under the first KEYRING_SECRET, and ends',

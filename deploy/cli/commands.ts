@@ -10,6 +10,7 @@ import {
 } from '../../shared/config.ts'
 import { newId, randomToken } from '../../shared/ids.ts'
 import { createLog, type Logger } from '../../shared/log.ts'
+import { LogOutput } from '../../shared/log-output.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import type { Store } from '../../shared/store/port.ts'
@@ -17,6 +18,7 @@ import { openTracing, tracingConfig } from '../../shared/tracing/open.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import { startGroup, ThisWorker } from './group.ts'
 import { finish, type Host, live, type Service } from './service.ts'
+import { TerminalLog } from './terminal-log.ts'
 
 const parts = { clock: systemClock, random: systemRandom }
 
@@ -51,10 +53,13 @@ export function runCommand(
         const alone = () => startNodeService(config, log, worker)
         serve(config.workers === undefined ? alone : () => startGroup({ command, config }, log), log)
       })
-    case 'dev':
-      return run(command, atTerminal(parseConfig('dev', env)), complain, (config, log) =>
-        serve(() => startDevService(config, log, beside), log),
-      )
+    case 'dev': {
+      const parsed = parseConfig('dev', env)
+      const terminal = isForDeveloper(parsed) ? new TerminalLog(terminalOutput()) : undefined
+      const start = (config: Config<'dev'>, log: Logger): void =>
+        serve(() => startDevService({ config, log, beside, terminal }), log)
+      return run(command, parsed, complain, start, terminal)
+    }
     case 'rekey':
       return run(command, parseConfig('rekey', env), complain, (config, log) => {
         const work = async (): Promise<void> => (await import('./rekey.ts')).rekey(config, log)
@@ -68,6 +73,7 @@ function run<C extends LogConfig & { readonly nodeId?: string | undefined }>(
   parsed: Parsed<C>,
   complain: (text: string) => void,
   start: (config: C, log: Logger) => void,
+  terminal?: TerminalLog,
 ): boolean {
   if (!parsed.ok) {
     complain(
@@ -77,7 +83,10 @@ function run<C extends LogConfig & { readonly nodeId?: string | undefined }>(
     return false
   }
   const { config, warnings } = parsed
-  const log = createLog(config, config.nodeId === undefined ? {} : { node_id: config.nodeId })
+  const fields: Record<string, string> = config.nodeId === undefined ? {} : { node_id: config.nodeId }
+  const log = terminal
+    ? createLog({ logLevel: 'debug', logFormat: 'json' }, fields, terminal)
+    : createLog(config, fields)
   for (const warning of warnings) log.warn(warning)
   start(config, log)
   return true
@@ -92,11 +101,21 @@ function withNodeId(parsed: Parsed<Config<'dataplane'>>): Parsed<NodeConfig> {
   return { ...parsed, config: { ...config, nodeId: config.nodeId ?? newId('node', systemRandom) } }
 }
 
-/** Who types `roomful dev` reads what is where, and then what has gone wrong. */
-function atTerminal(parsed: Parsed<Config<'dev'>>): Parsed<Config<'dev'>> {
-  if (!parsed.ok || parsed.config.logLevel !== undefined || !process.stdout.isTTY) return parsed
-  return { ...parsed, config: { ...parsed.config, logLevel: 'warn' } }
-}
+/** Returns the output of the terminal. A terminal that is gone does not end the process. */
+const terminalOutput = (): LogOutput =>
+  new LogOutput({
+    stream: process.stdout,
+    errors: process.stderr,
+    format: (text) => text,
+    onRecovered: () => undefined,
+  })
+
+/** True if `roomful dev` shows lines for a game's developer instead of the log: on a terminal without LOG_LEVEL and LOG_FORMAT. */
+const isForDeveloper = (parsed: Parsed<Config<'dev'>>): boolean =>
+  parsed.ok &&
+  parsed.config.logLevel === undefined &&
+  parsed.config.logFormat === 'auto' &&
+  process.stdout.isTTY
 
 /** Opens the traces and the store of a process, starts what uses them, and closes them after it. */
 async function served(
@@ -144,12 +163,16 @@ async function startNodeService(config: NodeConfig, log: Logger, worker?: ThisWo
   )
 }
 
-async function startDevService(
-  config: Config<'dev'>,
-  log: Logger,
-  beside: readonly string[] | undefined,
-): Promise<Service> {
+async function startDevService({
+  terminal,
+  ...parts
+}: {
+  readonly config: Config<'dev'>
+  readonly log: Logger
+  readonly beside: readonly string[] | undefined
+  readonly terminal: TerminalLog | undefined
+}): Promise<Service> {
   const { startDev } = await import('./dev.ts')
-  const service = await startDev({ config, log, beside, tell: (text) => process.stderr.write(text) })
-  return { ...service, announced: process.stdout.isTTY }
+  const tell = (text: string): void => (terminal ? terminal.begin(text) : void process.stderr.write(text))
+  return { ...(await startDev({ ...parts, tell })), announced: process.stdout.isTTY }
 }

@@ -2,7 +2,7 @@ import { request } from 'node:http'
 import { fileURLToPath } from 'node:url'
 import { pino } from 'pino'
 import { connect } from 'roomful/client'
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest'
 import { startDataplane } from '../../dataplane/main.ts'
 import type counter from '../../examples/counter/room.ts'
 import { systemClock } from '../../shared/clock.ts'
@@ -15,11 +15,16 @@ import type { Service } from './service.ts'
 let service: Service
 let wsUrl = ''
 let tokenUrl = ''
-beforeAll(async () => {
+const OPERATOR = 'an-operator-token-of-the-tests'
+async function start(env: Record<string, string>): Promise<Service> {
   const ports = { EXAMPLES_PORT: '0', CONTROL_PORT: '0', WS_PORT: '0', ADMIN_PORT: '0' }
-  const parsed = parseConfig('dev', { ...ports, CONTROL_API_TOKENS: 'an-operator-token-of-the-tests' })
+  const parsed = parseConfig('dev', { ...ports, CONTROL_API_TOKENS: OPERATOR, ...env })
   if (!parsed.ok) throw new Error('this configuration should be valid')
-  service = await startDev({ config: parsed.config, log: pino({ level: 'silent' }), tell: () => undefined })
+  return startDev({ config: parsed.config, log: pino({ level: 'silent' }), tell: () => undefined })
+}
+
+beforeAll(async () => {
+  service = await start({})
   wsUrl = service.addresses.websocket!
   tokenUrl = `${wsUrl.replace('ws', 'http')}/dev/token`
 })
@@ -39,6 +44,16 @@ it('lets a name in without anything else, as the player of that name', async () 
   await expect.poll(() => rooms[1]!.state.count).toBe(2)
   expect(rooms[0]!.members.map(({ sub }) => sub).sort()).toEqual(['alice', 'bob'])
   for (const client of clients) client.close()
+})
+
+it('tells a client that misspells a room type which one was probably meant', async () => {
+  const client = await connect(wsUrl, { dev: 'alice' })
+  await expect(client.join('conter')).rejects.toMatchObject({
+    code: 'unknown_room_type',
+    message: 'no room type "conter" is installed; did you mean "counter"?',
+  })
+  await expect(client.join('chess')).rejects.toThrow('no room type "chess" is installed')
+  client.close()
 })
 
 it('gives the tokens of one project to pages of this machine, and says what is wrong with a name', async () => {
@@ -62,6 +77,32 @@ it('gives none to a page from elsewhere, nor to one that has given its own name 
     ).end(),
   )
   expect(status).toBe(403)
+})
+
+it('brings players of a name into the rooms of the newest project, where a folder has its own rooms', async () => {
+  const own = await start({ ROOMS_DIR: fileURLToPath(new URL('../../examples', import.meta.url)) })
+  onTestFinished(() => own.close())
+  const { api, websocket } = own.addresses
+  const join = async (options: { dev: string } | { token: string }) => {
+    const client = await connect(websocket!, options)
+    onTestFinished(() => client.close())
+    return client.join<typeof counter>('counter')
+  }
+  const before = await Promise.all(['alice', 'bob'].map((dev) => join({ dev })))
+  await before[0]!.send('inc', { by: 1 })
+  await expect.poll(() => before[1]!.state.count).toBe(1)
+
+  const post = async (path: string, body: object) => {
+    const headers = { 'content-type': 'application/json', authorization: `Bearer ${OPERATOR}` }
+    const answer = await fetch(api + path, { method: 'POST', headers, body: JSON.stringify(body) })
+    return answer.json()
+  }
+  const { id } = await post('/projects', { name: 'my game' })
+  const { token } = await post('/tokens', { project_id: id, sub: 'carol', ttl_seconds: 60 })
+  const carol = await join({ token })
+  const dave = await join({ dev: 'dave' })
+  await carol.send('inc', { by: 5 })
+  await expect.poll(() => dave.state.count).toBe(5)
 })
 
 it('tells room types with the schemas of their options and messages', async () => {

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 import { startControl } from '../../control/main.ts'
 import { type RunningDataplane, startDataplane } from '../../dataplane/main.ts'
 import { startBackend } from '../../examples/backend/backend.ts'
-import { ControlClient, OwnProject } from '../../examples/backend/control-client.ts'
+import { ControlClient, OwnProject, type Project } from '../../examples/backend/control-client.ts'
 import { systemClock } from '../../shared/clock.ts'
 import type { Config } from '../../shared/config.ts'
 import { newId, randomToken } from '../../shared/ids.ts'
@@ -76,7 +76,9 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
     }
     const tracer = await trace('roomful-dataplane', nodeId)
     const [controlToken] = config.controlApiTokens ?? []
-    const project = new OwnProject(new ControlClient(control.url, controlToken))
+    const client = new ControlClient(control.url, controlToken)
+    // The example games have a project. With a rooms folder, the tokens are for the project of the developer's backend.
+    const project = roomsDir === undefined ? new OwnProject(client) : new NewestProject(client)
     const routes = devRoutes({
       issue: (sub) => project.issueToken({ sub, ttl_seconds: DEV_TOKEN_SECONDS }),
       rooms: () => node.rooms(),
@@ -108,16 +110,9 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
       addresses.games = backend.url
     }
     const madeUpToken = config.internalToken === undefined ? internalToken : undefined
-    const playground = `${addresses.games ?? node.addresses.websocket.replace('ws', 'http')}/playground`
-    if (!beside) {
-      tell(banner({ ...addresses, playground }, store.kind, madeUpToken))
-      return { addresses, close, ended: node.ended, unhandled: node.unhandled }
-    }
-    const token = madeUpToken === undefined ? '' : ` (token ${madeUpToken})`
-    tell(
-      `roomful: rooms at ${addresses.websocket}, playground at ${playground}, admin at ${addresses.admin}/admin${token}\n`,
-    )
-    const child = runBeside(beside)
+    tell(banner(addresses, store.kind, madeUpToken))
+    if (!beside) return { addresses, close, ended: node.ended, unhandled: node.unhandled }
+    const child = runBeside(beside, node.addresses.websocket)
     running.push(child.end)
     return { addresses, close, ended: Promise.race([node.ended, child.ended]), unhandled: node.unhandled }
   } catch (error) {
@@ -134,13 +129,13 @@ function whatIsHere(response: ServerResponse): void {
 
 /** What is where, for the person who has just typed `npm start`. */
 function banner(
-  { games, playground, websocket, api, admin }: Readonly<Record<string, string>>,
+  { games, websocket = '', api, admin }: Readonly<Record<string, string>>,
   store: 'memory' | 'redis',
   madeUpToken: string | undefined,
 ): string {
   const lines = [
     ...(games === undefined ? [] : [['play', games]]),
-    ['playground', playground],
+    ['playground', `${websocket.replace('ws', 'http')}/playground`],
     ['websocket', websocket],
     ['control API', `${api}/docs`],
     ['admin', `${admin}/admin${madeUpToken === undefined ? '' : `   token ${madeUpToken}`}`],
@@ -149,7 +144,38 @@ function banner(
       store === 'redis' ? 'Redis' : 'memory: rooms end with this process; REDIS_URL=redis://… keeps them',
     ],
   ]
-  return `\n  roomful ${packageVersion()}\n\n${lines.map(([what = '', where]) => `  ${what.padEnd(13)}${where}`).join('\n')}\n\n`
+  const rows = lines.map(([what = '', where = '']) => `  ${what.padEnd(13)}${where}`)
+  return `\n  roomful ${packageVersion()}\n\n${rows.join('\n').replaceAll('//127.0.0.1:', '//localhost:')}\n\n`
+}
+
+/**
+ * Project of a developer: the newest project, which the developer's backend may have created. Without one, the first token creates it.
+ * Players of `connect({ dev })` and of the playground thus join the rooms of the developer's own clients.
+ */
+class NewestProject {
+  readonly #control: ControlClient
+  #created: Promise<Project> | undefined
+
+  constructor(control: ControlClient) {
+    this.#control = control
+  }
+
+  /** Returns a client token for a player. Rejects with a ControlError. */
+  async issueToken(player: { readonly sub: string; readonly ttl_seconds: number }) {
+    const [newest] = await this.#control.projects()
+    const { id } = newest ?? (await this.#create())
+    const { token } = await this.#control.issueToken({ project_id: id, ...player })
+    return { project_id: id, token }
+  }
+
+  /** Creates one project, also for several players at the same time. */
+  #create(): Promise<Project> {
+    this.#created ??= this.#control.createProject('development').catch((error: unknown) => {
+      this.#created = undefined
+      throw error
+    })
+    return this.#created
+  }
 }
 
 /** The command that runs beside has failed; its own words say why. */
@@ -160,10 +186,14 @@ class CommandFailed extends Error {
 /** Of a command that has come to its end, or was ended by Ctrl-C or this process. */
 const ENDED_CODES = [0, 130, 143]
 
-/** Starts a command with this process' terminal. `ended` resolves when it has ended with 0, and rejects otherwise. */
-function runBeside([program = '', ...words]: readonly string[]) {
-  // What npm installs is a script for the shell there.
-  const child = spawn(program, words, { stdio: 'inherit', shell: process.platform === 'win32' })
+/**
+ * Starts a command with this process' terminal. Its environment has the address of the rooms; Vite passes `VITE_ROOMFUL_URL` to pages.
+ * `ended` resolves when the command has ended with 0, and rejects otherwise.
+ */
+function runBeside([program = '', ...words]: readonly string[], url: string) {
+  const env = { ...process.env, ROOMFUL_URL: url, VITE_ROOMFUL_URL: url }
+  // On Windows, npm installs a script for the shell.
+  const child = spawn(program, words, { stdio: 'inherit', env, shell: process.platform === 'win32' })
   const ended = new Promise<void>((resolve, reject) => {
     child.once('error', ({ message }) =>
       reject(new CommandFailed(`${program} cannot be started: ${message}`)),

@@ -27,7 +27,8 @@ export interface Key {
 
 export interface TokenRequest {
   project_id: string
-  key_id: string
+  /** Default: the key pair that every project has. */
+  key_id?: string
   ttl_seconds: number
   sub: string
   /** Room types or rooms that the token opens. Default: all. */

@@ -1,3 +1,5 @@
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 import { States } from './states.ts'
@@ -37,4 +39,6 @@ export const notes = (states: States) =>
     },
   })
 
-export default notes(new States(process.env.NOTES_FILE ?? 'notes.db'))
+export default notes(
+  new States(process.env.NOTES_FILE ?? join(tmpdir(), 'roomful-notes.db')),
+)

@@ -218,4 +218,7 @@ const opcodes = <T extends Table>(table: T): Opcodes<T> =>
 
 /** The first element of every MessagePack frame: below 16 in what clients send, from 16 in what the server sends. */
 export const CLIENT_OPCODES = /* @__PURE__ */ opcodes(CLIENT_MESSAGES)
-export const SERVER_OPCODES = /* @__PURE__ */ opcodes({ ...SERVER_MESSAGES, ...STREAM_MESSAGES })
+export const SERVER_OPCODES = /* @__PURE__ */ opcodes(
+  // Bundlers keep a spread even if its result is unused.
+  /* @__PURE__ */ Object.assign({}, SERVER_MESSAGES, STREAM_MESSAGES),
+)

@@ -24,7 +24,7 @@ export interface PlayerOptions {
   readonly tamper?: Tamper
   /** Whom to trust behind `wss:`, PEM. */
   readonly ca?: string
-  readonly connect?: Partial<Extract<ConnectOptions, { readonly projectId: string }>>
+  readonly connect?: Partial<Extract<ConnectOptions, { readonly dev?: undefined }>>
 }
 
 /** A frame of the room's stream, as a member got it. */

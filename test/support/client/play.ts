@@ -11,7 +11,7 @@ const STEP_MS = 25
 export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
 /** As for a game whose backend hands out tokens. */
-export type Options = Extract<ConnectOptions, { readonly projectId: string }>
+export type Options = Extract<ConnectOptions, { readonly dev?: undefined }>
 
 export interface Play {
   readonly clock: FakeClock

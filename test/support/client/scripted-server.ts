@@ -320,12 +320,12 @@ class FakeSocket implements WebSocketLike {
     call(this.onmessage, { data })
   }
 
-  /** The connection ends at the server's side, or breaks (1006). */
-  end(code: number, reason = ''): void {
+  /** The connection ends at the server's side, or breaks (1006) with this `error` event. */
+  end(code: number, reason = '', error: object = {}): void {
     if (this.#over) return
     this.#open = false
     this.#over = true
-    if (code === 1006) call(this.onerror, {})
+    if (code === 1006) call(this.onerror, error)
     call(this.onclose, { code, reason })
   }
 }

@@ -10,7 +10,7 @@ declare module 'roomful/react' {
   }
 }
 
-// `dev` works on your machine only. In production use projectId and getToken instead.
+// `dev` works on your machine only. In production use getToken instead.
 const name = `player-${Math.floor(Math.random() * 1000)}`
 
 function Board() {
@@ -61,7 +61,7 @@ createRoot(document.querySelector('#page')!).render(
   <StrictMode>
     <h1>A board for everyone</h1>
     <RoomfulProvider
-      url="ws://localhost:4000"
+      url={import.meta.env.VITE_ROOMFUL_URL}
       options={{ dev: name }}
       fallback={<p role="status">connecting …</p>}
     >

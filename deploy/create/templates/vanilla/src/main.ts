@@ -12,9 +12,9 @@ const fail = (error: Error): never => {
   throw error
 }
 
-// `dev` works on your machine only. In production use projectId and getToken instead.
+// `dev` works on your machine only. In production use getToken instead.
 const name = `player-${Math.floor(Math.random() * 1000)}`
-const client = await connect('ws://localhost:4000', { dev: name }).catch(fail)
+const client = await connect(import.meta.env.VITE_ROOMFUL_URL, { dev: name }).catch(fail)
 client.onConnectionChange((status) =>
   tell(status === 'online' ? `you are ${name}` : status),
 )

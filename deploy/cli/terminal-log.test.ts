@@ -1,0 +1,69 @@
+import { stripVTControlCharacters } from 'node:util'
+import { describe, expect, it } from 'vitest'
+import { createLog } from '../../shared/log.ts'
+import { TerminalLog } from './terminal-log.ts'
+
+/** A log for a developer, and what the terminal shows of it, without times. */
+function shown() {
+  let text = ''
+  const terminal = new TerminalLog({ write: (more) => (text += more) })
+  const log = createLog({ logLevel: 'debug', logFormat: 'json' }, {}, terminal)
+  const room = log.child({ room_id: 'board:default', project_id: 'prj_1' })
+  const lines = (): string[] =>
+    stripVTControlCharacters(text)
+      .trimEnd()
+      .split('\n')
+      .map((line) => line.replace(/^\d\d:\d\d:\d\d /, ''))
+  return { terminal, log, room, lines }
+}
+
+describe('TerminalLog', () => {
+  it('shows the table first, also when there are lines before it', () => {
+    const { terminal, log, lines } = shown()
+    log.warn('before')
+    terminal.begin('what is where\n')
+    log.warn({ port: 1 }, 'after')
+    expect(lines()).toEqual(['what is where', 'before', 'after: port 1'])
+  })
+
+  it('shows one line per player, failure, reload, line of room logic and warning, and no JSON', () => {
+    const { terminal, log, room, lines } = shown()
+    terminal.begin('table\n')
+    room.debug({ member_id: 'mem_1', sub: 'ada', members: 1 }, 'member joined')
+    room.debug({ member_id: 'mem_2', members: 2 }, 'member joined')
+    room.debug({ member_id: 'mem_1', sub: 'ada', reason: 'kicked', members: 1 }, 'member left')
+    const error = new TypeError('x is undefined')
+    const file = `file://${process.cwd()}/rooms/board.ts?tsx-namespace=1`
+    error.stack = `TypeError: x\n    at f (${process.cwd()}/node_modules/valibot/a.js:1:2)\n    at Object.handle (${file}:23:5)`
+    room.warn({ failed: 'messages.dot.handle', suppressed: 0, err: error }, 'the room logic failed')
+    log.info({ file: `${process.cwd()}/rooms/board.ts`, room_type: 'board' }, 'room file reloaded')
+    room.info({ round: 3 }, 'round over')
+    log.error({ reason: `${process.cwd()}/rooms/a.ts cannot be loaded` }, 'room file failed')
+    expect(lines()).toEqual([
+      'table',
+      'ada joined board:default, 1 player',
+      'player mem_2 joined board:default, 2 players',
+      'ada left board:default (kicked), 1 player',
+      'board:default: messages.dot.handle failed: TypeError: x is undefined (rooms/board.ts:23)',
+      'rooms/board.ts reloaded',
+      'board:default: round over: round 3',
+      'room file failed: rooms/a.ts cannot be loaded',
+    ])
+  })
+
+  it('shows no requests, no keys and nothing else that a developer cannot act on', () => {
+    const { terminal, log, room, lines } = shown()
+    terminal.begin('table\n')
+    log.info({ method: 'POST', route: '/tokens', status: 200 }, 'request')
+    log.debug({ session_id: 'ses_1' }, 'session connected')
+    room.debug({ epoch: 1 }, 'room opened')
+    room.info({ end: 'released', epoch: 1 }, 'room ended')
+    expect(lines()).toEqual(['table'])
+  })
+
+  it('shows why the process ends before there is a table', () => {
+    const { log, lines } = shown()
+    log.fatal('dev cannot start: port 4000 is taken')
+    expect(lines()).toEqual(['dev cannot start: port 4000 is taken'])
+  })
+})
