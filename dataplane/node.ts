@@ -132,7 +132,6 @@ export interface RunningNode {
 
 const CONTROL_TIMEOUT_MS = 5000
 const DETACHED_GRACE_MS = 60_000
-const MAX_SUSPECTS_READ_MS = 250
 
 /**
  * Starts a node: gateway, rooms, cluster and ops, connected here and nowhere else. Resolves once it accepts clients; rejects when an
@@ -208,9 +207,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     onReplaced: (replaced) => failed(replaced),
   })
   const suspects = new Suspects({
-    records: store.records,
+    store,
     clock,
-    everyMs: Math.min(MAX_SUSPECTS_READ_MS, config.nodeLeaseMs / 4),
     turnLimitMs: config.turnLimitMs ?? defaultTurnLimit(config.nodeLeaseMs),
     limitAllMs: options.cutOffMs,
     onCount: (roomType, hook, count) => metrics.turnsStuck.inc({ room_type: roomType, hook }, count),
@@ -306,7 +304,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const stopOps = async (): Promise<void> => {
     load.stop()
     waker.stop()
-    suspects.stop()
+    await suspects.stop()
     await unsubscribe?.()
     await listening?.close()
   }

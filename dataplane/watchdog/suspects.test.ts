@@ -17,13 +17,12 @@ const turn = (change: Partial<Turn> = {}): Turn => ({
 /** Nodes that share one store; each knows what it has read. */
 async function nodes(count: number, limitAllMs?: number) {
   const clock = new FakeClock()
-  const { records } = memoryStore({ clock })
+  const store = memoryStore({ clock })
   const counted: string[] = []
   const start = async () => {
     const suspects = new Suspects({
-      records,
+      store,
       clock,
-      everyMs: 250,
       turnLimitMs: 800,
       limitAllMs,
       onCount: (roomType, hook, more) => void counted.push(`${roomType} ${hook} ${more}`),
@@ -37,16 +36,16 @@ async function nodes(count: number, limitAllMs?: number) {
     clock.advance(ms)
     for (let n = 0; n < 20; n++) await Promise.resolve()
   }
-  return { clock, counted, record: new SuspectRecord(records), start, started, settle }
+  return { clock, counted, record: new SuspectRecord(store), start, started, settle }
 }
 
 describe('a handler that did not return', () => {
-  it('is cut off after 200 ms on every node from the next read on, for an hour', async () => {
+  it('is cut off after 200 ms on every node, for an hour', async () => {
     const { started, settle } = await nodes(2)
     const [first, second] = started
     await first!.stuck(turn(), 'guard')
-    expect([first!.limitOf(turn()), second!.limitOf(turn())]).toEqual([200, undefined])
-    await settle(250)
+    expect(first!.limitOf(turn())).toBe(200)
+    await settle(0)
     expect(second!.limitOf(turn())).toBe(200)
     expect(second!.limitOf(turn({ type: 'look' }))).toBeUndefined()
     await settle(3_600_000)
@@ -95,8 +94,8 @@ describe('a handler that did not return', () => {
   it('is counted once, also on a node that starts later, and on no node again', async () => {
     const { counted, record, start, settle } = await nodes(1)
     await record.change((shared) => withStuck(shared, turn(), 'guard', 0))
-    await settle(250)
-    await settle(250)
+    await settle(0)
+    await settle(0)
     expect(counted).toEqual(['duel onMessage 1'])
     await start()
     expect(counted).toEqual(['duel onMessage 1', 'duel onMessage 1'])
@@ -107,10 +106,10 @@ describe('a turn that takes long', () => {
   it('is given nearly the limit of all turns elsewhere, and none when it has returned', async () => {
     const { clock, record, started, settle } = await nodes(1)
     await record.change((shared) => withRunning(shared, turn(), clock.now()))
-    await settle(250)
+    await settle(0)
     expect(started[0]!.limitOf(turn())).toBe(680)
     await record.change((shared) => withoutRunning(shared, turn()))
-    await settle(250)
+    await settle(0)
     expect(started[0]!.limitOf(turn())).toBeUndefined()
   })
 
@@ -119,7 +118,7 @@ describe('a turn that takes long', () => {
     const { clock, counted, record, started, settle } = await nodes(1)
     await record.change((shared) => withRunning(shared, turn(), clock.now()))
     await settle(10_001)
-    await settle(250)
+    await settle(5000)
     expect([started[0]!.limitOf(turn()), counted]).toEqual([200, ['duel onMessage 1']])
   })
 })
@@ -132,7 +131,7 @@ describe('a player whose messages did not return three times', () => {
       expect(first!.blocks('prj_a', 'ada', 'duel', 'strike')).toBe(false)
       await first!.stuck(turn(), 'guard')
     }
-    await settle(250)
+    await settle(0)
     const blocks = (project: string, player: string, type: string) =>
       second!.blocks(project, player, 'duel', type)
     expect(blocks('prj_a', 'ada', 'strike')).toBe(true)

@@ -1,5 +1,5 @@
 import type { Clock } from '../../shared/clock.ts'
-import type { Records } from '../../shared/store/port.ts'
+import type { Bus, Records, Store } from '../../shared/store/port.ts'
 import { roomIdOf, roomNamed } from '../traffic.ts'
 import type { Turn, TurnHook } from './turns.ts'
 
@@ -41,6 +41,10 @@ export interface SharedSuspects {
 export const NO_SUSPECTS: SharedSuspects = { suspects: [], charges: [], counts: {} }
 
 const KEY = '{nodes}:suspects'
+/** Where a change of the record is announced to every node. */
+const CHANNEL = 'suspects'
+/** A node reads the record again after so long, in case it has missed a change. */
+const READ_MS = 5000
 /** A turn of a suspect is cut off after so long. */
 const GUARD_MS = 200
 /** The share of the limit of all turns that a suspect gets of which a turn runs at the moment. */
@@ -142,9 +146,16 @@ function counted(shared: SharedSuspects, code: string): SharedSuspects {
 /** The record in the store. */
 export class SuspectRecord {
   readonly #records: Records
+  readonly #bus: Bus
 
-  constructor(records: Records) {
+  constructor({ records, bus }: Pick<Store, 'records' | 'bus'>) {
     this.#records = records
+    this.#bus = bus
+  }
+
+  /** Calls `onChange` after each change, or when one may have been missed. The returned function ends that. */
+  subscribe(onChange: () => void): Promise<() => Promise<void>> {
+    return this.#bus.subscribe(CHANNEL, onChange, onChange)
   }
 
   async read(): Promise<SharedSuspects> {
@@ -158,8 +169,10 @@ export class SuspectRecord {
       const next = change(shared)
       if (next === shared) return shared
       const value = new TextEncoder().encode(JSON.stringify(next))
-      if (await this.#records.write([{ put: KEY, value, ttlMs: RECORD_TTL_MS, ifVersion: version }]))
+      if (await this.#records.write([{ put: KEY, value, ttlMs: RECORD_TTL_MS, ifVersion: version }])) {
+        await this.#bus.publish(CHANNEL, NOTHING)
         return next
+      }
       if (attempt === WRITE_ATTEMPTS) throw new Error('the record of suspects changes too fast')
     }
   }
@@ -169,6 +182,8 @@ export class SuspectRecord {
     return { shared: decoded(stored?.value), version: stored?.version ?? 0 }
   }
 }
+
+const NOTHING = new Uint8Array(0)
 
 function decoded(value: Uint8Array | undefined): SharedSuspects {
   if (!value) return NO_SUSPECTS
@@ -181,10 +196,8 @@ function decoded(value: Uint8Array | undefined): SharedSuspects {
 }
 
 interface SuspectsDeps {
-  readonly records: Records
+  readonly store: Pick<Store, 'records' | 'bus'>
   readonly clock: Clock
-  /** Milliseconds between two reads. */
-  readonly everyMs: number
   /** Milliseconds that a turn may take before the watchdog ends the process. */
   readonly turnLimitMs: number
   /** Milliseconds after which each turn is cut off, in development. Default: only turns of suspects are. */
@@ -193,7 +206,7 @@ interface SuspectsDeps {
   readonly onCount: (roomType: string, hook: TurnHook, count: number) => void
 }
 
-/** The suspects as this node knows them: it reads the shared record at a steady rate. */
+/** The suspects as this node knows them: it reads the shared record after each change. */
 export class Suspects {
   readonly #deps: SuspectsDeps
   readonly #record: SuspectRecord
@@ -209,22 +222,25 @@ export class Suspects {
   #blocked = new Set<string>()
   #counts: Readonly<Record<string, number>> = {}
   #cancel = () => {}
+  #unsubscribe: () => Promise<void> = async () => {}
   #stopped = false
 
   constructor(deps: SuspectsDeps) {
     this.#deps = deps
-    this.#record = new SuspectRecord(deps.records)
+    this.#record = new SuspectRecord(deps.store)
   }
 
-  /** Reads the record, and again from time to time. Rejects where it cannot be read. */
+  /** Reads the record, and again after each change. Rejects where it cannot be read. */
   async start(): Promise<void> {
+    this.#unsubscribe = await this.#record.subscribe(() => void this.#readAgain())
     this.#take(await this.#record.read())
     this.#readLater()
   }
 
-  stop(): void {
+  async stop(): Promise<void> {
     this.#stopped = true
     this.#cancel()
+    await this.#unsubscribe()
   }
 
   /** Milliseconds after which a turn is to be cut off; 0: it must not start; undefined: it runs as any other. */
@@ -281,8 +297,8 @@ export class Suspects {
   }
 
   #readLater(): void {
-    const { clock, everyMs } = this.#deps
-    this.#cancel = clock.schedule(everyMs, () => void this.#readAgain())
+    this.#cancel()
+    this.#cancel = this.#deps.clock.schedule(READ_MS, () => void this.#readAgain())
   }
 
   async #readAgain(): Promise<void> {

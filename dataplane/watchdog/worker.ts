@@ -77,18 +77,20 @@ const watch = setInterval(() => {
 function overruns(sequence: number): void {
   const { turn } = turns
   noted = { sequence, turn }
-  void inOrder(async ({ rooms, records }) => {
+  void inOrder(async (store) => {
+    const { rooms } = store
     await rooms.noteStuck(turn.room.name, turn.room.epoch, encodeNote(turn), settings.noteTtlMs)
-    await new SuspectRecord(records).change((shared) => withRunning(shared, turn, Date.now()))
+    await new SuspectRecord(store).change((shared) => withRunning(shared, turn, Date.now()))
   })
 }
 
 /** The turn that was noted has returned. */
 function returned(turn: Turn): void {
   noted = undefined
-  void inOrder(async ({ rooms, records }) => {
+  void inOrder(async (store) => {
+    const { rooms } = store
     await rooms.removeNote(turn.room.name, turn.room.epoch, encodeNote(turn), settings.noteTtlMs)
-    await new SuspectRecord(records).change((shared) => withoutRunning(shared, turn))
+    await new SuspectRecord(store).change((shared) => withoutRunning(shared, turn))
   })
 }
 
@@ -125,9 +127,10 @@ function report(turn: Turn, at: Location | undefined): void {
 async function end(turn: Turn, mode: Mode, at: Location | undefined): Promise<void> {
   clearInterval(watch)
   const { name, epoch } = turn.room
-  const write = inOrder(async ({ rooms, records }) => {
+  const write = inOrder(async (store) => {
+    const { rooms } = store
     const note = await rooms.noteStuck(name, epoch, encodeNote(turn), settings.noteTtlMs)
-    await new SuspectRecord(records).change((shared) => withStuck(shared, turn, mode, Date.now()))
+    await new SuspectRecord(store).change((shared) => withStuck(shared, turn, mode, Date.now()))
     return note
   })
   const written = await Promise.race([write, sleep(settings.noteTimeoutMs)])
