@@ -141,7 +141,7 @@ const vaultRoom = (secrets: Secrets, rate: number) => {
       fail: { data: v.any() },
       end: { data: v.null() },
     },
-    create: (): State => ({ open: [], hands: {}, vault: {}, units: {}, deck: [], granted: {} }),
+    create: (): State => ({ open: [], hands: {}, vault: {}, units: {}, secret: {}, deck: [], granted: {} }),
     onJoin(state, { id }, ctx) {
       state.hands[id] = {}
       state.granted[id] = []
