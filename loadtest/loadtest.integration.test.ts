@@ -180,7 +180,7 @@ describe('a run that cannot go on says why', () => {
     )
     const node = new ControlIssuer({ controlUrl: service.adminUrl, controlToken: undefined })
     expect(await failure('steady', { issuer: node })).toContain(
-      '404: there is nothing at /projects. Is --control',
+      '404: There is nothing at /projects. Is --control',
     )
   })
 })
