@@ -1,3 +1,4 @@
+import { syncBuiltinESMExports } from 'node:module'
 import { RoomLogicError } from './rooms/failures.ts'
 
 /** The functions of `process` with which code can end its own process. */
@@ -26,7 +27,10 @@ export function forbidExits(process: Exits, inRoomCode: () => boolean): () => vo
     if (signal !== 0 && (pid === process.pid || pid <= 0)) refuse('process.kill')
     return kill.call(process, pid, signal)
   }) as Exits['kill']
+  // Also for code that imports them by name.
+  syncBuiltinESMExports()
   return () => {
     Object.assign(process, { exit, kill, abort })
+    syncBuiltinESMExports()
   }
 }

@@ -1,4 +1,5 @@
 import type { RequestListener } from 'node:http'
+import { url as debuggerUrl } from 'node:inspector'
 import type { Registry } from 'prom-client'
 import { systemClock } from '../shared/clock.ts'
 import { type Config, type Defaults, defaultTurnLimit, type StoreConfig } from '../shared/config.ts'
@@ -68,7 +69,7 @@ export async function startDataplane({
     tracer,
     turns,
     revealFailures: development,
-    ...(development && { cutOffMs: DEVELOPMENT_CUT_OFF_MS }),
+    ...(development && { cutOffMs: developmentLimit }),
     ...(answer && { answer }),
     ...(sharing && { sharing }),
   }).catch(async (error: unknown) => {
@@ -100,6 +101,7 @@ export async function startDataplane({
 
 /** In development a turn is cut off after so long, and its process lives. The watchdog says before where it is. */
 const DEVELOPMENT_CUT_OFF_MS = 2000
+const developmentLimit = () => (debuggerUrl() === undefined ? DEVELOPMENT_CUT_OFF_MS : undefined)
 const DEVELOPMENT = { limitMs: 1200, ends: false }
 
 const watchdogSettings = (config: DataplaneParts['config']) => ({

@@ -72,8 +72,8 @@ export interface NodeOptions extends Partial<NodeConfig> {
   readonly tracer?: Tracer
   /** Observes every turn of every room. Default: none. */
   readonly turns?: TurnObserver
-  /** Milliseconds after which each turn is cut off; for development. Default: only turns of suspects are, after 200 ms. */
-  readonly cutOffMs?: number
+  /** Returns the milliseconds after which each turn is cut off, for development. Default: only turns of suspects are, after 200 ms. */
+  readonly cutOffMs?: () => number | undefined
   /** Workers that share the websocket port. Default: none. */
   readonly sharing?: WorkerOptions
   /** Answers other HTTP requests on the websocket port. Default: 426, which asks for a websocket. */

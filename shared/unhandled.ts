@@ -44,8 +44,8 @@ export class UnhandledErrors {
 
   #report(kind: 'rejection' | 'exception', error: unknown, message: string): void {
     this.#deps.count(kind)
-    const suppressed = this.#quiet.pass(`${kind} ${String((error as Error | undefined)?.message ?? error)}`)
-    if (suppressed !== undefined) this.#deps.log.error({ err: error, suppressed }, message)
+    const suppressed = this.#quiet.pass(`${kind} ${textOf(error)}`)
+    if (suppressed !== undefined) this.#deps.log.error({ err: readable(error), suppressed }, message)
   }
 }
 
@@ -54,12 +54,42 @@ export class UnhandledErrors {
  * is neither Node's nor this program's, or where there are only frames of Node: an `error` event without a listener.
  */
 export function isOwn(error: unknown): boolean {
-  const stack = error instanceof Error && typeof error.stack === 'string' ? error.stack : ''
+  const stack = stackOf(error)
   const frames = stack.split('\n').filter((line) => /^\s+at /.test(line))
   const places = frames.map((line) =>
-    decodeURI(/\(?((?:file:\/\/|data:|node:|\/)[^)]*)\)?$/.exec(line)?.[1] ?? ''),
+    decoded(/\(?((?:file:\/\/|data:|node:|\/)[^)]*)\)?$/.exec(line)?.[1] ?? ''),
   )
   const own = places.filter((place) => OWN.some((folder) => place.replace('file://', '').startsWith(folder)))
   const foreign = places.filter((place) => place !== '' && !place.startsWith('node:') && !own.includes(place))
   return own.length > 0 && foreign.length === 0
 }
+
+/** A path of a stack as it is on the disk. */
+function decoded(place: string): string {
+  try {
+    return decodeURI(place)
+  } catch {
+    return place // A `%` that is part of the name.
+  }
+}
+
+// Anything can be thrown, and reading it may throw.
+
+function stackOf(error: unknown): string {
+  try {
+    return error instanceof Error && typeof error.stack === 'string' ? error.stack : ''
+  } catch {
+    return ''
+  }
+}
+
+function textOf(error: unknown): string {
+  try {
+    return String((error as Error | undefined)?.message ?? error)
+  } catch {
+    return 'something that cannot be read'
+  }
+}
+
+const readable = (error: unknown): unknown =>
+  error instanceof Error && stackOf(error) !== '' ? error : new Error(textOf(error))

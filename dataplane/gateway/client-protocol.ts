@@ -24,8 +24,8 @@ import type { Subscription } from './subscription.ts'
 /** How many messages may arrive behind `hello` before it is answered, and how many pings and pongs of the websocket before there is a session. */
 const MAX_EARLY = 16
 
-/** Text for players whose messages of a type are refused for some time. */
-const BLOCKED = 'the last messages of this type did not return: for ten minutes they are refused'
+/** Text for players whose messages of a type, or whose joins, are refused for some time. */
+const BLOCKED = 'the last requests of this kind did not return: for ten minutes they are refused'
 
 /** How fast each player may ask for subscriptions: three seconds' worth at once. */
 export const joinRate = ({ joinsPerSecond: perSecond }: GatewayOptions): Rate => ({
@@ -202,7 +202,7 @@ export class ClientProtocol implements ConnectionListener {
     else {
       const subscription = this.#subscriptionFor(session, request)
       if (!subscription) return
-      if (request.t === 'message' && this.#isBlocked(session, subscription, request.type))
+      if (request.t === 'message' && this.#isBlocked(session, subscription.room.roomType, request.type))
         this.#refuseRequest(session, request, 'room_logic_failed', BLOCKED)
       else if (request.t === 'message') edge.message(subscription, request, bytes)
       else if (request.t === 'leave') edge.leave(subscription, request.ref)
@@ -210,8 +210,8 @@ export class ClientProtocol implements ConnectionListener {
     }
   }
 
-  #isBlocked({ projectId, sub, sessionId }: Session, { room }: Subscription, messageType: string): boolean {
-    return this.#context.blocks(projectId, playerOf(sub, sessionId), room.roomType, messageType)
+  #isBlocked({ projectId, sub, sessionId }: Session, roomType: string, messageType?: string): boolean {
+    return this.#context.blocks(projectId, playerOf(sub, sessionId), roomType, messageType)
   }
 
   /** The subscription that a request is about; undefined: the session is not in that room, and the client has been told. */
@@ -294,6 +294,7 @@ export class ClientProtocol implements ConnectionListener {
     const { max_rooms: maxRooms } = options.limits
     if (!subscription && session.subscriptions.size >= maxRooms)
       return { code: 'too_many_rooms', message: `a session may be in ${maxRooms} rooms: leave one first` }
+    if (this.#isBlocked(session, roomType)) return { code: 'room_logic_failed', message: BLOCKED }
     if (joinRates.take(session.player)) return undefined
     const { perSecond, burst } = joinRate(options)
     const message = `more than ${perSecond} joins a second, or ${burst} at once: try again later`

@@ -27,8 +27,8 @@ export interface GatewayContext {
   readonly polling: Polling
   /** Whether this node is asked for more than it can do, so that newcomers are refused. `LoadMeter.overloaded`. */
   readonly overloaded: () => boolean
-  /** Whether a player's messages of a type are refused, since too many of them did not return. `Suspects.blocks`. */
-  readonly blocks: (projectId: string, principal: string, roomType: string, messageType: string) => boolean
+  /** Whether a player's messages of a type, or without a type its joins, are refused, since too many of them did not return. `Suspects.blocks`. */
+  readonly blocks: (projectId: string, principal: string, roomType: string, messageType?: string) => boolean
   /**
    * How often each socket is read at most, and one message without `ref` of it handled, in milliseconds; 0: whenever they come.
    * `LoadMeter.inputIntervalMs`.

@@ -210,6 +210,11 @@ export class StuckTurns {
     )
   }
 
+  /** Whether an `onLeave` did not return for a member, which is gone then. */
+  hasLeft(memberId: string): boolean {
+    return this.#has('onLeave', memberId, 0)
+  }
+
   /** Whether a hook must not start for a member. */
   hasMember(hook: 'onDisconnect' | 'onReconnect' | 'onLeave', memberId: string): boolean {
     return this.#has(hook, memberId, 0) || this.rests(hook)

@@ -296,7 +296,7 @@ export class Inputs {
       code.run({ ...turn, hook: 'onTask' }, () =>
         checkedResult(this.handlers.taskType(task.name)?.result, value),
       )
-    const outcome = await outcomeOf(() => code.start(turn, work), check)
+    const outcome = await outcomeOf(async () => code.start(turn, work), check)
     this.#on.act(() => this.taskEnded(task, outcome))
   }
 
@@ -317,6 +317,7 @@ export class Inputs {
 
   /** The last turn: nothing of it is sent. */
   dispose(): void {
+    if (this.stuck.last?.hook === 'onDispose') return
     this.#try('onDispose', () => {
       this.handlers.run('onDispose')
       return NOTHING

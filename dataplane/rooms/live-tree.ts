@@ -65,6 +65,8 @@ interface Spliced {
  * those parts that were in that already: elements that a `filter` left stay what they are.
  */
 export class LiveTree {
+  /** A turn may have put another root in the place of the flushed one. */
+  #checksum = 0
   readonly #holder: LiveObject
   #log: Step[] = []
   #steps = 0
@@ -80,6 +82,7 @@ export class LiveTree {
     this.#holder = new LiveObject(this)
     this.#holder.target[ROOT] = this.copied(state, this.#holder, ROOT)
     this.#holder.settle()
+    this.#checksum = hashOf(this.#root) >>> 0
   }
 
   /** Begins a turn: until it ends, views can be used. Returns the state for handlers: a view, or a scalar. */
@@ -127,7 +130,7 @@ export class LiveTree {
 
   /** Of the state as of the last flush; 0 … 2^32 - 1. */
   get checksum(): number {
-    return hashOf(this.#root) >>> 0
+    return this.#checksum
   }
 
   /** The root, where that is an object. */
@@ -170,6 +173,7 @@ export class LiveTree {
   flush(): Delta | undefined {
     const change = this.#holder.flush()
     this.#marks.clear()
+    this.#checksum = hashOf(this.#root) >>> 0
     return change && ((change as ObjectDelta).changes[0] as Delta)
   }
 

@@ -158,8 +158,8 @@ export class RoomOpening {
     const first = this.#firstJoin
     let room: Room | undefined
     try {
-      // One that did not come to the end of its last turn has ended.
-      const ended = stuck.last?.hook === 'onDispose'
+      // One that did not come to the end of its last turn has ended, but for its last save.
+      const ended = stuck.last?.hook === 'onDispose' && !this.#definition.save
       const restored = ended ? undefined : restore(claim, environment.format)
       const begin = restored ?? (first && mayMake ? await this.#new(first, fence.epoch) : undefined)
       if (begin && this.#on.closed()) {

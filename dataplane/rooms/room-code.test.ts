@@ -29,7 +29,7 @@ function suspects(limitMs: number, ...codes: string[]) {
   }
 }
 
-function roomCode(known = suspects(0).known) {
+function roomCode(known = suspects(0).known, observer = noObserver) {
   const lines: Record<string, unknown>[] = []
   const log = pino({}, { write: (line: string) => void lines.push(JSON.parse(line)) })
   const counts: string[] = []
@@ -39,7 +39,7 @@ function roomCode(known = suspects(0).known) {
   }
   let now = 0
   const clock = { now: () => now, monotonic: () => now, schedule: () => () => {} }
-  const code = new RoomCode({ clock, log, metrics: { roomErrors }, observer: noObserver, suspects: known })
+  const code = new RoomCode({ clock, log, metrics: { roomErrors }, observer, suspects: known })
   const pass = (ms: number): void => {
     now += ms
   }
@@ -142,7 +142,75 @@ describe('RoomCode', () => {
   })
 })
 
+describe('RoomCode.start', () => {
+  // Query builders of database libraries run their query at each `then`.
+  it('runs a lazy promise once', async () => {
+    const { code } = roomCode()
+    const then = vi.fn((done: (value: number) => void) => done(7))
+    await expect(
+      code.start({ ...TURN, hook: 'task' }, () => ({ then }) as unknown as PromiseLike<number>),
+    ).resolves.toBe(7)
+    expect(then).toHaveBeenCalledOnce()
+  })
+
+  it('names the last call that has not finished, in any order of their ends', async () => {
+    const named: (string | undefined)[] = []
+    const observer = { ...noObserver, open: (turn: Turn | undefined) => void named.push(turn?.subject) }
+    const { code } = roomCode(undefined, observer)
+    const ends: (() => void)[] = []
+    for (const subject of ['a', 'b', 'c'])
+      void code.start({ ...TURN, hook: 'task', subject }, () => new Promise<void>((end) => ends.push(end)))
+    for (const at of [1, 2, 0]) {
+      ends[at]!()
+      await nextTurn()
+    }
+    expect(named).toEqual(['a', 'b', 'c', 'a', undefined])
+  })
+})
+
 describe('a room one of whose turns was cut off', () => {
+  it('is restored where a turn before had returned another state, which no update had yet', async () => {
+    const { known } = suspects(20, 'onMessage loop')
+    const replaced = defineRoom({
+      type: 'replaced',
+      messages: { set: { data: v.null() }, loop: { data: v.null() } },
+      sync: { rate: 10 },
+      create: () => ({ n: 0 }),
+      onMessage(state, { type }) {
+        if (type === 'loop') for (;;) state.n++
+        return { state: { n: 7 } }
+      },
+    })
+    const bench = new RoomBench([replaced], { suspects: known })
+    const ann = await bench.join('replaced', 'ann')
+    await bench.advance(200)
+    bench.message('replaced', 'ann', 'set', null, 1)
+    bench.message('replaced', 'ann', 'loop', null, 2)
+    await bench.settle()
+    await bench.resume('replaced', ann)
+    expect([ann.inRoom, bench.counts.quarantined]).toEqual([true, undefined])
+  })
+
+  it('starts no other turn: a kick of many with a looping onLeave costs one', async () => {
+    const { known, stuck } = suspects(20, 'onLeave')
+    const leaving = defineRoom({
+      type: 'leaving',
+      messages: { kick: { data: v.null() } },
+      sync: { rate: 0 },
+      create: () => ({ n: 0 }),
+      onMessage(_state, _input, ctx) {
+        for (const member of ctx.members) ctx.kick(member)
+      },
+      onLeave() {
+        for (;;);
+      },
+    })
+    const bench = new RoomBench([leaving], { suspects: known })
+    for (const id of ['ann', 'bob', 'cyd', 'dan']) await bench.join('leaving', id)
+    bench.message('leaving', 'ann', 'kick', null, 1)
+    expect(stuck).toHaveLength(1)
+  })
+
   const looper = (durability: Durability) =>
     defineRoom({
       type: 'looper',

@@ -12,7 +12,9 @@ import type { RoomMetrics } from './metrics.ts'
 /** A room whose state room code writes to. */
 export interface CodeRoom extends TurnRoom {
   /** A turn was cut off: what it has left of the state in memory must not be used. */
-  readonly cutOff?: (turn: RoomTurn) => void
+  cutOff?(turn: RoomTurn): void
+  /** Whether a turn was cut off: no other one starts. */
+  readonly wasCutOff?: boolean
 }
 
 /** A call of the code of a room. */
@@ -57,8 +59,9 @@ const CALL = new Script('run()')
 export class RoomCode {
   readonly #deps: RoomCodeDeps
   readonly #quiet: Quiet
-  /** Asynchronous calls that have not finished, in the order in which they started. */
-  readonly #open = new Set<RoomTurn>()
+  /** Asynchronous calls in the order in which they started. The last one has not finished. */
+  readonly #open: RoomTurn[] = []
+  readonly #finished = new WeakSet<RoomTurn>()
   #boundary: Context | undefined
   #last: RoomTurn | undefined
 
@@ -74,6 +77,8 @@ export class RoomCode {
   run<T>(turn: RoomTurn, code: () => T): T {
     const { observer, suspects } = this.#deps
     const limitMs = suspects.limitOf(turn)
+    if (turn.room.wasCutOff)
+      throw new TurnCut(`${turn.hook} was not started: another turn of the room was cut off`)
     if (limitMs === 0)
       throw new TurnCut(`${turn.hook} was not started: it did not return before, and ended a node`)
     this.#last = turn
@@ -82,7 +87,7 @@ export class RoomCode {
       if (limitMs === undefined) return TURNS.run(turn, code)
       return TURNS.run(turn, () => this.#guard(turn, code, limitMs))
     } catch (error) {
-      if (error instanceof TurnCut) this.#cut(turn, limitMs)
+      if (error instanceof TurnCut && limitMs !== undefined) this.#cut(turn, limitMs)
       throw error
     } finally {
       observer.end()
@@ -93,10 +98,14 @@ export class RoomCode {
    * Runs code of a room that may go on after it has returned a promise. Throws and rejects as `run` does. The boundary does not reach code
    * after an `await`.
    */
-  start<T>(turn: RoomTurn, code: () => T): T {
-    const returned = this.run(turn, code)
-    if (isPromise(returned)) {
-      this.#open.add(turn)
+  start<T>(turn: RoomTurn, code: () => T | PromiseLike<T>): T | Promise<T> {
+    // A promise that is lazy, such as a query of a database library, runs at each `then`: it gets one, which belongs to the turn.
+    const returned = this.run(turn, () => {
+      const value = code()
+      return isPromise(value) ? Promise.resolve(value as PromiseLike<T>) : value
+    })
+    if (returned instanceof Promise) {
+      this.#open.push(turn)
       this.#deps.observer.open(turn)
       const done = () => this.#done(turn)
       returned.then(done, done)
@@ -138,8 +147,11 @@ export class RoomCode {
   }
 
   #done(turn: RoomTurn): void {
-    this.#open.delete(turn)
-    this.#deps.observer.open([...this.#open].at(-1))
+    this.#finished.add(turn)
+    if (turn !== this.#open.at(-1)) return
+    for (let last: RoomTurn | undefined = turn; last && this.#finished.has(last); last = this.#open.at(-1))
+      this.#open.pop()
+    this.#deps.observer.open(this.#open.at(-1))
   }
 
   #guard<T>(turn: RoomTurn, code: () => T, limitMs: number): T {
@@ -152,6 +164,7 @@ export class RoomCode {
         result = { thrown }
       }
     }
+    const release = holdOutput()
     try {
       CALL.runInContext(this.#boundary, { timeout: limitMs })
     } catch (error) {
@@ -159,6 +172,8 @@ export class RoomCode {
         throw new TurnCut(`${turn.hook} did not return within ${limitMs} ms and was cut off`, {
           cause: error,
         })
+    } finally {
+      release()
     }
     if ('thrown' in result!) throw result.thrown
     return result!.value
@@ -169,6 +184,34 @@ export class RoomCode {
     log.error({ ...fieldsOf(turn), limit_ms: limitMs }, 'a turn did not return and was cut off')
     turn.room.cutOff?.(turn)
     void suspects.stuck(turn, 'guard')
+  }
+}
+
+/** Maximum number of writes of one guarded turn to standard output that are kept. */
+const MAX_HELD = 1000
+
+/**
+ * Keeps what is written to standard output and standard error until the returned function is called: a write that is cut off half way would
+ * leave the stream waiting for ever, and the log with it.
+ */
+function holdOutput(): () => void {
+  const { stdout, stderr } = process
+  const held: (() => void)[] = []
+  const hold = (stream: NodeJS.WriteStream): (() => void) => {
+    const { write } = stream
+    const keep = (...written: unknown[]): boolean => {
+      if (held.length < MAX_HELD) held.push(() => void Reflect.apply(write, stream, written))
+      return true
+    }
+    stream.write = keep as typeof write
+    return () => {
+      stream.write = write
+    }
+  }
+  const restore = [hold(stdout), hold(stderr)]
+  return () => {
+    for (const undo of restore) undo()
+    for (const writing of held) writing()
   }
 }
 

@@ -118,7 +118,7 @@ export class Room {
     this.#rest = environment.scheduler.timer(() => this.#handleBacklog())
     on.members(memberships.size)
     for (const membership of [...memberships])
-      if (stuck.hasMember('onLeave', membership.member.id)) this.#inputs.part(membership, 'left')
+      if (stuck.hasLeft(membership.member.id)) this.#inputs.part(membership, 'left')
     this.#ticks.set(definition.tick?.rate)
     this.#watchIdle()
     this.#watchTimers()

@@ -151,7 +151,8 @@ export class RoomStream {
   readonly #onTasks: StreamEvents['tasks']
   readonly #onFenced: () => void
   readonly #onStopped: (stopped: boolean) => void
-  readonly cutOff: (turn: RoomTurn) => void
+  readonly #onCutOff: (turn: RoomTurn) => void
+  #wasCutOff = false
   readonly #timer: Timer
   #pace: FixedRate | undefined
   #pending = new Pending()
@@ -183,18 +184,26 @@ export class RoomStream {
     this.#onTasks = tasks
     this.#onFenced = fenced
     this.#onStopped = stopped
-    this.cutOff = cutOff
+    this.#onCutOff = cutOff
     for (const restored of begin.memberships)
       this.memberships.add(
         new Membership(restored, limits.outcomes, clock.monotonic(), clock.monotonic() + limits.movesMs),
       )
     this.grants = begin.grants
-    this.state = new LiveState(
-      tree,
-      limits.stateBytes,
-      (bytes) => log.warn({ bytes, limit: limits.stateBytes }, 'the state of the room comes near its limit'),
-      () => metrics.limitsReached.inc({ room_type: address.roomType, limit: 'state' }),
-      definition.layers,
+    const room = { name: address.name, epoch: fence.epoch }
+    const turn = { room, hook: 'migrate', subject: '', ref: 0, type: '', principal: '' } as const
+    // The functions of its layers run.
+    this.state = environment.code.run(
+      turn,
+      () =>
+        new LiveState(
+          tree,
+          limits.stateBytes,
+          (bytes) =>
+            log.warn({ bytes, limit: limits.stateBytes }, 'the state of the room comes near its limit'),
+          () => metrics.limitsReached.inc({ room_type: address.roomType, limit: 'state' }),
+          definition.layers,
+        ),
     )
     this.timers = new Timers(begin.timers, fence.epoch)
     this.tasks = new Tasks(begin.tasks, fence.epoch)
@@ -247,6 +256,16 @@ export class RoomStream {
       throw error
     }
     if (this.state.dirty) this.touch()
+  }
+
+  /** A turn was cut off half way: only what was flushed before may be used, and no turn starts any more. */
+  cutOff(turn: RoomTurn): void {
+    this.#wasCutOff = true
+    this.#onCutOff(turn)
+  }
+
+  get wasCutOff(): boolean {
+    return this.#wasCutOff
   }
 
   /** What has happened since the last flush; turns add to it, then `touch`. */
@@ -311,9 +330,9 @@ export class RoomStream {
    * Resolves to true if the database has it.
    */
   async saveLast(tries: 'once' | 'until_saved', ends: boolean): Promise<boolean> {
-    const { dirty } = this.state
+    const dirty = this.state.dirty && !this.#wasCutOff
     if (!this.saves || !(this.unsaved || dirty)) return true
-    const state = frozen(this.state.plain())
+    const state = frozen(this.#wasCutOff ? structuredClone(this.state.flushed) : this.state.plain())
     const room = { state, epoch: this.epoch, seq: this.#seq + (dirty ? 1 : 0), last: ends }
     return this.saves.last(room, tries)
   }

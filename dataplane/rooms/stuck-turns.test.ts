@@ -65,7 +65,7 @@ function cluster() {
       state.loop_at_tick = type === 'loop_at_tick'
     },
     onLeave(state, member) {
-      if (member.id === 'loops') hang()
+      if (member.id.startsWith('loops')) hang()
       state.left++
     },
     onTick(state) {
@@ -186,6 +186,22 @@ describe('a handler that does not return three times within a minute in one room
       await current.resume('looper', ann)
     }
     expect([ann.inRoom, hooks.length]).toEqual([true, 4])
+  })
+
+  // Three sessions of one player once emptied a room.
+  it('is left out where it is onLeave, and members who have not left stay', async () => {
+    const { node, hooks } = cluster()
+    let current = node()
+    const bob = await current.join('looper', 'bob')
+    for (let n = 1; n <= 3; n++) {
+      await current.join('looper', `loops${n}`)
+      current.send('looper', `loops${n}`, { kind: 'leave', reason: 'left', ref: 9 + n })
+      expect(hooks).toHaveLength(n)
+      await current.advance(5000, 1000)
+      current = node(bob)
+      await current.resume('looper', bob)
+    }
+    expect([bob.inRoom, current.describe('looper')?.members.length]).toEqual([true, 1])
   })
 
   it('is left out where it is the tick', async () => {

@@ -24,7 +24,7 @@ async function nodes(count: number, limitAllMs?: number) {
       store,
       clock,
       turnLimitMs: 800,
-      limitAllMs,
+      limitAllMs: limitAllMs === undefined ? undefined : () => limitAllMs,
       onCount: (roomType, hook, more) => void counted.push(`${roomType} ${hook} ${more}`),
     })
     await suspects.start()
@@ -107,6 +107,8 @@ describe('a turn that takes long', () => {
     const { clock, record, started, settle } = await nodes(1)
     await record.change((shared) => withRunning(shared, turn(), clock.now()))
     await settle(0)
+    expect(started[0]!.limitOf(turn())).toBeUndefined()
+    await settle(400)
     expect(started[0]!.limitOf(turn())).toBe(680)
     await record.change((shared) => withoutRunning(shared, turn()))
     await settle(0)
@@ -117,7 +119,7 @@ describe('a turn that takes long', () => {
   it('counts as one that did not return when its node is gone', async () => {
     const { clock, counted, record, started, settle } = await nodes(1)
     await record.change((shared) => withRunning(shared, turn(), clock.now()))
-    await settle(10_001)
+    await settle(60_001)
     await settle(5000)
     expect([started[0]!.limitOf(turn()), counted]).toEqual([200, ['duel onMessage 1']])
   })

@@ -22,9 +22,9 @@ export interface Suspect {
   readonly runningSince?: number
 }
 
-/** A turn that a player caused, and that did not end. */
+/** A turn that did not end. */
 interface Charge {
-  /** `project/principal`. */
+  /** `project/principal`; nothing behind the `/`: no player caused it. */
   readonly by: string
   readonly code: string
   readonly at: number
@@ -57,10 +57,13 @@ const MAX_CHARGES = 1024
 /** So many turns of one player and handler within the window, and the player's messages of that type are refused for as long. */
 const CHARGES = 3
 const CHARGE_WINDOW_MS = 600_000
+/** So many turns of one handler within a minute, and it is not started for as long. */
+const CUTS = 10
+const CUT_WINDOW_MS = 60_000
 /** The counts are kept for so long after the last change. */
 const RECORD_TTL_MS = 30 * 86_400_000
 /** A turn that runs for longer has ended together with its process. */
-const LONGEST_TURN_MS = 10_000
+const LONGEST_TURN_MS = 60_000
 /** So many different handlers of one room type, and all of its code is treated as they are. */
 const HANDLERS_OF_TYPE = 2
 /** So many different handlers of any type, and code of all types runs inside the boundary until it has proven itself. */
@@ -107,11 +110,11 @@ export function withoutRunning(shared: SharedSuspects, turn: Turn): SharedSuspec
 
 /** A turn did not end. */
 export function withStuck(shared: SharedSuspects, turn: Turn, mode: Mode, now: number): SharedSuspects {
-  const charge = turn.principal === '' ? [] : [{ by: chargedTo(turn), code: codeOf(turn), at: now }]
+  const charge = { by: chargedTo(turn), code: codeOf(turn), at: now }
   const charges = shared.charges.filter(({ at }) => now - at < CHARGE_WINDOW_MS)
   return counted(
     withSuspect(
-      { ...shared, charges: [...charges, ...charge].slice(-MAX_CHARGES) },
+      { ...shared, charges: [...charges, charge].slice(-MAX_CHARGES) },
       { code: codeOf(turn), mode, principal: turn.principal },
       now,
     ),
@@ -170,7 +173,8 @@ export class SuspectRecord {
       if (next === shared) return shared
       const value = new TextEncoder().encode(JSON.stringify(next))
       if (await this.#records.write([{ put: KEY, value, ttlMs: RECORD_TTL_MS, ifVersion: version }])) {
-        await this.#bus.publish(CHANNEL, NOTHING)
+        // A node that does not hear of it reads it later.
+        await this.#bus.publish(CHANNEL, NOTHING).catch(() => 0)
         return next
       }
       if (attempt === WRITE_ATTEMPTS) throw new Error('the record of suspects changes too fast')
@@ -200,8 +204,8 @@ interface SuspectsDeps {
   readonly clock: Clock
   /** Milliseconds that a turn may take before the watchdog ends the process. */
   readonly turnLimitMs: number
-  /** Milliseconds after which each turn is cut off, in development. Default: only turns of suspects are. */
-  readonly limitAllMs?: number | undefined
+  /** Milliseconds after which each turn is cut off, in development; undefined: not now. Default: only turns of suspects are. */
+  readonly limitAllMs?: (() => number | undefined) | undefined
   /** Another turn of this room type and hook did not end; `count`: how many more. */
   readonly onCount: (roomType: string, hook: TurnHook, count: number) => void
 }
@@ -214,6 +218,8 @@ export class Suspects {
   /** The limit of each, milliseconds. */
   #byCode = new Map<string, number>()
   #byType = new Map<string, number>()
+  /** Handlers of which a turn runs for long, with the time since when. */
+  #running = new Map<string, number>()
   /** Whether several handlers did not return: others may not either. */
   #alert = false
   /** Turns of each handler that is no suspect, since the alert began. */
@@ -246,10 +252,18 @@ export class Suspects {
   /** Milliseconds after which a turn is to be cut off; 0: it must not start; undefined: it runs as any other. */
   limitOf(turn: Turn): number | undefined {
     const { limitAllMs } = this.#deps
-    if (this.#byCode.size === 0) return limitAllMs
+    if (this.#list.length === 0) return limitAllMs?.()
     const code = codeOf(turn)
     const limit = this.#byCode.get(code) ?? this.#byType.get(roomNamed(turn.room.name).roomType)
-    return limit ?? limitAllMs ?? (this.#alert ? this.#unproven(code) : undefined)
+    if (limitAllMs && limit !== 0) return limitAllMs()
+    return limit ?? this.#limitOfRunning(code) ?? (this.#alert ? this.#unproven(code) : undefined)
+  }
+
+  /** A turn of the handler runs elsewhere for long: it may be slow, or never end. */
+  #limitOfRunning(code: string): number | undefined {
+    const since = this.#running.get(code)
+    if (since === undefined || this.#deps.clock.now() - since < this.#deps.turnLimitMs / 2) return undefined
+    return RUNNING_SHARE * this.#deps.turnLimitMs
   }
 
   /** Much-used code soon runs as fast as ever; only new paths pay for the boundary. */
@@ -260,17 +274,16 @@ export class Suspects {
     return RUNNING_SHARE * this.#deps.turnLimitMs
   }
 
-  #limitOf(mode: Mode, runs: boolean): number {
-    if (mode === 'refuse') return 0
-    const { limitAllMs, turnLimitMs } = this.#deps
-    // A turn that still runs elsewhere may only be slow: here such a turn may take nearly as long as it always may.
-    return limitAllMs ?? (runs ? RUNNING_SHARE * turnLimitMs : GUARD_MS)
-  }
-
-  /** Whether a player's messages of this type are refused, since too many of them did not end. */
-  blocks(projectId: string, principal: string, roomType: string, messageType: string): boolean {
+  /**
+   * Whether a player's messages of this type are refused, since too many of them did not end; without a type: whether its joins of rooms of this
+   * room type are.
+   */
+  blocks(projectId: string, principal: string, roomType: string, messageType?: string): boolean {
     if (this.#blocked.size === 0) return false
-    return this.#blocked.has(`${projectId}/${principal} ${codeName(roomType, 'onMessage', messageType)}`)
+    const hooks = messageType === undefined ? JOIN_HOOKS : MESSAGE_HOOKS
+    return hooks.some((hook) =>
+      this.#blocked.has(`${projectId}/${principal} ${codeName(roomType, hook, messageType ?? '')}`),
+    )
   }
 
   /** Players and handlers whose messages are refused. */
@@ -316,14 +329,18 @@ export class Suspects {
   #take({ suspects, charges, counts }: SharedSuspects): void {
     const now = this.#deps.clock.now()
     this.#list = suspects.filter(({ until }) => until > now)
-    const limits = this.#list.map(({ code, mode, runningSince }) => {
-      const runs = runningSince !== undefined
-      return [code, this.#limitOf(!runs && isAsynchronous(code) ? 'refuse' : mode, runs)] as const
-    })
-    this.#byCode = new Map(limits)
-    this.#byType = new Map([...typesOf(this.#list)].map(([type, mode]) => [type, this.#limitOf(mode, false)]))
-    this.#alert =
-      this.#list.filter(({ runningSince }) => runningSince === undefined).length >= HANDLERS_OF_ALL
+    const stuck = this.#list.filter(({ runningSince }) => runningSince === undefined)
+    const often = tooOften(charges, now)
+    const isRefused = ({ code, mode }: Suspect) =>
+      mode === 'refuse' || isAsynchronous(code) || often.has(code)
+    this.#byCode = new Map(stuck.map((one) => [one.code, isRefused(one) ? 0 : GUARD_MS]))
+    this.#byType = limitsOfTypes(stuck)
+    this.#running = new Map(
+      this.#list.flatMap(({ code, runningSince }) =>
+        runningSince === undefined ? [] : [[code, runningSince]],
+      ),
+    )
+    this.#alert = stuck.length >= HANDLERS_OF_ALL
     if (!this.#alert) this.#proven.clear()
     this.#blocked = blockedBy(charges, now)
     for (const [key, count] of Object.entries(counts)) {
@@ -335,32 +352,42 @@ export class Suspects {
   }
 }
 
+const MESSAGE_HOOKS: readonly TurnHook[] = ['onMessage']
+const JOIN_HOOKS: readonly TurnHook[] = ['options', 'load', 'create', 'admit', 'onJoin']
+
 /** Whether its code may continue after an `await`, where no boundary reaches it: then it is not started. */
 const isAsynchronous = (code: string): boolean => ASYNCHRONOUS.includes(code.split('/', 2)[1]!)
 
 const ASYNCHRONOUS: readonly string[] = ['load', 'save', 'admit', 'task'] satisfies TurnHook[]
 
-/** Room types of which several handlers did not return. */
-function typesOf(suspects: readonly Suspect[]): Map<string, Mode> {
-  const counts = new Map<string, { guard: number; refuse: number }>()
-  for (const { code, mode, runningSince } of suspects) {
-    if (runningSince !== undefined) continue
+/** Room types of which several handlers did not return, with the limit of all their code in milliseconds. */
+function limitsOfTypes(suspects: readonly Suspect[]): Map<string, number> {
+  const counts = new Map<string, { all: number; refused: number }>()
+  for (const { code, mode } of suspects) {
     const roomType = code.slice(0, code.indexOf('/'))
-    const count = counts.get(roomType) ?? { guard: 0, refuse: 0 }
+    const count = counts.get(roomType) ?? { all: 0, refused: 0 }
     counts.set(roomType, count)
-    count[mode]++
+    count.all++
+    if (mode === 'refuse') count.refused++
   }
-  const modes = new Map<string, Mode>()
-  for (const [roomType, { guard, refuse }] of counts) {
-    if (refuse >= HANDLERS_OF_TYPE) modes.set(roomType, 'refuse')
-    else if (guard + refuse >= HANDLERS_OF_TYPE) modes.set(roomType, 'guard')
-  }
-  return modes
+  const limits = new Map<string, number>()
+  for (const [roomType, { all, refused }] of counts)
+    if (all >= HANDLERS_OF_TYPE) limits.set(roomType, refused >= HANDLERS_OF_TYPE ? 0 : GUARD_MS)
+  return limits
+}
+
+/** Handlers that were cut off too often within the last minute. */
+function tooOften(charges: readonly Charge[], now: number): Set<string> {
+  const counts = new Map<string, number>()
+  for (const { code, at } of charges)
+    if (now - at < CUT_WINDOW_MS) counts.set(code, (counts.get(code) ?? 0) + 1)
+  return new Set([...counts].flatMap(([code, count]) => (count >= CUTS ? [code] : [])))
 }
 
 function blockedBy(charges: readonly Charge[], now: number): Set<string> {
   const counts = new Map<string, number>()
   for (const { by, code, at } of charges)
-    if (now - at < CHARGE_WINDOW_MS) counts.set(`${by} ${code}`, (counts.get(`${by} ${code}`) ?? 0) + 1)
+    if (!by.endsWith('/') && now - at < CHARGE_WINDOW_MS)
+      counts.set(`${by} ${code}`, (counts.get(`${by} ${code}`) ?? 0) + 1)
   return new Set([...counts].flatMap(([key, count]) => (count >= CHARGES ? [key] : [])))
 }
