@@ -1,4 +1,5 @@
 import { type Debugger, type InspectorNotification, Session } from 'node:inspector'
+import { fileURLToPath } from 'node:url'
 import type { Turn } from './turns.ts'
 
 /** The name on `globalThis` of the function that says where the thread of the rooms is: see `RoomCode.where`. */
@@ -12,11 +13,18 @@ export interface Location {
   readonly frame: string | undefined
 }
 
+/** Frames of roomful, such as those of a state's views, say nothing of where room code is. */
+const OWN = fileURLToPath(new URL('../', import.meta.url))
+
 const EXPRESSION = `globalThis[Symbol.for(${JSON.stringify(WHERE.description)})]()`
 
+/** So much CPU time of the process is enough for the main thread to stop, where it runs JavaScript. */
+const ENOUGH_CPU_MS = 400
+const LOOK_MS = 25
+
 /**
- * Pauses the main thread for a moment, from a worker, and asks where it is. Undefined: it does not run JavaScript, but blocks in a native
- * call, or it has not answered within `timeoutMs`.
+ * Pauses the main thread for a moment, from a worker, and asks where it is. Undefined: it blocks in a native call, since it has not stopped
+ * within `timeoutMs`; on a busy machine, on which the process gets little CPU time, within twice as long.
  */
 export async function locate(timeoutMs: number): Promise<Location | undefined> {
   const session = new Session()
@@ -29,7 +37,7 @@ export async function locate(timeoutMs: number): Promise<Location | undefined> {
     })
     session.post('Debugger.enable')
     session.post('Debugger.pause')
-    const frames = await Promise.race([paused, after(timeoutMs)])
+    const frames = await Promise.race([paused, patience(timeoutMs)])
     return frames && (await locationIn(session, frames))
   } catch {
     return undefined // This Node has no inspector.
@@ -56,19 +64,27 @@ async function locationIn(session: Session, frames: readonly Debugger.CallFrame[
   return { turn: undefined, frame: undefined }
 }
 
-/** The first frame below the evaluated expression. */
+/** The first frame below the evaluated expression that is not roomful's. */
 function frameOf(stack: string): string | undefined {
   const lines = stack.split('\n')
   const at = lines.findIndex((line) => line.includes('(eval at '))
-  return lines
+  const frames = lines
     .slice(at + 1)
-    .find((line) => line.trim().startsWith('at ') && !line.includes('node:'))
-    ?.trim()
-    .slice('at '.length)
+    .map((line) => line.trim())
+    .filter((line) => line.startsWith('at ') && !line.includes('node:'))
+  const frame = frames.find((line) => !line.includes(OWN)) ?? frames[0]
+  return frame?.slice('at '.length)
 }
 
-function after(ms: number): Promise<undefined> {
-  return new Promise((resolve) => {
-    setTimeout(() => resolve(undefined), ms).unref()
-  })
+/** Resolves when the main thread has had its chance to stop. */
+async function patience(timeoutMs: number): Promise<undefined> {
+  const began = performance.now()
+  const { user, system } = process.cpuUsage()
+  for (;;) {
+    await new Promise((resolve) => setTimeout(resolve, LOOK_MS))
+    const passedMs = performance.now() - began
+    const used = process.cpuUsage({ user, system })
+    const enough = (used.user + used.system) / 1000 >= ENOUGH_CPU_MS
+    if (passedMs >= (enough ? timeoutMs : 2 * timeoutMs)) return undefined
+  }
 }
