@@ -172,7 +172,7 @@ describe('direct routing', () => {
     const players = await Promise.all(networks.map((network) => join(login, roomId, edge, network)))
     const everyone = [first, ...players]
     const stops = everyone.map((player) => player.play(20))
-    await until('all were told', async () => networks.every(({ rerouted }) => rerouted > 0))
+    await until('all were told', async () => networks.every(({ rerouted }) => rerouted > 0), 150_000)
     const sent = everyone.map((player) => player.sent)
     await until('everyone plays on', async () => everyone.every((player, i) => player.acked > sent[i]! + 50))
     await Promise.all(stops.map((stop) => stop()))
