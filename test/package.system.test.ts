@@ -18,6 +18,9 @@ import { freePort } from './support/redis-port.ts'
 const root = fileURLToPath(new URL('..', import.meta.url))
 const run = promisify(execFile)
 
+/** Ceiling for a test that builds, packs and installs from the registry on a busy machine. */
+const NPM_INSTALLS_MS = 600_000
+
 const ROOM = `
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
@@ -83,7 +86,7 @@ beforeAll(async () => {
   await writeFile(join(folder, 'game.ts'), GAME)
   const options = ['--ignore-scripts', '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error']
   await run('npm', ['install', ...options, `./${tarball}`], { cwd: folder })
-})
+}, NPM_INSTALLS_MS)
 
 afterAll(async () => {
   for (const { end } of running) end()
@@ -249,70 +252,80 @@ describe('a new game', () => {
   const npm = (words: string[], cwd: string) =>
     run('npm', ['--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error', ...words], { cwd })
 
-  it('comes from a clone by npm run new, compiles, is tested, and is played after one command', async () => {
-    const clone = join(made, 'roomful')
-    const left = ['.git', 'dist', 'node_modules', 'release'].map((name) => join(root, name))
-    await cp(root, clone, { recursive: true, filter: (path) => !left.includes(path) })
-    await symlink(join(root, 'node_modules'), join(clone, 'node_modules'))
-    const { stdout } = await npm(['run', 'new', '../my-game', '--', '--template', 'vanilla'], clone)
-    expect(stdout).toMatch(/my-game is ready:\n\n {2}cd \.\.\/my-game\n {2}npm run dev\n/)
-    const game = join(made, 'my-game')
-    await npm(['run', 'build'], game)
-    await npm(['test'], game)
+  it(
+    'comes from a clone by npm run new, compiles, is tested, and is played after one command',
+    async () => {
+      const clone = join(made, 'roomful')
+      const left = ['.git', 'dist', 'node_modules', 'release'].map((name) => join(root, name))
+      await cp(root, clone, { recursive: true, filter: (path) => !left.includes(path) })
+      await symlink(join(root, 'node_modules'), join(clone, 'node_modules'))
+      const { stdout } = await npm(['run', 'new', '../my-game', '--', '--template', 'vanilla'], clone)
+      expect(stdout).toMatch(/my-game is ready:\n\n {2}cd \.\.\/my-game\n {2}npm run dev\n/)
+      const game = join(made, 'my-game')
+      await npm(['run', 'build'], game)
+      await npm(['test'], game)
 
-    const [control, websocket, admin, page] = await Promise.all([
-      freePort(),
-      freePort(),
-      freePort(),
-      freePort(),
-    ])
-    const ports = {
-      CONTROL_PORT: String(control),
-      WS_PORT: String(websocket),
-      ADMIN_PORT: String(admin),
-    }
-    const program = startTyped(`exec npm run dev -- --port ${page} --strictPort`, game, ports)
-    running.push(program)
-    const read = (path: string) =>
-      fetch(`http://localhost:${page}${path}`).then((answer) => answer.text(), String)
-    await expect.poll(() => read('/')).toContain('A board for everyone')
-    expect(await read('/src/main.ts')).toContain(`"VITE_ROOMFUL_URL": "ws://127.0.0.1:${websocket}"`)
-    const clients = await Promise.all(
-      ['ada', 'bob'].map((dev) => connect(`ws://localhost:${websocket}`, { dev })),
-    )
-    const [ada, bob] = await Promise.all(clients.map((client) => client.join<typeof board>('board')))
-    await ada!.send('dot', { x: 0.5, y: 0.5 })
-    await expect.poll(() => bob!.state.dots.length).toBe(1)
-    for (const client of clients) client.close()
-    program.child.kill('SIGTERM')
-    await program.ended
-    await expect(fetch(`http://localhost:${page}`)).rejects.toThrow()
-  })
-
-  it('comes from npm create roomful, with every template', async () => {
-    await run('npm', ['pack', '--silent', '--pack-destination', made], { cwd: join(root, 'deploy/create') })
-    const { version } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
-    const starter = join(made, `create-roomful-${version}.tgz`)
-    for (const [folderName, ...words] of [['plain'], ['in-react', '--template', 'react']])
-      await npm(
-        ['exec', '--yes', `--package=${starter}`, '--', 'create-roomful', folderName!, ...words],
-        made,
+      const [control, websocket, admin, page] = await Promise.all([
+        freePort(),
+        freePort(),
+        freePort(),
+        freePort(),
+      ])
+      const ports = {
+        CONTROL_PORT: String(control),
+        WS_PORT: String(websocket),
+        ADMIN_PORT: String(admin),
+      }
+      const program = startTyped(`exec npm run dev -- --port ${page} --strictPort`, game, ports)
+      running.push(program)
+      const read = (path: string) =>
+        fetch(`http://localhost:${page}${path}`).then((answer) => answer.text(), String)
+      await expect.poll(() => read('/')).toContain('A board for everyone')
+      expect(await read('/src/main.ts')).toContain(`"VITE_ROOMFUL_URL": "ws://127.0.0.1:${websocket}"`)
+      const clients = await Promise.all(
+        ['ada', 'bob'].map((dev) => connect(`ws://localhost:${websocket}`, { dev })),
       )
-    const files = async (name: string) =>
-      (await readdir(join(made, name), { recursive: true })).filter((file) => !file.includes('node_modules'))
-    const installed = ['dist', 'package-lock.json', `roomful-${version}.tgz`]
-    const fromClone = (await files('my-game')).filter(
-      (file) => !installed.some((name) => file.startsWith(name)),
-    )
-    expect((await files('plain')).sort()).toEqual(fromClone.sort())
+      const [ada, bob] = await Promise.all(clients.map((client) => client.join<typeof board>('board')))
+      await ada!.send('dot', { x: 0.5, y: 0.5 })
+      await expect.poll(() => bob!.state.dots.length).toBe(1)
+      for (const client of clients) client.close()
+      program.child.kill('SIGTERM')
+      await program.ended
+      await expect(fetch(`http://localhost:${page}`)).rejects.toThrow()
+    },
+    NPM_INSTALLS_MS,
+  )
 
-    const inReact = join(made, 'in-react')
-    // What both need is there already.
-    await rename(join(made, 'my-game/node_modules'), join(inReact, 'node_modules'))
-    await npm(['install', '--ignore-scripts', join(folder, `roomful-${version}.tgz`)], inReact)
-    await npm(['run', 'build'], inReact)
-    await npm(['test'], inReact)
-  })
+  it(
+    'comes from npm create roomful, with every template',
+    async () => {
+      await run('npm', ['pack', '--silent', '--pack-destination', made], { cwd: join(root, 'deploy/create') })
+      const { version } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
+      const starter = join(made, `create-roomful-${version}.tgz`)
+      for (const [folderName, ...words] of [['plain'], ['in-react', '--template', 'react']])
+        await npm(
+          ['exec', '--yes', `--package=${starter}`, '--', 'create-roomful', folderName!, ...words],
+          made,
+        )
+      const files = async (name: string) =>
+        (await readdir(join(made, name), { recursive: true })).filter(
+          (file) => !file.includes('node_modules'),
+        )
+      const installed = ['dist', 'package-lock.json', `roomful-${version}.tgz`]
+      const fromClone = (await files('my-game')).filter(
+        (file) => !installed.some((name) => file.startsWith(name)),
+      )
+      expect((await files('plain')).sort()).toEqual(fromClone.sort())
+
+      const inReact = join(made, 'in-react')
+      // What both need is there already.
+      await rename(join(made, 'my-game/node_modules'), join(inReact, 'node_modules'))
+      await npm(['install', '--ignore-scripts', join(folder, `roomful-${version}.tgz`)], inReact)
+      await npm(['run', 'build'], inReact)
+      await npm(['test'], inReact)
+    },
+    NPM_INSTALLS_MS,
+  )
 
   it.each([
     [['a', 'b'], 'b is one word too many'],
