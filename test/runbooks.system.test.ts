@@ -235,7 +235,7 @@ describe('docs/operations.md, as it is typed', () => {
       const [show, putBack] = commands('A room was put in quarantine')
       const shown = await type(show!, which)
       expect(shown).toContain(`${stem}:quarantine\n`)
-      expect(shown).toMatch(/^damaged: a room record of \d+ bytes is damaged/m)
+      expect(shown).toMatch(/^a room record of \d+ bytes is damaged/m)
       expect((await readFile(join(folder, 'snapshot.bin'))).subarray(0, -1)).toEqual(damaged)
       await admin.set(`${stem}:quarantine:snapshot`, sound)
       expect(await type(putBack!, which)).toBe('put back\n')
