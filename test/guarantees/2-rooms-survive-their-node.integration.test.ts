@@ -76,6 +76,7 @@ describe('guarantee 2: rooms survive their node', () => {
     await players[0]!.add()
     await until('it was away, and is back', async () => told.at(-1) === 'here here here')
     expect(told).toEqual(['away here here', 'here here here'])
+    elsewhere!.kill()
   })
 
   it('a room that no one is in is opened elsewhere when its timer is due, which fires once', async () => {
@@ -98,6 +99,7 @@ describe('guarantee 2: rooms survive their node', () => {
     await late.room.send('ringAfter', { ms: 0, name: 'last' })
     await until('one more has fired', async () => late.room.state.rung.includes('last'))
     expect(late.room.state.rung).toEqual(['first', 'second', 'last'])
+    for (const node of [home!, elsewhere!]) node.kill()
   })
 
   it('a snapshot room goes on too, with what it was at most a second before', async () => {
