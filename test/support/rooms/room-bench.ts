@@ -606,11 +606,11 @@ export class TestMember {
 }
 
 /** What happens to the writes of rooms. */
-type Mood = 'fine' | 'slow' | 'silent' | 'deaf'
+type Mood = 'fine' | 'slow' | 'silent' | 'deaf' | 'refusing'
 
 /**
- * A store whose room writes can be held back (`slow`), lost on the way (`deaf`: not done, no answer) or left without an answer
- * (`silent`: done, no answer).
+ * A store whose room writes can be held back (`slow`), lost on the way (`deaf`: not done, no answer), left without an answer
+ * (`silent`: done, no answer) or refused (`refusing`: not done, an error that is none of the port's).
  */
 export class TestStore {
   readonly store: Store
@@ -626,6 +626,7 @@ export class TestStore {
       async (...args: A): Promise<boolean> => {
         this.writes++
         if (this.mood === 'deaf') throw new StoreUnavailable('the test store is deaf')
+        if (this.mood === 'refusing') throw new Error('NOPERM')
         if (this.mood === 'slow') await new Promise<void>((go) => this.#held.push(go))
         const done = await call(...args)
         if (this.mood === 'silent') throw new StoreUnavailable('the test store is silent')
