@@ -228,6 +228,9 @@ export class RoomBench {
       traceparent?: string
       /** Whether its client can put hidden layers together. */
       layers?: boolean
+      /** Where its socket is, and how often its session was resumed. */
+      edge?: string
+      turn?: number
     } = {},
   ): Promise<TestMember> {
     const member = this.askToJoin(type, memberId, options)
@@ -247,12 +250,13 @@ export class RoomBench {
       data,
       traceparent,
       layers = true,
+      edge = EDGE,
+      turn = 0,
     }: Parameters<RoomBench['join']>[2] = {},
   ): TestMember {
     const member = this.members.get(memberId) ?? new TestMember(memberId, codec)
     this.members.set(memberId, member)
     const { sessionId } = member
-    const edge = EDGE
     this.send(
       type,
       memberId,
@@ -260,7 +264,7 @@ export class RoomBench {
         kind: 'join',
         ref,
         edge,
-        turn: 0,
+        turn,
         codec,
         session_id: sessionId,
         sub: sub ?? null,
