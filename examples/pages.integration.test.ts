@@ -206,7 +206,7 @@ test('a reload keeps the seat and the game; the other sees it go and come; a dup
   await shows(o, '#verdict', 'Your move')
   const name = await x.textContent('#seat-X .who')
   await x.goto('about:blank')
-  await shows(o, '#seat-X', 'has lost the connection')
+  await shows(o, '#seat-X', 'offline')
   await x.goBack()
   await shows(x, '#seat-X', 'you play X')
   await shows(o, '#seat-X', 'plays X')
