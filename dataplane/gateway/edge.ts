@@ -59,7 +59,12 @@ export class Edge {
   }
 
   /** Asks for a subscription; the answer is `joined` or an error. The caller has seen to it that the session has none in this room. */
-  join(session: Session, connection: Connection, room: RoomAddress, { ref, options }: Ask<'join'>): void {
+  join(
+    session: Session,
+    connection: Connection,
+    room: RoomAddress,
+    { ref, options, rejoin }: Ask<'join'>,
+  ): void {
     const { clock, random, nodeId } = this.#context
     const { key: _, ...rest } = options
     const memberId = newId('mem', random)
@@ -77,6 +82,7 @@ export class Edge {
       data: session.data,
       principal: session.principal,
       options: rest,
+      ...(rejoin && { rejoin }),
       ...(session.features.has('layers') && { layers: true }),
       ...(span.sampled && contextOf(span)),
     })

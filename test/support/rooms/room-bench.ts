@@ -226,6 +226,7 @@ export class RoomBench {
       sub?: string
       data?: JsonObject
       traceparent?: string
+      rejoin?: boolean
       /** Whether its client can put hidden layers together. */
       layers?: boolean
     } = {},
@@ -246,6 +247,7 @@ export class RoomBench {
       sub,
       data,
       traceparent,
+      rejoin,
       layers = true,
     }: Parameters<RoomBench['join']>[2] = {},
   ): TestMember {
@@ -268,6 +270,7 @@ export class RoomBench {
         principal: sub ?? 'token',
         options,
         traceparent,
+        ...(rejoin && { rejoin }),
         layers,
       },
       key,
