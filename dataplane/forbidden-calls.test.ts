@@ -8,6 +8,7 @@ describe('Calls that are forbidden in room code', () => {
   const process = {
     pid: 17,
     exit: (...parameters: unknown[]) => void ended.push(['exit', ...parameters]),
+    reallyExit: (...parameters: unknown[]) => void ended.push(['reallyExit', ...parameters]),
     abort: () => void ended.push(['abort']),
     kill: (...parameters: unknown[]) => ended.push(['kill', ...parameters]) > 0,
   }
@@ -29,6 +30,9 @@ describe('Calls that are forbidden in room code', () => {
       () => process.kill(17, 'SIGKILL'),
       () => process.kill(0, 'SIGTERM'),
       () => process.kill(-17),
+      () => process.kill('17', 'SIGKILL'),
+      () => process.kill({ valueOf: () => 17 }, 'SIGKILL'),
+      () => process.reallyExit(1),
     ])
       expect(end).toThrow('it may not end the process')
     expect(ended).toEqual([])

@@ -28,10 +28,10 @@ export function forbidCalls(builtins: Builtins, inRoomCode: () => boolean): () =
   const undo = [
     forbid(process, 'process.exit', ENDS),
     forbid(process, 'process.abort', ENDS),
-    forbid(process, 'process.kill', ([pid, signal]) =>
-      // 0 and negative numbers name groups of processes, which this one may be part of.
-      signal !== 0 && (pid === process.pid || Number(pid) <= 0) ? ENDS([]) : undefined,
-    ),
+    // What process.exit and process.kill call themselves.
+    forbid(process, 'process.reallyExit', ENDS),
+    forbid(process, 'process._kill', endsThisProcess),
+    forbid(process, 'process.kill', endsThisProcess),
     forbid(childProcess, 'execSync', WAITS),
     forbid(childProcess, 'execFileSync', WAITS),
     forbid(childProcess, 'spawnSync', WAITS),
@@ -48,10 +48,17 @@ export function forbidCalls(builtins: Builtins, inRoomCode: () => boolean): () =
     syncBuiltinESMExports()
   }
 
+  /** 0 and negative numbers name groups of processes, which this one may be part of. Node takes texts and objects for numbers. */
+  function endsThisProcess([pid, signal]: readonly unknown[]): string | undefined {
+    const isOther = typeof pid === 'number' && pid > 0 && pid !== process.pid
+    return isOther || signal === 0 ? undefined : ENDS([])
+  }
+
   function forbid(owner: object, name: string, objection: Objection): () => void {
     const calls = owner as Record<string, Call>
     const key = name.slice(name.indexOf('.') + 1)
-    const call = calls[key]!
+    const call = calls[key]
+    if (!call) return () => {}
     calls[key] = (...parameters) => {
       const why = inRoomCode() ? objection(parameters) : undefined
       if (why !== undefined) throw new RoomLogicError(`room code called ${name}: ${why}`)

@@ -15,6 +15,8 @@ import type { RoomDefinition } from './rooms/definition.ts'
 import { developRooms, loadRooms } from './rooms/loader.ts'
 import { startWatchdog } from './watchdog/watchdog.ts'
 
+export { closeBuiltins } from './builtins.ts'
+
 export interface DataplaneParts {
   readonly config: Omit<Defaults<'dataplane'>, 'workers'> &
     StoreConfig &

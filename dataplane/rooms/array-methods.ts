@@ -1,4 +1,5 @@
 import { RoomLogicError } from './failures.ts'
+import { guardedArray } from './guarded.ts'
 
 /** An array of the state, as the methods need it. */
 interface ElementsOfState<Slot> {
@@ -47,7 +48,7 @@ export const arrayMethods = <Slot>({ arrayOf, viewOf, slotOf }: Views<Slot>) =>
       const most = length - at
       const remove =
         given.length === 0 ? 0 : given.length === 1 ? most : Math.min(Math.max(toInteger(count), 0), most)
-      return array.splice(at, remove, array.copies(values, at)).map(viewOf)
+      return guardedArray(array.splice(at, remove, array.copies(values, at)).map(viewOf))
     },
     reverse(): unknown {
       const array = arrayOf(this)

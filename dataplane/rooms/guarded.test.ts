@@ -107,6 +107,20 @@ function roomWith(look: (place: string, value: unknown) => void) {
     const { box, list } = (value ?? {}) as { [name: string]: unknown }
     if (typeof box === 'object') look(`${place}.box`, box)
     if (typeof list === 'object') look(`${place}.list`, list)
+    if (Array.isArray(list) && !Object.isFrozen(list)) lookAtMade(place, list)
+  }
+  // Arrays that the methods of arrays make.
+  const lookAtMade = (place: string, list: unknown[]): void => {
+    const made = {
+      concat: list.concat([1]),
+      filter: list.filter(() => true),
+      flat: list.flat(),
+      map: list.map((n) => ({ n })),
+      slice: list.slice(),
+      splice: list.splice(0, 0),
+      toSorted: list.toSorted(),
+    }
+    for (const [method, array] of Object.entries(made)) look(`${place}.list.${method}`, array)
   }
   return defineRoom({
     type: 'indexed',
@@ -124,6 +138,8 @@ function roomWith(look: (place: string, value: unknown) => void) {
       each('state', state)
       each('member.data', member.data)
       each('options', options)
+      look('member', member)
+      look('ctx.members', ctx.members)
       ctx.task(async () => data(), 'work')
       ctx.after(0, 'bell', data())
     },
@@ -201,6 +217,8 @@ describe('what room code gets', () => {
       'state',
       'member.data',
       'options',
+      'member',
+      'ctx.members',
       'data of a timer',
       'value of a task',
       'input.data',

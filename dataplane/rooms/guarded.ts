@@ -15,18 +15,25 @@ type Methods = { readonly [name: string]: Method; readonly [name: symbol]: Metho
 /** Returns the function with nothing that could be written to, or reached from it. It must have no `prototype`, as methods have none. */
 const sealed = (method: Method): Method => Object.freeze(Object.setPrototypeOf(method, null))
 
-/** Returns functions that do what these methods of `prototype` do. */
+/** Returns functions that do what these methods of `prototype` do. Arrays that they make are guarded as well. */
 function methodsOf(prototype: object, names: readonly (string | symbol)[]): Methods {
   const methods: { [name: string | symbol]: Method } = {}
   for (const name of names) {
     const method = (prototype as Methods)[name as string]!
     Object.assign(methods, {
       [name](...given: never[]) {
-        return Reflect.apply(method, this, given)
+        return guardedArray(Reflect.apply(method, this, given))
       },
     })
   }
   return methods
+}
+
+/** Gives an ordinary array the methods of guarded ones, and returns it. Other values are returned as they are. */
+export function guardedArray<T>(value: T): T {
+  if (Array.isArray(value) && Object.getPrototypeOf(value) === Array.prototype)
+    Object.setPrototypeOf(value, Elements.prototype)
+  return value
 }
 
 /**

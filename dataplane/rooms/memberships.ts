@@ -4,11 +4,11 @@ import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
 import { playerOf } from '../traffic.ts'
 import { Deduplicator, type OutcomeLimits, type OutcomesRecord, sharesShrink } from './deduplication.ts'
 import type { Member } from './definition.ts'
-import { frozen, guarded } from './guarded.ts'
+import { Entries, frozen, guarded, guardedArray } from './guarded.ts'
 
 /** Returns the member as room code gets it. */
 export const memberFor = ({ data, ...member }: Member): Member =>
-  Object.freeze({ ...member, data: frozen(guarded(data)) })
+  Object.freeze(Object.assign(new Entries(), { ...member, data: frozen(guarded(data)) }))
 
 type Buckets = Map<string, RateLimit>
 
@@ -68,7 +68,9 @@ export class Memberships {
 
   /** The same array until a member comes, goes or changes. */
   get members(): readonly Member[] {
-    this.#members ??= Object.freeze([...this.#memberships.values()].map((membership) => membership.member))
+    this.#members ??= Object.freeze(
+      guardedArray([...this.#memberships.values()].map((membership) => membership.member)),
+    )
     return this.#members
   }
 

@@ -156,10 +156,16 @@ async function startControlService(
 }
 
 async function startNodeService(config: NodeConfig, log: Logger, worker?: ThisWorker): Promise<Service> {
-  const { startDataplane } = await import('../../dataplane/main.ts')
+  const { closeBuiltins, startDataplane } = await import('../../dataplane/main.ts')
   const sharing = worker?.sharing(config)
-  return served(config, { name: 'roomful-dataplane', instanceId: config.nodeId, log }, (store, tracer) =>
-    startDataplane({ config, store, log, tracer, ...(sharing && { sharing }) }),
+  return served(
+    config,
+    { name: 'roomful-dataplane', instanceId: config.nodeId, log },
+    async (store, tracer) => {
+      const node = await startDataplane({ config, store, log, tracer, ...(sharing && { sharing }) })
+      closeBuiltins()
+      return node
+    },
   )
 }
 
@@ -172,7 +178,12 @@ async function startDevService({
   readonly beside: readonly string[] | undefined
   readonly terminal: TerminalLog | undefined
 }): Promise<Service> {
-  const { startDev } = await import('./dev.ts')
+  const [{ startDev }, { closeBuiltins }] = await Promise.all([
+    import('./dev.ts'),
+    import('../../dataplane/main.ts'),
+  ])
   const tell = (text: string): void => (terminal ? terminal.begin(text) : void process.stderr.write(text))
-  return { ...(await startDev({ ...parts, tell })), announced: process.stdout.isTTY }
+  const service = await startDev({ ...parts, tell })
+  closeBuiltins()
+  return { ...service, announced: process.stdout.isTTY }
 }
