@@ -48,10 +48,9 @@ export function closeError(code: number, reason: string): RoomfulError {
     return new RoomfulError('connection_lost', `The connection broke (close code ${code}).`, {
       retryable: true,
     })
-  const message = `The server closed the connection (${code}): ${(reason || name).replace(/\.$/, '')}.`
+  const message = `The server closed the connection (${code}): ${reason || name}`
   return new RoomfulError(name, message, { retryable: CLOSE[name].retry !== 'never' })
 }
 
 /** The error for what still waits when `client.close()` is called. */
-export const closedByCaller = (): RoomfulError =>
-  new RoomfulError('client_closed', 'The client was closed by client.close() or its signal.')
+export const closedByCaller = (): RoomfulError => new RoomfulError('client_closed', 'The client was closed.')
