@@ -1,4 +1,6 @@
+import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { closest, distance } from 'fastest-levenshtein'
+import { jsonSchemaOf, sampleOf } from './json-schema.ts'
 import { type LayerRules, problemsOfLayers, problemsOfPatterns } from './layer-rules.ts'
 
 /** A room definition has mistakes. The message lists each with its value and the correct form. */
@@ -125,9 +127,7 @@ export function checkSpec(spec: unknown): void {
   )
   if (isObject(spec.layers)) problems.push(...problemsOfLayers(spec.layers))
   if (isObject(spec.layers) && problems.length === 0)
-    problems.push(
-      ...problemsOfPatterns(spec.layers as LayerRules, firstStateOf(spec.create as () => unknown)),
-    )
+    problems.push(...problemsOfStates(spec.layers as LayerRules, spec))
   checkMigrations(spec, check)
   if (isObject(spec.save)) {
     checkFields(spec.save, ['everySeconds', 'to'], 'save', check)
@@ -138,6 +138,14 @@ export function checkSpec(spec: unknown): void {
   if (problems.length === 0) return
   const name = typeof spec.type === 'string' ? `room type ${JSON.stringify(spec.type)}` : 'the room type'
   throw new RoomDefinitionError(`${name}: ${problems.join('; ')}`)
+}
+
+/** What is wrong with the patterns for the first state and for the schema of states, as far as they are known. */
+function problemsOfStates(layers: LayerRules, { create, state }: Fields): string[] {
+  const made = problemsOfPatterns(layers, firstStateOf(create as () => unknown))
+  if (made.length > 0 || state === undefined) return made
+  const schema = jsonSchemaOf(state as StandardSchemaV1)
+  return schema ? problemsOfPatterns(layers, sampleOf(schema), 'the schema `state` has') : []
 }
 
 /** What `create` makes, if it takes no options; otherwise rooms are checked when they are created. What it throws, it throws there as well. */
@@ -181,7 +189,7 @@ function checkNames(spec: Fields, check: Check): void {
     const what = `messages.${type}`
     const { data, reply, rate, handle }: Fields = isObject(message) ? message : {}
     if (isObject(message)) checkFields(message, ['data', 'reply', 'rate', 'handle'], what, check)
-    checkRule(`${what}.data`, data, A_SCHEMA, check)
+    if (data !== undefined) checkRule(`${what}.data`, data, A_SCHEMA, check)
     if (reply !== undefined) checkRule(`${what}.reply`, reply, A_SCHEMA, check)
     if (handle !== undefined) checkRule(`${what}.handle`, handle, A_HANDLER, check)
     if (rate !== undefined) checkRate(`${what}.rate`, rate, check)

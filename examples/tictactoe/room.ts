@@ -17,12 +17,7 @@ const seatOf = (state: TicTacToeState, memberId: string): Mark | undefined =>
   MARKS.find((mark) => state.players[mark] === memberId)
 
 /** Returns the mark that `member_id` may set into `cell` now, or refuses with the reason. */
-function legalMark(
-  state: TicTacToeState,
-  memberId: string,
-  cell: number,
-  { refuse }: Pick<RoomContext, 'refuse'>,
-): Mark {
+function legalMark(state: TicTacToeState, memberId: string, cell: number, { refuse }: RoomContext): Mark {
   const mark = seatOf(state, memberId)
   if (!mark) return refuse('you are watching: both seats are taken, and only X and O move')
   if (state.winner === 'draw') return refuse('the game is over: it is a draw; send restart for another')
