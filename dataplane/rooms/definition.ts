@@ -326,6 +326,8 @@ export type ContextOf<R extends TypedRoom, Message extends string = never> =
 export interface AdmitContext<State = unknown> {
   /** `type:key`. */
   readonly roomId: string
+  /** Key of the room, with which clients join it. */
+  readonly key: string
   /** Time of the call, in milliseconds since 1970. */
   readonly now: number
   /** Current members in the order they joined, without the joining one. */

@@ -7,6 +7,7 @@ const room = defineRoom({
   type: 'room',
   sync: { rate: 0 },
   create: () => ({ key: '', ready: 0 }),
+  admit: (_member, _options, ctx) => (ctx.key === 'closed' ? `${ctx.key} is closed` : undefined),
   messages: {
     ready: {
       handle(state, { data }, ctx) {
@@ -49,6 +50,8 @@ describe('ctx', () => {
     const { bench, ann } = await roomWith(room, ['ann'])
     await bench.say('room', 'ann', 'ready', null)
     expect(ann.state).toEqual({ key: 'a', ready: 1 })
+    const bob = await bench.join('room', 'bob', { key: 'closed' })
+    expect(bob.errors).toMatchObject([{ code: 'join_refused', message: 'closed is closed' }])
   })
 })
 
