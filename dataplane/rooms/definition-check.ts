@@ -1,5 +1,6 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { closest, distance } from 'fastest-levenshtein'
+import { Boundary } from './boundary.ts'
 import { jsonSchemaOf, sampleOf } from './json-schema.ts'
 import { type LayerRules, problemsOfLayers, problemsOfPatterns } from './layer-rules.ts'
 
@@ -140,6 +141,9 @@ export function checkSpec(spec: unknown): void {
   throw new RoomDefinitionError(`${name}: ${problems.join('; ')}`)
 }
 
+/** How long `create` may take at load, milliseconds. */
+const CREATE_MS = 200
+
 /** What is wrong with the patterns for the first state and for the schema of states, as far as they are known. */
 function problemsOfStates(layers: LayerRules, { create, state }: Fields): string[] {
   const made = problemsOfPatterns(layers, firstStateOf(create as () => unknown))
@@ -148,10 +152,13 @@ function problemsOfStates(layers: LayerRules, { create, state }: Fields): string
   return schema ? problemsOfPatterns(layers, sampleOf(schema), 'the schema `state` has') : []
 }
 
-/** What `create` makes, if it takes no options; otherwise rooms are checked when they are created. What it throws, it throws there as well. */
+/**
+ * What `create` makes, if it takes no options; otherwise rooms are checked when they are created. If it throws or does not return, it does so
+ * there as well.
+ */
 function firstStateOf(create: () => unknown): unknown {
   try {
-    return create.length === 0 ? create() : undefined
+    return create.length === 0 ? new Boundary().run(create, CREATE_MS) : undefined
   } catch {
     return undefined
   }

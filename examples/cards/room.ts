@@ -19,7 +19,10 @@ import {
 /** Delay of a bot's move. */
 const BOT_MS = 1500
 
-/** Crazy Eights for two to four players. The room deals, enforces the rules and the time limit, and shows each player only that player's cards. */
+/**
+ * Crazy Eights for two to four players. The room deals, enforces the rules and the time
+ * limit, and shows each player only that player's cards.
+ */
 const cards = defineRoom({
   type: 'cards',
   maxMembers: 40,
@@ -35,10 +38,12 @@ const cards = defineRoom({
     deal: {
       handle(state, { member }, ctx) {
         if (state.phase === 'playing') return ctx.refuse('a game is being played')
-        if (!state.players[member.id]) return ctx.refuse('you are watching: all seats are taken')
+        if (!state.players[member.id])
+          return ctx.refuse('you are watching: all seats are taken')
         sendBotsAway(state)
         for (const other of ctx.members) arrive(state, other)
-        if (state.order.length < 2) return ctx.refuse('it takes two: wait for a player, or open a second tab')
+        if (state.order.length < 2)
+          return ctx.refuse('it takes two: wait for a player, or open a second tab')
         deal(state, ctx.random)
         goOn(state, ctx)
       },
@@ -52,7 +57,7 @@ const cards = defineRoom({
         if (!card) return ctx.refuse(`you do not hold ${data.card}`)
         if (!fits(card, top(state), state.suit))
           return ctx.refuse(
-            `${card} does not go there: ${state.suit}, the rank of ${top(state)}, or an 8 does`,
+            `${card} does not fit: ${state.suit}, ${top(state)}’s rank or an 8 does`,
           )
         put(state, card, data.suit)
         goOn(state, ctx)
@@ -72,7 +77,8 @@ const cards = defineRoom({
     pass: {
       handle(state, { member }, ctx) {
         handOnTurn(state, member, ctx)
-        if (!state.turn.drew && canDraw(state)) return ctx.refuse('draw a card before you pass')
+        if (!state.turn.drew && canDraw(state))
+          return ctx.refuse('draw a card before you pass')
         pass(state)
         goOn(state, ctx)
       },
@@ -83,7 +89,7 @@ const cards = defineRoom({
     over: v.object({ winner: v.string() }),
   },
   timers: {
-    /** Set and committed with its turn. It fires once, on whichever node runs the room then. */
+    /** Committed with its turn. It fires once, on the node that runs the room then. */
     turnEnds: {
       data: v.object({ number: v.number() }),
       handle(state, { data }, ctx) {
@@ -105,7 +111,8 @@ const cards = defineRoom({
     goOn(state, ctx)
   },
 
-  // A disconnected player keeps the seat for `reconnectSeconds`. The others see `connected: false`, and the player's turns time out.
+  // A disconnected player keeps the seat for `reconnectSeconds`. The others see
+  // `connected: false`, and the player's turns time out.
   onLeave(state, member, ctx) {
     depart(state, member.id)
     if (state.phase !== 'playing') {
