@@ -49,7 +49,7 @@ test('connect gives up after its time', async () => {
   const { server, options, pass, clock } = play({ connectTimeoutMs: 3000 })
   server.onDial = (socket) => queueMicrotask(() => socket.end(1006))
   const refused = expect(connect(URL, options)).rejects.toThrow(
-    'No connection to ws://roomful.test within 3000 ms. No connection to ws://roomful.test (close code 1006).',
+    'No connection to ws://roomful.test within 3000 ms. No connection to ws://roomful.test (1006).',
   )
   await pass(3000)
   await refused

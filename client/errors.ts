@@ -45,7 +45,7 @@ export class RoomfulError extends Error {
 export function closeError(code: number, reason: string): RoomfulError {
   const name = closeName(code)
   if (name === undefined)
-    return new RoomfulError('connection_lost', `The connection broke (close code ${code}).`, {
+    return new RoomfulError('connection_lost', `The connection broke (${code}).`, {
       retryable: true,
     })
   const message = `The server closed the connection (${code}): ${reason || name}`

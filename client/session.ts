@@ -249,8 +249,7 @@ export class ClientSession {
         else if (replaced.counts(message)) this.#handlers.message(message)
       },
       closed: (code, reason) => ended(this.#closeError(code, reason)),
-      silent: () =>
-        ended(new RoomfulError('connection_lost', 'The server fell silent.', { retryable: true })),
+      silent: () => ended(new RoomfulError('connection_lost', 'The server is silent.', { retryable: true })),
       broken: (cause) => {
         const text = `Unreadable frame: ${cause}`
         const error = new RoomfulError('protocol_error', text, { retryable: true, cause })
@@ -406,14 +405,14 @@ export class ClientSession {
   /** Whatever another node has said: the address that the client was given has the last word. */
   #changeOverFailed(cause: RoomfulError): RoomfulError {
     this.#stay()
-    const text = `The move to another node failed. ${cause.message}`
+    const text = `The reroute failed. ${cause.message}`
     return new RoomfulError('connection_lost', text, { retryable: true, cause })
   }
 
   /** Why a socket has closed; one that never got anywhere tells nothing but a number. */
   #closeError(code: number, reason: string): RoomfulError {
     if (this.#status === 'online' || closeName(code) !== undefined) return closeError(code, reason)
-    return failure(`No connection to ${this.#parts.url} (${reason || `close code ${code}`}).`)
+    return failure(`No connection to ${this.#parts.url} (${reason || code}).`)
   }
 
   /** Whether another attempt cannot succeed, or is not wanted. */

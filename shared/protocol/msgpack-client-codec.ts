@@ -70,7 +70,7 @@ export class StreamContext {
 
   /** The room that a frame is about. */
   get room(): string {
-    if (this.#room === undefined) throw new ProtocolError('a frame names no room')
+    if (this.#room === undefined) throw new ProtocolError('a frame has no room')
     return this.#room
   }
 
@@ -135,7 +135,7 @@ export class MsgpackClientCodec implements ClientCodec {
       return this.#decode(payload)
     } catch (error) {
       if (error instanceof ProtocolError) throw error
-      throw new ProtocolError(`a frame of ${payload.length} bytes lacks a field`)
+      throw new ProtocolError('a frame lacks a field')
     }
   }
 
@@ -234,7 +234,7 @@ const isAddressed = (message: PlainMessage): message is AddressedMessage =>
 
 function readDelta(reader: MsgpackReader): Delta {
   const change = readChange(reader)
-  if (change === REMOVE) throw new ProtocolError('a patch removes what is no key')
+  if (change === REMOVE) throw new ProtocolError('a patch removes no key')
   return change
 }
 

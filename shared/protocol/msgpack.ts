@@ -449,7 +449,7 @@ export class MsgpackReader {
     for (let i = 0; i < size; i++) {
       const key = this.key()
       // As a plain assignment this key would set the prototype.
-      if (key === '__proto__' && this.#noProto) throw new ProtocolError('the key __proto__ is not allowed')
+      if (key === '__proto__' && this.#noProto) throw new ProtocolError('a value has the key __proto__')
       else if (key === '__proto__')
         Object.defineProperty(object, key, { value: this.value(), enumerable: true, configurable: true })
       else object[key] = this.value()

@@ -94,7 +94,7 @@ export function checkScalar(value: unknown, path: Path): void {
     if (!Number.isFinite(value)) fail(path, `is ${value}; numbers are finite`)
     return
   }
-  fail(path, `is ${value === undefined ? value : `a ${typeof value}`}; JSON has no such value`)
+  fail(path, `is ${value === undefined ? value : `a ${typeof value}`}; use JSON`)
 }
 
 /** Throws NotJson unless an object or array at this level may be JSON, whatever is in it. */
