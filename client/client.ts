@@ -241,8 +241,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
       return new Room<R>(kept)
     }
     for (let before = kept; before; before = this.#seats.get(roomId)) {
-      if (!before.leaving)
-        throw new RoomfulError('already_joined', `This client is in ${roomId}, or joining it, already.`)
+      if (!before.leaving) throw new RoomfulError('already_joined', `This client is already in ${roomId}.`)
       await before.leave()
     }
     if (this.status === 'closed') throw this.#error ?? closedByCaller()

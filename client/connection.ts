@@ -119,8 +119,7 @@ export class ClientConnection {
     this.#heardAt = this.#clock.monotonic()
     let message: DecodedMessage
     try {
-      if (!(data instanceof ArrayBuffer))
-        throw new TypeError('the server sent a text frame; MessagePack is binary')
+      if (!(data instanceof ArrayBuffer)) throw new TypeError('a text frame: use MessagePack')
       message = this.codec.decode(new Uint8Array(data))
     } catch (error) {
       this.#letGo()

@@ -45,13 +45,12 @@ export class RoomfulError extends Error {
 export function closeError(code: number, reason: string): RoomfulError {
   const name = closeName(code)
   if (name === undefined)
-    return new RoomfulError('connection_lost', `The connection broke (close code ${code}).`, {
+    return new RoomfulError('connection_lost', `The connection broke (${code}).`, {
       retryable: true,
     })
-  const message = `The server closed the connection (${code}): ${(reason || name).replace(/\.$/, '')}.`
+  const message = `The server closed the connection (${code}): ${reason || name}`
   return new RoomfulError(name, message, { retryable: CLOSE[name].retry !== 'never' })
 }
 
 /** The error for what still waits when `client.close()` is called. */
-export const closedByCaller = (): RoomfulError =>
-  new RoomfulError('client_closed', 'The client was closed by client.close() or its signal.')
+export const closedByCaller = (): RoomfulError => new RoomfulError('client_closed', 'The client was closed.')

@@ -17,6 +17,7 @@ export type {
   RoomTypes,
   TypedRoom,
   UntypedRoom,
+  VisibleState,
 } from '../shared/room-types.ts'
 export type { Client, ConnectOptions, JoinArguments, RoomJoinOptions } from './client.ts'
 export type { WebSocketConstructor, WebSocketLike } from './connection.ts'

@@ -18,7 +18,7 @@
  * @module roomful/client/motion
  */
 import type { Clock } from '../shared/clock.ts'
-import type { Immutable, RoomMessages, RoomState, TypedRoom } from '../shared/room-types.ts'
+import type { RoomMessages, TypedRoom, VisibleState } from '../shared/room-types.ts'
 import type { Unsubscribe } from './listeners.ts'
 import type { RequestArguments, Room, SendArguments } from './room.ts'
 
@@ -34,7 +34,7 @@ export type NumericKey<T> = { [K in keyof T]: T[K] extends number ? K : never }[
 /** Options of `predict`. */
 export interface PredictOptions<R extends TypedRoom, Own> {
   /** Returns the part of the state that belongs to this player, or undefined. */
-  readonly own: (state: Immutable<RoomState<R>>, memberId: string) => Own | undefined
+  readonly own: (state: VisibleState<R>, memberId: string) => Own | undefined
   /** Functions that apply a message to it, by message type. Use the same functions in the room. Other messages are only sent. */
   readonly apply: {
     readonly [K in keyof RoomMessages<R> & string]?: (
@@ -55,7 +55,7 @@ export interface PredictOptions<R extends TypedRoom, Own> {
 /** Options of `interpolate`. */
 export interface InterpolateOptions<R extends TypedRoom, T> {
   /** Returns the moving objects, by id. */
-  readonly select: (state: Immutable<RoomState<R>>) => { readonly [id: string]: T }
+  readonly select: (state: VisibleState<R>) => { readonly [id: string]: T }
   /** Coordinates to interpolate. Other fields change when the displayed time reaches their update. */
   readonly fields: readonly NumericKey<NoInfer<T>>[]
   /** Distance in one update above which a movement is a jump. Default: movements never jump. */
@@ -66,7 +66,7 @@ export interface InterpolateOptions<R extends TypedRoom, T> {
    * Returns the server's time of a state in milliseconds, if the state has it, such as a `now` that each tick sets to `ctx.now`. Objects are
    * then placed by the server's clock, even if updates are irregular. Default: updates are assumed to be evenly spaced.
    */
-  readonly time?: (state: Immutable<RoomState<R>>) => number
+  readonly time?: (state: VisibleState<R>) => number
   /** Minimum display delay in milliseconds. Default: two updates. The delay grows as the network requires. */
   readonly delayMs?: number
   /** Maximum display delay in milliseconds. Default 500. */

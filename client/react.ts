@@ -37,9 +37,9 @@ import type {
   RoomEvents,
   RoomIn,
   RoomOfType,
-  RoomState,
   TypedRoom,
   UntypedRoom,
+  VisibleState,
 } from '../shared/room-types.ts'
 import type { Client, ConnectOptions, JoinArguments } from './client.ts'
 import { type ConnectionStatus, connect, type Member, type Room, type RoomfulError } from './index.ts'
@@ -280,9 +280,9 @@ export function useRoom(
  * Returns the selector's result for a room's state, or the whole state. Renders again when the result has changed, by `Object.is`. Arrays
  * and objects are compared by their elements, so a selector may filter, map and pick.
  */
-export function useRoomState<R extends TypedRoom, Selected = Immutable<RoomState<R>>>(
+export function useRoomState<R extends TypedRoom, Selected = VisibleState<R>>(
   room: Room<R>,
-  selector?: (state: Immutable<RoomState<R>>) => Selected,
+  selector?: (state: VisibleState<R>) => Selected,
 ): Selected {
   const last = useRef<{ readonly selected: Selected } | undefined>(undefined)
   const subscribe = useCallback((listener: () => void) => room.onStateChange(listener), [room])

@@ -4,9 +4,9 @@ import type {
   RoomEvents,
   RoomMessages,
   RoomReplies,
-  RoomState,
   TypedRoom,
   UntypedRoom,
+  VisibleState,
 } from '../shared/room-types.ts'
 import { cloneJson, NotJson } from '../shared/sync/check.ts'
 import { RoomfulError, type RoomfulErrorCode } from './errors.ts'
@@ -39,7 +39,7 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
    * Calls `callback` after each change of the state, with the new and the previous state. `onStateChange.select(selector, callback)` calls it
    * only when the selector's result has changed (by `Object.is`), with both results.
    */
-  readonly onStateChange: StateSubscription<Immutable<RoomState<R>>>
+  readonly onStateChange: StateSubscription<VisibleState<R>>
 
   /** Called by `client.join`. */
   constructor(seat: Seat) {
@@ -69,8 +69,8 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   }
 
   /** The current state, immutable. After leaving: the last state. */
-  get state(): Immutable<RoomState<R>> {
-    return this.#seat.replica.state as Immutable<RoomState<R>>
+  get state(): VisibleState<R> {
+    return this.#seat.replica.state as VisibleState<R>
   }
 
   /** True while the client waits for a snapshot. Until then, `state` may lack effects of acknowledged messages. */

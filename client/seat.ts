@@ -232,7 +232,7 @@ export class Seat {
 
   /** The session is gone, and with it the seat: it is taken again under the next one. */
   forgotten(error: RoomfulError): void {
-    const text = `The session was lost; whether this message was applied is unknown. ${error.message}`
+    const text = `The session was lost; the message may have been applied. ${error.message}`
     this.#unacked.refuseAll(new RoomfulError('resume_failed', text, { cause: error }))
     if (this.#leaving) this.end('left')
     if (this.#status === 'resuming') this.#notKept(error, false)
@@ -400,7 +400,7 @@ export class Seat {
   }
 
   #removed(reason: string, message: string | undefined): void {
-    const text = message ?? `This client is out of ${this.roomId}: ${reason}.`
+    const text = message ?? `This client is not in ${this.roomId}: ${reason}.`
     const error = new RoomfulError('not_in_room', text)
     if (this.#status === 'resuming') this.#notKept(error)
     else this.end(LEAVE_REASONS[reason] ?? 'seat_lost', error)
@@ -408,4 +408,4 @@ export class Seat {
 }
 
 const lostSeat = (roomId: string): RoomfulError =>
-  new RoomfulError('not_in_room', `This client is not in ${roomId} (any more); join it again.`)
+  new RoomfulError('not_in_room', `This client is not in ${roomId}: join it again.`)

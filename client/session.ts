@@ -203,14 +203,14 @@ export class ClientSession {
     if (payload.length <= limit) return payload
     throw new RoomfulError(
       'payload_too_large',
-      `The message has ${payload.length} bytes; the server takes ${limit} (limits.max_message_bytes).`,
+      `The message has ${payload.length} bytes; ${limit} are allowed.`,
     )
   }
 
   async #dial(): Promise<void> {
     const attempt = {}
     this.#attempt = attempt
-    this.#setTimer(ATTEMPT_MS, () => this.#lost(failure(`No welcome came within ${ATTEMPT_MS} ms.`)))
+    this.#expectWelcome(ATTEMPT_MS)
     try {
       const token = await this.#tokenForHello(attempt)
       this.#Socket ??= this.#parts.WebSocket ?? (await platformWebSocket())
@@ -249,10 +249,9 @@ export class ClientSession {
         else if (replaced.counts(message)) this.#handlers.message(message)
       },
       closed: (code, reason) => ended(this.#closeError(code, reason)),
-      silent: () =>
-        ended(new RoomfulError('connection_lost', 'The server fell silent.', { retryable: true })),
+      silent: () => ended(new RoomfulError('connection_lost', 'The server is silent.', { retryable: true })),
       broken: (cause) => {
-        const text = `The server sent a frame that cannot be read: ${String(cause)}`
+        const text = `Unreadable frame: ${cause}`
         const error = new RoomfulError('protocol_error', text, { retryable: true, cause })
         this.#parts.report(error)
         ended(error, CLOSE.protocol_error.code)
@@ -356,7 +355,7 @@ export class ClientSession {
     this.#replaced = new ReplacedConnection(before, this.#handlers.positions(), this.#parts.clock, over)
     this.#connection = next
     this.#next = undefined
-    this.#setTimer(CHANGE_OVER_MS, () => this.#lost(failure(`No welcome came within ${CHANGE_OVER_MS} ms.`)))
+    this.#expectWelcome(CHANGE_OVER_MS)
     this.#sayHello(undefined)
   }
 
@@ -406,14 +405,14 @@ export class ClientSession {
   /** Whatever another node has said: the address that the client was given has the last word. */
   #changeOverFailed(cause: RoomfulError): RoomfulError {
     this.#stay()
-    const text = `The connection to another node did not come about. ${cause.message}`
+    const text = `The reroute failed. ${cause.message}`
     return new RoomfulError('connection_lost', text, { retryable: true, cause })
   }
 
   /** Why a socket has closed; one that never got anywhere tells nothing but a number. */
   #closeError(code: number, reason: string): RoomfulError {
     if (this.#status === 'online' || closeName(code) !== undefined) return closeError(code, reason)
-    return failure(`No connection to ${this.#parts.url} could be made (${reason || `close code ${code}`}).`)
+    return failure(`No connection to ${this.#parts.url} (${reason || code}).`)
   }
 
   /** Whether another attempt cannot succeed, or is not wanted. */
@@ -455,6 +454,10 @@ export class ClientSession {
   /** Asked where a callback may have closed the client in the meantime. */
   #isClosed(): boolean {
     return this.#status === 'closed'
+  }
+
+  #expectWelcome(withinMs: number): void {
+    this.#setTimer(withinMs, () => this.#lost(failure(`No welcome came within ${withinMs} ms.`)))
   }
 
   #setTimer(delayMs: number, callback: () => void): void {

@@ -128,8 +128,7 @@ export class TabSession {
       storage.setItem(this.#counter, String(message.ref))
       storage.setItem(this.#nameOf(message.ref), JSON.stringify(message))
     } catch (cause) {
-      const text =
-        'The message cannot be kept over a reload of the page (resume: "tab"): the storage of the tab is full.'
+      const text = 'The storage of the tab is full (resume: "tab").'
       throw new RoomfulError('storage_full', text, { retryable: true, cause })
     }
   }

@@ -89,7 +89,7 @@ export class TokenSource {
   /** A fresh token. Throws a RoomfulError (token_unavailable). */
   async fetch(): Promise<string> {
     if (this.#getToken) return this.#take('getToken', this.#getToken)
-    throw unavailable('connect needs a token, a getToken, or, where roomful dev runs, dev.')
+    throw unavailable('connect needs token, getToken or dev.')
   }
 
   /** A connection is there: each fresh token goes to `send`, before the one before expires. */

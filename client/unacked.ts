@@ -51,13 +51,13 @@ export class Unacked {
   add(message: ReliableMessage, kept: KeptMessage, request: boolean): Promise<Json | undefined> {
     const { messages, bytes } = this.#limits
     if (request && this.#entries.filter((entry) => entry.request).length >= MAX.requests)
-      throw new RoomfulError('too_many_requests', `${MAX.requests} requests wait for their reply already.`, {
+      throw new RoomfulError('too_many_requests', `${MAX.requests} requests already wait for their reply.`, {
         retryable: true,
       })
     const { length } = message.payload
-    if (this.#entries.length >= messages) throw full(`${messages} reliable messages`, 'maxUnacked')
+    if (this.#entries.length >= messages) throw full(`${messages} messages`, 'maxUnacked')
     if (this.#entries.length > 0 && this.#bytes + length > bytes)
-      throw full(`${this.#bytes} of ${bytes} bytes of reliable messages`, 'maxUnackedBytes')
+      throw full(`${this.#bytes} of ${bytes} bytes`, 'maxUnackedBytes')
     this.#tab?.keep(kept)
     return new Promise((resolve, reject) => {
       this.#push({ ...message, request, reply: undefined, resolve, reject })
@@ -125,9 +125,9 @@ export class Unacked {
 }
 
 const unanswered = (): RoomfulError =>
-  new RoomfulError('no_reply', 'The message was applied, and no reply came: its type declares none.')
+  new RoomfulError('no_reply', 'The message was applied, but its type has no reply.')
 
 const full = (what: string, option: string): RoomfulError =>
-  new RoomfulError('queue_full', `${what} wait for their ack already (option ${option}).`, {
+  new RoomfulError('queue_full', `${what} already wait for their ack (${option}).`, {
     retryable: true,
   })

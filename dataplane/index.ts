@@ -8,6 +8,7 @@ export type { NodeOptions, RunningNode } from './node.ts'
 export {
   type Admission,
   type AdmitContext,
+  type ContextOf,
   type Draft,
   type DraftJson,
   type Durability,
@@ -38,6 +39,8 @@ export {
   type TaskSpecs,
   type TimerInput,
   type TimerSpecs,
+  type TurnContext,
+  type VisibleState,
 } from './rooms/definition.ts'
 export { RoomDefinitionError } from './rooms/definition-check.ts'
 

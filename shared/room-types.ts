@@ -6,8 +6,10 @@ import type { Json, JsonObject } from './json.ts'
 
 /** Types of a room type for the client. */
 export interface RoomTypes {
-  /** State of the room. */
+  /** State of the room, with what is hidden. */
   readonly state: unknown
+  /** Path patterns of the hidden parts. Absent: nothing is hidden. */
+  readonly layers?: string
   /** Data that a client sends, by message type (the schema's input, before defaults). */
   readonly messages: { readonly [type: string]: unknown }
   /** Results of `room.request`, by message type. Absent: no message has a reply. */
@@ -47,8 +49,13 @@ type OfType<R, Type extends string> = R extends TypedRoom ? (Type extends R['typ
 
 type TypesOf<R extends TypedRoom> = NonNullable<R['~types']>
 
-/** State of the room definition `R`. */
+/** State of the room definition `R`, as its handlers know it. */
 export type RoomState<R extends TypedRoom> = TypesOf<R>['state']
+/** State of `R` as a client sees it: values in layers are optional. */
+export type VisibleState<R extends TypedRoom> =
+  TypesOf<R> extends { readonly layers: infer Patterns extends string }
+    ? Visible<RoomState<R>, Patterns>
+    : Immutable<RoomState<R>>
 /** Data of the messages of `R`, by message type. */
 export type RoomMessages<R extends TypedRoom> = TypesOf<R>['messages']
 /** Replies of `R`, by message type. */
@@ -57,6 +64,37 @@ export type RoomReplies<R extends TypedRoom> = NonNullable<TypesOf<R>['replies']
 export type RoomEvents<R extends TypedRoom> = TypesOf<R>['events']
 /** Join options of `R` other than `key`. */
 export type RoomOptions<R extends TypedRoom> = TypesOf<R>['options']
+
+/** `T`, readonly at every depth, with the values that `Patterns` match optional. */
+type Visible<T, Patterns extends string> = [Patterns] extends [never]
+  ? Immutable<T>
+  : T extends readonly unknown[]
+    ? Immutable<T>
+    : T extends object
+      ? Flat<
+          {
+            readonly [K in keyof T as Matches<Patterns, K> extends true ? never : K]: Visible<
+              T[K],
+              Below<Patterns, K>
+            >
+          } & { readonly [K in keyof T as Matches<Patterns, K> extends true ? K : never]?: Immutable<T[K]> }
+        >
+      : T
+
+/** One object type instead of an intersection. */
+type Flat<T> = { [K in keyof T]: T[K] }
+
+/** True if one of the patterns is the key, or `*`. */
+type Matches<Patterns extends string, K> = true extends (Patterns extends '*' | (K & string) ? true : never)
+  ? true
+  : false
+
+/** The patterns behind a key. */
+type Below<Patterns extends string, K> = Patterns extends `${infer Key}.${infer Rest}`
+  ? Key extends '*' | (K & string)
+    ? Rest
+    : never
+  : never
 
 /** `T` with all properties readonly, at every depth. `Json` is unchanged. */
 export type Immutable<T> = [Json] extends [T]

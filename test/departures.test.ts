@@ -77,7 +77,7 @@ describe('the last update of a room', () => {
 describe('a player whose connection was lost when its seat ended', () => {
   it.each([
     { end: 'kicked', text: 'no manners' },
-    { end: 'closed', text: 'This client is out of match:default: closed.' },
+    { end: 'closed', text: 'This client is not in match:default: closed.' },
   ])('hears at its return that it was $end', async ({ end, text }) => {
     const { t, a, b } = await game()
     const heard = listen(a)

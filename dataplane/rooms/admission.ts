@@ -386,10 +386,11 @@ export class RoomAdmission {
 
   /** What `admit` says, now or later. Neither throws nor rejects. */
   #ask(request: JoinRequest, options: unknown): Verdict | Promise<Verdict> {
-    const { environment, log, memberships, roomId, state } = this.#stream
+    const { address, environment, log, memberships, roomId, state } = this.#stream
     const { definition } = this.#inputs.handlers
     const ctx = {
       roomId,
+      key: address.key,
       now: environment.clock.now(),
       members: memberships.members,
       get state() {

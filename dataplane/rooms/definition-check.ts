@@ -1,5 +1,7 @@
+import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { closest, distance } from 'fastest-levenshtein'
 import { Boundary } from './boundary.ts'
+import { jsonSchemaOf, sampleOf } from './json-schema.ts'
 import { type LayerRules, problemsOfLayers, problemsOfPatterns } from './layer-rules.ts'
 
 /** A room definition has mistakes. The message lists each with its value and the correct form. */
@@ -130,9 +132,7 @@ export function checkSpec(spec: unknown): void {
   )
   if (isObject(spec.layers)) problems.push(...problemsOfLayers(spec.layers))
   if (isObject(spec.layers) && problems.length === 0)
-    problems.push(
-      ...problemsOfPatterns(spec.layers as LayerRules, firstStateOf(spec.create as () => unknown)),
-    )
+    problems.push(...problemsOfStates(spec.layers as LayerRules, spec))
   checkMigrations(spec, check)
   if (isObject(spec.save)) {
     checkFields(spec.save, ['everySeconds', 'to'], 'save', check)
@@ -147,6 +147,14 @@ export function checkSpec(spec: unknown): void {
 
 /** How long `create` may take at load, milliseconds. */
 const CREATE_MS = 200
+
+/** What is wrong with the patterns for the first state and for the schema of states, as far as they are known. */
+function problemsOfStates(layers: LayerRules, { create, state }: Fields): string[] {
+  const made = problemsOfPatterns(layers, firstStateOf(create as () => unknown))
+  if (made.length > 0 || state === undefined) return made
+  const schema = jsonSchemaOf(state as StandardSchemaV1)
+  return schema ? problemsOfPatterns(layers, sampleOf(schema), 'the schema `state` has') : []
+}
 
 /**
  * What `create` makes, if it takes no options; otherwise rooms are checked when they are created. If it throws or does not return, it does so
@@ -192,7 +200,7 @@ function checkNames(spec: Fields, check: Check): void {
     const what = `messages.${type}`
     const { data, reply, rate, handle }: Fields = isObject(message) ? message : {}
     if (isObject(message)) checkFields(message, ['data', 'reply', 'rate', 'handle'], what, check)
-    checkRule(`${what}.data`, data, A_SCHEMA, check)
+    if (data !== undefined) checkRule(`${what}.data`, data, A_SCHEMA, check)
     if (reply !== undefined) checkRule(`${what}.reply`, reply, A_SCHEMA, check)
     if (handle !== undefined) checkRule(`${what}.handle`, handle, A_HANDLER, check)
     if (rate !== undefined) checkRate(`${what}.rate`, rate, check)

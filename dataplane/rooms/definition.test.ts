@@ -326,6 +326,34 @@ describe('a pattern of layers', () => {
     expect(withPattern(pattern).layers).toEqual({ [pattern]: null })
   })
 
+  it.each([
+    [
+      'hand.*',
+      /layers\["hand\.\*"\] hides nothing: the schema `state` has no hand in the state: write hands\.\*;/,
+    ],
+    ['teams.red.plans', /the schema `state` has no plans in teams\.red: write teams\.red\.plan;/],
+    ['hands.*', undefined],
+    ['teams.red.plan', undefined],
+    ['json.x', undefined],
+  ])('is checked against the schema of the state when the room type loads: %s', (pattern, message) => {
+    const team = v.object({ plan: v.string() })
+    const schema = v.object({
+      deck: v.array(v.number()),
+      hands: v.record(v.string(), v.array(v.number())),
+      teams: v.object({ red: v.nullable(team) }),
+      json: v.any(),
+    })
+    const define = () =>
+      defineRoom({
+        type: 'room',
+        create: (_options): object => state(),
+        state: schema,
+        layers: { [pattern]: null },
+      })
+    if (message) expect(define).toThrow(message)
+    else expect(define).not.toThrow()
+  })
+
   it('is accepted where create does not return, and the load goes on', () => {
     const looping = (): object => {
       for (;;);

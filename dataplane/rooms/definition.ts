@@ -4,13 +4,16 @@ export type {
   RoomOptions,
   RoomReplies,
   RoomState,
+  VisibleState,
 } from '../../shared/room-types.ts'
 
 import type { StandardSchemaV1 } from '@standard-schema/spec'
+import * as v from 'valibot'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import type { Immutable, TypedRoom } from '../../shared/room-types.ts'
 import { checkSpec, RoomDefinitionError } from './definition-check.ts'
 import type { LayerRules } from './layer-rules.ts'
+import type { JsonState, LayersOf } from './state-types.ts'
 
 export type { LayerRule, LayerRules } from './layer-rules.ts'
 
@@ -29,10 +32,26 @@ export interface MessageRate {
 }
 
 type Schemas = { readonly [name: string]: StandardSchemaV1 }
-/** Inferred properties by message type; `unknown` for types without the property. */
-type ByType = { readonly [type: string]: unknown }
+/** Inferred properties by name; `unknown` for names without the property. */
+type ByName = { readonly [name: string]: unknown }
 type In<S extends StandardSchemaV1> = StandardSchemaV1.InferInput<S>
 type Out<S extends StandardSchemaV1> = StandardSchemaV1.InferOutput<S>
+/** Input of an optional schema. Without one: `null`. */
+type Input<S> = S extends StandardSchemaV1 ? In<S> : null
+/** Output of an optional schema. Without one: `null`. */
+type Output<S> = S extends StandardSchemaV1 ? Out<S> : null
+/** A name with a value. Unions of pairs, unlike objects, let a context with more names stand for one with fewer. */
+export type Pair = readonly [name: string, value: unknown]
+/** Schemas by name as pairs with their inputs. */
+type Inputs<T> = { [K in Names<T>]: readonly [name: K, value: Input<T[K]>] }[Names<T>]
+/** The same for events. Without declared events: any name, any value. */
+type EventInputs<Events extends Schemas> = string extends Names<Events> ? Pair : Inputs<Events>
+/** Value of the pair with a name. */
+type ValueOf<P extends Pair, Name> = P extends readonly [infer N, infer Value]
+  ? Name extends N
+    ? Value
+    : never
+  : never
 type Names<T> = keyof T & string
 
 /** A member as room logic sees it. */
@@ -60,9 +79,9 @@ export type Draft<T> = unknown extends T
 export type DraftJson = null | boolean | number | string | DraftJson[] | { [key: string]: DraftJson }
 
 /** Input of a timer's handler. */
-export interface TimerInput<Data extends StandardSchemaV1> {
+export interface TimerInput<Data> {
   /** Data from `ctx.after`, as the output of the timer's schema. */
-  readonly data: Out<Data>
+  readonly data: Data
 }
 
 /**
@@ -84,11 +103,11 @@ export type TaskOutcome<T> =
     }
 
 /** A member's message of type `K`. */
-export interface MessageInput<K extends string, Data extends StandardSchemaV1> {
+export interface MessageInput<K extends string, Data> {
   /** Message type. */
   readonly type: K
-  /** Data of the message, as the output of its schema. */
-  readonly data: Out<Data>
+  /** Data of the message, as the output of its schema; null if the type has no schema. */
+  readonly data: Data
   /** Sender. */
   readonly member: Member
 }
@@ -101,21 +120,13 @@ type ReplyTo<Replies, K> = K extends keyof Replies
   : never
 
 /**
- * Messages that members may send, by type. Three mapped types let TypeScript infer data, reply and the presence of `handle` for each type
- * before it checks the handlers.
+ * Messages that members may send, by type. Three mapped types let TypeScript infer data, reply and the result of `handle` for each
+ * type before it checks the handlers.
  */
-export type MessageSpecs<
-  State,
-  Messages extends Schemas,
-  Replies,
-  Handled,
-  Events extends Schemas,
-  Tasks extends Schemas,
-  Timers extends Schemas,
-> = {
+export type MessageSpecs<State, Messages, Replies, Handled, Context, Sent extends Pair> = {
   readonly [K in keyof Messages]: {
-    /** Schema of the data. */
-    readonly data: Messages[K]
+    /** Schema of the data. Default: the message has no data; it is `null`. */
+    readonly data?: Messages[K]
     /** Schema of the reply. With it, the handler must reply to each message, and `room.request` resolves to the reply. */
     readonly reply?: StandardSchemaV1
     /** Rate limit for one player. Default: only the session's limit. */
@@ -123,89 +134,87 @@ export type MessageSpecs<
     /** Handles messages of this type. Default: `onMessage` does. */
     handle?(
       state: Draft<State>,
-      input: MessageInput<K & string, Messages[K]>,
-      ctx: MessageContext<Events, Tasks, ReplyTo<Replies, K>, Timers>,
-    ): HandlerResult<State, Events>
+      input: MessageInput<K & string, Output<Messages[K]>>,
+      ctx: MessageContext<Context, ReplyTo<Replies, K>>,
+    ): HandlerResult<State, Sent>
   }
 } & {
   readonly [K in keyof Replies]: {
     /** As above, for type inference. */
     readonly reply?: Replies[K]
+    /** As above: `Messages[K]` alone would accept anything. */
+    readonly data?: StandardSchemaV1
   }
 } & {
   readonly [K in keyof Handled]: {
     /** As above, for type inference. */
-    readonly handle?: Handled[K]
+    readonly handle?: (...args: never) => Handled[K] & ExactResult<Handled[K]>
   }
 }
 
+/** A text for a result with other keys than `state` and `event`, such as a promise. In intersections TypeScript accepts any object there. */
+type ExactResult<Result> = Result extends object
+  ? [Exclude<keyof Result, 'state' | 'event'>] extends [never]
+    ? unknown
+    : 'return nothing, or an object with state, event or both'
+  : unknown
+
 /** Timers for `ctx.after`, by name. */
-export type TimerSpecs<State, Timers extends Schemas, Events extends Schemas, Tasks extends Schemas> = {
+export type TimerSpecs<State, Timers extends Schemas, Context, Sent extends Pair> = {
   readonly [K in keyof Timers]: {
     /** Schema of the timer's data, at most 4 KiB of JSON. */
     readonly data: Timers[K]
     /**
      * Runs once, as a turn, when the timer fires. If it throws, its changes are undone and the error is logged. The timer is not retried.
      */
-    handle(
-      state: Draft<State>,
-      input: TimerInput<Timers[K]>,
-      ctx: RoomContext<Events, Tasks, Timers>,
-    ): HandlerResult<State, Events>
+    handle(state: Draft<State>, input: TimerInput<Out<Timers[K]>>, ctx: Context): HandlerResult<State, Sent>
   }
 }
 
 /** Tasks for `ctx.task`, by name. */
-export type TaskSpecs<State, Tasks extends Schemas, Events extends Schemas, Timers extends Schemas> = {
+export type TaskSpecs<State, Tasks extends Schemas, Context, Sent extends Pair> = {
   readonly [K in keyof Tasks]: {
     /** Schema of the work's result. */
     readonly result: Tasks[K]
     /** Handles the outcome in a new turn. The state may have changed since the task started. */
-    handle(
-      state: Draft<State>,
-      outcome: TaskOutcome<Out<Tasks[K]>>,
-      ctx: RoomContext<Events, Tasks, Timers>,
-    ): HandlerResult<State, Events>
+    handle(state: Draft<State>, outcome: TaskOutcome<Out<Tasks[K]>>, ctx: Context): HandlerResult<State, Sent>
   }
 }
 
-/** Message types for `onMessage`: those without `handle`. */
+/** Message types for `onMessage`: those without `handle`, whose result is not known. */
 type Unhandled<Messages, Handled> = {
   [K in Names<Messages>]: K extends keyof Handled ? (unknown extends Handled[K] ? K : never) : K
 }[Names<Messages>]
 
 /** Input of `onMessage`: a message whose type has no `handle`. Narrow it by `type`. */
-export type RoomInput<Messages extends Schemas, Types extends Names<Messages>> = {
-  [K in Types]: MessageInput<K, Messages[K]>
+export type RoomInput<Messages, Types extends Names<Messages>> = {
+  [K in Types]: MessageInput<K, Output<Messages[K]>>
 }[Types]
 
-/** Recipients of an event: one or several member ids, or the members with a layer. Unknown ids are ignored. */
+/** Recipients of an event: one or several members or member ids, or the members with a layer. Unknown members are ignored. */
 export type Recipients =
   | string
-  | readonly string[]
+  | Member
+  | readonly (string | Member)[]
   | {
       /** Name of the layer. */
       readonly layer: string
     }
 
-/** Data of an event: any JSON, unless the room type declares its events. */
-type EventData<Events extends Schemas, K extends Names<Events>> =
-  string extends Names<Events> ? unknown : In<Events[K]>
-
-/** Event in a handler's result. */
-export type OutgoingEvent<Events extends Schemas> = {
-  [K in Names<Events>]: {
-    /** Name of the event. */
-    readonly name: K
-    /** Data for the members. */
-    readonly data: EventData<Events, K>
-    /** Recipients. Default: all members. */
-    readonly to?: Recipients
-  }
-}[Names<Events>]
+/** Event in a handler's result. `Events`: pairs of its name and its data. */
+export type OutgoingEvent<Events extends Pair> = Events extends readonly [infer Name, infer Data]
+  ? {
+      /** Name of the event. */
+      readonly name: Name
+      /** Data for the members. */
+      readonly data: Data
+      /** Recipients. Default: all members. */
+      readonly to?: Recipients
+    }
+  : never
 
 /** Result of a handler, instead of or in addition to changing the state in place. */
-export type HandlerResult<State, Events extends Schemas> =
+export type HandlerResult<State, Events extends Pair> =
   | {
       /** Replaces the whole state. */
       readonly state?: State | Draft<State> | undefined
@@ -227,14 +236,15 @@ export interface RoomLog {
   error(fields: object, message: string): void
 }
 
-/** Context of a handler. Its calls take effect only if the handler returns normally. */
-export interface RoomContext<
-  Events extends Schemas = Schemas,
-  Tasks extends Schemas = Schemas,
-  Timers extends Schemas = Schemas,
-> {
+/**
+ * Context of a handler, for functions that work in every room: `function deal(state: Table, ctx: RoomContext)`. A function that calls `emit`,
+ * `task`, `after` or `reply` takes a `ContextOf`. Its calls take effect only if the handler returns normally.
+ */
+export interface RoomContext {
   /** `type:key`. */
   readonly roomId: string
+  /** Key of the room, with which clients join it. */
+  readonly key: string
   /** Start of this turn, in milliseconds since 1970. */
   readonly now: number
   /** All members in the order they joined. `onJoin` includes the new member; `onLeave` does not include the leaving one. */
@@ -250,8 +260,6 @@ export interface RoomContext<
   show(member: string | Member, layer: string): void
   /** Takes a shown layer away from a member with the next flush. It cannot undo what the player has seen. */
   hide(member: string | Member, layer: string): void
-  /** Sends an event with the next flush, to all members or to those in `to`. */
-  emit<K extends Names<Events>>(name: K, data: EventData<Events, K>, to?: Recipients): void
   /** Ends the room: all members get `room.left` with the reason `closed`, then `onDispose` runs. `onLeave` does not run. */
   close(): void
   /**
@@ -263,23 +271,6 @@ export interface RoomContext<
   kick(member: string | Member, reason?: string, options?: { readonly ban?: boolean }): void
   /** Ends the ban of the player with this `sub`. Returns false if the player was not banned. */
   unban(sub: string): boolean
-  /**
-   * Starts slow work. `work` is called at most once, after the update of this turn is committed. The task's `handle` gets the outcome. If
-   * the room changes its node first, the outcome is `{ ok: false, error: 'moved' }`. Throws if the room has `MAX_ROOM_TASKS` tasks in
-   * flight.
-   */
-  task<K extends Names<Tasks>>(work: () => PromiseLike<In<Tasks[K]>>, name: K): void
-  /**
-   * Sets a timer and returns its id. The handler runs once, `ms` milliseconds after `now`, or in the next turn if `ms` is 0 or less. If the
-   * turn fails, no timer is set. Timers are part of the room's state and move with the room. A timer with the same `id` (1 to 96 bytes) is
-   * replaced. Throws if the room has `MAX_ROOM_TIMERS` timers.
-   */
-  after<K extends Names<Timers>>(
-    ms: number,
-    timer: K,
-    data: In<Timers[K]>,
-    options?: { readonly id?: string },
-  ): string
   /** Cancels the timer with this id. Returns false if there is none; it may have fired. */
   cancel(id: string): boolean
   /**
@@ -289,24 +280,58 @@ export interface RoomContext<
   refuse(message: string): never
 }
 
+/** Context of a handler of one room type. Its parameters are pairs of a name and what goes with it. `ContextOf` takes it from the definition. */
+// The functions are properties, because TypeScript compares the parameters of methods too loosely: a helper of another room type would pass.
+export interface TurnContext<in Events extends Pair, in Tasks extends Pair, in Timers extends Pair>
+  extends RoomContext {
+  /** Sends an event with the next flush, to all members or to those in `to`. */
+  readonly emit: <K extends Events[0]>(name: K, data: ValueOf<Events, K>, to?: Recipients) => void
+  /**
+   * Starts slow work. `work` is called at most once, after the update of this turn is committed. The task's `handle` gets the outcome. If
+   * the room changes its node first, the outcome is `{ ok: false, error: 'moved' }`. Throws if the room has `MAX_ROOM_TASKS` tasks in
+   * flight.
+   */
+  readonly task: <K extends Tasks[0]>(work: () => PromiseLike<ValueOf<Tasks, K>>, name: K) => void
+  /**
+   * Sets a timer and returns its id. The handler runs once, `ms` milliseconds after `now`, or in the next turn if `ms` is 0 or less. If the
+   * turn fails, no timer is set. Timers are part of the room's state and move with the room. A timer with the same `id` (1 to 96 bytes) is
+   * replaced. Throws if the room has `MAX_ROOM_TIMERS` timers.
+   */
+  readonly after: <K extends Timers[0]>(
+    ms: number,
+    timer: K,
+    data: ValueOf<Timers, K>,
+    options?: { readonly id?: string },
+  ) => string
+}
+
 /** Context of a message's handler. */
-export interface MessageContext<
-  Events extends Schemas = Schemas,
-  Tasks extends Schemas = Schemas,
-  Reply = unknown,
-  Timers extends Schemas = Schemas,
-> extends RoomContext<Events, Tasks, Timers> {
+export type MessageContext<Context, Reply> = Context & {
   /**
    * Replies to the message, if its type declares a `reply`: exactly once per turn, with at most 4 KiB of JSON. The sender gets the reply
    * after the turn is committed, and the same reply again if it resends the message.
    */
-  reply(value: Reply): void
+  readonly reply: (value: Reply) => void
 }
+
+/**
+ * Context of the handlers of a definition, for functions that they call: `function endTurn(ctx: ContextOf<typeof duel>)`. With a message
+ * type, as in `ContextOf<typeof duel, 'strike'>`, it has `reply`. A handler that returns the result of such a function needs a block body
+ * without `return`, since TypeScript would need the type of the definition to infer it.
+ */
+export type ContextOf<R extends TypedRoom, Message extends string = never> =
+  NonNullable<R['~types']> extends { readonly context: infer Context; readonly given: infer Given }
+    ? [Message] extends [never]
+      ? Context
+      : MessageContext<Context, Message extends keyof Given ? Given[Message] : never>
+    : never
 
 /** Context of `admit`. */
 export interface AdmitContext<State = unknown> {
   /** `type:key`. */
   readonly roomId: string
+  /** Key of the room, with which clients join it. */
+  readonly key: string
   /** Time of the call, in milliseconds since 1970. */
   readonly now: number
   /** Current members in the order they joined, without the joining one. */
@@ -360,13 +385,16 @@ export interface RoomSave<State> {
 export interface RoomSpec<
   Type extends string,
   State,
-  Messages extends Schemas,
+  Messages,
   Replies,
   Handled,
   Events extends Schemas,
   Tasks extends Schemas,
   Options extends StandardSchemaV1,
   Timers extends Schemas,
+  Patterns extends string,
+  Context = TurnContext<EventInputs<Events>, Inputs<Tasks>, Inputs<Timers>>,
+  Sent extends Pair = EventInputs<Events>,
 > {
   /** Name that clients join by: 1 to 64 letters, digits, `_` and `-`. */
   readonly type: Type
@@ -382,19 +410,19 @@ export interface RoomSpec<
   /** Schema of the join options other than `key`. Default: any. */
   readonly options?: Options
   /** Messages that members may send, by type. */
-  readonly messages?: MessageSpecs<NoInfer<State>, Messages, Replies, Handled, Events, Tasks, Timers>
+  readonly messages?: MessageSpecs<NoInfer<State>, Messages, Replies, Handled, Context, Sent>
   /** Schemas of the events, by name. Default: any name, any JSON. */
   readonly events?: Events
   /** Tasks for `ctx.task`, by name. */
-  readonly tasks?: TaskSpecs<NoInfer<State>, Tasks, Events, Timers>
+  readonly tasks?: TaskSpecs<NoInfer<State>, Tasks, Context, Sent>
   /**
    * Hidden parts of the state, by path pattern: `{ 'hands.*': (memberId) => `member:${memberId}`, deck: null }`. The value at the path, its
    * key and everything in it belong to that layer. Every member has the layer `member:<its id>`; `ctx.show` gives it others. The functions
    * get only the keys and must always return the same name for the same keys.
    */
-  readonly layers?: LayerRules
+  readonly layers?: LayersOf<NoInfer<State>, Patterns>
   /** Timers for `ctx.after`, by name. */
-  readonly timers?: TimerSpecs<NoInfer<State>, Timers, Events, Tasks>
+  readonly timers?: TimerSpecs<NoInfer<State>, Timers, Context, Sent>
   /** Schema that a running room's state must fit before an edited definition replaces the old one (development). */
   readonly state?: StandardSchemaV1
   /** Rate of the room's updates. */
@@ -426,7 +454,7 @@ export interface RoomSpec<
    */
   readonly reconnectSeconds?: number
   /** Returns the initial state. `options` come from the first join. */
-  readonly create: (options: Out<Options>) => State
+  readonly create: (options: Out<Options>) => State & JsonState<NoInfer<State>>
   /**
    * Loads the initial state from a database, when neither a node nor the store has the room. If it returns undefined, `create` is called.
    * `options` come from the first join. If it throws or takes longer than 10 s, joins are rejected with `room_unavailable`, and the next
@@ -457,49 +485,39 @@ export interface RoomSpec<
   onJoin?(
     state: Draft<NoInfer<State>>,
     member: Member,
-    ctx: RoomContext<Events, Tasks, Timers>,
+    ctx: Context,
     options: Out<Options>,
-  ): HandlerResult<NoInfer<State>, Events>
+  ): HandlerResult<NoInfer<State>, Sent>
   /** Called for each message whose type has no `handle`. */
   onMessage?(
     state: Draft<NoInfer<State>>,
     input: RoomInput<Messages, Unhandled<Messages, Handled>>,
-    ctx: MessageContext<Events, Tasks, ReplyTo<Replies, Unhandled<Messages, Handled>>, Timers>,
-  ): HandlerResult<NoInfer<State>, Events>
+    ctx: MessageContext<Context, ReplyTo<Replies, Unhandled<Messages, Handled>>>,
+  ): HandlerResult<NoInfer<State>, Sent>
   /** Alias of `onMessage`. */
   on_message?(
     state: Draft<NoInfer<State>>,
     input: RoomInput<Messages, Unhandled<Messages, Handled>>,
-    ctx: MessageContext<Events, Tasks, ReplyTo<Replies, Unhandled<Messages, Handled>>, Timers>,
-  ): HandlerResult<NoInfer<State>, Events>
+    ctx: MessageContext<Context, ReplyTo<Replies, Unhandled<Messages, Handled>>>,
+  ): HandlerResult<NoInfer<State>, Sent>
   /** Called when a member loses its connection. Its seat is kept for `reconnectSeconds`. Members receive `room.presence`. */
   onDisconnect?(
     state: Draft<NoInfer<State>>,
     member: Member,
-    ctx: RoomContext<Events, Tasks, Timers>,
-  ): HandlerResult<NoInfer<State>, Events>
+    ctx: Context,
+  ): HandlerResult<NoInfer<State>, Sent>
   /** Called when a disconnected member has reconnected. */
   onReconnect?(
     state: Draft<NoInfer<State>>,
     member: Member,
-    ctx: RoomContext<Events, Tasks, Timers>,
-  ): HandlerResult<NoInfer<State>, Events>
+    ctx: Context,
+  ): HandlerResult<NoInfer<State>, Sent>
   /** Called when a member has left, was kicked, or did not reconnect within `reconnectSeconds`. */
-  onLeave?(
-    state: Draft<NoInfer<State>>,
-    member: Member,
-    ctx: RoomContext<Events, Tasks, Timers>,
-  ): HandlerResult<NoInfer<State>, Events>
+  onLeave?(state: Draft<NoInfer<State>>, member: Member, ctx: Context): HandlerResult<NoInfer<State>, Sent>
   /** Called at the rate of `tick`. */
-  onTick?(
-    state: Draft<NoInfer<State>>,
-    ctx: RoomContext<Events, Tasks, Timers>,
-  ): HandlerResult<NoInfer<State>, Events>
+  onTick?(state: Draft<NoInfer<State>>, ctx: Context): HandlerResult<NoInfer<State>, Sent>
   /** Called when the room ends, by `ctx.close()` or after `idleSeconds` without members. This is its last turn. */
-  onDispose?(
-    state: Draft<NoInfer<State>>,
-    ctx: RoomContext<Events, Tasks, Timers>,
-  ): HandlerResult<NoInfer<State>, Events>
+  onDispose?(state: Draft<NoInfer<State>>, ctx: Context): HandlerResult<NoInfer<State>, Sent>
 }
 
 /** Untyped handler. */
@@ -528,6 +546,8 @@ export interface TimerType {
 /** A checked room type with all defaults filled in. Created only by `defineRoom`. */
 export interface RoomDefinition {
   readonly [ROOM]: true
+  /** Its stack starts at the call of `defineRoom`. */
+  readonly definedAt: Error
   readonly type: string
   readonly maxMembers: number
   readonly sameSub: 'allow' | 'replace' | 'refuse'
@@ -563,16 +583,21 @@ export interface RoomDefinition {
   readonly onDispose: Hook | undefined
 }
 
-/** Types that a client infers from a room definition. */
+/** Types that the client and the contexts infer from a room definition. */
 export interface DefinedTypes<
   State,
-  Messages extends Schemas,
+  Messages,
   Replies,
   Events extends Schemas,
   Options extends StandardSchemaV1,
+  Patterns extends string,
+  Context,
 > {
   readonly state: State
-  readonly messages: { readonly [K in Names<Messages>]: In<Messages[K]> }
+  readonly layers: Patterns
+  readonly context: Context
+  readonly given: { readonly [K in Names<Replies>]: ReplyTo<Replies, K> }
+  readonly messages: { readonly [K in Names<Messages>]: Input<Messages[K]> }
   readonly replies: {
     readonly [K in Names<Replies> as Replies[K] extends StandardSchemaV1
       ? K
@@ -584,6 +609,9 @@ export interface DefinedTypes<
   readonly options: In<Options> & object
 }
 
+/** Schema of the data of a message type that declares none. */
+const NO_DATA = v.null('this message has no data: send null, or declare `data` in the room type')
+
 /** Inferred when a definition omits the property. */
 type None = Record<never, never>
 
@@ -594,22 +622,32 @@ type None = Record<never, never>
 export function defineRoom<
   const Type extends string,
   State,
-  const Messages extends Schemas = None,
-  Replies extends ByType = None,
-  Handled extends ByType = None,
+  const Messages extends ByName = None,
+  Replies extends ByName = None,
+  Handled extends ByName = None,
   const Events extends Schemas = Schemas,
   const Tasks extends Schemas = None,
   Options extends StandardSchemaV1 = StandardSchemaV1<JsonObject, JsonObject>,
   const Timers extends Schemas = None,
+  Patterns extends string = never,
 >(
-  spec: RoomSpec<Type, State, Messages, Replies, Handled, Events, Tasks, Options, Timers>,
-): RoomDefinition & TypedRoom<DefinedTypes<State, Messages, Replies, Events, Options>, Type> {
+  spec: RoomSpec<Type, State, Messages, Replies, Handled, Events, Tasks, Options, Timers, Patterns>,
+): RoomDefinition &
+  TypedRoom<
+    DefinedTypes<
+      State,
+      Messages,
+      Replies,
+      Events,
+      Options,
+      Patterns,
+      TurnContext<EventInputs<Events>, Inputs<Tasks>, Inputs<Timers>>
+    >,
+    Type
+  > {
   checkSpec(spec)
-  const specs = Object.entries(spec.messages ?? {}) as [
-    string,
-    Partial<MessageType> & { data: StandardSchemaV1 },
-  ][]
-  const messages = specs.map(([type, { data, reply, rate, handle }]): [string, MessageType] => [
+  const specs = Object.entries(spec.messages ?? {}) as [string, Partial<MessageType>][]
+  const messages = specs.map(([type, { data = NO_DATA, reply, rate, handle }]): [string, MessageType] => [
     type,
     {
       data,
@@ -618,8 +656,11 @@ export function defineRoom<
       handle,
     },
   ])
+  const definedAt = new Error('defineRoom')
+  Error.captureStackTrace(definedAt, defineRoom)
   return Object.freeze({
     [ROOM]: true as const,
+    definedAt,
     type: spec.type,
     maxMembers: spec.maxMembers ?? Number.POSITIVE_INFINITY,
     sameSub: spec.sameSub ?? 'allow',

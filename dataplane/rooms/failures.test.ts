@@ -1,7 +1,9 @@
+import { readFileSync } from 'node:fs'
 import { pino } from 'pino'
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
+import { careless } from '../../test/support/rooms/careless-room.ts'
 import { counter } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
@@ -167,5 +169,44 @@ describe.each(THROWN)('%s', (_name, thrown) => {
     const log = pino({}, { write: (line: string) => lines.push(line) })
     new FailureLog(new FakeClock(), log, true).explain('onTick', thrown)
     expect(lines.map((line) => JSON.parse(line).failed)).toEqual(['onTick'])
+  })
+})
+
+describe('a state that is not JSON', () => {
+  const FILE = 'test/support/rooms/careless-room.ts'
+  const lineWith = (text: string) =>
+    1 +
+    readFileSync(FILE, 'utf8')
+      .split('\n')
+      .findIndex((line) => line.includes(text))
+  const logged = () => {
+    const errors: { message: string; stack: string }[] = []
+    const log = pino({}, { write: (line: string) => void errors.push(JSON.parse(line).err) })
+    return { log, errors }
+  }
+
+  it('is logged with the file and the line where room code wrote the value', async () => {
+    const { log, errors } = logged()
+    const { bench } = await roomWith(careless, ['ann'], { log })
+    await bench.say('careless', 'ann', 'write', null)
+    const [{ message, stack } = { message: '', stack: '' }] = errors
+    expect(message).toMatch(
+      /^messages.write.handle made a state that is not JSON: the value at \/by\/.*\/seen is a Map;/,
+    )
+    expect(stack.split('\n')[1]).toContain(`${FILE}:${lineWith('new Map')}:`)
+  })
+
+  it('is logged with the place of the definition if create or a handler returned it', async () => {
+    const { log, errors } = logged()
+    const bench = new RoomBench([careless], { log })
+    await bench.join('careless', 'ann', { options: { broken: true } })
+    await bench.join('careless', 'bob')
+    await bench.say('careless', 'bob', 'give', null)
+    expect(errors.map(({ message }) => message)).toEqual([
+      'create made a state that is not JSON: the value at /at is a Date; only plain objects and arrays are JSON',
+      'messages.give.handle made a state that is not JSON: the value at /by/all is a Set; only plain objects and arrays are JSON',
+    ])
+    for (const { stack } of errors)
+      expect(stack.split('\n')[1]).toContain(`${FILE}:${lineWith('= defineRoom(')}:`)
   })
 })

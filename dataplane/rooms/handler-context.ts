@@ -6,11 +6,12 @@ import { cloneJson, NotJson } from '../../shared/sync/check.ts'
 import { MAX_BANS } from './bans.ts'
 import type {
   Member,
-  MessageContext,
   MessageType,
+  Pair,
   Recipients,
   RoomDefinition,
   RoomLog,
+  TurnContext,
 } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { bounded, MAX_REPLY_BYTES, RoomLogicError, RoomLogicRefused, validate } from './failures.ts'
@@ -52,7 +53,8 @@ const nothingAsked = (): Asked => ({
 export const NOTHING: Effects = nothingAsked()
 
 /** The room whose handlers run. */
-export interface HandledRoom extends Pick<RoomStream, 'roomId' | 'log' | 'state' | 'timers' | 'bans'> {
+export interface HandledRoom
+  extends Pick<RoomStream, 'roomId' | 'address' | 'log' | 'state' | 'timers' | 'bans'> {
   readonly environment: Pick<RoomEnvironment, 'clock' | 'random'>
   readonly memberships: Pick<Memberships, 'members'>
   readonly grants: Pick<Grants, 'count'>
@@ -88,8 +90,9 @@ export interface Effects {
 }
 
 /** The `ctx` of every handler of one room: collects what one turn asks for. Between turns it refuses to do anything. */
-export class HandlerContext implements MessageContext {
+export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
   readonly roomId: string
+  readonly key: string
   readonly log: RoomLog
   readonly #clock: Clock
   readonly #random: Random
@@ -108,10 +111,11 @@ export class HandlerContext implements MessageContext {
   #asked: Asked | undefined
 
   constructor(
-    { roomId, log, memberships, grants, environment, timers, bans }: HandledRoom,
+    { roomId, address, log, memberships, grants, environment, timers, bans }: HandledRoom,
     mayHave: MayHave,
   ) {
     this.roomId = roomId
+    this.key = address.key
     this.log = log
     this.#clock = environment.clock
     this.#random = environment.random
@@ -184,7 +188,7 @@ export class HandlerContext implements MessageContext {
       throw new RoomLogicError(
         `ctx.kick got the reason ${JSON.stringify(reason)}; it must be a text for the player`,
       )
-    const memberId = typeof member === 'string' ? member : member.id
+    const memberId = requireMember('ctx.kick', member)
     const { kicked } = this.#ask()
     const text = reason === undefined ? undefined : bounded(reason)
     if (!ban) {
@@ -235,11 +239,7 @@ export class HandlerContext implements MessageContext {
 
   #show(call: 'show' | 'hide', member: string | Member, layer: string): void {
     requireLayers(this.#during(call), `ctx.${call}`, layer)
-    const memberId = typeof member === 'string' ? member : member?.id
-    if (typeof memberId !== 'string')
-      throw new RoomLogicError(
-        `ctx.${call} got ${JSON.stringify(member)}; its first argument is a member, or the id of one`,
-      )
+    const memberId = requireMember(`ctx.${call}`, member)
     if (call === 'hide' && layer === ownLayer(memberId))
       throw new RoomLogicError(
         `ctx.hide got the layer ${layer} of that member itself, which it has for as long as it is here`,
@@ -377,13 +377,30 @@ function recipients(
   definition: RoomDefinition,
 ): Pick<AskedEvent, 'to' | 'layer'> {
   if (to === undefined) return { to }
-  if (typeof to === 'string') return { to: [to] }
-  if (Array.isArray(to) && to.every((id) => typeof id === 'string')) return { to: [...to] }
   if (typeof to === 'object' && to !== null && 'layer' in to) {
     requireLayers(definition, 'ctx.emit', to.layer)
     return { to: [], layer: to.layer }
   }
-  throw new RoomLogicError('the recipients of an event are a member id, an array of them, or { layer }')
+  const ids = (Array.isArray(to) ? to : [to]).map(memberIdOf)
+  if (ids.every((id) => typeof id === 'string')) return { to: ids }
+  throw new RoomLogicError(
+    'the recipients of an event are a member, the id of one, an array of them, or { layer }',
+  )
+}
+
+/** Undefined: the value is neither a member nor an id. */
+const memberIdOf = (member: unknown): string | undefined => {
+  const id = typeof member === 'string' ? member : (member as Member | null | undefined)?.id
+  return typeof id === 'string' ? id : undefined
+}
+
+/** Returns the id of the member that `call` was given. Throws a RoomLogicError. */
+function requireMember(call: string, member: unknown): string {
+  const memberId = memberIdOf(member)
+  if (memberId !== undefined) return memberId
+  throw new RoomLogicError(
+    `${call} got ${JSON.stringify(member)}; its first argument is a member, or the id of one`,
+  )
 }
 
 /** Throws a RoomLogicError unless `layer`, which `call` was given, can be one of the room's. */

@@ -1,4 +1,3 @@
-import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
@@ -9,6 +8,7 @@ import type {
   Member,
   MessageInput,
   MessageType,
+  Recipients,
   RoomDefinition,
   TaskOutcome,
   TaskType,
@@ -464,7 +464,7 @@ export class Inputs {
 /** The handlers that are turns. */
 type Hook = 'onJoin' | 'onMessage' | 'onDisconnect' | 'onReconnect' | 'onLeave' | 'onTick' | 'onDispose'
 
-type Input = MessageInput<string, StandardSchemaV1>
+type Input = MessageInput<string, unknown>
 
 /** The handlers of one room: each runs as an atomic turn of its state. */
 class Handlers {
@@ -537,7 +537,7 @@ class Handlers {
       this.#state.commit(result?.state)
       return context.end()
     } catch (error) {
-      throw this.#state.undo(name, error)
+      throw this.#state.undo(name, error, definition)
     } finally {
       context.end()
     }
@@ -549,7 +549,7 @@ const handleName = (type: string): string => `messages.${type}.handle`
 
 interface Result {
   readonly state?: unknown
-  readonly event?: { readonly name: string; readonly data: unknown; readonly to?: string | readonly string[] }
+  readonly event?: { readonly name: string; readonly data: unknown; readonly to?: Recipients }
 }
 
 /** What a handler returned, checked; undefined: nothing but the changed draft. */

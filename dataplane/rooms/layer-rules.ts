@@ -81,10 +81,10 @@ export function problemsOfLayers(layers: Readonly<Record<string, unknown>>): str
 }
 
 /**
- * What is wrong with the patterns for a state that `create` made: a pattern that names a part which is not there hides nothing, and what it
+ * What is wrong with the patterns for a state that `source` has: a pattern that names a part which is not there hides nothing, and what it
  * was meant for is public. An object without entries says nothing of what will be in it.
  */
-export const problemsOfPatterns = (layers: LayerRules, state: unknown): string[] =>
+export const problemsOfPatterns = (layers: LayerRules, state: unknown, source = 'create makes'): string[] =>
   patternsOf(layers).flatMap(({ text, keys }) => {
     const missing = missingKey(keys, [state], 0)
     if (!missing) return []
@@ -97,7 +97,7 @@ export const problemsOfPatterns = (layers: LayerRules, state: unknown): string[]
         ? `write ${keys.map((key, i) => (i === level ? near : key)).join('.')}`
         : `there are ${names.join(', ')}`
     return [
-      `layers[${JSON.stringify(text)}] hides nothing: create makes no ${key} in ${place}: ${meant}; a part that comes later begins as ${level < keys.length - 1 ? '{}' : 'null'}`,
+      `layers[${JSON.stringify(text)}] hides nothing: ${source} no ${key} in ${place}: ${meant}; a part that comes later begins as ${level < keys.length - 1 ? '{}' : 'null'}`,
     ]
   })
 

@@ -48,7 +48,8 @@ export function migrate(
   }
 }
 
-function migrateState(state: LiveState, from: number, { migrate, version }: RoomDefinition): void {
+function migrateState(state: LiveState, from: number, definition: RoomDefinition): void {
+  const { migrate, version } = definition
   // The functions get a copy of the state, so that a failure half way changes nothing.
   let next: unknown = state.plain()
   for (let step = from; step < version; step++) {
@@ -66,6 +67,6 @@ function migrateState(state: LiveState, from: number, { migrate, version }: Room
   try {
     state.commit(next)
   } catch (error) {
-    throw state.undo('migrate', error)
+    throw state.undo('migrate', error, definition)
   }
 }

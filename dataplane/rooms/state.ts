@@ -1,6 +1,7 @@
 import type { Json } from '../../shared/json.ts'
 import { NotJson } from '../../shared/sync/check.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
+import { isOwnFrame } from '../own-frames.ts'
 import type { RoomDefinition } from './definition.ts'
 import { RoomLogicError } from './failures.ts'
 import { frozen, guarded } from './guarded.ts'
@@ -99,11 +100,9 @@ export class LiveState {
   }
 
   /** The turn, which is called `name`, has failed: the state is as before. Returns what to throw for what it threw. */
-  undo(name: string, thrown: unknown): unknown {
+  undo(name: string, thrown: unknown, definition: RoomDefinition): unknown {
     this.#tree.undo()
-    return thrown instanceof NotJson
-      ? new RoomLogicError(`${name} made a state that is not JSON: ${thrown.message}`)
-      : thrown
+    return thrown instanceof NotJson ? notJson(name, thrown, definition) : thrown
   }
 
   /** The difference between the present state and that of the last flush, which becomes the last; undefined: there is none. */
@@ -134,20 +133,38 @@ export function createState(definition: RoomDefinition, options: unknown, mostBy
 export function treeOf(
   name: string,
   state: unknown,
-  { layers }: RoomDefinition,
+  definition: RoomDefinition,
   mostBytes: number,
 ): LiveTree {
+  const { layers } = definition
   try {
     const tree = new LiveTree(state)
     requireSize(tree.bytes, mostBytes)
     if (layers) new Layers(layers, tree).checkAll()
     return tree
   } catch (error) {
-    if (error instanceof NotJson)
-      throw new RoomLogicError(`${name} made a state that is not JSON: ${error.message}`)
-    throw error
+    throw error instanceof NotJson ? notJson(name, error, definition) : error
   }
 }
+
+/**
+ * Returns the error for a state that is not JSON. Its stack starts where room code wrote the value, or, if roomful found the value only in
+ * what `name` returned, where the room type is defined.
+ */
+function notJson(
+  name: string,
+  { message, stack = '' }: NotJson,
+  { definedAt }: RoomDefinition,
+): RoomLogicError {
+  const error = new RoomLogicError(`${name} made a state that is not JSON: ${message}`)
+  const written = framesOf(stack)
+  const frames = written.length > 0 ? written : framesOf(definedAt.stack ?? '')
+  error.stack = [`${error.name}: ${error.message}`, ...frames].join('\n')
+  return error
+}
+
+const framesOf = (stack: string): string[] =>
+  stack.split('\n').filter((line) => /^ +at /.test(line) && !isOwnFrame(line))
 
 /** Throws a RoomLogicError for a state of more than `limit` bytes. */
 function requireSize(bytes: number, limit: number): void {

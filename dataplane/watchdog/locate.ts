@@ -1,5 +1,5 @@
 import { type Debugger, type InspectorNotification, Session } from 'node:inspector'
-import { fileURLToPath } from 'node:url'
+import { isOwnFrame } from '../own-frames.ts'
 import type { Turn } from './turns.ts'
 
 /** The name on `globalThis` of the function that says where the thread of the rooms is: see `RoomCode.where`. */
@@ -12,9 +12,6 @@ export interface Location {
   /** The innermost frame of the stack that is not Node's: function, file and line. */
   readonly frame: string | undefined
 }
-
-/** Frames of roomful, such as those of a state's views, say nothing of where room code is. */
-const OWN = fileURLToPath(new URL('../', import.meta.url))
 
 const EXPRESSION = `globalThis[Symbol.for(${JSON.stringify(WHERE.description)})]()`
 
@@ -72,7 +69,7 @@ function frameOf(stack: string): string | undefined {
     .slice(at + 1)
     .map((line) => line.trim())
     .filter((line) => line.startsWith('at ') && !line.includes('node:'))
-  const frame = frames.find((line) => !line.includes(OWN)) ?? frames[0]
+  const frame = frames.find((line) => !isOwnFrame(line)) ?? frames[0]
   return frame?.slice('at '.length)
 }
 

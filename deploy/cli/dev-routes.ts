@@ -1,9 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { StandardSchemaV1 } from '@standard-schema/spec'
-import { toJsonSchema } from '@valibot/to-json-schema'
-import type { GenericSchema } from 'valibot'
 import { loadPage, type Page } from '../../dataplane/ops/admin-page.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
+import { jsonSchemaOf } from '../../dataplane/rooms/json-schema.ts'
 import { isLoopback } from '../../shared/config.ts'
 import { isWellFormed } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'
@@ -114,18 +112,11 @@ function answer(response: ServerResponse, status: number, body: object): void {
 function describe({ type, options, messages }: RoomDefinition): RoomToPlay {
   return {
     type,
-    options: options && jsonSchemaOf(options),
+    options: options && (jsonSchemaOf(options) as JsonSchema | undefined),
     messages: Object.entries(messages).map(([name, { data, reply }]) => ({
       name,
-      data: jsonSchemaOf(data),
+      data: jsonSchemaOf(data) as JsonSchema | undefined,
       replies: reply !== undefined,
     })),
   }
-}
-
-/** What a schema takes, as JSON Schema; undefined where its library does not say. */
-function jsonSchemaOf(schema: StandardSchemaV1): JsonSchema | undefined {
-  const { vendor } = schema['~standard']
-  if (vendor !== 'valibot') return undefined
-  return toJsonSchema(schema as GenericSchema, { errorMode: 'ignore', typeMode: 'input' }) as JsonSchema
 }

@@ -1,6 +1,7 @@
 import { relative, sep } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { styleText } from 'node:util'
+import { isOwnFrame } from '../../dataplane/own-frames.ts'
 
 /** Log line, as pino writes it. */
 interface Entry {
@@ -46,7 +47,8 @@ const FRAME = /(file:\/\/[^\s)]+?|\/[^\s():]+|[A-Z]:\\[^\s():]+)(?:\?[^\s:)]*)?:
 function placeOf(stack = ''): string {
   for (const frame of stack.split('\n')) {
     const [, file, line] = FRAME.exec(frame.trim()) ?? []
-    if (file === undefined || !/^\s+at /.test(frame) || frame.includes('node_modules')) continue
+    if (file === undefined || !/^\s+at /.test(frame) || frame.includes('node_modules') || isOwnFrame(frame))
+      continue
     return ` (${pathOf(file.startsWith('file:') ? fileURLToPath(file) : file)}:${line})`
   }
   return ''

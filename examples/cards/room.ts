@@ -1,4 +1,4 @@
-import { defineRoom, type Member, type RoomContext } from 'roomful'
+import { type ContextOf, defineRoom, type Member, type RoomContext } from 'roomful'
 import * as v from 'valibot'
 import { type Card, fits, SUITS, TURN_MS } from './rules.ts'
 import {
@@ -23,7 +23,7 @@ const BOT_MS = 1500
  * Crazy Eights for two to four players. The room deals, enforces the rules and the time
  * limit, and shows each player only that player's cards.
  */
-export default defineRoom({
+const cards = defineRoom({
   type: 'cards',
   maxMembers: 40,
   reconnectSeconds: 20,
@@ -36,7 +36,6 @@ export default defineRoom({
   messages: {
     /** Starts a game. */
     deal: {
-      data: v.null(),
       handle(state, { member }, ctx) {
         if (state.phase === 'playing') return ctx.refuse('a game is being played')
         if (!state.players[member.id])
@@ -66,7 +65,6 @@ export default defineRoom({
     },
     /** Draws a card, once per turn. Only the sender gets the reply. */
     draw: {
-      data: v.null(),
       reply: v.object({ card: v.string() }),
       handle(state, { member }, ctx) {
         handOnTurn(state, member, ctx)
@@ -77,7 +75,6 @@ export default defineRoom({
       },
     },
     pass: {
-      data: v.null(),
       handle(state, { member }, ctx) {
         handOnTurn(state, member, ctx)
         if (!state.turn.drew && canDraw(state))
@@ -125,13 +122,10 @@ export default defineRoom({
     goOn(state, ctx)
   },
 })
+export default cards
 
 /** Returns the hand of the member whose turn it is. Refuses other members. */
-function handOnTurn(
-  table: Table,
-  member: Member,
-  { refuse }: Pick<RoomContext, 'refuse'>,
-): Card[] {
+function handOnTurn(table: Table, member: Member, { refuse }: RoomContext): Card[] {
   if (!table.players[member.id]) return refuse('you are watching')
   if (table.phase !== 'playing') return refuse('no game is being played: deal first')
   if (table.turn.of !== member.id) return refuse('it is not your turn')
@@ -139,10 +133,7 @@ function handOnTurn(
 }
 
 /** Starts the timer of a new turn, or ends the game. */
-function goOn(
-  table: Table,
-  ctx: Pick<RoomContext, 'now' | 'after' | 'cancel' | 'emit'>,
-): void {
+function goOn(table: Table, ctx: ContextOf<typeof cards>): void {
   const { phase, turn, winner, players } = table
   if (phase !== 'playing') ctx.cancel('turn')
   if (phase === 'over' && winner !== null && turn.endsAt > 0) ctx.emit('over', { winner })

@@ -28,7 +28,6 @@ export default defineRoom({
     },
     /** Increases the number by one and replies with it. */
     take: {
-      data: v.null(),
       reply: v.object({ count: v.number() }),
       handle(state, _input, ctx) {
         state.count += 1

@@ -21,7 +21,7 @@ function legalMark(
   state: TicTacToeState,
   memberId: string,
   cell: number,
-  { refuse }: Pick<RoomContext, 'refuse'>,
+  { refuse }: RoomContext,
 ): Mark {
   const mark = seatOf(state, memberId)
   if (!mark)

@@ -69,8 +69,6 @@ export class ProtocolError extends Error {
 
 /** An integer that no double holds exactly. In what a client sends it makes the message invalid, and the frame is one of the protocol. */
 export class UnsafeInteger extends ProtocolError {
-  override readonly name = 'UnsafeInteger'
-
   /** `about`: the integer, rounded. */
   constructor(about: number) {
     super(`an integer beyond 2^53 - 1 (about ${about}); send it as a string`)

@@ -185,7 +185,7 @@ function recordReader(fields: Fields): ReadFields {
   const reads = elements.map(([, { read }]) => read)
   const required = requiredOf(elements)
   return (from, length, t) => {
-    if (length < required) throw new TypeError(`${length} elements where there are ${required} or more`)
+    if (length < required) throw new TypeError(`${length} of ${required} elements`)
     // Not begun as { t }: that one has no room for more.
     const values: Named = {}
     if (t !== undefined) values.t = t

@@ -70,7 +70,7 @@ export class StreamContext {
 
   /** The room that a frame is about. */
   get room(): string {
-    if (this.#room === undefined) throw new ProtocolError('no frame has said which room this one is about')
+    if (this.#room === undefined) throw new ProtocolError('a frame has no room')
     return this.#room
   }
 
@@ -135,7 +135,7 @@ export class MsgpackClientCodec implements ClientCodec {
       return this.#decode(payload)
     } catch (error) {
       if (error instanceof ProtocolError) throw error
-      throw new ProtocolError(`a frame of ${payload.length} bytes lacks what its opcode calls for`)
+      throw new ProtocolError('a frame lacks a field')
     }
   }
 
@@ -150,7 +150,7 @@ export class MsgpackClientCodec implements ClientCodec {
     }
     const known = READERS.get(opcode)
     if (!known && typeof opcode === 'number') return { t: 'unknown' }
-    if (!known) throw new ProtocolError('the server sent an array that does not begin with an opcode')
+    if (!known) throw new ProtocolError('a frame has no known opcode')
     const { t, read } = known
     const head = STREAM_HEADS[t]
     if (head) {
@@ -234,8 +234,7 @@ const isAddressed = (message: PlainMessage): message is AddressedMessage =>
 
 function readDelta(reader: MsgpackReader): Delta {
   const change = readChange(reader)
-  if (change === REMOVE)
-    throw new ProtocolError('a patch removes the state itself, or an element of an array')
+  if (change === REMOVE) throw new ProtocolError('a patch removes no key')
   return change
 }
 

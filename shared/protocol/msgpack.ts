@@ -361,9 +361,9 @@ export class MsgpackReader {
     const key = (this.#known && this.text()) ?? this.value()
     if (typeof key === 'string') return key
     if (typeof key !== 'number' || !this.#keys)
-      throw new ProtocolError(`${describe(key)} is no key of an object; keys are strings`)
+      throw new ProtocolError(`a ${typeof key} is a key; keys are strings`)
     const name = this.#keys[key]
-    if (name === undefined) throw new UnknownKey(`the key ${key} is unknown; ${this.#keys.length} are known`)
+    if (name === undefined) throw new UnknownKey(`key ${key} of ${this.#keys.length} is unknown`)
     return name
   }
 
@@ -430,8 +430,7 @@ export class MsgpackReader {
   /** Throws unless everything was read. */
   end(): void {
     const left = this.#bytes.length - this.#at
-    if (left > 0)
-      throw new ProtocolError(`${left} bytes follow the message; a frame is one MessagePack value`)
+    if (left > 0) throw new ProtocolError(`${left} bytes follow the message`)
   }
 
   #elements(): Json[] {
@@ -450,7 +449,7 @@ export class MsgpackReader {
     for (let i = 0; i < size; i++) {
       const key = this.key()
       // As a plain assignment this key would set the prototype.
-      if (key === '__proto__' && this.#noProto) throw new ProtocolError('the key __proto__ is not allowed')
+      if (key === '__proto__' && this.#noProto) throw new ProtocolError('a value has the key __proto__')
       else if (key === '__proto__')
         Object.defineProperty(object, key, { value: this.value(), enumerable: true, configurable: true })
       else object[key] = this.value()
@@ -461,14 +460,13 @@ export class MsgpackReader {
 
   #down(): void {
     if (++this.#level > this.#levels)
-      throw new ProtocolError(`a frame nests deeper than ${this.#levels} levels`)
+      throw new ProtocolError(`a value lies deeper than ${this.#levels} levels`)
   }
 
   /** `size`: the bytes behind the type. */
   #decimal(size: number): number {
     const type = this.#byte()
-    if (type >= DECIMAL_TYPES)
-      throw new ProtocolError(`an extension of type ${type}; decimal numbers are types 0 to 63`)
+    if (type >= DECIMAL_TYPES) throw new ProtocolError(`extension type ${type}: use 0 to 63`)
     // The highest bit of the four is the sign.
     const high = ((type & HIGH) << 28) >> 28
     const above = size === 4 ? high * 0x100000000 : high << (8 * size)
@@ -499,7 +497,7 @@ export class MsgpackReader {
   }
 
   #finite(value: number): number {
-    if (!Number.isFinite(value)) throw new ProtocolError(`${value} is no JSON number; numbers are finite`)
+    if (!Number.isFinite(value)) throw new ProtocolError(`${value} is not JSON; numbers are finite`)
     return value
   }
 
@@ -541,7 +539,7 @@ export class MsgpackReader {
 
   #unexpected(code: number, wanted: string): ProtocolError {
     const at = this.#at - 1
-    return new ProtocolError(`byte 0x${code.toString(16).padStart(2, '0')} at ${at} does not begin ${wanted}`)
+    return new ProtocolError(`byte 0x${code.toString(16)} at ${at} is not ${wanted}`)
   }
 }
 
@@ -585,13 +583,6 @@ const FORMS = /* @__PURE__ */ Uint8Array.of(
 export const isArray = (code: number): boolean => code >> 4 === 0x9 || code === 0xdc || code === 0xdd
 export const isMap = (code: number): boolean => code >> 4 === 0x8 || code === 0xde || code === 0xdf
 export const NIL = 0xc0
-
-const describe = (value: Json): string =>
-  value === null
-    ? 'null'
-    : typeof value === 'object'
-      ? 'an array or map'
-      : `the ${typeof value} ${String(value).slice(0, 40)}`
 
 const SLOTS = 1024
 /** No room id, type or key that is worth knowing is longer; in bytes. */

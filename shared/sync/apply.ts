@@ -13,9 +13,7 @@ export class DeltaMismatch extends Error {
 export function apply(state: Json, delta: Delta): Json {
   if (delta instanceof Replace) return delta.value
   if (typeof state !== 'object' || state === null || Array.isArray(state) !== delta instanceof ArrayDelta)
-    throw new DeltaMismatch(
-      `the delta changes an ${delta instanceof ArrayDelta ? 'array' : 'object'} where there is none`,
-    )
+    throw new DeltaMismatch(`no ${delta instanceof ArrayDelta ? 'array' : 'object'} to change`)
   return delta instanceof ObjectDelta
     ? applyToObject(state as JsonObject, delta)
     : applyToArray(state as JsonArray, delta)
@@ -26,10 +24,8 @@ function applyToObject(state: JsonObject, delta: ObjectDelta): JsonObject {
   for (const [i, key] of delta.keys.entries()) {
     const change = delta.changes[i]!
     // As a plain assignment this key would set the prototype.
-    if (key === '__proto__')
-      throw new DeltaMismatch('the delta changes the key __proto__, which no state has')
-    if (!(change instanceof Replace) && !Object.hasOwn(next, key))
-      throw new DeltaMismatch(`the delta changes the key ${JSON.stringify(key)}, which the state has not`)
+    if (key === '__proto__' || (!(change instanceof Replace) && !Object.hasOwn(next, key)))
+      throw new DeltaMismatch(`no key ${key} to change`)
     if (change === REMOVE) delete next[key]
     else next[key] = apply(next[key]!, change)
   }
@@ -40,12 +36,12 @@ function applyToArray(state: JsonArray, delta: ArrayDelta): JsonArray {
   let next = state.slice()
   for (const [i, index] of delta.keys.entries()) {
     if (!(index >= 0 && Object.hasOwn(next, index)))
-      throw new DeltaMismatch(`the delta changes element ${index} of an array of ${next.length}`)
+      throw new DeltaMismatch(`no element ${index} of ${next.length} to change`)
     next[index] = apply(next[index]!, delta.changes[i]!)
   }
   for (const { at, remove, insert } of delta.splices) {
     if (!(at >= 0 && remove >= 0 && at + remove <= next.length))
-      throw new DeltaMismatch(`the delta removes ${remove} elements at ${at} of an array of ${next.length}`)
+      throw new DeltaMismatch(`no ${remove} elements at ${at} of ${next.length} to remove`)
     next = next.slice(0, at).concat(insert, next.slice(at + remove))
   }
   return next

@@ -87,14 +87,14 @@ const fail = (path: Path, found: string): never => {
 export function checkScalar(value: unknown, path: Path): void {
   if (value === null || typeof value === 'boolean') return
   if (typeof value === 'string') {
-    if (!isWellFormed(value)) fail(path, 'is a string with half a surrogate pair, which no UTF-8 can carry')
+    if (!isWellFormed(value)) fail(path, 'is a string with half a surrogate pair')
     return
   }
   if (typeof value === 'number') {
-    if (!Number.isFinite(value)) fail(path, `is ${value}; JSON numbers are finite`)
+    if (!Number.isFinite(value)) fail(path, `is ${value}; numbers are finite`)
     return
   }
-  fail(path, `is ${typeof value === 'undefined' ? 'undefined' : `a ${typeof value}`}; JSON has no such value`)
+  fail(path, `is ${value === undefined ? value : `a ${typeof value}`}; use JSON`)
 }
 
 /** Throws NotJson unless an object or array at this level may be JSON, whatever is in it. */
@@ -110,6 +110,6 @@ export function checkContainer(value: object, level: number, path: Path): void {
 
 /** Throws NotJson unless `key` may be one of an object. */
 export function checkKey(key: string, path: Path): void {
-  if (key === '__proto__') fail(path, 'has the key __proto__, which is not allowed')
-  if (!isWellFormed(key)) fail(path, 'has a key with half a surrogate pair, which no UTF-8 can carry')
+  if (key === '__proto__') fail(path, 'has the key __proto__')
+  if (!isWellFormed(key)) fail(path, 'has a key with half a surrogate pair')
 }
