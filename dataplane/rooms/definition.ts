@@ -518,6 +518,11 @@ export interface TimerType {
 export interface RoomDefinition {
   readonly [ROOM]: true
   readonly type: string
+  /**
+   * Hash of the files of its code. Absent: it was not loaded from a file.
+   * @internal
+   */
+  readonly codeHash?: string
   readonly maxMembers: number
   readonly options: StandardSchemaV1 | undefined
   readonly messages: { readonly [type: string]: MessageType }
