@@ -41,6 +41,7 @@ function appWith(changes: Partial<ControlDeps> = {}) {
     requireKeyId: false,
     maxRevokedSubs: 2,
     tokenRate: { perSecond: 100, burst: 100 },
+    setLogLevel: () => undefined,
     draining: () => false,
     ...changes,
   })

@@ -4,6 +4,7 @@ import type { Logger } from 'pino'
 import type { Registry } from 'prom-client'
 import type { Clock } from '../shared/clock.ts'
 import { requestIdOf } from '../shared/ids.ts'
+import type { LogLevel } from '../shared/log-levels.ts'
 import { PROBLEMS, Problem, problemResponse } from '../shared/problem.ts'
 import type { Random } from '../shared/random.ts'
 import { type Rate, RateLimits } from '../shared/rate-limit.ts'
@@ -20,7 +21,7 @@ import { Projects } from './projects.ts'
 import { RevokedSubs } from './revoked-subs.ts'
 import { internalRoutes } from './routes/internal.ts'
 import { keyRoutes } from './routes/keys.ts'
-import { opsRoutes } from './routes/ops.ts'
+import { logRoutes, opsRoutes } from './routes/ops.ts'
 import { projectRoutes } from './routes/projects.ts'
 import { roomRoutes } from './routes/rooms.ts'
 import { tokenRoutes } from './routes/tokens.ts'
@@ -49,6 +50,8 @@ export interface ControlDeps {
   readonly maxRevokedSubs: number
   /** How often one caller may ask for tokens. */
   readonly tokenRate: Rate
+  /** Sets the level of the log of the process, and of its siblings where it is one of several workers. */
+  readonly setLogLevel: (level: LogLevel) => void
   /** Whether the process is going away. */
   readonly draining: () => boolean
 }
@@ -96,6 +99,7 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
   })
   roomRoutes(endpoints, { projects, nodes: deps.nodes })
   internalRoutes(endpoints, { keys, projects, revokedSubs, clock })
+  logRoutes(endpoints, deps.setLogLevel)
   opsRoutes(app, { store, exposition: deps.exposition, draining: deps.draining })
   return app
 }

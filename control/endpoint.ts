@@ -1,7 +1,7 @@
 import { toJsonSchema } from '@valibot/to-json-schema'
 import type { Context, Hono } from 'hono'
 import { type DescribeRouteOptions, describeRoute, resolver } from 'hono-openapi'
-import type * as v from 'valibot'
+import * as v from 'valibot'
 import { PROBLEMS, Problem, type ProblemCode } from '../shared/problem.ts'
 import type { Span } from '../shared/tracing/tracer.ts'
 import { type ObjectSchema, readJson, validate } from '../shared/validate.ts'
@@ -18,7 +18,7 @@ export type Access = 'operator' | 'caller' | 'internal'
 
 /** One call of the API: what it takes, gives and refuses. Requests are validated by, and the API description made from, this. */
 export interface Endpoint<Body, Query> {
-  readonly method: 'GET' | 'POST' | 'DELETE'
+  readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE'
   readonly path: string
   readonly tag: string
   readonly summary: string
@@ -70,7 +70,7 @@ export class Endpoints {
       const answer = await handle({
         caller,
         params: c.req.param() as Record<string, string>,
-        query: (endpoint.query && validate(endpoint.query, c.req.query(), 'query')) as Query,
+        query: validate<unknown>(endpoint.query ?? NO_QUERY, c.req.query(), 'query') as Query,
         body: (endpoint.body && validate(endpoint.body, await readJson(c.req.raw), 'body')) as Body,
         path: c.req.path,
         idempotencyKey: c.req.header('idempotency-key'),
@@ -91,6 +91,8 @@ export class Endpoints {
     return caller
   }
 }
+
+const NO_QUERY = v.object({})
 
 function describe<Body, Query>(endpoint: Endpoint<Body, Query>): DescribeRouteOptions {
   const { body, query, answer } = endpoint
@@ -149,7 +151,7 @@ function refusals<Body, Query>(endpoint: Endpoint<Body, Query>): DescribeRouteOp
   const codes: ProblemCode[] = ['unauthenticated', 'store_unavailable', ...endpoint.problems]
   if (endpoint.access !== 'internal') codes.push('forbidden', 'key_revoked')
   if (endpoint.body) codes.push('payload_too_large', 'unsupported_media_type')
-  if (endpoint.body || endpoint.query) codes.push('invalid_request')
+  codes.push('invalid_request')
   const responses: NonNullable<DescribeRouteOptions['responses']> = {}
   for (const status of [...new Set(codes.map((code) => PROBLEMS[code].status))].sort()) {
     const mine = [...new Set(codes)].filter((code) => PROBLEMS[code].status === status)

@@ -11,6 +11,8 @@ import {
   type StoreConfig,
 } from '../shared/config.ts'
 import { createHttpServer } from '../shared/http-server.ts'
+import { setLogLevel } from '../shared/log.ts'
+import type { LogLevel } from '../shared/log-levels.ts'
 import { processMetrics } from '../shared/metrics.ts'
 import type { Random } from '../shared/random.ts'
 import type { Rate } from '../shared/rate-limit.ts'
@@ -36,6 +38,8 @@ export interface ControlWorker {
   readonly worker: string
   /** The metrics of all of them, in Prometheus' text format: whichever is asked answers for all. */
   readonly metrics: () => Promise<string>
+  /** Sets the level of the logs of all of them and of their parent. */
+  readonly setLogLevel: (level: LogLevel) => void
 }
 
 /** What a control process works with. The store stays its owner's to close. */
@@ -124,6 +128,7 @@ export async function startControl({
     requireKeyId: config.requireKeyId,
     maxRevokedSubs: config.maxRevokedSubs,
     tokenRate: config.tokenRate ?? DEFAULT_TOKEN_RATE,
+    setLogLevel: sharing?.setLogLevel ?? ((level) => setLogLevel(log, level)),
     draining: () => draining,
   })
   const server = createHttpServer(app.fetch, random, {

@@ -1,7 +1,7 @@
 import type { Registry } from 'prom-client'
 import { counter, gauge, histogram, type Metrics, OPEN, registerMetrics } from '../shared/metrics.ts'
 import { CONTROL_PROBLEMS } from '../shared/problem.ts'
-import { packageVersion } from '../shared/version.ts'
+import { currentBuild } from '../shared/version.ts'
 
 /** The codes that refuse a caller: 401, 403 and 429. */
 export const REFUSALS = Object.entries(CONTROL_PROBLEMS).flatMap(([code, { status }]) =>
@@ -35,9 +35,14 @@ const METRICS = {
     'service_store_errors_total',
     'Requests that failed because the store could not be reached.',
   ),
-  controlInfo: gauge('service_control_info', 'Always 1; says which version this control process is.', {
-    version: OPEN,
-  }),
+  controlInfo: gauge(
+    'service_control_info',
+    'Always 1; says which build of roomful this control process runs.',
+    {
+      version: OPEN,
+      commit: OPEN,
+    },
+  ),
 }
 
 /** What a control process counts with. */
@@ -46,7 +51,7 @@ export type ControlMetrics = Metrics<typeof METRICS>
 /** Registers the metrics of a control process. */
 export function controlMetrics(registry: Registry): ControlMetrics {
   const metrics = registerMetrics(registry, METRICS)
-  metrics.controlInfo.set({ version: packageVersion() }, 1)
+  metrics.controlInfo.set({ ...currentBuild() }, 1)
   return metrics
 }
 

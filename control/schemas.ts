@@ -2,6 +2,7 @@
 import * as v from 'valibot'
 import { type IdPrefix, idPattern } from '../shared/ids.ts'
 import { isWellFormed } from '../shared/json.ts'
+import { LOG_LEVELS } from '../shared/log-levels.ts'
 import { CONTROL_PROBLEMS } from '../shared/problem.ts'
 import { dataFault, isNameable } from '../shared/tokens.ts'
 import { MEMBER_PATTERN } from './creation-order.ts'
@@ -124,13 +125,18 @@ export const IssueToken = v.strictObject({
   ),
 })
 
+const decodeCursor = (cursor: string): string => Buffer.from(cursor, 'base64url').toString('latin1')
+
 export const PageQuery = v.object({
   limit: v.optional(wholeNumberText(1, 200, 'How many to give at most.'), '50'),
   cursor: v.optional(
     v.pipe(
       v.string(),
-      v.transform((cursor) => Buffer.from(cursor, 'base64url').toString('latin1')),
-      v.regex(MEMBER_PATTERN, 'must be the next_cursor of an earlier answer'),
+      v.check(
+        (cursor) => MEMBER_PATTERN.test(decodeCursor(cursor)),
+        'must be the next_cursor of an earlier answer',
+      ),
+      v.transform(decodeCursor),
       v.metadata({ description: 'The next_cursor of the page before.' }),
     ),
   ),
@@ -263,6 +269,13 @@ export const KeyStatusAnswer = v.object({
   revoked_subs: v.pipe(
     v.array(v.object({ sub: v.string(), revoked_at: v.number() })),
     v.description('Players of the project whose tokens were revoked; times in milliseconds since 1970.'),
+  ),
+})
+
+export const SetLogLevel = v.object({
+  level: v.pipe(
+    v.picklist(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`),
+    v.description('The least important lines that are logged.'),
   ),
 })
 

@@ -11,6 +11,7 @@ import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import type { UnhandledErrors } from '../shared/unhandled.ts'
 import { forbidCalls } from './forbidden-calls.ts'
 import { startNode, type WorkerOptions } from './node.ts'
+import { roomsHash } from './rooms/code-hash.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { developRooms, loadRooms } from './rooms/loader.ts'
 import { startWatchdog } from './watchdog/watchdog.ts'
@@ -61,8 +62,16 @@ export async function startDataplane({
   const { roomsDir: folder } = config
   const developed = development ? await developRooms(folder, log) : undefined
   const rooms = developed?.rooms ?? (await loadRooms(folder, log))
-  log.info({ folder }, `room types: ${rooms.map(({ type }) => type).join(', ')}`)
-  const settings = { ...watchdogSettings(config), ...(development ? DEVELOPMENT : { ends: true }) }
+  log.info(
+    { folder, rooms_hash: roomsHash(rooms) },
+    `room types: ${rooms.map(({ type }) => type).join(', ')}`,
+  )
+  const codeHashes = Object.fromEntries(rooms.map(({ type, codeHash }) => [type, codeHash]))
+  const settings = {
+    ...watchdogSettings(config),
+    codeHashes,
+    ...(development ? DEVELOPMENT : { ends: true }),
+  }
   const watchdog = startWatchdog(settings, { clock: systemClock, log })
   const { turns } = watchdog
   const node = await startNode({

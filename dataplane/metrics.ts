@@ -34,8 +34,9 @@ export const NODE_METRICS = {
     '1 where the node has an address of its own (ADVERTISE_URL), so that clients whose rooms are here may be sent to it.',
   ),
   draining: gauge('service_draining', '1 while the node drains.'),
-  nodeInfo: gauge('service_node_info', 'Always 1; says which node this is.', {
-    node_id: OPEN,
-    version: OPEN,
-  }),
+  nodeInfo: gauge(
+    'service_node_info',
+    'Always 1; says which node this is, which build of roomful it runs, and the hash of its room types.',
+    { node_id: OPEN, version: OPEN, commit: OPEN, rooms_hash: OPEN },
+  ),
 }

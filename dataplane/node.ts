@@ -10,7 +10,8 @@ import {
 } from '../shared/config.ts'
 import { newId, newNodeId, nodeName } from '../shared/ids.ts'
 import { subscribeKeyNews } from '../shared/key-news.ts'
-import { createLog, type Logger } from '../shared/log.ts'
+import { createLog, type Logger, setLogLevel } from '../shared/log.ts'
+import type { LogLevel } from '../shared/log-levels.ts'
 import { processMetrics } from '../shared/metrics.ts'
 import type { NodeInfo } from '../shared/node-registry.ts'
 import { JsonCodec } from '../shared/protocol/json-codec.ts'
@@ -21,7 +22,7 @@ import { storeMetrics } from '../shared/store/metrics.ts'
 import type { Store } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import { UnhandledErrors } from '../shared/unhandled.ts'
-import { packageVersion } from '../shared/version.ts'
+import { currentBuild } from '../shared/version.ts'
 import { NodeLinks } from './cluster/links.ts'
 import { OwnerlessRooms } from './cluster/ownerless.ts'
 import { Ownership } from './cluster/ownership.ts'
@@ -52,6 +53,8 @@ export interface WorkerOptions {
   readonly worker: string
   /** Where it listens besides, alone, for clients that want to be at this very node; absent: nowhere. */
   readonly ownPort?: number
+  /** Sets the level of the logs of all workers and of their parent. Default: of this process only. */
+  readonly setLogLevel?: (level: LogLevel) => void
 }
 
 /** How a node runs: its room types, and whatever of the configuration is not as the defaults say. */
@@ -143,7 +146,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const name = config.nodeId ?? newId('node', random)
   const nodeId = newNodeId(name, random)
   // Once: without a free file descriptor it could not be read.
-  const version = packageVersion()
+  const build = currentBuild()
   const log = options.log ?? createLog(config, { node_id: name })
   const store = options.store ?? memoryStore({ clock })
   const registry = new Registry()
@@ -161,7 +164,6 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   metrics.addressed.set(config.advertiseUrl === undefined ? 0 : 1)
   metrics.maxSessions.set(config.maxSessions)
   metrics.maxRooms.set(config.maxRooms)
-  metrics.nodeInfo.set({ node_id: name, version }, 1)
   let addresses: Partial<Pick<NodeInfo, 'ws_url' | 'admin_url' | 'advertise_url'>> = {}
 
   const links = new NodeLinks({
@@ -196,7 +198,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     backlogFull: (roomType) => metrics.backlogFull.inc({ room_type: roomType }),
     info: () => ({
       started_at: startedAt,
-      version,
+      ...build,
+      rooms_hash: host.roomsHash,
       sessions: gateway.sessions,
       load: load.eventLoopUtilisation,
       overloaded: load.overloaded,
@@ -209,6 +212,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const suspects = new Suspects({
     store,
     clock,
+    hashes: (roomType) => host.codeHash(roomType),
     turnLimitMs: config.turnLimitMs ?? defaultTurnLimit(config.nodeLeaseMs),
     limitAllMs: options.cutOffMs,
     onCount: (roomType, hook, count) => metrics.turnsStuck.inc({ room_type: roomType, hook }, count),
@@ -251,6 +255,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       outcomes: { messages: config.maxUnackedMessages, bytes: config.maxUnackedBytes },
     },
   })
+  metrics.nodeInfo.set({ node_id: name, ...build, rooms_hash: host.roomsHash }, 1)
   const waker = new RoomWaker({
     nodeId,
     store,
@@ -331,7 +336,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     }),
     describeNode: () => ({
       node_id: name,
-      version,
+      ...build,
+      rooms_hash: host.roomsHash,
       started_at: startedAt,
       draining: ownership.draining,
       load: load.read(),
@@ -347,6 +353,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     ownerlessRooms: (projectId, limit, after) => ownerless.page(projectId, limit, after),
     endRoom: (projectId, roomId) => ownership.requests.end(roomNamed(`${projectId}/${roomId}`)),
     drain: () => void close().then(toldToDrain),
+    setLogLevel: sharing?.setLogLevel ?? ((level) => setLogLevel(log, level)),
   }
 
   await suspects.start()

@@ -305,6 +305,28 @@ describe('NAME_FILE', () => {
         mayBe: 'set directly or by INTERNAL_TOKEN_FILE, not both',
       },
     ])
+    expect(parsed.warnings.filter((warning) => warning.includes('INTERNAL_TOKEN'))).toEqual([])
+  })
+
+  it('is not called missing where what it guards is checked', () => {
+    const both = { KEYRING_SECRET: OPERATOR, KEYRING_SECRET_FILE: file('keyring-both', OPERATOR) }
+    const parsed = parseConfig('control', {
+      ...REDIS,
+      CONTROL_HOST: '0.0.0.0',
+      CONTROL_API_TOKENS: OPERATOR,
+      ...both,
+    })
+    expect(problems(parsed).map(({ was }) => was)).toEqual(['set, and KEYRING_SECRET_FILE as well'])
+  })
+
+  it.each([
+    ['begins with a byte order mark', '\ufeffa secret', 'byte order mark'],
+    ['has blanks only', ' \n\n', 'white space'],
+  ])('says so where the file %s', (_, content, words) => {
+    const parsed = parseConfig('control', { ...REDIS, INTERNAL_TOKEN_FILE: file('odd', content) })
+    expect(problems(parsed)).toEqual([
+      expect.objectContaining({ name: 'INTERNAL_TOKEN_FILE', was: expect.stringContaining(words) }),
+    ])
   })
 
   it('must name a file that can be read, with something in it', () => {

@@ -56,8 +56,10 @@ export function parseConfig<C extends Command>(
   readFile: ReadFile = readSecretFile,
 ): Parsed<Config<C>> {
   const { values, problems: wrong } = readVariables(command, env, readFile)
-  const problems = [...wrong, ...contradictions(values)]
-  const warnings = [...typoWarnings(env), ...weaknesses(command, values)]
+  // A variable that is set, and wrong, is no variable that is not set.
+  const isWrong = (name: VariableName) => wrong.some((each) => each.name.replace(/_FILE$/, '') === name)
+  const problems = [...wrong, ...contradictions(values, isWrong)]
+  const warnings = [...typoWarnings(env), ...weaknesses(command, values, isWrong)]
   if (problems.length > 0) return { ok: false, problems, warnings }
   return { ok: true, config: values as Config<C>, warnings }
 }
@@ -129,12 +131,20 @@ function findText(name: VariableName, variable: Variable, env: Environment, read
   const inFile = `the path of a file with ${expects(variable.schema)}`
   try {
     const text = readFile(path)
-    if (text !== '') return { text, from: fileName }
-    return { problem: { name: fileName, was: `${JSON.stringify(path)}, which is empty`, mayBe: inFile } }
+    const fault = faultOf(text)
+    if (fault === undefined) return { text, from: fileName }
+    return { problem: { name: fileName, was: `${JSON.stringify(path)}, which ${fault}`, mayBe: inFile } }
   } catch (error) {
     const why = (error as NodeJS.ErrnoException).code ?? 'unreadable'
     return { problem: { name: fileName, was: `${JSON.stringify(path)} (${why})`, mayBe: inFile } }
   }
+}
+
+/** Returns what is wrong with the text of a file, whatever variable it is for. */
+function faultOf(text: string): string | undefined {
+  if (text === '') return 'is empty'
+  if (text.startsWith('\ufeff')) return 'begins with a byte order mark: save it as UTF-8 without one'
+  return text.trim() === '' ? 'has nothing but white space in it' : undefined
 }
 
 /** A value as a message shows it: quoted, cut when long, with a word on where a telling mistake comes from. */
@@ -254,18 +264,22 @@ function typoWarnings(env: Environment): string[] {
 }
 
 /** What is wrong only in combination, and keeps the command from starting. Values that were wrong themselves are missing here. */
-function contradictions(values: Values): Problem[] {
+function contradictions(values: Values, isWrong: (name: VariableName) => boolean): Problem[] {
   const found: Problem[] = []
   const { controlHost: host, outboxHighWaterBytes: high, outboxLimitBytes: limit } = values
   if (host !== undefined && !isLoopback(host)) {
-    if (values.controlApiTokens === undefined && values.controlApiAuth === undefined)
+    if (
+      values.controlApiTokens === undefined &&
+      values.controlApiAuth === undefined &&
+      !isWrong('CONTROL_API_TOKENS')
+    )
       found.push({
         name: 'CONTROL_HOST',
         was: `"${host}" while the control API is open (no CONTROL_API_TOKENS)`,
         mayBe:
           'a loopback address; or set CONTROL_API_TOKENS, or CONTROL_API_AUTH=none to be open on purpose',
       })
-    if (values.keyringSecret === undefined)
+    if (values.keyringSecret === undefined && !isWrong('KEYRING_SECRET'))
       found.push({
         name: 'KEYRING_SECRET',
         was: `not set while CONTROL_HOST is "${host}"`,
@@ -297,9 +311,10 @@ function contradictions(values: Values): Problem[] {
 }
 
 /** What works, but not as someone may expect: sentences for the log. */
-function weaknesses(command: Command, values: Values): string[] {
+function weaknesses(command: Command, values: Values, isWrong: (name: VariableName) => boolean): string[] {
   const found: string[] = []
-  if ((command === 'control' || command === 'dataplane') && values.internalToken === undefined)
+  const needsToken = command === 'control' || command === 'dataplane'
+  if (needsToken && values.internalToken === undefined && !isWrong('INTERNAL_TOKEN'))
     found.push(
       command === 'control'
         ? 'INTERNAL_TOKEN is not set: /internal/key-status answers 401 to everyone, so nodes on other machines cannot check keys.'

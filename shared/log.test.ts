@@ -1,6 +1,6 @@
 import { stripVTControlCharacters } from 'node:util'
 import { describe, expect, it } from 'vitest'
-import { createLog } from './log.ts'
+import { createLog, setLogLevel } from './log.ts'
 
 function lines(options: { isTTY?: boolean } = {}) {
   const written: string[] = []
@@ -29,6 +29,21 @@ describe('the log', () => {
     const { written, output } = lines()
     createLog({ logLevel: 'warn', logFormat: 'json' }, {}, output).info('quiet')
     expect(written).toEqual([])
+  })
+
+  it('takes another level at once, also in children that were made before', () => {
+    const { written, output } = lines()
+    const log = createLog({ logLevel: 'warn', logFormat: 'json' }, {}, output)
+    const child = log.child({ room_id: 'arena:a' })
+    setLogLevel(log, 'debug')
+    child.debug('now')
+    setLogLevel(log, 'error')
+    child.info('no more')
+    expect(written.map((line) => JSON.parse(line).msg)).toEqual([
+      'log level changed',
+      'now',
+      'log level changed',
+    ])
   })
 
   it('never lets a token, secret, payload or room state through', () => {

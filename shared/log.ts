@@ -1,6 +1,7 @@
 import { createRequire } from 'node:module'
 import { type Logger, pino, stdSerializers } from 'pino'
 import type { LogConfig } from './config.ts'
+import type { LogLevel } from './log-levels.ts'
 import { LogOutput, type LogStream } from './log-output.ts'
 
 export type { Logger } from 'pino'
@@ -52,6 +53,12 @@ export function createLog(
     new LogOutput({ stream, errors, format, onRecovered }),
   )
   return log
+}
+
+/** Sets the level of a log and of all its children, until the process ends. */
+export function setLogLevel(log: Logger, level: LogLevel): void {
+  log.warn({ from: log.level, to: level }, 'log level changed')
+  log.level = level
 }
 
 /** Number of lines that the process of `log` has dropped because they could not be written. */

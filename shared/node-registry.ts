@@ -15,6 +15,10 @@ const NODE_INFO = v.object({
   node_id: v.string(),
   started_at: v.string(),
   version: v.string(),
+  /** Absent: a node of a version that does not say. */
+  commit: v.exactOptional(v.string()),
+  /** Hash of the code of all its room types, `unknown` where they are not loaded from files. Absent: a node of a version that does not say. */
+  rooms_hash: v.exactOptional(v.string()),
   /** It gives its rooms away, and takes nothing more. */
   draining: v.boolean(),
   /** Rooms it owns. */

@@ -18,7 +18,7 @@ export const CONTROL_PROBLEMS = {
   method_not_allowed: { status: 405, title: 'The path does not take this method' },
   conflict: { status: 409, title: 'The request conflicts with what is there' },
   payload_too_large: { status: 413, title: 'The body is larger than 64 KiB' },
-  unsupported_media_type: { status: 415, title: 'The body is not application/json' },
+  unsupported_media_type: { status: 415, title: 'The body is not plain application/json' },
   rate_limited: { status: 429, title: 'Too many requests' },
   internal_error: { status: 500, title: 'Something went wrong inside the service' },
   store_unavailable: { status: 503, title: 'The store cannot be reached' },

@@ -1,8 +1,8 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
-import { CreateKey, CreateProject, IssueToken } from '../control/schemas.ts'
+import { CreateKey, CreateProject, IssueToken, PageQuery } from '../control/schemas.ts'
 import { Problem } from './problem.ts'
-import { type ObjectSchema, validate } from './validate.ts'
+import { type ObjectSchema, readJson, validate } from './validate.ts'
 
 function refusal(schema: ObjectSchema<unknown>, value: unknown): Problem {
   try {
@@ -88,6 +88,40 @@ describe('a body', () => {
   it('does not quote at length', () => {
     const problem = refusal(v.strictObject({ a: v.number('must be a number') }), { a: 'x'.repeat(5000) })
     expect(problem.message.length).toBeLessThan(200)
+  })
+})
+
+describe('a query', () => {
+  const refused = (query: object) => {
+    try {
+      validate(PageQuery, query, 'query')
+    } catch (error) {
+      if (error instanceof Problem) return error.errors
+    }
+    throw new Error('expected a Problem')
+  }
+
+  it('is refused for every unknown parameter, by name', () => {
+    expect(refused({ limit: '5', pretty: '1' })).toEqual([
+      { path: 'pretty', message: 'unknown parameter; known parameters: limit, cursor' },
+    ])
+  })
+
+  it('is refused for a cursor of nobody, which is quoted as it was sent', () => {
+    expect(refused({ cursor: 'abc' })).toEqual([
+      { path: 'cursor', message: 'must be the next_cursor of an earlier answer; got "abc"' },
+    ])
+  })
+})
+
+describe('the body of a request', () => {
+  it('is refused with 415 where it is compressed', async () => {
+    const headers = { 'content-type': 'application/json', 'content-encoding': 'gzip' }
+    const request = new Request('http://localhost/', { method: 'POST', headers, body: 'gzipped' })
+    await expect(readJson(request)).rejects.toMatchObject({
+      code: 'unsupported_media_type',
+      message: expect.stringContaining('encoded as gzip'),
+    })
   })
 })
 

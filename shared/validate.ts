@@ -14,7 +14,7 @@ export function validate<Output>(
 ): Output {
   if (value === null || typeof value !== 'object' || Array.isArray(value))
     throw invalid([{ path: '', message: `the ${what} must be a JSON object` }])
-  const unknown = what === 'body' ? unknownFields(schema, value) : []
+  const unknown = unknownFields(schema, value, what === 'body' ? 'field' : 'parameter')
   const known = Object.fromEntries(
     Object.entries(value).filter(([name]) => Object.hasOwn(schema.entries, name)),
   )
@@ -33,12 +33,16 @@ export function invalid(errors: readonly FieldError[]): Problem {
   })
 }
 
-function unknownFields(schema: ObjectSchema<unknown>, value: object): FieldError[] {
+function unknownFields(
+  schema: ObjectSchema<unknown>,
+  value: object,
+  kind: 'field' | 'parameter',
+): FieldError[] {
   const known = Object.keys(schema.entries)
-  const may = known.length > 0 ? `known fields: ${known.join(', ')}` : 'no field is expected'
+  const may = known.length > 0 ? `known ${kind}s: ${known.join(', ')}` : `no ${kind} is expected`
   return Object.keys(value)
     .filter((name) => !known.includes(name))
-    .map((name) => ({ path: shorten(name), message: `unknown field; ${may}` }))
+    .map((name) => ({ path: shorten(name), message: `unknown ${kind}; ${may}` }))
 }
 
 function complaint(issue: v.BaseIssue<unknown>): FieldError {
@@ -60,6 +64,12 @@ const MAX_BODY_BYTES = 64 * 1024
 export async function readJson(request: Request): Promise<unknown> {
   const bytes = await readBytes(request)
   if (bytes.length === 0) return {}
+  const encoding = request.headers.get('content-encoding') ?? 'identity'
+  if (encoding.toLowerCase() !== 'identity')
+    throw new Problem(
+      'unsupported_media_type',
+      `The body is encoded as ${encoding.slice(0, 100)}; send it without content-encoding.`,
+    )
   const type = request.headers.get('content-type') ?? ''
   if (!/^application\/json\s*(?:;|$)/i.test(type))
     throw new Problem(

@@ -160,7 +160,7 @@ export function keyRoutes(
     },
     async ({ params }) => {
       const projectId = params.id!
-      const { sub } = validate(SubPath, params, 'query')
+      const { sub } = validate(SubPath, { sub: params.sub }, 'query')
       await requireKnown(projectId)
       const { revoked_at: revokedAt } = await revokedSubs.revoke(projectId, sub)
       metrics.subsRevoked.inc()

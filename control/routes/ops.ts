@@ -1,11 +1,12 @@
 import type { Hono } from 'hono'
 import { type DescribeRouteOptions, describeRoute, resolver } from 'hono-openapi'
 import type { Registry } from 'prom-client'
+import type { LogLevel } from '../../shared/log-levels.ts'
 import { Problem } from '../../shared/problem.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { describeApi, docsPage } from '../docs.ts'
-import type { ControlEnv } from '../endpoint.ts'
-import { Health, ProblemDocument } from '../schemas.ts'
+import type { ControlEnv, Endpoints } from '../endpoint.ts'
+import { Health, ProblemDocument, SetLogLevel } from '../schemas.ts'
 
 /** `/healthz`, `/readyz`, `/metrics`, `/openapi.json`, `/docs`: they need no credential. */
 export function opsRoutes(
@@ -38,6 +39,28 @@ export function opsRoutes(
       'content-type': 'text/html; charset=utf-8',
       'content-security-policy': "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     }),
+  )
+}
+
+/** `PUT /admin/log-level`. */
+export function logRoutes(endpoints: Endpoints, setLogLevel: (level: LogLevel) => void): void {
+  endpoints.mount(
+    {
+      method: 'PUT',
+      path: '/admin/log-level',
+      tag: 'Operations',
+      summary: 'Set the level of the log',
+      description:
+        'Of the process that answers, with all its workers, until its next start. LOG_LEVEL is the level at the start.',
+      access: 'operator',
+      body: SetLogLevel,
+      answer: { status: 200, description: 'The level from now on.', schema: SetLogLevel },
+      problems: [],
+    },
+    async ({ body }) => {
+      setLogLevel(body.level)
+      return body
+    },
   )
 }
 

@@ -55,6 +55,7 @@ function found<T extends { readonly project_id: string }>(
 
 function setup(options: Partial<AdminOptions> = {}) {
   const drained: string[] = []
+  const levels: string[] = []
   const logged: string[] = []
   const searched: [string, number][] = []
   const asked: RoomQuery[] = []
@@ -70,6 +71,8 @@ function setup(options: Partial<AdminOptions> = {}) {
     describeNode: () => ({
       node_id: 'node_1',
       version: '1.2.3',
+      commit: '0123456789ab',
+      rooms_hash: 'a1b2c3d4e5f6',
       started_at: '2026-01-01T00:00:00.000Z',
       draining: drained.length > 0,
       load: { event_loop_utilisation: 0.25, event_loop_delay_ms: 1, rss_bytes: 4096 },
@@ -103,11 +106,12 @@ function setup(options: Partial<AdminOptions> = {}) {
       return { rooms: [], sessions: [], found: { rooms: 0, sessions: 0 }, silent: ['node_2'] }
     },
     drain: () => void drained.push('drained'),
+    setLogLevel: (level) => void levels.push(level),
     ...options,
   })
   const get = (path: string, token: string | undefined = TOKEN) =>
     app.request(path, token === undefined ? {} : { headers: { 'x-service-internal-token': token } })
-  return { app, get, drained, logged, searched, asked, asked_sessions: askedSessions }
+  return { app, get, drained, levels, logged, searched, asked, asked_sessions: askedSessions }
 }
 
 describe('GET /admin/runtime', () => {
@@ -118,6 +122,8 @@ describe('GET /admin/runtime', () => {
     expect(body.node).toEqual({
       node_id: 'node_1',
       version: '1.2.3',
+      commit: '0123456789ab',
+      rooms_hash: 'a1b2c3d4e5f6',
       started_at: '2026-01-01T00:00:00.000Z',
       draining: false,
       load: { event_loop_utilisation: 0.25, event_loop_delay_ms: 1, rss_bytes: 4096 },
@@ -323,6 +329,31 @@ describe('POST /admin/drain', () => {
     })
     expect([response.status, await response.json()]).toEqual([202, { draining: true }])
     expect(drained).toEqual(['drained'])
+  })
+})
+
+describe('PUT /admin/log-level', () => {
+  const put = async (body: string) => {
+    const { app, levels } = setup()
+    const answer = await app.request('/admin/log-level', {
+      method: 'PUT',
+      headers: { 'x-service-internal-token': TOKEN, 'content-type': 'application/json' },
+      body,
+    })
+    return { status: answer.status, body: await answer.json(), levels }
+  }
+
+  it('sets the level', async () => {
+    expect(await put('{"level":"debug"}')).toEqual({
+      status: 200,
+      body: { level: 'debug' },
+      levels: ['debug'],
+    })
+  })
+
+  it.each(['{"level":"loud"}', '{}', '{"level":"debug","for":60}'])('refuses %s', async (body) => {
+    const answer = await put(body)
+    expect([answer.status, answer.body.code, answer.levels]).toEqual([400, 'invalid_request', []])
   })
 })
 

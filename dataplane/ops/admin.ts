@@ -6,9 +6,10 @@ import * as v from 'valibot'
 import { createHttpServer } from '../../shared/http-server.ts'
 import { InternalToken } from '../../shared/internal-token.ts'
 import type { Logger } from '../../shared/log.ts'
+import { LOG_LEVELS, type LogLevel } from '../../shared/log-levels.ts'
 import { Problem, problemResponse } from '../../shared/problem.ts'
 import type { Random } from '../../shared/random.ts'
-import { validate } from '../../shared/validate.ts'
+import { readJson, validate } from '../../shared/validate.ts'
 import type { ClusterNodeDescription } from '../descriptions.ts'
 import { loadAdminPage, type Page } from './admin-page.ts'
 import {
@@ -59,6 +60,8 @@ export interface AdminOptions extends Omit<RuntimeSource, 'ownerOf'>, RoomCallsS
   readonly ready: () => Promise<Reasons>
   /** Starts to drain the node, as SIGTERM does; returns at once. */
   readonly drain: () => void
+  /** Sets the level of the log of the process, and of its siblings where it is one of several workers. */
+  readonly setLogLevel: (level: LogLevel) => void
 }
 
 /** `/metrics`, `/healthz`, `/readyz`, `/admin` and the calls under it, and the calls under `/internal` that control forwards. */
@@ -113,6 +116,11 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
     options.drain()
     return c.json({ draining: true }, 202)
   })
+  app.put('/admin/log-level', guard, async (c) => {
+    const { level } = validate(LOG_LEVEL_BODY, await readJson(c.req.raw), 'body')
+    options.setLogLevel(level)
+    return c.json({ level })
+  })
 
   roomCalls(app, guard, options)
 
@@ -144,6 +152,8 @@ function requireToken(tokens: string | undefined): MiddlewareHandler<AdminEnv> {
     )
   }
 }
+
+const LOG_LEVEL_BODY = v.object({ level: v.picklist(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`) })
 
 const OWNER_QUERY = v.object({ project_id: PROJECT_ID, room_id: ROOM_ID })
 

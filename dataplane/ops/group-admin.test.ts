@@ -43,6 +43,8 @@ async function group(...workers: readonly Worker[]) {
         describeNode: () => ({
           node_id: `machine-${i + 1}`,
           version: '1.2.3',
+          commit: '0123456789ab',
+          rooms_hash: 'a1b2c3d4e5f6',
           started_at: `2026-01-01T00:00:0${9 - i}.000Z`,
           draining: !ready,
           load: { event_loop_utilisation: load, event_loop_delay_ms: 10 * load, rss_bytes: 1000 },
@@ -67,6 +69,7 @@ async function group(...workers: readonly Worker[]) {
           silent: [],
         }),
         drain: () => void drained.push(i + 1),
+        setLogLevel: () => undefined,
       })
       const server = await listen(app.fetch, new SeededRandom(), '127.0.0.1', 0)
       const end = () => void server.close()
@@ -99,6 +102,8 @@ it('shows the rooms and sessions of all workers as those of one node: one order,
   expect(answer.node).toEqual({
     node_id: 'machine',
     version: '1.2.3',
+    commit: '0123456789ab',
+    rooms_hash: 'a1b2c3d4e5f6',
     started_at: '2026-01-01T00:00:08.000Z',
     draining: false,
     load: { event_loop_utilisation: 0.75, event_loop_delay_ms: 7.5, rss_bytes: 2000 },

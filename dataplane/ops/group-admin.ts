@@ -185,6 +185,8 @@ function mergeRuntimes(
     node: {
       node_id: name,
       version: nodes[0]!.version,
+      commit: nodes[0]!.commit,
+      rooms_hash: nodes[0]!.rooms_hash,
       started_at: nodes.map((node) => node.started_at).sort()[0]!,
       draining: nodes.every((node) => node.draining),
       load: {

@@ -41,6 +41,8 @@ export interface RoomOwner {
 interface NodeDescription {
   readonly node_id: string
   readonly version: string
+  readonly commit: string
+  readonly rooms_hash: string
   readonly started_at: string
   readonly draining: boolean
   readonly load: Load

@@ -549,6 +549,11 @@ export interface RoomDefinition {
   /** Its stack starts at the call of `defineRoom`. */
   readonly definedAt: Error
   readonly type: string
+  /**
+   * Hash of the files of its code. Absent: it was not loaded from a file.
+   * @internal
+   */
+  readonly codeHash?: string
   readonly maxMembers: number
   readonly sameSub: 'allow' | 'replace' | 'refuse'
   readonly options: StandardSchemaV1 | undefined

@@ -6,6 +6,7 @@ import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { type Arrival, type RoomAddress, roomIdOf, roomNamed, type ToOwner } from '../traffic.ts'
 import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
 import { noObserver, type TurnObserver } from '../watchdog/turns.ts'
+import { roomsHash } from './code-hash.ts'
 import { type RoomDefinition, roomTypes } from './definition.ts'
 import { Replies } from './delivery.ts'
 import { Departures } from './departures.ts'
@@ -132,6 +133,16 @@ export class RoomHost {
   /** The version of each room type here: rooms whose states are of a newer one cannot run here. */
   get versions(): Readonly<Record<string, number>> {
     return Object.fromEntries([...this.#types.values()].map(({ type, version }) => [type, version]))
+  }
+
+  /** Hash of the code of all room types here. */
+  get roomsHash(): string {
+    return roomsHash(this.#types.values())
+  }
+
+  /** Returns the hash of the code of a room type; undefined: it is not known. */
+  codeHash(roomType: string): string | undefined {
+    return this.#types.get(roomType)?.codeHash
   }
 
   /** Whether this node takes rooms at all. */

@@ -4,6 +4,7 @@ import { dirname, join, resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { type Clock, systemClock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
+import { codeHash } from './code-hash.ts'
 import { isRoomDefinition, type RoomDefinition } from './definition.ts'
 import { RoomDefinitionError } from './definition-check.ts'
 import { errorText } from './failures.ts'
@@ -81,7 +82,9 @@ async function roomIn(
   importModule: (file: string) => Promise<unknown>,
 ): Promise<RoomDefinition | undefined> {
   const definition = defaultOf(await importModule(file).catch((error: unknown) => cannotLoad(file, error)))
-  return isRoomDefinition(definition) ? definition : undefined
+  return isRoomDefinition(definition)
+    ? Object.freeze({ ...definition, codeHash: await codeHash(file) })
+    : undefined
 }
 
 /** Every file of a folder that should hold a room type, in the order of their names. */

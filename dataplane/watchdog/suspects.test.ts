@@ -14,15 +14,20 @@ const turn = (change: Partial<Turn> = {}): Turn => ({
   ...change,
 })
 
+/** Hash of the code of every room type. */
+const code = () => 'a1'
+
 /** Nodes that share one store; each knows what it has read. */
 async function nodes(count: number, limitAllMs?: number) {
   const clock = new FakeClock()
   const store = memoryStore({ clock })
   const counted: string[] = []
-  const start = async () => {
+  /** `hash`: of the code of its room types. */
+  const start = async (hash = 'a1') => {
     const suspects = new Suspects({
       store,
       clock,
+      hashes: () => hash,
       turnLimitMs: 800,
       limitAllMs: limitAllMs === undefined ? undefined : () => limitAllMs,
       onCount: (roomType, hook, more) => void counted.push(`${roomType} ${hook} ${more}`),
@@ -93,7 +98,7 @@ describe('a handler that did not return', () => {
 
   it('is counted once, also on a node that starts later, and on no node again', async () => {
     const { counted, record, start, settle } = await nodes(1)
-    await record.change((shared) => withStuck(shared, turn(), 'guard', 0))
+    await record.change((shared) => withStuck(shared, turn(), code, { mode: 'guard', now: 0 }))
     await settle(0)
     await settle(0)
     expect(counted).toEqual(['duel onMessage 1'])
@@ -102,15 +107,42 @@ describe('a handler that did not return', () => {
   })
 })
 
+describe('repaired code', () => {
+  it('is no suspect on the nodes that have it, also when its handlers and its players were', async () => {
+    const { started, start } = await nodes(1)
+    const [broken] = started
+    for (let n = 0; n < 3; n++) await broken!.stuck(turn(), 'refuse')
+    await broken!.stuck(turn({ hook: 'onTick', type: '' }), 'refuse')
+    const repaired = await start('b2')
+    const known = (node: Suspects) => [
+      node.limitOf(turn()),
+      node.limitOf(turn({ hook: 'create', type: '' })),
+      node.blocks('prj_a', 'ada', 'duel', 'strike'),
+      node.blocked,
+    ]
+    expect(known(broken!)).toEqual([0, 0, true, 1])
+    expect(known(repaired)).toEqual([undefined, undefined, false, 0])
+  })
+
+  it('is a suspect once it does not return either', async () => {
+    const { started, start, settle } = await nodes(1)
+    const repaired = await start('b2')
+    await started[0]!.stuck(turn(), 'refuse')
+    await repaired.stuck(turn(), 'guard')
+    await settle(0)
+    expect([started[0]!.limitOf(turn()), repaired.limitOf(turn())]).toEqual([0, 200])
+  })
+})
+
 describe('a turn that takes long', () => {
   it('is given nearly the limit of all turns elsewhere, and none when it has returned', async () => {
     const { clock, record, started, settle } = await nodes(1)
-    await record.change((shared) => withRunning(shared, turn(), clock.now()))
+    await record.change((shared) => withRunning(shared, turn(), code, clock.now()))
     await settle(0)
     expect(started[0]!.limitOf(turn())).toBeUndefined()
     await settle(400)
     expect(started[0]!.limitOf(turn())).toBe(680)
-    await record.change((shared) => withoutRunning(shared, turn()))
+    await record.change((shared) => withoutRunning(shared, turn(), code))
     await settle(0)
     expect(started[0]!.limitOf(turn())).toBeUndefined()
   })
@@ -118,7 +150,7 @@ describe('a turn that takes long', () => {
   // The process ran out of memory: it could write nothing any more.
   it('counts as one that did not return when its node is gone', async () => {
     const { clock, counted, record, started, settle } = await nodes(1)
-    await record.change((shared) => withRunning(shared, turn(), clock.now()))
+    await record.change((shared) => withRunning(shared, turn(), code, clock.now()))
     await settle(60_001)
     await settle(5000)
     expect([started[0]!.limitOf(turn()), counted]).toEqual([200, ['duel onMessage 1']])

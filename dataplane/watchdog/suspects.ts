@@ -11,7 +11,7 @@ export type Mode = 'guard' | 'refuse'
 
 /** A handler that once did not return in time. */
 export interface Suspect {
-  /** `room type/hook/message type`. */
+  /** `room type@hash of its code/hook/message type`. */
   readonly code: string
   readonly mode: Mode
   /** Until when, milliseconds since 1970. */
@@ -72,11 +72,24 @@ const HANDLERS_OF_ALL = 2
 const PROVEN_AFTER = 1000
 const WRITE_ATTEMPTS = 10
 
-/** The name of a handler among the suspects: `room type/hook/message type`. */
-export const codeOf = ({ room, hook, type }: Turn): string =>
-  codeName(roomNamed(room.name).roomType, hook, type)
+/** Returns the hash of the code of a room type; undefined: it is not known. */
+export type CodeHashes = (roomType: string) => string | undefined
 
-const codeName = (roomType: string, hook: TurnHook, type: string): string => `${roomType}/${hook}/${type}`
+/** Returns a room type with the hash of its code: other code of the same type, such as repaired code, is not a suspect. */
+function codeType(roomType: string, hashes: CodeHashes): string {
+  const hash = hashes(roomType)
+  return hash === undefined ? roomType : `${roomType}@${hash}`
+}
+
+/** Returns the room type of a handler. */
+const roomTypeOf = (code: string): string => code.slice(0, code.search(/[@/]/))
+
+/** Returns the name of a turn's handler among the suspects: `room type@hash/hook/message type`. */
+const codeOf = ({ room, hook, type }: Turn, hashes: CodeHashes): string =>
+  codeName(codeType(roomNamed(room.name).roomType, hashes), hook, type)
+
+const codeName = (typeWithHash: string, hook: TurnHook, type: string): string =>
+  `${typeWithHash}/${hook}/${type}`
 
 /** The fields of a log line about a turn. */
 export function fieldsOf({ room, hook, type, principal }: Turn) {
@@ -95,30 +108,41 @@ export function fieldsOf({ room, hook, type, principal }: Turn) {
 const chargedTo = ({ room, principal }: Turn): string => `${roomNamed(room.name).projectId}/${principal}`
 
 /** A turn takes long: it may never end, and take its process with it before anything else can be written. */
-export function withRunning(shared: SharedSuspects, turn: Turn, now: number): SharedSuspects {
-  const code = codeOf(turn)
+export function withRunning(
+  shared: SharedSuspects,
+  turn: Turn,
+  hashes: CodeHashes,
+  now: number,
+): SharedSuspects {
+  const code = codeOf(turn, hashes)
   if (shared.suspects.some((one) => one.code === code)) return shared
   return withSuspect(shared, { code, mode: 'guard', principal: turn.principal, runningSince: now }, now)
 }
 
 /** A turn that took long has returned. */
-export function withoutRunning(shared: SharedSuspects, turn: Turn): SharedSuspects {
-  const code = codeOf(turn)
+export function withoutRunning(shared: SharedSuspects, turn: Turn, hashes: CodeHashes): SharedSuspects {
+  const code = codeOf(turn, hashes)
   const suspects = shared.suspects.filter((one) => one.code !== code || one.runningSince === undefined)
   return suspects.length === shared.suspects.length ? shared : { ...shared, suspects }
 }
 
 /** A turn did not end. */
-export function withStuck(shared: SharedSuspects, turn: Turn, mode: Mode, now: number): SharedSuspects {
-  const charge = { by: chargedTo(turn), code: codeOf(turn), at: now }
+export function withStuck(
+  shared: SharedSuspects,
+  turn: Turn,
+  hashes: CodeHashes,
+  { mode, now }: { readonly mode: Mode; readonly now: number },
+): SharedSuspects {
+  const code = codeOf(turn, hashes)
+  const charge = { by: chargedTo(turn), code, at: now }
   const charges = shared.charges.filter(({ at }) => now - at < CHARGE_WINDOW_MS)
   return counted(
     withSuspect(
       { ...shared, charges: [...charges, charge].slice(-MAX_CHARGES) },
-      { code: codeOf(turn), mode, principal: turn.principal },
+      { code, mode, principal: turn.principal },
       now,
     ),
-    codeOf(turn),
+    code,
   )
 }
 
@@ -142,7 +166,7 @@ function withSuspect(shared: SharedSuspects, added: Omit<Suspect, 'until'>, now:
 }
 
 function counted(shared: SharedSuspects, code: string): SharedSuspects {
-  const key = code.split('/', 2).join('/')
+  const key = `${roomTypeOf(code)}/${code.split('/')[1]}`
   return { ...shared, counts: { ...shared.counts, [key]: (shared.counts[key] ?? 0) + 1 } }
 }
 
@@ -202,6 +226,8 @@ function decoded(value: Uint8Array | undefined): SharedSuspects {
 interface SuspectsDeps {
   readonly store: Pick<Store, 'records' | 'bus'>
   readonly clock: Clock
+  /** The code that this node runs. */
+  readonly hashes: CodeHashes
   /** Milliseconds that a turn may take before the watchdog ends the process. */
   readonly turnLimitMs: number
   /** Milliseconds after which each turn is cut off, in development; undefined: not now. Default: only turns of suspects are. */
@@ -210,7 +236,7 @@ interface SuspectsDeps {
   readonly onCount: (roomType: string, hook: TurnHook, count: number) => void
 }
 
-/** The suspects as this node knows them: it reads the shared record after each change. */
+/** The suspects among the code of this node: it reads the shared record after each change. */
 export class Suspects {
   readonly #deps: SuspectsDeps
   readonly #record: SuspectRecord
@@ -253,7 +279,7 @@ export class Suspects {
   limitOf(turn: Turn): number | undefined {
     const { limitAllMs } = this.#deps
     if (this.#list.length === 0) return limitAllMs?.()
-    const code = codeOf(turn)
+    const code = codeOf(turn, this.#deps.hashes)
     const limit = this.#byCode.get(code) ?? this.#byType.get(roomNamed(turn.room.name).roomType)
     if (limitAllMs && limit !== 0) return limitAllMs()
     return limit ?? this.#limitOfRunning(code) ?? (this.#alert ? this.#unproven(code) : undefined)
@@ -281,8 +307,9 @@ export class Suspects {
   blocks(projectId: string, principal: string, roomType: string, messageType?: string): boolean {
     if (this.#blocked.size === 0) return false
     const hooks = messageType === undefined ? JOIN_HOOKS : MESSAGE_HOOKS
+    const type = codeType(roomType, this.#deps.hashes)
     return hooks.some((hook) =>
-      this.#blocked.has(`${projectId}/${principal} ${codeName(roomType, hook, messageType ?? '')}`),
+      this.#blocked.has(`${projectId}/${principal} ${codeName(type, hook, messageType ?? '')}`),
     )
   }
 
@@ -291,14 +318,10 @@ export class Suspects {
     return this.#blocked.size
   }
 
-  /** All of them, for operators. */
-  get list(): readonly Suspect[] {
-    return this.#list
-  }
-
   /** A turn was cut off, or its code outlived it. Never rejects. */
   async stuck(turn: Turn, mode: Mode): Promise<void> {
-    await this.#change((shared) => withStuck(shared, turn, mode, this.#deps.clock.now()))
+    const { clock, hashes } = this.#deps
+    await this.#change((shared) => withStuck(shared, turn, hashes, { mode, now: clock.now() }))
   }
 
   async #change(change: (shared: SharedSuspects) => SharedSuspects): Promise<void> {
@@ -327,8 +350,11 @@ export class Suspects {
   }
 
   #take({ suspects, charges, counts }: SharedSuspects): void {
-    const now = this.#deps.clock.now()
-    this.#list = suspects.filter(({ until }) => until > now)
+    const { clock, hashes } = this.#deps
+    const now = clock.now()
+    const isHere = ({ code }: { readonly code: string }) =>
+      code.startsWith(`${codeType(roomTypeOf(code), hashes)}/`)
+    this.#list = suspects.filter((one) => one.until > now && isHere(one))
     const stuck = this.#list.filter(({ runningSince }) => runningSince === undefined)
     const often = tooOften(charges, now)
     const isRefused = ({ code, mode }: Suspect) =>
@@ -342,7 +368,7 @@ export class Suspects {
     )
     this.#alert = stuck.length >= HANDLERS_OF_ALL
     if (!this.#alert) this.#proven.clear()
-    this.#blocked = blockedBy(charges, now)
+    this.#blocked = blockedBy(charges.filter(isHere), now)
     for (const [key, count] of Object.entries(counts)) {
       const more = count - (this.#counts[key] ?? 0)
       const [roomType = '', hook] = key.split('/')
@@ -364,7 +390,7 @@ const ASYNCHRONOUS: readonly string[] = ['load', 'save', 'admit', 'task'] satisf
 function limitsOfTypes(suspects: readonly Suspect[]): Map<string, number> {
   const counts = new Map<string, { all: number; refused: number }>()
   for (const { code, mode } of suspects) {
-    const roomType = code.slice(0, code.indexOf('/'))
+    const roomType = roomTypeOf(code)
     const count = counts.get(roomType) ?? { all: 0, refused: 0 }
     counts.set(roomType, count)
     count.all++

@@ -21,6 +21,8 @@ export interface WatchdogSettings extends StoreConfig, LogConfig {
   /** Milliseconds between two beats of the event loop. */
   readonly beatMs: number
   readonly nodeId: string
+  /** Hashes of the code of the room types, by type. */
+  readonly codeHashes: Readonly<Record<string, string | undefined>>
   /** How long a note is kept: for as long as a client may send again what it is about. */
   readonly noteTtlMs: number
   /** The thread waits for a store that does not take a note for so long: by then others take over. */
@@ -49,6 +51,7 @@ const STDERR = {
 
 const settings = workerData as WatchdogSettings
 const { limitMs, ends } = settings
+const hashes = (roomType: string): string | undefined => settings.codeHashes[roomType]
 const log = createLog(settings, { node_id: settings.nodeId }, STDERR)
 const store = settings.redisUrl === undefined ? undefined : keepOpen()
 const turns = new TurnReader(settings.turn)
@@ -80,7 +83,7 @@ function overruns(sequence: number): void {
   void inOrder(async (store) => {
     const { rooms } = store
     await rooms.noteStuck(turn.room.name, turn.room.epoch, encodeNote(turn), settings.noteTtlMs)
-    await new SuspectRecord(store).change((shared) => withRunning(shared, turn, Date.now()))
+    await new SuspectRecord(store).change((shared) => withRunning(shared, turn, hashes, Date.now()))
   })
 }
 
@@ -90,7 +93,7 @@ function returned(turn: Turn): void {
   void inOrder(async (store) => {
     const { rooms } = store
     await rooms.removeNote(turn.room.name, turn.room.epoch, encodeNote(turn), settings.noteTtlMs)
-    await new SuspectRecord(store).change((shared) => withoutRunning(shared, turn))
+    await new SuspectRecord(store).change((shared) => withoutRunning(shared, turn, hashes))
   })
 }
 
@@ -139,7 +142,9 @@ async function end(turn: Turn, mode: Mode, at: Location | undefined): Promise<vo
   const write = inOrder(async (store) => {
     const { rooms } = store
     const note = await rooms.noteStuck(name, epoch, encodeNote(turn), settings.noteTtlMs)
-    await new SuspectRecord(store).change((shared) => withStuck(shared, turn, mode, Date.now()))
+    await new SuspectRecord(store).change((shared) =>
+      withStuck(shared, turn, hashes, { mode, now: Date.now() }),
+    )
     return note
   })
   const written = await Promise.race([write, sleep(settings.noteTimeoutMs)])

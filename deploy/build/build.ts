@@ -47,6 +47,14 @@ async function keepDeclarations(folder: string, entries: readonly string[]): Pro
   return kept.size
 }
 
+/** Returns the commit that is built: `COMMIT`, where there is no repository, such as in an image; else git's word for what is checked out. */
+function commit(): string {
+  if (process.env.COMMIT) return process.env.COMMIT
+  const words = ['describe', '--always', '--dirty', '--abbrev=12', '--exclude=*']
+  const git = spawnSync('git', words, { cwd: root, encoding: 'utf8' })
+  return git.status === 0 ? git.stdout.trim() : 'unknown'
+}
+
 const root = fileURLToPath(new URL('../../', import.meta.url))
 const dist = `${root}dist/`
 const say = (text: string) => process.stdout.write(`${text}\n`)
@@ -86,5 +94,7 @@ for (const page of ['dataplane/ops/page/', 'deploy/playground/']) {
   await writeFile(`${dist + page}page.json`, JSON.stringify(parts))
 }
 say('bundled the admin page and the playground')
+
+await writeFile(`${dist}build.json`, JSON.stringify({ commit: commit() }))
 
 await chmod(`${dist}deploy/cli/roomful.js`, 0o755)

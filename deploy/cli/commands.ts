@@ -37,7 +37,7 @@ export function runCommand(
     worker
       ? live(
           `${command} worker ${worker.number}`,
-          () => start().then((it) => worker.announce(it)),
+          () => start().then((it) => worker.announce(it, log)),
           log,
           worker.host,
         )
@@ -148,7 +148,11 @@ async function startControlService(
   const { startControl } = await import('../../control/main.ts')
   const instanceId = randomToken(systemRandom, 16)
   return served(config, { name: 'roomful-control', instanceId, log }, async (store, tracer) => {
-    const sharing = worker && { worker: String(worker.number), metrics: worker.metricsOfAll }
+    const sharing = worker && {
+      worker: String(worker.number),
+      metrics: worker.metricsOfAll,
+      setLogLevel: worker.setLogLevel,
+    }
     const control = await startControl({ config, store, log, tracer, ...(sharing && { sharing }), ...parts })
     const { url, registry, unhandled } = control
     return { addresses: { api: url }, registry, unhandled, close: () => control.close() }

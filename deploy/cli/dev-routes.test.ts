@@ -69,7 +69,14 @@ it('gives the tokens of one project to pages of this machine, and says what is w
 })
 
 it('gives none to a page from elsewhere, nor to one that has given its own name this address', async () => {
-  for (const origin of ['https://games.example', 'http://localhost.games.example', 'null'])
+  // A browser extension, or another program, may name this machine as the host of its pages.
+  for (const origin of [
+    'https://games.example',
+    'http://localhost.games.example',
+    'null',
+    'chrome-extension://localhost',
+    'app://127.0.0.1',
+  ])
     expect((await ask('?name=alice', { origin })).status).toBe(403)
   const status = await new Promise((resolve) =>
     request(`${tokenUrl}?name=alice`, { headers: { host: 'games.example:4000' } }, (answer) =>

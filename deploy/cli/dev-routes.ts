@@ -5,6 +5,7 @@ import { jsonSchemaOf } from '../../dataplane/rooms/json-schema.ts'
 import { isLoopback } from '../../shared/config.ts'
 import { isWellFormed } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'
+import { isOriginHere, namesThisMachine } from '../../shared/this-machine.ts'
 import type { JsonSchema, RoomsToPlay, RoomToPlay } from '../playground/rooms.ts'
 
 /** What a machine on which games are made has, and no other. */
@@ -34,7 +35,8 @@ type Handler = (query: URLSearchParams, response: ServerResponse) => Promise<voi
 
 /**
  * The routes of `roomful dev` and `npm run cluster`, which no deployment has. They are there for pages and programs of this machine, and for no one
- * else: a request from elsewhere, or by a page from elsewhere, is refused. The function returns false where there is nothing at the path.
+ * else: a request from elsewhere, or by a page from elsewhere, is refused. The function returns false where there is nothing at the path; `routes` lists
+ * them.
  * - `GET /dev/token?name=alice`: `{ project_id, token }`
  * - `GET /dev/rooms`: the room types with what their messages look like
  * - `GET /playground`: a page to play any room by hand
@@ -71,7 +73,7 @@ export function devRoutes({ issue, rooms, wsUrl, kill, log }: DevRoutes) {
     }),
   }
 
-  return (request: IncomingMessage, response: ServerResponse): boolean => {
+  const answerFrom = (request: IncomingMessage, response: ServerResponse): boolean => {
     const { pathname, searchParams } = new URL(request.url ?? '/', 'http://localhost')
     const handler = routes[`${request.method} ${pathname}`]
     if (!handler) return false
@@ -88,21 +90,17 @@ export function devRoutes({ issue, rooms, wsUrl, kill, log }: DevRoutes) {
     })
     return true
   }
+  return Object.assign(answerFrom, { routes: Object.keys(routes) })
 }
 
 /**
  * Whether the request comes from this machine, to a name of it (a page elsewhere may have given its own name this address), and by no
  * page from elsewhere.
  */
-function isLocal({ socket, headers: { host, origin } }: IncomingMessage): boolean {
-  const isOfHere = (url: string) =>
-    URL.canParse(url) && isLoopback(new URL(url).hostname.replace(/^\[|\]$/g, ''))
-  return (
-    isLoopback(socket.remoteAddress ?? '') &&
-    isOfHere(`http://${host}`) &&
-    (origin === undefined || isOfHere(origin))
-  )
-}
+const isLocal = ({ socket, headers: { host = '', origin } }: IncomingMessage): boolean =>
+  isLoopback(socket.remoteAddress ?? '') &&
+  namesThisMachine(host) &&
+  (origin === undefined || isOriginHere(origin))
 
 function answer(response: ServerResponse, status: number, body: object): void {
   response.writeHead(status, { 'content-type': 'application/json', 'cache-control': 'no-store' })

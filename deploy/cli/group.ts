@@ -4,7 +4,8 @@ import type { Registry } from 'prom-client'
 import type { WorkerOptions } from '../../dataplane/node.ts'
 import { systemClock } from '../../shared/clock.ts'
 import type { Config, Environment } from '../../shared/config.ts'
-import type { Logger } from '../../shared/log.ts'
+import { type Logger, setLogLevel } from '../../shared/log.ts'
+import type { LogLevel } from '../../shared/log-levels.ts'
 import { systemRandom } from '../../shared/random.ts'
 import type { Host, Service } from './service.ts'
 import { type Peer, WorkerChannel } from './worker-channel.ts'
@@ -89,6 +90,7 @@ export class ThisWorker {
   readonly host: Host
   readonly #channel: WorkerChannel
   #registry: Pick<Registry, 'metrics'> | undefined
+  #log: Logger | undefined
 
   private constructor(number: number, self: NodeJS.Process) {
     this.number = number
@@ -99,6 +101,7 @@ export class ThisWorker {
       self as Peer,
       systemClock,
       async () => (await this.#registry?.metrics()) ?? '',
+      { onLogLevel: (level) => this.#log && setLogLevel(this.#log, level) },
     )
   }
 
@@ -111,15 +114,20 @@ export class ThisWorker {
   /** What it shares as a node. Where clients are told of each, it listens alone on the port that is its number above that of all. */
   sharing({ wsPort, advertiseUrl }: Config<'dataplane'>): WorkerOptions {
     const worker = String(this.number)
-    if (advertiseUrl === undefined) return { worker }
-    return { worker, ownPort: wsPort === 0 ? 0 : wsPort + this.number }
+    const { setLogLevel } = this
+    if (advertiseUrl === undefined) return { worker, setLogLevel }
+    return { worker, setLogLevel, ownPort: wsPort === 0 ? 0 : wsPort + this.number }
   }
 
   /** The metrics of all workers. */
   readonly metricsOfAll = (): Promise<string> => this.#channel.metrics()
 
+  /** Sets the level of the logs of all workers, this one among them, and of the process that has started them. */
+  readonly setLogLevel = (level: LogLevel): void => this.#channel.setLogLevel(level)
+
   /** Says when a service serves, and has its metrics asked for. */
-  async announce(service: Service): Promise<Service> {
+  async announce(service: Service, log: Logger): Promise<Service> {
+    this.#log = log
     this.#registry = service.registry
     this.#channel.ready(service.addresses)
     return service

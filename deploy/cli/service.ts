@@ -2,6 +2,7 @@ import type { Registry } from 'prom-client'
 import { type Clock, systemClock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { UnhandledErrors } from '../../shared/unhandled.ts'
+import { currentBuild } from '../../shared/version.ts'
 import { exitCodeOf, messageOf, reasonOf } from './failure.ts'
 
 /** Something that serves until it is closed. */
@@ -151,5 +152,7 @@ function sayWhy(error: unknown, what: string, log: Logger): void {
 function sayReady(name: string, { addresses, announced }: Service, log: Logger): void {
   if (log.level === 'silent' || announced) return
   const places = Object.entries(addresses).map(([what, where]) => `${what} ${where}`)
-  log.child({}, { level: 'info' }).info({ addresses }, `${name} ready: ${places.join(', ')}`)
+  log
+    .child({}, { level: 'info' })
+    .info({ addresses, ...currentBuild() }, `${name} ready: ${places.join(', ')}`)
 }

@@ -1,13 +1,16 @@
 import type { Clock } from '../../shared/clock.ts'
+import type { LogLevel } from '../../shared/log-levels.ts'
 
 /**
  * What a worker and the process that has started it say to each other, over the channel that Node keeps between them. Each may ask the
- * other for metrics in Prometheus' text format: the process for those of this worker, the worker for those of all.
+ * other for metrics in Prometheus' text format: the process for those of this worker, the worker for those of all. A worker that is to
+ * change the level of the log tells the process, which tells all workers.
  */
 type Message =
   | { readonly t: 'ready'; readonly addresses: Addresses }
   | { readonly t: 'metrics.get'; readonly id: number }
   | { readonly t: 'metrics'; readonly id: number; readonly text: string }
+  | { readonly t: 'log_level'; readonly level: LogLevel }
 
 /** Where a worker can be reached, by what is there. */
 export type Addresses = Readonly<Record<string, string>>
@@ -16,6 +19,12 @@ export type Addresses = Readonly<Record<string, string>>
 export interface Peer {
   send?(message: Message, callback: (error: Error | null) => void): boolean
   on(event: 'message', listener: (message: Message) => void): unknown
+}
+
+/** Called for what the other side says. */
+interface Listeners {
+  readonly onReady?: (where: Addresses) => void
+  readonly onLogLevel: (level: LogLevel) => void
 }
 
 /** How long the other side may take to answer. */
@@ -28,19 +37,16 @@ export class WorkerChannel {
   readonly #waiting = new Map<number, (text: string) => void>()
   #lastId = 0
 
-  /** `metrics`: what this side answers with. */
-  constructor(
-    peer: Peer,
-    clock: Clock,
-    metrics: () => Promise<string>,
-    onReady?: (where: Addresses) => void,
-  ) {
+  /** `metrics`: what this side answers with. `onLogLevel`: the other side asks for another level of the log. */
+  constructor(peer: Peer, clock: Clock, metrics: () => Promise<string>, { onReady, onLogLevel }: Listeners) {
     this.#peer = peer
     this.#clock = clock
     peer.on('message', (message) => {
       switch (message.t) {
         case 'ready':
           return onReady?.(message.addresses)
+        case 'log_level':
+          return onLogLevel(message.level)
         case 'metrics.get':
           return void metrics().then((text) => this.#send({ t: 'metrics', id: message.id, text }))
         case 'metrics':
@@ -53,6 +59,11 @@ export class WorkerChannel {
   /** Says that this worker serves. */
   ready(addresses: Addresses): void {
     this.#send({ t: 'ready', addresses })
+  }
+
+  /** Asks the other side for another level of the log. */
+  setLogLevel(level: LogLevel): void {
+    this.#send({ t: 'log_level', level })
   }
 
   /** The metrics of the other side; empty when it does not answer in time. */

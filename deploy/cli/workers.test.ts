@@ -16,7 +16,10 @@ class FakeProcess extends EventEmitter {
     this.number = number
   }
 
-  send(): boolean {
+  readonly told: unknown[] = []
+
+  send(message: unknown): boolean {
+    this.told.push(message)
     return true
   }
 
@@ -39,6 +42,7 @@ const settled = () => new Promise((resolve) => setImmediate(resolve))
 function setup(count: number) {
   const clock = new FakeClock()
   const processes: FakeProcess[] = []
+  const log = createLog({ logLevel: 'silent', logFormat: 'json' })
   const workers = new Workers({
     count,
     fork: (number) => {
@@ -47,7 +51,7 @@ function setup(count: number) {
       return one
     },
     clock,
-    log: createLog({ logLevel: 'silent', logFormat: 'json' }),
+    log,
   })
   /** The latest process that was started. */
   const last = () => processes.at(-1)!
@@ -61,10 +65,19 @@ function setup(count: number) {
     }
     await all
   }
-  return { clock, workers, processes, last, numbers, serving, started }
+  return { clock, log, workers, processes, last, numbers, serving, started }
 }
 
 describe('the workers of a process', () => {
+  it('all take the level of the log that one of them was asked for', async () => {
+    const { processes, started, log } = setup(2)
+    await started()
+    const message = { t: 'log_level', level: 'fatal' }
+    processes[1]!.emit('message', message)
+    expect(processes.map(({ told }) => told)).toEqual([[message], [message]])
+    expect(log.level).toBe('fatal')
+  })
+
   it('start the first alone, and the others when it serves', async () => {
     const { workers, numbers, processes } = setup(3)
     const all = workers.start()

@@ -1,7 +1,8 @@
 import { Registry } from 'prom-client'
 import type { Clock } from '../../shared/clock.ts'
 import type { Environment } from '../../shared/config.ts'
-import type { Logger } from '../../shared/log.ts'
+import { type Logger, setLogLevel } from '../../shared/log.ts'
+import type { LogLevel } from '../../shared/log-levels.ts'
 import { counter, gauge, processMetrics, registerMetrics } from '../../shared/metrics.ts'
 import { messageOf } from './failure.ts'
 import { type Addresses, mergeExpositions, type Peer, WorkerChannel } from './worker-channel.ts'
@@ -80,7 +81,11 @@ class Worker {
   leaving = false
   readonly #process: WorkerProcess
 
-  constructor(number: number, { fork, clock }: WorkersParts, metrics: () => Promise<string>) {
+  constructor(
+    number: number,
+    { fork, clock }: WorkersParts,
+    { metrics, onLogLevel }: { metrics: () => Promise<string>; onLogLevel: (level: LogLevel) => void },
+  ) {
     this.number = number
     const child = fork(number)
     this.#process = child
@@ -90,7 +95,10 @@ class Worker {
     // It is told by its end, too.
     child.on('error', () => undefined)
     let ready = (_where: Addresses): void => {}
-    this.channel = new WorkerChannel(child, clock, metrics, (where) => ready(where))
+    this.channel = new WorkerChannel(child, clock, metrics, {
+      onReady: (where) => ready(where),
+      onLogLevel,
+    })
     this.started = new Promise((resolve, reject) => {
       ready = (where) => {
         this.addresses = where
@@ -212,7 +220,8 @@ export class Workers {
 
   /** Starts a worker; resolves when it serves. */
   async #launch(number: number): Promise<void> {
-    const worker = new Worker(number, this.#parts, this.metrics)
+    const { metrics, setLogLevel: onLogLevel } = this
+    const worker = new Worker(number, this.#parts, { metrics, onLogLevel })
     this.#workers.set(number, worker)
     void worker.ended.then(() => this.#workers.delete(number))
     await worker.started
@@ -270,6 +279,12 @@ export class Workers {
       await old.ended
     }
     log.info('the workers are replaced')
+  }
+
+  /** Sets the level of the logs of this process and of all workers. */
+  readonly setLogLevel = (level: LogLevel): void => {
+    setLogLevel(this.#parts.log, level)
+    for (const { channel } of this.#running()) channel.setLogLevel(level)
   }
 
   #freeNumber(): number {

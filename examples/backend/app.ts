@@ -2,6 +2,7 @@ import { type Context, Hono } from 'hono'
 import { bodyLimit } from 'hono/body-limit'
 import * as v from 'valibot'
 import type { Logger } from '../../shared/log.ts'
+import { namesThisMachine } from '../../shared/this-machine.ts'
 import type { Bundles } from './bundle.ts'
 import type { OwnProject } from './control-client.ts'
 import { ControlError, type TraceHeaders } from './control-client.ts'
@@ -33,13 +34,15 @@ interface AppParts {
   nodes?: Nodes | undefined
   /** Address of the data plane for browsers. */
   ws_url: string
+  /** The backend serves this machine only: a login must name this machine as its host. */
+  local: boolean
   log: Logger
 }
 
 /** Returns a problem document, in the format of the control API. */
 function problem(
   c: Context,
-  status: 400 | 404 | 413 | 500 | 502 | 503,
+  status: 400 | 403 | 404 | 413 | 500 | 502 | 503,
   code: string,
   detail: string,
 ): Response {
@@ -79,7 +82,7 @@ const policy = (wsUrl: string) =>
   ].join('; ')
 
 /** The game backend as a web app: pages, scripts, room sources, the login `POST /api/session`, and `GET /api/cluster`. */
-export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, log }: AppParts): Hono {
+export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, local, log }: AppParts): Hono {
   const app = new Hono()
 
   app.use(async (c, next) => {
@@ -122,6 +125,9 @@ export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, log
     '/api/session',
     bodyLimit({ maxSize: 4096, onError: (c) => problem(c, 413, 'payload_too_large', 'at most 4096 bytes') }),
     async (c) => {
+      // A page elsewhere may have given its own name the address of this machine.
+      if (local && !namesThisMachine(c.req.header('host') ?? ''))
+        return problem(c, 403, 'host_not_allowed', 'ask this machine by its own name, such as localhost')
       const request = v.safeParse(SessionRequest, await c.req.json().catch(() => undefined))
       if (!request.success) {
         const issue = request.issues[0]

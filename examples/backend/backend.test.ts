@@ -1,3 +1,4 @@
+import { request } from 'node:http'
 import { stop } from 'esbuild'
 import { pino } from 'pino'
 import { afterAll, afterEach, expect, test } from 'vitest'
@@ -83,6 +84,18 @@ async function operator(url: string, path: string, method = 'GET') {
   })
   return (await response.json()) as { projects: { id: string }[]; keys: { id: string; status: string }[] }
 }
+
+test('a login by another name of this machine is refused, where the backend serves this machine only', async () => {
+  const { url } = await backend((await control()).url)
+  const asked = (host: string) =>
+    new Promise<number | undefined>((resolve) => {
+      const headers = { host, 'content-type': 'application/json' }
+      request(`${url}/api/session`, { method: 'POST', headers }, (answer) =>
+        resolve(answer.resume().statusCode),
+      ).end('{"game":"arena"}')
+    })
+  expect([await asked('localhost:8080'), await asked('games.example:8080')]).toEqual([200, 403])
+})
 
 test('a login hands out a token of five minutes, under the key of the backend, for that game only', async () => {
   const api = await control()

@@ -2,6 +2,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net'
 import { getRequestListener } from '@hono/node-server'
 import { systemClock } from '../../shared/clock.ts'
+import { isLoopback } from '../../shared/config.ts'
 import { randomToken } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
@@ -57,7 +58,15 @@ export async function startBackend(options: BackendOptions): Promise<Backend> {
 
   const players = new Players(systemRandom.bytes(32), () => randomToken(systemRandom, 12))
   const nodes = options.nodes && new Nodes({ ...options.nodes, clock: systemClock })
-  const app = createApp({ project, players, bundles: new Bundles(), nodes, ws_url: wsUrl, log })
+  const app = createApp({
+    project,
+    players,
+    bundles: new Bundles(),
+    nodes,
+    ws_url: wsUrl,
+    local: isLoopback(host),
+    log,
+  })
   const pages = getRequestListener(app.fetch)
   const server = createServer((request, response) => {
     if (!options.before?.(request, response)) void pages(request, response)

@@ -1,4 +1,5 @@
 import type * as v from 'valibot'
+import { LOG_LEVELS } from '../log-levels.ts'
 import {
   flag,
   host,
@@ -499,7 +500,7 @@ export const VARIABLES = {
   LOG_LEVEL: {
     topic: 'logs',
     help: 'The least important lines that are logged.',
-    schema: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']),
+    schema: oneOf(LOG_LEVELS),
     defaultNote: 'info; warn for dev at a terminal',
     readBy: ALL,
   },

@@ -9,7 +9,6 @@ cyclic.self = cyclic
 const nested = (levels: number): unknown => (levels === 0 ? 1 : [nested(levels - 1)])
 
 test.each<[what: string, value: unknown, path: string, found: RegExp]>([
-  ['undefined', { a: { b: undefined } }, '/a/b', /undefined/],
   ['undefined itself', undefined, '', /undefined/],
   ['NaN', { a: [1, Number.NaN] }, '/a/1', /NaN/],
   ['Infinity', [-Infinity], '/0', /-Infinity/],
@@ -28,7 +27,7 @@ test.each<[what: string, value: unknown, path: string, found: RegExp]>([
   ['half a surrogate pair in a key', { a: { '\udfb2': 1 } }, '/a', /surrogate/],
   ['the key __proto__', { a: JSON.parse('{"__proto__":1}') }, '/a', /__proto__/],
   ['a symbol as a key', { a: { [Symbol('s')]: 1 } }, '/a', /symbol/],
-  ['a path that needs escaping', { 'a/b': { 'm~n': undefined } }, '/a~1b/m~0n', /undefined/],
+  ['a path that needs escaping', { 'a/b': { 'm~n': 1n } }, '/a~1b/m~0n', /bigint/],
 ])('%s is not JSON', (_what, value, path, found) => {
   for (const run of [() => checkJson(value), () => cloneJson(value)]) {
     expect(run).toThrow(NotJson)
@@ -41,6 +40,12 @@ const plain = { a: [null, true, 1.5, -0, 'naïve 🎲', { '': {}, toString: [] }
 test('plain JSON passes, 64 levels deep too', () => {
   expect(() => checkJson(plain)).not.toThrow()
   expect(() => checkJson(nested(MAX_DEPTH))).not.toThrow()
+})
+
+test('a property that is undefined is no JSON, and left out of a clone', () => {
+  const value = { a: { b: undefined, c: 1 } }
+  expect(() => checkJson(value)).toThrow('the value at /a/b is undefined')
+  expect(Object.keys((cloneJson(value) as unknown as typeof value).a)).toEqual(['c'])
 })
 
 test('a clone is equal, and shares nothing', () => {

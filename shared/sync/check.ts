@@ -25,7 +25,10 @@ export function checkJson(value: unknown): asserts value is Json {
   check(value, 1, [])
 }
 
-/** A deep copy of a value, which may be a view of a room's state, with the checks of checkJson. */
+/**
+ * A deep copy of a value, which may be a view of a room's state, with the checks of checkJson. It leaves out properties that are `undefined`,
+ * as JSON.stringify does.
+ */
 export function cloneJson(value: unknown): Json {
   return clone(value, 1, [])
 }
@@ -73,8 +76,10 @@ function clone(value: unknown, level: number, path: Path): Json {
   }
   const copy: Record<string, Json> = {}
   for (const key of Object.keys(value)) {
+    const element = (value as Record<string, unknown>)[key]
+    if (element === undefined) continue
     checkKey(key, path)
-    copy[key] = below(key, (value as Record<string, unknown>)[key])
+    copy[key] = below(key, element)
   }
   return copy
 }

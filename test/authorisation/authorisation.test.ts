@@ -6,6 +6,7 @@ import { Keyring } from '../../control/keyring.ts'
 import { controlMetrics } from '../../control/metrics.ts'
 import type { GatewayOptions } from '../../dataplane/gateway/context.ts'
 import { createAdminApp } from '../../dataplane/ops/admin.ts'
+import { devRoutes } from '../../deploy/cli/dev-routes.ts'
 import { closeName } from '../../shared/protocol/close-codes.ts'
 import type { ClientMessage, ServerMessage } from '../../shared/protocol/messages.ts'
 import { CLIENT_MESSAGES } from '../../shared/protocol/messages.ts'
@@ -22,6 +23,9 @@ import {
   CONTROL,
   CONTROL_CREDENTIALS,
   type ControlCredential,
+  DEV,
+  DEV_CALLERS,
+  type DevCaller,
   HELLO,
   MESSAGES,
   STATES,
@@ -70,6 +74,7 @@ describe('the control API', () => {
       requireKeyId: false,
       maxRevokedSubs: 10,
       tokenRate: { perSecond: 1000, burst: 1000 },
+      setLogLevel: () => undefined,
       draining: () => false,
     })
   const closed = appWith([OPERATOR])
@@ -80,7 +85,7 @@ describe('the control API', () => {
     return app.request(path!, {
       method: method!,
       headers: { host: 'localhost:3000', 'content-type': 'application/json', ...headers },
-      ...(method === 'POST' && { body: JSON.stringify(body ?? {}) }),
+      ...((method === 'POST' || method === 'PUT') && { body: JSON.stringify(body ?? {}) }),
     })
   }
   const create = async (line: string, body: object) =>
@@ -94,6 +99,7 @@ describe('the control API', () => {
     'POST /projects': () => ({ body: { name: 'a game' } }),
     'POST /tokens': (projectId) => ({ body: { project_id: projectId } }),
     'GET /projects/:id/rooms': () => ({ query: '?sleeping=1' }),
+    'PUT /admin/log-level': () => ({ body: { level: 'debug' } }),
     'GET /internal/key-status': (projectId) => ({ query: `?project_id=${projectId}` }),
   }
 
@@ -161,6 +167,8 @@ describe('the admin side of a node', () => {
       describeNode: () => ({
         node_id: 'node_1',
         version: '1.2.3',
+        commit: '0123456789ab',
+        rooms_hash: 'a1b2c3d4e5f6',
         started_at: '2026-01-01T00:00:00.000Z',
         draining: false,
         load: { event_loop_utilisation: 0, event_loop_delay_ms: 1, rss_bytes: 1 },
@@ -174,6 +182,7 @@ describe('the admin side of a node', () => {
       drain: () => {
         drained += 1
       },
+      setLogLevel: () => undefined,
     })
   const node = appWith(INTERNAL)
   const unset = appWith(undefined)
@@ -196,6 +205,8 @@ describe('the admin side of a node', () => {
     'DELETE /internal/rooms': '?project_id=prj_one&room_id=arena:one',
   }
 
+  const BODIES: Readonly<Record<string, string>> = { 'PUT /admin/log-level': '{"level":"debug"}' }
+
   it('has no route without a row', () => {
     expect(routesOf(node).sort()).toEqual(keysOf(ADMIN).sort())
   })
@@ -206,10 +217,55 @@ describe('the admin side of a node', () => {
       for (const headers of HEADERS[credential]) {
         const before = drained
         const app = credential === 'unset' ? unset : node
-        const answer = await app.request(`${path}${QUERIES[route] ?? ''}`, { method: method!, headers })
+        const body = BODIES[route]
+        const answer = await app.request(`${path}${QUERIES[route] ?? ''}`, {
+          method: method!,
+          headers: { 'content-type': 'application/json', ...headers },
+          ...(body !== undefined && { body }),
+        })
         expect(await verdict(answer)).toBe(ADMIN[route]![credential])
         expect(drained - before).toBe(answer.status === 202 ? 1 : 0)
       }
+    })
+  })
+})
+
+describe('the routes for development', () => {
+  const routes = devRoutes({
+    issue: async () => ({ project_id: 'prj_1', token: 'a token' }),
+    rooms: () => [],
+    wsUrl: () => 'ws://127.0.0.1:4000',
+    kill: async () => 'killed',
+    log,
+  })
+  const FROM: Readonly<Record<DevCaller, { host?: string; origin?: string; remoteAddress?: string }>> = {
+    program: {},
+    page: { origin: 'http://localhost:5173' },
+    extension: { origin: 'chrome-extension://localhost' },
+    elsewhere: { origin: 'https://games.example' },
+    renamed: { host: 'games.example:4000' },
+    network: { host: '10.0.0.7:4000', remoteAddress: '10.0.0.8' },
+  }
+
+  it('has no route without a row', () => {
+    expect([...routes.routes].sort()).toEqual(keysOf(DEV).sort())
+  })
+
+  describe.each(keysOf(DEV))('%s', (route) => {
+    it.each(keysOf(DEV_CALLERS))('%s is as the matrix says', async (caller) => {
+      const [method, path] = route.split(' ')
+      const { host = 'localhost:4000', origin, remoteAddress = '127.0.0.1' } = FROM[caller]
+      const status = await new Promise<number>((resolve) => {
+        const request = {
+          method,
+          url: `${path}?name=ada`,
+          headers: { host, origin },
+          socket: { remoteAddress },
+        }
+        const response = { setHeader: () => undefined, writeHead: resolve, end: () => undefined }
+        routes(request as never, response as never)
+      })
+      expect(status === 200 ? 'yes' : status).toBe(DEV[route]![caller])
     })
   })
 })

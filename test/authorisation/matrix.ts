@@ -73,6 +73,7 @@ export const CONTROL: Readonly<Record<string, ControlRow>> = {
   'GET /projects/:id/rooms': OPERATORS,
   'DELETE /projects/:id/rooms/:type/:key': OPERATORS,
   'POST /tokens': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
+  'PUT /admin/log-level': OPERATORS,
   'GET /internal/key-status': NODES,
   'GET /healthz': EVERYONE,
   'GET /readyz': EVERYONE,
@@ -111,8 +112,39 @@ export const ADMIN: Readonly<Record<string, AdminRow>> = {
   'GET /admin/owner': INTERNAL,
   'GET /admin/search': INTERNAL,
   'POST /admin/drain': INTERNAL,
+  'PUT /admin/log-level': INTERNAL,
   'GET /internal/rooms': INTERNAL,
   'DELETE /internal/rooms': INTERNAL,
+}
+
+/** Where a request of the routes for development comes from. */
+export const DEV_CALLERS = {
+  program: 'of a program of this machine',
+  page: 'of a page of this machine',
+  extension: 'of a page of another scheme',
+  elsewhere: 'of a page from elsewhere',
+  renamed: 'by another name of this machine',
+  network: 'from another machine',
+} as const
+
+export type DevCaller = keyof typeof DEV_CALLERS
+type DevRow = Readonly<Record<DevCaller, 'yes' | 403>>
+
+const THIS_MACHINE: DevRow = {
+  program: 'yes',
+  page: 'yes',
+  extension: 403,
+  elsewhere: 403,
+  renamed: 403,
+  network: 403,
+}
+
+/** The routes that only `roomful dev` and `npm run cluster` have. */
+export const DEV: Readonly<Record<string, DevRow>> = {
+  'GET /dev/token': THIS_MACHINE,
+  'GET /dev/rooms': THIS_MACHINE,
+  'GET /playground': THIS_MACHINE,
+  'POST /dev/kill': THIS_MACHINE,
 }
 
 /** What a hello shows. */
@@ -234,6 +266,8 @@ export const authorisationTables = (): string =>
     table('a request with', CONTROL_CREDENTIALS, CONTROL, problemCell),
     '### The admin side of a node',
     table('a request with', ADMIN_CREDENTIALS, ADMIN, problemCell),
+    '### The routes for development',
+    table('a request', DEV_CALLERS, DEV, String),
     '### The first message of a websocket',
     helloTable(),
     '### Messages of the websocket',

@@ -66,7 +66,8 @@ function Header({ onDrain }: { onDrain: () => void }) {
         {status.word}
       </p>
       <p id="about" class="soft">
-        {node && `version ${node.version}, up ${duration(api.age(node.started_at))}${skew}`}
+        {node &&
+          `version ${node.version} (${node.commit}), room code ${node.rooms_hash}, up ${duration(api.age(node.started_at))}${skew}`}
       </p>
       {node && (
         <div id="actions">

@@ -85,7 +85,20 @@ const COLUMNS: readonly Column<Node>[] = [
     title: (node) => mostOf(node.max_sessions),
     cell: (node) => <Gauge share={shareOf(node.sessions, node.max_sessions)} text={count(node.sessions)} />,
   },
-  { name: 'version', label: 'Version', key: (node) => node.version, cell: (node) => node.version },
+  {
+    name: 'version',
+    label: 'Version',
+    key: (node) => node.version,
+    title: (node) => `commit ${node.commit ?? 'unknown'}`,
+    cell: (node) => node.version,
+  },
+  {
+    name: 'rooms_hash',
+    label: 'Room code',
+    key: (node) => node.rooms_hash ?? '',
+    title: () => 'hash of the code of its room types',
+    cell: (node) => node.rooms_hash ?? '–',
+  },
   {
     name: 'started',
     label: 'Up',

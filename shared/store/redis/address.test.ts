@@ -85,6 +85,10 @@ it.each([
   ],
   ['redis://%zz:p@h', 'has a % that starts no escape'],
   ['redis://player@h', 'names a user without a password'],
+  ['redis://u:p/w@h', 'write %2F for /, %3F for ? and %23 for #'],
+  ['redis://u:p?w@h:6379', 'write %2F for /'],
+  ['redis://u:p#w@h/1', 'write %2F for /'],
+  ['redis://:1/2@h', 'write %2F for /'],
 ])('refuses %s and says what would do', (url, reason) => {
   expect(() => parseAddress(url)).toThrow(reason)
 })

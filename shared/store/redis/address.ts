@@ -51,6 +51,8 @@ const SCHEMES: Readonly<Record<string, { kind: RedisAddress['kind']; tls: boolea
 export const STORE_SCHEMES: readonly string[] = Object.keys(SCHEMES)
 
 const SHAPE = /^([a-z+]+):\/\/(?:([^/?#\s]*)@)?([^@/?#\s]+)(?:\/([^?#\s]*))?(?:\?([^#\s]*))?$/i
+/** A password with a character that ends what stands before the @. */
+const UNESCAPED = /^[a-z+]+:\/\/[^@/?#\s]*:[^@/?#\s]*[/?#][^\s]*@/i
 const HOST_AND_PORT = /^(\[[0-9a-f:.]+\]|[^:[\]]+)(?::(\d{1,5}))?$/i
 
 /**
@@ -58,6 +60,17 @@ const HOST_AND_PORT = /^(\[[0-9a-f:.]+\]|[^:[\]]+)(?::(\d{1,5}))?$/i
  * `ca=<path>` (TLS with a private authority), `sentinel_username=` and `sentinel_password=`.
  */
 export function parseAddress(url: string): RedisAddress {
+  try {
+    return read(url)
+  } catch (error) {
+    if (!UNESCAPED.test(url)) throw error
+    throw new StoreMisconfigured(
+      'the store URL has a /, ? or # before its @: in a user or password write %2F for /, %3F for ? and %23 for #',
+    )
+  }
+}
+
+function read(url: string): RedisAddress {
   const [, scheme = '', userInfo, authority = '', path = '', query = ''] = SHAPE.exec(url) ?? []
   const form = SCHEMES[scheme.toLowerCase()]
   if (!form) throw new StoreMisconfigured(`the store URL must look like one of: ${FORMS}`)

@@ -107,6 +107,9 @@ function apply(stage: Mutable<Stage>, keyword: string, instruction: Instruction)
     case 'RUN':
       stage.steps = [...stage.steps, { kind: 'run', command: content, env: stage.env }]
       break
+    case 'ARG':
+      // Without --build-arg it is empty, as here.
+      break
     case 'ENV':
       stage.env = { ...stage.env, ...properties(instruction as Env) }
       break
