@@ -39,6 +39,10 @@ const FIELDS: Readonly<Record<string, Rule>> = {
     '1–64 letters, digits, _ or -, beginning with a letter or digit',
   ],
   maxMembers: [(value) => Number.isSafeInteger(value) && isNumber(value, 1), 'a whole number, at least 1'],
+  sameSub: [
+    (value) => value === 'allow' || value === 'replace' || value === 'refuse',
+    'allow, replace or refuse',
+  ],
   options: A_SCHEMA,
   messages: BY_NAME,
   events: BY_NAME,
