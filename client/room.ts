@@ -146,7 +146,7 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     )
   }
 
-  /** Leaves the room. Resolves when the seat is given up. Has no effect if the client is no longer in the room. */
+  /** Leaves the room. Resolves when the seat has ended. Has no effect if the client is no longer in the room. */
   leave(): Promise<void> {
     return this.#reported(() => this.#seat.leave())
   }
