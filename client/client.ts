@@ -22,7 +22,10 @@ import { type ClientStats, newCounters } from './stats.ts'
 import { browserTab, type Credentials, type TabPlatform, TabSession } from './tab.ts'
 import { type TokenOptions, TokenSource } from './token-source.ts'
 
-/** Options of `connect`. Give `projectId` with `token`, `getToken` or both (`token` is used first), or `dev` during development. */
+/**
+ * Options of `connect`. Pass `projectId` with `token`, `getToken` or both (the first session uses `token`), or pass `dev` during
+ * development.
+ */
 export type ConnectOptions = ConnectionOptions & TokenOptions
 
 interface ConnectionOptions {
@@ -36,25 +39,25 @@ interface ConnectionOptions {
   /** Time limit of `connect` in milliseconds, including retries. Default 10,000. */
   readonly connectTimeoutMs?: number
   /**
-   * Keep a copy of the state. Default true. False: `room.state` is null and no checksum is compared, which saves most of the CPU, for
-   * example in a load test. Events, members and missing updates still work.
+   * Keep a copy of the state. Default true. False: `room.state` is null and no checksum is compared, which saves most of the CPU time, for
+   * example in a load test. Events and members still work, and the client still detects missing updates.
    */
   readonly decodeStates?: boolean
   /**
-   * Lets the server move the connection to the node that owns all rooms of this client. True, the default: only on the same host as `url`. A
-   * list: also to these hosts. False: never.
+   * Whether the server may move the connection to the node that owns all rooms of this client. True, the default: only to nodes on the host
+   * of `url`. A list: also to these hosts. False: never.
    */
   readonly reroute?: boolean | readonly string[]
   /** Signal that closes the client as `client.close()` does, also during `connect`. */
   readonly signal?: AbortSignal
   /** Maximum number of unacknowledged reliable messages per room. Default 1024. */
   readonly maxUnacked?: number
-  /** Maximum bytes of these messages. A single message may exceed it. Default 262,144. */
+  /** Maximum bytes of the unacknowledged messages per room. A single message may be larger. Default 262,144. */
   readonly maxUnackedBytes?: number
   /**
    * Receives errors that no promise reports: errors in callbacks, RoomfulErrors that concern no pending call, and rejections that the caller
-   * does not await. Default: errors in callbacks become uncaught (`error` event, `uncaughtException`), rejections go to the console, and the
-   * others are only counted in `stats`.
+   * does not await. Default: errors in callbacks become uncaught (`error` event, `uncaughtException`), rejections go to the console, and all
+   * other errors are only counted in `stats`.
    */
   readonly onError?: (error: unknown) => void
   /** WebSocket class. Default: the platform's; in Node before 22, that of the package `ws`. */
@@ -95,7 +98,7 @@ const machineClock: Clock = {
   },
 }
 
-/** One player's connection, created by `connect`. `Rooms`: the room definitions given to `connect`. */
+/** Connection of one player, created by `connect`. `Rooms` is the type of the room definitions given to `connect`. */
 export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoom>[]> {
   readonly #session: ClientSession
   readonly #serverClock: ServerClock
@@ -220,7 +223,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   }
 
   /**
-   * Joins a room. Resolves when the first snapshot has arrived. With `resume: 'tab'`, a reloaded page gets the seat that it had, with the
+   * Joins a room. Resolves when the first snapshot has arrived. With `resume: 'tab'`, a reloaded page gets its previous seat, with the
    * same member id. Callbacks that are added right after the `await` miss nothing. Rejects with a RoomfulError if the join is refused.
    */
   join<R extends TypedRoom = never>(roomType: R['type'], ...options: JoinArguments<R>): Promise<Room<R>>

@@ -35,7 +35,7 @@ export type NumericKey<T> = { [K in keyof T]: T[K] extends number ? K : never }[
 export interface PredictOptions<R extends TypedRoom, Own> {
   /** Returns the part of the state that belongs to this player, or undefined. */
   readonly own: (state: VisibleState<R>, memberId: string) => Own | undefined
-  /** Functions that apply a message to it, by message type. Use the same functions in the room. Other messages are only sent. */
+  /** Functions that apply a message to this part, by message type. Use the same functions in the room. Other messages are not predicted. */
   readonly apply: {
     readonly [K in keyof RoomMessages<R> & string]?: (
       own: Mutable<NoInfer<Own>>,
@@ -60,11 +60,11 @@ export interface InterpolateOptions<R extends TypedRoom, T> {
   readonly fields: readonly NumericKey<NoInfer<T>>[]
   /** Distance in one update above which a movement is a jump. Default: movements never jump. */
   readonly snap?: number
-  /** `sync.rate` of the room. Default 20. */
+  /** `sync.rate` of the room. Required if it is not 20. */
   readonly rate?: number
   /**
-   * Returns the server's time of a state in milliseconds, if the state has it, such as a `now` that each tick sets to `ctx.now`. Objects are
-   * then placed by the server's clock, even if updates are irregular. Default: updates are assumed to be evenly spaced.
+   * Returns the server's time of a state in milliseconds, for example a field `now` that each tick sets to `ctx.now`. Then irregular updates
+   * do not disturb the movement. Default: updates are assumed to be evenly spaced.
    */
   readonly time?: (state: VisibleState<R>) => number
   /** Minimum display delay in milliseconds. Default: two updates. The delay grows as the network requires. */

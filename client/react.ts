@@ -242,10 +242,10 @@ export function RoomfulProvider({ url, options, fallback, children }: RoomfulPro
 }
 
 /**
- * Joins a room, and suspends until its first snapshot has arrived. Components with the same type and key share one seat, with the options
- * of the first. The seat is given up one second after the last of them unmounts. Throws a RoomfulError to the error boundary if the join
- * fails, or if the room ends for this client without its request, for example by a kick. If the boundary renders again after a second, it
- * joins again. `useRoom<typeof duel>('duel')` types a room that is not registered.
+ * Joins a room, and suspends until its first snapshot has arrived. Components with the same room type and key share one seat, with the join
+ * options of the first component. The client leaves the room one second after the last of these components unmounts. Throws a RoomfulError to
+ * the error boundary if the join fails, or if this client leaves the room without a request, for example after a kick. If the boundary
+ * renders the components again after a second, they join again. `useRoom<typeof duel>('duel')` types a room that is not registered.
  */
 export function useRoom<R extends TypedRoom = never>(
   roomType: R['type'],
@@ -317,7 +317,7 @@ export function useEvent<R extends TypedRoom, K extends keyof RoomEvents<R> & st
   useEffect(() => room.on(name, (data) => latest.current(data)), [room, name])
 }
 
-/** Returns the state of the connection, for example for a banner or for `client.serverTime()`. It does not connect. */
+/** Returns the state of the connection, for example for a banner or for `client.serverTime()`. This hook opens no connection. */
 export function useConnection(): Connection {
   const rooms = useRooms()
   return useSyncExternalStore(rooms.subscribe, () => rooms.connection)

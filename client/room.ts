@@ -15,12 +15,12 @@ import type { Member, Replica } from './replica.ts'
 import { Reported } from './reported.ts'
 import type { LeaveReason, Seat } from './seat.ts'
 
-/** `joined`; `rejoining`: the session was lost and a new one joins again; `left`: final. */
+/** `joined`; `rejoining`: the session was lost, and a new session is joining the room; `left`: final. */
 export type RoomStatus = 'joined' | 'rejoining' | 'left'
 
 /** Options of `send`. */
 export interface SendOptions {
-  /** Default true: kept until acknowledged, resent, and applied once. False: sent at most once, dropped while offline, never acknowledged. */
+  /** Default true: the SDK resends the message until it is acknowledged. False: the SDK sends it once, and drops it while offline. */
   readonly reliable?: boolean
 }
 
@@ -79,8 +79,8 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   }
 
   /**
-   * Calls `callback` with the data of each event of this name. The client buffers events without a listener, the latest 64 of the room. The
-   * first listener of their name gets them at the end of the turn.
+   * Calls `callback` with the data of each event of this name. If an event has no listener, the client keeps it (the latest 64 of the room).
+   * The first listener of its name gets it at the end of the turn.
    */
   on<K extends keyof RoomEvents<R> & string>(
     name: K,
@@ -108,8 +108,8 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   }
 
   /**
-   * Calls `callback` with the RoomfulError of each rejection of this room that the caller does not await, such as the one of a `send` without
-   * `await`. Without such a callback the error goes to `onError` of `connect`, or else to the console.
+   * Calls `callback` with the RoomfulError of each rejection that the caller does not await, such as the rejection of a `send` without
+   * `await`. Without such a callback, the error goes to `onError` of `connect`, or else to the console.
    */
   onError(callback: (error: unknown) => void): Unsubscribe {
     return this.#seat.onError.add(callback)
@@ -117,10 +117,10 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
 
   /**
    * Sends a message to the room. A reliable message is applied exactly once and in order, across reconnects. The promise resolves when the
-   * server has applied it and, for journal rooms, stored it. It rejects with a RoomfulError if the message is refused, or if too many
-   * messages are unacknowledged (`queue_full`). If the session is lost before the ack, it rejects with `resume_failed`: the message may or may
-   * not have been applied. With `{ reliable: false }` it resolves immediately, and the message is dropped while offline or above the server's
-   * rate limit. Without `await`, a rejection goes to `onError`.
+   * server has applied the message and, in journal rooms, stored the result. It rejects with a RoomfulError if the message is refused, or if
+   * too many messages are unacknowledged (`queue_full`). If the session is lost before the ack, it rejects with `resume_failed`: the message
+   * may or may not have been applied. With `{ reliable: false }` it resolves immediately, and the message is dropped while offline or above
+   * the server's rate limit. Without `await`, a rejection goes to `onError`.
    */
   send<K extends keyof RoomMessages<R> & string>(
     type: K,
@@ -134,8 +134,8 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   }
 
   /**
-   * Sends a message whose type declares a reply, as `send` does, and resolves to the reply. After a lost connection or a crash of the server
-   * it is the same reply. Rejects as `send` does, and with `too_many_requests` if 32 requests are pending.
+   * Sends a message whose type declares a reply, as `send` does, and resolves to the reply. After a lost connection or a crash of the
+   * server, the client gets the same reply. Rejects as `send` does, and with `too_many_requests` if 32 requests are pending.
    */
   request<K extends keyof RoomReplies<R> & keyof RoomMessages<R> & string>(
     type: K,
@@ -146,7 +146,7 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     )
   }
 
-  /** Leaves the room. Resolves when the seat is given up. Has no effect if the client is no longer in the room. */
+  /** Leaves the room. Resolves when the seat has ended. Has no effect if the client is no longer in the room. */
   leave(): Promise<void> {
     return this.#reported(() => this.#seat.leave())
   }

@@ -19,10 +19,10 @@ import { type ReliableMessage, Unacked, type UnackedLimits } from './unacked.ts'
 export type SeatStatus = 'joining' | 'resuming' | 'joined' | 'rejoining' | 'left'
 
 /**
- * Reason why this client is no longer in a room. `left`: by request; `kicked`: by the room; `closed`: the room ended; `expired`: the client
- * was not back within the room type's `reconnectSeconds`; `replaced`: the player has joined with another session, which has the seat now
- * (`sameSub`); `seat_lost`: the server no longer knows the seat; `rejoin_failed`: a new session could not join again; `client_closed`: the client was
- * closed.
+ * Reason why this client is no longer in a room. `left`: this client left; `kicked`: the room removed the player; `closed`: the room ended;
+ * `expired`: the client did not reconnect within the room type's `reconnectSeconds`; `replaced`: another session of the player has taken the
+ * seat (`sameSub`); `seat_lost`: the server no longer knows the seat; `rejoin_failed`: the session was lost, and its successor could not
+ * join the room; `client_closed`: the client was closed.
  */
 export type LeaveReason =
   | 'left'

@@ -14,7 +14,7 @@ const RETRY_MAX_MS = 30_000
 
 /** Tokens from the game's backend. */
 interface BackendTokens {
-  /** Project of the token. Default: the project that the token names. A JWT of your own login may name none. */
+  /** Project of the token. Default: the project that the token names. Required if a JWT of your own login names no project. */
   readonly projectId?: string
   /** Client token from the control API, or a JWT of your own login if the nodes accept it. */
   readonly token?: string
@@ -23,7 +23,7 @@ interface BackendTokens {
   readonly dev?: undefined
 }
 
-/** Tokens for development. Only `roomful dev` issues them, and only to clients on its machine. */
+/** Tokens for development. Only `npm start` and `roomful dev` issue them, and only to clients on the same machine. */
 export interface DevTokens {
   /** Name of the player: the `sub` of the token. */
   readonly dev: string

@@ -47,17 +47,17 @@ type NodeConfig = Omit<
   'roomsDir' | 'workers' | keyof StoreConfig | keyof LogConfig | `otel_${string}`
 >
 
-/** Of a node that is one of several processes behind one port; see deploy/cli/workers.ts. */
+/** Options of a node that shares its websocket port with other processes (workers); see deploy/cli/workers.ts. */
 export interface WorkerOptions {
-  /** Its number, which is the label `worker` of its metrics. */
+  /** Number of this worker: the label `worker` of its metrics. */
   readonly worker: string
-  /** Where it listens besides, alone, for clients that want to be at this very node; absent: nowhere. */
+  /** Additional port of this worker only, for clients that are routed to this node. Default: none. */
   readonly ownPort?: number
   /** Sets the level of the logs of all workers and of their parent. Default: of this process only. */
   readonly setLogLevel?: (level: LogLevel) => void
 }
 
-/** How a node runs: its room types, and whatever of the configuration is not as the defaults say. */
+/** Options of a node: its room types, and settings. Each setting has the default of its environment variable. */
 export interface NodeOptions extends Partial<NodeConfig> {
   /** Room types of the node. */
   readonly rooms: readonly RoomDefinition[]
@@ -75,15 +75,18 @@ export interface NodeOptions extends Partial<NodeConfig> {
   readonly tracer?: Tracer
   /** Observes every turn of every room. Default: none. */
   readonly turns?: TurnObserver
-  /** Returns the milliseconds after which each turn is cut off, for development. Default: only turns of suspects are, after 200 ms. */
+  /**
+   * Returns the milliseconds after which each turn is cut off, for development. Default: roomful cuts off only turns of handlers that were too
+   * slow before, after 200 ms.
+   */
   readonly cutOffMs?: () => number | undefined
-  /** Workers that share the websocket port. Default: none. */
+  /** Settings of a worker that shares the websocket port. Default: the node does not share its port. */
   readonly sharing?: WorkerOptions
-  /** Answers other HTTP requests on the websocket port. Default: 426, which asks for a websocket. */
+  /** Answers HTTP requests on the websocket port that open no websocket. Default: status 426 (Upgrade Required). */
   readonly answer?: RequestListener
-  /** Sends the text of errors in room code to players; for development. Default: players receive `room_logic_failed`, and the log has the error. */
+  /** True: players receive the text of errors in room code, for development. Default: only the log has the text. */
   readonly revealFailures?: boolean
-  /** Checks the status of token keys. Default: asks control at the configured address. */
+  /** Returns the status of an API key, such as revoked. Default: asks control at the configured address. */
   readonly askKeyStatus?: AskKeyStatus
   /**
    * Opens the ports for clients and operators. Default: the configured ports.
@@ -112,23 +115,23 @@ export interface RunningNode {
   readonly adminUrl: string
   /** Metrics of the node. */
   readonly registry: Registry
-  /** Deals with errors that nothing has handled: a program that embeds a node gives it those of its process. */
+  /** Handler for uncaught exceptions and unhandled rejections. A program that embeds a node passes the errors of its process to it. */
   readonly unhandled: UnhandledErrors
   /**
-   * Runs the code of its rooms.
+   * Runs the code of the node's rooms.
    * @internal
    */
   readonly roomCode: Pick<RoomCode, 'current' | 'where'>
   /** Replaces the definition of the same type, also in running rooms (for development). */
   replaceRoom(definition: RoomDefinition): void
   /**
-   * Resolves when the node has drained after an HTTP request. Rejects with `NodeReplaced` if another process runs under its name: the node
-   * then owns no room, and its process must exit immediately.
+   * Resolves when the node has drained after `POST /admin/drain`. Rejects with `NodeReplaced` if another process runs under the node's
+   * name. Then the node owns no room, and its process must exit immediately.
    */
   readonly drained: Promise<void>
   /**
-   * Moves the clients to other nodes, saves and releases the rooms, and closes everything. `drainMs`: milliseconds in which the clients leave;
-   * default: `DRAIN_SECONDS`.
+   * Moves the clients to other nodes, saves and releases the rooms, and then closes the node's ports. `drainMs`: milliseconds during which
+   * the clients move; default: `DRAIN_SECONDS`.
    */
   close(drainMs?: number): Promise<void>
 }
@@ -137,8 +140,8 @@ const CONTROL_TIMEOUT_MS = 5000
 const DETACHED_GRACE_MS = 60_000
 
 /**
- * Starts a node: gateway, rooms, cluster and ops, connected here and nowhere else. Resolves once it accepts clients; rejects when an
- * address cannot be had, the store cannot be reached, or another process runs under the name of the node (`NodeIdInUse`).
+ * Starts a node with its gateway, rooms, cluster and ops. Resolves when the node accepts clients. Rejects if a port is in use, if the store
+ * cannot be reached, or if another process runs under the name of the node (`NodeIdInUse`).
  */
 export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const { clock = systemClock, random = systemRandom, tracer = noTracer } = options

@@ -20,14 +20,14 @@ export type { LayerRule, LayerRules } from './layer-rules.ts'
 /** Marks a room definition. The symbol is registered, because a process may load the module more than once. */
 export const ROOM: unique symbol = Symbol.for('roomful.room') as never
 
-/** When and how a room's updates reach the store. */
+/** How a room's updates reach the store. `journal`: before members receive them; `snapshot`: within a second; `none`: never. */
 export type Durability = 'journal' | 'snapshot' | 'none'
 
 /** Rate limit of one message type for one player. */
 export interface MessageRate {
-  /** Long-term messages per second. */
+  /** Messages per second over a long time. */
   readonly perSecond: number
-  /** Messages at one moment. Default: one second's worth. */
+  /** Maximum number of messages at one moment. Default: the messages of one second. */
   readonly burst?: number
 }
 
@@ -56,13 +56,13 @@ type Names<T> = keyof T & string
 
 /** A member as room logic sees it. */
 export interface Member {
-  /** Id of the member's seat in this room. It changes when the player leaves and joins again. */
+  /** Id of the member's seat in this room. A player who leaves and joins again gets another id. */
   readonly id: string
   /** Player's id from the token; null if the token has none. */
   readonly sub: string | null
-  /** True while the member's client is connected. It may reconnect within `reconnectSeconds`. */
+  /** True while the member's client is connected. A disconnected client may reconnect within `reconnectSeconds`. */
   readonly connected: boolean
-  /** Claim `data` of the current token, or null. Only room code gets it; other members do not. */
+  /** Claim `data` of the player's current token, or null. Only room code gets `data`; other members do not. */
   readonly data: JsonObject | null
 }
 
@@ -85,8 +85,8 @@ export interface TimerInput<Data> {
 }
 
 /**
- * Outcome of a task: the output of its `result` schema, or the reason for having none: the text of the exception or of the schema's
- * complaint, or `moved`.
+ * Outcome of a task: the output of its `result` schema, or the reason why there is no result. The reason is the text of the exception or of
+ * the validation error, or `moved`.
  */
 export type TaskOutcome<T> =
   | {
@@ -98,7 +98,7 @@ export type TaskOutcome<T> =
   | {
       /** The work failed or was lost. */
       readonly ok: false
-      /** Reason as a text. `moved`: the room changed its node, and the work may or may not have been done. */
+      /** Reason as a text. `moved`: another node has taken over the room, and the work may or may not have been done. */
       readonly error: string
     }
 
@@ -108,7 +108,7 @@ export interface MessageInput<K extends string, Data> {
   readonly type: K
   /** Data of the message, as the output of its schema; null if the type has no schema. */
   readonly data: Data
-  /** Sender. */
+  /** Member that sent the message. */
   readonly member: Member
 }
 
@@ -140,14 +140,14 @@ export type MessageSpecs<State, Messages, Replies, Handled, Context, Sent extend
   }
 } & {
   readonly [K in keyof Replies]: {
-    /** As above, for type inference. */
+    /** Schema of the reply. With it, the handler must reply to each message, and `room.request` resolves to the reply. */
     readonly reply?: Replies[K]
-    /** As above: `Messages[K]` alone would accept anything. */
+    /** Schema of the data. */
     readonly data?: StandardSchemaV1
   }
 } & {
   readonly [K in keyof Handled]: {
-    /** As above, for type inference. */
+    /** Handles messages of this type. Default: `onMessage` does. */
     readonly handle?: (...args: never) => Handled[K] & ExactResult<Handled[K]>
   }
 }
@@ -165,7 +165,8 @@ export type TimerSpecs<State, Timers extends Schemas, Context, Sent extends Pair
     /** Schema of the timer's data, at most 4 KiB of JSON. */
     readonly data: Timers[K]
     /**
-     * Runs once, as a turn, when the timer fires. If it throws, its changes are undone and the error is logged. The timer is not retried.
+     * Called when the timer fires, as a turn. If the handler throws, its changes are undone and the error is logged. The timer is not
+     * retried.
      */
     handle(state: Draft<State>, input: TimerInput<Out<Timers[K]>>, ctx: Context): HandlerResult<State, Sent>
   }
@@ -254,28 +255,29 @@ export interface RoomContext {
   /** Returns a random number in [0, 1). */
   random(): number
   /**
-   * Gives a member a layer: from the next flush on, its client receives the layer's content and changes. It lasts until `hide`, or until
-   * the member leaves, also when the room moves. Layer names come from the room type's `layers`. Unknown members are ignored.
+   * Gives a member a layer: from the next flush on, its client receives the layer's content and changes. The member keeps the layer until
+   * `hide` or until it leaves, also with the next owner of the room. Layer names come from the room type's `layers`. Unknown members are
+   * ignored.
    */
   show(member: string | Member, layer: string): void
-  /** Takes a shown layer away from a member with the next flush. It cannot undo what the player has seen. */
+  /** Takes a shown layer away from a member with the next flush. The player may remember what the layer contained. */
   hide(member: string | Member, layer: string): void
-  /** Ends the room: all members get `room.left` with the reason `closed`, then `onDispose` runs. `onLeave` does not run. */
+  /** Ends the room: all members leave with the reason `closed`. Then `onDispose` runs. `onLeave` does not run. */
   close(): void
   /**
-   * Removes a member: `onLeave` runs, and the member gets `room.left` with the reason `kicked`. Only this member also gets `reason`, a text
-   * for the player, cut to 300 characters. `ban` also removes the player's other seats, and rejects its later joins with `banned`, until
-   * `unban`. Bans are part of the room's state: they move with the room and end with it. Throws if the member has no `sub`, or if the room
-   * has 1,000 bans.
+   * Removes a member: `onLeave` runs, and the member leaves with the reason `kicked`. Only this member also gets `reason`, a text
+   * for the player, cut to 300 characters. `ban` also removes the player's other seats, and rejects later joins of the player with `banned`,
+   * until `unban`. Bans are part of the room's state: the next owner has them, too, and they end with the room. Throws if the member has no
+   * `sub`, or if the room has 1,000 bans.
    */
   kick(member: string | Member, reason?: string, options?: { readonly ban?: boolean }): void
   /** Ends the ban of the player with this `sub`. Returns false if the player was not banned. */
   unban(sub: string): boolean
-  /** Cancels the timer with this id. Returns false if there is none; it may have fired. */
+  /** Cancels the timer with this id. Returns false if there is no such timer, for example because it has fired. */
   cancel(id: string): boolean
   /**
-   * Refuses the message or join by throwing out of the turn: the state does not change and other calls of `ctx` have no effect. The sender
-   * gets `room_logic_refused` with `message`, a text for the player, cut to 300 characters. Nothing is logged.
+   * Refuses the message or join. Throws, which ends the turn: the state does not change and other calls of `ctx` have no effect. The sender
+   * gets `room_logic_refused` with `message`, a text for the player, cut to 300 characters. Refusals are not logged.
    */
   refuse(message: string): never
 }
@@ -342,7 +344,7 @@ export interface AdmitContext<State = unknown> {
   readonly log: RoomLog
 }
 
-/** Result of `admit`: nothing admits, a string refuses with that reason. */
+/** Result of `admit`. Nothing admits the player; a string refuses the join, with the string as the reason. */
 // biome-ignore lint/suspicious/noConfusingVoidType: an admit that returns nothing admits
 export type Admission = string | undefined | void
 
@@ -355,8 +357,8 @@ export interface SavedAs {
   /** Key of the room. */
   readonly key: string
   /**
-   * Epoch of the owner. A save is newer if its epoch is larger, or equal with a larger `seq`. Saves may arrive in any order, and saves of a
-   * former owner after those of its successor. The database must reject older ones.
+   * Epoch of the owner. Of two saves, the one with the larger epoch is newer. If the epochs are equal, the one with the larger `seq` is newer.
+   * Saves may arrive in any order, also a save of a former owner after a save of the next owner. The database must reject older saves.
    */
   readonly epoch: number
   /** Number of the update that produced the state. */
@@ -364,8 +366,8 @@ export interface SavedAs {
   /** Project of the room. Rooms of two projects may have the same key. */
   readonly projectId: string
   /**
-   * True if the room ends with this state. No other save follows, except a retry of this one. A room that ends without a change since its
-   * last save is not saved again. To get a save with `last` each time, change the state in `onDispose`.
+   * True if the room ends with this state. No other save follows, except a retry of this save. If a room ends without a change since its
+   * last save, it is not saved again. To get a save with `last` at each end, change the state in `onDispose`.
    */
   readonly last: boolean
 }
@@ -375,8 +377,8 @@ export interface RoomSave<State> {
   /** Maximum time between a change and its save, and minimum time between two saves, in seconds: 1 to 86,400. */
   readonly everySeconds: number
   /**
-   * Saves a frozen copy of the committed state. If it rejects or takes longer than 30 s, it is retried after a pause, with the state of that
-   * time.
+   * Saves a frozen copy of the committed state. If the promise rejects or takes longer than 30 s, roomful calls `to` again after a pause, with
+   * the state of that time.
    */
   readonly to: (state: Immutable<State>, room: SavedAs) => PromiseLike<unknown> | undefined
 }
@@ -396,15 +398,15 @@ export interface RoomSpec<
   Context = TurnContext<EventInputs<Events>, Inputs<Tasks>, Inputs<Timers>>,
   Sent extends Pair = EventInputs<Events>,
 > {
-  /** Name that clients join by: 1 to 64 letters, digits, `_` and `-`. */
+  /** Name that clients join by: 1 to 64 letters, digits, `_` and `-`. The first character is a letter or digit. */
   readonly type: Type
   /** Maximum number of members. Default: no limit. */
   readonly maxMembers?: number
   /**
-   * Rule for a player (`sub`) who has a seat and joins with another session, for example on another device. `allow`, the default: the player
-   * gets another seat; if the room is full, the seat of a disconnected session of the player. `replace`: the new session gets the seat, with its
-   * member id and layers. The session before leaves with the reason `replaced`. `onJoin` and `onLeave` do not run. `refuse`: the join is
-   * rejected with `already_joined`. Players without `sub`: always `allow`.
+   * Rule for a player (`sub`) who has a seat and joins with another session, for example on another device. `allow`, the default: the new
+   * session gets another seat; if the room is full, it gets the seat of a disconnected session of the player. `replace`: the new session gets
+   * the seat, with the seat's member id and layers, and the older session leaves with the reason `replaced`. `onJoin` and `onLeave` do not
+   * run. `refuse`: the join is rejected with `already_joined`. Players without `sub`: always `allow`.
    */
   readonly sameSub?: 'allow' | 'replace' | 'refuse'
   /** Schema of the join options other than `key`. Default: any. */
@@ -417,8 +419,8 @@ export interface RoomSpec<
   readonly tasks?: TaskSpecs<NoInfer<State>, Tasks, Context, Sent>
   /**
    * Hidden parts of the state, by path pattern: `{ 'hands.*': (memberId) => `member:${memberId}`, deck: null }`. The value at the path, its
-   * key and everything in it belong to that layer. Every member has the layer `member:<its id>`; `ctx.show` gives it others. The functions
-   * get only the keys and must always return the same name for the same keys.
+   * key and everything in it belong to that layer. Every member has the layer `member:<its id>`; `ctx.show` gives a member other layers. The
+   * functions get only the keys and must always return the same name for the same keys.
    */
   readonly layers?: LayersOf<NoInfer<State>, Patterns>
   /** Timers for `ctx.after`, by name. */
@@ -427,7 +429,7 @@ export interface RoomSpec<
   readonly state?: StandardSchemaV1
   /** Rate of the room's updates. */
   readonly sync?: {
-    /** Flushes per second, at most 240. Default 20; 0: immediately after a change. */
+    /** Updates per second, at most 240. Default 20. With 0, the room sends each change immediately. */
     readonly rate: number
   }
   /** Rate of `onTick`. Default: no ticks. */
@@ -437,28 +439,29 @@ export interface RoomSpec<
   }
   /** Durability of the state across crashes. Default `journal`. */
   readonly durability?: Durability
-  /** Seconds until an empty room ends or sleeps. Default 30. */
+  /** Seconds for which a room must be empty before it ends or sleeps. Default 30. */
   readonly idleSeconds?: number
   /**
-   * End of a room that was empty for `idleSeconds`. `dispose`, the default, deletes it. `sleep` keeps it in the store until a client
-   * joins, or for `sleepDays`; it counts as one of its project's rooms. `ctx.close()` ends a room for good.
+   * What happens to a room that was empty for `idleSeconds`. `dispose`, the default, deletes the room. `sleep` keeps it in the store until
+   * a client joins, or for `sleepDays`. A sleeping room counts as one of its project's rooms. `ctx.close()` deletes any room.
    */
   readonly onIdle?: 'dispose' | 'sleep'
   /**
-   * Days after which a room without an owner is deleted, 0.01 to 3650. They count from the last leave or the due time of the next timer, whichever
-   * is later. No hook runs. A room whose last state is not in its database (`save`) is not deleted. Default 30.
+   * Days after which a room that no node runs is deleted, 0.01 to 3650. The days count from the last leave or the due time of the next
+   * timer, whichever is later. The deletion calls no hook. A room with `save` is not deleted while its last state is not saved. Default 30.
    */
   readonly sleepDays?: number
   /**
-   * Seconds that a lost connection keeps its seat. Default and maximum: `SESSION_RESUME_TTL`. 0: the member leaves immediately.
+   * Seconds for which the room keeps the seat of a disconnected member. Default and maximum: `SESSION_RESUME_TTL`. 0: the member leaves
+   * immediately.
    */
   readonly reconnectSeconds?: number
   /** Returns the initial state. `options` come from the first join. */
   readonly create: (options: Out<Options>) => State & JsonState<NoInfer<State>>
   /**
-   * Loads the initial state from a database, when neither a node nor the store has the room. If it returns undefined, `create` is called.
-   * `options` come from the first join. If it throws or takes longer than 10 s, joins are rejected with `room_unavailable`, and the next
-   * join calls it again.
+   * Loads the initial state from a database, if neither a node nor the store has the room. If `load` returns undefined, `create` is called.
+   * `options` come from the first join. If `load` throws or takes longer than 10 s, joins are rejected with `room_unavailable`, and the next
+   * join calls `load` again.
    */
   load?(
     key: string,
@@ -468,9 +471,9 @@ export interface RoomSpec<
   /** Version of the state's shape, an integer. Default 1. Increase it by one when the shape changes. */
   readonly version?: number
   /**
-   * Functions that convert a state of each earlier version to the next, by the earlier version. A function gets the state as plain JSON. It
-   * changes the argument or returns a new state. It runs as the first turn when a node opens an older room, and members receive its changes
-   * as an update.
+   * Functions that convert a state to the next version. The key of each function is the earlier version. A function gets the state as plain
+   * JSON. It changes the argument or returns a new state. When a node opens an older room, the migration is the first turn, and members
+   * receive its changes as an update.
    */
   readonly migrate?: { readonly [from: number]: Migration }
   /** Saves the state to a database while the room runs and when it ends. */
@@ -481,7 +484,7 @@ export interface RoomSpec<
     options: Out<Options>,
     ctx: AdmitContext<NoInfer<State>>,
   ): Admission | Promise<Admission>
-  /** Called when a member joins. The new member's first state includes its changes. If it throws, the join is rejected. */
+  /** Called when a member joins. The new member's first state includes the changes of this call. If it throws, the join is rejected. */
   onJoin?(
     state: Draft<NoInfer<State>>,
     member: Member,
@@ -500,7 +503,7 @@ export interface RoomSpec<
     input: RoomInput<Messages, Unhandled<Messages, Handled>>,
     ctx: MessageContext<Context, ReplyTo<Replies, Unhandled<Messages, Handled>>>,
   ): HandlerResult<NoInfer<State>, Sent>
-  /** Called when a member loses its connection. Its seat is kept for `reconnectSeconds`. Members receive `room.presence`. */
+  /** Called when a member's connection is lost. The room keeps the seat for `reconnectSeconds`. Members see `connected: false`. */
   onDisconnect?(
     state: Draft<NoInfer<State>>,
     member: Member,
