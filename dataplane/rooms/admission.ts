@@ -84,6 +84,9 @@ export class RoomAdmission {
     if (running) {
       if (running.request.ref !== request.ref)
         replies.refuse(request, 'already_joined', `the session is joining ${roomId} already`)
+      // The session has resumed: the answer is for the edge where it is now.
+      else if (request.turn > running.request.turn)
+        this.#wait(request.member_id, 'attach', () => this.join(request))
       return
     }
     const present = memberships.ofSession(request.session_id)
@@ -324,7 +327,9 @@ export class RoomAdmission {
       replies.refuse(request, 'already_joined', `the session is in ${roomId} already`)
       return true
     }
+    membership.resumes = request.turn
     memberships.attach(membership, request.edge, request.codec)
+    this.#inputs.renew(membership, request.data ?? null)
     this.#inputs.connected(membership, true)
     if (!membership.announced) return true
     if (!this.#stream.committing) delivery.repeatJoin(membership)
