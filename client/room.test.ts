@@ -332,6 +332,7 @@ test.each([
   ['kicked', 'kicked'],
   ['closed', 'closed'],
   ['session_ended', 'expired'],
+  ['replaced', 'replaced'],
 ] as const)(
   'a client whose seat has ended (%s) is told that it is %s, and its messages are refused',
   async (reason, told) => {

@@ -123,22 +123,26 @@ test('a resume that is welcomed as a new session counts as one', async () => {
   server.onHello = () => server.welcome({ resumed: false })
   server.socket.end(1006)
   await pass(300)
-  expect(server.all('join')).toHaveLength(2)
+  // A seat that another session of the player has taken over meanwhile stays there.
+  expect(server.all('join').map(({ rejoin }) => rejoin)).toEqual([undefined, true])
   expect(room.memberId).toBe('mem_2')
 })
 
-test('a rejoin that may succeed later is tried again, and not without end', async () => {
+test.each([
+  ['room_full', 'rejoin_failed'],
+  ['replaced', 'replaced'],
+] as const)('a rejoin that is refused with %s is tried again, and ends as %s', async (refusal, reason) => {
   const { server, room, pass } = await inRoom()
   const reasons: unknown[] = []
   room.onLeave((reason, error) => reasons.push([reason, error]))
   server.onHello = () => server.welcome({ resumed: false })
-  server.onJoin = ({ ref }) => server.refuse('room_full', { ref, room_id: 'arena:lobby', retryable: true })
+  server.onJoin = ({ ref }) => server.refuse(refusal, { ref, room_id: 'arena:lobby', retryable: true })
   server.socket.end(1006)
   await pass(300)
   expect(room.status).toBe('rejoining')
   await pass(30_000)
   expect(server.all('join')).toHaveLength(1 + 6)
-  expect(reasons).toEqual([['rejoin_failed', code('room_full')]])
+  expect(reasons).toEqual([[reason, code(refusal)]])
 })
 
 test('a rejoin that waits for its next try is sent once when the connection is lost meanwhile', async () => {

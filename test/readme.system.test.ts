@@ -213,6 +213,15 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
     expect(await complaints({ ...Object.fromEntries(files), ...jsx, ...motion })).toBe('')
   })
 
+  it('docs/recipes.md shows rooms, and pages that fit them', async () => {
+    const code = codeOf('docs/recipes.md', 'ts')
+    const files = code.map((block, index) => {
+      const [, type] = /^ {2}type: '(.+)',$/m.exec(block) ?? []
+      return [type ? `rooms/${type}.ts` : `recipe-${index}.ts`, block] as const
+    })
+    expect(await complaints(Object.fromEntries(files))).toBe('')
+  })
+
   it('docs/guides/first-game.md shows the files that npm create roomful writes', () => {
     const shown = codeOf('docs/guides/first-game.md', 'ts')
     const written = ['common/rooms/board.ts', 'templates/vanilla/src/main.ts', 'common/rooms/board.test.ts']

@@ -219,7 +219,8 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
     this.#during('unban')
     if (typeof sub !== 'string')
       throw new RoomLogicError(`ctx.unban got ${JSON.stringify(sub)}; it must be the sub of a player`)
-    return this.#turnBans().delete(sub)
+    const banned = this.#asked?.banned ?? this.#bans.present
+    return banned.has(sub) && this.#turnBans().delete(sub)
   }
 
   /** The bans as this turn leaves them. */

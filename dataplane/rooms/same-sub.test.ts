@@ -137,7 +137,7 @@ describe('sameSub: replace', () => {
     expect(members(heir)).toEqual(['bob'])
   })
 
-  it('takes no place of a full room while admit decides, and keeps the seat if admit refuses', async () => {
+  it('takes no place of a full room while admit decides', async () => {
     const gates: (() => void)[] = []
     const admit = () => new Promise<undefined>((go) => gates.push(() => go(undefined)))
     const bench = new RoomBench([duel({ sameSub: 'replace', admit })])

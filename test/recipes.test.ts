@@ -1,0 +1,225 @@
+import { symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { afterEach, beforeAll, expect, it, vi } from 'vitest'
+import type { Room } from '../client/index.ts'
+import type { RoomDefinition } from '../dataplane/index.ts'
+import type { Json } from '../shared/json.ts'
+import type { TypedRoom, UntypedRoom } from '../shared/room-types.ts'
+import { type Player, type TestRooms, testRooms } from './kit/index.ts'
+import { type Block, blocksOf, ROOT } from './support/pages/pages.ts'
+import { newFolder } from './support/run-folder.ts'
+
+/** The code of docs/recipes.md, as it stands there, played by real clients. */
+
+type AnyRoom = Room<TypedRoom<UntypedRoom>>
+type State = { readonly [name: string]: Json }
+
+const blocks = blocksOf('docs/recipes.md', 'ts')
+const rooms = new Map<string, RoomDefinition>()
+let folder = ''
+
+beforeAll(async () => {
+  folder = await newFolder()
+  await symlink(join(ROOT, 'node_modules'), join(folder, 'node_modules'), 'junction')
+  for (const block of blocks) {
+    const file = fileOf(block)
+    await writeFile(file, block.code)
+    if (!isRoom(block)) continue
+    const { default: room }: { default: RoomDefinition } = await import(file)
+    rooms.set(room.type, room)
+  }
+}, 60_000)
+
+const games: TestRooms[] = []
+afterEach(async () => {
+  vi.unstubAllGlobals()
+  vi.useRealTimers()
+  for (const game of games.splice(0)) await game.close()
+})
+
+const isRoom = ({ code }: Block): boolean => code.includes('defineRoom')
+
+const fileOf = (block: Block): string =>
+  join(folder, `${block.heading.replaceAll(' ', '-')}-${isRoom(block) ? 'room' : 'page'}.ts`)
+
+/** A room of a recipe, and a way to let players join it: one client each. */
+async function play(type: string) {
+  const t = (await testRooms([rooms.get(type)! as never])) as unknown as TestRooms
+  games.push(t)
+  const join = async (player: string | Player, options: object = {}): Promise<AnyRoom> => {
+    const players = [typeof player === 'string' ? { sub: player } : player]
+    const [room] = await t.join(type as never, players, options as never)
+    return room as unknown as AnyRoom
+  }
+  return { t, join }
+}
+
+/** What the page's part of a recipe exports. */
+const pageOf = <T>(heading: string): Promise<T> =>
+  import(fileOf(blocks.find((block) => block.heading === heading && !isRoom(block))!))
+
+const stateOf = (room: AnyRoom) => room.state as State
+const refused = (message: string) => ({ code: 'room_logic_refused', message })
+
+it('has rooms of at most 40 lines', () => {
+  expect(rooms.size).toBe(9)
+  for (const { code, heading } of blocks)
+    expect.soft(code.trimEnd().split('\n').length, heading).toBeLessThanOrEqual(40)
+})
+
+it('ready check: starts when all are ready, and one who is away is not', async () => {
+  const { t, join } = await play('ready-check')
+  const [ann, bob, eve] = [await join('ann'), await join('bob'), await join('eve')]
+  await ann.send('ready', true)
+  await bob.send('ready', true)
+  await t.drop(ann)
+  await eve.send('ready', true)
+  expect(stateOf(eve).started).toBe(false)
+  await t.killOwner(bob)
+  await t.reconnect(ann)
+  await ann.send('ready', true)
+  expect(stateOf(ann).started).toBe(true)
+  await expect(join('late')).rejects.toMatchObject(refused('the match has started'))
+})
+
+it('host and kick: the host kicks and bans, and its leave makes another host', async () => {
+  const { t, join } = await play('hosted')
+  const [ann, bob, eve] = [await join('ann'), await join('bob'), await join('eve')]
+  await expect(bob.send('kick', { id: eve.memberId, ban: true })).rejects.toMatchObject(
+    refused('only the host may kick'),
+  )
+  await ann.send('kick', { id: eve.memberId, ban: true })
+  await t.killOwner(ann)
+  expect(eve.status).toBe('left')
+  await expect(join('eve')).rejects.toMatchObject({ code: 'banned' })
+  await ann.leave()
+  await bob.send('unban', 'eve')
+  const back = await join('eve')
+  expect(stateOf(back)).toEqual({ host: bob.memberId, banned: [] })
+})
+
+it('rematch: begins when both want it, whatever happens between', async () => {
+  const { t, join } = await play('rematch')
+  const [ann, bob] = [await join('ann'), await join('bob')]
+  await expect(ann.send('again', null)).rejects.toMatchObject(refused('the round is not over'))
+  for (let i = 0; i < 3; i++) await ann.send('score', null)
+  expect(stateOf(ann).winner).toBe(ann.memberId)
+  await ann.send('again', null)
+  await t.killOwner(ann)
+  await bob.send('again', null)
+  expect(stateOf(bob)).toEqual({ round: 2, points: {}, winner: '', again: [] })
+})
+
+it('spectators: watch, may not move, and can take a seat that is free', async () => {
+  const { t, join } = await play('watched')
+  const [ann, bob, eve] = [await join('ann'), await join('bob'), await join('eve', { watch: true })]
+  await ann.send('move', null)
+  await expect(eve.send('move', null)).rejects.toMatchObject(refused('you are watching'))
+  await expect(eve.send('sit', null)).rejects.toMatchObject(refused('all seats are taken'))
+  await bob.leave()
+  await t.killOwner(ann)
+  await eve.send('sit', null)
+  await eve.send('move', null)
+  expect(stateOf(eve)).toEqual({ players: [ann.memberId, eve.memberId], moves: 2 })
+})
+
+it('chat: limits the rate, and mutes a player, also after it joins again', async () => {
+  const { t, join } = await play('chat')
+  const ann = await join({ sub: 'ann', data: { moderator: true } })
+  let bob = await join('bob')
+  for (let i = 0; i < 5; i++) await bob.send('say', ` line ${i} `)
+  await expect(bob.send('say', 'too fast')).rejects.toMatchObject({ code: 'rate_limited' })
+  await expect(bob.send('mute', { player: 'ann', seconds: 9 })).rejects.toMatchObject(
+    refused('only moderators may mute'),
+  )
+  await ann.send('mute', { player: 'bob', seconds: 60 })
+  await t.killOwner(ann)
+  await bob.leave()
+  bob = await join('bob')
+  await expect(bob.send('say', 'still here')).rejects.toMatchObject(refused('you are muted'))
+  await t.advance(60_000)
+  await bob.send('say', 'sorry')
+  expect(stateOf(bob).lines).toMatchObject({ 0: { from: 'bob', text: 'line 0' }, 5: { text: 'sorry' } })
+})
+
+it('countdown: ends at its time, although its node has died, and the page shows the seconds', async () => {
+  const { secondsLeft } = await pageOf<{ secondsLeft(state: object, now: number): number }>('Countdown')
+  const { t, join } = await play('countdown')
+  const ann = await join('ann')
+  const begin = t.now
+  await ann.send('start', null)
+  expect(secondsLeft(stateOf(ann), begin)).toBe(30)
+  await t.killOwner(ann)
+  await t.advance(begin + 29_000 - t.now)
+  expect([stateOf(ann).phase, secondsLeft(stateOf(ann), t.now)]).toEqual(['running', 1])
+  await t.advance(2000)
+  expect([stateOf(ann).phase, secondsLeft(stateOf(ann), t.now)]).toEqual(['over', 0])
+})
+
+it('reconnect from another device: goes on with the seat, and the older device says so', async () => {
+  const { tellWhyOver } = await pageOf<{ tellWhyOver(room: AnyRoom, show: (text: string) => void): void }>(
+    'Reconnect from another device',
+  )
+  const { t, join } = await play('journey')
+  const phone = await join('ann')
+  const shown: string[] = []
+  tellWhyOver(phone, (text) => shown.push(text))
+  await phone.send('step', null)
+  const laptop = await join('ann')
+  await t.killOwner(laptop)
+  await laptop.send('step', null)
+  expect(stateOf(laptop)).toEqual({ steps: { [phone.memberId]: 2 } })
+  expect(shown).toEqual(['You are playing on another device.'])
+})
+
+it('drawing: sends what the pointer did 20 times a second, and a newcomer sees it', async () => {
+  const { pen } = await pageOf<{ pen(room: AnyRoom): (x: number, y: number) => void }>(
+    'Drawing at 20 strokes a second',
+  )
+  const { t, join } = await play('drawing')
+  const ann = await join('ann')
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
+  const draw = pen(ann)
+  for (let x = 1; x <= 4; x++) {
+    draw(x, 0)
+    if (x % 2 === 0) vi.advanceTimersByTime(50)
+  }
+  await t.advance(200)
+  const bob = await join('bob')
+  const strokes = [
+    [
+      [1, 0],
+      [2, 0],
+    ],
+    [
+      [2, 0],
+      [3, 0],
+      [4, 0],
+    ],
+  ]
+  expect(stateOf(bob)).toEqual({ strokes: strokes.map((points) => ({ by: 'ann', points })) })
+  await expect(bob.send('stroke', [[-1, 0]])).rejects.toMatchObject({ code: 'invalid_payload' })
+})
+
+it('saving scores: tries until the backend has them, although players and node are gone', async () => {
+  const asked: string[] = []
+  let up = false
+  vi.stubGlobal('fetch', async (url: string, { body }: RequestInit) => {
+    asked.push(`${decodeURIComponent(url).replace(/@.*/, '')} ${body}`)
+    return { ok: up }
+  })
+  const { t, join } = await play('scored')
+  const ann = await join('ann')
+  for (let i = 0; i < 3; i++) await ann.send('point', null)
+  await t.advance(6000)
+  expect(asked).toHaveLength(2)
+  await t.killOwner(ann)
+  await ann.leave()
+  up = true
+  await t.advance(60_000)
+  const { length } = asked
+  expect(length).toBeGreaterThanOrEqual(3)
+  expect(new Set(asked)).toEqual(new Set(['https://backend.example.com/scores/scored:default {"ann":3}']))
+  await t.advance(60_000)
+  expect(asked).toHaveLength(length)
+})
