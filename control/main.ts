@@ -15,7 +15,7 @@ import { processMetrics } from '../shared/metrics.ts'
 import type { Random } from '../shared/random.ts'
 import type { Rate } from '../shared/rate-limit.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
-import { type Store, StoreUnavailable } from '../shared/store/port.ts'
+import { type Store, StoreRefused, StoreUnavailable } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import { UnhandledErrors } from '../shared/unhandled.ts'
 import { createControlApp } from './app.ts'
@@ -169,7 +169,7 @@ async function checkKeyring(keyring: Keyring, store: Store, log: Logger): Promis
   try {
     await keyring.check(store.records)
   } catch (error) {
-    if (!(error instanceof StoreUnavailable)) throw error
+    if (!(error instanceof StoreUnavailable) || error instanceof StoreRefused) throw error
     log.warn({ err: error }, 'the store cannot be reached: KEYRING_SECRET was not checked against it')
   }
 }

@@ -57,9 +57,25 @@ export interface StoreServer {
   readonly evictedKeys: number
 }
 
-/** The store could not be reached, or did not answer in time; whether a write took place is unknown. */
+/**
+ * The store could not be reached, did not answer in time, or cannot serve now; whether a write took place is unknown. Any failure of a
+ * store is one of these, except `StoreRejected`.
+ */
 export class StoreUnavailable extends Error {
-  override readonly name = 'StoreUnavailable'
+  override readonly name: string = 'StoreUnavailable'
+}
+
+/**
+ * The store refused a command for a reason that can end, such as a missing permission. An operation that takes several commands may have
+ * run in part.
+ */
+export class StoreRefused extends StoreUnavailable {
+  override readonly name = 'StoreRefused'
+}
+
+/** The store can never run the command: the key holds a value of another kind, or the value is larger than the store takes. */
+export class StoreRejected extends Error {
+  override readonly name = 'StoreRejected'
 }
 
 /** The store cannot be used as it is set up, or as this process is told to use it; the text says what would be right. */

@@ -1,13 +1,20 @@
 import type { Redis } from 'ioredis'
 import type { Logger } from 'pino'
 import type { Clock } from '../../clock.ts'
-import { type StoreObserver, StoreUnavailable } from '../port.ts'
+import { type StoreObserver, StoreRefused, StoreRejected, StoreUnavailable } from '../port.ts'
 import type { Endpoint } from './address.ts'
 import { disconnect } from './clients.ts'
 
 /** Replies of a server that is there but cannot serve now: loading, failing over, out of memory, blocked, or a replica. */
 const CANNOT_SERVE =
   /\b(LOADING|READONLY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY|UNKILLABLE)\b/
+
+/**
+ * Replies that are the same however often a command is sent: a key of another kind, a number that is none, a script that meets such a value, a
+ * value that is too large.
+ */
+const LASTING =
+  /\b(WRONGTYPE|CROSSSLOT)\b|not an integer|would overflow|user_script:\d+: attempt to|exceeds maximum allowed/
 
 /** Replies of a Cluster that did not run a command which it may well run a moment later. */
 const LATER = /^(CLUSTERDOWN|TRYAGAIN|LOADING)\b/
@@ -48,7 +55,8 @@ function storeFailure(operation: string, error: unknown): Error {
   const cannot = `the store cannot serve ${operation} now: ${reason}`
   if (LATER.test(reason)) return new NotRun(cannot, 'later')
   if (CANNOT_SERVE.test(reason)) return new StoreUnavailable(cannot)
-  return new Error(`the store refused ${operation}: ${reason}`)
+  const text = `the store refused ${operation}: ${reason}`
+  return LASTING.test(reason) ? new StoreRejected(text) : new StoreRefused(text)
 }
 
 /** Passes what the connections of a store tell to all who listen. */
