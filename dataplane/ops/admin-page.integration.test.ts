@@ -1,9 +1,17 @@
 import { once } from 'node:events'
-import type { Browser, Page } from 'playwright-core'
+import type { Browser, BrowserContext, BrowserContextOptions, Page } from 'playwright-core'
 import { type Client, connect, type Room } from 'roomful/client'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
-import { board, faintTexts, focused, openAdmin, openRoom, unlock } from '../../test/support/admin-page.ts'
+import {
+  ask,
+  board,
+  faintTexts,
+  focused,
+  openAdmin,
+  openRoom,
+  unlock,
+} from '../../test/support/admin-page.ts'
 import { launchChromium } from '../../test/support/chromium.ts'
 import type { LocalNode } from '../../test/support/cluster.ts'
 import { type Login, TestCluster } from '../../test/support/cluster.ts'
@@ -17,11 +25,18 @@ const nameOf = (n: number): string => `board:lobby-${String(n).padStart(2, '0')}
 const LAST = nameOf(ROOMS - 1)
 
 let browser: Browser
+/** For all tests without a screen of their own: the first page of a context costs three times as much as the next one. */
+let shared: BrowserContext
 
 beforeAll(async () => {
   browser = await launchChromium()
+  shared = await browser.newContext()
 })
-afterEach(() => Promise.all(browser.contexts().map((context) => context.close())))
+afterEach(async () => {
+  for (const context of browser.contexts())
+    if (context !== shared) await context.close()
+    else for (const page of context.pages()) await page.close()
+})
 afterAll(() => browser.close())
 
 describe('the admin page', () => {
@@ -42,9 +57,13 @@ describe('the admin page', () => {
         newRoomsPerMinute: 0,
       },
     })
-    const login = await service.login({ sub: HOSTILE })
+    const login = await service.login({ sub: HOSTILE, ttl_seconds: 3600 })
     projectId = login.projectId
-    const { token } = await service.call('POST', '/tokens', { project_id: projectId, sub: 'bobby' })
+    const { token } = await service.call('POST', '/tokens', {
+      project_id: projectId,
+      sub: 'bobby',
+      ttl_seconds: 3600,
+    })
     ada = await connect(service.wsUrl, { projectId, token: login.token })
     bobby = await connect(service.wsUrl, { projectId, token: token! })
     for (let n = 0; n < ROOMS; n++) await ada.join('board', { key: nameOf(n).slice(6) })
@@ -58,13 +77,15 @@ describe('the admin page', () => {
     await service.close()
   })
 
-  const open = (options: Parameters<typeof openAdmin>[2] = {}) =>
-    openAdmin(browser, service.adminUrl, { token: service.internalToken, ...options })
+  const open = async ({ room, ...screen }: BrowserContextOptions & { room?: string } = {}) => {
+    const context = Object.keys(screen).length > 0 ? await browser.newContext(screen) : shared
+    return openAdmin(context, service.adminUrl, { token: service.internalToken, ...(room && { room }) })
+  }
   const rooms = (page: Page): Promise<string[]> => page.locator('#rooms tbody .open').allTextContents()
   const first = async (page: Page): Promise<string | undefined> => (await rooms(page))[0]
 
   it('asks for the token once, keeps it for its tab only, and asks nothing of anyone but the node', async () => {
-    const { page, complaints, origins } = await openAdmin(browser, service.adminUrl)
+    const { page, complaints, origins } = await openAdmin(shared, service.adminUrl)
     await page.getByLabel('Token').fill('not the token')
     await page.getByRole('button', { name: 'Show the node' }).click()
     await page.getByText('does not accept this token').waitFor()
@@ -78,6 +99,10 @@ describe('the admin page', () => {
     await page.getByRole('button', { name: 'Forget token' }).click()
     await page.getByLabel('Token').waitFor()
     expect(await page.evaluate(() => sessionStorage.length)).toBe(0)
+    // The link that `roomful dev` prints.
+    await other.goto(`${service.adminUrl}/admin#token=${service.internalToken}`)
+    await other.locator('#status', { hasText: 'serving' }).waitFor()
+    expect(other.url()).toBe(`${service.adminUrl}/admin`)
     expect(complaints).toEqual([])
     expect([...origins]).toEqual([service.adminUrl])
   })
@@ -87,6 +112,7 @@ describe('the admin page', () => {
     await page.getByRole('button', { name: 'Drain…' }).click()
     await page.getByRole('dialog').waitFor()
     await page.route('**/admin/runtime*', (route) => route.fulfill({ status: 401, json: { detail: 'no' } }))
+    await ask(page)
     await page.getByText('does not accept this token').waitFor()
     expect(await page.getByRole('dialog').count()).toBe(0)
     expect(await focused(page)).toBe('token')
@@ -104,12 +130,15 @@ describe('the admin page', () => {
     const members = page.locator('#members-total')
     expect(await members.textContent()).toBe(String(ROOMS + 2))
     const room = await bobby.join('board', { key: 'alpha' })
+    await ask(page)
     await expect.poll(() => members.textContent()).toBe(String(ROOMS + 3))
     await room.leave()
     await page.route('**/admin/**', (route) => route.abort())
+    await ask(page)
     await page.getByText(/The node does not answer\. What you see is from .* Trying again\./).waitFor()
     expect(await page.locator('#status').textContent()).toBe('no answer')
     await page.unroute('**/admin/**')
+    await ask(page)
     await page.locator('#status', { hasText: 'serving' }).waitFor()
     expect(await page.locator('#banner').count()).toBe(0)
   })
@@ -149,18 +178,22 @@ describe('the admin page', () => {
     const before = await rooms(page)
     const room = await bobby.join('board', { key: nameOf(7).slice(6) })
     const row = page.locator('#rooms tbody tr', { hasText: nameOf(7) })
+    await ask(page)
     await expect.poll(() => row.locator('[data-label="Members"]').textContent()).toBe('2')
     expect(await rooms(page)).toEqual(before)
     expect(await focused(page)).toBe(nameOf(3))
     await page.getByText('no row moves while you are among them').waitFor()
     await page.getByLabel('Search').focus()
+    await ask(page)
     await expect.poll(async () => (await rooms(page)).slice(0, 3)).toEqual([nameOf(7), LAST, 'board:alpha'])
     // With the mouse as well.
     await page.locator('#rooms tbody tr').nth(5).hover()
     await room.leave()
+    await ask(page)
     await expect.poll(() => row.locator('[data-label="Members"]').textContent()).toBe('1')
     expect(await first(page)).toBe(nameOf(7))
     await page.mouse.move(0, 0)
+    await ask(page)
     await expect.poll(() => first(page)).toBe(LAST)
   })
 
@@ -177,7 +210,7 @@ describe('the admin page', () => {
   })
 
   it('shows a room: members, state, what changes in it, and its last events', async () => {
-    const { page } = await open({ path: `#room=${encodeURIComponent(`${projectId}/board:alpha`)}` })
+    const { page } = await open({ room: `${projectId}/board:alpha` })
     await page.getByRole('heading', { name: 'board:alpha' }).waitFor()
     const row = (name: string) => page.getByRole('treeitem', { name })
     await row('turn 0').waitFor()
@@ -198,13 +231,16 @@ describe('the admin page', () => {
     })
     const marked = () => page.evaluate(() => Reflect.get(window, 'marked'))
     await alpha.send('put', { key: 'turn', value: 1 })
+    await ask(page)
     await row('turn 1').waitFor()
     await expect.poll(marked).toEqual(['turn'])
     // What was folded stays so, and says that something in it has changed.
     await alpha.send('put', { key: 'players', value: { ada: { hp: 8, at: [1, 2] } } })
+    await ask(page)
     await expect.poll(marked).toEqual(['turn', 'players'])
     expect(await row('hp').count()).toBe(0)
     await alpha.send('shout', { name: 'goal', data: { by: 'ada' } })
+    await ask(page)
     await page.locator('#events li', { hasText: 'goal' }).waitFor()
     expect(await page.locator('#events li').first().textContent()).toMatch(/seq \d+goal\{"by":"ada"\}$/)
     await page.getByRole('button', { name: 'Close' }).click()
@@ -244,7 +280,7 @@ describe('the admin page', () => {
   })
 
   it('can be used without a mouse', async () => {
-    const { page } = await openAdmin(browser, service.adminUrl)
+    const { page } = await openAdmin(shared, service.adminUrl)
     const { keyboard } = page
     expect(await focused(page)).toBe('token')
     await keyboard.type(service.internalToken)
@@ -274,6 +310,7 @@ describe('the admin page', () => {
     // The row with the focus is the only one that Tab leads to.
     expect(await page.locator('[role=treeitem][tabindex="0"]').count()).toBe(1)
     await alpha.send('put', { key: 'turn', value: 77 })
+    await ask(page)
     await page.getByRole('treeitem', { name: 'turn 77' }).waitFor()
     expect(await focused(page)).toMatch(/^state/)
     await keyboard.press('Escape')
@@ -293,7 +330,7 @@ describe('the admin page', () => {
   it('draws only what can be seen of a state of a megabyte', async () => {
     const room = await ada.join<typeof board>('board', { key: 'large' })
     await room.send('fill', null)
-    const { page } = await open({ path: `#room=${encodeURIComponent(`${projectId}/board:large`)}` })
+    const { page } = await open({ room: `${projectId}/board:large` })
     await page.getByRole('treeitem', { name: 'numbers' }).click()
     await page.getByRole('treeitem', { name: '49,900 more' }).click()
     expect(await page.getByRole('treeitem').count()).toBeLessThan(300)
@@ -301,7 +338,7 @@ describe('the admin page', () => {
   })
 
   it('asks nothing while its tab is hidden, and tells ages by the clock of the node', async () => {
-    const { page } = await open()
+    const { page } = await open({ viewport: { width: 1280, height: 720 } })
     await page.clock.install({ time: Date.now() - 3 * 3600_000 })
     await page.reload()
     await page.getByText('this browser’s clock is 3 h 0 min behind the node’s').waitFor()
@@ -353,6 +390,7 @@ describe('the admin page', () => {
     stale: async (page) => {
       await page.keyboard.press('Escape')
       await page.route('**/admin/**', (route) => route.abort())
+      await ask(page)
       await page.getByText('The node does not answer').waitFor()
     },
   }
@@ -430,7 +468,7 @@ describe('the admin page of a node among others', () => {
   })
   afterAll(() => cluster.close())
 
-  const open = (node: LocalNode) => openAdmin(browser, node.adminUrl, { token: cluster.internalToken })
+  const open = (node: LocalNode) => openAdmin(shared, node.adminUrl, { token: cluster.internalToken })
 
   it('lists every node, its own first, and leads to the others and to rooms there', async () => {
     const { page, complaints } = await open(other)
@@ -537,6 +575,7 @@ describe('the admin page of a node among others', () => {
     await page.getByText('1 of 1 room moved').waitFor()
     await page.getByText(/[01] of 2 sessions moved/).waitFor()
     deaf.close()
+    await ask(page)
     await page.getByRole('heading', { name: `${owner.nodeId} has drained and ended` }).waitFor()
     await page.getByText(/When it last answered, at .*, it still had/).waitFor()
     expect(await page.locator('#status').textContent()).toBe('ended')

@@ -64,6 +64,7 @@ export class Player {
         this.#note({ kind: 'link', what: status, ...(error && { data: error.message }) }),
       )
       this.room = await this.#client.join(type, options)
+      this.room.onMembersChange(() => this.#changed())
       this.room.onLeave((reason, error) => {
         this.#note({ kind: 'link', what: `left (${reason})`, ...(error && { data: error.message }) })
         this.leave()

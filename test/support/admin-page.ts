@@ -1,9 +1,9 @@
-import type { Browser, BrowserContextOptions, Page } from 'playwright-core'
+import type { BrowserContext, Page } from 'playwright-core'
 import * as v from 'valibot'
 import { defineRoom } from '../../dataplane/rooms/definition.ts'
 import type { Json } from '../../shared/json.ts'
 
-/** The admin page of a node in a browser of its own, and what must not happen there. */
+/** The admin page of a node in a tab, and what must not happen there. */
 interface AdminPage {
   readonly page: Page
   /** Script errors, dialogs, and refusals of the content security policy. */
@@ -12,13 +12,12 @@ interface AdminPage {
   readonly origins: ReadonlySet<string>
 }
 
-/** Opens `/admin` of a node, past the question for the token when one is given. `path`: what follows `/admin`. */
+/** Opens `/admin` of a node, by a link with the token when one is given. `room`: the name of a room to open there. */
 export async function openAdmin(
-  browser: Browser,
+  context: BrowserContext,
   adminUrl: string,
-  { token, path = '', ...options }: BrowserContextOptions & { token?: string; path?: string } = {},
+  { token, room }: { token?: string; room?: string } = {},
 ): Promise<AdminPage> {
-  const context = await browser.newContext(options)
   const page = await context.newPage()
   // Playwright's own 30 s are little on a busy machine.
   page.setDefaultTimeout(120_000)
@@ -35,8 +34,9 @@ export async function openAdmin(
   page.on('request', (request) => {
     if (!request.url().startsWith('data:')) origins.add(new URL(request.url()).origin)
   })
-  await page.goto(`${adminUrl}/admin${path}`)
-  if (token !== undefined) await unlock(page, token)
+  await page.goto(`${adminUrl}/admin${token === undefined ? '' : `#token=${encodeURIComponent(token)}`}`)
+  if (token !== undefined) await page.getByRole('tab', { name: 'Rooms' }).waitFor()
+  if (room !== undefined) await page.goto(`${adminUrl}/admin#room=${encodeURIComponent(room)}`)
   return { page, complaints, origins }
 }
 
@@ -46,6 +46,10 @@ export async function unlock(page: Page, token: string): Promise<void> {
   await page.getByRole('button', { name: 'Show the node' }).click()
   await page.getByRole('tab', { name: 'Rooms' }).waitFor()
 }
+
+/** Makes the page ask the node now. Its rests between two rounds are five times as long as a round, which is long on a busy machine. */
+export const ask = (page: Page): Promise<void> =>
+  page.evaluate(() => void document.dispatchEvent(new Event('visibilitychange')))
 
 /** Opens a room of the list, and waits for its state. */
 export async function openRoom(page: Page, roomId: string): Promise<void> {

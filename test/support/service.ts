@@ -34,7 +34,7 @@ export interface TestService {
   login(claims?: {
     sub?: string
     rooms?: string[]
-    ttlSeconds?: number
+    ttl_seconds?: number
   }): Promise<{ projectId: string; token: string }>
   /** The sum of a metric of the node over all series that have the labels of `series`, such as `name{label="x"}`; 0: none yet. */
   metric(series: string): Promise<number>

@@ -4,6 +4,7 @@ import { defineConfig } from 'vitepress'
 import { anchorOf, listedPages, siteLink, sitePath } from '../pages.ts'
 
 const root = fileURLToPath(new URL('../../../', import.meta.url))
+const base = process.env.SITE_BASE ?? '/'
 const modules = fileURLToPath(new URL('../node_modules/', import.meta.url))
 
 /** The list of pages is the sidebar; some READMEs are for who works on the folder that they are in. */
@@ -27,7 +28,8 @@ export default defineConfig({
   outDir: './dist',
   cleanUrls: true,
   rewrites: sitePath,
-  base: process.env.SITE_BASE ?? '/',
+  base,
+  head: [['link', { rel: 'icon', href: `${base}logo.svg` }]],
   vite: {
     publicDir: fileURLToPath(new URL('../public/', import.meta.url)),
     // Pages lie above the folder that vue is installed in.
@@ -70,6 +72,7 @@ export default defineConfig({
     },
   },
   themeConfig: {
+    logo: '/logo.svg',
     search: { provider: 'local' },
     outline: { level: [2, 3] },
     nav: [

@@ -69,6 +69,6 @@ createRoot(document.querySelector('#page')!).render(
         <Board />
       </Problem>
     </RoomfulProvider>
-    <p>Open this page in another tab to add a player.</p>
+    <p>Click or tap the board to leave a dot. Open this page in another tab to add a player.</p>
   </StrictMode>,
 )
