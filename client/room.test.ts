@@ -233,9 +233,9 @@ test('a message without a type is refused before it is sent', async () => {
 
 test('what is not JSON is refused before it is sent', async () => {
   const { server, room } = await inRoom()
-  const send = room.send('move', { x: undefined } as never)
+  const send = room.send('move', { x: [undefined] } as never)
   await expect(send).rejects.toThrow(
-    'The data of message "move" cannot be sent: the value at /x is undefined',
+    'The data of message "move" cannot be sent: the value at /x/0 is undefined',
   )
   await expect(room.send('move', { x: Number.NaN })).rejects.toEqual(code('invalid_payload'))
   expect(server.all('message')).toEqual([])

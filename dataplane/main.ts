@@ -70,7 +70,7 @@ export async function startDataplane({
   const settings = {
     ...watchdogSettings(config),
     codeHashes,
-    ...(development ? DEVELOPMENT : { ends: true }),
+    ...(development && DEVELOPMENT),
   }
   const watchdog = startWatchdog(settings, { clock: systemClock, log })
   const { turns } = watchdog
@@ -115,7 +115,7 @@ export async function startDataplane({
 /** In development a turn is cut off after so long, and its process lives. The watchdog says before where it is. */
 const DEVELOPMENT_CUT_OFF_MS = 2000
 const developmentLimit = () => (debuggerUrl() === undefined ? DEVELOPMENT_CUT_OFF_MS : undefined)
-const DEVELOPMENT = { limitMs: 1200, ends: false }
+const DEVELOPMENT = { limitMs: 1200, cutOffMs: DEVELOPMENT_CUT_OFF_MS }
 
 const watchdogSettings = (config: DataplaneParts['config']) => ({
   limitMs: config.turnLimitMs ?? defaultTurnLimit(config.nodeLeaseMs),

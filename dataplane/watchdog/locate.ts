@@ -20,10 +20,27 @@ const ENOUGH_CPU_MS = 400
 const LOOK_MS = 25
 
 /**
- * Pauses the main thread for a moment, from a worker, and asks where it is. Undefined: it blocks in a native call, since it has not stopped
- * within `timeoutMs`; on a busy machine, on which the process gets little CPU time, within twice as long.
+ * Asks the main thread, from a worker, where it is. Undefined: it blocks in a native call, since it has not stopped within `timeoutMs`; on
+ * a busy machine, on which the process gets little CPU time, within twice as long.
  */
-export async function locate(timeoutMs: number): Promise<Location | undefined> {
+export const locate = (timeoutMs: number): Promise<Location | undefined> => whilePaused(timeoutMs, locationIn)
+
+/**
+ * Ends the room code that runs on the main thread, past every `catch` and `finally`. For a turn whose boundary has tried that: a pause of the
+ * debugger at that moment swallows it.
+ */
+export async function endRoomCode(timeoutMs: number): Promise<void> {
+  await whilePaused(timeoutMs, async (session, frames) => {
+    const { turn } = await locationIn(session, frames)
+    if (turn) session.post('Runtime.terminateExecution')
+  })
+}
+
+/** Pauses the main thread for `look`. Undefined: it did not stop in time, or this Node has no inspector. */
+async function whilePaused<T>(
+  timeoutMs: number,
+  look: (session: Session, frames: readonly Debugger.CallFrame[]) => Promise<T>,
+): Promise<T | undefined> {
   const session = new Session()
   try {
     session.connectToMainThread()
@@ -35,9 +52,9 @@ export async function locate(timeoutMs: number): Promise<Location | undefined> {
     session.post('Debugger.enable')
     session.post('Debugger.pause')
     const frames = await Promise.race([paused, patience(timeoutMs)])
-    return frames && (await locationIn(session, frames))
+    return frames && (await look(session, frames))
   } catch {
-    return undefined // This Node has no inspector.
+    return undefined
   } finally {
     session.post('Debugger.resume')
     session.disconnect()

@@ -8,7 +8,7 @@ import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { roomNamed } from '../traffic.ts'
-import { type Location, locate } from './locate.ts'
+import { endRoomCode, type Location, locate } from './locate.ts'
 import { fieldsOf, type Mode, SuspectRecord, withoutRunning, withRunning, withStuck } from './suspects.ts'
 import { encodeNote, StandstillMeter, type Turn, TurnReader } from './turns.ts'
 
@@ -16,8 +16,11 @@ import { encodeNote, StandstillMeter, type Turn, TurnReader } from './turns.ts'
 export interface WatchdogSettings extends StoreConfig, LogConfig {
   readonly turn: SharedArrayBuffer
   readonly limitMs: number
-  /** Whether a turn that takes longer ends the process; otherwise the log names it, and its boundary ends it. */
-  readonly ends: boolean
+  /**
+   * In development, every turn is cut off after so many milliseconds, and one that takes longer than `limitMs` is only logged. Absent: it ends
+   * the process.
+   */
+  readonly cutOffMs?: number
   /** Milliseconds between two beats of the event loop. */
   readonly beatMs: number
   readonly nodeId: string
@@ -36,6 +39,8 @@ const NOTE_AFTER_MS = 100
 const RETRY_MS = 50
 /** For how long the thread waits for the main thread to reach JavaScript: on a busy machine that takes some hundred milliseconds. */
 const LOCATE_MS = 800
+/** A turn that runs for so long after it was to be cut off is cut off again. */
+const CUT_AGAIN_MS = 250
 
 /** Writes before it returns, and not by way of the thread of the rooms, which does nothing any more. */
 const STDERR = {
@@ -50,7 +55,8 @@ const STDERR = {
 }
 
 const settings = workerData as WatchdogSettings
-const { limitMs, ends } = settings
+const { limitMs, cutOffMs } = settings
+const ends = cutOffMs === undefined
 const hashes = (roomType: string): string | undefined => settings.codeHashes[roomType]
 const log = createLog(settings, { node_id: settings.nodeId }, STDERR)
 const store = settings.redisUrl === undefined ? undefined : keepOpen()
@@ -62,6 +68,8 @@ const loopMeter = new StandstillMeter(tickMs)
 const loopLimitMs = settings.beatMs + 2 * limitMs
 /** The turn that is noted, and its number. */
 let noted: { readonly sequence: number; readonly turn: Turn } | undefined
+/** Whether a turn is being cut off again. */
+let cutting = false
 /** Writes of the store, one after the other. */
 let writing: Promise<unknown> = Promise.resolve()
 
@@ -73,6 +81,7 @@ const watch = setInterval(() => {
   if (ends && running !== undefined && turnMs >= NOTE_AFTER_MS && !noted) overruns(running)
   // Once, at the tick that passes half of the limit: to find out where it is takes time.
   if (turnMs >= limitMs / 2 && turnMs - tickMs < limitMs / 2) void longTurn()
+  if (cutOffMs !== undefined && turnMs >= cutOffMs + CUT_AGAIN_MS && !cutting) void cutAgain()
   if (loopMs >= loopLimitMs && loopMs - tickMs < loopLimitMs) void stuckLoop()
 }, tickMs)
 
@@ -108,6 +117,13 @@ async function longTurn(): Promise<void> {
   if (turns.running !== sequence) return
   if (ends) await end(turn, at ? 'guard' : 'refuse', at)
   else report(turn, at)
+}
+
+/** The boundary has not cut off a turn in time. */
+async function cutAgain(): Promise<void> {
+  cutting = true
+  await endRoomCode(LOCATE_MS)
+  cutting = false
 }
 
 /** The event loop does not run. A turn that does not return is found as such. */
