@@ -78,7 +78,7 @@ export class RoomCode {
     if (turn.room.wasCutOff)
       throw new TurnCut(`${turn.hook} was not started: another turn of the room was cut off`)
     if (limitMs === 0)
-      throw new TurnCut(`${turn.hook} was not started: it did not return before, and ended a node`)
+      throw new TurnCut(`${turn.hook} was not started: it did not return before`)
     this.#last = turn
     observer.begin(turn, limitMs !== undefined)
     try {

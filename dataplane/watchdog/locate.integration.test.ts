@@ -5,8 +5,8 @@ import { expect, it } from 'vitest'
 
 const PROGRAM = fileURLToPath(new URL('../../test/support/watchdog/main.ts', import.meta.url))
 
-/** What a thread finds out about one that stands still in this way. */
-async function located(how: 'loop' | 'native'): Promise<string> {
+/** What a thread finds out about one that stands still in this way, or what comes of its end. */
+async function located(how: 'loop' | 'native' | 'end'): Promise<string> {
   const child = spawn(process.execPath, ['--import', 'tsx', PROGRAM, how], {
     stdio: ['ignore', 'pipe', 'inherit'],
   })
@@ -22,4 +22,8 @@ it('names file and line of a loop, and tells it from a native call', async () =>
   const [loop, native] = await Promise.all([located('loop'), located('native')])
   expect(JSON.parse(loop)).toMatch(/standStill .*main\.ts:\d+/)
   expect(native).toBe('null')
+})
+
+it('ends a loop of room code, and the thread continues', async () => {
+  expect(JSON.parse(await located('end'))).toBe('the thread continues')
 })
