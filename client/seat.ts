@@ -13,30 +13,19 @@ import type { KeptMessage, KeptSeat, TabSession } from './tab.ts'
 import { type ReliableMessage, Unacked, type UnackedLimits } from './unacked.ts'
 
 /**
- * `joining`: no snapshot yet; `resuming`: an earlier page had the seat, and its state is on the way; `rejoining`: its session was lost, so it is
- * joining again under a new one; `left`: for good.
+ * `joining`: no snapshot yet; `resuming`: an earlier page had the seat, and its state is on the way; `rejoining`: the session or the seat was lost, so
+ * the client is joining again as a new member; `left`: for good.
  */
 export type SeatStatus = 'joining' | 'resuming' | 'joined' | 'rejoining' | 'left'
 
 /**
- * Reason why this client is no longer in a room. `left`: by request; `kicked`: by the room; `closed`: the room ended; `expired`: the client
- * was not back within the room type's `reconnectSeconds`; `seat_lost`: the server no longer knows the seat; `rejoin_failed`: a new session could not join again; `client_closed`: the client was closed.
+ * Reason why this client is no longer in a room. `left`: by request; `kicked`: by the room; `closed`: the room ended; `seat_lost`: the seat of an
+ * earlier page is gone, and this one has not asked for it; `rejoin_failed`: the client could not join again; `client_closed`: the client was closed.
  */
-export type LeaveReason =
-  | 'left'
-  | 'kicked'
-  | 'closed'
-  | 'expired'
-  | 'seat_lost'
-  | 'rejoin_failed'
-  | 'client_closed'
+export type LeaveReason = 'left' | 'kicked' | 'closed' | 'seat_lost' | 'rejoin_failed' | 'client_closed'
 
-/** Reasons of a `room.left` that ends this client's seat. */
-const LEAVE_REASONS: { readonly [reason: string]: LeaveReason } = {
-  kicked: 'kicked',
-  closed: 'closed',
-  session_ended: 'expired',
-}
+/** Reasons of a `room.left` by which the room has put this client out. With any other the seat is lost, and taken again. */
+const LEAVE_REASONS: { readonly [reason: string]: LeaveReason } = { kicked: 'kicked', closed: 'closed' }
 
 /** How often a rejoin is tried, when the server says that it may succeed later. */
 const REJOINS = 5
@@ -213,7 +202,7 @@ export class Seat {
     if (this.#status === 'resuming') {
       if (!kept) this.#notKept(lostSeat(this.roomId))
     } else if (this.#status !== 'joined') this.#sendJoin()
-    else if (!kept) this.end('seat_lost')
+    else if (!kept) this.#lost(lostSeat(this.roomId))
     else {
       for (const message of this.#unacked.messages) this.#transmit(message)
       this.#sendLeave()
@@ -232,11 +221,7 @@ export class Seat {
     this.#unacked.refuseAll(new RoomfulError('resume_failed', text, { cause: error }))
     if (this.#leaving) this.end('left')
     if (this.#status === 'resuming') this.#notKept(error, false)
-    if (this.#status !== 'joined') return
-    this.#status = 'rejoining'
-    this.#rejoins.reset()
-    this.#rejoinsLeft = REJOINS
-    this.#joinRef = this.#link.nextRef()
+    if (this.#status === 'joined') this.#beginRejoin()
   }
 
   receive(frame: SeatFrame): void {
@@ -277,8 +262,10 @@ export class Seat {
       this.#notKept(error)
       return true
     }
-    if (error.code === 'not_in_room' && (this.#status === 'joined' || this.#leaving)) {
-      this.end(this.#leaving ? 'left' : 'seat_lost', error)
+    // What was sent before the join is about an earlier seat.
+    const isOfThisSeat = ref === undefined || ref > this.#joinRef
+    if (error.code === 'not_in_room' && (this.#leaving || (this.#status === 'joined' && isOfThisSeat))) {
+      this.#lost(error)
       return true
     }
     if (ref === undefined) return false
@@ -389,14 +376,44 @@ export class Seat {
     }
     this.#rejoinsLeft -= 1
     this.#joinRef = this.#link.nextRef()
+    this.#joinSoon()
+  }
+
+  /** The server has given the seat up, as when the client was away for too long: the client joins again, as a new member. */
+  #lost(error: RoomfulError): void {
+    if (this.#leaving) {
+      this.end('left', error)
+      return
+    }
+    this.#unacked.refuseAll(error)
+    this.#held = undefined
+    this.#cancelHold()
+    this.replica.pause()
+    this.#link.counters.seatsLost += 1
+    this.#beginRejoin()
+    // At a random moment: a room that is gone has lost all of its members at once.
+    this.#joinSoon()
+  }
+
+  #beginRejoin(): void {
+    this.#status = 'rejoining'
+    this.#rejoins.reset()
+    this.#rejoinsLeft = REJOINS
+    this.#joinRef = this.#link.nextRef()
+    this.#link.changed()
+  }
+
+  #joinSoon(): void {
     this.#cancelRejoin = this.#link.clock.schedule(this.#rejoins.next(), () => this.#sendJoin())
   }
 
   #removed(reason: string, message: string | undefined): void {
     const text = message ?? `This client is out of ${this.roomId}: ${reason}.`
     const error = new RoomfulError('not_in_room', text)
+    const putOut = LEAVE_REASONS[reason]
     if (this.#status === 'resuming') this.#notKept(error)
-    else this.end(LEAVE_REASONS[reason] ?? 'seat_lost', error)
+    else if (putOut) this.end(putOut, error)
+    else this.#lost(error)
   }
 }
 
