@@ -14,6 +14,7 @@ import { createHttpServer } from '../shared/http-server.ts'
 import { processMetrics } from '../shared/metrics.ts'
 import type { Random } from '../shared/random.ts'
 import type { Rate } from '../shared/rate-limit.ts'
+import { ClockOffset } from '../shared/store/clock-offset.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
 import { type Store, StoreRefused, StoreUnavailable } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
@@ -105,7 +106,9 @@ export async function startControl({
   const registry = new Registry()
   if (sharing) registry.setDefaultLabels({ worker: sharing.worker })
   const { unhandled } = processMetrics(registry, log)
-  storeMetrics(registry, store)
+  const clockOffset = new ClockOffset({ store, clock, log })
+  storeMetrics(registry, store, clockOffset)
+  clockOffset.start()
   storeServerMetrics(registry, store.vitals, clock)
   let draining = false
   const app = createControlApp({
@@ -125,6 +128,7 @@ export async function startControl({
     maxRevokedSubs: config.maxRevokedSubs,
     tokenRate: config.tokenRate ?? DEFAULT_TOKEN_RATE,
     draining: () => draining,
+    clockWrong: () => clockOffset.wrong,
   })
   const server = createHttpServer(app.fetch, random, {
     requestTimeout: REQUEST_TIMEOUT_MS,
@@ -145,6 +149,7 @@ export async function startControl({
     }),
     close: () => {
       draining = true
+      clockOffset.stop()
       closed ??= closeServer(server, clock)
       return closed
     },

@@ -71,6 +71,7 @@ describe('the control API', () => {
       maxRevokedSubs: 10,
       tokenRate: { perSecond: 1000, burst: 1000 },
       draining: () => false,
+      clockWrong: () => undefined,
     })
   const closed = appWith([OPERATOR])
   const open = appWith([])
