@@ -19,13 +19,25 @@ import { type ReliableMessage, Unacked, type UnackedLimits } from './unacked.ts'
 export type SeatStatus = 'joining' | 'resuming' | 'joined' | 'rejoining' | 'left'
 
 /**
- * Reason why this client is no longer in a room. `left`: by request; `kicked`: by the room; `closed`: the room ended; `seat_lost`: the seat of an
- * earlier page is gone, and this one has not asked for it; `rejoin_failed`: the client could not join again; `client_closed`: the client was closed.
+ * Reason why this client is no longer in a room. `left`: by request; `kicked`: by the room; `closed`: the room ended; `replaced`: the player has joined
+ * with another session, which has the seat now (`sameSub`); `seat_lost`: the seat of an earlier page is gone, and this one has not asked for it;
+ * `rejoin_failed`: the client could not join again; `client_closed`: the client was closed.
  */
-export type LeaveReason = 'left' | 'kicked' | 'closed' | 'seat_lost' | 'rejoin_failed' | 'client_closed'
+export type LeaveReason =
+  | 'left'
+  | 'kicked'
+  | 'closed'
+  | 'replaced'
+  | 'seat_lost'
+  | 'rejoin_failed'
+  | 'client_closed'
 
 /** Reasons of a `room.left` by which the room has put this client out. With any other the seat is lost, and taken again. */
-const LEAVE_REASONS: { readonly [reason: string]: LeaveReason } = { kicked: 'kicked', closed: 'closed' }
+const LEAVE_REASONS: { readonly [reason: string]: LeaveReason } = {
+  kicked: 'kicked',
+  closed: 'closed',
+  replaced: 'replaced',
+}
 
 /** How often a rejoin is tried, when the server says that it may succeed later. */
 const REJOINS = 5
@@ -318,7 +330,9 @@ export class Seat {
 
   #sendJoin(): void {
     try {
-      this.#link.send({ t: 'join', ref: this.#joinRef, room_type: this.roomType, options: this.#options })
+      const rejoin = this.#status === 'rejoining' ? { rejoin: true } : {}
+      const { roomType: room_type } = this
+      this.#link.send({ t: 'join', ref: this.#joinRef, room_type, options: this.#options, ...rejoin })
     } catch (error) {
       if (!(error instanceof RoomfulError)) throw error
       this.end('rejoin_failed', error)
@@ -371,7 +385,8 @@ export class Seat {
   #joinRefused(error: RoomfulError): void {
     const again = this.#status === 'rejoining' && error.retryable && this.#rejoinsLeft > 0
     if (this.#leaving || !again) {
-      this.end(this.#leaving ? 'left' : 'rejoin_failed', error)
+      const reason = error.code === 'replaced' ? 'replaced' : 'rejoin_failed'
+      this.end(this.#leaving ? 'left' : reason, error)
       return
     }
     this.#rejoinsLeft -= 1

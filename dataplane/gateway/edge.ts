@@ -71,7 +71,7 @@ export class Edge {
     session: Session,
     connection: Connection,
     room: RoomAddress,
-    { ref, options }: Ask<'join'>,
+    { ref, options, rejoin }: Ask<'join'>,
     memberId = newId('mem', this.#context.random),
   ): void {
     const { clock, nodeId } = this.#context
@@ -90,6 +90,7 @@ export class Edge {
       data: session.data,
       principal: session.principal,
       options: rest,
+      ...(rejoin && { rejoin }),
       ...(session.features.has('layers') && { layers: true }),
       ...(span.sampled && contextOf(span)),
     })

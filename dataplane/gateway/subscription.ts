@@ -299,7 +299,7 @@ export class Subscription {
 
   /** The join took effect with the flush `seq` of the owner under `epoch`. False: the client is gone and cannot be told. */
   joined(
-    { ref, member_id: memberId, members, snapshot, layers }: JoinedMember,
+    { ref, member_id: memberId, seat = memberId, members, snapshot, layers }: JoinedMember,
     epoch: number,
     seq: number,
   ): boolean {
@@ -313,7 +313,7 @@ export class Subscription {
     this.#epoch = epoch
     this.#seq = seq
     // No copy: the codec encodes the list once for all who come with it.
-    connection.send({ t: 'joined', ref, room_id: this.roomId, member_id: memberId, members })
+    connection.send({ t: 'joined', ref, room_id: this.roomId, member_id: seat, members })
     if (layers) this.#push(layers)
     this.#pushState(snapshot)
     return true

@@ -70,10 +70,15 @@ export class RoomDurability {
 
   /**
    * Keeps the update that the room has flushed last, of which this is the entry. The promise tells whether it stands; undefined: it need
-   * not be waited for.
+   * not be waited for. `atOnce`: a `snapshot` room is written with this update, which waits for the write.
    */
-  commit(entry: Uint8Array | undefined): Promise<boolean> | undefined {
+  commit(entry: Uint8Array | undefined, atOnce: boolean): Promise<boolean> | undefined {
     if (!entry) return undefined
+    if (this.#durability === 'snapshot' && atOnce) {
+      this.#snapshot.cancel()
+      this.#changedSince = undefined
+      return this.record.replace(this.#room.withoutHistory())
+    }
     if (this.#durability === 'snapshot') {
       this.#changedSince ??= this.#environment.clock.monotonic()
       if (!this.#writing) this.#snapshotSoon(this.#changedSince)

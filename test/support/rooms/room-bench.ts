@@ -226,6 +226,7 @@ export class RoomBench {
       sub?: string
       data?: JsonObject
       traceparent?: string
+      rejoin?: boolean
       /** Whether its client can put hidden layers together. */
       layers?: boolean
       /** Where its socket is, and how often its session was resumed. */
@@ -249,6 +250,7 @@ export class RoomBench {
       sub,
       data,
       traceparent,
+      rejoin,
       layers = true,
       edge = EDGE,
       turn = 0,
@@ -272,6 +274,7 @@ export class RoomBench {
         principal: sub ?? 'token',
         options,
         traceparent,
+        ...(rejoin && { rejoin }),
         layers,
       },
       key,
