@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { describe, expect, it, test } from 'vitest'
 import { code, inRoom, online, statuses, turn } from '../test/support/client/play.ts'
 
 test('a broken connection is resumed from where each room stands', async () => {
@@ -98,20 +98,6 @@ test('a loss right behind the join loses nothing of what had arrived', async () 
   expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [{ seq: 8 }] } })
 })
 
-test('what waits for its turn to be sent is not sent twice after a resume', async () => {
-  const { server, room, pass } = await inRoom()
-  server.limits = { ...server.limits, message_burst: 10, messages_per_second: 10 }
-  server.socket.end(1006)
-  await pass(2000)
-  for (let n = 0; n < 20; n++) void room.send('move').catch(() => {})
-  server.socket.end(1006)
-  const before = server.all('message').length
-  await pass(5000)
-  const again = server.messageRefs.slice(before)
-  expect(again).toHaveLength(20)
-  expect(again).toEqual([...new Set(again)].toSorted((a, b) => a! - b!))
-})
-
 test('unacked messages are resent in order after a resume, with those sent meanwhile behind them', async () => {
   const { server, room, owner, pass } = await inRoom()
   const done: string[] = []
@@ -130,32 +116,59 @@ test('unacked messages are resent in order after a resume, with those sent meanw
   expect(done).toEqual(['a', 'b', 'c', 'd'])
 })
 
-test('a room that the resumed session has lost is over', async () => {
-  const { server, room, errors, pass } = await inRoom()
-  const reasons: unknown[] = []
-  room.onLeave((reason) => reasons.push(reason))
-  server.socket.end(1006)
-  const refused = expect(room.send('move')).rejects.toEqual(code('not_in_room'))
-  server.onHello = () => server.welcome({ rooms: [] })
-  await pass(300)
-  await refused
-  expect(reasons).toEqual(['seat_lost'])
-  expect(errors).toEqual([])
-})
+describe('a seat that is gone when the client is back', () => {
+  /** How the server says so, behind the welcome of a resumed session. */
+  const gone: [string, (world: Awaited<ReturnType<typeof inRoom>>) => void][] = [
+    ['not among the rooms of the welcome', ({ server }) => server.welcome({ rooms: [] })],
+    [
+      'not_in_room, whatever was resent',
+      ({ server, room }) => {
+        server.welcome({ rooms: [{ room_id: room.id, resumed: false }] })
+        server.refuse('not_in_room', { room_id: room.id })
+        server.refuse('not_in_room', { room_id: room.id, ref: server.messageRefs[0]! })
+      },
+    ],
+    [
+      'away for longer than reconnectSeconds',
+      ({ server, room, owner }) => {
+        server.welcome({ rooms: [{ room_id: room.id, resumed: false }] })
+        server.deliver(owner.went(room.memberId, 'session_ended'))
+      },
+    ],
+  ]
 
-test('a room that turns out to be lost behind the welcome is over, whatever was resent', async () => {
-  const { server, room, errors, pass } = await inRoom()
-  server.socket.end(1006)
-  const refused = expect(room.send('move')).rejects.toEqual(code('not_in_room'))
-  server.onHello = () => {
-    server.welcome({ rooms: [{ room_id: room.id, resumed: false }] })
-    server.refuse('not_in_room', { room_id: room.id })
-    server.refuse('not_in_room', { room_id: room.id, ref: server.messageRefs[0]! })
-  }
-  await pass(300)
-  await refused
-  expect(room.status).toBe('left')
-  expect(errors).toEqual([])
+  it.each(gone)('is taken again as a new member: %s', async (_, say) => {
+    const world = await inRoom()
+    const { client, server, room, errors, pass } = world
+    const reasons: unknown[] = []
+    room.onLeave((reason) => reasons.push(reason))
+    const before = room.memberId
+    server.socket.end(1006)
+    const refused = expect(room.send('move')).rejects.toEqual(code('not_in_room'))
+    server.onHello = () => say(world)
+    await pass(1000)
+    await refused
+    expect([room.status, room.memberId !== before]).toEqual(['joined', true])
+    expect(server.all('join')).toHaveLength(2)
+    expect([client.stats.seatsLost, reasons, errors]).toEqual([1, [], []])
+  })
+
+  it.each(['kicked', 'closed'] as const)(
+    'stays gone when the room has put the player out: %s',
+    async (how) => {
+      const { server, room, owner, pass } = await inRoom()
+      const reasons: unknown[] = []
+      room.onLeave((reason) => reasons.push(reason))
+      server.socket.end(1006)
+      server.onHello = () => {
+        server.welcome({ rooms: [{ room_id: room.id, resumed: false }] })
+        server.deliver(owner.went(room.memberId, how))
+      }
+      await pass(5000)
+      expect([room.status, reasons]).toEqual(['left', [how]])
+      expect(server.all('join')).toHaveLength(1)
+    },
+  )
 })
 
 test('a join whose answer was lost is sent again with the same ref', async () => {

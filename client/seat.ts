@@ -13,32 +13,30 @@ import type { KeptMessage, KeptSeat, TabSession } from './tab.ts'
 import { type ReliableMessage, Unacked, type UnackedLimits } from './unacked.ts'
 
 /**
- * `joining`: no snapshot yet; `resuming`: an earlier page had the seat, and its state is on the way; `rejoining`: its session was lost, so it is
- * joining again under a new one; `left`: for good.
+ * `joining`: no snapshot yet; `resuming`: an earlier page had the seat, and its state is on the way; `rejoining`: the session or the seat was lost, so
+ * the client is joining again as a new member; `left`: for good.
  */
 export type SeatStatus = 'joining' | 'resuming' | 'joined' | 'rejoining' | 'left'
 
 /**
  * Reason why this client is no longer in a room. `left`: this client left; `kicked`: the room removed the player; `closed`: the room ended;
- * `expired`: the client did not reconnect within the room type's `reconnectSeconds`; `replaced`: another session of the player has taken the
- * seat (`sameSub`); `seat_lost`: the server no longer knows the seat; `rejoin_failed`: the session was lost, and its successor could not
- * join the room; `client_closed`: the client was closed.
+ * `replaced`: another session of the player has taken the seat (`sameSub`); `seat_lost`: the seat of an earlier page has ended, and this page
+ * has not joined the room; `rejoin_failed`: the seat or the session was lost, and the client could not join again; `client_closed`: the
+ * client was closed.
  */
 export type LeaveReason =
   | 'left'
   | 'kicked'
   | 'closed'
-  | 'expired'
   | 'replaced'
   | 'seat_lost'
   | 'rejoin_failed'
   | 'client_closed'
 
-/** Reasons of a `room.left` that ends this client's seat. */
+/** Reasons of a `room.left` by which the room has put this client out. With any other the seat is lost, and taken again. */
 const LEAVE_REASONS: { readonly [reason: string]: LeaveReason } = {
   kicked: 'kicked',
   closed: 'closed',
-  session_ended: 'expired',
   replaced: 'replaced',
 }
 
@@ -217,7 +215,7 @@ export class Seat {
     if (this.#status === 'resuming') {
       if (!kept) this.#notKept(lostSeat(this.roomId))
     } else if (this.#status !== 'joined') this.#sendJoin()
-    else if (!kept) this.end('seat_lost')
+    else if (!kept) this.#lost(lostSeat(this.roomId))
     else {
       for (const message of this.#unacked.messages) this.#transmit(message)
       this.#sendLeave()
@@ -236,11 +234,7 @@ export class Seat {
     this.#unacked.refuseAll(new RoomfulError('resume_failed', text, { cause: error }))
     if (this.#leaving) this.end('left')
     if (this.#status === 'resuming') this.#notKept(error, false)
-    if (this.#status !== 'joined') return
-    this.#status = 'rejoining'
-    this.#rejoins.reset()
-    this.#rejoinsLeft = REJOINS
-    this.#joinRef = this.#link.nextRef()
+    if (this.#status === 'joined') this.#beginRejoin()
   }
 
   receive(frame: SeatFrame): void {
@@ -281,8 +275,10 @@ export class Seat {
       this.#notKept(error)
       return true
     }
-    if (error.code === 'not_in_room' && (this.#status === 'joined' || this.#leaving)) {
-      this.end(this.#leaving ? 'left' : 'seat_lost', error)
+    // What was sent before the join is about an earlier seat.
+    const isOfThisSeat = ref === undefined || ref > this.#joinRef
+    if (error.code === 'not_in_room' && (this.#leaving || (this.#status === 'joined' && isOfThisSeat))) {
+      this.#lost(error)
       return true
     }
     if (ref === undefined) return false
@@ -396,14 +392,44 @@ export class Seat {
     }
     this.#rejoinsLeft -= 1
     this.#joinRef = this.#link.nextRef()
+    this.#joinSoon()
+  }
+
+  /** The server has given the seat up, as when the client was away for too long: the client joins again, as a new member. */
+  #lost(error: RoomfulError): void {
+    if (this.#leaving) {
+      this.end('left', error)
+      return
+    }
+    this.#unacked.refuseAll(error)
+    this.#held = undefined
+    this.#cancelHold()
+    this.replica.pause()
+    this.#link.counters.seatsLost += 1
+    this.#beginRejoin()
+    // At a random moment: a room that is gone has lost all of its members at once.
+    this.#joinSoon()
+  }
+
+  #beginRejoin(): void {
+    this.#status = 'rejoining'
+    this.#rejoins.reset()
+    this.#rejoinsLeft = REJOINS
+    this.#joinRef = this.#link.nextRef()
+    this.#link.changed()
+  }
+
+  #joinSoon(): void {
     this.#cancelRejoin = this.#link.clock.schedule(this.#rejoins.next(), () => this.#sendJoin())
   }
 
   #removed(reason: string, message: string | undefined): void {
     const text = message ?? `This client is not in ${this.roomId}: ${reason}.`
     const error = new RoomfulError('not_in_room', text)
+    const putOut = LEAVE_REASONS[reason]
     if (this.#status === 'resuming') this.#notKept(error)
-    else this.end(LEAVE_REASONS[reason] ?? 'seat_lost', error)
+    else if (putOut) this.end(putOut, error)
+    else this.#lost(error)
   }
 }
 

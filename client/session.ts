@@ -4,12 +4,12 @@ import type { DecodedMessage } from '../shared/protocol/codec.ts'
 import type { ClientMessage, Limits, ResumePosition } from '../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../shared/protocol/msgpack-client-codec.ts'
 import type { Random } from '../shared/random.ts'
+import { RateLimit } from '../shared/rate-limit.ts'
 import { Backoff } from './backoff.ts'
 import { Batcher } from './batcher.ts'
 import { ClientConnection, platformWebSocket, type WebSocketConstructor } from './connection.ts'
 import { closeError, RoomfulError } from './errors.ts'
 import type { Report } from './listeners.ts'
-import { Pacer } from './pacer.ts'
 import { ReplacedConnection, Reroutes } from './reroute.ts'
 import { ResumeRight } from './resume-right.ts'
 import type { ServerClock } from './server-clock.ts'
@@ -34,6 +34,8 @@ const BACKOFF_MAX_MS = 10_000
 const STABLE_MS = 5000
 /** How long a socket to another node may take to open, and then its welcome to come, while the present one is still there. */
 const CHANGE_OVER_MS = 5000
+/** Fraction of the server's limits up to which unreliable messages are sent. The rest is for pings, and for frames that arrive closer together than they were sent. */
+const UNRELIABLE_SHARE = 0.8
 /** So many unreliable messages wait while the session changes over. */
 const MAX_HELD = 64
 
@@ -81,7 +83,8 @@ export class ClientSession {
   readonly #parts: SessionParts
   readonly #handlers: SessionHandlers
   readonly #backoff: Backoff
-  readonly #pacer: Pacer
+  /** How fast the client sends, by the server's limits: what may be lost is not sent beyond it. */
+  #rate: RateLimit | undefined
   readonly #batcher: Batcher
   /** Kept across the connections of one session: what the server has announced in one holds in the next. */
   #codec: MsgpackClientCodec
@@ -122,7 +125,6 @@ export class ClientSession {
       (messages) => this.#codec.batch(messages) as Encoded,
       (frame) => this.#connection?.write(frame),
     )
-    this.#pacer = new Pacer(parts.clock, (payload) => this.#batcher.write(payload))
   }
 
   get status(): ConnectionStatus {
@@ -146,7 +148,8 @@ export class ClientSession {
   }
 
   /**
-   * Sends in its turn, as the server's limits allow; forgets the message when not online. Throws a RoomfulError (payload_too_large).
+   * Sends at once; forgets the message when not online. The server reads no faster than its limits allow. Throws a RoomfulError
+   * (payload_too_large).
    */
   send(message: ClientMessage): void {
     if (this.#ready) this.sendEncoded(this.encode(message))
@@ -154,7 +157,9 @@ export class ClientSession {
 
   /** As `send`, for what `encode` made of a message. */
   sendEncoded(payload: Encoded): void {
-    if (this.#ready) this.#pacer.send(this.#fitting(payload))
+    if (!this.#ready) return
+    this.#batcher.write(this.#fitting(payload))
+    this.#rate?.charge(1)
   }
 
   /** The bytes of a message; they stand for it in every session. */
@@ -166,7 +171,7 @@ export class ClientSession {
   trySend(message: ClientMessage): void {
     if (this.#status !== 'online') return
     const payload = this.#fitting(this.encode(message))
-    if (this.#ready) this.#pacer.trySend(payload)
+    if (this.#ready) this.#writeUnreliable(payload)
     else if (this.#held.length < MAX_HELD) this.#held.push(payload)
   }
 
@@ -196,6 +201,10 @@ export class ClientSession {
     this.#drop(CLOSE.normal.code)
     this.#cancelConnectTimeout()
     this.#setStatus('closed', error)
+  }
+
+  #writeUnreliable(payload: Encoded): void {
+    if (this.#rate?.take()) this.#batcher.write(payload)
   }
 
   #fitting(payload: Encoded): Encoded {
@@ -304,12 +313,16 @@ export class ClientSession {
     tokens.start((fresh) => connection.send({ t: 'token', token: fresh }))
     connection.keepAlive(welcome.heartbeat_seconds)
     this.#batcher.start(welcome.limits)
-    this.#pacer.start(welcome.limits)
+    const { messages_per_second: messagesPerSecond, message_burst: messageBurst } = welcome.limits
+    const perSecond = messagesPerSecond * UNRELIABLE_SHARE
+    const burst = Math.max(1, messageBurst * UNRELIABLE_SHARE)
+    // What was used of the rate stays used, because the server may be the same.
+    this.#rate = new RateLimit(clock, { perSecond, burst }, this.#rate?.left)
     this.#status = 'online'
     this.#ready = true
     const rooms = welcome.rooms ?? []
     this.#handlers.welcome(resumed ? new Map(rooms.map((room) => [room.room_id, room])) : undefined, rerouted)
-    for (const payload of this.#held.splice(0)) this.#pacer.trySend(payload)
+    for (const payload of this.#held.splice(0)) this.#writeUnreliable(payload)
     if (!rerouted && this.#connection === connection) this.#handlers.status('online')
   }
 
@@ -345,7 +358,6 @@ export class ClientSession {
     }
     this.#letGo()
     this.#parts.tokens.stop()
-    this.#pacer.stop()
     this.#batcher.flush()
     this.#ready = false
     this.#handlers.lost()
@@ -436,7 +448,6 @@ export class ClientSession {
     this.#attempt = undefined
     this.#cancelTimer()
     this.#parts.tokens.stop()
-    this.#pacer.stop()
     // What was sent before a goodbye goes before it.
     this.#batcher.flush()
     this.#next?.close()

@@ -17,6 +17,8 @@ export interface ClientStats {
   readonly reconnects: number
   /** Moves to the node of the client's rooms, without a lost connection. */
   readonly reroutes: number
+  /** Seats that the server gave up, as when the client was away for longer than `reconnectSeconds`. The client joined again as a new member. */
+  readonly seatsLost: number
 }
 
 type Writable<T> = { -readonly [K in keyof T]: T[K] extends object ? Writable<T[K]> : T[K] }
@@ -30,4 +32,5 @@ export const newCounters = (): Counters => ({
   errors: 0,
   reconnects: 0,
   reroutes: 0,
+  seatsLost: 0,
 })

@@ -43,6 +43,7 @@ function appWith(changes: Partial<ControlDeps> = {}) {
     tokenRate: { perSecond: 100, burst: 100 },
     setLogLevel: () => undefined,
     draining: () => false,
+    clockWrong: () => undefined,
     ...changes,
   })
   return async (
@@ -304,6 +305,16 @@ describe('with no internal token', () => {
       })
       expect(answer.status).toBe(401)
     }
+  })
+})
+
+describe('a process whose clock is wrong', () => {
+  it('is not ready, and says by how much', async () => {
+    const call = appWith({ clockWrong: () => 'the clock of this process is 31 s ahead' })
+    expect(await call('GET /readyz')).toMatchObject({
+      status: 503,
+      body: { code: 'clock_wrong', detail: expect.stringContaining('31 s ahead') },
+    })
   })
 })
 

@@ -54,6 +54,8 @@ export interface ControlDeps {
   readonly setLogLevel: (level: LogLevel) => void
   /** Whether the process is going away. */
   readonly draining: () => boolean
+  /** Why the clock of the process is wrong; undefined: it is not. */
+  readonly clockWrong: () => string | undefined
 }
 
 /** Routes that would fill a log with nothing. */
@@ -100,7 +102,8 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
   roomRoutes(endpoints, { projects, nodes: deps.nodes })
   internalRoutes(endpoints, { keys, projects, revokedSubs, clock })
   logRoutes(endpoints, deps.setLogLevel)
-  opsRoutes(app, { store, exposition: deps.exposition, draining: deps.draining })
+  const { exposition, draining, clockWrong } = deps
+  opsRoutes(app, { store, exposition, draining, clockWrong })
   return app
 }
 

@@ -16,6 +16,7 @@ import type { LogLevel } from '../shared/log-levels.ts'
 import { processMetrics } from '../shared/metrics.ts'
 import type { Random } from '../shared/random.ts'
 import type { Rate } from '../shared/rate-limit.ts'
+import { ClockOffset } from '../shared/store/clock-offset.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
 import { type Store, StoreRefused, StoreUnavailable } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
@@ -109,7 +110,9 @@ export async function startControl({
   const registry = new Registry()
   if (sharing) registry.setDefaultLabels({ worker: sharing.worker })
   const { unhandled } = processMetrics(registry, log)
-  storeMetrics(registry, store)
+  const clockOffset = new ClockOffset({ store, clock, log })
+  storeMetrics(registry, store, clockOffset)
+  clockOffset.start()
   storeServerMetrics(registry, store.vitals, clock)
   let draining = false
   const app = createControlApp({
@@ -130,6 +133,7 @@ export async function startControl({
     tokenRate: config.tokenRate ?? DEFAULT_TOKEN_RATE,
     setLogLevel: sharing?.setLogLevel ?? ((level) => setLogLevel(log, level)),
     draining: () => draining,
+    clockWrong: () => clockOffset.wrong,
   })
   const server = createHttpServer(app.fetch, random, {
     requestTimeout: REQUEST_TIMEOUT_MS,
@@ -150,6 +154,7 @@ export async function startControl({
     }),
     close: () => {
       draining = true
+      clockOffset.stop()
       closed ??= closeServer(server, clock)
       return closed
     },

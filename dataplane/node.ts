@@ -17,6 +17,7 @@ import type { NodeInfo } from '../shared/node-registry.ts'
 import { JsonCodec } from '../shared/protocol/json-codec.ts'
 import { MsgpackCodec } from '../shared/protocol/msgpack-codec.ts'
 import { type Random, systemRandom } from '../shared/random.ts'
+import { ClockOffset } from '../shared/store/clock-offset.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { storeMetrics } from '../shared/store/metrics.ts'
 import type { Store } from '../shared/store/port.ts'
@@ -158,7 +159,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   if (sharing) registry.setDefaultLabels({ worker: sharing.worker })
   const metrics = nodeMetrics(registry, roomTypes)
   const { unhandled } = processMetrics(registry, log)
-  storeMetrics(registry, store)
+  const clockOffset = new ClockOffset({ store, clock, log })
+  storeMetrics(registry, store, clockOffset)
   const codecs = [new JsonCodec(), new MsgpackCodec()] as const
   const load = new LoadMeter(options.loadClock ?? clock, metrics, () => host.waitedMs)
   const startedAt = timestamp(clock.now())
@@ -311,6 +313,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   let listening: Awaited<ReturnType<Listen>> | undefined
   const stopOps = async (): Promise<void> => {
     load.stop()
+    clockOffset.stop()
     waker.stop()
     await suspects.stop()
     await unsubscribe?.()
@@ -335,6 +338,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       ping: () => store.ping(),
       draining: () => ownership.draining,
       leaseValid: () => ownership.lease.valid(),
+      clockWrong: () => clockOffset.wrong,
       clock,
     }),
     describeNode: () => ({
@@ -374,6 +378,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       (error) => log.warn({ err: error }, 'a message about a key cannot be read'),
     )
     load.start()
+    clockOffset.start()
     const listen = options.listen ?? atPorts(config, sharing?.ownPort)
     listening = await listen(gateway, admin)
   } catch (error) {

@@ -36,6 +36,7 @@ export const PROBLEMS = {
   upgrade_required: { status: 426, title: 'This port takes websockets only' },
   headers_too_large: { status: 431, title: 'The headers of the request are too large' },
   worker_unavailable: { status: 502, title: 'A worker did not answer' },
+  clock_wrong: { status: 503, title: 'The clock of the process is wrong' },
   lease_lost: { status: 503, title: 'The lease of the node has expired' },
   no_worker: { status: 503, title: 'No worker serves' },
 } as const satisfies Record<string, { status: number; title: string }>

@@ -63,7 +63,9 @@ export class TokenError extends Error {
 export const MAX_TOKEN_LENGTH = 8192
 /** The claim `data` as JSON text in UTF-8; control issues no larger one, and nodes read none. */
 const MAX_DATA_BYTES = 2048
-/** How far in the future `issued_at` may lie, in milliseconds: clocks of two machines differ. */
+/** How far in the future `issued_at` may lie, in milliseconds: the clock of a node may be behind that of the issuer. */
+export const ISSUED_AHEAD_MS = 30_000
+/** By how much the clocks of two machines differ that are set well, in milliseconds. */
 export const CLOCK_TOLERANCE_MS = 5000
 
 /** The longest time from a token's issue to its expiry, in milliseconds; control issues none for longer. */
@@ -188,14 +190,14 @@ export interface TokenExpectation {
 
 /**
  * Throws a `TokenError` when claims are not for the expected project (and audience), or not valid at `now`. A token is expired from
- * `expires_at` on; `issued_at` may be `CLOCK_TOLERANCE_MS` ahead.
+ * `expires_at` on; `issued_at` may be `ISSUED_AHEAD_MS` ahead.
  */
 export function requireClaims(claims: TokenClaims, expect: TokenExpectation): void {
   if (claims.project_id !== expect.project_id)
     throw new TokenError('wrong_project', 'The token is for another project.')
   if (expect.audience !== undefined && claims.aud !== expect.audience)
     throw new TokenError('wrong_audience', `The token is not for the audience ${expect.audience}.`)
-  if (Date.parse(claims.issued_at) > expect.now + CLOCK_TOLERANCE_MS)
+  if (Date.parse(claims.issued_at) > expect.now + ISSUED_AHEAD_MS)
     throw new TokenError('not_yet_valid', `The token is valid from ${claims.issued_at} on.`)
   if (Date.parse(claims.expires_at) <= expect.now)
     throw new TokenError('expired', `The token expired at ${claims.expires_at}.`)

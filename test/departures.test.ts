@@ -89,12 +89,15 @@ describe('a player whose connection was lost when its seat ended', () => {
     expect(a.status).toBe('left')
   })
 
-  it('hears at its return that the seat has expired', async () => {
-    const { t, a } = await game()
-    const heard = listen(a)
+  it('is a new member at its return, if the seat has expired', async () => {
+    const { t, a, b } = await game()
+    const before = a.memberId
     await t.drop(a)
     await t.advance(6000)
+    expect(b.members).toHaveLength(1)
     await t.reconnect(a)
-    expect(heard).toEqual(['expired', 'the connection was not back within 5 s: join again'])
+    await t.advance(1000)
+    expect([a.status, a.memberId === before]).toEqual(['joined', false])
+    expect(b.members).toHaveLength(2)
   })
 })

@@ -11,9 +11,14 @@ import { Health, ProblemDocument, SetLogLevel } from '../schemas.ts'
 /** `/healthz`, `/readyz`, `/metrics`, `/openapi.json`, `/docs`: they need no credential. */
 export function opsRoutes(
   app: Hono<ControlEnv>,
-  parts: { store: Store; exposition: Pick<Registry, 'metrics' | 'contentType'>; draining: () => boolean },
+  parts: {
+    store: Store
+    exposition: Pick<Registry, 'metrics' | 'contentType'>
+    draining: () => boolean
+    clockWrong: () => string | undefined
+  },
 ): void {
-  const { store, exposition, draining } = parts
+  const { store, exposition, draining, clockWrong } = parts
   const description = lazily(() => describeApi(app))
   const page = lazily(async () => docsPage(await description()))
 
@@ -25,6 +30,8 @@ export function opsRoutes(
         headers: { 'retry-after': '1' },
       })
     await store.ping()
+    const wrong = clockWrong()
+    if (wrong !== undefined) throw new Problem('clock_wrong', `Not ready: ${wrong}.`)
     return c.json({ status: 'ready' })
   })
 
@@ -90,7 +97,11 @@ const HEALTHZ: DescribeRouteOptions = {
 }
 
 const READYZ: DescribeRouteOptions = {
-  ...open('Can it serve?', 'The store can be reached and the process is not going away.', 'application/json'),
+  ...open(
+    'Can it serve?',
+    'The store can be reached, the clock agrees with the store’s, and the process is not going away.',
+    'application/json',
+  ),
   responses: {
     200: { description: 'It can.', content: health },
     503: { description: '`store_unavailable`, `draining`: it cannot, for now.', content: problem },

@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto'
+import { timestamp } from '../../shared/clock.ts'
 import type { CloseName } from '../../shared/protocol/close-codes.ts'
-import { RateLimits } from '../../shared/rate-limit.ts'
+import { type Rate, RateLimit, RateLimits } from '../../shared/rate-limit.ts'
 import {
   isSigned,
   readToken,
@@ -27,6 +28,9 @@ const BURST_SECONDS = 3
 /** Many clients may come with one token that names no player: a load test, or guests. */
 const CLIENTS_PER_TOKEN = 10
 
+/** Tokens that are refused for their time are counted, and one of each kind in 10 s is logged. */
+const TIME_LOG_RATE: Rate = { perSecond: 0.1, burst: 1 }
+
 /** How many tokens are remembered that were verified; the one that came least lately goes. */
 const MAX_VERIFIED = 10_000
 
@@ -40,6 +44,7 @@ export class Authenticator {
   readonly #jwts: JwtIssuers
   readonly #playerRates: RateLimits
   readonly #tokenRates: RateLimits
+  readonly #timeLogs: { readonly [fault in 'expired' | 'not_yet_valid']: RateLimit }
   /** The tokens whose signature was found good, by their SHA-256, with the key it is of. */
   readonly #verified = new Map<string, VerifyKey>()
 
@@ -50,6 +55,8 @@ export class Authenticator {
     this.#jwts = new JwtIssuers(context, authJwks)
     const rates = (perSecond: number): RateLimits =>
       new RateLimits(context.clock, { perSecond, burst: perSecond * BURST_SECONDS })
+    const timeLog = (): RateLimit => new RateLimit(context.clock, TIME_LOG_RATE)
+    this.#timeLogs = { expired: timeLog(), not_yet_valid: timeLog() }
     this.#playerRates = rates(hellosPerSecond)
     this.#tokenRates = rates(hellosPerSecond * CLIENTS_PER_TOKEN)
   }
@@ -79,11 +86,21 @@ export class Authenticator {
       // Only now: a token that was made up takes nothing from the player it names.
       return rates.take(who) ? claims : this.#tooMany()
     } catch (error) {
+      if (error instanceof TokenError && (error.fault === 'expired' || error.fault === 'not_yet_valid'))
+        this.#untimely(error.fault, error)
       if (error instanceof TokenError)
         return refuse(error.fault === 'expired' ? 'token_expired' : 'unauthenticated', error.message)
       if (error instanceof IssuerUnavailable) return tryAgain(UNCHECKED)
       throw error
     }
+  }
+
+  /** A token is refused for its time, which may be the fault of the clock here. */
+  #untimely(fault: 'expired' | 'not_yet_valid', error: TokenError): void {
+    const { clock, log, metrics } = this.#context
+    metrics.tokensUntimely.inc({ fault })
+    if (this.#timeLogs[fault].take())
+      log.warn({ fault, now: timestamp(clock.now()), reason: error.message }, 'token refused for its time')
   }
 
   /** Undefined when the key and the player of a session still stand, or why the session may not be resumed. */

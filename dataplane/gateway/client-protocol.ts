@@ -84,6 +84,8 @@ export class ClientProtocol implements ConnectionListener {
   #session: Session | undefined
   #span: Span = noSpan
   #welcome = false
+  /** Messages had to wait for the session's rate, and that has not recovered since. */
+  #behind = false
   #renewals = 0
   #renewed: Promise<void> = Promise.resolve()
 
@@ -100,17 +102,21 @@ export class ClientProtocol implements ConnectionListener {
     })
   }
 
-  message(message: ClientMessage, bytes: number): void {
+  message(message: ClientMessage, bytes: number): boolean {
     if (message.t === 'hello') this.#hello(message)
-    else if (this.#session && this.#welcome) this.#request(this.#session, message, bytes)
+    else if (this.#session && this.#welcome)
+      return this.#request(this.#session, message, bytes, this.connection.ending)
     else if (this.#greeted) this.#waitForWelcome(message, bytes)
     else this.refuse('protocol_error', `the first message must be hello, not ${message.t}`)
+    return true
   }
 
-  invalid(problem: InvalidMessage): void {
-    if (!this.#session) this.refuse('protocol_error', problem.message)
-    else if (this.#admit(this.#session, problem))
-      this.#refuseRequest(this.#session, problem, 'invalid_message', problem.message)
+  invalid(problem: InvalidMessage): boolean {
+    const session = this.#session
+    const verdict = session && this.#admit(session, problem, this.connection.ending)
+    if (!session) this.refuse('protocol_error', problem.message)
+    else if (verdict === 'pass') this.#refuseRequest(session, problem, 'invalid_message', problem.message)
+    return verdict !== 'wait'
   }
 
   failed(error: unknown): void {
@@ -195,8 +201,14 @@ export class ClientProtocol implements ConnectionListener {
       this.#protocolError(`more than ${MAX_EARLY} messages before welcome: wait for it`)
   }
 
-  #request(session: Session, request: LaterMessage, bytes: number): void {
-    if (!this.#admit(session, request)) return
+  /** False: the request has to wait for the session's rate, which `mustPass` rules out. */
+  #request(session: Session, request: LaterMessage, bytes: number, mustPass: boolean): boolean {
+    const verdict = this.#admit(session, request, mustPass)
+    if (verdict === 'pass') this.#handle(session, request, bytes)
+    return verdict !== 'wait'
+  }
+
+  #handle(session: Session, request: LaterMessage, bytes: number): void {
     const { edge, clock } = this.#context
     if (request.t === 'token') this.#renew(session, request.token)
     else if (request.t === 'join') this.#joinLater(session, request)
@@ -428,7 +440,8 @@ export class ClientProtocol implements ConnectionListener {
     const early = this.#early
     this.#early = []
     this.#welcome = true
-    for (const { message, bytes } of early) if (this.connection.open) this.#request(session, message, bytes)
+    for (const { message, bytes } of early)
+      if (this.connection.open) this.#request(session, message, bytes, true)
   }
 
   /** Fresh tokens are checked one after the other, so that the last one sent is the one in force. */
@@ -459,11 +472,27 @@ export class ClientProtocol implements ConnectionListener {
     }
   }
 
-  /** Whether the session may send one more message; otherwise the client has been told. */
-  #admit(session: Session, message: LaterMessage | InvalidMessage): boolean {
-    const verdict = this.#withinRate(session, 'session')
-    if (verdict === 'reject') this.#refuseRequest(session, message, 'rate_limited', this.#limitText())
-    return verdict === 'pass'
+  /**
+   * Whether the session may send one more message. What has a ref, and a fresh token, is never refused: it waits with all that is behind it, and
+   * nothing more is read of the client. Of anything else above the rate the client has been told.
+   */
+  #admit(session: Session, message: LaterMessage | InvalidMessage, mustPass: boolean): RateVerdict | 'wait' {
+    const waits = this.#behind || message.t === 'token' || ('ref' in message && message.ref !== undefined)
+    if (!waits) {
+      const verdict = this.#withinRate(session, 'session')
+      if (verdict === 'reject') this.#refuseRequest(session, message, 'rate_limited', this.#limitText())
+      return verdict
+    }
+    const { rateLimiter } = session
+    const passes = rateLimiter.take(1 + this.connection.takeDropped())
+    if (!passes && !mustPass) {
+      this.#behind = true
+      this.connection.throttle(rateLimiter.waitMs)
+      return 'wait'
+    }
+    if (!passes) rateLimiter.charge()
+    if (this.#behind) this.#behind = rateLimiter.waitMs > 0
+    return 'pass'
   }
 
   /** Counts one more frame of the session; one that sends far too many loses its connection. */

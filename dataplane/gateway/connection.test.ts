@@ -96,6 +96,43 @@ describe('too many messages', () => {
     await expect.poll(refusedLater).toBeGreaterThan(16)
   })
 
+  it('are all applied, in order, if they have a ref: the server reads them no faster than the rate', async () => {
+    const { client, joined } = await test.join()
+    const refs = Array.from({ length: 1000 }, (_, i) => i + 2)
+    for (const ref of refs)
+      client.send({ t: 'message', room_id: joined.room_id, type: 'count', data: null, ref })
+    client.send({ t: 'ping', at: 7 })
+    const began = test.clock.monotonic()
+    while (!client.received.some(({ t }) => t === 'pong')) {
+      test.clock.advance(9)
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+    expect(test.owner.of('message').map(({ ref }) => ref)).toEqual(refs)
+    expect(client.received.filter(({ t }) => t === 'error')).toEqual([])
+    // 240 at once, then 120 a second.
+    expect(test.clock.monotonic() - began).toBeGreaterThan(6000)
+  })
+
+  it('do not keep a fresh token, or a join, from being handled', async () => {
+    const { client } = await test.hello()
+    flood(client, 240)
+    client.send(
+      { t: 'token', token: 'v4.public.forged' },
+      { t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } },
+    )
+    await client.next('pong', ({ at }) => at === 239)
+    const next = Promise.all([client.next('error'), client.next('joined')])
+    let done = false
+    void next.finally(() => {
+      done = true
+    })
+    while (!done) {
+      test.clock.advance(9)
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+    expect(await next).toMatchObject([{ code: 'invalid_token' }, { ref: 1 }])
+  })
+
   it('come from a reconnected client all the same', async () => {
     const { client, welcome, snapshot } = await test.join()
     flood(client, 239)

@@ -29,10 +29,10 @@ const BYTES_PER_MESSAGE = 2048
 
 /** What a connection tells its owner. */
 export interface ConnectionListener {
-  /** `bytes`: of its frame. */
-  message(message: ClientMessage, bytes: number): void
-  /** A message whose fields are wrong; the connection goes on. */
-  invalid(problem: InvalidMessage): void
+  /** `bytes`: of its frame. False: the message has to wait, and comes again once the time of `throttle` is over. */
+  message(message: ClientMessage, bytes: number): boolean
+  /** A message whose fields are wrong; the connection goes on. False: as for `message`. */
+  invalid(problem: InvalidMessage): boolean
   /** A message met a fault of ours; the connection is still there. */
   failed(error: unknown): void
   /** A ping or pong frame of the websocket itself; false: there are too many, and it is not to be answered. */
@@ -113,8 +113,9 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   #throttleMs = 0
   /** Set while nothing is read. */
   #stopPause: (() => void) | undefined
-  /** Messages that were read already when the pause began: no more than one read of the socket brings. */
-  readonly #waiting: { readonly data: Buffer; readonly binary: boolean }[] = []
+  /** Frames that were read already when the pause began: no more than one read of the socket brings. `from`: the first message that waits. */
+  readonly #waiting: { readonly data: Buffer; readonly binary: boolean; from: number }[] = []
+  #ending = false
 
   /** `socket`: the TCP socket below `ws`. */
   constructor(
@@ -139,6 +140,11 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   /** Whether messages still come and frames still go. */
   get open(): boolean {
     return !this.#closed && !this.#replaced
+  }
+
+  /** Whether the client has closed the connection, and what it sent before is handled now: nothing can wait any longer. */
+  get ending(): boolean {
+    return this.#ending
   }
 
   /** For the reader of its frames, as `read`. */
@@ -168,6 +174,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
    * broken frame and for a goodbye, nothing for any other close of the client.
    */
   closing(name: CloseName | undefined): void {
+    this.#ending = true
     this.#handleWaiting()
     this.#takeNewest()
     this.#end(name ?? 'lost')
@@ -290,25 +297,31 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   #receive(data: Buffer, binary: boolean): void {
     this.#heard = true
     if (this.#closed || this.#replaced) return
-    if (this.#stopPause) this.#waiting.push({ data: Buffer.from(data), binary })
-    else this.#handle(data, binary)
+    const from = this.#stopPause ? 0 : this.#handle(data, binary)
+    if (from !== undefined) this.#waiting.push({ data: Buffer.from(data), binary, from })
   }
 
-  #handle(data: Buffer, binary: boolean): void {
+  /** Handles the messages of a frame from number `from` on; returns the number of the first that has to wait, which pauses the reading. */
+  #handle(data: Buffer, binary: boolean, from = 0): number | undefined {
     if (binary !== this.codec.binary) {
       const is = binary ? 'binary' : 'text'
       const should = this.codec.binary ? 'binary' : 'text'
       this.close('protocol_error', `${this.codec.subprotocol} takes ${should} frames, this one is ${is}`)
-      return
+      return undefined
     }
     try {
       const batch = this.codec.unbatch(data)
-      if (!batch) this.#take(data)
-      else for (const message of batch) if (!this.#closed) this.#take(message)
+      const count = batch?.length ?? 1
+      for (let at = from; at < count && !this.#closed; at++)
+        if (!this.#take(batch?.[at] ?? data)) {
+          this.#pause()
+          return at
+        }
     } catch (error) {
       this.#refuse(error)
     }
     if (this.#turnBytes <= 0) this.#pause()
+    return undefined
   }
 
   /** How many messages were dropped since this was asked last. */
@@ -319,18 +332,18 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   }
 
   /** One message, or, of those without `ref` that an overloaded node reads of a client at once, the newest: to decode them all costs too much. */
-  #take(payload: Uint8Array): void {
+  #take(payload: Uint8Array): boolean {
     this.#turnBytes -= payload.length
     if (this.#context.inputIntervalMs() === 0 || !this.codec.isUnreliable(payload)) {
       this.#takeNewest()
-      this.#decode(payload)
-      return
+      return this.#decode(payload)
     }
     if (this.#newest) {
       this.#dropped++
       this.#context.metrics.inputsDropped.inc()
     }
     this.#newest = payload
+    return true
   }
 
   #takeNewest(): void {
@@ -340,23 +353,25 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#decode(payload)
   }
 
-  /** What is wrong with a message is no matter of others in its frame, unless it ends the connection. */
-  #decode(payload: Uint8Array): void {
+  /** What is wrong with a message is no matter of others in its frame, unless it ends the connection. False: it has to wait. */
+  #decode(payload: Uint8Array): boolean {
     this.#turnBytes -= BYTES_PER_MESSAGE
     try {
       const message = this.codec.decode(payload)
+      if (!this.#listener.message(message, payload.length)) return false
       this.#context.metrics.messagesReceived.inc({ t: message.t })
       this.#context.metrics.receivedBytes.inc(payload.length)
-      this.#listener.message(message, payload.length)
+      return true
     } catch (error) {
-      this.#refuse(error)
+      return this.#refuse(error)
     }
   }
 
-  #refuse(error: unknown): void {
-    if (error instanceof InvalidMessage) this.#listener.invalid(error)
-    else if (error instanceof ProtocolError) this.close('protocol_error', error.message)
+  #refuse(error: unknown): boolean {
+    if (error instanceof InvalidMessage) return this.#listener.invalid(error)
+    if (error instanceof ProtocolError) this.close('protocol_error', error.message)
     else this.#listener.failed(error)
+    return true
   }
 
   /**
@@ -364,7 +379,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
    * would without a bound.
    */
   #handleWaiting(): void {
-    for (const { data, binary } of this.#waiting.splice(0)) if (!this.#closed) this.#handle(data, binary)
+    for (const { data, binary, from } of this.#waiting.splice(0))
+      if (!this.#closed) this.#handle(data, binary, from)
   }
 
   /**
@@ -387,10 +403,14 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#stopPause = undefined
     this.#throttleMs = 0
     this.#turnBytes = TURN_BYTES
+    // What was read before the pause shows that the client is there.
+    this.#heard = true
     let next = 0
     while (next < this.#waiting.length && !this.#stopPause && !this.#closed) {
-      const { data, binary } = this.#waiting[next++]!
-      this.#handle(data, binary)
+      const frame = this.#waiting[next]!
+      const from = this.#handle(frame.data, frame.binary, frame.from)
+      if (from === undefined) next++
+      else frame.from = from
     }
     this.#waiting.splice(0, next)
     this.read()

@@ -53,6 +53,25 @@ describe('a join', () => {
   })
 })
 
+describe('a reliable message without an ack', () => {
+  it('is asked about after 5 s, and given to the owner again if that has not got it', async () => {
+    const { client, joined } = await test.join()
+    test.owner.silent.add('message')
+    const sent = test.owner.next('message')
+    client.send({ t: 'message', room_id: joined.room_id, type: 'count', data: null, ref: 2 })
+    await sent
+    test.owner.silent.clear()
+    for (let second = 1; second < 5; second++) test.clock.advance(1000)
+    expect(test.owner.of('attach')).toEqual([])
+    test.clock.advance(2000)
+    expect(await client.next('ack')).toMatchObject({ ref: 2 })
+    expect(test.owner.of('attach')).toHaveLength(1)
+    expect(test.owner.of('message').map(({ ref }) => ref)).toEqual([2, 2])
+    for (let second = 0; second < 10; second++) test.clock.advance(1000)
+    expect(test.owner.of('attach')).toHaveLength(1)
+  })
+})
+
 describe('a join that is answered when its client is gone', () => {
   it('leaves a subscription that waits for a resume, as its owner is told', async () => {
     const { client } = await test.hello()

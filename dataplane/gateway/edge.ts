@@ -21,6 +21,9 @@ interface SubscribedRoom {
   list: readonly Subscription[] | undefined
 }
 
+/** A reliable message without an ack for so long may be lost, or its ack, in a way that no one has noticed. */
+const ACK_WAIT_MS = 5000
+
 /** What a state counts as before one of its room has come. */
 const ASSUMED_STATE_BYTES = 64 * 1024
 
@@ -40,6 +43,8 @@ export class Edge {
   readonly #rooms = new Map<string, SubscribedRoom>()
   /** Subscriptions with an open question to the owner. */
   readonly #asking = new Set<Subscription>()
+  /** Subscriptions that may have reliable messages without an ack. */
+  readonly #unanswered = new Set<Subscription>()
   readonly #unacked: UnackedLimits
   readonly #states: StateRateLimiter
   #asks = 0
@@ -278,9 +283,14 @@ export class Edge {
     if (subscription) this.#answer(subscription, message)
   }
 
-  /** Asks again where an answer is overdue, and ends joins that no one answers. To be called about once a second. */
+  /** Asks again where an answer or an ack is overdue, and ends joins that no one answers. To be called about once a second. */
   sweep(): void {
     const now = this.#context.clock.monotonic()
+    for (const subscription of this.#unanswered) {
+      if (subscription.unacked.empty) this.#unanswered.delete(subscription)
+      else if (subscription.phase === 'live' && subscription.isUnansweredSince(now - ACK_WAIT_MS))
+        this.#reattach(subscription)
+    }
     for (const subscription of this.#asking) {
       if (subscription.phase === 'joining' && now - subscription.madeAt >= this.#context.options.joinWaitMs)
         this.#overdueJoin(subscription)
@@ -475,7 +485,10 @@ export class Edge {
     if (!ready) {
       this.#context.metrics.unackedRefused.inc()
       subscription.fail('room_unavailable', `${subscription.roomId} has to wait: try again`, message.ref)
-    } else if (subscription.phase !== 'attaching') this.#context.send(ready)
+    } else {
+      this.#unanswered.add(subscription)
+      if (subscription.phase !== 'attaching') this.#context.send(ready)
+    }
   }
 
   /** Asks what a member has missed through no doing of its own: that does not wait, unless the subscription does already. */
@@ -496,6 +509,7 @@ export class Edge {
   /** True: no one at this edge is in the room any more. */
   #remove(subscription: Subscription): boolean {
     this.#asking.delete(subscription)
+    this.#unanswered.delete(subscription)
     this.#states.forget(subscription)
     subscription.joinSpan.set({ 'roomful.result': 'abandoned' })
     subscription.joinSpan.end()

@@ -1,15 +1,21 @@
+import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { timestamp } from '../../shared/clock.ts'
 import { registerMetrics } from '../../shared/metrics.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import { expectClose } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import type { GatewayOptions } from './context.ts'
+import type { GatewayParts } from './gateway.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
 
 let test: TestGateway
-const start = async (options: Partial<GatewayOptions> = {}): Promise<void> => {
-  test = await TestGateway.start(options)
+const start = async (
+  options: Partial<GatewayOptions> = {},
+  parts: Partial<GatewayParts> = {},
+): Promise<void> => {
+  test = await TestGateway.start(options, parts)
 }
 afterEach(() => test.close())
 
@@ -116,6 +122,33 @@ describe('when control cannot be reached', () => {
     await test.hello()
     test.clock.advance(2000)
     await expectClose(await test.present(), 'overloaded', /cannot be checked at the moment/)
+  })
+})
+
+describe('a token of another clock', () => {
+  it('is good up to 30 s ahead; what is refused for its time is counted, and logged once in 10 s', async () => {
+    const lines: { msg: string; fault?: string }[] = []
+    const log = pino({ base: null }, { write: (line) => void lines.push(JSON.parse(line)) })
+    const registry = new Registry()
+    await start({}, { log, metrics: registerMetrics(registry, GATEWAY_METRICS) })
+    const at = (ms: number) => timestamp(test.clock.now() + ms)
+    await test.hello(await test.token({ issued_at: at(30_000) }))
+    for (let attempt = 0; attempt < 2; attempt++)
+      await expectClose(
+        await test.present(await test.token({ issued_at: at(30_001) })),
+        'unauthenticated',
+        /valid from/,
+      )
+    await expectClose(
+      await test.present(await test.token({ issued_at: at(-2000), expires_at: at(-1000) })),
+      'token_expired',
+      /expired/,
+    )
+    const text = await registry.metrics()
+    expect(text).toContain('service_tokens_refused_for_time_total{fault="not_yet_valid"} 2')
+    expect(text).toContain('service_tokens_refused_for_time_total{fault="expired"} 1')
+    const logged = lines.filter(({ msg }) => msg === 'token refused for its time')
+    expect(logged.map(({ fault }) => fault)).toEqual(['not_yet_valid', 'expired'])
   })
 })
 

@@ -12,8 +12,8 @@ import { timestamp } from '../../shared/clock.ts'
 import type { JwtIssuer } from '../../shared/config/kinds.ts'
 import { isWellFormed, type JsonObject } from '../../shared/json.ts'
 import {
-  CLOCK_TOLERANCE_MS,
   dataFault,
+  ISSUED_AHEAD_MS,
   isNameable,
   MAX_TOKEN_LENGTH,
   MAX_TOKEN_LIFE_MS,
@@ -80,7 +80,7 @@ export class JwtIssuers {
       throw new TokenError('wrong_audience', `The token is not for the audience ${expect.audience}.`)
     if (
       payload.nbf !== undefined &&
-      !(Number(payload.nbf) * 1000 <= this.#context.clock.now() + CLOCK_TOLERANCE_MS)
+      !(Number(payload.nbf) * 1000 <= this.#context.clock.now() + ISSUED_AHEAD_MS)
     )
       throw new TokenError('not_yet_valid', 'The nbf of the token lies ahead.')
     return {

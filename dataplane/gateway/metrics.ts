@@ -95,6 +95,11 @@ export const GATEWAY_METRICS = {
     'Messages without a ref that an overloaded node dropped unread, since their session has had its share.',
   ),
   rateLimited: RATE_LIMITED,
+  tokensUntimely: counter(
+    'service_tokens_refused_for_time_total',
+    'Tokens refused because they have expired, or are not valid yet by the clock of the node.',
+    { fault: ['expired', 'not_yet_valid'] },
+  ),
   readingPaused: counter(
     'service_reading_paused_total',
     'Times that nothing more was read of a connection until its session was within its rate again (rate), or until the others had their turn (turn).',

@@ -105,10 +105,22 @@ export class MessageRateLimiter {
 
   /** Counts one more message, or ping or pong of the websocket; `count`: with those that were dropped before it. */
   admit(count = 1): RateVerdict {
+    if (this.take(count)) return 'pass'
     const now = this.#clock.monotonic()
-    if (this.#rate.take(now, count) && this.#rateOfPlayer(now)?.take(now, count) !== false) return 'pass'
     const tolerated = this.#shared?.of.tolerance.of(this.#shared.player)
     return this.#tolerance.take(now, count) && tolerated?.take(now, count) !== false ? 'reject' : 'too_many'
+  }
+
+  /** Counts one more message if the rate allows it; false: it does not. A message that can wait costs no tolerance. */
+  take(count = 1): boolean {
+    const now = this.#clock.monotonic()
+    return this.#rate.take(now, count) && this.#rateOfPlayer(now)?.take(now, count) !== false
+  }
+
+  /** Counts one message that is handled whatever the rate is. */
+  charge(): void {
+    this.#rate.charge(1)
+    this.#rateOfPlayer(this.#clock.monotonic())?.charge(1)
   }
 
   #rateOfPlayer(now: number): RateLimit | undefined {

@@ -393,7 +393,10 @@ export class Subscription {
       if (resumed) this.#push(framesOfOne)
       else this.#pushState(framesOfOne)
     }
-    if (ack !== undefined) this.#ack(ack)
+    if (ack !== undefined) {
+      this.#ack(ack)
+      this.#sampled(ack)
+    }
     this.#answerAttach(resumed ? 'frames' : 'resync')
     return this.unacked.again(ack ?? 0)
   }
@@ -423,6 +426,12 @@ export class Subscription {
   /** Tells the client that something about this room failed. */
   fail(code: ErrorCode, message: string, ref: number | undefined): void {
     this.#connection?.sendError(code, message, { ref, room_id: this.roomId })
+  }
+
+  /** Whether reliable messages are on their way since before `moment`, on the monotonic clock, and the owner has not been asked about them since. */
+  isUnansweredSince(moment: number): boolean {
+    const { at = Number.POSITIVE_INFINITY } = this.#sample ?? {}
+    return !this.unacked.empty && Math.max(at, this.askedAt) <= moment
   }
 
   /** A reliable message is on its way; one at a time is timed. */

@@ -58,6 +58,11 @@ export class Unacked {
     return ready
   }
 
+  /** Whether nothing waits. */
+  get empty(): boolean {
+    return this.#kept.length === 0
+  }
+
   /** Everything up to `ref` is settled. */
   settle(ref: number): void {
     this.#settled = Math.max(this.#settled, ref)

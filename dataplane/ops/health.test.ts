@@ -2,24 +2,31 @@ import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { readiness } from './health.ts'
 
-const serving = { draining: () => false, leaseValid: () => true, clock: new FakeClock() }
+const serving = {
+  draining: () => false,
+  leaseValid: () => true,
+  clockWrong: () => undefined,
+  clock: new FakeClock(),
+}
 
 describe('readiness', () => {
   it('has no reasons against it while the store answers', async () => {
     expect(await readiness({ ...serving, ping: async () => {} })()).toEqual([])
   })
 
-  it('tells of a store that cannot be reached, of draining, and of a lease that is lost', async () => {
+  it('tells of a store that cannot be reached, of draining, of a lease that is lost, and of a wrong clock', async () => {
     const ready = readiness({
       ...serving,
       draining: () => true,
       ping: () => Promise.reject(new Error('no connection')),
       leaseValid: () => false,
+      clockWrong: () => 'the clock of this process is 31 s ahead',
     })
     expect((await ready()).map((reason) => reason.code)).toEqual([
       'draining',
       'store_unavailable',
       'lease_lost',
+      'clock_wrong',
     ])
   })
 

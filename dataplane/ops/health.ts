@@ -2,7 +2,7 @@ import type { Clock } from '../../shared/clock.ts'
 
 /** Something that keeps a node from serving. */
 interface Reason {
-  readonly code: 'draining' | 'store_unavailable' | 'lease_lost'
+  readonly code: 'draining' | 'store_unavailable' | 'lease_lost' | 'clock_wrong'
   readonly detail: string
 }
 
@@ -15,6 +15,8 @@ interface ReadinessSource {
   readonly ping: () => Promise<void>
   readonly draining: () => boolean
   readonly leaseValid: () => boolean
+  /** Why the node's clock is wrong; undefined: it is not. */
+  readonly clockWrong: () => string | undefined
   readonly clock: Clock
 }
 
@@ -25,10 +27,16 @@ const LEASE_LOST: Reason = { code: 'lease_lost', detail: 'the lease of the node 
 const unavailable = (detail: string): Reason => ({ code: 'store_unavailable', detail })
 
 /**
- * What `/readyz` asks: the store is reachable, the lease stands, and the node does not drain. Calls that come while the store is being asked
+ * What `/readyz` asks: the store is reachable, the lease stands, the clock agrees with the store's, and the node does not drain. Calls that come while the store is being asked
  * share the one question, so that a store that hangs is not asked more and more.
  */
-export function readiness({ ping, draining, leaseValid, clock }: ReadinessSource): () => Promise<Reasons> {
+export function readiness({
+  ping,
+  draining,
+  leaseValid,
+  clockWrong,
+  clock,
+}: ReadinessSource): () => Promise<Reasons> {
   let asking: Promise<Reasons> | undefined
   const ask = async (): Promise<Reasons> => {
     let cancel = (): void => {}
@@ -48,6 +56,12 @@ export function readiness({ ping, draining, leaseValid, clock }: ReadinessSource
   return async () => {
     asking ??= ask()
     const store = await asking
-    return [...(draining() ? [DRAINING] : []), ...store, ...(leaseValid() ? [] : [LEASE_LOST])]
+    const wrong = clockWrong()
+    return [
+      ...(draining() ? [DRAINING] : []),
+      ...store,
+      ...(leaseValid() ? [] : [LEASE_LOST]),
+      ...(wrong === undefined ? [] : [{ code: 'clock_wrong', detail: wrong } as const]),
+    ]
   }
 }

@@ -77,8 +77,7 @@ export class RoomCode {
     const limitMs = suspects.limitOf(turn)
     if (turn.room.wasCutOff)
       throw new TurnCut(`${turn.hook} was not started: another turn of the room was cut off`)
-    if (limitMs === 0)
-      throw new TurnCut(`${turn.hook} was not started: it did not return before`)
+    if (limitMs === 0) throw new TurnCut(`${turn.hook} was not started: it did not return before`)
     this.#last = turn
     observer.begin(turn, limitMs !== undefined)
     try {

@@ -38,7 +38,7 @@ function setup() {
     back = callback
     return () => {}
   }
-  storeMetrics(registry, { vitals, onReturn })
+  storeMetrics(registry, { vitals, onReturn }, { ms: -8000 })
   storeServerMetrics(registry, vitals, clock)
   return { clock, registry, told, observer: observer!, back: () => back() }
 }
@@ -59,6 +59,7 @@ describe('metrics of a store', () => {
       'service_store_commands_total{operation="commit"} 2',
       'service_store_commands_total{operation="read"} 1',
       'service_store_command_failures_total 1',
+      'service_clock_offset_seconds -8',
       'service_store_command_duration_seconds_bucket{le="0.00025"} 2',
       'service_store_command_duration_seconds_count 3',
     ])

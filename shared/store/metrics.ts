@@ -1,6 +1,7 @@
 import { Counter, Gauge, type Registry } from 'prom-client'
 import type { Clock } from '../clock.ts'
 import { counter, gauge, histogram, OPEN, registerMetrics } from '../metrics.ts'
+import { CLOCK_OFFSET, type ClockOffset } from './clock-offset.ts'
 import type { Store, StoreServer, StoreVitals } from './port.ts'
 
 /** For how long what servers said of themselves is told again, milliseconds. */
@@ -23,11 +24,17 @@ const STORE_METRICS = {
   commands: counter('service_store_commands_total', 'Commands that the store has answered, by operation.', {
     operation: OPEN,
   }),
+  clockOffset: CLOCK_OFFSET,
 }
 
 /** Registers what a process sees of its store. A scrape asks the store nothing. */
-export function storeMetrics(registry: Registry, store: Pick<Store, 'vitals' | 'onReturn'>): void {
+export function storeMetrics(
+  registry: Registry,
+  store: Pick<Store, 'vitals' | 'onReturn'>,
+  clockOffset: Pick<ClockOffset, 'ms'>,
+): void {
   const metrics = registerMetrics(registry, STORE_METRICS)
+  metrics.clockOffset.read(() => clockOffset.ms / 1000)
   metrics.storeUp.read(() => Number(store.vitals.reachable))
   store.onReturn(() => metrics.storeReturns.inc())
   store.vitals.observe({

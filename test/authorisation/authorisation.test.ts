@@ -76,6 +76,7 @@ describe('the control API', () => {
       tokenRate: { perSecond: 1000, burst: 1000 },
       setLogLevel: () => undefined,
       draining: () => false,
+      clockWrong: () => undefined,
     })
   const closed = appWith([OPERATOR])
   const open = appWith([])

@@ -67,6 +67,11 @@ export class FaultyLink {
     for (const pair of this.#pairs) pair.muted = false
   }
 
+  /** As `mute`, for what the client sends: what Redis sends still arrives. */
+  swallow(word: string): void {
+    for (const pair of this.#pairs) pair.swallowed ||= pair.said.includes(word)
+  }
+
   async close(): Promise<void> {
     for (const pair of [...this.#pairs]) pair.cut()
     await new Promise<void>((resolve) => this.#server.close(() => resolve()))
@@ -101,6 +106,7 @@ class Pair {
   /** What the client said first. */
   said = ''
   muted = false
+  swallowed = false
   readonly #client: Socket
   readonly #server: Socket
   readonly #ways: readonly [up: Way, down: Way]
@@ -116,7 +122,7 @@ class Pair {
     server.setNoDelay(true)
     client.on('data', (chunk) => {
       if (this.said.length < REMEMBERED) this.said += chunk.toString('latin1')
-      up.carry(chunk)
+      if (!this.swallowed) up.carry(chunk)
     })
     server.on('data', (chunk) => {
       if (!this.muted) down.carry(chunk)

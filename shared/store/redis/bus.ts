@@ -229,9 +229,9 @@ const PROBE_EVERY_MS = 500
 const PROBES = 'probe:'
 
 /**
- * Finds a bus that looks connected but hears nothing (after a fail-over, behind a dead proxy): two probes in a row that the
- * server took but this process did not hear, or that it counted no listener for, so about a second, and the listening connection
- * is made again. One probe watches one server, by a channel whose slot lies there, while anyone listens.
+ * Finds a bus that looks connected but hears nothing, or from which nothing arrives (after a fail-over, behind a dead proxy). A probe takes the way of
+ * the messages, by `send`. When this process has not heard two in a row while the server answers commands, which takes about a second, the
+ * listening connection is made again. One probe watches one server, by a channel whose slot lies there, while anyone listens.
  */
 export class Probe {
   readonly #bus: RedisBus
@@ -290,17 +290,21 @@ export class Probe {
     try {
       await this.#settle()
       if (this.#channel !== undefined && this.#bus.isListened && this.#server.listener.ready)
-        await this.#publish(this.#channel)
+        await this.#probe(this.#channel)
     } catch {
-      this.#unheard = 0 // Nothing was sent that could be heard; the connection for commands reports its own trouble.
+      this.#unheard = 0 // The server answers nothing: the connection for commands reports that.
     }
     this.#schedule()
   }
 
-  async #publish(channel: string): Promise<void> {
+  async #probe(channel: string): Promise<void> {
+    await this.#server.commands.run('ping', (redis) => redis.ping())
     this.#unheard++
-    const before = this.#unheard
-    if ((await this.#bus.publish(channel, new Uint8Array())) === 0) this.#unheard = before
+    try {
+      if (!this.#bus.send(channel, new Uint8Array())) this.#unheard--
+    } catch {
+      // More waits for the server than it takes, although it answers commands: not heard.
+    }
   }
 
   /** Listens to a channel of this server, and to another one once the slot of the first has moved away. */

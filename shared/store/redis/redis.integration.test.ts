@@ -293,6 +293,25 @@ describe('a Redis store that loses its server', () => {
     expect(await store.bus.publish('c', bytes('x'))).toBe(1)
   })
 
+  it('makes a bus again that hears everything, and from which nothing arrives', async () => {
+    const link = await ownLink()
+    const keyPrefix = freshPrefix()
+    const store = await openStore({ url: link.url, keyPrefix })
+    const other = await openStore({ url: inject('redisUrl'), keyPrefix })
+    const heard: string[] = []
+    let gaps = 0
+    await store.bus.subscribe(
+      'c',
+      (message) => heard.push(`${text(message)}`),
+      () => gaps++,
+    )
+    link.swallow('subscribe')
+    await other.bus.publish('c', bytes('still heard'))
+    await vi.waitFor(() => expect(gaps).toBe(1), { timeout: 15_000 })
+    store.bus.send!('c', bytes('arrives again'))
+    await vi.waitFor(() => expect(heard).toEqual(['still heard', 'arrives again']), { timeout: 15_000 })
+  })
+
   it('sends in order what no one waits for an answer to, also while subscriptions come and go', async () => {
     const url = inject('redisUrl')
     const keyPrefix = freshPrefix()

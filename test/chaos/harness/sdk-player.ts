@@ -26,6 +26,7 @@ export class SdkPlayer extends Player {
   #waiting = 0
   /** How often it has gone to the node of its room. */
   #reroutes = 0
+  #seatsLost = 0
 
   get settled(): boolean {
     return this.#client?.status === 'online' && this.#room?.status === 'joined' && this.#waiting === 0
@@ -72,6 +73,7 @@ export class SdkPlayer extends Player {
     const { project_id: projectId, token, room_type: roomType, key, reroutes: reroute } = this.parts
     const { WebSocket } = this.#network
     this.#reroutes = 0
+    this.#seatsLost = 0
     try {
       this.#client = await connect(ANY_NODE, { projectId, token, reroute, WebSocket, onError: () => {} })
       const room = await this.#client.join<ReturnType<typeof chaosRoom>>(roomType as 'chaos-journal', {
@@ -114,11 +116,16 @@ export class SdkPlayer extends Player {
   #changed(): void {
     const room = this.#room
     if (!room) return
-    const { reroutes = 0 } = this.#client?.stats ?? {}
+    const { reroutes = 0, seatsLost = 0 } = this.#client?.stats ?? {}
     if (reroutes > this.#reroutes) this.parts.note({ kind: 'rerouted' })
     this.#reroutes = reroutes
     if (room.memberId !== this.#member) {
-      this.parts.note({ kind: 'lost', ...this.#place(), why: 'session' })
+      this.parts.note({
+        kind: 'lost',
+        ...this.#place(),
+        why: seatsLost > this.#seatsLost ? 'seat' : 'session',
+      })
+      this.#seatsLost = seatsLost
       this.#joined()
       return
     }

@@ -363,6 +363,7 @@ const ROWS: readonly Row[] = [
     '55.06%',
   ],
   ['RoomfulStoreGone', set('service_store_up', CONTROL, 0), 30, CONTROL],
+  ['RoomfulClockWrong', set('service_clock_offset_seconds', CONTROL, -8), 120, CONTROL],
   ['RoomfulStoreFails', raise('service_store_command_failures_total', NODE, 30), 420, NODE, '9.091%'],
   [
     'RoomfulStoreSlow',

@@ -261,6 +261,7 @@ function recordProcess(
   recording.gauge(process, 'service_process_max_fds', {}, () => 65_536)
   recording.counter(process, 'service_log_lines_dropped_total', {}, () => 0)
   recording.gauge(process, 'service_store_up', {}, () => 1)
+  recording.gauge(process, 'service_clock_offset_seconds', {}, () => 0.2 * random.float() - 0.1)
   recording.counter(process, 'service_store_commands_total', { operation: 'commit' }, () => commands)
   recording.counter(process, 'service_store_command_failures_total', {}, () => 0)
   recording.histogram(
