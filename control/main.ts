@@ -170,7 +170,10 @@ async function checkKeyring(keyring: Keyring, store: Store, log: Logger): Promis
     await keyring.check(store.records)
   } catch (error) {
     if (!(error instanceof StoreUnavailable)) throw error
-    log.warn({ err: error }, 'the store cannot be reached: KEYRING_SECRET was not checked against it')
+    log.warn(
+      { failure: error.failure, err: error },
+      'the store failed: KEYRING_SECRET was not checked against it',
+    )
   }
 }
 

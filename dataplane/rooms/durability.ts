@@ -504,7 +504,8 @@ export class FencedLog {
       )
       return false
     }
-    if (attempt === 0) this.#log.warn({ err: error }, 'the store did not answer; the room waits')
+    if (attempt === 0)
+      this.#log.warn({ failure: error.failure, err: error }, 'the store failed; the room waits')
     this.#setUnsure(true)
     if (this.#givenUp) return false
     const longest = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** attempt)

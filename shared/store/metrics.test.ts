@@ -49,7 +49,8 @@ describe('metrics of a store', () => {
     observer.answered('commit', 0.0002)
     observer.answered('commit', 0.004)
     observer.answered('read', 0.0002)
-    observer.failed('read', 2)
+    observer.failed('read', 2, 'store_unreachable')
+    observer.failed('commit', 0.0002, 'store_full')
     told.reachable = false
     back()
     const text = await registry.metrics()
@@ -58,7 +59,9 @@ describe('metrics of a store', () => {
       'service_store_returns_total 1',
       'service_store_commands_total{operation="commit"} 2',
       'service_store_commands_total{operation="read"} 1',
-      'service_store_command_failures_total 1',
+      'service_store_command_failures_total{failure="store_unreachable"} 1',
+      'service_store_command_failures_total{failure="store_full"} 1',
+      'service_store_command_failures_total{failure="store_refused"} 0',
       'service_store_command_duration_seconds_bucket{le="0.00025"} 2',
       'service_store_command_duration_seconds_count 3',
     ])

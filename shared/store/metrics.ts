@@ -19,6 +19,7 @@ const STORE_METRICS = {
   commandFailures: counter(
     'service_store_command_failures_total',
     'Commands that the store refused, or gave no answer to in time.',
+    { failure: ['store_unreachable', 'store_full', 'store_refused'] },
   ),
   commands: counter('service_store_commands_total', 'Commands that the store has answered, by operation.', {
     operation: OPEN,
@@ -35,7 +36,7 @@ export function storeMetrics(registry: Registry, store: Pick<Store, 'vitals' | '
       metrics.commandDuration.observe(seconds)
       metrics.commands.inc({ operation })
     },
-    failed: () => metrics.commandFailures.inc(),
+    failed: (_operation, _seconds, failure) => metrics.commandFailures.inc({ failure }),
   })
 }
 

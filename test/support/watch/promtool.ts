@@ -363,7 +363,13 @@ const ROWS: readonly Row[] = [
     '55.06%',
   ],
   ['RoomfulStoreGone', set('service_store_up', CONTROL, 0), 30, CONTROL],
-  ['RoomfulStoreFails', raise('service_store_command_failures_total', NODE, 30), 420, NODE, '9.091%'],
+  [
+    'RoomfulStoreFails',
+    raise('service_store_command_failures_total', { ...NODE, failure: 'store_full' }, 30),
+    420,
+    { ...NODE, failure: 'store_full' },
+    '9.091%',
+  ],
   [
     'RoomfulStoreSlow',
     slow('service_store_command_duration_seconds', CONTROLS, 0.1),
@@ -430,7 +436,7 @@ export const PLANTED: readonly PlantedFault[] = ROWS.map(
 export function plantFailOver(plot: Plot): void {
   for (const labels of [NODES, CONTROLS]) {
     plot.set('service_store_up', labels, 0)
-    plot.raise('service_store_command_failures_total', labels, 50)
+    plot.raise('service_store_command_failures_total', { ...labels, failure: 'store_unreachable' }, 50)
     plot.slow('service_store_command_duration_seconds', labels, 2.5)
   }
   plot.set('service_rooms_frozen', NODES, 800)
