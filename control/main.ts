@@ -14,6 +14,7 @@ import { createHttpServer } from '../shared/http-server.ts'
 import { processMetrics } from '../shared/metrics.ts'
 import type { Random } from '../shared/random.ts'
 import type { Rate } from '../shared/rate-limit.ts'
+import { StoreDataWatch } from '../shared/store/data-watch.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
@@ -105,7 +106,8 @@ export async function startControl({
   const registry = new Registry()
   if (sharing) registry.setDefaultLabels({ worker: sharing.worker })
   const { unhandled } = processMetrics(registry, log)
-  storeMetrics(registry, store)
+  const dataWatch = new StoreDataWatch({ store, key: '{control}:data', clock, random, log })
+  storeMetrics(registry, store, dataWatch)
   storeServerMetrics(registry, store.vitals, clock)
   let draining = false
   const app = createControlApp({
@@ -132,6 +134,7 @@ export async function startControl({
     keepAliveTimeout: KEEP_ALIVE_MS,
   })
   await listen(server, config)
+  void dataWatch.start()
 
   let closed: Promise<void> | undefined
   return {
@@ -145,6 +148,7 @@ export async function startControl({
     }),
     close: () => {
       draining = true
+      dataWatch.stop()
       closed ??= closeServer(server, clock)
       return closed
     },

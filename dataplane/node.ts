@@ -16,6 +16,7 @@ import type { NodeInfo } from '../shared/node-registry.ts'
 import { JsonCodec } from '../shared/protocol/json-codec.ts'
 import { MsgpackCodec } from '../shared/protocol/msgpack-codec.ts'
 import { type Random, systemRandom } from '../shared/random.ts'
+import { StoreDataWatch } from '../shared/store/data-watch.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { storeMetrics } from '../shared/store/metrics.ts'
 import type { Store } from '../shared/store/port.ts'
@@ -152,7 +153,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   if (sharing) registry.setDefaultLabels({ worker: sharing.worker })
   const metrics = nodeMetrics(registry, roomTypes)
   const { unhandled } = processMetrics(registry, log)
-  storeMetrics(registry, store)
+  const dataWatch = new StoreDataWatch({ store, key: '{nodes}:data', clock, random, log })
+  storeMetrics(registry, store, dataWatch)
   const codecs = [new JsonCodec(), new MsgpackCodec()] as const
   const load = new LoadMeter(options.loadClock ?? clock, metrics, () => host.waitedMs)
   const startedAt = timestamp(clock.now())
@@ -304,6 +306,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const stopOps = async (): Promise<void> => {
     load.stop()
     waker.stop()
+    dataWatch.stop()
     await suspects.stop()
     await unsubscribe?.()
     await listening?.close()
@@ -366,6 +369,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     load.start()
     const listen = options.listen ?? atPorts(config, sharing?.ownPort)
     listening = await listen(gateway, admin)
+    void dataWatch.start()
   } catch (error) {
     await stop(parts, stopOps).catch((err: unknown) =>
       log.warn({ err }, 'not all of the node could be stopped'),

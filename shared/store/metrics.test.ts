@@ -38,7 +38,7 @@ function setup() {
     back = callback
     return () => {}
   }
-  storeMetrics(registry, { vitals, onReturn })
+  storeMetrics(registry, { vitals, onReturn }, { lost: true })
   storeServerMetrics(registry, vitals, clock)
   return { clock, registry, told, observer: observer!, back: () => back() }
 }
@@ -56,6 +56,7 @@ describe('metrics of a store', () => {
     const text = await registry.metrics()
     for (const line of [
       'service_store_up 0',
+      'service_store_data_lost 1',
       'service_store_returns_total 1',
       'service_store_commands_total{operation="commit"} 2',
       'service_store_commands_total{operation="read"} 1',

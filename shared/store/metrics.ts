@@ -12,6 +12,10 @@ const STORE_METRICS = {
     'service_store_returns_total',
     'How often the store could be reached again after it could not.',
   ),
+  dataLost: gauge(
+    'service_store_data_lost',
+    '1 for an hour after this process found the store without the data that it had, unless that data is back.',
+  ),
   commandDuration: histogram(
     'service_store_command_duration_seconds',
     'Time from a command to the answer of the store.',
@@ -27,9 +31,14 @@ const STORE_METRICS = {
 }
 
 /** Registers what a process sees of its store. A scrape asks the store nothing. */
-export function storeMetrics(registry: Registry, store: Pick<Store, 'vitals' | 'onReturn'>): void {
+export function storeMetrics(
+  registry: Registry,
+  store: Pick<Store, 'vitals' | 'onReturn'>,
+  dataWatch: { readonly lost: boolean },
+): void {
   const metrics = registerMetrics(registry, STORE_METRICS)
   metrics.storeUp.read(() => Number(store.vitals.reachable))
+  metrics.dataLost.read(() => Number(dataWatch.lost))
   store.onReturn(() => metrics.storeReturns.inc())
   store.vitals.observe({
     answered(operation, seconds) {

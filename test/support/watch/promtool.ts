@@ -363,6 +363,7 @@ const ROWS: readonly Row[] = [
     '55.06%',
   ],
   ['RoomfulStoreGone', set('service_store_up', CONTROL, 0), 30, CONTROL],
+  ['RoomfulStoreDataLost', set('service_store_data_lost', CONTROL, 1), 30, CONTROLS],
   [
     'RoomfulStoreFails',
     raise('service_store_command_failures_total', { ...NODE, failure: 'store_full' }, 30),

@@ -262,6 +262,7 @@ function recordProcess(
   recording.counter(process, 'service_log_lines_dropped_total', {}, () => 0)
   recording.gauge(process, 'service_store_up', {}, () => 1)
   recording.counter(process, 'service_store_commands_total', { operation: 'commit' }, () => commands)
+  recording.gauge(process, 'service_store_data_lost', {}, () => 0)
   for (const failure of ['store_unreachable', 'store_full', 'store_refused'])
     recording.counter(process, 'service_store_command_failures_total', { failure }, () => 0)
   recording.histogram(
