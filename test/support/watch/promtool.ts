@@ -181,6 +181,9 @@ const CONTROLS = { job: 'roomful-control' }
 const REDIS = { server: 'redis:6379' }
 const ARENA = { ...NODES, room_type: 'arena' }
 
+const HAPROXY = { job: 'haproxy', instance: 'balancer:8404' }
+const ADDRESS = { job: 'public-address', instance: 'https://play.example.com/' }
+
 type Plant = PlantedFault['plant']
 
 const spoil =
@@ -346,7 +349,6 @@ const ROWS: readonly Row[] = [
   ['RoomfulDeliverySlow', slow('service_message_delivery_duration_seconds', ARENA, 1), 420, ARENA, '2.485s'],
   ['RoomfulHandshakesSlow', slow('service_handshake_duration_seconds', NODES, 2.5), 420, NODES, '2.5s'],
   ['RoomfulJoinsSlow', slow('service_join_duration_seconds', NODES, 2.5), 420, NODES, '2.5s'],
-  ['RoomfulCommitsSlow', slow('service_commit_duration_seconds', NODES, 0.1), 420, NODES, '248.5ms'],
   ['RoomfulTimersLate', slow('service_room_timer_lateness_seconds', NODES, 1), 420, NODES, '2.425s'],
   ['RoomfulEventLoopLate', slow('service_event_loop_delay_seconds', NODE, 0.1), 420, NODE, '248.5ms'],
   ['RoomfulNodeBusy', set('service_event_loop_utilisation_ratio', NODE, 0.95), 600, NODE, '95%'],
@@ -362,7 +364,7 @@ const ROWS: readonly Row[] = [
     NODES,
     '55.06%',
   ],
-  ['RoomfulStoreGone', set('service_store_up', CONTROL, 0), 30, CONTROL],
+  ['RoomfulStoreGone', set('service_store_up', CONTROL, 0), 30, CONTROLS],
   ['RoomfulStoreDataLost', set('service_store_data_lost', CONTROL, 1), 30, CONTROLS],
   [
     'RoomfulStoreFails',
@@ -419,6 +421,21 @@ const ROWS: readonly Row[] = [
     420,
     NODES,
     '0.10',
+  ],
+  ['RoomfulBalancerGone', set('up', HAPROXY, 0), 60, { job: 'haproxy' }],
+  [
+    'RoomfulBalancerHasNoNode',
+    set('haproxy_backend_active_servers', { ...HAPROXY, proxy: 'nodes' }, 0),
+    60,
+    { job: 'haproxy', proxy: 'nodes' },
+  ],
+  ['RoomfulPublicAddressFails', set('probe_success', ADDRESS, 0), 120, ADDRESS],
+  [
+    'RoomfulCertificateEnds',
+    set('probe_ssl_earliest_cert_expiry', ADDRESS, 7 * 86_400),
+    600,
+    ADDRESS,
+    '6d 23h 40m 0s',
   ],
 ]
 
