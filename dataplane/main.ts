@@ -9,6 +9,7 @@ import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import type { UnhandledErrors } from '../shared/unhandled.ts'
 import { forbidExits } from './exits.ts'
 import { startNode, type WorkerOptions } from './node.ts'
+import { connectionsWithin, openFileLimit } from './ops/file-limit.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { developRooms, loadRooms } from './rooms/loader.ts'
 import { startWatchdog } from './watchdog/watchdog.ts'
@@ -61,6 +62,7 @@ export async function startDataplane({
   const settings = { ...watchdogSettings(config), ...(development ? DEVELOPMENT : { ends: true }) }
   const watchdog = startWatchdog(settings, { clock: systemClock, log })
   const { turns } = watchdog
+  const maxConnections = development ? undefined : connectionsWithin(openFileLimit(), config, log)
   const node = await startNode({
     ...config,
     rooms,
@@ -71,6 +73,7 @@ export async function startDataplane({
     revealFailures: development,
     ...(development && { cutOffMs: developmentLimit }),
     ...(answer && { answer }),
+    ...(maxConnections !== undefined && { maxConnections }),
     ...(sharing && { sharing }),
   }).catch(async (error: unknown) => {
     await watchdog.close()

@@ -81,6 +81,8 @@ export interface NodeOptions extends Partial<NodeConfig> {
   readonly answer?: RequestListener
   /** Sends the text of errors in room code to players; for development. Default: players receive `room_logic_failed`, and the log has the error. */
   readonly revealFailures?: boolean
+  /** Most connections of clients that the process can open. Default: as many as are configured. */
+  readonly maxConnections?: number
   /** Checks the status of token keys. Default: asks control at the configured address. */
   readonly askKeyStatus?: AskKeyStatus
   /**
@@ -290,6 +292,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     metrics,
     tracer,
     ...(options.answer && { answer: options.answer }),
+    ...(options.maxConnections !== undefined && { maxConnections: options.maxConnections }),
     options: config,
   })
   let toldToDrain = () => {}
