@@ -20,13 +20,16 @@ export type SeatStatus = 'joining' | 'resuming' | 'joined' | 'rejoining' | 'left
 
 /**
  * Reason why this client is no longer in a room. `left`: by request; `kicked`: by the room; `closed`: the room ended; `expired`: the client
- * was not back within the room type's `reconnectSeconds`; `seat_lost`: the server no longer knows the seat; `rejoin_failed`: a new session could not join again; `client_closed`: the client was closed.
+ * was not back within the room type's `reconnectSeconds`; `replaced`: the player has joined with another session, which has the seat now
+ * (`sameSub`); `seat_lost`: the server no longer knows the seat; `rejoin_failed`: a new session could not join again; `client_closed`: the client was
+ * closed.
  */
 export type LeaveReason =
   | 'left'
   | 'kicked'
   | 'closed'
   | 'expired'
+  | 'replaced'
   | 'seat_lost'
   | 'rejoin_failed'
   | 'client_closed'
@@ -36,6 +39,7 @@ const LEAVE_REASONS: { readonly [reason: string]: LeaveReason } = {
   kicked: 'kicked',
   closed: 'closed',
   session_ended: 'expired',
+  replaced: 'replaced',
 }
 
 /** How often a rejoin is tried, when the server says that it may succeed later. */
@@ -331,7 +335,9 @@ export class Seat {
 
   #sendJoin(): void {
     try {
-      this.#link.send({ t: 'join', ref: this.#joinRef, room_type: this.roomType, options: this.#options })
+      const rejoin = this.#status === 'rejoining' ? { rejoin: true } : {}
+      const { roomType: room_type } = this
+      this.#link.send({ t: 'join', ref: this.#joinRef, room_type, options: this.#options, ...rejoin })
     } catch (error) {
       if (!(error instanceof RoomfulError)) throw error
       this.end('rejoin_failed', error)
@@ -384,7 +390,8 @@ export class Seat {
   #joinRefused(error: RoomfulError): void {
     const again = this.#status === 'rejoining' && error.retryable && this.#rejoinsLeft > 0
     if (this.#leaving || !again) {
-      this.end(this.#leaving ? 'left' : 'rejoin_failed', error)
+      const reason = error.code === 'replaced' ? 'replaced' : 'rejoin_failed'
+      this.end(this.#leaving ? 'left' : reason, error)
       return
     }
     this.#rejoinsLeft -= 1

@@ -16,7 +16,7 @@ import type { Random } from '../shared/random.ts'
 import type { Rate } from '../shared/rate-limit.ts'
 import { StoreDataWatch } from '../shared/store/data-watch.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
-import { type Store, StoreUnavailable } from '../shared/store/port.ts'
+import { type Store, StoreRefused, StoreUnavailable } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import { UnhandledErrors } from '../shared/unhandled.ts'
 import { createControlApp } from './app.ts'
@@ -173,7 +173,7 @@ async function checkKeyring(keyring: Keyring, store: Store, log: Logger): Promis
   try {
     await keyring.check(store.records)
   } catch (error) {
-    if (!(error instanceof StoreUnavailable)) throw error
+    if (!(error instanceof StoreUnavailable) || error instanceof StoreRefused) throw error
     log.warn(
       { failure: error.failure, err: error },
       'the store failed: KEYRING_SECRET was not checked against it',

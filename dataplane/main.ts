@@ -1,3 +1,5 @@
+import childProcess from 'node:child_process'
+import crypto from 'node:crypto'
 import type { RequestListener } from 'node:http'
 import { url as debuggerUrl } from 'node:inspector'
 import type { Registry } from 'prom-client'
@@ -7,7 +9,7 @@ import type { Logger } from '../shared/log.ts'
 import type { Store } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import type { UnhandledErrors } from '../shared/unhandled.ts'
-import { forbidExits } from './exits.ts'
+import { forbidCalls } from './forbidden-calls.ts'
 import { startNode, type WorkerOptions } from './node.ts'
 import { connectionsWithin, openFileLimit } from './ops/file-limit.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
@@ -80,7 +82,7 @@ export async function startDataplane({
     throw error
   })
   watchdog.watch(() => node.roomCode.where())
-  const allowExits = forbidExits(process, () => node.roomCode.current !== undefined)
+  const allowCalls = forbidCalls({ process, childProcess, crypto }, () => node.roomCode.current !== undefined)
   const byType = new Map(rooms.map((definition) => [definition.type, definition]))
   const replace = (definition: RoomDefinition): void => {
     byType.set(definition.type, definition)
@@ -96,7 +98,7 @@ export async function startDataplane({
     close: async (drainMs) => {
       watching?.close()
       await node.close(drainMs)
-      allowExits()
+      allowCalls()
       await watchdog.close()
     },
   }

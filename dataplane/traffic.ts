@@ -55,7 +55,10 @@ export interface Reliability {
   readonly settled?: number | undefined
 }
 
-/** From an edge to the owner of `room`. */
+/**
+ * From an edge to the owner of `room`. `member_id` names the subscription, here and in what owners send to edges. It is the id of the member
+ * as well, unless the session has taken the seat over from another one.
+ */
 export type ToOwner = { readonly room: RoomAddress; readonly member_id: string } & (
   | {
       readonly kind: 'join'
@@ -73,6 +76,8 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly principal: string
       /** Join options besides `key`, not yet validated. */
       readonly options: Json
+      /** True if the client had a seat there, and joins again because its session is lost. */
+      readonly rejoin?: boolean
       /** Whether the client has named the feature `layers`. */
       readonly layers?: boolean
       /** The edge's span of the join (W3C), where that is recorded, and what came with its trace. */
@@ -138,6 +143,8 @@ export type Frames = { readonly [codec in Subprotocol]?: Frame }
 /** A join that took effect with an update. */
 export interface JoinedMember {
   readonly member_id: string
+  /** Id of the member, if it differs from `member_id`: the session has taken the seat over from another session of the player. */
+  readonly seat?: string | undefined
   readonly ref: number
   readonly members: readonly MemberInfo[]
   /** `state.snapshot` at the update's seq. */
@@ -179,7 +186,10 @@ export interface PersonalPart {
   readonly ack?: number
 }
 
-/** `room.left` of a member to that member: the room kicked it, has closed, or has waited for its connection for as long as the room type says. */
+/**
+ * `room.left` of a member to that member: the room kicked it, has closed, or has waited for its connection for as long as the room type says;
+ * or another session of the player has the seat.
+ */
 export type Farewell = Extract<ServerMessage, { t: 'room.left' }>
 
 /** From the owner of `room` to one edge that has members in it. Edges drop what comes with a lower epoch than they have seen. */

@@ -215,7 +215,8 @@ describe('docs/operations.md, as it is typed', () => {
     }
     const old = asRedisUser(redis.url, 'roomful-node')
     const fresh = old.replace(names.OLD_PASSWORD, names.NEW_PASSWORD)
-    const lets = async (url: string) => !(await run('redis-cli', ['-u', url, 'ping'])).stderr.includes('AUTH failed')
+    const lets = async (url: string) =>
+      !(await run('redis-cli', ['-u', url, 'ping'])).stderr.includes('AUTH failed')
     const hashed = (password: string) => createHash('sha256').update(password).digest('hex')
     const saved = () => readFile(join(folder, 'users.acl'), 'utf8')
     await type(accept!, names)

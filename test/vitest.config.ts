@@ -47,7 +47,14 @@ class LongestFirst extends BaseSequencer {
  * Run twice: in their own tier in short, in the system tier at the length
  * that the promise is made for (`test/support/run-length.ts`).
  */
-const TWO_LENGTHS = ['live-tree.test.ts', 'room-model.test.ts', 'sync.test.ts']
+const TWO_LENGTHS = [
+  'hidden-layers.test.ts',
+  'live-tree.test.ts',
+  'resume.test.ts',
+  'room-model.test.ts',
+  'sync.test.ts',
+  'tokens.test.ts',
+]
 
 const anywhere = (name: string) =>
   `{shared,control,dataplane,client,examples,deploy,docs,loadtest,test}/**/${name}`

@@ -39,6 +39,9 @@ const MAX_RENEWALS = 4
 /** How much longer than for the rooms' answers a resume may take. */
 const WELCOME_SPARE_MS = 1000
 
+/** How long after a resume a seat whose `joined` may be lost waits for the same join. */
+const JOIN_AGAIN_MS = 5000
+
 type LaterMessage = Exclude<ClientMessage, Hello>
 type Join = Extract<ClientMessage, { t: 'join' }>
 
@@ -221,7 +224,10 @@ export class ClientProtocol implements ConnectionListener {
   ): Subscription | undefined {
     const { room_id: roomId } = request
     const subscription = session.subscriptions.get(roomId)
-    if (subscription?.taken) return subscription
+    if (subscription?.inUse) {
+      subscription.joinRef = undefined
+      return subscription
+    }
     const ref = 'ref' in request ? request.ref : undefined
     this.connection.sendError('not_in_room', `the session is not in ${roomId}`, { ref, room_id: roomId })
     return undefined
@@ -247,7 +253,7 @@ export class ClientProtocol implements ConnectionListener {
   ): void {
     const subscription =
       t === 'message' && roomId !== undefined ? session.subscriptions.get(roomId) : undefined
-    if (subscription?.taken && ref !== undefined) this.#context.edge.refuse(subscription, code, message, ref)
+    if (subscription?.inUse && ref !== undefined) this.#context.edge.refuse(subscription, code, message, ref)
     else this.connection.sendError(code, message, { ref })
   }
 
@@ -265,6 +271,14 @@ export class ClientProtocol implements ConnectionListener {
     const { ref, room_type: roomType, options } = request
     const room = roomAddress(session.projectId, roomType, options.key ?? 'default')
     const roomId = roomIdOf(room)
+    const unlisted = session.subscriptions.get(roomId)
+    if (unlisted?.phase === 'detached') {
+      if (unlisted.joinRef === ref) {
+        edge.joinAgain(unlisted, this.connection, session, request)
+        return
+      }
+      edge.giveUp(unlisted, 'left')
+    }
     const subscription = session.subscriptions.get(roomId)
     const refused = this.#joinRejection(session, roomType, roomId)
     if (refused) {
@@ -328,8 +342,8 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   /**
-   * Brings the subscriptions of a resuming session back. The client names the rooms it wants to keep; the session leaves the others, among them
-   * those whose `joined` never arrived, so that the client can simply join again. Calls `done` once, when every owner has answered or
+   * Brings the subscriptions of a resuming session back. The client names the rooms it wants to keep, and the session leaves the others. A seat whose
+   * `joined` may be lost waits for the same join for `JOIN_AGAIN_MS`. Calls `done` once, when every owner has answered or
    * `attachWaitMs` is over; a room without an answer counts as not resumed, and its frames follow when they come.
    */
   #resumeRooms(
@@ -350,8 +364,10 @@ export class ClientProtocol implements ConnectionListener {
       done([...resumed].map(([roomId, isResumed]) => ({ room_id: roomId, resumed: isResumed })))
     }
     const cancel = clock.schedule(options.attachWaitMs, finish)
-    for (const subscription of [...session.subscriptions.values()])
-      if (!listed.has(subscription.roomId) || !subscription.taken) edge.giveUp(subscription, 'left')
+    const unlisted = [...session.subscriptions.values()].filter(({ roomId }) => !listed.has(roomId))
+    for (const subscription of unlisted)
+      if (subscription.joinRef === undefined) edge.giveUp(subscription, 'left')
+      else this.#leaveUnlessAsked(session, subscription)
     session.ended.keep(listed)
     for (const [roomId, position] of listed) {
       const subscription = session.subscriptions.get(roomId)
@@ -373,6 +389,15 @@ export class ClientProtocol implements ConnectionListener {
       })
     }
     if (waiting === 0) finish()
+  }
+
+  /** The client has not named a room, whose `joined` it may never have got. */
+  #leaveUnlessAsked(session: Session, subscription: Subscription): void {
+    const { clock, edge } = this.#context
+    clock.schedule(JOIN_AGAIN_MS, () => {
+      const isLeft = session.subscriptions.get(subscription.roomId) === subscription
+      if (isLeft && subscription.phase === 'detached' && session.connection) edge.giveUp(subscription, 'left')
+    })
   }
 
   #welcomeClient({ session, resumeToken, at }: Admitted, rooms?: readonly ResumedRoom[]): void {

@@ -58,11 +58,19 @@ export class Edge {
     )
   }
 
-  /** Asks for a subscription; the answer is `joined` or an error. The caller has seen to it that the session has none in this room. */
-  join(session: Session, connection: Connection, room: RoomAddress, { ref, options }: Ask<'join'>): void {
-    const { clock, random, nodeId } = this.#context
+  /**
+   * Asks for a subscription; the answer is `joined` or an error. The caller has seen to it that the session has none in this room. `memberId`: of the
+   * seat that the session may have by an earlier question of the same ref.
+   */
+  join(
+    session: Session,
+    connection: Connection,
+    room: RoomAddress,
+    { ref, options, rejoin }: Ask<'join'>,
+    memberId = newId('mem', this.#context.random),
+  ): void {
+    const { clock, nodeId } = this.#context
     const { key: _, ...rest } = options
-    const memberId = newId('mem', random)
     const span = this.#joinSpan(session, room)
     const subscription = new Subscription(session, room, memberId, this.#unacked, clock.monotonic(), {
       kind: 'join',
@@ -77,6 +85,7 @@ export class Edge {
       data: session.data,
       principal: session.principal,
       options: rest,
+      ...(rejoin && { rejoin }),
       ...(session.features.has('layers') && { layers: true }),
       ...(span.sampled && contextOf(span)),
     })
@@ -96,9 +105,24 @@ export class Edge {
     endJoinSpan(this.#joinSpan(session, room), code)
   }
 
-  /** A subscription that the session holds from before it came to this node; it waits for `attach`. */
-  restore(session: Session, room: RoomAddress, memberId: string): void {
-    this.#add(new Subscription(session, room, memberId, this.#unacked, this.#context.clock.monotonic()))
+  /** A subscription that the session holds from before it came to this node; it waits for `attach`, or for `joinAgain`. */
+  restore(session: Session, room: RoomAddress, memberId: string, joinRef: number | undefined): void {
+    const now = this.#context.clock.monotonic()
+    const subscription = new Subscription(session, room, memberId, this.#unacked, now)
+    subscription.joinRef = joinRef
+    this.#add(subscription)
+  }
+
+  /** The client has no answer to the join of a subscription, and asks with the same ref: the answer is about the same seat. */
+  joinAgain(
+    subscription: Subscription,
+    connection: Connection,
+    session: Session,
+    request: Ask<'join'>,
+  ): void {
+    const { room, memberId } = subscription
+    this.#remove(subscription)
+    this.join(session, connection, room, request, memberId)
   }
 
   /** Gives a subscription up at the client's wish; the answer is `left`. */
@@ -119,14 +143,10 @@ export class Edge {
   }
 
   /**
-   * Drops a subscription that another edge has now. An owner that has not heard of that one takes the member for detached, and no member
-   * comes of a join that is still on its way.
+   * Drops a subscription that another edge has now. An owner that has not heard of that one takes the member for detached, also one whose join is
+   * still on its way: the other edge leaves that seat, or its client asks for it again.
    */
   abandon(subscription: Subscription): void {
-    if (subscription.phase === 'joining') {
-      this.giveUp(subscription, 'session_ended')
-      return
-    }
     const last = this.#remove(subscription)
     if (subscription.phase !== 'detached') this.#sendDetach(subscription, true)
     if (last) this.#context.unsubscribed(subscription.room)

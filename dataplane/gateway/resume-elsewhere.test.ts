@@ -34,19 +34,73 @@ describe('a session that lost its socket, at another node', () => {
     expect([...pair.b.gateway.describeSessions().items]).toMatchObject([{ sub: 'eve', key_id: 'key_a' }])
   })
 
-  it('leaves the rooms it does not name, among them one whose joined never arrived', async () => {
-    const { client, welcome, snapshot } = await pair.a.join()
-    pair.owner.silent.add('join')
-    const asked = pair.owner.next('join')
+  it('leaves a room that it does not name, and of which its client is known to know', async () => {
+    const { client, welcome, joined } = await pair.a.join()
+    client.send({ t: 'message', room_id: joined.room_id, type: 'count', data: 1 })
+    await client.next('state.patch')
+    // The record is written again with the next join.
     client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
-    const { member_id: memberId } = await asked
+    await client.next('joined')
     await pair.owner.lose(client)
     const leaving = pair.owner.next('leave')
-    const again = await pair.b.resume(welcome, [snapshot])
-    await again.next('welcome')
-    expect(await leaving).toMatchObject({ member_id: memberId, reason: 'left' })
-    again.send({ t: 'leave', ref: 3, room_id: 'arena:one' })
-    await again.next('left')
+    await (await pair.b.resume(welcome)).next('welcome')
+    expect(await leaving).toMatchObject({ member_id: joined.member_id, reason: 'left' })
+  })
+
+  describe('whose join was never answered', () => {
+    /** The owner has the seat, or (`asked`) only the question for it; the client has no answer. */
+    const unanswered = async (how: 'seated' | 'asked') => {
+      const { client, welcome, snapshot } = await pair.a.join()
+      pair.owner.silent.add('join')
+      const asking = pair.owner.next('join')
+      client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
+      const asked = await asking
+      pair.owner.silent.delete('join')
+      await pair.owner.lose(client)
+      if (how === 'seated') pair.owner.answer(asked)
+      const again = await pair.b.resume(welcome, [snapshot])
+      await again.next('welcome')
+      return { again, memberId: asked.member_id }
+    }
+    const join = (ref: number) => ({ t: 'join', ref, room_type: 'arena', options: { key: 'two' } }) as const
+
+    it.each(['seated', 'asked'] as const)('gets the same seat by the same join (%s)', async (how) => {
+      const { again, memberId } = await unanswered(how)
+      again.send(join(2))
+      expect(await again.next('joined')).toMatchObject({ ref: 2, member_id: memberId })
+      await pair.pass(10_000, 1000)
+      expect(pair.owner.of('leave')).toEqual([])
+      again.send({ t: 'message', room_id: 'arena:two', type: 'count', data: 1 })
+      await again.next('state.patch', ({ room_id: roomId }) => roomId === 'arena:two')
+    })
+
+    it('gets another seat by another join, and gives the first up', async () => {
+      const { again, memberId } = await unanswered('seated')
+      again.send(join(3))
+      const { member_id: second } = await again.next('joined')
+      expect(second).not.toBe(memberId)
+      expect(pair.owner.of('leave')).toMatchObject([{ member_id: memberId, reason: 'left' }])
+    })
+
+    it('leaves it when the client has not asked again within 5 s, and is not in the room until then', async () => {
+      const { again, memberId } = await unanswered('seated')
+      again.send({ t: 'message', room_id: 'arena:two', type: 'count', data: 1, ref: 3 })
+      expect(await again.next('error')).toMatchObject({ code: 'not_in_room', ref: 3 })
+      await pair.pass(4999)
+      expect(pair.owner.of('leave')).toEqual([])
+      await pair.pass(1)
+      expect(pair.owner.of('leave')).toMatchObject([{ member_id: memberId, reason: 'left' }])
+    })
+
+    it('is the same seat after several more losses', async () => {
+      const { again, memberId } = await unanswered('seated')
+      const { session_id, resume_token } = again.received[0] as { session_id: string; resume_token: string }
+      again.ws.terminate()
+      const third = await pair.a.resume({ session_id, resume_token })
+      await third.next('welcome')
+      third.send(join(2))
+      expect(await third.next('joined')).toMatchObject({ member_id: memberId })
+    })
   })
 
   describe('hears how a seat has ended', () => {
@@ -251,9 +305,10 @@ describe('a session that is taken while it has a socket', () => {
     const told = pair.owner.next('detach')
     await pair.b.resume(welcome, [snapshot])
     expect(await told).toMatchObject({ member_id: joined.member_id })
-    // Behind the join, should that still be on its way.
-    const ended = expect.objectContaining({ member_id: memberId, reason: 'session_ended' })
-    await expect.poll(() => pair.owner.of('leave')).toContainEqual(ended)
+    // Behind the join, should that still be on its way: the seat is given up in time, or taken by the second node.
+    const detached = expect.objectContaining({ member_id: memberId, moves: true })
+    await expect.poll(() => pair.owner.of('detach')).toContainEqual(detached)
+    expect(pair.owner.of('leave')).toEqual([])
     // Whose attach counts when the two come in the wrong order.
     expect(pair.owner.of('join').map(({ turn }) => turn)).toEqual([0, 0])
     await expect.poll(() => pair.owner.of('attach')).toMatchObject([{ edge: 'node_b', turn: 1 }])

@@ -4,6 +4,7 @@ import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import type { TestClient } from '../../test/support/gateway/test-client.ts'
 import { gatewayContext, TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { runLength } from '../../test/support/run-length.ts'
 import { TestRecords } from '../../test/support/test-records.ts'
 import type { Connection } from './connection.ts'
 import { Edge } from './edge.ts'
@@ -204,7 +205,7 @@ class Race {
   }
 }
 
-const SEEDS = Array.from({ length: 200 }, (_, seed) => seed + 1)
+const SEEDS = Array.from({ length: runLength(40, 200) }, (_, seed) => seed + 1)
 
 async function race(seed: number, faults: (race: Race) => readonly Promise<unknown>[] = () => []) {
   const race = new Race(seed)

@@ -153,10 +153,11 @@ export class Session implements SubscribedSession {
 
   /** What another node needs to go on with the session; `node_id` is this one. */
   record(nodeId: string): SessionRecord {
-    const seats = [...this.subscriptions.values()].map(({ room: { roomType, key }, memberId }) => ({
+    const seats = [...this.subscriptions.values()].map(({ room: { roomType, key }, memberId, joinRef }) => ({
       room_type: roomType,
       key,
       member_id: memberId,
+      ...(joinRef !== undefined && { join_ref: joinRef }),
     }))
     return {
       session_id: this.sessionId,

@@ -134,6 +134,8 @@ export class Subscription {
   readonly memberId: string
   /** The join, while it is open. */
   join: JoinQuestion | undefined
+  /** The ref of the join, until the client is known to have the answer: it may ask for this seat again. */
+  joinRef: number | undefined
   /** The join in its trace. */
   joinSpan: Span = noSpan
   /** The ref of the `leave` that is under way. */
@@ -172,6 +174,7 @@ export class Subscription {
     this.memberId = memberId
     this.unacked = new Unacked(limits)
     this.join = join
+    this.joinRef = join?.ref
     this.madeAt = now
     this.askedAt = now
     this.#phase = join ? 'joining' : 'detached'
@@ -190,6 +193,11 @@ export class Subscription {
   /** Whether the session is in the room: the owner has said so, and the client has not asked to leave. */
   get taken(): boolean {
     return this.#phase !== 'joining' && this.leaveRef === undefined
+  }
+
+  /** Whether the session is in the room, and its client knows: a seat that it did not name as it resumed waits for its join. */
+  get inUse(): boolean {
+    return this.taken && this.#phase !== 'detached'
   }
 
   /** The highest ref up to which the client knows every outcome, where it has said so. */
@@ -291,7 +299,7 @@ export class Subscription {
 
   /** The join took effect with the flush `seq` of the owner under `epoch`. False: the client is gone and cannot be told. */
   joined(
-    { ref, member_id: memberId, members, snapshot, layers }: JoinedMember,
+    { ref, member_id: memberId, seat = memberId, members, snapshot, layers }: JoinedMember,
     epoch: number,
     seq: number,
   ): boolean {
@@ -305,7 +313,7 @@ export class Subscription {
     this.#epoch = epoch
     this.#seq = seq
     // No copy: the codec encodes the list once for all who come with it.
-    connection.send({ t: 'joined', ref, room_id: this.roomId, member_id: memberId, members })
+    connection.send({ t: 'joined', ref, room_id: this.roomId, member_id: seat, members })
     if (layers) this.#push(layers)
     this.#pushState(snapshot)
     return true
@@ -346,6 +354,7 @@ export class Subscription {
     answered: (result: AttachResult) => void,
   ): void {
     this.#connection = connection
+    this.joinRef = undefined
     this.learned(position.settled ?? 0)
     this.#attach = { position, ask, answered }
     this.#phase = 'attaching'

@@ -17,6 +17,25 @@ describe('joining', () => {
     expect(bench.describe('counter')?.members).toHaveLength(1)
   })
 
+  /** The edges that members' sockets are at, and how often a join was answered. */
+  const answered = (bench: RoomBench) => ({
+    edges: ['node_a', 'node_b'].filter((edge) => bench.host.rooms[0]!.hasMembersAt(edge)),
+    joined: bench.sentOf('update').flatMap(({ joined }) => joined.map(({ member_id: id }) => id)),
+  })
+
+  it('is answered again with the same seat at the edge where the session has resumed', async () => {
+    const bench = new RoomBench([counter()])
+    const ann = await bench.join('counter', 'ann', { ref: 5 })
+    bench.detach('counter', ann)
+    await bench.join('counter', 'ann', { ref: 5, edge: 'node_b', turn: 1 })
+    expect(answered(bench)).toEqual({ edges: ['node_b'], joined: ['ann', 'ann'] })
+    expect(bench.describe('counter')?.members).toMatchObject([{ member_id: 'ann', connected: true }])
+    // What the first edge still says is old.
+    bench.detach('counter', ann)
+    await bench.settle()
+    expect(answered(bench).edges).toEqual(['node_b'])
+  })
+
   it('is refused where the room may not be made, and others who wait for it are not', async () => {
     const bench = new RoomBench([counter()], { quota: { perMinute: 1 } })
     await bench.join('counter', 'ann', { sub: 'ann' })
@@ -130,6 +149,19 @@ describe('admit', () => {
     expect(lines.join('')).toContain(
       `admit returned ${shown}; return nothing to admit, or a text for the player to refuse`,
     )
+  })
+
+  it('is asked once about a join that comes again from the edge where its session has resumed', async () => {
+    const bench = new RoomBench([guarded])
+    await bench.join('guarded', 'ann', { ref: 5 })
+    await bench.join('guarded', 'ann', { ref: 5, edge: 'node_b', turn: 1 })
+    expect(gates).toHaveLength(1)
+    gates.shift()!(undefined)
+    await bench.settle()
+    const room = bench.host.rooms[0]!
+    expect([room.hasMembersAt('node_a'), room.hasMembersAt('node_b')]).toEqual([false, true])
+    expect(bench.describe('guarded')?.state).toEqual({ here: 1 })
+    expect(bench.sentOf('update').at(-1)?.joined).toMatchObject([{ member_id: 'ann', ref: 5 }])
   })
 
   it('holds a place, so that joins at the same time respect maxMembers', async () => {

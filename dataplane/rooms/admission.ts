@@ -4,7 +4,7 @@ import { type JoinRequest, playerOf, roomAttributes, type ToOwner } from '../tra
 import type { TurnRoom } from '../watchdog/turns.ts'
 import type { Member, RoomDefinition } from './definition.ts'
 import { FAILED, kindOf, parseOptions, RoomLogicError } from './failures.ts'
-import type { Inputs } from './inputs.ts'
+import type { Inputs, Refusal } from './inputs.ts'
 import { Membership, memberFor } from './memberships.ts'
 import { isPromise, type RoomCode, type RoomTurn } from './room-code.ts'
 import type { RoomStream } from './stream.ts'
@@ -40,12 +40,12 @@ export class RoomAdmission {
   readonly #stream: RoomStream
   readonly #inputs: Inputs
   readonly #on: AdmissionEvents
-  /** By member id. */
+  /** By subscription id. */
   readonly #running = new Map<string, RunningAdmit>()
-  /** The spans of joins whose members have not heard of them yet, by member id, and of the part each is at. */
+  /** The spans of joins whose members have not heard of them yet, by subscription id, and of the part each is at. */
   readonly #spans = new Map<string, { readonly whole: Span; part?: Span }>()
   readonly #expiry
-  /** By member, what is answered when a flush is delivered: it needs the whole state, or the member's join is not delivered yet. */
+  /** By subscription, what is answered when a flush is delivered: it needs the whole state, or the member's join is not delivered yet. */
   readonly #early = new Map<string, () => void>()
   #closed = false
 
@@ -84,6 +84,9 @@ export class RoomAdmission {
     if (running) {
       if (running.request.ref !== request.ref)
         replies.refuse(request, 'already_joined', `the session is joining ${roomId} already`)
+      // The session has resumed: the answer is for the edge where it is now.
+      else if (request.turn > running.request.turn)
+        this.#wait(request.member_id, 'attach', () => this.join(request))
       return
     }
     const present = memberships.ofSession(request.session_id)
@@ -105,16 +108,18 @@ export class RoomAdmission {
         'client_outdated',
         `${roomId} hides parts of its state in layers, which this client has not named in features of hello: use a client that can put them together`,
       )
-    else if (this.#places >= definition.maxMembers)
-      this.#refuse(request, 'room_full', `${roomId} has its ${definition.maxMembers} members`)
-    else if (definition.admit) this.#admit(request, options.value)
-    else this.#add(request, options.value)
+    else if (!definition.admit) this.#add(request, options.value)
+    else {
+      const seat = this.#seatFor(request)
+      if (seat && 'code' in seat) this.#refuse(request, seat.code, seat.message)
+      else this.#admit(request, options.value)
+    }
   }
 
   leave(message: Kind<'leave'>, from: string): void {
     const { memberships, replies } = this.#stream
     const { member_id: memberId, reason, ref } = message
-    const membership = memberships.get(memberId)
+    const membership = memberships.ofSubscription(memberId)
     if (membership) {
       // A session that went on at another edge ends there only.
       if (reason !== 'session_ended' || membership.isServedBy(from))
@@ -123,7 +128,7 @@ export class RoomAdmission {
     }
     const request = this.#cancel(memberId)
     if (request) this.#endSpan(memberId, reason)
-    if (!request && !memberships.recipient(memberId)) replies.noSeat(from, message)
+    if (!request && !memberships.addressee(memberId)) replies.noSeat(from, message)
     // Its join was under way, or it is being sent away at this moment.
     else if (ref !== undefined)
       replies.send(request?.edge ?? from, { kind: 'left', member_id: memberId, ref })
@@ -131,18 +136,18 @@ export class RoomAdmission {
   }
 
   detach({ member_id: memberId, moves = false }: Kind<'detach'>, from: string): void {
-    if (this.#stream.memberships.get(memberId)) this.#detach(memberId, from, moves)
+    if (this.#stream.memberships.ofSubscription(memberId)) this.#detach(memberId, from, moves)
     else this.#wait(memberId, 'detach', () => this.#detach(memberId, from, moves))
   }
 
   /** An edge is gone, and the sockets it held with it: its members wait to be resumed elsewhere, and count as connected meanwhile. */
   detachEdge(edge: string): void {
-    for (const { member } of this.#stream.memberships) this.#detach(member.id, edge, true)
+    for (const { subscriptionId } of this.#stream.memberships) this.#detach(subscriptionId, edge, true)
   }
 
   /** The session has a fresh token. */
   renew({ member_id: memberId, data }: Kind<'renew'>, from: string): void {
-    const membership = this.#stream.memberships.get(memberId)
+    const membership = this.#stream.memberships.ofSubscription(memberId)
     // Otherwise its next attach says it.
     if (membership?.isServedBy(from)) this.#inputs.renew(membership, data ?? null)
   }
@@ -150,11 +155,11 @@ export class RoomAdmission {
   attach(message: Kind<'attach'>): void {
     const { memberships, replies } = this.#stream
     const { member_id: memberId, edge, codec, turn } = message
-    const membership = memberships.recipient(memberId)
+    const membership = memberships.addressee(memberId)
     if (!membership) {
       if (this.#wait(memberId, 'attach', () => this.attach(message))) return
       const farewell = this.#stream.environment.departures.of(memberId)
-      if (farewell) replies.left(edge, farewell)
+      if (farewell) replies.left(edge, memberId, farewell)
       else replies.noSeat(edge, { member_id: memberId })
       return
     }
@@ -163,7 +168,7 @@ export class RoomAdmission {
     membership.resumes = turn
     memberships.attach(membership, edge, codec)
     // A member that is being removed needs what it missed: the update that it leaves with comes behind that.
-    if (memberships.get(memberId)) {
+    if (memberships.has(membership)) {
       this.#inputs.renew(membership, message.data ?? null)
       this.#inputs.connected(membership, true)
     }
@@ -174,7 +179,7 @@ export class RoomAdmission {
   resync(message: Kind<'resync'>, from: string): void {
     const { member_id: memberId, reason } = message
     const { memberships, delivery, replies } = this.#stream
-    const membership = memberships.recipient(memberId)
+    const membership = memberships.addressee(memberId)
     if (!membership) {
       replies.noSeat(from, { member_id: memberId })
       return
@@ -204,16 +209,54 @@ export class RoomAdmission {
     for (const answer of early) answer()
   }
 
-  /** Members, and joins that hold a place. */
+  /** Members, and joins that hold a place: those under way that have no seat to take over. */
   get #places(): number {
-    return this.#stream.memberships.size + this.#running.size
+    const { memberships } = this.#stream
+    let places = memberships.size
+    for (const { request } of this.#running.values()) if (!this.#ownSeat(request)) places++
+    return places
+  }
+
+  /** The seat of the player's other session that a join may take over. */
+  #ownSeat({ sub, rejoin = false }: JoinRequest): Membership | undefined {
+    const { sameSub } = this.#inputs.handlers.definition
+    if (sub === null || sameSub === 'refuse') return undefined
+    const fromConnected = sameSub === 'replace' && !rejoin
+    for (const membership of this.#stream.memberships) {
+      const { member } = membership
+      if (member.sub === sub && (fromConnected || !member.connected)) return membership
+    }
+    return undefined
+  }
+
+  /** The seat that a join takes over; undefined: it gets a new one. Otherwise the reason why there is none for it. */
+  #seatFor(request: JoinRequest): Membership | Refusal | undefined {
+    const { bans, memberships, roomId } = this.#stream
+    const { sameSub, maxMembers } = this.#inputs.handlers.definition
+    const { sub } = request
+    const seat = this.#ownSeat(request)
+    if (sub !== null && bans.present.has(sub))
+      return { code: 'banned', message: `${roomId} keeps this player out` }
+    if (
+      sub !== null &&
+      sameSub !== 'allow' &&
+      !seat &&
+      memberships.members.some((member) => member.sub === sub)
+    )
+      return {
+        code: sameSub === 'refuse' ? 'already_joined' : 'replaced',
+        message: `the player is in ${roomId} with another session`,
+      }
+    const full = this.#places >= maxMembers
+    if (seat && (full || sameSub === 'replace')) return seat
+    return full ? { code: 'room_full', message: `${roomId} has its ${maxMembers} members` } : undefined
   }
 
   /** Unless the session is at another edge by now. */
   #detach(memberId: string, from: string, moves: boolean): void {
     const { environment, memberships } = this.#stream
     const { clock, limits } = environment
-    const membership = memberships.get(memberId)
+    const membership = memberships.ofSubscription(memberId)
     if (membership?.edge !== from) return
     this.#early.delete(memberId)
     const now = clock.monotonic()
@@ -237,13 +280,14 @@ export class RoomAdmission {
   #attached(membership: Membership, attach: Kind<'attach'>): void {
     const { refs, committedRef } = membership
     const { delivery, grants, history, replies, state } = this.#stream
-    const { member_id: memberId, ask, edge, codec, epoch, seq, settled = 0 } = attach
+    const { member_id: subscriptionId, ask, edge, codec, epoch, seq, settled = 0 } = attach
+    const { id: memberId } = membership.member
     const layers = state.layers && grants.of(memberId)
     const replay = history.replay({ epoch, seq }, this.#stream.epoch, memberId, codec, layers)
     const missed = replay && delivery.replayed(membership, replay.missed, replay.shown, replay.hidden)
     // What layers hold, and who has them, is known as of the flush under way.
     if ((!missed || layers) && this.#stream.committing) {
-      this.#early.set(memberId, () => this.attach(attach))
+      this.#early.set(subscriptionId, () => this.attach(attach))
       return
     }
     refs.known(settled)
@@ -251,7 +295,7 @@ export class RoomAdmission {
     if (!missed) this.#countResync('resume')
     replies.send(edge, {
       kind: 'attached',
-      member_id: memberId,
+      member_id: subscriptionId,
       ask,
       seq: delivery.delivered.seq,
       resumed: missed !== undefined,
@@ -274,7 +318,7 @@ export class RoomAdmission {
     const { memberships, delivery, replies, roomId } = this.#stream
     // The session went on at another edge, and asks there for what it wants.
     if (request.turn < membership.resumes) return true
-    if (request.member_id !== membership.member.id) {
+    if (request.member_id !== membership.subscriptionId) {
       // An edge that knew of the membership would not have asked: the answer was lost together with an earlier one.
       this.#inputs.part(membership, 'session_ended')
       return false
@@ -283,14 +327,15 @@ export class RoomAdmission {
       replies.refuse(request, 'already_joined', `the session is in ${roomId} already`)
       return true
     }
+    membership.resumes = request.turn
     memberships.attach(membership, request.edge, request.codec)
+    this.#inputs.renew(membership, request.data ?? null)
     this.#inputs.connected(membership, true)
     if (!membership.announced) return true
-    const { id: memberId } = membership.member
     if (!this.#stream.committing) delivery.repeatJoin(membership)
     else
-      this.#early.set(memberId, () => {
-        if (memberships.get(memberId) === membership) delivery.repeatJoin(membership)
+      this.#early.set(membership.subscriptionId, () => {
+        if (memberships.has(membership)) delivery.repeatJoin(membership)
       })
     return true
   }
@@ -354,7 +399,7 @@ export class RoomAdmission {
     }
     try {
       const answer: unknown = environment.code.start(joinTurn(this.#stream, 'admit', request), () =>
-        definition.admit?.(memberOf(request), options, ctx),
+        definition.admit?.(memberOf(request, this.#ownSeat(request)?.member.id), options, ctx),
       )
       return isPromise(answer) ? Promise.resolve(answer).then(verdictOf, failed) : verdictOf(answer)
     } catch (error) {
@@ -393,14 +438,28 @@ export class RoomAdmission {
 
   #add(request: JoinRequest, options: unknown): void {
     this.#beginPart(request.member_id, 'room.commit')
-    const { session_id: sessionId, ref, edge, codec, turn } = request
-    const member = memberOf(request)
+    const { member_id: subscriptionId, session_id: sessionId, ref, edge, codec, turn, data } = request
+    const found = this.#seatFor(request)
+    const seat = found instanceof Membership ? found : undefined
+    const member = seat?.member ?? memberOf(request)
     const membership = new Membership(
-      { member, sessionId, joinRef: ref, edge, codec, lastRef: 0, outcomes: [], forgotten: 0 },
+      {
+        member,
+        sessionId,
+        subscriptionId,
+        joinRef: ref,
+        edge,
+        codec,
+        lastRef: 0,
+        outcomes: [],
+        forgotten: 0,
+      },
       this.#stream.environment.limits.outcomes,
     )
     membership.resumes = turn
-    const refused = this.#inputs.join(membership, options)
+    let refused: Refusal | undefined
+    if (seat) this.#inputs.replace(seat, membership, data ?? null)
+    else refused = (found as Refusal | undefined) ?? this.#inputs.join(membership, options)
     if (refused) this.#refuse(request, refused.code, refused.message)
     this.#on.occupied()
   }
@@ -433,9 +492,9 @@ export class RoomAdmission {
   /** What became of a join, as far as its member has heard. */
   #resultOf(memberId: string): string | undefined {
     const { memberships } = this.#stream
-    const membership = memberships.get(memberId)
+    const membership = memberships.ofSubscription(memberId)
     if (membership) return membership.announced ? 'joined' : undefined
-    return this.#running.has(memberId) || memberships.recipient(memberId) ? undefined : 'left'
+    return this.#running.has(memberId) || memberships.addressee(memberId) ? undefined : 'left'
   }
 
   /** A join is over for the room, if it was under way; `result` is one word. */
@@ -456,13 +515,13 @@ export class RoomAdmission {
       let earliest = Number.POSITIVE_INFINITY
       for (const membership of [...memberships]) {
         // A turn of another member may have removed it.
-        if (membership.attached || memberships.get(membership.member.id) !== membership) continue
+        if (membership.attached || !memberships.has(membership)) continue
         const now = clock.monotonic()
         if (membership.member.connected && this.#dueAt(membership) <= now)
           this.#inputs.connected(membership, false)
         const due = this.#dueAt(membership)
         if (due > now) earliest = Math.min(earliest, due)
-        else if (memberships.get(membership.member.id) === membership)
+        else if (memberships.has(membership))
           this.#inputs.part(membership, 'session_ended', {
             text: `the connection was not back within ${this.#keptMs / 1000} s: join again`,
           })
@@ -472,7 +531,8 @@ export class RoomAdmission {
   }
 }
 
-const memberOf = ({ member_id: id, sub, data }: JoinRequest): Member =>
+/** The joining member. `id`: that of a seat to take over. */
+const memberOf = ({ member_id: subscriptionId, sub, data }: JoinRequest, id = subscriptionId): Member =>
   memberFor({ id, sub, connected: true, data: data ?? null })
 
 const refused = (why: string): Verdict => ({ admitted: false, why })

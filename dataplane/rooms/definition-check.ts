@@ -1,4 +1,5 @@
 import { closest, distance } from 'fastest-levenshtein'
+import { Boundary } from './boundary.ts'
 import { type LayerRules, problemsOfLayers, problemsOfPatterns } from './layer-rules.ts'
 
 /** A room definition has mistakes. The message lists each with its value and the correct form. */
@@ -38,6 +39,10 @@ const FIELDS: Readonly<Record<string, Rule>> = {
     '1–64 letters, digits, _ or -, beginning with a letter or digit',
   ],
   maxMembers: [(value) => Number.isSafeInteger(value) && isNumber(value, 1), 'a whole number, at least 1'],
+  sameSub: [
+    (value) => value === 'allow' || value === 'replace' || value === 'refuse',
+    'allow, replace or refuse',
+  ],
   options: A_SCHEMA,
   messages: BY_NAME,
   events: BY_NAME,
@@ -140,10 +145,16 @@ export function checkSpec(spec: unknown): void {
   throw new RoomDefinitionError(`${name}: ${problems.join('; ')}`)
 }
 
-/** What `create` makes, if it takes no options; otherwise rooms are checked when they are created. What it throws, it throws there as well. */
+/** How long `create` may take at load, milliseconds. */
+const CREATE_MS = 200
+
+/**
+ * What `create` makes, if it takes no options; otherwise rooms are checked when they are created. If it throws or does not return, it does so
+ * there as well.
+ */
 function firstStateOf(create: () => unknown): unknown {
   try {
-    return create.length === 0 ? create() : undefined
+    return create.length === 0 ? new Boundary().run(create, CREATE_MS) : undefined
   } catch {
     return undefined
   }

@@ -326,6 +326,13 @@ describe('a pattern of layers', () => {
     expect(withPattern(pattern).layers).toEqual({ [pattern]: null })
   })
 
+  it('is accepted where create does not return, and the load goes on', () => {
+    const looping = (): object => {
+      for (;;);
+    }
+    expect(withPattern('hands.*', () => looping()).layers).toEqual({ 'hands.*': null })
+  })
+
   it('is looked at when the first room is created, where create takes options: the room is refused, and not public', async () => {
     const lines: string[] = []
     const log = pino({}, { write: (line) => void lines.push(line) })

@@ -256,9 +256,13 @@ export interface RoomContext<
   close(): void
   /**
    * Removes a member: `onLeave` runs, and the member gets `room.left` with the reason `kicked`. Only this member also gets `reason`, a text
-   * for the player, cut to 300 characters.
+   * for the player, cut to 300 characters. `ban` also removes the player's other seats, and rejects its later joins with `banned`, until
+   * `unban`. Bans are part of the room's state: they move with the room and end with it. Throws if the member has no `sub`, or if the room
+   * has 1,000 bans.
    */
-  kick(member: string | Member, reason?: string): void
+  kick(member: string | Member, reason?: string, options?: { readonly ban?: boolean }): void
+  /** Ends the ban of the player with this `sub`. Returns false if the player was not banned. */
+  unban(sub: string): boolean
   /**
    * Starts slow work. `work` is called at most once, after the update of this turn is committed. The task's `handle` gets the outcome. If
    * the room changes its node first, the outcome is `{ ok: false, error: 'moved' }`. Throws if the room has `MAX_ROOM_TASKS` tasks in
@@ -368,6 +372,13 @@ export interface RoomSpec<
   readonly type: Type
   /** Maximum number of members. Default: no limit. */
   readonly maxMembers?: number
+  /**
+   * Rule for a player (`sub`) who has a seat and joins with another session, for example on another device. `allow`, the default: the player
+   * gets another seat; if the room is full, the seat of a disconnected session of the player. `replace`: the new session gets the seat, with its
+   * member id and layers. The session before leaves with the reason `replaced`. `onJoin` and `onLeave` do not run. `refuse`: the join is
+   * rejected with `already_joined`. Players without `sub`: always `allow`.
+   */
+  readonly sameSub?: 'allow' | 'replace' | 'refuse'
   /** Schema of the join options other than `key`. Default: any. */
   readonly options?: Options
   /** Messages that members may send, by type. */
@@ -519,6 +530,7 @@ export interface RoomDefinition {
   readonly [ROOM]: true
   readonly type: string
   readonly maxMembers: number
+  readonly sameSub: 'allow' | 'replace' | 'refuse'
   readonly options: StandardSchemaV1 | undefined
   readonly messages: { readonly [type: string]: MessageType }
   readonly events: Schemas | undefined
@@ -610,6 +622,7 @@ export function defineRoom<
     [ROOM]: true as const,
     type: spec.type,
     maxMembers: spec.maxMembers ?? Number.POSITIVE_INFINITY,
+    sameSub: spec.sameSub ?? 'allow',
     options: spec.options,
     messages: Object.fromEntries(messages),
     events: spec.events,

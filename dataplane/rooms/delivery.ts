@@ -36,6 +36,8 @@ export interface PendingJoin {
   readonly membership: Membership
   /** Events of the flush from this one on came after it. */
   readonly firstEvent: number
+  /** The session takes over a seat that members know of. */
+  readonly replaces: boolean
 }
 
 /** A membership given up since the last flush. */
@@ -48,8 +50,10 @@ export interface PendingLeave {
   readonly text: string | undefined
   /** Events of the flush before this one came while the member was there. */
   readonly endEvent: number
-  /** The join was never delivered: to the others, no one came and no one went. */
+  /** The join was never delivered to its client. */
   readonly unseen: boolean
+  /** A member that the others know of is gone. */
+  readonly departs: boolean
 }
 
 /** One flush on its way out: the update, and what its delivery needs to know. */
@@ -121,7 +125,8 @@ export class Delivery {
       // In this order: what the patch announces is in the snapshot.
       const layers = this.#layers?.flush(
         update,
-        new Set(flush.joins.map(({ membership }) => membership.member.id)),
+        // A seat that is taken over: the session that leaves has its layers up to this flush.
+        new Set(flush.joins.filter((join) => !join.replaces).map(({ membership }) => membership.member.id)),
       )
       encoded = this.#frames.update(update, this.#memberships.codecs)
       if (layers) encoded = { ...encoded, layers: layers.encoded }
@@ -178,22 +183,22 @@ export class Delivery {
   }
 
   /** Acks once more what was acked before. */
-  repeatAck({ member, edge, committedRef }: Membership): void {
-    this.#sendAlone(edge, [{ member_id: member.id, events: NONE, ack: committedRef }])
+  repeatAck({ subscriptionId, edge, committedRef }: Membership): void {
+    this.#sendAlone(edge, [{ member_id: subscriptionId, events: NONE, ack: committedRef }])
   }
 
   /** Gives a reply once more. */
-  repeatReply({ member, edge }: Membership, reply: RepliedRef): void {
-    this.#sendAlone(edge, [{ member_id: member.id, events: NONE, replies: [reply] }])
+  repeatReply({ subscriptionId, edge }: Membership, reply: RepliedRef): void {
+    this.#sendAlone(edge, [{ member_id: subscriptionId, events: NONE, replies: [reply] }])
   }
 
   /** Answers a join once more. */
-  repeatJoin({ member, edge, codec, committedRef, joinRef, refs }: Membership): void {
+  repeatJoin(membership: Membership): void {
+    const { member, subscriptionId, edge, codec, committedRef, refs } = membership
     const acked = committedRef > 0 && refs.ackable
-    this.#sendAlone(edge, acked ? [{ member_id: member.id, events: NONE, ack: committedRef }] : NONE, [
+    this.#sendAlone(edge, acked ? [{ member_id: subscriptionId, events: NONE, ack: committedRef }] : NONE, [
       {
-        member_id: member.id,
-        ref: joinRef,
+        ...seatOf(membership),
         members: this.#delivered.members.map(memberInfo),
         snapshot: { [codec]: this.#frames.snapshot(this.#stateAt(), codec) },
         ...withLayers(codec, this.#statesOf(member.id, codec)),
@@ -223,7 +228,7 @@ export class Delivery {
     if (!unseen || ref !== undefined || reason === 'session_ended') return
     this.#replies.send(membership.edge, {
       kind: 'refused',
-      member_id: membership.member.id,
+      member_id: membership.subscriptionId,
       ref: membership.joinRef,
       code: 'join_refused',
       message:
@@ -233,21 +238,21 @@ export class Delivery {
 
   /** Tells a member that it has left, behind all that the update has for it. */
   #part({ membership, reason, ref, text }: PendingLeave, { epoch, seq }: Update): void {
-    const { edge } = membership
+    const { edge, subscriptionId } = membership
     const { id: memberId, sub } = membership.member
     this.#memberships.release(membership)
     if (ref !== undefined) {
-      this.#replies.send(edge, { kind: 'left', member_id: memberId, ref })
+      this.#replies.send(edge, { kind: 'left', member_id: subscriptionId, ref })
       return
     }
     const at = { room_id: this.#frames.roomId, epoch, seq, member_id: memberId, sub }
     const message = text === undefined ? {} : { message: text }
-    this.#replies.part(edge, { t: 'room.left', ...at, reason, ...message })
+    this.#replies.part(edge, subscriptionId, { t: 'room.left', ...at, reason, ...message })
   }
 
   /** What a member that leaves has for itself: the events up to then, the replies to its last messages, and their ack. */
   #lastPart({ membership, endEvent }: PendingLeave, update: Update): PersonalPart | undefined {
-    const { member, refs, ackDue, flushedRef } = membership
+    const { member, subscriptionId, refs, ackDue, flushedRef } = membership
     const events = update.events
       .slice(0, endEvent)
       .filter(({ to }) => !to || to.includes(member.id))
@@ -255,7 +260,7 @@ export class Delivery {
     const replies = refs.between(flushedRef, refs.last).filter(isReply)
     const acked = ackDue && refs.ackable
     if (events.length === 0 && replies.length === 0 && !acked) return undefined
-    return { member_id: member.id, events, replies, ...(acked && { ack: refs.last }) }
+    return { member_id: subscriptionId, events, replies, ...(acked && { ack: refs.last }) }
   }
 
   /** By edge, what members have for themselves, and which of them leave with the update. */
@@ -287,27 +292,29 @@ export class Delivery {
     }
     const replies = repliesOf(update)
     acked.forEach((membership, i) => {
-      const memberId = membership.member.id
+      const { member, subscriptionId } = membership
       const own = events.get(membership)
-      const answers = replies?.get(memberId)
+      const answers = replies?.get(member.id)
       const ack = update.acks[i]!.ref
       if (answers)
         add(membership, {
-          member_id: memberId,
+          member_id: subscriptionId,
           events: own ?? NONE,
           replies: answers,
           ...(membership.refs.ackable && { ack }),
         })
-      else if (membership.refs.ackable) add(membership, { member_id: memberId, events: own ?? NONE, ack })
-      else if (own) add(membership, { member_id: memberId, events: own })
+      else if (membership.refs.ackable)
+        add(membership, { member_id: subscriptionId, events: own ?? NONE, ack })
+      else if (own) add(membership, { member_id: subscriptionId, events: own })
       events.delete(membership)
     })
-    for (const [membership, own] of events) add(membership, { member_id: membership.member.id, events: own })
+    for (const [membership, own] of events)
+      add(membership, { member_id: membership.subscriptionId, events: own })
     const leaving = new Map<string, string[]>()
     for (const leave of parting) {
       const { membership, unseen } = leave
       if (!membership.attached || unseen) continue
-      append(leaving, membership.edge, membership.member.id)
+      append(leaving, membership.edge, membership.subscriptionId)
       const last = this.#lastPart(leave, update)
       if (last) add(membership, last)
     }
@@ -325,8 +332,7 @@ export class Delivery {
     for (const { membership } of joins) {
       snapshot[membership.codec] ??= this.#frames.snapshot(at, membership.codec)
       append(byEdge, membership.edge, {
-        member_id: membership.member.id,
-        ref: membership.joinRef,
+        ...seatOf(membership),
         members: infos,
         snapshot,
         ...withLayers(membership.codec, this.#statesOf(membership.member.id, membership.codec, update)),
@@ -335,6 +341,13 @@ export class Delivery {
     return byEdge
   }
 }
+
+/** Names of a membership whose join is answered. */
+const seatOf = ({ member, subscriptionId, joinRef }: Membership) => ({
+  member_id: subscriptionId,
+  ...(subscriptionId !== member.id && { seat: member.id }),
+  ref: joinRef,
+})
 
 const withLayers = (codec: Subprotocol, layers: Frame | undefined): Pick<JoinedMember, 'layers'> =>
   layers ? { layers: { [codec]: layers } } : {}
@@ -432,8 +445,13 @@ export class Replies {
   }
 
   /** A request of a member failed. */
-  error({ edge, member }: Membership, code: ErrorCode, message: string, ref: number | undefined): void {
-    this.failed(edge, { member_id: member.id, ref }, code, message)
+  error(
+    { edge, subscriptionId }: Membership,
+    code: ErrorCode,
+    message: string,
+    ref: number | undefined,
+  ): void {
+    this.failed(edge, { member_id: subscriptionId, ref }, code, message)
   }
 
   failed(edge: string, { member_id: memberId, ref }: Asker, code: ErrorCode, message: string): void {
@@ -464,15 +482,15 @@ export class Replies {
   }
 
   /** The room has ended the seat of a member, which is remembered for one that is on its way to another edge. */
-  part(edge: string, farewell: Farewell): void {
+  part(edge: string, subscriptionId: string, farewell: Farewell): void {
     // A session that left a room does not ask for the seat again.
-    if (farewell.reason !== 'left') this.#environment.departures.add(farewell)
-    this.left(edge, farewell)
+    if (farewell.reason !== 'left') this.#environment.departures.add(subscriptionId, farewell)
+    this.left(edge, subscriptionId, farewell)
   }
 
   /** The room has ended the seat of a member, now or before. */
-  left(edge: string, farewell: Farewell): void {
-    this.send(edge, { kind: 'left', member_id: farewell.member_id, farewell })
+  left(edge: string, subscriptionId: string, farewell: Farewell): void {
+    this.send(edge, { kind: 'left', member_id: subscriptionId, farewell })
   }
 
   /** The session is no member. */

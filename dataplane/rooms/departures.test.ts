@@ -204,7 +204,7 @@ it('the memory of departures keeps the latest 4096', () => {
     t: 'room.left' as const,
     ...{ room_id: 'match:a', epoch: 1, seq: 1, member_id: `mem_${i}`, sub: null, reason: 'closed' as const },
   })
-  for (let i = 0; i <= 4096; i++) departures.add(farewell(i))
+  for (let i = 0; i <= 4096; i++) departures.add(`mem_${i}`, farewell(i))
   expect([0, 1, 4096].map((i) => departures.of(`mem_${i}`)?.member_id)).toEqual([
     undefined,
     'mem_1',

@@ -11,7 +11,7 @@ const MAX_DEPARTURES = 4096
 export class Departures {
   readonly #clock: Clock
   readonly #keptMs: number
-  /** By member id, the latest last. */
+  /** By subscription id, the latest last. */
   readonly #departures = new Map<string, { readonly farewell: Farewell; readonly until: number }>()
 
   /** Keeps each for `keptMs`: for as long as a session may be resumed. */
@@ -20,18 +20,18 @@ export class Departures {
     this.#keptMs = keptMs
   }
 
-  add(farewell: Farewell): void {
+  add(subscriptionId: string, farewell: Farewell): void {
     const now = this.#clock.monotonic()
-    this.#departures.set(farewell.member_id, { farewell, until: now + this.#keptMs })
-    for (const [memberId, { until }] of this.#departures) {
+    this.#departures.set(subscriptionId, { farewell, until: now + this.#keptMs })
+    for (const [oldest, { until }] of this.#departures) {
       if (until > now && this.#departures.size <= MAX_DEPARTURES) break
-      this.#departures.delete(memberId)
+      this.#departures.delete(oldest)
     }
   }
 
   /** What a member was told when its seat ended; undefined: unknown, or too long ago. */
-  of(memberId: string): Farewell | undefined {
-    const departure = this.#departures.get(memberId)
+  of(subscriptionId: string): Farewell | undefined {
+    const departure = this.#departures.get(subscriptionId)
     return departure && departure.until > this.#clock.monotonic() ? departure.farewell : undefined
   }
 }

@@ -1,5 +1,11 @@
 import { sleep } from '../../shared/clock.ts'
-import { type Fence, type RoomRecords, StoreUnavailable } from '../../shared/store/port.ts'
+import {
+  type Fence,
+  type RoomRecords,
+  StoreRefused,
+  StoreRejected,
+  StoreUnavailable,
+} from '../../shared/store/port.ts'
 import type { Durability, RoomLog } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { LostEpochs, Update } from './journal.ts'
@@ -70,10 +76,15 @@ export class RoomDurability {
 
   /**
    * Keeps the update that the room has flushed last, of which this is the entry. The promise tells whether it stands; undefined: it need
-   * not be waited for.
+   * not be waited for. `atOnce`: a `snapshot` room is written with this update, which waits for the write.
    */
-  commit(entry: Uint8Array | undefined): Promise<boolean> | undefined {
+  commit(entry: Uint8Array | undefined, atOnce: boolean): Promise<boolean> | undefined {
     if (!entry) return undefined
+    if (this.#durability === 'snapshot' && atOnce) {
+      this.#snapshot.cancel()
+      this.#changedSince = undefined
+      return this.record.replace(this.#room.withoutHistory())
+    }
     if (this.#durability === 'snapshot') {
       this.#changedSince ??= this.#environment.clock.monotonic()
       if (!this.#writing) this.#snapshotSoon(this.#changedSince)
@@ -224,7 +235,8 @@ export class FencedLog {
     const done = this.#alone(async () => {
       // The store had lost the record, and was told all of the room while this entry waited.
       if (number <= this.#covered) return true
-      return this.#waking(wakeAt, (fence) => this.#records.commit(this.#room, fence, entry, ttlMs))
+      const write: Write = (fence) => this.#records.commit(this.#room, fence, entry, ttlMs)
+      return this.#waking(wakeAt, write, 'appends')
     })
     this.#countFor(ttlMs)
     return done
@@ -259,10 +271,10 @@ export class FencedLog {
    * Writes what a room that is to be woken at `wakeAt` has: the store is told before where that is earlier than it knows, and after where
    * it is not.
    */
-  async #waking(wakeAt: number | undefined, write: Write): Promise<boolean> {
+  async #waking(wakeAt: number | undefined, write: Write, appends?: 'appends'): Promise<boolean> {
     const known = this.#wakeAt ?? Number.POSITIVE_INFINITY
     if (wakeAt !== undefined && wakeAt < known && !(await this.#requireWakeup(wakeAt))) return false
-    const stands = await this.#settle(write)
+    const stands = await this.#settle(write, appends)
     if (stands && this.#wakeAt !== wakeAt) this.#tellWakeup(wakeAt)
     return stands
   }
@@ -342,20 +354,24 @@ export class FencedLog {
   }
 
   /** Writes until the answer is certain. Never repeats a write before the record has said that it does not stand. */
-  async #settle(write: Write): Promise<boolean> {
+  async #settle(write: Write, appends?: 'appends'): Promise<boolean> {
     for (let attempt = 0; ; attempt++) {
-      let refused = false
+      let fenced = false
+      let ranInPart = false
       try {
         if (await write(this.#fence)) return this.#stood()
-        refused = true
+        fenced = true
       } catch (error) {
+        ranInPart = error instanceof StoreRefused
         if (!(await this.#pause(attempt, error))) return false
       }
       const standing = await this.#standing()
       if (standing === 'rewritten') return true
       // No one else writes under this epoch: it was this very write, sent or answered twice.
       if (standing === 'next') return this.#stood()
-      if (standing === 'lost' || refused) return false
+      if (standing === 'lost' || fenced) return false
+      // The entry may be in the journal without the commit that counts it. A second one would make the record unreadable.
+      if (appends && ranInPart) return this.#writeWhole()
     }
   }
 
@@ -494,18 +510,20 @@ export class FencedLog {
     return stands
   }
 
-  /** Waits before the store is asked again; false: do not. */
+  /**
+   * Waits before the store is asked again; false: do not. Only an error that is certain to last ends the room here. Any other may pass, and the
+   * memory of this node is then the only place that has what was acked since the last save.
+   */
   async #pause(attempt: number, error: unknown): Promise<boolean> {
     const { clock, random } = this.#environment
-    if (!(error instanceof StoreUnavailable)) {
-      this.#log.error(
-        { err: error },
-        'the store refuses the record of the room, and asking again would not help',
-      )
+    if (error instanceof StoreRejected) {
+      this.#log.error({ err: error }, 'the store can never take the record of the room: the room ends here')
       return false
     }
-    if (attempt === 0)
-      this.#log.warn({ failure: error.failure, err: error }, 'the store failed; the room waits')
+    if (attempt === 0) {
+      const failure = error instanceof StoreUnavailable ? error.failure : undefined
+      this.#log.warn({ failure, err: error }, 'the store did not take a write: the room waits')
+    }
     this.#setUnsure(true)
     if (this.#givenUp) return false
     const longest = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** attempt)

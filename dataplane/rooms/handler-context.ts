@@ -3,6 +3,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import type { Random } from '../../shared/random.ts'
 import { cloneJson, NotJson } from '../../shared/sync/check.ts'
+import { MAX_BANS } from './bans.ts'
 import type {
   Member,
   MessageContext,
@@ -29,6 +30,7 @@ interface Asked {
   readonly events: AskedEvent[]
   readonly shown: Grant[]
   readonly kicked: Kick[]
+  banned: Set<string> | undefined
   readonly tasks: Task[]
   closed: boolean
   reply: Json | undefined
@@ -39,6 +41,7 @@ const nothingAsked = (): Asked => ({
   events: [],
   shown: [],
   kicked: [],
+  banned: undefined,
   tasks: [],
   closed: false,
   reply: undefined,
@@ -49,7 +52,7 @@ const nothingAsked = (): Asked => ({
 export const NOTHING: Effects = nothingAsked()
 
 /** The room whose handlers run. */
-export interface HandledRoom extends Pick<RoomStream, 'roomId' | 'log' | 'state' | 'timers'> {
+export interface HandledRoom extends Pick<RoomStream, 'roomId' | 'log' | 'state' | 'timers' | 'bans'> {
   readonly environment: Pick<RoomEnvironment, 'clock' | 'random'>
   readonly memberships: Pick<Memberships, 'members'>
   readonly grants: Pick<Grants, 'count'>
@@ -75,6 +78,8 @@ export interface Effects {
   readonly events: readonly AskedEvent[]
   readonly shown: readonly Grant[]
   readonly kicked: readonly Kick[]
+  /** All players that the room keeps out from here on. Undefined: no change. */
+  readonly banned: ReadonlySet<string> | undefined
   readonly tasks: readonly Task[]
   readonly closed: boolean
   /** Of a message whose type declares one. */
@@ -91,6 +96,7 @@ export class HandlerContext implements MessageContext {
   readonly #memberships: HandledRoom['memberships']
   readonly #grants: HandledRoom['grants']
   readonly #timers: HandledRoom['timers']
+  readonly #bans: HandledRoom['bans']
   readonly #mayHave: MayHave
   #definition: RoomDefinition | undefined
   /** Of the message that is being handled, where one is. */
@@ -101,7 +107,10 @@ export class HandlerContext implements MessageContext {
   #now: number | undefined
   #asked: Asked | undefined
 
-  constructor({ roomId, log, memberships, grants, environment, timers }: HandledRoom, mayHave: MayHave) {
+  constructor(
+    { roomId, log, memberships, grants, environment, timers, bans }: HandledRoom,
+    mayHave: MayHave,
+  ) {
     this.roomId = roomId
     this.log = log
     this.#clock = environment.clock
@@ -109,12 +118,14 @@ export class HandlerContext implements MessageContext {
     this.#memberships = memberships
     this.#grants = grants
     this.#timers = timers
+    this.#bans = bans
     this.#mayHave = mayHave
     // Authors may take methods off: `const { emit } = ctx`.
     this.random = this.random.bind(this)
     this.emit = this.emit.bind(this)
     this.close = this.close.bind(this)
     this.kick = this.kick.bind(this)
+    this.unban = this.unban.bind(this)
     this.show = this.show.bind(this)
     this.hide = this.hide.bind(this)
     this.task = this.task.bind(this)
@@ -167,14 +178,51 @@ export class HandlerContext implements MessageContext {
     this.#ask().closed = true
   }
 
-  kick(member: string | Member, reason?: string): void {
+  kick(member: string | Member, reason?: string, { ban = false }: { readonly ban?: boolean } = {}): void {
     this.#during('kick')
     if (reason !== undefined && (typeof reason !== 'string' || reason === ''))
       throw new RoomLogicError(
         `ctx.kick got the reason ${JSON.stringify(reason)}; it must be a text for the player`,
       )
     const memberId = typeof member === 'string' ? member : member.id
-    this.#ask().kicked.push({ memberId, text: reason === undefined ? undefined : bounded(reason) })
+    const { kicked } = this.#ask()
+    const text = reason === undefined ? undefined : bounded(reason)
+    if (!ban) {
+      kicked.push({ memberId, text })
+      return
+    }
+    const sub = typeof member === 'string' ? this.members.find(({ id }) => id === memberId)?.sub : member.sub
+    this.#ban(sub, memberId)
+    for (const other of this.members) if (other.sub === sub) kicked.push({ memberId: other.id, text })
+  }
+
+  #ban(sub: string | null | undefined, memberId: string): asserts sub is string {
+    if (typeof sub !== 'string')
+      throw new RoomLogicError(
+        sub === null
+          ? `ctx.kick with ban got the member ${memberId}, whose token has no sub: only players with a sub can be banned`
+          : `ctx.kick with ban got the id ${JSON.stringify(memberId)}, which no member has: give it a member that is here, or the object of one that has left`,
+      )
+    const banned = this.#turnBans()
+    banned.add(sub)
+    if (banned.size > MAX_BANS)
+      throw new RoomLogicError(
+        `ctx.kick with ban: the room has ${MAX_BANS} bans, the most there may be; end one by ctx.unban(sub)`,
+      )
+  }
+
+  unban(sub: string): boolean {
+    this.#during('unban')
+    if (typeof sub !== 'string')
+      throw new RoomLogicError(`ctx.unban got ${JSON.stringify(sub)}; it must be the sub of a player`)
+    return this.#turnBans().delete(sub)
+  }
+
+  /** The bans as this turn leaves them. */
+  #turnBans(): Set<string> {
+    const asked = this.#ask()
+    asked.banned ??= new Set(this.#bans.present)
+    return asked.banned
   }
 
   show(member: string | Member, layer: string): void {

@@ -6,6 +6,7 @@ import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { Replace } from '../../shared/sync/delta.ts'
 import { counting } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench, TestMember } from '../../test/support/rooms/room-bench.ts'
+import { NO_BAN_CHANGES } from './bans.ts'
 import { defineRoom } from './definition.ts'
 import { History, HistoryBudget } from './history.ts'
 import { JournalFormat, type Update } from './journal.ts'
@@ -24,6 +25,7 @@ const update = (seq: number): Update => ({
   delta: new Replace(seq, false),
   events: [{ name: 'moved', data: seq, to: undefined }],
   joined: [],
+  replaced: [],
   left: [],
   presence: [],
   renewed: [],
@@ -31,6 +33,7 @@ const update = (seq: number): Update => ({
   outcomes: [],
   timers: NO_TIMER_CHANGES,
   tasks: NO_TASK_CHANGES,
+  bans: NO_BAN_CHANGES,
   layers: undefined,
 })
 

@@ -20,7 +20,7 @@ export interface KeptUpdate extends Position {
   /** Events that were not for everyone. */
   readonly targeted: readonly RoomEvent[]
   readonly grants: readonly Grant[]
-  /** Ids of the members who joined with it. */
+  /** Ids of the members who joined with it, or whose session took a seat over. */
   readonly joined: readonly string[]
   /** Its journal entry, if there is one. */
   readonly packed: Uint8Array | undefined
@@ -100,7 +100,8 @@ export class History {
   ): void {
     const { epoch, seq, events } = update
     const targeted = events.some((event) => event.to) ? events.filter((event) => event.to) : NO_EVENTS
-    const joined = update.joined.length > 0 ? update.joined.map(({ member }) => member.id) : NO_NAMES
+    const fresh = [update.joined, update.replaced].flat()
+    const joined = fresh.length > 0 ? fresh.map(({ member }) => member.id) : NO_NAMES
     const bytes =
       ENTRY_BYTES * (1 + targeted.length + joined.length) +
       size(frames.patch) +

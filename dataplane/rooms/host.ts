@@ -157,8 +157,9 @@ export class RoomHost {
   /** Answers a member that comes back after its room has ended here, as far as that is remembered. */
   #hasParted(message: ToOwner): boolean {
     if (message.kind !== 'attach') return false
-    const farewell = this.#environment.departures.of(message.member_id)
-    if (farewell) new Replies(message.room, farewell, this.#environment).left(message.edge, farewell)
+    const { room, edge, member_id: subscriptionId } = message
+    const farewell = this.#environment.departures.of(subscriptionId)
+    if (farewell) new Replies(room, farewell, this.#environment).left(edge, subscriptionId, farewell)
     return farewell !== undefined
   }
 

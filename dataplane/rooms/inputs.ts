@@ -49,8 +49,8 @@ interface TurnOutcomes {
   readonly timers: () => void
 }
 
-/** A message was not applied. */
-interface MessageRefused {
+/** Reason why a message or a join was not applied. */
+export interface Refusal {
   readonly code: ErrorCode
   readonly message: string
 }
@@ -107,7 +107,7 @@ export class Inputs {
       type,
       principal: membership.principal,
     }
-    let outcome: Effects | MessageRefused
+    let outcome: Effects | Refusal
     try {
       outcome = this.#stream.environment.code.run(turn, () => this.#handle(membership, message, spec))
     } catch (error) {
@@ -123,7 +123,7 @@ export class Inputs {
     membership: Membership,
     { type, data }: MessageFrom<'message'>,
     spec: MessageType,
-  ): Effects | MessageRefused {
+  ): Effects | Refusal {
     const { clock, metrics } = this.#stream.environment
     const valid = validateInput(spec.data, data)
     if (!valid.ok)
@@ -189,6 +189,19 @@ export class Inputs {
     return undefined
   }
 
+  /** Another session of its player takes a seat over: no member joins, and none leaves. `data`: the claim of that session's token. */
+  replace(before: Membership, membership: Membership, data: JsonObject | null): void {
+    const { memberships, pending } = this.#stream
+    membership.flushed = before.flushed
+    pending.replace(before, membership)
+    memberships.add(membership)
+    memberships.remove(before)
+    this.#logMember(membership, 'member replaced')
+    this.renew(membership, data)
+    this.connected(membership, true)
+    this.#stream.touch()
+  }
+
   /** A member has lost its connection, or is back. */
   connected(membership: Membership, connected: boolean): void {
     const { memberships, pending } = this.#stream
@@ -236,7 +249,11 @@ export class Inputs {
     this.#stream.touch()
   }
 
-  #logMember({ member }: Membership, what: 'member joined' | 'member left', reason?: DepartureReason): void {
+  #logMember(
+    { member }: Membership,
+    what: 'member joined' | 'member replaced' | 'member left',
+    reason?: DepartureReason,
+  ): void {
     const { log, memberships } = this.#stream
     const { id, sub } = member
     log.debug({ member_id: id, ...(sub !== null && { sub }), reason, members: memberships.size }, what)
@@ -404,8 +421,8 @@ export class Inputs {
   }
 
   /** What a turn asked for happens now that it is known to have succeeded. */
-  #takeOver({ events, shown, kicked, tasks, closed, timers }: Effects): void {
-    const { grants, memberships, pending } = this.#stream
+  #takeOver({ events, shown, kicked, banned, tasks, closed, timers }: Effects): void {
+    const { bans, grants, memberships, pending } = this.#stream
     for (const grant of shown) if (memberships.get(grant.memberId)) grants.change(grant)
     for (const event of events)
       pending.events.push(event.layer === undefined ? event : this.#addressed(event))
@@ -416,6 +433,10 @@ export class Inputs {
     if (timers) {
       timers.takeOver()
       this.#on.timers()
+      this.#stream.touch()
+    }
+    if (banned) {
+      bans.present = banned
       this.#stream.touch()
     }
     for (const { memberId, text } of kicked) {

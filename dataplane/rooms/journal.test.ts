@@ -48,6 +48,7 @@ const update: Update = {
     { name: 'told', data: null, to: ['mem_a'] },
   ],
   joined: [membership],
+  replaced: [{ ...membership, subscriptionId: 'mem_c' }],
   left: [{ member: { id: 'mem_b', sub: null, connected: true, data: null }, reason: 'kicked' }],
   presence: [{ memberId: 'mem_a', connected: false }],
   renewed: [{ memberId: 'mem_a', data: { level: 3 } }],
@@ -58,6 +59,7 @@ const update: Update = {
   ],
   timers: { set: [timer], removed: ['tmr_1'] },
   tasks: { started: [task], ended: ['tsk_1_1'] },
+  bans: { added: ['mallory'], removed: ['bo'] },
   layers: {
     checksum: 17,
     sum: 0xf0000001,
@@ -72,32 +74,33 @@ const update: Update = {
 const layers = { checksum: 19, sum: 20, grants: [{ memberId: 'mem_a', layers: ['team:red'] }] }
 const base = { epoch: 1_795_181_400_000, seq: 70_000 }
 
-/** `update` in a snapshot, as version 5 has it in stores since the first release that wrote it. */
+/** `update` in a snapshot, as version 6 has it in stores since the first release that wrote it. */
 const STORED = Buffer.from(
-  `BW5aVpEAAAGtmstCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGR
+  `BnR57Y4AAAG7m8tCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGR
    kZGRkZGRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyq
    YsOpcnQg8J+OsoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4
-   q2NvbnN0cnVjdG9ygaZ0b0pTT04BoNQAAZGbpW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzEBr25vZGUtMX5mM0t4OWFfUbJyb29t
-   ZnVsLnYxLm1zZ3BhY2vOAAERcJKTCalyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSSy0J6H5Jk/AAAzgABEXCRlKR0dXJuy0J6
-   H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5MTFJGSpW1lbV9hkah0ZWFtOnJlZAORkqd0c2tfMV8yqHF1ZXN0aW9uAAADkgV/QbGIn8tC
-   eh+SZQOwAM4AARFxw87+3LqYnQOkZGVlcJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJME
+   q2NvbnN0cnVjdG9ygaZ0b0pTT04BoNQAAZGcpW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzHAAa9ub2RlLTF+ZjNLeDlhX1Gycm9v
+   bWZ1bC52MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaHCSAaN0d28EkstCeh+SZPwAAM4AARFwkZSkdHVybstC
+   eh+SaeWwAKh0dXJuRW5kc4GkdHVybgOTExSRkqVtZW1fYZGodGVhbTpyZWQDkZKndHNrXzFfMqhxdWVzdGlvbpKnbWFsbG9yeaNl
+   dmUAAAQNBsRqkCXcABHLQnofkmUDsADOAAERccPO/ty6mJ0DpGRlZXCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJME
    kgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
    BJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIA
-   kwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJIBApCQkJCQkJCQkJCQkJCQkJCQkJCQ
-   kJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkKRsaXN0kwSWAJIBgaFhAwGSAaV0aHJlZQKSAcCTAwCS
-   1A/xy3435DyIAHWcp3BsYXllcnOVA6Rhbm5hkwOiaHCSAc0BLKpiw6lydCDwn46ykgKComhw0v/+7pCjYmFnkstCeh+SZQOwANko
-   eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eKtjb25zdHJ1Y3RvcpICgaZ0b0pTT04BoJIC1AABpGdvbmUA
-   kpOjaGl0gaJieaVtZW1fYcCTpHRvbGTAkaVtZW1fYZGbpW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzEBr25vZGUtMX5mM0t4OWFf
-   UbJyb29tZnVsLnYxLm1zZ3BhY2vOAAERcJKTCalyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSRlaVtZW1fYsDDwKZraWNrZWSR
-   kqVtZW1fYcKRkqVtZW1fYYGlbGV2ZWwDkZOlbWVtX2HOAAERcASSlKVtZW1fYQmpcm9vbV9mdWxspGZ1bGyTpW1lbV9hCoGiaHCS
-   AaN0d2+SkZSkdHVybstCeh+SaeWwAKh0dXJuRW5kc4GkdHVybgORpXRtcl8xlRHO8AAAAZKUrG1lbWJlcjptZW1fYZKlaGFuZHOl
-   bWVtX2GSApEHAJTAkaRkZWNrAACRk6xtZW1iZXI6bWVtX2ESw5GTpW1lbV9hpXN0YWZmwpKRkqd0c2tfMV8yqHF1ZXN0aW9ukad0
-   c2tfMV8x`,
+   kwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCSAQKQkJCQ
+   kJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCkbGlzdJMElgCSAYGhYQMB
+   kgGldGhyZWUCkgHAkwMAktQP8ct+N+Q8iAB1nKdwbGF5ZXJzlQOkYW5uYZMDomhwkgHNASyqYsOpcnQg8J+OspICgqJocNL//u6Q
+   o2JhZ5LLQnofkmUDsADZKHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHirY29uc3RydWN0b3KSAoGmdG9K
+   U09OAaCSAtQAAaRnb25lAJKTo2hpdIGiYnmlbWVtX2HAk6R0b2xkwJGlbWVtX2GRnKVtZW1fYaRhbm5hwoGlbGV2ZWwDpXNlc18x
+   wAGvbm9kZS0xfmYzS3g5YV9RsnJvb21mdWwudjEubXNncGFja84AARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBJGc
+   pW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzGlbWVtX2MBr25vZGUtMX5mM0t4OWFfUbJyb29tZnVsLnYxLm1zZ3BhY2vOAAERcJKT
+   Calyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSRlaVtZW1fYsDDwKZraWNrZWSRkqVtZW1fYcKRkqVtZW1fYYGlbGV2ZWwDkZOl
+   bWVtX2HOAAERcASSlKVtZW1fYQmpcm9vbV9mdWxspGZ1bGyTpW1lbV9hCoGiaHCSAaN0d2+SkZSkdHVybstCeh+SaeWwAKh0dXJu
+   RW5kc4GkdHVybgORpXRtcl8xlRHO8AAAAZKUrG1lbWJlcjptZW1fYZKlaGFuZHOlbWVtX2GSApEHAJTAkaRkZWNrAACRk6xtZW1i
+   ZXI6bWVtX2ESw5GTpW1lbV9hpXN0YWZmwpKRkqd0c2tfMV8yqHF1ZXN0aW9ukad0c2tfMV8xkpGnbWFsbG9yeZGiYm8=`,
   'base64',
 )
 
 // A release reads what the one before has stored, and the one before what this one stores while they share a cluster.
-it('reads and writes version 5 of the record to the byte', () => {
+it('reads and writes version 6 of the record to the byte', () => {
   const format = new JournalFormat()
   const { updates, ...snapshot } = format.readSnapshot(STORED)
   expect(snapshot).toEqual({
@@ -107,6 +110,7 @@ it('reads and writes version 5 of the record to the byte', () => {
     base,
     timers: [timer],
     tasks: [task],
+    bans: ['mallory', 'eve'],
     layers,
     stateVersion: 3,
   } satisfies Omit<RoomSnapshot, 'updates'>)

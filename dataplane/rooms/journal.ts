@@ -14,6 +14,7 @@ import {
   type Splice,
 } from '../../shared/sync/delta.ts'
 import type { Outcome, RefusedRef, RepliedRef } from '../traffic.ts'
+import { type BanChanges, NO_BAN_CHANGES } from './bans.ts'
 import type { Member } from './definition.ts'
 import type { Grant, MemberGrants } from './layer-grants.ts'
 import type { ChangedLayer, HiddenChange, UpdateLayers } from './layers.ts'
@@ -86,6 +87,8 @@ export interface Update extends Position {
   readonly delta: Delta | undefined
   readonly events: readonly RoomEvent[]
   readonly joined: readonly MembershipRecord[]
+  /** Members whose seat another session of the player has taken over, each with that session. */
+  readonly replaced: readonly MembershipRecord[]
   readonly left: readonly Departure[]
   readonly presence: readonly Presence[]
   readonly renewed: readonly RenewedData[]
@@ -98,6 +101,8 @@ export interface Update extends Position {
   readonly layers: UpdateLayers | undefined
   /** Of the room's tasks. */
   readonly tasks: TaskChanges
+  /** Of the players that the room keeps out. */
+  readonly bans: BanChanges
 }
 
 /** What everyone sees of a room, and who sees what besides, at one update. */
@@ -127,6 +132,8 @@ export interface RoomSnapshot extends Position {
   readonly stateVersion: number
   /** Those that have not ended. */
   readonly tasks: readonly RoomTask[]
+  /** Values of `sub` that the room keeps out. */
+  readonly bans: readonly string[]
 }
 
 /** What the store holds of a room is damaged, or is not what any version up to this one writes. */
@@ -151,7 +158,7 @@ export class NewerRecord extends Error {
  * number. In every version the CRC-32 of all that follows comes next, begun with the version, so that damage is never taken for a version
  * to come.
  */
-const VERSION = 5
+const VERSION = 6
 const LENGTH_BYTES = 4
 const HEAD_BYTES = 5
 const NO_HEAD = new Uint8Array(HEAD_BYTES)
@@ -413,6 +420,7 @@ const MEMBERSHIP = array(
   fields<MembershipRecord>({
     member: MEMBER,
     sessionId: TEXT,
+    subscriptionId: optional(TEXT, undefined),
     joinRef: COUNT,
     edge: TEXT,
     codec: value(writeText, subprotocol),
@@ -453,6 +461,7 @@ const SNAPSHOT_LAYERS = array(
 )
 const TASK = array(fields<RoomTask>({ id: TEXT, name: TEXT }))
 const TASK_CHANGES = array(fields<TaskChanges>({ started: listOf(TASK), ended: listOf(TEXT) }))
+const BAN_CHANGES = array(fields<BanChanges>({ added: listOf(TEXT), removed: listOf(TEXT) }))
 const UPDATE = array(
   fields<Update>({
     ...POSITION,
@@ -461,6 +470,7 @@ const UPDATE = array(
     delta: optional(value<Delta>(writeChange, deltaOf), undefined),
     events: listOf(array(EVENT)),
     joined: listOf(MEMBERSHIP),
+    replaced: listOf(MEMBERSHIP),
     left: listOf(array(DEPARTURE)),
     presence: listOf(array(fields<Presence>({ memberId: TEXT, connected: FLAG }))),
     renewed: listOf(array(fields<RenewedData>({ memberId: TEXT, data: DATA }))),
@@ -475,6 +485,7 @@ const UPDATE = array(
     timers: sometimes(TIMER_CHANGES, NO_TIMER_CHANGES),
     layers: optional(UPDATE_LAYERS, undefined),
     tasks: sometimes(TASK_CHANGES, NO_TASK_CHANGES),
+    bans: sometimes(BAN_CHANGES, NO_BAN_CHANGES),
   }),
 )
 const SNAPSHOT = array(
@@ -488,6 +499,7 @@ const SNAPSHOT = array(
     layers: optional(SNAPSHOT_LAYERS, undefined),
     stateVersion: COUNT,
     tasks: listOf(TASK),
+    bans: listOf(TEXT),
   }),
 )
 

@@ -153,7 +153,10 @@ class OwnFrames {
       const edge = edges.get(membership.edge) ?? { frames: new Map<Frames, number>(), members: [] }
       edges.set(membership.edge, edge)
       for (const frames of own) if (!edge.frames.has(frames)) edge.frames.set(frames, edge.frames.size)
-      edge.members.push({ member_id: memberId, own: own.map((frames) => edge.frames.get(frames)!) })
+      edge.members.push({
+        member_id: membership.subscriptionId,
+        own: own.map((frames) => edge.frames.get(frames)!),
+      })
     }
     return new Map(
       [...edges].map(([edge, { frames, members }]) => [edge, { frames: [...frames.keys()], members }]),

@@ -1,13 +1,13 @@
 import { existsSync, type FSWatcher, statSync, watch } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
-import { createRequire } from 'node:module'
-import { dirname, join, resolve, sep } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { type Clock, systemClock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import { isRoomDefinition, type RoomDefinition } from './definition.ts'
 import { RoomDefinitionError } from './definition-check.ts'
 import { errorText } from './failures.ts'
+import { endCompiler, importTypeScript } from './typescript.ts'
 
 /** Files with another dot in their name (`arena.test.ts`, `vite.config.ts`, `types.d.ts`) are something else. */
 const MODULE = /^[^.]+\.(ts|js|mjs)$/
@@ -33,6 +33,7 @@ export async function loadRooms(folder: string, log?: Pick<Logger, 'info'>): Pro
   if (problems.length > 0) throw new RoomDefinitionError(problems.map(({ message }) => message).join('\n'))
   if (rooms.size === 0) throw new RoomDefinitionError(noRooms(folder))
   for (const file of others) log?.info({ file }, IGNORED)
+  if ([...rooms.keys(), ...others].some((file) => file.endsWith('.ts'))) endCompiler()
   return [...rooms.values()]
 }
 
@@ -68,11 +69,12 @@ function refuseSecond(rooms: ReadonlyMap<string, RoomDefinition>, file: string, 
 }
 
 /** Returns the room type of a module, without the cache of an earlier import. Undefined: the module has none. */
-export const reloadRoom = (file: string): Promise<RoomDefinition | undefined> => roomIn(file, importFresh)
+export const reloadRoom = (file: string): Promise<RoomDefinition | undefined> =>
+  roomIn(file, importTypeScript)
 
 /** Returns the room type of a module. Undefined: the module has none. */
 const loadRoom = (file: string): Promise<RoomDefinition | undefined> =>
-  roomIn(file, file.endsWith('.ts') ? importFresh : importPlain)
+  roomIn(file, file.endsWith('.ts') ? importTypeScript : importPlain)
 
 async function roomIn(
   file: string,
@@ -108,23 +110,8 @@ async function importPlain(file: string): Promise<unknown> {
     return await import(pathToFileURL(file).href)
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'ERR_UNKNOWN_FILE_EXTENSION') throw error
-    return importFresh(file)
+    return importTypeScript(file)
   }
-}
-
-async function importFresh(file: string): Promise<unknown> {
-  const { tsImport } = await import('tsx/esm/api').catch((cause: unknown) => {
-    throw new Error('it is TypeScript, or imports some: npm install tsx, or build it to JavaScript', {
-      cause,
-    })
-  })
-  forgetCommonJs(dirname(file))
-  const tsconfig = nearestTsconfig(dirname(file))
-  return tsImport(pathToFileURL(file).href, {
-    parentURL: import.meta.url,
-    // Otherwise that of the working directory.
-    ...(tsconfig === undefined ? {} : { tsconfig }),
-  })
 }
 
 function cannotLoad(file: string, error: unknown): never {
@@ -151,20 +138,6 @@ function lineOf(file: string, stack: string): string {
 /** Packages are searched from a room's own folder upwards, which is not where the program is. */
 const missingPackage = (error: unknown): string | undefined =>
   /^Cannot find (?:module|package) '([^'./][^']*)'/.exec((error as Error | undefined)?.message ?? '')?.[1]
-
-/** ES modules are imported again each time; in a package that is none ("type" is not "module"), what a file requires would be remembered. */
-function forgetCommonJs(folder: string): void {
-  const { cache } = createRequire(import.meta.url)
-  for (const path of Object.keys(cache))
-    if (path.startsWith(folder + sep) && !path.includes(`${sep}node_modules${sep}`)) delete cache[path]
-}
-
-function nearestTsconfig(folder: string): string | undefined {
-  const file = join(folder, 'tsconfig.json')
-  if (existsSync(file)) return file
-  const above = dirname(folder)
-  return above === folder ? undefined : nearestTsconfig(above)
-}
 
 /** CommonJS modules have their default export one level further down. */
 function defaultOf(module: unknown): unknown {

@@ -17,9 +17,12 @@ const DEPARTED_KEPT = 256
 
 /** All members of one room, in the order they joined; knows which edges and which codecs its updates are for. */
 export class Memberships {
+  /** By member id. */
   readonly #memberships = new Map<string, Membership>()
-  /** Removed, but not released. */
+  /** Removed, but not released, by member id: of several sessions of one seat the first, whose client knows of its seat. */
   readonly #leaving = new Map<string, Membership>()
+  /** By subscription id, until they are released. */
+  readonly #subscriptions = new Map<string, Membership>()
   readonly #sessions = new Map<string, Membership>()
   /** How many attached members each edge has. Only what is above 0 is here. */
   readonly #edges = new Map<string, number>()
@@ -73,17 +76,35 @@ export class Memberships {
     return this.#memberships.get(memberId)
   }
 
-  /** Who gets what is addressed to `member_id`: a member, or one whose departure is yet to be delivered. */
+  /** The membership of an edge's subscription. Undefined after its session has left, or has lost the seat to another session. */
+  ofSubscription(subscriptionId: string): Membership | undefined {
+    const membership = this.addressee(subscriptionId)
+    return membership && this.has(membership) ? membership : undefined
+  }
+
+  /** As `ofSubscription`, also while the departure is yet to be delivered. */
+  addressee(subscriptionId: string): Membership | undefined {
+    return this.#subscriptions.get(subscriptionId)
+  }
+
+  /** False after the membership was removed. */
+  has(membership: Membership): boolean {
+    return this.#memberships.get(membership.member.id) === membership
+  }
+
+  /** The membership whose client has the seat as of the last delivery: until a departure is delivered, the session that leaves. */
   recipient(memberId: string): Membership | undefined {
-    return this.#memberships.get(memberId) ?? this.#leaving.get(memberId)
+    return this.#leaving.get(memberId) ?? this.#memberships.get(memberId)
   }
 
   ofSession(sessionId: string): Membership | undefined {
     return this.#sessions.get(sessionId)
   }
 
+  /** Adds a membership. One with the member id of another takes that one's place in the order; the other is to be removed then. */
   add(membership: Membership): void {
     this.#memberships.set(membership.member.id, membership)
+    this.#subscriptions.set(membership.subscriptionId, membership)
     this.#sessions.set(membership.sessionId, membership)
     this.#members = undefined
     this.#shareRates(membership)
@@ -95,8 +116,9 @@ export class Memberships {
 
   /** It is a member no more. Updates still go to its edge, until `release`: the departure itself is yet to be delivered. */
   remove(membership: Membership): void {
-    this.#memberships.delete(membership.member.id)
-    this.#leaving.set(membership.member.id, membership)
+    const { id } = membership.member
+    if (this.has(membership)) this.#memberships.delete(id)
+    if (!this.#leaving.has(id)) this.#leaving.set(id, membership)
     if (this.#sessions.get(membership.sessionId) === membership) this.#sessions.delete(membership.sessionId)
     this.#members = undefined
     this.#keepRates(membership)
@@ -110,7 +132,9 @@ export class Memberships {
 
   /** A removed membership's departure is delivered. */
   release(membership: Membership): void {
-    this.#leaving.delete(membership.member.id)
+    const { id } = membership.member
+    if (this.#leaving.get(id) === membership) this.#leaving.delete(id)
+    this.#subscriptions.delete(membership.subscriptionId)
     if (membership.attached) add(this.#edges, membership.edge, -1)
     add(this.#codecs, membership.codec, -1)
   }
@@ -180,6 +204,8 @@ function add<K>(counts: Map<K, number>, key: K, by: number): void {
 export interface MembershipRecord extends OutcomesRecord {
   readonly member: Member
   readonly sessionId: string
+  /** Id of the edge's subscription, if it differs from the member's id: the session has taken the seat over from another session. */
+  readonly subscriptionId?: string | undefined
   /** The ref of the join, which answers the same join sent again. */
   readonly joinRef: number
   /** The node that holds, or last held, the socket. */
@@ -196,6 +222,8 @@ export class Membership {
   /** The member as of the last flush. */
   flushed: Member
   readonly sessionId: string
+  /** Name of the membership between edge and owner. Each session has another one, so that late messages of a replaced session match no seat. */
+  readonly subscriptionId: string
   readonly joinRef: number
   edge: string
   codec: Subprotocol
@@ -227,6 +255,7 @@ export class Membership {
     this.member = record.member
     this.flushed = record.member
     this.sessionId = record.sessionId
+    this.subscriptionId = record.subscriptionId ?? record.member.id
     this.joinRef = record.joinRef
     this.edge = record.edge
     this.codec = record.codec
@@ -264,10 +293,11 @@ export class Membership {
 
   /** The membership as of the last flush. */
   record(): MembershipRecord {
-    const { flushed, sessionId, joinRef, edge, codec, flushedRef, refs } = this
+    const { flushed, sessionId, subscriptionId, joinRef, edge, codec, flushedRef, refs } = this
     return {
       member: flushed,
       sessionId,
+      ...(subscriptionId !== flushed.id && { subscriptionId }),
       joinRef,
       edge,
       codec,

@@ -22,6 +22,7 @@ import type { LiveTree } from './live-tree.ts'
 import { CannotMigrate, NewerState } from './migration.ts'
 import { newRoom, type RestoredRoom, restore } from './restore.ts'
 import type { Room } from './room.ts'
+import { TurnCut } from './room-code.ts'
 import { createState, treeOf } from './state.ts'
 import type { ClaimedRoom } from './stream.ts'
 
@@ -256,7 +257,10 @@ export class RoomOpening {
     } catch (error) {
       const timedOut = error instanceof LoadTimeout
       count(timedOut ? 'timed_out' : 'failed')
-      const { message } = failures.explain(`load of ${type}`, error)
+      const refused = failures.explain(`load of ${type}`, error)
+      // It is not started again soon: to try again is of no use.
+      if (error instanceof TurnCut) throw new CannotCreate(refused)
+      const { message } = refused
       throw new CannotLoad(`its state could not be loaded: ${timedOut ? 'that takes too long' : message}`)
     } finally {
       cancel?.()

@@ -7,6 +7,7 @@ import { Checksum } from '../../shared/sync/checksum.ts'
 import { diff } from '../../shared/sync/testing/diff.ts'
 import { json } from '../../test/support/json-arbitrary.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { NO_BAN_CHANGES } from './bans.ts'
 import { defineRoom } from './definition.ts'
 import { JournalFormat } from './journal.ts'
 import { restore } from './restore.ts'
@@ -44,6 +45,7 @@ it('a recorded delta does what the delta did', () => {
   const nothing = {
     events: [],
     joined: [],
+    replaced: [],
     left: [],
     presence: [],
     renewed: [],
@@ -51,6 +53,7 @@ it('a recorded delta does what the delta did', () => {
     outcomes: [],
     timers: NO_TIMER_CHANGES,
     tasks: NO_TASK_CHANGES,
+    bans: NO_BAN_CHANGES,
     layers: undefined,
   }
   fc.assert(

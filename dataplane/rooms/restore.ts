@@ -43,6 +43,7 @@ export function newRoom(tree: LiveTree, epoch: number, stateVersion: number): Re
     timers: [],
     stateVersion,
     tasks: [],
+    bans: [],
   }
 }
 
@@ -71,6 +72,7 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
   requireGapFree(whole, history)
   const memberships = new Map(whole.memberships.map((membership) => [membership.member.id, open(membership)]))
   const tasks = new Map(whole.tasks.map((task) => [task.id, task]))
+  const bans = new Set(whole.bans)
   const timers = new Map(whole.timers.map((timer) => [timer.id, timer]))
   let state: Json = whole.state
   let { epoch, seq, checksum } = whole
@@ -87,6 +89,8 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
     applyToTimers(timers, update.timers)
     for (const task of update.tasks.started) tasks.set(task.id, task)
     for (const id of update.tasks.ended) tasks.delete(id)
+    for (const sub of update.bans.removed) bans.delete(sub)
+    for (const sub of update.bans.added) bans.add(sub)
     if (update.visible) {
       updates.push(bytes)
       history.push(update)
@@ -113,6 +117,7 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
     history,
     timers: [...timers.values()],
     tasks: [...tasks.values()],
+    bans: [...bans],
     grants,
     told,
     stateVersion: whole.stateVersion,
@@ -140,10 +145,11 @@ function applyToTimers(timers: Map<string, RoomTimer>, { set, removed }: TimerCh
 
 function applyToMemberships(
   memberships: Map<string, RestoredMembership>,
-  { joined, left, presence, renewed, acks, outcomes }: Update,
+  { joined, replaced, left, presence, renewed, acks, outcomes }: Update,
 ): void {
   for (const { member } of left) memberships.delete(member.id)
-  for (const membership of joined) memberships.set(membership.member.id, open(membership))
+  // A seat that is taken over keeps its place in the order.
+  for (const membership of [...joined, ...replaced]) memberships.set(membership.member.id, open(membership))
   for (const { memberId, ...change } of [...presence, ...renewed]) {
     const membership = memberships.get(memberId)
     if (membership)

@@ -168,6 +168,16 @@ describe('RoomCode.start', () => {
   })
 })
 
+describe('a room whose load is not started, since it did not return before', () => {
+  it('refuses joins as failed: to try again soon is of no use', async () => {
+    const { known } = suspects(0, 'load')
+    const loaded = defineRoom({ type: 'loaded', create: () => ({ n: 0 }), load: () => undefined })
+    const bench = new RoomBench([loaded], { suspects: known })
+    const ann = await bench.join('loaded', 'ann')
+    expect(ann.errors.map(({ code }) => code)).toEqual(['room_logic_failed'])
+  })
+})
+
 describe('a room one of whose turns was cut off', () => {
   it('is restored where a turn before had returned another state, which no update had yet', async () => {
     const { known } = suspects(20, 'onMessage loop')

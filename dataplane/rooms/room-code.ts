@@ -1,10 +1,10 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { type Context, createContext, Script } from 'node:vm'
 import type { Clock } from '../../shared/clock.ts'
 import { Quiet } from '../../shared/quiet.ts'
 import { roomNamed } from '../traffic.ts'
 import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
 import { plainTurn, type Turn, type TurnObserver, type TurnRoom } from '../watchdog/turns.ts'
+import { Boundary, Overrun } from './boundary.ts'
 import type { RoomLog } from './definition.ts'
 import { logFailure, RoomLogicError } from './failures.ts'
 import type { RoomMetrics } from './metrics.ts'
@@ -48,8 +48,6 @@ interface RoomCodeDeps {
 const TURNS = new AsyncLocalStorage<RoomTurn>()
 /** An error of a kind is logged at most so often. */
 const QUIET_MS = 10_000
-/** Runs a function of this realm; only a script can be run with a timeout. */
-const CALL = new Script('run()')
 
 /**
  * The one place that calls room code: every handler, validator and function of a room type, on one node. It tells the watchdog which turn
@@ -62,7 +60,7 @@ export class RoomCode {
   /** Asynchronous calls in the order in which they started. The last one has not finished. */
   readonly #open: RoomTurn[] = []
   readonly #finished = new WeakSet<RoomTurn>()
-  #boundary: Context | undefined
+  readonly #boundary = new Boundary()
   #last: RoomTurn | undefined
 
   constructor(deps: RoomCodeDeps) {
@@ -155,28 +153,15 @@ export class RoomCode {
   }
 
   #guard<T>(turn: RoomTurn, code: () => T, limitMs: number): T {
-    let result: { readonly value: T } | { readonly thrown: unknown } | undefined
-    this.#boundary ??= createContext({ run: undefined })
-    this.#boundary.run = () => {
-      try {
-        result = { value: code() }
-      } catch (thrown) {
-        result = { thrown }
-      }
-    }
-    const release = holdOutput()
     try {
-      CALL.runInContext(this.#boundary, { timeout: limitMs })
+      return this.#boundary.run(code, limitMs)
     } catch (error) {
-      if (!result)
+      if (error instanceof Overrun)
         throw new TurnCut(`${turn.hook} did not return within ${limitMs} ms and was cut off`, {
           cause: error,
         })
-    } finally {
-      release()
+      throw error
     }
-    if ('thrown' in result!) throw result.thrown
-    return result!.value
   }
 
   #cut(turn: RoomTurn, limitMs: number | undefined): void {
@@ -184,34 +169,6 @@ export class RoomCode {
     log.error({ ...fieldsOf(turn), limit_ms: limitMs }, 'a turn did not return and was cut off')
     turn.room.cutOff?.(turn)
     void suspects.stuck(turn, 'guard')
-  }
-}
-
-/** Maximum number of writes of one guarded turn to standard output that are kept. */
-const MAX_HELD = 1000
-
-/**
- * Keeps what is written to standard output and standard error until the returned function is called: a write that is cut off half way would
- * leave the stream waiting for ever, and the log with it.
- */
-function holdOutput(): () => void {
-  const { stdout, stderr } = process
-  const held: (() => void)[] = []
-  const hold = (stream: NodeJS.WriteStream): (() => void) => {
-    const { write } = stream
-    const keep = (...written: unknown[]): boolean => {
-      if (held.length < MAX_HELD) held.push(() => void Reflect.apply(write, stream, written))
-      return true
-    }
-    stream.write = keep as typeof write
-    return () => {
-      stream.write = write
-    }
-  }
-  const restore = [hold(stdout), hold(stderr)]
-  return () => {
-    for (const undo of restore) undo()
-    for (const writing of held) writing()
   }
 }
 

@@ -48,6 +48,7 @@ describe('the size of a state', () => {
       base: { epoch: 1, seq: 1 },
       timers: [],
       tasks: [],
+      bans: [],
       layers: undefined,
       updates: [],
       stateVersion: 1,

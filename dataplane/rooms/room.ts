@@ -296,9 +296,9 @@ export class Room {
       case 'message':
       case 'refuse': {
         const { memberships, replies } = this.stream
-        const membership = memberships.get(message.member_id)
+        const membership = memberships.ofSubscription(message.member_id)
         // A member that is being removed is told so soon.
-        if (!membership && !memberships.recipient(message.member_id)) replies.noSeat(from, message)
+        if (!membership && !memberships.addressee(message.member_id)) replies.noSeat(from, message)
         // The session went on at another edge: what is left over here is old, and sent again there where it matters.
         else if (!membership?.isServedBy(from)) return
         else if (message.kind === 'message') this.#inputs.message(membership, message)

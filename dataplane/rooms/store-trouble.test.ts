@@ -1,5 +1,6 @@
 import { describe, expect, it, vi } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { StoreRefused, StoreRejected } from '../../shared/store/port.ts'
 import { counting } from '../../test/support/rooms/counter-room.ts'
 import { type RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 
@@ -196,10 +197,45 @@ describe('a store that came back empty, of two that take themselves for the owne
   })
 })
 
-describe('a store that refuses the record of a room', () => {
+describe('a store that refuses every write of a room for 0.7 s', () => {
+  for (const durability of ['journal', 'snapshot'] as const)
+    it(`freezes a ${durability} room: it keeps its memory, and is written when the store takes it`, async () => {
+      const { bench, ann } = await roomWith(counting(durability), ['ann'])
+      await bench.advance(1000, 50)
+      await bench.say('counter', 'ann', 'inc', null, 1)
+      bench.store.mood = 'refusing'
+      if (durability === 'snapshot') await bench.advance(1000, 50)
+      bench.message('counter', 'ann', 'inc', null, 2)
+      await bench.advance(700, 50)
+      expect([bench.host.size, ann.acked]).toEqual([1, 1])
+      bench.store.mood = 'fine'
+      await bench.advance(2000, 50)
+      expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 2 }, 2, []])
+      expect(bench.counts.fenced).toBeUndefined()
+      const heir = bench.successor([ann])
+      await heir.resume('counter', ann)
+      await heir.say('counter', 'ann', 'inc', null, 3)
+      expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 3 }, 3, []])
+    })
+})
+
+describe('a store that has run half of a commit', () => {
+  it('has the update once: the whole room takes the place of the journal', async () => {
+    const { bench, ann } = await roomWith(counting('journal'), ['ann'])
+    await bench.say('counter', 'ann', 'inc', null, 1)
+    const { rooms } = bench.store.store
+    const commit = vi.spyOn(rooms, 'commit').mockRejectedValueOnce(new StoreRefused('NOPERM hincrby'))
+    await bench.say('counter', 'ann', 'inc', null, 2)
+    await bench.advance(1000, 50)
+    expect([commit.mock.calls.length, ann.state, ann.acked]).toEqual([1, { count: 2 }, 2])
+    expect((await bench.claimed('counter')).journal).toEqual([])
+  })
+})
+
+describe('a store that can never take the record of a room', () => {
   it('ends it here instead of freezing it for good', async () => {
     const { bench } = await roomWith(counting('journal'), ['ann'])
-    vi.spyOn(bench.store.store.rooms, 'commit').mockRejectedValue(new Error('WRONGTYPE'))
+    vi.spyOn(bench.store.store.rooms, 'commit').mockRejectedValue(new StoreRejected('WRONGTYPE'))
     await bench.say('counter', 'ann', 'inc', null, 1)
     expect(bench.host.size).toBe(0)
     expect(bench.sentOf('redirect')).toMatchObject([{ owner: null }])

@@ -2,6 +2,7 @@ import type { DepartureReason } from '../../shared/protocol/messages.ts'
 import type { Fence } from '../../shared/store/port.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
 import { type RoomAddress, roomIdOf } from '../traffic.ts'
+import { Bans } from './bans.ts'
 import type { RoomDefinition, RoomLog } from './definition.ts'
 import { Delivery, type Flush, type PendingJoin, type PendingLeave, Replies } from './delivery.ts'
 import { type FencedLog, RoomDurability, type RoomLife } from './durability.ts'
@@ -65,7 +66,7 @@ class Pending {
   since: number | undefined
 
   join(membership: Membership): void {
-    this.joins.push({ membership, firstEvent: this.events.length })
+    this.joins.push({ membership, firstEvent: this.events.length, replaces: false })
   }
 
   part(
@@ -74,8 +75,24 @@ class Pending {
     { ref, text }: { ref?: number | undefined; text?: string | undefined },
   ): void {
     const joined = this.joins.findIndex((join) => join.membership === membership)
-    if (joined >= 0) this.joins.splice(joined, 1)
-    this.leaves.push({ membership, reason, ref, text, endEvent: this.events.length, unseen: joined >= 0 })
+    const [join] = joined >= 0 ? this.joins.splice(joined, 1) : []
+    const departs = reason !== 'replaced' && (!join || join.replaces)
+    this.leaves.push({
+      membership,
+      reason,
+      ref,
+      text,
+      endEvent: this.events.length,
+      unseen: join !== undefined,
+      departs,
+    })
+  }
+
+  /** Another session takes the seat over. */
+  replace(before: Membership, membership: Membership): void {
+    const join = this.joins.find((join) => join.membership === before)
+    this.part(before, 'replaced', { text: REPLACED })
+    this.joins.push({ membership, firstEvent: this.events.length, replaces: !join || join.replaces })
   }
 
   /** The membership's `refs.last` goes out as an ack. */
@@ -97,7 +114,7 @@ function changesOf(
   for (const membership of changed) {
     const { member, flushed } = membership
     const { id: memberId, connected, data } = member
-    if (memberships.get(memberId) !== membership) continue
+    if (!memberships.has(membership)) continue
     if (connected !== flushed.connected) presence.push({ memberId, connected })
     if (data !== flushed.data) renewed.push({ memberId, data })
     membership.flushed = member
@@ -105,8 +122,12 @@ function changesOf(
   return { presence, renewed }
 }
 
+/** Text for the client whose seat another session has. */
+const REPLACED = 'the player has joined with another session'
+
 const DAY_MS = 86_400_000
 
+const NONE: readonly never[] = []
 const UNCHANGED: Pick<Update, 'presence' | 'renewed'> = { presence: [], renewed: [] }
 
 /**
@@ -127,6 +148,7 @@ export class RoomStream {
   readonly state: LiveState
   readonly timers: Timers
   readonly tasks: Tasks
+  readonly bans: Bans
   /** The last updates that members saw, for those who missed some. */
   readonly history: History
   readonly delivery: Delivery
@@ -207,6 +229,7 @@ export class RoomStream {
     )
     this.timers = new Timers(begin.timers, fence.epoch)
     this.tasks = new Tasks(begin.tasks, fence.epoch)
+    this.bans = new Bans(begin.bans)
     this.#seq = seq
     this.#stateVersion = begin.stateVersion
     this.#version = definition.version
@@ -437,7 +460,8 @@ export class RoomStream {
       return
     }
     this.#underWay = flush
-    const committed = this.#durability.commit(flush.packed)
+    const { added, removed } = flush.update.bans
+    const committed = this.#durability.commit(flush.packed, added.length + removed.length > 0)
     if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
   }
@@ -453,8 +477,10 @@ export class RoomStream {
     this.#stateVersion = this.#version
     this.#pending = new Pending()
     if (whole) this.saves?.changed()
-    const left = leaves.filter(({ unseen }) => !unseen)
-    const joined = joins.map(({ membership }) => membership.record())
+    const left = leaves.filter(({ departs }) => departs)
+    const recordsOf = (replaces: boolean) =>
+      joins.filter((join) => join.replaces === replaces).map(({ membership }) => membership.record())
+    const [joined, replaced] = joins.length > 0 ? [recordsOf(false), recordsOf(true)] : [NONE, NONE]
     const { presence, renewed } = changesOf(changed, memberships)
     const visible =
       whole !== undefined ||
@@ -463,12 +489,17 @@ export class RoomStream {
       joins.length > 0 ||
       left.length > 0 ||
       presence.length > 0
-    const { timers, tasks } = this
+    const { timers, tasks, bans } = this
     const recorded =
-      acked.length > 0 || leaves.length > 0 || renewed.length > 0 || timers.changed || tasks.changed
+      acked.length > 0 ||
+      leaves.length > 0 ||
+      renewed.length > 0 ||
+      timers.changed ||
+      tasks.changed ||
+      bans.changed
     if (!visible && !recorded) return undefined
     if (visible) this.#seq++
-    const stillHere = acked.filter((membership) => memberships.get(membership.member.id) === membership)
+    const stillHere = acked.filter((membership) => memberships.has(membership))
     const outcomes: MemberOutcome[] = []
     const acks = stillHere.map((membership) => {
       const { member, refs, flushedRef } = membership
@@ -486,6 +517,7 @@ export class RoomStream {
       delta,
       events,
       joined,
+      replaced,
       left: left.map(({ membership, reason }) => ({ member: membership.member, reason })),
       presence,
       renewed,
@@ -494,6 +526,7 @@ export class RoomStream {
       timers: timers.flush(),
       layers: layers?.update,
       tasks: tasks.flush(),
+      bans: bans.flush(),
     }
     return {
       update,
@@ -597,6 +630,7 @@ export class RoomStream {
       timers: this.timers.flushed,
       stateVersion: this.#stateVersion,
       tasks: this.tasks.flushed,
+      bans: this.bans.flushed,
     })
   }
 

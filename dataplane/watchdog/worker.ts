@@ -98,10 +98,12 @@ function returned(turn: Turn): void {
 async function longTurn(): Promise<void> {
   const { turn } = turns
   const sequence = turns.running
-  const [at] = await Promise.all([locate(LOCATE_MS), sleep(limitMs / 2)])
+  // A pause of the debugger can swallow the end of a guarded turn. One that its boundary does not end blocks in a native call.
+  const look = turn.guarded && ends ? undefined : locate(LOCATE_MS)
+  const [at] = await Promise.all([look, sleep(limitMs / 2)])
   // It has returned, or its boundary has cut it off.
   if (turns.running !== sequence) return
-  if (ends) await end(turn, turn.guarded || !at ? 'refuse' : 'guard', at)
+  if (ends) await end(turn, at ? 'guard' : 'refuse', at)
   else report(turn, at)
 }
 

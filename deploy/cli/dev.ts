@@ -138,7 +138,7 @@ function banner(
     ['playground', `${websocket.replace('ws', 'http')}/playground`],
     ['websocket', websocket],
     ['control API', `${api}/docs`],
-    ['admin', `${admin}/admin${madeUpToken === undefined ? '' : `   token ${madeUpToken}`}`],
+    ['admin', `${admin}/admin${madeUpToken === undefined ? '' : `#token=${madeUpToken}`}`],
     [
       'store',
       store === 'redis' ? 'Redis' : 'memory: rooms end with this process; REDIS_URL=redis://… keeps them',

@@ -1,6 +1,8 @@
 const EXPECTED = new Set([
   'WrongKeyring',
   'StoreMisconfigured',
+  'StoreRefused',
+  'StoreRejected',
   'StoreUnavailable',
   'NodeIdInUse',
   'NodeReplaced',

@@ -227,12 +227,12 @@ export function banner(cluster: LocalCluster): string {
     ['control API', at('http', ports.api), `${cluster.balancer} → ${numbered('control', ports.controls)}`],
     ...ports.nodes.map(({ admin }, index) => [
       index === 0 ? 'admin' : '',
-      `${at('http', admin)}/admin`,
+      `${at('http', admin)}/admin#token=${encodeURIComponent(secrets.internalToken)}`,
       `node-${index + 1}`,
     ]),
     ['redis', redisPlace(cluster.redisUrl), cluster.child('redis') ? 'for this run' : 'given by REDIS_URL'],
     ['operator token', secrets.operatorToken, 'for the control API; CONTROL_API_TOKENS sets it'],
-    ['internal token', secrets.internalToken, 'for the admin pages; INTERNAL_TOKEN sets it'],
+    ['internal token', secrets.internalToken, 'for the admin endpoints; INTERNAL_TOKEN sets it'],
     ['logs', cluster.folder, 'one file a process'],
   ]
   return `\n  roomful on ${ports.nodes.length === 1 ? 'one node' : `${ports.nodes.length} nodes`}\n\n${table(rows)}\n\n  A backend of your own asks ${at('http', ports.api)}/tokens, with the operator token, and sends its players to ${at('ws', ports.websocket)}\n  Type help for what you can do, such as kill 1, redis down, status\n`

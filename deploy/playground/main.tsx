@@ -41,8 +41,11 @@ async function learn(): Promise<void> {
 
 function Page() {
   const [chosen, setChosen] = useState(location.hash.slice(1))
+  const [front, setFront] = useState(0)
   if (!known) return <p class="card">{notice || 'Asking for the room types …'}</p>
   const type = known.rooms.find((room) => room.type === chosen) ?? known.rooms[0]!
+  // A player who has left keeps the log.
+  const shown = players.filter((player) => here().includes(player) || player.log.length > 0)
   const choose = (name: string) => {
     history.replaceState(null, '', `#${name}`)
     setChosen(name)
@@ -50,16 +53,33 @@ function Page() {
   return (
     <>
       <header>
+        <svg viewBox="0 0 32 32" aria-hidden="true">
+          <rect width="32" height="32" rx="9" fill="#6a5be8" />
+          <circle cx="11.5" cy="13" r="4.5" fill="#ffd166" />
+          <circle cx="21" cy="12" r="3.5" fill="#3ddc97" />
+          <circle cx="18" cy="21" r="5" fill="#ff7b6b" />
+        </svg>
         <h1>
           roomful <span class="soft">playground</span>
         </h1>
       </header>
       <main>
         <Choice types={known.rooms} type={type} onChoose={choose} />
+        {shown.length > 1 && (
+          <nav aria-label="Players">
+            {players.map(({ name, status }, at) => (
+              <button key={name} type="button" aria-pressed={at === front} onClick={() => setFront(at)}>
+                <span class={`state ${status === 'online' ? 'serving' : ''}`}>{name}</span>
+              </button>
+            ))}
+          </nav>
+        )}
         <div id="players">
-          {players.map((player, at) => (
-            <Pane key={player.name} player={player} type={type} at={at} />
-          ))}
+          {shown.map((player) => {
+            const at = players.indexOf(player)
+            const behind = shown.length > 1 && at !== front
+            return <Pane key={player.name} player={player} type={type} at={at} behind={behind} />
+          })}
         </div>
       </main>
     </>
@@ -95,8 +115,20 @@ function Choice({
     draw()
   }
   const busy = here().length > 0
+  if (here().length === players.length)
+    return (
+      <p class="soft">
+        Both players are in{' '}
+        <b class="mono">{players.find(({ room }) => room)?.room?.id ?? `a room of ${type.type}`}</b>
+        {notice && `. ${notice}`}
+      </p>
+    )
   return (
     <form id="choice" class="row card" onSubmit={submit}>
+      <p>
+        <b>Play any room by hand.</b> alice and bob are two players on this machine. You see the state, the
+        messages and the patches of each.
+      </p>
       <label>
         <span>room type</span>
         <select value={type.type} disabled={busy} onChange={(event) => onChoose(event.currentTarget.value)}>
@@ -144,11 +176,19 @@ const MOODS: Record<string, string> = {
   closed: 'bad',
 }
 
-function Pane({ player, type, at }: { player: Player; type: RoomToPlay; at: number }) {
-  const { room, status, latency, line } = player
+interface PaneProps {
+  player: Player
+  type: RoomToPlay
+  at: number
+  /** True if a phone shows the other player. */
+  behind: boolean
+}
+
+function Pane({ player, type, at, behind }: PaneProps) {
+  const { room, status, latency } = player
   const title = `player-${at}`
   return (
-    <section class="card player" aria-labelledby={title}>
+    <section class={`card player ${behind ? 'behind' : ''}`} aria-labelledby={title}>
       <div class="row head">
         <h2 id={title}>{player.name}</h2>
         <span class={`pill ${MOODS[status] ?? ''}`} role="status">
@@ -164,35 +204,14 @@ function Pane({ player, type, at }: { player: Player; type: RoomToPlay; at: numb
           </button>
         )}
       </div>
-      <div class="row head">
-        <label>
-          <span>delay</span>
-          <select
-            onChange={({ currentTarget: { value } }) => {
-              line.delayMs = Number(value)
-            }}
-          >
-            {DELAYS_MS.map((ms) => (
-              <option key={ms} value={ms}>{`${ms} ms`}</option>
-            ))}
-          </select>
-        </label>
-        <button type="button" disabled={!room} onClick={() => line.cut(CUT_MS)}>
-          {`Cut for ${CUT_MS / 1000} s`}
-        </button>
-        {known?.kills && (
-          <button type="button" class="danger" disabled={!room} onClick={() => void killOwner(room!.id)}>
-            Kill the owner
-          </button>
-        )}
-      </div>
-      {room ? <InRoom player={player} type={type} at={at} /> : <p class="soft">Not in a room.</p>}
+      {room && <InRoom player={player} type={type} at={at} />}
       <Log player={player} at={at} />
     </section>
   )
 }
 
 function InRoom({ player, type, at }: { player: Player; type: RoomToPlay; at: number }) {
+  const { line } = player
   const room = player.room!
   return (
     <>
@@ -204,9 +223,31 @@ function InRoom({ player, type, at }: { player: Player; type: RoomToPlay; at: nu
           </li>
         ))}
       </ul>
-      <Messages player={player} messages={type.messages} />
       <h3 id={`state-${at}`}>State</h3>
       <Tree value={room.state as Json} title={`state-${at}`} />
+      <Messages player={player} messages={type.messages} />
+      <div class="row head">
+        <label>
+          <span>delay</span>
+          <select
+            onChange={({ currentTarget: { value } }) => {
+              line.delayMs = Number(value)
+            }}
+          >
+            {DELAYS_MS.map((ms) => (
+              <option key={ms} value={ms} selected={ms === line.delayMs}>{`${ms} ms`}</option>
+            ))}
+          </select>
+        </label>
+        <button type="button" onClick={() => line.cut(CUT_MS)}>
+          {`Cut for ${CUT_MS / 1000} s`}
+        </button>
+        {known?.kills && (
+          <button type="button" class="danger" onClick={() => void killOwner(room.id)}>
+            Kill the owner
+          </button>
+        )}
+      </div>
     </>
   )
 }
@@ -253,6 +294,7 @@ function Messages({ player, messages }: { player: Player; messages: readonly Mes
 /** What a player has seen, the latest first; it can be held while one reads. */
 function Log({ player, at }: { player: Player; at: number }) {
   const [held, setHeld] = useState<readonly Entry[]>()
+  const entries = held ?? player.log
   return (
     <>
       <div class="row head">
@@ -269,9 +311,10 @@ function Log({ player, at }: { player: Player; at: number }) {
           Clear
         </button>
       </div>
+      {entries.length === 0 && <p class="soft">Nothing since you cleared it.</p>}
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and has to by keys too */}
-      <ol class="log" aria-labelledby={`log-${at}`} tabIndex={0}>
-        {(held ?? player.log).map(({ id, seq, kind, what, data }) => (
+      <ol class="log" aria-labelledby={`log-${at}`} tabIndex={0} hidden={entries.length === 0}>
+        {entries.map(({ id, seq, kind, what, data }) => (
           <li key={id} class={kind}>
             <span title="seq">{seq}</span>
             <span class="kind">{kind}</span>

@@ -1,8 +1,8 @@
 import type { Point } from './move.ts'
 
 const SIDE = 1000
-/** CSS pixels that the camera may show beyond the floor, so that the bar covers no player. */
-const BORDER = 72
+/** CSS pixels that the camera may show beyond the floor, so that no button covers the player. */
+const BORDER = { side: 72, top: 150, bottom: 120 }
 
 /** The part of the floor that the window shows. It fills the window's longer side and follows the player along the shorter one. */
 export class Camera {
@@ -22,14 +22,14 @@ export class Camera {
   /** Keeps `point` in view; call once a frame. */
   follow(point: Point, seconds: number): void {
     const part = Math.min(1, seconds * 6)
-    const goal = { x: this.#within(point.x, this.#width), y: this.#within(point.y, this.#height) }
+    const goal = this.#goal(point)
     this.#centre.x += (goal.x - this.#centre.x) * part
     this.#centre.y += (goal.y - this.#centre.y) * part
   }
 
   /** Jumps to `point`. */
   jump(point: Point): void {
-    this.#centre = { x: this.#within(point.x, this.#width), y: this.#within(point.y, this.#height) }
+    this.#centre = this.#goal(point)
   }
 
   /** From the floor to CSS pixels of the window. */
@@ -48,9 +48,17 @@ export class Camera {
     }
   }
 
-  /** The centre on one axis that shows `value` and no more than the border beyond the floor. */
-  #within(value: number, pixels: number): number {
-    const half = (pixels / 2 - BORDER) / this.scale
-    return half >= SIDE / 2 ? SIDE / 2 : Math.min(SIDE - half, Math.max(half, value))
+  /** The centre that shows `point` and no more than the border beyond the floor. */
+  #goal({ x, y }: Point): Point {
+    return {
+      x: this.#within(x, this.#width, BORDER.side, BORDER.side),
+      y: this.#within(y, this.#height, BORDER.top, BORDER.bottom),
+    }
+  }
+
+  #within(value: number, pixels: number, before: number, after: number): number {
+    const least = (pixels / 2 - before) / this.scale
+    const most = SIDE - (pixels / 2 - after) / this.scale
+    return least >= most ? (least + most) / 2 : Math.min(most, Math.max(least, value))
   }
 }

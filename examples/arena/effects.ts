@@ -2,9 +2,9 @@ import type { Point } from './move.ts'
 
 /** A short animation on the floor; `age` runs from 0 to 1. */
 export type Effect =
-  | { kind: 'slash'; from: Point; to: Point; hue: number; age: number }
-  | { kind: 'spark'; at: Point; velocity: Point; hue: number; age: number }
-  | { kind: 'ring'; at: Point; hue: number; age: number }
+  | { kind: 'slash'; from: Point; to: Point; colour: string; age: number }
+  | { kind: 'spark'; at: Point; velocity: Point; colour: string; age: number }
+  | { kind: 'ring'; at: Point; colour: string; age: number }
   | { kind: 'words'; at: Point; text: string; strong: boolean; age: number }
 
 const SECONDS: Readonly<Record<Effect['kind'], number>> = { slash: 0.22, spark: 0.55, ring: 0.6, words: 0.9 }
@@ -21,24 +21,24 @@ export class Effects {
   }
 
   /** Adds a hit from one place to another. */
-  blow(by: Point, victim: Point, target: string, hue: number, nowMs: number): void {
+  blow(by: Point, victim: Point, target: string, colour: string, nowMs: number): void {
     this.#flashes.set(target, nowMs)
-    this.#add({ kind: 'slash', from: by, to: victim, hue, age: 0 })
+    this.#add({ kind: 'slash', from: by, to: victim, colour, age: 0 })
     const at = { x: victim.x + (Math.random() - 0.5) * 50, y: victim.y }
     this.#add({ kind: 'words', at, text: '−10', strong: false, age: 0 })
-    this.#sparks(victim, hue, 7, 260)
+    this.#sparks(victim, colour, 7, 260)
   }
 
   /** Adds a knockout. */
-  knockout(at: Point, hue: number): void {
-    this.#add({ kind: 'ring', at, hue, age: 0 })
+  knockout(at: Point, colour: string): void {
+    this.#add({ kind: 'ring', at, colour, age: 0 })
     this.#add({ kind: 'words', at, text: 'K.O.', strong: true, age: 0 })
-    this.#sparks(at, hue, 26, 520)
+    this.#sparks(at, colour, 26, 520)
   }
 
   /** Adds an arrival. */
-  arrival(at: Point, hue: number): void {
-    this.#add({ kind: 'ring', at, hue, age: 0 })
+  arrival(at: Point, colour: string): void {
+    this.#add({ kind: 'ring', at, colour, age: 0 })
   }
 
   /** Brightness of a player's flash after a hit, from 1 to 0. */
@@ -60,12 +60,12 @@ export class Effects {
     this.#effects = this.#effects.filter((effect) => effect.age < 1)
   }
 
-  #sparks(at: Point, hue: number, count: number, speed: number): void {
+  #sparks(at: Point, colour: string, count: number, speed: number): void {
     for (let index = 0; index < count; index++) {
       const angle = Math.random() * 2 * Math.PI
       const fast = speed * (0.4 + Math.random() * 0.6)
       const velocity = { x: Math.cos(angle) * fast, y: Math.sin(angle) * fast }
-      this.#add({ kind: 'spark', at: { ...at }, velocity, hue, age: 0 })
+      this.#add({ kind: 'spark', at: { ...at }, velocity, colour, age: 0 })
     }
   }
 

@@ -1,6 +1,6 @@
 import { type Interpolation, interpolate } from 'roomful/client/motion'
 import { byId, create } from '../ui/dom.ts'
-import { hueOf, nameOf } from '../ui/identity.ts'
+import { coloursOf, nameOf } from '../ui/identity.ts'
 import { type Stage, startGame } from '../ui/stage.ts'
 import { Bot } from './bot.ts'
 import { Camera } from './camera.ts'
@@ -41,6 +41,7 @@ class ArenaView {
   readonly #help = byId('help', HTMLElement)
   readonly #facing = new Map<string, number>()
   readonly #walking = new Set<string>()
+  #colours: ReadonlyMap<string, string> = new Map()
   /** Member id that the camera follows. After a lost session the player has another id and position. */
   #follows = ''
   #lastMs = performance.now()
@@ -63,6 +64,8 @@ class ArenaView {
     })
     stage.room.onStateChange((state, previous) => this.#changed(state.players, previous.players))
     stage.room.on('hit', (blow) => this.#blown(blow))
+    stage.room.onMembersChange(() => this.#recolour())
+    this.#recolour()
     this.#changed(stage.room.state.players, {})
     byId('stage', HTMLElement).focus({ preventScroll: true })
     requestAnimationFrame((now) => this.#frame(now))
@@ -77,16 +80,26 @@ class ArenaView {
     return nameOf(id, this.#stage.room.members.find((member) => member.id === id)?.sub)
   }
 
+  #recolour(): void {
+    this.#colours = coloursOf(this.#stage.room.members.map(({ id }) => id))
+  }
+
+  #colour(id: string): string {
+    return this.#colours.get(id) ?? 'white'
+  }
+
   #changed(
     players: Readonly<Record<string, Readonly<Point>>>,
     previous: Readonly<Record<string, unknown>>,
   ): void {
     for (const [id, player] of Object.entries(players))
-      if (!Object.hasOwn(previous, id)) this.#effects.arrival(player, hueOf(id))
+      if (!Object.hasOwn(previous, id)) this.#effects.arrival(player, this.#colour(id))
     const mine = players[this.#id]
     if (mine && this.#follows !== this.#id) {
       this.#follows = this.#id
       this.#camera.jump(mine)
+      // The hint is in the half of the window without the player.
+      this.#help.classList.toggle('high', this.#camera.toScreen(mine).y > innerHeight / 2)
     }
   }
 
@@ -97,16 +110,16 @@ class ArenaView {
     const to = this.#places.get(target)
     // A resume delivers all missed hits together. Draw only a few.
     const drawn = ++this.#blowsInFrame <= MOST_BLOWS
-    if (from && to && drawn) this.#effects.blow(from, to, target, hueOf(by), now)
+    if (from && to && drawn) this.#effects.blow(from, to, target, this.#colour(by), now)
     if (hp > 0) return
-    if (to && drawn) this.#effects.knockout(to, hueOf(target))
+    if (to && drawn) this.#effects.knockout(to, this.#colour(target))
     const victim = target === this.#id ? 'you' : this.#name(target)
     this.#feed.add(`${this.#name(by)} knocked out ${victim}`)
     const mine = this.#stage.room.state.players[this.#id]
     if (target !== this.#id || !mine) return
     // Moves sent before this update would drag the player back. This move comes after them.
     this.#walker.putAt(mine, now)
-    this.#effects.arrival(mine, hueOf(target))
+    this.#effects.arrival(mine, this.#colour(target))
   }
 
   /** Returns the nearest player within reach. */
@@ -192,7 +205,7 @@ class ArenaView {
       at,
       hp: state.players[id]?.hp ?? 0,
       away: away.has(id),
-      hue: hueOf(id),
+      colour: this.#colour(id),
       facing: this.#facing.get(id) ?? Math.PI / 2,
       flash: this.#effects.flash(id, now),
       walking: this.#walking.has(id),

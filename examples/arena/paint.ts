@@ -24,7 +24,7 @@ export interface Figure {
   hp: number
   /** True while the player is disconnected. */
   away: boolean
-  hue: number
+  colour: string
   /** Radians. */
   facing: number
   /** Brightness of the flash after a hit, 0 to 1. */
@@ -203,15 +203,15 @@ export class Painter {
     paper.globalAlpha = 1
   }
 
-  #body({ hue, flash, mine }: Figure): void {
+  #body({ colour, flash, mine }: Figure): void {
     const paper = this.#paper
     paper.beginPath()
     paper.arc(0, 0, RADIUS, 0, 2 * Math.PI)
-    paper.fillStyle = `oklch(70% 0.17 ${hue})`
+    paper.fillStyle = colour
     paper.fill()
     paper.save()
     paper.clip()
-    paper.fillStyle = `oklch(79% 0.15 ${hue})`
+    paper.fillStyle = `color-mix(in oklab, ${colour}, white 30%)`
     paper.beginPath()
     paper.ellipse(-RADIUS * 0.25, -RADIUS * 0.5, RADIUS * 0.85, RADIUS * 0.6, -0.4, 0, 2 * Math.PI)
     paper.fill()
@@ -221,7 +221,7 @@ export class Painter {
     paper.beginPath()
     paper.arc(0, 0, RADIUS, 0, 2 * Math.PI)
     paper.lineWidth = mine ? 4 : 2.5
-    paper.strokeStyle = mine ? '#ffffff' : `oklch(42% 0.12 ${hue})`
+    paper.strokeStyle = mine ? '#ffffff' : `color-mix(in oklab, ${colour}, black 45%)`
     paper.stroke()
   }
 
@@ -265,7 +265,7 @@ export class Painter {
   }
 
   /** Draws name and health. In a crowd, names are smaller, and only wounded players show their health. */
-  #label({ name, at, hp, hue, mine }: Figure, crowded: boolean): void {
+  #label({ name, at, hp, colour, mine }: Figure, crowded: boolean): void {
     const paper = this.#paper
     const top = at.y - RADIUS - 22
     const hurt = hp < FULL_HP
@@ -284,7 +284,7 @@ export class Painter {
     paper.fillText(name, at.x, bottom)
     if (mine) return
     const half = paper.measureText(name).width / 2
-    paper.fillStyle = `oklch(70% 0.17 ${hue})`
+    paper.fillStyle = colour
     paper.beginPath()
     paper.arc(at.x - half - 8, bottom - size * 0.33, 4, 0, 2 * Math.PI)
     paper.fill()
@@ -303,11 +303,11 @@ export class Painter {
     paper.fill()
   }
 
-  #ring({ at, hue, age }: Extract<Effect, { kind: 'ring' }>): void {
+  #ring({ at, colour, age }: Extract<Effect, { kind: 'ring' }>): void {
     const paper = this.#paper
     paper.globalAlpha = 1 - age
     paper.lineWidth = 10 * (1 - age)
-    paper.strokeStyle = `oklch(72% 0.19 ${hue})`
+    paper.strokeStyle = colour
     paper.beginPath()
     paper.arc(at.x, at.y, 20 + 90 * Math.sqrt(age), 0, 2 * Math.PI)
     paper.stroke()
@@ -328,13 +328,13 @@ export class Painter {
       })
       paper.lineCap = 'round'
       paper.lineWidth = 9 * (1 - age * 0.6)
-      paper.strokeStyle = `oklch(80% 0.17 ${effect.hue})`
+      paper.strokeStyle = effect.colour
       paper.beginPath()
       paper.moveTo(along(tail).x, along(tail).y)
       paper.lineTo(along(head).x, along(head).y)
       paper.stroke()
     } else if (effect.kind === 'spark') {
-      paper.fillStyle = `oklch(75% 0.19 ${effect.hue})`
+      paper.fillStyle = effect.colour
       paper.beginPath()
       paper.arc(effect.at.x, effect.at.y, 5 * (1 - effect.age), 0, 2 * Math.PI)
       paper.fill()

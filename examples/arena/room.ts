@@ -29,12 +29,18 @@ function spawn(random: () => number): Player {
   return { x: place(), y: place(), hp: FULL_HP }
 }
 
-/** Up to 64 players walk on one floor and hit each other. All players see the whole state, 20 times a second. */
+/**
+ * Up to 64 players walk on one floor and hit each other. All players see the whole state,
+ * 20 times a second.
+ */
 export default defineRoom({
   type: 'arena',
   maxMembers: 64,
   messages: {
-    move: { data: v.object({ x: coordinate, y: coordinate }), rate: { perSecond: 30, burst: 60 } },
+    move: {
+      data: v.object({ x: coordinate, y: coordinate }),
+      rate: { perSecond: 30, burst: 60 },
+    },
     hit: { data: v.object({ target: v.string() }), rate: { perSecond: 10, burst: 30 } },
   },
   events: { hit: v.object({ by: v.string(), target: v.string(), hp: v.number() }) },
@@ -58,14 +64,19 @@ export default defineRoom({
     }
 
     const { target } = input.data
-    if (target === by) return ctx.refuse('you cannot hit yourself: name another player as target')
-    const victim = Object.hasOwn(state.players, target) ? state.players[target] : undefined
+    if (target === by)
+      return ctx.refuse('you cannot hit yourself: name another player as target')
+    const victim = Object.hasOwn(state.players, target)
+      ? state.players[target]
+      : undefined
     if (!victim)
-      return ctx.refuse(`no player ${JSON.stringify(target)} in this arena: name a member id as target`)
+      return ctx.refuse(
+        `no player ${JSON.stringify(target)} in this arena: name a member id as target`,
+      )
 
     victim.hp -= DAMAGE
     ctx.emit('hit', { by, target, hp: victim.hp })
-    // The event reports 0 hp. The state has the same player at a new position, with full health.
+    // The event reports 0 hp. The state has the player at a new position with full hp.
     if (victim.hp <= 0) state.players[target] = spawn(() => ctx.random())
   },
 

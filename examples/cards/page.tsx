@@ -4,7 +4,7 @@ import { createRoot } from 'react-dom/client'
 import { useEvent, useMembers, useRoomState } from 'roomful/react'
 import { Confetti } from '../ui/confetti.ts'
 import { byId, prefersCalm } from '../ui/dom.ts'
-import { hueOf, nameOf } from '../ui/identity.ts'
+import { coloursOf, nameOf } from '../ui/identity.ts'
 import { type Stage, startGame } from '../ui/stage.ts'
 import type cards from './room.ts'
 import {
@@ -142,6 +142,7 @@ function Table({ stage: { room, toasts, serverTime } }: { stage: Stage<typeof ca
   const [eight, setEight] = useState<Card>()
   const { order, players, pile, phase, suit, turn, winner } = state
   const me = room.memberId
+  const colours = coloursOf(order)
   const nameOfPlayer = (id: string): string => (id === me ? 'You' : nameOf(id, players[id]?.sub))
   useEvent(room, 'timedOut', ({ player }) => toasts.show(`${nameOfPlayer(player)} took too long`))
   useEvent(room, 'over', (end) => {
@@ -177,11 +178,11 @@ function Table({ stage: { room, toasts, serverTime } }: { stage: Stage<typeof ca
     const { cards = 0, bot = false, wins = 0 } = players[id] ?? {}
     const away = bot || !members.find((member) => member.id === id)?.connected
     const active = phase === 'playing' && turn.of === id
-    const count = phase !== 'waiting' && `${cards} ${cards === 1 ? 'card' : 'cards'}`
+    const count = phase === 'waiting' ? 'ready' : `${cards} ${cards === 1 ? 'card' : 'cards'}`
     const notes = [count, wins > 0 && `${wins} won`].filter(Boolean).join(' · ')
     const className = `player${active || winner === id ? ' turn' : ''}${away ? ' away' : ''}`
     return (
-      <div className={className} key={id} style={{ '--hue': hueOf(id) } as CSSProperties}>
+      <div className={className} key={id} style={{ '--colour': colours.get(id) } as CSSProperties}>
         <strong className="who">{nameOfPlayer(id)}</strong>
         <span className="note quiet">{notes}</span>
         {/* In the place of the cards: so the table stays where it is when someone goes and comes. */}

@@ -81,7 +81,7 @@ test('players take turns by the rules, and every refusal says why', async () => 
   expect(handOf(now)).toEqual([...before, card])
   await refused(now.request('draw'), 'you have drawn')
   const misfit = handOf(now).find((held) => !fits(held, topOf(now), now.state.suit))
-  await refused(now.send('play', { card: misfit! }), `${misfit} does not go there`)
+  await refused(now.send('play', { card: misfit! }), `${misfit} does not fit`)
   await now.send('pass')
   expect(turn()).toBe(other)
   expect(now.state.players[now.memberId]?.cards).toBe(before.length + 1)

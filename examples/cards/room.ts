@@ -19,7 +19,10 @@ import {
 /** Delay of a bot's move. */
 const BOT_MS = 1500
 
-/** Crazy Eights for two to four players. The room deals, enforces the rules and the time limit, and shows each player only that player's cards. */
+/**
+ * Crazy Eights for two to four players. The room deals, enforces the rules and the time
+ * limit, and shows each player only that player's cards.
+ */
 export default defineRoom({
   type: 'cards',
   maxMembers: 40,
@@ -36,10 +39,12 @@ export default defineRoom({
       data: v.null(),
       handle(state, { member }, ctx) {
         if (state.phase === 'playing') return ctx.refuse('a game is being played')
-        if (!state.players[member.id]) return ctx.refuse('you are watching: all seats are taken')
+        if (!state.players[member.id])
+          return ctx.refuse('you are watching: all seats are taken')
         sendBotsAway(state)
         for (const other of ctx.members) arrive(state, other)
-        if (state.order.length < 2) return ctx.refuse('it takes two: wait for a player, or open a second tab')
+        if (state.order.length < 2)
+          return ctx.refuse('it takes two: wait for a player, or open a second tab')
         deal(state, ctx.random)
         goOn(state, ctx)
       },
@@ -53,7 +58,7 @@ export default defineRoom({
         if (!card) return ctx.refuse(`you do not hold ${data.card}`)
         if (!fits(card, top(state), state.suit))
           return ctx.refuse(
-            `${card} does not go there: ${state.suit}, the rank of ${top(state)}, or an 8 does`,
+            `${card} does not fit: ${state.suit}, ${top(state)}’s rank or an 8 does`,
           )
         put(state, card, data.suit)
         goOn(state, ctx)
@@ -75,7 +80,8 @@ export default defineRoom({
       data: v.null(),
       handle(state, { member }, ctx) {
         handOnTurn(state, member, ctx)
-        if (!state.turn.drew && canDraw(state)) return ctx.refuse('draw a card before you pass')
+        if (!state.turn.drew && canDraw(state))
+          return ctx.refuse('draw a card before you pass')
         pass(state)
         goOn(state, ctx)
       },
@@ -86,7 +92,7 @@ export default defineRoom({
     over: v.object({ winner: v.string() }),
   },
   timers: {
-    /** Set and committed with its turn. It fires once, on whichever node runs the room then. */
+    /** Committed with its turn. It fires once, on the node that runs the room then. */
     turnEnds: {
       data: v.object({ number: v.number() }),
       handle(state, { data }, ctx) {
@@ -108,7 +114,8 @@ export default defineRoom({
     goOn(state, ctx)
   },
 
-  // A disconnected player keeps the seat for `reconnectSeconds`. The others see `connected: false`, and the player's turns time out.
+  // A disconnected player keeps the seat for `reconnectSeconds`. The others see
+  // `connected: false`, and the player's turns time out.
   onLeave(state, member, ctx) {
     depart(state, member.id)
     if (state.phase !== 'playing') {
@@ -120,7 +127,11 @@ export default defineRoom({
 })
 
 /** Returns the hand of the member whose turn it is. Refuses other members. */
-function handOnTurn(table: Table, member: Member, { refuse }: Pick<RoomContext, 'refuse'>): Card[] {
+function handOnTurn(
+  table: Table,
+  member: Member,
+  { refuse }: Pick<RoomContext, 'refuse'>,
+): Card[] {
   if (!table.players[member.id]) return refuse('you are watching')
   if (table.phase !== 'playing') return refuse('no game is being played: deal first')
   if (table.turn.of !== member.id) return refuse('it is not your turn')
@@ -128,7 +139,10 @@ function handOnTurn(table: Table, member: Member, { refuse }: Pick<RoomContext, 
 }
 
 /** Starts the timer of a new turn, or ends the game. */
-function goOn(table: Table, ctx: Pick<RoomContext, 'now' | 'after' | 'cancel' | 'emit'>): void {
+function goOn(
+  table: Table,
+  ctx: Pick<RoomContext, 'now' | 'after' | 'cancel' | 'emit'>,
+): void {
   const { phase, turn, winner, players } = table
   if (phase !== 'playing') ctx.cancel('turn')
   if (phase === 'over' && winner !== null && turn.endsAt > 0) ctx.emit('over', { winner })

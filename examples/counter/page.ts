@@ -1,6 +1,6 @@
 import { Confetti } from '../ui/confetti.ts'
 import { byId, create } from '../ui/dom.ts'
-import { hueOf, nameOf } from '../ui/identity.ts'
+import { coloursOf, nameOf } from '../ui/identity.ts'
 import { type Stage, startGame } from '../ui/stage.ts'
 import type counter from './room.ts'
 
@@ -37,10 +37,11 @@ function showBubble(by: number): void {
 }
 
 function showCrowd({ room }: Stage<typeof counter>): void {
+  const colours = coloursOf(room.members.map(({ id }) => id))
   const faces = room.members.slice(0, MOST_FACES).map(({ id, sub }) => {
     const me = id === room.memberId
     const face = create('li', { text: me ? `${nameOf(id, sub)} (you)` : nameOf(id, sub) })
-    face.style.setProperty('--hue', `oklch(70% 0.17 ${hueOf(id)})`)
+    face.style.setProperty('--colour', colours.get(id) ?? null)
     return face
   })
   const more = room.members.length - faces.length

@@ -1,7 +1,7 @@
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 
-/** Returns the multiples of ten that are reached or passed: from 8 to 33 these are 10, 20 and 30. */
+/** Returns the multiples of ten that the count reaches or passes. */
 function tens(from: number, to: number): number[] {
   const reached: number[] = []
   for (let ten = (Math.floor(from / 10) + 1) * 10; ten <= to; ten += 10) reached.push(ten)
@@ -15,7 +15,10 @@ export default defineRoom({
   messages: {
     inc: {
       data: v.object({
-        by: v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(100)), 1),
+        by: v.optional(
+          v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(100)),
+          1,
+        ),
       }),
       handle(state, { data }, ctx) {
         const before = state.count
@@ -29,7 +32,8 @@ export default defineRoom({
       reply: v.object({ count: v.number() }),
       handle(state, _input, ctx) {
         state.count += 1
-        for (const count of tens(state.count - 1, state.count)) ctx.emit('milestone', { count })
+        for (const count of tens(state.count - 1, state.count))
+          ctx.emit('milestone', { count })
         ctx.reply({ count: state.count })
       },
     },

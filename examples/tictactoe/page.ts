@@ -76,8 +76,7 @@ class Table {
       who.textContent = memberId === null ? 'Empty seat' : nameOf(memberId, this.#member(memberId)?.sub)
     const mine = memberId === this.#stage.room.memberId
     const away = this.#member(memberId)?.connected === false
-    if (note)
-      note.textContent = mine ? `you play ${mark}` : away ? 'has lost the connection' : `plays ${mark}`
+    if (note) note.textContent = mine ? `you play ${mark}` : away ? 'offline' : `plays ${mark}`
   }
 
   #verdict(state: State, mine: Mark | undefined): string {

@@ -16,7 +16,7 @@ const MARKS: readonly Mark[] = ['X', 'O']
 const seatOf = (state: TicTacToeState, memberId: string): Mark | undefined =>
   MARKS.find((mark) => state.players[mark] === memberId)
 
-/** Returns the mark that `member_id` may set into `cell` now, or refuses with the reason. */
+/** Returns the mark that a member may set into `cell` now, or refuses with the reason. */
 function legalMark(
   state: TicTacToeState,
   memberId: string,
@@ -24,12 +24,16 @@ function legalMark(
   { refuse }: Pick<RoomContext, 'refuse'>,
 ): Mark {
   const mark = seatOf(state, memberId)
-  if (!mark) return refuse('you are watching: both seats are taken, and only X and O move')
-  if (state.winner === 'draw') return refuse('the game is over: it is a draw; send restart for another')
-  if (state.winner) return refuse(`the game is over: ${state.winner} has won; send restart for another`)
+  if (!mark)
+    return refuse('you are watching: both seats are taken, and only X and O move')
+  if (state.winner === 'draw')
+    return refuse('the game is over: it is a draw; send restart for another')
+  if (state.winner)
+    return refuse(`the game is over: ${state.winner} has won; send restart for another`)
   const empty = MARKS.find((seat) => state.players[seat] === null)
   if (empty) return refuse(`not enough players: the seat of ${empty} is empty`)
-  if (state.turn !== mark) return refuse(`it is not your turn: ${state.turn} moves, you are ${mark}`)
+  if (state.turn !== mark)
+    return refuse(`it is not your turn: ${state.turn} moves, you are ${mark}`)
   const taken = state.board[cell]
   if (taken) return refuse(`cell ${cell} is taken by ${taken}: choose an empty one`)
   return mark
@@ -41,7 +45,9 @@ export default defineRoom({
   maxMembers: 100,
   messages: {
     move: {
-      data: v.object({ cell: v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(8)) }),
+      data: v.object({
+        cell: v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(8)),
+      }),
       rate: { perSecond: 5, burst: 20 },
     },
     restart: { data: v.nullish(v.object({}), {}), rate: { perSecond: 1, burst: 10 } },
@@ -60,7 +66,8 @@ export default defineRoom({
   }),
 
   onJoin(state, member, ctx) {
-    // A player who returns without a resume, for example after closing the tab, gets the seat that is still kept.
+    // A player who returns without a resume, for example after closing the tab, gets the
+    // seat that is still kept.
     const away = ctx.members.filter(({ connected }) => !connected)
     const mine = away.filter(({ sub }) => sub !== null && sub === member.sub)
     const seat =
@@ -72,7 +79,8 @@ export default defineRoom({
   onMessage(state, input, ctx) {
     const { id: memberId } = input.member
     if (input.type === 'restart') {
-      if (!seatOf(state, memberId)) return ctx.refuse('you are watching: only X and O may start another game')
+      if (!seatOf(state, memberId))
+        return ctx.refuse('you are watching: only X and O may start another game')
       state.board = emptyBoard()
       state.turn = 'X'
       state.winner = null

@@ -76,5 +76,35 @@ export function nameOf(memberId: string, sub?: string | null): string {
   return `${MOODS[value % MOODS.length]} ${ANIMALS[(value >>> 8) % ANIMALS.length]}`
 }
 
-/** Returns a member's hue in degrees, 0–359. Neighbours in the list of members get different colours. */
-export const hueOf = (memberId: string): number => Math.floor((hash(`hue ${memberId}`) * 137.508) % 360)
+/** Colours that are easy to tell apart, on light and on dark ground. */
+const COLOURS: readonly string[] = [
+  'oklch(62% 0.21 27)',
+  'oklch(60% 0.19 262)',
+  'oklch(87% 0.17 95)',
+  'oklch(60% 0.16 150)',
+  'oklch(62% 0.22 310)',
+  'oklch(75% 0.17 58)',
+  'oklch(76% 0.13 225)',
+  'oklch(80% 0.14 355)',
+  'oklch(84% 0.2 130)',
+  'oklch(50% 0.09 50)',
+  'oklch(68% 0.11 190)',
+  'oklch(58% 0.03 270)',
+]
+
+/**
+ * Returns the colour of each member, as CSS. Up to 12 members have different colours, and a member keeps its colour when others join.
+ * `ids` are in the order of joining, which is the same in every tab.
+ */
+export function coloursOf(ids: readonly string[]): ReadonlyMap<string, string> {
+  const colours = new Map<string, string>()
+  let free: string[] = []
+  for (const id of ids) {
+    if (free.length === 0) free = [...COLOURS]
+    // The first free colour from the one of its hash on.
+    const own = hash(`colour ${id}`) % COLOURS.length
+    const from = free.findIndex((colour) => COLOURS.indexOf(colour) >= own)
+    colours.set(id, free.splice(Math.max(0, from), 1)[0]!)
+  }
+  return colours
+}

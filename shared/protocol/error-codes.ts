@@ -8,6 +8,7 @@ export const ERRORS = {
   unknown_room_type: { retryable: false, meaning: 'no room type of this name is installed' },
   invalid_options: { retryable: false, meaning: 'the join options do not fit the room type' },
   join_refused: { retryable: false, meaning: 'the room type refused the join' },
+  banned: { retryable: false, meaning: 'the room keeps this player out' },
   client_outdated: {
     retryable: false,
     meaning: 'the room type needs a feature that the client has not named in features of hello',
@@ -21,7 +22,14 @@ export const ERRORS = {
     meaning:
       'the session is in limits.max_rooms rooms, or the player has made as many rooms that sleep or have timers as it may',
   },
-  already_joined: { retryable: false, meaning: 'the session is in the room already' },
+  already_joined: {
+    retryable: false,
+    meaning: 'the session is in the room already, or another session of the player is (sameSub)',
+  },
+  replaced: {
+    retryable: true,
+    meaning: 'answers a join with rejoin: another session of the player has the seat (sameSub)',
+  },
   not_in_room: { retryable: false, meaning: 'the session is not in the room' },
   unknown_type: { retryable: false, meaning: 'the room type has no message of this type' },
   invalid_payload: { retryable: false, meaning: 'the data does not fit the message type' },

@@ -48,7 +48,7 @@ const RESYNC_REASONS = ['sequence', 'checksum'] as const
 export type ResyncReason = (typeof RESYNC_REASONS)[number]
 
 /** Why a member left. */
-const DEPARTURE_REASONS = ['left', 'session_ended', 'kicked', 'closed'] as const
+const DEPARTURE_REASONS = ['left', 'session_ended', 'kicked', 'closed', 'replaced'] as const
 export type DepartureReason = (typeof DEPARTURE_REASONS)[number]
 
 const RESUME_POSITION = {
@@ -98,7 +98,13 @@ export const CLIENT_MESSAGES = {
     /** What this connection's client understands beyond what every client does: `reroute`, `layers`, and it may name others, of other versions. */
     features: optional(list(text(MAX.feature), MAX.features)),
   }),
-  join: message(1, { ref: REF, room_type: text(MAX.room_type), options: OPTIONS }),
+  join: message(1, {
+    ref: REF,
+    room_type: text(MAX.room_type),
+    options: OPTIONS,
+    /** The client had a seat there, and joins again because its session is lost: no other session of the player loses a seat to it. */
+    rejoin: optional(FLAG),
+  }),
   leave: message(2, { ref: REF, room_id: text(MAX.room_id) }),
   message: message(3, {
     room_id: text(MAX.room_id),

@@ -17,7 +17,7 @@ import { decimals } from './testing/decimals.ts'
 /** Names of the fields of each client message in their order, written down a second time. */
 const ORDER: Record<string, [opcode: number, ...fields: string[]]> = {
   hello: [0, 'project_id', 'token', 'features'],
-  join: [1, 'ref', 'room_type', 'options'],
+  join: [1, 'ref', 'room_type', 'options', 'rejoin'],
   leave: [2, 'ref', 'room_id'],
   message: [3, 'room_id', 'type', 'data', 'ref', 'settled'],
   'state.resync': [4, 'room_id', 'have_seq', 'reason'],

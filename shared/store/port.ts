@@ -60,11 +60,14 @@ export interface StoreServer {
 /** Class of a failed call: the store gave no answer, has no memory left for writes, or refused the command. */
 export type StoreFailure = 'store_unreachable' | 'store_full' | 'store_refused'
 
-/** The store could not be reached, did not answer in time, or cannot serve now; whether a write took place is unknown. */
+/**
+ * The store could not be reached, did not answer in time, or cannot serve now; whether a write took place is unknown. Any failure of a
+ * store is one of these, except `StoreRejected`.
+ */
 export class StoreUnavailable extends Error {
-  override readonly name = 'StoreUnavailable'
+  override readonly name: string = 'StoreUnavailable'
   readonly failure: StoreFailure
-  /** Code of the store's error reply, such as `NOPERM`. Undefined: there was no reply. */
+  /** Code of the store's error reply, such as `READONLY`. Undefined: there was no reply. */
   readonly reply: string | undefined
 
   constructor(message: string, reply?: string) {
@@ -73,6 +76,23 @@ export class StoreUnavailable extends Error {
     if (reply === undefined) this.failure = 'store_unreachable'
     else this.failure = reply === 'OOM' ? 'store_full' : 'store_refused'
   }
+}
+
+/**
+ * The store refused a command for a reason that can end, such as a missing permission. An operation that takes several commands may have
+ * run in part.
+ */
+export class StoreRefused extends StoreUnavailable {
+  override readonly name = 'StoreRefused'
+
+  constructor(message: string, reply = 'ERR') {
+    super(message, reply)
+  }
+}
+
+/** The store can never run the command: the key holds a value of another kind, or the value is larger than the store takes. */
+export class StoreRejected extends Error {
+  override readonly name = 'StoreRejected'
 }
 
 /** The store cannot be used as it is set up, or as this process is told to use it; the text says what would be right. */

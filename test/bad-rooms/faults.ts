@@ -29,6 +29,10 @@ const WAYS = {
     pbkdf2: () => pbkdf2Sync('password', 'salt', BLOCKED_SECONDS * 1_000_000, 64, 'sha512'),
     exec: () => execSync(`sleep ${BLOCKED_SECONDS}`),
   },
+  // A blocking native call that roomful does not know, and so cannot forbid: nothing ever writes to this pipe.
+  fifo: {
+    read: () => openSync(process.env.FIFO ?? '', 'r'),
+  },
   rejection: {
     promise: () => void Promise.reject(new Error('a promise that nothing awaits')),
     fetch: () => void fetch(`http://127.0.0.1:${CLOSED_PORT}`),

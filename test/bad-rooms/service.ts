@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -29,8 +30,17 @@ export interface BadService {
   close(keep: boolean): Promise<void>
 }
 
-const variables = (faultLog: string) => ({
+/** Files of a service below `folder`, and its variables. */
+function prepare(folder: string) {
+  const faultLog = join(folder, 'faults.jsonl')
+  const fifo = join(folder, 'fifo')
+  execFileSync('mkfifo', [fifo])
+  return { faultLog, env: variables(faultLog, fifo) }
+}
+
+const variables = (faultLog: string, fifo: string) => ({
   FAULT_LOG: faultLog,
+  FIFO: fifo,
   NODE_OPTIONS: `--max-old-space-size=${HEAP_MIB}`,
   // The bound on new rooms would protect the service from a single player, and hide what else does.
   NEW_ROOMS_PER_MINUTE: '0',
@@ -41,8 +51,7 @@ const remove = (folder: string) => rm(folder, { recursive: true, force: true })
 /** Starts a cluster of three nodes, control and Redis. */
 export async function startCluster(): Promise<BadService> {
   const folder = await mkdtemp(join(tmpdir(), 'roomful-bad-rooms-'))
-  const faultLog = join(folder, 'faults.jsonl')
-  const env = variables(faultLog)
+  const { faultLog, env } = prepare(folder)
   const { cluster, target } = await startService({
     nodes: NODES,
     roomsDir: ROOMS,
@@ -64,14 +73,14 @@ export async function startCluster(): Promise<BadService> {
 /** Starts `roomful dev`. */
 export async function startDev(): Promise<BadService> {
   const folder = await mkdtemp(join(tmpdir(), 'roomful-bad-rooms-'))
-  const faultLog = join(folder, 'faults.jsonl')
+  const { faultLog, env } = prepare(folder)
   const block = await PortBlock.claim(systemRandom)
   const [websocket, admin, control] = [await block.take(), await block.take(), await block.take()]
   const operatorToken = randomToken(systemRandom, 32)
   const children = new Children({ folder, clock: systemClock })
   const child = children.addRoomful('dev', [...roomfulProgram().words, 'dev'], {
     ...process.env,
-    ...variables(faultLog),
+    ...env,
     // npm is none of its business.
     npm_lifecycle_event: undefined,
     ROOMS_DIR: ROOMS,

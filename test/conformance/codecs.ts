@@ -120,7 +120,7 @@ function plain(value: WireValue): Json {
   )
 }
 
-const REASONS = ['left', 'session_ended', 'kicked', 'closed']
+const REASONS = ['left', 'session_ended', 'kicked', 'closed', 'replaced']
 const LIMITS = ['max_message_bytes', 'messages_per_second', 'message_burst', 'max_rooms']
 
 function both(name: string, reader: Reader): Field {
@@ -180,7 +180,7 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
       {
         name: 'reason',
         json: (value) => (REASONS.includes(value as string) ? value : fault(REASONS.join(' | '), value)),
-        msgpack: (value) => REASONS[value as number] ?? fault('a reason from 0 to 3', value),
+        msgpack: (value) => REASONS[value as number] ?? fault('a reason from 0 to 4', value),
       },
       optional(both('message', text)),
     ],

@@ -77,7 +77,7 @@ interface Stamp extends RoomPosition {
   checksum: number
 }
 
-export type LeaveReason = 'left' | 'session_ended' | 'kicked' | 'closed'
+export type LeaveReason = 'left' | 'session_ended' | 'kicked' | 'closed' | 'replaced'
 
 interface ServerMessages {
   welcome: {

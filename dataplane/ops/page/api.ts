@@ -39,6 +39,15 @@ export class Api {
     sessionStorage.setItem(TOKEN, token)
   }
 
+  /** Moves the token of a link such as `/admin#token=…` from the address to this tab. Returns false if the address has none. */
+  takeToken(): boolean {
+    const token = new URLSearchParams(location.hash.slice(1)).get('token')
+    if (token === null) return false
+    this.keepToken(token)
+    history.replaceState(null, '', location.pathname)
+    return true
+  }
+
   forgetToken(): void {
     sessionStorage.removeItem(TOKEN)
   }

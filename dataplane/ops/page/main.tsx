@@ -95,9 +95,9 @@ function Gate({ why }: { why: string }) {
       <form id="token-form" class="card" onSubmit={submit}>
         <h2>Internal token</h2>
         <p class="soft">
-          This page asks the node every second, and each question carries <code>INTERNAL_TOKEN</code>. It is
-          kept in this tab only. <code>roomful dev</code> and <code>npm run cluster</code> print it when they
-          start; elsewhere it is in the environment of the node.
+          The node answers only with its <code>INTERNAL_TOKEN</code>, which stays in this tab.{' '}
+          <code>roomful dev</code> and <code>npm run cluster</code> print a link that carries it. Elsewhere it
+          is in the environment of the node.
         </p>
         <label for="token">Token</label>
         <input

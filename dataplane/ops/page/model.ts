@@ -83,6 +83,7 @@ export class AdminModel {
 
   start(): void {
     window.addEventListener('hashchange', () => this.#follow())
+    this.api.takeToken()
     this.room = roomOfFragment(location.hash)
     if (this.api.hasToken) void this.#poller.now()
     else this.lock('')
@@ -243,8 +244,9 @@ export class AdminModel {
     if (this.api.hasToken) await this.#poller.now()
   }
 
-  /** The address names another room. */
+  /** The address names another room, or has a token. */
   #follow(): void {
+    if (this.api.takeToken()) void this.#poller.now()
     const room = roomOfFragment(location.hash)
     if ((room && nameOf(room)) !== (this.room && nameOf(this.room))) this.#openRoom(room)
   }

@@ -17,6 +17,7 @@ import { openRedisStore, silent, storeUnderTest } from '../../../test/support/re
 import { randomToken } from '../../ids.ts'
 import { encodeNodeInfo, leaseKey, NODES, type NodeInfo, readLiveNodes } from '../../node-registry.ts'
 import { systemRandom } from '../../random.ts'
+import { StoreRefused, StoreRejected } from '../port.ts'
 import { describeStore } from '../testing/conformance.ts'
 import { bytes, LONG_MS } from '../testing/harness.ts'
 import { redisStore } from './redis.ts'
@@ -244,13 +245,43 @@ describe('a user of one server', () => {
     await expect(redisStore({ url, log: silent, connectTimeoutMs: 1000 })).rejects.toThrow(/WRONGPASS/)
   })
 
-  it('who loses a right later gets an error that is no outage', async () => {
+  it('who loses a right later gets StoreRefused, which may pass', async () => {
     await allow(server.url, 'reset', ...rules)
-    const url = asUser(server.url)
-    const store = await openRedisStore({ url })
+    const store = await openRedisStore({ url: asUser(server.url) })
     onTestFinished(async () => void (await allow(server.url, 'reset', ...rules)))
     await allow(server.url, '-hmget')
-    await expect(store.records.read(['k'])).rejects.toThrow(/the store refused read: NOPERM/)
-    await expect(store.rooms.claim('p/a:k', 'node_a', 0, LONG_MS)).rejects.toThrow(/the store refused claim/)
+    const refused = expect(store.records.read(['k'])).rejects
+    await refused.toBeInstanceOf(StoreRefused)
+    await refused.toThrow(/the store refused read: NOPERM/)
+    await expect(store.rooms.claim('p/a:k', 'node_a', 0, LONG_MS)).rejects.toBeInstanceOf(StoreRefused)
+  })
+
+  it('who loses a right that a commit needs later can leave its entry twice, until a snapshot takes its place', async () => {
+    await allow(server.url, 'reset', ...rules)
+    const store = await openRedisStore({ url: asUser(server.url) })
+    onTestFinished(async () => void (await allow(server.url, 'reset', ...rules)))
+    const { fence } = (await store.rooms.claim('p/a:half', 'node_a', 0, LONG_MS))!
+    await allow(server.url, '-hincrby')
+    for (let attempt = 0; attempt < 2; attempt++)
+      await expect(store.rooms.commit('p/a:half', fence, bytes('entry'), LONG_MS)).rejects.toBeInstanceOf(
+        StoreRefused,
+      )
+    await allow(server.url, '+hincrby')
+    expect(await store.rooms.inspect('p/a:half')).toMatchObject(fence)
+    expect(await store.rooms.snapshot('p/a:half', fence, bytes('whole'), LONG_MS)).toBe(true)
+    expect(await store.rooms.claim('p/a:half', 'node_b', fence.epoch, LONG_MS)).toMatchObject({
+      snapshot: bytes('whole'),
+      journal: [],
+    })
+  })
+
+  it('gets StoreRejected for a record of another kind, which lasts', async () => {
+    await allow(server.url, 'reset', ...rules)
+    const store = await openRedisStore({ url: asUser(server.url) })
+    const { fence } = (await store.rooms.claim('p/a:other', 'node_a', 0, LONG_MS))!
+    await asAdmin(server.url, (redis) => redis.set('roomful:{room:p/a:other}:journal', 'no list'))
+    await expect(store.rooms.commit('p/a:other', fence, bytes('entry'), LONG_MS)).rejects.toBeInstanceOf(
+      StoreRejected,
+    )
   })
 })

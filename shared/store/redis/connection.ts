@@ -1,23 +1,37 @@
 import type { Redis } from 'ioredis'
 import type { Logger } from 'pino'
 import type { Clock } from '../../clock.ts'
-import { type StoreFailure, type StoreObserver, StoreUnavailable } from '../port.ts'
+import {
+  type StoreFailure,
+  type StoreObserver,
+  StoreRefused,
+  StoreRejected,
+  StoreUnavailable,
+} from '../port.ts'
 import type { Endpoint } from './address.ts'
 import { disconnect } from './clients.ts'
 
-/**
- * Replies of a server that is there but cannot serve now: loading, failing over, out of memory, blocked, a replica, or of a user without the
- * right.
- */
+/** Replies of a server that is there but cannot serve now: loading, failing over, out of memory, blocked, or a replica. */
 const CANNOT_SERVE =
-  /\b(LOADING|READONLY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY|UNKILLABLE|NOAUTH|NOPERM|WRONGPASS)\b/
+  /\b(LOADING|READONLY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY|UNKILLABLE)\b/
+
+/** Replies to a user without the right, or without the password. */
+const NOT_ALLOWED = /\b(NOAUTH|NOPERM|WRONGPASS)\b/
 
 /** What Redis 7.0 says, without a code, about a command inside a script. */
 const FORBIDDEN_IN_SCRIPT = /user executing the script can't/
 
-/** Returns the code of the error reply that a message has; undefined: it has none. */
+/** Returns the code of the error reply in a message; undefined: it has none that is known here. */
 const replyIn = (message: string): string | undefined =>
-  CANNOT_SERVE.exec(message)?.[1] ?? (FORBIDDEN_IN_SCRIPT.test(message) ? 'NOPERM' : undefined)
+  (CANNOT_SERVE.exec(message) ?? NOT_ALLOWED.exec(message))?.[1] ??
+  (FORBIDDEN_IN_SCRIPT.test(message) ? 'NOPERM' : undefined)
+
+/**
+ * Replies that are the same however often a command is sent: a key of another kind, a number that is none, a script that meets such a value, a
+ * value that is too large.
+ */
+const LASTING =
+  /\b(WRONGTYPE|CROSSSLOT)\b|not an integer|would overflow|user_script:\d+: attempt to|exceeds maximum allowed/
 
 /** Replies of a Cluster that did not run a command which it may well run a moment later. */
 const LATER = /^(CLUSTERDOWN|TRYAGAIN|LOADING)\b/
@@ -61,10 +75,11 @@ function storeFailure(operation: string, error: unknown): Error {
     return new NotRun(`the store moved the key of ${operation}: ${reason}`, why, { at, reply: how })
   }
   const cannot = `the store cannot serve ${operation} now: ${reason}`
-  const reply = replyIn(reason)
+  const reply = replyIn(reason) ?? 'ERR'
   if (LATER.test(reason)) return new NotRun(cannot, 'later', { reply })
-  if (reply !== undefined) return new StoreUnavailable(cannot, reply)
-  return new Error(`the store refused ${operation}: ${reason}`)
+  if (CANNOT_SERVE.test(reason)) return new StoreUnavailable(cannot, reply)
+  const text = `the store refused ${operation}: ${reason}`
+  return LASTING.test(reason) ? new StoreRejected(text) : new StoreRefused(text, reply)
 }
 
 /** Passes what the connections of a store tell to all who listen. */

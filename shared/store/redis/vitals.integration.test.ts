@@ -61,7 +61,7 @@ it('says of a store that answers PING why it takes no writes: full, a user witho
   await store.ping()
 
   await redis.call('ACL', 'SETUSER', 'node', '-set', '-hset')
-  const forbidden = { name: 'StoreUnavailable', failure: 'store_refused', reply: 'NOPERM' }
+  const forbidden = { name: 'StoreRefused', failure: 'store_refused', reply: 'NOPERM' }
   await expect(store.ping()).rejects.toMatchObject(forbidden)
   await expect(write()).rejects.toMatchObject(forbidden)
   await redis.call('ACL', 'SETUSER', 'node', '+@all')

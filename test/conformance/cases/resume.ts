@@ -220,6 +220,8 @@ topic.each(
   '§8 "Rooms that are not listed are left."',
   async (stage, codec) => {
     const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
+    // It knows the room: a seat that it has never spoken of waits for its join.
+    await peer.acted(roomId, 'inc', {})
     const kept = await peer.join('counter', stage.key())
     peer.cut()
     view.seated = false
@@ -284,13 +286,15 @@ topic.each(
     peer.send({ t: 'join', ref, room_type: 'counter', options: { key } })
     const watcher = await other.join('counter', key)
     await other.until('the join has taken effect', () => watcher.members.size === 2)
+    const seats = [...watcher.members.keys()]
     peer.cut()
     const hello = peer.session.resumption()
     const back = await stage.open(codec, {}, peer.session)
     back.send(hello)
     await back.expect('welcome', { resumed: true })
     back.send({ t: 'join', ref, room_type: 'counter', options: { key } })
-    await back.expect('joined', { ref, room_id: `counter:${key}` })
+    const { member_id: seat } = await back.expect('joined', { ref, room_id: `counter:${key}` })
+    assert.ok(seats.includes(seat), 'the seat that the join had taken')
     await back.acted(`counter:${key}`, 'inc', {})
     await other.until('everyone sees it', () => counted(watcher) === 1)
     assert.equal(watcher.members.size, 2, 'one seat, not two')

@@ -226,8 +226,12 @@ export class RoomBench {
       sub?: string
       data?: JsonObject
       traceparent?: string
+      rejoin?: boolean
       /** Whether its client can put hidden layers together. */
       layers?: boolean
+      /** Where its socket is, and how often its session was resumed. */
+      edge?: string
+      turn?: number
     } = {},
   ): Promise<TestMember> {
     const member = this.askToJoin(type, memberId, options)
@@ -246,13 +250,15 @@ export class RoomBench {
       sub,
       data,
       traceparent,
+      rejoin,
       layers = true,
+      edge = EDGE,
+      turn = 0,
     }: Parameters<RoomBench['join']>[2] = {},
   ): TestMember {
     const member = this.members.get(memberId) ?? new TestMember(memberId, codec)
     this.members.set(memberId, member)
     const { sessionId } = member
-    const edge = EDGE
     this.send(
       type,
       memberId,
@@ -260,7 +266,7 @@ export class RoomBench {
         kind: 'join',
         ref,
         edge,
-        turn: 0,
+        turn,
         codec,
         session_id: sessionId,
         sub: sub ?? null,
@@ -268,6 +274,7 @@ export class RoomBench {
         principal: sub ?? 'token',
         options,
         traceparent,
+        ...(rejoin && { rejoin }),
         layers,
       },
       key,
@@ -606,11 +613,11 @@ export class TestMember {
 }
 
 /** What happens to the writes of rooms. */
-type Mood = 'fine' | 'slow' | 'silent' | 'deaf'
+type Mood = 'fine' | 'slow' | 'silent' | 'deaf' | 'refusing'
 
 /**
- * A store whose room writes can be held back (`slow`), lost on the way (`deaf`: not done, no answer) or left without an answer
- * (`silent`: done, no answer).
+ * A store whose room writes can be held back (`slow`), lost on the way (`deaf`: not done, no answer), left without an answer
+ * (`silent`: done, no answer) or refused (`refusing`: not done, an error that is none of the port's).
  */
 export class TestStore {
   readonly store: Store
@@ -626,6 +633,7 @@ export class TestStore {
       async (...args: A): Promise<boolean> => {
         this.writes++
         if (this.mood === 'deaf') throw new StoreUnavailable('the test store is deaf')
+        if (this.mood === 'refusing') throw new Error('NOPERM')
         if (this.mood === 'slow') await new Promise<void>((go) => this.#held.push(go))
         const done = await call(...args)
         if (this.mood === 'silent') throw new StoreUnavailable('the test store is silent')

@@ -1,0 +1,68 @@
+import childProcess, { execSync } from 'node:child_process'
+import crypto, { pbkdf2Sync } from 'node:crypto'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { forbidCalls } from './forbidden-calls.ts'
+
+describe('Calls that are forbidden in room code', () => {
+  const ended: unknown[][] = []
+  const process = {
+    pid: 17,
+    exit: (...parameters: unknown[]) => void ended.push(['exit', ...parameters]),
+    abort: () => void ended.push(['abort']),
+    kill: (...parameters: unknown[]) => ended.push(['kill', ...parameters]) > 0,
+  }
+  const original = { ...process }
+  let inRoomCode = true
+  let allow: () => void
+
+  beforeEach(() => {
+    inRoomCode = true
+    ended.length = 0
+    allow = forbidCalls({ process: process as never, childProcess, crypto }, () => inRoomCode)
+  })
+  afterEach(() => allow())
+
+  it('end no process', () => {
+    for (const end of [
+      () => process.exit(1),
+      () => process.abort(),
+      () => process.kill(17, 'SIGKILL'),
+      () => process.kill(0, 'SIGTERM'),
+      () => process.kill(-17),
+    ])
+      expect(end).toThrow('it may not end the process')
+    expect(ended).toEqual([])
+  })
+
+  it('wait for no other process, however they are imported', () => {
+    expect(() => childProcess.execFileSync('true')).toThrow('room code called execFileSync')
+    expect(() => childProcess.spawnSync('true')).toThrow('use the asynchronous call, in a task')
+    expect(() => execSync('true')).toThrow('room code called execSync')
+  })
+
+  it('hash for no longer than the login of a database takes', () => {
+    expect(() => pbkdf2Sync('password', 'salt', 30_000_000, 64, 'sha512')).toThrow(
+      '30000000 rounds would stop all rooms',
+    )
+    expect(pbkdf2Sync('password', 'salt', 10, 16, 'sha256')).toHaveLength(16)
+  })
+
+  it('are allowed to other code, and to other processes', () => {
+    process.kill(18, 'SIGTERM')
+    process.kill(17, 0)
+    inRoomCode = false
+    process.exit(0)
+    expect(execSync('echo done').toString()).toBe('done\n')
+    expect(ended).toEqual([
+      ['kill', 18, 'SIGTERM'],
+      ['kill', 17, 0],
+      ['exit', 0],
+    ])
+  })
+
+  it('are as they were once that is undone', () => {
+    allow()
+    expect(process).toEqual(original)
+    expect(execSync('echo done').toString()).toBe('done\n')
+  })
+})

@@ -1,0 +1,64 @@
+import { syncBuiltinESMExports } from 'node:module'
+import { RoomLogicError } from './rooms/failures.ts'
+
+/** The modules of Node in which calls are forbidden: `process`, `node:child_process` and `node:crypto`. */
+export interface Builtins {
+  readonly process: Pick<NodeJS.Process, 'exit' | 'kill' | 'abort' | 'pid'>
+  readonly childProcess: Pick<typeof import('node:child_process'), 'execSync' | 'execFileSync' | 'spawnSync'>
+  readonly crypto: Pick<typeof import('node:crypto'), 'pbkdf2Sync'>
+}
+
+/** Rounds of `pbkdf2Sync`. These take about 0.1 s; what a database driver needs to log in is far below. */
+const MAX_ROUNDS = 100_000
+
+type Call = (...parameters: never[]) => unknown
+/** Why room code may not make a call with these parameters; undefined: it may. */
+type Objection = (parameters: readonly unknown[]) => string | undefined
+
+const ENDS: Objection = () => 'it may not end the process, which runs other rooms'
+const WAITS: Objection = () =>
+  'it would stop all rooms of the node until that process ends: use the asynchronous call, in a task'
+
+/**
+ * Makes calls throw where room code makes them: those that end this process, as the next node would get the same message and end too, and
+ * those that wait in native code, which nothing but the end of the process can stop. Returns a function that undoes it.
+ */
+export function forbidCalls(builtins: Builtins, inRoomCode: () => boolean): () => void {
+  const { process, childProcess, crypto } = builtins
+  const undo = [
+    forbid(process, 'process.exit', ENDS),
+    forbid(process, 'process.abort', ENDS),
+    forbid(process, 'process.kill', ([pid, signal]) =>
+      // 0 and negative numbers name groups of processes, which this one may be part of.
+      signal !== 0 && (pid === process.pid || Number(pid) <= 0) ? ENDS([]) : undefined,
+    ),
+    forbid(childProcess, 'execSync', WAITS),
+    forbid(childProcess, 'execFileSync', WAITS),
+    forbid(childProcess, 'spawnSync', WAITS),
+    forbid(crypto, 'pbkdf2Sync', ([, , rounds]) =>
+      Number(rounds) > MAX_ROUNDS
+        ? `${String(rounds)} rounds would stop all rooms of the node, at most ${MAX_ROUNDS} may: use pbkdf2, in a task`
+        : undefined,
+    ),
+  ]
+  // Also for code that imports them by name.
+  syncBuiltinESMExports()
+  return () => {
+    for (const allow of undo) allow()
+    syncBuiltinESMExports()
+  }
+
+  function forbid(owner: object, name: string, objection: Objection): () => void {
+    const calls = owner as Record<string, Call>
+    const key = name.slice(name.indexOf('.') + 1)
+    const call = calls[key]!
+    calls[key] = (...parameters) => {
+      const why = inRoomCode() ? objection(parameters) : undefined
+      if (why !== undefined) throw new RoomLogicError(`room code called ${name}: ${why}`)
+      return call.apply(owner, parameters)
+    }
+    return () => {
+      calls[key] = call
+    }
+  }
+}

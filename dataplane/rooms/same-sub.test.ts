@@ -1,0 +1,234 @@
+import * as v from 'valibot'
+import { describe, expect, it } from 'vitest'
+import { RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
+import { defineRoom } from './definition.ts'
+
+const duel = (
+  settings: { sameSub?: 'allow' | 'replace' | 'refuse'; admit?: () => Promise<undefined> } = {},
+) =>
+  defineRoom({
+    type: 'duel',
+    maxMembers: 2,
+    sync: { rate: 0 },
+    layers: { 'hands.*': (id) => `member:${id}`, plan: 'plan' },
+    messages: {
+      draw: { data: v.number() },
+      tell: { data: v.string() },
+      out: { data: v.object({ id: v.string(), ban: v.boolean() }) },
+    },
+    create: () => ({ log: [] as string[], plan: 0, hands: {} as Record<string, number[]> }),
+    onJoin(state, { id }, ctx) {
+      state.log.push(`joined ${id}`)
+      state.hands[id] = []
+      ctx.show(id, 'plan')
+    },
+    onMessage(state, input, ctx) {
+      const { member } = input
+      if (input.type === 'draw') state.hands[member.id]?.push(input.data)
+      else if (input.type === 'tell') ctx.emit('told', input.data, member.id)
+      else ctx.kick(input.data.id, 'out', { ban: input.data.ban })
+    },
+    onReconnect: (state, { id, data }) => void state.log.push(`back ${id} ${JSON.stringify(data)}`),
+    onLeave: (state, { id }) => void state.log.push(`left ${id}`),
+    ...settings,
+  })
+
+const ada = { sub: 'ada' }
+
+/** Ada with one session, Bob, and Ada's second device that has asked to join. */
+async function twice(sameSub: 'allow' | 'replace' | 'refuse', { away = false } = {}) {
+  const bench = new RoomBench([duel({ sameSub })])
+  const phone = await bench.join('duel', 'phone', { ...ada, data: { device: 1 } })
+  const bob = await bench.join('duel', 'bob', { sub: 'bob' })
+  if (away) {
+    bench.detach('duel', phone)
+    await bench.settle()
+  }
+  const laptop = await bench.join('duel', 'laptop', { ...ada, data: { device: 2 } })
+  return { bench, phone, bob, laptop }
+}
+
+const members = (bench: RoomBench) => bench.describe('duel')?.members.map(({ member_id: id }) => id)
+const codes = ({ errors }: TestMember) => errors.map(({ code }) => code)
+
+describe('sameSub: replace', () => {
+  it('gives the seat with its member id, place and layers to the newer session, and tells only the older one', async () => {
+    const { bench, phone, bob, laptop } = await twice('replace')
+    expect(members(bench)).toEqual(['phone', 'bob'])
+    expect(laptop.members.map(({ member_id: id }) => id)).toEqual(['phone', 'bob'])
+    expect([...laptop.layers]).toEqual([
+      ['member:phone', { hands: { phone: [] } }],
+      ['plan', { plan: 0 }],
+    ])
+    expect(phone.heard.at(-1)).toBe('-phone replaced: the player has joined with another session')
+    expect(bob.heard).toEqual([])
+    expect(bob.state).toEqual({ log: ['joined phone', 'joined bob'], hands: {} })
+    expect([phone, bob, laptop].flatMap(({ faults, errors }) => [...faults, ...errors])).toEqual([])
+  })
+
+  it('lets the newer session play: its messages, events, layers and acks', async () => {
+    const { bench, laptop, bob } = await twice('replace')
+    bench.message('duel', 'laptop', 'draw', 7, 1)
+    await bench.say('duel', 'laptop', 'tell', 'hi', 2)
+    expect(laptop.layers.get('member:phone')).toEqual({ hands: { phone: [7] } })
+    expect([laptop.heard, laptop.acked, bob.faults, laptop.faults]).toEqual([['told "hi"'], 2, [], []])
+  })
+
+  it('ignores what the older session has still under way', async () => {
+    const { bench, phone, laptop } = await twice('replace')
+    bench.message('duel', 'phone', 'draw', 9, 1)
+    bench.send('duel', 'phone', { kind: 'leave', reason: 'left', ref: 2 })
+    bench.send('duel', 'phone', { kind: 'detach' })
+    await bench.settle()
+    expect(codes(phone)).toEqual(['no_seat', 'no_seat'])
+    expect([members(bench), laptop.inRoom]).toEqual([['phone', 'bob'], true])
+    expect(laptop.layers.get('member:phone')).toEqual({ hands: { phone: [] } })
+  })
+
+  it('tells the older session also when it comes back', async () => {
+    const { bench, phone } = await twice('replace', { away: true })
+    phone.heard.length = 0
+    bench.attach('duel', phone)
+    await bench.settle()
+    expect(phone.heard).toEqual(['-phone replaced: the player has joined with another session'])
+  })
+
+  it('brings back a player that was disconnected: presence, onReconnect and the new token’s data', async () => {
+    const { bob } = await twice('replace', { away: true })
+    expect(bob.heard).toEqual(['away phone', 'back phone'])
+    expect(bob.state).toMatchObject({ log: ['joined phone', 'joined bob', 'back phone {"device":2}'] })
+  })
+
+  it('answers the newer session’s join again when it is sent again', async () => {
+    const { bench } = await twice('replace')
+    const { ref } = bench
+      .sentOf('update')
+      .flatMap(({ joined }) => joined)
+      .at(-1)!
+    bench.askToJoin('duel', 'laptop', { ...ada, ref })
+    await bench.settle()
+    const answers = bench.sentOf('update').flatMap(({ joined }) => joined)
+    expect(answers.slice(-2)).toMatchObject(Array(2).fill({ member_id: 'laptop', seat: 'phone', ref }))
+  })
+
+  it('of three sessions in one update gives the seat to the last, and no one else hears of it', async () => {
+    const bench = new RoomBench([duel({ sameSub: 'replace' })])
+    const bob = await bench.join('duel', 'bob', { sub: 'bob' })
+    const all = ['one', 'two', 'three'].map((name) => bench.askToJoin('duel', name, ada))
+    await bench.settle()
+    expect(members(bench)).toEqual(['bob', 'one'])
+    expect(bob.heard).toEqual(['+one'])
+    expect(all.map(({ inRoom }) => inRoom)).toEqual([false, false, true])
+    expect(all.map(codes)).toEqual([['join_refused'], ['join_refused'], []])
+    expect(bob.faults).toEqual([])
+  })
+
+  it('tells the others of a member that is kicked before the newer session has its join', async () => {
+    const bench = new RoomBench([duel({ sameSub: 'replace' })])
+    const phone = await bench.join('duel', 'phone', ada)
+    const bob = await bench.join('duel', 'bob', { sub: 'bob' })
+    const laptop = bench.askToJoin('duel', 'laptop', ada)
+    await bench.say('duel', 'bob', 'out', { id: 'phone', ban: false })
+    expect(bob.heard).toEqual(['-phone kicked'])
+    expect([members(bench), codes(laptop), phone.inRoom]).toEqual([['bob'], ['join_refused'], false])
+    const heir = bench.successor([bob])
+    heir.attach('duel', bob)
+    await heir.settle()
+    expect(members(heir)).toEqual(['bob'])
+  })
+
+  it('takes no place of a full room while admit decides, and keeps the seat if admit refuses', async () => {
+    const gates: (() => void)[] = []
+    const admit = () => new Promise<undefined>((go) => gates.push(() => go(undefined)))
+    const bench = new RoomBench([duel({ sameSub: 'replace', admit })])
+    const join = async (name: string, sub: string) => {
+      const member = await bench.join('duel', name, { sub })
+      gates.shift()?.()
+      await bench.settle()
+      return member
+    }
+    await join('phone', 'ada')
+    const laptop = await bench.join('duel', 'laptop', ada)
+    const bob = await bench.join('duel', 'bob', { sub: 'bob' })
+    const eve = await bench.join('duel', 'eve', { sub: 'eve' })
+    for (const open of gates.splice(0)) open()
+    await bench.settle()
+    expect([laptop.inRoom, bob.inRoom, codes(eve)]).toEqual([true, true, ['room_full']])
+    expect(members(bench)).toEqual(['phone', 'bob'])
+  })
+
+  it('gives a client that joins again on its own no seat of a connected session', async () => {
+    const { bench, laptop } = await twice('replace')
+    const phone = await bench.join('duel', 'phone again', { ...ada, rejoin: true })
+    expect([codes(phone), laptop.inRoom]).toEqual([['replaced'], true])
+    bench.detach('duel', laptop)
+    await bench.settle()
+    const again = await bench.join('duel', 'phone once more', { ...ada, rejoin: true })
+    expect([again.inRoom, members(bench)]).toEqual([true, ['phone', 'bob']])
+  })
+
+  it('leaves players without sub alone', async () => {
+    const bench = new RoomBench([duel({ sameSub: 'replace' })])
+    for (const name of ['one', 'two']) await bench.join('duel', name)
+    expect(members(bench)).toEqual(['one', 'two'])
+  })
+})
+
+describe.each(['journal', 'snapshot'] as const)('a seat that was taken over in a %s room', (durability) => {
+  it('is with the newer session, in its place, at the next owner', async () => {
+    const bench = new RoomBench([{ ...duel({ sameSub: 'replace' }), durability }])
+    const phone = await bench.join('duel', 'phone', ada)
+    const bob = await bench.join('duel', 'bob', { sub: 'bob' })
+    const laptop = await bench.join('duel', 'laptop', ada)
+    await bench.say('duel', 'laptop', 'draw', 7, 1)
+    await bench.advance(1000, 50)
+    const heir = bench.successor([phone, bob, laptop])
+    for (const member of [phone, laptop, bob]) heir.attach('duel', member)
+    await heir.settle()
+    expect(members(heir)).toEqual(['phone', 'bob'])
+    expect(codes(phone)).toEqual(['no_seat'])
+    await heir.say('duel', 'laptop', 'draw', 8, 2)
+    expect(laptop.layers.get('member:phone')).toEqual({ hands: { phone: [7, 8] } })
+    expect([laptop.errors, laptop.faults, bob.faults]).toEqual([[], [], []])
+  })
+})
+
+describe('sameSub: refuse', () => {
+  it.each([false, true])('refuses a second session, with the first one away: %s', async (away) => {
+    const { bench, laptop, bob } = await twice('refuse', { away })
+    expect([codes(laptop), members(bench)]).toEqual([['already_joined'], ['phone', 'bob']])
+    bench.send('duel', 'phone', { kind: 'leave', reason: 'left' })
+    expect(await bench.join('duel', 'tablet', ada)).toMatchObject({ inRoom: true })
+    expect(bob.faults).toEqual([])
+  })
+
+  it('lets in one of two sessions whose admit runs at the same time', async () => {
+    const gates: (() => void)[] = []
+    const admit = () => new Promise<undefined>((go) => gates.push(() => go(undefined)))
+    const bench = new RoomBench([duel({ sameSub: 'refuse', admit })])
+    const both = ['phone', 'laptop'].map((name) => bench.askToJoin('duel', name, ada))
+    await bench.settle()
+    for (const open of gates) open()
+    await bench.settle()
+    expect(both.map(codes)).toEqual([[], ['already_joined']])
+  })
+})
+
+describe('sameSub: allow', () => {
+  it('gives a player a second seat', async () => {
+    const bench = new RoomBench([duel()])
+    for (const name of ['phone', 'laptop']) await bench.join('duel', name, ada)
+    expect(members(bench)).toEqual(['phone', 'laptop'])
+  })
+
+  it('gives the seat of a disconnected player to the same player when the room is full', async () => {
+    const { bench, laptop, bob } = await twice('allow', { away: true })
+    expect([members(bench), laptop.inRoom]).toEqual([['phone', 'bob'], true])
+    expect(bob.heard).toEqual(['away phone', 'back phone'])
+  })
+
+  it('refuses a second session of a connected player when the room is full', async () => {
+    const { laptop } = await twice('allow')
+    expect(codes(laptop)).toEqual(['room_full'])
+  })
+})
