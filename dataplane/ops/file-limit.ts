@@ -1,5 +1,4 @@
 import { readFileSync } from 'node:fs'
-import type { Logger } from '../../shared/log.ts'
 
 /** File descriptors that a node keeps for Redis, control, operators, its log, and what room code opens. */
 const RESERVED = 300
@@ -28,7 +27,7 @@ export function openFileLimit(file = '/proc/self/limits'): number | undefined {
 export function connectionsWithin(
   limit: number | undefined,
   { maxSessions, maxPendingConnections }: ConnectionLimits,
-  log: Pick<Logger, 'warn'>,
+  log: { readonly warn: (fields: object, text: string) => void },
 ): number | undefined {
   if (limit === undefined) return undefined
   const needed = maxSessions + maxPendingConnections + RESERVED
