@@ -81,7 +81,7 @@ beforeAll(async () => {
     OPERATOR_TOKEN: 'operator-of-the-runbooks',
     INTERNAL_TOKEN: INTERNAL,
     REDIS_URL: asRedisUser(redis.url, 'roomful-control'),
-    REDIS_ADMIN_URL: asRedisUser(redis.url, 'operator'),
+    OPERATOR_REDIS_URL: asRedisUser(redis.url, 'operator'),
     LOG_FORMAT: 'json',
   }
 })
@@ -178,7 +178,7 @@ describe('docs/operations.md, as it is typed', () => {
     await type(restore!, {
       NEW_PORT: port,
       ACL_FILE: join(folder, 'users.acl'),
-      NEW_REDIS_ADMIN_URL: restored,
+      NEW_OPERATOR_REDIS_URL: restored,
     })
     try {
       const elsewhere = await startControl(
@@ -254,7 +254,7 @@ describe('docs/operations.md, as it is typed', () => {
     const room = await client.join('counter', { key: 'aside' })
     await room.send('inc', { by: 3 })
     const stem = `roomful:{room:${PROJECT}/counter:aside}`
-    const admin = new Redis(env.REDIS_ADMIN_URL!)
+    const admin = new Redis(env.OPERATOR_REDIS_URL!)
     try {
       // As if its node had died, and a byte of what it left had changed.
       const sound = (await admin.getBuffer(`${stem}:snapshot`))!
@@ -348,7 +348,7 @@ describe('docs/operations.md, as it is typed', () => {
     const exported = (await type(`${given}\nexport -p`, { PATH: process.env.PATH! }))
       .split('\n')
       .map((line) => /^declare -x ([A-Z_]+)=/.exec(line)?.[1])
-    for (const name of ['CONTROL', 'NODE', 'OPERATOR_TOKEN', 'INTERNAL_TOKEN', 'REDIS_ADMIN_URL'])
+    for (const name of ['CONTROL', 'NODE', 'OPERATOR_TOKEN', 'INTERNAL_TOKEN', 'OPERATOR_REDIS_URL'])
       expect(given).toContain(`export ${name}=`)
     const [, procedures] = page.split('\n## Procedures\n')
     const prose = procedures!.replaceAll(/^```.*?^```/gms, '')
