@@ -128,7 +128,7 @@ describe('the README', { timeout: COMPILES_MS }, () => {
   })
 
   it('has calls of the control API that it answers', async () => {
-    const [shell] = codeOf('README.md', 'sh', 'The token between them')
+    const [shell] = codeOf('README.md', 'sh', 'Tokens')
     const calls = shell!.trim().replaceAll('\\\n', '').split('\n')
     const call = async (line: string, projectId = '') => {
       const command = line.replace('localhost:3000', service.controlUrl).replace('prj_…', projectId)

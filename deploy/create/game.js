@@ -22,7 +22,7 @@ const COMMON = new URL('./common/', import.meta.url)
 export async function readArguments(command, base) {
   const help = `Usage: ${command} <folder> -- [options]
 
-  folder             folder of the new game; without it, a terminal asks for the folder
+  folder             folder of the new game; if it is missing, the command asks for the folder
   --template NAME    ${NAMES.join(', ')} [${DEFAULT}]
   --help             this text
 `

@@ -20,7 +20,7 @@ async function hello(node: ClusterNode, words: object): Promise<TestClient> {
 const refusal = async (node: ClusterNode, words: object): Promise<number> =>
   (await (await hello(node, words)).closed).code
 
-describe('guarantee 8: revocation takes effect at once', () => {
+describe('guarantee 8: revocation takes effect within a second', () => {
   const cluster = sharedCluster()
   let nodes: LocalNode[]
   beforeAll(async () => {
