@@ -3,7 +3,7 @@ import { Registry } from 'prom-client'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
-import type { Store } from '../shared/store/port.ts'
+import { type Store, StoreUnavailable } from '../shared/store/port.ts'
 import { noTracer } from '../shared/tracing/tracer.ts'
 import { FakeClock } from '../test/kit/fake-clock.ts'
 import { RecordingTracer } from '../test/support/recording-tracer.ts'
@@ -82,11 +82,24 @@ describe('when the store cannot be reached', () => {
       expect({ line, status: answer.status, code: answer.body.code }).toEqual({
         line,
         status: 503,
-        code: 'store_unavailable',
+        code: 'store_unreachable',
       })
       expect(answer.headers.get('retry-after')).toBe('1')
     }
     expect((await call('GET /healthz')).status).toBe(200)
+  })
+
+  it.each([
+    ['OOM', 'store_full', 'no memory left'],
+    ['NOPERM', 'store_refused', '(NOPERM)'],
+  ])('a store that answers %s is called %s', async (reply, code, detail) => {
+    const call = appWith()
+    store.ping = () => Promise.reject(new StoreUnavailable('as it says', reply))
+    expect((await call('GET /readyz')).body).toMatchObject({
+      status: 503,
+      code,
+      detail: expect.stringContaining(detail),
+    })
   })
 
   it('a key’s secret is not called wrong', async () => {
@@ -409,7 +422,7 @@ describe('the trace', () => {
         failed: undefined,
         attributes: { 'http.response.status_code': 401, 'error.type': 'unauthenticated' },
       },
-      { failed: 'store_unavailable', attributes: { 'http.response.status_code': 503 } },
+      { failed: 'store_unreachable', attributes: { 'http.response.status_code': 503 } },
     ])
   })
 

@@ -9,6 +9,7 @@ import { PROBLEMS, Problem, problemResponse } from '../shared/problem.ts'
 import type { Random } from '../shared/random.ts'
 import { type Rate, RateLimits } from '../shared/rate-limit.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
+import { storeProblem } from '../shared/store/problem.ts'
 import { noSpan, type Span, type Tracer } from '../shared/tracing/tracer.ts'
 import { Authentication, type OpenTo, requireSameMachine } from './auth.ts'
 import { type ControlEnv, Endpoints } from './endpoint.ts'
@@ -151,10 +152,8 @@ function asProblem(error: Error, { log, metrics }: ControlDeps, requestId: strin
   }
   if (error instanceof StoreUnavailable) {
     metrics.storeErrors.inc()
-    log.warn({ request_id: requestId, err: error }, 'the store cannot be reached')
-    return new Problem('store_unavailable', 'The store cannot be reached at the moment; try again.', {
-      headers: { 'retry-after': '1' },
-    })
+    log.warn({ request_id: requestId, failure: error.failure, err: error }, 'the store failed a request')
+    return storeProblem(error)
   }
   log.error({ request_id: requestId, err: error }, 'a request failed')
   return new Problem(

@@ -3,6 +3,7 @@ import type { Context, Hono } from 'hono'
 import { type DescribeRouteOptions, describeRoute, resolver } from 'hono-openapi'
 import * as v from 'valibot'
 import { PROBLEMS, Problem, type ProblemCode } from '../shared/problem.ts'
+import type { StoreFailure } from '../shared/store/port.ts'
 import type { Span } from '../shared/tracing/tracer.ts'
 import { type ObjectSchema, readJson, validate } from '../shared/validate.ts'
 import type { Authentication, Caller } from './auth.ts'
@@ -147,8 +148,10 @@ function queryParameters(schema: v.GenericSchema): Parameter[] {
 const isRequired = (body: v.GenericSchema): boolean =>
   (toJsonSchema(body, { errorMode: 'ignore' }).required ?? []).length > 0
 
+const STORE_PROBLEMS: readonly StoreFailure[] = ['store_unreachable', 'store_full', 'store_refused']
+
 function refusals<Body, Query>(endpoint: Endpoint<Body, Query>): DescribeRouteOptions['responses'] {
-  const codes: ProblemCode[] = ['unauthenticated', 'store_unavailable', ...endpoint.problems]
+  const codes: ProblemCode[] = ['unauthenticated', ...STORE_PROBLEMS, ...endpoint.problems]
   if (endpoint.access !== 'internal') codes.push('forbidden', 'key_revoked')
   if (endpoint.body) codes.push('payload_too_large', 'unsupported_media_type')
   codes.push('invalid_request')

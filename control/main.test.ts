@@ -51,6 +51,16 @@ describe('a control process', () => {
     expect(logged).toEqual([])
   })
 
+  it('says by log and metric that its store has lost its data', async () => {
+    const { registry } = await start()
+    await expect.poll(() => store.records.read(['{control}:data'])).not.toEqual([undefined])
+    expect(await registry.metrics()).toContain('service_store_data_lost 0')
+    await store.records.write([{ remove: '{control}:data' }])
+    clock.advance(10_000)
+    await expect.poll(() => registry.metrics()).toContain('service_store_data_lost 1')
+    expect(logged).toEqual(['the store lost its data'])
+  })
+
   it('keeps an idle connection for longer than load balancers do', async () => {
     const { headers } = await fetch(`${(await start()).url}/healthz`)
     expect(headers.get('keep-alive')).toBe('timeout=75')

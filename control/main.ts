@@ -17,6 +17,7 @@ import { processMetrics } from '../shared/metrics.ts'
 import type { Random } from '../shared/random.ts'
 import type { Rate } from '../shared/rate-limit.ts'
 import { ClockOffset } from '../shared/store/clock-offset.ts'
+import { StoreDataWatch } from '../shared/store/data-watch.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
 import { type Store, StoreRefused, StoreUnavailable } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
@@ -111,7 +112,8 @@ export async function startControl({
   if (sharing) registry.setDefaultLabels({ worker: sharing.worker })
   const { unhandled } = processMetrics(registry, log)
   const clockOffset = new ClockOffset({ store, clock, log })
-  storeMetrics(registry, store, clockOffset)
+  const dataWatch = new StoreDataWatch({ store, key: '{control}:data', clock, random, log })
+  storeMetrics(registry, store, { clockOffset, dataWatch })
   clockOffset.start()
   storeServerMetrics(registry, store.vitals, clock)
   let draining = false
@@ -141,6 +143,7 @@ export async function startControl({
     keepAliveTimeout: KEEP_ALIVE_MS,
   })
   await listen(server, config)
+  void dataWatch.start()
 
   let closed: Promise<void> | undefined
   return {
@@ -155,6 +158,7 @@ export async function startControl({
     close: () => {
       draining = true
       clockOffset.stop()
+      dataWatch.stop()
       closed ??= closeServer(server, clock)
       return closed
     },
@@ -180,7 +184,10 @@ async function checkKeyring(keyring: Keyring, store: Store, log: Logger): Promis
     await keyring.check(store.records)
   } catch (error) {
     if (!(error instanceof StoreUnavailable) || error instanceof StoreRefused) throw error
-    log.warn({ err: error }, 'the store cannot be reached: KEYRING_SECRET was not checked against it')
+    log.warn(
+      { failure: error.failure, err: error },
+      'the store failed: KEYRING_SECRET was not checked against it',
+    )
   }
 }
 

@@ -33,7 +33,7 @@ const METRICS = {
   }),
   storeErrors: counter(
     'service_store_errors_total',
-    'Requests that failed because the store could not be reached.',
+    'Requests that failed because the store could not be reached, was full, or refused a command.',
   ),
   controlInfo: gauge(
     'service_control_info',

@@ -97,7 +97,7 @@ describe('Nodes', () => {
 
   it.each([
     [404, { code: 'room_not_found', detail: 'there is no room' }, 'room_not_found', 'there is no room'],
-    [503, { code: 'store_unavailable', detail: 'try again' }, 'store_unavailable', 'try again'],
+    [503, { code: 'store_full', detail: 'try again' }, 'store_full', 'try again'],
     [401, { code: 'unauthenticated', detail: 'x' }, 'node_unavailable', 'INTERNAL_TOKEN must be the same'],
     [404, { code: 'not_found', detail: 'an older node' }, 'node_unavailable', 'it answered 404'],
     [500, { code: 'internal_error', detail: 'x' }, 'node_unavailable', 'it answered 500'],

@@ -36,7 +36,9 @@ const PASSED_ON = [
   'invalid_request',
   'room_not_found',
   'room_unavailable',
-  'store_unavailable',
+  'store_unreachable',
+  'store_full',
+  'store_refused',
   'timeout',
 ] as const satisfies readonly ProblemCode[]
 

@@ -11,6 +11,7 @@ import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import type { UnhandledErrors } from '../shared/unhandled.ts'
 import { forbidCalls } from './forbidden-calls.ts'
 import { startNode, type WorkerOptions } from './node.ts'
+import { connectionsWithin, openFileLimit } from './ops/file-limit.ts'
 import { roomsHash } from './rooms/code-hash.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { developRooms, loadRooms } from './rooms/loader.ts'
@@ -74,6 +75,7 @@ export async function startDataplane({
   }
   const watchdog = startWatchdog(settings, { clock: systemClock, log })
   const { turns } = watchdog
+  const maxConnections = development ? undefined : connectionsWithin(openFileLimit(), config, log)
   const node = await startNode({
     ...config,
     rooms,
@@ -84,6 +86,7 @@ export async function startDataplane({
     revealFailures: development,
     ...(development && { cutOffMs: developmentLimit }),
     ...(answer && { answer }),
+    ...(maxConnections !== undefined && { maxConnections }),
     ...(sharing && { sharing }),
   }).catch(async (error: unknown) => {
     await watchdog.close()

@@ -44,3 +44,18 @@ it('a node that cannot listen has nothing open: the next one of its name starts 
   const node = await startNode({ ...options, wsPort: 0 })
   await node.close()
 })
+
+it('a node says by log and metric that its store has lost its data', async () => {
+  const clock = new FakeClock()
+  const store = memoryStore({ clock })
+  const said: string[] = []
+  const log = pino({ level: 'error' }, { write: (line) => said.push(JSON.parse(line).msg) })
+  const node = await startNode({ rooms: [], store, clock, log, wsPort: 0, adminPort: 0, drainSeconds: 0 })
+  onTestFinished(() => node.close())
+  await expect.poll(() => store.records.read(['{nodes}:data'])).not.toEqual([undefined])
+  expect(await node.registry.metrics()).toContain('service_store_data_lost 0')
+  await store.records.write([{ remove: '{nodes}:data' }])
+  clock.advance(10_000)
+  await expect.poll(() => node.registry.metrics()).toContain('service_store_data_lost 1')
+  expect(said).toEqual(['the store lost its data'])
+})

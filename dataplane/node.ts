@@ -18,6 +18,7 @@ import { JsonCodec } from '../shared/protocol/json-codec.ts'
 import { MsgpackCodec } from '../shared/protocol/msgpack-codec.ts'
 import { type Random, systemRandom } from '../shared/random.ts'
 import { ClockOffset } from '../shared/store/clock-offset.ts'
+import { StoreDataWatch } from '../shared/store/data-watch.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { storeMetrics } from '../shared/store/metrics.ts'
 import type { Store } from '../shared/store/port.ts'
@@ -87,6 +88,8 @@ export interface NodeOptions extends Partial<NodeConfig> {
   readonly answer?: RequestListener
   /** True: players receive the text of errors in room code, for development. Default: only the log has the text. */
   readonly revealFailures?: boolean
+  /** Most connections of clients that the process can open. Default: as many as are configured. */
+  readonly maxConnections?: number
   /** Returns the status of an API key, such as revoked. Default: asks control at the configured address. */
   readonly askKeyStatus?: AskKeyStatus
   /**
@@ -160,7 +163,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const metrics = nodeMetrics(registry, roomTypes)
   const { unhandled } = processMetrics(registry, log)
   const clockOffset = new ClockOffset({ store, clock, log })
-  storeMetrics(registry, store, clockOffset)
+  const dataWatch = new StoreDataWatch({ store, key: '{nodes}:data', clock, random, log })
+  storeMetrics(registry, store, { clockOffset, dataWatch })
   const codecs = [new JsonCodec(), new MsgpackCodec()] as const
   const load = new LoadMeter(options.loadClock ?? clock, metrics, () => host.waitedMs)
   const startedAt = timestamp(clock.now())
@@ -298,6 +302,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     metrics,
     tracer,
     ...(options.answer && { answer: options.answer }),
+    ...(options.maxConnections !== undefined && { maxConnections: options.maxConnections }),
     options: config,
   })
   let toldToDrain = () => {}
@@ -315,6 +320,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     load.stop()
     clockOffset.stop()
     waker.stop()
+    dataWatch.stop()
     await suspects.stop()
     await unsubscribe?.()
     await listening?.close()
@@ -381,6 +387,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     clockOffset.start()
     const listen = options.listen ?? atPorts(config, sharing?.ownPort)
     listening = await listen(gateway, admin)
+    void dataWatch.start()
   } catch (error) {
     await stop(parts, stopOps).catch((err: unknown) =>
       log.warn({ err }, 'not all of the node could be stopped'),

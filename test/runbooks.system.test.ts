@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process'
+import { createHash } from 'node:crypto'
 import { chmod, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -14,7 +15,7 @@ import { programOr } from './support/debian-package.ts'
 import { codeOf, textOf } from './support/pages/pages.ts'
 import { type Program, startProgram, startTyped } from './support/program.ts'
 import { freePort } from './support/redis-port.ts'
-import { type RedisServer, startRedisWith } from './support/redis-server.ts'
+import { asRedisUser, type RedisServer, redisUsersFile, startRedisWith } from './support/redis-server.ts'
 import { newFolder } from './support/run-folder.ts'
 
 /** What docs/operations.md tells operators to type is typed here, as it stands, at a real deployment. */
@@ -56,11 +57,15 @@ beforeAll(async () => {
   await writeFile(shim, `#!/bin/sh\nexec node ${roomfulProgram().words.join(' ')} "$@"\n`)
   await chmod(shim, 0o755)
   await symlink(join(root, 'node_modules'), join(folder, 'node_modules'))
-  redis = await startRedisWith({ settings: { appendonly: 'yes', 'repl-diskless-sync-delay': '0' } })
-  control = await startControl(redis.url, OLD_SECRET)
+  const aclFile = join(folder, 'users.acl')
+  await writeFile(aclFile, redisUsersFile())
+  redis = await startRedisWith({
+    settings: { appendonly: 'yes', 'repl-diskless-sync-delay': '0', aclfile: aclFile },
+  })
+  control = await startControl(asRedisUser(redis.url, 'roomful-control'), OLD_SECRET)
   const common = {
     ROOMS_DIR: 'examples',
-    REDIS_URL: redis.url,
+    REDIS_URL: asRedisUser(redis.url, 'roomful-node'),
     INTERNAL_TOKEN: INTERNAL,
     NODE_ID: 'node-1',
     DRAIN_SECONDS: '1',
@@ -75,7 +80,8 @@ beforeAll(async () => {
     NODE: adminUrl!,
     OPERATOR_TOKEN: 'operator-of-the-runbooks',
     INTERNAL_TOKEN: INTERNAL,
-    REDIS_URL: redis.url,
+    REDIS_URL: asRedisUser(redis.url, 'roomful-control'),
+    OPERATOR_REDIS_URL: asRedisUser(redis.url, 'operator'),
     LOG_FORMAT: 'json',
   }
 })
@@ -168,10 +174,17 @@ describe('docs/operations.md, as it is typed', () => {
     const key = await makeKey(control.url)
     await type(backup!)
     const port = String(await freePort())
-    await type(restore!, { NEW_PORT: port })
-    const restored = `redis://127.0.0.1:${port}`
+    const restored = asRedisUser(`redis://127.0.0.1:${port}`, 'operator')
+    await type(restore!, {
+      NEW_PORT: port,
+      ACL_FILE: join(folder, 'users.acl'),
+      NEW_OPERATOR_REDIS_URL: restored,
+    })
     try {
-      const elsewhere = await startControl(restored, OLD_SECRET)
+      const elsewhere = await startControl(
+        asRedisUser(`redis://127.0.0.1:${port}`, 'roomful-control'),
+        OLD_SECRET,
+      )
       expect(await canIssue(elsewhere.url, key)).toBe(true)
       await end(elsewhere)
     } finally {
@@ -182,14 +195,37 @@ describe('docs/operations.md, as it is typed', () => {
   it('changes the keyring secret in three steps, while control serves', async () => {
     const [rekey] = commands('Change a secret')
     const key = await makeKey(control.url)
-    const both = await startControl(redis.url, `${OLD_SECRET},${NEW_SECRET}`)
-    const swapped = await startControl(redis.url, `${NEW_SECRET},${OLD_SECRET}`)
+    const url = asRedisUser(redis.url, 'roomful-control')
+    const both = await startControl(url, `${OLD_SECRET},${NEW_SECRET}`)
+    const swapped = await startControl(url, `${NEW_SECRET},${OLD_SECRET}`)
     const madeInStep2 = await makeKey(swapped.url)
     expect(await canIssue(both.url, madeInStep2)).toBe(true)
     await type(rekey!, { NEW_SECRET, OLD_SECRET })
-    const done = await startControl(redis.url, NEW_SECRET)
+    const done = await startControl(url, NEW_SECRET)
     expect([await canIssue(done.url, key), await canIssue(done.url, madeInStep2)]).toEqual([true, true])
     await Promise.all([both, swapped, done].map(end))
+  })
+
+  it('changes the password of a user of Redis in two steps, of which its aclfile knows', async () => {
+    const [, accept, remove] = commands('Change a secret')
+    const names = {
+      REDIS_USER: 'roomful-node',
+      NEW_PASSWORD: 'another',
+      OLD_PASSWORD: 'password-of-roomful-node',
+    }
+    const old = asRedisUser(redis.url, 'roomful-node')
+    const fresh = old.replace(names.OLD_PASSWORD, names.NEW_PASSWORD)
+    const lets = async (url: string) =>
+      !(await run('redis-cli', ['-u', url, 'ping'])).stderr.includes('AUTH failed')
+    const hashed = (password: string) => createHash('sha256').update(password).digest('hex')
+    const saved = () => readFile(join(folder, 'users.acl'), 'utf8')
+    await type(accept!, names)
+    expect([await lets(old), await lets(fresh)]).toEqual([true, true])
+    await type(remove!, names)
+    expect([await lets(old), await lets(fresh)]).toEqual([false, true])
+    expect(await saved()).toContain(hashed(names.NEW_PASSWORD))
+    expect(await saved()).not.toContain(hashed(names.OLD_PASSWORD))
+    await type(accept!, { ...names, NEW_PASSWORD: names.OLD_PASSWORD })
   })
 
   it('looks at a cluster, and at a room that may be stuck', async () => {
@@ -218,7 +254,7 @@ describe('docs/operations.md, as it is typed', () => {
     const room = await client.join('counter', { key: 'aside' })
     await room.send('inc', { by: 3 })
     const stem = `roomful:{room:${PROJECT}/counter:aside}`
-    const admin = new Redis(redis.url)
+    const admin = new Redis(env.OPERATOR_REDIS_URL!)
     try {
       // As if its node had died, and a byte of what it left had changed.
       const sound = (await admin.getBuffer(`${stem}:snapshot`))!
@@ -251,6 +287,7 @@ describe('docs/operations.md, as it is typed', () => {
   it.each([
     ['Latency is up', /cmdstat_evalsha/],
     ['Redis is gone', /PONG[\s\S]*role:master/],
+    ['Redis lost its data', /uptime_in_seconds:\d+[\s\S]*nobody has flushed it[\s\S]*appendonly/],
     ['Redis is full', /OK[\s\S]*maxmemory_policy:noeviction[\s\S]*keys/],
     ['Control fails', /ready[\s\S]*service_store_up 1/],
   ])('%s: its commands tell what they are there for', async (heading, told) => {
@@ -267,17 +304,16 @@ describe('docs/operations.md, as it is typed', () => {
       string,
     ]
     await symlink(join(root, 'examples'), join(folder, 'rooms'))
+    const plain = await startRedisWith({})
     const [port, adminPort, wsPort] = [await freePort(), await freePort(), await freePort()].map(String)
     const here = (block: string) =>
       block
         .replaceAll('/etc/roomful', folder)
-        .replaceAll('redis://redis.internal:6379', redis.url)
+        .replaceAll('redis://redis.internal:6379', plain.url)
         .replaceAll('control.internal:3000', `127.0.0.1:${port}`)
         .replaceAll('node-1.internal:9100', `127.0.0.1:${adminPort}`)
     await type(here(secrets))
-    // A deployment of its own in the same Redis.
     const own = {
-      KEY_PREFIX: 'first:',
       CONTROL_PORT: port!,
       ADMIN_PORT: adminPort!,
       WS_PORT: wsPort!,
@@ -303,6 +339,7 @@ describe('docs/operations.md, as it is typed', () => {
       client.close()
     } finally {
       for (const one of started) one.end()
+      await plain.close()
     }
   })
 
@@ -311,7 +348,7 @@ describe('docs/operations.md, as it is typed', () => {
     const exported = (await type(`${given}\nexport -p`, { PATH: process.env.PATH! }))
       .split('\n')
       .map((line) => /^declare -x ([A-Z_]+)=/.exec(line)?.[1])
-    for (const name of ['CONTROL', 'NODE', 'OPERATOR_TOKEN', 'INTERNAL_TOKEN', 'REDIS_URL'])
+    for (const name of ['CONTROL', 'NODE', 'OPERATOR_TOKEN', 'INTERNAL_TOKEN', 'OPERATOR_REDIS_URL'])
       expect(given).toContain(`export ${name}=`)
     const [, procedures] = page.split('\n## Procedures\n')
     const prose = procedures!.replaceAll(/^```.*?^```/gms, '')

@@ -99,12 +99,15 @@ const HEALTHZ: DescribeRouteOptions = {
 const READYZ: DescribeRouteOptions = {
   ...open(
     'Can it serve?',
-    'The store can be reached, the clock agrees with the store’s, and the process is not going away.',
+    'The store takes writes, the clock agrees with the store’s, and the process is not going away.',
     'application/json',
   ),
   responses: {
     200: { description: 'It can.', content: health },
-    503: { description: '`store_unavailable`, `draining`: it cannot, for now.', content: problem },
+    503: {
+      description: '`store_unreachable`, `store_full`, `store_refused`, `draining`: it cannot, for now.',
+      content: problem,
+    },
   },
 }
 

@@ -268,6 +268,37 @@ describe('a node that is overloaded', () => {
   })
 })
 
+describe('the round trip of a client', () => {
+  /** Number and sum of the round trips that were measured, in seconds. */
+  async function measured(registry: Registry): Promise<{ count: number; sum: number }> {
+    const text = await registry.metrics()
+    const of = (what: string) =>
+      Number(new RegExp(`^service_round_trip_duration_seconds_${what} (.+)$`, 'm').exec(text)![1])
+    return { count: of('count'), sum: of('sum') }
+  }
+
+  it('is measured after 6 s and then once a minute, also of one that is never silent', async () => {
+    const registry = new Registry()
+    test = await TestGateway.start({}, { metrics: registerMetrics(registry, GATEWAY_METRICS) })
+    const { client } = await test.hello()
+    let pinged = 0
+    client.ws.on('ping', () => pinged++)
+    let restMs = 1000
+    for (let second = 1; second <= 66; second++) {
+      await client.roundTrip()
+      test.clock.advance(restMs)
+      restMs = 1000
+      if (second !== 6 && second !== 66) continue
+      // The pong is on its way for so long.
+      test.clock.advance(80)
+      restMs -= 80
+      await expect.poll(async () => (await measured(registry)).count).toBe(second === 6 ? 1 : 2)
+    }
+    expect((await measured(registry)).sum).toBeCloseTo(0.16, 6)
+    expect(pinged).toBe(2)
+  })
+})
+
 describe('pings and pongs of the websocket itself', () => {
   for (const frame of ['ping', 'pong'] as const)
     it(`count towards the rate of the session, and end the connection when there is no end of them: ${frame}s`, async () => {

@@ -17,6 +17,10 @@ const REASON_BYTES = 123
 /** A ping with a payload of one byte, which its pong brings back; those that keep a connection alive have none. */
 const RECEIPT_PING: Frame = Uint8Array.of(0x89, 1, 0x72)
 
+/** A client is pinged for its round-trip time once in so many beats, the first time after a tenth of a minute. */
+const SAMPLE_BEATS = 60
+const FIRST_SAMPLE_BEAT = 6
+
 /** A client that is closed for one of these may go on sending: no further frame of it is parsed. */
 const FLOODS: ReadonlySet<CloseName> = new Set(['rate_limited', 'protocol_error'])
 
@@ -96,6 +100,9 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   readonly #listener: ConnectionListener
   #heard = false
   #silentBeats = 0
+  #beats = 0
+  /** When the ping was sent that has no pong yet, monotonic; undefined: none, or its pong would tell of a pause of this node. */
+  #pingedAt: number | undefined
   #closed = false
   #replaced = false
   /** The room that the frames queued last were about. */
@@ -161,6 +168,11 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#heard = true
     if (this.#closed) return
     if (data.length > 0) this.#listener.received()
+    else if (this.#pingedAt !== undefined) {
+      const { clock, metrics } = this.#context
+      metrics.roundTrip.observe((clock.monotonic() - this.#pingedAt) / 1000)
+      this.#pingedAt = undefined
+    }
     this.#listener.controlFrame()
   }
 
@@ -206,6 +218,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
 
   rest(): void {
     this.#resting = true
+    this.#pingedAt = undefined
     stopReading(this.#socket)
   }
 
@@ -285,13 +298,22 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
 
   /**
    * One beat of the shared sweep, once a second: pings a client that was silent for so many of them, and ends the connection of one that
-   * was silent for twice as many. Beats and not time: to a process that stood still all clients seem to have been silent.
+   * was silent for twice as many. Beats and not time: to a process that stood still all clients seem to have been silent. Once a minute it
+   * pings any client, to measure the round trip.
    */
   beat(heartbeatSeconds: number): void {
     this.#silentBeats = this.#heard ? 0 : this.#silentBeats + 1
     this.#heard = false
-    if (this.#silentBeats === heartbeatSeconds) this.#ws.ping()
-    else if (this.#silentBeats >= 2 * heartbeatSeconds) this.terminate()
+    this.#beats += 1
+    if (this.#silentBeats >= 2 * heartbeatSeconds) this.terminate()
+    else if (this.#silentBeats === heartbeatSeconds || this.#beats % SAMPLE_BEATS === FIRST_SAMPLE_BEAT)
+      this.#ping()
+  }
+
+  #ping(): void {
+    // While nothing is read a pong waits here, and not on its way.
+    this.#pingedAt = this.#resting || this.#stopPause ? undefined : this.#context.clock.monotonic()
+    this.#ws.ping()
   }
 
   #receive(data: Buffer, binary: boolean): void {
@@ -389,6 +411,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
    */
   #pause(): void {
     if (this.#closed || this.#stopPause) return
+    this.#pingedAt = undefined
     const ms = Math.ceil(this.#throttleMs)
     this.#context.metrics.readingPaused.inc({ reason: ms > 0 ? 'rate' : 'turn' })
     this.#ws.pause()

@@ -23,6 +23,8 @@ export interface GatewayContext {
   readonly tracer: Tracer
   /** Answers what comes to the websocket's port and wants no websocket; default: it is told to. */
   readonly answer?: RequestListener
+  /** Most connections that the process can open; default: as many as are configured. */
+  readonly maxConnections?: number
   /** When sockets are read. */
   readonly polling: Polling
   /** Whether this node is asked for more than it can do, so that newcomers are refused. `LoadMeter.overloaded`. */

@@ -102,18 +102,41 @@ it('nothing but what the issuer may say gets as far as its signature, and no err
 })
 
 describe('the keys of an issuer', () => {
-  it('are fetched once for all, and for a kid that is not among them once in 30 s', async () => {
+  it('are fetched once for all, and for a kid that is not among them once in 30 s; until then it is not refused', async () => {
     vi.useFakeTimers({ toFake: ['Date'] })
     const token = await sign(GOOD)
     expect(await Promise.all([check(token), check(token), check(token)])).toEqual([true, true, true])
     const rotated = await sign(GOOD, 'EdDSA', 'next')
     published = { next: PAIRS.EdDSA.publicKey }
-    for (let i = 0; i < 5; i++) await expect(check(rotated)).rejects.toThrow(/no key.* of the kid/)
+    for (let i = 0; i < 5; i++) await expect(check(rotated)).rejects.toThrow(IssuerUnavailable)
     expect(fetches).toBe(1)
     vi.setSystemTime(Date.now() + 30_001)
     expect(await check(rotated)).toBe(true)
-    await expect(check(token)).rejects.toThrow(/no key/)
+    await expect(check(token)).rejects.toThrow(IssuerUnavailable)
     expect(fetches).toBe(2)
+    vi.setSystemTime(Date.now() + 30_001)
+    await expect(check(token)).rejects.toMatchObject({
+      fault: 'bad_signature',
+      message: expect.stringMatching(/no key.* of the kid/),
+    })
+    expect(fetches).toBe(3)
+  })
+
+  it('are not read beyond 1 MiB', async () => {
+    let sent = 0
+    const endless = new ReadableStream<Uint8Array>({
+      pull: (controller) => {
+        sent += 65_536
+        controller.enqueue(new Uint8Array(65_536).fill(0x20))
+      },
+    })
+    const context = gatewayContext({ clock, log: pino({ level: 'silent' }) })
+    const large = new JwtIssuers(context, [issuer], async () => new Response(endless))
+    await expect(large.read('prj_one', await sign(GOOD))!.key()).rejects.toMatchObject({
+      name: 'IssuerUnavailable',
+      cause: { message: 'its answer is larger than 1048576 bytes' },
+    })
+    expect(sent).toBeLessThan(2 ** 21)
   })
 
   it('stay good while the issuer is away, which is asked about once a second', async () => {

@@ -36,6 +36,8 @@ const COOLDOWN_MS = 30_000
 /** How long it is left alone after it could not be reached. */
 const PAUSE_MS = 1000
 const TIMEOUT_MS = 3000
+/** Largest key set that is read, bytes. */
+const MAX_KEY_SET_BYTES = 1 << 20
 
 type Context = Pick<GatewayContext, 'clock' | 'metrics' | 'log'>
 
@@ -143,7 +145,8 @@ const isRooms = (rooms: unknown): rooms is string[] =>
 
 /**
  * The keys of one issuer. Fetched when the first token comes, again every ten minutes beside those who come, and for a `kid` that is not
- * among them, at most every 30 s. While they cannot be fetched, those that are here stay good.
+ * among them, at most every 30 s: until then its tokens cannot be checked, since the issuer may have published the key. While they cannot be
+ * fetched, those that are here stay good.
  */
 class IssuerKeys {
   readonly #context: Context
@@ -153,6 +156,8 @@ class IssuerKeys {
   readonly #malformed = new Set<string | undefined>()
   #refreshAt: number
   #failedAt: number | undefined
+  /** Number of key sets that were fetched. */
+  #fetched = 0
 
   constructor(context: Context, { issuer, jwks }: JwtIssuer, fetchKeys: typeof fetch) {
     this.#context = context
@@ -173,9 +178,12 @@ class IssuerKeys {
       this.#refreshAt = now + REFRESH_MS
       this.#set.reload().catch(() => {})
     }
+    const fetchedBefore = this.#fetched
     try {
       return KeyObject.from(await this.#set(header))
     } catch (error) {
+      if (error instanceof errors.JWKSNoMatchingKey && this.#fetched === fetchedBefore)
+        throw new IssuerUnavailable('the issuer may have published the key since its keys were fetched')
       if (error instanceof errors.JWKSNoMatchingKey || error instanceof errors.JWKSMultipleMatchingKeys)
         throw new TokenError(
           'bad_signature',
@@ -203,11 +211,13 @@ class IssuerKeys {
     try {
       const response = await fetchKeys()
       if (response.status !== 200) throw new Error(`it answered ${response.status}`)
+      const text = await textOf(response)
       // Throws where it is no key set, such as a page that says that the login is being worked on: that is a failure, too.
-      createLocalJWKSet(await response.clone().json())
+      createLocalJWKSet(JSON.parse(text))
       metrics.jwksFetches.inc({ result: 'ok' })
       this.#failedAt = undefined
-      return response
+      this.#fetched += 1
+      return new Response(text)
     } catch (error) {
       metrics.jwksFetches.inc({ result: 'failed' })
       if (this.#failedAt === undefined)
@@ -219,4 +229,16 @@ class IssuerKeys {
       throw new IssuerUnavailable('the keys of the issuer cannot be had', { cause: error })
     }
   }
+}
+
+/** Returns the body of an answer. Throws, and ends the download, when it is larger than a key set may be. */
+async function textOf({ body }: Response): Promise<string> {
+  const parts: Uint8Array[] = []
+  let bytes = 0
+  for await (const part of body ?? []) {
+    bytes += part.byteLength
+    if (bytes > MAX_KEY_SET_BYTES) throw new Error(`its answer is larger than ${MAX_KEY_SET_BYTES} bytes`)
+    parts.push(part)
+  }
+  return Buffer.concat(parts).toString()
 }

@@ -225,7 +225,9 @@ describe('an answer to the question about a key', () => {
     ['not_found', 'unreachable'],
     ['rate_limited', 'unreachable'],
     ['internal_error', 'unreachable'],
-    ['store_unavailable', 'unreachable'],
+    ['store_unreachable', 'unreachable'],
+    ['store_full', 'unreachable'],
+    ['store_refused', 'unreachable'],
   ] as const)('says nothing about the key if control answers with the problem %s', async (code, fault) => {
     status = PROBLEMS[code].status
     body = problem(code)

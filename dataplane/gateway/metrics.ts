@@ -71,6 +71,10 @@ export const GATEWAY_METRICS = {
     'service_message_ack_duration_seconds',
     'Time from a reliable message to its ack: applied, and committed where the room type is durable. A sample.',
   ),
+  roundTrip: histogram(
+    'service_round_trip_duration_seconds',
+    'Round-trip time of clients: from a ping of the websocket to its pong. Each client once a minute, silent ones more often.',
+  ),
   websocketErrors: counter(
     'service_websocket_errors_total',
     'Errors told to clients, by code: error messages, and connections closed for a fault.',
@@ -83,8 +87,8 @@ export const GATEWAY_METRICS = {
   ),
   connectionsDropped: counter(
     'service_connections_dropped_total',
-    'Connections ended before they had a session: the node has as many as it takes (node), as many without a session (pending), the address has (address) or opens them too fast (rate), the page is of an origin that is not allowed (origin), or the headers are too large (headers).',
-    { reason: ['node', 'pending', 'address', 'rate', 'origin', 'headers'] },
+    'Connections ended before they had a session: the node has as many as it takes (node), as many without a session (pending), the address has (address) or opens them too fast (rate), the page is of an origin that is not allowed (origin), the headers are too large (headers), or the process has as many as its file descriptors allow (files).',
+    { reason: ['node', 'files', 'pending', 'address', 'rate', 'origin', 'headers'] },
   ),
   newcomersRefused: counter(
     'service_newcomers_refused_total',

@@ -217,6 +217,17 @@ describe('an upgrade that is refused', () => {
   })
 })
 
+it('counts the connections that it refuses since the process can open no more files', async () => {
+  const registry = new Registry()
+  test = await TestGateway.start(
+    {},
+    { metrics: registerMetrics(registry, GATEWAY_METRICS), maxConnections: 1 },
+  )
+  await test.hello()
+  await expect(fetch(test.httpUrl)).rejects.toThrow()
+  expect(await registry.metrics()).toContain('service_connections_dropped_total{reason="files"} 1')
+})
+
 describe('a plain HTTP request', () => {
   it('is told that this is a websocket port', async () => {
     await start()

@@ -144,13 +144,19 @@ export class GatewayServer {
     const { maxSessions, maxPendingConnections } = options
     // Of several workers, one that is full would hand what comes to the next without end. @types/node does not know the field yet.
     Object.assign(http, { dropMaxConnection: true })
-    if (maxSessions > 0 && maxPendingConnections > 0)
-      http.maxConnections = maxSessions + maxPendingConnections
+    const configured =
+      maxSessions > 0 && maxPendingConnections > 0
+        ? maxSessions + maxPendingConnections
+        : Number.POSITIVE_INFINITY
+    const possible = this.#context.maxConnections ?? Number.POSITIVE_INFINITY
+    // Without a bound the system would drop what it has no descriptors for, and tell no one.
+    http.maxConnections = Math.min(configured, possible)
+    const dropped = { reason: possible < configured ? 'files' : 'node' } as const
     http.on('clientError', (error, socket) => {
       const code = refuseUnreadable(error, socket, random)
       if (code === 'headers_too_large') metrics.connectionsDropped.inc({ reason: 'headers' })
     })
-    http.on('drop', () => metrics.connectionsDropped.inc({ reason: 'node' }))
+    http.on('drop', () => metrics.connectionsDropped.inc(dropped))
     http.on('connection', (socket) => this.#connected(socket))
     http.on('upgrade', (request, socket, head) => {
       // No function of this request: with it, all of the request would be kept for as long as the socket is open.

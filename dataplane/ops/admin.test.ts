@@ -277,7 +277,7 @@ describe('GET /admin/owner', () => {
     const { get, logged } = setup()
     const response = await get('/admin/owner?project_id=prj_1&room_id=arena:silent')
     expect(response.status).toBe(503)
-    expect(await response.json()).toMatchObject({ code: 'store_unavailable' })
+    expect(await response.json()).toMatchObject({ code: 'store_unreachable' })
     expect(logged).toEqual([])
   })
 
@@ -360,14 +360,14 @@ describe('PUT /admin/log-level', () => {
 describe('health', () => {
   it('is alive even when it is not ready, and says why it is not', async () => {
     const { get } = setup({
-      ready: async () => [{ code: 'store_unavailable', detail: 'the store cannot be reached' }],
+      ready: async () => [{ code: 'store_unreachable', detail: 'the store cannot be reached' }],
     })
     expect((await get('/healthz')).status).toBe(200)
     const response = await get('/readyz')
     expect([response.status, response.headers.get('retry-after')]).toEqual([503, '1'])
     expect(await response.json()).toMatchObject({
-      code: 'store_unavailable',
-      title: PROBLEMS.store_unavailable.title,
+      code: 'store_unreachable',
+      title: PROBLEMS.store_unreachable.title,
       detail: 'The node cannot serve: the store cannot be reached.',
     })
   })

@@ -9,6 +9,8 @@ import type { Logger } from '../../shared/log.ts'
 import { LOG_LEVELS, type LogLevel } from '../../shared/log-levels.ts'
 import { Problem, problemResponse } from '../../shared/problem.ts'
 import type { Random } from '../../shared/random.ts'
+import { StoreUnavailable } from '../../shared/store/port.ts'
+import { storeProblem } from '../../shared/store/problem.ts'
 import { readJson, validate } from '../../shared/validate.ts'
 import type { ClusterNodeDescription } from '../descriptions.ts'
 import { loadAdminPage, type Page } from './admin-page.ts'
@@ -169,11 +171,8 @@ async function whereabouts(
   projectId: string,
   roomId: string,
 ): Promise<RoomWhereabouts> {
-  const record = await source.findOwner(projectId, roomId).catch(() => {
-    throw new Problem(
-      'store_unavailable',
-      'The owner of a room is recorded in the store, and the store does not answer; try again.',
-    )
+  const record = await source.findOwner(projectId, roomId).catch((error: unknown) => {
+    throw error instanceof StoreUnavailable ? storeProblem(error) : error
   })
   const node = source.describeCluster().find(({ node_id: nodeId }) => nodeId === record?.owner)
   return {

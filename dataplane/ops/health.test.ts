@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { readiness } from './health.ts'
 
@@ -14,21 +15,28 @@ describe('readiness', () => {
     expect(await readiness({ ...serving, ping: async () => {} })()).toEqual([])
   })
 
-  it('tells of a store that cannot be reached, of draining, of a lease that is lost, and of a wrong clock', async () => {
-    const ready = readiness({
-      ...serving,
-      draining: () => true,
-      ping: () => Promise.reject(new Error('no connection')),
-      leaseValid: () => false,
-      clockWrong: () => 'the clock of this process is 31 s ahead',
-    })
-    expect((await ready()).map((reason) => reason.code)).toEqual([
-      'draining',
-      'store_unavailable',
-      'lease_lost',
-      'clock_wrong',
-    ])
-  })
+  it.each([
+    ['store_unreachable', undefined, 'the store cannot be reached'],
+    ['store_full', 'OOM', 'the store has no memory left and refuses writes (OOM)'],
+    ['store_refused', 'NOPERM', 'the store refuses commands (NOPERM)'],
+  ])(
+    'tells of draining, of the store (%s), of a lost lease, and of a wrong clock',
+    async (code, reply, detail) => {
+      const ready = readiness({
+        ...serving,
+        draining: () => true,
+        ping: () => Promise.reject(new StoreUnavailable('no', reply)),
+        leaseValid: () => false,
+        clockWrong: () => 'the clock of this process is 31 s ahead',
+      })
+      expect(await ready()).toEqual([
+        { code: 'draining', detail: 'the node is draining' },
+        { code, detail },
+        { code: 'lease_lost', detail: 'the lease of the node has run out' },
+        { code: 'clock_wrong', detail: 'the clock of this process is 31 s ahead' },
+      ])
+    },
+  )
 
   it('asks a store that hangs only once, and gives up on it', async () => {
     const clock = new FakeClock()
@@ -44,13 +52,13 @@ describe('readiness', () => {
     const answers = [ready(), ready()]
     clock.advance(1000)
     expect(await Promise.all(answers)).toEqual(
-      Array(2).fill([{ code: 'store_unavailable', detail: 'the store did not answer within 1000 ms' }]),
+      Array(2).fill([{ code: 'store_unreachable', detail: 'the store did not answer within 1000 ms' }]),
     )
     expect(asked).toBe(1)
   })
 
   it('asks again for a later question', async () => {
-    const outcomes = [Promise.reject(new Error('no connection')), Promise.resolve()]
+    const outcomes = [Promise.reject(new StoreUnavailable('no connection')), Promise.resolve()]
     const ready = readiness({ ...serving, ping: () => outcomes.shift()! })
     expect(await ready()).not.toEqual([])
     expect(await ready()).toEqual([])

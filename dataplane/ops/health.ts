@@ -1,8 +1,10 @@
 import type { Clock } from '../../shared/clock.ts'
+import type { StoreFailure } from '../../shared/store/port.ts'
+import { storeReason } from '../../shared/store/problem.ts'
 
 /** Something that keeps a node from serving. */
 interface Reason {
-  readonly code: 'draining' | 'store_unavailable' | 'lease_lost' | 'clock_wrong'
+  readonly code: 'draining' | StoreFailure | 'lease_lost' | 'clock_wrong'
   readonly detail: string
 }
 
@@ -11,7 +13,7 @@ export type Reasons = readonly Reason[]
 
 /** What a node's readiness follows from. */
 interface ReadinessSource {
-  /** Resolves when the store answers. */
+  /** Resolves when the store takes writes. */
   readonly ping: () => Promise<void>
   readonly draining: () => boolean
   readonly leaseValid: () => boolean
@@ -24,10 +26,11 @@ interface ReadinessSource {
 const TIMEOUT_MS = 1000
 const DRAINING: Reason = { code: 'draining', detail: 'the node is draining' }
 const LEASE_LOST: Reason = { code: 'lease_lost', detail: 'the lease of the node has run out' }
-const unavailable = (detail: string): Reason => ({ code: 'store_unavailable', detail })
+const LATE: Reason = { code: 'store_unreachable', detail: `the store did not answer within ${TIMEOUT_MS} ms` }
 
 /**
- * What `/readyz` asks: the store is reachable, the lease stands, the clock agrees with the store's, and the node does not drain. Calls that come while the store is being asked
+ * What `/readyz` asks: the store takes writes, the lease stands, the clock agrees with the store's, and the node does not drain. Calls that come
+ * while the store is being asked
  * share the one question, so that a store that hangs is not asked more and more.
  */
 export function readiness({
@@ -41,12 +44,11 @@ export function readiness({
   const ask = async (): Promise<Reasons> => {
     let cancel = (): void => {}
     const late = new Promise<Reasons>((resolve) => {
-      const detail = `the store did not answer within ${TIMEOUT_MS} ms`
-      cancel = clock.schedule(TIMEOUT_MS, () => resolve([unavailable(detail)]))
+      cancel = clock.schedule(TIMEOUT_MS, () => resolve([LATE]))
     })
     const answer = ping().then(
       () => [],
-      () => [unavailable('the store cannot be reached')],
+      (error: unknown) => [storeReason(error)],
     )
     const reasons = await Promise.race([answer, late])
     cancel()

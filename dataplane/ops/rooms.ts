@@ -5,6 +5,7 @@ import { timestamp } from '../../shared/clock.ts'
 import { Problem } from '../../shared/problem.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type CountedRoom, StoreUnavailable } from '../../shared/store/port.ts'
+import { storeProblem } from '../../shared/store/problem.ts'
 import { validate } from '../../shared/validate.ts'
 import { type AdminEnv, countUpTo, PROJECT_ID, ROOM_ID } from './query.ts'
 
@@ -109,10 +110,6 @@ async function withStore(answer: () => Promise<Response>): Promise<Response> {
   try {
     return await answer()
   } catch (error) {
-    if (!(error instanceof StoreUnavailable)) throw error
-    throw new Problem(
-      'store_unavailable',
-      'The rooms are recorded in the store, which does not answer. Try again.',
-    )
+    throw error instanceof StoreUnavailable ? storeProblem(error) : error
   }
 }

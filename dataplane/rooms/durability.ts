@@ -1,5 +1,11 @@
 import { sleep } from '../../shared/clock.ts'
-import { type Fence, type RoomRecords, StoreRefused, StoreRejected } from '../../shared/store/port.ts'
+import {
+  type Fence,
+  type RoomRecords,
+  StoreRefused,
+  StoreRejected,
+  StoreUnavailable,
+} from '../../shared/store/port.ts'
 import type { Durability, RoomLog } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { LostEpochs, Update } from './journal.ts'
@@ -514,7 +520,10 @@ export class FencedLog {
       this.#log.error({ err: error }, 'the store can never take the record of the room: the room ends here')
       return false
     }
-    if (attempt === 0) this.#log.warn({ err: error }, 'the store did not take a write: the room waits')
+    if (attempt === 0) {
+      const failure = error instanceof StoreUnavailable ? error.failure : undefined
+      this.#log.warn({ failure, err: error }, 'the store did not take a write: the room waits')
+    }
     this.#setUnsure(true)
     if (this.#givenUp) return false
     const longest = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** attempt)

@@ -1,8 +1,11 @@
 import { readFileSync } from 'node:fs'
+import { cp, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it } from 'vitest'
 import { parse } from 'yaml'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
+import { newFolder } from '../../test/support/run-folder.ts'
 import {
   PLANTED,
   type PlantedFault,
@@ -50,8 +53,93 @@ const seconds = (duration: string | undefined): number => {
   return 60 * Number(minutes) + Number(rest)
 }
 
-it('is a configuration that Prometheus takes', () => {
-  expect(promtool('check', 'config', pathOf('prometheus.yml'))).toContain(`${alerts.length} rules found`)
+describe('prometheus.yml', () => {
+  it('is taken by Prometheus, as it is and with what is for some', async () => {
+    const folder = await newFolder()
+    await cp(RULES, join(folder, 'alerts.yml'))
+    const plain = readFileSync(pathOf('prometheus.yml'), 'utf8')
+    const full = plain.replaceAll(/^#(?:alertmanager|probe) /gm, '')
+    for (const [text, jobs] of [
+      [plain, ['roomful-control', 'roomful-node', 'haproxy']],
+      [full, ['roomful-control', 'roomful-node', 'haproxy', 'public-address']],
+    ] as const) {
+      await writeFile(join(folder, 'prometheus.yml'), text)
+      const said = promtool('check', 'config', join(folder, 'prometheus.yml'))
+      expect(said).toContain(`${alerts.length} rules found`)
+      const { scrape_configs: scraped, alerting } = parse(text)
+      expect(scraped.map(({ job_name: name }: { job_name: string }) => name)).toEqual(jobs)
+      expect(alerting !== undefined).toBe(text === full)
+    }
+    const [{ params }] = parse(full).scrape_configs.slice(-1)
+    expect(Object.keys(parse(readFileSync(pathOf('blackbox.yml'), 'utf8')).modules)).toEqual(params.module)
+  })
+})
+
+describe('alertmanager.yml', () => {
+  const { route, receivers, inhibit_rules: rules } = parse(readFileSync(pathOf('alertmanager.yml'), 'utf8'))
+  const named = (matchers: readonly string[]): string[] =>
+    matchers.flatMap((matcher) => /^alertname=~?"(.+)"$/.exec(matcher)![1]!.split('|'))
+
+  it('sends critical alerts to the pager, and others as tickets', () => {
+    const [critical] = route.routes
+    expect([critical.matchers, critical.receiver, route.receiver]).toEqual([
+      ['severity="critical"'],
+      'pager',
+      'tickets',
+    ])
+    expect(receivers.map(({ name }: { name: string }) => name)).toEqual(['pager', 'tickets'])
+  })
+
+  it('knows each alert that it keeps back, and those for which it does', () => {
+    for (const { source_matchers: sources, target_matchers: targets } of rules) {
+      for (const name of [...named(sources), ...named(targets)])
+        expect(alerts.map(({ alert }) => alert)).toContain(name)
+      // A warning must never keep a page back.
+      for (const name of named(sources))
+        expect(alerts.find(({ alert }) => alert === name)!.labels.severity).toBe('critical')
+    }
+  })
+
+  it('leaves one alert of a Redis that is gone', { timeout: PATIENCE_MS }, () => {
+    const plot = new Plot(
+      simulatedDeployment({
+        nodes: 3,
+        controls: 2,
+        seconds: FROM + 900,
+        step: STEP,
+        buckets: [0.1, 0.25, 1, 2.5],
+        random: new SeededRandom(7),
+      }),
+      { step: STEP, from: FROM },
+    )
+    plantFailOver(plot)
+    const keptBack = rules
+      .filter(({ source_matchers: sources }: { source_matchers: string[] }) =>
+        named(sources).includes('RoomfulStoreGone'),
+      )
+      .flatMap(({ target_matchers: targets }: { target_matchers: string[] }) => named(targets))
+    const firing = (names: string) =>
+      `count(count by (alertname) (ALERTS{alertstate="firing",alertname${names}}))`
+    testRules(RULES, [
+      {
+        name: 'no Redis',
+        step: STEP,
+        series: plot.until(FROM + 600),
+        expressions: [
+          {
+            at: FROM + 600,
+            expr: `${firing(`=~"${keptBack.join('|')}"`)} > bool 8`,
+            expected: [{ labels: '{}', value: 1 }],
+          },
+          {
+            at: FROM + 600,
+            expr: `count by (alertname) (ALERTS{alertstate="firing",alertname!~"${keptBack.join('|')}"} ) > bool 0`,
+            expected: [{ labels: '{alertname="RoomfulStoreGone"}', value: 1 }],
+          },
+        ],
+      },
+    ])
+  })
 })
 
 describe('every alert', () => {

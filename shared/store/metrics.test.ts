@@ -38,7 +38,7 @@ function setup() {
     back = callback
     return () => {}
   }
-  storeMetrics(registry, { vitals, onReturn }, { ms: -8000 })
+  storeMetrics(registry, { vitals, onReturn }, { clockOffset: { ms: -8000 }, dataWatch: { lost: true } })
   storeServerMetrics(registry, vitals, clock)
   return { clock, registry, told, observer: observer!, back: () => back() }
 }
@@ -49,16 +49,20 @@ describe('metrics of a store', () => {
     observer.answered('commit', 0.0002)
     observer.answered('commit', 0.004)
     observer.answered('read', 0.0002)
-    observer.failed('read', 2)
+    observer.failed('read', 2, 'store_unreachable')
+    observer.failed('commit', 0.0002, 'store_full')
     told.reachable = false
     back()
     const text = await registry.metrics()
     for (const line of [
       'service_store_up 0',
+      'service_store_data_lost 1',
       'service_store_returns_total 1',
       'service_store_commands_total{operation="commit"} 2',
       'service_store_commands_total{operation="read"} 1',
-      'service_store_command_failures_total 1',
+      'service_store_command_failures_total{failure="store_unreachable"} 1',
+      'service_store_command_failures_total{failure="store_full"} 1',
+      'service_store_command_failures_total{failure="store_refused"} 0',
       'service_clock_offset_seconds -8',
       'service_store_command_duration_seconds_bucket{le="0.00025"} 2',
       'service_store_command_duration_seconds_count 3',

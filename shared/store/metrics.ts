@@ -2,6 +2,7 @@ import { Counter, Gauge, type Registry } from 'prom-client'
 import type { Clock } from '../clock.ts'
 import { counter, gauge, histogram, OPEN, registerMetrics } from '../metrics.ts'
 import { CLOCK_OFFSET, type ClockOffset } from './clock-offset.ts'
+import type { StoreDataWatch } from './data-watch.ts'
 import type { Store, StoreServer, StoreVitals } from './port.ts'
 
 /** For how long what servers said of themselves is told again, milliseconds. */
@@ -13,6 +14,10 @@ const STORE_METRICS = {
     'service_store_returns_total',
     'How often the store could be reached again after it could not.',
   ),
+  dataLost: gauge(
+    'service_store_data_lost',
+    '1 for an hour after this process found the store without the data that it had, unless that data is back.',
+  ),
   commandDuration: histogram(
     'service_store_command_duration_seconds',
     'Time from a command to the answer of the store.',
@@ -20,6 +25,7 @@ const STORE_METRICS = {
   commandFailures: counter(
     'service_store_command_failures_total',
     'Commands that the store refused, or gave no answer to in time.',
+    { failure: ['store_unreachable', 'store_full', 'store_refused'] },
   ),
   commands: counter('service_store_commands_total', 'Commands that the store has answered, by operation.', {
     operation: OPEN,
@@ -31,18 +37,22 @@ const STORE_METRICS = {
 export function storeMetrics(
   registry: Registry,
   store: Pick<Store, 'vitals' | 'onReturn'>,
-  clockOffset: Pick<ClockOffset, 'ms'>,
+  {
+    clockOffset,
+    dataWatch,
+  }: { readonly clockOffset: Pick<ClockOffset, 'ms'>; readonly dataWatch: Pick<StoreDataWatch, 'lost'> },
 ): void {
   const metrics = registerMetrics(registry, STORE_METRICS)
   metrics.clockOffset.read(() => clockOffset.ms / 1000)
   metrics.storeUp.read(() => Number(store.vitals.reachable))
+  metrics.dataLost.read(() => Number(dataWatch.lost))
   store.onReturn(() => metrics.storeReturns.inc())
   store.vitals.observe({
     answered(operation, seconds) {
       metrics.commandDuration.observe(seconds)
       metrics.commands.inc({ operation })
     },
-    failed: () => metrics.commandFailures.inc(),
+    failed: (_operation, _seconds, failure) => metrics.commandFailures.inc({ failure }),
   })
 }
 

@@ -15,7 +15,7 @@ export interface Store {
   time(): Promise<number>
   /** For how long the store has been running, in milliseconds; Infinity in memory. A store that came back empty is young. */
   uptime(): Promise<number>
-  /** Resolves when the store answers. */
+  /** Resolves when the store takes writes. */
   ping(): Promise<void>
   /**
    * Calls back each time the store can be reached again after it could not (the connection for commands was lost and is back). The
@@ -41,7 +41,7 @@ export interface StoreObserver {
   /** The store has answered; `seconds` from the call, waiting for a connection included. */
   answered(operation: string, seconds: number): void
   /** The store has refused, or there was no answer. */
-  failed(operation: string, seconds: number): void
+  failed(operation: string, seconds: number, failure: StoreFailure): void
 }
 
 /** A server's own figures. */
@@ -57,12 +57,25 @@ export interface StoreServer {
   readonly evictedKeys: number
 }
 
+/** Class of a failed call: the store gave no answer, has no memory left for writes, or refused the command. */
+export type StoreFailure = 'store_unreachable' | 'store_full' | 'store_refused'
+
 /**
  * The store could not be reached, did not answer in time, or cannot serve now; whether a write took place is unknown. Any failure of a
  * store is one of these, except `StoreRejected`.
  */
 export class StoreUnavailable extends Error {
   override readonly name: string = 'StoreUnavailable'
+  readonly failure: StoreFailure
+  /** Code of the store's error reply, such as `READONLY`. Undefined: there was no reply. */
+  readonly reply: string | undefined
+
+  constructor(message: string, reply?: string) {
+    super(message)
+    this.reply = reply
+    if (reply === undefined) this.failure = 'store_unreachable'
+    else this.failure = reply === 'OOM' ? 'store_full' : 'store_refused'
+  }
 }
 
 /**
@@ -71,6 +84,10 @@ export class StoreUnavailable extends Error {
  */
 export class StoreRefused extends StoreUnavailable {
   override readonly name = 'StoreRefused'
+
+  constructor(message: string, reply = 'ERR') {
+    super(message, reply)
+  }
 }
 
 /** The store can never run the command: the key holds a value of another kind, or the value is larger than the store takes. */

@@ -236,6 +236,21 @@ export const REDIS_USERS: ReadonlyMap<string, readonly string[]> = new Map(
     }),
 )
 
+/** The text of an `aclfile` with the users of `deploy/redis/users.acl`, each with the password `password-of-<name>`. */
+export const redisUsersFile = (): string =>
+  [...REDIS_USERS]
+    .map(([name, rules]) =>
+      ['user', name, ...rules.map((rule) => (rule.startsWith('>') ? `>password-of-${name}` : rule))].join(
+        ' ',
+      ),
+    )
+    .join('\n')
+    .concat('\n')
+
+/** The URL of the Redis at `url` for one of these users. */
+export const asRedisUser = (url: string, name: 'operator' | 'roomful-control' | 'roomful-node'): string =>
+  url.replace('://', `://${name}:password-of-${name}@`)
+
 /** Gives the Redis at `url` one of these users and returns the URL by which that one comes; `keyPrefix` stands where `roomful:` does. */
 export async function addRedisUser(
   url: string,
@@ -247,5 +262,5 @@ export async function addRedisUser(
     rule.startsWith('>') ? `>${password}` : rule.replace(/^((?:%R)?[~&])roomful:/, `$1${keyPrefix}`),
   )
   await asAdmin(url, (redis) => redis.call('ACL', 'SETUSER', name, 'reset', ...rules))
-  return url.replace('://', `://${name}:${password}@`)
+  return asRedisUser(url, name)
 }

@@ -68,6 +68,11 @@ export const MESSAGES: Row = {
       of: { '{{le}}': rate(`service_message_ack_duration_seconds_bucket{${NODE}}`, 'le') },
       noValue: 'no reliable messages',
     }),
+    lines('Round trip of clients', 's', {
+      about: 'The network between players and their nodes: from a ping of the websocket to its pong.',
+      of: percentiles('service_round_trip_duration_seconds'),
+      noValue: 'no players',
+    }),
     lines('Delivery latency (p99)', 's', {
       about:
         'From a message to the update that carries its effect to the members. Updates wait for the rate of their room: 20 a second are up to 50 ms.',

@@ -39,9 +39,9 @@ export const STORE: Row = {
       },
     }),
     lines('Commands that fail', 'cps', {
-      about: 'Refused, or not answered in time, each second.',
+      about: 'By the class of the failure, each second: no answer in time, no memory left, an error reply.',
       of: {
-        '{{instance}}': rate(`service_store_command_failures_total{${ANY}}`, 'instance'),
+        '{{instance}} {{failure}}': rate(`service_store_command_failures_total{${ANY}}`, 'instance, failure'),
       },
     }),
     lines('Can be reached', 'short', {

@@ -1,13 +1,30 @@
 import type { Redis } from 'ioredis'
 import type { Logger } from 'pino'
 import type { Clock } from '../../clock.ts'
-import { type StoreObserver, StoreRefused, StoreRejected, StoreUnavailable } from '../port.ts'
+import {
+  type StoreFailure,
+  type StoreObserver,
+  StoreRefused,
+  StoreRejected,
+  StoreUnavailable,
+} from '../port.ts'
 import type { Endpoint } from './address.ts'
 import { disconnect } from './clients.ts'
 
 /** Replies of a server that is there but cannot serve now: loading, failing over, out of memory, blocked, or a replica. */
 const CANNOT_SERVE =
   /\b(LOADING|READONLY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|BUSY|UNKILLABLE)\b/
+
+/** Replies to a user without the right, or without the password. */
+const NOT_ALLOWED = /\b(NOAUTH|NOPERM|WRONGPASS)\b/
+
+/** What Redis 7.0 says, without a code, about a command inside a script. */
+const FORBIDDEN_IN_SCRIPT = /user executing the script can't/
+
+/** Returns the code of the error reply in a message; undefined: it has none that is known here. */
+const replyIn = (message: string): string | undefined =>
+  (CANNOT_SERVE.exec(message) ?? NOT_ALLOWED.exec(message))?.[1] ??
+  (FORBIDDEN_IN_SCRIPT.test(message) ? 'NOPERM' : undefined)
 
 /**
  * Replies that are the same however often a command is sent: a key of another kind, a number that is none, a script that meets such a value, a
@@ -32,8 +49,12 @@ export class NotRun extends StoreUnavailable {
   /** The other server, where the reply names one. */
   readonly at: Endpoint | undefined
 
-  constructor(message: string, why: NotRun['why'], at?: Endpoint) {
-    super(message)
+  constructor(
+    message: string,
+    why: NotRun['why'],
+    { at, reply }: { at?: Endpoint; reply?: string | undefined } = {},
+  ) {
+    super(message, reply)
     this.why = why
     this.at = at
   }
@@ -50,13 +71,15 @@ function storeFailure(operation: string, error: unknown): Error {
   const [, how, , host = '', port] = ELSEWHERE.exec(reason) ?? []
   if (how !== undefined) {
     const why = how === 'ASK' ? 'asking' : 'moved'
-    return new NotRun(`the store moved the key of ${operation}: ${reason}`, why, { host, port: Number(port) })
+    const at = { host, port: Number(port) }
+    return new NotRun(`the store moved the key of ${operation}: ${reason}`, why, { at, reply: how })
   }
   const cannot = `the store cannot serve ${operation} now: ${reason}`
-  if (LATER.test(reason)) return new NotRun(cannot, 'later')
-  if (CANNOT_SERVE.test(reason)) return new StoreUnavailable(cannot)
+  const reply = replyIn(reason) ?? 'ERR'
+  if (LATER.test(reason)) return new NotRun(cannot, 'later', { reply })
+  if (CANNOT_SERVE.test(reason)) return new StoreUnavailable(cannot, reply)
   const text = `the store refused ${operation}: ${reason}`
-  return LASTING.test(reason) ? new StoreRejected(text) : new StoreRefused(text)
+  return LASTING.test(reason) ? new StoreRejected(text) : new StoreRefused(text, reply)
 }
 
 /** Passes what the connections of a store tell to all who listen. */
@@ -73,8 +96,8 @@ export class Observers implements StoreObserver {
     for (const observer of this.#observers) observer.answered(operation, seconds)
   }
 
-  failed(operation: string, seconds: number): void {
-    for (const observer of this.#observers) observer.failed(operation, seconds)
+  failed(operation: string, seconds: number, failure: StoreFailure): void {
+    for (const observer of this.#observers) observer.failed(operation, seconds, failure)
   }
 }
 
@@ -166,9 +189,7 @@ export class Connection {
         resolve: () => settle(resolve),
         reject: (error) => settle(() => reject(error)),
       }
-      const cancel = this.#clock.schedule(timeoutMs, () =>
-        waiter.reject(new NotRun(`no connection to the store: ${this.#reason}`, 'unsent')),
-      )
+      const cancel = this.#clock.schedule(timeoutMs, () => waiter.reject(this.#noConnection()))
       this.#waiters.add(waiter)
     })
   }
@@ -185,8 +206,13 @@ export class Connection {
       this.#observers.answered(operation, seconds())
       return answer
     } catch (error) {
-      this.#observers.failed(operation, seconds())
-      throw error instanceof StoreUnavailable ? error : storeFailure(operation, error)
+      const failure = error instanceof StoreUnavailable ? error : storeFailure(operation, error)
+      this.#observers.failed(
+        operation,
+        seconds(),
+        failure instanceof StoreUnavailable ? failure.failure : 'store_refused',
+      )
+      throw failure
     } finally {
       this.#inFlight--
       if (this.#inFlight === 0) this.#onIdle?.()
@@ -220,6 +246,12 @@ export class Connection {
     disconnect(this.#redis)
   }
 
+  #noConnection(): NotRun {
+    return new NotRun(`no connection to the store: ${this.#reason}`, 'unsent', {
+      reply: replyIn(this.#reason),
+    })
+  }
+
   #found(): void {
     if (this.#lostAt !== undefined) {
       const outageMs = Math.round(this.#clock.monotonic() - this.#lostAt)
@@ -242,8 +274,8 @@ export class Connection {
   #lost(): void {
     if (this.#closed || this.#lostAt !== undefined) return
     this.#lostAt = this.#clock.monotonic()
-    const what = this.#wasReady ? 'the store connection is lost' : 'the store cannot be reached yet'
-    this.#log.warn({ reason: this.#reason }, what)
+    const what = this.#wasReady ? 'the store connection is lost' : 'no connection to the store yet'
+    this.#log.warn({ failure: this.#noConnection().failure, reason: this.#reason }, what)
   }
 }
 

@@ -94,6 +94,9 @@ async function checkServers(servers: Servers, { kind, db }: RedisAddress, parts:
   return infos.every(hasShards) ? 'shards' : 'flood'
 }
 
+/** Lifetime of what `ping` writes, milliseconds. */
+const PING_TTL_MS = 1000
+
 class RedisStore implements Store {
   readonly kind = 'redis'
   readonly records: RedisRecords
@@ -146,16 +149,23 @@ class RedisStore implements Store {
     return this.#servers.onReturn(callback)
   }
 
+  /** Writes at each server: a full one, or a replica, answers PING as any other does. */
   async ping(): Promise<void> {
-    await Promise.all(
-      this.#servers.all().map(({ commands }) => commands.run('ping', (redis) => redis.ping())),
-    )
+    await Promise.all(this.#servers.all().map((server) => this.#pingServer(server)))
   }
 
   async close(): Promise<void> {
     this.#closed = true
     for (const probe of this.#probes) probe.stop()
     await this.#servers.close()
+  }
+
+  async #pingServer(server: Server): Promise<void> {
+    const { prefix, random } = this.#parts
+    const stem = `${prefix}check:${randomToken(random, 16)}`
+    const key = nameAt(stem, (name) => this.#servers.serverOf(name) === server)
+    if (key === undefined) await server.commands.run('ping', (redis) => redis.ping())
+    else await this.#servers.run('ping', key, (redis) => redis.set(key, '', 'PX', PING_TTL_MS))
   }
 
   async #watch(server: Server): Promise<void> {

@@ -1,3 +1,4 @@
+import { Redis } from 'ioredis'
 import { expect, it, onTestFinished, vi } from 'vitest'
 import { startRedisWith } from '../../../test/support/redis-server.ts'
 import { freshPrefix, openRedisStore } from '../../../test/support/redis-store.ts'
@@ -40,6 +41,47 @@ it('tells of every command, whether it was answered or not, until no one listens
   end()
   await store.records.read(['a'])
   expect(asked()).toHaveLength(3)
+})
+
+it('says of a store that answers PING why it takes no writes: full, a user without the right, a replica', async () => {
+  const server = await startRedisWith({})
+  onTestFinished(() => server.close())
+  const redis = new Redis(server.url)
+  await redis.call('ACL', 'SETUSER', 'node', 'on', '>secret', '~*', '&*', '+@all')
+  const url = server.url.replace('redis://', 'redis://node:secret@')
+  const store = await openRedisStore({ url, keyPrefix: freshPrefix(), commandTimeoutMs: 1000 })
+  await store.ping()
+
+  const write = () => store.records.write([{ put: 'a', value: bytes('x') }])
+  await redis.config('SET', 'maxmemory', '1')
+  const full = { name: 'StoreUnavailable', failure: 'store_full', reply: 'OOM' }
+  await expect(store.ping()).rejects.toMatchObject(full)
+  await expect(write()).rejects.toMatchObject(full)
+  await redis.config('SET', 'maxmemory', '0')
+  await store.ping()
+
+  await redis.call('ACL', 'SETUSER', 'node', '-set', '-hset')
+  const forbidden = { name: 'StoreRefused', failure: 'store_refused', reply: 'NOPERM' }
+  await expect(store.ping()).rejects.toMatchObject(forbidden)
+  await expect(write()).rejects.toMatchObject(forbidden)
+  await redis.call('ACL', 'SETUSER', 'node', '+@all')
+
+  await redis.replicaof('127.0.0.1', '1')
+  await expect(store.ping()).rejects.toMatchObject({ failure: 'store_refused', reply: 'READONLY' })
+  await redis.replicaof('NO', 'ONE')
+
+  await redis.call('ACL', 'SETUSER', 'node', 'resetpass', '>another')
+  await redis.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes')
+  await vi.waitFor(
+    () => expect(store.ping()).rejects.toMatchObject({ failure: 'store_refused', reply: 'WRONGPASS' }),
+    60_000,
+  )
+  redis.disconnect()
+  await server.stop()
+  await vi.waitFor(
+    () => expect(store.ping()).rejects.toMatchObject({ failure: 'store_unreachable', reply: undefined }),
+    60_000,
+  )
 })
 
 it('tells how full a server is', async () => {

@@ -181,6 +181,9 @@ const CONTROLS = { job: 'roomful-control' }
 const REDIS = { server: 'redis:6379' }
 const ARENA = { ...NODES, room_type: 'arena' }
 
+const HAPROXY = { job: 'haproxy', instance: 'balancer:8404' }
+const ADDRESS = { job: 'public-address', instance: 'https://play.example.com/' }
+
 type Plant = PlantedFault['plant']
 
 const spoil =
@@ -346,7 +349,6 @@ const ROWS: readonly Row[] = [
   ['RoomfulDeliverySlow', slow('service_message_delivery_duration_seconds', ARENA, 1), 420, ARENA, '2.485s'],
   ['RoomfulHandshakesSlow', slow('service_handshake_duration_seconds', NODES, 2.5), 420, NODES, '2.5s'],
   ['RoomfulJoinsSlow', slow('service_join_duration_seconds', NODES, 2.5), 420, NODES, '2.5s'],
-  ['RoomfulCommitsSlow', slow('service_commit_duration_seconds', NODES, 0.1), 420, NODES, '248.5ms'],
   ['RoomfulTimersLate', slow('service_room_timer_lateness_seconds', NODES, 1), 420, NODES, '2.425s'],
   ['RoomfulEventLoopLate', slow('service_event_loop_delay_seconds', NODE, 0.1), 420, NODE, '248.5ms'],
   ['RoomfulNodeBusy', set('service_event_loop_utilisation_ratio', NODE, 0.95), 600, NODE, '95%'],
@@ -362,9 +364,16 @@ const ROWS: readonly Row[] = [
     NODES,
     '55.06%',
   ],
-  ['RoomfulStoreGone', set('service_store_up', CONTROL, 0), 30, CONTROL],
+  ['RoomfulStoreGone', set('service_store_up', CONTROL, 0), 30, CONTROLS],
   ['RoomfulClockWrong', set('service_clock_offset_seconds', CONTROL, -8), 120, CONTROL],
-  ['RoomfulStoreFails', raise('service_store_command_failures_total', NODE, 30), 420, NODE, '9.091%'],
+  ['RoomfulStoreDataLost', set('service_store_data_lost', CONTROL, 1), 30, CONTROLS],
+  [
+    'RoomfulStoreFails',
+    raise('service_store_command_failures_total', { ...NODE, failure: 'store_full' }, 30),
+    420,
+    { ...NODE, failure: 'store_full' },
+    '9.091%',
+  ],
   [
     'RoomfulStoreSlow',
     slow('service_store_command_duration_seconds', CONTROLS, 0.1),
@@ -414,6 +423,21 @@ const ROWS: readonly Row[] = [
     NODES,
     '0.10',
   ],
+  ['RoomfulBalancerGone', set('up', HAPROXY, 0), 60, { job: 'haproxy' }],
+  [
+    'RoomfulBalancerHasNoNode',
+    set('haproxy_backend_active_servers', { ...HAPROXY, proxy: 'nodes' }, 0),
+    60,
+    { job: 'haproxy', proxy: 'nodes' },
+  ],
+  ['RoomfulPublicAddressFails', set('probe_success', ADDRESS, 0), 120, ADDRESS],
+  [
+    'RoomfulCertificateEnds',
+    set('probe_ssl_earliest_cert_expiry', ADDRESS, 7 * 86_400),
+    600,
+    ADDRESS,
+    '6d 23h 40m 0s',
+  ],
 ]
 
 export const PLANTED: readonly PlantedFault[] = ROWS.map(
@@ -431,7 +455,7 @@ export const PLANTED: readonly PlantedFault[] = ROWS.map(
 export function plantFailOver(plot: Plot): void {
   for (const labels of [NODES, CONTROLS]) {
     plot.set('service_store_up', labels, 0)
-    plot.raise('service_store_command_failures_total', labels, 50)
+    plot.raise('service_store_command_failures_total', { ...labels, failure: 'store_unreachable' }, 50)
     plot.slow('service_store_command_duration_seconds', labels, 2.5)
   }
   plot.set('service_rooms_frozen', NODES, 800)

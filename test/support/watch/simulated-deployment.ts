@@ -43,6 +43,7 @@ export function simulatedDeployment(shape: DeploymentShape): Map<string, Samples
     (SESSIONS / 10)
   for (const node of nodes) new SimulatedNode(recording, node, shape, alive, moving).record()
   for (let n = 1; n <= shape.controls; n++) recordControl(recording, n, shape)
+  recordFront(recording, shape)
   return recording.series
 }
 
@@ -263,7 +264,9 @@ function recordProcess(
   recording.gauge(process, 'service_store_up', {}, () => 1)
   recording.gauge(process, 'service_clock_offset_seconds', {}, () => 0.2 * random.float() - 0.1)
   recording.counter(process, 'service_store_commands_total', { operation: 'commit' }, () => commands)
-  recording.counter(process, 'service_store_command_failures_total', {}, () => 0)
+  recording.gauge(process, 'service_store_data_lost', {}, () => 0)
+  for (const failure of ['store_unreachable', 'store_full', 'store_refused'])
+    recording.counter(process, 'service_store_command_failures_total', { failure }, () => 0)
   recording.histogram(
     process,
     'service_store_command_duration_seconds',
@@ -303,6 +306,20 @@ function recordControl(
       { method: 'POST', route },
       { buckets, perSecond: () => 4, median: () => 0.004, spread: 0.8 },
     )
+}
+
+/** What stands before the nodes: haproxy, and the probe of the public address, whose certificate ends in 60 days. */
+function recordFront(recording: Recording, { nodes, controls }: DeploymentShape): void {
+  const haproxy: Process = { labels: { job: 'haproxy', instance: 'balancer:8404' } }
+  recording.scraped(haproxy, 'up', () => 1)
+  for (const [proxy, servers] of [
+    ['nodes', nodes],
+    ['controls', controls],
+  ] as const)
+    recording.gauge(haproxy, 'haproxy_backend_active_servers', { proxy }, () => servers)
+  const probe: Process = { labels: { job: 'public-address', instance: 'https://play.example.com/' } }
+  recording.gauge(probe, 'probe_success', {}, () => 1)
+  recording.gauge(probe, 'probe_ssl_earliest_cert_expiry', {}, () => 60 * 86_400)
 }
 
 /** The value at each scrape; undefined: there was none. */
