@@ -178,7 +178,7 @@ topic.once('what ends a connection ends it behind the messages before', '§4 "Ba
 topic.once('each message of a batch counts for the limits', '§4 "Batches", §10', async (stage) => {
   const peer = await stage.connect('msgpack')
   const burst = peer.session.welcome!.limits.message_burst
-  for (let sent = 0; sent <= burst; sent += 32)
+  for (let sent = 0; sent <= 3 * burst; sent += 32)
     peer.sendRaw(encode([7, ...Array.from({ length: 32 }, () => [5, 0])]))
   await peer.expect('error', { code: 'rate_limited' })
 })
