@@ -111,11 +111,18 @@ describe('a control process', () => {
     const control = await start()
     const { hostname, port } = new URL(control.url)
     const answer = new Promise<number>((resolve, reject) => {
-      const headers = { authorization: 'Bearer operator-token', 'content-type': 'application/json' }
+      const headers = {
+        authorization: 'Bearer operator-token',
+        'content-type': 'application/json',
+        expect: '100-continue',
+      }
       const slow = request({ hostname, port, method: 'POST', path: '/projects', headers })
       slow.on('response', (response) => resolve(response.resume().statusCode!))
       slow.on('error', reject)
-      slow.write('{"name":', () => {
+      slow.flushHeaders()
+      // Control has the request.
+      slow.on('continue', () => {
+        slow.write('{"name":')
         const closing = control.close()
         slow.end('"late"}')
         closing.catch(reject)

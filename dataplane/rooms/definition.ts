@@ -344,7 +344,7 @@ export interface AdmitContext<State = unknown> {
   readonly log: RoomLog
 }
 
-/** Result of `admit`. Nothing admits the player; a string refuses the join, with the string as the reason. */
+/** Result of `admit`. Return nothing to admit the player. Return a string to refuse the join, with this text, with the string as the reason. */
 // biome-ignore lint/suspicious/noConfusingVoidType: an admit that returns nothing admits
 export type Admission = string | undefined | void
 
