@@ -67,7 +67,7 @@ interface ConnectionOptions {
   readonly random?: Random
   /** Storage and locks for `resume`. Default: the browser's `sessionStorage` and Web Locks. */
   readonly tabPlatform?: TabPlatform
-  /** Schedules the end of a turn, when its messages are sent in one frame. Default: `queueMicrotask`. */
+  /** Schedules the sending of messages: those of one turn of the event loop go into one frame. Default: `queueMicrotask`. */
   readonly endOfTurn?: (callback: () => void) => void
 }
 
