@@ -51,11 +51,14 @@ type TypesOf<R extends TypedRoom> = NonNullable<R['~types']>
 
 /** State of the room definition `R`, as its handlers know it. */
 export type RoomState<R extends TypedRoom> = TypesOf<R>['state']
+/** Types of a room with hidden parts. */
+interface WithLayers<Patterns extends string> {
+  /** Path patterns of the hidden parts. */
+  readonly layers: Patterns
+}
 /** State of `R` as a client sees it: values in layers are optional. */
 export type VisibleState<R extends TypedRoom> =
-  TypesOf<R> extends { readonly layers: infer Patterns extends string }
-    ? Visible<RoomState<R>, Patterns>
-    : Immutable<RoomState<R>>
+  TypesOf<R> extends WithLayers<infer Patterns> ? Visible<RoomState<R>, Patterns> : Immutable<RoomState<R>>
 /** Data of the messages of `R`, by message type. */
 export type RoomMessages<R extends TypedRoom> = TypesOf<R>['messages']
 /** Replies of `R`, by message type. */

@@ -316,13 +316,21 @@ export type MessageContext<Context, Reply> = Context & {
   readonly reply: (value: Reply) => void
 }
 
+/** Contexts that a definition's handlers get. */
+interface Contexts<Context, Given> {
+  /** Context of handlers without `reply`. */
+  readonly context: Context
+  /** Value that `reply` takes, by message type. */
+  readonly given: Given
+}
+
 /**
  * Context of the handlers of a definition, for functions that they call: `function endTurn(ctx: ContextOf<typeof duel>)`. With a message
- * type, as in `ContextOf<typeof duel, 'strike'>`, it has `reply`. A handler that returns the result of such a function needs a block body
- * without `return`, since TypeScript would need the type of the definition to infer it.
+ * type, as in `ContextOf<typeof duel, 'strike'>`, it has `reply`. Do not return the result of such a function from a handler: write
+ * `{ endTurn(ctx) }`. The type of the definition would depend on itself.
  */
 export type ContextOf<R extends TypedRoom, Message extends string = never> =
-  NonNullable<R['~types']> extends { readonly context: infer Context; readonly given: infer Given }
+  NonNullable<R['~types']> extends Contexts<infer Context, infer Given>
     ? [Message] extends [never]
       ? Context
       : MessageContext<Context, Message extends keyof Given ? Given[Message] : never>
@@ -630,7 +638,9 @@ type None = Record<never, never>
 export function defineRoom<
   const Type extends string,
   State,
-  const Messages extends ByName = None,
+  // Names of messages. Without a schema in any of them, TypeScript infers nothing for `Messages`.
+  Types extends string = never,
+  const Messages extends ByName = { readonly [K in Types]: unknown },
   Replies extends ByName = None,
   Handled extends ByName = None,
   const Events extends Schemas = Schemas,
@@ -639,7 +649,9 @@ export function defineRoom<
   const Timers extends Schemas = None,
   Patterns extends string = never,
 >(
-  spec: RoomSpec<Type, State, Messages, Replies, Handled, Events, Tasks, Options, Timers, Patterns>,
+  spec: RoomSpec<Type, State, Messages, Replies, Handled, Events, Tasks, Options, Timers, Patterns> & {
+    readonly messages?: { readonly [K in Types]: unknown }
+  },
 ): RoomDefinition &
   TypedRoom<
     DefinedTypes<

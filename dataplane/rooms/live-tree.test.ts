@@ -290,7 +290,7 @@ function history(seed: number): void {
 
 describe('the live state', () => {
   it('is what plain objects would be, and so are its flushed state, deltas, checksum and size, after random histories', () => {
-    for (let seed = 1; seed <= runLength(150, 10_000); seed++)
+    for (let seed = 1; seed <= runLength(150, 3_000); seed++)
       try {
         history(seed)
       } catch (error) {

@@ -249,7 +249,7 @@ describe('every member', () => {
         (steps, { durability, rate }) =>
           play([{ do: 'come', who: 0 }, { do: 'come', who: 1 }, ...steps], durability, rate),
       ),
-      { numRuns: runLength(200, 10_000) },
+      { numRuns: runLength(200, 2_500) },
     )
   })
 })

@@ -179,6 +179,19 @@ describe('messages without data', () => {
     expectTypeOf(use).toBeFunction()
   })
 
+  it('are known where no message of the room has data', () => {
+    const small = defineRoom({
+      type: 'small',
+      create: () => ({ n: 0 }),
+      messages: { ready: {}, go: {} },
+      onMessage(_state, { type, data }) {
+        expectTypeOf(type).toEqualTypeOf<'ready' | 'go'>()
+        expectTypeOf(data).toEqualTypeOf<null>()
+      },
+    })
+    expectTypeOf<Parameters<Room<typeof small>['send']>[0]>().toEqualTypeOf<'ready' | 'go'>()
+  })
+
   it('need a schema as data where they have some', () => {
     const define = () => {
       defineRoom({

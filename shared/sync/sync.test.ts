@@ -41,7 +41,7 @@ test('for random pairs of states, the difference leads from one to the other in 
       expect(applyPatch(document, below)).toEqual(below.map(() => null))
       expect(document.root).toEqual(next)
     }),
-    { numRuns: runLength(500, 10_000) },
+    { numRuns: runLength(500, 3_000) },
   )
 })
 
