@@ -9,6 +9,7 @@ describe('Calls that are forbidden in room code', () => {
     pid: 17,
     exit: (...parameters: unknown[]) => void ended.push(['exit', ...parameters]),
     reallyExit: (...parameters: unknown[]) => void ended.push(['reallyExit', ...parameters]),
+    _kill: (...parameters: unknown[]) => ended.push(['_kill', ...parameters]) > 0,
     abort: () => void ended.push(['abort']),
     kill: (...parameters: unknown[]) => ended.push(['kill', ...parameters]) > 0,
   }
@@ -33,6 +34,7 @@ describe('Calls that are forbidden in room code', () => {
       () => process.kill('17', 'SIGKILL'),
       () => process.kill({ valueOf: () => 17 }, 'SIGKILL'),
       () => process.reallyExit(1),
+      () => process._kill(17, 9),
     ])
       expect(end).toThrow('it may not end the process')
     expect(ended).toEqual([])
@@ -64,7 +66,7 @@ describe('Calls that are forbidden in room code', () => {
     ])
   })
 
-  it('are as they were once that is undone', () => {
+  it('are restored when the returned function is called', () => {
     allow()
     expect(process).toEqual(original)
     expect(execSync('echo done').toString()).toBe('done\n')

@@ -28,7 +28,7 @@ export function forbidCalls(builtins: Builtins, inRoomCode: () => boolean): () =
   const undo = [
     forbid(process, 'process.exit', ENDS),
     forbid(process, 'process.abort', ENDS),
-    // What process.exit and process.kill call themselves.
+    // process.exit and process.kill call these two.
     forbid(process, 'process.reallyExit', ENDS),
     forbid(process, 'process._kill', endsThisProcess),
     forbid(process, 'process.kill', endsThisProcess),

@@ -38,6 +38,7 @@ export class RedisView {
   /** A look may take `LOOK_MS`. On a busy machine the first answer takes longer. */
   async #ping(): Promise<void> {
     await this.#redis.ping().catch((error: Error) => {
+      // A closed view ends the attempts with another error.
       if (error.message !== 'Command timed out') throw error
       return this.#ping()
     })
