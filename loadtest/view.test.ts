@@ -41,7 +41,7 @@ describe('LiveView', () => {
     const view = new LiveView(screen, { NO_COLOR: '1' })
     view.phase('play', 20, 40)
     view.update({ ...log[9]!, counts: { ...log[9]!.counts, errors: 3 } }, 0.5)
-    expect(screen.text).toMatch(/run +━+─+ {2}0:10 of 0:40/)
+    expect(screen.text).toMatch(/run +━+─+ {2}0:10 of about 0:40/)
     expect(screen.text).toContain('3 errors')
     expect(screen.text).toContain('worst pause')
     const height = screen.text.split('\n').length

@@ -1,6 +1,6 @@
 import { serverValue } from './metrics.ts'
 import { type Second, timed } from './result.ts'
-import { alignedRows, clock, count, duration, inUnit, NONE, oneLine } from './text.ts'
+import { clock, count, duration, inUnit, NONE, oneLine } from './text.ts'
 
 /** The part of `process.stdout` that the view uses. */
 interface Screen {
@@ -93,25 +93,25 @@ export class LiveView {
     ]
   }
 
-  #bar(name: string, share: number, note: string): string[] {
+  #bar(name: string, share: number, note: string): string {
     const width = Math.max(10, Math.min(40, (this.#screen.columns || 80) - 40))
     const full = Math.round(Math.min(1, share) * width)
-    return [name.slice(0, 16), `${'━'.repeat(full)}${'─'.repeat(width - full)}  ${note}`]
+    const bar = `${'━'.repeat(full)}${'─'.repeat(width - full)}`
+    return `${name.slice(0, 16).padEnd(18)}${this.#paint('accent', bar)}  ${note}`
   }
 
   #block(): string[] {
     if (!this.#now) return []
     const { second, progress } = this.#now
     const { name, seconds, runSeconds } = this.#phase
-    const bars = alignedRows([
-      this.#bar(
-        'run',
-        runSeconds > 0 ? second.at / runSeconds : progress,
-        `${this.#at} of ${clock(runSeconds)}`,
-      ),
-      this.#bar(oneLine(name) || '…', progress, `of ${clock(seconds)}`),
-    ])
-    return ['', ...bars, '', ...wrapped(this.#facts(second), this.#screen.columns || 80)]
+    const done = runSeconds > 0 ? second.at / runSeconds : progress
+    return [
+      '',
+      this.#bar('run', done, `${this.#at} of about ${clock(runSeconds)}`),
+      this.#bar(oneLine(name) || '…', progress, `of about ${clock(seconds)}`),
+      '',
+      ...wrapped(this.#facts(second), this.#screen.columns || 80),
+    ]
   }
 
   /** Redraws the block in one write, so that it does not flicker, and cuts it at the end of the screen. `above` stays above it. */

@@ -118,8 +118,7 @@ describe.concurrent('with a service of its own', () => {
   })
 
   it('a service that loses its store and a process is broken, and its promises are not', async () => {
-    const words = ['steady', '--local', '1', ...FEW, '--rate', '5', '--seconds', '4']
-    const { program, report } = await load(words)
+    const { program, report } = await load(steady)
     await program.said(PLAYING)
     const processes = processTree(program.child.pid!).map((pid) => ({ pid, words: wordsOf(pid) }))
     const redis = processes.find(({ words }) => words[0]?.includes('redis-server'))!
@@ -130,6 +129,9 @@ describe.concurrent('with a service of its own', () => {
     await store.flushall()
     store.disconnect()
     process.kill(processes.find(({ words }) => words.includes('control'))!.pid, 'SIGKILL')
+    await program.said(/control-\d has ended by itself \(SIGKILL\)/)
+    await program.said(/the store has lost what was in it/)
+    program.child.kill('SIGTERM')
 
     expect(await program.ended).toBe(1)
     const { incidents, failures, checks } = await report()
@@ -166,7 +168,8 @@ describe.concurrent('against a service that runs', () => {
 
   it('fails with exit code 1 when a check finds something', async () => {
     const front = await faultyFront(service.wsUrl, FAULTS['skipped patch']())
-    const { program, report } = await load(steady(2, front.wsUrl))
+    // The fault needs 110 messages.
+    const { program, report } = await load([...steady(2, front.wsUrl), '--rate', '40'])
     expect(await program.ended, program.output()).toBe(1)
     expect(program.output()).toContain('✗ sequence gaps: 1 violation')
     expect((await report()).passed).toBe(false)

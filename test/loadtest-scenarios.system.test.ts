@@ -96,16 +96,17 @@ describe.concurrent('against a service that runs', () => {
     expect(silent.map(({ counts }) => counts.sends)).toContain(0)
     expect(figure(report, 'round trip p99, all read again')).toBeGreaterThan(0)
   })
+})
 
+describe('one after the other', () => {
+  // Alone: it measures a second.
   it('revoke closes the sessions of a key within a second, and no other', async () => {
     const report = await passing(`revoke ${PLAYERS} --revoked 20 --calm 0.5`)
     expect(report.checks.find(({ name }) => name === 'revocation')?.note).toBe('20 of 20 sessions closed')
     expect(figure(report, 'slowest close after the revocation')).toBeLessThan(1000)
     expect(report.seconds_log.at(-1)?.online).toBe(24)
   })
-})
 
-describe('with processes of its own', () => {
   it.skipIf(process.platform !== 'linux')(
     'tells the CPU time and the memory that the system knows of each process (needs /proc, which only Linux has)',
     async () => {
