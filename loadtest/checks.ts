@@ -1,5 +1,5 @@
 import type { Check } from './result.ts'
-import { count } from './view/text.ts'
+import { count } from './text.ts'
 
 /** What clients have looked at. */
 interface Seen {

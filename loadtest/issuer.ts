@@ -1,4 +1,7 @@
 import type { Credentials } from './clients/client.ts'
+
+export type { Credentials } from './clients/client.ts'
+
 import type { Issuer } from './clients/clients.ts'
 
 /** The longest the control API allows: no run outlives its tokens. */

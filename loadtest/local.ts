@@ -11,7 +11,7 @@ import { ownersOf } from '../examples/backend/nodes.ts'
 import type { Clock } from '../shared/clock.ts'
 import type { Random } from '../shared/random.ts'
 import { type MetricsSource, parseMetrics } from './metrics.ts'
-import { plural } from './view/text.ts'
+import { plural } from './text.ts'
 
 /** How the service of `--local` is to be otherwise. */
 export interface LocalSettings {

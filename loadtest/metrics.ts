@@ -1,5 +1,5 @@
 import type { Clock } from '../shared/clock.ts'
-import type { Unit } from './view/text.ts'
+import type { Unit } from './text.ts'
 
 /** One process of the service in one second, from its own metrics. */
 export interface ServerSecond extends Readonly<Record<ServerFigureName, number>> {

@@ -9,7 +9,7 @@ import { LIMIT_KINDS, LIMIT_OPTIONS, type Limits, limitHelp, parseLimits } from 
 import type { MetricsSource } from './metrics.ts'
 import { type Options, option, readValues, type Texts, type Values, wholeNumber } from './option-kinds.ts'
 import type { RunPlan, Scenario } from './scenario.ts'
-import { count } from './view/text.ts'
+import { count } from './text.ts'
 
 /** A service that runs already. */
 export interface TargetOptions {

@@ -1,6 +1,6 @@
 import { SERVER_FIGURES, type ServerFigure, type ServerFigureName, serverValue } from '../metrics.ts'
 import { lengthOf, type Percentiles, type RunResult, type Second, TIMINGS } from '../result.ts'
-import type { Unit } from '../view/text.ts'
+import type { Unit } from '../text.ts'
 
 /** The charts of a report as data: what is drawn over time. */
 

@@ -14,7 +14,7 @@ import {
 import { hostname } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import type { RunResult } from '../result.ts'
-import { bytes as sizeOf } from '../view/text.ts'
+import { bytes as sizeOf } from '../text.ts'
 import { junitXml } from './junit.ts'
 import { reportPage } from './page.ts'
 

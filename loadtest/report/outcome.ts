@@ -1,6 +1,6 @@
 import { allowsErrors, wentWrong } from '../limits.ts'
 import type { RunResult } from '../result.ts'
-import { clock, count, inUnit, plural } from '../view/text.ts'
+import { clock, count, inUnit, plural } from '../text.ts'
 
 /** One thing a run is judged by, the same in the terminal, on the page and in JUnit XML. */
 export interface Judgement {

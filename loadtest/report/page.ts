@@ -12,7 +12,7 @@ import {
   statisticTitle,
   timed,
 } from '../result.ts'
-import { clock, count, digits, duration, figureText, inUnit, NONE, percent } from '../view/text.ts'
+import { clock, count, digits, duration, figureText, inUnit, NONE, percent } from '../text.ts'
 import { type Chart, chartsOf } from './charts.ts'
 import { hasBegun, type Judgement, judgementsOf, outcomeOf } from './outcome.ts'
 

@@ -3,7 +3,7 @@ import { stripVTControlCharacters } from 'node:util'
 import { bottleneckOf } from '../bottleneck.ts'
 import { SERVER_COLUMNS, serverValue } from '../metrics.ts'
 import { type Counts, lengthAfter, type Second, TIMINGS, timed } from '../result.ts'
-import { alignedRows, bytes, clock, compact, count, duration, inUnit, oneLine, percent } from './text.ts'
+import { alignedRows, bytes, clock, compact, count, duration, inUnit, oneLine, percent } from '../text.ts'
 
 /** What the view writes to: `process.stdout`, or anything like it. */
 interface Screen {

@@ -1,6 +1,6 @@
 import { failureLine, hasBegun, type Judgement, judgementsOf, outcomeOf } from '../report/outcome.ts'
 import { averageRate, type RunResult, STATISTICS, statisticTitle, timed } from '../result.ts'
-import { alignedRows, clock, count, digits, duration, figureText, oneLine, plural } from './text.ts'
+import { alignedRows, clock, count, digits, duration, figureText, oneLine, plural } from '../text.ts'
 
 const MARKS = { kept: '✓', broken: '✗', open: '–' } as const
 

@@ -1,5 +1,5 @@
 import uPlot from 'uplot'
-import { bytes, clock, compact, inUnit, NONE, type Unit } from '../../view/text.ts'
+import { bytes, clock, compact, inUnit, NONE, type Unit } from '../../text.ts'
 import type { PageData } from '../page.ts'
 
 /** The script of the report: draws the charts with uPlot, whose crosshair stands at the same moment in all of them. */

@@ -1,4 +1,4 @@
-import type { Figure } from '../result.ts'
+import type { Figure } from './result.ts'
 
 /** Figures as people read them, the same in the terminal and on the page. */
 
@@ -91,4 +91,10 @@ export function alignedRows(rows: readonly (readonly string[])[]): string[] {
   return rows.map((row) =>
     row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!))).join('  '),
   )
+}
+
+/** The smallest value that this share (0–1) of all values does not exceed; NaN without values. */
+export function quantile(values: readonly number[], share: number): number {
+  const sorted = values.toSorted((a, b) => a - b)
+  return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? Number.NaN
 }

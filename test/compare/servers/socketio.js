@@ -1,10 +1,10 @@
 import { createServer } from 'node:http'
 import { Server } from 'socket.io'
-import { AREA, everyFlush, serve, somewhere } from './served.ts'
+import { AREA, everyFlush, place, serve, somewhere, tickOnce } from './served.ts'
 
 /**
- * Socket.IO as its documentation has it: rooms, and `io.to(room).emit`, which encodes once for all members. Not `volatile`, which it recommends
- * for positions that are sent whole each time: what changed has to arrive, or a state stays wrong.
+ * Socket.IO as its documentation recommends: rooms, and `io.to(room).emit`, which encodes once for all members. Not `volatile`,
+ * which is for positions that are sent whole each time: a lost change would leave a wrong state.
  */
 
 class Room {
@@ -12,10 +12,10 @@ class Room {
   entities = {}
   #changed = { players: {}, entities: {} }
 
-  constructor(io, name, { tick, entities }, served) {
-    for (let i = 0; i < entities; i++) this.entities[`e${i}`] = { x: somewhere(), y: somewhere() }
+  constructor(io, name, settings, served) {
+    for (let i = 0; i < settings.entities; i++) this.entities[`e${i}`] = place()
     everyFlush(() => {
-      if (!served.frozen) this.#tick(tick, entities)
+      tickOnce(settings, served, this)
       const changed = this.#changed
       if (Object.keys(changed.players).length + Object.keys(changed.entities).length === 0) return
       this.#changed = { players: {}, entities: {} }
@@ -33,13 +33,12 @@ class Room {
     this.#changed.players[id] = null
   }
 
-  #tick(tick, entities) {
-    if (tick === 'players') for (const id in this.players) this.move(id, { x: somewhere(), y: somewhere() })
-    if (tick === 'entities') for (const id in this.entities) this.#moveEntity(id)
-    if (tick === 'entity') this.#moveEntity(`e${Math.floor(Math.random() * entities)}`)
+  movePlayers() {
+    for (const id in this.players) this.move(id, place())
   }
 
-  #moveEntity(id) {
+  moveEntity(index) {
+    const id = `e${index}`
     this.entities[id].x = somewhere()
     this.#changed.entities[id] = { x: this.entities[id].x }
   }

@@ -1,33 +1,8 @@
-import { count, digits, NONE, percent } from '../view/text.ts'
-import { type FigureName, type Figures, isBusy, isGenerator, quantile } from './measure.ts'
+import { alignedRows, count, digits, NONE, percent, quantile } from '../../loadtest/text.ts'
 import type { Scenario } from './scenarios.ts'
 
-/** What was measured, as people read it. */
-
-/** The medians of one server in a scenario. */
-export interface Row {
-  /** The server; of a scenario that is measured beside another one: that, or itself. */
-  readonly name: string
-  readonly figures: Figures
-  /** Of each run. */
-  readonly runs: readonly Figures[]
-  /** What to know of them. */
-  readonly remarks: readonly string[]
-}
-
-/** All that was measured in a scenario. */
-export interface Comparison {
-  readonly scenario: Scenario
-  readonly rows: readonly Row[]
-}
-
-export interface Column {
-  readonly name: FigureName
-  readonly title: string
-  readonly text: (value: number) => string
-}
-
-export const COLUMNS: readonly Column[] = [
+/** The figures of a measurement in the order of the tables. docs/loadtest.md explains them. */
+const COLUMNS = [
   { name: 'cost', title: 'CPU-µs', text: digits },
   { name: 'delivered', title: 'delivered', text: percent },
   { name: 'crossing', title: 'over the bus', text: percent },
@@ -43,7 +18,33 @@ export const COLUMNS: readonly Column[] = [
   { name: 'right', title: 'right in the end', text: percent },
   { name: 'held', title: 'held KB', text: digits },
   { name: 'lost', title: 'lost', text: count },
-]
+] as const
+
+/** `others`: share of the machine that other processes used. `busy`: utilisation of the generator's event loop. */
+type FigureName = (typeof COLUMNS)[number]['name'] | 'others' | 'busy'
+/** Results of one measurement. Figures that a scenario does not have are absent. */
+export type Figures = Readonly<Partial<Record<FigureName, number>>>
+
+/** Share of the machine that other processes may use. */
+const QUIET = 0.05
+/** Utilisation of the generator above which it is the bottleneck. */
+const BUSY = 0.85
+/** Whether other processes may have changed the figures. */
+export const isDisturbed = ({ others = 0 }: Figures): boolean => others > QUIET
+
+/** Medians of one server in a scenario. */
+interface Row {
+  readonly name: string
+  readonly figures: Figures
+  readonly runs: readonly Figures[]
+  readonly remarks: readonly string[]
+}
+
+/** The measurements of one scenario. */
+export interface Comparison {
+  readonly scenario: Scenario
+  readonly rows: readonly Row[]
+}
 
 /** The figures of one run in a line. */
 export const line = (figures: Figures): string =>
@@ -51,32 +52,28 @@ export const line = (figures: Figures): string =>
     figures[name] === undefined ? [] : [`${title} ${text(figures[name])}`],
   ).join(' · ')
 
-/** The runs of a server as their medians. `problems`: why others of its runs gave nothing. */
+/** The medians of all runs of a server. `problems`: messages of the runs that failed. */
 export function rowOf(name: string, runs: readonly Figures[], problems: readonly string[]): Row {
   const names = new Set(runs.flatMap((run) => Object.keys(run) as FigureName[]))
-  const medians = [...names].map((each) => [
-    each,
+  const median = (each: FigureName) =>
     quantile(
       runs.flatMap((run) => run[each] ?? []),
       0.5,
-    ),
-  ])
+    )
   const remarks = [
-    ...(runs.some(isBusy) ? ['others used the machine'] : []),
-    ...(runs.some(isGenerator) ? ['the generator was the bottleneck'] : []),
+    ...(runs.some(isDisturbed) ? ['others used the machine'] : []),
+    ...(runs.some(({ busy = 0 }) => busy > BUSY) ? ['the generator was the bottleneck'] : []),
     ...new Set(problems),
   ]
-  return { name, figures: Object.fromEntries(medians), runs, remarks }
+  return { name, figures: Object.fromEntries([...names].map((each) => [each, median(each)])), runs, remarks }
 }
 
-/** A table as texts, its head first. The last columns: the cost beside that of the first row that others are measured beside, and remarks. */
-export function cellsOf({ scenario, rows }: Comparison): string[][] {
+/** A table as texts, with its head first. The last two columns: the cost relative to the base row, and remarks. */
+function cellsOf({ scenario, rows }: Comparison): string[][] {
   const base = rows.find(({ name }) => name === (scenario.against?.[0]?.name ?? 'bare'))
   const columns = COLUMNS.filter(({ name }) => rows.some(({ figures }) => figures[name] !== undefined))
-  const ratio = ({ figures }: Row): string =>
-    base?.figures.cost === undefined || figures.cost === undefined
-      ? NONE
-      : (figures.cost / base.figures.cost).toFixed(2)
+  const ratio = ({ figures: { cost } }: Row): string =>
+    base?.figures.cost === undefined || cost === undefined ? NONE : (cost / base.figures.cost).toFixed(2)
   return [
     ['', ...columns.map(({ title }) => title), `× ${base?.name ?? NONE}`, ''],
     ...rows.map((row) => [
@@ -88,22 +85,10 @@ export function cellsOf({ scenario, rows }: Comparison): string[][] {
   ]
 }
 
-const titleOf = ({ scenario: { name, meaning, per } }: Comparison): string =>
-  `${name}: ${meaning}; CPU per ${per}`
-
 /** For the terminal. */
 export function textTable(comparison: Comparison): string {
-  const cells = cellsOf(comparison)
-  const widths = cells[0]!.map((_, i) => Math.max(...cells.map((row) => row[i]!.length)))
-  const padded = (cell: string, i: number, { length }: readonly string[]): string =>
-    i === 0 ? cell.padEnd(widths[i]!) : i === length - 1 ? cell : cell.padStart(widths[i]!)
-  const lines = cells.map((row) =>
-    row
-      .map((cell, i) => padded(cell, i, row))
-      .join('  ')
-      .trimEnd(),
-  )
-  return [titleOf(comparison), ...lines].join('\n')
+  const { name, meaning, per } = comparison.scenario
+  return [`${name}: ${meaning}; CPU per ${per}`, ...alignedRows(cellsOf(comparison))].join('\n')
 }
 
 /** For pages of the documentation. */
@@ -111,9 +96,10 @@ export function markdown(comparisons: readonly Comparison[]): string {
   const row = (cells: readonly string[]): string => `| ${cells.join(' | ')} |`
   return comparisons
     .map((comparison) => {
+      const { name, meaning, per } = comparison.scenario
       const [head = [], ...rows] = cellsOf(comparison)
       const rule = head.map((_, i) => (i === 0 || i === head.length - 1 ? '---' : '--:'))
-      return `**${titleOf(comparison).replace(':', '**:')}.\n\n${[head, rule, ...rows].map(row).join('\n')}\n`
+      return `**${name}**: ${meaning}; CPU per ${per}.\n\n${[head, rule, ...rows].map(row).join('\n')}\n`
     })
     .join('\n')
 }

@@ -1,19 +1,20 @@
 import { connect } from 'node:net'
 
 /**
- * What no bus over Redis can go below: bytes for another node, gathered up to the next moment as roomful does it, published without answers and
- * read without a library. Nothing is sent again, and a connection that is lost stays so.
+ * The lower limit of a bus over Redis: bytes for another node, collected until the next flush slot as roomful does, published
+ * without replies and read without a library. Nothing is resent or reconnected.
  */
 
 const GATHER_MS = 1000 / 120
+const CRLF = Buffer.from('\r\n')
 
 export class Bus {
   #publisher
-  /** What waits for each node, and the timer that sends it. */
+  /** Queued messages for each node, and the timer that sends them. */
   #waiting
   #timer
 
-  /** `onMessage` gets what other nodes have sent to node `index` of `count`. */
+  /** Calls `onMessage` with each message for node `index` of `count`. */
   constructor(url, { index, count }, onMessage) {
     const { hostname: host, port } = new URL(url)
     this.#waiting = Array.from({ length: count }, () => [])
@@ -42,17 +43,16 @@ export class Bus {
     const commands = this.#waiting.flatMap((messages, to) => {
       if (messages.length === 0) return []
       const body = Buffer.concat(messages.splice(0))
-      const head = `*3\r\n$7\r\nPUBLISH\r\n$5\r\nnode${to}\r\n$${body.length}\r\n`
-      return [Buffer.from(head), body, Buffer.from('\r\n')]
+      return [Buffer.from(`*3\r\n$7\r\nPUBLISH\r\n$5\r\nnode${to}\r\n$${body.length}\r\n`), body, CRLF]
     })
     this.#publisher.write(Buffer.concat(commands))
   }
 }
 
-/** What stands before the length of a body: three bulk strings, of which the first two are `message` and the channel. */
+/** Precedes the length of a body: three bulk strings, the first two of which are `message` and the channel. */
 const HEAD = '*3\r\n$7\r\nmessage\r\n$5\r\nnode0\r\n$'.length
 
-/** Hands on the messages of all bodies that are whole; returns where the rest begins. */
+/** Calls `onMessage` with the messages of all complete bodies; returns where the remainder begins. */
 function eachPublished(bytes, onMessage) {
   let at = 0
   while (at + HEAD < bytes.length) {

@@ -1,6 +1,7 @@
 import { expect, onTestFinished, test } from 'vitest'
-import { startRedis } from '../../test/support/redis-server.ts'
-import { type Figures, measure } from './measure.ts'
+import { startRedis } from '../support/redis-server.ts'
+import { measure } from './measure.ts'
+import type { Figures } from './report.ts'
 import { SCENARIOS, type Scenario } from './scenarios.ts'
 
 /** Few clients for a second: that there are figures, not what they are. */
