@@ -138,14 +138,14 @@ export const SLOW_READERS: Row = {
       },
     }),
     lines('Bytes that wait for a player', 'bytes', {
-      about: 'On average. Above OUTBOX_HIGH_WATER_BYTES a player gets no more patches, but one resync later.',
+      about: 'On average. Above 256 KiB a player gets no more patches, but one resync later.',
       of: { '{{instance}} {{worker}}': `service_outbox_bytes{${NODE}} / (service_connections{${NODE}} > 0)` },
       orange: 65536,
       noValue: 'no one is here',
     }),
     lines('Slow readers', 'cps', {
       about:
-        'stalled: patches stopped until the player has read. closed: OUTBOX_LIMIT_BYTES waited, and it was cut off.',
+        'stalled: patches stopped until the player has read. closed: more than 1 MiB waited, and it was cut off.',
       of: { '{{action}}': rate(`service_slow_consumers_total{${NODE}}`, 'action') },
     }),
   ],
