@@ -38,7 +38,7 @@ describe('traces from a backend’s token request up to the join', () => {
 
   const tracing = async (serviceName: string, instanceId: string) => {
     vi.stubEnv('OTEL_EXPORTER_OTLP_ENDPOINT', collector.url)
-    const opened = await openTracing({ config: { serviceName, headers: [] }, instanceId, ...parts })
+    const opened = await openTracing({ config: { serviceName, headers: '' }, instanceId, ...parts })
     tracings.push(opened)
     return opened.tracer
   }
