@@ -12,7 +12,6 @@ import {
   type StoreHistory,
   type StoreLine,
   StoreRecorder,
-  unfenced,
 } from '../chaos/node/recording-store.ts'
 import { chaosRoom } from '../chaos/room-logic.ts'
 import { Gate } from './gate.ts'
@@ -29,7 +28,10 @@ interface SimNodeOptions {
   /** Of the network between the node and the store. */
   readonly conditions: Conditions
   readonly askKeyStatus: NonNullable<NodeOptions['askKeyStatus']>
-  readonly unfenced: boolean
+  /** Breaks what the node says to the store, on purpose. */
+  readonly mutation: (store: Store) => Store
+  /** The node has an address of its own. */
+  readonly direct: boolean
   readonly log?: NodeOptions['log']
 }
 
@@ -56,7 +58,7 @@ export class SimNode implements SystemNode {
 
   /** Resolves when it accepts clients. Rejects when it cannot reach the store. */
   async start(): Promise<void> {
-    const { node, random, askKeyStatus, log = pino({ level: 'silent' }) } = this.#options
+    const { node, random, askKeyStatus, direct, log = pino({ level: 'silent' }) } = this.#options
     const clock = this.#clock()
     const recorder = new StoreRecorder(
       node,
@@ -68,11 +70,12 @@ export class SimNode implements SystemNode {
       rooms: (['journal', 'snapshot', 'none'] as const).map((durability) =>
         chaosRoom(durability, (room, op) => recorder.began(room, op), clock),
       ),
-      store: this.#recorded(recorder, clock),
+      store: this.#recorded(recorder),
       clock,
       random,
       log,
       askKeyStatus,
+      ...(direct && { advertiseUrl: `ws://${node}.test` }),
       nodeLeaseMs: LEASE_MS,
       heartbeatSeconds: 2,
       drainSeconds: 5,
@@ -150,11 +153,10 @@ export class SimNode implements SystemNode {
     }
   }
 
-  #recorded(recorder: StoreRecorder, clock: Clock): Store {
-    const { store } = this.connection
-    const rooms = this.#options.unfenced ? unfenced(store.rooms, clock) : store.rooms
+  #recorded(recorder: StoreRecorder): Store {
+    const store = this.#options.mutation(this.connection.store)
     return overriding(store, {
-      rooms: recorder.rooms(rooms),
+      rooms: recorder.rooms(store.rooms),
       records: overriding(store.records, {
         write: async (writes) => {
           const stands = await store.records.write(writes)

@@ -5,6 +5,7 @@ import { parseArgs } from 'node:util'
 import { pino } from 'pino'
 import { check } from '../chaos/checker/check.ts'
 import { report, summary } from '../chaos/harness/report.ts'
+import { MUTATIONS } from './mutations.ts'
 import { SimWorld } from './world.ts'
 
 const HELP = `npm run sim -- [options]
@@ -16,7 +17,8 @@ Real nodes and clients in simulated time, over a simulated network and store, wi
   --nodes N       (3)
   --clients N     (24)
   --rooms N       (6)
-  --unfenced      the store does not fence: some seed must fail
+  --direct        nodes have addresses of their own, and most clients go to that of their room
+  --mutation NAME breaks every node on purpose: some seed must fail (${Object.keys(MUTATIONS).join(', ')})
   --log           the log of the nodes on standard error
 
 Ends with 1 when a promise did not hold. Then it says how, and where the history is.
@@ -29,12 +31,14 @@ const { values } = parseArgs({
     nodes: { type: 'string', default: '3' },
     clients: { type: 'string', default: '24' },
     rooms: { type: 'string', default: '6' },
-    unfenced: { type: 'boolean', default: false },
+    direct: { type: 'boolean', default: false },
+    mutation: { type: 'string' },
     log: { type: 'boolean', default: false },
     help: { type: 'boolean', default: false },
   },
 })
 
+const mutation = values.mutation === undefined ? undefined : MUTATIONS[values.mutation]
 const say = (line: string): void => void process.stdout.write(`${line}\n`)
 
 async function runSeed(seed: number): Promise<boolean> {
@@ -45,9 +49,9 @@ async function runSeed(seed: number): Promise<boolean> {
     nodes: Number(values.nodes),
     clients: Number(values.clients),
     rooms: Number(values.rooms),
-    unfenced: values.unfenced,
-    direct: false,
+    direct: values.direct,
     say,
+    ...(mutation && { mutation }),
     ...(values.log && { log: pino({}, process.stderr) }),
   })
   const { violations, excused } = check(history)
@@ -72,4 +76,7 @@ async function runAll(): Promise<void> {
 }
 
 if (values.help) say(HELP)
-else await runAll()
+else if (values.mutation !== undefined && !mutation) {
+  process.stderr.write(`--mutation is ${values.mutation}\n\n${HELP}`)
+  process.exitCode = 2
+} else await runAll()

@@ -131,6 +131,9 @@ interface ConnectionOptions {
   readonly gate: Gate
 }
 
+const methodsOf = (part: object): string[] =>
+  Object.getOwnPropertyNames(Object.getPrototypeOf(part)).filter((name) => name !== 'constructor')
+
 /**
  * How one process reaches the store: commands and messages travel, wait for the connection, and are rejected when it is lost or the answer takes too
  * long. A command that was rejected may still take effect, as over a network.
@@ -161,24 +164,22 @@ export class StoreConnection {
   /** The store as the process sees it. */
   get store(): Store {
     const { server, gate } = this.#options
-    const commands = (name: string, target: (data: Store) => object): object =>
-      new Proxy(
-        {},
-        {
-          get:
-            (_, method) =>
-            (...words: unknown[]) =>
-              this.#command(`${name}.${String(method)}`, () => {
-                const part = target(server.data)
-                return Reflect.apply(Reflect.get(part, method) as () => Promise<unknown>, part, words)
-              }),
-        },
-      )
+    const commands = <T extends object>(name: string, target: (data: Store) => T): T =>
+      Object.fromEntries(
+        methodsOf(target(server.data)).map((method) => [
+          method,
+          (...words: unknown[]) =>
+            this.#command(`${name}.${method}`, () => {
+              const part = target(server.data)
+              return Reflect.apply(Reflect.get(part, method) as () => Promise<unknown>, part, words)
+            }),
+        ]),
+      ) as T
     return {
       kind: 'memory',
-      records: commands('records', ({ records }) => records) as Store['records'],
-      rooms: commands('rooms', ({ rooms }) => rooms) as Store['rooms'],
-      wakeups: commands('wakeups', ({ wakeups }) => wakeups) as Store['wakeups'],
+      records: commands('records', ({ records }) => records),
+      rooms: commands('rooms', ({ rooms }) => rooms),
+      wakeups: commands('wakeups', ({ wakeups }) => wakeups),
       bus: this.#bus,
       locks: {
         withLock: (name, options, work) =>

@@ -4,6 +4,7 @@ import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public
 import type { Logger } from 'pino'
 import type { NodeOptions } from '../../dataplane/node.ts'
 import { sleep, timestamp } from '../../shared/clock.ts'
+import type { Store } from '../../shared/store/port.ts'
 import { issueToken, type SigningKey } from '../../shared/tokens.ts'
 import type { End } from '../chaos/checker/history.ts'
 import type { Door } from '../chaos/harness/player.ts'
@@ -12,6 +13,7 @@ import type { System, SystemHistory, SystemLink } from '../chaos/harness/system.
 import { historyOf } from '../chaos/node/recording-store.ts'
 import { SeededRandom } from '../kit/seeded-random.ts'
 import { TestTime } from '../kit/time.ts'
+import { Cryptography } from './cryptography.ts'
 import type { Conditions } from './lane.ts'
 import { SimNode } from './node.ts'
 import { SimStoreServer } from './store.ts'
@@ -34,7 +36,12 @@ interface Slot {
   node: SimNode | undefined
 }
 
-interface WorldOptions extends RunOptions {
+/** What a world is made of. */
+export interface WorldOptions extends Omit<RunOptions, 'unfenced' | 'say'> {
+  /** Breaks what nodes say to the store, on purpose. Default: nothing is broken. */
+  readonly mutation?: (store: Store) => Store
+  /** Hears what a run has waited for in vain. Default: no one. */
+  readonly say?: (line: string) => void
   /** Logger of the nodes. Default: no logs. */
   readonly log?: Logger
 }
@@ -44,7 +51,8 @@ interface WorldOptions extends RunOptions {
  * processes. What happens follows from the seed.
  */
 export class SimWorld implements System {
-  readonly #time = new TestTime()
+  readonly #cryptography = new Cryptography()
+  readonly #time = new TestTime(() => this.#cryptography.busy)
   readonly clock = this.#time.clock
   readonly store = new SimStoreServer(this.clock)
   readonly #options: WorldOptions
@@ -76,13 +84,18 @@ export class SimWorld implements System {
   static async run(options: WorldOptions) {
     const { publicKey, secretKey } = await protocol.GenerateKeyPair()
     const world = new SimWorld(options, secretKey, await protocol.ExportPublicKey(publicKey))
+    const unwatch = world.#cryptography.watch()
     const history = (async () => {
       await Promise.all(world.#slots.map((_, slot) => world.startNode(slot)))
-      return new Run(options, world).history()
+      return new Run(
+        { say: () => undefined, unfenced: options.mutation !== undefined, ...options },
+        world,
+      ).history()
     })()
     let over = false
     const end = (): void => {
       over = true
+      unwatch()
     }
     history.then(end, end)
     while (!over) await world.#time.pass(LOOK_MS)
@@ -134,7 +147,7 @@ export class SimWorld implements System {
     const place = this.#slots[slot]!
     for (let attempt = 1; ; attempt++) {
       place.lives += 1
-      const { log, unfenced } = this.#options
+      const { log, direct, mutation = (store) => store } = this.#options
       const node = new SimNode({
         node: `node${slot + 1}.${place.lives}`,
         clock: this.clock,
@@ -142,7 +155,8 @@ export class SimWorld implements System {
         server: this.store,
         conditions: place.conditions,
         askKeyStatus: this.#askKeyStatus,
-        unfenced,
+        direct,
+        mutation,
         ...(log && { log: log.child({ node: `node${slot + 1}.${place.lives}` }) }),
       })
       place.node = node
