@@ -317,7 +317,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   })
   // A caller that does not ask for it has a node that acts for nothing, and not a process that ends by an unhandled rejection.
   drained.catch(() => undefined)
-  const parts = { ownership, host, gateway, clock, log, tracer, shares: sharing !== undefined }
+  const parts = { ownership, host, gateway, clock, log, shares: sharing !== undefined }
   let unsubscribe: (() => Promise<void>) | undefined
   let listening: Awaited<ReturnType<Listen>> | undefined
   const stopOps = async (): Promise<void> => {
