@@ -1,15 +1,11 @@
 import { expect, it } from 'vitest'
-import { bytes, clock, compact, digits, duration, inUnit, oneLine, percent } from './text.ts'
+import { bytes, clock, digits, duration, inUnit, oneLine, percent } from './text.ts'
 
 it.each([
   [digits, 0, '0'],
   [digits, 0.4231, '0.42'],
   [digits, 42.71, '42.7'],
   [digits, 81_204.4, '81,204'],
-  [compact, 950, '950'],
-  [compact, 1200, '1.2k'],
-  [compact, 999_600, '1M'],
-  [compact, 12_000_000, '12M'],
   [duration, 0.42, '0.42 ms'],
   [duration, 999.4, '999 ms'],
   [duration, 999.6, '1.00 s'],

@@ -1,8 +1,8 @@
 import type { Figure } from './result.ts'
 
-/** Figures as people read them, the same in the terminal and on the page. */
+/** Formats figures, the same way in the terminal and on the page. */
 
-/** What stands where there is no value. */
+/** Stands for a missing value. */
 export const NONE = '–'
 
 /** Three digits, or all of a larger whole number: `0.42`, `4.27`, `42.7`, `427`, `81,204`. */
@@ -14,17 +14,6 @@ export function digits(value: number): string {
 
 /** A whole number with its thousands apart: `81,204`. */
 export const count = (value: number): string => Math.round(value).toLocaleString('en-US')
-
-/** For axes and narrow places: `950`, `1.2k`, `3.4M`. */
-export function compact(value: number): string {
-  const size = Math.abs(value)
-  if (size >= 999_500) return `${trimmed(value / 1e6)}M`
-  if (size >= 1000) return `${trimmed(value / 1000)}k`
-  return Number.isInteger(value) ? String(value) : trimmed(value)
-}
-
-const trimmed = (value: number): string =>
-  value.toFixed(Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 0.95 ? 1 : 2).replace(/\.?0+$/, '')
 
 /** From milliseconds: `0.42 ms`, `427 ms`, `4.27 s`, `12:05 min`. */
 export function duration(ms: number): string {
@@ -55,7 +44,7 @@ export function percent(share: number): string {
   return `${value >= 10 ? Math.round(value) : value.toFixed(1).replace(/\.0$/, '')}%`
 }
 
-/** How values of the units of a result are written; any other unit stands behind its number. */
+/** Formats of the units of a result. */
 const UNITS = {
   '': digits,
   ms: duration,
@@ -67,11 +56,11 @@ const UNITS = {
 } as const
 export type Unit = keyof typeof UNITS
 
-/** A figure in its unit, as the result of a run holds it (one of `Unit`, or any word). */
+/** A value with its unit: one of `Unit`, or any word. */
 export const inUnit = (value: number, unit: string): string =>
   Object.hasOwn(UNITS, unit) ? UNITS[unit as Unit](value) : `${digits(value)} ${unit}`
 
-/** A figure, and how far its samples are spread: `1.38 (1.31 to 1.44, 7 times)`. */
+/** A figure with the range of its samples: `1.38 (1.31 to 1.44, 7 times)`. */
 export function figureText({ value, unit, samples }: Figure): string {
   const median = inUnit(value, unit)
   if (samples === undefined || samples.count === 1) return median
@@ -82,14 +71,17 @@ export function figureText({ value, unit, samples }: Figure): string {
 export const plural = (number: number, noun: string): string =>
   `${count(number)} ${noun}${number === 1 ? '' : 's'}`
 
-/** Foreign text on one line, without what a terminal would obey. */
+/** Foreign text on one line, without control characters. */
 export const oneLine = (text: string): string => text.replaceAll(/[\s\p{Cc}]+/gu, ' ').trim()
 
-/** Rows of cells in columns as wide as their widest cell, a line each: the first to the left, all others to the right. */
+/** Aligns rows of cells: the first column to the left, all others to the right. */
 export function alignedRows(rows: readonly (readonly string[])[]): string[] {
   const widths = rows[0]?.map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0))) ?? []
   return rows.map((row) =>
-    row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!))).join('  '),
+    row
+      .map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!)))
+      .join('  ')
+      .trimEnd(),
   )
 }
 
