@@ -56,9 +56,7 @@ describe('what is written of a run', () => {
     expect(page).not.toMatch(/<img|<b>bold|<i>no/)
     expect(page).toContain('&lt;i&gt;no&lt;/i&gt;')
     const [, policy] = /content-security-policy" content="([^"]*)"/.exec(page)!
-    expect(policy).toMatch(
-      /^default-src &#39;none&#39;; style-src &#39;sha256-.*; script-src &#39;sha256-/,
-    )
+    expect(policy).toMatch(/^default-src &#39;none&#39;; style-src &#39;sha256-.*; script-src &#39;sha256-/)
     for (const title of ['Round trip', 'Messages', 'CPU', 'Event loop delay'])
       expect(page).toContain(`<b>${title}</b>`)
   })
