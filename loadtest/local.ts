@@ -77,7 +77,7 @@ export class LocalService {
       ...ports.nodes.map(({ admin }, index) => ({ name: `node-${index + 1}`, port: admin })),
       ...ports.controls.map((port, index) => ({ name: `control-${index + 1}`, port })),
     ].map(({ name, port }) => ({ name, url: `http://${HOST}:${port}` }))
-    const before = { none: [], 'built in': ['built-in balancer'] }[balancer] ?? [balancer]
+    const before = balancer === 'none' ? [] : [balancer]
     const parts = [plural(this.nodes.length, 'node'), `${ports.controls.length} control`, ...before]
     this.describe = [...parts, ...(compiled ? [] : ['from source'])].join(', ')
   }
