@@ -2,16 +2,13 @@ import * as option from '../option-kinds.ts'
 import type { RunContext } from '../scenario.ts'
 import { gather, gathering, settle, worstPause } from './gather.ts'
 
-/** The options of a scenario that does something to one node after the other. */
+/** Options of a scenario that changes one node after the other. */
 export const nodeByNodeOptions = {
   ...gathering({ clients: 600, rooms: 60, rate: 1 }),
   calm: option.seconds('time before the first node, and after what is done to each', 5),
 }
 
-/**
- * While all play, does something to each node in turn, and times the longest pause of each player meanwhile. `work` ends with the node
- * serving again; `seconds`: how long that is expected to take.
- */
+/** While all play, runs `work` on each node in turn, and times the longest pause of each player. `seconds`: expected duration of `work`. */
 export async function nodeByNode(
   ctx: RunContext,
   { calm, rate, ...players }: option.Values<typeof nodeByNodeOptions>,
