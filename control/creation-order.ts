@@ -1,4 +1,5 @@
 import type { Clock } from '../shared/clock.ts'
+import type { Records, StoredRecord } from '../shared/store/port.ts'
 
 /** Hands out members of an ordered set that sort by time of creation, also within one millisecond of one process. */
 export class CreationOrder {
@@ -22,5 +23,27 @@ export class CreationOrder {
 /** What a member of such a set looks like. */
 export const MEMBER_PATTERN = /^\d{15}\.\d{6}:[\w-]+$/
 
+/** Where a page begins and how long it is. */
+export interface PageRequest {
+  /** Records at most. */
+  readonly limit: number
+  /** The `next` of the page before; undefined: the newest record comes first. */
+  readonly before: string | undefined
+}
+
+/** Reads one page of the records that `index` lists, newest first. `keyOf` gives the store key of an id; `next` continues, undefined at the end. */
+export async function readPage(
+  records: Records,
+  index: string,
+  keyOf: (id: string) => string,
+  { limit, before }: PageRequest,
+): Promise<{ page: StoredRecord[]; next: string | undefined }> {
+  const members = await records.page(index, { limit: limit + 1, ...(before !== undefined && { before }) })
+  const shown = members.slice(0, limit)
+  const found = await records.read(shown.map((member) => keyOf(idOf(member))))
+  const page = found.filter((record) => record !== undefined)
+  return { page, next: members.length > limit ? shown.at(-1) : undefined }
+}
+
 /** The id inside a member. */
-export const idOf = (member: string): string => member.slice(member.indexOf(':') + 1)
+const idOf = (member: string): string => member.slice(member.indexOf(':') + 1)

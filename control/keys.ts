@@ -5,7 +5,7 @@ import { publishKeyNews } from '../shared/key-news.ts'
 import { Problem } from '../shared/problem.ts'
 import type { Random } from '../shared/random.ts'
 import type { Bus, Records, StoredRecord, Write } from '../shared/store/port.ts'
-import { CreationOrder, idOf } from './creation-order.ts'
+import { CreationOrder, type PageRequest, readPage } from './creation-order.ts'
 import type { Keyring, StoredPair } from './keyring.ts'
 
 /** active → (rotate) retiring → (its grace is over) revoked; and (revoke) revoked from either. */
@@ -191,20 +191,13 @@ export class Keys {
     return timingSafeEqual(digest(secret), Buffer.from(key.secret_hash, 'base64url')) ? key : undefined
   }
 
-  /** Every key of a project, newest first. */
-  async list(projectId: string): Promise<KeyRecord[]> {
-    const keys: KeyRecord[] = []
-    let before: string | undefined
-    do {
-      const members = await this.#records.page(indexOf(projectId), {
-        limit: 200,
-        ...(before !== undefined && { before }),
-      })
-      const records = await this.#records.read(members.map((member) => keyKey(idOf(member))))
-      for (const record of records) if (record) keys.push(decode(record))
-      before = members.at(-1)
-    } while (before !== undefined)
-    return keys
+  /** One page of the keys of a project, newest first. */
+  async page(
+    projectId: string,
+    request: PageRequest,
+  ): Promise<{ keys: KeyRecord[]; next: string | undefined }> {
+    const { page, next } = await readPage(this.#records, indexOf(projectId), keyKey, request)
+    return { keys: page.map(decode), next }
   }
 
   async #require(projectId: string, keyId: string): Promise<{ key: KeyRecord; version: number }> {

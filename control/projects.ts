@@ -2,7 +2,7 @@ import { type Clock, timestamp } from '../shared/clock.ts'
 import { newId } from '../shared/ids.ts'
 import type { Random } from '../shared/random.ts'
 import type { Records, StoredRecord, Write } from '../shared/store/port.ts'
-import { CreationOrder, idOf } from './creation-order.ts'
+import { CreationOrder, type PageRequest, readPage } from './creation-order.ts'
 import type { Keyring, StoredPair } from './keyring.ts'
 
 /** A project as the store holds it. `created_at` is milliseconds since 1970; `pair` signs tokens that have no key of their own. */
@@ -25,9 +25,7 @@ const INDEX = '{control}:projects'
 /** The store key of a project's record. */
 export const projectKey = (id: string): string => `{control}:project:${id}`
 
-/** A stored record as a project, or undefined where there is none. */
-const readProject = (record: StoredRecord | undefined): ProjectRecord | undefined =>
-  record && (JSON.parse(new TextDecoder().decode(record.value)) as ProjectRecord)
+const decode = (record: StoredRecord): ProjectRecord => JSON.parse(new TextDecoder().decode(record.value))
 
 /** `project` as callers see it. */
 export const projectView = (project: ProjectRecord): ProjectView => ({
@@ -70,21 +68,12 @@ export class Projects {
 
   async find(id: string): Promise<ProjectRecord | undefined> {
     const [record] = await this.#records.read([projectKey(id)])
-    return readProject(record)
+    return record && decode(record)
   }
 
-  /** At most `limit` projects, newest first, those older than `before` when given; `next` continues, undefined at the end. */
-  async page(
-    limit: number,
-    before: string | undefined,
-  ): Promise<{ projects: ProjectRecord[]; next: string | undefined }> {
-    const members = await this.#records.page(INDEX, {
-      limit: limit + 1,
-      ...(before !== undefined && { before }),
-    })
-    const shown = members.slice(0, limit)
-    const records = await this.#records.read(shown.map((member) => projectKey(idOf(member))))
-    const projects = records.map(readProject).filter((project) => project !== undefined)
-    return { projects, next: members.length > limit ? shown.at(-1) : undefined }
+  /** One page of the projects, newest first. */
+  async page(request: PageRequest): Promise<{ projects: ProjectRecord[]; next: string | undefined }> {
+    const { page, next } = await readPage(this.#records, INDEX, projectKey, request)
+    return { projects: page.map(decode), next }
   }
 }

@@ -28,10 +28,13 @@ async function makeProject({ records, projects, keys }: Vault, count: number): P
   return project.id
 }
 
+const allKeys = async (keys: Keys, projectId: string) =>
+  (await keys.page(projectId, { limit: 200, before: undefined })).keys
+
 /** Opens every private key of a project. */
 async function openAll({ projects, keys, keyring }: Vault, projectId: string): Promise<number> {
   const project = (await projects.find(projectId))!
-  const pairs = [project.pair, ...(await keys.list(projectId)).map((key) => key.pair)]
+  const pairs = [project.pair, ...(await allKeys(keys, projectId)).map((key) => key.pair)]
   await Promise.all(pairs.map((pair) => keyring.signingKey(pair)))
   return pairs.length
 }
@@ -92,7 +95,7 @@ describe('a keyring secret', () => {
     const store = memoryStore({ clock })
     const old = vault(store, 'old')
     const projectId = await makeProject(old, 1)
-    const [key] = await old.keys.list(projectId)
+    const [key] = await allKeys(old.keys, projectId)
     const racing: Vault = {
       ...vault(store, 'new,old'),
       records: {
@@ -107,7 +110,7 @@ describe('a keyring secret', () => {
       },
     }
     await resealAll(racing, () => {})
-    const [after] = await vault(store, 'new').keys.list(projectId)
+    const [after] = await allKeys(vault(store, 'new').keys, projectId)
     expect(after!.revoked_at).not.toBeNull()
     expect(await openAll(vault(store, 'new'), projectId)).toBe(2)
   })

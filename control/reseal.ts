@@ -46,17 +46,27 @@ async function resealOnce(vault: Vault, progress: (sofar: Resealed) => void): Pr
       if (await resealRecord(vault, storeKey)) sofar.resealed += 1
     }
   }
-  let before: string | undefined
-  do {
-    const { projects, next } = await vault.projects.page(PAGE, before)
+  await eachPage(async (before) => {
+    const { projects, next } = await vault.projects.page({ limit: PAGE, before })
     for (const { id } of projects) {
       await add([projectKey(id)])
-      await add((await vault.keys.list(id)).map((key) => keyKey(key.id)))
+      await eachPage(async (beforeKey) => {
+        const { keys, next: nextKey } = await vault.keys.page(id, { limit: PAGE, before: beforeKey })
+        await add(keys.map((key) => keyKey(key.id)))
+        return nextKey
+      })
       progress(sofar)
     }
-    before = next
-  } while (before !== undefined)
+    return next
+  })
   return sofar
+}
+
+/** Calls `visit` for the first page, and then with each `next` that it resolves with. */
+async function eachPage(visit: (before: string | undefined) => Promise<string | undefined>): Promise<void> {
+  let before: string | undefined
+  do before = await visit(before)
+  while (before !== undefined)
 }
 
 /** Whether the record's key had to be sealed again. */

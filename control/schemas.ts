@@ -127,6 +127,15 @@ export const IssueToken = v.strictObject({
 
 const decodeCursor = (cursor: string): string => Buffer.from(cursor, 'base64url').toString('latin1')
 
+/** `next_cursor` for what continues a page; null at the end. */
+export const encodeCursor = (next: string | undefined): string | null =>
+  next === undefined ? null : Buffer.from(next).toString('base64url')
+
+const NextCursor = v.pipe(
+  v.nullable(v.string()),
+  v.description('Give it as cursor for the next page; null: no more.'),
+)
+
 export const PageQuery = v.object({
   limit: v.optional(wholeNumberText(1, 200, 'How many to give at most.'), '50'),
   cursor: v.optional(
@@ -188,10 +197,7 @@ export const Project = v.pipe(
 
 export const ProjectPage = v.object({
   projects: v.array(Project),
-  next_cursor: v.pipe(
-    v.nullable(v.string()),
-    v.description('Give it as cursor for the next page; null: no more.'),
-  ),
+  next_cursor: NextCursor,
 })
 
 const Status = v.picklist(['active', 'retiring', 'revoked'])
@@ -221,7 +227,7 @@ export const KeyWithSecret = v.pipe(
   v.metadata({ ref: 'KeyWithSecret' }),
 )
 
-export const KeyList = v.object({ keys: v.array(Key) })
+export const KeyPage = v.object({ keys: v.array(Key), next_cursor: NextCursor })
 
 export const IssuedToken = v.object({
   token: v.pipe(v.string(), v.description('PASETO v4.public, for the player’s session.')),

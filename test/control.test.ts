@@ -174,6 +174,19 @@ describe('the control API', () => {
       ).toBe(200)
     })
 
+    it('are listed page by page, newest first', async () => {
+      const projectId = await control.newProject()
+      const made: string[] = []
+      for (let i = 0; i < 3; i++) made.unshift((await control.newKey(projectId)).id)
+      const ids = (body: { keys: { id: string }[] }) => body.keys.map(({ id }) => id)
+      const first = await api(`GET /projects/${projectId}/keys?limit=2`)
+      expect(ids(first.body)).toEqual(made.slice(0, 2))
+      const second = await api(`GET /projects/${projectId}/keys?limit=2&cursor=${first.body.next_cursor}`)
+      expect(ids(second.body)).toEqual(made.slice(2))
+      expect(second.body.next_cursor).toBeNull()
+      expectProblem(await api(`GET /projects/${projectId}/keys?limit=0`), 400, 'invalid_request')
+    })
+
     it('are rotated with an hour of grace unless told otherwise, or with none', async () => {
       const projectId = await control.newProject()
       const [first, second] = [await control.newKey(projectId), await control.newKey(projectId)]

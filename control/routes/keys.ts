@@ -11,10 +11,12 @@ import type { Projects } from '../projects.ts'
 import type { RevokedSubs } from '../revoked-subs.ts'
 import {
   CreateKey,
+  encodeCursor,
   Key,
-  KeyList,
+  KeyPage,
   KeyWithSecret,
   Nothing,
+  PageQuery,
   RevokedSub,
   RotateKey,
   SubPath,
@@ -79,17 +81,19 @@ export function keyRoutes(
       tag: 'Keys',
       summary: 'List the keys of a project',
       description:
-        'All of them, newest first, never a secret. A key’s secret may read the keys of its own project.',
+        'Newest first, page by page, never a secret. A key’s secret may read the keys of its own project.',
       access: 'caller',
-      answer: { status: 200, description: 'The keys.', schema: KeyList },
+      query: PageQuery,
+      answer: { status: 200, description: 'One page of keys.', schema: KeyPage },
       problems: ['project_not_found'],
     },
-    async ({ caller, params }) => {
+    async ({ caller, params, query }) => {
       const projectId = params.id!
       requireProject(caller, projectId)
       await requireKnown(projectId)
       const now = clock.now()
-      return { keys: (await keys.list(projectId)).map((key) => keyView(key, now)) }
+      const { keys: found, next } = await keys.page(projectId, { limit: query.limit, before: query.cursor })
+      return { keys: found.map((key) => keyView(key, now)), next_cursor: encodeCursor(next) }
     },
   )
 

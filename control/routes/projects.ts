@@ -1,7 +1,7 @@
 import type { Endpoints } from '../endpoint.ts'
 import type { Idempotency } from '../idempotency.ts'
 import { type Projects, projectView } from '../projects.ts'
-import { CreateProject, PageQuery, Project, ProjectPage } from '../schemas.ts'
+import { CreateProject, encodeCursor, PageQuery, Project, ProjectPage } from '../schemas.ts'
 
 /** `POST /projects`, `GET /projects`. */
 export function projectRoutes(
@@ -46,11 +46,8 @@ export function projectRoutes(
       problems: [],
     },
     async ({ query }) => {
-      const { projects: found, next } = await projects.page(query.limit, query.cursor)
-      return {
-        projects: found.map(projectView),
-        next_cursor: next === undefined ? null : Buffer.from(next).toString('base64url'),
-      }
+      const { projects: found, next } = await projects.page({ limit: query.limit, before: query.cursor })
+      return { projects: found.map(projectView), next_cursor: encodeCursor(next) }
     },
   )
 }

@@ -238,6 +238,12 @@ export function doorsSocket({
   }
 }
 
+/** No player met an error. The message names every player that did, and what its client counted: a lost seat shows in `seatsLost`. */
+export function expectNoErrors(players: readonly Player[]): void {
+  const failed = players.filter(({ errors }) => errors.length > 0)
+  expect(failed.map(({ id, errors, client }) => ({ id, errors, stats: client.stats }))).toEqual([])
+}
+
 /** Resolves when all players have the flush that their room's owner delivered last; gives that one. */
 export async function agreed(cluster: Pick<TestCluster, 'room'>, roomId: string, players: readonly Player[]) {
   let room: Awaited<ReturnType<TestCluster['room']>>
@@ -259,9 +265,9 @@ export async function expectIntact(
 ): Promise<void> {
   const owner = await agreed(cluster, roomId, players)
   const state = owner.state as Player['room']['state']
+  expectNoErrors(players)
   expect(state.disorder, 'entries out of order').toBe(0)
   for (const player of players) {
-    expect(player.errors).toEqual([])
     expect(player.room.status).toBe('joined')
     expect(player.acked).toBe(player.sent)
     expect(player.room.state).toEqual(state)

@@ -36,6 +36,12 @@ const LASTING =
 /** Replies of a Cluster that did not run a command which it may well run a moment later. */
 const LATER = /^(CLUSTERDOWN|TRYAGAIN|LOADING)\b/
 
+/** What the client library says of a command that was sent and not answered, which names its own options. */
+const UNANSWERED: readonly (readonly [pattern: RegExp, reason: string])[] = [
+  [/max retries per request|Connection is closed|Stream isn't writeable/, 'the connection was lost'],
+  [/^Command timed out$/, 'it took too long'],
+]
+
 /** `MOVED 3999 127.0.0.1:6381`; the host is empty when it is the one that was asked. */
 const ELSEWHERE = /^(MOVED|ASK) (\d+) (.*):(\d+)$/
 
@@ -67,7 +73,10 @@ export class NotRun extends StoreUnavailable {
 function storeFailure(operation: string, error: unknown): Error {
   const reason = error instanceof Error ? error.message : String(error)
   const refused = error instanceof Error && error.name === 'ReplyError'
-  if (!refused) return new StoreUnavailable(`the store gave no answer to ${operation}: ${reason}`)
+  if (!refused) {
+    const why = UNANSWERED.find(([pattern]) => pattern.test(reason))?.[1] ?? reason
+    return new StoreUnavailable(`the store gave no answer to ${operation}: ${why}`)
+  }
   const [, how, , host = '', port] = ELSEWHERE.exec(reason) ?? []
   if (how !== undefined) {
     const why = how === 'ASK' ? 'asking' : 'moved'

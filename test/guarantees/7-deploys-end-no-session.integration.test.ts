@@ -10,7 +10,7 @@ const LEASE_MS = 10_000
 const PAUSE_MS = 3000
 const KEPT = ['journal', 'snapshot', 'none']
 
-describe('guarantee 7: deploys disconnect no client', () => {
+describe('guarantee 7: deploys end no session', () => {
   const cluster = sharedCluster({ leaseMs: LEASE_MS, perTest: true })
 
   it('replaces every node of a cluster under load, one after the other, and no player loses anything', async ({
