@@ -1,4 +1,4 @@
-import { type Options, option, quantity, readValues, type Texts } from './option-kinds.ts'
+import { type Options, optional, quantity, readValues, type Texts } from './option-kinds.ts'
 import { lengthOf, type RunResult, type Second, STATISTICS, TIMINGS, type Verdict } from './result.ts'
 
 /** Limits of a run, such as `--max-rtt-p99 150ms`. They decide the exit code. */
@@ -7,7 +7,7 @@ type Unjudged = Omit<RunResult, 'verdicts' | 'passed'>
 
 const takes = (placeholder: string, expected: string, units: Readonly<Record<string, number>>) => ({
   placeholder,
-  schema: quantity(expected, units, (value) => value >= 0),
+  read: quantity(expected, units, (value) => value >= 0),
 })
 const BYTES = { KB: 1024, MB: 1024 ** 2, GB: 1024 ** 3 }
 const UNITS = {
@@ -108,8 +108,8 @@ export const LIMIT_KINDS: Readonly<Record<string, LimitKind>> = {
 /** The limits as options of the command. */
 export const LIMIT_OPTIONS: Options = Object.fromEntries(
   Object.entries(LIMIT_KINDS).map(([name, { meaning, unit }]) => {
-    const { placeholder, schema } = UNITS[unit]
-    return [name, option(placeholder, meaning, schema)]
+    const { placeholder, read } = UNITS[unit]
+    return [name, optional(placeholder, meaning, read)]
   }),
 )
 

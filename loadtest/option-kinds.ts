@@ -1,12 +1,12 @@
-import * as v from 'valibot'
+/** Reads a value. Throws an Error whose message names the valid values. */
+export type Read<T> = (text: string) => T
 
 /** One option of the command. The parser, the help and the reports derive from it. */
 export interface Option<T = unknown> {
   /** Stands for the value in the help. */
   readonly placeholder: string
   readonly meaning: string
-  /** The message of its first issue says which values are valid. */
-  readonly schema: v.GenericSchema<string, T>
+  readonly read: Read<T>
   readonly default: T
   /** Appears in no report. */
   readonly secret?: boolean
@@ -19,6 +19,26 @@ export type Values<O extends Options> = { readonly [K in keyof O]: O[K]['default
 /** Given options, by name. */
 export type Texts = Readonly<Record<string, string>>
 
+export const option = <T>(placeholder: string, meaning: string, read: Read<T>, given: T): Option<T> => ({
+  placeholder,
+  meaning,
+  read,
+  default: given,
+})
+
+/** An option without a default. */
+export const optional = <T>(placeholder: string, meaning: string, read: Read<T>) =>
+  option<T | undefined>(placeholder, meaning, read, undefined)
+
+/** Reads a value that fulfils `isValid`. */
+export const valid =
+  <T>(expected: string, read: Read<T>, isValid: (value: T) => boolean): Read<T> =>
+  (text) => {
+    const value = read(text)
+    if (!isValid(value)) throw new Error(expected)
+    return value
+  }
+
 const NUMBER = /^(\d+(?:\.\d+)?)\s*([A-Za-z%/]*)$/
 
 /** Reads a number with a unit. `units`: the factor of each unit. */
@@ -26,39 +46,16 @@ export const quantity = (
   expected: string,
   units: Readonly<Record<string, number>>,
   isValid: (value: number) => boolean = (value) => value > 0,
-) =>
-  v.pipe(
-    v.string(),
-    v.transform((text) => {
-      const [, digits, unit = ''] = NUMBER.exec(text.trim()) ?? []
-      return Number(digits) * (units[unit] ?? Number.NaN)
-    }),
-    v.check(isValid, expected),
-  )
-
-export const wholeNumber = (most: number, expected = `1 to ${most}`) =>
-  quantity(expected, { '': 1 }, (value) => Number.isInteger(value) && value >= 1 && value <= most)
-
-/** An option. Without a default it is undefined when it is not given. */
-export function option<T>(
-  placeholder: string,
-  meaning: string,
-  schema: v.GenericSchema<string, T>,
-): Option<T | undefined>
-export function option<T>(
-  placeholder: string,
-  meaning: string,
-  schema: v.GenericSchema<string, T>,
-  given: T,
-): Option<T>
-export function option<T>(
-  placeholder: string,
-  meaning: string,
-  schema: v.GenericSchema<string, T>,
-  given?: T,
-) {
-  return { placeholder, meaning, schema, default: given }
+): Read<number> => {
+  const read = (text: string): number => {
+    const [, digits, unit = ''] = NUMBER.exec(text.trim()) ?? []
+    return Number(digits) * (units[unit] ?? Number.NaN)
+  }
+  return valid(expected, read, isValid)
 }
+
+export const wholeNumber = (most: number, expected = `1 to ${most}`): Read<number> =>
+  quantity(expected, { '': 1 }, (value) => Number.isInteger(value) && value >= 1 && value <= most)
 
 const MOST = 999_999_999
 const COUNT = wholeNumber(MOST, `a whole number from 1 to ${MOST}`)
@@ -75,18 +72,29 @@ export const seconds = (meaning: string, given: number) => option('SECONDS', mea
 export const share = (meaning: string, given: number) => option('SHARE', meaning, SHARE, given)
 export const oneOf = <T extends string>(meaning: string, words: readonly T[], given: T) => {
   const list = words.join(', ')
-  return option('WORD', `${meaning}: ${list}`, v.picklist(words, list) as v.GenericSchema<string, T>, given)
+  return option(
+    'WORD',
+    `${meaning}: ${list}`,
+    valid(
+      list,
+      (text) => text as T,
+      (word) => words.includes(word),
+    ),
+    given,
+  )
 }
 
 /** Reads the values of options. Throws an Error that names every invalid one with its value and the valid ones. */
 export function readValues<O extends Options>(options: O, texts: Texts): Values<O> {
   const problems: string[] = []
-  const values = Object.entries(options).map(([name, { schema, default: otherwise }]) => {
+  const values = Object.entries(options).map(([name, { read, default: otherwise }]) => {
     const text = texts[name]
-    if (text === undefined) return [name, otherwise]
-    const { success, output, issues } = v.safeParse(schema, text)
-    if (!success) problems.push(`--${name} is "${text}"; it may be: ${issues[0].message}`)
-    return [name, output]
+    try {
+      return [name, text === undefined ? otherwise : read(text)]
+    } catch (error) {
+      problems.push(`--${name} is "${text}"; it may be: ${(error as Error).message}`)
+      return [name, undefined]
+    }
   })
   if (problems.length > 0) throw new Error(problems.join('\n'))
   return Object.fromEntries(values)

@@ -1,13 +1,21 @@
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { closest, distance } from 'fastest-levenshtein'
-import * as v from 'valibot'
-import type { Json } from '../shared/json.ts'
 import type { ClientSettings } from './clients/client.ts'
 import { LONGEST_TOKEN_SECONDS } from './issuer.ts'
 import { LIMIT_KINDS, LIMIT_OPTIONS, type Limits, limitHelp, parseLimits } from './limits.ts'
 import type { MetricsSource } from './metrics.ts'
-import { type Options, option, readValues, type Texts, type Values, wholeNumber } from './option-kinds.ts'
+import {
+  type Options,
+  option,
+  optional,
+  type Read,
+  readValues,
+  type Texts,
+  type Values,
+  valid,
+  wholeNumber,
+} from './option-kinds.ts'
 import type { RunPlan, Scenario } from './scenario.ts'
 import { count } from './text.ts'
 
@@ -42,79 +50,68 @@ type RunRequest =
   | { readonly kind: 'help'; readonly scenario: Scenario | undefined }
   | { readonly kind: 'mistake'; readonly message: string }
 
-const address = (...protocols: string[]) =>
-  v.pipe(
-    v.string(),
-    v.check(
-      (text) => URL.canParse(text) && protocols.includes(new URL(text).protocol),
-      `a URL with ${protocols.map((each) => `${each}//`).join(' or ')}`,
-    ),
-    v.transform((text) => text.replace(/\/+$/, '')),
+const text: Read<string> = (given) => given
+const address = (...protocols: string[]): Read<string> =>
+  valid(
+    `a URL with ${protocols.map((each) => `${each}//`).join(' or ')}`,
+    (given) => given.replace(/\/+$/, ''),
+    (url) => URL.canParse(url) && protocols.includes(new URL(url).protocol),
   )
 const HTTP = address('http:', 'https:')
-const listOf = <T>(each: v.GenericSchema<string, T>) =>
-  v.pipe(
-    v.string(),
-    v.transform((text) => text.split(',')),
-    v.array(each),
-  )
-const METRICS = v.pipe(
-  HTTP,
-  v.transform((given): MetricsSource => {
-    const url = given.replace(/\/metrics$/, '')
-    return { name: new URL(url).host, url }
-  }),
-)
-const MESSAGE_FORM = 'a message type, a colon and JSON, such as move:{"x":1,"y":2}'
-const MESSAGE = v.pipe(
-  v.string(),
-  v.regex(/^[^:]+:./s, MESSAGE_FORM),
-  v.transform((text) => ({
-    type: text.slice(0, text.indexOf(':')),
-    data: text.slice(text.indexOf(':') + 1),
-  })),
-  v.object({ type: v.string(), data: v.pipe(v.string(), v.parseJson({}, MESSAGE_FORM)) }),
-  v.transform(({ type, data }) => ({ type, data: data as Json })),
-)
+const listOf =
+  <T>(read: Read<T>): Read<T[]> =>
+  (given) =>
+    given.split(',').map(read)
+const metricsAt: Read<MetricsSource> = (given) => {
+  const url = HTTP(given).replace(/\/metrics$/, '')
+  return { name: new URL(url).host, url }
+}
+const message: Read<NonNullable<ClientSettings['message']>> = (given) => {
+  const [, type = '', json = ''] = /^([^:]+):(.+)$/s.exec(given) ?? []
+  try {
+    return { type, data: JSON.parse(json) }
+  } catch {
+    throw new Error('a message type, a colon and JSON, such as move:{"x":1,"y":2}')
+  }
+}
 
 const MOST_NODES = 9
 const CONTROL_URL = 'http://127.0.0.1:3000'
 const WS_URL = 'ws://127.0.0.1:4000'
-const SECRET = { secret: true } as const
 const OPERATOR =
   'its operator token; default: the first of CONTROL_API_TOKENS, or of the file CONTROL_API_TOKENS_FILE'
 
 /** Options of every scenario that need a running service. */
 const TARGET_OPTIONS = {
   control: option('URL', 'the control API', HTTP, CONTROL_URL),
-  'control-token': { ...option('TOKEN', OPERATOR, v.string()), ...SECRET },
+  'control-token': { ...optional('TOKEN', OPERATOR, text), secret: true },
   ws: option(
     'URL,…',
     'where clients connect, spread over all that are given',
     listOf(address('ws:', 'wss:')),
     [WS_URL],
   ),
-  metrics: option(
+  metrics: optional(
     'URL,…',
     'admin addresses of nodes (such as http://127.0.0.1:9100), whose metrics are read once a second',
-    listOf(METRICS),
+    listOf(metricsAt),
   ),
-  project: option('ID', 'with --token: use this project, and ask nothing of control', v.string()),
-  token: { ...option('TOKEN', 'with --project: what all clients connect with', v.string()), ...SECRET },
+  project: optional('ID', 'with --token: use this project, and ask nothing of control', text),
+  token: { ...optional('TOKEN', 'with --project: what all clients connect with', text), secret: true },
 }
 
 /** Options of every scenario. */
 export const COMMON_OPTIONS = {
-  local: option(
+  local: optional(
     'N',
     'starts a service of N nodes for this run instead, and ends it again',
     wholeNumber(MOST_NODES),
   ),
   ...TARGET_OPTIONS,
-  'room-type': option('TYPE', 'a room type of your own; needs --message', v.string()),
-  message: option('TYPE:JSON', 'what its members send, such as move:{"x":1,"y":2}', MESSAGE),
-  runs: option('N', 'of scenarios that measure something: how often', wholeNumber(1000)),
-  threads: option(
+  'room-type': optional('TYPE', 'a room type of your own; needs --message', text),
+  message: optional('TYPE:JSON', 'what its members send, such as move:{"x":1,"y":2}', message),
+  runs: optional('N', 'of scenarios that measure something: how often', wholeNumber(1000)),
+  threads: optional(
     'N',
     'at most so many threads hold clients; default: the cores, at most 4',
     wholeNumber(64),
@@ -125,7 +122,7 @@ export const COMMON_OPTIONS = {
     wholeNumber(999_999_999),
     1,
   ),
-  out: option('FOLDER', 'where the reports go', v.string(), 'loadtest-report'),
+  out: option('FOLDER', 'where the reports go', text, 'loadtest-report'),
 } satisfies Options
 type CommonValues = Values<typeof COMMON_OPTIONS>
 type Environment = Readonly<Record<string, string | undefined>>

@@ -53,6 +53,13 @@ export function watchLoop(): () => LoopReading {
   }
 }
 
+/** Clients that connect. */
+interface Arrivals {
+  readonly count: number
+  readonly perSecond: number
+  readonly credentials: Credentials
+}
+
 /** Every n-th entry, so that a share (0–1) of the list is taken, evenly spread. */
 const shareOf = <T>(all: readonly T[], share: number): T[] =>
   all.filter((_, index) => Math.floor((index + 1) * share) > Math.floor(index * share))
@@ -83,15 +90,7 @@ export class LoadWorker {
   }
 
   /** Connects `count` more players, `perSecond` of them each second. Resolves when all are connected or have failed. */
-  connect({
-    count,
-    perSecond,
-    credentials,
-  }: {
-    count: number
-    perSecond: number
-    credentials: Credentials
-  }): Promise<void> {
+  connect({ count, perSecond, credentials }: Arrivals): Promise<void> {
     const added = this.#add('player', count, credentials)
     return this.#ramp(added, perSecond, (client, due) => client.connect(due))
   }
@@ -100,19 +99,8 @@ export class LoadWorker {
    * Connects spectators. They check sequence numbers, but keep no state and send nothing. Each joins the room `room`; with `rooms`,
    * spectator i joins `room-<i mod rooms>`.
    */
-  watch({
-    count,
-    perSecond,
-    credentials,
-    room,
-    rooms,
-  }: {
-    count: number
-    perSecond: number
-    credentials: Credentials
-    room: string
-    rooms?: number
-  }): Promise<void> {
+  watch({ room, rooms, ...arrivals }: Arrivals & { room: string; rooms?: number }): Promise<void> {
+    const { count, perSecond, credentials } = arrivals
     return this.#ramp(this.#add('spectator', count, credentials), perSecond, async (client, due) => {
       await client.connect(due)
       const key = rooms === undefined ? room : roomKey(room, client.number, rooms)
@@ -121,15 +109,8 @@ export class LoadWorker {
   }
 
   /** Player i joins the room `<room>-<i mod rooms>`, unless it is in a room. Resolves when all have joined or failed. */
-  join({
-    rooms,
-    perSecond,
-    room = 'load',
-  }: {
-    rooms: number
-    perSecond: number
-    room?: string
-  }): Promise<void> {
+  join(options: { rooms: number; perSecond: number; room?: string }): Promise<void> {
+    const { rooms, perSecond, room = 'load' } = options
     const outside = this.#players.filter((player) => player.alive && !player.inRoom)
     return this.#ramp(outside, perSecond, (player, due) =>
       player.join(roomKey(room, player.number, rooms), due),
@@ -137,15 +118,8 @@ export class LoadWorker {
   }
 
   /** Each player sends `rate` messages per second, evenly spread, until `stop`. Each carries `bytes` of text for all members. */
-  async start({
-    rate,
-    bytes = 0,
-    reliable = true,
-  }: {
-    rate: number
-    bytes?: number
-    reliable?: boolean
-  }): Promise<void> {
+  async start(options: { rate: number; bytes?: number; reliable?: boolean }): Promise<void> {
+    const { rate, bytes = 0, reliable = true } = options
     let sent = 0
     const text = (): string => (bytes === 0 ? '' : String(++sent).padStart(bytes, 'load '))
     const send = (player: LoadClient, due: number): void => {
@@ -163,15 +137,8 @@ export class LoadWorker {
   /**
    * Each player, or player number `of`, sends a message when the one before is acked, for `seconds` or until it has sent `messages`.
    */
-  async loop({
-    seconds = Number.POSITIVE_INFINITY,
-    messages = Number.POSITIVE_INFINITY,
-    of,
-  }: {
-    seconds?: number
-    messages?: number
-    of?: number
-  }): Promise<void> {
+  async loop(options: { seconds?: number; messages?: number; of?: number }): Promise<void> {
+    const { seconds = Number.POSITIVE_INFINITY, messages = Number.POSITIVE_INFINITY, of } = options
     const { clock } = this.#context
     const end = clock.monotonic() + seconds * 1000
     const players = this.#players.filter(({ number }) => of === undefined || number === of)

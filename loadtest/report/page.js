@@ -47,7 +47,13 @@ function draw(element, { unit, log, series, limits }) {
     dash: i >= COLOURS ? [5, 3] : undefined,
     value,
   }))
-  const limited = limits.map((limit) => ({ label: limit.name, stroke: colour('bad'), dash: [8, 4], value }))
+  const limited = limits.map((limit) => ({
+    label: limit.name,
+    stroke: colour('bad'),
+    dash: [8, 4],
+    auto: false,
+    value,
+  }))
   const options = {
     width: element.clientWidth,
     height: HEIGHT,

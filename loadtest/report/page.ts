@@ -13,7 +13,7 @@ import {
   TIMINGS,
   timed,
 } from '../result.ts'
-import { clock, count, duration, figureText, inUnit, NONE, plural } from '../text.ts'
+import { clock, count, duration, figureText, inUnit, NONE } from '../text.ts'
 import { hasBegun, type Judgement, judgementsOf, outcomeOf, totalText } from './outcome.ts'
 
 type Html = ReturnType<typeof html>
@@ -60,12 +60,9 @@ function chartsOf({ seconds_log: log, verdicts }: RunResult): Chart[] {
         .filter(({ name }) => limited.includes(name)),
     }
   }
-  const rates = (names: Readonly<Partial<Record<keyof Second['counts'], string>>>) =>
+  const rates = (...names: (keyof Second['counts'])[]) =>
     Object.fromEntries(
-      Object.entries(names).map(([key, name]): [string, Line] => [
-        name,
-        ({ counts }, length) => counts[key as keyof Second['counts']] / length,
-      ]),
+      names.map((name): [string, Line] => [name, ({ counts }, length) => counts[name] / length]),
     )
   const servers = [...new Set(log.flatMap((second) => second.servers.map(({ name }) => name)))]
   const shown = ['p50', 'p95', 'p99', 'max'] as const
@@ -76,22 +73,11 @@ function chartsOf({ seconds_log: log, verdicts }: RunResult): Chart[] {
       return chart('Latency', title, 'ms', Object.fromEntries(lines), limits)
     }),
     chart('Load', 'Clients online', '', { online: ({ online }) => online }, ['min-online']),
-    chart('Load', 'Messages', '/s', rates({ sends: 'sent', acks: 'acked' }), ['min-rate']),
-    chart('Load', 'Updates', '/s', rates({ updates: 'updates', events: 'events' }), ['min-updates']),
-    chart(
-      'Load',
-      'Connections',
-      '/s',
-      rates({
-        connects: 'connects',
-        joins: 'joins',
-        leaves: 'leaves',
-        resumes: 'resumes',
-        retries: 'retries',
-      }),
-    ),
-    chart('Load', 'Traffic', 'B/s', rates({ bytes_in: 'from the service', bytes_out: 'to it' })),
-    chart('Load', 'Failures', '/s', rates({ errors: 'failures' })),
+    chart('Load', 'Messages', '/s', rates('sends', 'acks'), ['min-rate']),
+    chart('Load', 'Updates', '/s', rates('updates', 'events'), ['min-updates']),
+    chart('Load', 'Connections', '/s', rates('connects', 'joins', 'leaves', 'resumes', 'retries')),
+    chart('Load', 'Traffic', 'B/s', rates('bytes_in', 'bytes_out')),
+    chart('Load', 'Failures', '/s', rates('errors')),
     ...SHOWN_FIGURES.map(({ name: figure, title, unit, limit }) => {
       const lines = servers.map((name): [string, Line] => [
         name,
@@ -160,20 +146,6 @@ function tiles(result: RunResult): Content {
   return html`<section class="grid tiles">${all.map(([name, value]) => html`<div class="card"><span class="soft">${name}</span><strong>${value}</strong></div>`)}</section>`
 }
 
-/** The range of the last value of each server figure, for people who cannot see the charts. */
-function serverTable({ seconds_log: log }: RunResult): Content {
-  const names = [...new Set(log.flatMap((second) => second.servers.map(({ name }) => name)))]
-  const rows = names.map((name) => {
-    const all = log.flatMap((second) => second.servers.filter((server) => server.name === name))
-    const peaks = SHOWN_FIGURES.map(({ name: figure, unit }) =>
-      inUnit(Math.max(...all.map((server) => serverValue(server, figure))), unit),
-    )
-    const down = all.filter(({ up }) => !up).length
-    return [name, ...peaks, down > 0 ? plural(down, 'second') : NONE]
-  })
-  return table(['', ...SHOWN_FIGURES.map(({ title }) => `${title}, peak`), 'down'], rows)
-}
-
 function figureOf({ title, series, unit }: Chart, log: readonly Second[]): Content {
   const rows = log.map(({ at, phase }, i) => [
     clock(at),
@@ -223,11 +195,8 @@ export function reportPage(result: RunResult): string {
     count(values.count),
     ...STATISTICS.map((statistic) => duration(values[statistic])),
   ])
-  const setup = {
-    target,
-    ...machine,
-    ...Object.fromEntries(Object.entries(options).map(([name, value]) => [`--${name}`, value])),
-  }
+  const given = Object.entries(options).map(([name, value]) => [`--${name}`, value])
+  const setup = Object.entries({ target, ...machine, ...Object.fromEntries(given) })
   const groups = [...new Set(charts.map(({ group }) => group))]
   const page = html`<!doctype html>
 <html lang="en">
@@ -262,14 +231,13 @@ ${groups.map((name) =>
       ? html`<p class="soft">Logarithmic. Drag to zoom; a double click shows everything again.</p>`
       : '',
     html`<div class="grid">${charts.filter(({ group }) => group === name).map((chart) => figureOf(chart, log))}</div>`,
-    name === 'Servers' ? serverTable(result) : '',
   ),
 )}
 ${section(
   'Setup',
   table(
     ['', ''],
-    Object.entries(setup).map(([name, value]) => [name, String(value)]),
+    setup.map(([name, value]) => [name, String(value)]),
   ),
 )}
 </main>
