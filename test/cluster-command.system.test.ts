@@ -1,4 +1,3 @@
-import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { connect } from 'roomful/client'
 import { beforeAll, describe, expect, inject, it, vi } from 'vitest'
@@ -115,51 +114,37 @@ describe('npm run cluster', () => {
     await room.send('inc', { by: 1 })
     expect(room.state).toMatchObject({ count: 3 })
     client.close()
+    await tells(/node-1 is ready/)
 
+    if (ownRedis) {
+      type('redis down')
+      await tells(/redis is gone/)
+      // haproxy takes no node for ready then; the forwarder has no health checks.
+      if (haproxy) await vi.waitFor(async () => expect(await status(websocket)).toBe(503), WITHIN)
+      type('redis up')
+      await tells(/redis is ready/)
+      await vi.waitFor(async () => expect(await status(websocket)).toBe(UPGRADE), WITHIN)
+    }
+    type('pause 1')
+    await tells(/node-1 is paused/)
     const last = processTree(child.pid!).slice(1)
     type('quit')
     expect(await ended).toBe(0)
     expect(stillThere([...children, ...last])).toEqual([])
   })
 
-  it.skipIf(haproxy === undefined || !ownRedis)(
-    'balances with haproxy, goes on when its input ends, and leaves no one behind when it is killed itself',
-    async () => {
-      const { child, ended, type, tells, addresses } = cluster()
-      const { games, websocket, api } = await addresses()
-      await tells(/haproxy → node-1/)
-      expect([await status(`${api}/readyz`), await status(websocket)]).toEqual([200, UPGRADE])
-
-      type('redis down')
-      await tells(/redis is gone/)
-      await vi.waitFor(async () => expect(await status(websocket)).toBe(503), WITHIN)
-      type('redis up')
-      await tells(/redis is ready/)
-      await vi.waitFor(async () => expect(await status(websocket)).toBe(UPGRADE), WITHIN)
-
-      type('pause 2')
-      await tells(/node-2 is paused/)
+  it.each(['SIGTERM', 'SIGKILL'] as const)(
+    'leaves no process behind at %s, also while it starts and after its input has ended',
+    async (signal) => {
+      const { child, ended } = cluster()
       child.stdin?.end()
-      await once(child.stdin!, 'close')
-      expect(await status(games)).toBe(200)
-
+      await vi.waitFor(() => expect(processTree(child.pid!).slice(1).length).toBeGreaterThan(2), WITHIN)
       const children = processTree(child.pid!).slice(1)
-      expect(children.length).toBeGreaterThanOrEqual(6)
-      child.kill('SIGKILL')
+      child.kill(signal)
       await ended
       await vi.waitFor(() => expect(stillThere(children)).toEqual([]), WITHIN)
     },
   )
-
-  it('ends what it has begun at SIGTERM', async () => {
-    const { child, ended, tells } = cluster()
-    await tells(/starting /)
-    await vi.waitFor(() => expect(processTree(child.pid!).slice(1).length).toBeGreaterThan(2), WITHIN)
-    const children = processTree(child.pid!).slice(1)
-    child.kill('SIGTERM')
-    await ended
-    expect(stillThere(children)).toEqual([])
-  })
 
   it('says what is missing without a Redis, and what may be said', async () => {
     const nowhere = runScript(SCRIPT, ['--free-ports'], {

@@ -9,7 +9,7 @@ import { randomToken } from '../../shared/ids.ts'
 import type { Random } from '../../shared/random.ts'
 import { haproxyAt } from '../balancer/configuration.ts'
 import { startForwarder } from './forwarder.ts'
-import { choosePorts, PortBlock, type Ports } from './ports.ts'
+import { choosePorts, type Ports } from './ports.ts'
 import { type Child, Children, ClusterError, describeExit, type Exit } from './processes.ts'
 import { findProgram } from './programs.ts'
 import { RedisView } from './redis.ts'
@@ -63,17 +63,15 @@ export class LocalCluster {
   readonly controlUrl: string
   readonly #parts: LocalClusterParts
   readonly #children: Children
-  readonly #block: PortBlock
   #ending = false
 
-  private constructor(parts: LocalClusterParts, { folder, ports, block, redis, haproxy }: Machine) {
+  private constructor(parts: LocalClusterParts, { folder, ports, redis, haproxy }: Machine) {
     const { env, clock, random, options, tell } = parts
     const { balancer } = options
     this.#parts = parts
     this.roomsDir = env.ROOMS_DIR ?? EXAMPLES
     this.folder = folder
     this.ports = ports
-    this.#block = block
     this.balancer = balancer === 'auto' ? (haproxy ? 'haproxy' : 'forwarder') : balancer
     const apiPort = balancer === 'none' ? ports.controls[0] : ports.api
     this.controlUrl = parts.controlUrl ?? `http://${HOST}:${apiPort}`
@@ -150,9 +148,8 @@ export class LocalCluster {
     const haproxy = options.balancer === 'auto' ? findProgram(['haproxy'], env.PATH) : undefined
     const folder = await mkdtemp(join(tmpdir(), 'roomful-cluster-'))
     await mkdir(join(folder, 'redis'))
-    const block = await PortBlock.claim(parts.random)
-    const ports = await choosePorts({ ...options, free: options.freePorts }, block)
-    return new LocalCluster(parts, { folder, ports, block, redis, haproxy })
+    const ports = await choosePorts(options, parts.random)
+    return new LocalCluster(parts, { folder, ports, redis, haproxy })
   }
 
   /** Starts everything; resolves when it serves. Rejects when a part does not. */
@@ -197,7 +194,6 @@ export class LocalCluster {
     this.redis.close()
     await this.children.get('redis')?.endWithin(PATIENCE_MS)
     await this.#children.close()
-    await this.#block.release()
     await rm(join(this.folder, 'redis'), { recursive: true, force: true })
   }
 
@@ -262,8 +258,6 @@ export class LocalCluster {
 interface Machine {
   readonly folder: string
   readonly ports: Ports
-  /** Ports in the place of documented ones that are taken. */
-  readonly block: PortBlock
   /** Paths of programs; undefined: not there, or not wanted. */
   readonly redis: string | undefined
   readonly haproxy: string | undefined

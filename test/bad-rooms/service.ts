@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { PortBlock } from '../../deploy/local/ports.ts'
+import { freePort } from '../../deploy/local/ports.ts'
 import { type Child, Children } from '../../deploy/local/processes.ts'
 import { roomfulProgram } from '../../deploy/local/programs.ts'
 import { systemClock } from '../../shared/clock.ts'
@@ -74,8 +74,8 @@ export async function startCluster(): Promise<BadService> {
 export async function startDev(): Promise<BadService> {
   const folder = await mkdtemp(join(tmpdir(), 'roomful-bad-rooms-'))
   const { faultLog, env } = prepare(folder)
-  const block = await PortBlock.claim(systemRandom)
-  const [websocket, admin, control] = [await block.take(), await block.take(), await block.take()]
+  const port = () => freePort(systemRandom)
+  const [websocket, admin, control] = [await port(), await port(), await port()]
   const operatorToken = randomToken(systemRandom, 32)
   const children = new Children({ folder, clock: systemClock })
   const child = children.addRoomful('dev', [...roomfulProgram().words, 'dev'], {
@@ -93,7 +93,6 @@ export async function startDev(): Promise<BadService> {
   })
   const close = async (keep: boolean): Promise<void> => {
     await children.close()
-    await block.release()
     if (!keep) await remove(folder)
   }
   try {
