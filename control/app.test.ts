@@ -44,6 +44,7 @@ function appWith(changes: Partial<ControlDeps> = {}) {
     setLogLevel: () => undefined,
     draining: () => false,
     clockWrong: () => undefined,
+    dataLost: async () => false,
     ...changes,
   })
   return async (
@@ -100,6 +101,22 @@ describe('when the store cannot be reached', () => {
       code,
       detail: expect.stringContaining(detail),
     })
+  })
+
+  it('the log has each kind of failure once in 10 s, with the number of those that it left out', async () => {
+    const call = appWith()
+    store.ping = () => Promise.reject(new StoreUnavailable('as it says', 'OOM'))
+    const lines = () =>
+      logged
+        .map((text) => JSON.parse(text))
+        .filter(({ level }) => level === 40)
+        .map(({ msg, failure, suppressed }) => [msg, failure, suppressed])
+    const full = (suppressed: number) => ['the store failed a request', 'store_full', suppressed]
+    for (let n = 0; n < 40; n++) await call('GET /readyz')
+    expect(lines()).toEqual([full(0)])
+    clock.advance(10_000)
+    await call('GET /readyz')
+    expect(lines()).toEqual([full(0), full(39)])
   })
 
   it('a key’s secret is not called wrong', async () => {

@@ -6,6 +6,7 @@ import type { Clock } from '../shared/clock.ts'
 import { requestIdOf } from '../shared/ids.ts'
 import type { LogLevel } from '../shared/log-levels.ts'
 import { PROBLEMS, Problem, problemResponse } from '../shared/problem.ts'
+import { Quiet } from '../shared/quiet.ts'
 import type { Random } from '../shared/random.ts'
 import { type Rate, RateLimits } from '../shared/rate-limit.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
@@ -57,10 +58,15 @@ export interface ControlDeps {
   readonly draining: () => boolean
   /** Why the clock of the process is wrong; undefined: it is not. */
   readonly clockWrong: () => string | undefined
+  /** Whether the store has lost the data that this process knew. */
+  readonly dataLost: () => Promise<boolean>
 }
 
 /** Routes that would fill a log with nothing. */
 const QUIET = new Set(['/healthz', '/readyz', '/metrics'])
+
+/** Milliseconds between two log lines about the same failure of the store: each load balancer asks `/readyz` several times a second. */
+const STORE_FAILURE_QUIET_MS = 10_000
 
 /** The control API as a Hono app: it has no state of its own, so that any number of processes on one store behave as one. */
 export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
@@ -80,8 +86,9 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
       requireSameMachine(c.req.raw.headers, deps.openTo)
       return next()
     })
+  const storeFailures = new Quiet(clock, STORE_FAILURE_QUIET_MS)
   app.onError((error, c) => {
-    const problem = asProblem(error, deps, c.get('requestId'))
+    const problem = asProblem(error, { ...deps, storeFailures }, c.get('requestId'))
     const { status } = PROBLEMS[problem.code]
     if (status < 500) c.get('span').set({ 'error.type': problem.code })
     else c.get('span').fail(problem.code, PROBLEMS[problem.code].title)
@@ -101,7 +108,7 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
     requireKeyId: deps.requireKeyId,
   })
   roomRoutes(endpoints, { projects, nodes: deps.nodes })
-  internalRoutes(endpoints, { keys, projects, revokedSubs, clock })
+  internalRoutes(endpoints, { keys, projects, revokedSubs, clock, dataLost: deps.dataLost })
   logRoutes(endpoints, deps.setLogLevel)
   const { exposition, draining, clockWrong } = deps
   opsRoutes(app, { store, exposition, draining, clockWrong })
@@ -145,14 +152,21 @@ function observe(app: Hono<ControlEnv>, deps: ControlDeps): void {
 }
 
 /** What the caller is told of an error. What is not the caller's business goes to the log only. */
-function asProblem(error: Error, { log, metrics }: ControlDeps, requestId: string): Problem {
+function asProblem(
+  error: Error,
+  { log, metrics, storeFailures }: ControlDeps & { readonly storeFailures: Quiet },
+  requestId: string,
+): Problem {
   if (error instanceof Problem) {
     if (REFUSALS.includes(error.code)) metrics.httpRefusals.inc({ code: error.code })
     return error
   }
   if (error instanceof StoreUnavailable) {
     metrics.storeErrors.inc()
-    log.warn({ request_id: requestId, failure: error.failure, err: error }, 'the store failed a request')
+    const { failure } = error
+    const suppressed = storeFailures.pass(failure)
+    if (suppressed !== undefined)
+      log.warn({ request_id: requestId, failure, suppressed, err: error }, 'the store failed a request')
     return storeProblem(error)
   }
   log.error({ request_id: requestId, err: error }, 'a request failed')

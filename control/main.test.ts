@@ -61,6 +61,23 @@ describe('a control process', () => {
     expect(logged).toEqual(['the store lost its data'])
   })
 
+  it('does not tell a node that a key does not exist while the store has lost its data', async () => {
+    const { url } = await start({ internalToken: 'internal' })
+    const status = async () => {
+      const answer = await fetch(`${url}/internal/key-status?project_id=prj_a&key_id=key_a`, {
+        headers: { 'x-service-internal-token': 'internal' },
+      })
+      return [answer.status, (await answer.json()).code]
+    }
+    await expect.poll(() => store.records.read(['{control}:data'])).not.toEqual([undefined])
+    expect(await status()).toEqual([200, undefined])
+    // No regular look has passed since.
+    await store.records.write([{ remove: '{control}:data' }])
+    expect(await status()).toEqual([503, 'store_data_lost'])
+    clock.advance(3_600_000)
+    await expect.poll(status).toEqual([200, undefined])
+  })
+
   it('keeps an idle connection for longer than load balancers do', async () => {
     const { headers } = await fetch(`${(await start()).url}/healthz`)
     expect(headers.get('keep-alive')).toBe('timeout=75')

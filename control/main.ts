@@ -137,6 +137,7 @@ export async function startControl({
     setLogLevel: sharing?.setLogLevel ?? ((level) => setLogLevel(log, level)),
     draining: () => draining,
     clockWrong: () => clockOffset.wrong,
+    dataLost: () => dataWatch.checkLost(),
   })
   const server = createHttpServer(app.fetch, random, {
     requestTimeout: REQUEST_TIMEOUT_MS,

@@ -170,7 +170,12 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const dataWatch = new StoreDataWatch({ store, key: '{nodes}:data', clock, random, log })
   storeMetrics(registry, store, { clockOffset, dataWatch })
   const codecs = [new JsonCodec(), new MsgpackCodec()] as const
-  const load = new LoadMeter(options.loadClock ?? clock, metrics, () => host.waitedMs)
+  const load = new LoadMeter({
+    clock: options.loadClock ?? clock,
+    metrics,
+    log,
+    waitedMs: () => host.waitedMs,
+  })
   const startedAt = timestamp(clock.now())
   const recordTtlMs = config.roomOrphanTtl * 1000
   metrics.draining.read(() => Number(ownership.draining))

@@ -24,6 +24,7 @@ export const CONTROL_PROBLEMS = {
   store_unreachable: { status: 503, title: 'The store cannot be reached' },
   store_full: { status: 503, title: 'The store has no memory left' },
   store_refused: { status: 503, title: 'The store refuses commands' },
+  store_data_lost: { status: 503, title: 'The store lost its data' },
   room_unavailable: { status: 503, title: 'The room cannot be reached at the moment' },
   node_unavailable: { status: 503, title: 'No node can serve this' },
   draining: { status: 503, title: 'The process is going away' },

@@ -1,4 +1,5 @@
 import type { Clock } from '../../shared/clock.ts'
+import { Problem } from '../../shared/problem.ts'
 import type { Endpoints } from '../endpoint.ts'
 import { type KeyStatus, type Keys, keyView, MINT_SCOPE } from '../keys.ts'
 import type { Projects } from '../projects.ts'
@@ -21,9 +22,15 @@ export interface KeyStatusBody {
 /** `GET /internal/key-status`: what nodes need to know of a key, and of the players of its project. */
 export function internalRoutes(
   endpoints: Endpoints,
-  parts: { keys: Keys; projects: Projects; revokedSubs: RevokedSubs; clock: Clock },
+  parts: {
+    keys: Keys
+    projects: Projects
+    revokedSubs: RevokedSubs
+    clock: Clock
+    dataLost: () => Promise<boolean>
+  },
 ): void {
-  const { keys, projects, revokedSubs, clock } = parts
+  const { keys, projects, revokedSubs, clock, dataLost } = parts
 
   endpoints.mount(
     {
@@ -32,11 +39,11 @@ export function internalRoutes(
       tag: 'Internal',
       summary: 'Status of a key',
       description:
-        'For nodes. An unknown key is a 200 with exists false. Without key_id: the project’s built-in pair.',
+        'For nodes. An unknown key is a 200 with exists false, or a 503 while the store has lost its data. Without key_id: the project’s built-in pair.',
       access: 'internal',
       query: KeyStatusQuery,
       answer: { status: 200, description: 'The status.', schema: KeyStatusAnswer },
-      problems: [],
+      problems: ['store_data_lost'],
     },
     ({ query: { project_id: projectId, key_id: keyId } }) =>
       keyId === undefined ? builtInStatus(projectId) : statusOf(projectId, keyId),
@@ -44,7 +51,7 @@ export function internalRoutes(
 
   async function statusOf(projectId: string, keyId: string): Promise<KeyStatusBody> {
     const key = await keys.find(projectId, keyId)
-    if (!key) return absent(projectId, keyId)
+    if (!key) return await absent(projectId, keyId)
     const { status, revoked_at: revokedAt, scopes } = keyView(key, clock.now())
     const revoked = status === 'revoked'
     const { public_key: publicKey } = key.pair
@@ -63,7 +70,7 @@ export function internalRoutes(
 
   async function builtInStatus(projectId: string): Promise<KeyStatusBody> {
     const project = await projects.find(projectId)
-    if (!project) return absent(projectId, null)
+    if (!project) return await absent(projectId, null)
     return {
       project_id: projectId,
       key_id: null,
@@ -76,16 +83,24 @@ export function internalRoutes(
       revoked_subs: await revokedSubs.list(projectId),
     }
   }
-}
 
-const absent = (projectId: string, keyId: string | null): KeyStatusBody => ({
-  project_id: projectId,
-  key_id: keyId,
-  exists: false,
-  status: null,
-  revoked: false,
-  revoked_at: null,
-  scopes: [],
-  public_key: null,
-  revoked_subs: [],
-})
+  /** Nodes close the players of a key that does not exist for good. After a loss of data the key may come back with a backup. */
+  async function absent(projectId: string, keyId: string | null): Promise<KeyStatusBody> {
+    if (await dataLost())
+      throw new Problem(
+        'store_data_lost',
+        'The store lost its data, so control cannot tell whether this key exists: restore the backup.',
+      )
+    return {
+      project_id: projectId,
+      key_id: keyId,
+      exists: false,
+      status: null,
+      revoked: false,
+      revoked_at: null,
+      scopes: [],
+      public_key: null,
+      revoked_subs: [],
+    }
+  }
+}

@@ -272,7 +272,7 @@ export class Ownership {
 
   #regained(): void {
     const { log, rooms } = this.#parts
-    log.warn({ rooms: rooms().size }, 'the lease had run out and stands again: every room is checked')
+    log.warn({ rooms: rooms().size }, 'the lease had expired and is renewed: every room is checked')
     this.nodes.hold()
     rooms().recheck()
   }

@@ -325,7 +325,8 @@ export function askControl(
     // What control will not even read is the name of no key, whenever it is asked.
     if (status === 400 && problem.success && problem.output.code === 'invalid_request')
       return { exists: false }
-    const what = `${status} at ${url.origin}${url.pathname}`
+    const code = problem.success ? ` (${problem.output.code})` : ''
+    const what = `${status}${code} at ${url.origin}${url.pathname}`
     if (problem.success && (status === 401 || status === 403))
       throw new KeyStatusUnavailable('refused', `control answered ${what}`)
     // A load balancer answers 5xx while it finds no control process.

@@ -1,3 +1,4 @@
+import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
@@ -6,6 +7,8 @@ import { NODE_METRICS } from '../metrics.ts'
 import { LoadMeter, OverloadController } from './overload.ts'
 
 const metrics = () => registerMetrics(new Registry(), NODE_METRICS)
+
+const log = pino({ level: 'silent' })
 
 /** A clock whose timers come late by `lateMs`. */
 class LateClock extends FakeClock {
@@ -20,7 +23,7 @@ describe('the load', () => {
     const clock = new LateClock()
     const delays: number[] = []
     const eventLoopDelay = { observe: (seconds: number) => void delays.push(seconds) }
-    const meter = new LoadMeter(clock, { ...metrics(), eventLoopDelay })
+    const meter = new LoadMeter({ clock, metrics: { ...metrics(), eventLoopDelay }, log })
     clock.lateMs = 30
     meter.start()
     clock.lateMs = 5
@@ -34,7 +37,7 @@ describe('the load', () => {
 
   it('is between nothing and all of the event loop, and some memory', () => {
     const clock = new FakeClock()
-    const meter = new LoadMeter(clock, metrics())
+    const meter = new LoadMeter({ clock, metrics: metrics(), log })
     meter.start()
     clock.advance(1000)
     const load = meter.read()
@@ -48,7 +51,7 @@ describe('the load', () => {
     let [looks, share] = [0, 0]
     const cpuMs = () => clock.monotonic() * share
     const eventLoopDelay = { observe: () => void looks++ }
-    const meter = new LoadMeter(clock, { ...metrics(), eventLoopDelay }, () => 0, cpuMs)
+    const meter = new LoadMeter({ clock, metrics: { ...metrics(), eventLoopDelay }, log, cpuMs })
     const looksIn = (ms: number): number => {
       looks = 0
       clock.advance(ms)
@@ -68,9 +71,25 @@ describe('the load', () => {
     expect(looksIn(1000)).toBe(50)
   })
 
+  it('logs that the process stood still for a second or more, and the CPU time that it had', () => {
+    const clock = new LateClock()
+    const lines: unknown[][] = []
+    const warn = (...line: unknown[]) => void lines.push(line)
+    const cpuMs = () => clock.monotonic() * 0.01
+    const meter = new LoadMeter({ clock, metrics: metrics(), log: { warn }, cpuMs })
+    clock.lateMs = 999
+    meter.start()
+    clock.lateMs = 40_000
+    clock.advance(1100)
+    expect(lines).toEqual([])
+    clock.lateMs = 0
+    clock.advance(40_000)
+    expect(lines).toEqual([[{ seconds: 40, cpu_seconds: 0.4 }, 'the process stood still']])
+  })
+
   it('leaves no timer behind', () => {
     const clock = new FakeClock()
-    const meter = new LoadMeter(clock, metrics())
+    const meter = new LoadMeter({ clock, metrics: metrics(), log })
     meter.start()
     meter.start()
     clock.advance(500)
@@ -159,12 +178,13 @@ describe('a node whose event loop is behind', () => {
     ] as const) {
       const clock = new LateClock()
       clock.lateMs = lateMs
-      const meter = new LoadMeter(
+      const meter = new LoadMeter({
         clock,
-        metrics(),
-        () => 250 - lateMs,
-        () => clock.monotonic() * share,
-      )
+        metrics: metrics(),
+        log,
+        waitedMs: () => 250 - lateMs,
+        cpuMs: () => clock.monotonic() * share,
+      })
       meter.start()
       clock.advance(10_000)
       expect(meter.overloaded).toBe(share === 1)

@@ -1,5 +1,6 @@
 import { type EventLoopUtilization, performance } from 'node:perf_hooks'
 import { type Clock, untilNext } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
 import type { Metrics } from '../../shared/metrics.ts'
 import type { NODE_METRICS } from '../metrics.ts'
 
@@ -20,6 +21,8 @@ const IDLE_PROBE_MS = 200
 const IDLE_SHARE = 0.2
 const IDLE_LATE_MS = 5
 const INTERVAL_MS = 1000
+/** A timer so late is worth a line in the log: rooms pause, and soon the lease expires. */
+const STOOD_STILL_MS = 1000
 
 /** Timers so late, or inputs that have waited for so long, times the slowdown: the event loop is behind. */
 const BEHIND_MS = 40
@@ -106,9 +109,21 @@ export class OverloadController {
   }
 }
 
+/** Dependencies of LoadMeter. */
+interface LoadMeterParts {
+  readonly clock: Clock
+  readonly metrics: Metrics<typeof NODE_METRICS>
+  readonly log: Pick<Logger, 'warn'>
+  /** Milliseconds for which the inputs that are next have waited. Default: they do not wait. */
+  readonly waitedMs?: () => number
+  /** CPU time that the process has used, milliseconds. */
+  readonly cpuMs?: () => number
+}
+
 /** Measures the load of this process from `start` to `stop`, in intervals of one second. */
 export class LoadMeter {
   readonly #clock: Clock
+  readonly #log: Pick<Logger, 'warn'>
   readonly #metrics: Metrics<typeof NODE_METRICS>
   readonly #overload = new OverloadController()
   readonly #waitedMs: () => number
@@ -120,14 +135,9 @@ export class LoadMeter {
   #longestMs = 0
   #cancel: (() => void) | undefined
 
-  /** `waitedMs`: for how long the inputs that are next have waited. `cpuMs`: CPU time that the process has used. */
-  constructor(
-    clock: Clock,
-    metrics: Metrics<typeof NODE_METRICS>,
-    waitedMs: () => number = () => 0,
-    cpuMs: () => number = processCpuMs,
-  ) {
+  constructor({ clock, metrics, log, waitedMs = () => 0, cpuMs = processCpuMs }: LoadMeterParts) {
     this.#clock = clock
+    this.#log = log
     this.#waitedMs = waitedMs
     this.#cpuMs = cpuMs
     this.#metrics = metrics
@@ -186,6 +196,12 @@ export class LoadMeter {
       const lateMs = Math.max(0, now - due)
       const lagMs = Math.max(lateMs, this.#waitedMs())
       this.#metrics.eventLoopDelay.observe(lateMs / 1000)
+      // Without CPU time the process was suspended, or kept from the CPU; with as much as it took, its own code ran.
+      if (lateMs >= STOOD_STILL_MS)
+        this.#log.warn(
+          { seconds: round(lateMs / 1000, 1), cpu_seconds: round((cpuMs - before.cpuMs) / 1000, 1) },
+          'the process stood still',
+        )
       this.#longestMs = Math.max(this.#longestMs, lateMs)
       this.#overload.observe({ lagMs, now, cpuMs })
       if (now - this.#intervalStart >= INTERVAL_MS) this.#endInterval(now)

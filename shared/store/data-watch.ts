@@ -41,6 +41,12 @@ export class StoreDataWatch {
     return this.#lostAt !== undefined && this.#parts.clock.monotonic() - this.#lostAt < REPORTED_MS
   }
 
+  /** Looks at the store, and resolves with whether its data is lost. Never rejects. */
+  async checkLost(): Promise<boolean> {
+    await this.#look()
+    return this.lost
+  }
+
   /** Resolves after the first look. Looks again every 10 s, and each time the store can be reached again. Never rejects. */
   async start(): Promise<void> {
     this.#forgetReturn = this.#parts.store.onReturn(() => void this.#look())

@@ -77,6 +77,7 @@ describe('the control API', () => {
       setLogLevel: () => undefined,
       draining: () => false,
       clockWrong: () => undefined,
+      dataLost: async () => false,
     })
   const closed = appWith([OPERATOR])
   const open = appWith([])

@@ -38,7 +38,10 @@ const LATER = /^(CLUSTERDOWN|TRYAGAIN|LOADING)\b/
 
 /** What the client library says of a command that was sent and not answered, which names its own options. */
 const UNANSWERED: readonly (readonly [pattern: RegExp, reason: string])[] = [
-  [/max retries per request|Connection is closed|Stream isn't writeable/, 'the connection was lost'],
+  [
+    /max retries per request|Connection is closed|Stream isn't writeable|Socket timeout/,
+    'the connection was lost',
+  ],
   [/^Command timed out$/, 'it took too long'],
 ]
 
@@ -264,7 +267,10 @@ export class Connection {
   #found(): void {
     if (this.#lostAt !== undefined) {
       const outageMs = Math.round(this.#clock.monotonic() - this.#lostAt)
-      this.#log.info({ outage_ms: outageMs }, 'the store connection is back')
+      const { remoteAddress, remotePort } = this.#redis.stream
+      // Another server than before: a fail-over.
+      const server = `${remoteAddress}:${remotePort}`
+      this.#log.info({ outage_ms: outageMs, server }, 'the store connection is back')
     }
     this.#lostAt = undefined
     this.#wasReady = true

@@ -365,7 +365,7 @@ const ROWS: readonly Row[] = [
     '55.06%',
   ],
   ['RoomfulStoreGone', set('service_store_up', CONTROL, 0), 30, CONTROLS],
-  ['RoomfulClockWrong', set('service_clock_offset_seconds', CONTROL, -8), 120, CONTROL],
+  ['RoomfulClockWrong', set('service_clock_offset_seconds', CONTROL, -8), 120, CONTROL, '-8s'],
   ['RoomfulStoreDataLost', set('service_store_data_lost', CONTROL, 1), 30, CONTROLS],
   [
     'RoomfulStoreFails',
@@ -418,9 +418,9 @@ const ROWS: readonly Row[] = [
   ],
   [
     'RoomfulKeysUnchecked',
-    raise('service_key_checks_total', { ...NODE, result: 'unreachable' }, 0.1),
+    raise('service_key_checks_total', { ...NODE, result: 'foreign' }, 0.1),
     420,
-    NODES,
+    { ...NODES, result: 'foreign' },
     '0.10',
   ],
   ['RoomfulBalancerGone', set('up', HAPROXY, 0), 60, { job: 'haproxy' }],

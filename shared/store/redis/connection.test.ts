@@ -1,0 +1,40 @@
+import { EventEmitter } from 'node:events'
+import type { Redis } from 'ioredis'
+import { pino } from 'pino'
+import { describe, expect, it } from 'vitest'
+import { FakeClock } from '../../../test/kit/fake-clock.ts'
+import { Connection, Observers } from './connection.ts'
+
+function setup() {
+  const clock = new FakeClock()
+  const lines: Record<string, unknown>[] = []
+  const log = pino({ level: 'info', base: {} }, { write: (line) => void lines.push(JSON.parse(line)) })
+  const stream = { remoteAddress: '10.0.0.1', remotePort: 6379, cork() {}, uncork() {} }
+  const redis = Object.assign(new EventEmitter(), { status: 'ready', stream })
+  const options = { clock, log, timeoutMs: 2000, observers: new Observers() }
+  return { clock, lines, redis, connection: new Connection(redis as unknown as Redis, options) }
+}
+
+describe('Connection', () => {
+  it('logs the server that it is connected to after an outage: a fail-over leads to another one', () => {
+    const { clock, lines, redis } = setup()
+    redis.emit('ready')
+    redis.emit('close')
+    clock.advance(4000)
+    redis.stream.remoteAddress = '10.0.0.2'
+    redis.emit('ready')
+    expect(lines.at(-1)).toMatchObject({
+      msg: 'the store connection is back',
+      outage_ms: 4000,
+      server: '10.0.0.2:6379',
+    })
+  })
+
+  it.each(["Stream isn't writeable and enableOfflineQueue options is false", 'Connection is closed.'])(
+    'says of "%s" that the connection was lost',
+    async (message) => {
+      const command = setup().connection.run('inspect', () => Promise.reject(new Error(message)))
+      await expect(command).rejects.toThrow('the store gave no answer to inspect: the connection was lost')
+    },
+  )
+})
