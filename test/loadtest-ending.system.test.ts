@@ -168,8 +168,8 @@ describe.concurrent('against a service that runs', () => {
 
   it('fails with exit code 1 when a check finds something', async () => {
     const front = await faultyFront(service.wsUrl, FAULTS['skipped patch']())
-    // The fault needs 110 messages.
-    const { program, report } = await load([...steady(2, front.wsUrl), '--rate', '40'])
+    // The fault needs 110 messages, which take longer on a busy machine.
+    const { program, report } = await load([...steady(6, front.wsUrl), '--rate', '40'])
     expect(await program.ended, program.output()).toBe(1)
     expect(program.output()).toContain('✗ sequence gaps: 1 violation')
     expect((await report()).passed).toBe(false)
