@@ -17,8 +17,9 @@ export interface MetricsSource {
   readonly url: string
 }
 
-/** Metrics are read once a second. */
+/** Metrics are read once a second. The first answer of a process that has just started may take longer. */
 const TIME_LIMIT_MS = 900
+const REACH_TIME_LIMIT_MS = 5000
 
 /** A metric that every process of the service has. */
 const CPU = 'service_process_cpu_seconds_total'
@@ -129,8 +130,8 @@ export function secondOf(name: string, now: Metrics, before: Metrics, seconds: n
 
 const DOWN = secondOf('', new Map(), new Map(), 1)
 
-async function metricsAt(url: string): Promise<Metrics> {
-  const response = await fetch(`${url}/metrics`, { signal: AbortSignal.timeout(TIME_LIMIT_MS) })
+async function metricsAt(url: string, limitMs: number): Promise<Metrics> {
+  const response = await fetch(`${url}/metrics`, { signal: AbortSignal.timeout(limitMs) })
   if (!response.ok) throw new Error(`it answers with ${response.status}`)
   return parseMetrics(await response.text())
 }
@@ -151,7 +152,7 @@ export class Scraper {
   async reach(): Promise<void> {
     await Promise.all(
       this.#sources.map(async ({ url }) => {
-        const metrics = await metricsAt(url).catch((error: Error) => {
+        const metrics = await metricsAt(url, REACH_TIME_LIMIT_MS).catch((error: Error) => {
           const why = error.cause instanceof Error ? error.cause.message : error.message
           throw new Error(`There are no metrics at ${url}/metrics (${why}). ${HINT}`)
         })
@@ -167,7 +168,7 @@ export class Scraper {
 
   async #read({ name, url }: MetricsSource): Promise<ServerSecond> {
     try {
-      const metrics = await metricsAt(url)
+      const metrics = await metricsAt(url, TIME_LIMIT_MS)
       const [at, last] = [this.#clock.monotonic(), this.#last.get(name)]
       this.#last.set(name, { metrics, at })
       if (!last) return secondOf(name, metrics, metrics, 1)

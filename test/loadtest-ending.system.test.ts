@@ -125,7 +125,7 @@ describe.concurrent('with a service of its own', () => {
     const port = /:(\d+)|--port\0(\d+)/.exec(redis.words.join('\0'))!
     const store = new Redis(Number(port[1] ?? port[2]), '127.0.0.1')
     // The mark by which the loss is noticed comes with the first second.
-    await expect.poll(() => store.keys('*:mark'), { timeout: 30_000 }).toHaveLength(1)
+    await vi.waitFor(async () => expect(await store.keys('*:mark')).toHaveLength(1), WITHIN)
     await store.flushall()
     store.disconnect()
     process.kill(processes.find(({ words }) => words.includes('control'))!.pid, 'SIGKILL')
