@@ -44,7 +44,7 @@ export class RevokedSubs {
       if (next.length > max)
         throw new Problem(
           'conflict',
-          `${max} players of ${projectId} are revoked already (MAX_REVOKED_SUBS): revoke the key of their tokens instead, or wait, since each is kept for ${REVOCATION_KEPT_MS / 3_600_000} hours only.`,
+          `${max} players of ${projectId} are revoked already: revoke the key of their tokens instead, or wait, since each is kept for ${REVOCATION_KEPT_MS / 3_600_000} hours only.`,
         )
       const value = new TextEncoder().encode(JSON.stringify(next))
       const write = { put: keyFor(projectId), value, ifVersion: version, ttlMs: REVOCATION_KEPT_MS }

@@ -1,6 +1,5 @@
 import type { ErrorCode } from '../shared/protocol/error-codes.ts'
 import type { Claim } from '../shared/store/port.ts'
-import type { TraceContext } from '../shared/tracing/tracer.ts'
 
 /** How a room is asked for. */
 export interface ClaimOptions {
@@ -10,8 +9,6 @@ export interface ClaimOptions {
   readonly byLease?: boolean
   /** The version of the room type's state that the claimant has code for; default 1. */
   readonly stateVersion?: number
-  /** The span of the join that may make the room, where that is recorded. */
-  readonly madeFor?: TraceContext | undefined
   /** The spans of the joins and attaches that wait for the room by now. */
   readonly askedBy?: () => readonly string[]
 }

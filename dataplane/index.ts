@@ -45,8 +45,8 @@ export {
 export { RoomDefinitionError } from './rooms/definition-check.ts'
 
 /**
- * Starts a node in this process with the given room types. Every other option has the default of its environment variable; the environment
- * is not read. Only this call loads the node's code, so importing `roomful` in a room module does not.
+ * Starts a node in this process with the given room types. Every other option has the default of its environment variable or limit;
+ * the environment is not read. Only this call loads the node's code, so importing `roomful` in a room module does not.
  */
 export const startNode = async (options: NodeOptions): Promise<RunningNode> =>
   (await import('./node.ts')).startNode(options)

@@ -75,7 +75,7 @@ export async function startDataplane({
   }
   const watchdog = startWatchdog(settings, { clock: systemClock, log })
   const { turns } = watchdog
-  const maxConnections = development ? undefined : connectionsWithin(openFileLimit(), config, log)
+  const maxConnections = development ? undefined : connectionsWithin(openFileLimit(), config.maxSessions, log)
   const node = await startNode({
     ...config,
     rooms,

@@ -10,6 +10,7 @@ import {
 } from '../shared/config.ts'
 import { newId, newNodeId, nodeName } from '../shared/ids.ts'
 import { subscribeKeyNews } from '../shared/key-news.ts'
+import { type NodeLimits, nodeLimits } from '../shared/limits.ts'
 import { createLog, type Logger, setLogLevel } from '../shared/log.ts'
 import type { LogLevel } from '../shared/log-levels.ts'
 import { processMetrics } from '../shared/metrics.ts'
@@ -59,8 +60,11 @@ export interface WorkerOptions {
   readonly setLogLevel?: (level: LogLevel) => void
 }
 
-/** Options of a node: its room types, and settings. Each setting has the default of its environment variable. */
-export interface NodeOptions extends Partial<NodeConfig> {
+/**
+ * Options of a node: its room types, its settings and its limits. A setting has the default of its environment variable, a limit the value in
+ * `shared/limits.ts`.
+ */
+export interface NodeOptions extends Partial<NodeConfig & NodeLimits> {
   /** Room types of the node. */
   readonly rooms: readonly RoomDefinition[]
   /** Store to use. Default: in memory, for this node only. The node does not close a given store. */
@@ -149,7 +153,7 @@ const DETACHED_GRACE_MS = 60_000
  */
 export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const { clock = systemClock, random = systemRandom, tracer = noTracer } = options
-  const config = { ...defaultConfig('dataplane'), ...options }
+  const config = { ...defaultConfig('dataplane'), ...nodeLimits(), ...options }
   const name = config.nodeId ?? newId('node', random)
   const nodeId = newNodeId(name, random)
   // Once: without a free file descriptor it could not be read.
@@ -318,7 +322,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   })
   // A caller that does not ask for it has a node that acts for nothing, and not a process that ends by an unhandled rejection.
   drained.catch(() => undefined)
-  const parts = { ownership, host, gateway, clock, log, tracer, shares: sharing !== undefined }
+  const parts = { ownership, host, gateway, clock, log, shares: sharing !== undefined }
   let unsubscribe: (() => Promise<void>) | undefined
   let listening: Awaited<ReturnType<Listen>> | undefined
   const stopOps = async (): Promise<void> => {

@@ -6,7 +6,6 @@ import { controlMetrics } from '../control/metrics.ts'
 import { nodeMetrics } from '../dataplane/ops/metrics.ts'
 import { RUNTIME_PARAMETERS } from '../dataplane/ops/runtime.ts'
 import { WORKER_METRICS } from '../deploy/cli/workers.ts'
-import { dashboard } from '../deploy/grafana/dashboard.ts'
 import { limitHelp } from '../loadtest/limits.ts'
 import { COMMON_OPTIONS, optionHelp } from '../loadtest/options.ts'
 import { SCENARIOS } from '../loadtest/scenarios/index.ts'
@@ -26,7 +25,7 @@ import { code, table } from './table.ts'
 
 /**
  * `npm run docs`: writes what is derived from declarations in the code: the parts of pages between `<!-- npm run docs: NAME -->` and
- * `<!-- /NAME -->`, and the Grafana dashboard. With `--check` it writes nothing, and exits with 1 when a file is not up to date.
+ * `<!-- /NAME -->`. With `--check` it writes nothing, and exits with 1 when a file is not up to date.
  */
 
 const variableTable = (): string =>
@@ -200,7 +199,6 @@ const rewritten: Readonly<Record<string, (before: string) => string | Promise<st
   'docs/loadtest.md': withParts,
   'docs/scaling.md': withParts,
   'docs/scaling.svg': scalingChart,
-  'deploy/grafana/dashboards/roomful.json': () => `${JSON.stringify(dashboard(), null, 2)}\n`,
 }
 
 const check = process.argv.includes('--check')
@@ -217,15 +215,10 @@ for (const [path, rewrite] of Object.entries(rewritten)) {
 const lost = Object.keys(PARTS).filter((name) => !placed.has(name))
 if (lost.length > 0) throw new Error(`no page has the marks of ${lost.join(', ')}`)
 
-/** Where metrics are named by hand. */
-const NAMED_IN = [
-  'docs/operations.md',
-  'deploy/prometheus/alerts.yml',
-  'deploy/grafana/dashboards/roomful.json',
-]
-for (const path of NAMED_IN)
-  for (const [name] of read(path).matchAll(/\bservice_[a-z_]+[a-z]\b/g)) {
-    const base = name.replace(/_(bucket|sum|count)$/, '')
-    if (![name, base].some((one) => onNodes(one) || onControl(one) || onWorkers(one)))
-      throw new Error(`${path} names the metric ${name}, and there is none`)
-  }
+/** The page where metrics are named by hand. */
+const NAMED_IN = 'docs/operations.md'
+for (const [name] of read(NAMED_IN).matchAll(/\bservice_[a-z_]+[a-z]\b/g)) {
+  const base = name.replace(/_(bucket|sum|count)$/, '')
+  if (![name, base].some((one) => onNodes(one) || onControl(one) || onWorkers(one)))
+    throw new Error(`${NAMED_IN} names the metric ${name}, and there is none`)
+}

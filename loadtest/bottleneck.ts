@@ -1,21 +1,18 @@
 import { type GeneratorSecond, lengthOf, type Second } from './result.ts'
 
-/** How the generator may distort what it measures. */
+/** A way in which the generator distorts its measurements. */
 interface Strain {
   readonly value: (second: GeneratorSecond) => number
-  /** From where on it may. */
   readonly most: (cores: number) => number
   readonly text: (value: number, cores: number) => string
 }
-
-const percent = (share: number): string => `${Math.round(share * 100)} %`
 
 const STRAINS: readonly Strain[] = [
   {
     value: (second) => second.event_loop_utilisation,
     most: () => 0.85,
     text: (value) =>
-      `a thread was up to ${percent(value)} busy (more --threads or another machine would help)`,
+      `a thread was up to ${Math.round(100 * value)} % busy (more --threads or another machine would help)`,
   },
   {
     value: (second) => second.event_loop_delay_ms,
@@ -34,34 +31,20 @@ const STRAINS: readonly Strain[] = [
   },
 ]
 
-/** A single second of garbage collection or compiling is no reason. */
+/** A single second may be garbage collection or compilation. */
 const SECONDS = 2
 
-/** Why the generator, not the service, may have been the limit; empty: it was not. */
+/** Why the generator may have been the limit, instead of the service; empty: it was not. */
 export function bottlenecks(log: readonly Second[], cores: number): string[] {
-  const seconds = log.flatMap((second, index) => {
-    const generator = measuring(second, lengthOf(log, index))
-    return generator === undefined ? [] : [generator]
-  })
+  // Without clients there are no times to distort: while threads start, they may be busy.
+  const measured = log.flatMap(({ online, counts, generator }, i) =>
+    online > 0 || Object.values(counts).some((count) => count > 0)
+      ? [{ ...generator, cpu_seconds: generator.cpu_seconds / lengthOf(log, i) }]
+      : [],
+  )
   return STRAINS.flatMap(({ value, most, text }) => {
-    const strained = seconds.map(value).filter((each) => each > most(cores))
+    const strained = measured.map(value).filter((each) => each > most(cores))
     if (strained.length < SECONDS) return []
-    return [`${text(Math.max(...strained), cores)}, in ${strained.length} of ${seconds.length} seconds`]
+    return [`${text(Math.max(...strained), cores)}, in ${strained.length} of ${measured.length} seconds`]
   })
-}
-
-/** The same of one second, which was so many seconds long; undefined: it kept up. */
-export function bottleneckOf(second: Second, length: number, cores: number): string | undefined {
-  const generator = measuring(second, length)
-  const strain = STRAINS.findLast(({ value, most }) => generator && value(generator) > most(cores))
-  return generator && strain?.text(strain.value(generator), cores)
-}
-
-/**
- * The generator in a second, with its CPU time of one second; undefined: there was no client whose times could be distorted. While the
- * threads start, being busy is no harm.
- */
-function measuring({ online, counts, generator }: Second, length: number): GeneratorSecond | undefined {
-  const measured = online > 0 || Object.values(counts).some((count) => count > 0)
-  return measured ? { ...generator, cpu_seconds: generator.cpu_seconds / length } : undefined
 }

@@ -1,30 +1,29 @@
 import type { Check } from './result.ts'
-import { count } from './view/text.ts'
+import { count } from './text.ts'
 
-/** What clients have looked at. */
-interface Seen {
-  /** Patches and whole states. */
-  updates: number
-  /** Those to players, who keep the state; spectators do not. */
-  playerUpdates: number
-  acks: number
-  playerEvents: number
-  /** Members whose state shows what was applied. */
-  countedMembers: number
+/** Numbers of things that clients have checked. */
+const NOTHING = {
+  /** Patches and full states. */
+  updates: 0,
+  /** Those that players received. Spectators keep no state. */
+  playerUpdates: 0,
+  acks: 0,
+  playerEvents: 0,
+  /** Members whose state shows how many messages were applied. */
+  countedMembers: 0,
 }
-const NOTHING: Seen = { updates: 0, playerUpdates: 0, acks: 0, playerEvents: 0, countedMembers: 0 }
+type Seen = typeof NOTHING
 
-/** What is looked for in every run, and how it is reported. */
 interface Row {
   readonly name: string
   readonly meaning: string
-  /** How much was looked at, and what that is. */
   readonly seen: keyof Seen
   readonly things: string
-  /** Only a room that counts what it applies shows it. */
+  /** It needs a room type that counts what it applies. */
   readonly counted?: true
 }
 
+/** The checks of every run. */
 const ROWS = {
   gap: {
     name: 'sequence gaps',
@@ -66,40 +65,36 @@ const ROWS = {
     counted: true,
   },
 } as const satisfies Readonly<Record<string, Row>>
+type Kind = keyof typeof ROWS
+const KINDS = Object.keys(ROWS) as Kind[]
 
-type ViolationKind = keyof typeof ROWS
-const KINDS = Object.keys(ROWS) as ViolationKind[]
-
-/** How often something was violated, and the first few examples. */
+/** A number of violations, with examples of the first. */
 interface Violations {
   readonly count: number
   readonly examples: readonly string[]
 }
-type ByKind = Readonly<Record<ViolationKind, Violations>>
 
-/** What clients have looked at since the start, and what of it was wrong. Plain data. */
+/** Results of the checks since the start. Plain data. */
 export interface Findings extends Readonly<Seen> {
-  readonly violations: ByKind
+  readonly violations: Readonly<Record<Kind, Violations>>
 }
 
-const EXAMPLES = 5
+const MAX_EXAMPLES = 5
 
-/** Counts what the clients of one thread look at, and takes down violations. */
+/** Records the checks of the clients of one thread. */
 export class FindingsLog {
   readonly seen = { ...NOTHING }
-  readonly #byKind = new Map<ViolationKind, { count: number; examples: string[] }>()
+  readonly #violations = byKind((): { count: number; examples: string[] } => ({ count: 0, examples: [] }))
 
-  /** `times` violations at once; `example` says which client saw what. */
-  add(kind: ViolationKind, example: string, times = 1): void {
-    const known = this.#byKind.get(kind) ?? { count: 0, examples: [] }
-    this.#byKind.set(kind, known)
+  /** Adds `times` violations. `example` names the client and what it saw. */
+  add(kind: Kind, example: string, times = 1): void {
+    const known = this.#violations[kind]
     known.count += times
-    if (known.examples.length < EXAMPLES) known.examples.push(example)
+    if (known.examples.length < MAX_EXAMPLES) known.examples.push(example)
   }
 
   get all(): Findings {
-    const violations = byKind((kind) => this.#byKind.get(kind) ?? { count: 0, examples: [] })
-    return { ...this.seen, violations }
+    return { ...this.seen, violations: this.#violations }
   }
 }
 
@@ -108,17 +103,17 @@ export function mergeFindings(all: readonly Findings[]): Findings {
   const sum = (of: (findings: Findings) => number): number => all.reduce((total, each) => total + of(each), 0)
   const violations = byKind((kind) => ({
     count: sum((findings) => findings.violations[kind].count),
-    examples: all.flatMap((findings) => findings.violations[kind].examples).slice(0, EXAMPLES),
+    examples: all.flatMap((findings) => findings.violations[kind].examples).slice(0, MAX_EXAMPLES),
   }))
   const seen = { ...NOTHING }
   for (const name of Object.keys(seen) as (keyof Seen)[]) seen[name] = sum((findings) => findings[name])
   return { ...seen, violations }
 }
 
-const byKind = (violations: (kind: ViolationKind) => Violations): ByKind =>
-  Object.fromEntries(KINDS.map((kind) => [kind, violations(kind)])) as Record<ViolationKind, Violations>
+const byKind = <T>(make: (kind: Kind) => T): Record<Kind, T> =>
+  Object.fromEntries(KINDS.map((kind) => [kind, make(kind)])) as Record<Kind, T>
 
-/** The checks of a run. `ownRoom`: the room type was not the load test's own. */
+/** The checks as results. `ownRoom`: the room type was not `load`. */
 export const checksOf = (findings: Findings, ownRoom: boolean): Check[] =>
   KINDS.map((kind) => {
     const { name, meaning, seen, things, counted }: Row = ROWS[kind]
@@ -126,10 +121,9 @@ export const checksOf = (findings: Findings, ownRoom: boolean): Check[] =>
     if (ownRoom && counted) return unchecked('only the room type load counts what happens in it')
     if (findings[seen] === 0) return unchecked(`there were no ${things}`)
     const { count: violations, examples } = findings.violations[kind]
-    const note = `${count(findings[seen])} ${things}`
-    return { name, meaning, violations, note, examples }
+    return { name, meaning, violations, note: `${count(findings[seen])} ${things}`, examples }
   })
 
-/** The names of the checks that have failed up to now, for lines that tell of it as it happens. */
+/** Names of the checks that have failed so far. */
 export const violatedChecks = ({ violations }: Findings): string[] =>
   KINDS.filter((kind) => violations[kind].count > 0).map((kind) => ROWS[kind].name)

@@ -1,66 +1,82 @@
-import type { Credentials } from './clients/client.ts'
-import type { Issuer } from './clients/clients.ts'
-
-/** The longest the control API allows: no run outlives its tokens. */
+/** The longest lifetime of a token that the control API allows. No run is longer. */
 export const LONGEST_TOKEN_SECONDS = 86_400
-const PATIENCE_MS = 15_000
+const TIME_LIMIT_MS = 15_000
+/** Projects cannot be deleted, so all runs against a service use one. */
+const PROJECT = 'load test'
 
-/** Where the control API is, and its operator token where it wants one. */
-interface ControlAccess {
-  readonly controlUrl: string
-  readonly controlToken: string | undefined
+/** What clients connect with. */
+export interface Credentials {
+  readonly projectId: string
+  readonly token: string
+  /** The key of the token will be revoked: that its sessions end then is expected. */
+  readonly underRevokedKey: boolean
 }
 
-/** Issues tokens for the clients of a run, in a project of the run's own. */
+/** Source of credentials. */
+export interface Issuer {
+  issue(): Promise<Credentials>
+  /** Issues credentials under a new key. `revoke` revokes it. */
+  issueUnderKey(): Promise<{ readonly credentials: Credentials; readonly revoke: () => Promise<void> }>
+}
+
+/** Issues tokens through the control API, in the project of the load test, which the first run creates. */
 export class ControlIssuer implements Issuer {
-  readonly #access: ControlAccess
+  readonly #access: { readonly controlUrl: string; readonly controlToken: string | undefined }
   #projectId: Promise<string> | undefined
 
-  constructor(access: ControlAccess) {
+  constructor(access: { controlUrl: string; controlToken: string | undefined }) {
     this.#access = access
   }
 
   /** `sub`: the player that the token names. */
-  async issue(sub?: string): Promise<Credentials> {
+  issue(sub?: string): Promise<Credentials> {
     return this.#token({ sub }, false)
   }
 
   async issueUnderKey(): Promise<{ credentials: Credentials; revoke: () => Promise<void> }> {
-    const projectId = await this.#project()
-    const key = await this.#post(`/projects/${projectId}/keys`, { name: 'to be revoked' })
+    const keys = `/projects/${await this.#project()}/keys`
+    const { id } = await this.#ask('POST', keys, { name: 'to be revoked' })
     return {
-      credentials: await this.#token({ key_id: key.id }, true),
+      credentials: await this.#token({ key_id: id }, true),
       revoke: async () => {
-        await this.#post(`/projects/${projectId}/keys/${key.id}/revoke`, undefined)
+        await this.#ask('POST', `${keys}/${id}/revoke`)
       },
     }
   }
 
   async #token(body: object, underRevokedKey: boolean): Promise<Credentials> {
     const projectId = await this.#project()
-    const { token } = await this.#post('/tokens', {
-      project_id: projectId,
-      ttl_seconds: LONGEST_TOKEN_SECONDS,
-      ...body,
-    })
+    const request = { project_id: projectId, ttl_seconds: LONGEST_TOKEN_SECONDS, ...body }
+    const { token } = await this.#ask('POST', '/tokens', request)
     return { projectId, token: String(token), underRevokedKey }
   }
 
   #project(): Promise<string> {
-    this.#projectId ??= this.#post('/projects', { name: 'load test' }).then(({ id }) => String(id))
+    this.#projectId ??= this.#findProject()
     return this.#projectId
   }
 
-  async #post(path: string, body: object | undefined): Promise<Record<string, unknown>> {
+  async #findProject(): Promise<string> {
+    for (let query = '?limit=100'; query !== ''; ) {
+      const page = await this.#ask('GET', `/projects${query}`)
+      const all = page.projects as readonly { readonly id: string; readonly name: string }[]
+      const found = all.find(({ name }) => name === PROJECT)
+      if (found) return found.id
+      query = page.next_cursor === null ? '' : `?limit=100&cursor=${page.next_cursor}`
+    }
+    return String((await this.#ask('POST', '/projects', { name: PROJECT })).id)
+  }
+
+  async #ask(method: 'GET' | 'POST', path: string, body?: object): Promise<Record<string, unknown>> {
     const { controlUrl, controlToken } = this.#access
     const request = {
-      method: 'POST',
+      method,
       headers: {
-        'content-type': 'application/json',
+        ...(body && { 'content-type': 'application/json' }),
         ...(controlToken !== undefined && { authorization: `Bearer ${controlToken}` }),
       },
       ...(body && { body: JSON.stringify(body) }),
-      signal: AbortSignal.timeout(PATIENCE_MS),
+      signal: AbortSignal.timeout(TIME_LIMIT_MS),
     }
     const response = await fetch(`${controlUrl}${path}`, request).catch((error: Error) => {
       const why = error.cause instanceof Error ? error.cause.message : error.message
@@ -72,7 +88,7 @@ export class ControlIssuer implements Issuer {
     if (response.ok) return JSON.parse(text)
     const hint = HINTS[response.status] ?? ''
     throw new Error(
-      `POST ${controlUrl}${path} was answered with ${response.status}: ${detail(text)}.${hint && ` ${hint}`}`,
+      `${method} ${controlUrl}${path} was answered with ${response.status}: ${detail(text)}.${hint && ` ${hint}`}`,
     )
   }
 }
@@ -82,14 +98,14 @@ const HINTS: Readonly<Record<number, string>> = {
   404: 'Is --control the address of a control process, or of the load balancer before them?',
 }
 
-/** Issues what was given. */
+/** Returns the same credentials each time. */
 export const givenCredentials = (given: { readonly projectId: string; readonly token: string }): Issuer => ({
   issue: async () => ({ ...given, underRevokedKey: false }),
   issueUnderKey: () =>
     Promise.reject(new Error('a key can only be made and revoked through the control API')),
 })
 
-/** What a problem document says; the text itself when it is none. */
+/** The detail of a problem document, or the text of another answer. */
 function detail(text: string): string {
   try {
     const { detail, title } = JSON.parse(text) as { detail?: string; title?: string }

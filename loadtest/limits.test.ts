@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { SeededRandom } from '../test/kit/seeded-random.ts'
 import { madeUpResult } from '../test/support/load-run.ts'
-import { judge, LIMIT_KINDS, limitHelp, parseLimits, succeeded, wentWrong } from './limits.ts'
+import { judge, LIMIT_KINDS, limitHelp, parseLimits, wentWrong } from './limits.ts'
 import type { RunResult } from './result.ts'
 
 const run = (but: Partial<RunResult> = {}) =>
@@ -108,24 +108,23 @@ describe('limits', () => {
     expect(verdict('min-rate', '1', run({ seconds_log: slow })).actual).toBeCloseTo(acks / playing.length / 2)
   })
 
-  it('lets a run pass only when nothing was broken, and failures only when they are allowed', () => {
+  it('finds a run wrong when a check or limit broke, or a failure was not allowed', () => {
     const failed = { ...run().totals, errors: 3 }
     const broken = run().checks.map((check) => ({ ...check, violations: 1 }))
     const unchecked = run().checks.map((check) => ({ ...check, violations: undefined }))
-    expect(succeeded(run())).toBe(true)
-    expect(succeeded(run({ interrupted: true }))).toBe(false)
+    expect(wentWrong(run())).toBe(false)
     expect(wentWrong(run({ interrupted: true }))).toBe(false)
-    expect(succeeded(run({ checks: unchecked }))).toBe(true)
-    expect(succeeded(run({ checks: broken }))).toBe(false)
-    expect(succeeded(run({ failure: 'no room type "load"' }))).toBe(false)
-    expect(succeeded(run({ totals: failed }))).toBe(false)
+    expect(wentWrong(run({ checks: unchecked }))).toBe(false)
+    expect(wentWrong(run({ checks: broken }))).toBe(true)
+    expect(wentWrong(run({ failure: 'no room type "load"' }))).toBe(true)
+    expect(wentWrong(run({ totals: failed }))).toBe(true)
     const judged = (errors: string) =>
       run({
         totals: failed,
         verdicts: judge(parseLimits({ 'max-errors': errors }), run({ totals: failed })),
       })
-    expect(succeeded(judged('3'))).toBe(true)
-    expect(succeeded(judged('2'))).toBe(false)
+    expect(wentWrong(judged('3'))).toBe(false)
+    expect(wentWrong(judged('2'))).toBe(true)
   })
 
   it('tells of every limit in the help', () => {

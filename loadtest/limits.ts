@@ -1,49 +1,39 @@
-import { type Option, type Options, quantity, readValues, type Texts } from './option-kinds.ts'
+import { type Options, optional, quantity, readValues, type Texts } from './option-kinds.ts'
 import { lengthOf, type RunResult, type Second, STATISTICS, TIMINGS, type Verdict } from './result.ts'
 
-/** Limits for a run, given as `--max-rtt-p99 150ms`, and whether they held. They decide the exit code. */
+/** Limits of a run, such as `--max-rtt-p99 150ms`. They decide the exit code. */
 
 type Unjudged = Omit<RunResult, 'verdicts' | 'passed'>
 
-/** How values of a unit are given, and what of. */
 const takes = (placeholder: string, expected: string, units: Readonly<Record<string, number>>) => ({
   placeholder,
-  schema: quantity(expected, units, (value) => value >= 0),
+  read: quantity(expected, units, (value) => value >= 0),
 })
+const BYTES = { KB: 1024, MB: 1024 ** 2, GB: 1024 ** 3 }
 const UNITS = {
   ms: takes('DURATION', 'a duration with its unit, such as 150ms or 1.5s', { ms: 1, s: 1000, min: 60_000 }),
   '%': takes('PERCENT', 'a percentage, such as 80%', { '%': 1 }),
-  bytes: takes('SIZE', 'a size with its unit, such as 512MB or 1.5GB', {
-    KB: 1024,
-    MB: 1024 ** 2,
-    GB: 1024 ** 3,
-  }),
+  bytes: takes('SIZE', 'a size with its unit, such as 512MB or 1.5GB', BYTES),
   '/s': takes('N', 'a number per second, such as 500', { '': 1, '/s': 1 }),
   '': takes('N', 'a plain number, such as 0', { '': 1 }),
 } as const
 
-/** What a limit can be given for. */
 interface LimitKind {
   readonly meaning: string
   readonly unit: keyof typeof UNITS
-  /** The figure of a run; undefined: there was nothing to measure. */
+  /** The measured value; undefined: there was nothing to measure. */
   readonly measure: (result: Unjudged) => number | undefined
-  /** Which timing it is of, where it is of one. */
+  /** The timing that it limits. */
   readonly timing?: string
-  /** It is about what the servers report about themselves. */
+  /** It limits what the servers report in their metrics. */
   readonly ofServers?: true
 }
 
-/** Over how many seconds the CPU time of a server is averaged, so that one garbage collection is no overload. */
+/** The CPU time of a server is averaged over this time, so that one garbage collection is no overload. */
 const SUSTAINED_SECONDS = 10
-
-/** The limit that says how many failures a run may have. */
 const MAX_ERRORS = 'max-errors'
 
-/**
- * Everything that can be limited, in the order of the help, by the name it is typed with: the figure must stay at or below a `max-`, and
- * reach a `min-`.
- */
+/** Every limit by name, in the order of the help. The value must stay at or below a `max-`, and reach a `min-`. */
 export const LIMIT_KINDS: Readonly<Record<string, LimitKind>> = {
   ...Object.fromEntries(
     TIMINGS.flatMap(({ name: timing, meaning }) =>
@@ -117,16 +107,16 @@ export const LIMIT_KINDS: Readonly<Record<string, LimitKind>> = {
 
 /** The limits as options of the command. */
 export const LIMIT_OPTIONS: Options = Object.fromEntries(
-  Object.entries(LIMIT_KINDS).map(([name, { meaning, unit }]): [string, Option] => [
-    name,
-    { ...UNITS[unit], meaning, default: undefined },
-  ]),
+  Object.entries(LIMIT_KINDS).map(([name, { meaning, unit }]) => {
+    const { placeholder, read } = UNITS[unit]
+    return [name, optional(placeholder, meaning, read)]
+  }),
 )
 
-/** Limits that were given, by their names, each in its own unit. */
+/** The given limits by name, each in its unit. */
 export type Limits = Readonly<Record<string, number>>
 
-/** The limits among options by their names. Throws an Error that lists every wrong one, and what would be right. */
+/** Reads the limits among options. Throws as `readValues` does. */
 export const parseLimits = (texts: Texts): Limits =>
   Object.fromEntries(
     Object.entries(readValues(LIMIT_OPTIONS, texts)).flatMap(([name, limit]) =>
@@ -135,8 +125,8 @@ export const parseLimits = (texts: Texts): Limits =>
   )
 
 /**
- * Whether each limit held. One on something that was never measured did not. Of an interrupted run it is not known whether it would have
- * measured that, or reached a limit from below.
+ * Judges each limit. A limit on something that was never measured does not hold. In an interrupted run it stays open, as does a `min-`
+ * that the run has not reached.
  */
 export function judge(limits: Limits, result: Unjudged): Verdict[] {
   return Object.entries(limits).map(([name, limit]) => {
@@ -149,21 +139,14 @@ export function judge(limits: Limits, result: Unjudged): Verdict[] {
   })
 }
 
-/**
- * Whether a run is what was asked for: it ran to its end, no check failed, every limit held, and nothing failed. How many failures are
- * too many is for `--max-errors` to say where it was given.
- */
-export const succeeded = (result: Omit<RunResult, 'passed'>): boolean =>
-  !result.interrupted && !wentWrong(result)
-
-/** Whether something was not as it should be, as far as the run got. */
+/** Whether something was wrong, as far as the run got. */
 export const wentWrong = (result: Omit<RunResult, 'passed'>): boolean =>
   result.failure !== undefined ||
   result.checks.some(({ violations = 0 }) => violations > 0) ||
   result.verdicts.some(({ held }) => held === false) ||
   (!allowsErrors(result) && result.totals.errors > 0)
 
-/** Whether a limit says how many failures a run may have. */
+/** Whether a limit decides how many failures a run may have. */
 export const allowsErrors = ({ verdicts }: Pick<RunResult, 'verdicts'>): boolean =>
   verdicts.some(({ threshold }) => threshold === `--${MAX_ERRORS}`)
 
@@ -183,11 +166,11 @@ const servers = (log: readonly Second[]) => log.flatMap((second) => second.serve
 const most = (values: readonly number[]): number | undefined =>
   values.length === 0 ? undefined : values.reduce((a, b) => Math.max(a, b))
 
-/** Per second, the mean of `counted` over the time in which `gate` was above zero. */
-function rateWhile(
+/** Mean of `counted` per second over the seconds in which `gate` was above zero. */
+export function rateWhile(
   log: readonly Second[],
   gate: 'sends' | 'updates',
-  counted: 'acks' | 'updates',
+  counted: 'sends' | 'acks' | 'updates',
 ): number | undefined {
   let [seconds, sum] = [0, 0]
   log.forEach(({ counts }, i) => {
@@ -198,21 +181,17 @@ function rateWhile(
   return seconds === 0 ? undefined : sum / seconds
 }
 
-/** Of one core: the highest mean of a server over a window, or over the whole run when that is shorter. */
+/** The highest mean of a server over a window, or over the whole run if that is shorter. 1 is one core. */
 function sustainedCpu(log: readonly Second[], name: string): number {
   const used = log.map((second) => second.servers.find((server) => server.name === name)?.cpu_seconds ?? 0)
-  const span = Math.min(SUSTAINED_SECONDS, log.at(-1)?.at ?? 0)
-  let [first, seconds, sum, peak] = [0, 0, 0, 0]
-  used.forEach((cpu, i) => {
-    seconds += lengthOf(log, i)
-    sum += cpu
-    // A second is only let go when the rest is still as long as the window.
-    while (first < i && seconds - lengthOf(log, first) >= span * 0.999) {
-      seconds -= lengthOf(log, first)
-      sum -= used[first]!
-      first++
-    }
-    if (seconds >= span * 0.999) peak = Math.max(peak, sum / seconds)
+  const ends = log.map(({ at }) => at)
+  const span = Math.min(SUSTAINED_SECONDS, ends.at(-1) ?? 0)
+  // Each window begins with second `first`, and ends with the first second that makes it long enough.
+  const windows = used.map((_, first) => {
+    const from = ends[first - 1] ?? 0
+    const last = ends.findIndex((end) => end - from >= span * 0.999)
+    if (last < first) return 0
+    return used.slice(first, last + 1).reduce((a, b) => a + b, 0) / (ends[last]! - from)
   })
-  return peak
+  return Math.max(0, ...windows)
 }

@@ -103,6 +103,13 @@ describe('a run', () => {
     expect(seen.progress.every((progress) => progress >= 0 && progress <= 1)).toBe(true)
   })
 
+  it('uses the project of earlier runs', async () => {
+    const { controlUrl } = service
+    const issuers = [1, 2].map(() => new ControlIssuer({ controlUrl, controlToken: undefined }))
+    const [first, second] = [await issuers[0]!.issue(), await issuers[1]!.issue()]
+    expect(second.projectId).toBe(first.projectId)
+  })
+
   it('spreads clients over threads once there are many', async () => {
     const result = await run(
       'connect-storm --clients 256 --per-second 1000 --rooms 64 --seconds 1 --threads 2',

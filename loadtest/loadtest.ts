@@ -1,23 +1,26 @@
-import type { RecordableHistogram } from 'node:perf_hooks'
+import { createHistogram, type Histogram, type RecordableHistogram } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Client, connect, RoomfulError } from '../client/index.ts'
 import { type Clock, timestamp } from '../shared/clock.ts'
+import { randomToken } from '../shared/ids.ts'
+import { systemRandom } from '../shared/random.ts'
 import { bottlenecks } from './bottleneck.ts'
 import { checksOf, mergeFindings, violatedChecks } from './checks.ts'
-import { type Credentials, withinPatience } from './clients/client.ts'
-import { Clients, type Issuer } from './clients/clients.ts'
-import { LoopMeter } from './clients/loop.ts'
-import { addCounts, Failures, type Histograms, newHistogram, percentilesOf } from './clients/tally.ts'
-import type { WorkerReport } from './clients/worker.ts'
-import { judge, succeeded } from './limits.ts'
+import { withinTimeLimit } from './clients/client.ts'
+import { Clients } from './clients/clients.ts'
+import { Failures } from './clients/tally.ts'
+import { type WorkerReport, watchLoop } from './clients/worker.ts'
+import type { Credentials, Issuer } from './issuer.ts'
+import { judge, wentWrong } from './limits.ts'
 import type { LocalService } from './local.ts'
 import { type MetricsSource, Scraper } from './metrics.ts'
 import type { RunOptions } from './options.ts'
 import {
   type Check,
-  type Counting,
+  type Counts,
   type Figure,
   type Incident,
+  NO_VALUES,
   noCounts,
   type Percentiles,
   type RunResult,
@@ -25,16 +28,16 @@ import {
   type Timing,
 } from './result.ts'
 import { dryRun, type RunContext, type Scenario } from './scenario.ts'
-import type { LiveView } from './view/live.ts'
+import { quantile } from './text.ts'
+import type { LiveView } from './view.ts'
 
-/** What the load is put on. */
+/** The service under load. */
 export interface Target {
   readonly issuer: Issuer
   readonly wsUrls: readonly string[]
   readonly metrics: readonly MetricsSource[]
   /** With `--local`. */
   readonly local: LocalService | undefined
-  /** The addresses, and what is behind them where that is known. */
   readonly description: string
 }
 
@@ -44,24 +47,55 @@ interface LoadTestOptions {
   readonly view: Pick<LiveView, 'phase' | 'update' | 'incident'>
   readonly clock: Clock
   readonly machine: RunResult['machine']
-  /** Fires when the run is to end before its time. */
+  /** Interrupts the run. */
   readonly signal: AbortSignal
 }
 
-/** How long what was sent may take to be acked once nothing is sent any more. */
+/** Time limit for the answers to the last messages. */
 const SETTLE_SECONDS = 10
-/** The same after an interruption: someone waits. */
+/** The same after an interruption, when someone waits. */
 const SETTLE_INTERRUPTED_SECONDS = 3
+/** Longer times are recorded as this. */
+const LONGEST_MS = 600_000
 
-/** Plays a scenario, and records what its clients and the service did: second by second, phase by phase, and in all. */
+type Histograms = Partial<Record<Timing, RecordableHistogram>>
+
+/** Records a duration with three digits, in microseconds. */
+function record(histograms: Histograms, timing: Timing, ms: number): void {
+  histograms[timing] ??= createHistogram({ lowest: 1, highest: LONGEST_MS * 1000, figures: 3 })
+  histograms[timing].record(Math.min(LONGEST_MS * 1000, Math.max(1, Math.round(ms * 1000))))
+}
+
+/** The values of a histogram in milliseconds. */
+function percentilesOf(histogram: Histogram | undefined): Percentiles {
+  if (histogram === undefined || histogram.count === 0) return NO_VALUES
+  const ms = (percent: number): number => histogram.percentile(percent) / 1000
+  return {
+    count: histogram.count,
+    mean: histogram.mean / 1000,
+    p50: ms(50),
+    p90: ms(90),
+    p95: ms(95),
+    p99: ms(99),
+    p999: ms(99.9),
+    max: histogram.max / 1000,
+  }
+}
+
+const allPercentiles = (histograms: Histograms): Second['timings'] =>
+  Object.fromEntries(
+    Object.entries(histograms).map(([timing, histogram]) => [timing, percentilesOf(histogram)]),
+  )
+
+/** Runs a scenario, and records what its clients and the service do: in each second, in each phase, and in total. */
 export class LoadTest implements RunContext {
   readonly clients: Clients
-  readonly #parts: LoadTestOptions
+  readonly #deps: LoadTestOptions
   readonly #scraper: Scraper
   readonly #start: number
   /** Rejects when the run is interrupted. */
   readonly #interruption: Promise<never>
-  readonly #loop = new LoopMeter()
+  readonly #readLoop = watchLoop()
   readonly #totals = noCounts()
   readonly #timings: Histograms = {}
   readonly #phaseTimings = new Map<string, Histograms>()
@@ -74,19 +108,19 @@ export class LoadTest implements RunContext {
   #phase = { name: 'start', beganAt: 0, seconds: 0 }
   #runSeconds = 0
   #reports: readonly WorkerReport[] = []
-  /** Of the present second. */
-  #counts: Counting = noCounts()
+  // Of the present second.
+  #counts = noCounts()
   #second: Histograms = {}
   #lateMs = 0
   #cpuSeconds = cpuSeconds()
-  /** One at a time: what a thread lends out is lent until it is asked again. */
+  /** Serializes the reports of the threads. */
   #gathering: Promise<void> = Promise.resolve()
   #ticking = Promise.resolve()
   #cancelTick = () => {}
 
-  constructor(parts: LoadTestOptions) {
-    const { options, target, clock, signal } = parts
-    this.#parts = parts
+  constructor(deps: LoadTestOptions) {
+    const { options, target, clock, signal } = deps
+    this.#deps = deps
     this.#start = clock.monotonic()
     this.#scraper = new Scraper(target.metrics, clock)
     this.#interruption = new Promise((_, reject) => {
@@ -95,8 +129,10 @@ export class LoadTest implements RunContext {
     })
     this.#interruption.catch(() => undefined)
     const { roomType, message, seed, threads } = options
+    // Runs against one service share a project, and must not meet in a room.
+    const keyPrefix = target.local ? '' : `${randomToken(systemRandom, 6)}-`
     this.clients = new Clients({
-      settings: { wsUrls: target.wsUrls, roomType, message, seed },
+      settings: { wsUrls: target.wsUrls, roomType, keyPrefix, message, seed },
       threads,
       issuer: target.issuer,
       clock,
@@ -104,71 +140,63 @@ export class LoadTest implements RunContext {
     })
   }
 
-  /** Resolves with what was found, also when it could not go on or was interrupted. To be called once. */
+  /** Resolves with the result, also of a run that failed or was interrupted. Called once. */
   async run(): Promise<RunResult> {
-    const { options, target, clock, signal } = this.#parts
+    const { options, target, clock, signal, machine } = this.#deps
     const { scenario, values, runs } = options
-    const startedAt = timestamp(clock.now() - this.#at * 1000)
+    const startedAt = timestamp(clock.now())
     const plan = await dryRun(scenario, values, runs, target.local?.nodes ?? [])
     this.#runSeconds = plan.seconds
-    // What the counters of the servers begin with.
+    // The first reading of the counters.
     await this.#scraper.read()
     this.#tick(1)
     const failures: string[] = []
     let interrupted = false
-    const failed = (error: unknown): void => {
+    await this.#play(scenario, plan.clients).catch((error: Error) => {
       if (signal.aborted) interrupted = true
-      else failures.push(error instanceof Error ? error.message : String(error))
-    }
-    await this.#play(scenario, plan.clients).catch(failed)
+      else failures.push(error.message)
+    })
     await this.#finish(interrupted ? SETTLE_INTERRUPTED_SECONDS : SETTLE_SECONDS).catch((error: Error) =>
       failures.push(error.message),
     )
     this.#cancelTick()
-    this.#loop.close()
     await this.clients.end()
-    const result = {
-      ...emptyResult(options, plan.seconds, this.#parts.machine, startedAt),
+    return resultOf(options, plan.seconds, machine, startedAt, {
       seconds: this.#at,
       interrupted,
       failure: failures[0],
       target: target.description,
       totals: this.#totals,
-      timings: times(this.#timings),
+      timings: allPercentiles(this.#timings),
       seconds_log: this.#log,
       incidents: this.#incidents,
       checks: this.#checks,
       failures: this.#failures.list,
       figures: this.#figures,
-      bottleneck: bottlenecks(this.#log, this.#parts.machine.cores),
-    }
-    return judged(options, result)
+      bottleneck: bottlenecks(this.#log, machine.cores),
+    })
   }
 
-  // What a scenario acts with.
+  // The context of the scenario.
 
   get runs(): number {
-    return this.#parts.options.runs
+    return this.#deps.options.runs
   }
 
   get roomType(): string {
-    return this.#parts.options.roomType
+    return this.#deps.options.roomType
   }
 
   get local(): LocalService {
-    const { local } = this.#parts.target
+    const { local } = this.#deps.target
     if (!local) throw new Error('the processes of a service that was not started with --local are left alone')
     return local
-  }
-
-  get signal(): AbortSignal {
-    return this.#parts.signal
   }
 
   async phase<T>(name: string, seconds: number, work: () => Promise<T>): Promise<T> {
     await this.#gather()
     this.#phase = { name, beganAt: this.#at, seconds }
-    this.#parts.view.phase(name, seconds, this.#runSeconds)
+    this.#deps.view.phase(name, seconds, this.#runSeconds)
     const result = await work()
     await this.#gather()
     return result
@@ -176,7 +204,7 @@ export class LoadTest implements RunContext {
 
   incident(text: string): void {
     this.#incidents.push({ at: this.#at, text })
-    this.#parts.view.incident(text)
+    this.#deps.view.incident(text)
   }
 
   figure(figure: Figure): void {
@@ -185,9 +213,8 @@ export class LoadTest implements RunContext {
 
   samples({ values, ...figure }: Parameters<RunContext['samples']>[0]): void {
     if (values.length === 0) return
-    const sorted = values.toSorted((a, b) => a - b)
-    const at = (share: number): number => sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)]!
-    const samples = { count: sorted.length, min: sorted[0]!, p95: at(0.95), p99: at(0.99), max: at(1) }
+    const at = (share: number): number => quantile(values, share)
+    const samples = { count: values.length, min: at(0), p95: at(0.95), p99: at(0.99), max: at(1) }
     this.#figures.push({ ...figure, value: at(0.5), samples })
   }
 
@@ -200,54 +227,52 @@ export class LoadTest implements RunContext {
   }
 
   async pass(seconds: number): Promise<void> {
-    await sleep(seconds * 1000, undefined, { signal: this.signal })
+    await sleep(seconds * 1000, undefined, { signal: this.#deps.signal })
   }
 
-  // How it is played and recorded.
+  // Running and recording.
 
   /** Seconds since the start. */
   get #at(): number {
-    return (this.#parts.clock.monotonic() - this.#start) / 1000
+    return (this.#deps.clock.monotonic() - this.#start) / 1000
   }
 
   async #play(scenario: Scenario, clients: number): Promise<void> {
-    const { options, target, clock } = this.#parts
-    const looked = target.issuer
+    const { options, target, clock } = this.#deps
+    const reached = target.issuer
       .issue()
-      .then((credentials) =>
-        preflight({ wsUrls: target.wsUrls, roomType: options.roomType, credentials, clock }),
-      )
+      .then((credentials) => preflight(target.wsUrls, options.roomType, credentials, clock))
       .then(() => this.#scraper.reach())
-    await Promise.race([looked, this.#interruption])
+    await Promise.race([reached, this.#interruption])
     await this.clients.open(clients)
     await scenario.run(this, options.values)
   }
 
-  /** What was sent is waited for, the last second recorded, and all clients say goodbye. */
+  /** Waits for the last answers, records the last second, and closes all clients. */
   async #finish(withinSeconds: number): Promise<void> {
     await this.clients.finish(withinSeconds)
     this.#cancelTick()
     await this.#ticking
     await this.#endSecond()
     const findings = mergeFindings(this.#reports.map((report) => report.findings))
-    this.#checks.unshift(...checksOf(findings, this.#parts.options.message !== undefined))
+    this.#checks.unshift(...checksOf(findings, this.#deps.options.message !== undefined))
     await this.clients.close()
   }
 
-  /** The n-th second ends when n seconds are over, however late the one before was recorded. */
+  /** Ends the n-th second when n seconds have passed, however late the one before was recorded. */
   #tick(n: number): void {
     const waitMs = (n - this.#at) * 1000
-    this.#cancelTick = this.#parts.clock.schedule(waitMs, () => {
+    this.#cancelTick = this.#deps.clock.schedule(waitMs, () => {
       this.#ticking = this.#endSecond().then(
         () => this.#tick(Math.max(n + 1, Math.floor(this.#at) + 1)),
-        // A thread is gone, and the scenario hears of it as well.
+        // A thread has ended. The call of the scenario rejects as well.
         () => undefined,
       )
     })
   }
 
   async #endSecond(): Promise<void> {
-    const { target, view } = this.#parts
+    const { target, view } = this.#deps
     const [at, rss, cpu] = [this.#at, process.memoryUsage.rss(), cpuSeconds()]
     const [servers, threads, faults] = await Promise.all([
       this.#scraper.read(),
@@ -255,13 +280,13 @@ export class LoadTest implements RunContext {
       target.local?.faults(),
       this.#gather(),
     ])
-    const loops = [this.#loop.take(), ...threads]
+    const loops = [this.#readLoop(), ...threads]
     const second: Second = {
       at,
       phase: this.#phase.name,
       online: this.#reports.reduce((sum, { online }) => sum + online, 0),
       counts: this.#counts,
-      timings: times(this.#second),
+      timings: allPercentiles(this.#second),
       generator: {
         event_loop_delay_ms: Math.max(...loops.map(({ delayMs }) => delayMs)),
         event_loop_utilisation: Math.max(...loops.map(({ utilisation }) => utilisation)),
@@ -274,36 +299,23 @@ export class LoadTest implements RunContext {
     this.#log.push(second)
     this.#cpuSeconds = cpu
     this.#counts = noCounts()
-    for (const histogram of Object.values(this.#second)) histogram.reset()
+    this.#second = {}
     this.#lateMs = 0
-    for (const { text, grave } of faults ?? []) {
+    for (const text of faults ?? []) {
       this.incident(text)
-      if (grave) this.#fail(text)
+      this.#counts.errors += 1
+      this.#totals.errors += 1
+      this.#failures.add({ code: 'service_broken', count: 1, example: text })
     }
     const { beganAt, seconds } = this.#phase
-    // A phase may have begun while the second was put together.
-    const progress = seconds === 0 ? 1 : (at - beganAt) / seconds
-    view.update(second, Math.min(1, Math.max(0, progress)))
-    this.#reportViolations()
+    view.update(second, seconds === 0 ? 1 : Math.min(1, Math.max(0, (at - beganAt) / seconds)))
+    for (const name of this.#reports.flatMap(({ findings }) => violatedChecks(findings))) {
+      if (!this.#violated.has(name)) this.incident(`violated: ${name}`)
+      this.#violated.add(name)
+    }
   }
 
-  /** Adds a failure of the service, and not of a client. */
-  #fail(example: string): void {
-    this.#counts.errors += 1
-    this.#totals.errors += 1
-    this.#failures.add({ code: 'service_broken', count: 1, example })
-  }
-
-  #reportViolations(): void {
-    for (const { findings } of this.#reports)
-      for (const name of violatedChecks(findings)) {
-        if (this.#violated.has(name)) continue
-        this.#violated.add(name)
-        this.incident(`violated: ${name}`)
-      }
-  }
-
-  /** Takes what the threads have. */
+  /** Adds the reports of the threads. */
   #gather(): Promise<void> {
     this.#gathering = this.#gathering.then(async () => {
       this.#reports = await this.clients.report()
@@ -312,18 +324,18 @@ export class LoadTest implements RunContext {
     return this.#gathering
   }
 
-  #take(report: WorkerReport): void {
-    addCounts(this.#counts, report.counts)
-    addCounts(this.#totals, report.counts)
-    for (const failure of report.failures) this.#failures.add(failure)
+  #take({ counts, failures, timings, lateMs }: WorkerReport): void {
+    for (const name of Object.keys(counts) as (keyof Counts)[]) {
+      this.#counts[name] += counts[name]
+      this.#totals[name] += counts[name]
+    }
+    for (const failure of failures) this.#failures.add(failure)
     const phase = this.#phaseTimings.get(this.#phase.name) ?? {}
     this.#phaseTimings.set(this.#phase.name, phase)
-    for (const [timing, histogram] of Object.entries(report.timings) as [Timing, RecordableHistogram][])
-      for (const sum of [this.#second, this.#timings, phase]) {
-        sum[timing] ??= newHistogram()
-        sum[timing].add(histogram)
-      }
-    this.#lateMs = Math.max(this.#lateMs, report.lateMs)
+    for (const [timing, all] of Object.entries(timings) as [Timing, readonly number[]][])
+      for (const ms of all)
+        for (const histograms of [this.#second, this.#timings, phase]) record(histograms, timing, ms)
+    this.#lateMs = Math.max(this.#lateMs, lateMs)
   }
 }
 
@@ -332,64 +344,56 @@ function cpuSeconds(): number {
   return (user + system) / 1e6
 }
 
-const times = (histograms: Histograms): Second['timings'] =>
-  Object.fromEntries(
-    Object.entries(histograms).flatMap(([timing, histogram]) =>
-      histogram.count === 0 ? [] : [[timing, percentilesOf(histogram)]],
-    ),
-  )
+type Judged = 'verdicts' | 'passed'
 
-type Unjudged = Omit<RunResult, 'verdicts' | 'passed'>
-
-/** The result of a run whose service never served: there is one of every run, so that no report of an earlier one is taken for it. */
-export const emptyResult = (
+/**
+ * The judged result of a run. Without `found` it is that of a run whose service did not start: every run has a result, so that no
+ * report of an earlier run is taken for it.
+ */
+export function resultOf(
   options: RunOptions,
   plannedSeconds: number,
   machine: RunResult['machine'],
   startedAt: string,
-): Unjudged => ({
-  scenario: options.scenario.name,
-  meaning: options.scenario.meaning,
-  options: options.told,
-  started_at: startedAt,
-  seconds: 0,
-  planned_seconds: plannedSeconds,
-  interrupted: false,
-  failure: undefined,
-  machine,
-  target: 'a service that did not start',
-  totals: noCounts(),
-  timings: {},
-  seconds_log: [],
-  incidents: [],
-  checks: [],
-  failures: [],
-  figures: [],
-  bottleneck: [],
-})
-
-/** A result with the verdicts on its limits. */
-export function judged({ limits }: RunOptions, result: Unjudged): RunResult {
-  const verdicts = judge(limits, result)
-  return { ...result, verdicts, passed: succeeded({ ...result, verdicts }) }
+  found: Partial<Omit<RunResult, Judged>>,
+): RunResult {
+  const unjudged: Omit<RunResult, Judged> = {
+    scenario: options.scenario.name,
+    meaning: options.scenario.meaning,
+    options: options.told,
+    started_at: startedAt,
+    seconds: 0,
+    planned_seconds: plannedSeconds,
+    interrupted: false,
+    failure: undefined,
+    machine,
+    target: 'a service that did not start',
+    totals: noCounts(),
+    timings: {},
+    seconds_log: [],
+    incidents: [],
+    checks: [],
+    failures: [],
+    figures: [],
+    bottleneck: [],
+    ...found,
+  }
+  const result = { ...unjudged, verdicts: judge(options.limits, unjudged) }
+  return { ...result, passed: !result.interrupted && !wentWrong(result) }
 }
 
-/** What can be reached at all is reached within this. */
-const PATIENCE_MS = 5000
+const TIME_LIMIT_MS = 5000
 /** A room that no client of a run joins. */
 const KEY = 'load-preflight'
 const REFUSED = 'A first client could not join a room'
 
-interface PreflightOptions {
-  readonly wsUrls: readonly string[]
-  readonly roomType: string
-  readonly credentials: Credentials
-  readonly clock: Clock
-}
-
-/** Connects once to each address and joins a room, so that what cannot work is told at once. Rejects with an Error that tells it in full. */
-export async function preflight({ wsUrls, roomType, credentials, clock }: PreflightOptions): Promise<void> {
-  const { projectId, token } = credentials
+/** Connects to each address and joins a room. Rejects with an Error that says what is wrong and what may help. */
+async function preflight(
+  wsUrls: readonly string[],
+  roomType: string,
+  { projectId, token }: Credentials,
+  clock: Clock,
+): Promise<void> {
   for (const url of wsUrls) {
     let client: Client | undefined
     let unanswered: string | undefined
@@ -398,10 +402,10 @@ export async function preflight({ wsUrls, roomType, credentials, clock }: Prefli
         projectId,
         token,
         reconnect: false,
-        connectTimeoutMs: PATIENCE_MS,
+        connectTimeoutMs: TIME_LIMIT_MS,
         onError: () => undefined,
       })
-      await withinPatience(clock, client.join(roomType, { key: KEY }), (within) => {
+      await withinTimeLimit(clock, client.join(roomType, { key: KEY }), (within) => {
         unanswered = `it had no answer ${within}.`
         client?.close()
       })

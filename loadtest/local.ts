@@ -6,18 +6,17 @@ import { WebSocket } from 'ws'
 import { LocalCluster } from '../deploy/local/local-cluster.ts'
 import { type Child, describeExit } from '../deploy/local/processes.ts'
 import { roomfulProgram } from '../deploy/local/programs.ts'
-import type { RedisView } from '../deploy/local/redis.ts'
 import { ownersOf } from '../examples/backend/nodes.ts'
 import type { Clock } from '../shared/clock.ts'
 import type { Random } from '../shared/random.ts'
 import { type MetricsSource, parseMetrics } from './metrics.ts'
-import { plural } from './view/text.ts'
+import { plural } from './text.ts'
 
-/** How the service of `--local` is to be otherwise. */
+/** How a scenario changes the service of `--local`. */
 export interface LocalSettings {
-  /** Clients connect to the nodes themselves, client i first to node i mod n: no load balancer, and one control process. */
+  /** Clients connect to the nodes directly, client i first to node i mod n: no load balancer, and one control process. */
   readonly direct: boolean
-  /** Variables of its processes, where the command line says nothing else. */
+  /** Variables of its processes, unless the environment sets them. */
   readonly env?: Readonly<Record<string, string>>
 }
 
@@ -25,80 +24,74 @@ interface LocalOptions {
   /** 1–9. */
   readonly nodes: number
   readonly settings?: LocalSettings | undefined
-  /** Passed on to the processes where the load test does not say otherwise. */
+  /** Passed on to the processes, except for the variables that the load test sets. */
   readonly env: NodeJS.ProcessEnv
   readonly clock: Clock
   readonly random: Random
-  /** Where the ends of processes are reported that a scenario wanted, a line each. */
+  /** Receives a line for each process that a scenario ends. */
   readonly tell: (line: string) => void
-  /** Fires when the service is not wanted any more before it serves. */
+  /** Ends the start. */
   readonly signal?: AbortSignal
 }
 
-const ROOMS = fileURLToPath(new URL('./rooms', import.meta.url))
 const HOST = '127.0.0.1'
 const CONTROLS = 2
-const ENVIRONMENT = {
-  NODE_ENV: 'production',
-  ROOMS_DIR: ROOMS,
-  // The default of the service, not that of a cluster at whose prompt someone waits.
+const DEFAULTS = {
+  // The default of the service. The cluster command has a shorter one.
   HEARTBEAT_SECONDS: '10',
-  // Players of a load test send as fast as it is told to, which is not what the limit of a session is for.
+  // The scenario decides how fast players send.
   SESSION_MESSAGES_PER_SECOND: '100000',
-  // All of them come with one token, and make as many rooms as they are told to.
+  // All players have one token.
   MAX_SESSIONS_PER_TOKEN: '0',
   NEW_ROOMS_PER_MINUTE: '0',
   MAX_ROOMS_PER_PROJECT: '0',
 }
-/** These are the load test's to say, whatever the environment has. */
-const OURS = ['NODE_ENV', 'ROOMS_DIR']
+const FIXED = { NODE_ENV: 'production', ROOMS_DIR: fileURLToPath(new URL('./rooms', import.meta.url)) }
 
-/** A service that a load test has started for itself: Redis, control processes, nodes and a load balancer. */
+/** A service that a load test has started: Redis, control processes, nodes and a load balancer. */
 export class LocalService {
-  /** The names of its nodes: `node-1` and so on. */
+  /** Names of the nodes: `node-1` and so on. */
   readonly nodes: readonly string[]
-  /** Of the load balancer, or of each node. */
+  /** Address of the load balancer, or of each node. */
   readonly wsUrls: readonly string[]
-  /** Every process that has metrics. */
   readonly metrics: readonly MetricsSource[]
   /** Such as `3 nodes, 2 control, haproxy`. */
   readonly describe: string
   readonly cluster: LocalCluster
-  readonly #watch: ServiceWatch
+  /** Faults since the last call of `faults`. */
+  #faults: string[]
+  /** True when the store has the mark by which a loss of its data is noticed. */
+  #marked = false
 
-  private constructor(cluster: LocalCluster, watch: ServiceWatch, compiled: boolean) {
+  private constructor(cluster: LocalCluster, faults: string[], compiled: boolean) {
     const { ports, balancer } = cluster
     this.cluster = cluster
-    this.#watch = watch
+    this.#faults = faults
     this.nodes = ports.nodes.map((_, index) => `node-${index + 1}`)
     const websockets = balancer === 'none' ? ports.nodes.map(({ websocket }) => websocket) : [ports.websocket]
     this.wsUrls = websockets.map((port) => `ws://${HOST}:${port}`)
+    const source = (name: string, port: number) => ({ name, url: `http://${HOST}:${port}` })
     this.metrics = [
-      ...ports.nodes.map(({ admin }, index) => ({ name: `node-${index + 1}`, port: admin })),
-      ...ports.controls.map((port, index) => ({ name: `control-${index + 1}`, port })),
-    ].map(({ name, port }) => ({ name, url: `http://${HOST}:${port}` }))
-    const before = { none: [], 'built in': ['built-in balancer'] }[balancer] ?? [balancer]
-    const parts = [plural(this.nodes.length, 'node'), `${ports.controls.length} control`, ...before]
-    this.describe = [...parts, ...(compiled ? [] : ['from source'])].join(', ')
+      ...ports.nodes.map(({ admin }, index) => source(`node-${index + 1}`, admin)),
+      ...ports.controls.map((port, index) => source(`control-${index + 1}`, port)),
+    ]
+    this.describe = [
+      plural(this.nodes.length, 'node'),
+      `${ports.controls.length} control`,
+      ...(balancer === 'none' ? [] : [balancer]),
+      ...(compiled ? [] : ['from source']),
+    ].join(', ')
   }
 
   /**
-   * Starts everything on free ports of this machine; resolves when all serve. The processes end with this one, however that ends. Rejects
-   * with a ClusterError that says what this machine lacks, or with the reason of `signal`; nothing runs on then.
+   * Starts everything on free ports. Resolves when all processes serve. They end with this process, however it ends. Rejects with a
+   * ClusterError that names what this machine lacks, or with the reason of `signal`.
    */
-  static async start({
-    nodes,
-    settings,
-    env,
-    clock,
-    random,
-    tell,
-    signal,
-  }: LocalOptions): Promise<LocalService> {
+  static async start(options: LocalOptions): Promise<LocalService> {
+    const { nodes, settings, env, clock, random, tell, signal } = options
     const { words, compiled } = roomfulProgram()
     const direct = settings?.direct === true
-    const given = Object.entries(env).filter(([name]) => !OURS.includes(name))
-    let watch: ServiceWatch | undefined
+    const faults: string[] = []
     const cluster = await LocalCluster.prepare({
       options: {
         nodes,
@@ -107,21 +100,20 @@ export class LocalService {
         freePorts: true,
         advertise: false,
       },
-      env: { ...env, ...ENVIRONMENT, ...settings?.env, ...Object.fromEntries(given) },
-      // The inspector listens where it likes once it is asked for, and not before.
+      env: { ...DEFAULTS, ...settings?.env, ...env, ...FIXED },
+      // SIGUSR1 opens the inspector, on any port.
       roomful: ['--inspect-port=127.0.0.1:0', ...words],
       clock,
       random,
-      tell: (line, asked) => (asked ? tell(line) : watch?.ended(line)),
+      tell: (line, asked) => void (asked ? tell(line) : faults.push(line)),
     })
-    watch = new ServiceWatch(cluster.redis, clock)
     const abandon = (): void => cluster.abandon()
     signal?.addEventListener('abort', abandon)
     try {
       signal?.throwIfAborted()
       await cluster.start()
       signal?.throwIfAborted()
-      return new LocalService(cluster, watch, compiled)
+      return new LocalService(cluster, faults, compiled)
     } catch (error) {
       await cluster.close()
       if (!signal?.aborted) throw error
@@ -132,23 +124,23 @@ export class LocalService {
     }
   }
 
-  /** Tells a node to end (SIGTERM) and starts it again when it has ended; resolves when it serves again. */
+  /** Ends a node in order (SIGTERM), and starts it again. Resolves when it serves. */
   async restart(node: string): Promise<void> {
     await this.end(node)
     await this.process(node).start()
   }
 
-  /** Tells a node or `redis` to end (SIGTERM); resolves when it has. */
+  /** Ends a node or `redis` in order (SIGTERM). */
   async end(name: string): Promise<void> {
     const child = this.process(name)
     child.end()
     const exit = await child.ended
     if (exit.code === 0) return
     const how = describeExit(exit)
-    this.#watch.ended(`${name} was told to end in order, and did not (${how}); ${child.logFile} may say why`)
+    this.#faults.push(`${name} was told to end in order, and did not (${how}); ${child.logFile} may say why`)
   }
 
-  /** The node that owns a room (`type:key`). Rejects when there is none. */
+  /** The node that owns a room (`type:key`). Rejects when no node does. */
   async ownerOf(roomId: string): Promise<string> {
     const owners = [...ownersOf(await this.cluster.nodes.look()).values()]
     const found = owners.find(({ room }) => room.room_id === roomId)
@@ -156,22 +148,21 @@ export class LocalService {
     return found.owner
   }
 
-  /** The sum of a metric of a node over its labels, now. */
+  /** The sum of a metric of a node over its labels. */
   async metric(node: string, name: string): Promise<number> {
     const { url = '' } = this.metrics.find((source) => source.name === node) ?? {}
     return parseMetrics(await (await fetch(`${url}/metrics`)).text()).get(name) ?? 0
   }
 
-  /** Heap and buffers of a node that are in use after a garbage collection, and its resident memory; bytes. */
+  /** Memory of a node after a garbage collection, in bytes: heap and buffers in use, and resident. */
   memory(node: string): Promise<{ readonly used: number; readonly rss: number }> {
     return memoryOf(this.process(node))
   }
 
-  /** A section of what Redis reports about itself, name by name. */
+  /** A section of the INFO of Redis, by name. */
   async redisInfo(section: string): Promise<ReadonlyMap<string, string>> {
-    const redis = new Redis(this.cluster.redisUrl, { lazyConnect: true })
+    const redis = new Redis(this.cluster.redisUrl)
     try {
-      await redis.connect()
       const lines = (await redis.info(section)).split('\r\n').filter((line) => line.includes(':'))
       return new Map(lines.map((line) => [line.split(':')[0]!, line.slice(line.indexOf(':') + 1)]))
     } finally {
@@ -179,9 +170,13 @@ export class LocalService {
     }
   }
 
-  /** What has happened to it since the last call. To be called about once a second. */
-  faults(): Promise<readonly ServiceFault[]> {
-    return this.#watch.look()
+  /** Faults since the last call: processes that ended, and loss of the data in the store. Called once a second. */
+  async faults(): Promise<readonly string[]> {
+    const { redis } = this.cluster
+    const kept = this.#marked ? await redis.marked() : undefined
+    if (kept === false) this.#faults.push('the store has lost what was in it')
+    if (kept === false || !this.#marked) this.#marked = await redis.mark()
+    return this.#faults.splice(0)
   }
 
   /** The process of a node, or `redis`. */
@@ -192,75 +187,11 @@ export class LocalService {
   }
 }
 
-/** Something unwanted that has happened to a service. */
-interface ServiceFault {
-  readonly text: string
-  /** Whether no service could keep its promises after it. */
-  readonly grave: boolean
-}
-
-/** For so long a store may be silent on a busy machine before that is reported. */
-const SILENCE_MS = 5000
-
-/** Watches a service that a load test has started: whether its processes go on, and whether its store answers and keeps what it is given. */
-export class ServiceWatch {
-  readonly #store: Pick<RedisView, 'mark' | 'marked'>
-  readonly #clock: Clock
-  #news: ServiceFault[] = []
-  #marked = false
-  #silentSince: number | undefined
-  #silenceTold = false
-
-  constructor(store: Pick<RedisView, 'mark' | 'marked'>, clock: Clock) {
-    this.#store = store
-    this.#clock = clock
-  }
-
-  /** A process has ended by itself, or not as it was told to. */
-  ended(text: string): void {
-    this.#news.push({ text, grave: true })
-  }
-
-  /** What has happened since the last look. To be called about once a second. */
-  async look(): Promise<readonly ServiceFault[]> {
-    // By the mark a loss is seen; undefined: the store does not answer.
-    const kept = this.#marked ? await this.#store.marked() : await this.#mark()
-    if (kept === undefined) this.#silent()
-    else this.#answered(kept)
-    return this.#news.splice(0)
-  }
-
-  async #mark(): Promise<true | undefined> {
-    this.#marked = await this.#store.mark()
-    return this.#marked || undefined
-  }
-
-  #silent(): void {
-    const now = this.#clock.monotonic()
-    this.#silentSince ??= now
-    if (this.#silenceTold || now - this.#silentSince < SILENCE_MS) return
-    this.#silenceTold = true
-    this.#news.push({ text: `the store has not answered for ${SILENCE_MS / 1000} s`, grave: false })
-  }
-
-  #answered(kept: boolean): void {
-    if (this.#silenceTold) {
-      const seconds = ((this.#clock.monotonic() - this.#silentSince!) / 1000).toFixed(1)
-      this.#news.push({ text: `the store answers again, after ${seconds} s`, grave: false })
-    }
-    this.#silentSince = undefined
-    this.#silenceTold = false
-    if (kept) return
-    this.#news.push({ text: 'the store has lost what was in it', grave: true })
-    this.#marked = false
-  }
-}
-
 const INSPECTOR_MS = 10_000
-/** What one collection leaves behind that only the next finds. */
+/** One collection leaves garbage that only the next finds. */
 const COLLECTIONS = 3
 
-/** Asks a process, through its inspector, to collect its garbage and to say what it occupies. Opens the inspector the first time. */
+/** Collects the garbage of a process and reads its memory, through its inspector. */
 async function memoryOf(child: Child): Promise<{ used: number; rss: number }> {
   const inspector = new WebSocket(await inspectorUrl(child))
   let id = 0
@@ -286,6 +217,7 @@ async function memoryOf(child: Child): Promise<{ used: number; rss: number }> {
   }
 }
 
+/** Opens the inspector of a process, unless it is open. */
 async function inspectorUrl({ name, pid, logFile }: Child): Promise<string> {
   const deadline = performance.now() + INSPECTOR_MS
   for (let asked = false; performance.now() < deadline; asked = true) {

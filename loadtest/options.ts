@@ -1,124 +1,117 @@
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
-import { distance } from 'fastest-levenshtein'
-import * as v from 'valibot'
-import type { Json } from '../shared/json.ts'
+import { closest, distance } from 'fastest-levenshtein'
 import type { ClientSettings } from './clients/client.ts'
 import { LONGEST_TOKEN_SECONDS } from './issuer.ts'
 import { LIMIT_KINDS, LIMIT_OPTIONS, type Limits, limitHelp, parseLimits } from './limits.ts'
 import type { MetricsSource } from './metrics.ts'
-import { type Options, option, readValues, type Texts, type Values, wholeNumber } from './option-kinds.ts'
+import {
+  type Options,
+  option,
+  optional,
+  type Read,
+  readValues,
+  type Texts,
+  type Values,
+  valid,
+  wholeNumber,
+} from './option-kinds.ts'
 import type { RunPlan, Scenario } from './scenario.ts'
-import { count } from './view/text.ts'
+import { count } from './text.ts'
 
-/** A service that runs already. */
+/** A running service. */
 export interface TargetOptions {
   readonly controlUrl: string
-  /** Operator token of the control API, where it wants one. */
+  /** Operator token of the control API. */
   readonly controlToken: string | undefined
-  /** Given instead of being asked of control. */
+  /** Used instead of a token from control. */
   readonly credentials: { readonly projectId: string; readonly token: string } | undefined
   readonly wsUrls: readonly string[]
   readonly metrics: readonly MetricsSource[]
 }
 
-/** What a run is to be. */
+/** What the command line asks for. */
 export interface RunOptions extends Pick<ClientSettings, 'roomType' | 'message' | 'seed'> {
   readonly scenario: Scenario
-  /** The options of the scenario, given or default. */
   readonly values: Values<Options>
-  /** A number: so many nodes are started for the run. */
+  /** A number: starts so many nodes for the run. */
   readonly target: TargetOptions | number
   readonly runs: number
   readonly threads: number
   /** The folder for the reports. */
   readonly out: string
   readonly limits: Limits
-  /** Every option as it holds, given or default, without secrets. */
+  /** Every option, given or default, without secrets. */
   readonly told: Readonly<Record<string, string>>
 }
 
-/** What the words behind `npm run loadtest --` ask for. */
 type RunRequest =
   | { readonly kind: 'run'; readonly options: RunOptions }
   | { readonly kind: 'help'; readonly scenario: Scenario | undefined }
   | { readonly kind: 'mistake'; readonly message: string }
 
-const address = (...protocols: string[]) =>
-  v.pipe(
-    v.string(),
-    v.check(
-      (text) => URL.canParse(text) && protocols.includes(new URL(text).protocol),
-      `a URL with ${protocols.map((each) => `${each}//`).join(' or ')}`,
-    ),
-    v.transform((text) => text.replace(/\/+$/, '')),
+const text: Read<string> = (given) => given
+const address = (...protocols: string[]): Read<string> =>
+  valid(
+    `a URL with ${protocols.map((each) => `${each}//`).join(' or ')}`,
+    (given) => given.replace(/\/+$/, ''),
+    (url) => URL.canParse(url) && protocols.includes(new URL(url).protocol),
   )
 const HTTP = address('http:', 'https:')
-const WEBSOCKET = address('ws:', 'wss:')
-const listOf = <T>(each: v.GenericSchema<string, T>) =>
-  v.pipe(
-    v.string(),
-    v.transform((text) => text.split(',')),
-    v.array(each),
-  )
-const METRICS = v.pipe(
-  HTTP,
-  v.transform((given): MetricsSource => {
-    const url = given.replace(/\/metrics$/, '')
-    return { name: new URL(url).host, url }
-  }),
-)
-const MESSAGE_FORM = 'a message type, a colon and JSON, such as move:{"x":1,"y":2}'
-const MESSAGE = v.pipe(
-  v.string(),
-  v.regex(/^[^:]+:./s, MESSAGE_FORM),
-  v.transform((text) => ({
-    type: text.slice(0, text.indexOf(':')),
-    data: text.slice(text.indexOf(':') + 1),
-  })),
-  v.object({ type: v.string(), data: v.pipe(v.string(), v.parseJson({}, MESSAGE_FORM)) }),
-  v.transform(({ type, data }) => ({ type, data: data as Json })),
-)
+const listOf =
+  <T>(read: Read<T>): Read<T[]> =>
+  (given) =>
+    given.split(',').map(read)
+const metricsAt: Read<MetricsSource> = (given) => {
+  const url = HTTP(given).replace(/\/metrics$/, '')
+  return { name: new URL(url).host, url }
+}
+const message: Read<NonNullable<ClientSettings['message']>> = (given) => {
+  const [, type = '', json = ''] = /^([^:]+):(.+)$/s.exec(given) ?? []
+  try {
+    return { type, data: JSON.parse(json) }
+  } catch {
+    throw new Error('a message type, a colon and JSON, such as move:{"x":1,"y":2}')
+  }
+}
 
 const MOST_NODES = 9
 const CONTROL_URL = 'http://127.0.0.1:3000'
 const WS_URL = 'ws://127.0.0.1:4000'
+const OPERATOR =
+  'its operator token; default: the first of CONTROL_API_TOKENS, or of the file CONTROL_API_TOKENS_FILE'
 
-const SECRET = { secret: true } as const
-
-/** Options of every scenario that only make sense with a service that runs already. */
+/** Options of every scenario that need a running service. */
 const TARGET_OPTIONS = {
   control: option('URL', 'the control API', HTTP, CONTROL_URL),
-  'control-token': {
-    ...option(
-      'TOKEN',
-      'its operator token; default: the first of CONTROL_API_TOKENS, or of the file CONTROL_API_TOKENS_FILE',
-      v.string(),
-    ),
-    ...SECRET,
-  },
-  ws: option('URL,…', 'where clients connect, spread over all that are given', listOf(WEBSOCKET), [WS_URL]),
-  metrics: option(
+  'control-token': { ...optional('TOKEN', OPERATOR, text), secret: true },
+  ws: option(
+    'URL,…',
+    'where clients connect, spread over all that are given',
+    listOf(address('ws:', 'wss:')),
+    [WS_URL],
+  ),
+  metrics: optional(
     'URL,…',
     'admin addresses of nodes (such as http://127.0.0.1:9100), whose metrics are read once a second',
-    listOf(METRICS),
+    listOf(metricsAt),
   ),
-  project: option('ID', 'with --token: use this project, and ask nothing of control', v.string()),
-  token: { ...option('TOKEN', 'with --project: what all clients connect with', v.string()), ...SECRET },
+  project: optional('ID', 'with --token: use this project, and ask nothing of control', text),
+  token: { ...optional('TOKEN', 'with --project: what all clients connect with', text), secret: true },
 }
 
 /** Options of every scenario. */
 export const COMMON_OPTIONS = {
-  local: option(
+  local: optional(
     'N',
     'starts a service of N nodes for this run instead, and ends it again',
     wholeNumber(MOST_NODES),
   ),
   ...TARGET_OPTIONS,
-  'room-type': option('TYPE', 'a room type of your own; needs --message', v.string()),
-  message: option('TYPE:JSON', 'what its members send, such as move:{"x":1,"y":2}', MESSAGE),
-  runs: option('N', 'of scenarios that measure something: how often', wholeNumber(1000)),
-  threads: option(
+  'room-type': optional('TYPE', 'a room type of your own; needs --message', text),
+  message: optional('TYPE:JSON', 'what its members send, such as move:{"x":1,"y":2}', message),
+  runs: optional('N', 'of scenarios that measure something: how often', wholeNumber(1000)),
+  threads: optional(
     'N',
     'at most so many threads hold clients; default: the cores, at most 4',
     wholeNumber(64),
@@ -129,13 +122,12 @@ export const COMMON_OPTIONS = {
     wholeNumber(999_999_999),
     1,
   ),
-  out: option('FOLDER', 'where the reports go', v.string(), 'loadtest-report'),
+  out: option('FOLDER', 'where the reports go', text, 'loadtest-report'),
 } satisfies Options
 type CommonValues = Values<typeof COMMON_OPTIONS>
-
 type Environment = Readonly<Record<string, string | undefined>>
 
-/** Reads the words behind the command. `cores`: of this machine. */
+/** Reads the words of the command line. `cores`: of this machine. */
 export function parseRun(
   words: readonly string[],
   scenarios: readonly Scenario[],
@@ -145,9 +137,15 @@ export function parseRun(
   const [name, ...rest] = words
   if (name === undefined || ['help', '--help', '-h'].includes(name))
     return { kind: 'help', scenario: undefined }
-  const scenario = scenarios.find((each) => each.name === name)
-  if (!scenario) return { kind: 'mistake', message: noScenario(name, scenarios) }
+  const names = scenarios.map((each) => each.name)
   try {
+    const scenario = scenarios.find((each) => each.name === name)
+    if (!scenario && name.startsWith('-'))
+      throw new Error(`The scenario comes first, before ${name}; there are ${names.join(', ')}`)
+    if (!scenario)
+      throw new Error(
+        `${name} is no scenario${suggestion(name.toLowerCase(), names)}; there are ${names.join(', ')}`,
+      )
     const texts = readWords(rest, scenario)
     if (texts === 'help') return { kind: 'help', scenario }
     return { kind: 'run', options: runOptions(scenario, texts, env, cores) }
@@ -156,55 +154,44 @@ export function parseRun(
   }
 }
 
-function noScenario(name: string, scenarios: readonly Scenario[]): string {
-  const names = scenarios.map((each) => each.name)
-  const all = `there are ${names.join(', ')}`
-  if (name.startsWith('-')) return `The scenario comes first, before ${name}; ${all}`
-  return `${name} is no scenario${suggestion(name.toLowerCase(), names)}; ${all}`
-}
-
-/** What may have been meant by a mistyped word. */
+/** The words that a mistyped one may stand for. */
 function suggestion(word: string, known: readonly string[]): string {
   const longer = known.filter((candidate) => candidate.startsWith(word))
   if (longer.length > 0) return ` (${longer.slice(0, 3).join(', ')}${longer.length > 3 ? ', …' : ''}?)`
-  const [nearest] = known
-    .map((candidate) => ({ candidate, letters: distance(word, candidate) }))
-    .sort((a, b) => a.letters - b.letters)
-  return nearest && nearest.letters <= Math.max(1, word.length / 4) ? ` (${nearest.candidate}?)` : ''
+  const nearest = closest(word, known)
+  return distance(word, nearest) <= Math.max(1, word.length / 4) ? ` (${nearest}?)` : ''
 }
 
 function readWords(words: readonly string[], scenario: Scenario): Texts | 'help' {
   const known = Object.keys({ ...COMMON_OPTIONS, ...scenario.options, ...LIMIT_OPTIONS })
   const takes = { type: 'string', multiple: true } as const
-  const { values, positionals, tokens } = parseArgs({
+  const options = Object.fromEntries(known.map((name) => [name, takes]))
+  const { values, positionals } = parseArgs({
     args: [...words],
-    options: {
-      ...Object.fromEntries(known.map((name) => [name, takes])),
-      help: { type: 'boolean', short: 'h' },
-    },
+    options: { ...options, help: { type: 'boolean', short: 'h' } },
     strict: false,
-    tokens: true,
   })
-  for (const token of tokens)
-    if (token.kind === 'option' && !known.includes(token.name) && token.name !== 'help') {
-      const meant = suggestion(
-        token.rawName,
-        known.map((name) => `--${name}`),
-      )
-      throw new Error(
-        `${token.rawName} is no option of ${scenario.name}${meant}; npm run loadtest -- ${scenario.name} --help lists them`,
-      )
-    }
+  const { help, ...given } = values as Record<string, unknown>
+  for (const name of Object.keys(given)) {
+    if (known.includes(name)) continue
+    const meant = suggestion(
+      `--${name}`,
+      known.map((each) => `--${each}`),
+    )
+    throw new Error(
+      `--${name} is no option of ${scenario.name}${meant}; npm run loadtest -- ${scenario.name} --help lists them`,
+    )
+  }
   if (positionals.length > 0)
     throw new Error(`${positionals[0]} is one word too many; values go behind an option`)
-  if (values.help) return 'help'
+  if (help) return 'help'
   return Object.fromEntries(
-    Object.entries(values).map(([name, given]) => {
-      if (!Array.isArray(given) || given.some((value) => typeof value !== 'string' || value === ''))
+    Object.entries(given).map(([name, all]) => {
+      if (!Array.isArray(all) || all.some((value) => typeof value !== 'string' || value === ''))
         throw new Error(`--${name} needs a value`)
-      if (given.length > 1 && name !== 'ws' && name !== 'metrics')
-        throw new Error(`--${name} is given ${given.length} times; once is enough`)
-      return [name, given.join(',')]
+      if (all.length > 1 && name !== 'ws' && name !== 'metrics')
+        throw new Error(`--${name} is given ${all.length} times; once is enough`)
+      return [name, all.join(',')]
     }),
   )
 }
@@ -238,6 +225,11 @@ function runOptions(scenario: Scenario, texts: Texts, env: Environment, cores: n
     ...(texts.project === undefined ? [] : ['control']),
   ]
   const holds: Texts = { ...texts, ...(scenario.runs && { runs: String(runs) }), threads: String(threads) }
+  const all: Options = { ...scenario.options, ...COMMON_OPTIONS, ...LIMIT_OPTIONS }
+  const told = Object.entries(all).flatMap(([name, { secret, default: otherwise }]) => {
+    const value = holds[name] ?? otherwise
+    return secret || value === undefined || untold.includes(name) ? [] : [[name, String(value)]]
+  })
   return {
     scenario,
     values,
@@ -249,14 +241,7 @@ function runOptions(scenario: Scenario, texts: Texts, env: Environment, cores: n
     seed: common.seed,
     out: common.out,
     limits,
-    told: Object.fromEntries(
-      Object.entries({ ...scenario.options, ...COMMON_OPTIONS, ...LIMIT_OPTIONS } as Options).flatMap(
-        ([name, { secret, default: otherwise }]) => {
-          const value = holds[name] ?? otherwise
-          return secret || value === undefined || untold.includes(name) ? [] : [[name, String(value)]]
-        },
-      ),
-    ),
+    told: Object.fromEntries(told),
   }
 }
 
@@ -264,40 +249,30 @@ function targetOptions(values: CommonValues, texts: Texts, env: Environment): Ta
   const { project: projectId, token, ws: wsUrls, control: controlUrl } = values
   if ((projectId === undefined) !== (token === undefined))
     throw new Error('--project and --token belong together: give both, or neither')
-  if (projectId === undefined) requireSameService(texts, wsUrls, controlUrl)
+  const credentials = projectId === undefined || token === undefined ? undefined : { projectId, token }
+  // With one address elsewhere and the other one the default, tokens of this machine would be used there.
+  const elsewhere = (url: string): boolean => !/^(localhost|127\.[\d.]+|\[::1\])$/.test(new URL(url).hostname)
+  if (!credentials && texts.control === undefined && wsUrls.some(elsewhere))
+    throw new Error(
+      `--ws is "${texts.ws}", but its tokens would come from ${CONTROL_URL}: add --control URL, or --project ID and --token TOKEN`,
+    )
+  if (!credentials && texts.ws === undefined && elsewhere(controlUrl))
+    throw new Error(`--control is "${texts.control}", but clients would connect to ${WS_URL}: add --ws URL`)
+  const { CONTROL_API_TOKENS: tokens, CONTROL_API_TOKENS_FILE: file } = env
+  const operator = tokens || (file ? readFileSync(file, 'utf8') : '')
   return {
     controlUrl,
-    controlToken: values['control-token'] ?? operatorToken(env),
-    credentials: projectId === undefined || token === undefined ? undefined : { projectId, token },
+    controlToken: values['control-token'] ?? (operator.split(',')[0]?.trim() || undefined),
+    credentials,
     wsUrls,
     metrics: values.metrics ?? [],
   }
 }
 
-/** A service elsewhere that is named in part is meant as a whole: a token from here would not be good there. */
-function requireSameService({ ws, control }: Texts, wsUrls: readonly string[], controlUrl: string): void {
-  const elsewhere = (url: string): boolean => !/^(localhost|127\.[\d.]+|\[::1\])$/.test(new URL(url).hostname)
-  if (control === undefined && wsUrls.some(elsewhere))
-    throw new Error(
-      `--ws is "${ws}", but its tokens would come from ${CONTROL_URL}: add --control URL, or --project ID and --token TOKEN`,
-    )
-  if (ws === undefined && elsewhere(controlUrl))
-    throw new Error(`--control is "${control}", but clients would connect to ${WS_URL}: add --ws URL`)
-}
-
-function operatorToken(env: Environment): string | undefined {
-  const { CONTROL_API_TOKENS: tokens, CONTROL_API_TOKENS_FILE: file } = env
-  const text = tokens || (file ? readFileSync(file, 'utf8') : '')
-  return text.split(',')[0]?.trim() || undefined
-}
-
-/** What a process needs besides one file for each client. */
+/** Files that a process needs besides one for each client. */
 const OTHER_FILES = 200
 
-/**
- * Why a run cannot come to what is asked for, a line each; empty: nothing is known against it. `openFiles`: how many this process may
- * have; undefined: it is not known.
- */
+/** The reasons for which a run cannot succeed, a line each. `openFiles`: the limit of this process; undefined: unknown. */
 export function obstacles(
   { scenario, target, limits }: RunOptions,
   { clients, seconds, timings, revokes }: RunPlan,
@@ -329,68 +304,48 @@ export function obstacles(
   return problems
 }
 
-const rows = (all: readonly (readonly [string, string])[]): string => {
-  const width = Math.max(...all.map(([left]) => left.length))
-  return all.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`).join('\n')
-}
-
-/** Options as rows of the help and of the page. */
+/** Options as rows of the help and of the documentation. */
 export const optionHelp = (options: Options): [string, string][] =>
   Object.entries(options).map(([name, { placeholder, meaning, default: given }]) => [
     `--${name} ${placeholder}`,
     given === undefined ? meaning : `${meaning}; default ${given}`,
   ])
 
-/** What `--help` says, of all scenarios or of one. */
+/** The text of `--help`, for all scenarios or for one. */
 export function help(scenarios: readonly Scenario[], scenario: Scenario | undefined): string {
-  const common = rows([
+  const section = (title: string, rows: readonly (readonly [string, string])[]): string => {
+    const width = Math.max(...rows.map(([left]) => left.length))
+    return `${title}\n${rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`).join('\n')}\n`
+  }
+  const common = section(scenario ? 'Options of all scenarios:' : 'Options of all:', [
     ...optionHelp(COMMON_OPTIONS),
     ['--help', 'this; behind a scenario: with its own options'],
   ])
+  const limits = section(scenario ? 'Limits:' : 'Limits, which decide the exit code:', limitHelp())
   if (scenario)
-    return `Usage: npm run loadtest -- ${scenario.name} [options]
-
-${scenario.meaning}
-
-${rows(optionHelp(scenario.options))}
-
-Options of all scenarios:
-${common}
-
-Limits:
-${rows(limitHelp())}
-`
-  const named = (measures: boolean): string =>
-    rows(
-      scenarios
-        .filter(({ runs }) => (runs !== undefined) === measures)
-        .map(({ name, meaning }) => [name, meaning]),
-    )
-  return `Usage: npm run loadtest -- SCENARIO [options]
-
-Puts load on a service, and looks whether it keeps its promises meanwhile.
-
-Scenarios (npm run loadtest -- SCENARIO --help shows their options):
-${named(false)}
-
-Measurements, on servers of their own:
-${named(true)}
-
-Options of all:
-${common}
-
-Limits, which decide the exit code:
-${rows(limitHelp())}
-
-Exit codes:
-${rows([
-  ['0', 'all is well'],
-  ['1', 'something is not'],
-  ['2', 'the command is wrong, or the folder for the reports cannot be used'],
-  ['3', 'all is well, but the reports are not where they belong'],
-  ['130', 'interrupted, and all was well until then (143: by SIGTERM, 129: the terminal is gone)'],
-])}
-
-Ctrl-C ends a run before its time, with a report; twice: at once, without.
-`
+    return [
+      `Usage: npm run loadtest -- ${scenario.name} [options]\n\n${scenario.meaning}\n`,
+      section('Options:', optionHelp(scenario.options)),
+      common,
+      limits,
+    ].join('\n')
+  const named = (measures: boolean): [string, string][] =>
+    scenarios
+      .filter(({ runs }) => (runs !== undefined) === measures)
+      .map(({ name, meaning }) => [name, meaning])
+  return [
+    'Usage: npm run loadtest -- SCENARIO [options]\n\nPuts load on a service, and looks whether it keeps its promises meanwhile.\n',
+    section('Scenarios (npm run loadtest -- SCENARIO --help shows their options):', named(false)),
+    section('Measurements, on servers of their own:', named(true)),
+    common,
+    limits,
+    section('Exit codes:', [
+      ['0', 'all is well'],
+      ['1', 'something is not'],
+      ['2', 'the command is wrong, or the folder for the reports cannot be used'],
+      ['3', 'all is well, but the reports are not where they belong'],
+      ['130', 'interrupted, and all was well until then (143: by SIGTERM, 129: the terminal is gone)'],
+    ]),
+    'Ctrl-C ends a run before its time, with a report; twice: at once, without.\n',
+  ].join('\n')
 }

@@ -1,26 +1,14 @@
 import type { ServerSecond } from './metrics.ts'
 
-/** What a load test found: made while it runs, shown live, and written as JSON, JUnit and a page. Plain data. Durations in milliseconds. */
+/** The result of a load test: recorded while it runs, and written as JSON, JUnit and a page. Plain data. Durations in milliseconds. */
 
-/** What is timed, from the moment it was due (not from when the generator got round to it) to its end. */
-export type Timing =
-  /** From the wish to connect to the welcome. */
-  | 'connect'
-  /** From the wish to join to the first snapshot. */
-  | 'join'
-  /** From when a reliable message was due to its ack; to the end of the run where none came. */
-  | 'rtt'
-  /** From the loss of a connection to the session going on. */
-  | 'resume'
-  /** The longest time a player waited for an effect of its own, one value for each player and disturbance. */
-  | 'pause'
+/** A timing starts when something was due, not when the generator did it. */
+export type Timing = 'connect' | 'join' | 'rtt' | 'resume' | 'pause'
 
-/** What is known of a timing of which there are no values. */
+/** A timing without values. */
 export const NO_VALUES = { count: 0, mean: 0, p50: 0, p90: 0, p95: 0, p99: 0, p999: 0, max: 0 }
-/** Some values of one timing. `count` 0: all others are 0. */
 export type Percentiles = Readonly<typeof NO_VALUES>
 
-/** What is counted. */
 export const noCounts = () => ({
   connects: 0,
   joins: 0,
@@ -32,7 +20,7 @@ export const noCounts = () => ({
   updates: 0,
   events: 0,
   resumes: 0,
-  /** Attempts to connect, at first or after a loss, that were made since the one before had failed. No failures: those who give up are. */
+  /** Attempts to connect after a failed attempt. A client that gives up is a failure. */
   retries: 0,
   /** Bytes of websocket messages, from the server and to it. */
   bytes_in: 0,
@@ -40,19 +28,18 @@ export const noCounts = () => ({
   /** Failures of any kind, those of `Failure`. */
   errors: 0,
 })
-/** Counts that go up. */
 export type Counting = ReturnType<typeof noCounts>
 export type Counts = Readonly<Counting>
 
-/** The load generator itself in one second, the worst of its threads. */
+/** The load generator in one second: the worst of its threads. */
 export interface GeneratorSecond {
   /** 99th percentile of the delay of its event loops. */
   readonly event_loop_delay_ms: number
-  /** Share of the second in which the busiest event loop worked, 0–1. */
+  /** Utilisation of the busiest event loop, 0–1. */
   readonly event_loop_utilisation: number
-  /** How late the latest message left. */
+  /** Delay of the latest message. */
   readonly late_ms: number
-  /** CPU seconds of the whole process in this second. */
+  /** CPU time of the whole process. */
   readonly cpu_seconds: number
   readonly rss_bytes: number
 }
@@ -64,43 +51,41 @@ export interface Second {
   readonly phase: string
   /** Connections at the end of the second. */
   readonly online: number
-  /** In this second. */
   readonly counts: Counts
   readonly timings: Readonly<Partial<Record<Timing, Percentiles>>>
   readonly generator: GeneratorSecond
   readonly servers: readonly ServerSecond[]
 }
 
-/** Something that was done or happened at a moment: a node was told to end, all sockets were cut. */
+/** An action or event, such as the end of a node. */
 export interface Incident {
   readonly at: number
   readonly text: string
 }
 
-/** One promise of the service that was checked while it was under load. */
+/** A promise of the service that was checked under load. */
 export interface Check {
   /** Such as `sequence gaps`. */
   readonly name: string
-  /** What it means, one sentence. */
   readonly meaning: string
-  /** How often it was broken; undefined: it could not be checked, and `note` says why. */
+  /** Undefined: it could not be checked, for the reason in `note`. */
   readonly violations: number | undefined
-  /** What was looked at, such as `81,204 updates`, or why nothing was. */
+  /** Such as `81,204 updates`. */
   readonly note: string
-  /** The first few violations, a line each. */
+  /** The first violations, a line each. */
   readonly examples: readonly string[]
 }
 
-/** A limit that was given, and whether it held. */
+/** The verdict on a limit. */
 export interface Verdict {
-  /** As it was given: `--max-rtt-p99`. */
+  /** `--max-rtt-p99`. */
   readonly threshold: string
   readonly limit: number
-  /** undefined: there was nothing to measure. */
+  /** Undefined: there was nothing to measure. */
   readonly actual: number | undefined
   /** `ms`, `%`, `bytes`, `/s`, or empty for a plain number. */
   readonly unit: string
-  /** What was never measured did not hold. undefined: the run was interrupted before this could be known. */
+  /** Undefined: the run was interrupted too early. */
   readonly held: boolean | undefined
 }
 
@@ -113,13 +98,13 @@ export interface Failure {
   readonly example: string
 }
 
-/** A figure of the whole run that only this scenario has, such as the worst pause of a player. */
+/** A figure that only this scenario has, such as the worst pause of a player. */
 export interface Figure {
   readonly name: string
-  /** Of one that was measured several times the median. */
+  /** The median, if it was measured several times. */
   readonly value: number
   readonly unit: string
-  /** Of one that was measured several times. A percentile is a sample: the smallest that so many samples do not exceed. */
+  /** Of repeated measurements. A percentile is the smallest sample that this share of the samples does not exceed. */
   readonly samples?: {
     readonly count: number
     readonly min: number
@@ -127,27 +112,26 @@ export interface Figure {
     readonly p99: number
     readonly max: number
   }
-  /** What its value, or the 99th percentile of its samples, is to be at most. */
+  /** Upper limits of the value and of the 99th percentile of the samples. */
   readonly goal?: { readonly value?: number; readonly p99?: number }
 }
 
 export interface RunResult {
   readonly scenario: string
   readonly meaning: string
-  /** Every option, given or default, as it held. No secret is among them. */
+  /** Every option, given or default, without secrets. */
   readonly options: Readonly<Record<string, string>>
   /** RFC 3339. */
   readonly started_at: string
-  /** How long it ran. */
   readonly seconds: number
-  /** How long it should have taken, by its options. */
+  /** Expected duration. */
   readonly planned_seconds: number
-  /** Ended before its time, by Ctrl-C or a signal: it did not do all that was asked. */
+  /** Ended early, by Ctrl-C or a signal. */
   readonly interrupted: boolean
-  /** Why it could not go on; undefined: it ran to its end, or was interrupted. */
+  /** Why it could not continue; undefined: it ran to its end, or was interrupted. */
   readonly failure: string | undefined
   readonly machine: { readonly cores: number; readonly node: string; readonly roomful: string }
-  /** Addresses the clients used, and what is behind them where that is known (`3 nodes, haproxy`). */
+  /** Addresses that clients used, and the service behind them if it is known (`3 nodes, haproxy`). */
   readonly target: string
   readonly totals: Counts
   readonly timings: Readonly<Partial<Record<Timing, Percentiles>>>
@@ -157,13 +141,13 @@ export interface RunResult {
   readonly failures: readonly Failure[]
   readonly figures: readonly Figure[]
   readonly verdicts: readonly Verdict[]
-  /** Why the generator, not the service, may have been the limit; empty: it was not. */
+  /** Why the generator may have been the limit, instead of the service. */
   readonly bottleneck: readonly string[]
-  /** It ran to its end: no check broken, no threshold exceeded, no failure. */
+  /** It ran to its end, every check and limit held, and nothing failed. */
   readonly passed: boolean
 }
 
-/** What is timed in a run, and in which order it is shown. */
+/** The timings in the order of the reports. */
 export const TIMINGS: readonly { readonly name: Timing; readonly title: string; readonly meaning: string }[] =
   [
     { name: 'rtt', title: 'Round trip', meaning: 'from when a reliable message was due to its ack' },
@@ -173,12 +157,11 @@ export const TIMINGS: readonly { readonly name: Timing; readonly title: string; 
     { name: 'pause', title: 'Pause', meaning: 'the longest time a player waited for an effect of its own' },
   ]
 
-/** What is told of a timing, besides how many values there were. */
 export const STATISTICS = ['mean', 'p50', 'p90', 'p95', 'p99', 'p999', 'max'] as const
 export const statisticTitle = (name: (typeof STATISTICS)[number]): string =>
   name === 'p999' ? 'p99.9' : name
 
-/** The timings of which there are values, in the order they are shown. */
+/** The timings that have values. */
 export const timed = (
   timings: Readonly<Partial<Record<Timing, Percentiles>>>,
 ): { readonly name: Timing; readonly values: Percentiles }[] =>
@@ -187,24 +170,8 @@ export const timed = (
     return values !== undefined && values.count > 0 ? [{ name, values }] : []
   })
 
-/**
- * How long a second of the log really was, in seconds: a busy generator records it late, and the last one is cut short. `before`: the one
- * before it; undefined: it is the first.
- */
-export function lengthAfter(second: Second, before: Second | undefined): number {
-  const length = second.at - (before?.at ?? 0)
+/** Length of the i-th second of a log: a busy generator records it late, and the last one is cut short. */
+export function lengthOf(log: readonly Second[], i: number): number {
+  const length = log[i]!.at - (log[i - 1]?.at ?? 0)
   return length > 0 ? length : 1
-}
-
-/** The same of the i-th second of a log. */
-export const lengthOf = (log: readonly Second[], i: number): number => lengthAfter(log[i]!, log[i - 1])
-
-/** How many of something there were each second, on average over the seconds in which there were any; undefined: there were none. */
-export function averageRate(
-  { totals, seconds_log: secondsLog }: RunResult,
-  key: keyof Counts,
-): number | undefined {
-  let busy = 0
-  for (const [i, { counts }] of secondsLog.entries()) if (counts[key] > 0) busy += lengthOf(secondsLog, i)
-  return busy === 0 ? undefined : totals[key] / busy
 }

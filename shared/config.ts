@@ -13,6 +13,7 @@ import {
   type VariableName,
   variables,
 } from './config/variables.ts'
+import { LIMITS } from './limits.ts'
 
 export type { Command, Config, Defaults, Environment } from './config/variables.ts'
 
@@ -243,9 +244,12 @@ export function nearestOf(name: string, names: readonly string[]): string | unde
   return distance(name, nearest) <= Math.max(NEAR, Math.ceil(name.length / 3)) ? nearest : undefined
 }
 
+/** Limits by the names that they would have as variables. None is a variable. */
+const LIMIT_NAMES = new Set(Object.keys(LIMITS).map((key) => key.replace(/[A-Z]/g, '_$&').toUpperCase()))
+
 /**
  * Names that are probably misspelt, as sentences for the log: unknown ones that begin with the first word of a known variable
- * (`SESSION_…`), and unknown ones two letters or less away from a known one.
+ * (`SESSION_…`), unknown ones two letters or less away from a known one, and names of limits.
  */
 function typoWarnings(env: Environment): string[] {
   const known = variables().flatMap(([name]) => [name as string, `${name}_FILE`])
@@ -253,6 +257,10 @@ function typoWarnings(env: Environment): string[] {
   const warnings: string[] = []
   for (const name of Object.keys(env)) {
     if (known.includes(name) || OF_OTHERS.has(name) || env[name] === undefined) continue
+    if (LIMIT_NAMES.has(name)) {
+      warnings.push(`${name} is set, but roomful has no variable of this name: it is a fixed limit.`)
+      continue
+    }
     const nearest = nearestOf(name, known)
     const near = nearest !== undefined && distance(name, nearest) <= NEAR && name.length > 4
     const ours = prefixes.has(`${name.split('_')[0]}_`) && name.includes('_') && !SHARED_PREFIX.test(name)
@@ -266,7 +274,7 @@ function typoWarnings(env: Environment): string[] {
 /** What is wrong only in combination, and keeps the command from starting. Values that were wrong themselves are missing here. */
 function contradictions(values: Values, isWrong: (name: VariableName) => boolean): Problem[] {
   const found: Problem[] = []
-  const { controlHost: host, outboxHighWaterBytes: high, outboxLimitBytes: limit } = values
+  const { controlHost: host } = values
   if (host !== undefined && !isLoopback(host)) {
     if (
       values.controlApiTokens === undefined &&
@@ -300,12 +308,6 @@ function contradictions(values: Values, isWrong: (name: VariableName) => boolean
       name: 'TURN_LIMIT_MS',
       was: `${turn}, more than 0.4 × NODE_LEASE_MS (${lease})`,
       mayBe: `${longestTurn(lease)} or less, so that the next owner of the room knows why the last one ended`,
-    })
-  if (high !== undefined && limit !== undefined && high > limit)
-    found.push({
-      name: 'OUTBOX_LIMIT_BYTES',
-      was: `${limit}, less than OUTBOX_HIGH_WATER_BYTES (${high})`,
-      mayBe: `${high} or more`,
     })
   return found
 }

@@ -34,7 +34,7 @@ describe.each(BALANCERS)('behind %s', (kind) => {
 
   const playersOf = async (roomId: string) => {
     const players = await deployment.players(PLAYERS, login, roomId)
-    const stops = players.map((player) => player.play(20))
+    const stops = players.map((player) => player.play(50))
     const playOn = async () => {
       const acked = players.map((player) => player.acked)
       const on = async () => players.every((player, i) => player.acked > acked[i]! + 10)

@@ -58,9 +58,9 @@ const UPGRADE = 426
 
 describe('npm run cluster', () => {
   it('does what is typed, and ends everything at quit', async () => {
-    const { child, ended, type, tells, addresses } = cluster('--balancer', 'builtin')
+    const { child, ended, type, tells, addresses } = cluster()
     const { games, websocket, api, admin } = await addresses()
-    await tells(/built in → node-1 \d+, node-2 \d+/)
+    await tells(/(haproxy|forwarder) → node-1 \d+, node-2 \d+/)
     const headers = { 'x-service-internal-token': INTERNAL_TOKEN }
     expect((await fetch(`${admin}/admin/cluster`, { headers })).status).toBe(200)
     const children = processTree(child.pid!).slice(1)
@@ -82,11 +82,11 @@ describe('npm run cluster', () => {
     await tells(/node-1 is gone \(SIGKILL\)/)
     await shows('gone', 'ready')
     type('status')
-    await tells(/node-1 +– +ended \(SIGKILL\).*\n.*node-2 +\d+ +ready/)
+    await tells(/node-1 +– +ended \(SIGKILL\).*\n.*node-2 +\d+ +ready .*lease \d/)
     expect(await status(websocket)).toBe(UPGRADE)
 
     type('kil 2')
-    await tells(/kil is no command here; there are kill, /)
+    await tells(/kil is no command; there are kill, /)
     type('drain 7')
     await tells(/there is no 7; there are .*control-1, node-1, node-2/)
     type('drain control-1')
@@ -152,7 +152,7 @@ describe('npm run cluster', () => {
   )
 
   it('ends what it has begun at SIGTERM', async () => {
-    const { child, ended, tells } = cluster('--balancer', 'builtin')
+    const { child, ended, tells } = cluster()
     await tells(/starting /)
     await vi.waitFor(() => expect(processTree(child.pid!).slice(1).length).toBeGreaterThan(2), WITHIN)
     const children = processTree(child.pid!).slice(1)

@@ -30,6 +30,7 @@ export default defineRoom({
   messages: { say: { data: v.object({ text: v.string() }) } },
   create: () => ({ said: [] as string[] }),
   onMessage(state, input) {
+    if (input.data.text === 'extend') Object.assign(Array.prototype, { extended: true })
     state.said.push(input.data.text)
   },
 })
@@ -51,8 +52,9 @@ const { token } = await post('/tokens', { project_id: id, ttl_seconds: 60 })
 const client = await connect(process.env.WEBSOCKET!, { projectId: id, token })
 const room = await client.join<typeof import('./rooms/lobby.ts').default>('lobby', { key: 'a' })
 await room.send('say', { text: 'hello' })
+const refused = await room.send('say', { text: 'extend' }).catch((error) => error.code)
 const said: readonly string[] = room.state.said
-console.log(JSON.stringify({ said }))
+console.log(JSON.stringify({ said, refused }))
 client.close()
 `
 
@@ -179,7 +181,8 @@ describe('the installed package', () => {
       cwd: folder,
       env: { PATH: process.env.PATH, CONTROL: dev.control, WEBSOCKET: dev.websocket },
     })
-    expect(JSON.parse(stdout)).toEqual({ said: ['hello'] })
+    // The built-in objects of the process are closed to room code.
+    expect(JSON.parse(stdout)).toEqual({ said: ['hello'], refused: 'room_logic_failed' })
     dev.child.kill('SIGTERM')
     expect(await dev.ended).toBe(0)
   })

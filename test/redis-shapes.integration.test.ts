@@ -69,7 +69,7 @@ describe.each(Object.entries(SHAPES))('nodes on %s', (_, start) => {
       all.map(async (roomId) => ({ room_id: roomId, here: await cluster.playersAt(login, roomId, nodes) })),
     )
     const everyone = players.flatMap(({ here }) => here)
-    const stops = everyone.map((player) => player.play(20))
+    const stops = everyone.map((player) => player.play(50))
     const farther = (by: number) => {
       const goals = new Map(everyone.map((player) => [player, player.acked + by]))
       // Sentinels that do not agree at once vote again some seconds later.

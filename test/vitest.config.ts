@@ -22,7 +22,6 @@ const LONGEST = [
   'loadtest-ending',
   'live-tree',
   'chaos',
-  'loadtest',
   'attack',
   'bad-rooms',
   'cluster-command',

@@ -36,8 +36,6 @@ async function deployment(workers: number) {
     DRAIN_SECONDS: '2',
     // A busy machine is not what this is about.
     NODE_LEASE_MS: '5000',
-    JOINS_PER_SECOND: '1000',
-    HELLOS_PER_SECOND: '1000',
     SESSION_MESSAGES_PER_SECOND: '1000',
   }
   const node = runProgram(['dataplane', `--workers=${workers}`], env)

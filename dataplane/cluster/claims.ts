@@ -60,18 +60,14 @@ export class Claims {
     const { clock, log, metrics, takenOver } = this.#parts
     const began = clock.monotonic()
     let result: ClaimOutcome = 'unavailable'
-    let epoch: number | undefined
-    let from: string | undefined
     try {
       const claimed = await this.#claim(room, options, began)
       result = outcomeOf(claimed)
-      if (typeof claimed === 'object' && 'fence' in claimed) {
-        epoch = claimed.fence.epoch
-        from = claimed.from
-      }
-      if (from !== undefined) {
+      if (typeof claimed === 'object' && 'fence' in claimed && claimed.from !== undefined) {
+        const { fence, from } = claimed
         log.info({ room, from, ms: Math.round(clock.monotonic() - began) }, 'a room was taken over')
         takenOver(room, from)
+        this.#traceTakeover(room, fence.epoch, from, began, options)
       }
       return claimed
     } catch (error) {
@@ -81,7 +77,6 @@ export class Claims {
       metrics.claims.inc({ result })
       if (result === 'claimed' || result === 'taken_over')
         metrics.claimDuration.observe((clock.monotonic() - began) / 1000)
-      this.#trace(room, { result, epoch, from }, began, options)
     }
   }
 
@@ -101,32 +96,21 @@ export class Claims {
     }
   }
 
-  /**
-   * The span of a claim is a part of the join that it was made for, if there is one. A take-over is a trace of its own, since it happens
-   * to everyone in the room, linked to those who waited for it.
-   */
-  #trace(
+  /** The span of a takeover begins a trace, since it happens to everyone in the room. It is linked to the joins and resumes that waited. */
+  #traceTakeover(
     room: string,
-    { result, epoch, from }: { result: ClaimOutcome; epoch: number | undefined; from: string | undefined },
+    epoch: number,
+    from: string,
     beganAt: number,
-    { madeFor, askedBy }: ClaimOptions,
+    { askedBy }: ClaimOptions,
   ): void {
-    const { tracer } = this.#parts
     const attributes = {
       ...roomAttributes(roomNamed(room)),
-      'roomful.result': result,
       'roomful.epoch': epoch,
-      'roomful.from_node_id': from && nodeName(from),
+      'roomful.from_node_id': nodeName(from),
     }
-    if (madeFor !== undefined) {
-      const span = tracer.span('room.claim', { parent: madeFor, beganAt, attributes })
-      if (result === 'unavailable') span.fail(result)
-      span.end()
-    }
-    if (result === 'taken_over') {
-      const links = [...new Set(askedBy?.())].slice(0, MOST_LINKS)
-      tracer.span('room.take_over', { links, beganAt, attributes }).end()
-    }
+    const links = [...new Set(askedBy?.())].slice(0, MOST_LINKS)
+    this.#parts.tracer.span('room.take_over', { links, beganAt, attributes }).end()
   }
 
   async #claim(

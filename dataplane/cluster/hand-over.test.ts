@@ -1,5 +1,4 @@
 import { describe, expect, it } from 'vitest'
-import { noSpan, noTracer } from '../../shared/tracing/tracer.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { type RoomAddress, roomAddress } from '../traffic.ts'
 import { handOver, type LeavingRoom } from './hand-over.ts'
@@ -49,8 +48,6 @@ function handing(rooms: readonly TestRoom[], place: (preferred: string | undefin
     place: ({ mostlyAt }) => place(mostlyAt),
     ask: (nodeId, { key }) => asked.push(`${nodeId} ${key}`),
     handed: (took) => seconds.push(took),
-    tracer: noTracer,
-    span: noSpan,
     now: () => clock.monotonic(),
   })
   return { clock, asked, seconds, done }

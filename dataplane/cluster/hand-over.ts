@@ -1,6 +1,4 @@
-import { nodeName } from '../../shared/ids.ts'
-import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
-import { type RoomAddress, roomAttributes } from '../traffic.ts'
+import type { RoomAddress } from '../traffic.ts'
 
 /** A room of this node that is to go on elsewhere. */
 export interface LeavingRoom {
@@ -21,25 +19,19 @@ interface HandOverParts {
   readonly ask: (nodeId: string, room: RoomAddress) => void
   /** A room was handed over to a node, or to none, after so many seconds without an owner that acts. */
   readonly handed: (seconds: number) => void
-  readonly tracer: Tracer
-  /** The rooms' part of the drain. */
-  readonly span: Span
   /** Monotonic milliseconds. */
   readonly now: () => number
 }
 
 /** Rooms on their way at once: each is without an owner for a few round trips to the store only, and the store is not flooded. */
 const AT_ONCE = 8
-/** Rooms with a span of their own; a node may have ten thousand. */
-const MOST_SPANS = 100
 
 /** Hands every room over to a living node, a few at a time; one that no node can take is saved for the first that asks for it. */
 export async function handOver(
   rooms: readonly LeavingRoom[],
-  { place, ask, handed, tracer, span: parent, now }: HandOverParts,
+  { place, ask, handed, now }: HandOverParts,
 ): Promise<void> {
   const waiting = [...rooms]
-  let count = 0
   const work = async (): Promise<void> => {
     for (let room = waiting.shift(); room; room = waiting.shift()) {
       const { address } = room
@@ -47,9 +39,6 @@ export async function handOver(
       const began = now()
       await room.handOver(nodeId === undefined ? undefined : { nodeId, take: () => ask(nodeId, address) })
       handed((now() - began) / 1000)
-      if (++count > MOST_SPANS) continue
-      const attributes = { ...roomAttributes(address), 'roomful.to_node_id': nodeId && nodeName(nodeId) }
-      tracer.span('room.hand_over', { parent, beganAt: began, attributes }).end()
     }
   }
   await Promise.all(Array.from({ length: AT_ONCE }, work))

@@ -3,7 +3,7 @@ import type { Logger } from '../../shared/log.ts'
 import type { NodeInfo } from '../../shared/node-registry.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Store } from '../../shared/store/port.ts'
-import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
+import type { Tracer } from '../../shared/tracing/tracer.ts'
 import { type RoomAddress, roomNamed, type ToEdge } from '../traffic.ts'
 import { Claims, type ClaimsParts } from './claims.ts'
 import type { PeerMessage } from './envelope.ts'
@@ -89,7 +89,6 @@ export class Ownership {
   readonly requests: RoomRequests
   readonly #parts: OwnershipParts
   #draining = false
-  #handedOver = 0
   #forgetReturn: (() => void) | undefined
 
   constructor(parts: OwnershipParts) {
@@ -239,24 +238,14 @@ export class Ownership {
     await this.lease.renewNow()
   }
 
-  /** How many rooms were handed over. */
-  get handedOver(): number {
-    return this.#handedOver
-  }
-
-  /** Gives every room to another node, as far as that is done in 5 seconds. `span`: the rooms' part of the drain. */
-  async handOver(span: Span): Promise<void> {
-    const { links, clock, metrics, rooms, tracer } = this.#parts
+  /** Gives every room to another node, as far as that is done in 5 seconds. */
+  async handOver(): Promise<void> {
+    const { links, clock, metrics, rooms } = this.#parts
     const done = handOver(rooms().rooms, {
       place: ({ address: { roomType }, stateVersion, mostlyAt }) =>
         this.#place('hand_over', { roomType, stateVersion }, mostlyAt),
       ask: (other, room) => links.send(other, { to: 'host', room }),
-      handed: (seconds) => {
-        metrics.handOverDuration.observe(seconds)
-        this.#handedOver++
-      },
-      tracer,
-      span,
+      handed: (seconds) => metrics.handOverDuration.observe(seconds),
       now: () => clock.monotonic(),
     })
     const timeout = sleep(clock, HAND_OVER_MS)

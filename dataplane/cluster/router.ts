@@ -1,18 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
-import { nodeName } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
-import type { RoomOwner } from '../../shared/store/port.ts'
-import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
 import { Backlog } from '../backlog.ts'
-import type { ClaimResult } from '../claim-result.ts'
-import {
-  type Arrival,
-  type RoomAddress,
-  roomAttributes,
-  roomIdOf,
-  type ToEdge,
-  type ToOwner,
-} from '../traffic.ts'
+import { type Arrival, type RoomAddress, roomIdOf, type ToEdge, type ToOwner } from '../traffic.ts'
 import type { Claims } from './claims.ts'
 import type { NodeLinks } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
@@ -30,18 +19,14 @@ export interface LocalRooms {
   readonly accepts: boolean
   /** False: no such room runs here, or is about to. */
   receive(message: ToOwner, from: string): boolean
-  /**
-   * Claims the room and runs it, for those who have arrived; undefined: without a claim, because it runs already or none of them is let
-   * in. Never rejects.
-   */
-  open(room: RoomAddress, arrivals: readonly Arrival[]): Promise<ClaimResult> | undefined
+  /** Claims the room and runs it, for those who have arrived. */
+  open(room: RoomAddress, arrivals: readonly Arrival[]): void
 }
 
 /** What a router is made of. */
 export interface RouterParts {
   readonly nodeId: string
   readonly clock: Clock
-  readonly tracer: Tracer
   readonly rooms: () => LocalRooms
   /** Whether this node's edge has members in a room (`project/type:key`). */
   readonly subscribes: (room: string) => boolean
@@ -71,8 +56,6 @@ interface Route {
   durable: boolean
   /** What waits for the owner to be found; undefined: no one is looking. */
   waiting: Backlog | undefined
-  /** The spans of the joins among it whose edge records them, by member id. */
-  spans: Map<string, Span>
   /** Looks in quick succession, and when the last one began. */
   looks: number
   lookedAt: number
@@ -105,7 +88,7 @@ export class Router {
     const route = this.#routes.get(room.name)
     const owner = route?.owner
     // What came before goes first.
-    if (route?.waiting) this.#wait(route, route.waiting, { message, from })
+    if (route?.waiting) this.#wait(route.waiting, { message, from })
     else if (rooms().receive(message, from)) {
       if (from === nodeId && message.kind === 'message') metrics.roomTraffic.inc(LOCAL_INPUT)
     } else if (from === nodeId && owner !== undefined && owner !== nodeId && !nodes.isGone(owner)) {
@@ -178,18 +161,8 @@ export class Router {
   }
 
   /** What has no place is asked again by its edge. */
-  #wait({ spans }: Route, waiting: Backlog, arrival: Arrival): void {
-    const { message } = arrival
-    if (!waiting.add(arrival)) {
-      this.#parts.backlogFull(message.room.roomType)
-      return
-    }
-    if (message.kind !== 'join' || message.traceparent === undefined) return
-    const { room, member_id: memberId, session_id: sessionId } = message
-    // Asked again by its edge.
-    if (spans.has(memberId)) return
-    const attributes = { ...roomAttributes(room), 'roomful.session_id': sessionId }
-    spans.set(memberId, this.#parts.tracer.span('room.locate', { parent: message, attributes }))
+  #wait(waiting: Backlog, arrival: Arrival): void {
+    if (!waiting.add(arrival)) this.#parts.backlogFull(arrival.message.room.roomType)
   }
 
   #routeOf(room: RoomAddress): Route {
@@ -202,7 +175,6 @@ export class Router {
         epoch: 0,
         durable: false,
         waiting: undefined,
-        spans: new Map(),
         looks: 0,
         lookedAt: Number.NEGATIVE_INFINITY,
       }
@@ -217,7 +189,7 @@ export class Router {
     route.looks = now - route.lookedAt < 1000 ? route.looks + 1 : 1
     route.lookedAt = now
     route.waiting = new Backlog(this.#parts.maxWaitingMessages)
-    this.#wait(route, route.waiting, arrival)
+    this.#wait(route.waiting, arrival)
     const find = (): void => {
       this.#find(route).catch((error: unknown) => this.#unavailable(route, error))
     }
@@ -240,8 +212,8 @@ export class Router {
     // Ending a room needs no code for it, and takes no space.
     const ends = waiting.length > 0 && waiting.every(({ message }) => message.kind === 'end')
     const asked = waiting.some(({ from }) => from !== nodeId)
-    if (rooms().has(name)) this.#found(route, nodeId, 'owner', found)
-    else if (elsewhere) this.#found(route, owner, 'owner', found)
+    if (rooms().has(name)) this.#found(route, nodeId, 'owner')
+    else if (elsewhere) this.#found(route, owner, 'owner')
     else if (mayBeLost && !joins) this.#lost(route)
     else if (!found && !joins) this.#absent(route)
     else {
@@ -255,25 +227,15 @@ export class Router {
       const old = needs.stateVersion > 1 && !nodes.nodes().some((node) => canRun(node, needs))
       if (target === undefined && old) this.#tooOld(route, needs.stateVersion)
       else if (target === undefined) this.#noNode(route)
-      else this.#found(route, target, 'opener', undefined)
+      else this.#found(route, target, 'opener')
     }
   }
 
-  /** What has waited goes to `owner`, which has the room (as `found` says, if there is a record of it) or is to open it. */
-  #found(route: Route, owner: string, to: 'owner' | 'opener', found: RoomOwner | undefined): void {
+  /** What has waited goes to `owner`, which has the room or is to open it. */
+  #found(route: Route, owner: string, to: 'owner' | 'opener'): void {
     const { nodeId, rooms, links } = this.#parts
-    const { spans } = route
-    const located = (result: Located): void => endSpans(spans, result)
     const waiting = this.#settle(route)
     route.owner = owner
-    if (owner === nodeId && to === 'opener') {
-      const claim = rooms().open(route.room, waiting)
-      if (claim) claim.then((claimed) => located(locatedBy(claimed, nodeId)))
-      else located({ result: 'refused' })
-      return
-    }
-    const epoch = found?.owner === owner ? found.epoch : undefined
-    located({ result: to === 'owner' ? 'found' : 'placed', owner, epoch })
     if (owner === nodeId) {
       rooms().open(route.room, waiting)
       return
@@ -337,8 +299,6 @@ export class Router {
   }
 
   #refuse(route: Route, code: 'overloaded' | 'room_unavailable', text: string): void {
-    const result = code === 'overloaded' ? code : 'unavailable'
-    endSpans(route.spans, { result })
     for (const { message, from } of this.#settle(route)) {
       const { kind, room, member_id: memberId } = message
       const refusal = { room, epoch: 0, member_id: memberId, code, message: text }
@@ -352,7 +312,6 @@ export class Router {
     const { name } = route.room
     const waiting = route.waiting?.take() ?? []
     route.waiting = undefined
-    route.spans = new Map()
     // Other nodes' members are no reason to remember where a room is, and neither are those who have left.
     if (!this.#parts.subscribes(name)) this.#routes.delete(name)
     return waiting
@@ -362,41 +321,4 @@ export class Router {
   #redirect(room: RoomAddress, edge: string, owner: string | null): void {
     this.#parts.deliver(edge, { room, epoch: 0, kind: 'redirect', owner })
   }
-}
-
-/**
- * How a look for the owner of a room ended. `found`: a node has the room. `placed`: no living one has, and another node was chosen to.
- * `claimed`, `taken_over`: this node has it now. `refused`: it did not want it, and has told the client why.
- */
-interface Located {
-  readonly result: 'found' | 'placed' | 'claimed' | 'taken_over' | 'refused' | 'overloaded' | 'unavailable'
-  /** The node that has the room, or is to have it. */
-  readonly owner?: string | undefined
-  readonly epoch?: number | undefined
-  /** The dead node that the room was taken from. */
-  readonly from?: string | undefined
-}
-
-function endSpans(spans: ReadonlyMap<string, Span>, { result, owner, epoch, from }: Located): void {
-  for (const span of spans.values()) {
-    span.set({
-      'roomful.result': result,
-      'roomful.owner_node_id': owner && nodeName(owner),
-      'roomful.epoch': epoch,
-      'roomful.from_node_id': from && nodeName(from),
-    })
-    // No node has the room now, and the client cannot help it.
-    if (result === 'overloaded' || result === 'unavailable') span.fail(result)
-    span.end()
-  }
-}
-
-/** What a claim of this node, `self`, has found out. */
-function locatedBy(claimed: ClaimResult, self: string): Located {
-  if (claimed === 'absent' || (typeof claimed === 'object' && 'refused' in claimed))
-    return { result: 'refused' }
-  if (claimed === 'unavailable' || claimed === 'newer') return { result: 'unavailable' }
-  if ('elsewhere' in claimed) return { result: 'found', owner: claimed.elsewhere }
-  const { fence, from } = claimed
-  return { result: from === undefined ? 'claimed' : 'taken_over', owner: self, epoch: fence.epoch, from }
 }

@@ -1,6 +1,7 @@
 import type { RequestListener } from 'node:http'
 import type { Clock } from '../../shared/clock.ts'
 import { type Defaults, defaultConfig } from '../../shared/config.ts'
+import { type NodeLimits, nodeLimits } from '../../shared/limits.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Limits } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
@@ -65,8 +66,8 @@ export interface GatewayContext {
   readonly storeIsBehind: (ms: number) => Promise<boolean>
 }
 
-/** How a gateway behaves: as the configuration of its node says, and in what no variable sets. */
-export interface GatewayOptions extends Defaults<'dataplane'> {
+/** Options of a gateway: the configuration and limits of its node, and times that only tests change. */
+export interface GatewayOptions extends Defaults<'dataplane'>, NodeLimits {
   /** What clients are told and held to. */
   readonly limits: Limits
   /** How long a client may take to say `hello`, and to send a fresh token after a resume with an expired one. */
@@ -77,9 +78,9 @@ export interface GatewayOptions extends Defaults<'dataplane'> {
   readonly joinWaitMs: number
 }
 
-/** What is given, and the defaults of the variables for the rest. */
+/** Returns the given options, and for the rest the defaults of the variables and the limits. */
 export function gatewayOptions(given: Partial<GatewayOptions> = {}): GatewayOptions {
-  const config = { ...defaultConfig('dataplane'), ...given }
+  const config = { ...defaultConfig('dataplane'), ...nodeLimits(), ...given }
   return {
     limits: {
       max_message_bytes: config.maxMessageBytes,

@@ -111,7 +111,7 @@ export const GATEWAY_METRICS = {
   ),
   statesDelayed: counter(
     'service_states_delayed_total',
-    'Joins, resumes and resyncs that had to wait, since their player has had as much of whole states as may come at once (STATE_BYTES_PER_SECOND).',
+    'Joins, resumes and resyncs that had to wait, since their player has had as much of whole states as may come at once.',
   ),
   sessionsEvicted: counter(
     'service_sessions_evicted_total',

@@ -22,14 +22,13 @@ describe('the limit of open files', () => {
   it('is warned of when it is below what MAX_SESSIONS needs, and bounds the connections', () => {
     const warned: object[] = []
     const log = { warn: (fields: object, text: string) => void warned.push({ ...fields, text }) }
-    const limits = { maxSessions: 2000, maxPendingConnections: 200 }
-    expect(connectionsWithin(2500, limits, log)).toBe(2200)
-    expect(connectionsWithin(undefined, limits, log)).toBeUndefined()
-    expect(connectionsWithin(1024, { ...limits, maxSessions: 0 }, log)).toBe(724)
+    expect(connectionsWithin(4300, 2000, log)).toBe(4000)
+    expect(connectionsWithin(undefined, 2000, log)).toBeUndefined()
+    expect(connectionsWithin(1024, 0, log)).toBe(724)
     expect(warned).toEqual([])
-    expect(connectionsWithin(1024, limits, log)).toBe(724)
+    expect(connectionsWithin(1024, 2000, log)).toBe(724)
     expect(warned).toEqual([
-      { open_files: 1024, needed: 2500, max_sessions: 2000, text: 'ulimit -n is too low for MAX_SESSIONS' },
+      { open_files: 1024, needed: 4300, max_sessions: 2000, text: 'ulimit -n is too low for MAX_SESSIONS' },
     ])
   })
 })

@@ -42,8 +42,8 @@ export class RoomAdmission {
   readonly #on: AdmissionEvents
   /** By subscription id. */
   readonly #running = new Map<string, RunningAdmit>()
-  /** The spans of joins whose members have not heard of them yet, by subscription id, and of the part each is at. */
-  readonly #spans = new Map<string, { readonly whole: Span; part?: Span }>()
+  /** The spans of joins whose members have not heard of them yet, by subscription id. */
+  readonly #spans = new Map<string, Span>()
   readonly #expiry
   /** By subscription, what is answered when a flush is delivered: it needs the whole state, or the member's join is not delivered yet. */
   readonly #early = new Map<string, () => void>()
@@ -360,7 +360,6 @@ export class RoomAdmission {
   #admit(request: JoinRequest, options: unknown): void {
     const { member_id: memberId } = request
     const { clock, limits } = this.#stream.environment
-    this.#beginPart(memberId, 'room.admit')
     const decide = (verdict: Verdict) => this.#on.act(() => this.#decided(request, options, verdict))
     const answer = this.#ask(request, options)
     if (!(answer instanceof Promise)) {
@@ -438,7 +437,6 @@ export class RoomAdmission {
   }
 
   #add(request: JoinRequest, options: unknown): void {
-    this.#beginPart(request.member_id, 'room.commit')
     const { member_id: subscriptionId, session_id: sessionId, ref, edge, codec, turn, data } = request
     const found = this.#seatFor(request)
     const seat = found instanceof Membership ? found : undefined
@@ -469,7 +467,7 @@ export class RoomAdmission {
   #beginSpan(request: JoinRequest): void {
     if (request.traceparent === undefined) return
     const { environment, epoch } = this.#stream
-    const whole = environment.tracer.span('room.join', {
+    const span = environment.tracer.span('room.join', {
       kind: 'consumer',
       parent: request,
       attributes: {
@@ -479,15 +477,7 @@ export class RoomAdmission {
         'roomful.durability': this.#inputs.handlers.definition.durability,
       },
     })
-    this.#spans.set(request.member_id, { whole })
-  }
-
-  /** A join goes on with its next part. */
-  #beginPart(memberId: string, name: 'room.admit' | 'room.commit'): void {
-    const spans = this.#spans.get(memberId)
-    if (!spans) return
-    spans.part?.end()
-    spans.part = this.#stream.environment.tracer.span(name, { parent: spans.whole })
+    this.#spans.set(request.member_id, span)
   }
 
   /** What became of a join, as far as its member has heard. */
@@ -500,11 +490,10 @@ export class RoomAdmission {
 
   /** A join is over for the room, if it was under way; `result` is one word. */
   #endSpan(memberId: string, result: string): void {
-    const { whole, part } = this.#spans.get(memberId) ?? {}
+    const span = this.#spans.get(memberId)
     this.#spans.delete(memberId)
-    part?.end()
-    whole?.set({ 'roomful.result': result })
-    whole?.end()
+    span?.set({ 'roomful.result': result })
+    span?.end()
   }
 
   /** Memberships without a socket whose time is over: first they count as disconnected, then they are given up. */

@@ -290,14 +290,14 @@ export interface TurnContext<in Events extends Pair, in Tasks extends Pair, in T
   readonly emit: <K extends Events[0]>(name: K, data: ValueOf<Events, K>, to?: Recipients) => void
   /**
    * Starts slow work. `work` is called at most once, after the update of this turn is committed. The task's `handle` gets the outcome. If
-   * the room changes its node first, the outcome is `{ ok: false, error: 'moved' }`. Throws if the room has `MAX_ROOM_TASKS` tasks in
-   * flight.
+   * the room changes its node first, the outcome is `{ ok: false, error: 'moved' }`. Throws if the room has 100 tasks in flight
+   * (`maxRoomTasks`).
    */
   readonly task: <K extends Tasks[0]>(work: () => PromiseLike<ValueOf<Tasks, K>>, name: K) => void
   /**
    * Sets a timer and returns its id. The handler runs once, `ms` milliseconds after `now`, or in the next turn if `ms` is 0 or less. If the
    * turn fails, no timer is set. Timers are part of the room's state and move with the room. A timer with the same `id` (1 to 96 bytes) is
-   * replaced. Throws if the room has `MAX_ROOM_TIMERS` timers.
+   * replaced. Throws if the room has 1,000 timers (`maxRoomTimers`).
    */
   readonly after: <K extends Timers[0]>(
     ms: number,

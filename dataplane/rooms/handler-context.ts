@@ -275,7 +275,9 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
       )
     const asked = this.#ask()
     if (!this.#mayHave('tasks', asked.tasks.length + 1))
-      throw new RoomLogicError('ctx.task: the room has MAX_ROOM_TASKS tasks in flight; wait for an outcome')
+      throw new RoomLogicError(
+        'ctx.task: the room has as many tasks in flight as it may have: wait for an outcome',
+      )
     asked.tasks.push({ name, work })
   }
 

@@ -203,12 +203,26 @@ export class RoomHost {
     const { type } = definition
     const running = [...this.#rooms.values()].filter((room) => room.definition.type === type)
     const problems = running.flatMap((room) => room.redefine(definition) ?? [])
+    const before = this.#types.get(type)
     this.#types.set(type, definition)
     const { log } = this.#environment
     const replaced = running.length - problems.length
     log.info({ room_type: type, rooms: replaced }, `room type ${type} was replaced`)
     for (const problem of problems)
       log.warn({ room_type: type }, `${problem}; this room keeps the old definition`)
+    // A handler that uses a new field of create fails in these rooms: the field is undefined there.
+    if (
+      replaced > 0 &&
+      before?.version === definition.version &&
+      `${before.create}` !== `${definition.create}`
+    )
+      log.warn(
+        {
+          room_type: type,
+          reason: `running rooms of type ${type} keep their state; restart the server to begin with the new one, or increase version and add a migration`,
+        },
+        'create has changed',
+      )
   }
 
   /** To be called when the node may act again after it might not, and when the store is back: every room goes on that is still this node's. */

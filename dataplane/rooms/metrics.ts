@@ -104,12 +104,12 @@ export const ROOM_METRICS = {
   ),
   limitsReached: counter(
     'service_room_limits_reached_total',
-    'Turns that failed since their room has MAX_ROOM_TASKS tasks in flight, MAX_ROOM_TIMERS timers, or a state of MAX_ROOM_STATE_BYTES; and messages that were refused since so many of their member wait for the word that their replies are known.',
+    'Turns that failed since their room has as many tasks in flight or timers as it may have, or a state of MAX_ROOM_STATE_BYTES; and messages that were refused since so many of their member wait for the word that their replies are known.',
     { room_type: OPEN, limit: ['tasks', 'timers', 'layers', 'state', 'requests'] },
   ),
   historyDropped: counter(
     'service_history_updates_dropped_total',
-    'Past updates that were forgotten since the histories of all rooms together held MAX_HISTORY_BYTES.',
+    'Past updates that were forgotten since the histories of all rooms together held 256 MiB.',
   ),
   roomsQuarantined: counter(
     'service_rooms_quarantined_total',

@@ -101,7 +101,6 @@ export class RoomOpening {
       // Taking what is not stored from an owner that lives would end it.
       byLease: this.#definition.durability === 'none',
       stateVersion: this.#definition.version,
-      madeFor: join?.traceparent === undefined ? undefined : join,
       // More may come while the room is asked for.
       askedBy: () => this.#waiting.waiting.flatMap(({ message }) => traceOf(message) ?? []),
     })

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import * as v from 'valibot'
 import { afterEach, describe, expect, it } from 'vitest'
 import { recordingLog } from '../../test/support/redis-store.ts'
-import { roomWith } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom, type RoomDefinition } from './definition.ts'
 import { developRooms } from './loader.ts'
 
@@ -37,6 +37,35 @@ describe('a room type that is replaced', () => {
     bench.host.replaceRoom(stepping(10, v.object({ at: v.number() })))
     await bench.say('steps', 'ann', 'go', null)
     expect(ann.state).toEqual({ at: 11 })
+  })
+})
+
+describe('a room type whose create has changed', () => {
+  const counting = (create: () => object, version = 1) =>
+    defineRoom({
+      type: 'count',
+      version,
+      create,
+      ...(version === 2 ? { migrate: { 1: () => ({ dots: 0, waves: 0 }) } } : {}),
+    })
+  const first = counting(() => ({ dots: 0 }))
+
+  it('logs that running rooms keep their state', async () => {
+    const { log, logged } = recordingLog()
+    const { bench } = await roomWith(first, ['ann'], { log })
+    bench.host.replaceRoom(counting(() => ({ dots: 0, waves: 0 })))
+    expect(logged()).toMatch(/"reason":"running rooms of type count keep their state; .*"create has changed"/)
+  })
+
+  it('logs nothing if create is the same, if a migration makes the new state, or if no room of the type runs', async () => {
+    const { log, logged } = recordingLog()
+    const { bench } = await roomWith(first, ['ann'], { log })
+    bench.host.replaceRoom(first)
+    bench.host.replaceRoom(counting(() => ({ dots: 0, waves: 0 }), 2))
+    const { host } = new RoomBench([first], { log })
+    host.replaceRoom(counting(() => ({ dots: 0, waves: 0 })))
+    expect(logged()).toContain('room type count was replaced')
+    expect(logged()).not.toContain('create has changed')
   })
 })
 

@@ -177,7 +177,7 @@ export class TurnTimers {
     if (!this.#has(known)) {
       if (!this.#mayHave(this.#size + 1))
         throw new RoomLogicError(
-          `ctx.after: the room has MAX_ROOM_TIMERS timers (${this.#size}); cancel one, or give the id of the one to replace`,
+          `ctx.after: the room has ${this.#size} timers, as many as it may have: cancel one, or give the id of the one to replace`,
         )
       this.#size++
     }

@@ -97,7 +97,7 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
     const addresses: Record<string, string> = { api: control.url, ...node.addresses }
     if (roomsDir === undefined) {
       const backend = await startBackend({
-        host: config.examplesHost,
+        host: config.wsHost,
         port: config.examplesPort,
         control_url: control.url,
         ...(controlToken !== undefined && { control_token: controlToken }),

@@ -114,15 +114,20 @@ describe('the life of a process', () => {
     expect(codes).toEqual([1])
   })
 
-  it.each(['unhandledRejection', 'uncaughtException'])(
-    'ends with 1 at an %s before it serves, and logs it',
-    async (event) => {
-      const { send, codes, messages } = setup(() => new Promise(() => {}))
-      send(event, new Error('not expected'))
-      expect(codes).toEqual([1])
-      expect(messages()).toHaveLength(1)
-    },
-  )
+  it('ends with 1 at an exception before it serves, and logs it', () => {
+    const { send, codes, messages } = setup(() => new Promise(() => {}))
+    send('uncaughtException', new Error('not expected'))
+    expect(codes).toEqual([1])
+    expect(messages()).toHaveLength(1)
+  })
+
+  it('logs a rejection that a room file leaves behind while it is loaded, and serves', async () => {
+    const { send, codes, messages } = setup(async () => ({ addresses, close: async () => {} }))
+    send('unhandledRejection', new Error('of a file'))
+    await settled()
+    expect(codes).toEqual([])
+    expect(messages()).toEqual(['a promise was rejected and not handled', expect.stringContaining('ready')])
+  })
 
   /** A service that knows what to do with errors that nothing has handled. */
   const dealing = (drains: (number | undefined)[], close: () => Promise<void>, own: boolean): Service => ({

@@ -67,8 +67,11 @@ export function live(
     running.close(FAILED_DRAIN_MS).then(end, end)
   }
   host.on('unhandledRejection', (reason) => {
+    const text = 'a promise was rejected and not handled'
     if (running?.unhandled) running.unhandled.rejection(reason)
-    else fail(reason, 'a promise was rejected and not handled')
+    else if (running) fail(reason, text)
+    // A room file leaves one behind while it is loaded. What the start itself needs rejects `starting`.
+    else log.error({ err: reason }, text)
   })
   host.on('uncaughtException', (error) => {
     if (!running?.unhandled?.exception(error)) failSoon(error, 'an error was thrown and not caught')

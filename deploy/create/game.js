@@ -106,7 +106,7 @@ ${basename(folder)} is ready:
 
   cd ${path.length < folder.length ? path : folder}
 ${commands.map((command) => `  ${command}\n`).join('')}
-Open the address that npm run dev prints in two tabs: each tab is a player.
+npm run dev prints an address after "Local". Open it in two tabs: each tab is a player.
 rooms/board.ts runs on the server, src/ in the browser. Edit both while you play.
 `)
 }

@@ -343,7 +343,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
       ]),
     )
     expect(env).toMatchObject({
-      OUTBOX_LIMIT_BYTES: '2097152',
+      MAX_ROOM_STATE_BYTES: '2097152',
       MAX_SESSIONS: '10000',
       REQUIRE_KEY_ID: '1',
       ALLOWED_ORIGINS: 'https://play.example.com',

@@ -1,6 +1,6 @@
 import { createWriteStream } from 'node:fs'
-import { extname, join } from 'node:path'
-import { fileURLToPath } from 'node:url'
+import { join } from 'node:path'
+import { parseArgs } from 'node:util'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import { loadRooms } from '../../dataplane/rooms/loader.ts'
 import { type Backend, startBackend } from '../../examples/backend/backend.ts'
@@ -11,35 +11,63 @@ import { createLog } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { DEV_TOKEN_SECONDS, devRoutes } from '../cli/dev-routes.ts'
 import { endWithNpm } from '../cli/npm-parent.ts'
-import { banner, Commands } from './commands.ts'
+import { banner, command, Prompt } from './console.ts'
 import { LocalCluster } from './local-cluster.ts'
 import { News } from './news.ts'
-import type { ClusterOptions } from './options.ts'
-import { OPTIONS_HELP, parseOptions } from './options.ts'
 import { ClusterError } from './processes.ts'
-import { Prompt } from './prompt.ts'
+import { roomfulProgram } from './programs.ts'
 
 /** `npm run cluster`: a whole deployment on this machine, and a prompt to break it. */
 
 const HOST = '127.0.0.1'
-/** A terminal and npm both pass the same Ctrl-C on: what comes so soon after the first is the same. */
+/** A terminal and npm both pass the same Ctrl-C on: a signal so soon after the first is the same. */
 const SAME_MS = 500
-/** After which a node starts again that was killed in the playground. */
+/** Time after which a node that was killed in the playground starts again. */
 const BACK_MS = 4000
-const ROOMFUL = fileURLToPath(new URL(`../cli/roomful${extname(import.meta.url)}`, import.meta.url))
+const HELP = `Usage: npm run cluster -- [options]
 
-const request = parseOptions(process.argv.slice(2))
-if (request.kind === 'help') process.stdout.write(OPTIONS_HELP)
-else if (request.kind === 'mistake') {
-  process.stderr.write(`${request.message}\nnpm run cluster -- --help says more.\n`)
+Redis, control processes, nodes, a load balancer and the example games on this machine, with a prompt to break them one by one.
+
+  --nodes N          nodes, 1–9; default 3
+  --controls N       control processes, 1–9; default 2
+  --free-ports       take any free ports instead of the documented ones
+
+REDIS_URL uses that Redis instead of starting one. Every other variable of roomful (NODE_LEASE_MS, LOG_LEVEL, ROOMS_DIR …) is passed on
+to the processes.
+`
+
+/** The words behind `npm run cluster --`. Throws when one is wrong. */
+function readWords() {
+  const { values } = parseArgs({
+    options: {
+      nodes: { type: 'string', default: '3' },
+      controls: { type: 'string', default: '2' },
+      'free-ports': { type: 'boolean', default: false },
+      help: { type: 'boolean', short: 'h', default: false },
+    },
+  })
+  for (const name of ['nodes', 'controls'] as const)
+    if (!/^[1-9]$/.test(values[name])) throw new Error(`--${name} is "${values[name]}"; it may be: 1 to 9`)
+  return values
+}
+
+let words: ReturnType<typeof readWords> | undefined
+try {
+  words = readWords()
+} catch (error) {
+  process.stderr.write(`${(error as Error).message}\nnpm run cluster -- --help says more.\n`)
   process.exitCode = 2
-} else void run(request.options)
+}
+if (words?.help) process.stdout.write(HELP)
+else if (words)
+  await run({ nodes: Number(words.nodes), controls: Number(words.controls), freePorts: words['free-ports'] })
 
-async function run(options: ClusterOptions): Promise<void> {
+async function run(size: { nodes: number; controls: number; freePorts: boolean }): Promise<void> {
+  const prompt = new Prompt()
+  const tell = (text: string): void => prompt.tell(text)
   let cluster: LocalCluster | undefined
   let games: Backend | undefined
   let news: News | undefined
-  let commands: Commands | undefined
   let stoppingSince: number | undefined
 
   const stop = async (code: number): Promise<void> => {
@@ -50,69 +78,59 @@ async function run(options: ClusterOptions): Promise<void> {
     }
     stoppingSince = systemClock.monotonic()
     prompt.close()
-    prompt.tell('ending everything; once more ends it at once')
+    tell('ending everything; once more ends it immediately')
     news?.stop()
     await games?.close()
     await cluster?.close()
-    if (cluster) prompt.tell(`everything has ended; the logs stay in ${cluster.folder}`)
+    if (cluster) tell(`everything has ended; the logs stay in ${cluster.folder}`)
     process.exit(code)
   }
   const fail = (error: unknown): void => {
-    const expected = error instanceof ClusterError
-    prompt.tell(
-      expected ? error.message : error instanceof Error ? (error.stack ?? error.message) : String(error),
-    )
+    if (error instanceof ClusterError) tell(error.message)
+    else tell(error instanceof Error ? (error.stack ?? error.message) : String(error))
     void stop(1)
   }
-
-  const prompt = new Prompt({
-    input: process.stdin,
-    output: process.stdout,
-    onLine: async (line) => {
-      if ((await commands?.run(line)) === 'quit') void stop(0)
-    },
-    onInterrupt: () => void stop(0),
-  })
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => void stop(0))
   process.on('uncaughtException', fail)
   process.on('unhandledRejection', fail)
   process.on('exit', () => cluster?.abandon())
-  // No one reads any more: what is told is lost, and that is all.
+  // No process reads the output any more: the text is lost, and the cluster runs on.
   process.stdout.on('error', () => undefined)
   endWithNpm(process, systemClock)
 
   try {
     cluster = await LocalCluster.prepare({
-      options,
+      options: { ...size, balancer: 'auto', advertise: true },
       env: process.env,
-      roomful: [...process.execArgv, ROOMFUL],
+      roomful: roomfulProgram().words,
       clock: systemClock,
       random: systemRandom,
-      tell: (line) => prompt.tell(line),
+      tell,
     })
-    prompt.tell(`starting ${[...cluster.children.keys()].join(', ')}; logs are in ${cluster.folder}`)
-    await cluster.start()
-    games = await startGames(cluster, async (line) => commands?.run(line))
+    const running = cluster
+    tell(`starting ${[...running.children.keys()].join(', ')}; logs are in ${running.folder}`)
+    await running.start()
+    const watch = new News({ nodes: running.nodes, clock: systemClock, tell })
+    const act = (line: string): Promise<void> => command(line, running, watch, tell)
+    games = await startGames(running, act)
+    if (stoppingSince !== undefined) return
+    news = watch
+    void news.start()
+    tell(banner(running))
+    const left = await prompt.read((line) => (/^\s*(quit|exit)\s*$/i.test(line) ? stop(0) : act(line)))
+    if (left) await stop(0)
   } catch (error) {
     if (stoppingSince === undefined) fail(error)
-    return
   }
-  if (stoppingSince !== undefined) return
-  const tell = (text: string): void => prompt.tell(text)
-  news = new News({ nodes: cluster.nodes, clock: systemClock, tell })
-  news.start()
-  commands = new Commands(cluster, news, tell)
-  prompt.tell(banner(cluster))
-  prompt.open()
 }
 
 /**
- * Starts the example games, their backend and the playground in this process, playing on `cluster`; resolves when they can be opened in a browser.
- * `command` does what a line at the prompt does.
+ * Starts the example games, their backend and the playground in this process, playing on `cluster`; resolves when they can be opened in a
+ * browser. `act` does what a line at the prompt does.
  */
 function startGames(
-  { folder, ports, secrets, addresses, nodes, roomsDir }: LocalCluster,
-  command: (line: string) => Promise<unknown>,
+  { folder, ports, secrets, addresses, nodes, roomsDir, controlUrl }: LocalCluster,
+  act: (line: string) => Promise<void>,
 ): Promise<Backend> {
   const file = createWriteStream(join(folder, 'games.log'), { flags: 'a' })
   const log = createLog(
@@ -120,11 +138,10 @@ function startGames(
     {},
     { write: (line) => void file.write(line) },
   )
-  const controlUrl = `http://${HOST}:${ports.api}`
   const wsUrl = `ws://${HOST}:${ports.websocket}`
   const project = new OwnProject(new ControlClient(controlUrl, secrets.operatorToken))
   let rooms: Promise<RoomDefinition[]> | undefined
-  const routes = devRoutes({
+  const before = devRoutes({
     issue: (sub) => project.issueToken({ sub, ttl_seconds: DEV_TOKEN_SECONDS }),
     rooms: () => {
       rooms ??= loadRooms(roomsDir)
@@ -135,8 +152,8 @@ function startGames(
       const { project_id: projectId } = await project.credentials()
       const owner = ownersOf(await nodes.look()).get(`${projectId} ${roomId}`)?.owner
       if (owner === undefined) return `no node runs ${roomId} at this moment`
-      await command(`kill ${owner}`)
-      systemClock.schedule(BACK_MS, () => void command(`start ${owner}`))
+      await act(`kill ${owner}`)
+      systemClock.schedule(BACK_MS, () => void act(`start ${owner}`))
       return `${owner} was killed; it starts again in ${BACK_MS / 1000} s`
     },
     log,
@@ -148,7 +165,7 @@ function startGames(
     control_token: secrets.operatorToken,
     ws_url: wsUrl,
     nodes: { addresses, internal_token: secrets.internalToken },
-    before: routes,
+    before,
     log,
   })
 }

@@ -8,12 +8,23 @@ import type { Clock } from '../../shared/clock.ts'
 import { randomToken } from '../../shared/ids.ts'
 import type { Random } from '../../shared/random.ts'
 import { haproxyAt } from '../balancer/configuration.ts'
-import { BuiltinBalancer } from './builtin-balancer.ts'
-import type { ClusterOptions } from './options.ts'
+import { startForwarder } from './forwarder.ts'
 import { choosePorts, PortBlock, type Ports } from './ports.ts'
 import { type Child, Children, ClusterError, describeExit, type Exit } from './processes.ts'
 import { findProgram } from './programs.ts'
 import { RedisView } from './redis.ts'
+
+/** Size of a cluster, and what stands before it. */
+export interface ClusterOptions {
+  readonly nodes: number
+  readonly controls: number
+  /** `auto`: haproxy where it is installed, else a forwarder. `none`: clients connect to the nodes. `outside`: the caller starts one. */
+  readonly balancer: 'auto' | 'none' | 'outside'
+  /** Take ports that are free instead of the documented ones. */
+  readonly freePorts: boolean
+  /** Give each node an address (ADVERTISE_URL), so that clients go to the node of their rooms. */
+  readonly advertise: boolean
+}
 
 interface LocalClusterParts {
   readonly options: ClusterOptions
@@ -24,7 +35,7 @@ interface LocalClusterParts {
   readonly controlUrl?: string | undefined
   readonly clock: Clock
   readonly random: Random
-  /** Where the ends of processes are told, a line each. `asked`: someone here wanted it. */
+  /** Called with a line about each process that has ended. `asked`: this process wanted it. */
   readonly tell: (line: string, asked: boolean) => void
 }
 
@@ -32,62 +43,63 @@ const HOST = '127.0.0.1'
 const EXAMPLES = fileURLToPath(new URL('../../examples', import.meta.url))
 /** Shorter than the default, so that clients of a node that hangs look for another while someone watches. */
 const HEARTBEAT_SECONDS = '2'
-/** How long a process may take to end in order when everything ends. */
-const END_MS = 8000
+/** Time for a process to end in order when everything ends, and for the load balancer to find control. */
+const PATIENCE_MS = 8000
 
 /** Redis, control processes, nodes and a load balancer, on this machine. */
 export class LocalCluster {
-  /** Where logs and the data of Redis are. */
+  /** Folder of the logs and of the data of Redis. */
   readonly folder: string
   readonly ports: Ports
   readonly secrets: Secrets
   readonly nodes: Nodes
   readonly redis: RedisView
   readonly redisUrl: string
-  /** Where the room types of the nodes are. */
+  /** Folder of the room types of the nodes. */
   readonly roomsDir: string
-  /** The kind of load balancer: the name of its program, `built in`, `none` or `outside`. */
-  readonly balancer: string
+  /** Kind of load balancer. */
+  readonly balancer: 'haproxy' | 'forwarder' | 'none' | 'outside'
+  /** Address of the control API: that of the load balancer, or of the first control process. */
+  readonly controlUrl: string
   readonly #parts: LocalClusterParts
   readonly #children: Children
   readonly #block: PortBlock
-  #builtin: readonly BuiltinBalancer[] = []
   #ending = false
 
   private constructor(parts: LocalClusterParts, { folder, ports, block, redis, haproxy }: Machine) {
-    const { env, clock, random, options } = parts
+    const { env, clock, random, options, tell } = parts
+    const { balancer } = options
     this.#parts = parts
     this.roomsDir = env.ROOMS_DIR ?? EXAMPLES
     this.folder = folder
     this.ports = ports
     this.#block = block
-    const { balancer } = options
-    const inside = haproxy === undefined ? 'built in' : 'haproxy'
-    this.balancer = balancer === 'none' || balancer === 'outside' ? balancer : inside
-    this.#children = new Children({
-      folder,
-      clock,
-      onExit: (child, exit, asked) => this.#ended(child, exit, asked),
-    })
+    this.balancer = balancer === 'auto' ? (haproxy ? 'haproxy' : 'forwarder') : balancer
+    const apiPort = balancer === 'none' ? ports.controls[0] : ports.api
+    this.controlUrl = parts.controlUrl ?? `http://${HOST}:${apiPort}`
+    const onExit = ({ name, logFile }: Child, exit: Exit, asked: boolean): void => {
+      const how = describeExit(exit)
+      if (this.#ending) return
+      tell(
+        asked ? `${name} is gone (${how})` : `${name} has ended by itself (${how}); ${logFile} may say why`,
+        asked,
+      )
+    }
+    this.#children = new Children({ folder, clock, onExit })
     this.secrets = {
       internalToken: env.INTERNAL_TOKEN?.split(',')[0] || randomToken(random, 32),
       keyringSecret: randomToken(random, 43),
       operatorToken: env.CONTROL_API_TOKENS?.split(',')[0] || randomToken(random, 32),
     }
     this.redisUrl = env.REDIS_URL ?? `redis://${here(ports.redis)}`
-    // The keys of this run are sealed under a secret of its own: what an earlier one has left must not be found.
+    // The keys of this run are sealed under a secret of this run: it must not find those of an earlier run.
     const keyPrefix = `roomful-local-${randomToken(random, 8)}:`
     this.redis = new RedisView(this.redisUrl, keyPrefix)
     const { internalToken, keyringSecret, operatorToken } = this.secrets
     this.nodes = new Nodes({ addresses: this.addresses, internal_token: internalToken, clock })
 
     if (redis !== undefined)
-      this.#children.add('redis', {
-        program: redis,
-        args: this.#redisArguments(),
-        env,
-        ready: /Ready to accept/,
-      })
+      this.#children.add('redis', { program: redis, args: this.#redisWords(), env, ready: /Ready to accept/ })
     const add = (name: string, command: string, own: NodeJS.ProcessEnv): void => {
       const said: NodeJS.ProcessEnv = {
         REDIS_URL: this.redisUrl,
@@ -125,7 +137,7 @@ export class LocalCluster {
       this.#children.add('haproxy', { program: haproxy, args: ['-db', '-f', this.#haproxyFile], env })
   }
 
-  /** Looks at what this machine has, and prepares everything; nothing but the reaper runs yet. Rejects with a ClusterError. */
+  /** Looks at what this machine has, and prepares everything; only the reaper runs yet. Rejects with a ClusterError. */
   static async prepare(parts: LocalClusterParts): Promise<LocalCluster> {
     const { options, env } = parts
     const redis = env.REDIS_URL ? undefined : findProgram(['redis-server', 'valkey-server'], env.PATH)
@@ -135,10 +147,7 @@ export class LocalCluster {
       )
     if (env.REDIS_URL && !/^rediss?:\/\//.test(env.REDIS_URL))
       throw new ClusterError('REDIS_URL must name one Redis here: redis://… or rediss://…')
-    const mayBeHaproxy = options.balancer === 'auto' || options.balancer === 'haproxy'
-    const haproxy = mayBeHaproxy ? findProgram(['haproxy'], env.PATH) : undefined
-    if (options.balancer === 'haproxy' && haproxy === undefined)
-      throw new ClusterError('there is no haproxy in PATH: install it, or leave --balancer away')
+    const haproxy = options.balancer === 'auto' ? findProgram(['haproxy'], env.PATH) : undefined
     const folder = await mkdtemp(join(tmpdir(), 'roomful-cluster-'))
     await mkdir(join(folder, 'redis'))
     const block = await PortBlock.claim(parts.random)
@@ -154,7 +163,16 @@ export class LocalCluster {
     })
     const processes = [...this.children.values()].filter(({ name }) => /^(control|node)-/.test(name))
     await Promise.all(processes.map((child) => child.start()))
-    await this.#startBalancer()
+    const { websocket, api, nodes, controls } = this.ports
+    if (this.balancer === 'haproxy') await this.#startHaproxy()
+    else if (this.balancer === 'forwarder')
+      await Promise.all([
+        startForwarder(
+          websocket,
+          nodes.map((node) => node.websocket),
+        ),
+        startForwarder(api, controls),
+      ])
   }
 
   /** Every process by its name, in the order of their start. */
@@ -167,39 +185,33 @@ export class LocalCluster {
     return this.children.get(name)
   }
 
-  /** Ends everything in order: first what clients come through, then nodes, which save their rooms, control, and Redis. */
+  /** Ends everything in order: first the load balancer, then nodes, which save their rooms, control, and Redis. */
   async close(): Promise<void> {
     this.#ending = true
-    for (const balancer of this.#builtin) balancer.close()
     const all = [...this.children.values()]
-    for (const group of [/^haproxy$/, /^node-/, /^control-/]) {
-      await Promise.all(all.filter(({ name }) => group.test(name)).map((child) => child.endWithin(END_MS)))
-    }
+    for (const group of [/^haproxy$/, /^node-/, /^control-/])
+      await Promise.all(
+        all.filter(({ name }) => group.test(name)).map((child) => child.endWithin(PATIENCE_MS)),
+      )
     if (!this.children.has('redis')) await this.redis.clear().catch(() => undefined)
     this.redis.close()
-    await this.children.get('redis')?.endWithin(END_MS)
+    await this.children.get('redis')?.endWithin(PATIENCE_MS)
     await this.#children.close()
     await this.#block.release()
     await rm(join(this.folder, 'redis'), { recursive: true, force: true })
   }
 
-  /** Ends every process at once, without waiting for anything. */
+  /** Kills every process, without waiting for anything. */
   abandon(): void {
     this.#ending = true
     this.#children.abandon()
-  }
-
-  /** Where the control API is: behind the load balancer, or where the first control process is. */
-  get controlUrl(): string {
-    const { api, controls } = this.ports
-    return this.#parts.controlUrl ?? `http://${HOST}:${this.balancer === 'none' ? controls[0] : api}`
   }
 
   get #haproxyFile(): string {
     return join(this.folder, 'haproxy.cfg')
   }
 
-  /** Where each node is asked about itself. */
+  /** Admin address of each node. */
   get addresses(): readonly NodeAddress[] {
     return this.ports.nodes.map(({ admin }, index) => ({
       admin_url: `http://${HOST}:${admin}`,
@@ -208,7 +220,7 @@ export class LocalCluster {
   }
 
   /** Everything is kept on disk, so that a Redis that comes back has it. */
-  #redisArguments(): string[] {
+  #redisWords(): string[] {
     const settings = {
       port: String(this.ports.redis),
       bind: HOST,
@@ -220,49 +232,27 @@ export class LocalCluster {
     return Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value])
   }
 
-  #ended({ name, logFile }: Child, exit: Exit, asked: boolean): void {
-    if (this.#ending) return
-    const how = describeExit(exit)
-    const line = asked
-      ? `${name} is gone (${how})`
-      : `${name} has ended by itself (${how}); ${logFile} may say why`
-    this.#parts.tell(line, asked)
-  }
-
-  async #startBalancer(): Promise<void> {
-    const haproxy = this.children.get('haproxy')
-    if (haproxy) {
-      await writeFile(this.#haproxyFile, await haproxyConfig(this.ports))
-      await haproxy.start()
-      const ended = haproxy.ended.then((exit) => {
-        throw new ClusterError(`haproxy ended (${describeExit(exit)}); ${haproxy.logFile} says why`)
-      })
-      await Promise.race([this.#reachControl(), ended])
-      return
-    }
-    if (this.balancer === 'none' || this.balancer === 'outside') return
+  /** Resolves when control answers through haproxy, which runs the configuration for production at these ports. */
+  async #startHaproxy(): Promise<void> {
+    const { websocket, api, balancer, nodes, controls } = this.ports
     const { clock } = this.#parts
-    const { websocket, api, nodes, controls } = this.ports
-    const behindWebsocket = nodes.map((node) => ({ port: node.websocket, healthPort: node.admin }))
-    const behindApi = controls.map((port) => ({ port, healthPort: port }))
-    this.#builtin = [
-      new BuiltinBalancer({ port: websocket, targets: behindWebsocket, clock }),
-      new BuiltinBalancer({ port: api, targets: behindApi, clock }),
-    ]
-    await Promise.all(this.#builtin.map((balancer) => balancer.start()))
-  }
-
-  /** Resolves when control answers through the load balancer. */
-  async #reachControl(): Promise<void> {
-    const { clock } = this.#parts
-    const deadline = clock.monotonic() + END_MS
-    for (;;) {
-      const answer = await fetch(`http://${HOST}:${this.ports.api}/readyz`).catch(() => undefined)
-      if (answer?.ok) return
+    const haproxy = this.children.get('haproxy')!
+    const text = await readFile(new URL('../balancer/haproxy.cfg', import.meta.url), 'utf8')
+    const placed = haproxyAt(text, {
+      websocket: here(websocket),
+      control: here(api),
+      operations: here(balancer),
+      nodes: nodes.map((node) => ({ address: here(node.websocket), healthPort: node.admin })),
+      controls: controls.map((port) => ({ address: here(port) })),
+    })
+    await writeFile(this.#haproxyFile, placed)
+    await haproxy.start()
+    const deadline = clock.monotonic() + PATIENCE_MS
+    while (!(await fetch(`http://${here(api)}/readyz`).catch(() => undefined))?.ok) {
+      if (haproxy.exit)
+        throw new ClusterError(`haproxy ended (${describeExit(haproxy.exit)}); ${haproxy.logFile} says why`)
       if (clock.monotonic() > deadline)
-        throw new ClusterError(
-          `the load balancer lets no one through to control; the logs in ${this.folder} say why`,
-        )
+        throw new ClusterError(`haproxy does not reach control; the logs in ${this.folder} say why`)
       await setTimeout(50)
     }
   }
@@ -272,30 +262,18 @@ export class LocalCluster {
 interface Machine {
   readonly folder: string
   readonly ports: Ports
-  /** What the ports are of that are not the documented ones. */
+  /** Ports in the place of documented ones that are taken. */
   readonly block: PortBlock
   /** Paths of programs; undefined: not there, or not wanted. */
   readonly redis: string | undefined
   readonly haproxy: string | undefined
 }
 
-/** What one run makes up for itself, unless INTERNAL_TOKEN and CONTROL_API_TOKENS say; of several, the first. */
+/** Secrets of one run, made up unless INTERNAL_TOKEN and CONTROL_API_TOKENS are set; of several, the first. */
 interface Secrets {
   readonly internalToken: string
   readonly keyringSecret: string
   readonly operatorToken: string
 }
 
-/** The configuration of haproxy for these ports: that for production, at other places. */
-async function haproxyConfig(ports: Ports): Promise<string> {
-  const text = await readFile(new URL('../balancer/haproxy.cfg', import.meta.url), 'utf8')
-  return haproxyAt(text, {
-    websocket: here(ports.websocket),
-    control: here(ports.api),
-    operations: here(ports.balancer),
-    nodes: ports.nodes.map(({ websocket, admin }) => ({ address: here(websocket), healthPort: admin })),
-    controls: ports.controls.map((port) => ({ address: here(port) })),
-  })
-}
-
-const here = (port: number): string => `127.0.0.1:${port}`
+const here = (port: number): string => `${HOST}:${port}`

@@ -26,7 +26,7 @@ function setup() {
     clock,
     tell: (line) => void lines.push(line),
   })
-  news.start()
+  void news.start()
   return {
     news,
     clock,
@@ -45,7 +45,7 @@ it('tells where a room opens, and who has it next, timed from what was done to i
   const { news, clock, told } = setup()
   expect(await told({ 'node-1': { a: 5 } })).toEqual(['room arena:a opened on node-1 (epoch 5)'])
   expect(await told({ 'node-1': { a: 5 } })).toEqual([])
-  news.struck('node-1')
+  news.fault('node-1')
   clock.advance(750)
   await told({ 'node-1': { a: 5 } })
   expect(await told({ 'node-2': { a: 6 } })).toEqual([

@@ -8,20 +8,14 @@ interface NewsOptions {
 }
 
 const LOOK_EVERY_MS = 150
-/** Above this many rooms that go the same way at once, they are counted instead of named. */
+/** Above this many rooms that move the same way together, they are counted instead of named. */
 const MOST_NAMED = 3
 
-interface Place {
-  readonly owner: string
-  readonly epoch: number
-  readonly roomId: string
-}
-
-/** Watches who owns which room, and tells of every change in a line. */
+/** Watches which node owns which room, and tells each change in a line. */
 export class News {
   readonly #options: NewsOptions
-  readonly #places = new Map<string, Place>()
-  #blow: { readonly name: string; readonly at: number } | undefined
+  readonly #places = new Map<string, { readonly owner: string; readonly epoch: number }>()
+  #fault: { readonly name: string; readonly at: number } | undefined
   #cancel = (): void => {}
   #stopped = false
 
@@ -29,9 +23,13 @@ export class News {
     this.#options = options
   }
 
-  /** Looks from now on. */
-  start(): void {
-    void this.#look()
+  /** Looks from now on, until `stop`. */
+  async start(): Promise<void> {
+    const { nodes, clock, tell } = this.#options
+    const views = await nodes.look()
+    if (this.#stopped) return
+    for (const line of this.#changes(views)) tell(line)
+    this.#cancel = clock.schedule(LOOK_EVERY_MS, () => void this.start())
   }
 
   stop(): void {
@@ -39,42 +37,32 @@ export class News {
     this.#cancel()
   }
 
-  /** Something was done to `name`: what its rooms do next is timed from now. */
-  struck(name: string): void {
-    this.#blow = { name, at: this.#options.clock.monotonic() }
+  /** A fault was made in the process `name`: the moves of its rooms are timed from now. */
+  fault(name: string): void {
+    this.#fault = { name, at: this.#options.clock.monotonic() }
   }
 
-  async #look(): Promise<void> {
-    const { nodes, clock, tell } = this.#options
-    const views = await nodes.look()
-    if (this.#stopped) return
-    for (const line of this.#compare(views)) tell(line)
-    this.#cancel = clock.schedule(LOOK_EVERY_MS, () => void this.#look())
-  }
-
-  #compare(views: readonly NodeView[]): string[] {
-    const moves = new Map<string, { from: string | undefined; to: string; places: Place[] }>()
+  #changes(views: readonly NodeView[]): string[] {
+    /** Rooms by what happened to them. */
+    const moves = new Map<string, string[]>()
     for (const [id, { owner, room }] of ownersOf(views)) {
       const before = this.#places.get(id)
+      // A node that has lost a room may not know it yet.
       if (before && before.epoch >= room.epoch) continue
-      const place = { owner, epoch: room.epoch, roomId: room.room_id }
-      this.#places.set(id, place)
+      this.#places.set(id, { owner, epoch: room.epoch })
       if (before?.owner === owner) continue
-      const way = `${before?.owner} ${owner}`
-      const move = moves.get(way) ?? { from: before?.owner, to: owner, places: [] }
-      move.places.push(place)
-      moves.set(way, move)
+      const way = before
+        ? `went from ${before.owner} to ${owner}${this.#since(before.owner)}`
+        : `opened on ${owner}`
+      moves.set(way, [...(moves.get(way) ?? []), `room ${room.room_id} ${way} (epoch ${room.epoch})`])
     }
-    return [...moves.values()].flatMap(({ from, to, places }) => {
-      const after = from === undefined ? '' : this.#since(from)
-      const way = from === undefined ? `opened on ${to}` : `went from ${from} to ${to}`
-      if (places.length > MOST_NAMED) return [`${places.length} rooms ${way}${after}`]
-      return places.map(({ roomId, epoch }) => `room ${roomId} ${way}${after} (epoch ${epoch})`)
-    })
+    return [...moves].flatMap(([way, lines]) =>
+      lines.length > MOST_NAMED ? [`${lines.length} rooms ${way}`] : lines,
+    )
   }
 
   #since(name: string): string {
-    if (this.#blow?.name !== name) return ''
-    return `, ${((this.#options.clock.monotonic() - this.#blow.at) / 1000).toFixed(1)} s later`
+    if (this.#fault?.name !== name) return ''
+    return `, ${((this.#options.clock.monotonic() - this.#fault.at) / 1000).toFixed(1)} s later`
   }
 }

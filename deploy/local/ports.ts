@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { createServer, type Server } from 'node:net'
 import type { Random } from '../../shared/random.ts'
 
-/** Where everything listens; all on 127.0.0.1. */
+/** Ports of a cluster; all on 127.0.0.1. */
 export interface Ports {
   readonly games: number
   /** The control API, behind the load balancer. */
@@ -17,8 +17,8 @@ export interface Ports {
 }
 
 /**
- * The documented ports, and one of `block` for each that another process listens on. `free`: all are of the block. A documented one may
- * still be lost to another process before it is used; that process's start then fails and says so.
+ * Returns the documented ports, with a port of `block` in the place of each that another process listens on. `free`: all are of the block.
+ * If another process takes a documented port before it is used, the start of its process fails with a message.
  */
 export async function choosePorts(
   { nodes, controls, free }: { nodes: number; controls: number; free: boolean },
@@ -26,39 +26,34 @@ export async function choosePorts(
 ): Promise<Ports> {
   const choose = async (documented: number): Promise<number> =>
     !free && (await isFree(documented)) ? documented : block.take()
-  const each = async <T>(count: number, make: (index: number) => Promise<T>): Promise<T[]> => {
-    const made: T[] = []
-    for (let index = 1; index <= count; index++) made.push(await make(index))
-    return made
-  }
+  const numbers = (count: number): number[] => Array.from({ length: count }, (_, index) => index + 1)
   return {
     games: await choose(8080),
     api: await choose(3000),
     websocket: await choose(4000),
     balancer: await choose(8404),
     redis: await choose(6390),
-    controls: await each(controls, (index) => choose(3000 + index)),
-    nodes: await each(nodes, async (index) => ({
-      websocket: await choose(4000 + index),
-      admin: await choose(9100 + index),
-    })),
+    controls: await Promise.all(numbers(controls).map((n) => choose(3000 + n))),
+    nodes: await Promise.all(
+      numbers(nodes).map(async (n) => ({ websocket: await choose(4000 + n), admin: await choose(9100 + n) })),
+    ),
   }
 }
 
 const HOST = '127.0.0.1'
-/** Ports of a cluster's block, the claimed one included: as many as the largest cluster listens on, and some that other programs may have. */
+/** Ports of a block, the claimed one included: as many as the largest cluster needs, and some that other programs may have. */
 const SIZE = 48
-/** Where the blocks begin. */
+/** First port of the first block. */
 const FROM = 12_000
-/** Where Linux begins with the ports it gives to a program that asks for any. */
+/** First port that Linux gives to a program that asks for any. */
 const EPHEMERAL = 32_768
 const RANGE_FILE = '/proc/sys/net/ipv4/ip_local_port_range'
 
 /**
- * Neighbouring ports of this machine that belong to one cluster for as long as it runs: also while a process that listens on one of them is
- * being started, or started again, since no other claim gets them. They are none of those that the system gives to
- * a program that asks for any port, or to connections that go out. What claims a block is listening on its first port, so it is free
- * again when that process has ended, in whatever way.
+ * Neighbouring ports of this machine that belong to one cluster as long as it runs: also while a process that listens on one of them
+ * starts or restarts, since no other claim gets them. None of them is a port that the system gives to a program that asks for any, or to
+ * an outgoing connection. The process that claims a block listens on its first port, so the block is free again when that process has
+ * ended, in whatever way.
  */
 export class PortBlock {
   readonly #first: number
@@ -89,12 +84,11 @@ export class PortBlock {
       const claim = await listening(first)
       if (claim) return new PortBlock(first, size, claim)
     }
-    throw new Error(
-      `every block of ${size} ports from ${from} to ${from + blocks * size - 1} of this machine is taken`,
-    )
+    const last = from + blocks * size - 1
+    throw new Error(`every block of ${size} ports from ${from} to ${last} of this machine is taken`)
   }
 
-  /** One of its ports, another each time, on which no one listens. Rejects when there is none left. */
+  /** Returns a port of the block on which no process listens, another each time. Rejects when there is none left. */
   async take(): Promise<number> {
     while (this.#next < this.#below) {
       const port = this.#next++
@@ -103,13 +97,13 @@ export class PortBlock {
     throw new Error(`the ports ${this.#first} to ${this.#below - 1} of this machine are all taken`)
   }
 
-  /** The block is free again. */
+  /** Makes the block free again. */
   release(): Promise<void> {
     return closed(this.#claim)
   }
 }
 
-/** A server that listens on this very port and keeps no process going; undefined when another process does. */
+/** A server that listens on this port and keeps no process running; undefined when another process has the port. */
 function listening(port: number): Promise<Server | undefined> {
   return new Promise((resolve) => {
     const server = createServer((socket) => socket.destroy())
@@ -118,7 +112,6 @@ function listening(port: number): Promise<Server | undefined> {
   })
 }
 
-/** Whether no one listens on this port. */
 async function isFree(port: number): Promise<boolean> {
   const server = await listening(port)
   if (server) await closed(server)
@@ -130,8 +123,8 @@ const closed = (server: Server): Promise<void> => new Promise((resolve) => serve
 /** The first port that the system gives to a program that asks for any. */
 function ephemeralFrom(): number {
   try {
-    const [from] = readFileSync(RANGE_FILE, 'utf8').trim().split(/\s+/).map(Number)
-    return from !== undefined && from >= FROM + SIZE ? from : EPHEMERAL
+    const from = Number(readFileSync(RANGE_FILE, 'utf8').trim().split(/\s+/)[0])
+    return from >= FROM + SIZE ? from : EPHEMERAL
   } catch {
     return EPHEMERAL
   }

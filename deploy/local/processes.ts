@@ -1,14 +1,15 @@
 import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { createWriteStream } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Clock } from '../../shared/clock.ts'
 
-/** Something of this machine keeps a part of the cluster from running; the message says what, and what to do about it. */
+/** Something on this machine keeps a part of the cluster from running. The message says what, and what would help. */
 export class ClusterError extends Error {}
 
-/** `ending`: told to end in order, and still at it. */
-type ChildState = 'starting' | 'ready' | 'paused' | 'ending' | 'ended'
+/** `ending`: told to end (SIGTERM or SIGKILL), and still there. */
+export type ChildState = 'starting' | 'ready' | 'paused' | 'ending' | 'ended'
 
 /** How a process ended: an exit code, or the signal that ended it. */
 export interface Exit {
@@ -21,24 +22,26 @@ interface ChildOptions {
   readonly program: string
   readonly args: readonly string[]
   readonly env: NodeJS.ProcessEnv
-  /** What it prints once it serves; absent: it serves once it runs. */
+  /** Matches its output once it serves; absent: it serves once it runs. */
   readonly ready?: RegExp
   /** Whether it takes messages of this process. */
   readonly ipc?: boolean
-  /** The file that takes all it prints. */
+  /** File of its output. */
   readonly logFile: string
   readonly reaper: Pick<Reaper, 'watch' | 'release'>
   readonly clock: Clock
-  /** Called at the end of every run. `asked`: someone here wanted it. */
+  /** Called at the end of every run. `asked`: this process wanted it to end. */
   readonly onExit: (child: Child, exit: Exit, asked: boolean) => void
 }
 
 const START_MS = 60_000
-/** So much of a line is told. */
+/** Longest part of a line that is reported. */
 const LINE_LENGTH = 500
 
-/** One process of the cluster, which can end and be started again under the same name. */
+/** A process that can end and be started again under the same name. */
 export class Child {
+  readonly name: string
+  readonly logFile: string
   readonly #options: ChildOptions
   #state: ChildState = 'ended'
   #process: ChildProcess | undefined
@@ -46,19 +49,13 @@ export class Child {
   #exit: Exit | undefined
   #asked = false
   #said: RegExpExecArray | undefined
-  /** What it printed last before it served. */
+  /** Its last line before it served. */
   #lastLine = ''
 
   constructor(options: ChildOptions) {
     this.#options = options
-  }
-
-  get name(): string {
-    return this.#options.name
-  }
-
-  get logFile(): string {
-    return this.#options.logFile
+    this.name = options.name
+    this.logFile = options.logFile
   }
 
   get state(): ChildState {
@@ -70,17 +67,17 @@ export class Child {
     return this.#process?.pid
   }
 
-  /** How the last run ended; undefined while there is one, and before the first. */
+  /** How the last run ended; undefined during a run, and before the first. */
   get exit(): Exit | undefined {
     return this.#exit
   }
 
-  /** What it printed when it was ready, in the last run. */
+  /** The match of `ready` in the last run. */
   get said(): RegExpExecArray | undefined {
     return this.#said
   }
 
-  /** Resolves with the end of the present run, at once when there is none. */
+  /** Resolves with the end of the present run, immediately when there is none. */
   get ended(): Promise<Exit> {
     return this.#ended
   }
@@ -92,8 +89,8 @@ export class Child {
     this.#state = 'starting'
     this.#exit = undefined
     this.#asked = false
-    // A group of its own: Ctrl-C at the terminal is for the cluster, which ends its processes in order.
     const stdio: ('ignore' | 'pipe' | 'ipc')[] = ['ignore', 'pipe', 'pipe', ...(ipc ? ['ipc' as const] : [])]
+    // A process group for each: Ctrl-C at the terminal is for the cluster, which ends its processes in order.
     const child = spawn(program, args, { env, stdio, detached: true })
     this.#process = child
     const ready = this.#listen(child)
@@ -110,7 +107,22 @@ export class Child {
       })
     })
     if (child.pid !== undefined) reaper.watch(child.pid)
-    await this.#until(ready)
+    let cancel = (): void => {}
+    const late = new Promise<'late'>((resolve) => {
+      cancel = this.#options.clock.schedule(START_MS, () => resolve('late'))
+    })
+    const outcome = await Promise.race([ready, this.#ended, late])
+    cancel()
+    const more = `${this.logFile} says more`
+    if (outcome === 'late') {
+      await this.kill()
+      throw new ClusterError(`${this.name} did not serve within ${START_MS / 1000} s; ${more}`)
+    }
+    if (outcome !== undefined) {
+      const how = describeExit(outcome)
+      throw new ClusterError(`${this.name} ended before it served (${how}): ${this.#lastLine}; ${more}`)
+    }
+    if (this.#state === 'starting') this.#state = 'ready'
   }
 
   /** Sends it a message, if it runs and takes any. */
@@ -118,24 +130,26 @@ export class Child {
     if (this.#process?.connected) this.#process.send(message)
   }
 
-  /** Ends it at once, paused or not; resolves when it is gone. */
+  /** Kills it, paused or not (SIGKILL); resolves when it has ended. */
   async kill(): Promise<void> {
-    this.#asked = true
-    if (this.#process) this.#state = 'ending'
-    this.#process?.kill('SIGKILL')
+    this.#end('SIGKILL')
     await this.#ended
   }
 
-  /** Tells it to end in order (SIGTERM). A paused one goes on for that. */
+  /** Tells it to end in order (SIGTERM). A paused process is resumed for that. */
   end(): void {
-    if (!this.#process) return
-    this.#asked = true
-    if (this.#state === 'paused') this.#process.kill('SIGCONT')
-    this.#state = 'ending'
-    this.#process.kill('SIGTERM')
+    if (this.#state === 'paused') this.#process?.kill('SIGCONT')
+    this.#end('SIGTERM')
   }
 
-  /** Ends it in order, and at once when it has not ended after `withinMs`. */
+  #end(signal: NodeJS.Signals): void {
+    if (!this.#process) return
+    this.#asked = true
+    this.#state = 'ending'
+    this.#process.kill(signal)
+  }
+
+  /** Ends it in order, and kills it when it has not ended after `withinMs`. */
   async endWithin(withinMs: number): Promise<void> {
     this.end()
     const cancel = this.#options.clock.schedule(withinMs, () => void this.kill())
@@ -143,24 +157,25 @@ export class Child {
     cancel()
   }
 
-  /** Stops it where it is, as a machine that hangs would; no effect on the state of anything it holds. */
+  /** Suspends it (SIGSTOP), like a machine that hangs. Its connections stay open. */
   pause(): void {
     this.#process?.kill('SIGSTOP')
     this.#state = 'paused'
   }
 
-  /** Lets a paused one go on. */
+  /** Continues a paused process (SIGCONT). */
   resume(): void {
     this.#process?.kill('SIGCONT')
     this.#state = 'ready'
   }
 
-  /** Sends all it prints to its file; resolves when that says it serves. */
+  /** Writes its output to its file; resolves when the output says that it serves. */
   #listen(child: ChildProcess): Promise<void> {
     const { logFile, ready } = this.#options
     const file = createWriteStream(logFile, { flags: 'a' })
-    // A folder that someone has cleared away, or a full disk: the process is worth more than what it prints.
+    // A removed folder or a full disk: the process is worth more than its output.
     file.on('error', () => undefined)
+    child.once('close', () => file.end())
     return new Promise((resolve) => {
       let heard = ''
       let looking = ready !== undefined
@@ -168,8 +183,8 @@ export class Child {
       const hear = (chunk: Buffer): void => {
         file.write(chunk)
         if (!looking) return
-        this.#lastLine = chunk.toString().trim().split('\n').at(-1)!.slice(0, LINE_LENGTH)
         heard += chunk.toString()
+        this.#lastLine = heard.trim().split('\n').at(-1)!.slice(0, LINE_LENGTH)
         const said = ready?.exec(heard)
         if (!said) return
         this.#said = said
@@ -179,28 +194,7 @@ export class Child {
       }
       child.stdout?.on('data', hear)
       child.stderr?.on('data', hear)
-      child.once('close', () => file.end())
     })
-  }
-
-  async #until(ready: Promise<void>): Promise<void> {
-    let cancel = (): void => {}
-    const late = new Promise<'late'>((resolve) => {
-      cancel = this.#options.clock.schedule(START_MS, () => resolve('late'))
-    })
-    const outcome = await Promise.race([ready, this.#ended, late])
-    cancel()
-    if (outcome === 'late') {
-      await this.kill()
-      throw new ClusterError(
-        `${this.name} did not serve within ${START_MS / 1000} s; ${this.logFile} says more`,
-      )
-    }
-    if (outcome !== undefined)
-      throw new ClusterError(
-        `${this.name} ended before it served (${describeExit(outcome)}): ${this.#lastLine}; ${this.logFile} says more`,
-      )
-    if (this.#state === 'starting') this.#state = 'ready'
   }
 }
 
@@ -211,13 +205,13 @@ export function describeExit({ code, signal }: Exit): string {
 }
 
 interface ChildrenOptions {
-  /** Takes what they print, a file each. */
+  /** Folder of their logs, a file each. */
   readonly folder: string
   readonly clock: Clock
   readonly onExit?: ChildOptions['onExit']
 }
 
-/** Processes that end with this one, however that ends: those of a cluster on this machine, for people, load tests, tests and chaos. */
+/** Processes that end with this one, however it ends: those of a cluster on this machine, for people, load tests, tests and chaos. */
 export class Children {
   /** By their names, in the order in which they were added. */
   readonly all = new Map<string, Child>()
@@ -232,7 +226,7 @@ export class Children {
     return this.#options.folder
   }
 
-  /** Prepares a process; it does not run yet. One that had this name is forgotten. */
+  /** Prepares a process, in the place of the one that had this name; it does not run yet. */
   add(
     name: string,
     how: Pick<ChildOptions, 'program' | 'args' | 'env' | 'ready' | 'ipc'>,
@@ -245,7 +239,7 @@ export class Children {
     return child
   }
 
-  /** Prepares a process of roomful: the words behind `node`, which make it say where it is when it is ready. */
+  /** Prepares a process of roomful: the words behind `node`. */
   addRoomful(
     name: string,
     words: readonly string[],
@@ -256,56 +250,53 @@ export class Children {
     return this.add(name, how, more.onExit)
   }
 
-  /** Ends every process at once, without waiting for anything. */
+  /** Kills every process, without waiting for anything. */
   abandon(): void {
     for (const child of this.all.values()) void child.kill()
   }
 
-  /** Ends every process at once; resolves when all are gone. */
+  /** Kills every process; resolves when all have ended. */
   async close(): Promise<void> {
     await Promise.all([...this.all.values()].map((child) => child.kill()))
     await this.#reaper.close()
   }
 }
 
-/** What a process of roomful says when it serves; a node also where its websocket and its admin port are. */
+/** What a process of roomful says when it serves; a node also says where its websocket and its admin port are. */
 const READY = / ready: (?:websocket (?<ws_url>[^,"]+), admin (?<admin_url>[^,"\s]+)|[^"\n]+)["\n]/
 
-const PROGRAM = fileURLToPath(new URL('./reaper.mjs', import.meta.url))
+const REAPER = fileURLToPath(new URL('./reaper.mjs', import.meta.url))
 
 /**
- * A small process that kills the others when this one is gone without having ended them (SIGKILL, a crash): its standard input is a pipe from here,
- * which the system closes with this process, whatever happened to it. Unlike the processes it looks after, it is never paused.
+ * A small process that kills the others when this one has gone without ending them (SIGKILL, a crash): its standard input is a pipe from
+ * here, which the system closes with this process, whatever happened to it. Unlike the processes it looks after, it is never paused.
  */
 class Reaper {
-  readonly #process: ChildProcess
-  readonly #gone: Promise<void>
+  readonly #process = spawn(process.execPath, [REAPER], {
+    stdio: ['pipe', 'ignore', 'inherit'],
+    detached: true,
+  })
+  readonly #gone = once(this.#process, 'close').catch(() => undefined)
 
   constructor() {
-    const process_ = spawn(process.execPath, [PROGRAM], {
-      stdio: ['pipe', 'ignore', 'inherit'],
-      detached: true,
-    })
-    this.#process = process_
-    this.#gone = new Promise((resolve) => process_.once('close', () => resolve()))
-    // Without it everything works but its own task.
-    process_.on('error', () => undefined)
-    process_.stdin?.on('error', () => undefined)
+    // Without it everything works except its own task.
+    this.#process.on('error', () => undefined)
+    this.#process.stdin.on('error', () => undefined)
   }
 
   /** From now on `pid` ends with this process. */
   watch(pid: number): void {
-    this.#process.stdin?.write(`+${pid}\n`)
+    this.#process.stdin.write(`+${pid}\n`)
   }
 
   /** `pid` has ended: its number may become that of another process. */
   release(pid: number): void {
-    this.#process.stdin?.write(`-${pid}\n`)
+    this.#process.stdin.write(`-${pid}\n`)
   }
 
-  /** Ends it, and whatever it still watches. Resolves when it is gone. */
+  /** Ends it, and the processes that it still watches; resolves when it is gone. */
   async close(): Promise<void> {
-    this.#process.stdin?.end()
+    this.#process.stdin.end()
     await this.#gone
   }
 }

@@ -2,7 +2,7 @@ import { render } from 'preact'
 import { useState } from 'preact/hooks'
 import { Tree } from '../../dataplane/ops/page/tree.tsx'
 import type { Json, JsonObject } from '../../shared/json.ts'
-import { Fields, readFields } from './fields.tsx'
+import { Fields, Labelled, readFields, Select } from './fields.tsx'
 import { type Entry, Player } from './player.ts'
 import type { MessageToSend, RoomsToPlay, RoomToPlay } from './rooms.ts'
 
@@ -12,40 +12,64 @@ import type { MessageToSend, RoomsToPlay, RoomToPlay } from './rooms.ts'
  */
 
 const CUT_MS = 4000
-const DELAYS_MS = [0, 50, 150, 500, 2000]
+const DELAYS = [0, 50, 150, 500, 2000].map((ms) => `${ms} ms`)
+const MOODS: Record<string, string> = {
+  online: 'good',
+  connecting: 'warn',
+  reconnecting: 'warn',
+  closed: 'bad',
+}
 
-let known: RoomsToPlay | undefined
-let notice = ''
-let drawn = true
+/** What the page shows beside its players. */
+const page: { rooms?: RoomsToPlay; notice: string; drawn: boolean } = { notice: '', drawn: true }
 const draw = (): void => {
-  if (drawn) requestAnimationFrame(show)
-  drawn = false
+  if (page.drawn) requestAnimationFrame(show)
+  page.drawn = false
 }
 const players = ['alice', 'bob'].map((name) => new Player(name, draw))
+const isHere = ({ room, joining }: Player): boolean => room !== undefined || joining
 
 function show(): void {
-  drawn = true
+  page.drawn = true
   render(<Page />, document.getElementById('page')!)
 }
 
-/** Asks what can be joined: at the start, and when someone comes back from an editor. */
+/** Asks which rooms can be joined: at the start, and when someone comes back from an editor. */
 async function learn(): Promise<void> {
   try {
-    const response = await fetch('/dev/rooms')
-    known = (await response.json()) as RoomsToPlay
+    page.rooms = (await (await fetch('/dev/rooms')).json()) as RoomsToPlay
   } catch {
-    notice = 'roomful dev does not answer'
+    page.notice = 'roomful dev does not answer'
   }
   draw()
 }
 
+/** Runs what a form does, and returns why it cannot. */
+function attempt(event: SubmitEvent, work: (form: FormData, pressed: string) => void): string {
+  event.preventDefault()
+  try {
+    work(new FormData(event.currentTarget as HTMLFormElement), (event.submitter as HTMLButtonElement).value)
+    return ''
+  } catch (error) {
+    return (error as Error).message
+  }
+}
+
+const Alarm = ({ text }: { text: string }) =>
+  text ? (
+    <p role="alert" class="alarm">
+      {text}
+    </p>
+  ) : null
+
 function Page() {
   const [chosen, setChosen] = useState(location.hash.slice(1))
   const [front, setFront] = useState(0)
-  if (!known) return <p class="card">{notice || 'Asking for the room types …'}</p>
-  const type = known.rooms.find((room) => room.type === chosen) ?? known.rooms[0]!
+  if (!page.rooms) return <p class="card">{page.notice || 'Asking for the room types …'}</p>
+  const { rooms } = page.rooms
+  const type = rooms.find((room) => room.type === chosen) ?? rooms[0]!
   // A player who has left keeps the log.
-  const shown = players.filter((player) => here().includes(player) || player.log.length > 0)
+  const shown = players.filter((player) => isHere(player) || player.log.length > 0)
   const choose = (name: string) => {
     history.replaceState(null, '', `#${name}`)
     setChosen(name)
@@ -64,7 +88,7 @@ function Page() {
         </h1>
       </header>
       <main>
-        <Choice types={known.rooms} type={type} onChoose={choose} />
+        <Choice types={rooms.map((room) => room.type)} type={type} onChoose={choose} />
         {shown.length > 1 && (
           <nav aria-label="Players">
             {players.map(({ name, status }, at) => (
@@ -76,9 +100,8 @@ function Page() {
         )}
         <div id="players">
           {shown.map((player) => {
-            const at = players.indexOf(player)
-            const behind = shown.length > 1 && at !== front
-            return <Pane key={player.name} player={player} type={type} at={at} behind={behind} />
+            const behind = shown.length > 1 && player !== players[front]
+            return <Pane key={player.name} player={player} type={type} behind={behind} />
           })}
         </div>
       </main>
@@ -86,41 +109,26 @@ function Page() {
   )
 }
 
-const here = () => players.filter(({ room, joining }) => room || joining)
-
 /** Which room to join, and how. */
-function Choice({
-  types,
-  type,
-  onChoose,
-}: {
-  types: readonly RoomToPlay[]
-  type: RoomToPlay
-  onChoose: (type: string) => void
-}) {
+function Choice(props: { types: readonly string[]; type: RoomToPlay; onChoose: (type: string) => void }) {
+  const { type, options } = props.type
+  const busy = players.some(isHere)
+  const inside = players.find(({ room }) => room)?.room?.id ?? `a room of ${type}`
+  const away = players.filter((player) => !isHere(player))
   const submit = (event: SubmitEvent) => {
-    event.preventDefault()
-    const form = new FormData(event.currentTarget as HTMLFormElement)
-    const joins = (event.submitter as HTMLButtonElement).value
-    try {
-      const own = type.options ? readFields(form, type.options, 'options') : undefined
-      const options = { ...(own as JsonObject), key: String(form.get('key')) }
-      notice = ''
-      for (const player of players)
-        if (!player.room && !player.joining && (joins === 'both' || player.name === joins))
-          void player.join(known!.ws_url, type.type, options)
-    } catch (error) {
-      notice = (error as Error).message
-    }
+    page.notice = attempt(event, (form, joins) => {
+      const own = options ? (readFields(form, options, 'options') as JsonObject) : {}
+      const all = { ...own, key: String(form.get('key')) }
+      for (const player of away)
+        if (joins === 'both' || player.name === joins) void player.join(page.rooms!.ws_url, type, all)
+    })
     draw()
   }
-  const busy = here().length > 0
-  if (here().length === players.length)
+  if (away.length === 0)
     return (
       <p class="soft">
-        Both players are in{' '}
-        <b class="mono">{players.find(({ room }) => room)?.room?.id ?? `a room of ${type.type}`}</b>
-        {notice && `. ${notice}`}
+        Both players are in <b class="mono">{inside}</b>
+        {page.notice && `. ${page.notice}`}
       </p>
     )
   return (
@@ -129,73 +137,32 @@ function Choice({
         <b>Play any room by hand.</b> alice and bob are two players on this machine. You see the state, the
         messages and the patches of each.
       </p>
-      <label>
-        <span>room type</span>
-        <select value={type.type} disabled={busy} onChange={(event) => onChoose(event.currentTarget.value)}>
-          {types.map((one) => (
-            <option key={one.type}>{one.type}</option>
-          ))}
-        </select>
-      </label>
-      <label>
-        <span>key</span>
+      <Select label="room type" of={props.types} value={type} disabled={busy} onChoose={props.onChoose} />
+      <Labelled label="key">
         <input name="key" required maxLength={128} defaultValue="default" spellcheck={false} />
-      </label>
-      {type.options && <Fields key={type.type} schema={type.options} name="options" />}
-      {!busy && (
-        <button type="submit" class="primary" value="both">
-          Join as both
+      </Labelled>
+      {options && <Fields key={type} schema={options} name="options" />}
+      {[...(busy ? [] : ['both']), ...away.map(({ name }) => name)].map((name) => (
+        <button key={name} type="submit" class={name === 'both' ? 'primary' : ''} value={name}>
+          {`Join as ${name}`}
         </button>
-      )}
-      {players
-        .filter((player) => !here().includes(player))
-        .map(({ name }) => (
-          <button key={name} type="submit" value={name}>
-            {`Join as ${name}`}
-          </button>
-        ))}
-      {notice && (
-        <p role="alert" class="alarm">
-          {notice}
-        </p>
-      )}
+      ))}
+      <Alarm text={page.notice} />
     </form>
   )
 }
 
-async function killOwner(room: string): Promise<void> {
-  const response = await fetch(`/dev/kill?room=${encodeURIComponent(room)}`, { method: 'POST' })
-  notice = (await response.json()).detail
-  draw()
-}
-
-const MOODS: Record<string, string> = {
-  online: 'good',
-  connecting: 'warn',
-  reconnecting: 'warn',
-  closed: 'bad',
-}
-
-interface PaneProps {
-  player: Player
-  type: RoomToPlay
-  at: number
-  /** True if a phone shows the other player. */
-  behind: boolean
-}
-
-function Pane({ player, type, at, behind }: PaneProps) {
-  const { room, status, latency } = player
-  const title = `player-${at}`
+function Pane({ player, type, behind }: { player: Player; type: RoomToPlay; behind: boolean }) {
+  const { name, room, status, latency, node } = player
   return (
-    <section class={`card player ${behind ? 'behind' : ''}`} aria-labelledby={title}>
+    <section class={`card player ${behind ? 'behind' : ''}`} aria-labelledby={name}>
       <div class="row head">
-        <h2 id={title}>{player.name}</h2>
+        <h2 id={name}>{name}</h2>
         <span class={`pill ${MOODS[status] ?? ''}`} role="status">
           {status}
         </span>
         <span class="soft">
-          {[player.node, latency !== undefined && `${latency} ms`].filter(Boolean).join(' · ')}
+          {[node, latency !== undefined && `${latency} ms`].filter(Boolean).join(' · ')}
         </span>
         <span class="spring" />
         {room && (
@@ -204,51 +171,50 @@ function Pane({ player, type, at, behind }: PaneProps) {
           </button>
         )}
       </div>
-      {room && <InRoom player={player} type={type} at={at} />}
-      <Log player={player} at={at} />
+      {room && (
+        <>
+          <ul class="members" aria-label="Members">
+            {room.members.map(({ id, sub, connected }) => (
+              <li key={id} class={`state ${connected ? 'serving' : 'soft'}`} title={id}>
+                {sub ?? id}
+                {!connected && ' (away)'}
+              </li>
+            ))}
+          </ul>
+          <h3 id={`${name}-state`}>State</h3>
+          <Tree value={room.state as Json} title={`${name}-state`} />
+          <Messages player={player} messages={type.messages} />
+          <Network player={player} room={room.id} />
+        </>
+      )}
+      <Log player={player} />
     </section>
   )
 }
 
-function InRoom({ player, type, at }: { player: Player; type: RoomToPlay; at: number }) {
-  const { line } = player
-  const room = player.room!
+/** Faults of the player's network, and of the room's owner. */
+function Network({ player: { line }, room }: { player: Player; room: string }) {
+  const setDelay = (text: string) => {
+    line.delayMs = Number.parseInt(text, 10)
+    draw()
+  }
+  const kill = async () => {
+    const response = await fetch(`/dev/kill?room=${encodeURIComponent(room)}`, { method: 'POST' })
+    page.notice = (await response.json()).detail
+    draw()
+  }
   return (
-    <>
-      <ul class="members" aria-label="Members">
-        {room.members.map(({ id, sub, connected }) => (
-          <li key={id} class={`state ${connected ? 'serving' : 'soft'}`} title={id}>
-            {sub ?? id}
-            {!connected && ' (away)'}
-          </li>
-        ))}
-      </ul>
-      <h3 id={`state-${at}`}>State</h3>
-      <Tree value={room.state as Json} title={`state-${at}`} />
-      <Messages player={player} messages={type.messages} />
-      <div class="row head">
-        <label>
-          <span>delay</span>
-          <select
-            onChange={({ currentTarget: { value } }) => {
-              line.delayMs = Number(value)
-            }}
-          >
-            {DELAYS_MS.map((ms) => (
-              <option key={ms} value={ms} selected={ms === line.delayMs}>{`${ms} ms`}</option>
-            ))}
-          </select>
-        </label>
-        <button type="button" onClick={() => line.cut(CUT_MS)}>
-          {`Cut for ${CUT_MS / 1000} s`}
+    <div class="row head">
+      <Select label="delay" of={DELAYS} value={`${line.delayMs} ms`} onChoose={setDelay} />
+      <button type="button" onClick={() => line.cut(CUT_MS)}>
+        {`Cut for ${CUT_MS / 1000} s`}
+      </button>
+      {page.rooms?.kills && (
+        <button type="button" class="danger" onClick={() => void kill()}>
+          Kill the owner
         </button>
-        {known?.kills && (
-          <button type="button" class="danger" onClick={() => void killOwner(room.id)}>
-            Kill the owner
-          </button>
-        )}
-      </div>
-    </>
+      )}
+    </div>
   )
 }
 
@@ -258,53 +224,34 @@ function Messages({ player, messages }: { player: Player; messages: readonly Mes
   const [problem, setProblem] = useState('')
   const message = messages.find(({ name }) => name === chosen) ?? messages[0]
   if (!message) return <p class="soft">Its members send no messages.</p>
-  const submit = (event: SubmitEvent) => {
-    event.preventDefault()
-    try {
-      const form = new FormData(event.currentTarget as HTMLFormElement)
-      void player.send(message.name, readFields(form, message.data, 'data') ?? null, message.replies)
-      setProblem('')
-    } catch (error) {
-      setProblem((error as Error).message)
-    }
-  }
+  const { name, data, replies } = message
+  const submit = (event: SubmitEvent) =>
+    setProblem(
+      attempt(event, (form) => void player.send(name, readFields(form, data, 'data') ?? null, replies)),
+    )
   return (
     <form class="row" noValidate onSubmit={submit}>
-      <label>
-        <span>message</span>
-        <select value={message.name} onChange={(event) => setChosen(event.currentTarget.value)}>
-          {messages.map(({ name }) => (
-            <option key={name}>{name}</option>
-          ))}
-        </select>
-      </label>
-      <Fields key={message.name} schema={message.data} name="data" />
+      <Select label="message" of={messages.map((one) => one.name)} value={name} onChoose={setChosen} />
+      <Fields key={name} schema={data} name="data" />
       <button type="submit" class="primary">
-        {message.replies ? 'Request' : 'Send'}
+        {replies ? 'Request' : 'Send'}
       </button>
-      {problem && (
-        <p role="alert" class="alarm">
-          {problem}
-        </p>
-      )}
+      <Alarm text={problem} />
     </form>
   )
 }
 
 /** What a player has seen, the latest first; it can be held while one reads. */
-function Log({ player, at }: { player: Player; at: number }) {
+function Log({ player }: { player: Player }) {
   const [held, setHeld] = useState<readonly Entry[]>()
   const entries = held ?? player.log
+  const title = `${player.name}-log`
   return (
     <>
       <div class="row head">
-        <h3 id={`log-${at}`}>Patches and events</h3>
+        <h3 id={title}>Patches and events</h3>
         <span class="spring" />
-        <button
-          type="button"
-          aria-pressed={held !== undefined}
-          onClick={() => setHeld(held ? undefined : player.log)}
-        >
+        <button type="button" aria-pressed={!!held} onClick={() => setHeld(held ? undefined : player.log)}>
           Hold
         </button>
         <button type="button" onClick={() => player.clear()}>
@@ -313,13 +260,13 @@ function Log({ player, at }: { player: Player; at: number }) {
       </div>
       {entries.length === 0 && <p class="soft">Nothing since you cleared it.</p>}
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and has to by keys too */}
-      <ol class="log" aria-labelledby={`log-${at}`} tabIndex={0} hidden={entries.length === 0}>
+      <ol class="log" aria-labelledby={title} tabIndex={0} hidden={entries.length === 0}>
         {entries.map(({ id, seq, kind, what, data }) => (
           <li key={id} class={kind}>
             <span title="seq">{seq}</span>
             <span class="kind">{kind}</span>
             <span class="what">
-              {kind !== 'patch' || what !== 'patch' ? <b>{what}</b> : null} {data && <code>{data}</code>}
+              {what !== 'patch' && <b>{what}</b>} {data && <code>{data}</code>}
             </span>
           </li>
         ))}

@@ -10,21 +10,23 @@ import type { DecodedMessage } from '../../shared/protocol/codec.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import { toOperations } from '../../shared/sync/delta.ts'
 
-/** A line of what a player has seen. */
+/** A line of the log of a player. */
 export interface Entry {
   readonly id: number
-  /** The flush it came with. */
+  /** Flush of the room that it came with. */
   readonly seq?: number
   readonly kind: 'sent' | 'patch' | 'event' | 'member' | 'reply' | 'refused' | 'link'
   readonly what: string
   readonly data?: string
 }
 
+type NewEntry = Omit<Entry, 'id'>
+
 const MOST_ENTRIES = 200
 
-/** One of the two players of the page: its connection, its room, and what it has seen of it. */
+/** One of the two players of the page: its connection, its room, and a log of what it has seen. */
 export class Player {
-  name: string
+  readonly name: string
   room: Room | undefined
   /** The latest first. */
   log: readonly Entry[] = []
@@ -50,7 +52,7 @@ export class Player {
     return this.#client?.status === 'online' ? Math.round(this.#client.latency) : undefined
   }
 
-  /** Connects to `url` and joins; what goes wrong is in the log. */
+  /** Connects to `url` and joins; a failure is in the log. */
   async join(url: string, type: string, options: JsonObject): Promise<void> {
     this.joining = true
     this.#changed()
@@ -60,17 +62,15 @@ export class Player {
       const { WebSocket } = this.line
       // Not rerouted: one socket after the other keeps the log in order.
       this.#client = await connect(url, { projectId, token, getToken, WebSocket, reroute: false })
-      this.#client.onConnectionChange((status, error) =>
-        this.#note({ kind: 'link', what: status, ...(error && { data: error.message }) }),
-      )
+      this.#client.onConnectionChange((status, error) => this.#link(status, error))
       this.room = await this.#client.join(type, options)
       this.room.onMembersChange(() => this.#changed())
       this.room.onLeave((reason, error) => {
-        this.#note({ kind: 'link', what: `left (${reason})`, ...(error && { data: error.message }) })
+        this.#link(`left (${reason})`, error)
         this.leave()
       })
     } catch (error) {
-      this.#refused('no way in', error)
+      this.#refused('cannot join', error)
       this.leave()
     }
     this.joining = false
@@ -102,53 +102,15 @@ export class Player {
   }
 
   #heard(message: DecodedMessage): void {
-    switch (message.t) {
-      case 'welcome':
-        this.node = message.node_id
-        this.#note({ kind: 'link', what: message.resumed ? 'resumed' : 'connected', data: this.node })
-        break
-      case 'state.snapshot':
-      case 'state.resync':
-        this.#note({ kind: 'patch', seq: message.seq, what: 'whole state' })
-        break
-      case 'state.patch':
-      case 'layer.patch': {
-        const operations = message.delta ? toOperations(message.delta) : []
-        const what = message.t === 'layer.patch' ? `layer ${message.layer}` : 'patch'
-        const lines = operations.map(
-          (one) => `${one.op} ${one.path} ${'value' in one ? textOf(one.value) : ''}`,
-        )
-        this.#note({ kind: 'patch', seq: message.seq, what, data: lines.join('\n') || 'nothing changed' })
-        break
-      }
-      case 'layer.state':
-      case 'layer.gone':
-        this.#note({ kind: 'patch', seq: message.seq, what: `${message.t} ${message.layer}` })
-        break
-      case 'event':
-        this.#note({ kind: 'event', seq: message.seq, what: message.name, data: textOf(message.data) })
-        break
-      case 'room.joined':
-      case 'room.left':
-        this.#note({
-          kind: 'member',
-          seq: message.seq,
-          what: message.t,
-          data: message.sub ?? message.member_id,
-        })
-        break
-      case 'room.presence': {
-        const who = this.room?.members.find(({ id }) => id === message.member_id)?.sub ?? message.member_id
-        const what = message.connected ? 'is back' : 'has lost the connection'
-        this.#note({ kind: 'member', seq: message.seq, what, data: who })
-        break
-      }
-      case 'reply':
-        this.#note({ kind: 'reply', what: `to ${message.ref}`, data: textOf(message.data) })
-        break
-      default:
-        this.#changed()
-    }
+    if (message.t === 'welcome') this.node = message.node_id
+    const member = (id: string): string => this.room?.members.find((one) => one.id === id)?.sub ?? id
+    const entry = entryOf(message, member)
+    if (entry) this.#note('seq' in message ? { ...entry, seq: message.seq } : entry)
+    else this.#changed()
+  }
+
+  #link(what: string, error?: Error): void {
+    this.#note({ kind: 'link', what, ...(error && { data: error.message }) })
   }
 
   #refused(what: string, error: unknown): void {
@@ -156,10 +118,44 @@ export class Player {
     this.#note({ kind: 'refused', what, data: code === undefined ? message : `${code}: ${message}` })
   }
 
-  #note(entry: Omit<Entry, 'id'>): void {
+  #note(entry: NewEntry): void {
     this.log = [{ ...entry, id: ++this.#lastId }, ...this.log.slice(0, MOST_ENTRIES - 1)]
     this.#changed()
   }
+}
+
+/** What the log says of a message from the server; undefined: nothing. `nameOf` names a member. */
+function entryOf(message: DecodedMessage, nameOf: (memberId: string) => string): NewEntry | undefined {
+  switch (message.t) {
+    case 'welcome':
+      return { kind: 'link', what: message.resumed ? 'resumed' : 'connected', data: message.node_id }
+    case 'state.snapshot':
+    case 'state.resync':
+      return { kind: 'patch', what: 'whole state' }
+    case 'state.patch':
+    case 'layer.patch': {
+      const what = message.t === 'layer.patch' ? `layer ${message.layer}` : 'patch'
+      const lines = (message.delta ? toOperations(message.delta) : []).map(
+        (one) => `${one.op} ${one.path} ${'value' in one ? textOf(one.value) : ''}`,
+      )
+      return { kind: 'patch', what, data: lines.join('\n') || 'nothing changed' }
+    }
+    case 'layer.state':
+    case 'layer.gone':
+      return { kind: 'patch', what: `${message.t} ${message.layer}` }
+    case 'event':
+      return { kind: 'event', what: message.name, data: textOf(message.data) }
+    case 'room.joined':
+    case 'room.left':
+      return { kind: 'member', what: message.t, data: message.sub ?? message.member_id }
+    case 'room.presence': {
+      const what = message.connected ? 'is back' : 'has lost the connection'
+      return { kind: 'member', what, data: nameOf(message.member_id) }
+    }
+    case 'reply':
+      return { kind: 'reply', what: `to ${message.ref}`, data: textOf(message.data) }
+  }
+  return undefined
 }
 
 async function devToken(name: string): Promise<{ project_id: string; token: string }> {
@@ -175,21 +171,21 @@ const textOf = (value: Json): string => {
   return text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text
 }
 
-/** A code of the page's own: not the 1000 of a goodbye, so that the session waits to be resumed. */
+/** A code that is not the 1000 of a goodbye, so that the session can be resumed. */
 const CUT = 3001
 
-/** One player's line to the server, which can be slow, or cut, and is listened to. */
+/** The network of one player: it can be slow or cut, and reports every message that arrives. */
 class Line {
-  /** How much later everything arrives, each way; in milliseconds. */
+  /** Delay of everything, each way; milliseconds. */
   delayMs = 0
-  /** What to connect with. */
+  /** For the client to connect with. */
   readonly WebSocket: WebSocketConstructor
   readonly #open = new Set<WebSocket>()
   #cutUntil = 0
 
-  /** `heard` gets each message as it arrives. */
+  /** `heard` receives each message when it arrives. */
   constructor(heard: (message: DecodedMessage) => void) {
-    // One for all sockets of the player: a resumed session goes on with the keys that were announced.
+    // One for all sockets of the player: a resumed session uses the keys that were announced before.
     const codec = new MsgpackClientCodec()
     const line = this
     this.WebSocket = class implements WebSocketLike {
@@ -205,20 +201,16 @@ class Line {
         const socket = new WebSocket(url, protocols)
         this.#socket = socket
         const inwards = line.#queue()
-        const call = (handler: unknown, event: Event): void => {
-          if (typeof handler === 'function') handler(event)
-        }
+        for (const type of ['open', 'message', 'close'] as const)
+          socket.addEventListener(type, (event) =>
+            inwards(() => {
+              if (event instanceof MessageEvent) heard(codec.decode(new Uint8Array(event.data)))
+              const handler = this[`on${type}`]
+              if (typeof handler === 'function') handler(event)
+            }),
+          )
         socket.binaryType = 'arraybuffer'
-        socket.onopen = (event) => inwards(() => call(this.onopen, event))
-        socket.onmessage = (event: MessageEvent<ArrayBuffer>) =>
-          inwards(() => {
-            heard(codec.decode(new Uint8Array(event.data)))
-            call(this.onmessage, event)
-          })
-        socket.onclose = (event) => {
-          line.#open.delete(socket)
-          inwards(() => call(this.onclose, event))
-        }
+        socket.addEventListener('close', () => line.#open.delete(socket))
         line.#open.add(socket)
         if (performance.now() < line.#cutUntil) socket.close()
       }
@@ -233,13 +225,13 @@ class Line {
     }
   }
 
-  /** Breaks it, as a lost network would, and lets nothing through for `ms`. */
+  /** Breaks the connection, like a lost network, and lets nothing through for `ms`. */
   cut(ms: number): void {
     this.#cutUntil = performance.now() + ms
     for (const socket of this.#open) socket.close(CUT, 'cut in the playground')
   }
 
-  /** Does one thing after the other, each as late as the line is slow, in order also when that changes. */
+  /** Runs work in order, each delayed as the line is slow at that moment. */
   #queue(): (work: () => void) => void {
     let free = 0
     return (work) => {

@@ -75,6 +75,19 @@ describe('prometheus.yml', () => {
   })
 })
 
+describe('the dashboard', () => {
+  it('has queries that Prometheus can parse', async () => {
+    const { panels } = JSON.parse(readFileSync(pathOf('../grafana/dashboards/roomful.json'), 'utf8'))
+    const expressions = panels.flatMap(({ targets = [] }: { targets?: { expr: string }[] }) =>
+      targets.map(({ expr }) => expr.replaceAll('$__rate_interval', '1m')),
+    )
+    const rules = expressions.map((expr: string, n: number) => ({ record: `panel_${n}`, expr }))
+    const file = join(await newFolder(), 'panels.yml')
+    await writeFile(file, JSON.stringify({ groups: [{ name: 'panels', rules }] }))
+    expect(promtool('check', 'rules', file)).toContain(`${expressions.length} rules found`)
+  })
+})
+
 describe('alertmanager.yml', () => {
   const { route, receivers, inhibit_rules: rules } = parse(readFileSync(pathOf('alertmanager.yml'), 'utf8'))
   const named = (matchers: readonly string[]): string[] =>

@@ -33,7 +33,6 @@ async function control(
       controlApiTokens: ['operator'],
       internalToken: 'internal',
       requireKeyId: true,
-      maxRevokedSubs: 10,
     },
     store,
     log,

@@ -49,8 +49,8 @@ export function sourcePage(game: Game, source: string): Html {
   <main>
     <h1>How ${game} works</h1>
     <p class="lead">
-      These ${lines.length} lines run in the data plane, one turn after the other. Everything else is roomful: what they
-      change reaches every member, and outlives the node it happened on.
+      These ${lines.length} lines are the rules of the game. They run on the server. roomful sends their changes to every
+      player, and keeps the room when a server fails.
     </p>
     <figure class="source">
       <figcaption><span>${game}/room.ts</span><a href="/${game}/room.ts">plain text</a></figcaption>

@@ -1,72 +1,63 @@
 import { type Client, type ConnectionStatus, connect, type Room, RoomfulError } from '../../client/index.ts'
 import { type Clock, sleep } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
-import { CLOSE } from '../../shared/protocol/close-codes.ts'
-import { CLIENT_OPCODES, ROOM_OPCODE, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
+import { ROOM_OPCODE, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackReader } from '../../shared/protocol/msgpack.ts'
 import { StreamContext } from '../../shared/protocol/msgpack-client-codec.ts'
-import { unbatch } from '../../shared/protocol/msgpack-codec.ts'
+import { MsgpackCodec, unbatch } from '../../shared/protocol/msgpack-codec.ts'
 import type { Random } from '../../shared/random.ts'
 import type { FindingsLog } from '../checks.ts'
+import type { Credentials } from '../issuer.ts'
 import type { LoadRoom, Milestone } from '../rooms/load.ts'
-import type { PollWatch } from './loop.ts'
-import { behind, Member, type Newest, type Position } from './member.ts'
+import { Member } from './member.ts'
 import { MeteredSocket } from './socket.ts'
 import type { Tally } from './tally.ts'
 
-/** How long a first connection may take, retries included. */
+/** Time limit of a first connection, including retries. */
 const CONNECT_MS = 30_000
-/** How long the service may take for an answer before a client gives up. */
+/** Time limit of an answer of the service. */
 const ANSWER_SECONDS = 30
-/** How long a client that changes its room waits for what it has sent there. */
+/** Time limit for the answers to a client's messages before it leaves its room. */
 const MOVE_SETTLE_MS = 5000
-const SETTLE_LOOK_MS = 20
-/** A generator that cannot get rid of its messages is to find out by their times, not by a full queue. */
-const MOST_UNACKED = 100_000
-const MOST_UNACKED_BYTES = 64 * 1024 * 1024
+const SETTLE_POLL_MS = 20
+/** A slow generator must show in the measured times, not in rejected messages. */
+const MAX_UNACKED = 100_000
+const MAX_UNACKED_BYTES = 64 * 1024 * 1024
 
-/** What clients say hello with. */
-export interface Credentials {
-  readonly projectId: string
-  readonly token: string
-  /** They are of a key that will be revoked: that their sessions end then is expected. */
-  readonly underRevokedKey: boolean
-}
-
-/** What all clients of a run have in common. Plain data. */
+/** Settings of all clients of a run. Plain data. */
 export interface ClientSettings {
-  /** Clients are spread over these; one that lost its connection takes the next. */
+  /** Clients are spread over these. A client that loses its connection takes the next. */
   readonly wsUrls: readonly string[]
   readonly roomType: string
-  /** What is sent to a room type that is not the load test's own; undefined: it is. */
+  /** Precedes every room key, so that simultaneous runs have their own rooms. */
+  readonly keyPrefix: string
+  /** The message of a custom room type. Undefined: the room type is `load`. */
   readonly message: { readonly type: string; readonly data: Json } | undefined
-  /** What randomness begins with. */
+  /** Seed of all randomness. */
   readonly seed: number
 }
 
-/** What the clients of one thread share. */
+/** Dependencies of the clients of one thread. */
 export interface ClientContext {
   readonly settings: ClientSettings
   readonly tally: Tally
   readonly findings: FindingsLog
   readonly clock: Clock
   readonly random: Random
-  readonly polls: PollWatch
 }
 
-/** When the service closed a session, milliseconds since 1970. */
-export interface Closing {
-  /** When the client saw it. */
-  readonly seenAt: number
-  /** Until then it was open for certain: what is between the two may be the generator's own delay. */
-  readonly openAt: number
+/** The highest `seq` that any client has seen, by room id. Plain data. A room that moves to another node continues its `seq`. */
+export type Newest = Readonly<Record<string, number>>
+
+export function newestOf(all: readonly Newest[]): Newest {
+  const newest: Record<string, number> = {}
+  for (const [roomId, seq] of all.flatMap((each) => Object.entries(each)))
+    newest[roomId] = Math.max(seq, newest[roomId] ?? 0)
+  return newest
 }
 
-/** Why a client is not there any more, or is about to go, without that being a failure. */
-type Departure = 'closed by us' | 'revoked' | 'read too slowly'
-
-/** Waits for an answer. `late` is called, with how long that was, when none has come for so long that none will. */
-export async function withinPatience<T>(
+/** Waits for an answer. After 30 s it calls `late`, which must make the answer reject. */
+export async function withinTimeLimit<T>(
   clock: Clock,
   answer: Promise<T>,
   late: (within: string) => void,
@@ -80,37 +71,40 @@ export async function withinPatience<T>(
 }
 
 /**
- * One client of the load: the real SDK, with everything it sends and receives looked at. A player keeps the state and checks it; a
- * spectator does not decode it, so that thousands fit in one thread.
+ * One client: the real SDK, with its traffic inspected. A player keeps the state and checks it. A spectator does not decode it, so
+ * that thousands fit in one thread.
  */
 export class LoadClient {
   readonly number: number
   readonly kind: 'player' | 'spectator'
+  /** `Date.now()` when the client saw that the revocation of its key had closed it. */
+  revokedAt: number | undefined
   readonly #context: ClientContext
   readonly #credentials: Credentials
   readonly #socket: MeteredSocket
   readonly #stream = new StreamContext()
+  readonly #codec = new MsgpackCodec()
   #client: Client | undefined
   #room: Room<LoadRoom> | undefined
   #member: Member | undefined
-  /** When each message that is not settled was due, by a number of its own. */
+  /** When each message without an answer was due, by a running number. */
   readonly #open = new Map<number, number>()
   #sends = 0
   #longestMs = 0
-  /** Between two rooms: sends nothing. */
+  /** True between two rooms. The client then sends nothing. */
   #moving = false
-  /** Neither reads nor sends. */
+  /** True while the client neither reads nor sends. */
   #stalled = false
   #lostAt = 0
-  /** Attempts to connect since it was connected last. */
+  /** Attempts to connect since the last connection. */
   #attempts = 0
-  /** It has asked for another session after its first. */
+  /** True when the client has asked for another session after its first. */
   #newSession = false
-  /** Called once it is back. */
+  /** Resolves `cut`. */
   #back = () => {}
   #resyncs = { sequence: 0, checksum: 0 }
-  #departure: Departure | undefined
-  #closing: Closing | undefined
+  /** True when it may end without a failure. */
+  #leaving = false
 
   constructor(
     number: number,
@@ -123,11 +117,12 @@ export class LoadClient {
     this.#context = context
     this.#credentials = credentials
     this.#socket = new MeteredSocket(context.settings.wsUrls, number, {
-      dialled: () => this.#dialled(),
+      dialled: () => {
+        this.#attempts += 1
+        if (this.#attempts > 1) context.tally.counts.retries += 1
+      },
       received: (frame) => this.#received(frame),
       sent: (frame) => this.#sent(frame),
-      read: () => this.#member?.acks.read(),
-      closing: (code) => this.#closedWith(code),
     })
   }
 
@@ -135,7 +130,7 @@ export class LoadClient {
     return this.#client?.status === 'online'
   }
 
-  /** Whether it may still come back when it is not there. */
+  /** False when it will not come back. */
   get alive(): boolean {
     return this.#client !== undefined && this.#client.status !== 'closed'
   }
@@ -144,22 +139,17 @@ export class LoadClient {
     return this.#room?.status === 'joined'
   }
 
-  /** How far it has seen its room; undefined: it is in none, or not connected. */
-  get position(): Position | undefined {
-    return this.online && this.inRoom ? this.#member?.position : undefined
-  }
-
-  /** Whether it came under the key that is to be revoked. */
   get underRevokedKey(): boolean {
     return this.#credentials.underRevokedKey
   }
 
-  /** How it was closed after the revocation of its key; undefined: it was not. */
-  get closing(): Closing | undefined {
-    return this.#departure === 'revoked' ? this.#closing : undefined
+  /** The `seq` of the last update of its room; empty while it is in no room or not connected. */
+  get position(): Newest {
+    const seq = this.online && this.inRoom ? this.#member?.seq : undefined
+    return seq === undefined ? {} : { [this.#room!.id]: seq }
   }
 
-  /** Connects, which was due at a moment of the monotonic clock. Failures are counted. */
+  /** Connects. `due` and all times below are of the monotonic clock. Counts failures. */
   async connect(due: number): Promise<void> {
     const { tally, clock, random, settings } = this.#context
     const { projectId, token } = this.#credentials
@@ -170,8 +160,8 @@ export class LoadClient {
         WebSocket: this.#socket.WebSocket,
         connectTimeoutMs: CONNECT_MS,
         decodeStates: this.kind === 'player',
-        maxUnacked: MOST_UNACKED,
-        maxUnackedBytes: MOST_UNACKED_BYTES,
+        maxUnacked: MAX_UNACKED,
+        maxUnackedBytes: MAX_UNACKED_BYTES,
         random,
         onError: (error) => this.#fail(error),
       })
@@ -185,13 +175,13 @@ export class LoadClient {
     this.#client.onConnectionChange((status, error) => this.#statusChanged(status, error))
   }
 
-  /** Joins a room, which was due at a moment of the monotonic clock. Failures are counted. */
+  /** Joins a room. Counts failures. */
   async join(key: string, due: number): Promise<void> {
     const client = this.#client
     if (!client || !this.alive) return
     const { tally, clock, settings } = this.#context
     try {
-      const joined = client.join<LoadRoom>(settings.roomType as 'load', { key })
+      const joined = client.join<LoadRoom>(settings.roomType as 'load', { key: settings.keyPrefix + key })
       this.#room = await this.#answer('join', joined)
     } catch (error) {
       this.#fail(error)
@@ -208,7 +198,7 @@ export class LoadClient {
     if (this.#counts) this.#room?.on('milestone', (data) => this.#member?.event((data as Milestone).number))
   }
 
-  /** Leaves its room, when everything sent there is settled, and joins another. */
+  /** Waits for the answers to its messages, leaves its room and joins another. */
   async move(key: string, due: number): Promise<void> {
     if (!this.#room || this.#moving || this.#stalled || !this.inRoom) return
     const { tally, clock } = this.#context
@@ -227,7 +217,7 @@ export class LoadClient {
     this.#moving = false
   }
 
-  /** Sends a message that was due at a moment of the monotonic clock; resolves when it is settled. */
+  /** Sends a message. Resolves when it has an answer. */
   async send(due: number, text: string): Promise<void> {
     const { tally, findings, clock, settings } = this.#context
     if (!this.#room || this.#moving || this.#stalled || this.#room.status === 'left') return
@@ -237,7 +227,7 @@ export class LoadClient {
     const id = ++this.#sends
     this.#open.set(id, due)
     tally.counts.sends += 1
-    tally.late(clock.monotonic() - due)
+    tally.lateMs = Math.max(tally.lateMs, clock.monotonic() - due)
     const { message } = settings
     try {
       await (message
@@ -246,27 +236,27 @@ export class LoadClient {
       member.acked += 1
       tally.counts.acks += 1
       findings.seen.acks += 1
-      if (this.#open.has(id)) tally.time('rtt', this.#settled(id, due))
+      if (this.#open.has(id)) tally.time('rtt', this.#answered(id, due))
     } catch (error) {
-      this.#settled(id, due)
+      this.#answered(id, due)
       member.refused += 1
-      // Not that a resume failed, which is told once, but what became of one message.
+      // The lost session is one failure, and each message that was lost with it is another.
       this.#fail(error, codeOf(error) === 'resume_failed' ? 'fate_unknown' : undefined)
     }
   }
 
-  /** Sends a message that is not acked, and not resent. */
+  /** Sends a message that is neither acked nor resent. */
   sendUnreliable(): void {
     const { message } = this.#context.settings
     if (!message || !this.inRoom) return
     void this.#room?.send(message.type as 'op', message.data as never, { reliable: false })
   }
 
-  /** Resolves when everything sent is settled and seen, or at `deadline` (monotonic clock). */
+  /** Resolves when every message has an answer and its effect has been seen, or at `deadline`. */
   async settle(deadline: number): Promise<void> {
     const { clock } = this.#context
     while (this.alive && this.#member?.settled === false && clock.monotonic() < deadline)
-      await sleep(clock, SETTLE_LOOK_MS)
+      await sleep(clock, SETTLE_POLL_MS)
   }
 
   /** Reports what should be settled and is not. */
@@ -276,32 +266,39 @@ export class LoadClient {
       this.#member.judge(this.#context.clock.monotonic(), this.online)
   }
 
-  /** Reports what others have seen of its room and it has not. To be called when that should have come. */
-  judgePosition(newest: Newest): void {
-    const missing = this.position === undefined ? 0 : behind(this.position, newest)
-    if (missing === 0) return
-    const text = `${this.#name} in ${this.#room!.id}: nothing came after seq ${this.position!.seq}, and others have seen ${missing} more`
-    this.#context.findings.add('gap', text)
+  /** Whether it lacks updates that another client has. */
+  isBehind(newest: Newest): boolean {
+    return Object.entries(this.position).some(([roomId, seq]) => seq < (newest[roomId] ?? 0))
   }
 
-  /** To be called about once a second. */
+  /** Reports missing updates that another client has. */
+  judgePosition(newest: Newest): void {
+    if (!this.isBehind(newest)) return
+    for (const [roomId, seq] of Object.entries(this.position))
+      this.#context.findings.add(
+        'gap',
+        `${this.#name} in ${roomId}: nothing came after seq ${seq}, and others have seen ${newest[roomId]! - seq} more`,
+      )
+  }
+
+  /** Called about once a second. */
   review(now: number): void {
     this.#member?.acks.review(now)
   }
 
-  /** Ends its connection without a goodbye; resolves when it is back, or will not come back, or has been away for long, a failure. */
+  /** Cuts its connection. Resolves when it is online again or closed. After 30 s it resolves with a failure. */
   cut(): Promise<void> {
     const back = new Promise<void>((resolve) => {
       this.#back = resolve
       this.#socket.cut()
     })
-    return withinPatience(this.#context.clock, back, (within) => {
+    return withinTimeLimit(this.#context.clock, back, (within) => {
       this.#fail(`${this.#name} was not back ${within}`, 'connection_lost')
       this.#back()
     })
   }
 
-  /** Neither reads nor sends until `readOn`. */
+  /** Stops reading and sending until `readOn`. */
   stall(): void {
     this.#stalled = true
     this.#member?.disturbed(this.#context.clock.monotonic())
@@ -309,8 +306,8 @@ export class LoadClient {
   }
 
   /**
-   * Resolves with whether it has read what waited: with false when the service has ended its connection. A client that reads again more than
-   * three seconds after that hears no close code, and resumes.
+   * Resolves with true when it has read the backlog, with false when the service has ended its connection. A client that reads more
+   * than three seconds after the close receives no close code, and resumes.
    */
   async readOn(): Promise<boolean> {
     const read = await this.#socket.readOn()
@@ -319,12 +316,12 @@ export class LoadClient {
     return read
   }
 
-  /** The next `takePause` counts from here. */
+  /** Starts the measurement of `takePause`. */
   markPause(): void {
     this.#longestMs = 0
   }
 
-  /** Times the longest wait since the mark, that for what is still open included; milliseconds, 0: it waited for nothing. */
+  /** Times the longest wait for an answer since `markPause`, open ones included. Returns it in milliseconds; 0 without a message. */
   takePause(): number {
     const { clock, tally } = this.#context
     const [oldest] = this.#open.values()
@@ -334,33 +331,28 @@ export class LoadClient {
     return longest
   }
 
-  /**
-   * Nothing is waited for any more: what has no answer is a failure, and timed as having taken this long, so that the slowest are not
-   * left out.
-   */
+  /** Counts messages without an answer as failures, and times them, so that the slowest are not left out. */
   giveUp(): void {
     const { tally } = this.#context
-    for (const [id, due] of this.#open) tally.time('rtt', this.#settled(id, due))
+    for (const [id, due] of this.#open) tally.time('rtt', this.#answered(id, due))
     if (this.#room?.status === 'rejoining' && !this.online)
       tally.fail('session_lost', `${this.#name} lost its session, and had no new one by the end`)
     const { sent = 0, unanswered = 0 } = this.#member ?? {}
     if (unanswered === 0) return
-    const place = this.inRoom ? 'in its room' : 'in no room'
-    const where = this.online ? `connected, and ${place}` : 'not connected'
+    const where = this.online ? `connected, and in ${this.inRoom ? 'its' : 'no'} room` : 'not connected'
     const text = `${this.#name} had no answer to ${unanswered} of ${sent} messages by the end; it was ${where}`
     tally.fail('unanswered', text, unanswered)
   }
 
-  /** Breaks its connection, and does not come back. */
+  /** Cuts its connection, and does not come back. */
   abandon(): void {
     this.#socket.cut()
     this.close()
   }
 
-  /** Says goodbye. */
   close(): void {
     this.#checkResyncs()
-    this.#departure ??= 'closed by us'
+    this.#leaving = true
     this.#client?.close()
   }
 
@@ -372,15 +364,14 @@ export class LoadClient {
     return this.kind === 'player' && this.#context.settings.message === undefined
   }
 
-  /** What the service answers. A client that has no answer for long counts that as a failure, and goes. */
+  /** Waits for an answer of the service. Without one the client counts a failure and closes. */
   #answer<T>(what: 'join' | 'leave', answer: Promise<T>): Promise<T> {
-    return withinPatience(this.#context.clock, answer, (within) => {
+    return withinTimeLimit(this.#context.clock, answer, (within) => {
       this.#fail(`${this.#name} had no answer to its ${what} ${within}`, `${what}_unanswered`)
       this.close()
     })
   }
 
-  /** It is a new member of its room. */
   #beginMember(): void {
     if (!this.#room) return
     this.#checkResyncs()
@@ -389,8 +380,8 @@ export class LoadClient {
     if (this.#counts) findings.seen.countedMembers += 1
   }
 
-  /** A message has had its effect, or never will; how long it took. */
-  #settled(id: number, due: number): number {
+  /** Closes the record of a message. Returns how long it took. */
+  #answered(id: number, due: number): number {
     const ms = this.#context.clock.monotonic() - due
     this.#open.delete(id)
     this.#longestMs = Math.max(this.#longestMs, ms)
@@ -401,74 +392,66 @@ export class LoadClient {
     const { tally, clock } = this.#context
     const now = clock.monotonic()
     this.#member?.disturbed(now)
-    if (status !== 'reconnecting') this.#back()
-    if (status === 'reconnecting') this.#lostAt = now
-    else if (status === 'online') {
-      this.#attempts = 0
-      const awayMs = now - this.#lostAt
-      if (this.#newSession) {
-        const away = `after ${(awayMs / 1000).toFixed(1)} s without a connection`
-        tally.fail('session_lost', `${this.#name} lost its session, and has a new one ${away}`)
-      } else {
-        tally.counts.resumes += 1
-        tally.time('resume', awayMs)
-      }
-      this.#newSession = false
-    } else if (status === 'closed' && !this.#departure) this.#ended(error)
-  }
-
-  #ended(error: RoomfulError | undefined): void {
-    if (this.underRevokedKey && error?.code === 'key_revoked') this.#departure = 'revoked'
-    else if (this.#stalled && error?.code === 'slow_consumer') this.#departure = 'read too slowly'
-    else this.#fail(error)
-  }
-
-  #closedWith(code: number): void {
-    if (code !== CLOSE.key_revoked.code) return
-    const { clock, polls } = this.#context
-    this.#closing = { seenAt: clock.now(), openAt: polls.polledAt }
-  }
-
-  #dialled(): void {
-    this.#attempts += 1
-    if (this.#attempts > 1) this.#context.tally.counts.retries += 1
+    if (status === 'reconnecting') {
+      this.#lostAt = now
+      return
+    }
+    this.#back()
+    if (status === 'closed') {
+      if (this.#isRevocation(codeOf(error))) this.revokedAt = clock.now()
+      else this.#fail(error)
+      this.#leaving = true
+      return
+    }
+    this.#attempts = 0
+    const awayMs = now - this.#lostAt
+    if (this.#newSession) {
+      const away = `after ${(awayMs / 1000).toFixed(1)} s without a connection`
+      tally.fail('session_lost', `${this.#name} lost its session, and has a new one ${away}`)
+    } else {
+      tally.counts.resumes += 1
+      tally.time('resume', awayMs)
+    }
+    this.#newSession = false
   }
 
   #received(frame: Uint8Array): void {
     const { tally, clock } = this.#context
     const all = this.#context.findings.seen
     tally.counts.bytes_in += frame.length
-    const seen = peekServerFrame(frame, this.#stream)
-    if (seen.kind === 'patch' || seen.kind === 'whole') {
+    const seen = peek(frame, this.#stream)
+    const isPlayer = this.kind === 'player'
+    if (seen?.kind === 'patch' || seen?.kind === 'full') {
       tally.counts.updates += 1
       all.updates += 1
-      if (this.kind === 'player') all.playerUpdates += 1
+      if (isPlayer) all.playerUpdates += 1
     }
-    if (seen.kind === 'event') {
+    if (seen?.kind === 'event') {
       tally.counts.events += 1
-      if (this.kind === 'player') all.playerEvents += 1
+      if (isPlayer) all.playerEvents += 1
     }
     const member = this.#member
-    if (!member || seen.kind === 'other') return
+    if (!member || !seen) return
     if (seen.kind === 'draining') member.disturbed(clock.monotonic())
-    else if (seen.room_id !== this.#room?.id) return
-    else if (seen.kind === 'ack') member.acks.acked(seen.ref)
-    else member.update(seen.kind === 'whole', seen.epoch, seen.seq, clock.monotonic())
+    else if (seen.roomId !== this.#room?.id) return
+    else if (seen.kind === 'ack') member.acks.acked(seen.number)
+    else member.update(seen.kind === 'full', seen.epoch, seen.number, clock.monotonic())
   }
 
   #sent(frame: Uint8Array): void {
     this.#context.tally.counts.bytes_out += frame.length
-    for (const message of unbatch(frame) ?? [frame]) this.#sentMessage(message)
+    for (const each of unbatch(frame) ?? [frame]) {
+      const message = this.#codec.decode(each)
+      if (message.t === 'state.resync') this.#checkResyncs()
+      else if (message.t === 'hello') this.#newSession = this.#client !== undefined && 'token' in message
+      else if (message.t === 'message' && message.ref !== undefined) {
+        const { n } = (message.data ?? {}) as { readonly n?: unknown }
+        if (typeof n === 'number') this.#member?.acks.sent(message.ref, n)
+      }
+    }
   }
 
-  #sentMessage(message: Uint8Array): void {
-    const wish = peekClientFrame(message)
-    if (wish.kind === 'resync') this.#checkResyncs()
-    else if (wish.kind === 'new session') this.#newSession = this.#client !== undefined
-    else if (wish.kind === 'message' && wish.n !== undefined) this.#member?.acks.sent(wish.ref, wish.n)
-  }
-
-  /** Reports why the SDK had to ask for the whole state, since the last time. */
+  /** Reports the resyncs of the SDK since the last call. */
   #checkResyncs(): void {
     if (!this.#client) return
     const { sequence, checksum } = this.#client.stats.resyncs
@@ -481,85 +464,54 @@ export class LoadClient {
     this.#resyncs = { sequence, checksum }
   }
 
-  /** Counts a failure, unless the client has gone as it should. */
+  #isRevocation(code: string): boolean {
+    return this.underRevokedKey && code === 'key_revoked'
+  }
+
+  /** Counts a failure, unless the client ends as intended. */
   #fail(error: unknown, code = codeOf(error)): void {
-    if (this.#departure) return
-    if (this.underRevokedKey && code === 'key_revoked') return
-    if (this.#stalled && code === 'slow_consumer') return
+    if (this.#leaving || this.#isRevocation(code) || (this.#stalled && code === 'slow_consumer')) return
     this.#context.tally.fail(code, error instanceof Error ? error.message : String(error))
   }
 }
 
 const codeOf = (error: unknown): string => (error instanceof RoomfulError ? error.code : 'error')
 
-/** What a frame of the server is about, decoded no further than that takes. */
-type ServerFrame =
-  /** Something of the state stream of a room. `whole`: a snapshot or a resync, after which everything before does not matter. */
-  | {
-      readonly kind: 'patch' | 'whole' | 'event' | 'presence'
-      readonly room_id: string
-      readonly epoch: number
-      readonly seq: number
-    }
-  | { readonly kind: 'ack'; readonly room_id: string; readonly ref: number }
-  | { readonly kind: 'draining'; readonly reconnect_in_ms: number }
-  | { readonly kind: 'other' }
-
-const OTHER: ServerFrame = { kind: 'other' }
-const STREAM: Readonly<Record<number, 'patch' | 'whole' | 'event' | 'presence'>> = {
+const KINDS: Readonly<Record<number, Peeked['kind']>> = {
   [SERVER_OPCODES['state.patch']]: 'patch',
-  [SERVER_OPCODES['state.snapshot']]: 'whole',
-  [SERVER_OPCODES['state.resync']]: 'whole',
+  [SERVER_OPCODES['state.snapshot']]: 'full',
+  [SERVER_OPCODES['state.resync']]: 'full',
   [SERVER_OPCODES.event]: 'event',
   [SERVER_OPCODES['room.joined']]: 'presence',
   [SERVER_OPCODES['room.left']]: 'presence',
   [SERVER_OPCODES['room.presence']]: 'presence',
+  [SERVER_OPCODES.ack]: 'ack',
+  [SERVER_OPCODES.draining]: 'draining',
+}
+
+interface Peeked {
+  /** `full`: a snapshot or a resync, which carries the whole state. */
+  readonly kind: 'patch' | 'full' | 'event' | 'presence' | 'ack' | 'draining'
+  readonly roomId: string
+  readonly epoch: number
+  /** The `ref` of an ack, the `seq` of all others. */
+  readonly number: number
 }
 
 /**
- * Peeks into a frame of the server in `roomful.v1.msgpack`. `context`: what the frames before it on this connection have said. Throws a
- * ProtocolError for what is none.
+ * Reads the head of a server frame in `roomful.v1.msgpack`, so that a spectator does not decode states. `context` holds the room and
+ * epoch that earlier frames have named. Undefined: a frame that concerns no check.
  */
-export function peekServerFrame(frame: Uint8Array, context: StreamContext): ServerFrame {
-  // An array of at most 15 elements, then the opcode, below 128: a byte each.
+export function peek(frame: Uint8Array, context: StreamContext): Peeked | undefined {
+  // The header of an array of at most 15 elements and the opcode, below 128, take a byte each.
   const opcode = frame[1] ?? 0
-  const kind = STREAM[opcode]
   const reader = new MsgpackReader(frame, { at: 2 })
   if (opcode === ROOM_OPCODE) context.enter(reader.value() as string)
-  if (kind === undefined && opcode !== SERVER_OPCODES.ack && opcode !== SERVER_OPCODES.draining) return OTHER
-  if (opcode === SERVER_OPCODES.draining)
-    return { kind: 'draining', reconnect_in_ms: reader.value() as number }
-  const { room } = context
-  if (kind === undefined) return { kind: 'ack', room_id: room, ref: reader.value() as number }
+  const kind = KINDS[opcode]
+  if (kind === undefined) return undefined
+  if (kind === 'draining') return { kind, roomId: '', epoch: 0, number: 0 }
+  const { room: roomId } = context
+  if (kind === 'ack') return { kind, roomId, epoch: 0, number: reader.value() as number }
   const epoch = context.epoch(reader.value() as number)
-  return { kind, room_id: room, epoch, seq: reader.value() as number }
-}
-
-/** What a frame of a client asks for, of what has to be looked at. */
-type ClientFrame =
-  /** A reliable message. `n`: the number it carries in its data, where it does. */
-  | { readonly kind: 'message'; readonly ref: number; readonly n: number | undefined }
-  | { readonly kind: 'resync' }
-  /** A hello that resumes nothing. */
-  | { readonly kind: 'new session' }
-  | { readonly kind: 'other' }
-
-/** Peeks into a frame of a client in `roomful.v1.msgpack`. */
-export function peekClientFrame(frame: Uint8Array): ClientFrame {
-  if (frame[1] === CLIENT_OPCODES['state.resync']) return { kind: 'resync' }
-  if (frame[1] === CLIENT_OPCODES.hello) return isResume(frame) ? { kind: 'other' } : { kind: 'new session' }
-  // Five elements: a message with a ref; six: with what its client knows besides.
-  if ((frame[0] !== 0x95 && frame[0] !== 0x96) || frame[1] !== CLIENT_OPCODES.message)
-    return { kind: 'other' }
-  const reader = new MsgpackReader(frame, { at: 2 })
-  const [_room_id, _type, data, ref] = [reader.value(), reader.value(), reader.value(), reader.value()]
-  const n = (data as { readonly n?: unknown } | null)?.n
-  return { kind: 'message', ref: ref as number, n: typeof n === 'number' ? n : undefined }
-}
-
-/** Whether a hello carries what resumes a session instead of a token. */
-function isResume(frame: Uint8Array): boolean {
-  const reader = new MsgpackReader(frame, { at: 2 })
-  const [_project_id, what] = [reader.value(), reader.value()]
-  return typeof what !== 'string'
+  return { kind, roomId, epoch, number: reader.value() as number }
 }

@@ -1,12 +1,12 @@
 import { type Clock, sleep } from '../../shared/clock.ts'
 
-/** How often to look for senders, while there is none. */
+/** Delay before the next look for senders while there is none. */
 const IDLE_MS = 50
 
 /**
- * Begins `work` with one item after the other, `perSecond` of them each second, by absolute deadlines: whatever the work takes, the next
- * one is due when it is due. `offset`: by which part of the distance between two items the first one waits. Resolves when all work is
- * done; begins nothing more once `ended` says so.
+ * Starts `work` for one item after the other, `perSecond` each second, by absolute deadlines: slow work does not delay later items.
+ * `offset`: the delay of the first item, as a part of the distance between two. Resolves when all work is done. Starts nothing more
+ * when `ended` returns true.
  */
 export async function ramp<T>(
   clock: Clock,
@@ -26,20 +26,20 @@ export async function ramp<T>(
 }
 
 /**
- * Has a number of senders send at the same rate, evenly spread and by absolute deadlines. What could not be sent in time, since the
- * process was busy, is sent as soon as it can be, and is told when it was due.
+ * Lets a number of senders send at the same rate, evenly spread and by absolute deadlines. A busy process sends late messages as soon
+ * as it can, with the time at which they were due.
  */
 export class Pacer {
   readonly #clock: Clock
   #cancel = () => {}
-  /** Sends what is due by now. */
+  /** Sends every message that is due. */
   #catchUp = () => {}
 
   constructor(clock: Clock) {
     this.#clock = clock
   }
 
-  /** `count`: how many senders there are, asked each time; each is called `rate` times per second with when that was due. */
+  /** `count` returns the present number of senders. Calls `send` `rate` times per second for each. */
   start(
     rate: number,
     offset: number,
@@ -72,7 +72,7 @@ export class Pacer {
     wait()
   }
 
-  /** Sends everything that was due by now, and nothing more: what a busy process is behind with is not left out. */
+  /** Sends every message that is due, then stops. Leaving out late messages would hide that the process was busy. */
   stop(): void {
     this.#cancel()
     this.#catchUp()

@@ -9,7 +9,7 @@ import { ControlIssuer } from '../issuer.ts'
 import { Failures } from './tally.ts'
 import { LoadWorker, type WorkerReport } from './worker.ts'
 
-/** What a load test says of a service that that cannot be reached for a while. */
+/** What a load test says of a service that cannot be reached for a while. */
 
 const ROOMS = join(import.meta.dirname, '../rooms')
 const PLAYERS = 3
@@ -28,14 +28,14 @@ beforeEach(async () => {
     node: { sessionMessagesPerSecond: 100_000, sessionResumeTtl: 1 },
   })
   link = await FaultyLink.open(service.wsUrl)
-  const settings = { wsUrls: [link.url], roomType: 'load', message: undefined, seed: 1 }
+  const settings = { wsUrls: [link.url], roomType: 'load', keyPrefix: '', message: undefined, seed: 1 }
   worker = new LoadWorker(settings, ALONE, systemClock, new SeededRandom(1))
   seen.length = 0
   const credentials = await new ControlIssuer({
     controlUrl: service.controlUrl,
     controlToken: undefined,
   }).issue()
-  await worker.connect(PLAYERS, FAST, credentials)
+  await worker.connect({ count: PLAYERS, perSecond: FAST, credentials })
   await worker.join({ rooms: 1, perSecond: FAST })
   await worker.start({ rate: 20 })
   await until(({ acks }) => acks > 10)

@@ -8,9 +8,8 @@ import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { faultyFront } from '../../test/support/faulty-front.ts'
 import { startService, type TestService } from '../../test/support/service.ts'
-import { ControlIssuer } from '../issuer.ts'
+import { ControlIssuer, type Credentials } from '../issuer.ts'
 import { noCounts } from '../result.ts'
-import type { Credentials } from './client.ts'
 import { LoadWorker, type WorkerReport } from './worker.ts'
 
 const ROOMS = join(import.meta.dirname, '../rooms')
@@ -53,7 +52,7 @@ afterAll(() => service.close())
 
 const workerAt = (wsUrls: readonly string[]): LoadWorker =>
   new LoadWorker(
-    { wsUrls, roomType: 'load', message: undefined, seed: 1 },
+    { wsUrls, roomType: 'load', keyPrefix: '', message: undefined, seed: 1 },
     ALONE,
     systemClock,
     new SeededRandom(1),
@@ -70,7 +69,7 @@ afterEach(() => worker.close())
 
 /** So many players in rooms. */
 async function gather(players: number, rooms: number): Promise<void> {
-  await worker.connect(players, FAST, credentials)
+  await worker.connect({ count: players, perSecond: FAST, credentials })
   await worker.join({ rooms, perSecond: FAST })
 }
 
@@ -151,8 +150,8 @@ describe('players', () => {
     await worker.giveUp()
     const { counts, timings, failures } = sum([...before, await worker.report()])
     expect(counts.acks).toBe(0)
-    expect(timings.rtt!.count).toBe(counts.sends)
-    expect(timings.rtt!.min).toBeGreaterThan(500_000)
+    expect(timings.rtt).toHaveLength(counts.sends)
+    expect(Math.min(...timings.rtt!)).toBeGreaterThan(500)
     expect(failures).toEqual([])
     expect(await broken()).toEqual(['lostAck'])
     front.close()
@@ -182,8 +181,8 @@ describe('players', () => {
     await worker.settle({ withinSeconds: 5 })
     await worker.takePauses()
     const { pause, rtt } = (await worker.report()).timings
-    expect(pause!.count).toBeLessThanOrEqual(4)
-    expect(pause!.max).toBe(rtt!.max)
+    expect(pause!.length).toBeLessThanOrEqual(4)
+    expect(Math.max(...pause!)).toBe(Math.max(...rtt!))
     await worker.markPauses()
     await worker.takePauses()
     expect((await worker.report()).timings.pause).toBeUndefined()
@@ -194,7 +193,7 @@ describe('a player that reads too slowly', () => {
   it('is closed by the service, which is told and is no failure', async () => {
     const message = { type: 'shout', data: null }
     worker = new LoadWorker(
-      { wsUrls: [service.wsUrl], roomType: 'loud', message, seed: 1 },
+      { wsUrls: [service.wsUrl], roomType: 'loud', keyPrefix: '', message, seed: 1 },
       ALONE,
       systemClock,
       new SeededRandom(1),
@@ -218,17 +217,13 @@ describe('players under a key that is revoked', () => {
   it('are closed, which is no failure', async () => {
     const issuer = new ControlIssuer({ controlUrl: service.controlUrl, controlToken: undefined })
     const key = await issuer.issueUnderKey()
-    await worker.connect(3, FAST, key.credentials)
+    await worker.connect({ count: 3, perSecond: FAST, credentials: key.credentials })
     await worker.join({ rooms: 1, perSecond: FAST })
     const began = systemClock.now()
     await key.revoke()
     const closed = await worker.awaitRevoked({ withinSeconds: 5 })
     expect(closed).toHaveLength(3)
-    for (const { seenAt, openAt } of closed) {
-      expect(seenAt - began).toBeLessThan(1500)
-      expect(openAt).toBeGreaterThan(began - 1500)
-      expect(openAt).toBeLessThanOrEqual(seenAt)
-    }
+    for (const at of closed) expect(at - began).toBeLessThan(1500)
     expect((await worker.report()).counts.errors).toBe(0)
   })
 })
@@ -236,7 +231,7 @@ describe('players under a key that is revoked', () => {
 describe('spectators', () => {
   it('see each update of the players, also after their sockets were cut', async () => {
     await gather(2, 1)
-    await worker.watch(3, FAST, credentials, 'load-0')
+    await worker.watch({ count: 3, perSecond: FAST, credentials, room: 'load-0' })
     const { counts, online } = await play(2, 5)
     expect(online).toBe(5)
     expect(counts.updates).toBeGreaterThanOrEqual(counts.sends)
@@ -259,7 +254,7 @@ describe('spectators', () => {
     })
     await gather(2, 1)
     const watching = workerAt([front.wsUrl])
-    await watching.watch(1, FAST, credentials, 'load-0')
+    await watching.watch({ count: 1, perSecond: FAST, credentials, room: 'load-0' })
     await play(2, 20)
     await vi.waitFor(
       async () => expect((await watching.report()).findings.violations.gap.count).toBe(1),
@@ -278,7 +273,7 @@ describe('spectators', () => {
     })
     await gather(2, 1)
     const watching = workerAt([front.wsUrl])
-    await watching.watch(2, FAST, credentials, 'load-0')
+    await watching.watch({ count: 2, perSecond: FAST, credentials, room: 'load-0' })
     await play(2, 5)
     await watching.catchUp(await worker.newest(), 10)
     expect((await watching.report()).findings.violations.gap.count).toBe(0)
@@ -296,7 +291,11 @@ describe('spectators', () => {
 })
 
 it('tells what clients fail with', async () => {
-  await worker.connect(1, FAST, { ...credentials, token: 'v4.public.nonsense' })
+  await worker.connect({
+    count: 1,
+    perSecond: FAST,
+    credentials: { ...credentials, token: 'v4.public.nonsense' },
+  })
   const { counts, failures } = await worker.report()
   expect(counts.errors).toBe(1)
   expect(failures).toMatchObject([{ code: 'unauthenticated', count: 1 }])

@@ -1,143 +1,144 @@
+import { type EventLoopUtilization, monitorEventLoopDelay, performance } from 'node:perf_hooks'
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads'
 import { type Clock, sleep, systemClock } from '../../shared/clock.ts'
 import type { Random } from '../../shared/random.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { type Findings, FindingsLog } from '../checks.ts'
-import {
-  type ClientContext,
-  type ClientSettings,
-  type Closing,
-  type Credentials,
-  LoadClient,
-} from './client.ts'
-import { LoopMeter, type LoopReading, PollWatch } from './loop.ts'
-import { behind, type Newest, newestOf } from './member.ts'
+import type { Credentials } from '../issuer.ts'
+import { type ClientContext, type ClientSettings, LoadClient, type Newest, newestOf } from './client.ts'
 import { Pacer, ramp } from './pace.ts'
 import { type Tallied, Tally } from './tally.ts'
 
-/** Which of the threads of a run this is. */
+/** Position of a thread among the threads of a run. */
 export interface WorkerPlace {
   readonly index: number
   readonly of: number
 }
 
-/** What the clients of a thread were, and did, since it was asked last; its findings are of the time since the start. */
+/** Results of the clients of a thread since the last report. Its findings are those since the start. */
 export interface WorkerReport extends Tallied {
   readonly online: number
   readonly findings: Findings
 }
 
-/** The longest wait of a player for an effect of its own. */
+/** The longest wait of a player for an effect of its own message. */
 export interface Pause {
-  /** Of the client. */
+  /** Number of the client. */
   readonly number: number
   readonly ms: number
 }
 
-/** Every n-th of a list, so that a share (0–1) of it is taken, evenly spread. */
+/** The event loop of a thread since the last reading. */
+export interface LoopReading {
+  /** 99th percentile of the delay of timers. */
+  readonly delayMs: number
+  /** Share of the time in which the loop was busy, 0–1. */
+  readonly utilisation: number
+}
+
+const RESOLUTION_MS = 5
+
+/** Returns a function that reads the event loop of this thread since its last call. */
+export function watchLoop(): () => LoopReading {
+  const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS })
+  delay.enable()
+  let last: EventLoopUtilization = performance.eventLoopUtilization()
+  return () => {
+    const now = performance.eventLoopUtilization()
+    const { utilization: utilisation } = performance.eventLoopUtilization(now, last)
+    last = now
+    const delayMs = Math.max(0, delay.percentile(99) / 1e6 - RESOLUTION_MS)
+    delay.reset()
+    return { delayMs, utilisation }
+  }
+}
+
+/** Clients that connect. */
+interface Arrivals {
+  readonly count: number
+  readonly perSecond: number
+  readonly credentials: Credentials
+}
+
+/** Every n-th entry, so that a share (0–1) of the list is taken, evenly spread. */
 const shareOf = <T>(all: readonly T[], share: number): T[] =>
   all.filter((_, index) => Math.floor((index + 1) * share) > Math.floor(index * share))
 
 const roomKey = (room: string, number: number, rooms: number): string => `${room}-${number % rooms}`
 
 /**
- * The clients of one thread: its part of all that a run has, which are spread over the threads evenly. Every method takes and gives plain
- * data, so that it can be called from another thread. Rates are those of all threads together.
+ * The clients of one thread. The clients of a run are spread over its threads evenly, and numbered from 0. Arguments and results are
+ * plain data, because another thread calls the methods. Numbers of clients and rates are those of all threads together.
  */
 export class LoadWorker {
   readonly #context: ClientContext
   readonly #place: WorkerPlace
   readonly #pacer: Pacer
-  readonly #loop = new LoopMeter()
+  readonly #readLoop = watchLoop()
   readonly #players: LoadClient[] = []
   readonly #spectators: LoadClient[] = []
-  /** How many clients all threads have had. */
+  /** Number of clients that all threads have had. */
   #numbers = 0
-  /** How often each client has moved on. */
+  /** Number of moves of each client. */
   readonly #moves = new Map<LoadClient, number>()
   #closed = false
 
   constructor(settings: ClientSettings, place: WorkerPlace, clock: Clock, random: Random) {
     this.#place = place
-    const polls = new PollWatch(clock)
-    this.#context = { settings, tally: new Tally(), findings: new FindingsLog(), clock, random, polls }
+    this.#context = { settings, tally: new Tally(), findings: new FindingsLog(), clock, random }
     this.#pacer = new Pacer(clock)
   }
 
-  /** Connects `count` more players. */
-  connect(count: number, perSecond: number, credentials: Credentials): Promise<void> {
-    return this.#ramp(this.#add('player', count, credentials), perSecond, (client, due) =>
-      client.connect(due),
-    )
+  /** Connects `count` more players, `perSecond` of them each second. Resolves when all are connected or have failed. */
+  connect({ count, perSecond, credentials }: Arrivals): Promise<void> {
+    const added = this.#add('player', count, credentials)
+    return this.#ramp(added, perSecond, (client, due) => client.connect(due))
   }
 
-  /** Connects `count` spectators, who join the room `key` right away, or are spread over `rooms` of them. */
-  watch(
-    count: number,
-    perSecond: number,
-    credentials: Credentials,
-    key: string,
-    rooms?: number,
-  ): Promise<void> {
+  /**
+   * Connects spectators. They check sequence numbers, but keep no state and send nothing. Each joins the room `room`; with `rooms`,
+   * spectator i joins `room-<i mod rooms>`.
+   */
+  watch({ room, rooms, ...arrivals }: Arrivals & { room: string; rooms?: number }): Promise<void> {
+    const { count, perSecond, credentials } = arrivals
     return this.#ramp(this.#add('spectator', count, credentials), perSecond, async (client, due) => {
       await client.connect(due)
-      const now = this.#context.clock.monotonic()
-      await client.join(rooms === undefined ? key : roomKey(key, client.number, rooms), now)
+      const key = rooms === undefined ? room : roomKey(room, client.number, rooms)
+      await client.join(key, this.#context.clock.monotonic())
     })
   }
 
-  /** Players who are in no room join theirs. */
-  join({
-    rooms,
-    perSecond,
-    room = 'load',
-  }: {
-    rooms: number
-    perSecond: number
-    room?: string
-  }): Promise<void> {
+  /** Player i joins the room `<room>-<i mod rooms>`, unless it is in a room. Resolves when all have joined or failed. */
+  join(options: { rooms: number; perSecond: number; room?: string }): Promise<void> {
+    const { rooms, perSecond, room = 'load' } = options
     const outside = this.#players.filter((player) => player.alive && !player.inRoom)
     return this.#ramp(outside, perSecond, (player, due) =>
       player.join(roomKey(room, player.number, rooms), due),
     )
   }
 
-  async start({
-    rate,
-    bytes = 0,
-    reliable = true,
-  }: {
-    rate: number
-    bytes?: number
-    reliable?: boolean
-  }): Promise<void> {
+  /** Each player sends `rate` messages per second, evenly spread, until `stop`. Each carries `bytes` of text for all members. */
+  async start(options: { rate: number; bytes?: number; reliable?: boolean }): Promise<void> {
+    const { rate, bytes = 0, reliable = true } = options
     let sent = 0
     const text = (): string => (bytes === 0 ? '' : String(++sent).padStart(bytes, 'load '))
     const send = (player: LoadClient, due: number): void => {
       if (reliable) void player.send(due, text())
       else player.sendUnreliable()
     }
-    this.#pacer.start(
-      rate,
-      this.#offset,
-      () => this.#players.length,
-      (index, due) => send(this.#players[index]!, due),
-    )
+    const count = (): number => this.#players.length
+    this.#pacer.start(rate, this.#offset, count, (index, due) => send(this.#players[index]!, due))
   }
 
   async stop(): Promise<void> {
     this.#pacer.stop()
   }
 
-  async loop({
-    seconds = Number.POSITIVE_INFINITY,
-    messages = Number.POSITIVE_INFINITY,
-    of,
-  }: {
-    seconds?: number
-    messages?: number
-    of?: number
-  }): Promise<void> {
+  /**
+   * Each player, or player number `of`, sends a message when the one before is acked, for `seconds` or until it has sent `messages`.
+   */
+  async loop(options: { seconds?: number; messages?: number; of?: number }): Promise<void> {
+    const { seconds = Number.POSITIVE_INFINITY, messages = Number.POSITIVE_INFINITY, of } = options
     const { clock } = this.#context
     const end = clock.monotonic() + seconds * 1000
     const players = this.#players.filter(({ number }) => of === undefined || number === of)
@@ -149,6 +150,7 @@ export class LoadWorker {
     )
   }
 
+  /** Players leave their room and join the next one, `perSecond` of them each second, for `seconds`. */
   churn({ rooms, seconds, perSecond }: { rooms: number; seconds: number; perSecond: number }): Promise<void> {
     const players = this.#players.filter((player) => player.inRoom)
     const moves = players.length === 0 ? 0 : Math.floor((perSecond / this.#place.of) * seconds)
@@ -160,12 +162,16 @@ export class LoadWorker {
     })
   }
 
+  /** Cuts the sockets of this share (0–1) of all clients. Resolves when all of them are back or have given up. */
   async cut({ share }: { share: number }): Promise<void> {
     const chosen = shareOf(this.#clients, share).filter(({ online }) => online)
     await Promise.all(chosen.map((client) => client.cut()))
   }
 
-  /** Resolves with how many of them the service closed for it. */
+  /**
+   * This share of the clients stops reading and sending for `seconds`. Resolves with the number that the service closed (4007), which
+   * is no failure.
+   */
   async stall({ share, seconds }: { share: number; seconds: number }): Promise<number> {
     const chosen = shareOf(this.#clients, share).filter(({ online }) => online)
     for (const client of chosen) client.stall()
@@ -174,47 +180,46 @@ export class LoadWorker {
     return read.filter((all) => !all).length
   }
 
+  /** Starts the measurement of `takePauses`. */
   async markPauses(): Promise<void> {
     for (const player of this.#players) player.markPause()
   }
 
+  /** Times each player's longest pause since `markPauses` as `pause`. Resolves with them. */
   async takePauses(): Promise<Pause[]> {
     return this.#players.map((player) => ({ number: player.number, ms: player.takePause() }))
   }
 
+  /** Waits at most `withinSeconds` for all answers, and checks that the rooms have applied each message once. */
   async settle({ withinSeconds }: { withinSeconds: number }): Promise<void> {
     const deadline = this.#context.clock.monotonic() + withinSeconds * 1000
     await Promise.all(this.#clients.map((client) => client.settle(deadline)))
     for (const client of this.#clients) client.judge()
   }
 
-  /** How far any client here has seen each room. */
+  /** How far the clients of this thread have seen each room. */
   async newest(): Promise<Newest> {
-    return newestOf(this.#clients.flatMap(({ position }) => position ?? []))
+    return newestOf(this.#clients.map(({ position }) => position))
   }
 
-  /** Resolves when every spectator that is connected has seen as much, or after so long; one that has not by then misses something. */
+  /** Waits at most `withinSeconds` until every connected spectator has seen as much as `newest`, and reports those that have not. */
   async catchUp(newest: Newest, withinSeconds: number): Promise<void> {
-    const spectators = this.#spectators
-    await this.#until(withinSeconds, () =>
-      spectators.every(({ position }) => position === undefined || behind(position, newest) === 0),
-    )
-    for (const spectator of spectators) spectator.judgePosition(newest)
+    await this.#until(withinSeconds, () => !this.#spectators.some((spectator) => spectator.isBehind(newest)))
+    for (const spectator of this.#spectators) spectator.judgePosition(newest)
   }
 
-  /** Nothing is waited for any more. */
+  /** Counts messages without an answer as failures. */
   async giveUp(): Promise<void> {
     for (const client of this.#clients) client.giveUp()
   }
 
-  /** Resolves when every client that came under a key to be revoked is closed, with when that was. */
-  async awaitRevoked({ withinSeconds }: { withinSeconds: number }): Promise<Closing[]> {
+  /** Waits until every client of the revoked key is closed. Resolves with the times (`Date.now()`) at which they were. */
+  async awaitRevoked({ withinSeconds }: { withinSeconds: number }): Promise<number[]> {
     const underRevokedKey = this.#clients.filter((client) => client.underRevokedKey)
     await this.#until(withinSeconds, () => underRevokedKey.every((client) => !client.alive))
-    return underRevokedKey.flatMap(({ closing }) => closing ?? [])
+    return underRevokedKey.flatMap(({ revokedAt }) => revokedAt ?? [])
   }
 
-  /** What there was since the last call. */
   async report(): Promise<WorkerReport> {
     const { tally, findings, clock } = this.#context
     const now = clock.monotonic()
@@ -223,43 +228,40 @@ export class LoadWorker {
     return { ...tally.take(), online, findings: findings.all }
   }
 
-  /** How busy this thread was since the last call; of a very short time that would say little. */
   async loopReading(): Promise<LoopReading> {
-    return this.#loop.take()
+    return this.#readLoop()
   }
 
-  /** All connections break, and no client comes back: sessions and memberships stay for as long as the service keeps them. */
+  /** Breaks all connections for good: sessions and memberships last for as long as the service keeps them. */
   async abandon(): Promise<void> {
     for (const client of this.#clients) client.abandon()
     await this.leave()
   }
 
-  /** All clients say goodbye; others may come. */
+  /** Closes all clients. Others may connect later. */
   async leave(): Promise<void> {
     for (const client of this.#clients) client.close()
     this.#players.length = 0
     this.#spectators.length = 0
   }
 
-  /** The same, and everything that still goes on ends. */
+  /** Closes all clients, and ends everything that is still running. */
   async close(): Promise<void> {
     this.#closed = true
     this.#pacer.stop()
     await this.leave()
-    this.#loop.close()
-    this.#context.polls.close()
   }
 
   get #clients(): readonly LoadClient[] {
     return [...this.#players, ...this.#spectators]
   }
 
-  /** So much of its own pace this thread begins after the first. */
+  /** Delay of this thread's ramps and paces, as a part of the distance between two items. */
   get #offset(): number {
     return this.#place.index / this.#place.of
   }
 
-  /** This thread's part of so many new clients of all threads. */
+  /** Adds this thread's part of `count` new clients. */
   #add(kind: LoadClient['kind'], count: number, credentials: Credentials): LoadClient[] {
     const { index, of } = this.#place
     const first = this.#numbers
@@ -282,7 +284,7 @@ export class LoadWorker {
     return ramp(this.#context.clock, items, pace, work)
   }
 
-  /** Resolves when it is reached, or after so long. */
+  /** Resolves when `reached` returns true, or after `withinSeconds`. */
   async #until(withinSeconds: number, reached: () => boolean): Promise<void> {
     const { clock } = this.#context
     const end = clock.monotonic() + withinSeconds * 1000
@@ -290,25 +292,19 @@ export class LoadWorker {
   }
 }
 
-/** The methods that can be called from another thread. */
-export type WorkerMethod = {
-  [K in keyof LoadWorker]: LoadWorker[K] extends (...args: never[]) => Promise<unknown> ? K : never
-}[keyof LoadWorker]
-
-/** One call, and the port that takes its answer. */
+/** A call of a method, and the port that receives its answer. */
 export interface WorkerCall {
-  readonly name: WorkerMethod
+  readonly name: keyof LoadWorker
   readonly args: readonly unknown[]
   readonly port: MessagePort
 }
 export type WorkerAnswer = { readonly value: unknown } | { readonly error: string }
 
-/** What a thread is started with. */
 export interface WorkerSettings extends ClientSettings {
   readonly place: WorkerPlace
 }
 
-/** Makes this thread one that does what it is told, and answers when that is done. */
+/** Answers the calls of the main thread. */
 export function serve(): void {
   if (!parentPort) throw new Error('this module runs in a worker thread only')
   const { place, ...settings } = workerData as WorkerSettings

@@ -1,6 +1,5 @@
 import type { RunResult } from '../result.ts'
-import { summary } from '../view/summary.ts'
-import { interruption, type Judgement, judgementsOf } from './outcome.ts'
+import { interruption, type Judgement, judgementsOf, summary } from './outcome.ts'
 
 /**
  * A run as JUnit XML: its end, each check, each limit and its failures are test cases. What is wrong is a failure; an interruption is an

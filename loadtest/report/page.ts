@@ -1,442 +1,251 @@
 import { createHash } from 'node:crypto'
-import { fileURLToPath } from 'node:url'
-import { build } from 'esbuild'
+import { readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { dirname, join } from 'node:path'
 import { html, raw } from 'hono/html'
-import { SERVER_COLUMNS, serverValue } from '../metrics.ts'
+import { SHOWN_FIGURES, serverValue } from '../metrics.ts'
 import {
-  averageRate,
   lengthOf,
   type RunResult,
   type Second,
   STATISTICS,
   statisticTitle,
+  TIMINGS,
   timed,
 } from '../result.ts'
-import { clock, count, digits, duration, figureText, inUnit, NONE, percent } from '../view/text.ts'
-import { type Chart, chartsOf } from './charts.ts'
-import { hasBegun, type Judgement, judgementsOf, outcomeOf } from './outcome.ts'
+import { clock, count, duration, figureText, inUnit, NONE } from '../text.ts'
+import { hasBegun, type Judgement, judgementsOf, outcomeOf, totalText } from './outcome.ts'
 
 type Html = ReturnType<typeof html>
-export type Content = Html | string
+type Content = Html | string
 
-const COLOURS = { passed: '#1a7f4b', failed: '#b3261e', interrupted: '#9a5b00' }
-const HEADINGS = { passed: '✓ Passed', failed: '✗ Failed', interrupted: '‖ Interrupted' }
-/** Most rows of the table behind a chart. */
-const MOST_ROWS = 120
-
-/** The style and the script of the page, each with what it needs of uPlot, which draws the charts: the page loads nothing. */
-async function bundle(): Promise<{ style: string; script: string }> {
-  const { outputFiles } = await build({
-    entryPoints: ['report.css', 'report.ts'].map((name) =>
-      fileURLToPath(new URL(`./page/${name}`, import.meta.url)),
-    ),
-    bundle: true,
-    minify: true,
-    write: false,
-    outdir: 'page',
-    format: 'iife',
-    target: 'es2023',
-    legalComments: 'none',
-    logLevel: 'silent',
-  })
-  const [style = '', script = ''] = ['.css', '.js'].map(
-    (ending) => outputFiles.find(({ path }) => path.endsWith(ending))?.text,
-  )
-  return { style, script }
+/** A chart over time. */
+interface Chart {
+  readonly group: string
+  readonly title: string
+  readonly unit: string
+  readonly log: boolean
+  /** One value for each second; null: there was none. */
+  readonly series: readonly { readonly name: string; readonly values: readonly (number | null)[] }[]
+  readonly limits: readonly { readonly name: string; readonly value: number }[]
 }
 
-/** What the script draws. */
-export interface PageData {
-  readonly at: readonly number[]
-  readonly phases: readonly { readonly name: string; readonly from: number; readonly to: number }[]
-  readonly incidents: readonly number[]
-  readonly charts: readonly Pick<Chart, 'unit' | 'log' | 'series' | 'limits'>[]
+/** The value of a line in a second of this length. */
+type Line = (second: Second, length: number) => number | undefined
+
+/** Every chart that has values above zero. */
+function chartsOf({ seconds_log: log, verdicts }: RunResult): Chart[] {
+  const chart = (
+    group: string,
+    title: string,
+    unit: string,
+    lines: Readonly<Record<string, Line>>,
+    limited: readonly (string | undefined)[] = [],
+  ): Chart => {
+    const series = Object.entries(lines).map(([name, line]) => ({
+      name,
+      values: log.map((second, i) => {
+        const value = line(second, lengthOf(log, i))
+        return value === undefined ? null : Number(value.toPrecision(4))
+      }),
+    }))
+    return {
+      group,
+      title,
+      unit,
+      log: group === 'Latency',
+      series: series.filter(({ values }) => values.some((value) => value !== null && value > 0)),
+      limits: verdicts
+        .map(({ threshold, limit }) => ({ name: threshold.slice(2), value: limit }))
+        .filter(({ name }) => limited.includes(name)),
+    }
+  }
+  const rates = (...names: (keyof Second['counts'])[]) =>
+    Object.fromEntries(
+      names.map((name): [string, Line] => [name, ({ counts }, length) => counts[name] / length]),
+    )
+  const servers = [...new Set(log.flatMap((second) => second.servers.map(({ name }) => name)))]
+  const shown = ['p50', 'p95', 'p99', 'max'] as const
+  return [
+    ...TIMINGS.map(({ name, title }) => {
+      const lines = shown.map((of): [string, Line] => [of, ({ timings }) => timings[name]?.[of]])
+      const limits = shown.map((of) => `max-${name}-${of}`)
+      return chart('Latency', title, 'ms', Object.fromEntries(lines), limits)
+    }),
+    chart('Load', 'Clients online', '', { online: ({ online }) => online }, ['min-online']),
+    chart('Load', 'Messages', '/s', rates('sends', 'acks'), ['min-rate']),
+    chart('Load', 'Updates', '/s', rates('updates', 'events'), ['min-updates']),
+    chart('Load', 'Connections', '/s', rates('connects', 'joins', 'leaves', 'resumes', 'retries')),
+    chart('Load', 'Traffic', 'B/s', rates('bytes_in', 'bytes_out')),
+    chart('Load', 'Failures', '/s', rates('errors')),
+    ...SHOWN_FIGURES.map(({ name: figure, title, unit, limit }) => {
+      const lines = servers.map((name): [string, Line] => [
+        name,
+        (second) => {
+          const server = second.servers.find((each) => each.name === name)
+          return server?.up ? serverValue(server, figure) : undefined
+        },
+      ])
+      return chart('Servers', title, unit === 'bytes' ? 'B' : unit, Object.fromEntries(lines), [limit])
+    }),
+    chart('Load generator', 'Delay', 'ms', {
+      'event loop delay': ({ generator }) => generator.event_loop_delay_ms,
+      'latest message': ({ generator }) => generator.late_ms,
+    }),
+    chart('Load generator', 'CPU', '%', {
+      'busiest thread': ({ generator }) => 100 * generator.event_loop_utilisation,
+      'whole process': ({ generator }, length) => (100 * generator.cpu_seconds) / length,
+    }),
+  ].filter(({ series }) => series.length > 0)
+}
+
+function table(head: readonly string[], rows: readonly (readonly Content[])[]): Content {
+  if (rows.length === 0) return ''
+  return html`<div class="scroll card" tabindex="0"><table class="data"><thead><tr>${head.map((title) => html`<th scope="col">${title}</th>`)}</tr></thead><tbody>${rows.map((row) => html`<tr>${row.map((cell) => html`<td>${cell}</td>`)}</tr>`)}</tbody></table></div>`
+}
+
+const section = (title: string, ...content: readonly Content[]): Content =>
+  content.some((each) => each !== '') ? html`<section><h2>${title}</h2>${content}</section>` : ''
+
+const bullets = (lines: readonly string[]): Content =>
+  lines.length === 0 ? '' : html`<ul>${lines.map((line) => html`<li>${line}</li>`)}</ul>`
+
+/** The checks or the limits; broken ones first. */
+function judgements(result: RunResult, kind: 'check' | 'limit'): Content {
+  const order = ['broken', 'kept', 'open']
+  const marks = { broken: '✗ broken', kept: '✓ kept', open: '– open' }
+  const rows = judgementsOf(result)
+    .filter((each) => each.kind === kind)
+    .toSorted((a, b) => order.indexOf(a.state) - order.indexOf(b.state))
+    .map(({ state, name, meaning, note, found, examples }: Judgement) => [
+      html`<span class="${state}">${marks[state]}</span>`,
+      html`<b>${name}</b>${kind === 'check' ? html`<br><span class="soft">${meaning}</span>` : ''}${bullets(examples)}`,
+      note,
+      found,
+    ])
+  return table(['', kind, '', 'found'], rows)
+}
+
+function tiles(result: RunResult): Content {
+  const { timings, totals, seconds_log: log, figures } = result
+  if (!hasBegun(result)) return ''
+  const busiest = Math.max(
+    0,
+    ...log.flatMap((second) => second.servers.map((server) => serverValue(server, 'cpu_seconds'))),
+  )
+  const all = [
+    ['Clients online', count(log.reduce((most, { online }) => Math.max(most, online), 0))],
+    ['Round trip p99', timings.rtt?.count ? duration(timings.rtt.p99) : NONE],
+    ['Messages', totalText(result, 'sends')],
+    ['Updates', totalText(result, 'updates')],
+    ['Failures', count(totals.errors)],
+    ...(totals.retries > 0 ? [['Retries', count(totals.retries)]] : []),
+    ...(busiest > 0 ? [['Busiest server', inUnit(busiest, '%')]] : []),
+    ...figures.map((figure) => [figure.name, figureText(figure)]),
+  ]
+  return html`<section class="grid tiles">${all.map(([name, value]) => html`<div class="card"><span class="soft">${name}</span><strong>${value}</strong></div>`)}</section>`
+}
+
+function figureOf({ title, series, unit }: Chart, log: readonly Second[]): Content {
+  const rows = log.map(({ at, phase }, i) => [
+    clock(at),
+    phase,
+    ...series.map(({ values }) => (values[i] === null ? NONE : String(values[i]))),
+  ])
+  return html`<figure class="card"><figcaption><b>${title}</b></figcaption><div data-chart></div><details><summary>Values</summary>${table(['at', 'phase', ...series.map(({ name }) => `${name} ${unit}`)], rows)}</details></figure>`
 }
 
 const hash = (text: string): string => `'sha256-${createHash('sha256').update(text).digest('base64')}'`
 
-/** A value as JSON that may stand in a script element: nothing in it can end the element. */
-const jsonData = (value: unknown): string =>
-  JSON.stringify(value)
-    .replaceAll('<', '\\u003c')
-    .replaceAll('\u2028', '\\u2028')
-    .replaceAll('\u2029', '\\u2029')
-
-/** What a page says besides its parts. */
-interface PageFrame {
-  readonly title: string
-  /** Of its icon. */
-  readonly colour: string
-  /** Above the heading: what kind of page it is. */
-  readonly kind: string
-  readonly heading: string
-  readonly about: string
-  readonly facts: string
-  /** What comes before the parts. */
-  readonly lead: Content
-  readonly footer: Content
-  /** What the script draws; undefined: it is left out. */
-  readonly data?: PageData
+/** The style and the script of the page, with uPlot in both. */
+function assets(): { style: string; script: string } {
+  const plot = dirname(createRequire(import.meta.url).resolve('uplot'))
+  const read = (file: string): string => readFileSync(file, 'utf8')
+  const own = (ending: string): string => read(join(import.meta.dirname, `page.${ending}`))
+  return {
+    style: `${read(join(plot, 'uPlot.min.css'))}\n${own('css')}`,
+    script: `${read(join(plot, 'uPlot.iife.min.js'))}\n${own('js')}`,
+  }
 }
 
+/** JSON for a script element: nothing in it can end the element. */
+const jsonData = (value: unknown): string => JSON.stringify(value).replaceAll('<', '\\u003c')
+
 /**
- * A page as one HTML file that asks for nothing else: style, script and figures are in it, and its content security policy lets it
- * run and load nothing but those. All but the lines of the charts is there without the script. Parts without content are left out.
+ * The report of a run as one HTML file. Its content security policy allows its own style and script only. Everything but the charts is
+ * there without the script.
  */
-export async function standalonePage(frame: PageFrame, all: readonly Part[]): Promise<string> {
-  const { title, colour, kind, heading, about, facts, lead, footer, data } = frame
-  const parts = all.filter(({ content }) => content !== '')
-  const { style, script } = await bundle()
-  const policy = `default-src 'none'; style-src ${hash(style)}; script-src ${data ? hash(script) : "'none'"}; img-src data:; base-uri 'none'; form-action 'none'`
-  const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 8 8"><circle cx="4" cy="4" r="4" fill="${colour}"/></svg>`
-  const page = await html`<!doctype html>
+export function reportPage(result: RunResult): string {
+  const { scenario, meaning, target, options, machine, incidents, failures, seconds_log: log } = result
+  const { word, sentence, reasons } = outcomeOf(result)
+  const charts = chartsOf(result)
+  const { style, script } = assets()
+  const policy = `default-src 'none'; style-src ${hash(style)}; script-src ${hash(script)}; base-uri 'none'; form-action 'none'`
+  const phases = log.flatMap(({ phase }, i) =>
+    phase === log[i - 1]?.phase ? [] : [{ name: phase, from: log[i - 1]?.at ?? 0 }],
+  )
+  const data = {
+    at: log.map(({ at }) => at),
+    phases: phases.map((each, i) => ({ ...each, to: phases[i + 1]?.from ?? log.at(-1)!.at })),
+    incidents: incidents.map(({ at }) => at),
+    charts,
+  }
+  const times = timed(result.timings).map(({ name, values }) => [
+    name,
+    count(values.count),
+    ...STATISTICS.map((statistic) => duration(values[statistic])),
+  ])
+  const given = Object.entries(options).map(([name, value]) => [`--${name}`, value])
+  const setup = Object.entries({ target, ...machine, ...Object.fromEntries(given) })
+  const groups = [...new Set(charts.map(({ group }) => group))]
+  const page = html`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="content-security-policy" content="${policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>${title}</title>
-<link rel="icon" href="data:image/svg+xml,${encodeURIComponent(icon)}">
+<title>${scenario} ${word} · roomful load test</title>
 <style>${raw(style)}</style>
 </head>
 <body>
-<header>
-<p class="soft">${kind}</p>
-<h1>${heading}</h1>
-<p class="about">${about}</p>
-<p class="soft facts">${facts}</p>
-</header>
-<nav aria-label="Parts">${parts.map(({ id, title }) => html`<a href="#${id}">${title}</a>`)}</nav>
+<header><p class="soft">roomful load test</p><h1>${scenario}</h1><p>${meaning}</p><p class="soft">${result.started_at.replace('T', ' ').slice(0, 16)} UTC · ${clock(result.seconds)} · ${target}</p></header>
 <main>
-${lead}
-${parts.map(
-  ({ id, title, about, content }) =>
-    html`<section id="${id}" aria-labelledby="${id}-heading"><h2 id="${id}-heading">${title}</h2><p class="about">${about}</p>${content}</section>`,
+<section class="card verdict ${word}"><h2>${word[0]!.toUpperCase()}${word.slice(1)}</h2><p>${sentence}</p>${bullets(reasons)}</section>
+${result.bottleneck.length === 0 ? '' : html`<section class="card verdict interrupted"><h2>The load generator may have been the limit</h2>${bullets(result.bottleneck)}</section>`}
+${tiles(result)}
+${section(
+  'Failures',
+  table(
+    ['code', 'first message', 'times'],
+    failures.map(({ code, count: times, example }) => [code, example, count(times)]),
+  ),
+)}
+${section('Checks', judgements(result, 'check'))}
+${section('Limits', judgements(result, 'limit'))}
+${section('Timings', table(['', 'count', ...STATISTICS.map(statisticTitle)], times))}
+${incidents.length === 0 ? '' : html`<section><h2>Events</h2><ol>${incidents.map(({ at, text }) => html`<li>${clock(at)} ${text}</li>`)}</ol></section>`}
+${groups.map((name) =>
+  section(
+    name,
+    name === 'Latency'
+      ? html`<p class="soft">Logarithmic. Drag to zoom; a double click shows everything again.</p>`
+      : '',
+    html`<div class="grid">${charts.filter(({ group }) => group === name).map((chart) => figureOf(chart, log))}</div>`,
+  ),
+)}
+${section(
+  'Setup',
+  table(
+    ['', ''],
+    setup.map(([name, value]) => [name, String(value)]),
+  ),
 )}
 </main>
-<footer>${footer}</footer>
-${data ? html`<script type="application/json" id="data">${raw(jsonData(data))}</script>\n<script>${raw(script)}</script>\n` : ''}</body>
+<footer><a href="report.json">report.json</a> and <a href="junit.xml">junit.xml</a> beside this file hold the same for machines.</footer>
+<script type="application/json" id="data">${raw(jsonData(data))}</script>
+<script>${raw(script)}</script>
+</body>
 </html>
 `
   return String(page)
-}
-
-/** The report of a run. */
-export function reportPage(result: RunResult): Promise<string> {
-  const charts = chartsOf(result)
-  const { word } = outcomeOf(result)
-  return standalonePage(
-    {
-      title: `${result.scenario} ${word} · roomful load test`,
-      colour: COLOURS[word],
-      kind: 'roomful load test',
-      heading: result.scenario,
-      about: result.meaning,
-      facts: `${result.started_at.replace('T', ' ').slice(0, 16)} UTC · ${length(result)} · ${result.target}`,
-      lead: html`${verdict(result)}\n${keyFigures(result)}`,
-      footer: html`<a href="report.json">report.json</a> and <a href="junit.xml">junit.xml</a> beside this file hold the same for machines.`,
-      data: {
-        at: result.seconds_log.map(({ at }) => at),
-        phases: phasesOf(result.seconds_log),
-        incidents: result.incidents.map(({ at }) => at),
-        charts: charts.map(({ group: _group, title: _title, about: _about, ...drawn }) => drawn),
-      },
-    },
-    [
-      failures(result),
-      judgements(result, 'check'),
-      judgements(result, 'limit'),
-      timings(result),
-      overTime(result, charts),
-      servers(result),
-      circumstances(result),
-    ],
-  )
-}
-
-/** A part of the page under a heading; one with no content is left out. */
-export interface Part {
-  readonly id: string
-  readonly title: string
-  readonly about: string
-  readonly content: Content
-}
-
-interface Column {
-  readonly title: string
-  /** Figures stand to the right. */
-  readonly number?: boolean
-}
-
-/** Text columns, and those of figures behind them. */
-export const columns = (texts: readonly string[], figures: readonly string[]): Column[] => [
-  ...texts.map((title) => ({ title })),
-  ...figures.map((title) => ({ title, number: true })),
-]
-
-/** A table that scrolls where it is too large; a `stacked` one puts cells below each other on a phone. Without rows it is empty. */
-export function table(
-  caption: string,
-  head: readonly Column[],
-  rows: readonly (readonly Content[])[],
-  stacked = false,
-): Content {
-  if (rows.length === 0) return ''
-  const cell = (content: Content, { title, number }: Column) =>
-    html`<td class="${number ? 'number' : ''}"${stacked && title !== '' ? html` data-of="${title}"` : ''}>${content}</td>`
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="${caption}"><table class="${stacked ? 'stacked' : ''}"><thead><tr>${head.map(({ title, number }) => html`<th scope="col" class="${number ? 'number' : ''}">${title}</th>`)}</tr></thead><tbody>${rows.map((row) => html`<tr>${row.map((content, i) => cell(content, head[i]!))}</tr>`)}</tbody></table></div>`
-}
-
-const bullets = (lines: readonly string[]): Content =>
-  lines.length === 0 ? '' : html`<ul>${lines.map((line) => html`<li>${line}</li>`)}</ul>`
-
-/** The first thing to read: what the run comes to, and why. */
-function verdict(result: RunResult): Html {
-  const { word, sentence, reasons } = outcomeOf(result)
-  const { interrupted, seconds, planned_seconds: plannedSeconds, bottleneck } = result
-  const share = seconds / Math.max(1, seconds, plannedSeconds)
-  return html`<section class="verdict ${word}" aria-label="Verdict"><h2>${HEADINGS[word]}</h2><p>${sentence}</p>${
-    interrupted
-      ? html`<progress value="${share.toFixed(3)}" aria-label="How much of its time the run has had"></progress>`
-      : ''
-  }${bullets(reasons)}</section>${
-    bottleneck.length === 0
-      ? ''
-      : html`<section class="verdict warned" aria-label="Warning"><h2>The load generator may have been the limit</h2><p>What is slow below may be the generator, not the service. Give it more threads or a machine of its own.</p>${bullets(bottleneck)}</section>`
-  }`
-}
-
-/** The figures most people come for. */
-function keyFigures(result: RunResult): Content {
-  const { timings: all, totals, seconds_log: secondsLog, figures } = result
-  if (!hasBegun(result)) return ''
-  const tile = (name: string, value: string, note = '', bad = false) =>
-    html`<div class="card tile${bad ? ' bad' : ''}"><h3>${name}</h3><strong>${value}</strong><small class="soft">${note}</small></div>`
-  const rate = (key: 'sends' | 'updates') => {
-    const average = averageRate(result, key)
-    return average === undefined ? 'none' : `${digits(average)}/s on average`
-  }
-  const time = (name: string, values: RunResult['timings']['rtt']) =>
-    values?.count
-      ? tile(`${name} p99`, duration(values.p99), `p50 ${duration(values.p50)} · max ${duration(values.max)}`)
-      : ''
-  const online = secondsLog.reduce((most, second) => Math.max(most, second.online), 0)
-  const cpu = secondsLog
-    .flatMap((second) => second.servers)
-    .reduce((most, server) => Math.max(most, server.cpu_seconds / server.seconds), 0)
-  const played = totals.connects > 0 || totals.errors > 0
-  return html`<section class="tiles" aria-label="Key figures">${
-    played
-      ? [
-          tile('Clients', count(online), 'online at once'),
-          time('Round trip', all.rtt),
-          time('Connect', all.connect),
-          tile('Messages', count(totals.sends), rate('sends')),
-          tile('Updates', count(totals.updates), rate('updates')),
-          tile(
-            'Failures',
-            count(totals.errors),
-            totals.errors === 0 ? 'of any kind' : 'see below',
-            totals.errors > 0,
-          ),
-          totals.retries > 0 ? tile('Retries', count(totals.retries), 'attempts to connect again') : '',
-          cpu > 0 ? tile('Busiest server', percent(cpu), 'of a core, in its worst second') : '',
-        ]
-      : ''
-  }${figures.map((figure) => {
-    const text = figureText(figure)
-    const value = inUnit(figure.value, figure.unit)
-    return tile(figure.name, value, text === value ? 'of this scenario' : text.slice(value.length))
-  })}</section>`
-}
-
-const JUDGED = {
-  check: {
-    id: 'checks',
-    title: 'Checks',
-    about: 'Promises of the service that were looked at while it was under load.',
-    names: { kept: '✓ kept', broken: '✗ broken', open: '– not checked' },
-  },
-  limit: {
-    id: 'limits',
-    title: 'Limits',
-    about: 'What was given on the command line.',
-    names: { kept: '✓ held', broken: '✗ broken', open: '– not reached' },
-  },
-} as const
-
-/** What was promised or limited, and whether that was kept; what was broken first, and what nothing is known of last. */
-function judgements(result: RunResult, kind: 'check' | 'limit'): Part {
-  const { names, ...part } = JUDGED[kind]
-  const order = ['broken', 'kept', 'open']
-  const badge = (state: Judgement['state']): Html => {
-    const look = { kept: result.interrupted ? '' : 'good', broken: 'bad', open: '' }[state]
-    const so = state === 'kept' && result.interrupted ? ' so far' : ''
-    return html`<span class="badge ${look}">${names[state]}${so}</span>`
-  }
-  const rows = judgementsOf(result)
-    .filter((each) => each.kind === kind)
-    .toSorted((a, b) => order.indexOf(a.state) - order.indexOf(b.state))
-    .map(({ state, name, meaning, note, found, examples }) => [
-      badge(state),
-      html`<b>${name}</b>${kind === 'check' ? html`<p>${meaning}</p>` : ''}${examples.length === 0 ? '' : html`<pre>${examples.join('\n')}</pre>`}`,
-      note,
-      found,
-    ])
-  return { ...part, content: table(part.title, columns(['', kind, ''], ['found']), rows, true) }
-}
-
-/** What failed, by kind. */
-function failures({ failures: all }: RunResult): Part {
-  const rows = all.map(({ code, count: times, example }) => [code, example, count(times)])
-  return {
-    id: 'failures',
-    title: 'Failures',
-    about: 'Of each kind, the message of the first.',
-    content: table('Failures', columns(['code', 'first message'], ['times']), rows, true),
-  }
-}
-
-/** How long everything took, over the whole run. */
-function timings({ timings: all }: RunResult): Part {
-  const rows = timed(all).map(({ name, values }) => [
-    name,
-    count(values.count),
-    ...STATISTICS.map((statistic) => duration(values[statistic])),
-  ])
-  return {
-    id: 'timings',
-    title: 'Timings',
-    about: 'Over the whole run, from when each thing was due.',
-    content: table('Timings', columns([''], ['count', ...STATISTICS.map(statisticTitle)]), rows),
-  }
-}
-
-/** What each server used. */
-function servers({ seconds_log: log }: RunResult): Part {
-  const names = [...new Set(log.flatMap((second) => second.servers.map(({ name }) => name)))]
-  const rows = names.map((name) => {
-    const all = log.flatMap((second, i) =>
-      second.servers
-        .filter((server) => server.name === name)
-        .map((server) => ({ ...server, length: lengthOf(log, i) })),
-    )
-    const up = all.filter((server) => server.up)
-    const sum = (of: 'cpu_seconds' | 'resyncs' | 'length', from = up): number =>
-      from.reduce((total, server) => total + server[of], 0)
-    const down = sum('length', all) - sum('length')
-    // What a kind of process does not report is 0 all the time.
-    const peaks = SERVER_COLUMNS.map(({ name: figure, unit }) => {
-      const peak = Math.max(0, ...up.map((server) => serverValue(server, figure)))
-      return peak === 0 ? NONE : inUnit(peak, unit)
-    })
-    return [
-      name,
-      `${digits(sum('cpu_seconds'))} s`,
-      percent(sum('cpu_seconds') / Math.max(1, sum('length'))),
-      ...peaks,
-      count(sum('resyncs')),
-      down > 0 ? `${Math.round(down)} s` : NONE,
-    ]
-  })
-  const peaks = SERVER_COLUMNS.map(({ column }) => `${column} peak`)
-  return {
-    id: 'servers',
-    title: 'Servers',
-    about: 'From the metrics of each process, once a second; 100% of CPU is one core.',
-    content: table('Servers', columns([''], ['CPU time', 'CPU mean', ...peaks, 'resyncs', 'down']), rows),
-  }
-}
-
-/** The charts, and what happened when. */
-function overTime(result: RunResult, charts: readonly Chart[]): Part {
-  const { incidents, seconds_log: log } = result
-  const groups = [...new Set(charts.map(({ group }) => group))]
-  const figure = (chart: Chart) =>
-    html`<figure class="card"><figcaption><h4>${chart.title}</h4><p class="about">${chart.about}</p></figcaption><div data-plot tabindex="0" role="group" aria-label="${chart.title}; arrow keys move through time"></div><details><summary>Values</summary>${values(chart, log)}</details></figure>`
-  return {
-    id: 'timeline',
-    title: 'Over time',
-    about:
-      log.length === 0
-        ? 'The run ended before its first second: there is nothing to draw.'
-        : 'Second by second. Shaded: the phases of the run; upright lines: what happened. Drag over a part to see more of it; a name in the legend switches its line.',
-    content: html`${
-      incidents.length === 0
-        ? ''
-        : html`<ol class="incidents" aria-label="What happened">${incidents.map(({ at, text }) => html`<li>${clock(at)} ${text}</li>`)}</ol>`
-    }${groups.map((name) => {
-      const all = charts.filter(({ group }) => group === name)
-      return html`<h3 class="group">${name}</h3><div class="charts">${all.map(figure)}</div>`
-    })}`,
-  }
-}
-
-/** The values of a chart as a table: of as many seconds a row as are needed for it to stay readable, lowest and highest. */
-function values({ title, series }: Chart, log: readonly Second[]): Content {
-  const size = Math.max(1, Math.ceil(log.length / MOST_ROWS))
-  const cell = (all: readonly (number | null)[]): string => {
-    const known = all.filter((value) => value !== null)
-    if (known.length === 0) return NONE
-    const [low, high] = [Math.min(...known), Math.max(...known)].map(String)
-    return low === high ? high! : `${low} – ${high}`
-  }
-  const rows = log.flatMap((second, i) =>
-    i % size > 0
-      ? []
-      : [[clock(second.at), second.phase, ...series.map((each) => cell(each.values.slice(i, i + size)))]],
-  )
-  return table(
-    title,
-    columns(
-      ['at', 'phase'],
-      series.map(({ name }) => name),
-    ),
-    rows,
-  )
-}
-
-/** From where to where each phase was, in seconds. */
-function phasesOf(log: readonly Second[]): { name: string; from: number; to: number }[] {
-  const starts = log.flatMap(({ phase }, i) =>
-    phase === log[i - 1]?.phase ? [] : [{ name: phase, from: log[i - 1]?.at ?? 0 }],
-  )
-  return starts.map((start, i) => ({ ...start, to: starts[i + 1]?.from ?? log.at(-1)!.at }))
-}
-
-/** With what the run was made, so that it can be made again. */
-function circumstances(result: RunResult): Part {
-  const {
-    options,
-    machine,
-    target,
-    started_at: startedAt,
-    seconds,
-    planned_seconds: plannedSeconds,
-    interrupted,
-  } = result
-  const about = interrupted ? ` of about ${digits(Math.max(seconds, plannedSeconds))} s` : ''
-  const rows = {
-    target,
-    'started at': startedAt,
-    duration: `${digits(seconds)} s${about}`,
-    roomful: machine.roomful,
-    'node.js': machine.node,
-    'cores of the generator': String(machine.cores),
-  }
-  const list = (entries: readonly (readonly [string, string])[]) =>
-    html`<dl>${entries.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`
-  return {
-    id: 'run',
-    title: 'The run',
-    about: 'Under what circumstances, and with which options.',
-    content: html`<div class="card pair">${list(Object.entries(rows))}${list(Object.entries(options).map(([name, value]) => [`--${name}`, value]))}</div>`,
-  }
-}
-
-/** `0:31 min`, or how much of it an interrupted run has done. */
-function length({ seconds, planned_seconds: plannedSeconds, interrupted }: RunResult): string {
-  const longest = interrupted ? Math.max(seconds, plannedSeconds) : seconds
-  const told = interrupted ? `${clock(seconds)} of ${clock(longest)}` : clock(seconds)
-  return `${told} ${longest < 3600 ? 'min' : 'h'}`
 }

@@ -1,12 +1,13 @@
-import { mkdir, readdir, readFile, stat } from 'node:fs/promises'
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { madeUpResult } from '../../test/support/load-run.ts'
 import { newFolder } from '../../test/support/run-folder.ts'
-import { summary } from '../view/summary.ts'
-import { expectedBytes, writeReports } from './folder.ts'
 import { junitXml } from './junit.ts'
+import { summary } from './outcome.ts'
+import { reportPage } from './page.ts'
+import { prepareFolder, writeReports } from './write.ts'
 
 const random = () => new SeededRandom(9)
 const result = madeUpResult({ seconds: 30, nodes: 2, clients: 100 }, random())
@@ -34,19 +35,30 @@ describe('what is written of a run', () => {
     expect((await readdir(there)).toSorted()).toEqual(['junit.xml', 'report.html', 'report.json'])
   })
 
-  it('has about the size that was expected, and never more', async () => {
-    for (const [seconds, nodes] of [
-      [1, 1],
-      [30, 12],
-      [600, 3],
-    ] as const) {
-      const long = madeUpResult({ seconds, nodes, clients: 100 }, random())
-      const paths = await writeReports(long, join(folder, 'sized'))
-      const sizes = await Promise.all(paths.map(async (path) => (await stat(path)).size))
-      const size = sizes.reduce((sum, each) => sum + each, 0)
-      expect(size).toBeLessThan(expectedBytes(seconds, nodes))
-      expect(size * 4).toBeGreaterThan(expectedBytes(seconds, nodes) - 512 * 1024)
-    }
+  it('takes the place of the reports of an earlier run, and of nothing else', async () => {
+    const there = join(folder, 'again')
+    await writeReports(result, there)
+    await writeFile(join(there, 'notes.txt'), '')
+    await prepareFolder(there)
+    expect(await readdir(there)).toEqual(['notes.txt'])
+    await expect(prepareFolder(join(there, 'notes.txt'))).rejects.toThrow(
+      /^Reports cannot be written into .*notes\.txt: EEXIST.* --out names another folder\.$/,
+    )
+  })
+
+  it('is a page that shows foreign text as text, and runs its own script only', async () => {
+    const page = reportPage({
+      ...result,
+      target: '<img src=x onerror=alert(1)>',
+      incidents: [{ at: 3, text: '</script><b>bold</b>' }],
+      failures: [{ code: 'connection_failed', count: 2, example: '<i>no</i>' }],
+    })
+    expect(page).not.toMatch(/<img|<b>bold|<i>no/)
+    expect(page).toContain('&lt;i&gt;no&lt;/i&gt;')
+    const [, policy] = /content-security-policy" content="([^"]*)"/.exec(page)!
+    expect(policy).toMatch(/^default-src &#39;none&#39;; style-src &#39;sha256-.*; script-src &#39;sha256-/)
+    for (const title of ['Round trip', 'Messages', 'CPU', 'Event loop delay'])
+      expect(page).toContain(`<b>${title}</b>`)
   })
 
   it('has one test case for the run, its failures, each check and each limit', () => {

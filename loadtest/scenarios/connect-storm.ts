@@ -19,8 +19,6 @@ export const connectStorm = defineScenario({
     await gather(ctx, { clients, rooms, ramp })
     await ctx.phase('play', seconds, () => ctx.clients.play({ rate, seconds }))
     await settle(ctx)
-
-    for (const what of ['connect', 'join'] as const)
-      timeFigure(ctx, `${what} p99`, { timing: what, phase: what, statistic: 'p99' })
+    for (const what of ['connect', 'join'] as const) timeFigure(ctx, `${what} p99`, what, what)
   },
 })

@@ -1,20 +1,17 @@
 import * as option from '../option-kinds.ts'
 import { defineScenario, type RunContext } from '../scenario.ts'
 
-/** What it costs to play, and to keep what no one plays: measurements of a service of its own. */
+/** Measurements of the cost of messages, rooms and sessions. */
 
 const KIB = 1024
 const MIB = 1024 * 1024
-/** How long nodes are left alone before they are measured: what a burst has left behind is done then. */
+/** After a burst, nodes finish their work within this time. */
 const CALM_SECONDS = 3
-/** What a core can be filled to without players noticing. */
+/** Utilisation of a core that players do not notice. */
 const FULL = 0.7
 
-/** What the processes did while `work` went on: of one core, and the commands that Redis ran per second. */
-async function usageDuring(
-  ctx: RunContext,
-  work: () => Promise<unknown>,
-): Promise<{ nodes: number; redis: number; clients: number; commands: number; evals: number }> {
+/** CPU time of a node, of Redis and of the clients, and Redis commands, all per second, while `work` runs. */
+async function usageDuring(ctx: RunContext, work: () => Promise<unknown>) {
   const { local } = ctx
   const read = async () => {
     const cpu = await local.redisInfo('cpu')
@@ -35,8 +32,7 @@ async function usageDuring(
   await work()
   const after = await read()
   const seconds = Math.max(after.at - before.at, 0.001)
-  const rate = (of: 'nodes' | 'redis' | 'clients' | 'commands' | 'evals'): number =>
-    (after[of] - before[of]) / seconds
+  const rate = (of: keyof typeof before): number => (after[of] - before[of]) / seconds
   return {
     nodes: rate('nodes'),
     redis: rate('redis'),
@@ -46,7 +42,7 @@ async function usageDuring(
   }
 }
 
-/** In use after a garbage collection, and resident, of all nodes together. */
+/** Memory of all nodes together, after a garbage collection. */
 async function memoryOf({ local }: RunContext): Promise<{ used: number; rss: number }> {
   const total = { used: 0, rss: 0 }
   for (const node of local.nodes) {
@@ -57,7 +53,7 @@ async function memoryOf({ local }: RunContext): Promise<{ used: number; rss: num
   return total
 }
 
-/** What a message costs that comes by way of another node. */
+/** The cost of a message that another node forwards. */
 export const hop = defineScenario({
   name: 'hop',
   meaning:
@@ -88,7 +84,7 @@ export const hop = defineScenario({
   },
 })
 
-/** How much one node commits. */
+/** Throughput of commits. */
 export const commits = defineScenario({
   name: 'commits',
   meaning: 'Commits per second of one node: a member in each room sends one message after the other.',
@@ -124,7 +120,7 @@ export const commits = defineScenario({
 })
 const COMMITS = 'service_commit_duration_seconds_count'
 
-/** What rooms cost in which no one plays. */
+/** The cost of idle rooms. */
 export const rooms = defineScenario({
   name: 'rooms',
   meaning: 'What a room costs while its one member is connected, and after the connections broke.',
@@ -154,12 +150,12 @@ export const rooms = defineScenario({
       await clients.abandon()
       await ctx.pass(CALM_SECONDS)
     }
-    // What is compiled and cached for the first rooms is not theirs.
+    // Code and caches for the first rooms are not part of their cost.
     await ctx.phase('warm', 5, () => come(Math.ceil(count / 10), 'warm', count))
     await clients.leave()
     await ctx.pass(CALM_SECONDS)
     const { used: before } = await memoryOf(ctx)
-    // The same sessions in one room, to tell what is theirs.
+    // The same sessions in one room: their part of the cost.
     await ctx.phase('sessions', count / 500, () => come(count, 'all', 1))
     const sessions = (await memoryOf(ctx)).used - before
     await abandoned()
@@ -183,7 +179,7 @@ export const rooms = defineScenario({
   },
 })
 
-/** How many sessions fit. */
+/** The cost of sessions. */
 export const sessions = defineScenario({
   name: 'sessions',
   meaning: 'What sessions cost the node they are at, idle and while they play.',
@@ -205,7 +201,7 @@ export const sessions = defineScenario({
       await clients.watch({ count: number, perSecond: 1000, room, rooms: roomsOf(number) })
       await ctx.pass(CALM_SECONDS)
     }
-    // What is compiled and cached for the first sessions is not theirs.
+    // Code and caches for the first sessions are not part of their cost.
     await ctx.phase('warm', 4, () => come(idle / 10, 'warm'))
     await clients.leave()
     await ctx.pass(CALM_SECONDS)
@@ -224,7 +220,7 @@ export const sessions = defineScenario({
     await clients.leave()
     await clients.connect({ count, perSecond: 200 })
     await clients.join({ rooms: roomsOf(count), perSecond: 200, room: 'play' })
-    await clients.start({ rate: rate, reliable: false })
+    await clients.start({ rate, reliable: false })
     await ctx.pass(CALM_SECONDS)
     await ctx.phase('play', seconds, async () => {
       const usage = await usageDuring(ctx, () => ctx.pass(seconds))

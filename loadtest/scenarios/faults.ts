@@ -3,15 +3,15 @@ import * as option from '../option-kinds.ts'
 import type { Figure } from '../result.ts'
 import { defineScenario, type RunContext } from '../scenario.ts'
 
-/** Shorter than the default: clients are moved over so long; a pause does not depend on it, the length of a run does. */
+/** Shorter than the default. The pauses do not depend on it. */
 const DRAIN_SECONDS = '3'
 const LEASE_SECONDS = 2
 const MEMBERS_PER_NODE = 2
 /** Reliable messages of each member per second. */
 const RATE = 100
-/** Before the fault: long enough for the usual, and random so that saves of the room are not always equally old. */
+/** Time before the fault. Random, so that the last save of the room is not always equally old. */
 const CALM_SECONDS = { least: 0.8, more: 0.7 }
-/** How long members are watched after the last that is done. */
+/** How long members are watched after the fault. */
 const WATCH_SECONDS = 3
 const SETTLE_SECONDS = 20
 
@@ -22,13 +22,13 @@ interface Place {
 }
 
 interface Fault {
-  /** What is done; resolves when there is no more to be done while members are watched. */
+  /** Resolves when the fault is over, except for `repair`. */
   strike(service: LocalService, at: Place, ctx: RunContext): Promise<void>
-  /** Makes the cluster whole again after the watch: on one machine the start of a process takes time from all others. */
+  /** Restarts processes after the watch: on one machine a start takes CPU time from all others. */
   repair?(service: LocalService, at: Place): Promise<void>
-  /** The node that is struck; absent: none, or all. */
+  /** The node with the fault; absent: none, or all. */
   readonly victim?: keyof Place
-  /** Of the pause of members elsewhere, milliseconds. */
+  /** Upper limit of the pause of members at other nodes, milliseconds. */
   readonly goal?: Figure['goal'] | undefined
 }
 
@@ -80,7 +80,7 @@ const FAULTS = {
 } as const satisfies Readonly<Record<string, Fault>>
 type FaultName = keyof typeof FAULTS
 
-/** What members of one room see when a process ends, hangs or is replaced. */
+/** Pauses when a process ends, hangs or is replaced. */
 export const faults = defineScenario({
   name: 'faults',
   meaning:
@@ -118,7 +118,7 @@ export const faults = defineScenario({
         const pauses = await clients.takePauses()
         await clients.leave()
         await fault.repair?.(local, at)
-        // Client i came to node i mod n first.
+        // Client i connects to node i mod n first.
         const victim = fault.victim && at[fault.victim]
         for (const { number, ms } of pauses) {
           const home = local.nodes[number % local.nodes.length]

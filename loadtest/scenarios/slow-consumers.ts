@@ -2,6 +2,9 @@ import * as option from '../option-kinds.ts'
 import { defineScenario } from '../scenario.ts'
 import { gather, gathering, settle, timeFigure } from './gather.ts'
 
+/** A message with this text still fits into the default of MAX_MESSAGE_BYTES. */
+const MOST_BYTES = 16_000
+
 /** Phones in a tunnel. */
 export const slowConsumers = defineScenario({
   name: 'slow-consumers',
@@ -9,7 +12,15 @@ export const slowConsumers = defineScenario({
     'Some clients stop reading for a while: no one else may notice, and they have to see the same in the end.',
   options: {
     ...gathering({ clients: 50, rooms: 5, rate: 5 }),
-    bytes: option.count('text that each message brings to all in the room', 15_000),
+    bytes: option.option(
+      'N',
+      'text that each message brings to all in the room',
+      option.wholeNumber(
+        MOST_BYTES,
+        `1 to ${MOST_BYTES}: nodes refuse messages above MAX_MESSAGE_BYTES (16384)`,
+      ),
+      15_000,
+    ),
     share: option.share('how many of the clients stop reading', 0.1),
     seconds: option.seconds('how long they do not read', 30),
     calm: option.seconds('time before and after', 10),
@@ -31,6 +42,6 @@ export const slowConsumers = defineScenario({
     await settle(ctx)
     ctx.figure({ name: 'clients closed for reading too slowly', value: closed, unit: '' })
     for (const phase of ['all read', 'some do not', 'all read again'])
-      timeFigure(ctx, `round trip p99, ${phase}`, { timing: 'rtt', phase, statistic: 'p99' })
+      timeFigure(ctx, `round trip p99, ${phase}`, 'rtt', phase)
   },
 })

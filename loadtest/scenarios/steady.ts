@@ -19,8 +19,6 @@ export const steady = defineScenario({
     await gather(ctx, { clients: rooms * members, rooms, ramp })
     await ctx.phase('play', seconds, () => ctx.clients.play({ rate, seconds }))
     await settle(ctx)
-
-    const of = { timing: 'rtt', phase: 'play', statistic: 'p99' } as const
-    timeFigure(ctx, 'round trip p99 while all play', of)
+    timeFigure(ctx, 'round trip p99 while all play', 'rtt', 'play')
   },
 })

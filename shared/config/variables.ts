@@ -60,8 +60,6 @@ const DATAPLANE = ['dataplane', 'dev'] as const
 const BOTH = ['control', 'dataplane', 'dev'] as const
 const ALL = [...BOTH, 'rekey'] as const
 
-const HEADERS = text('name=value pairs separated by commas, names as in HTTP, values percent-encoded')
-
 /**
  * Every environment variable that roomful reads. Parsing, the typed configuration, `--help`, the reference page (`npm run docs`) and the
  * check for typos come from this table: a variable more is a row more.
@@ -178,13 +176,6 @@ export const VARIABLES = {
     defaultNote: 'tokens of the control API only',
     readBy: DATAPLANE,
   },
-  MAX_REVOKED_SUBS: {
-    topic: 'access',
-    help: 'How many players of a project may be revoked at a time; each counts for 48 hours.',
-    schema: integer(1, 100_000, 'players'),
-    default: '1000',
-    readBy: CONTROL,
-  },
   NODE_ID: {
     topic: 'nodes',
     help: 'Name of the node in logs, metrics and the cluster; a second process with it does not start.',
@@ -226,34 +217,6 @@ export const VARIABLES = {
     default: '120',
     readBy: DATAPLANE,
   },
-  JOINS_PER_SECOND: {
-    topic: 'clients',
-    help: 'How many joins a player (sub) may send to a node in a second, or a session whose token has no sub; bursts of three times as many pass.',
-    schema: integer(1, 100_000, 'joins'),
-    default: '10',
-    readBy: DATAPLANE,
-  },
-  STATE_BYTES_PER_SECOND: {
-    topic: 'clients',
-    help: 'How many bytes of whole states (by joins, resumes and resyncs) a player (sub) may have from a node in a second, or a session whose token has no sub; eight times as many come at once. The rest comes later.',
-    schema: integer(65_536, 1_099_511_627_776, 'bytes'),
-    default: '4194304',
-    readBy: DATAPLANE,
-  },
-  HELLOS_PER_SECOND: {
-    topic: 'clients',
-    help: 'How often a player (sub) may come to a node with a token in a second, ten times that with a token that has no sub; bursts of three times as many pass.',
-    schema: integer(1, 100_000, 'hellos'),
-    default: '10',
-    readBy: DATAPLANE,
-  },
-  CONNECTIONS_PER_SECOND_PER_ADDRESS: {
-    topic: 'clients',
-    help: 'How many websockets an address may open at a node in a second; of IPv6, each network of 64 bits; bursts of ten times as many pass.',
-    schema: integer(1, 1_000_000, 'connections'),
-    default: '50',
-    readBy: DATAPLANE,
-  },
   ROOM_ORPHAN_TTL: {
     topic: 'rooms',
     help: 'How long the store keeps a room that no node runs any more.',
@@ -261,46 +224,11 @@ export const VARIABLES = {
     default: '600',
     readBy: DATAPLANE,
   },
-  ROOM_QUARANTINE_TTL: {
-    topic: 'rooms',
-    help: 'How long the store keeps the record of a room that was put in quarantine, for an operator to look at.',
-    schema: integer(60, 31_536_000, 'seconds'),
-    default: '259200',
-    readBy: DATAPLANE,
-  },
-  MAX_ROOM_BACKLOG: {
-    topic: 'rooms',
-    help: 'How many messages wait for one room that cannot act, such as while the store is away; of joins and the like ten times as many.',
-    schema: integer(1, 1_000_000, 'messages'),
-    default: '1000',
-    readBy: DATAPLANE,
-  },
-  MAX_ROOM_TASKS: {
-    topic: 'rooms',
-    help: 'How many tasks one room has in flight.',
-    schema: integer(1, 100_000, 'tasks'),
-    default: '100',
-    readBy: DATAPLANE,
-  },
-  MAX_ROOM_TIMERS: {
-    topic: 'rooms',
-    help: 'How many timers one room has.',
-    schema: integer(1, 100_000, 'timers'),
-    default: '1000',
-    readBy: DATAPLANE,
-  },
   MAX_ROOM_STATE_BYTES: {
     topic: 'rooms',
     help: 'How large the state of one room may become.',
     schema: integer(1024, 1_073_741_824, 'bytes'),
     default: '8388608',
-    readBy: DATAPLANE,
-  },
-  MAX_HISTORY_BYTES: {
-    topic: 'rooms',
-    help: 'How much the past updates of all rooms of a node take, which members who come back are sent.',
-    schema: integer(1_048_576, 1_099_511_627_776, 'bytes'),
-    default: '268435456',
     readBy: DATAPLANE,
   },
   HEARTBEAT_SECONDS: {
@@ -324,13 +252,6 @@ export const VARIABLES = {
     default: '16384',
     readBy: DATAPLANE,
   },
-  MAX_ROOMS_PER_SESSION: {
-    topic: 'clients',
-    help: 'How many rooms a session may be in at once.',
-    schema: integer(1, 1000, 'rooms'),
-    default: '16',
-    readBy: DATAPLANE,
-  },
   MAX_SESSIONS: {
     topic: 'clients',
     help: 'How many sessions a node has at most, those waiting to be resumed included; more are sent elsewhere. 0: no limit.',
@@ -352,20 +273,6 @@ export const VARIABLES = {
     default: '1000',
     readBy: DATAPLANE,
   },
-  MAX_PENDING_CONNECTIONS: {
-    topic: 'clients',
-    help: 'How many connections of a node may be without a session at once; the one that has said nothing for longest makes room. 0: no limit.',
-    schema: integer(0, 1_000_000, 'connections'),
-    default: '2000',
-    readBy: DATAPLANE,
-  },
-  MAX_PENDING_CONNECTIONS_PER_ADDRESS: {
-    topic: 'clients',
-    help: 'The same for each address that clients come from; of IPv6, for each network of 64 bits. 0: no limit.',
-    schema: integer(0, 1_000_000, 'connections'),
-    default: '200',
-    readBy: DATAPLANE,
-  },
   TRUSTED_PROXIES: {
     topic: 'clients',
     help: 'Load balancers before the nodes: their x-forwarded-for says which address a client comes from, and they are not counted as one.',
@@ -378,20 +285,6 @@ export const VARIABLES = {
     help: 'How many rooms a node runs at most; more are run elsewhere. 0: no limit.',
     schema: integer(0, 10_000_000, 'rooms'),
     default: '10000',
-    readBy: DATAPLANE,
-  },
-  MAX_KEY_LOOKUPS: {
-    topic: 'clients',
-    help: 'How many keys that a node has not met may be asked about at once, waiting ones included; tokens of more are put off.',
-    schema: integer(1, 100_000, 'keys'),
-    default: '256',
-    readBy: DATAPLANE,
-  },
-  MAX_RESUME_WAITS: {
-    topic: 'clients',
-    help: 'How many resumes with a used token wait at a node at once, one for each session; more are put off.',
-    schema: integer(1, 100_000, 'resumes'),
-    default: '256',
     readBy: DATAPLANE,
   },
   MAX_ROOMS_PER_PROJECT: {
@@ -414,41 +307,6 @@ export const VARIABLES = {
     schema: integer(0, 1_000_000, 'rooms'),
     default: '60',
     readBy: DATAPLANE,
-  },
-  MAX_UNACKED_MESSAGES: {
-    topic: 'clients',
-    help: 'How many reliable messages of a member may wait for their ack, and how many refusals are kept until its client knows them.',
-    schema: integer(1, 100_000, 'messages'),
-    default: '1024',
-    readBy: DATAPLANE,
-  },
-  MAX_UNACKED_BYTES: {
-    topic: 'clients',
-    help: 'How many bytes the reliable messages of a member may take that wait for their ack, and likewise the refusals kept.',
-    schema: integer(1024, 1_073_741_824, 'bytes'),
-    default: '262144',
-    readBy: DATAPLANE,
-  },
-  OUTBOX_HIGH_WATER_BYTES: {
-    topic: 'clients',
-    help: 'Bytes waiting for a slow reader above which patches are dropped; it gets one resync once it reads again.',
-    schema: integer(1024, 1_073_741_824, 'bytes'),
-    default: '262144',
-    readBy: DATAPLANE,
-  },
-  OUTBOX_LIMIT_BYTES: {
-    topic: 'clients',
-    help: 'Bytes waiting for a slow reader above which its connection is closed.',
-    schema: integer(1024, 1_073_741_824, 'bytes'),
-    default: '1048576',
-    readBy: DATAPLANE,
-  },
-  EXAMPLES_HOST: {
-    topic: 'ports',
-    help: 'Address the example games listen on.',
-    schema: host,
-    default: '127.0.0.1',
-    readBy: ['dev'],
   },
   EXAMPLES_PORT: {
     topic: 'ports',
@@ -528,14 +386,7 @@ export const VARIABLES = {
   OTEL_EXPORTER_OTLP_HEADERS: {
     topic: 'otel',
     help: 'Headers for the collector, such as its credential.',
-    schema: HEADERS,
-    readBy: BOTH,
-    secret: true,
-  },
-  OTEL_EXPORTER_OTLP_TRACES_HEADERS: {
-    topic: 'otel',
-    help: 'More of them for traces alone; of the same name, this one counts.',
-    schema: HEADERS,
+    schema: text('name=value pairs separated by commas, names as in HTTP, values percent-encoded'),
     readBy: BOTH,
     secret: true,
   },

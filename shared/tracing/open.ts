@@ -7,8 +7,7 @@ export function tracingConfig(
   serviceName: string,
 ): TracingConfig | undefined {
   if (config.otelTracesExporter === 'none' || config.otelSdkDisabled) return undefined
-  const headers = [config.otelExporterOtlpHeaders, config.otelExporterOtlpTracesHeaders]
-  return { serviceName, headers: headers.filter((text) => text !== undefined) }
+  return { serviceName, headers: config.otelExporterOtlpHeaders ?? '' }
 }
 
 /** Loads the module that exports spans; a parameter, since OpenTelemetry's packages need not be there. */

@@ -89,9 +89,7 @@ export function openOtlp({
 
 /** Headers are secrets, which may come from a file (`…_FILE`); the library reads the rest. */
 function exporterOf({ headers }: TracingConfig): SpanExporter {
-  return new OTLPTraceExporter({
-    headers: Object.assign({}, ...headers.map((text) => parseKeyPairsIntoRecord(text))),
-  })
+  return new OTLPTraceExporter({ headers: parseKeyPairsIntoRecord(headers) })
 }
 
 function reporting(exporter: SpanExporter, loss: LossReport): SpanExporter {

@@ -67,8 +67,8 @@ export const noTracer: Tracer = { span: () => noSpan }
 export interface TracingConfig {
   /** What the service is called unless the environment says otherwise. */
   readonly serviceName: string
-  /** Headers for the collector, as `name=value` pairs; the later texts count. Secrets. */
-  readonly headers: readonly string[]
+  /** Headers for the collector, as `name=value` pairs. Secrets. */
+  readonly headers: string
 }
 
 /** What exporting works with. */

@@ -19,7 +19,7 @@ interface ServiceOptions {
 /** Starts Redis, control and nodes on this machine with their default limits, and makes a project. The caller closes the cluster. */
 export async function startService({ nodes, roomsDir, env, onEnd }: ServiceOptions) {
   const cluster = await LocalCluster.prepare({
-    options: { nodes, controls: 1, balancer: 'builtin', freePorts: true, advertise: false },
+    options: { nodes, controls: 1, balancer: 'auto', freePorts: true, advertise: false },
     env: {
       ...process.env,
       NODE_ENV: 'production',

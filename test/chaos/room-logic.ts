@@ -1,5 +1,6 @@
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
+import { type Clock, sleep, systemClock } from '../../shared/clock.ts'
 
 /** How many of the last ops a room lists. */
 const LOG_LENGTH = 16
@@ -59,6 +60,7 @@ const TEAMS = ['red', 'blue', 'green']
 export const chaosRoom = (
   durability: 'journal' | 'snapshot' | 'none',
   began: (room: string, op: string) => void,
+  clock: Clock = systemClock,
 ) => {
   const data = v.object({
     op: v.string(),
@@ -151,7 +153,7 @@ export const chaosRoom = (
         state.tasks[op] = true
         ctx.task(async () => {
           began(roomId, op)
-          await new Promise((resolve) => setTimeout(resolve, (ref * 31) % MOST_TASK_MS))
+          await sleep(clock, (ref * 31) % MOST_TASK_MS)
           return op
         }, 'work')
       }

@@ -12,7 +12,7 @@ import type { RoomAddress, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { JsonCodec } from '../../shared/protocol/json-codec.ts'
 import type { Store } from '../../shared/store/port.ts'
-import { noSpan, noTracer } from '../../shared/tracing/tracer.ts'
+import { noTracer } from '../../shared/tracing/tracer.ts'
 import { SeededRandom } from '../kit/seeded-random.ts'
 import { nodeInfo } from '../support/descriptions.ts'
 import { hash } from './explorer.ts'
@@ -158,7 +158,7 @@ export class ModelNode {
   /** Hands its rooms over and ends its lease. */
   async drain(): Promise<void> {
     await this.#ownership.drain()
-    await this.#ownership.handOver(noSpan)
+    await this.#ownership.handOver()
     await this.#host.close()
     await this.#ownership.stop()
   }

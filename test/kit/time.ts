@@ -31,8 +31,14 @@ interface Goal {
 export class TestTime {
   readonly clock = new FakeClock()
   readonly #goals = new Set<Goal>()
+  readonly #busy: () => boolean
   #events = 0
   #passing = false
+
+  /** `busy`: true while work is under way that real time must finish, such as cryptography on another thread. */
+  constructor(busy: () => boolean = () => false) {
+    this.#busy = busy
+  }
 
   /** Reports a message, whose receiver gets an event-loop turn to answer. */
   happened(): void {
@@ -69,7 +75,7 @@ export class TestTime {
     for (; quiet < QUIET_TURNS; quiet++) {
       const before = this.#events
       await new Promise((resolve) => setImmediate(resolve))
-      if (this.#events !== before) quiet = -1
+      if (this.#events !== before || this.#busy()) quiet = -1
     }
   }
 

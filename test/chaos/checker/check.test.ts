@@ -152,9 +152,12 @@ function refused(happens: (scenario: Scenario) => void, { superseded = false } =
  */
 function revived({
   remembers = (refs) => refs,
+  late = () => [],
   store_lost: storeLost = true,
 }: {
   remembers?: (applied: readonly number[]) => readonly number[]
+  /** Ops that the earlier owner had received and applies now. */
+  late?: (applied: readonly number[]) => readonly number[]
   store_lost?: boolean
 } = {}): OpenHistory {
   const scenario = new Scenario('snapshot')
@@ -175,6 +178,7 @@ function revived({
     scenario.wipe()
     scenario.rewrite('node_a', memory)
   } else scenario.claim('node_a', memory)
+  for (const ref of late(applied)) scenario.lateOp('ann', ref)
   ops(scenario)
   return scenario.end()
 }
@@ -220,6 +224,10 @@ describe('a history that keeps every promise passes', () => {
     [
       'and one whose earlier owner was also sent what the last one applied',
       () => revived({ remembers: (applied) => [...applied, applied.at(-1)! + 2] }),
+    ],
+    [
+      'and one whose earlier owner applies ops that it had received before it was taken over',
+      () => revived({ remembers: (applied) => applied.slice(0, -1), late: (applied) => applied.slice(-1) }),
     ],
     [
       'a room without durability',
@@ -656,6 +664,11 @@ describe('a take-over from an owner that lives', () => {
 describe('what an earlier owner remembers', () => {
   it('is not what its room may go on from while the store has what the last owner saved', () => {
     expect(names(revived({ store_lost: false }))).toContain('rollback')
+  })
+
+  it('does not explain that an op returns a second time', () => {
+    const late = (applied: readonly number[]) => [...applied.slice(-1), ...applied.slice(-1)]
+    expect(names(revived({ remembers: (applied) => applied.slice(0, -1), late }))).toContain('applied_twice')
   })
 
   it.each<[string, (applied: readonly number[]) => number[]]>([

@@ -41,6 +41,8 @@ class Seat {
   readonly #forgotten = new Set<number>()
   /** Under which the member's ops were last seen; 0: not known. */
   #epoch = 0
+  /** The last epoch in which the room went on from what an earlier owner remembered. That owner may also apply ops that it had received then. */
+  #rememberedEpoch: number | undefined
   #lost = false
 
   constructor(
@@ -149,7 +151,9 @@ class Seat {
     if (finding.kind !== 'rollback') return
     const { lost, returned } = finding
     for (const { ref } of lost) this.#forgotten.add(ref)
+    if (lost.length === 0 && epoch !== undefined && epoch === this.#rememberedEpoch) return
     const excuse = this.#excuses.ops(this, [...lost, ...returned], epochs, at)
+    if (excuse === 'store_lost') this.#rememberedEpoch = epoch
     // Only where the store has lost everything does a room go on from what an earlier owner remembers.
     if (excuse === 'store_lost' || (excuse && returned.length === 0)) return
     this.#report(

@@ -181,6 +181,17 @@ export class Scenario {
     )
   }
 
+  /** The owner applies an op that it had received before another owner took the room over. */
+  lateOp(client: string, ref: number): void {
+    const { member } = this.#seated.find((candidate) => candidate.client === client)!
+    const player = this.#state.players[member]!
+    player.count += 1
+    player.lastRef = ref
+    player.chain = chainAfter(player.chain, `${member}/${ref}`)
+    this.#flush()
+    this.#everyone('state.patch')
+  }
+
   refusedOp(client: string): void {
     const { member, ref } = this.#send(client, 'room_logic_refused')
     const code = 'room_logic_refused'

@@ -10,17 +10,20 @@ import { type Child, Children } from '../../../deploy/local/processes.ts'
 import { type Clock, systemClock } from '../../../shared/clock.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
+import type { Store } from '../../../shared/store/port.ts'
+import { redisStore } from '../../../shared/store/redis/redis.ts'
 import { loginAt, runtimeOf } from '../../support/calls.ts'
 import { FaultyLink } from '../../support/faulty-link.ts'
 import { freePort } from '../../support/redis-port.ts'
 import { type RedisServer, startRedis } from '../../support/redis-server.ts'
-import type { End, Fault, History } from '../checker/history.ts'
-import { machineNow } from '../node/clocks.ts'
-import { readStoreLines, type StoreHistory } from '../node/recording-store.ts'
+import type { End } from '../checker/history.ts'
+import { machineClock, machineNow } from '../node/clocks.ts'
+import { historyOf, readStoreLines, type StoreHistory, storeLinesIn } from '../node/recording-store.ts'
 import type { Door } from './player.ts'
+import type { StoreSwitch, System, SystemHistory, SystemNode } from './system.ts'
 
 const INTERNAL_TOKEN = 'internal-token-of-the-chaos-runs'
-export const KEY_PREFIX = 'chaos:'
+const KEY_PREFIX = 'chaos:'
 const DAY_SECONDS = 86_400
 /** So far behind is control's clock: a token is good at nodes whose clocks jump either way. */
 const CONTROL_LAG_MS = 12 * 3_600_000
@@ -47,9 +50,12 @@ interface Slot {
   process: NodeProcess | undefined
 }
 
-/** Redis, control and the nodes of a run. */
-export class Cluster {
-  readonly redis: RedisServer
+/** Redis, control and the nodes of a run: real processes. */
+export class Cluster implements System {
+  readonly clock = machineClock
+  readonly dial = undefined
+  readonly store: StoreSwitch
+  readonly #redis: RedisServer
   readonly #options: ClusterOptions
   readonly #control: RunningControl
   readonly #slots: Slot[]
@@ -61,7 +67,8 @@ export class Cluster {
   private constructor(options: ClusterOptions, redis: RedisServer, control: RunningControl, slots: Slot[]) {
     this.#options = options
     this.#children = new Children({ folder: options.folder, clock: systemClock })
-    this.redis = redis
+    this.#redis = redis
+    this.store = storeSwitch(redis)
     this.#control = control
     this.#slots = slots
   }
@@ -98,12 +105,10 @@ export class Cluster {
     }
   }
 
-  /** A project with a token that lives as long as any run. */
   login(): Promise<{ projectId: string; token: string }> {
     return loginAt(this.#control.url, { ttl_seconds: DAY_SECONDS })
   }
 
-  /** Starts a process in a slot that has none; again when it ends at once, as a supervisor would: Redis may be away. */
   async startNode(slotNumber: number): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       try {
@@ -146,8 +151,7 @@ export class Cluster {
     slot.process = node
   }
 
-  /** The process of a slot, if it lives. */
-  process(slotNumber: number): NodeProcess | undefined {
+  node(slotNumber: number): NodeProcess | undefined {
     const { process } = this.#slot(slotNumber)
     return process?.alive ? process : undefined
   }
@@ -162,7 +166,6 @@ export class Cluster {
     )
   }
 
-  /** What every node says it runs, with states. Rejects when a node does not answer. */
   async owners(): Promise<End['owners']> {
     const living = this.#slots.flatMap(({ process }) => (process?.alive ? [process] : []))
     const answers = await Promise.all(
@@ -182,23 +185,16 @@ export class Cluster {
     return answers.flat()
   }
 
-  /** Kills every node and waits until they are gone. */
   async killNodes(): Promise<void> {
     await Promise.all(this.#processes.map(({ child }) => child.kill()))
   }
 
-  /** What every node did with the store, which tasks it began, and when it could not get on. */
-  history(): Pick<History, 'store' | 'sessions' | 'tasks'> & { readonly stalls: readonly Fault[] } {
-    const lives = this.#processes.map((life) => ({ node: life.node, ...life.history() }))
-    return {
-      store: lives
-        .flatMap(({ calls }) => calls)
-        .map((record) => ({ ...record, room: record.room.slice(record.room.indexOf('/') + 1) }))
-        .sort((a, b) => a.ended - b.ended),
-      sessions: lives.flatMap(({ sessions }) => sessions),
-      tasks: lives.flatMap(({ tasks }) => tasks).sort((a, b) => a.at - b.at),
-      stalls: lives.flatMap(({ node, stalls }) => stalls.map((stall) => ({ kind: 'stall', node, ...stall }))),
-    }
+  history(): SystemHistory {
+    return historyOf(this.#processes.map((life) => ({ node: life.node, ...life.history() })))
+  }
+
+  openStore(): Promise<Store> {
+    return redisStore({ url: this.#redis.url, keyPrefix: KEY_PREFIX, log: pino({ level: 'silent' }) })
   }
 
   async close(): Promise<void> {
@@ -206,7 +202,7 @@ export class Cluster {
     await this.#children.close()
     for (const { link } of this.#slots) await link.close()
     await this.#control.close()
-    await this.redis.close()
+    await this.#redis.close()
   }
 
   /** Ends every process at once, for a run that is interrupted. */
@@ -222,11 +218,18 @@ export class Cluster {
   }
 }
 
+const storeSwitch = (redis: RedisServer): StoreSwitch => ({
+  stop: (keep) => (keep ? stopKeeping(redis) : redis.stop()),
+  start: () => startRedisAgain(redis),
+  pause: () => redis.pause(),
+  resume: () => redis.resume(),
+})
+
 /** Longer than any save takes; the pause of the writers ends with the server. */
 const WRITERS_WAIT_MS = 60_000
 
 /** Ends a Redis so that everything that was ever answered is there after `startRedisAgain`; its `stop` alone ends it as a crash without any persistence does. */
-export async function stopKeeping(redis: RedisServer): Promise<void> {
+async function stopKeeping(redis: RedisServer): Promise<void> {
   await ask(redis, async (client) => {
     await client.client('PAUSE', WRITERS_WAIT_MS, 'WRITE')
     await client.save()
@@ -234,7 +237,7 @@ export async function stopKeeping(redis: RedisServer): Promise<void> {
   await redis.stop()
 }
 
-export async function startRedisAgain(redis: RedisServer): Promise<void> {
+async function startRedisAgain(redis: RedisServer): Promise<void> {
   await redis.start()
   // A file that stayed would bring back old data at a later start.
   const [, folder] = (await ask(redis, (client) => client.config('GET', 'dir'))) as [string, string]
@@ -262,7 +265,7 @@ interface NodeProcessOptions {
 }
 
 /** One life of a node: a process of its own, with what it did to the store. */
-export class NodeProcess {
+export class NodeProcess implements SystemNode {
   readonly node: string
   readonly child: Child
   readonly #history: string
@@ -284,10 +287,30 @@ export class NodeProcess {
     return this.#endedAt === undefined
   }
 
+  async kill(): Promise<void> {
+    await this.child.kill()
+  }
+
+  async endWithin(ms: number): Promise<void> {
+    await this.child.endWithin(ms)
+  }
+
+  pause(): void {
+    this.child.pause()
+  }
+
+  resume(): void {
+    this.child.resume()
+  }
+
+  jump(ms: number): void {
+    this.child.send({ jumpMs: ms })
+  }
+
   /** Everything it asked of the store's room records, and when it could not get on. */
   history(): StoreHistory {
     try {
-      return readStoreLines(readFileSync(this.#history, 'utf8'), this.#endedAt ?? machineNow())
+      return readStoreLines(storeLinesIn(readFileSync(this.#history, 'utf8')), this.#endedAt ?? machineNow())
     } catch {
       // It ended before it opened the file.
       return { calls: [], stalls: [], sessions: [], tasks: [] }

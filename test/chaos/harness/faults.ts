@@ -1,39 +1,38 @@
-import { setTimeout as pause } from 'node:timers/promises'
+import { sleep } from '../../../shared/clock.ts'
 import type { Fault } from '../checker/history.ts'
-import { machineNow } from '../node/clocks.ts'
-import { type Cluster, startRedisAgain, stopKeeping } from './cluster.ts'
 import { DISABLING, type PlannedFault, RECOVERY_MS } from './plan.ts'
 import type { Player } from './player.ts'
+import type { System } from './system.ts'
 
 /** How long a drain may take before the node is killed. */
 const DRAIN_WITHIN_MS = 12_000
 
 /** Does what was planned, when it was planned, and writes down what was really done. */
 export class Faults {
-  readonly #cluster: Cluster
+  readonly #system: System
   readonly #players: readonly Player[]
   readonly #done: Fault[]
   readonly #running = new Set<Promise<void>>()
-  readonly #timers: NodeJS.Timeout[] = []
+  readonly #cancels: (() => void)[] = []
   readonly #errors: unknown[] = []
   readonly #isAlone: boolean
 
   /** Every fault is added to `done` as it begins; one that is not over yet has no end. */
-  constructor(cluster: Cluster, players: readonly Player[], done: Fault[]) {
-    this.#cluster = cluster
+  constructor(system: System, players: readonly Player[], done: Fault[]) {
+    this.#system = system
     this.#players = players
     this.#done = done
-    this.#isAlone = cluster.doors().length === 1
+    this.#isAlone = system.doors().length === 1
   }
 
   start(plan: readonly PlannedFault[]): void {
     for (const fault of plan)
-      this.#timers.push(
-        setTimeout(() => {
+      this.#cancels.push(
+        this.#system.clock.schedule(fault.at_ms, () => {
           const work = this.#do(fault).catch((error: unknown) => void this.#errors.push(error))
           this.#running.add(work)
           void work.then(() => this.#running.delete(work))
-        }, fault.at_ms),
+        }),
       )
   }
 
@@ -44,32 +43,33 @@ export class Faults {
   }
 
   stop(): void {
-    for (const timer of this.#timers) clearTimeout(timer)
+    for (const cancel of this.#cancels) cancel()
   }
 
   async #do(planned: PlannedFault): Promise<void> {
     const { kind, node: slot = 0, for_ms: forMs, amount_ms: amountMs = 0 } = planned
-    const process = this.#cluster.process(slot)
-    const link = this.#cluster.link(slot)
-    const { redis } = this.#cluster
+    const node = this.#system.node(slot)
+    const link = this.#system.link(slot)
+    const { store, clock } = this.#system
+    const pause = (ms: number) => sleep(clock, ms)
     // The node may still be on its way back from something that took longer than planned.
-    if (planned.node !== undefined && !process) return
-    if (process && DISABLING.includes(kind) && !this.#isSpared(process.node)) return
-    const over = this.#record(planned, process?.node)
+    if (planned.node !== undefined && !node) return
+    if (node && DISABLING.includes(kind) && !this.#isSpared(node.node)) return
+    const over = this.#record(planned, node?.node)
     switch (kind) {
       case 'kill':
-        await process?.child.kill()
+        await node?.kill()
         await pause(forMs)
-        await this.#cluster.startNode(slot)
+        await this.#system.startNode(slot)
         break
       case 'drain':
-        await process?.child.endWithin(DRAIN_WITHIN_MS)
-        await this.#cluster.startNode(slot)
+        await node?.endWithin(DRAIN_WITHIN_MS)
+        await this.#system.startNode(slot)
         break
       case 'pause':
-        process?.child.pause()
+        node?.pause()
         await pause(forMs)
-        process?.child.resume()
+        node?.resume()
         break
       case 'cut':
         link.cut()
@@ -85,18 +85,18 @@ export class Faults {
         link.hold(false)
         break
       case 'clock':
-        process?.child.send({ jumpMs: amountMs })
+        node?.jump(amountMs)
         break
       case 'redis_kept':
       case 'redis_lost':
-        await (kind === 'redis_kept' ? stopKeeping(redis) : redis.stop())
+        await store.stop(kind === 'redis_kept')
         await pause(forMs)
-        await startRedisAgain(redis)
+        await store.start()
         break
       case 'redis_pause':
-        await redis.pause()
+        await store.pause()
         await pause(forMs)
-        await redis.resume()
+        await store.resume()
         break
       case 'race':
         for (const player of this.#chosen(planned)) player.race()
@@ -112,9 +112,11 @@ export class Faults {
     const isOut = (which: string, forMs = 0) =>
       this.#done.some(
         (fault) =>
-          fault.node === which && DISABLING.includes(fault.kind) && fault.until + forMs > machineNow(),
+          fault.node === which &&
+          DISABLING.includes(fault.kind) &&
+          fault.until + forMs > this.#system.clock.monotonic(),
       )
-    const others = this.#cluster.doors().filter((door) => door.node !== node)
+    const others = this.#system.doors().filter((door) => door.node !== node)
     return !isOut(node) && (this.#isAlone || others.some((door) => !isOut(door.node, RECOVERY_MS)))
   }
 
@@ -131,12 +133,12 @@ export class Faults {
       ...(planned.node !== undefined && node !== undefined && { node }),
       ...(clients.length > 0 && { clients }),
       ...(amountMs !== undefined && { amount: `${amountMs} ms` }),
-      at: machineNow(),
+      at: this.#system.clock.monotonic(),
       until: Number.POSITIVE_INFINITY,
     }
     this.#done.push(fault)
     return () => {
-      fault.until = machineNow()
+      fault.until = this.#system.clock.monotonic()
     }
   }
 }

@@ -1,3 +1,5 @@
+import type { Duplex } from 'node:stream'
+import type { Clock } from '../../../shared/clock.ts'
 import type { ClientRecord, End } from '../checker/history.ts'
 import { ACTS, type Act, type Refusal } from '../room-logic.ts'
 
@@ -14,7 +16,7 @@ type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never
 export type Note = Without<ClientRecord, 'at' | 'client'>
 
 /** What every player needs. */
-interface PlayerParts {
+export interface PlayerParts {
   readonly name: string
   readonly room_type: string
   readonly key: string
@@ -27,6 +29,9 @@ interface PlayerParts {
   readonly reroutes: boolean
   /** A number in [0, 1). */
   readonly random: () => number
+  readonly clock: Clock
+  /** Opens a connection to a node. Undefined: over the network, to the address of the door. */
+  readonly dial: ((door: Door) => Duplex) | undefined
 }
 
 /** Someone who plays in one room for the whole run, whatever happens to its connections and sessions. */
@@ -90,13 +95,13 @@ export abstract class Player {
 
   /** May cut one of the two connections of a change-over, at any of its steps. */
   protected disturb(before: Cuttable | undefined, next: Cuttable): void {
-    const { random } = this.parts
+    const { random, clock } = this.parts
     const [draw, afterMs] = [random(), random() * CHANGE_OVER_MS]
-    if (draw < 0.5) setTimeout(() => (draw < 0.3 ? next : before)?.terminate(), afterMs).unref()
+    if (draw < 0.5) clock.schedule(afterMs, () => (draw < 0.3 ? next : before)?.terminate())
   }
 
   #playOn(): void {
-    setTimeout(() => {
+    this.parts.clock.schedule(this.#ops.pause(), () => {
       if (this.closed) return
       if (!this.#resting && this.ready) {
         const { ops, lost } = this.#ops.next()
@@ -104,7 +109,7 @@ export abstract class Player {
         if (lost) this.deafen()
       }
       this.#playOn()
-    }, this.#ops.pause()).unref()
+    })
   }
 }
 

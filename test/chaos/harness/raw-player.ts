@@ -1,4 +1,5 @@
 import WebSocket from 'ws'
+import type { Clock } from '../../../shared/clock.ts'
 import type { Json, JsonObject } from '../../../shared/json.ts'
 import { CLOSE, closeName } from '../../../shared/protocol/close-codes.ts'
 import type { ClientMessage, ServerMessage } from '../../../shared/protocol/messages.ts'
@@ -6,7 +7,15 @@ import { applyOperations } from '../../../shared/protocol/testing/json-client-co
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import { type End, type FrameName, playerIn, type Reply } from '../checker/history.ts'
 import { type AppliedOp, type ChaosState, layersIn, marksIn, type View } from '../room-logic.ts'
-import { DEAF_MS, type Door, MOST_WAITING, type NewOp, type Note, Player } from './player.ts'
+import {
+  DEAF_MS,
+  type Door,
+  MOST_WAITING,
+  type NewOp,
+  type Note,
+  Player,
+  type PlayerParts,
+} from './player.ts'
 
 const WELCOME_WITHIN_MS = 10_000
 const FIRST_BACKOFF_MS = 50
@@ -26,7 +35,7 @@ export class RawPlayer extends Player {
   #session: { readonly id: string; readonly token: string } | undefined
   #seat: RawSeat | undefined
   #joinRef = 0
-  #joinTimer: NodeJS.Timeout | undefined
+  #cancelJoin = () => {}
   #lastRef = 0
   #attempts = 0
 
@@ -72,7 +81,7 @@ export class RawPlayer extends Player {
     const socket = this.#socket
     if (!socket) return
     socket.superseded = true
-    setTimeout(() => socket.terminate(), DEAF_MS).unref()
+    this.parts.clock.schedule(DEAF_MS, () => socket.terminate())
   }
 
   protected send(op: NewOp): void {
@@ -98,7 +107,7 @@ export class RawPlayer extends Player {
   }
 
   #socketTo(door: Door): RawSocket {
-    return new RawSocket(door, {
+    return new RawSocket(door, this.parts, {
       open: (socket) => this.#opened(socket),
       message: (socket, message, marks) => this.#receive(socket, message, marks),
       closed: (socket, code, reason) => this.#lostSocket(socket, code, reason),
@@ -121,9 +130,9 @@ export class RawPlayer extends Player {
         features,
       })
     } else socket.send({ t: 'hello', project_id: projectId, token, features })
-    setTimeout(() => {
+    this.parts.clock.schedule(WELCOME_WITHIN_MS, () => {
       if (!this.#online || this.#socket !== socket) socket.terminate()
-    }, WELCOME_WITHIN_MS).unref()
+    })
   }
 
   /** All its rooms are at another node. */
@@ -166,7 +175,7 @@ export class RawPlayer extends Player {
     switch (message.t) {
       case 'joined':
         if (message.ref === this.#joinRef)
-          this.#seat = new RawSeat(message.room_id, message.member_id, this.parts.note)
+          this.#seat = new RawSeat(message.room_id, message.member_id, this.parts)
         break
       case 'ack':
         if (message.room_id === this.#seat?.room) this.#seat.acked(message.ref)
@@ -178,7 +187,7 @@ export class RawPlayer extends Player {
         this.#refused(message)
         break
       case 'draining':
-        setTimeout(() => socket.close(CLOSE.draining.code), message.reconnect_in_ms).unref()
+        this.parts.clock.schedule(message.reconnect_in_ms, () => socket.close(CLOSE.draining.code))
         break
       case 'reroute':
         this.#reroute(message.url)
@@ -235,14 +244,14 @@ export class RawPlayer extends Player {
   /** Both of two racing connections were welcome: one of them must be told, soon, that the other has the session. */
   #watchTwin(twin: RawSocket): void {
     const first = this.#socket
-    setTimeout(() => {
+    this.parts.clock.schedule(TAKEN_OVER_WITHIN_MS, () => {
       if (twin.open && first?.open) this.parts.note({ kind: 'raced', winners: 2 })
-    }, TAKEN_OVER_WITHIN_MS).unref()
+    })
   }
 
   #join(): void {
     const { room_type: roomType, key } = this.parts
-    clearTimeout(this.#joinTimer)
+    this.#cancelJoin()
     if (this.#seat || !this.#online) return
     this.#lastRef += 1
     this.#joinRef = this.#lastRef
@@ -258,8 +267,8 @@ export class RawPlayer extends Player {
 
   /** A resume may come before its time and join at once: of two joins on the way only the answer to the last one counts. */
   #joinLater(): void {
-    clearTimeout(this.#joinTimer)
-    this.#joinTimer = setTimeout(() => this.#join(), JOIN_AGAIN_MS).unref()
+    this.#cancelJoin()
+    this.#cancelJoin = this.parts.clock.schedule(JOIN_AGAIN_MS, () => this.#join())
   }
 
   #seatGone(): void {
@@ -314,9 +323,9 @@ export class RawPlayer extends Player {
   #later(): void {
     const longest = Math.min(LONGEST_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** this.#attempts)
     this.#attempts += 1
-    setTimeout(() => {
+    this.parts.clock.schedule(longest * this.parts.random(), () => {
       if (!this.#socket) this.connect()
-    }, longest * this.parts.random()).unref()
+    })
   }
 
   /** The connection is given up without a word. */
@@ -364,6 +373,7 @@ class RawSeat {
   /** Reliable messages that are not settled, oldest first. */
   readonly kept = new Map<number, Kept>()
   readonly #note: (note: Note) => void
+  readonly #clock: Clock
   readonly #checksum = new Checksum()
   #layers: ReadonlyMap<string, Layer> = new Map()
   /** Of layers, before the frame of their flush. */
@@ -377,10 +387,11 @@ class RawSeat {
   #askedAt = Number.NEGATIVE_INFINITY
   #view: View | undefined
 
-  constructor(room: string, member: string, note: (note: Note) => void) {
+  constructor(room: string, member: string, { note, clock }: { note: (note: Note) => void; clock: Clock }) {
     this.room = room
     this.member = member
     this.#note = note
+    this.#clock = clock
     this.#write({ kind: 'joined' })
   }
 
@@ -412,7 +423,7 @@ class RawSeat {
   resumed(complete: boolean): void {
     this.#waiting = !complete
     this.#held = []
-    this.#askedAt = performance.now()
+    this.#askedAt = this.#clock.monotonic()
   }
 
   /** Takes a frame; gives the resync to ask for, if one is needed. */
@@ -550,7 +561,7 @@ class RawSeat {
   }
 
   #ask(reason: 'sequence' | 'checksum'): ClientMessage | undefined {
-    const now = performance.now()
+    const now = this.#clock.monotonic()
     if (this.#waiting && now - this.#askedAt < RESYNC_AGAIN_MS) return undefined
     this.#waiting = true
     this.#askedAt = now
@@ -607,6 +618,8 @@ const OPEN_WITHIN_MS = 2000
 /** A connection on which nothing comes for so long is dead; a ping asks every third of it. */
 const SILENCE_MS = 3000
 
+type Dialling = Pick<PlayerParts, 'clock' | 'dial'>
+
 interface RawHandlers {
   open(socket: RawSocket): void
   message(socket: RawSocket, message: ServerMessage, marks: readonly string[]): void
@@ -623,34 +636,46 @@ class RawSocket {
   givenUp = false
   /** Closed by this client's own wish. */
   asked = false
+  readonly #clock: Clock
   readonly #socket: WebSocket
-  readonly #watch: NodeJS.Timeout
-  #heardAt = performance.now()
+  #cancel = () => {}
+  #heardAt: number
 
-  constructor(door: Door, handlers: RawHandlers) {
+  constructor(door: Door, { clock, dial }: Dialling, handlers: RawHandlers) {
     this.door = door
+    this.#clock = clock
+    this.#heardAt = clock.monotonic()
     this.#socket = new WebSocket(door.url, ['roomful.v1.json'], {
-      handshakeTimeout: OPEN_WITHIN_MS,
       perMessageDeflate: false,
+      ...(dial && { createConnection: () => dial(door) }),
     })
     this.#socket.on('open', () => {
-      this.#heardAt = performance.now()
+      this.#heardAt = clock.monotonic()
+      this.#watch()
       handlers.open(this)
     })
     this.#socket.on('message', (data: Buffer) => {
-      this.#heardAt = performance.now()
+      this.#heardAt = clock.monotonic()
       const text = data.toString()
       handlers.message(this, JSON.parse(text) as ServerMessage, marksIn(text))
     })
     this.#socket.on('error', () => {})
     this.#socket.on('close', (code, reason) => {
-      clearInterval(this.#watch)
+      this.#cancel()
       handlers.closed(this, code, reason.toString())
     })
-    this.#watch = setInterval(() => {
-      if (performance.now() - this.#heardAt > SILENCE_MS) this.#socket.terminate()
-      else if (!this.givenUp) this.send({ t: 'ping', at: Math.round(this.#heardAt) })
-    }, SILENCE_MS / 3)
+    this.#cancel = clock.schedule(OPEN_WITHIN_MS, () => this.#socket.terminate())
+  }
+
+  #watch(): void {
+    this.#cancel()
+    this.#cancel = this.#clock.schedule(SILENCE_MS / 3, () => {
+      if (this.#clock.monotonic() - this.#heardAt > SILENCE_MS) this.#socket.terminate()
+      else {
+        if (!this.givenUp) this.send({ t: 'ping', at: Math.round(this.#heardAt) })
+        this.#watch()
+      }
+    })
   }
 
   get open(): boolean {
@@ -670,6 +695,6 @@ class RawSocket {
     this.asked = true
     this.#socket.close(code)
     // A peer that hangs never answers.
-    setTimeout(() => this.#socket.terminate(), 500).unref()
+    this.#clock.schedule(500, () => this.#socket.terminate())
   }
 }

@@ -1,6 +1,8 @@
+import type { Duplex } from 'node:stream'
 import { type Client, type ConnectOptions, connect, type Room, RoomfulError } from 'roomful/client'
 import { WebSocket } from 'ws'
 import type { Json } from '../../../shared/json.ts'
+import { systemRandom } from '../../../shared/random.ts'
 import { type End, playerIn } from '../checker/history.ts'
 import { type ChaosState, type chaosRoom, layersIn, marksIn } from '../room-logic.ts'
 import { DEAF_MS, type Door, MOST_WAITING, type NewOp, Player } from './player.ts'
@@ -12,6 +14,7 @@ export class SdkPlayer extends Player {
   readonly #network = new Network(
     (url) => this.#doorOf(url),
     (marks) => this.parts.note({ kind: 'marks', marks }),
+    (door) => this.parts.dial?.(door),
     (door, socket, before) => {
       socket.once('open', () => this.parts.note({ kind: 'connected', node: door.node }))
       if (this.#client?.status === 'online') this.disturb(before, socket)
@@ -70,12 +73,21 @@ export class SdkPlayer extends Player {
   }
 
   async #begin(): Promise<void> {
-    const { project_id: projectId, token, room_type: roomType, key, reroutes: reroute } = this.parts
+    const { project_id: projectId, token, room_type: roomType, key, reroutes: reroute, clock } = this.parts
+    const random = { float: this.parts.random, bytes: systemRandom.bytes }
     const { WebSocket } = this.#network
     this.#reroutes = 0
     this.#seatsLost = 0
     try {
-      this.#client = await connect(ANY_NODE, { projectId, token, reroute, WebSocket, onError: () => {} })
+      this.#client = await connect(ANY_NODE, {
+        projectId,
+        token,
+        reroute,
+        WebSocket,
+        clock,
+        random,
+        onError: () => {},
+      })
       const room = await this.#client.join<ReturnType<typeof chaosRoom>>(roomType as 'chaos-journal', {
         key,
       })
@@ -96,9 +108,9 @@ export class SdkPlayer extends Player {
   }
 
   #again(): void {
-    setTimeout(() => {
+    this.parts.clock.schedule(CONNECT_AGAIN_MS, () => {
       if (!this.closed) void this.#begin()
-    }, CONNECT_AGAIN_MS).unref()
+    })
   }
 
   #place() {
@@ -141,7 +153,7 @@ export class SdkPlayer extends Player {
 
   protected deafen(): void {
     this.#network.deafen()
-    setTimeout(() => this.cut(), DEAF_MS).unref()
+    this.parts.clock.schedule(DEAF_MS, () => this.cut())
   }
 
   protected send({ ask, ...op }: NewOp): void {
@@ -187,17 +199,20 @@ class Network {
   readonly WebSocket: NonNullable<ConnectOptions['WebSocket']>
   readonly #open = new Set<RoutedSocket>()
 
-  /** `to`: where a connection goes; `opened` is called when it is there, with the one before it. */
+  /** `to`: where a connection goes; `dial`: as that of a player; `created` is called with a new connection and the one before it. */
   constructor(
     to: (url: string) => Door | undefined,
     marked: (marks: readonly string[]) => void,
+    dial: (door: Door) => Duplex | undefined,
     created: (door: Door, socket: WebSocket, before: WebSocket | undefined) => void,
   ) {
     const open = this.#open
     this.WebSocket = class extends RoutedSocket {
       constructor(url: string, protocols: string[]) {
         const door = to(url)
-        super(door?.url ?? url, protocols)
+        const connection = door && dial(door)
+        const inProcess = connection && { createConnection: () => connection, perMessageDeflate: false }
+        super(door?.url ?? url, protocols, inProcess)
         this.onmarks = marked
         if (door) created(door, this, [...open].at(-1))
         open.add(this)

@@ -54,5 +54,8 @@ export class JumpingClock implements Clock {
   }
 }
 
-/** Milliseconds on the machine's monotonic clock, which all its processes share: the time of every history. */
+/** Milliseconds on the machine's monotonic clock, which all its processes share: the time of every history of real processes. */
 export const machineNow = (): number => Number(process.hrtime.bigint()) / 1e6
+
+/** The machine's clock, with a monotonic time that all processes of the machine share. */
+export const machineClock: Clock = { ...systemClock, monotonic: machineNow }

@@ -1,4 +1,4 @@
-import { openSync } from 'node:fs'
+import { openSync, writeSync } from 'node:fs'
 import { startNode } from '../../../dataplane/node.ts'
 import { live } from '../../../deploy/cli/service.ts'
 import { describeProblems, parseConfig } from '../../../shared/config.ts'
@@ -7,8 +7,8 @@ import { systemRandom } from '../../../shared/random.ts'
 import { openStore } from '../../../shared/store/open.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import { chaosRoom } from '../room-logic.ts'
-import { JumpingClock, watchSlow, watchStalls } from './clocks.ts'
-import { overriding, StoreRecorder, unfenced } from './recording-store.ts'
+import { JumpingClock, machineNow, watchSlow, watchStalls } from './clocks.ts'
+import { overriding, type StoreLine, StoreRecorder, unfenced } from './recording-store.ts'
 
 /*
  * One node of a chaos run: node main.ts <file of its store history> [--unfenced], with the environment of `roomful dataplane`. Its wall
@@ -34,7 +34,9 @@ process.once('disconnect', () => process.exit(1))
 const start = async () => {
   const store = await openStore({ ...config, log, clock, random: systemRandom })
   const rooms = flags.includes('--unfenced') ? unfenced(store.rooms) : store.rooms
-  const recorder = new StoreRecorder(nodeId, openSync(historyFile, 'a'))
+  const file = openSync(historyFile, 'a')
+  const write = (line: StoreLine) => void writeSync(file, `${JSON.stringify(line)}\n`)
+  const recorder = new StoreRecorder(nodeId, machineNow, write)
   watchStalls((stall) => recorder.stalled(stall))
   const node = await startNode({
     ...config,

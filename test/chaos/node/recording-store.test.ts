@@ -1,24 +1,26 @@
-import { closeSync, openSync, readFileSync } from 'node:fs'
-import { join } from 'node:path'
-import { expect, it, onTestFinished } from 'vitest'
+import { expect, it } from 'vitest'
 import { newSessionId, quotaSets, SessionStore } from '../../../dataplane/gateway/session-record.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
-import { newFolder } from '../../support/run-folder.ts'
 import { check } from '../checker/check.ts'
 import { Scenario } from '../checker/scenario.ts'
-import { overriding, readStoreLines, StoreRecorder, unfenced } from './recording-store.ts'
+import { machineNow } from './clocks.ts'
+import {
+  overriding,
+  readStoreLines,
+  type StoreLine,
+  StoreRecorder,
+  storeLinesIn,
+  unfenced,
+} from './recording-store.ts'
 
-/** A file that a recorder of `node` writes, and what it tells. */
-async function recording(node: string) {
-  const folder = await newFolder()
-  const path = join(folder, 'node.store')
-  const file = openSync(path, 'w')
-  onTestFinished(() => closeSync(file))
+/** A recorder of `node`, and what its lines tell. */
+function recording(node: string) {
+  const lines: StoreLine[] = []
   return {
-    recorder: new StoreRecorder(node, file),
-    read: () => readStoreLines(readFileSync(path, 'utf8'), 0),
+    recorder: new StoreRecorder(node, machineNow, (line) => lines.push(line)),
+    read: () => readStoreLines(storeLinesIn(lines.map((line) => `${JSON.stringify(line)}\n`).join('')), 0),
   }
 }
 
@@ -29,7 +31,7 @@ it.each([
   const scenario = new Scenario('none')
   const { room } = scenario
   const { rooms } = memoryStore({ clock: new FakeClock() })
-  const [a, b] = [await recording('node_a'), await recording('node_b')]
+  const [a, b] = [recording('node_a'), recording('node_b')]
   const [old, next] = [a, b].map(({ recorder }) => recorder.rooms(fences ? rooms : unfenced(rooms)))
   const content = new Uint8Array()
   const { fence } = (await old!.claim(room, 'node_a', 0, 1000))!
@@ -46,7 +48,7 @@ it.each([
 // The checker looks sessions up by the ids that clients tell. Under another name none was ever known to be written, and each that went
 // with the store's data was a violation.
 it('what a node writes down of a session is recorded under the id that its client has', async () => {
-  const { recorder, read } = await recording('node_a')
+  const { recorder, read } = recording('node_a')
   const { records } = memoryStore({ clock: new FakeClock() })
   const store = new SessionStore(
     overriding(records, {

@@ -1,13 +1,13 @@
-import { writeSync } from 'node:fs'
 import { decodeSession } from '../../../dataplane/gateway/session-record.ts'
 import { JournalFormat } from '../../../dataplane/rooms/journal.ts'
+import { type Clock, sleep, systemClock } from '../../../shared/clock.ts'
 import type { Claim, Fence, RoomOwner, RoomRecords, Write } from '../../../shared/store/port.ts'
-import type { Content, SessionWrite, StoreRecord, TaskBegin } from '../checker/history.ts'
+import type { Content, Fault, History, SessionWrite, StoreRecord, TaskBegin } from '../checker/history.ts'
 import type { AppliedOp, ChaosState } from '../room-logic.ts'
-import { machineNow, type Stall } from './clocks.ts'
+import type { Stall } from './clocks.ts'
 
 /** A line of a node's history: a call of the store that begins, the answer to one, a time in which nothing got on, a session's record that was written, or a task that begins. */
-type StoreLine =
+export type StoreLine =
   | ({ readonly call: number } & Omit<StoreRecord, 'ended' | 'ok'>)
   | { readonly stall: Stall }
   | SessionWrite
@@ -32,19 +32,19 @@ export function overriding<T extends object>(base: T, own: Partial<T>): T {
   })
 }
 
-/**
- * Writes down what a node does with its store, as JSON lines into an open file. A line is written before its call leaves, so that a killed
- * node leaves nothing out.
- */
+/** Writes down what a node does with its store. A line is written before its call leaves, so that a killed node leaves nothing out. */
 export class StoreRecorder {
   readonly #format = new JournalFormat()
   readonly #node: string
-  readonly #file: number
+  readonly #now: () => number
+  readonly #write: (line: StoreLine) => void
   #calls = 0
 
-  constructor(node: string, file: number) {
+  /** `now`: milliseconds on the clock of the history. */
+  constructor(node: string, now: () => number, write: (line: StoreLine) => void) {
     this.#node = node
-    this.#file = file
+    this.#now = now
+    this.#write = write
   }
 
   stalled(stall: Stall): void {
@@ -53,7 +53,7 @@ export class StoreRecorder {
 
   /** The work of a task begins. */
   began(room: string, op: string): void {
-    this.#write({ task: { room, op, at: machineNow() } })
+    this.#write({ task: { room, op, at: this.#now() } })
   }
 
   /** These writes stand. */
@@ -62,7 +62,7 @@ export class StoreRecorder {
       if (!('put' in write) || !write.put.startsWith('session:')) continue
       const record = decodeSession(write.value)
       if (!record) throw new Error(`what was written under ${write.put} is no record of a session`)
-      this.#write({ session: record.session_id, turn: record.right.turn, at: machineNow() })
+      this.#write({ session: record.session_id, turn: record.right.turn, at: this.#now() })
     }
   }
 
@@ -111,22 +111,18 @@ export class StoreRecorder {
   ): Promise<T> {
     this.#calls += 1
     const call = this.#calls
-    const began = machineNow()
+    const began = this.#now()
     this.#write({ call, kind, node: this.#node, room, began, epoch, version, ...(content && { content }) })
     try {
       const answer = await work()
       const fence = typeof answer === 'object' ? answer.fence : undefined
       const ok = answer !== undefined && answer !== false
-      this.#write({ answer: call, ended: machineNow(), ok, ...(fence && { fence }) })
+      this.#write({ answer: call, ended: this.#now(), ok, ...(fence && { fence }) })
       return answer
     } catch (error) {
-      this.#write({ answer: call, ended: machineNow() })
+      this.#write({ answer: call, ended: this.#now() })
       throw error
     }
-  }
-
-  #write(line: StoreLine): void {
-    writeSync(this.#file, `${JSON.stringify(line)}\n`)
   }
 }
 
@@ -138,15 +134,20 @@ export interface StoreHistory {
   readonly tasks: TaskBegin[]
 }
 
+/** A node's lines as they are in its file: one of JSON each. The last may be cut off. */
+export const storeLinesIn = (text: string): StoreLine[] =>
+  text
+    .split('\n')
+    .filter((line) => line.endsWith('}'))
+    .map((line) => JSON.parse(line) as StoreLine)
+
 /** A call without an answer ended when the node did: `end`. */
-export function readStoreLines(text: string, end: number): StoreHistory {
+export function readStoreLines(lines: readonly StoreLine[], end: number): StoreHistory {
   const sessions: SessionWrite[] = []
   const tasks: TaskBegin[] = []
   const calls = new Map<number, StoreRecord>()
   const stalls: Stall[] = []
-  for (const line of text.split('\n')) {
-    if (!line.endsWith('}')) continue
-    const parsed = JSON.parse(line) as StoreLine
+  for (const parsed of lines) {
     if ('stall' in parsed) stalls.push(parsed.stall)
     else if ('session' in parsed) sessions.push(parsed)
     else if ('task' in parsed) tasks.push(parsed.task)
@@ -162,6 +163,19 @@ export function readStoreLines(text: string, end: number): StoreHistory {
   return { calls: [...calls.values()], stalls, sessions, tasks }
 }
 
+/** What all nodes' lives did, as the checker reads it: rooms without their project. */
+export const historyOf = (
+  lives: readonly ({ readonly node: string } & StoreHistory)[],
+): Pick<History, 'store' | 'sessions' | 'tasks'> & { readonly stalls: readonly Fault[] } => ({
+  store: lives
+    .flatMap(({ calls }) => calls)
+    .map((record) => ({ ...record, room: record.room.slice(record.room.indexOf('/') + 1) }))
+    .sort((one, other) => one.ended - other.ended),
+  sessions: lives.flatMap(({ sessions }) => sessions),
+  tasks: lives.flatMap(({ tasks }) => tasks).sort((one, other) => one.at - other.at),
+  stalls: lives.flatMap(({ node, stalls }) => stalls.map((stall) => ({ kind: 'stall', node, ...stall }))),
+})
+
 const ASK_AGAIN_MS = 50
 /** As long as any fault between a node and its store lasts. */
 const ATTEMPTS = 400
@@ -170,14 +184,14 @@ const ATTEMPTS = 400
  * Room records without the fence, to see chaos find out: each writer is given the fence that stands, as soon as the store says which
  * that is, so that a node that has lost its room writes on as if it still had it.
  */
-export function unfenced(rooms: RoomRecords): RoomRecords {
+export function unfenced(rooms: RoomRecords, clock: Clock = systemClock): RoomRecords {
   const standing = async (room: string): Promise<RoomOwner | undefined> => {
     for (let attempt = 1; ; attempt++) {
       try {
         return await rooms.inspect(room)
       } catch (error) {
         if (attempt === ATTEMPTS) throw error
-        await new Promise((resolve) => setTimeout(resolve, ASK_AGAIN_MS))
+        await sleep(clock, ASK_AGAIN_MS)
       }
     }
   }

@@ -1,6 +1,5 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
-import type { ClaimResult } from '../../../dataplane/claim-result.ts'
 import type { PeerMessage } from '../../../dataplane/cluster/envelope.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import { type LocalRooms, Router } from '../../../dataplane/cluster/router.ts'
@@ -16,7 +15,6 @@ import { registerMetrics } from '../../../shared/metrics.ts'
 import type { RoomOwner } from '../../../shared/store/port.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
 import { nodeInfo } from '../descriptions.ts'
-import { RecordingTracer } from '../recording-tracer.ts'
 
 export const ROOM = roomAddress('prj_a', 'duel', 'one')
 export const HERE = 'node_here'
@@ -25,7 +23,6 @@ export const THERE = 'node_there'
 /** The router of the node `HERE`, and all that it asks and tells. */
 export class RouterBench {
   readonly clock = new FakeClock()
-  readonly tracer = new RecordingTracer(this.clock)
   readonly host = new TestRooms()
   readonly records = new Questions<RoomOwner | undefined>()
   /** Nodes that have ended. */
@@ -49,7 +46,6 @@ export class RouterBench {
   readonly router = new Router({
     nodeId: HERE,
     clock: this.clock,
-    tracer: this.tracer,
     rooms: () => this.host,
     subscribes: (room) => this.subscribed.has(room),
     claims: { inspect: this.records.ask },
@@ -107,12 +103,11 @@ export class Questions<T> {
 /** Everything that promises lead to by themselves has happened. */
 const settled = () => new Promise((resolve) => setImmediate(resolve))
 
-/** The rooms of this node: what was taken to them, and what they were told to open. Claims that they make become what `claimed` says. */
+/** The rooms of this node: what was taken to them, and what they were told to open. */
 class TestRooms implements LocalRooms {
   readonly running = new Set<string>()
   readonly received: Arrival[] = []
   readonly opened: Arrival[][] = []
-  claimed: ClaimResult | undefined
   accepts = true
 
   has(name: string): boolean {
@@ -125,9 +120,8 @@ class TestRooms implements LocalRooms {
     return true
   }
 
-  open(room: RoomAddress, arrivals: readonly Arrival[]): Promise<ClaimResult> | undefined {
+  open(room: RoomAddress, arrivals: readonly Arrival[]): void {
     this.running.add(room.name)
     this.opened.push([...arrivals])
-    return this.claimed && Promise.resolve(this.claimed)
   }
 }

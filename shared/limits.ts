@@ -1,0 +1,120 @@
+/** A bound that no environment variable sets. */
+interface Limit {
+  readonly value: number
+  readonly unit: string
+  /** What the bound protects, and why the value is enough. */
+  readonly why: string
+}
+
+/**
+ * Bounds that an operator does not size a deployment by. All but `maxRevokedSubs`, which belongs to control, are also options of
+ * `startNode`. docs/operations.md says what happens at each bound.
+ */
+export const LIMITS = {
+  connectionsPerSecondPerAddress: {
+    value: 50,
+    unit: 'connections',
+    why: 'Websockets that an address (of IPv6: a network of 64 bits) opens at a node. A burst of ten times as many passes, so that a school or an office reconnects together.',
+  },
+  hellosPerSecond: {
+    value: 10,
+    unit: 'hellos',
+    why: 'Tokens of a player that a node accepts; ten times as many of a token without sub. A burst of three times as many passes. Each one costs a signature check.',
+  },
+  joinsPerSecond: {
+    value: 10,
+    unit: 'joins',
+    why: 'Joins of a player at a node. A burst of three times as many passes: more than the rooms of a session. Each one costs calls to the store.',
+  },
+  maxHistoryBytes: {
+    value: 268_435_456,
+    unit: 'bytes',
+    why: 'Past updates of all rooms of a node, for members that resume. A quarter of a heap of 1 GiB; a resume that finds no update gets the full state.',
+  },
+  maxKeyLookups: {
+    value: 256,
+    unit: 'keys',
+    why: 'API keys that a node does not know yet and asks control about, queued ones included. Tokens with made-up key ids must not fill the memory.',
+  },
+  maxPendingConnections: {
+    value: 2000,
+    unit: 'connections',
+    why: 'Connections of a node without a session. Enough for all players of a node that reconnect within seconds. 0: no limit.',
+  },
+  maxPendingConnectionsPerAddress: {
+    value: 200,
+    unit: 'connections',
+    why: 'The same for each address, so that one address does not take the places of all others. 0: no limit.',
+  },
+  maxResumeWaits: {
+    value: 256,
+    unit: 'resumes',
+    why: 'Resumes with a used token that wait at a node until it is clear whether a later one has arrived. Each holds a connection.',
+  },
+  maxRevokedSubs: {
+    value: 1000,
+    unit: 'players',
+    why: 'Players of a project that are revoked at the same time, for 48 hours each. Nodes keep the list in memory and check each token against it.',
+  },
+  maxRoomBacklog: {
+    value: 1000,
+    unit: 'messages',
+    why: 'Messages that wait for a room that cannot act, for example while Redis is unreachable: some seconds of a busy room. Ten times as many joins, resumes and leaves.',
+  },
+  maxRoomTasks: {
+    value: 100,
+    unit: 'tasks',
+    why: 'Unfinished tasks of a room. Each is part of the record of the room and usually holds a connection to another service.',
+  },
+  maxRoomTimers: {
+    value: 1000,
+    unit: 'timers',
+    why: 'Timers of a room. Each is part of the record of the room.',
+  },
+  maxRoomsPerSession: {
+    value: 16,
+    unit: 'rooms',
+    why: 'Rooms of a session. The session record lists them, and a resume asks each owner.',
+  },
+  maxUnackedBytes: {
+    value: 262_144,
+    unit: 'bytes',
+    why: 'The same in bytes. A single message always fits. Equal to the default of the SDK.',
+  },
+  maxUnackedMessages: {
+    value: 1024,
+    unit: 'messages',
+    why: 'Reliable messages of a member without ack, and rejected messages that its client has not confirmed. Equal to the default of the SDK, which therefore never reaches it.',
+  },
+  outboxHighWaterBytes: {
+    value: 262_144,
+    unit: 'bytes',
+    why: 'Bytes queued for a client from which on it gets no patches, but one full state when it reads again. A fourth of outboxLimitBytes.',
+  },
+  outboxLimitBytes: {
+    value: 1_048_576,
+    unit: 'bytes',
+    why: 'Bytes queued for a client above which its connection is closed. 20,000 clients at this bound take 20 GiB, so most clients must stay far below it.',
+  },
+  roomQuarantineTtl: {
+    value: 259_200,
+    unit: 'seconds',
+    why: 'Time for which the store keeps the record of a quarantined room: three days, so that an operator can look at it after a weekend.',
+  },
+  stateBytesPerSecond: {
+    value: 4_194_304,
+    unit: 'bytes',
+    why: 'Bytes of full states (joins, resumes, resyncs) of a player at a node. A burst of eight times as many passes: four full states of the largest size.',
+  },
+} as const satisfies Record<string, Limit>
+
+/** Values of the limits of a node. */
+export type NodeLimits = { readonly [name in Exclude<keyof typeof LIMITS, 'maxRevokedSubs'>]: number }
+
+/** Returns the limits of a node, each with its value. */
+export const nodeLimits = (): NodeLimits => {
+  const { maxRevokedSubs: _, ...limits } = LIMITS
+  return Object.fromEntries(
+    Object.entries(limits).map(([name, { value }]) => [name, value]),
+  ) as unknown as NodeLimits
+}

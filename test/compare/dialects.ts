@@ -1,0 +1,246 @@
+import { encode } from '@msgpack/msgpack'
+import type { WebSocket } from 'ws'
+import { ControlIssuer, type Credentials } from '../../loadtest/issuer.ts'
+import type { Json } from '../../shared/json.ts'
+import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
+import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
+import { apply } from '../../shared/sync/apply.ts'
+import { type Dialect, dial, type Endpoint, type Joined } from './generator.ts'
+import { type Listening, place, somewhere } from './servers/served.ts'
+
+/** The wire format of each server: the bytes that its client library would send and look for. */
+
+const JOIN_MS = 30_000
+
+/** Resolves when `step`, called with each message, returns true. */
+function joined(socket: WebSocket, step: (message: Buffer) => boolean): Promise<Joined> {
+  const messages: Buffer[] = []
+  return new Promise((resolve, reject) => {
+    const fail = (why: string): void => {
+      clearTimeout(timer)
+      socket.terminate()
+      reject(new Error(`a client could not join: ${why}`))
+    }
+    const closed = (code: number, reason: Buffer): void => fail(`closed with ${code} ${reason}`)
+    const timer = setTimeout(() => fail(`no answer within ${JOIN_MS / 1_000} s`), JOIN_MS)
+    socket.on('error', ({ message }) => fail(message))
+    socket.once('close', closed)
+    socket.on('message', (message: Buffer) => {
+      messages.push(message)
+      try {
+        if (!step(message)) return
+      } catch (error) {
+        return fail((error as Error).message)
+      }
+      clearTimeout(timer)
+      socket.off('close', closed)
+      resolve({ socket, messages })
+    })
+  })
+}
+
+const float32 = (x: number): Buffer => {
+  const bytes = Buffer.alloc(4)
+  bytes.writeFloatLE(x)
+  return bytes
+}
+
+const bare: Dialect = {
+  endpoint: (endpoints, room) => {
+    const owner = endpoints[room % endpoints.length]
+    return owner?.direct ? owner : undefined
+  },
+  join: ({ port }, _client, room) => joined(dial(port, `/${room}`), () => true),
+  move: (_room, x = somewhere()) => Buffer.concat([float32(x), float32(somewhere())]),
+  nudge: () => encode(place()),
+  mark: float32,
+  isUpdate: () => true,
+  state(messages) {
+    const places: Record<number, number[]> = {}
+    for (const message of messages)
+      for (let at = 0; at < message.length; at += 10)
+        places[message.readUInt16LE(at)] = [message.readFloatLE(at + 2), message.readFloatLE(at + 6)]
+    return places
+  },
+}
+
+const codec = new MsgpackClientCodec()
+
+/** The server tells a client within this time that its room is at another node. */
+const REROUTE_MS = 8_000
+
+/** Moves to the node of the room as the SDK does: resumes there, then ends this connection. Stays without a `reroute`. */
+async function rerouted(
+  here: Joined,
+  own: MsgpackClientCodec,
+  { project_id, session_id, resume_token }: Record<'project_id' | 'session_id' | 'resume_token', string>,
+  joinedAt: { room_id: string; epoch: number; seq: number },
+): Promise<Joined> {
+  let { room_id, epoch, seq } = joinedAt
+  const url = await new Promise<string | undefined>((resolve) => {
+    const timer = setTimeout(resolve, REROUTE_MS, undefined)
+    here.socket.removeAllListeners('message').on('message', (bytes: Buffer) => {
+      const message = own.decode(bytes)
+      if (message.t === 'state.patch') ({ room_id, epoch, seq } = message)
+      if (message.t !== 'reroute') return
+      clearTimeout(timer)
+      resolve(message.url)
+    })
+  })
+  if (url === undefined) return here
+  const port = Number(new URL(url).port)
+  const there = new MsgpackClientCodec()
+  const socket = dial(port, '/', own.subprotocol)
+  const resume = { session_id, resume_token, rooms: [{ room_id, epoch, seq }] }
+  socket.once('open', () => socket.send(there.encode({ t: 'hello', project_id, resume })))
+  const gone = await joined(socket, (bytes) => there.decode(bytes).t === 'welcome')
+  here.socket.terminate()
+  return { ...gone, port }
+}
+
+const roomful: Dialect = {
+  async join({ port, credentials, direct }, client, key) {
+    const own = new MsgpackClientCodec()
+    const { projectId: project_id, token } = credentials[client]!
+    const socket = dial(port, '/', own.subprotocol)
+    const features = direct ? { features: ['reroute'] } : {}
+    socket.once('open', () => socket.send(own.encode({ t: 'hello', project_id, token, ...features })))
+    let session = { project_id, session_id: '', resume_token: '' }
+    let room = { room_id: '', epoch: 0, seq: 0 }
+    const here = await joined(socket, (bytes) => {
+      const message = own.decode(bytes)
+      if (message.t === 'error') throw new Error(`${message.code}: ${message.message}`)
+      if (message.t === 'welcome') {
+        session = { ...session, ...message }
+        socket.send(own.encode({ t: 'join', ref: 1, room_type: 'arena', options: { key } }))
+      }
+      if (message.t !== 'state.snapshot') return false
+      room = message
+      return true
+    })
+    return direct ? rerouted(here, own, session, room) : here
+  },
+  move: (room, x, ref) =>
+    codec.encode({
+      t: 'message',
+      room_id: `arena:${room}`,
+      type: 'move',
+      data: place(x),
+      ...(ref !== undefined && { ref }),
+    }),
+  nudge: (room) => codec.encode({ t: 'message', room_id: `arena:${room}`, type: 'nudge', data: place() }),
+  mark: (x) => Buffer.from([0xcd, x >> 8, x & 0xff]),
+  isUpdate: (bytes) => bytes[1] === SERVER_OPCODES['state.patch'],
+  state(messages) {
+    const own = new MsgpackClientCodec()
+    let state: Json = null
+    for (const bytes of messages) {
+      const message = own.decode(bytes)
+      if (message.t === 'state.snapshot' || message.t === 'state.resync') state = message.state
+      if (message.t === 'state.patch' && message.delta) state = apply(state, message.delta)
+    }
+    return state
+  },
+}
+
+/** Reserves a seat in a room, which Colyseus does over HTTP before the websocket. */
+async function reserveSeat(
+  port: number,
+  key: string,
+): Promise<Record<'processId' | 'roomId' | 'sessionId', string>> {
+  const response = await fetch(`http://127.0.0.1:${port}/matchmake/joinOrCreate/arena`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ key }),
+  })
+  if (response.ok) return response.json()
+  throw new Error(`a seat was refused with HTTP ${response.status}: ${await response.text()}`)
+}
+
+/** Message codes of Colyseus' `Protocol`. */
+const COLYSEUS = { join: 10, data: 13, state: 14, patch: 15 }
+
+/** A message of a type, as its client library writes it. */
+const colyseusMessage = (type: string, data: object): Buffer =>
+  Buffer.concat([Buffer.from([COLYSEUS.data, 0xa0 | type.length]), Buffer.from(type), encode(data)])
+
+const colyseus: Dialect = {
+  async join({ port }, _client, key) {
+    const { processId, roomId, sessionId } = await reserveSeat(port, key)
+    const socket = dial(port, `/${processId}/${roomId}?sessionId=${sessionId}`)
+    return joined(socket, ([code]) => {
+      if (code === COLYSEUS.join) socket.send(Buffer.from([COLYSEUS.join]))
+      return code === COLYSEUS.state
+    })
+  },
+  move: (_room, x) => colyseusMessage('move', place(x)),
+  nudge: () => colyseusMessage('nudge', place()),
+  mark: float32,
+  isUpdate: ([code]) => code === COLYSEUS.patch,
+  async state(messages) {
+    // A variable, because the package is not installed where types are checked.
+    const name = '@colyseus/schema'
+    const { Reflection } = await import(name)
+    const [first, ...others] = messages
+    // The schema comes after two short strings and a length, which takes 1 byte below 128 and else 2 or 3.
+    const afterToken = 2 + first![1]!
+    const length = afterToken + 1 + first![afterToken]!
+    const prefix = { 204: 2, 205: 3 }[first![length]!] ?? 1
+    const decoder = Reflection.decode(first, { offset: length + prefix })
+    for (const message of others)
+      if (message[0] === COLYSEUS.state || message[0] === COLYSEUS.patch)
+        decoder.decode(message, { offset: 1 })
+    return decoder.state.toJSON()
+  },
+}
+
+/** Whether a message is an event: `42` is the prefix of Engine.IO's message and Socket.IO's event. */
+const isEvent = (bytes: Buffer): boolean => bytes[0] === 0x34 && bytes[1] === 0x32
+
+const socketio: Dialect = {
+  join({ port }, _client, room) {
+    const socket = dial(port, '/socket.io/?EIO=4&transport=websocket')
+    return joined(socket, (message) => {
+      if (message[0] === 0x30) socket.send(`40${JSON.stringify({ room })}`)
+      return isEvent(message)
+    })
+  },
+  move: (_room, x) => `42${JSON.stringify(['move', place(x)])}`,
+  nudge: () => `42${JSON.stringify(['nudge', place()])}`,
+  mark: (x) => Buffer.from(`"x":${x},`),
+  isUpdate: isEvent,
+  answer(socket, [code]) {
+    if (code === 0x32) socket.send('3')
+  },
+  state(messages) {
+    const state: Record<string, Record<string, object>> = { players: {}, entities: {} }
+    for (const message of messages.filter(isEvent)) {
+      const [, part] = JSON.parse(message.toString('utf8', 2)) as [string, typeof state]
+      for (const kind in part)
+        for (const id in part[kind]) state[kind]![id] = { ...state[kind]![id], ...part[kind]![id] }
+    }
+    return state
+  },
+}
+
+export const DIALECTS = { roomful, bare, colyseus, socketio }
+export type ServerName = keyof typeof DIALECTS
+
+/** The endpoints of a server. For roomful it also issues a token for each client, each with another player. */
+export async function endpointsOf(
+  listening: readonly Listening[],
+  clients: number,
+  direct: boolean,
+): Promise<Endpoint[]> {
+  const credentials: Credentials[] = []
+  const controlUrl = listening[0]?.controlUrl
+  if (controlUrl !== undefined) {
+    const issuer = new ControlIssuer({ controlUrl, controlToken: undefined })
+    while (credentials.length < clients) {
+      const batch = Array.from({ length: Math.min(100, clients - credentials.length) })
+      const first = credentials.length
+      credentials.push(...(await Promise.all(batch.map((_, i) => issuer.issue(`player-${first + i}`)))))
+    }
+  }
+  return listening.map((each) => ({ ...each, credentials, direct }))
+}

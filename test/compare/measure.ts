@@ -1,0 +1,212 @@
+import { performance } from 'node:perf_hooks'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { isDeepStrictEqual } from 'node:util'
+import { quantile } from '../../loadtest/text.ts'
+import { DIALECTS, endpointsOf, type ServerName } from './dialects.ts'
+import { Clients, type Received } from './generator.ts'
+import { type Redis, type Server, sampleRedis, startServer, type Total, watchOthers } from './processes.ts'
+import { type Figures, isDisturbed } from './report.ts'
+import { needsRedis, type Scenario } from './scenarios.ts'
+import { FLUSHES_PER_SECOND } from './servers/served.ts'
+
+/** One measurement: a server, its clients, and the cost of a window of time. */
+
+/** With thousands of clients the hot code is compiled after this time. */
+const CAPACITY_WARM_SECONDS = 5
+/** What a server must keep to carry a number of clients. */
+const CARRIED = { delivered: 0.97, p99: 150 }
+/** Time until joins, or clients that read again, no longer affect the measurement. */
+const SETTLED_SECONDS = 5
+/** Number of clients that stop reading, and for how long. */
+const STALLED = 4
+const STALL_SECONDS = 10
+/** Number of clients that read all the time. Their state is the correct one. */
+const WITNESSES = 2
+/** Time for the last updates to arrive after the rooms stop moving. */
+const LAST_SECONDS = 3
+/** Nodes regard each other as busy for some time after their start. Before that, rooms would open elsewhere. */
+const CALM_MS = 3000
+
+export interface Options {
+  readonly seconds: number
+  /** Seconds of load before the window, for each process. A small load costs a third less after half a minute, when all its code is compiled. */
+  readonly warmSeconds: number
+  /** Most repetitions of a window in which others used the machine. */
+  readonly repeats: number
+  /** Runs compiled code on the Node that `npm run compare` installs; otherwise the sources on this Node. */
+  readonly built: boolean
+  readonly redis?: Redis
+  readonly tell: (line: string) => void
+}
+
+/** Runs `use` with a new server and clients that can connect to it. */
+async function withServer<T>(
+  name: ServerName,
+  scenario: Scenario,
+  { built, redis }: Options,
+  use: (server: Server, clients: Clients) => Promise<T>,
+): Promise<T> {
+  const { tick, entities, nudges, journal, clients: count, nodes: processes = 1, direct = false } = scenario
+  const redisUrl = needsRedis(scenario) ? redis?.url : undefined
+  const settings = { tick, entities, nudges, journal, built, ...(redisUrl !== undefined && { redisUrl }) }
+  const server = await startServer(name, { count: processes, direct }, settings)
+  let clients: Clients | undefined
+  try {
+    clients = new Clients(DIALECTS[name], await endpointsOf(server.listening, count, direct))
+    if (processes > 1) await sleep(CALM_MS)
+    return await use(server, clients)
+  } finally {
+    clients?.end()
+    await server.stop()
+  }
+}
+
+/** Measures a scenario once. */
+export function measure(name: ServerName, scenario: Scenario, options: Options): Promise<Figures> {
+  const { kind, clients: count, perRoom } = scenario
+  if (kind === 'capacity') return capacity(name, scenario, options)
+  return withServer(name, scenario, options, async (server, clients) => {
+    if (kind === 'joins') return joins(server, clients, scenario)
+    if (kind === 'stalled') return stalled(server, clients, scenario)
+    const empty = await server.sample('collect')
+    await clients.join(count, perRoom)
+    const figures = await quietWindow(server, clients, scenario, options)
+    const { rssBytes } = await server.sample('collect')
+    return { ...figures, rss: (rssBytes - empty.rssBytes) / 1024 / count }
+  })
+}
+
+/** A window, repeated while others use the machine. */
+async function quietWindow(
+  server: Server,
+  clients: Clients,
+  scenario: Scenario,
+  { seconds, warmSeconds, repeats, redis: given, tell }: Options,
+): Promise<Figures> {
+  const redis = needsRedis(scenario) ? given : undefined
+  await clients.play(warmSeconds * server.pids.length, scenario)
+  const sample = () => Promise.all([server.sample(), redis && sampleRedis(redis)])
+  for (let left = repeats; ; left--) {
+    const others = watchOthers([process.pid, ...server.pids, ...(redis ? [redis.pid] : [])])
+    const [before, redisBefore] = await sample()
+    const received = await clients.play(seconds, scenario)
+    const [after, redisAfter] = await sample()
+    const figures: Figures = {
+      ...figuresOf(scenario, clients, received, before, after),
+      others: others(),
+      ...(scenario.nodes !== undefined && { crossing: clients.elsewhere(after.rooms) }),
+      ...(redisBefore &&
+        redisAfter && {
+          redis: ((redisAfter.cpuSeconds - redisBefore.cpuSeconds) * 1e6) / received.updates,
+          commands: (redisAfter.commands - redisBefore.commands) / received.seconds,
+        }),
+    }
+    if (clients.lost.length > 0)
+      tell(`${clients.lost.length} clients lost their connection: ${clients.lost[0]}`)
+    if (!isDisturbed(figures) || left <= 0) return figures
+    tell(`others used ${Math.round(100 * (figures.others ?? 0))}% of the machine: again`)
+  }
+}
+
+/** All clients join at the same time. */
+async function joins(
+  server: Server,
+  clients: Clients,
+  { clients: count, perRoom }: Scenario,
+): Promise<Figures> {
+  const others = watchOthers([process.pid, ...server.pids])
+  const before = await server.sample()
+  const [start, load] = [performance.now(), performance.eventLoopUtilization()]
+  await clients.join(count, perRoom)
+  const seconds = (performance.now() - start) / 1_000
+  const busy = performance.eventLoopUtilization(load).utilization
+  const after = await server.sample()
+  const cost = (after.cpuUs - before.cpuUs) / count
+  return { cost, joinsPerSecond: count / seconds, busy, others: others() }
+}
+
+/** Some clients stop reading: how much memory the server holds for each, and whether their state is correct in the end. */
+async function stalled(
+  server: Server,
+  clients: Clients,
+  { clients: count, perRoom }: Scenario,
+): Promise<Figures> {
+  const watch = (seconds: number) => clients.play(seconds, { inputs: 0, nudges: false, reliable: false })
+  await clients.join(count, perRoom, STALLED + WITNESSES)
+  await watch(SETTLED_SECONDS)
+  const before = await server.sample('collect')
+  clients.stall(STALLED, true)
+  await watch(STALL_SECONDS)
+  const after = await server.sample('collect')
+  clients.stall(STALLED, false)
+  await watch(SETTLED_SECONDS)
+  await server.sample('freeze')
+  await watch(LAST_SECONDS)
+  const all = await clients.states()
+  const [truth, other] = all.splice(STALLED)
+  if (!isDeepStrictEqual(truth, other)) throw new Error('clients that read all the time disagree')
+  const right = all.filter((state) => isDeepStrictEqual(state, truth)).length
+  return { right: right / STALLED, held: (after.rssBytes - before.rssBytes) / 1024 / STALLED }
+}
+
+/** Bisects the number of clients, with a new server for each attempt. */
+async function capacity(name: ServerName, scenario: Scenario, options: Options): Promise<Figures> {
+  const { perRoom } = scenario
+  const warmSeconds = Math.min(options.warmSeconds, CAPACITY_WARM_SECONDS)
+  const play = async (count: number): Promise<Figures> => {
+    const sized = { ...scenario, clients: count }
+    const figures = await withServer(name, sized, options, async (server, clients) => {
+      await clients.join(count, perRoom)
+      return quietWindow(server, clients, sized, { ...options, warmSeconds })
+    }).catch((error: Error): Figures => {
+      options.tell(error.message)
+      return { delivered: 0 }
+    })
+    const { delivered = 0, p99 = Number.NaN } = figures
+    options.tell(`${count} clients: ${Math.round(100 * delivered)}% delivered, p99 ${Math.round(p99)} ms`)
+    return figures
+  }
+  const passes = async (count: number): Promise<boolean> => {
+    const { delivered = 0, p99 = Number.NaN } = await play(count)
+    return delivered >= CARRIED.delivered && p99 < CARRIED.p99
+  }
+  // A second attempt: a short disturbance of the machine must not halve the result.
+  const carries = async (count: number): Promise<boolean> => (await passes(count)) || passes(count)
+  let [low, high] = [0, perRoom * 20]
+  while (high <= scenario.clients && (await carries(high))) [low, high] = [high, high * 2]
+  while (high - low > Math.max(perRoom, low / 10)) {
+    const middle = Math.round((low + high) / 2 / perRoom) * perRoom
+    if (await carries(middle)) low = middle
+    else high = middle
+  }
+  const { cost: _cost, bytes: _bytes, ...twice } = await play(2 * low)
+  return { ...twice, clients: low }
+}
+
+function figuresOf(
+  { per, perRoom, inputs, tick }: Scenario,
+  { count, lost }: Clients,
+  { updates, seconds, bytes, fewest, roundTrips, busy, inputs: sent }: Received,
+  before: Total,
+  after: Total,
+): Figures {
+  const seen = after.inputs - before.inputs
+  const units = {
+    update: updates,
+    input: seen,
+    flush: updates / perRoom,
+    join: count,
+    'client and second': count * seconds,
+  }
+  const delivered = per === 'input' ? seen / sent : updates / (count * FLUSHES_PER_SECOND * seconds)
+  return {
+    cost: (after.cpuUs - before.cpuUs) / units[per],
+    busy,
+    ...(lost.length > 0 && { lost: lost.length }),
+    ...(per !== 'client and second' && { delivered }),
+    ...((per === 'update' || per === 'flush') && { bytes: bytes / updates, slowest: fewest / seconds }),
+    ...(inputs > 0 &&
+      tick === 'none' &&
+      per === 'update' && { p50: quantile(roundTrips, 0.5), p99: quantile(roundTrips, 0.99) }),
+  }
+}

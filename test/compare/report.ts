@@ -1,0 +1,105 @@
+import { alignedRows, count, digits, NONE, percent, quantile } from '../../loadtest/text.ts'
+import type { Scenario } from './scenarios.ts'
+
+/** The figures of a measurement in the order of the tables. docs/loadtest.md explains them. */
+const COLUMNS = [
+  { name: 'cost', title: 'CPU-µs', text: digits },
+  { name: 'delivered', title: 'delivered', text: percent },
+  { name: 'crossing', title: 'over the bus', text: percent },
+  { name: 'p50', title: 'p50 ms', text: count },
+  { name: 'p99', title: 'p99 ms', text: count },
+  { name: 'bytes', title: 'bytes', text: count },
+  { name: 'slowest', title: 'slowest/s', text: digits },
+  { name: 'rss', title: 'RSS KB', text: digits },
+  { name: 'redis', title: 'Redis CPU-µs', text: digits },
+  { name: 'commands', title: 'Redis commands/s', text: count },
+  { name: 'joinsPerSecond', title: 'joins/s', text: count },
+  { name: 'clients', title: 'clients', text: count },
+  { name: 'right', title: 'right in the end', text: percent },
+  { name: 'held', title: 'held KB', text: digits },
+  { name: 'lost', title: 'lost', text: count },
+] as const
+
+/** `others`: share of the machine that other processes used. `busy`: utilisation of the generator's event loop. */
+type FigureName = (typeof COLUMNS)[number]['name'] | 'others' | 'busy'
+/** Results of one measurement. Figures that a scenario does not have are absent. */
+export type Figures = Readonly<Partial<Record<FigureName, number>>>
+
+/** Share of the machine that other processes may use. */
+const QUIET = 0.05
+/** Utilisation of the generator above which it is the bottleneck. */
+const BUSY = 0.85
+/** Whether other processes may have changed the figures. */
+export const isDisturbed = ({ others = 0 }: Figures): boolean => others > QUIET
+
+/** Medians of one server in a scenario. */
+interface Row {
+  readonly name: string
+  readonly figures: Figures
+  readonly runs: readonly Figures[]
+  readonly remarks: readonly string[]
+}
+
+/** The measurements of one scenario. */
+export interface Comparison {
+  readonly scenario: Scenario
+  readonly rows: readonly Row[]
+}
+
+/** The figures of one run in a line. */
+export const line = (figures: Figures): string =>
+  COLUMNS.flatMap(({ name, title, text }) =>
+    figures[name] === undefined ? [] : [`${title} ${text(figures[name])}`],
+  ).join(' · ')
+
+/** The medians of all runs of a server. `problems`: messages of the runs that failed. */
+export function rowOf(name: string, runs: readonly Figures[], problems: readonly string[]): Row {
+  const names = new Set(runs.flatMap((run) => Object.keys(run) as FigureName[]))
+  const median = (each: FigureName) =>
+    quantile(
+      runs.flatMap((run) => run[each] ?? []),
+      0.5,
+    )
+  const remarks = [
+    ...(runs.some(isDisturbed) ? ['others used the machine'] : []),
+    ...(runs.some(({ busy = 0 }) => busy > BUSY) ? ['the generator was the bottleneck'] : []),
+    ...new Set(problems),
+  ]
+  return { name, figures: Object.fromEntries([...names].map((each) => [each, median(each)])), runs, remarks }
+}
+
+/** A table as texts, with its head first. The last two columns: the cost relative to the base row, and remarks. */
+function cellsOf({ scenario, rows }: Comparison): string[][] {
+  const base = rows.find(({ name }) => name === (scenario.against?.[0]?.name ?? 'bare'))
+  const columns = COLUMNS.filter(({ name }) => rows.some(({ figures }) => figures[name] !== undefined))
+  const ratio = ({ figures: { cost } }: Row): string =>
+    base?.figures.cost === undefined || cost === undefined ? NONE : (cost / base.figures.cost).toFixed(2)
+  return [
+    ['', ...columns.map(({ title }) => title), `× ${base?.name ?? NONE}`, ''],
+    ...rows.map((row) => [
+      row.name,
+      ...columns.map(({ name, text }) => (row.figures[name] === undefined ? NONE : text(row.figures[name]))),
+      ratio(row),
+      row.remarks.join('; '),
+    ]),
+  ]
+}
+
+/** For the terminal. */
+export function textTable(comparison: Comparison): string {
+  const { name, meaning, per } = comparison.scenario
+  return [`${name}: ${meaning}; CPU per ${per}`, ...alignedRows(cellsOf(comparison))].join('\n')
+}
+
+/** For pages of the documentation. */
+export function markdown(comparisons: readonly Comparison[]): string {
+  const row = (cells: readonly string[]): string => `| ${cells.join(' | ')} |`
+  return comparisons
+    .map((comparison) => {
+      const { name, meaning, per } = comparison.scenario
+      const [head = [], ...rows] = cellsOf(comparison)
+      const rule = head.map((_, i) => (i === 0 || i === head.length - 1 ? '---' : '--:'))
+      return `**${name}**: ${meaning}; CPU per ${per}.\n\n${[head, rule, ...rows].map(row).join('\n')}\n`
+    })
+    .join('\n')
+}

@@ -1,0 +1,128 @@
+import type { Settings } from './servers/served.ts'
+
+/** One kind of load. */
+export interface Scenario extends Pick<Settings, 'tick' | 'entities' | 'nudges' | 'journal'> {
+  readonly name: string
+  readonly meaning: string
+  /** `play` measures a window of load; `capacity` searches the largest load that a server carries, up to `clients`. */
+  readonly kind: 'play' | 'joins' | 'stalled' | 'capacity'
+  /** Divisor of the CPU time of the server. */
+  readonly per: 'update' | 'input' | 'flush' | 'join' | 'client and second'
+  readonly clients: number
+  readonly perRoom: number
+  /** Inputs per second and client. */
+  readonly inputs: number
+  readonly reliable: boolean
+  /** Number of nodes, a process each, on one Redis. Clients are spread over them at random. Absent: one node without Redis. */
+  readonly nodes?: number
+  /** Nodes have addresses of their own, and clients move to the node of their room. */
+  readonly direct?: true
+  /** For abilities that only this project has: the scenarios to compare with, instead of other servers. */
+  readonly against?: readonly Scenario[]
+}
+
+const arena: Scenario = {
+  name: 'arena',
+  meaning: '1,000 clients, 40 rooms × 25, 10 moves/s each',
+  kind: 'play',
+  per: 'update',
+  clients: 1_000,
+  perRoom: 25,
+  inputs: 10,
+  tick: 'none',
+  entities: 0,
+  nudges: false,
+  reliable: false,
+  journal: false,
+}
+/** A scenario like arena, except for `changes`. */
+const like = (name: string, meaning: string, changes: Partial<Scenario>): Scenario => ({
+  ...arena,
+  name,
+  meaning,
+  ...changes,
+})
+
+const ON_NODES = {
+  bus: '12 rooms × 20, 5 moves/s each, members spread over the nodes of one Redis at random',
+  direct: 'the same, and each client goes to the node of its room when it is told',
+}
+const spread = (nodes: number, way: keyof typeof ON_NODES = 'bus'): Scenario =>
+  like(`${way === 'bus' ? 'nodes' : way}-${nodes}`, ON_NODES[way], {
+    clients: 240,
+    perRoom: 20,
+    inputs: 5,
+    nodes,
+    ...(way === 'direct' && { direct: true }),
+  })
+/** With so many clients the fixed cost of a node is a small part. */
+const scale = (nodes: number, way?: keyof typeof ON_NODES): Scenario => ({
+  ...spread(nodes, way),
+  name: `scale-${nodes}${way ? `-${way}` : ''}`,
+  meaning: '2,000 clients, 100 rooms × 20, 5 moves/s each, over 1 to 8 nodes, by the bus and direct',
+  clients: 2_000,
+})
+
+/** Every room flushes at 20 Hz. Coordinates are rounded to 0.01 in an area of 1,000 × 1,000. */
+export const SCENARIOS: readonly Scenario[] = [
+  like('arena-500', '500 clients, 20 rooms × 25, 10 moves/s each', { clients: 500 }),
+  arena,
+  like('arena-2000', '2,000 clients, 80 rooms × 25, 10 moves/s each', { clients: 2_000 }),
+  like('tick', 'arena without inputs: the server moves every player each tick', {
+    inputs: 0,
+    tick: 'players',
+  }),
+  like('refs', 'arena, every move acknowledged', { reliable: true, against: [arena] }),
+  like('journal', 'arena, each flush committed to Redis first', { journal: true, against: [arena] }),
+  { ...spread(4), against: [spread(1), spread(2), spread(2, 'direct'), spread(4, 'direct')] },
+  {
+    ...scale(8, 'direct'),
+    against: [
+      scale(1),
+      ...[2, 4, 8].map((nodes) => scale(nodes, 'bus')),
+      ...[2, 4].map((nodes) => scale(nodes, 'direct')),
+    ],
+  },
+  like('room-200', 'one room of 200, 10 moves/s each', { clients: 200, perRoom: 200 }),
+  like('room-2000', 'one room of 2,000, 1 move/s each', { clients: 2_000, perRoom: 2_000, inputs: 1 }),
+  ...[100, 1_000, 10_000].map((entities) =>
+    like(
+      `entities-${entities}`,
+      `one field changes per tick in a state of ${entities.toLocaleString('en')} entities; 10 rooms × 2`,
+      { per: 'flush', clients: 20, perRoom: 2, inputs: 0, tick: 'entity', entities },
+    ),
+  ),
+  like('inputs', '20,000 inputs/s that change nothing, from 1,000 clients', {
+    per: 'input',
+    inputs: 20,
+    nudges: true,
+  }),
+  like('joins', '2,000 clients connect and join, 128 at once, rooms of 25', {
+    kind: 'joins',
+    per: 'join',
+    clients: 2_000,
+    inputs: 0,
+  }),
+  like('idle', '5,000 connections in rooms of 50, where nothing happens', {
+    per: 'client and second',
+    clients: 5_000,
+    perRoom: 50,
+    inputs: 0,
+  }),
+  like('stalled', '4 of 20 clients read nothing for 10 s, while each tick moves 4,000 entities', {
+    kind: 'stalled',
+    clients: 20,
+    perRoom: 20,
+    inputs: 0,
+    tick: 'entities',
+    entities: 4_000,
+  }),
+  like(
+    'capacity',
+    'the most clients of arena with p99 < 150 ms and ≥ 97% delivered, and what twice as many get',
+    { kind: 'capacity', clients: 10_000 },
+  ),
+]
+
+/** Whether its nodes need a Redis. */
+export const needsRedis = ({ journal, nodes }: Scenario): boolean => journal || nodes !== undefined

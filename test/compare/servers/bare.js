@@ -1,0 +1,149 @@
+import { Sender, WebSocketServer } from 'ws'
+import { Bus } from './bare-bus.js'
+import { AREA, everyFlush, serve, somewhere, tickOnce } from './served.ts'
+
+/**
+ * The lower limit of a server on `ws`: compact binary of the players that moved, framed once for each room, and that buffer
+ * written to every socket. No sequence, checksum, resume or limits; slow readers are not noticed.
+ *
+ * The path names the room (`/r3`). An input is two float32, or MessagePack where inputs change nothing. An update is a list of
+ * 10 bytes each: number (uint16, little endian), x and y (float32).
+ *
+ * With several nodes, the number of a room decides which node has it. An input for another node is its room and its player (uint16
+ * both), its own node (a byte), x and y; an update is its room and the frame, once for each node that has players of it.
+ */
+
+const ENTRY_BYTES = 10
+const INPUT_BYTES = 13
+
+class Room {
+  sockets = new Map()
+  /** Position of each entity and, behind them, each player. */
+  places = []
+  changed = new Set()
+  /** The other nodes that have players of it. */
+  nodes = new Set()
+  #next
+
+  /** `forward(node, update)` sends an update to another node. */
+  constructor(settings, served, forward) {
+    for (let i = 0; i < settings.entities; i++) this.places.push([somewhere(), somewhere()])
+    this.#next = settings.entities
+    everyFlush(() => {
+      tickOnce(settings, served, this)
+      if (this.changed.size === 0) return
+      const update = frame(this.places, this.changed)
+      this.changed.clear()
+      for (const socket of this.sockets.values()) socket.write(update)
+      for (const node of this.nodes) forward(node, update)
+    })
+  }
+
+  join(socket) {
+    const number = this.#next++
+    this.move(number, AREA / 2, AREA / 2)
+    this.sockets.set(number, socket)
+    socket.write(frame(this.places, Object.keys(this.places)))
+    return number
+  }
+
+  move(number, x, y) {
+    this.places[number] = [x, y]
+    this.changed.add(number)
+  }
+
+  movePlayers() {
+    for (const number of this.sockets.keys()) this.move(number, somewhere(), somewhere())
+  }
+
+  moveEntity(number) {
+    this.move(number, somewhere(), this.places[number][1])
+  }
+}
+
+/** A websocket frame with the positions of these numbers. */
+function frame(places, numbers) {
+  const all = [...numbers]
+  const bytes = Buffer.allocUnsafe(all.length * ENTRY_BYTES)
+  let at = 0
+  for (const number of all) {
+    const [x, y] = places[number]
+    at = bytes.writeUInt16LE(number, at)
+    at = bytes.writeFloatLE(x, at)
+    at = bytes.writeFloatLE(y, at)
+  }
+  return Buffer.concat(
+    Sender.frame(bytes, { fin: true, rsv1: false, opcode: 2, mask: false, readOnly: true }),
+  )
+}
+
+/** The players at node `index` of a room that another node has. `toOwner` sends an input to that node. */
+function distantRoom(room, index, toOwner) {
+  const sockets = new Map()
+  // Different from the numbers of players at other nodes.
+  let next = 256 * (index + 1)
+  const move = (number, x, y) => {
+    const input = Buffer.allocUnsafe(INPUT_BYTES)
+    input.writeUInt16LE(room, 0)
+    input.writeUInt16LE(number, 2)
+    input[4] = index
+    input.writeFloatLE(x, 5)
+    input.writeFloatLE(y, 9)
+    toOwner(input)
+  }
+  const join = (socket) => {
+    const number = next++
+    sockets.set(number, socket)
+    socket.write(frame({ [number]: [AREA / 2, AREA / 2] }, [number]))
+    move(number, AREA / 2, AREA / 2)
+    return number
+  }
+  return { sockets, move, join }
+}
+
+await serve(async (settings, served) => {
+  const { nodes = { index: 0, count: 1 }, redisUrl, port = 0 } = settings
+  const rooms = new Map()
+  const bus = settings.nodes && new Bus(redisUrl, nodes, receive)
+
+  function makeRoom(number) {
+    const owner = number % nodes.count
+    if (owner !== nodes.index) return distantRoom(number, nodes.index, (input) => bus.send(owner, input))
+    served.rooms.add(`arena:r${number}`)
+    const id = Buffer.alloc(2)
+    id.writeUInt16LE(number, 0)
+    return new Room(settings, served, (node, update) => bus.send(node, Buffer.concat([id, update])))
+  }
+
+  function roomOf(number) {
+    if (!rooms.has(number)) rooms.set(number, makeRoom(number))
+    return rooms.get(number)
+  }
+
+  function receive(message) {
+    const room = roomOf(message.readUInt16LE(0))
+    if (room instanceof Room) {
+      room.nodes.add(message[4])
+      room.move(message.readUInt16LE(2), message.readFloatLE(5), message.readFloatLE(9))
+    } else {
+      const update = Buffer.from(message.subarray(2))
+      for (const socket of room.sockets.values()) socket.write(update)
+    }
+  }
+
+  // Only the command installs it, and one scenario needs it.
+  const unpack = settings.nudges && (await import('msgpackr')).unpack
+  const server = new WebSocketServer({ host: '127.0.0.1', port, perMessageDeflate: false })
+  server.on('connection', (socket, request) => {
+    const room = roomOf(Number.parseInt(request.url.slice(2), 10))
+    const number = room.join(request.socket)
+    socket.on('message', (data) => {
+      served.inputs++
+      if (unpack) socket.last = unpack(data)
+      else room.move(number, data.readFloatLE(0), data.readFloatLE(4))
+    })
+    socket.on('close', () => room.sockets.delete(number))
+  })
+  await new Promise((resolve) => server.on('listening', resolve))
+  return { port: server.address().port }
+})

@@ -1,0 +1,92 @@
+import { pino } from 'pino'
+import * as v from 'valibot'
+import type { defineRoom as DefineRoom } from '../../../dataplane/index.ts'
+import {
+  AREA,
+  FLUSHES_PER_SECOND,
+  place,
+  type Served,
+  type Settings,
+  serve,
+  somewhere,
+  tickOnce,
+} from './served.ts'
+
+/** This project: a node and a control plane that issues its tokens, in one process. */
+
+const INTERNAL_TOKEN = 'compare-internal-token'
+/** All tokens are issued in one burst. */
+const UNLIMITED = { perSecond: 1e6, burst: 1e6 }
+
+type Places = Record<string, ReturnType<typeof place>>
+interface State {
+  players: Places
+  entities: Places
+}
+
+const data = v.object({ x: v.number(), y: v.number() })
+
+/** Written as docs/rooms.md recommends. */
+const arena = (defineRoom: typeof DefineRoom, settings: Settings, served: Served) =>
+  defineRoom({
+    type: 'arena',
+    messages: { move: { data }, nudge: { data } },
+    sync: { rate: FLUSHES_PER_SECOND },
+    durability: settings.journal ? 'journal' : 'none',
+    create: (): State => ({
+      players: {},
+      entities: Object.fromEntries(Array.from({ length: settings.entities }, (_, i) => [`e${i}`, place()])),
+    }),
+    onJoin(state, member, ctx) {
+      served.rooms.add(ctx.roomId)
+      state.players[member.id] = { x: AREA / 2, y: AREA / 2 }
+    },
+    onMessage(state, { type, member, data }) {
+      served.inputs++
+      if (type === 'move') Object.assign(state.players[member.id]!, data)
+    },
+    onLeave(state, member) {
+      delete state.players[member.id]
+    },
+    ...(settings.tick !== 'none' && {
+      tick: { rate: FLUSHES_PER_SECOND },
+      onTick(state: State, ctx: { members: readonly { id: string }[] }) {
+        tickOnce(settings, served, {
+          movePlayers: () => {
+            for (const { id } of ctx.members) Object.assign(state.players[id]!, place())
+          },
+          moveEntity: (index) => {
+            state.entities[`e${index}`]!.x = somewhere()
+          },
+        })
+      },
+    }),
+  })
+
+await serve(async (settings, served) => {
+  const load = <T>(name: string): Promise<T> =>
+    import(new URL(`../../../${settings.built ? `dist/${name}.js` : `${name}.ts`}`, import.meta.url).href)
+  const { defineRoom } = await load<typeof import('../../../dataplane/index.ts')>('dataplane/index')
+  const { startControl } = await load<typeof import('../../../control/main.ts')>('control/main')
+  const { startNode } = await load<typeof import('../../../dataplane/node.ts')>('dataplane/node')
+  const { openStore } = await load<typeof import('../../../shared/store/open.ts')>('shared/store/open')
+  const { systemClock: clock } = await load<typeof import('../../../shared/clock.ts')>('shared/clock')
+  const { systemRandom: random } = await load<typeof import('../../../shared/random.ts')>('shared/random')
+  const log = pino({ level: 'warn' }, pino.destination(2))
+  const store = await openStore({ redisUrl: settings.redisUrl, log, clock, random })
+  const config = { controlPort: 0, internalToken: INTERNAL_TOKEN, tokenRate: UNLIMITED }
+  const control = await startControl({ config, store, log, clock, random })
+  const node = await startNode({
+    rooms: [arena(defineRoom, settings, served)],
+    store,
+    log,
+    wsPort: settings.port ?? 0,
+    ...(settings.port !== undefined && { advertiseUrl: `ws://127.0.0.1:${settings.port}` }),
+    adminPort: 0,
+    controlUrl: control.url,
+    internalToken: INTERNAL_TOKEN,
+    newRoomsPerMinute: 0,
+    maxRoomsPerProject: 0,
+  })
+  return { port: Number(new URL(node.wsUrl).port), controlUrl: control.url }
+})

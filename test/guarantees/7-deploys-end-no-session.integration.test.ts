@@ -1,0 +1,79 @@
+import { describe, expect, it } from 'vitest'
+import { WebSocket } from 'ws'
+import { type NodeProcess, sharedCluster } from '../support/cluster.ts'
+import type { Player } from '../support/cluster-player.ts'
+import { expectIntact } from '../support/cluster-player.ts'
+import { until } from '../support/redis-admin.ts'
+
+/** Long enough to show in a pause, should anyone wait for a lease to run out. */
+const LEASE_MS = 10_000
+const PAUSE_MS = 3000
+const KEPT = ['journal', 'snapshot', 'none']
+
+describe('guarantee 7: deploys end no session', () => {
+  const cluster = sharedCluster({ leaseMs: LEASE_MS, perTest: true })
+
+  it('replaces every node of a cluster under load, one after the other, and no player loses anything', async ({
+    annotate,
+  }) => {
+    const nodes = await cluster.processes(3)
+    const login = await cluster.login()
+    const rooms = KEPT.map((kept) => `ledger-${kept}:deployed`)
+    const players: Player[][] = []
+    for (const [i, roomId] of rooms.entries())
+      players.push(await cluster.playersAt(login, roomId, [...nodes.slice(i), ...nodes.slice(0, i)]))
+    const everyone = players.flat()
+    const ids = everyone.map(({ id }) => id)
+    const stops = everyone.map((player) => player.play(50))
+    await until('everyone plays', async () => everyone.every(({ acked }) => acked > 5))
+    const pauses: number[] = []
+
+    // The last one is told over HTTP, as an orchestrator's hook would.
+    for (const node of nodes) {
+      const [next] = await cluster.processes(1)
+      const acked = everyone.map((player) => player.acked)
+      for (const player of everyone) player.resetWait()
+      expect(await (node === nodes.at(-1) ? drainOverHttp(node) : node.drain())).toBe(0)
+      await until('everyone plays on', async () =>
+        everyone.every((player, i) => player.acked > acked[i]! + 10),
+      )
+      pauses.push(...everyone.map(({ longestWaitMs }) => Math.round(longestWaitMs)))
+      expect(next!.open).toBe(true)
+    }
+    await Promise.all(stops.map((stop) => stop()))
+
+    for (const [i, roomId] of rooms.entries()) await expectIntact(cluster, roomId, players[i]!)
+    expect(everyone.map(({ id }) => id)).toEqual(ids)
+    pauses.sort((a, b) => a - b)
+    await annotate(`pauses of players at a drain, in ms: ${pauses.join(', ')}`)
+    expect(pauses.at(-1)).toBeLessThan(PAUSE_MS)
+  })
+
+  async function drainOverHttp(node: NodeProcess): Promise<number | null> {
+    expect(await cluster.drainOverHttp(node)).toBe(202)
+    return node.ended
+  }
+
+  it('takes no new clients while it drains, and a second SIGTERM ends it at once', async () => {
+    const [node] = await cluster.processes(1, { DRAIN_SECONDS: '60' })
+    const login = await cluster.login()
+    // One that does not hear that it should go.
+    const deaf = new WebSocket(node!.wsUrl, ['roomful.v1.json'])
+    const told: string[] = []
+    deaf.on('message', (data) => told.push((JSON.parse(String(data)) as { t: string }).t))
+    deaf.once('open', () =>
+      deaf.send(JSON.stringify({ t: 'hello', project_id: login.projectId, token: login.token })),
+    )
+    await until('it is welcome', async () => told.includes('welcome'))
+
+    const ended = node!.drain()
+    await until('it is told to go', async () => told.includes('draining'))
+    expect((await fetch(`${node!.adminUrl}/readyz`)).status).toBe(503)
+    const late = new WebSocket(node!.wsUrl, ['roomful.v1.json'])
+    expect(await new Promise((resolve) => late.once('close', resolve))).toBe(4100)
+    const began = performance.now()
+    void node!.drain()
+    expect(await ended).toBe(1)
+    expect(performance.now() - began).toBeLessThan(PAUSE_MS)
+  })
+})

@@ -1,0 +1,52 @@
+import { describe, expect, it } from 'vitest'
+import { check } from '../chaos/checker/check.ts'
+import { MUTATIONS } from './mutations.ts'
+import { SimWorld } from './world.ts'
+
+/** Smaller than what `npm run sim` runs, so that many seeds take little time. */
+const SMALL = { seconds: 15, nodes: 3, clients: 9, rooms: 3, direct: false }
+const PATIENCE_MS = 60_000
+/** The seeds that have to show a mistake. */
+const FIRST_BROKEN = 3
+const ENOUGH_SEEDS = 12
+
+const run = (seed: number, mutation?: string) =>
+  SimWorld.run({ ...SMALL, seed, ...(mutation !== undefined && { mutation: MUTATIONS[mutation]! }) })
+
+describe('the simulated world', () => {
+  it.each([1, 2, 3, 4, 5])(
+    'keeps every promise through the faults of seed %i',
+    async (seed) => {
+      const { violations } = check(await run(seed))
+      expect(violations).toEqual([])
+    },
+    PATIENCE_MS,
+  )
+
+  it(
+    'goes the same way again with the same seed',
+    async () => {
+      const [one, other] = [await run(6), await run(6)]
+      expect(JSON.stringify(other)).toBe(JSON.stringify(one))
+    },
+    PATIENCE_MS,
+  )
+
+  it.each([
+    ['unfenced', 'stale_commit'],
+    ['hopeful', 'stale_commit'],
+    ['grabbing', 'epoch_claimed_twice'],
+    ['refiring', 'timer_twice'],
+    ['forgetful', 'timer_lost'],
+  ] as const)(
+    'finds the mistake %s',
+    async (mutation, violation) => {
+      const found = async (seed: number) =>
+        check(await run(seed, mutation)).violations.some(({ name }) => name === violation)
+      let seed = FIRST_BROKEN
+      while (seed < FIRST_BROKEN + ENOUGH_SEEDS && !(await found(seed))) seed++
+      expect(seed).toBeLessThan(FIRST_BROKEN + ENOUGH_SEEDS)
+    },
+    PATIENCE_MS,
+  )
+})

@@ -1,0 +1,201 @@
+import type { Duplex } from 'node:stream'
+import { PublicProtocol } from 'paseto'
+import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public'
+import type { Logger } from 'pino'
+import type { NodeOptions } from '../../dataplane/node.ts'
+import { sleep, timestamp } from '../../shared/clock.ts'
+import type { Store } from '../../shared/store/port.ts'
+import { issueToken, type SigningKey } from '../../shared/tokens.ts'
+import type { End } from '../chaos/checker/history.ts'
+import type { Door } from '../chaos/harness/player.ts'
+import { Run, type RunOptions } from '../chaos/harness/run.ts'
+import type { System, SystemHistory, SystemLink } from '../chaos/harness/system.ts'
+import { historyOf } from '../chaos/node/recording-store.ts'
+import { SeededRandom } from '../kit/seeded-random.ts'
+import { TestTime } from '../kit/time.ts'
+import { Cryptography } from './cryptography.ts'
+import type { Conditions } from './lane.ts'
+import { SimNode } from './node.ts'
+import { SimStoreServer } from './store.ts'
+
+const PROJECT = 'prj_sim'
+const TOKEN_MS = 24 * 3_600_000
+/** So far behind is the issuer's clock: a token is good at nodes whose clocks jump either way. */
+const ISSUER_LAG_MS = 12 * 3_600_000
+const START_ATTEMPTS = 10
+const START_AGAIN_MS = 500
+/** How much time passes between looks whether the run is over. */
+const LOOK_MS = 100
+
+const protocol = new PublicProtocol(GenerateKeyPairFactory, ExportPublicKeyFactory)
+
+/** A place for a node: one life after the other, behind the same network. */
+interface Slot {
+  readonly conditions: Conditions
+  lives: number
+  node: SimNode | undefined
+}
+
+/** What a world is made of. */
+export interface WorldOptions extends Omit<RunOptions, 'unfenced' | 'say'> {
+  /** Breaks what nodes say to the store, on purpose. Default: nothing is broken. */
+  readonly mutation?: (store: Store) => Store
+  /** Hears what a run has waited for in vain. Default: no one. */
+  readonly say?: (line: string) => void
+  /** Logger of the nodes. Default: no logs. */
+  readonly log?: Logger
+}
+
+/**
+ * A deployment in one process and in simulated time: real nodes and real clients over a simulated network, a simulated store server and simulated
+ * processes. What happens follows from the seed.
+ */
+export class SimWorld implements System {
+  readonly #cryptography = new Cryptography()
+  readonly #time = new TestTime(() => this.#cryptography.busy)
+  readonly clock = this.#time.clock
+  readonly store = new SimStoreServer(this.clock)
+  readonly #options: WorldOptions
+  readonly #random: SeededRandom
+  readonly #key: SigningKey
+  readonly #askKeyStatus: NonNullable<NodeOptions['askKeyStatus']>
+  readonly #slots: Slot[]
+  /** Every life there was. */
+  readonly #lives: SimNode[] = []
+
+  private constructor(options: WorldOptions, key: SigningKey, publicKey: string) {
+    this.#options = options
+    this.#random = new SeededRandom(Math.imul(options.seed + 1, 0x9e3779b1))
+    this.#key = key
+    this.#askKeyStatus = async () => ({
+      exists: true,
+      status: 'active',
+      public_key: publicKey,
+      revoked_subs: [],
+    })
+    this.#slots = Array.from({ length: options.nodes }, () => ({
+      conditions: { delayMs: 0, held: false },
+      lives: 0,
+      node: undefined,
+    }))
+  }
+
+  /** Runs players and faults in a new world. Resolves with the history of the run. */
+  static async run(options: WorldOptions) {
+    const { publicKey, secretKey } = await protocol.GenerateKeyPair()
+    const world = new SimWorld(options, secretKey, await protocol.ExportPublicKey(publicKey))
+    const unwatch = world.#cryptography.watch()
+    const history = (async () => {
+      await Promise.all(world.#slots.map((_, slot) => world.startNode(slot)))
+      return new Run(
+        { say: () => undefined, unfenced: options.mutation !== undefined, ...options },
+        world,
+      ).history()
+    })()
+    let over = false
+    const end = (): void => {
+      over = true
+      unwatch()
+    }
+    history.then(end, end)
+    while (!over) await world.#time.pass(LOOK_MS)
+    return history
+  }
+
+  readonly dial = (door: Door): Duplex => {
+    const node = this.#lives.find(({ node: name }) => name === door.node)!
+    return node.dial()
+  }
+
+  async login(): Promise<{ projectId: string; token: string }> {
+    const now = this.clock.now() - ISSUER_LAG_MS
+    const token = await issueToken(this.#key, {
+      project_id: PROJECT,
+      issued_at: timestamp(now),
+      expires_at: timestamp(now + TOKEN_MS),
+    })
+    return { projectId: PROJECT, token }
+  }
+
+  doors(): Door[] {
+    return this.#slots.flatMap(({ node }) =>
+      node?.alive ? [{ node: node.node, url: `ws://${node.node}.test` }] : [],
+    )
+  }
+
+  node(slot: number): SimNode | undefined {
+    const { node } = this.#slots[slot]!
+    return node?.alive ? node : undefined
+  }
+
+  link(slot: number): SystemLink {
+    const place = this.#slots[slot]!
+    const change = (): void => place.node?.connection.changed()
+    return {
+      cut: () => place.node?.connection.lose(),
+      delay: (ms) => {
+        place.conditions.delayMs = ms
+      },
+      hold: (held) => {
+        place.conditions.held = held
+        change()
+      },
+    }
+  }
+
+  async startNode(slot: number): Promise<void> {
+    const place = this.#slots[slot]!
+    for (let attempt = 1; ; attempt++) {
+      place.lives += 1
+      const { log, direct, mutation = (store) => store } = this.#options
+      const node = new SimNode({
+        node: `node${slot + 1}.${place.lives}`,
+        clock: this.clock,
+        random: new SeededRandom(this.#random.integer(1, 2 ** 31)),
+        server: this.store,
+        conditions: place.conditions,
+        askKeyStatus: this.#askKeyStatus,
+        direct,
+        mutation,
+        ...(log && { log: log.child({ node: `node${slot + 1}.${place.lives}` }) }),
+      })
+      place.node = node
+      this.#lives.push(node)
+      try {
+        await node.start()
+        return
+      } catch (error) {
+        await node.kill()
+        if (attempt === START_ATTEMPTS) throw error
+        await sleep(this.clock, START_AGAIN_MS)
+      }
+    }
+  }
+
+  async killNodes(): Promise<void> {
+    await Promise.all(this.#lives.map((node) => node.kill()))
+  }
+
+  async owners(): Promise<End['owners']> {
+    return this.#slots.flatMap(({ node }) =>
+      node?.alive
+        ? node.describe().map(({ room_id: room, epoch, seq, checksum, state = null }) => ({
+            room,
+            node: node.node,
+            epoch,
+            seq,
+            checksum,
+            state,
+          }))
+        : [],
+    )
+  }
+
+  history(): SystemHistory {
+    return historyOf(this.#lives.map((life) => ({ node: life.node, ...life.history() })))
+  }
+
+  async openStore() {
+    return this.store.data
+  }
+}
