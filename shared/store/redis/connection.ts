@@ -38,10 +38,7 @@ const LATER = /^(CLUSTERDOWN|TRYAGAIN|LOADING)\b/
 
 /** What the client library says of a command that was sent and not answered, which names its own options. */
 const UNANSWERED: readonly (readonly [pattern: RegExp, reason: string])[] = [
-  [
-    /max retries per request|Connection is closed|Stream isn't writeable|Socket timeout/,
-    'the connection was lost',
-  ],
+  [/max retries per request|Connection is closed|Stream isn't writeable/, 'the connection was lost'],
   [/^Command timed out$/, 'it took too long'],
 ]
 
