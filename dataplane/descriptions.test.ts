@@ -1,62 +1,20 @@
-import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { choose, type Ranking, textFinder } from './descriptions.ts'
+import { select, textFinder } from './descriptions.ts'
 
-interface Thing {
-  readonly name: string
-  readonly size: number | null
-}
-
-const things = fc.uniqueArray(
-  fc.record({ name: fc.string({ minLength: 1, maxLength: 5 }), size: fc.option(fc.nat(5)) }),
-  { selector: ({ name }) => name, maxLength: 400, size: 'max' },
-)
-
-/** By size, then by name. */
-const ranking = (descending: boolean): Ranking<Thing> => ({
-  key: ({ size }) => size,
-  descending,
-  name: ({ name }) => name,
-})
-
-describe('choose', () => {
-  it('gives the same first ones as sorting everything would', () => {
-    const byHand = (descending: boolean) => (a: Thing, b: Thing) => {
-      const byName = a.name < b.name ? -1 : 1
-      if (a.size === b.size) return byName
-      if (a.size === null || b.size === null) return a.size === null ? 1 : -1
-      return descending ? b.size - a.size : a.size - b.size
-    }
-    fc.assert(
-      fc.property(things, fc.boolean(), fc.nat(12), (all: Thing[], descending, limit) => {
-        const choice = { fits: undefined, ranking: ranking(descending), limit }
-        const { chosen, found } = choose(all, choice)
-        expect(chosen).toEqual(all.toSorted(byHand(descending)).slice(0, limit))
-        expect(found).toBe(all.length)
-      }),
-    )
+it('select describes the first of the items that fit, in order, and only when they are reached', () => {
+  const described: number[] = []
+  const { items, found, total } = select([5, 1, 3, 4], {
+    fits: (n) => n > 2,
+    order: (a, b) => b - a,
+    limit: 2,
+    describe: (n) => {
+      described.push(n)
+      return `${n}`
+    },
   })
-
-  it('keeps the order in which things come when none is asked for, and counts what fits beyond the limit', () => {
-    const options = { fits: (n: number) => n > 2, ranking: undefined }
-    expect(choose([5, 1, 3, 4], { ...options, limit: 2 })).toEqual({ chosen: [5, 3], found: 3 })
-    expect(choose([5, 1, 3, 4], { ...options, limit: undefined })).toEqual({ chosen: [5, 3, 4], found: 3 })
-  })
-
-  it('puts what has no value last either way, and what is equal in the order of its name', () => {
-    const all: Thing[] = [
-      { name: 'c', size: 1 },
-      { name: 'n', size: null },
-      { name: 'a', size: 1 },
-      { name: 'b', size: 7 },
-    ]
-    const names = (descending: boolean) =>
-      choose(all, { fits: () => true, ranking: ranking(descending), limit: undefined })
-        .chosen.map(({ name }) => name)
-        .join('')
-    expect(names(false)).toBe('acbn')
-    expect(names(true)).toBe('bacn')
-  })
+  const reader = items[Symbol.iterator]()
+  expect([reader.next().value, described]).toEqual(['5', [5]])
+  expect([[...items], found, total]).toEqual([['5', '4'], 3, 4])
 })
 
 describe('textFinder', () => {

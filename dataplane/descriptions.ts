@@ -1,10 +1,7 @@
 import type { Json } from '../shared/json.ts'
 import type { NodeInfo } from '../shared/node-registry.ts'
 
-/**
- * What a node tells operators of itself, through ops/: plain data, as the calls under `/admin` answer it, and how it is chosen. Times are
- * RFC 3339.
- */
+/** Plain data that a node shows to operators under `/admin`, and how it is chosen. Times are RFC 3339. */
 
 /** A room this node owns. */
 export interface RoomDescription {
@@ -16,7 +13,7 @@ export interface RoomDescription {
   readonly epoch: number
   readonly seq: number
   readonly checksum: number
-  /** All members, in the order they joined; the first of them only, when the query says so. */
+  /** All members, in the order they joined. */
   readonly members: readonly MemberDescription[]
   readonly member_count: number
   /** Members whose socket is attached. */
@@ -25,7 +22,7 @@ export interface RoomDescription {
   readonly updates_per_second: number | null
   /** Only when asked for. */
   readonly state?: Json
-  /** Only when asked for; the latest first. */
+  /** Only for a query by room id; the latest first. */
   readonly events?: readonly RoomEventDescription[]
 }
 
@@ -80,142 +77,62 @@ export interface ClusterNodeDescription extends NodeInfo {
   readonly alive: boolean
 }
 
-/** What rooms can be put in order by: the columns of their list. */
-export const ROOM_KEYS = {
-  room: (room: RoomDescription) => room.room_id,
-  project: (room: RoomDescription) => room.project_id,
-  members: (room: RoomDescription) => room.member_count,
-  updates: (room: RoomDescription) => room.updates_per_second,
-  seq: (room: RoomDescription) => room.seq,
-}
-export type RoomColumn = keyof typeof ROOM_KEYS
-export const ROOM_COLUMNS = Object.keys(ROOM_KEYS) as RoomColumn[]
-
-/** What sessions can be put in order by: the columns of their list. */
-export const SESSION_KEYS = {
-  session: (session: SessionDescription) => session.session_id,
-  player: (session: SessionDescription) => session.sub,
-  project: (session: SessionDescription) => session.project_id,
-  key: (session: SessionDescription) => session.key_id,
-  connected: (session: SessionDescription) => session.connected_at,
-  rooms: (session: SessionDescription) => session.rooms.length,
-  queued: (session: SessionDescription) => session.queued_bytes,
-}
-export type SessionColumn = keyof typeof SESSION_KEYS
-export const SESSION_COLUMNS = Object.keys(SESSION_KEYS) as SessionColumn[]
-
-/** By which column, and which way. */
-export interface Order<Column extends string> {
-  readonly by: Column
-  readonly descending: boolean
+/** Something that is wrong at a node now, such as `rooms_frozen`. */
+export interface ProblemDescription {
+  /** One word of few. */
+  readonly code: string
+  /** A sentence without a full stop. */
+  readonly detail: string
 }
 
-/** Which things to describe. */
+/** Which rooms or sessions to describe. */
 export interface Query {
   readonly room_id?: string
-  readonly project_id?: string
-  /** Only what has this text, in any case, in one of its names or ids. */
+  /** Only items with this text, in any case, in one of their names or ids. */
   readonly q?: string
-  /** How many at most; absent: all. */
+  /** Maximum number of items; absent: all. */
   readonly limit?: number
 }
 
-/** Which sessions to describe. */
-export interface SessionQuery extends Query {
-  /** Absent: the oldest first. */
-  readonly order?: Order<SessionColumn>
-}
-
-/** Which rooms to describe, and how far. */
+/** Which rooms to describe, and whether with their states. */
 export interface RoomQuery extends Query {
   readonly include_state: boolean
-  readonly include_events: boolean
-  /** How many members of each room at most; absent: all. */
-  readonly members?: number
-  /** Absent: the oldest first. */
-  readonly order?: Order<RoomColumn>
 }
 
 /** An answer to a query. */
 export interface Found<T> {
-  /** As many as the limit allows. Each is described when it is come to, so that a caller with many may rest between them. */
+  /** As many as the limit allows. Each is described when it is reached, so that a caller with many may pause between them. */
   readonly items: Iterable<T>
-  /** How many there are that the query is for. */
+  /** Number of items that match the query. */
   readonly found: number
-  /** How many there are at all. */
+  /** Number of all items. */
   readonly total: number
 }
 
-/** What decides the order of items. */
-export interface Ranking<T> {
-  /** Null: it has none, and comes last either way. */
-  readonly key: (item: T) => string | number | null
-  readonly descending: boolean
-  /** What items of equal keys go by, so that rows with equal values stay where they are. */
-  readonly name: (item: T) => string
-}
-
-/** What is to be chosen. */
-interface Choice<T> {
-  /** Undefined: all do. */
-  readonly fits: ((item: T) => boolean) | undefined
-  /** Undefined: in the order in which they come. */
-  readonly ranking: Ranking<T> | undefined
-  /** How many at most; undefined: all. */
-  readonly limit: number | undefined
-}
-
-/**
- * The first `limit` of those that fit, in order, and how many fit. It sorts little more than it gives: of ten thousand items, a page of
- * fifty costs about one comparison each.
- */
-export function choose<T>(
-  items: Iterable<T>,
-  { fits, ranking, limit = Number.POSITIVE_INFINITY }: Choice<T>,
-): { readonly chosen: readonly T[]; readonly found: number } {
-  let kept: Ranked<T>[] = []
-  /** The last within the limit; undefined: there are fewer yet. */
-  let last: Ranked<T> | undefined
-  let found = 0
-  const cut = (): void => {
-    if (ranking) kept.sort((a, b) => compare(ranking, a, b))
-    kept = kept.slice(0, limit)
-  }
-  for (const item of items) {
-    if (fits && !fits(item)) continue
-    found++
-    const next = { item, key: ranking?.key(item) ?? null }
-    if (ranking ? last && compare(ranking, next, last) >= 0 : kept.length >= limit) continue
-    // So many are gathered before they are sorted, and those behind the limit let go.
-    if (kept.push(next) < 4 * limit + 100) continue
-    cut()
-    last = kept.at(-1)
-  }
-  cut()
-  return { chosen: kept.map(({ item }) => item), found }
-}
-
-interface Ranked<T> {
-  readonly item: T
-  readonly key: string | number | null
-}
-
-function compare<T>({ name, descending }: Ranking<T>, a: Ranked<T>, b: Ranked<T>): number {
-  if (a.key !== b.key) {
-    if (a.key === null) return 1
-    if (b.key === null) return -1
-    return a.key < b.key === descending ? 1 : -1
-  }
-  const [left, right] = [name(a.item), name(b.item)]
-  return left === right ? 0 : left < right ? -1 : 1
-}
-
-/** Describes each item only when it is come to. */
-export const lazily = <T, D>(items: readonly T[], describe: (item: T) => D): Iterable<D> => ({
-  *[Symbol.iterator]() {
-    for (const item of items) yield describe(item)
+/** Returns the first `limit` of the items that fit, in the given order. */
+export function select<T, D>(
+  all: readonly T[],
+  {
+    fits,
+    order,
+    limit,
+    describe,
+  }: {
+    readonly fits: (item: T) => boolean
+    readonly order: (a: T, b: T) => number
+    readonly limit: number | undefined
+    readonly describe: (item: T) => D
   },
-})
+): Found<D> {
+  const fitting = all.filter(fits).sort(order)
+  const chosen = fitting.slice(0, limit)
+  const items = {
+    *[Symbol.iterator]() {
+      for (const item of chosen) yield describe(item)
+    },
+  }
+  return { items, found: fitting.length, total: all.length }
+}
 
 /** Tells whether a text has `q` in it, whatever the case; undefined: without a `q` everything has. */
 export function textFinder(q: string | undefined): ((text: string) => boolean) | undefined {

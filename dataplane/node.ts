@@ -145,6 +145,8 @@ export interface RunningNode {
 }
 
 const CONTROL_TIMEOUT_MS = 5000
+/** Frozen rooms that a problem names. */
+const PROBLEM_NAMES = 5
 const DETACHED_GRACE_MS = 60_000
 
 /**
@@ -364,6 +366,34 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       draining: ownership.draining,
       load: load.read(),
     }),
+    problems: async () => {
+      const frozen = host.rooms.filter((room) => room.frozen).map(({ stream }) => stream.roomId)
+      const names = `${frozen.slice(0, PROBLEM_NAMES).join(', ')}${frozen.length > PROBLEM_NAMES ? ', …' : ''}`
+      return [
+        ...(await admin.ready()),
+        ...(dataWatch.lost ? [{ code: 'store_data_lost', detail: 'the store has lost its data' }] : []),
+        ...(load.overloaded
+          ? [{ code: 'overloaded', detail: 'the node takes no new sessions and rooms: it is overloaded' }]
+          : []),
+        ...(frozen.length > 0
+          ? [
+              {
+                code: 'rooms_frozen',
+                detail: `rooms that can do nothing at the moment: ${frozen.length} (${names})`,
+              },
+            ]
+          : []),
+        ...suspects.problems,
+        ...(suspects.blocked > 0
+          ? [
+              {
+                code: 'players_blocked',
+                detail: `players with messages that are rejected: ${suspects.blocked}`,
+              },
+            ]
+          : []),
+      ]
+    },
     describeRooms: (query) => host.describe(query),
     describeSessions: (query) => gateway.describeSessions(query),
     members: () => host.members,

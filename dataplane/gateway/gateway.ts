@@ -5,7 +5,7 @@ import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
 import { RateLimits } from '../../shared/rate-limit.ts'
 import type { Records } from '../../shared/store/port.ts'
-import type { Found, SessionDescription, SessionQuery } from '../descriptions.ts'
+import type { Found, Query, SessionDescription } from '../descriptions.ts'
 import type { RoomAddress, ToEdge } from '../traffic.ts'
 import { Authenticator } from './authentication.ts'
 import { ClientProtocol, type ClientProtocolContext, joinRate } from './client-protocol.ts'
@@ -217,7 +217,7 @@ export class Gateway {
   }
 
   /** The sessions as operators see them. */
-  describeSessions(query: SessionQuery = {}): Found<SessionDescription> {
+  describeSessions(query: Query = {}): Found<SessionDescription> {
     return this.#sessions.describe(query)
   }
 

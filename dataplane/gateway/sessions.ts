@@ -1,16 +1,6 @@
 import { timestamp } from '../../shared/clock.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
-import {
-  choose,
-  type Found,
-  lazily,
-  type Query,
-  type Ranking,
-  type SessionColumn,
-  type SessionDescription,
-  type SessionQuery,
-  textFinder,
-} from '../descriptions.ts'
+import { type Found, type Query, type SessionDescription, select, textFinder } from '../descriptions.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
@@ -246,19 +236,14 @@ export class Sessions {
     return [...keys.values()]
   }
 
-  /** The sessions as operators see them. */
-  describe(query: SessionQuery): Found<SessionDescription> {
-    const { limit, order } = query
-    const { chosen, found } = choose(this, {
+  /** The sessions as operators see them, the latest first. */
+  describe(query: Query): Found<SessionDescription> {
+    return select([...this], {
       fits: sessionsAskedFor(query),
-      ranking: order && {
-        key: KEYS[order.by],
-        descending: order.descending,
-        name: ({ sessionId }) => sessionId,
-      },
-      limit,
+      order: (a, b) => b.connectedAt - a.connectedAt,
+      limit: query.limit,
+      describe: describeSession,
     })
-    return { items: lazily(chosen, describeSession), found, total: this.size }
   }
 
   #writerOf(session: SubscribedSession): SessionWriter | undefined {
@@ -433,16 +418,10 @@ const TAKEN_OVER = 'a newer connection resumed this session'
 const neverSettled = (sessionId: string): StoreUnavailable =>
   new StoreUnavailable(`the record of ${sessionId} changed under ${ATTEMPTS} writes`)
 
-/** Whether a query is for a session, to be asked of many; undefined: it is for all. */
-function sessionsAskedFor({
-  room_id: roomId,
-  project_id: projectId,
-  q,
-}: Query): ((session: Session) => boolean) | undefined {
+/** Tells whether a query is for a session. */
+function sessionsAskedFor({ room_id: roomId, q }: Query): (session: Session) => boolean {
   const hasText = textFinder(q)
-  if (roomId === undefined && projectId === undefined && !hasText) return undefined
   return (session) =>
-    (projectId === undefined || session.projectId === projectId) &&
     (roomId === undefined || session.subscriptions.get(roomId)?.taken === true) &&
     (hasText === undefined || hasName(session, hasText))
 }
@@ -456,19 +435,6 @@ function hasName(session: Session, hasText: (text: string) => boolean): boolean 
   return false
 }
 
-/** What sessions are put in order by. */
-const KEYS: Readonly<Record<SessionColumn, Ranking<Session>['key']>> = {
-  session: (session) => session.sessionId,
-  player: (session) => session.sub,
-  project: (session) => session.projectId,
-  key: (session) => session.claims.key_id ?? null,
-  connected: (session) => session.connectedAt,
-  rooms: (session) => session.subscriptions.size,
-  queued: (session) => queuedBytes(session),
-}
-
-const queuedBytes = (session: Session): number => session.connection?.outbox.queued ?? 0
-
 /** A session as operators see it. */
 const describeSession = (session: Session): SessionDescription => ({
   session_id: session.sessionId,
@@ -477,5 +443,5 @@ const describeSession = (session: Session): SessionDescription => ({
   sub: session.sub,
   connected_at: timestamp(session.connectedAt),
   rooms: session.roomIds,
-  queued_bytes: queuedBytes(session),
+  queued_bytes: session.connection?.outbox.queued ?? 0,
 })

@@ -31,7 +31,15 @@ import {
   SEARCH_TEXT,
 } from './query.ts'
 import { type RoomCallsSource, roomCalls } from './rooms.ts'
-import { type RoomOwner, type RuntimeSource, runtime } from './runtime.ts'
+import { type RuntimeSource, runtime } from './runtime.ts'
+
+/** The node that has a room. */
+interface RoomOwner {
+  readonly node_id: string
+  readonly self: boolean
+  readonly alive: boolean
+  readonly admin_url?: string
+}
 
 /** What `GET /admin/owner` answers. */
 export interface RoomWhereabouts {
@@ -44,7 +52,7 @@ export interface RoomWhereabouts {
 }
 
 /** What the operations side of a node needs to know of it; plain functions, so that it knows nothing of gateway and rooms. */
-export interface AdminOptions extends Omit<RuntimeSource, 'ownerOf'>, RoomCallsSource {
+export interface AdminOptions extends RuntimeSource, RoomCallsSource {
   readonly describeCluster: () => readonly ClusterNodeDescription[]
   /** Who owns a room, as recorded; undefined: there is no record of it. Rejects when the store cannot be reached. */
   readonly findOwner: (
@@ -97,14 +105,8 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
     return c.html(html, 200, headers)
   })
   app.get('/admin/runtime', guard, (c) =>
-    runtime(
-      c,
-      {
-        ...options,
-        ownerOf: async (projectId, roomId) => (await whereabouts(options, projectId, roomId)).owner,
-      },
-      (error) =>
-        log.error({ err: error, request_id: c.get('requestId'), path: c.req.path }, 'an answer broke off'),
+    runtime(c, options, (error) =>
+      log.error({ err: error, request_id: c.get('requestId'), path: c.req.path }, 'an answer broke off'),
     ),
   )
   // The nodes as this one sees them, itself first.

@@ -79,7 +79,7 @@ interface Whereabouts {
 
 /** What was found of a text in all nodes. */
 export interface ClusterMatches {
-  /** In the order of their ids; the first of them only, where there are more than the limit. */
+  /** Most members first; the first of them only, where there are more than the limit. */
   readonly rooms: readonly (NodeMatches['rooms'][number] & Whereabouts)[]
   readonly sessions: readonly (NodeMatches['sessions'][number] & Whereabouts)[]
   /** How many match. */
@@ -145,8 +145,8 @@ export class ClusterSearch {
       sessions.push(...answer.sessions.map((session) => ({ ...session, ...where })))
     }
     return {
-      rooms: rooms.sort(byId(({ room_id: roomId }) => roomId)).slice(0, limit),
-      sessions: sessions.sort(byId(({ session_id: sessionId }) => sessionId)).slice(0, limit),
+      rooms: rooms.sort(byMembers).slice(0, limit),
+      sessions: sessions.slice(0, limit),
       found,
       silent: others.filter((nodeId) => !answers.has(nodeId)),
     }
@@ -154,15 +154,8 @@ export class ClusterSearch {
 
   /** What this node has. */
   #look(q: string, limit: number): NodeMatches {
-    const rooms = this.#parts.describeRooms({
-      q,
-      limit,
-      members: 0,
-      include_state: false,
-      include_events: false,
-      order: { by: 'room', descending: false },
-    })
-    const sessions = this.#parts.describeSessions({ q, limit, order: { by: 'session', descending: false } })
+    const rooms = this.#parts.describeRooms({ q, limit, include_state: false })
+    const sessions = this.#parts.describeSessions({ q, limit })
     // No more than is declared there.
     return v.parse(FOUND_OBJECT, {
       rooms: [...rooms.items],
@@ -231,7 +224,6 @@ export class ClusterSearch {
   }
 }
 
-const byId =
-  <T>(id: (item: T) => string) =>
-  (a: T, b: T): number =>
-    id(a) < id(b) ? -1 : Number(id(a) > id(b))
+/** Most members first, then by id. */
+const byMembers = (a: NodeMatches['rooms'][number], b: NodeMatches['rooms'][number]): number =>
+  b.member_count - a.member_count || (a.room_id < b.room_id ? -1 : 1)

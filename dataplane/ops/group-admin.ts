@@ -1,21 +1,12 @@
 import type { AddressInfo } from 'node:net'
 import type { Context, Hono } from 'hono'
 import { proxy } from 'hono/proxy'
-import * as v from 'valibot'
 import type { Logger } from '../../shared/log.ts'
 import { Problem } from '../../shared/problem.ts'
 import type { Random } from '../../shared/random.ts'
-import {
-  choose,
-  ROOM_COLUMNS,
-  ROOM_KEYS,
-  type RoomDescription,
-  SESSION_COLUMNS,
-  SESSION_KEYS,
-  type SessionDescription,
-} from '../descriptions.ts'
+import type { RoomDescription, SessionDescription } from '../descriptions.ts'
 import { listen } from './admin.ts'
-import { type AdminEnv, newAdminApp, orderBy } from './query.ts'
+import { type AdminEnv, newAdminApp } from './query.ts'
 import type { Runtime } from './runtime.ts'
 
 /** The operations side of a process whose workers are nodes: what is true of all of them, and each of them by itself below `/worker/<number>`. */
@@ -136,12 +127,6 @@ type AnswerOfNode = Omit<Runtime, 'rooms' | 'sessions'> & {
   readonly sessions: readonly SessionDescription[]
 }
 
-const ORDER = v.object({
-  sort_rooms: v.exactOptional(orderBy(ROOM_COLUMNS)),
-  sort_sessions: v.exactOptional(orderBy(SESSION_COLUMNS)),
-  limit: v.exactOptional(v.pipe(v.string(), v.transform(Number))),
-})
-
 /**
  * Several nodes as one, which have taken the same `query`: its order and limit hold for all together, what counts is added up, and of
  * loads the largest is told.
@@ -151,37 +136,16 @@ function mergeRuntimes(
   runtimes: readonly AnswerOfNode[],
   query: Readonly<Record<string, string>>,
 ): AnswerOfNode {
-  const { sort_rooms: sortRooms, sort_sessions: sortSessions, limit } = v.parse(ORDER, query)
+  const limit = query.limit === undefined ? undefined : Number(query.limit)
   const nodes = runtimes.map(({ node }) => node)
   const sum = (of: (runtime: AnswerOfNode) => number): number =>
     runtimes.reduce((total, one) => total + of(one), 0)
   const most = (of: (load: AnswerOfNode['node']['load']) => number): number =>
     Math.max(...nodes.map(({ load }) => of(load)))
-  const rooms = choose(
-    runtimes.flatMap((one) => one.rooms),
-    {
-      fits: undefined,
-      ranking: sortRooms && { ...sortRooms, key: ROOM_KEYS[sortRooms.by], name: (room) => room.room_id },
-      limit,
-    },
-  )
-  const sessions = choose(
-    runtimes.flatMap((one) => one.sessions),
-    {
-      fits: undefined,
-      ranking: sortSessions && {
-        ...sortSessions,
-        key: SESSION_KEYS[sortSessions.by],
-        name: (session) => session.session_id,
-      },
-      limit,
-    },
-  )
-  // Each worker without the room says the same; one that has it says nothing.
-  const owners = runtimes.map(({ owner }) => owner)
-  const [owner] = owners.includes(undefined) ? [] : owners
+  const rooms = runtimes.flatMap((one) => one.rooms).sort((a, b) => b.member_count - a.member_count)
+  const sessions = runtimes.flatMap((one) => one.sessions)
+  sessions.sort((a, b) => (a.connected_at < b.connected_at ? 1 : -1))
   return {
-    ...(owner !== undefined && { owner }),
     node: {
       node_id: name,
       version: nodes[0]!.version,
@@ -195,8 +159,11 @@ function mergeRuntimes(
         rss_bytes: nodes.reduce((total, { load }) => total + load.rss_bytes, 0),
       },
     },
-    rooms: rooms.chosen,
-    sessions: sessions.chosen,
+    problems: runtimes.flatMap(({ node, problems }) =>
+      problems.map(({ code, detail }) => ({ code, detail: `${node.node_id}: ${detail}` })),
+    ),
+    rooms: rooms.slice(0, limit),
+    sessions: sessions.slice(0, limit),
     found: { rooms: sum(({ found }) => found.rooms), sessions: sum(({ found }) => found.sessions) },
     totals: {
       rooms: sum(({ totals }) => totals.rooms),

@@ -3,7 +3,6 @@ import * as v from 'valibot'
 import { requestIdOf } from '../../shared/ids.ts'
 import { Problem, problemResponse } from '../../shared/problem.ts'
 import type { Random } from '../../shared/random.ts'
-import type { Order } from '../descriptions.ts'
 
 /** What the apps of the operations side share: parameters of calls, ids of requests, and errors. */
 
@@ -27,17 +26,6 @@ export const countUpTo = (most: number) =>
     v.regex(/^\d{1,4}$/, `must be a whole number from 0 to ${most}`),
     v.transform(Number),
     v.maxValue(most, `must be a whole number from 0 to ${most}`),
-  )
-
-/** A column's name, or one with a minus before it for the other way round. */
-export const orderBy = <C extends string>(columns: readonly C[]) =>
-  v.pipe(
-    v.string(),
-    v.check(
-      (text) => (columns as readonly string[]).includes(text.replace(/^-/, '')),
-      `must be one of ${columns.join(', ')}, with a - before it for the largest first`,
-    ),
-    v.transform((text): Order<C> => ({ by: text.replace(/^-/, '') as C, descending: text.startsWith('-') })),
   )
 
 /** Variables of a request. */

@@ -2,17 +2,16 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Context } from 'hono'
 import * as v from 'valibot'
 import { validate } from '../../shared/validate.ts'
-import {
-  type Found,
-  ROOM_COLUMNS,
-  type RoomDescription,
-  type RoomQuery,
-  SESSION_COLUMNS,
-  type SessionDescription,
-  type SessionQuery,
+import type {
+  Found,
+  ProblemDescription,
+  Query,
+  RoomDescription,
+  RoomQuery,
+  SessionDescription,
 } from '../descriptions.ts'
 import type { Load } from './overload.ts'
-import { countUpTo, orderBy, PROJECT_ID, ROOM_ID, SEARCH_TEXT } from './query.ts'
+import { countUpTo, ROOM_ID, SEARCH_TEXT } from './query.ts'
 
 /**
  * What `GET /admin/runtime` answers: a node, its rooms and its sessions. Times are RFC 3339. Which rooms and sessions there are is of one
@@ -24,18 +23,10 @@ export interface Runtime {
   readonly sessions: Iterable<SessionDescription>
   /** How many rooms and sessions the query is for; of more than its limit only the first are listed. */
   readonly found: { readonly rooms: number; readonly sessions: number }
-  /** Of the room that was asked for, if this node does not have it; null: no node has it. Absent while the store does not answer. */
-  readonly owner?: RoomOwner | null
+  /** What is wrong at the node now; empty when nothing is. */
+  readonly problems: readonly ProblemDescription[]
   /** How many this node has. */
   readonly totals: { readonly rooms: number; readonly members: number; readonly sessions: number }
-}
-
-/** The node that has a room. */
-export interface RoomOwner {
-  readonly node_id: string
-  readonly self: boolean
-  readonly alive: boolean
-  readonly admin_url?: string
 }
 
 interface NodeDescription {
@@ -50,19 +41,16 @@ interface NodeDescription {
 
 /** Where the answer comes from. */
 export interface RuntimeSource {
-  /** Which node has a room; null: none. Rejects while the store does not answer. */
-  readonly ownerOf: (projectId: string, roomId: string) => Promise<RoomOwner | null>
+  /** What is wrong at the node now. */
+  readonly problems: () => Promise<readonly ProblemDescription[]>
   readonly describeNode: () => NodeDescription
   readonly describeRooms: (query: RoomQuery) => Found<RoomDescription>
-  readonly describeSessions: (query: SessionQuery) => Found<SessionDescription>
+  readonly describeSessions: (query: Query) => Found<SessionDescription>
   /** Members of all rooms of this node. */
   readonly members: () => number
 }
 
 const MOST = 1000
-const flag = v.picklist(['0', '1'], 'must be 1 or 0')
-const count = countUpTo(MOST)
-const columns = (names: readonly string[]): string => names.map((name) => `\`${name}\``).join(', ')
 
 /** A parameter that may be left out, and what it does. */
 const parameter = <const S extends v.GenericSchema>(help: string, schema: S) =>
@@ -72,52 +60,21 @@ const parameter = <const S extends v.GenericSchema>(help: string, schema: S) =>
 export const RUNTIME_PARAMETERS = {
   include_state: parameter(
     '1: rooms carry their whole state, with what is hidden in it; `checksum` is that of what everyone sees',
-    flag,
-  ),
-  include_events: parameter(
-    '1: rooms carry `events`: the last 50 at most of what members were told besides the state, the latest first; only with a `room_id`',
-    flag,
+    v.picklist(['0', '1'], 'must be 1 or 0'),
   ),
   room_id: parameter(
-    'only the rooms of this id (`type:key`), and the sessions in them. With a `project_id`, a node that does not have the room says which node has it: `owner: {node_id, self, alive, admin_url}`, or null',
+    'only the rooms of this id (`type:key`), and the sessions in them. The rooms carry `events`: the last 50 at most of what members were told besides the state, the latest first',
     ROOM_ID,
-  ),
-  project_id: parameter(
-    'only rooms and sessions of this project; needed where several projects have a room of the same id',
-    PROJECT_ID,
   ),
   q: parameter(
     'only rooms and sessions that have this text, in any case, in their names or ids or in those of who is in them',
     SEARCH_TEXT,
   ),
   limit: parameter(
-    `so many rooms and so many sessions at most, 0–${MOST}; \`found\` says how many there are`,
-    count,
-  ),
-  sort_rooms: parameter(
-    `rooms in the order of one of ${columns(ROOM_COLUMNS)}; \`-members\` the largest first; otherwise the oldest first`,
-    orderBy(ROOM_COLUMNS),
-  ),
-  sort_sessions: parameter(
-    `sessions in the order of one of ${columns(SESSION_COLUMNS)}, as above`,
-    orderBy(SESSION_COLUMNS),
-  ),
-  members: parameter(
-    `so many members of each room at most, 0–${MOST}; \`member_count\` says how many there are`,
-    count,
+    `so many rooms and so many sessions at most, 0–${MOST}; \`found\` says how many there are. Rooms with the most members and the latest sessions come first`,
+    countUpTo(MOST),
   ),
 }
-/** To read the events of thousands of rooms back takes seconds, in which the node would do nothing else and lose its lease. */
-const QUERY = v.pipe(
-  v.object(RUNTIME_PARAMETERS),
-  v.forward(
-    v.check(
-      ({ include_events: includeEvents, room_id: roomId }) => includeEvents !== '1' || roomId !== undefined,
-      'needs a room_id: events are told of one room at a time',
-    ),
-    ['include_events'],
-  ),
-)
 
 /** Answers `GET /admin/runtime`: the node, the rooms that are asked for, and the sessions in them. `onBreak`: as of `answerInSlices`. */
 export async function runtime(
@@ -125,29 +82,17 @@ export async function runtime(
   source: RuntimeSource,
   onBreak: (error: unknown) => void,
 ): Promise<Response> {
-  const {
-    include_state: includeState,
-    include_events: includeEvents,
-    members,
-    sort_rooms: sortRooms,
-    sort_sessions: sortSessions,
-    ...which
-  } = validate(QUERY, c.req.query(), 'query')
-  const rooms = source.describeRooms({
-    ...which,
-    include_state: includeState === '1',
-    include_events: includeEvents === '1',
-    ...(members !== undefined && { members }),
-    ...(sortRooms && { order: sortRooms }),
-  })
-  const sessions = source.describeSessions({ ...which, ...(sortSessions && { order: sortSessions }) })
-  const { project_id: projectId, room_id: roomId } = which
-  const elsewhere = rooms.found === 0 && projectId !== undefined && roomId !== undefined
-  // What the store does not say is missing; the rest is true all the same.
-  const owner = elsewhere ? await source.ownerOf(projectId, roomId).catch(() => undefined) : undefined
+  const { include_state: includeState, ...which } = validate(
+    v.object(RUNTIME_PARAMETERS),
+    c.req.query(),
+    'query',
+  )
+  const problems = await source.problems()
+  const rooms = source.describeRooms({ ...which, include_state: includeState === '1' })
+  const sessions = source.describeSessions(which)
   const answer: Runtime = {
-    ...(owner !== undefined && { owner }),
     node: source.describeNode(),
+    problems,
     rooms: rooms.items,
     sessions: sessions.items,
     found: { rooms: rooms.found, sessions: sessions.found },
@@ -157,13 +102,12 @@ export async function runtime(
 }
 
 /** The answer as JSON, a room or a session at a time. */
-function* piecesOf({ node, rooms, sessions, found, owner, totals }: Runtime): Iterable<string> {
-  yield `{"node":${JSON.stringify(node)},"rooms":[`
+function* piecesOf({ node, problems, rooms, sessions, found, totals }: Runtime): Iterable<string> {
+  yield `{"node":${JSON.stringify(node)},"problems":${JSON.stringify(problems)},"rooms":[`
   yield* listOf(rooms)
   yield '],"sessions":['
   yield* listOf(sessions)
-  const whose = owner === undefined ? '' : `"owner":${JSON.stringify(owner)},`
-  yield `],"found":${JSON.stringify(found)},${whose}"totals":${JSON.stringify(totals)}}`
+  yield `],"found":${JSON.stringify(found)},"totals":${JSON.stringify(totals)}}`
 }
 
 function* listOf(items: Iterable<unknown>): Iterable<string> {

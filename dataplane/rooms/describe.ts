@@ -4,16 +4,12 @@ import type { Json } from '../../shared/json.ts'
 import type { DecodedMessage } from '../../shared/protocol/codec.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import {
-  choose,
   type Found,
-  lazily,
   type MemberDescription,
-  type Order,
-  type Ranking,
-  type RoomColumn,
   type RoomDescription,
   type RoomEventDescription,
   type RoomQuery,
+  select,
   textFinder,
 } from '../descriptions.ts'
 import { payloadsOf } from '../frame.ts'
@@ -39,32 +35,19 @@ export class RoomDescriptions {
     this.#clock = clock
   }
 
-  /** Those among `rooms` that a query is for. */
+  /** Returns the rooms that a query is for, those with the most members first. */
   of(rooms: ReadonlyMap<string, Room>, query: RoomQuery): Found<RoomDescription> {
-    const { room_id: roomId, project_id: projectId, q, limit, order } = query
+    const { room_id: roomId, q, limit } = query
     if (roomId === undefined) this.#sample(rooms.values())
     const hasText = textFinder(q)
-    const { chosen, found } = choose(rooms.values(), {
+    return select([...rooms.values()], {
       fits: ({ stream }) =>
         (roomId === undefined || stream.roomId === roomId) &&
-        (projectId === undefined || stream.address.projectId === projectId) &&
         (hasText === undefined || hasName(stream, hasText)),
-      ranking: order && this.#ranking(order),
+      order: byMembers,
       limit,
+      describe: (room) => this.#describe(room, query),
     })
-    return { items: lazily(chosen, (room) => this.#describe(room, query)), found, total: rooms.size }
-  }
-
-  /** The order of rooms by one of their columns. */
-  #ranking({ by, descending }: Order<RoomColumn>): Ranking<Room> {
-    const keys: Readonly<Record<RoomColumn, Ranking<Room>['key']>> = {
-      room: ({ stream }) => stream.roomId,
-      project: ({ stream }) => stream.address.projectId,
-      members: ({ stream }) => stream.memberships.size,
-      updates: (room) => this.#perSecond(room),
-      seq: ({ stream }) => stream.delivery.delivered.seq,
-    }
-    return { key: keys[by], descending, name: ({ stream }) => stream.roomId }
   }
 
   /** The room as its members know it: seq and checksum are those of the last delivered flush; with the state, of one that may be on its way. */
@@ -73,12 +56,11 @@ export class RoomDescriptions {
       room.stream
     const { projectId, roomType, key } = address
     const { seq, checksum } = query.include_state ? flushed : delivery.delivered
-    const { members: most = Number.POSITIVE_INFINITY } = query
     const members: MemberDescription[] = []
     let connectedCount = 0
     for (const membership of memberships) {
       if (membership.attached) connectedCount++
-      if (members.length < most) members.push(describeMember(membership, state.layers && grants))
+      members.push(describeMember(membership, state.layers && grants))
     }
     return {
       room_id: roomId,
@@ -91,9 +73,10 @@ export class RoomDescriptions {
       members,
       member_count: memberships.size,
       connected_count: connectedCount,
-      updates_per_second: this.#perSecond(room),
+      // Null: the room was not here at the first of the last two samples.
+      updates_per_second: this.#seen.get(room)?.perSecond ?? null,
       ...(query.include_state && { state: state.flushed }),
-      ...(query.include_events && { events: recentEvents(history, environment) }),
+      ...(query.room_id !== undefined && { events: recentEvents(history, environment) }),
     }
   }
 
@@ -111,12 +94,11 @@ export class RoomDescriptions {
       this.#seen.set(room, { seq, perSecond })
     }
   }
-
-  /** Updates a second between the last two samples; null: the room was not here at the first. */
-  #perSecond(room: Room): number | null {
-    return this.#seen.get(room)?.perSecond ?? null
-  }
 }
+
+/** Most members first, then by name: a room with an unchanged count keeps its place. */
+const byMembers = ({ stream: a }: Room, { stream: b }: Room): number =>
+  b.memberships.size - a.memberships.size || (a.name < b.name ? -1 : 1)
 
 function hasName({ name, memberships }: RoomStream, hasText: (text: string) => boolean): boolean {
   if (hasText(name)) return true

@@ -1,5 +1,6 @@
-import type { Clock } from '../../shared/clock.ts'
+import { type Clock, timestamp } from '../../shared/clock.ts'
 import type { Bus, Records, Store } from '../../shared/store/port.ts'
+import type { ProblemDescription } from '../descriptions.ts'
 import { roomIdOf, roomNamed } from '../traffic.ts'
 import type { Turn, TurnHook } from './turns.ts'
 
@@ -316,6 +317,20 @@ export class Suspects {
   /** Players and handlers whose messages are refused. */
   get blocked(): number {
     return this.#blocked.size
+  }
+
+  /** The handlers with a turn that did not end, as operators see them. */
+  get problems(): ProblemDescription[] {
+    return this.#list
+      .filter(({ runningSince }) => runningSince === undefined)
+      .map(({ code, until }) => {
+        const limit = this.#byCode.get(code)
+        const fate = limit === 0 ? 'not started' : `cut off after ${limit} ms`
+        return {
+          code: 'suspect',
+          detail: `a turn of ${code} did not end: its turns are ${fate} until ${timestamp(until)}`,
+        }
+      })
   }
 
   /** A turn was cut off, or its code outlived it. Never rejects. */

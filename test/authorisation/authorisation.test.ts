@@ -175,6 +175,7 @@ describe('the admin side of a node', () => {
         draining: false,
         load: { event_loop_utilisation: 0, event_loop_delay_ms: 1, rss_bytes: 1 },
       }),
+      problems: async () => [],
       describeRooms: () => nothing,
       describeSessions: () => nothing,
       members: () => 0,

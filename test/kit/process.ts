@@ -61,7 +61,6 @@ export class TestProcess {
           const { items } = admin.describeRooms({
             room_id: roomId,
             include_state: true,
-            include_events: false,
           })
           return [...items][0]
         }

@@ -83,7 +83,7 @@ export class SimNode implements SystemNode {
       loadClock: { now: () => 0, monotonic: () => 0, schedule: () => () => undefined },
       listen: async (gateway, admin) => {
         this.#accept = gateway.listenInProcess()
-        this.#describe = () => admin.describeRooms({ include_state: true, include_events: false }).items
+        this.#describe = () => admin.describeRooms({ include_state: true }).items
         return { wsUrl: `ws://${node}.test`, adminUrl: `http://${node}.test`, close: async () => undefined }
       },
     })

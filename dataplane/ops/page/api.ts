@@ -1,22 +1,18 @@
-import type { ClusterNodeDescription, RoomDescription, SessionDescription } from '../../descriptions.ts'
-import type { RoomWhereabouts } from '../admin.ts'
-import type { ClusterMatches } from '../cluster-search.ts'
+import type { RoomDescription, SessionDescription } from '../../descriptions.ts'
 import type { Runtime as RuntimeAnswer } from '../runtime.ts'
 
-export type { ClusterMatches, ClusterNodeDescription, RoomDescription, RoomWhereabouts, SessionDescription }
-
-/** What `GET /admin/runtime` answers, read. */
+/** The answer of `GET /admin/runtime`, parsed. */
 export type Runtime = Omit<RuntimeAnswer, 'rooms' | 'sessions'> & {
   readonly rooms: readonly RoomDescription[]
   readonly sessions: readonly SessionDescription[]
 }
 
 const TOKEN = 'roomful.internal_token'
-const PATIENCE_MS = 10_000
-/** A difference below this is how long answers take, and that they tell whole seconds. */
+const TIMEOUT_MS = 10_000
+/** A smaller difference of clocks is the time that an answer takes. */
 const LEAST_SKEW_MS = 5000
 
-/** The node answered, but not with what was asked for; `status` is its HTTP status. */
+/** The node answered with an error; `status` is its HTTP status. */
 export class Refused extends Error {
   readonly status: number
 
@@ -26,9 +22,9 @@ export class Refused extends Error {
   }
 }
 
-/** The calls of the node this page came from. The token is kept for this tab only. */
+/** Calls of the node that served this page. The token stays in this tab. */
 export class Api {
-  /** How far the node's clock is ahead of this machine's, milliseconds; 0 for what is next to nothing. */
+  /** Milliseconds that the node's clock is ahead of this machine's; 0 for a small difference. */
   aheadMs = 0
 
   get hasToken(): boolean {
@@ -52,29 +48,23 @@ export class Api {
     sessionStorage.removeItem(TOKEN)
   }
 
-  /** How long ago an RFC 3339 time of the node was, milliseconds: by its clock, so that a wrong clock of this machine does not show. */
+  /** Returns the age of an RFC 3339 time of the node in milliseconds, by the node's clock. */
   age(stamp: string): number {
     return Date.now() + this.aheadMs - Date.parse(stamp)
   }
 
-  /** The answer of `GET /admin/<call>`. Rejects with `Refused`, or with what fetch rejects with when no one answers. */
-  get<T>(call: string, query: Record<string, string> = {}): Promise<T> {
-    return this.#ask(`${call}?${new URLSearchParams(query)}`, 'GET')
-  }
-
-  /** The answer of `POST /admin/<call>`. Rejects as `get` does. */
-  post<T>(call: string): Promise<T> {
-    return this.#ask(call, 'POST')
-  }
-
-  async #ask<T>(call: string, method: string): Promise<T> {
+  /** Returns the answer of `/admin/<call>`. Rejects with `Refused`, or as fetch does if the node does not answer. */
+  async ask<T>(call: string, query: Record<string, string> = {}, method = 'GET'): Promise<T> {
     // A worker's page and calls are below a path of its process.
-    const response = await fetch(`${location.pathname.replace(/\/$/, '')}/${call}`, {
-      method,
-      headers: { 'x-service-internal-token': sessionStorage.getItem(TOKEN) ?? '' },
-      cache: 'no-store',
-      signal: AbortSignal.timeout(PATIENCE_MS),
-    })
+    const response = await fetch(
+      `${location.pathname.replace(/\/$/, '')}/${call}?${new URLSearchParams(query)}`,
+      {
+        method,
+        headers: { 'x-service-internal-token': sessionStorage.getItem(TOKEN) ?? '' },
+        cache: 'no-store',
+        signal: AbortSignal.timeout(TIMEOUT_MS),
+      },
+    )
     const aheadMs = Date.parse(response.headers.get('date') ?? '') - Date.now()
     if (!Number.isNaN(aheadMs)) this.aheadMs = Math.abs(aheadMs) < LEAST_SKEW_MS ? 0 : aheadMs
     if (response.ok) return response.json()

@@ -1,33 +1,32 @@
 import { render } from 'preact'
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { counted, duration, fragmentOf } from './format.ts'
-import { Lists, listOrders } from './lists.tsx'
+import { Lists } from './lists.tsx'
 import { AdminModel, focusOn, ModelContext, useModel } from './model.ts'
-import { DrainProgress, Glance, Nodes, nodeOrder } from './overview.tsx'
+import { DrainProgress, Glance, Nodes, Problems } from './overview.tsx'
 import { RoomPanel } from './room.tsx'
 
 /** The page of GET /admin. Whatever comes from the node goes into the page as text, never as markup. */
-const lists = listOrders()
-const nodes = nodeOrder()
 const root = document.getElementById('page')!
-const model = new AdminModel({
-  orders: lists,
-  show: () =>
-    render(
-      <ModelContext.Provider value={model}>
-        <Page key={model} />
-      </ModelContext.Provider>,
-      root,
-    ),
+const model = new AdminModel(() => {
+  document.body.classList.toggle('stale', model.status.mood === 'bad' && model.heard !== undefined)
+  document.body.classList.toggle('with-room', model.heard !== undefined && model.room !== undefined)
+  render(
+    <ModelContext.Provider value={model}>
+      <Page key={model} />
+    </ModelContext.Provider>,
+    root,
+  )
 })
 
+/** Where the room covers the lists, as narrow.css says. */
+const narrow = matchMedia('(max-width: 860px)')
+
 function Page() {
-  const { heard, locked, failure, announcement, room, stale } = useModel()
+  const { heard, locked, failure, room } = useModel()
   const [asksToDrain, setAsksToDrain] = useState(false)
-  useLayoutEffect(() => {
-    document.body.classList.toggle('stale', stale)
-    document.body.classList.toggle('with-room', heard !== undefined && room !== undefined)
-  })
+  const [isNarrow, setIsNarrow] = useState(narrow.matches)
+  useEffect(() => narrow.addEventListener('change', ({ matches }) => setIsNarrow(matches)), [])
   return (
     <>
       <button type="button" id="skip" onClick={() => focusOn(heard ? 'node' : 'token')}>
@@ -39,11 +38,20 @@ function Page() {
           {failure}
         </p>
       )}
-      <p id="announcer" class="unseen" aria-live="polite">
-        {announcement}
-      </p>
       {locked !== undefined && <Gate why={locked} />}
-      {heard && <NodeView />}
+      {heard && (
+        <main id="node" tabIndex={-1}>
+          {/* The keyboard must not reach what the room covers. */}
+          <div id="overview" inert={room !== undefined && isNarrow}>
+            <DrainProgress />
+            <Problems />
+            <Glance />
+            <Nodes />
+            <Lists />
+          </div>
+          {room && <RoomPanel key={fragmentOf(room)} room={room} />}
+        </main>
+      )}
       {heard && asksToDrain && <DrainDialog onClose={() => setAsksToDrain(false)} />}
     </>
   )
@@ -52,10 +60,11 @@ function Page() {
 function Header({ onDrain }: { onDrain: () => void }) {
   const { heard, status, api } = useModel()
   const node = heard?.runtime.node
+  const ahead = api.aheadMs > 0 ? 'behind' : 'ahead of'
   const skew =
     api.aheadMs === 0
       ? ''
-      : `; this browser’s clock is ${duration(Math.abs(api.aheadMs))} ${api.aheadMs > 0 ? 'behind' : 'ahead of'} the node’s`
+      : `; this browser’s clock is ${duration(Math.abs(api.aheadMs))} ${ahead} the node’s`
   return (
     <header>
       <h1>roomful</h1>
@@ -65,19 +74,20 @@ function Header({ onDrain }: { onDrain: () => void }) {
       <p id="status" class={`pill ${status.mood}`} role="status">
         {status.word}
       </p>
-      <p id="about" class="soft">
-        {node &&
-          `version ${node.version} (${node.commit}), room code ${node.rooms_hash}, up ${duration(api.age(node.started_at))}${skew}`}
-      </p>
       {node && (
-        <div id="actions">
-          <button type="button" class="danger" disabled={node.draining} onClick={onDrain}>
-            Drain…
-          </button>
-          <button type="button" onClick={() => model.lock('')}>
-            Forget token
-          </button>
-        </div>
+        <>
+          <p id="about" class="soft">
+            {`version ${node.version} (${node.commit}), room code ${node.rooms_hash}, up ${duration(api.age(node.started_at))}${skew}`}
+          </p>
+          <div id="actions">
+            <button type="button" class="danger" disabled={node.draining} onClick={onDrain}>
+              Drain…
+            </button>
+            <button type="button" onClick={() => model.lock('')}>
+              Forget token
+            </button>
+          </div>
+        </>
       )}
     </header>
   )
@@ -101,16 +111,8 @@ function Gate({ why }: { why: string }) {
           is in the environment of the node.
         </p>
         <label for="token">Token</label>
-        <input
-          id="token"
-          ref={input}
-          type="password"
-          autoComplete="off"
-          spellcheck={false}
-          required
-          aria-describedby="token-error"
-        />
-        <p id="token-error" class="alarm" role="alert">
+        <input id="token" ref={input} type="password" autoComplete="off" required aria-describedby="why" />
+        <p id="why" class="alarm" role="alert">
           {why}
         </p>
         <button type="submit" class="primary">
@@ -121,34 +123,7 @@ function Gate({ why }: { why: string }) {
   )
 }
 
-/** Where the room covers the lists, as narrow.css says. */
-const covers = matchMedia('(max-width: 860px)')
-
-function NodeView() {
-  const { room } = useModel()
-  const [isCovered, setIsCovered] = useState(covers.matches)
-  useEffect(() => {
-    covers.addEventListener('change', ({ matches }) => setIsCovered(matches))
-  }, [])
-  return (
-    <main id="node" tabIndex={-1}>
-      {/* What the room covers cannot be reached with the keyboard either. */}
-      <div id="overview" inert={room !== undefined && isCovered}>
-        <DrainProgress />
-        <Glance />
-        <Nodes order={nodes} />
-        <Lists orders={lists} />
-        <p id="keys" class="soft">
-          <kbd>/</kbd> search <kbd>↑</kbd> <kbd>↓</kbd> along a list <kbd>Enter</kbd> open <kbd>Esc</kbd>{' '}
-          close
-        </p>
-      </div>
-      {room && <RoomPanel key={fragmentOf(room)} room={room} />}
-    </main>
-  )
-}
-
-/** Says what a drain would do, as things are now, before it does anything. */
+/** Says what a drain would do now, before it does anything. */
 function DrainDialog({ onClose }: { onClose: () => void }) {
   const { node, totals } = model.heard!.runtime
   const others = model.heard!.nodes.filter((other) => other.alive && !other.self && !other.draining)
@@ -158,7 +133,7 @@ function DrainDialog({ onClose }: { onClose: () => void }) {
     dialog.current!.showModal()
     dialog.current!.querySelector('button')!.focus()
   }, [])
-  // Another person was faster.
+  // Another operator was faster.
   useEffect(() => {
     if (node.draining) dialog.current!.close()
   })
@@ -167,22 +142,19 @@ function DrainDialog({ onClose }: { onClose: () => void }) {
     onClose()
   }
   return (
-    <dialog
-      ref={dialog}
-      aria-labelledby="drain-heading"
-      aria-describedby="drain-what drain-where"
-      onClose={closed}
-    >
+    <dialog ref={dialog} aria-labelledby="drain-heading" aria-describedby="drain-what" onClose={closed}>
       <form method="dialog">
         <h2 id="drain-heading">{`Drain ${node.node_id}?`}</h2>
-        <p id="drain-what">
-          {`It takes no new clients, hands over its ${counted(totals.rooms, 'room')}, moves its ${counted(totals.sessions, 'session')}, and then its process ends. This cannot be called back.`}
-        </p>
-        <p id="drain-where" class={others.length > 0 ? 'soft' : 'alarm'}>
-          {others.length > 0
-            ? `${counted(others.length, 'other node')} can take them; players stay in their rooms.`
-            : 'No other node can take them: players wait until one is there, and rooms that are kept in no store are lost.'}
-        </p>
+        <div id="drain-what">
+          <p>
+            {`It takes no new clients, hands over its ${counted(totals.rooms, 'room')}, moves its ${counted(totals.sessions, 'session')}, and then its process ends. This cannot be undone.`}
+          </p>
+          <p class={others.length > 0 ? 'soft' : 'alarm'}>
+            {others.length > 0
+              ? `${counted(others.length, 'other node')} can take them; players stay in their rooms.`
+              : 'No other node can take them: players wait for one, and rooms with durability none are lost.'}
+          </p>
+        </div>
         <label>
           <input type="checkbox" checked={isSure} onChange={() => setIsSure(!isSure)} />{' '}
           {`Yes, drain ${node.node_id}`}
@@ -206,8 +178,7 @@ document.addEventListener('keydown', (event) => {
   if (event.key === '/' && !typing && !event.ctrlKey && !event.metaKey) {
     event.preventDefault()
     focusOn('search')
-  } else if (event.key === 'Escape' && typing && model.search !== '') {
-    model.type('')
-  } else if (event.key === 'Escape' && model.room) model.close()
+  } else if (event.key === 'Escape' && typing && model.search !== '') model.type('')
+  else if (event.key === 'Escape' && model.room) model.close()
 })
 model.start()

@@ -1,33 +1,29 @@
-import { useLayoutEffect, useRef } from 'preact/hooks'
-import type { RoomEventDescription } from '../../descriptions.ts'
-import type { RoomDescription, RoomWhereabouts } from './api.ts'
+import type { RoomDescription, RoomEventDescription } from '../../descriptions.ts'
+import type { RoomWhereabouts } from '../admin.ts'
 import { count, counted, pageOf, type RoomName, timeOfDay } from './format.ts'
 import { useModel } from './model.ts'
 import { Figure } from './overview.tsx'
 import { Tree } from './tree.tsx'
 
-/** Data of an event that is longer than this is folded. */
-const LONG_DATA = 90
+const MOST_MEMBERS = 100
 
-/** The room that is open beside the lists: its members, state and last events, or where else it is. Its name is in the page's address. */
+/** The open room beside the lists: its members, state and last events, or where else it is. Its name is in the page's address. */
 export function RoomPanel({ room }: { room: RoomName }) {
   const model = useModel()
   const { answer } = model
   return (
     <aside id="room" class="card" aria-labelledby="room-title">
       <div class="room-head">
-        <h2 id="room-title" class="mono" tabIndex={-1}>
+        <h2 id="room-title" tabIndex={-1}>
           {room.room_id}
         </h2>
-        <p class="mono soft">{room.project_id}</p>
         <button type="button" id="close-room" aria-keyshortcuts="Escape" onClick={() => model.close()}>
           Close
         </button>
       </div>
+      <p class="mono soft">{room.project_id}</p>
       {answer === undefined ? (
-        <div id="room-there">
-          <p>Asking the node…</p>
-        </div>
+        <p>Asking the node…</p>
       ) : 'here' in answer ? (
         <Here room={answer.here} />
       ) : (
@@ -38,7 +34,10 @@ export function RoomPanel({ room }: { room: RoomName }) {
 }
 
 function Here({ room }: { room: RoomDescription }) {
-  const more = room.member_count - room.members.length
+  const events = room.events ?? []
+  // The store keeps no times: events of a former owner have none.
+  const taken = events.findIndex(({ at }) => at === null)
+  const more = room.member_count - MOST_MEMBERS
   return (
     <div id="room-here">
       <dl class="facts">
@@ -49,80 +48,41 @@ function Here({ room }: { room: RoomDescription }) {
       <h3 id="state-title">State</h3>
       <Tree value={room.state ?? null} title="state-title" />
       <h3>Last events</h3>
-      <Events events={room.events ?? []} epoch={room.epoch} />
+      <ol id="events">
+        {events.map((event, at) => (
+          // biome-ignore lint/suspicious/noArrayIndexKey: an event has no state
+          <Event key={`${event.epoch}.${event.seq}.${at}`} event={event} isTaken={at === taken} />
+        ))}
+      </ol>
+      {events.length === 0 && <p class="soft">None that is still known.</p>}
       <h3>Members {count(room.member_count)}</h3>
       <ul id="members">
-        {room.members.map(
-          ({ member_id: memberId, sub, session_id: sessionId, connected, node_id: nodeId, layers }) => (
-            <li key={memberId} class={connected ? 'connected' : 'away'}>
-              <span class="who">{sub ?? memberId}</span>
-              <span class="soft">
-                {`${connected ? '' : 'away, '}${sub === null ? '' : `${memberId}, `}${sessionId} at ${nodeId}`}
-                {layers && `, sees ${layers.join(', ')}`}
-              </span>
-            </li>
-          ),
-        )}
+        {room.members.slice(0, MOST_MEMBERS).map((member) => (
+          <li key={member.member_id} class={`state ${member.connected ? 'serving' : 'away'}`}>
+            {member.sub ?? member.member_id}{' '}
+            <span class="soft">
+              {`${member.connected ? '' : 'away, '}${member.member_id}, ${member.session_id} at ${member.node_id}`}
+              {member.layers && `, sees ${member.layers.join(', ')}`}
+            </span>
+          </li>
+        ))}
       </ul>
       {more > 0 && <p class="soft">{`and ${count(more)} more`}</p>}
-      {room.member_count === 0 && <p class="soft">No one is here.</p>}
     </div>
   )
 }
 
-/** The latest first; those that came since the last look are marked for a moment. */
-function Events({ events, epoch }: { events: readonly RoomEventDescription[]; epoch: number }) {
-  const known = useRef<ReadonlySet<string>>()
-  const seen = new Map<string, number>()
-  const keyed = events.toReversed().map((event) => {
-    const at = `${event.epoch}.${event.seq}`
-    seen.set(at, (seen.get(at) ?? 0) + 1)
-    return { event, key: `${at}.${seen.get(at)}` }
-  })
-  const before = known.current
-  useLayoutEffect(() => {
-    known.current = new Set(keyed.map(({ key }) => key))
-  })
-  // The store keeps no times: what a former owner told is known without.
-  const taken = events.findIndex(({ at }) => at === null)
-  // An epoch is the time of its claim, unless it had to be larger.
-  const when = epoch > 1e12 ? ` at ${timeOfDay(epoch)}` : ''
-  return (
-    <>
-      <ol id="events">
-        {keyed.toReversed().flatMap(({ event, key }, at) => [
-          at === taken && (
-            <li key={`taken.${epoch}`} class="taken soft">
-              {`This node took the room over${when}. When the events below were is not known.`}
-            </li>
-          ),
-          <Event key={key} event={event} isNew={before !== undefined && !before.has(key)} />,
-        ])}
-      </ol>
-      {events.length === 0 && <p class="soft">None that is still known.</p>}
-    </>
-  )
-}
-
-function Event({ event, isNew }: { event: RoomEventDescription; isNew: boolean }) {
+function Event({ event, isTaken }: { event: RoomEventDescription; isTaken: boolean }) {
   const { kind, name, seq, at, to, data, cut } = event
-  const text = cut === undefined ? JSON.stringify(data) : `${cut}…`
   return (
-    <li class={isNew ? 'changed' : ''}>
-      <span class="when">{at === null ? 'earlier' : timeOfDay(Date.parse(at))}</span>
-      <span class="seq">{`seq ${count(seq)}`}</span>
-      <span class={kind === 'event' ? 'name' : 'name presence'}>
-        {kind === 'event' ? name : `${name} ${kind}`}
-      </span>
-      {to && <span class="tag">{`to ${to.length === 1 ? to[0] : counted(to.length, 'member')}`}</span>}
-      {text.length > LONG_DATA ? (
-        <details>
-          <summary>{text.slice(0, LONG_DATA)}</summary>
-          <code>{text}</code>
-        </details>
-      ) : (
-        <code>{text}</code>
+    <li>
+      {isTaken && (
+        <p class="soft">This node took the room over. When the events from here on happened is not known.</p>
       )}
+      <span class="soft">{`${at === null ? 'earlier' : timeOfDay(Date.parse(at))} seq ${count(seq)}`}</span>{' '}
+      <b>{kind === 'event' ? name : `${name} ${kind}`}</b>{' '}
+      {to && <span class="tag">{`to ${to.length === 1 ? to[0] : counted(to.length, 'member')}`}</span>}
+      <code>{cut === undefined ? JSON.stringify(data) : `${cut}…`}</code>
     </li>
   )
 }
@@ -130,16 +90,14 @@ function Event({ event, isNew }: { event: RoomEventDescription; isNew: boolean }
 /** The room is not at this node. */
 function There({ room, whereabouts }: { room: RoomName; whereabouts: RoomWhereabouts }) {
   const { owner } = whereabouts
-  const href = owner?.alive && !owner.self ? pageOf(owner, room) : undefined
+  const page = owner && !owner.self && owner.alive ? pageOf(owner, room) : undefined
   return (
     <div id="room-there">
       <p>{sayWhere(whereabouts)}</p>
-      {owner && href && (
-        <p>
-          <a href={href} class="button">
-            {`Open it at ${owner.node_id}`}
-          </a>
-        </p>
+      {page && (
+        <a class="button" href={page}>
+          {`Open it at ${owner!.node_id}`}
+        </a>
       )}
     </div>
   )
@@ -147,11 +105,10 @@ function There({ room, whereabouts }: { room: RoomName; whereabouts: RoomWhereab
 
 function sayWhere({ owner, epoch }: RoomWhereabouts): string {
   if (epoch === null) return 'There is no such room, here or anywhere in the cluster.'
-  if (!owner) return 'No node has this room at the moment. Whichever client joins it next has it opened.'
-  if (owner.self) return 'This node has just claimed the room, or has just given it up.'
+  if (!owner) return 'No node has this room now. The next join opens it.'
+  if (owner.self) return 'This node has just claimed or released the room.'
   if (!owner.alive)
-    return `Its last owner ${owner.node_id} is gone. Whichever client is still in it has it taken over.`
-  return pageOf(owner)
-    ? `This room is at ${owner.node_id}.`
-    : `This room is at ${owner.node_id}, which does not tell an address of its admin page that can be opened from here.`
+    return `Its last owner ${owner.node_id} is gone. The next client that needs it has it taken over.`
+  const noAddress = ', which has no address that can be opened from here (ADMIN_URL)'
+  return `This room is at ${owner.node_id}${pageOf(owner) ? '' : noAddress}.`
 }

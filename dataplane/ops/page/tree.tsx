@@ -3,16 +3,14 @@ import { Component, createRef } from 'preact'
 import type { Json, JsonArray, JsonObject } from '../../../shared/json.ts'
 import { count } from './format.ts'
 
-/** So many children of a value are shown at once, and so many more each time they are asked for. */
+/** Children of a value that are shown at first, and added by each click on "more". */
 const PAGE = 100
-/** A state with no more values than this is shown unfolded. */
-const SMALL = 40
+/** Values with at most this many children are unfolded at first, down to this level. */
+const SMALL = 10
+const UNFOLDED_LEVELS = 4
 const LONGEST_TEXT = 300
-const LONGEST_PREVIEW = 60
 
-type Folder = JsonArray | JsonObject
-
-/** A line of the tree: a value, or what stands for the children that are not shown. */
+/** A line of the tree: a value, or a placeholder for children that are not shown. */
 interface Row {
   readonly path: string
   readonly name: string
@@ -20,38 +18,26 @@ interface Row {
   readonly at: number
   readonly of: number
   readonly value: Json
-  readonly folder: boolean
+  readonly size: number
   readonly open: boolean
-  /** How many children of `parent` are not shown. */
+  /** Number of children of `parent` that are not shown. */
   readonly more?: number
   readonly parent?: string
 }
 
-const isFolder = (value: Json): value is Folder => typeof value === 'object' && value !== null
-const entriesOf = (value: Folder): [string, Json][] => Object.entries(value)
+const isFolder = (value: Json): value is JsonArray | JsonObject => typeof value === 'object' && value !== null
 const below = (path: string, key: string) => `${path}/${key.replaceAll('~', '~0').replaceAll('/', '~1')}`
 
-/**
- * A JSON value as a tree (WAI-ARIA tree pattern) that stays as it was unfolded while the value changes, and marks what did. `title`: the id of
- * its heading.
- */
+/** A JSON value as a tree (WAI-ARIA tree pattern) that stays as it was unfolded while the value changes. `title`: the id of its heading. */
 export class Tree extends Component<{ value: Json; title: string }> {
   readonly #element = createRef<HTMLDivElement>()
-  readonly #open = new Set([''])
+  readonly #open = new Map<string, boolean>()
   readonly #shown = new Map<string, number>()
   #rows: readonly Row[] = []
-  #marked: ReadonlySet<string> = new Set()
-  #seen: Json | undefined
   #active = ''
 
   override render({ value, title }: { value: Json; title: string }) {
-    const before =
-      this.#seen === undefined ? undefined : new Map(this.#rows.map((row) => [row.path, row.value]))
-    if (!before) this.#unfoldSmall(value, '', { left: SMALL })
     this.#rows = [...this.#lay(value, { path: '', name: 'state', level: 1, at: 1, of: 1 })]
-    if (before && value !== this.#seen)
-      this.#marked = new Set(this.#rows.filter((row) => hasChanged(row, before)).map(({ path }) => path))
-    this.#seen = value
     if (!this.#rows.some(({ path }) => path === this.#active)) this.#active = ''
     return (
       <div class="tree" role="tree" aria-labelledby={title} ref={this.#element} onKeyDown={this.#onKey}>
@@ -63,48 +49,36 @@ export class Tree extends Component<{ value: Json; title: string }> {
             aria-level={row.level}
             aria-posinset={row.at}
             aria-setsize={row.of}
-            aria-expanded={row.folder ? row.open : undefined}
+            aria-expanded={row.size > 0 ? row.open : undefined}
             tabIndex={row.path === this.#active ? 0 : -1}
-            class={this.#marked.has(row.path) ? 'changed' : ''}
-            style={{ '--level': row.level - 1 }}
+            style={{ '--level': row.level }}
             onClick={() => {
               this.#active = row.path
               this.#toggle(row)
             }}
           >
-            <span class="fold" />
-            <span class="key">{row.name}</span>
-            <span class={`value ${row.more ? 'more' : kindOf(row.value)}`}>{textOf(row)}</span>
+            <span class="key">{row.name}</span>{' '}
+            <span class={row.more ? 'more' : isFolder(row.value) ? 'soft' : ''}>{textOf(row)}</span>
           </div>
         ))}
       </div>
     )
   }
 
-  /** Unfolds from the top, level by level of one branch, as long as the whole stays small. */
-  #unfoldSmall(value: Json, path: string, budget: { left: number }): void {
-    if (!isFolder(value)) return
-    const entries = entriesOf(value)
-    budget.left -= entries.length
-    if (budget.left < 0 && path !== '') return
-    this.#open.add(path)
-    if (budget.left > 0)
-      for (const [key, child] of entries) this.#unfoldSmall(child, below(path, key), budget)
-  }
-
   *#lay(value: Json, place: Pick<Row, 'path' | 'name' | 'level' | 'at' | 'of'>): Generator<Row> {
-    const { path } = place
-    const entries = isFolder(value) ? entriesOf(value) : []
-    const open = entries.length > 0 && this.#open.has(path)
-    yield { ...place, value, folder: entries.length > 0, open }
-    if (!open) return
-    const level = place.level + 1
+    const { path, level } = place
+    const entries: [string, Json][] = isFolder(value) ? Object.entries(value) : []
     const of = entries.length
+    const isSmall = level === 1 || (of <= SMALL && level < UNFOLDED_LEVELS)
+    if (of > 0 && !this.#open.has(path)) this.#open.set(path, isSmall)
+    const open = of > 0 && this.#open.get(path) === true
+    yield { ...place, value, size: of, open }
+    if (!open) return
     const most = this.#shown.get(path) ?? PAGE
     for (const [i, [key, child]] of entries.slice(0, most).entries())
-      yield* this.#lay(child, { path: below(path, key), name: key, level, at: i + 1, of })
+      yield* this.#lay(child, { path: below(path, key), name: key, level: level + 1, at: i + 1, of })
     if (of <= most) return
-    const rest = { name: '', level, at: most + 1, of, value: null, folder: false, open: false }
+    const rest = { name: '', level: level + 1, at: most + 1, of, value: null, size: 0, open: false }
     yield { ...rest, path: `more:${path}`, more: of - most, parent: path }
   }
 
@@ -115,10 +89,13 @@ export class Tree extends Component<{ value: Json; title: string }> {
     const row = this.#rows[at]
     if (!row) return
     const to = this.#target(key, row, at)
+    const toggles =
+      key === 'Enter' ||
+      key === ' ' ||
+      (key === 'ArrowRight' && row.size > 0 && !row.open) ||
+      (key === 'ArrowLeft' && row.open)
     if (to) this.#focus(to.path)
-    else if (key === 'Enter' || key === ' ') this.#toggle(row)
-    else if (key === 'ArrowRight' && row.folder && !row.open) this.#toggle(row)
-    else if (key === 'ArrowLeft' && row.open) this.#toggle(row)
+    else if (toggles) this.#toggle(row)
     else if (!/^Arrow|^Home$|^End$/.test(key)) return
     event.preventDefault()
   }
@@ -132,18 +109,12 @@ export class Tree extends Component<{ value: Json; title: string }> {
     if (key === 'End') return rows.at(-1)
     if (key === 'ArrowRight' && row.open) return rows[at + 1]
     if (key === 'ArrowLeft' && !row.open) return rows.slice(0, at).findLast(({ level }) => level < row.level)
-    // A letter: the next row whose name begins with it.
-    if (key.length !== 1 || key === ' ' || key === '/') return undefined
-    return [...rows.slice(at + 1), ...rows.slice(0, at)].find(
-      ({ name, path }) => path !== '' && name.toLowerCase().startsWith(key.toLowerCase()),
-    )
+    return undefined
   }
 
-  #toggle({ path, folder, open, more, parent = '' }: Row): void {
+  #toggle({ path, size, open, more, parent = '' }: Row): void {
     if (more) this.#shown.set(parent, (this.#shown.get(parent) ?? PAGE) + PAGE)
-    else if (open) this.#open.delete(path)
-    else if (folder) this.#open.add(path)
-    this.#marked = new Set()
+    else if (size > 0) this.#open.set(path, !open)
     this.#focus(this.#active)
   }
 
@@ -153,46 +124,18 @@ export class Tree extends Component<{ value: Json; title: string }> {
   }
 }
 
-/** Whether there is something to mark: what changed inside an unfolded value is marked there. */
-function hasChanged(row: Row, before: ReadonlyMap<string, Json>): boolean {
-  if (row.more) return false
-  const value = before.get(row.path)
-  if (value === undefined) return true
-  return !(isFolder(row.value) && isFolder(value) && row.open) && !isEqual(row.value, value)
-}
-
-const kindOf = (value: Json) => (value === null ? 'null' : isFolder(value) ? 'folder' : typeof value)
-
-/** What a row says of its value: a folded one shows how it begins. */
-function textOf({ value, open, more }: Row): string {
+function textOf({ value, size, more }: Row): string {
   if (more) return `${count(more)} more: show ${count(Math.min(PAGE, more))}`
-  if (!isFolder(value)) return shorten(JSON.stringify(value), LONGEST_TEXT)
-  const size = entriesOf(value).length
-  const [left, right] = Array.isArray(value) ? '[]' : '{}'
-  if (size === 0) return `${left}${right}`
-  const noun = Array.isArray(value) ? 'item' : 'key'
-  const amount = `${count(size)} ${noun}${size === 1 ? '' : 's'}`
-  return open ? amount : `${left} ${previewOf(value)} ${right}  ${amount}`
-}
-
-function previewOf(value: Folder): string {
-  let text = ''
-  for (const [key, child] of entriesOf(value)) {
-    const short = Array.isArray(child) ? '[…]' : isFolder(child) ? '{…}' : shorten(JSON.stringify(child), 24)
-    text += `${text && ', '}${Array.isArray(value) ? '' : `${key}: `}${short}`
-    if (text.length > LONGEST_PREVIEW) return `${text.slice(0, LONGEST_PREVIEW)}…`
+  if (isFolder(value)) {
+    const noun = Array.isArray(value) ? 'item' : 'key'
+    return size === 0
+      ? Array.isArray(value)
+        ? '[]'
+        : '{}'
+      : `${count(size)} ${noun}${size === 1 ? '' : 's'}`
   }
-  return text
-}
-
-const shorten = (text: string, most: number) =>
-  text.length <= most ? text : `${text.slice(0, most)}… (${count(text.length)} characters)`
-
-function isEqual(a: Json, b: Json): boolean {
-  if (a === b) return true
-  if (!isFolder(a) || !isFolder(b) || Array.isArray(a) !== Array.isArray(b)) return false
-  const entries = entriesOf(a)
-  if (entries.length !== Object.keys(b).length) return false
-  const other = b as JsonObject
-  return entries.every(([key, child]) => Object.hasOwn(b, key) && isEqual(child, other[key]!))
+  const text = JSON.stringify(value)
+  return text.length <= LONGEST_TEXT
+    ? text
+    : `${text.slice(0, LONGEST_TEXT)}… (${count(text.length)} characters)`
 }

@@ -327,7 +327,6 @@ export class RoomBench {
   describe(type: string, key = 'a') {
     const { items } = this.host.describe({
       include_state: true,
-      include_events: true,
       room_id: `${type}:${key}`,
     })
     return [...items][0]
