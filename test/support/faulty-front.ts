@@ -65,8 +65,8 @@ export interface Fault {
   readonly toNode?: (frame: Uint8Array) => readonly Uint8Array[]
 }
 
-/** Strikes once this many messages were sent: everyone has played for a while by then. */
-const MESSAGES = 110
+/** Strikes once clients have sent this many frames: everyone has played for a while by then. A frame may have several messages. */
+const FRAMES = 110
 
 /** Faults a node could have, each of which strikes a single frame. A new one for each node. */
 export const FAULTS = {
@@ -90,16 +90,16 @@ type Strike = (frame: Uint8Array) => readonly Uint8Array[]
 
 /** Strikes the first frame of its type to a client once everyone has played for a while. */
 function toClient(type: keyof typeof SERVER_OPCODES, strike: Strike): Fault {
-  let messages = 0
+  let frames = 0
   let struck = false
   return {
     toNode: (frame) => {
-      if (isReliable(frame)) messages += 1
+      frames += 1
       return [frame]
     },
     toClient: (frame) => {
       // The opcode is behind the header of a short array, which is one byte.
-      if (struck || messages < MESSAGES || frame[1] !== SERVER_OPCODES[type]) return [frame]
+      if (struck || frames < FRAMES || frame[1] !== SERVER_OPCODES[type]) return [frame]
       struck = true
       return strike(frame)
     },
@@ -108,8 +108,16 @@ function toClient(type: keyof typeof SERVER_OPCODES, strike: Strike): Fault {
 
 /** Strikes one reliable message to the node once everyone has played for a while. */
 function toNode(strike: Strike): Fault {
-  let messages = 0
-  return { toNode: (frame) => (isReliable(frame) && ++messages === MESSAGES ? strike(frame) : [frame]) }
+  let frames = 0
+  let struck = false
+  return {
+    toNode: (frame) => {
+      frames += 1
+      if (struck || frames < FRAMES || !isReliable(frame)) return [frame]
+      struck = true
+      return strike(frame)
+    },
+  }
 }
 
 const codec = new MsgpackCodec()
