@@ -21,7 +21,7 @@ const FOUND_BY: Readonly<Record<FaultName, string>> = {
 }
 const NAMES = Object.keys(FAULTS) as FaultName[]
 /** Many players who seldom send: no next message makes up for what happened to the one before. */
-const PLAYERS = { count: 40, rate: 2, seconds: 4 }
+const PLAYERS = { count: 24, rate: 2, seconds: 6 }
 
 describe('a service with a planted fault', () => {
   let service: TestService

@@ -1,6 +1,6 @@
 import type { AddressInfo } from 'node:net'
 import { WebSocket, WebSocketServer } from 'ws'
-import { CLIENT_OPCODES, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
+import { BATCH_OPCODE, CLIENT_OPCODES, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackReader, MsgpackWriter } from '../../shared/protocol/msgpack.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import { MsgpackCodec, unbatch } from '../../shared/protocol/msgpack-codec.ts'
@@ -65,7 +65,7 @@ export interface Fault {
   readonly toNode?: (frame: Uint8Array) => readonly Uint8Array[]
 }
 
-/** Strikes once clients have sent this many frames: everyone has played for a while by then. A frame may have several messages. */
+/** Strikes once clients have sent this many frames of messages: everyone has played for a while by then. */
 const FRAMES = 110
 
 /** Faults a node could have, each of which strikes a single frame. A new one for each node. */
@@ -94,7 +94,7 @@ function toClient(type: keyof typeof SERVER_OPCODES, strike: Strike): Fault {
   let struck = false
   return {
     toNode: (frame) => {
-      frames += 1
+      if (hasMessages(frame)) frames += 1
       return [frame]
     },
     toClient: (frame) => {
@@ -112,7 +112,7 @@ function toNode(strike: Strike): Fault {
   let struck = false
   return {
     toNode: (frame) => {
-      frames += 1
+      if (hasMessages(frame)) frames += 1
       if (struck || frames < FRAMES || !isReliable(frame)) return [frame]
       struck = true
       return strike(frame)
@@ -121,6 +121,10 @@ function toNode(strike: Strike): Fault {
 }
 
 const codec = new MsgpackCodec()
+
+/** Whether a frame is one message, or several at once. */
+const hasMessages = (frame: Uint8Array): boolean =>
+  frame[1] === CLIENT_OPCODES.message || frame[1] === BATCH_OPCODE
 
 function isReliable(frame: Uint8Array): boolean {
   if (frame[1] !== CLIENT_OPCODES.message) return false
