@@ -48,7 +48,7 @@ export interface PredictOptions<R extends TypedRoom, Own> {
   readonly snap?: number
   /** Time after which 37 % of a correction is left, in milliseconds. Default 100. */
   readonly smoothMs?: number
-  /** Clock of `at` and of corrections. */
+  /** Clock for `at` and for the smoothing of corrections. */
   readonly clock?: MotionClock
 }
 
@@ -58,7 +58,7 @@ export interface InterpolateOptions<R extends TypedRoom, T> {
   readonly select: (state: VisibleState<R>) => { readonly [id: string]: T }
   /** Coordinates to interpolate. Other fields change when the displayed time reaches their update. */
   readonly fields: readonly NumericKey<NoInfer<T>>[]
-  /** Distance in one update above which a movement is a jump. Default: movements never jump. */
+  /** An object that moves farther than this between two updates jumps. Default: movements never jump. */
   readonly snap?: number
   /** `sync.rate` of the room. Required if it is not 20. */
   readonly rate?: number
@@ -71,7 +71,7 @@ export interface InterpolateOptions<R extends TypedRoom, T> {
   readonly delayMs?: number
   /** Maximum display delay in milliseconds. Default 500. */
   readonly maxDelayMs?: number
-  /** Clock of `at` and of arrivals. */
+  /** Clock for `at` and for the arrival times of updates. */
   readonly clock?: MotionClock
 }
 

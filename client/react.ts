@@ -44,11 +44,11 @@ import type {
 import type { Client, ConnectOptions, JoinArguments } from './client.ts'
 import { type ConnectionStatus, connect, type Member, type Room, type RoomfulError } from './index.ts'
 
-/** Declares an application's rooms, with `declare module 'roomful/react'`. `rooms` is the type of their definitions. */
+/** Declares an application's rooms, with `declare module 'roomful/react'`. Add one property, `rooms`: the type of the room definitions. */
 // biome-ignore lint/suspicious/noEmptyInterface: applications fill it.
 export interface Register {}
 
-/** The application's registered rooms, or any rooms. */
+/** The registered rooms; any room if none are registered. */
 export type RegisteredRooms = Register extends {
   /** Registered definitions. */
   rooms: infer Rooms extends RoomCollection
@@ -277,7 +277,7 @@ export function useRoom(
 }
 
 /**
- * Returns the selector's result for a room's state, or the whole state. Renders again when the result has changed, by `Object.is`. Arrays
+ * Returns the selector's result for a room's state, or the whole state. Renders again when the result has changed. Arrays
  * and objects are compared by their elements, so a selector may filter, map and pick.
  */
 export function useRoomState<R extends TypedRoom, Selected = VisibleState<R>>(
