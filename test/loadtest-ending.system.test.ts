@@ -168,7 +168,7 @@ describe.concurrent('against a service that runs', () => {
 
   it('fails with exit code 1 when a check finds something', async () => {
     const front = await faultyFront(service.wsUrl, FAULTS['skipped patch']())
-    // The fault needs 110 frames, which take longer on a busy machine.
+    // The fault needs 110 messages, which take longer on a busy machine.
     const { program, report } = await load([...steady(6, front.wsUrl), '--rate', '40'])
     expect(await program.ended, program.output()).toBe(1)
     expect(program.output()).toContain('✗ sequence gaps: 1 violation')

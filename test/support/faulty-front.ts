@@ -1,6 +1,6 @@
 import type { AddressInfo } from 'node:net'
 import { WebSocket, WebSocketServer } from 'ws'
-import { BATCH_OPCODE, CLIENT_OPCODES, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
+import { CLIENT_OPCODES, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackReader, MsgpackWriter } from '../../shared/protocol/msgpack.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import { MsgpackCodec, unbatch } from '../../shared/protocol/msgpack-codec.ts'
@@ -65,8 +65,8 @@ export interface Fault {
   readonly toNode?: (frame: Uint8Array) => readonly Uint8Array[]
 }
 
-/** Strikes once clients have sent this many frames of messages: everyone has played for a while by then. */
-const FRAMES = 110
+/** Strikes once clients have sent this many messages: everyone has played for a while by then. */
+const MESSAGES = 110
 
 /** Faults a node could have, each of which strikes a single frame. A new one for each node. */
 export const FAULTS = {
@@ -90,16 +90,16 @@ type Strike = (frame: Uint8Array) => readonly Uint8Array[]
 
 /** Strikes the first frame of its type to a client once everyone has played for a while. */
 function toClient(type: keyof typeof SERVER_OPCODES, strike: Strike): Fault {
-  let frames = 0
+  let messages = 0
   let struck = false
   return {
     toNode: (frame) => {
-      if (hasMessages(frame)) frames += 1
+      messages += messagesIn(frame)
       return [frame]
     },
     toClient: (frame) => {
       // The opcode is behind the header of a short array, which is one byte.
-      if (struck || frames < FRAMES || frame[1] !== SERVER_OPCODES[type]) return [frame]
+      if (struck || messages < MESSAGES || frame[1] !== SERVER_OPCODES[type]) return [frame]
       struck = true
       return strike(frame)
     },
@@ -108,12 +108,12 @@ function toClient(type: keyof typeof SERVER_OPCODES, strike: Strike): Fault {
 
 /** Strikes one reliable message to the node once everyone has played for a while. */
 function toNode(strike: Strike): Fault {
-  let frames = 0
+  let messages = 0
   let struck = false
   return {
     toNode: (frame) => {
-      if (hasMessages(frame)) frames += 1
-      if (struck || frames < FRAMES || !isReliable(frame)) return [frame]
+      messages += messagesIn(frame)
+      if (struck || messages < MESSAGES || !isReliable(frame)) return [frame]
       struck = true
       return strike(frame)
     },
@@ -122,9 +122,9 @@ function toNode(strike: Strike): Fault {
 
 const codec = new MsgpackCodec()
 
-/** Whether a frame is one message, or several at once. */
-const hasMessages = (frame: Uint8Array): boolean =>
-  frame[1] === CLIENT_OPCODES.message || frame[1] === BATCH_OPCODE
+/** How many messages for rooms are in a frame. A client whose process is late sends several at once. */
+const messagesIn = (frame: Uint8Array): number =>
+  (unbatch(frame) ?? [frame]).filter((one) => one[1] === CLIENT_OPCODES.message).length
 
 function isReliable(frame: Uint8Array): boolean {
   if (frame[1] !== CLIENT_OPCODES.message) return false
