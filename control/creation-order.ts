@@ -23,7 +23,7 @@ export class CreationOrder {
 /** What a member of such a set looks like. */
 export const MEMBER_PATTERN = /^\d{15}\.\d{6}:[\w-]+$/
 
-/** Where a page begins and how long it is. */
+/** The start and the length of a page. */
 export interface PageRequest {
   /** Records at most. */
   readonly limit: number

@@ -23,7 +23,7 @@ export interface Runtime {
   readonly sessions: Iterable<SessionDescription>
   /** How many rooms and sessions the query is for; of more than its limit only the first are listed. */
   readonly found: { readonly rooms: number; readonly sessions: number }
-  /** What is wrong at the node now; empty when nothing is. */
+  /** Problems of the node now; empty if there are none. */
   readonly problems: readonly ProblemDescription[]
   /** How many this node has. */
   readonly totals: { readonly rooms: number; readonly members: number; readonly sessions: number }
@@ -41,7 +41,7 @@ interface NodeDescription {
 
 /** Where the answer comes from. */
 export interface RuntimeSource {
-  /** What is wrong at the node now. */
+  /** Problems of the node now. */
   readonly problems: () => Promise<readonly ProblemDescription[]>
   readonly describeNode: () => NodeDescription
   readonly describeRooms: (query: RoomQuery) => Found<RoomDescription>

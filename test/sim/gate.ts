@@ -4,10 +4,6 @@ export class Gate {
   #paused = false
   #dead = false
 
-  get dead(): boolean {
-    return this.#dead
-  }
-
   /** Runs `happening` in its turn. */
   pass(happening: () => void): void {
     if (this.#dead) return

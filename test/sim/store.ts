@@ -149,7 +149,7 @@ export class StoreConnection {
   readonly #returns = new Set<() => void>()
   #commands: Lanes
   #messages: Lanes
-  #connected = true
+  #connected = false
   #closed = false
 
   constructor(options: ConnectionOptions) {
@@ -157,7 +157,6 @@ export class StoreConnection {
     this.#clock = options.server.clock
     this.#commands = this.#newLanes()
     this.#messages = this.#newLanes()
-    this.#connected = false
     this.#connect()
   }
 
@@ -233,7 +232,11 @@ export class StoreConnection {
     return {
       publish: (channel, message) => {
         const bytes = new Uint8Array(message)
-        return this.#call('publish', this.#messages, async () => server.publish(channel, bytes))
+        return this.#call(
+          'publish',
+          () => this.#messages,
+          async () => server.publish(channel, bytes),
+        )
       },
       subscribe: async (channel, onMessage, onGap = () => undefined) => {
         const listener: Listener = {
@@ -241,7 +244,11 @@ export class StoreConnection {
           deliver: (message) => this.#messages.back.send(() => gate.pass(() => onMessage(message))),
         }
         const subscription = { channel, listener, onGap }
-        await this.#call('subscribe', this.#messages, async () => server.subscribe(channel, listener))
+        await this.#call(
+          'subscribe',
+          () => this.#messages,
+          async () => server.subscribe(channel, listener),
+        )
         this.#subscriptions.add(subscription)
         return async () => {
           this.#subscriptions.delete(subscription)
@@ -254,13 +261,12 @@ export class StoreConnection {
   }
 
   #command<T>(name: string, perform: () => Promise<T>): Promise<T> {
-    return this.#call(name, undefined, perform)
+    return this.#call(name, () => this.#commands, perform)
   }
 
-  /** `lanes`: undefined for those of commands, whichever connection there is when it is sent. */
-  #call<T>(name: string, lanes: Lanes | undefined, perform: () => Promise<T>): Promise<T> {
+  /** `lanes`: called when the call is sent. The connection may have been made again since. */
+  #call<T>(name: string, lanes: () => Lanes, perform: () => Promise<T>): Promise<T> {
     const { server, gate } = this.#options
-    const isMessage = lanes !== undefined
     return new Promise((resolve, reject) => {
       let over = false
       const end = (how: () => void): void => {
@@ -279,7 +285,7 @@ export class StoreConnection {
         cancel = this.#clock.schedule(TIMEOUT_MS, () => fail('it took too long'))
         this.#waiting.delete(send)
         this.#unanswered.add(lost)
-        const { there, back } = isMessage ? this.#messages : this.#commands
+        const { there, back } = lanes()
         there.send(() =>
           server.receive(() => {
             perform().then(

@@ -88,7 +88,7 @@ export function Lists() {
   }
   const submit = async (event: Event) => {
     event.preventDefault()
-    // What is listed may be the answer to what was typed before.
+    // The list may answer an earlier text of the search.
     await model.refresh()
     const first = document.querySelector<HTMLElement>('[role=tabpanel] .open')
     if (first) first.click()
@@ -215,7 +215,7 @@ function Found() {
   )
 }
 
-/** What matches, how much of it is shown, and which nodes did not answer. */
+/** The number of matches, how many of them are shown, and the nodes that did not answer. */
 function sumUp({ rooms, sessions, found, silent }: ClusterMatches): string {
   const isCut = rooms.length < found.rooms || sessions.length < found.sessions
   return [

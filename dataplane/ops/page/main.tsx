@@ -19,7 +19,7 @@ const model = new AdminModel(() => {
   )
 })
 
-/** Where the room covers the lists, as narrow.css says. */
+/** The widths at which a room covers the lists, as in narrow.css. */
 const narrow = matchMedia('(max-width: 860px)')
 
 function Page() {

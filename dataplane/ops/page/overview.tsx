@@ -27,7 +27,7 @@ export const Figure = ({ label, value }: { label: string; value: string }) => (
   </div>
 )
 
-/** What is wrong now: problems of this node, and nodes that need a look. */
+/** Problems of this node now, and nodes that died or are overloaded. */
 export function Problems() {
   const { runtime, nodes } = useModel().heard!
   const others = nodes
