@@ -9,7 +9,7 @@ interface Notes {
   readonly notes: Readonly<Record<string, string>>
 }
 
-/** A board of notes. A database keeps the notes, so they survive a restart of the server. */
+/** A board of notes, kept in a database: it survives the service. */
 export const notes = (states: States) =>
   defineRoom({
     type: 'notes',

@@ -7,7 +7,7 @@ const TABLE = `CREATE TABLE IF NOT EXISTS rooms (
   seq INTEGER NOT NULL,
   state TEXT NOT NULL)`
 
-/** Replaces the row, unless the row has a newer state: a delayed save may arrive after a later save. */
+/** Replaces the row only by an equal or newer state. Late saves may be older. */
 const SAVE = `INSERT INTO rooms VALUES (?, ?, ?, ?)
   ON CONFLICT (key) DO UPDATE
   SET epoch = excluded.epoch, seq = excluded.seq, state = excluded.state
@@ -29,7 +29,7 @@ export class States {
     return row && JSON.parse((row as { state: string }).state)
   }
 
-  /** Returns false if the file already has a newer state. */
+  /** Returns false when the file already has a newer state. */
   async save(
     state: unknown,
     { key, epoch, seq }: Pick<SavedAs, 'key' | 'epoch' | 'seq'>,

@@ -16,7 +16,7 @@ const MARKS: readonly Mark[] = ['X', 'O']
 const seatOf = (state: TicTacToeState, memberId: string): Mark | undefined =>
   MARKS.find((mark) => state.players[mark] === memberId)
 
-/** Returns the mark that a member may set into `cell` now. Refuses illegal moves with the reason. */
+/** Returns the mark that a member may set into `cell`. Refuses illegal moves. */
 function legalMark(
   state: TicTacToeState,
   memberId: string,
