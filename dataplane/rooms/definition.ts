@@ -418,11 +418,11 @@ export interface RoomSpec<
   /**
    * Rule for a player who is a member and joins again with another client, for example on another device. roomful recognizes the player by
    * `sub`.
-   * `allow` (default): the newer client becomes another member. If the room is full, the newer client takes over from a disconnected client
+   * - `allow` (default): the newer client becomes another member. If the room is full, the newer client takes over from a disconnected client
    * of the player.
-   * `replace`: the newer client takes over from the older client, with its member id and layers. The older client leaves with the reason
+   * - `replace`: the newer client takes over from the older client, with its member id and layers. The older client leaves with the reason
    * `replaced`. `onJoin` and `onLeave` are not called.
-   * `refuse`: the newer client is rejected with `already_joined`.
+   * - `refuse`: the newer client is rejected with `already_joined`.
    */
   readonly sameSub?: 'allow' | 'replace' | 'refuse'
   /** Schema of the join options other than `key`. Default: any. */
