@@ -250,14 +250,14 @@ export interface RoomContext {
   readonly now: number
   /** All members in the order they joined. In `onJoin`, the new member is included. In `onLeave`, the leaving member is not included. */
   readonly members: readonly Member[]
-  /** Writes to the log of the node, with the room's id. */
+  /** Logger. Each log line has the room's id. */
   readonly log: RoomLog
   /** Returns a random number from 0 up to, but not including, 1. */
   random(): number
   /**
-   * Gives a member a layer of the hidden state. With the next update, the member's client receives the layer's content, and later its
-   * changes. The member keeps the layer until `hide` is called or the member leaves, also if another server process takes over the room.
-   * `layer` is a name from the room type's `layers`. Ids that no member has are ignored.
+   * Gives a member a layer, which is a hidden part of the state. With the next update, the member's client receives the layer's content,
+   * and later its changes. The member keeps the layer until `hide` is called or the member leaves, also if another server process takes
+   * over the room. `layer` is a name from the room type's `layers`. Ids that no member has are ignored.
    */
   show(member: string | Member, layer: string): void
   /** Takes a layer away from a member with the next update. The player may remember what the layer contained. */
@@ -350,7 +350,7 @@ export interface AdmitContext<State = unknown> {
   readonly members: readonly Member[]
   /** State of the room. The state may change before the player joins. */
   readonly state: Immutable<State>
-  /** Writes to the log of the node, with the room's id. */
+  /** Logger. Each log line has the room's id. */
   readonly log: RoomLog
 }
 
