@@ -86,10 +86,10 @@ export interface InterpolateOptions<R extends TypedRoom, T> {
 }
 
 /**
- * Shows the inputs of this page's player immediately. It takes the server's state and applies all inputs that the server has not
- * acknowledged. When the server acknowledges an input, its effect is already in the state. The method is client-side prediction with server
- * reconciliation: G. Gambetta, "Fast-Paced Multiplayer", part II (https://www.gabrielgambetta.com). Corrections are smoothed as in Valve,
- * "Source Multiplayer Networking" (Valve Developer Community).
+ * Shows the inputs of this page's player immediately. `predict` takes the server's state and applies all inputs that the server has not
+ * acknowledged. When the server acknowledges an input, the effect of this input is already in the state. The method is client-side
+ * prediction with server reconciliation: G. Gambetta, "Fast-Paced Multiplayer", part II (https://www.gabrielgambetta.com). Corrections are
+ * smoothed as in Valve, "Source Multiplayer Networking" (Valve Developer Community).
  */
 export const predict = <R extends TypedRoom, Own extends object>(
   room: Room<R>,
@@ -284,7 +284,7 @@ export class Interpolation<R extends TypedRoom, T extends object> {
     this.stop = room.onStateChange((state) => this.#see(options.select(state), options.time?.(state)))
   }
 
-  /** Current display delay in milliseconds. It is long enough for the latest updates, also for the one that arrived latest. */
+  /** Current display delay in milliseconds. It is long enough for the most delayed of the latest 64 updates, but at most `maxDelayMs`. */
   get delayMs(): number {
     const { delayMs = 2 * this.#intervalMs, maxDelayMs = 500 } = this.#options
     const late = Math.max(...this.#updates.map(({ atMs, cameMs }) => cameMs - atMs))

@@ -16,8 +16,10 @@ import { Reported } from './reported.ts'
 import type { LeaveReason, Seat } from './seat.ts'
 
 /**
- * Status of this client in a room. `joined`. `rejoining`: the client was offline for too long, or the server lost the session; the client
- * is joining again as a new member. `left`: final.
+ * Status of this client in a room.
+ * - `joined`: this client is a member.
+ * - `rejoining`: the client was offline for too long, or the server lost its session. It is joining again as a new member.
+ * - `left`: final.
  */
 export type RoomStatus = 'joined' | 'rejoining' | 'left'
 
@@ -129,10 +131,11 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   }
 
   /**
-   * Sends a message to the room. The room applies the message exactly once and in order, also if the connection is lost in between. The
-   * promise resolves when the room has applied the message and, with durability `journal`, stored the result. The promise rejects with a
-   * RoomfulError if the room refuses the message, or with `queue_full` if too many messages are unacknowledged. If the session is lost
-   * before the answer, it rejects with `resume_failed`: the room may or may not have applied the message.
+   * Sends a message to the room. The room applies the message exactly once and in order, also if the connection is lost in between.
+   *
+   * The promise resolves when the room has applied the message and, with durability `journal`, stored the result. The promise rejects with
+   * a RoomfulError if the room refuses the message, or with `queue_full` if too many messages are unacknowledged. If the client is offline
+   * for too long before the answer arrives, the promise rejects with `resume_failed`: the room may or may not have applied the message.
    *
    * With `{ reliable: false }`, the promise resolves immediately. The message is dropped if the client is offline, or if it exceeds the
    * server's rate limit.

@@ -169,7 +169,9 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     await this.advance(TOLD_MS)
   }
 
-  /** Ends the disconnection of a player. Advances the time until the client is online or closed. */
+  /**
+   * Reconnects a player after `drop`. Advances the time until the client is online or closed. `room`: what `join` returned for the player.
+   */
   async reconnect(room: object): Promise<void> {
     const { network, client } = this.#player(room)
     network.up = true
