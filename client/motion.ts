@@ -68,7 +68,7 @@ export interface InterpolateOptions<R extends TypedRoom, T> {
   /** If an object moves farther than this distance between two updates, `at` jumps. Default: `at` never jumps. */
   readonly snap?: number
   /**
-   * Updates that the room sends per second: its `sync.rate`. Default 20. Must be above 0. If `sync.rate` is 0, pass the number of changes
+   * Updates that the room sends per second: its `sync.rate`. Default 20. `interpolate` throws a RangeError if it is not above 0. If `sync.rate` is 0, pass the number of changes
    * per second, such as `tick.rate`, and pass `time`.
    */
   readonly rate?: number
@@ -274,7 +274,9 @@ export class Interpolation<R extends TypedRoom, T extends object> {
   constructor(room: Room<R>, options: InterpolateOptions<R, T>) {
     this.#options = options
     this.#clock = options.clock ?? machineClock
-    this.#intervalMs = 1000 / (options.rate ?? 20)
+    const { rate = 20 } = options
+    if (!(rate > 0)) throw new RangeError(`rate is ${rate}: pass the number of updates per second, above 0`)
+    this.#intervalMs = 1000 / rate
     const nowMs = this.#clock.monotonic()
     const stampMs = options.time?.(room.state)
     if (stampMs !== undefined) this.#offsetMs = nowMs - stampMs
