@@ -63,7 +63,7 @@ export interface PredictOptions<R extends TypedRoom, Own> {
 export interface InterpolateOptions<R extends TypedRoom, T> {
   /** Returns the moving objects of a state, by id. */
   readonly select: (state: VisibleState<R>) => { readonly [id: string]: T }
-  /** Names of the coordinates to interpolate. All other fields have the value of the update that is displayed. */
+  /** Names of the coordinates to interpolate. All other fields have the value of the last update before the displayed time. */
   readonly fields: readonly NumericKey<NoInfer<T>>[]
   /** If an object moves farther than this distance between two updates, `at` jumps. Default: `at` never jumps. */
   readonly snap?: number

@@ -40,7 +40,7 @@ type Out<S extends StandardSchemaV1> = StandardSchemaV1.InferOutput<S>
 type Input<S> = S extends StandardSchemaV1 ? In<S> : null
 /** Output of an optional schema. Without one: `null`. */
 type Output<S> = S extends StandardSchemaV1 ? Out<S> : null
-/** A name with a value. Unions of pairs, unlike objects, let a context with more names stand for one with fewer. */
+/** A name with a value. A type with more pairs can be passed where a type with fewer pairs is expected. */
 export type Pair = readonly [name: string, value: unknown]
 /** Schemas by name as pairs with their inputs. */
 type Inputs<T> = { [K in Names<T>]: readonly [name: K, value: Input<T[K]>] }[Names<T>]
@@ -213,7 +213,7 @@ export type OutgoingEvent<Events extends Pair> = Events extends readonly [infer 
     }
   : never
 
-/** Result of a handler. A handler can return it instead of changing the state in place, or in addition. */
+/** Result of a handler. A handler that changes the state in place needs none, unless it also returns an event. */
 export type HandlerResult<State, Events extends Pair> =
   | {
       /** New state, which replaces the whole state. */
