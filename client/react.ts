@@ -44,7 +44,7 @@ import type {
 import type { Client, ConnectOptions, JoinArguments } from './client.ts'
 import { type ConnectionStatus, connect, type Member, type Room, type RoomfulError } from './index.ts'
 
-/** Types of your rooms. Declare one property, `rooms`, with `declare module 'roomful/react'`: the type of your room definitions. */
+/** Types of your rooms. In `declare module 'roomful/react'`, declare the property `rooms` of this interface. Its type is that of your room definitions. */
 // biome-ignore lint/suspicious/noEmptyInterface: applications fill it.
 export interface Register {}
 
