@@ -69,8 +69,8 @@ interface ConnectionOptions {
   /** Storage and locks for `resume: 'tab'`. Default: the browser's `sessionStorage` and Web Locks. */
   readonly tabPlatform?: TabPlatform
   /**
-   * Calls its argument when the current synchronous code has finished. The client then sends all messages of this code in one websocket
-   * message. Default: `queueMicrotask`.
+   * Function that the client uses to wait: it must call `callback` when the current synchronous code has finished. The client then sends all
+   * messages of this code in one websocket message. Default: `queueMicrotask`.
    */
   readonly endOfTurn?: (callback: () => void) => void
 }
@@ -430,8 +430,8 @@ type PageEvents = Pick<EventTarget, 'addEventListener' | 'removeEventListener'>
 const roomIdOf = (roomType: string, { key = DEFAULT_KEY }: JoinOptions): string => `${roomType}:${key}`
 
 /**
- * Watches the page a client lives in: `leaves` when it is left, for good or kept by the browser for the back button; `returns` when it comes
- * back from there; `online` when the network does. The returned function ends the watch.
+ * Watches the client's page. Calls `leaves` when the player leaves the page (`forGood`: the browser does not keep it for the Back button),
+ * `returns` when the browser restores the page, and `online` when the network is back. The returned function ends the watch.
  */
 export function watchPage(
   page: PageEvents,
