@@ -83,8 +83,9 @@ it('the store gets no more commands than these from clients that come, come back
   const { session_id, resume_token } = welcome
   const back = await hello({ resume: { session_id, resume_token, rooms: [position] } })
   await client.closed
+  back.client.send({ t: 'ping', at: 1 })
   const resumed = { read: 1, write: 2 }
-  expect(await asked(resumed), 'a resume, and word that its welcome has arrived').toEqual(resumed)
+  expect(await asked(resumed), 'a resume, and the first message after its welcome').toEqual(resumed)
 
   back.client.ws.close(1000)
   expect(await asked({ remove: 1 }), 'a goodbye').toEqual({ remove: 1 })

@@ -104,9 +104,10 @@ export class ClientProtocol implements ConnectionListener {
 
   message(message: ClientMessage, bytes: number): boolean {
     if (message.t === 'hello') this.#hello(message)
-    else if (this.#session && this.#welcome)
+    else if (this.#session && this.#welcome) {
+      if (!this.#session.right.confirmed) this.#confirm(this.#session)
       return this.#request(this.#session, message, bytes, this.connection.ending)
-    else if (this.#greeted) this.#waitForWelcome(message, bytes)
+    } else if (this.#greeted) this.#waitForWelcome(message, bytes)
     else this.refuse('protocol_error', `the first message must be hello, not ${message.t}`)
     return true
   }
@@ -132,9 +133,16 @@ export class ClientProtocol implements ConnectionListener {
     return false
   }
 
-  received(): void {
-    const session = this.#session
-    if (!session?.confirm()) return
+  ponged(): void {
+    if (this.#session && this.#welcome) this.#confirm(this.#session)
+  }
+
+  /**
+   * The client has its resume token. A message after `welcome` proves this. A pong proves it less well, because a browser answers pings
+   * before its page has read `welcome`. Therefore only the regular pings count, the first of them 6 seconds after the start.
+   */
+  #confirm(session: Session): void {
+    if (!session.confirm()) return
     const { sessions, tellTaken } = this.#context
     sessions.saveLater(session)
     if (session.replacedNode !== undefined) tellTaken(session.replacedNode, session.sessionId)
@@ -434,7 +442,6 @@ export class ClientProtocol implements ConnectionListener {
       ...(rooms ? { rooms: [...rooms] } : {}),
     })
     outbox.open(frame(welcome, codec.binary))
-    if (!session.right.confirmed) this.connection.askReceipt()
     this.#count(rooms ? 'resumed' : 'welcome')
     log.debug({ session_id: session.sessionId, resumed: rooms !== undefined }, 'session connected')
     const early = this.#early

@@ -14,9 +14,6 @@ import { type PolledSocket, startReading, stopReading } from './sockets.ts'
 /** RFC 6455, section 5.5.1: a close frame's reason has at most 123 bytes of UTF-8. */
 const REASON_BYTES = 123
 
-/** A ping with a payload of one byte, which its pong brings back; those that keep a connection alive have none. */
-const RECEIPT_PING: Frame = Uint8Array.of(0x89, 1, 0x72)
-
 /** A client is pinged for its round-trip time once in so many beats, the first time after a tenth of a minute. */
 const SAMPLE_BEATS = 60
 const FIRST_SAMPLE_BEAT = 6
@@ -41,8 +38,8 @@ export interface ConnectionListener {
   failed(error: unknown): void
   /** A ping or pong frame of the websocket itself; false: there are too many, and it is not to be answered. */
   controlFrame(): boolean
-  /** The client has what was sent before `askReceipt`. */
-  received(): void
+  /** The client answered a websocket ping: it reads what is sent to it. */
+  ponged(): void
   /** What waited for the client has been read; see `Outbox.awaitRoom`. */
   hasRoom(): void
   /** The connection is over; called once. `lost`: without a goodbye and not by us. */
@@ -73,7 +70,7 @@ export class ServerSocket extends WebSocket {
     const { listener } = this
     if (event === 'message') listener?.message(values[0] as Buffer, values[1] as boolean)
     else if (event === 'ping') listener?.pinged(values[0] as Buffer)
-    else if (event === 'pong') listener?.ponged(values[0] as Buffer)
+    else if (event === 'pong') listener?.ponged()
     else if (event === 'close') listener?.gone()
     // What went wrong follows as a closing handshake or as the end.
     return listener !== undefined
@@ -164,11 +161,11 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#receive(data, binary)
   }
 
-  ponged(data: Buffer): void {
+  ponged(): void {
     this.#heard = true
     if (this.#closed) return
-    if (data.length > 0) this.#listener.received()
-    else if (this.#pingedAt !== undefined) {
+    this.#listener.ponged()
+    if (this.#pingedAt !== undefined) {
       const { clock, metrics } = this.#context
       metrics.roundTrip.observe((clock.monotonic() - this.#pingedAt) / 1000)
       this.#pingedAt = undefined
@@ -257,11 +254,6 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
       ...(ref === undefined ? {} : { ref }),
       ...(roomId === undefined ? {} : { room_id: roomId }),
     })
-  }
-
-  /** Asks whether everything sent so far has arrived; the answer is `received`. */
-  askReceipt(): void {
-    this.outbox.push(RECEIPT_PING)
   }
 
   /** Reads nothing for so many milliseconds once this turn is over: the client is faster than it may be. */

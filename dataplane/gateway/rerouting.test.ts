@@ -71,12 +71,12 @@ describe('a session whose rooms are at another node', () => {
 })
 
 describe('a session that goes where it was told', () => {
-  /** A client that was told to go to node_b and has resumed there; `receipt` false: its socket says nothing of the `welcome`. */
-  async function gone({ receipt = true } = {}) {
+  /** A client that was told to go to node_b and has resumed there. `silent`: it sends nothing after `welcome`. */
+  async function gone({ silent = false } = {}) {
     const { client, welcome, snapshot } = await pair.a.join('one', undefined, FEATURES)
     pair.nearer = NEARER
     expect(await toldAfter(6000, client)).toBe(1)
-    const next = await pair.b.open([], { autoPong: receipt })
+    const next = await pair.b.open([], { autoPong: !silent })
     next.send({
       t: 'hello',
       project_id: 'prj_one',
@@ -84,6 +84,7 @@ describe('a session that goes where it was told', () => {
       features: FEATURES,
     })
     await pair.meanwhile(next.next('welcome'))
+    if (!silent) next.send({ t: 'ping', at: 1 })
     return { client, next }
   }
 
@@ -100,7 +101,7 @@ describe('a session that goes where it was told', () => {
   })
 
   it('has five seconds for that, after which the rooms hear that it is not at the old node any more', async () => {
-    const { client } = await gone({ receipt: false })
+    const { client } = await gone({ silent: true })
     await pair.pass(4000, 1000)
     expect(pair.owner.of('detach')).toEqual([])
     const detached = pair.owner.next('detach')

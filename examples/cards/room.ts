@@ -28,6 +28,8 @@ const cards = defineRoom({
   maxMembers: 40,
   reconnectSeconds: 20,
   idleSeconds: 60,
+  // If a reloaded page has lost its session, its next one gets the same hand.
+  sameSub: 'replace',
   sync: { rate: 0 },
   durability: 'journal',
   create: newTable,

@@ -72,6 +72,7 @@ export class Stage {
     const next = await this.askToResume(peer, options)
     const welcome = await next.expect('welcome')
     if (!welcome.resumed) next.fail('a resume is welcomed as a new session')
+    await next.roundTrip()
     return next
   }
 

@@ -313,7 +313,7 @@ export class NodeProcess implements SystemNode {
       return readStoreLines(storeLinesIn(readFileSync(this.#history, 'utf8')), this.#endedAt ?? machineNow())
     } catch {
       // It ended before it opened the file.
-      return { calls: [], stalls: [], sessions: [], tasks: [] }
+      return { calls: [], stalls: [], sessions: [], tasks: [], late: [] }
     }
   }
 }
