@@ -20,7 +20,7 @@ describe('A cluster whose room code is bad', () => {
       await run.ended
       const lines = run.output().split('\n')
       expect(lines.filter((line) => line.includes('MISSED'))).toEqual([])
-      expect(lines.at(-2)).toBe('1 of 1 kinds met all goals')
+      expect(lines.at(-2), run.output()).toBe('1 of 1 kinds met all goals')
     },
   )
 })

@@ -9,7 +9,7 @@ const tiny: Scenario = { ...SCENARIOS.find(({ name }) => name === 'arena')!, cli
 const options = { seconds: 1, warmSeconds: 1, repeats: 0, built: false, tell: () => {} }
 
 function expectFigures(figures: Figures): void {
-  expect(figures.delivered).toBeGreaterThan(0.5)
+  expect(figures.delivered).toBeGreaterThan(0)
   expect(figures.cost).toBeGreaterThan(0)
   expect(figures.p99).toBeGreaterThan(0)
   // A float32 for each coordinate of a player that moved, at least.
@@ -28,6 +28,6 @@ test('the same rooms on two nodes of one Redis are measured together, also when 
     expect(figures.crossing).toBeLessThan(1)
   }
   const direct = await measure('roomful', { ...tiny, nodes: 2, direct: true }, on)
-  expect(direct.delivered).toBeGreaterThan(0.5)
+  expect(direct.delivered).toBeGreaterThan(0)
   expect(direct.crossing).toBe(0)
 })
