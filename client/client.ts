@@ -22,7 +22,7 @@ import { type ClientStats, newCounters } from './stats.ts'
 import { browserTab, type Credentials, type TabPlatform, TabSession } from './tab.ts'
 import { type TokenOptions, TokenSource } from './token-source.ts'
 
-/** Options of `connect`. Pass `token`, `getToken` or both: the first session uses `token`. During development, pass `dev` instead. */
+/** Options of `connect`. Pass `token`, `getToken` or both. With both, the client connects with `token`, and calls `getToken` when it needs the next token. During development, pass `dev` instead. */
 export type ConnectOptions = ConnectionOptions & TokenOptions
 
 interface ConnectionOptions {
@@ -48,7 +48,7 @@ interface ConnectionOptions {
   /** Signal that closes the client, as `client.close()` does. It also works during `connect`. */
   readonly signal?: AbortSignal
   /**
-   * Maximum number of reliable messages in each room that the server has not acknowledged. If a message exceeds it, `send` rejects with
+   * Maximum number of unacknowledged messages in each room. (A message with `reliable: false` is never acknowledged and does not count.) If a message exceeds it, `send` rejects with
    * `queue_full`. Default 1024, like the server's limit `maxUnackedMessages`. Do not exceed that limit: the server would reject messages
    * with `room_unavailable` or `outcome_unknown`.
    */

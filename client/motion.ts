@@ -77,7 +77,7 @@ export interface InterpolateOptions<R extends TypedRoom, T> {
    * updates come at irregular intervals: objects then move at an even speed. Default: updates are assumed to come at equal intervals.
    */
   readonly time?: (state: VisibleState<R>) => number
-  /** Minimum display delay in milliseconds. Default: the time of two updates. The delay grows if updates arrive late. */
+  /** Minimum display delay in milliseconds. Default: twice the interval between two updates, 100 ms at 20 updates per second. The delay grows if updates arrive late. */
   readonly delayMs?: number
   /** Maximum display delay in milliseconds. Default 500. */
   readonly maxDelayMs?: number
