@@ -467,8 +467,8 @@ export interface RoomSpec<
    */
   readonly onIdle?: 'dispose' | 'sleep'
   /**
-   * Days after which a sleeping room is deleted, 0.01 to 3650. The days count from the last leave or the due time of the next timer,
-   * whichever is later. No handler is called for the deletion. A room with `save` is deleted only after its last state is saved. Default
+   * Days after which a sleeping room is deleted, 0.01 to 3650. The days count from the last leave. If the room has timers, they count from the
+   * due time of the next timer, if this is later. No handler is called for the deletion. A room with `save` is deleted only after its last state is saved. Default
    * 30.
    */
   readonly sleepDays?: number
