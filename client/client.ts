@@ -22,7 +22,7 @@ import { type ClientStats, newCounters } from './stats.ts'
 import { browserTab, type Credentials, type TabPlatform, TabSession } from './tab.ts'
 import { type TokenOptions, TokenSource } from './token-source.ts'
 
-/** Options of `connect`. Pass `token`, `getToken` or both: the first session uses `token`. During development, pass `dev` instead. */
+/** Options of `connect`. Pass `token`, `getToken` or both. With both, the client connects with `token`, and calls `getToken` when it needs the next token. During development, pass `dev` instead. */
 export type ConnectOptions = ConnectionOptions & TokenOptions
 
 interface ConnectionOptions {
@@ -48,7 +48,7 @@ interface ConnectionOptions {
   /** Signal that closes the client, as `client.close()` does. It also works during `connect`. */
   readonly signal?: AbortSignal
   /**
-   * Maximum number of reliable messages in each room that the server has not acknowledged. If a message exceeds it, `send` rejects with
+   * Maximum number of unacknowledged messages in each room. (A message with `reliable: false` is never acknowledged and does not count.) If a message exceeds it, `send` rejects with
    * `queue_full`. Default 1024, like the server's limit `maxUnackedMessages`. Do not exceed that limit: the server would reject messages
    * with `room_unavailable` or `outcome_unknown`.
    */
@@ -69,8 +69,8 @@ interface ConnectionOptions {
   /** Storage and locks for `resume: 'tab'`. Default: the browser's `sessionStorage` and Web Locks. */
   readonly tabPlatform?: TabPlatform
   /**
-   * Calls its argument when the current synchronous code has finished. The client then sends all messages of this code in one websocket
-   * message. Default: `queueMicrotask`.
+   * Function that the client uses to wait: it must call `callback` when the current synchronous code has finished. The client then sends all
+   * messages of this code in one websocket message. Default: `queueMicrotask`.
    */
   readonly endOfTurn?: (callback: () => void) => void
 }
@@ -430,8 +430,8 @@ type PageEvents = Pick<EventTarget, 'addEventListener' | 'removeEventListener'>
 const roomIdOf = (roomType: string, { key = DEFAULT_KEY }: JoinOptions): string => `${roomType}:${key}`
 
 /**
- * Watches the page a client lives in: `leaves` when it is left, for good or kept by the browser for the back button; `returns` when it comes
- * back from there; `online` when the network does. The returned function ends the watch.
+ * Watches the client's page. Calls `leaves` when the player leaves the page (`forGood`: the browser does not keep it for the Back button),
+ * `returns` when the browser restores the page, and `online` when the network is back. The returned function ends the watch.
  */
 export function watchPage(
   page: PageEvents,

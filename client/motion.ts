@@ -53,7 +53,7 @@ export interface PredictOptions<R extends TypedRoom, Own> {
    * jumps.
    */
   readonly snap?: number
-  /** Duration of a correction in milliseconds: after this time, 37 % of the difference is left. Default 100. */
+  /** Time constant of corrections in milliseconds. After this time, 37 % of a difference is left, and after three times as long 5 %. Default 100. */
   readonly smoothMs?: number
   /** Clock for `at` and for corrections. */
   readonly clock?: MotionClock
@@ -63,21 +63,21 @@ export interface PredictOptions<R extends TypedRoom, Own> {
 export interface InterpolateOptions<R extends TypedRoom, T> {
   /** Returns the moving objects of a state, by id. */
   readonly select: (state: VisibleState<R>) => { readonly [id: string]: T }
-  /** Names of the coordinates to interpolate. All other fields have the value of the update that is displayed. */
+  /** Names of the coordinates to interpolate. All other fields have the value of the last update before the displayed time. */
   readonly fields: readonly NumericKey<NoInfer<T>>[]
   /** If an object moves farther than this distance between two updates, `at` jumps. Default: `at` never jumps. */
   readonly snap?: number
   /**
-   * Updates that the room sends per second: its `sync.rate`. Default 20. Must be above 0. If `sync.rate` is 0, pass the number of changes
-   * per second, such as `tick.rate`, and pass `time`.
+   * Updates that the room sends per second: its `sync.rate`. Default 20. A room with `sync.rate` 0 sends each change immediately: pass its usual
+   * number of changes per second, such as `tick.rate`, and pass `time`. `interpolate` throws a RangeError if `rate` is not above 0.
    */
   readonly rate?: number
   /**
-   * Returns the server's time of a state in milliseconds, for example from a field `now` that each tick sets to `ctx.now`. With it,
-   * movement is even if updates come at irregular intervals. Default: updates are assumed to come at equal intervals.
+   * Returns the server's time of a state in milliseconds, for example from a field `now` that each tick sets to `ctx.now`. Pass it if
+   * updates come at irregular intervals: objects then move at an even speed. Default: updates are assumed to come at equal intervals.
    */
   readonly time?: (state: VisibleState<R>) => number
-  /** Minimum display delay in milliseconds. Default: the time of two updates. The delay grows if updates arrive late. */
+  /** Minimum display delay in milliseconds. Default: twice the interval between two updates, 100 ms at 20 updates per second. The delay grows if updates arrive late. */
   readonly delayMs?: number
   /** Maximum display delay in milliseconds. Default 500. */
   readonly maxDelayMs?: number
@@ -274,7 +274,9 @@ export class Interpolation<R extends TypedRoom, T extends object> {
   constructor(room: Room<R>, options: InterpolateOptions<R, T>) {
     this.#options = options
     this.#clock = options.clock ?? machineClock
-    this.#intervalMs = 1000 / (options.rate ?? 20)
+    const { rate = 20 } = options
+    if (!(rate > 0)) throw new RangeError(`rate is ${rate}: pass the number of updates per second, above 0`)
+    this.#intervalMs = 1000 / rate
     const nowMs = this.#clock.monotonic()
     const stampMs = options.time?.(room.state)
     if (stampMs !== undefined) this.#offsetMs = nowMs - stampMs

@@ -44,7 +44,7 @@ import type {
 import type { Client, ConnectOptions, JoinArguments } from './client.ts'
 import { type ConnectionStatus, connect, type Member, type Room, type RoomfulError } from './index.ts'
 
-/** Types of your rooms. Declare one property, `rooms`, with `declare module 'roomful/react'`: the type of your room definitions. */
+/** Types of your rooms. In `declare module 'roomful/react'`, declare the property `rooms` of this interface. Its type is an object or a list of your room definitions, such as `typeof rooms`. */
 // biome-ignore lint/suspicious/noEmptyInterface: applications fill it.
 export interface Register {}
 
@@ -250,7 +250,7 @@ export function RoomfulProvider({ url, options, fallback, children }: RoomfulPro
  * unmounts.
  *
  * If the join fails, or if the room removes this client, for example by a kick, the hook throws a RoomfulError to the nearest error
- * boundary. If the error boundary renders the components again after a second or more, they join again. If the room is not in `Register`,
+ * boundary. If the error boundary renders the components again, they join again, at the earliest one second after the error. If the room is not in `Register`,
  * write `useRoom<typeof duel>('duel')`.
  */
 export function useRoom<R extends TypedRoom = never>(

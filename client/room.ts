@@ -133,7 +133,7 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   /**
    * Sends a message to the room. The room applies the message exactly once and in order, also if the connection is lost in between.
    *
-   * The promise resolves when the room has applied the message and, with durability `journal`, stored the result. The promise rejects with
+   * The promise resolves when the room has applied the message. In a room with the default `durability: 'journal'`, the result is then also stored. The promise rejects with
    * a RoomfulError if the room refuses the message, or with `queue_full` if too many messages are unacknowledged. If the client is offline
    * for too long before the answer arrives, the promise rejects with `resume_failed`: the room may or may not have applied the message.
    *

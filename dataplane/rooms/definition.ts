@@ -40,7 +40,7 @@ type Out<S extends StandardSchemaV1> = StandardSchemaV1.InferOutput<S>
 type Input<S> = S extends StandardSchemaV1 ? In<S> : null
 /** Output of an optional schema. Without one: `null`. */
 type Output<S> = S extends StandardSchemaV1 ? Out<S> : null
-/** A name with a value. Unions of pairs, unlike objects, let a context with more names stand for one with fewer. */
+/** A name with a value. A union of pairs lists the events, tasks or timers of a room type. A context with a larger union can be passed where a smaller one is expected. */
 export type Pair = readonly [name: string, value: unknown]
 /** Schemas by name as pairs with their inputs. */
 type Inputs<T> = { [K in Names<T>]: readonly [name: K, value: Input<T[K]>] }[Names<T>]
@@ -201,7 +201,7 @@ export type Recipients =
       readonly layer: string
     }
 
-/** Event in a handler's result. `Events`: pairs of its name and its data. */
+/** Event in a handler's result. `Events`: names of the room type's events, each with its data. */
 export type OutgoingEvent<Events extends Pair> = Events extends readonly [infer Name, infer Data]
   ? {
       /** Name of the event. */
@@ -213,7 +213,7 @@ export type OutgoingEvent<Events extends Pair> = Events extends readonly [infer 
     }
   : never
 
-/** Result of a handler. A handler can return it instead of changing the state in place, or in addition. */
+/** Result of a handler. A handler that changes the state in place needs none, unless it also returns an event. */
 export type HandlerResult<State, Events extends Pair> =
   | {
       /** New state, which replaces the whole state. */
@@ -292,7 +292,7 @@ export interface TurnContext<in Events extends Pair, in Tasks extends Pair, in T
   /**
    * Starts slow work, such as a database query. `work` is called at most once, after the changes of this handler are stored (with
    * durability `snapshot` or `none`: after they are sent). The handler of the task `name` gets the outcome. If another server process takes
-   * over the room before that, the outcome is `{ ok: false, error: 'moved' }`. Throws if the room has 100 unfinished tasks
+   * over the room before the work has ended, the outcome is `{ ok: false, error: 'moved' }`. Throws if the room has 100 unfinished tasks
    * (`maxRoomTasks`).
    */
   readonly task: <K extends Tasks[0]>(work: () => PromiseLike<ValueOf<Tasks, K>>, name: K) => void
@@ -329,7 +329,7 @@ interface Contexts<Context, Given> {
 /**
  * Context of the handlers of one room type, for helper functions that they call: `function endTurn(ctx: ContextOf<typeof duel>)`. With a
  * message type, as in `ContextOf<typeof duel, 'strike'>`, the context has `reply`. Do not return the result of such a function from a
- * handler, because the type of the definition would depend on itself: write `{ endTurn(ctx) }`.
+ * handler, because the type of the definition would depend on itself. Write `(state, _input, ctx) => { endTurn(ctx) }` with braces.
  */
 export type ContextOf<R extends TypedRoom, Message extends string = never> =
   NonNullable<R['~types']> extends Contexts<infer Context, infer Given>
@@ -346,7 +346,7 @@ export interface AdmitContext<State = unknown> {
   readonly key: string
   /** Time of the call, in milliseconds since 1970. */
   readonly now: number
-  /** Current members in the order they joined. The joining player is not included. */
+  /** Current members in the order they joined. The join that `admit` decides about is not included; another client of the same player may be. */
   readonly members: readonly Member[]
   /** State of the room. The state may change before the player joins. */
   readonly state: Immutable<State>
@@ -387,7 +387,7 @@ export interface SavedAs {
 
 /** Options for saving a room's state to a database. */
 export interface RoomSave<State> {
-  /** Seconds within which a change is saved, and minimum number of seconds between two saves: 1 to 86,400. */
+  /** roomful saves a change at the latest this many seconds later, and not more often than once in this time. 1 to 86,400. */
   readonly everySeconds: number
   /**
    * Writes the state to your database. `state` is a frozen copy of the stored state. If the promise rejects or takes longer than 30 s,
@@ -462,13 +462,13 @@ export interface RoomSpec<
   readonly idleSeconds?: number
   /**
    * What happens to a room that was empty for `idleSeconds`. `dispose` (default) deletes the room. `sleep` keeps the room in the store
-   * until a client joins, or for `sleepDays`. A sleeping room counts toward the rooms of its project. `ctx.close()` deletes a room in both
+   * until a client joins, or for `sleepDays`. Sleeping rooms count toward the project's maximum of rooms (`MAX_ROOMS_PER_PROJECT`). `ctx.close()` deletes a room in both
    * cases.
    */
   readonly onIdle?: 'dispose' | 'sleep'
   /**
-   * Days after which a sleeping room is deleted, 0.01 to 3650. The days count from the last leave or the due time of the next timer,
-   * whichever is later. No handler is called for the deletion. A room with `save` is deleted only after its last state is saved. Default
+   * Days after which a sleeping room is deleted, 0.01 to 3650. The days count from the last leave. If the room has timers, they count from the
+   * due time of the next timer, if this is later. No handler is called for the deletion. A room with `save` is deleted only after its last state is saved. Default
    * 30.
    */
   readonly sleepDays?: number
@@ -492,7 +492,7 @@ export interface RoomSpec<
   /** Version of the state's shape, an integer. Default 1. Increase it by one when the shape changes. */
   readonly version?: number
   /**
-   * Functions that convert a state to the next version, by the version that they convert. Each function gets the state as plain JSON. It
+   * Functions that convert a state to the next version. The key of a function is the version that it converts: `1` converts version 1 to 2. Each function gets the state as plain JSON. It
    * changes the argument or returns a new state. roomful calls the functions when a server process opens a room with an older version.
    * Members receive the changes as an update.
    */
