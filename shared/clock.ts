@@ -4,7 +4,7 @@ export interface Clock {
   now(): number
   /** Milliseconds since an arbitrary start; never jumps back. For leases, deadlines and rates. */
   monotonic(): number
-  /** Runs `callback` once after `delayMs` (monotonic); the returned function cancels it. Never keeps a process alive. */
+  /** Runs `callback` once after `delayMs` (monotonic), soon if that is negative. The returned function cancels it. Never keeps a process alive. */
   schedule(delayMs: number, callback: () => void): () => void
 }
 
@@ -16,7 +16,8 @@ export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
   schedule: (delayMs, callback) => {
-    const timer = setTimeout(callback, delayMs)
+    // Node 24 warns about negative delays.
+    const timer = setTimeout(callback, Math.max(0, delayMs))
     if (typeof timer === 'object') timer.unref()
     return () => clearTimeout(timer)
   },

@@ -15,9 +15,14 @@ import { type Durability, defineRoom } from '../rooms/definition.ts'
 import { NodeLease } from './lease.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
 
-const log = pino({ level: 'silent' })
-
 function parts({ clock = new FakeClock(), store = memoryStore({ clock }), node_id: nodeId = 'node_a' } = {}) {
+  const warnings: object[] = []
+  const log = pino(
+    { base: null, timestamp: false, level: 'warn' },
+    {
+      write: (text: string) => void warnings.push(JSON.parse(text)),
+    },
+  )
   const line = {
     regained: 0,
     rooms: 0,
@@ -58,7 +63,7 @@ function parts({ clock = new FakeClock(), store = memoryStore({ clock }), node_i
       for (let i = 0; i < 10; i++) await Promise.resolve()
     }
   }
-  return { clock, store, records, lease, line, read, listed, recorded, advance }
+  return { warnings, clock, store, records, lease, line, read, listed, recorded, advance }
 }
 
 describe('a lease', () => {
@@ -136,6 +141,27 @@ describe('a lease', () => {
     records.down = false
     await advance(1000)
     expect([lease.valid(), line.regained]).toEqual([true, 1])
+  })
+
+  it('that has run out is logged with its reason, once in 10 s', async () => {
+    const { lease, records, warnings, advance } = parts()
+    await lease.start()
+    records.down = true
+    await advance(1500)
+    expect(warnings).toEqual([])
+    await advance(9000)
+    const line = {
+      level: 40,
+      failure: 'store_unreachable',
+      reason: expect.any(String),
+      msg: 'the lease could not be renewed: the rooms of this node stand still',
+    }
+    expect(warnings).toEqual([{ ...line, suppressed: 0 }])
+    await advance(3000)
+    expect(warnings).toEqual([
+      { ...line, suppressed: 0 },
+      { ...line, suppressed: expect.any(Number) },
+    ])
   })
 
   it('tells what the node is at each renewal, or at once when asked to', async () => {

@@ -2,7 +2,8 @@ import { type Clock, sleep, untilNext } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
 import { decodeNodeInfo, encodeNodeInfo, leaseKey, NODES, type NodeInfo } from '../../shared/node-registry.ts'
-import type { Store } from '../../shared/store/port.ts'
+import { Quiet } from '../../shared/quiet.ts'
+import { type Store, StoreUnavailable } from '../../shared/store/port.ts'
 import type { ClusterMetrics } from './metrics.ts'
 
 /** What a lease is made of. */
@@ -44,6 +45,9 @@ class NodeReplaced extends Error {
   }
 }
 
+/** An expired lease is logged once in this time. */
+const QUIET_MS = 10_000
+
 /** This much of the TTL is not trusted: the clocks of this machine and of the store do not run exactly alike. */
 const MARGIN = 0.1
 
@@ -64,9 +68,11 @@ export class NodeLease {
   #cancel: (() => void) | undefined
   #forgetReturn: (() => void) | undefined
   #stopped = false
+  readonly #quiet: Quiet
 
   constructor(parts: NodeLeaseParts) {
     this.#parts = parts
+    this.#quiet = new Quiet(parts.clock, QUIET_MS)
     parts.metrics.leaseTtl.set(parts.ttlMs / 1000)
     parts.metrics.leaseAge.read(() => this.ageMs / 1000)
   }
@@ -118,8 +124,8 @@ export class NodeLease {
       log.error({ holder }, replaced.message)
       onReplaced(replaced)
     } catch (error) {
-      const level = this.valid() ? 'debug' : 'warn'
-      log[level]({ err: error }, 'the lease could not be renewed')
+      if (this.valid()) log.debug({ err: error }, 'the lease could not be renewed')
+      else this.#logExpired(error)
     }
   }
 
@@ -147,6 +153,16 @@ export class NodeLease {
     this.#cancel?.()
     this.#forgetReturn?.()
     this.#trustedUntil = Number.NEGATIVE_INFINITY
+  }
+
+  #logExpired(error: unknown): void {
+    const suppressed = this.#quiet.pass('expired')
+    if (suppressed === undefined) return
+    const failure = error instanceof StoreUnavailable && error.failure
+    this.#parts.log.warn(
+      { ...(failure && { failure }), reason: (error as Error).message, suppressed },
+      'the lease could not be renewed: the rooms of this node stand still',
+    )
   }
 
   /** Resolves with who has the lease. */

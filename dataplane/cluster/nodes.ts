@@ -286,10 +286,9 @@ export class ClusterNodes {
     if (seen.gone) return
     seen.gone = true
     const { log, metrics, onGone } = this.#parts
-    log.info(
-      { peer: nodeId },
-      seen.withoutLeaseSince === undefined ? 'a node no longer listens' : 'a node has no lease',
-    )
+    const what = seen.withoutLeaseSince === undefined ? 'a node no longer listens' : 'a node has no lease'
+    // A node that drained has given its rooms away.
+    log[seen.info.draining ? 'info' : 'warn']({ peer: nodeId }, `${what}: other nodes take over its rooms`)
     metrics.nodesGone.inc()
     onGone(nodeId)
   }

@@ -45,7 +45,7 @@ const STEP = 30
 /** promtool takes seconds of CPU, and the machine may be busy. */
 const PATIENCE_MS = 120_000
 const EVER_FIRED = 'count by (alertname) (count_over_time(ALERTS{alertstate="firing"}[1h]))'
-const FIRING = 'count by (alertname) (ALERTS{alertstate="firing"})'
+const FIRING = 'group by (alertname) (ALERTS{alertstate="firing"})'
 
 /** What Prometheus makes of `1m30s`, in seconds; undefined: at once. */
 const seconds = (duration: string | undefined): number => {
@@ -170,7 +170,7 @@ describe('every alert', () => {
   })
 
   it('has a fault planted for it below', () => {
-    expect(PLANTED.map(({ alert }) => alert)).toEqual(alerts.map(({ alert }) => alert))
+    expect([...new Set(PLANTED.map(({ alert }) => alert))]).toEqual(alerts.map(({ alert }) => alert))
   })
 })
 

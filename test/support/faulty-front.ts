@@ -34,7 +34,7 @@ export async function faultyFront(wsUrl: string, fault: Fault): Promise<FaultyFr
       for (const frame of early) node.send(frame)
     })
     node.on('message', (frame: Buffer) => {
-      for (const changed of toClient(frame)) client.send(changed)
+      for (const changed of toClient(frame, client)) client.send(changed)
     })
     client.on('close', () => node.terminate())
     node.on('close', (code, reason) => closeWith(client, code, reason))
@@ -61,7 +61,8 @@ function closeWith(client: WebSocket, code: number, reason: Buffer): void {
 
 /** What becomes of one frame of `roomful.v1.msgpack` on its way: the frames that go on in its place. */
 export interface Fault {
-  readonly toClient?: (frame: Uint8Array) => readonly Uint8Array[]
+  /** `client`: another object for each connection. */
+  readonly toClient?: (frame: Uint8Array, client: object) => readonly Uint8Array[]
   readonly toNode?: (frame: Uint8Array) => readonly Uint8Array[]
 }
 
@@ -71,7 +72,7 @@ const MESSAGES = 110
 /** Faults a node could have, each of which strikes a single frame. A new one for each node. */
 export const FAULTS = {
   /** A patch that never leaves. */
-  'skipped patch': () => toClient('state.patch', () => []),
+  'skipped patch': skippedPatch,
   /** A patch under a checksum that is not its state's. */
   'wrong checksum': () => toClient('state.patch', (frame) => [withWrongChecksum(frame)]),
   /** An event that never leaves, while the patch before it does. */
@@ -102,6 +103,34 @@ function toClient(type: keyof typeof SERVER_OPCODES, strike: Strike): Fault {
       if (struck || messages < MESSAGES || frame[1] !== SERVER_OPCODES[type]) return [frame]
       struck = true
       return strike(frame)
+    },
+  }
+}
+
+/**
+ * Skips a patch behind which no event comes: an event of the same flush would take the client past the gap, and the checksum of the next patch
+ * would show the fault instead.
+ */
+function skippedPatch(): Fault {
+  let messages = 0
+  let skipped = false
+  let held: { readonly client: object; readonly patch: Uint8Array } | undefined
+  return {
+    toNode: (frame) => {
+      messages += messagesIn(frame)
+      return [frame]
+    },
+    toClient: (frame, client) => {
+      if (skipped || (held && held.client !== client)) return [frame]
+      if (!held) {
+        if (messages < MESSAGES || frame[1] !== SERVER_OPCODES['state.patch']) return [frame]
+        held = { client, patch: frame }
+        return []
+      }
+      const { patch } = held
+      held = undefined
+      skipped = frame[1] !== SERVER_OPCODES.event
+      return skipped ? [frame] : [patch, frame]
     },
   }
 }

@@ -365,6 +365,15 @@ const ROWS: readonly Row[] = [
     '55.06%',
   ],
   ['RoomfulStoreGone', set('service_store_up', CONTROL, 0), 30, CONTROLS],
+  // It answers, and refuses writes.
+  [
+    'RoomfulStoreGone',
+    set('service_lease_age_seconds', NODES, 20),
+    30,
+    NODES,
+    undefined,
+    ['RoomfulLeaseNotRenewed'],
+  ],
   ['RoomfulClockWrong', set('service_clock_offset_seconds', CONTROL, -8), 120, CONTROL, '-8s'],
   ['RoomfulStoreDataLost', set('service_store_data_lost', CONTROL, 1), 30, CONTROLS],
   [
