@@ -1,5 +1,5 @@
 import type { ErrorCode } from '../shared/protocol/error-codes.ts'
-import type { Claim } from '../shared/store/port.ts'
+import type { Claim, RoomOwner } from '../shared/store/port.ts'
 
 /** How a room is asked for. */
 export interface ClaimOptions {
@@ -9,12 +9,22 @@ export interface ClaimOptions {
   readonly byLease?: boolean
   /** The version of the room type's state that the claimant has code for; default 1. */
   readonly stateVersion?: number
+  /** The last answer of the store about the room: the first attempt does not ask again where it can be relied on. */
+  readonly seen?: Inspection | undefined
   /** The spans of the joins and attaches that wait for the room by now. */
   readonly askedBy?: () => readonly string[]
 }
 
+/** Answer of the store about the owner of a room. */
+export interface Inspection {
+  /** Undefined: the store has no record of the room. */
+  readonly record: RoomOwner | undefined
+  /** When the store was asked, on the monotonic clock. */
+  readonly askedAt: number
+}
+
 /** The room is nowhere, and may not be made: for the client who asked for it. */
-interface RefusedRoom {
+export interface RefusedRoom {
   readonly refused: Extract<ErrorCode, 'rate_limited' | 'project_full' | 'too_many_rooms'>
   readonly message: string
 }

@@ -1,9 +1,9 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
-import type { Claim, Locks } from '../../shared/store/port.ts'
+import type { Claim, Locks, RoomQuota } from '../../shared/store/port.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { Claims } from './claims.ts'
@@ -17,7 +17,7 @@ const settle = async () => {
 }
 
 /** Some nodes on one store. `view`: who is alive, and from when on claims are allowed, in the eyes of all. */
-function parts() {
+function parts(quota: RoomQuota = { maxRooms: 0, maxLasting: 0, perMinute: 0 }) {
   const clock = new FakeClock()
   const store = memoryStore({ clock })
   const view = { alive: new Set<string>(), allowed_at: 0, mayAct: true, judged: 0, told: [] as string[] }
@@ -51,7 +51,7 @@ function parts() {
       mayAct: () => view.mayAct,
       takenOver: (room, from) => view.told.push(`${room} from ${from}`),
       recordTtlMs: 600_000,
-      quota: { maxRooms: 0, maxLasting: 0, perMinute: 0 },
+      quota,
     })
   const live = (...nodes: string[]) => {
     for (const node of nodes) view.alive.add(node)
@@ -207,7 +207,7 @@ describe('a claim', () => {
   it('is not needed to learn that a room is nowhere, but as much time', async () => {
     const { claims, live, view, elapse, watch } = parts()
     const asker = claims('node_c')
-    expect(await asker.inspect(ROOM)).toBeUndefined()
+    expect((await asker.inspect(ROOM)).record).toBeUndefined()
     view.allowed_at = 2000
     const found = watch(asker.inspect(ROOM))
     await elapse(1500)
@@ -217,9 +217,9 @@ describe('a claim', () => {
     await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
     view.allowed_at = 2000
     await elapse(600)
-    expect(found.result).toMatchObject({ owner: 'node_a' })
+    expect(found.result?.record).toMatchObject({ owner: 'node_a' })
     view.allowed_at = Number.POSITIVE_INFINITY
-    expect(await asker.inspect(ROOM)).toMatchObject({ owner: 'node_a' })
+    expect((await asker.inspect(ROOM)).record).toMatchObject({ owner: 'node_a' })
     const never = asker.inspect('prj_a/arena:two').catch((error: Error) => error.name)
     await elapse(10_100)
     expect(await never).toBe('StoreUnavailable')
@@ -237,6 +237,74 @@ describe('a claim', () => {
     const second = watch(claims('node_a').claim(ROOM, { creator: 'sub:ada' }))
     await elapse(10_100)
     expect(second.result).toBe('unavailable')
+  })
+
+  describe('with the answer of an earlier inspect', () => {
+    const counted = () => {
+      const bench = parts()
+      const inspect = vi.spyOn(bench.store.rooms, 'inspect')
+      return { ...bench, inspected: () => inspect.mock.calls.length }
+    }
+
+    it('does not inspect the room again', async () => {
+      const { claims, inspected } = counted()
+      const node = claims('node_a')
+      const seen = await node.inspect(ROOM)
+      expect(await node.claim(ROOM, { creator: 'sub:ada', seen })).toMatchObject({ fence: {} })
+      expect(inspected()).toBe(1)
+    })
+
+    it('inspects it again when another node was faster', async () => {
+      const { claims, live, inspected } = counted()
+      live('node_a')
+      const seen = await claims('node_b').inspect(ROOM)
+      await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
+      const before = inspected()
+      expect(await claims('node_b').claim(ROOM, { creator: 'sub:ada', seen })).toEqual({
+        elsewhere: 'node_a',
+      })
+      expect(inspected() - before).toBe(1)
+    })
+
+    it('inspects it again when the store may have lost the room since', async () => {
+      const { claims, live, view, elapse, watch } = parts()
+      live('node_a')
+      const seen = await claims('node_b').inspect(ROOM)
+      await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
+      await elapse(100)
+      expect(await claims('node_b').claim(ROOM, { seen })).toBe('absent')
+      view.allowed_at = 50
+      const claimed = watch(claims('node_b').claim(ROOM, { seen }))
+      await elapse(50)
+      expect(claimed.result).toEqual({ elsewhere: 'node_a' })
+    })
+  })
+
+  describe('of a room that may not be made', () => {
+    const full = () => parts({ maxRooms: 1, maxLasting: 0, perMinute: 0 })
+
+    it('leaves the room without owner', async () => {
+      const { claims, store } = full()
+      await claims('node_a').claim('prj_a/arena:other', { creator: 'sub:ada' })
+      expect(await claims('node_a').claim(ROOM, { creator: 'sub:ada' })).toMatchObject({
+        refused: 'project_full',
+      })
+      expect((await store.rooms.inspect(ROOM))?.owner ?? null).toBeNull()
+    })
+
+    it('leaves the content of a room that is no longer counted', async () => {
+      const { claims, store } = full()
+      const { fence } = (await claims('node_a').claim(ROOM, { creator: 'sub:ada' })) as Claim
+      await store.rooms.snapshot(ROOM, fence, Uint8Array.of(1), Number.POSITIVE_INFINITY)
+      await store.rooms.release(ROOM, { ...fence, version: fence.version + 1 }, { forget: false })
+      const counted = vi.spyOn(store.rooms, 'reserve').mockResolvedValueOnce('project_full')
+      expect(await claims('node_b').claim(ROOM, { creator: 'sub:ada' })).toMatchObject({
+        refused: 'project_full',
+      })
+      expect(counted).toHaveBeenCalledOnce()
+      const again = (await claims('node_b').claim(ROOM, {})) as Claim
+      expect(again.snapshot).toEqual(Uint8Array.of(1))
+    })
   })
 
   it('says so when the store does not answer', async () => {

@@ -9,7 +9,7 @@ import {
   StoreUnavailable,
 } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
-import type { ClaimOptions, ClaimResult } from '../claim-result.ts'
+import type { ClaimOptions, ClaimResult, Inspection, RefusedRoom } from '../claim-result.ts'
 import { roomAttributes, roomNamed } from '../traffic.ts'
 import type { ClaimOutcome, ClusterMetrics } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
@@ -81,19 +81,26 @@ export class Claims {
   }
 
   /**
-   * Who owns a room, as recorded; undefined: it is nowhere. Waits until that can be known: the owners of a store that lost its data have
-   * still to tell it of their rooms; `began`: since when, monotonic. Rejects with `StoreUnavailable`.
+   * Returns the record of a room. Waits until a missing record means that the room is nowhere: after a loss of data, the owners first write
+   * their rooms again. `began`: since when the caller waits, monotonic. Rejects with `StoreUnavailable`.
    */
-  async inspect(room: string, began = this.#parts.clock.monotonic()): Promise<RoomOwner | undefined> {
-    const { store, nodes, clock } = this.#parts
+  async inspect(room: string, began = this.#parts.clock.monotonic()): Promise<Inspection> {
+    const { store, clock } = this.#parts
     for (;;) {
       const askedAt = clock.monotonic()
-      const found = await store.rooms.inspect(room)
-      // The answer may be that of a store which began, without its data, after it was asked.
-      if (found || askedAt >= nodes.claimsAllowedAt) return found
+      const seen = { record: await store.rooms.inspect(room), askedAt }
+      if (this.#isReliable(seen)) return seen
       if (!(await this.#allowed(began)))
         throw new StoreUnavailable('the store has no record of the room, but may have lost it')
     }
+  }
+
+  /**
+   * Whether the answer still holds. A record may be out of date, then a claim over its epoch fails. A missing record may be the answer of a
+   * store that lost its data after it was asked, and a claim of it would succeed beside the owner's.
+   */
+  #isReliable({ record, askedAt }: Inspection): boolean {
+    return record !== undefined || askedAt >= this.#parts.nodes.claimsAllowedAt
   }
 
   /** The span of a takeover begins a trace, since it happens to everyone in the room. It is linked to the joins and resumes that waited. */
@@ -115,42 +122,36 @@ export class Claims {
 
   async #claim(
     room: string,
-    { creator, byLease = false, stateVersion = 1 }: ClaimOptions,
+    { creator, byLease = false, stateVersion = 1, seen }: ClaimOptions,
     began: number,
   ): Promise<ClaimResult> {
-    const { store, nodes, nodeId, quota, recordTtlMs } = this.#parts
+    const { nodes, nodeId } = this.#parts
     let found: RoomOwner | undefined
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       if (!(await this.#allowed(began))) return 'unavailable'
-      found = await this.inspect(room, began)
+      const known = attempt === 0 && seen && this.#isReliable(seen) ? seen : await this.inspect(room, began)
+      found = known.record
       if (!found && creator === undefined) return 'absent'
       const previous = found?.owner ?? nodeId
       const orphan = previous !== nodeId
       if (orphan && (await nodes.judge(previous, byLease)) === 'alive') return { elsewhere: previous }
       if ((found?.stateVersion ?? 1) > stateVersion) return 'newer'
-      // One that was released, or whose owner is dead, is counted as long as it is there, and passes.
-      if (!orphan && creator !== undefined) {
-        const reservation = await store.rooms.reserve(room, creator, quota, recordTtlMs)
-        if (reservation === 'project_full')
-          return {
-            refused: reservation,
-            message: `the project has ${quota.maxRooms} rooms, and may have no more`,
-          }
-        if (reservation === 'principal_full')
-          return {
-            refused: 'too_many_rooms',
-            message: `the player has made ${quota.maxLasting} rooms that sleep or have timers, and may make no more until one of them ends`,
-          }
-        if (reservation === 'too_fast')
-          return {
-            refused: 'rate_limited',
-            message: `one player, or token without sub, may make ${quota.perMinute} new rooms a minute: try again later`,
-          }
+      if (orphan) {
+        const claim = await this.#recover(room, found!)
+        if (claim) return { ...claim, from: previous }
+      } else if (creator === undefined) {
+        const claim = await this.#compareAndSet(room, found)
+        if (claim) return claim
+      } else {
+        // The two are independent, and refusals are rare: neither waits for the other.
+        const [reservation, claim] = await Promise.all([
+          this.#reserve(room, creator),
+          this.#compareAndSet(room, found, creator),
+        ])
+        if (claim && reservation) await this.#giveBack(room, claim)
+        if (reservation) return reservation
+        if (claim) return claim
       }
-      const claim = orphan
-        ? await this.#recover(room, found!)
-        : await this.#compareAndSet(room, found, creator)
-      if (claim) return orphan ? { ...claim, from: previous } : claim
       // Another node was faster: it owns the room now, or has released it again.
     }
     const owner = found?.owner
@@ -160,6 +161,36 @@ export class Claims {
   #compareAndSet(room: string, found: RoomOwner | undefined, creator?: string): Promise<Claim | undefined> {
     const { store, nodeId, recordTtlMs } = this.#parts
     return store.rooms.claim(room, nodeId, found?.epoch ?? 0, recordTtlMs, creator)
+  }
+
+  /** Counts a room that a join makes; one that was released or is counted passes. Undefined: it may be made. */
+  async #reserve(room: string, creator: string): Promise<RefusedRoom | undefined> {
+    const { store, quota, recordTtlMs } = this.#parts
+    switch (await store.rooms.reserve(room, creator, quota, recordTtlMs)) {
+      case 'project_full':
+        return {
+          refused: 'project_full',
+          message: `the project has ${quota.maxRooms} rooms, and may have no more`,
+        }
+      case 'principal_full':
+        return {
+          refused: 'too_many_rooms',
+          message: `the player has made ${quota.maxLasting} rooms that sleep or have timers, and may make no more until one of them ends`,
+        }
+      case 'too_fast':
+        return {
+          refused: 'rate_limited',
+          message: `one player, or token without sub, may make ${quota.perMinute} new rooms a minute: try again later`,
+        }
+      case 'reserved':
+        return undefined
+    }
+  }
+
+  /** Releases a room that was claimed, but may not be made. A room with content was made before: it stays. */
+  async #giveBack(room: string, { fence, snapshot, journal }: Claim): Promise<void> {
+    const forget = !snapshot && journal.length === 0
+    await this.#parts.store.rooms.release(room, fence, { forget })
   }
 
   /** Of all nodes that want an orphan one recovers it, while the others wait and then find it owned. */

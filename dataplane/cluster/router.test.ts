@@ -71,6 +71,14 @@ describe('Router', () => {
       expect(records.asked).toEqual([NAME])
     })
 
+    it('goes to an owner that is known to be alive without a read of its lease', async () => {
+      bench.known.add(THERE)
+      router.send(join())
+      await records.answer(ownedBy(THERE))
+      expect(sent).toEqual([{ to: THERE, message: { to: 'owner', message: join() } }])
+      expect(bench.judged).toEqual([])
+    })
+
     it('waits behind what came before it while the owner is looked for', async () => {
       router.send(join())
       router.send(message(1))

@@ -1,6 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import { Backlog } from '../backlog.ts'
+import type { Inspection } from '../claim-result.ts'
 import { type Arrival, type RoomAddress, roomIdOf, type ToEdge, type ToOwner } from '../traffic.ts'
 import type { Claims } from './claims.ts'
 import type { NodeLinks } from './links.ts'
@@ -19,8 +20,8 @@ export interface LocalRooms {
   readonly accepts: boolean
   /** False: no such room runs here, or is about to. */
   receive(message: ToOwner, from: string): boolean
-  /** Claims the room and runs it, for those who have arrived. */
-  open(room: RoomAddress, arrivals: readonly Arrival[]): void
+  /** Claims the room and runs it, for those who have arrived. `seen`: what the store has said about it. */
+  open(room: RoomAddress, arrivals: readonly Arrival[], seen?: Inspection): void
 }
 
 /** What a router is made of. */
@@ -31,7 +32,7 @@ export interface RouterParts {
   /** Whether this node's edge has members in a room (`project/type:key`). */
   readonly subscribes: (room: string) => boolean
   readonly claims: Pick<Claims, 'inspect'>
-  readonly nodes: Pick<ClusterNodes, 'judge' | 'isGone' | 'nodes' | 'get' | 'storeIsBehind'>
+  readonly nodes: Pick<ClusterNodes, 'judge' | 'isAlive' | 'isGone' | 'nodes' | 'get' | 'storeIsBehind'>
   readonly links: Pick<NodeLinks, 'send'>
   readonly metrics: Pick<ClusterMetrics, 'roomTraffic'>
   readonly log: Logger
@@ -200,9 +201,12 @@ export class Router {
   async #find(route: Route): Promise<void> {
     const { nodeId, rooms, claims, nodes, place } = this.#parts
     const name = route.room.name
-    const found = await claims.inspect(name)
+    const seen = await claims.inspect(name)
+    const { record: found } = seen
     const owner = found?.owner ?? null
-    const elsewhere = owner !== null && owner !== nodeId && (await nodes.judge(owner)) === 'alive'
+    // A node that is alive only as far as is known is asked all the same: when it is gone, its edge asks again.
+    const elsewhere =
+      owner !== null && owner !== nodeId && (nodes.isAlive(owner) || (await nodes.judge(owner)) === 'alive')
     const joined = (): boolean =>
       route.waiting?.waiting.some(({ message }) => message.kind === 'join') ?? false
     // Its owner may not have written it again.
@@ -212,8 +216,8 @@ export class Router {
     // Ending a room needs no code for it, and takes no space.
     const ends = waiting.length > 0 && waiting.every(({ message }) => message.kind === 'end')
     const asked = waiting.some(({ from }) => from !== nodeId)
-    if (rooms().has(name)) this.#found(route, nodeId, 'owner')
-    else if (elsewhere) this.#found(route, owner, 'owner')
+    if (rooms().has(name)) this.#found(route, nodeId, 'owner', seen)
+    else if (elsewhere) this.#found(route, owner, 'owner', seen)
     else if (mayBeLost && !joins) this.#lost(route)
     else if (!found && !joins) this.#absent(route)
     else {
@@ -227,17 +231,17 @@ export class Router {
       const old = needs.stateVersion > 1 && !nodes.nodes().some((node) => canRun(node, needs))
       if (target === undefined && old) this.#tooOld(route, needs.stateVersion)
       else if (target === undefined) this.#noNode(route)
-      else this.#found(route, target, 'opener')
+      else this.#found(route, target, 'opener', seen)
     }
   }
 
   /** What has waited goes to `owner`, which has the room or is to open it. */
-  #found(route: Route, owner: string, to: 'owner' | 'opener'): void {
+  #found(route: Route, owner: string, to: 'owner' | 'opener', seen: Inspection): void {
     const { nodeId, rooms, links } = this.#parts
     const waiting = this.#settle(route)
     route.owner = owner
     if (owner === nodeId) {
-      rooms().open(route.room, waiting)
+      rooms().open(route.room, waiting, seen)
       return
     }
     const edges = new Set<string>()

@@ -1,7 +1,7 @@
 import { nearestOf } from '../../shared/config.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
-import type { ClaimResult } from '../claim-result.ts'
+import type { ClaimResult, Inspection } from '../claim-result.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { type Arrival, type RoomAddress, roomIdOf, roomNamed, type ToOwner } from '../traffic.ts'
 import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
@@ -176,9 +176,14 @@ export class RoomHost {
 
   /**
    * Claims a room that no living node owns, and runs it for those who have arrived: a join makes a new one, others only find one that was.
-   * Resolves with what came of the claim, once that has happened; undefined: there was no reason for one.
+   * `seen`: what the store has said about it. Resolves with what came of the claim, once that has happened; undefined: there was no reason for
+   * one.
    */
-  open(address: RoomAddress, arrivals: readonly Arrival[]): Promise<ClaimResult> | undefined {
+  open(
+    address: RoomAddress,
+    arrivals: readonly Arrival[],
+    seen?: Inspection,
+  ): Promise<ClaimResult> | undefined {
     const name = address.name
     const definition = this.#types.get(address.roomType)
     if (this.#closed) this.#environment.redirect(arrivals, undefined)
@@ -193,7 +198,7 @@ export class RoomHost {
       })
       this.#opening.set(name, opening)
       for (const arrival of arrivals) opening.receive(arrival)
-      return opening.open()
+      return opening.open(seen)
     }
     return undefined
   }

@@ -1,7 +1,7 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { Backlog } from '../backlog.ts'
-import type { ClaimOptions, ClaimResult } from '../claim-result.ts'
+import type { ClaimOptions, ClaimResult, Inspection } from '../claim-result.ts'
 import {
   type Arrival,
   type JoinRequest,
@@ -94,13 +94,14 @@ export class RoomOpening {
   }
 
   /** Claims the room for those who wait; resolves with what came of the claim. A join makes a new room, others only find one. */
-  async open(): Promise<ClaimResult> {
+  async open(seen: Inspection | undefined): Promise<ClaimResult> {
     const join = this.#firstJoin
     const result = await this.#claim({
       creator: join?.principal,
       // Taking what is not stored from an owner that lives would end it.
       byLease: this.#definition.durability === 'none',
       stateVersion: this.#definition.version,
+      seen,
       // More may come while the room is asked for.
       askedBy: () => this.#waiting.waiting.flatMap(({ message }) => traceOf(message) ?? []),
     })

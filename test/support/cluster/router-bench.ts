@@ -25,6 +25,10 @@ export class RouterBench {
   readonly clock = new FakeClock()
   readonly host = new TestRooms()
   readonly records = new Questions<RoomOwner | undefined>()
+  /** Nodes that are known to be alive. */
+  readonly known = new Set<string>()
+  /** Nodes whose lease was read. */
+  readonly judged: string[] = []
   /** Nodes that have ended. */
   readonly dead = new Set<string>()
   readonly sent: { to: string; message: PeerMessage }[] = []
@@ -48,9 +52,13 @@ export class RouterBench {
     clock: this.clock,
     rooms: () => this.host,
     subscribes: (room) => this.subscribed.has(room),
-    claims: { inspect: this.records.ask },
+    claims: { inspect: async (room) => ({ record: await this.records.ask(room), askedAt: 0 }) },
     nodes: {
-      judge: async (nodeId) => (this.dead.has(nodeId) ? 'dead' : 'alive'),
+      judge: async (nodeId) => {
+        this.judged.push(nodeId)
+        return this.dead.has(nodeId) ? 'dead' : 'alive'
+      },
+      isAlive: (nodeId) => this.known.has(nodeId),
       isGone: (nodeId) => this.dead.has(nodeId),
       storeIsBehind: async () => this.storeIsBehind,
       nodes: () => [...this.types].map(([nodeId, types]) => ({ ...nodeInfo(nodeId), room_types: types })),
