@@ -9,7 +9,16 @@ import {
   StoreUnavailable,
 } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
-import type { ClaimOptions, ClaimResult, Inspection, RefusedRoom } from '../claim-result.ts'
+import {
+  ABSENT,
+  type ClaimOptions,
+  type Inspection,
+  type Nowhere,
+  nowhere,
+  type Place,
+  unavailable,
+  unavailableText,
+} from '../place.ts'
 import { roomAttributes, roomNamed } from '../traffic.ts'
 import type { ClaimOutcome, ClusterMetrics } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
@@ -33,6 +42,10 @@ export interface ClaimsParts {
   readonly quota: RoomQuota
 }
 
+/** Reasons for which a claim ends without a room. */
+type RefusedClaim = Exclude<ClaimOutcome, 'claimed' | 'taken_over' | 'elsewhere'>
+type ClaimPlace = Place<RefusedClaim>
+
 const ATTEMPTS = 4
 /** How long a claim waits until claims are allowed. */
 const WAIT_MS = 10_000
@@ -53,26 +66,26 @@ export class Claims {
 
   /**
    * Claims `project/type:key`; with a `creator` also when it is nowhere yet, with `byLease` only from owners without a lease. What this
-   * node is said to own, but does not run, is free. `unavailable`: the store does not answer, or nothing may be claimed yet and that
+   * node is said to own, but does not run, is free. Nowhere as `unavailable`: the store does not answer, or nothing may be claimed yet and that
    * lasts. Never rejects.
    */
-  async claim(room: string, options: ClaimOptions): Promise<ClaimResult> {
+  async claim(room: string, options: ClaimOptions): Promise<ClaimPlace> {
     const { clock, log, metrics, takenOver } = this.#parts
     const began = clock.monotonic()
     let result: ClaimOutcome = 'unavailable'
     try {
-      const claimed = await this.#claim(room, options, began)
-      result = outcomeOf(claimed)
-      if (typeof claimed === 'object' && 'fence' in claimed && claimed.from !== undefined) {
-        const { fence, from } = claimed
+      const place = await this.#claim(room, options, began)
+      result = outcomeOf(place)
+      if (place.at === 'here' && place.from !== undefined) {
+        const { claim, from } = place
         log.info({ room, from, ms: Math.round(clock.monotonic() - began) }, 'a room was taken over')
         takenOver(room, from)
-        this.#traceTakeover(room, fence.epoch, from, began, options)
+        this.#traceTakeover(room, claim.fence.epoch, from, began, options)
       }
-      return claimed
+      return place
     } catch (error) {
       log.warn({ err: error, room }, 'a room could not be claimed')
-      return 'unavailable'
+      return storeIsSilent(room)
     } finally {
       metrics.claims.inc({ result })
       if (result === 'claimed' || result === 'taken_over')
@@ -124,38 +137,43 @@ export class Claims {
     room: string,
     { creator, byLease = false, stateVersion = 1, seen }: ClaimOptions,
     began: number,
-  ): Promise<ClaimResult> {
+  ): Promise<ClaimPlace> {
     const { nodes, nodeId } = this.#parts
     let found: RoomOwner | undefined
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
-      if (!(await this.#allowed(began))) return 'unavailable'
+      if (!(await this.#allowed(began))) return storeIsSilent(room)
       const known = attempt === 0 && seen && this.#isReliable(seen) ? seen : await this.inspect(room, began)
       found = known.record
-      if (!found && creator === undefined) return 'absent'
+      if (!found && creator === undefined) return ABSENT
       const previous = found?.owner ?? nodeId
       const orphan = previous !== nodeId
-      if (orphan && (await nodes.judge(previous, byLease)) === 'alive') return { elsewhere: previous }
-      if ((found?.stateVersion ?? 1) > stateVersion) return 'newer'
+      if (orphan && (await nodes.judge(previous, byLease)) === 'alive')
+        return { at: 'node', nodeId: previous }
+      if ((found?.stateVersion ?? 1) > stateVersion)
+        return nowhere(
+          'newer',
+          unavailableText(roomNamed(room), 'the code of its room type is too old here: try again'),
+        )
       if (orphan) {
         const claim = await this.#recover(room, found!)
-        if (claim) return { ...claim, from: previous }
+        if (claim) return { at: 'here', claim, from: previous }
       } else if (creator === undefined) {
         const claim = await this.#compareAndSet(room, found)
-        if (claim) return claim
+        if (claim) return { at: 'here', claim }
       } else {
         // The two are independent, and refusals are rare: neither waits for the other.
-        const [reservation, claim] = await Promise.all([
+        const [refused, claim] = await Promise.all([
           this.#reserve(room, creator),
           this.#compareAndSet(room, found, creator),
         ])
-        if (claim && reservation) await this.#giveBack(room, claim)
-        if (reservation) return reservation
-        if (claim) return claim
+        if (claim && refused) await this.#giveBack(room, claim)
+        if (refused) return refused
+        if (claim) return { at: 'here', claim }
       }
       // Another node was faster: it owns the room now, or has released it again.
     }
     const owner = found?.owner
-    return owner && owner !== nodeId ? { elsewhere: owner } : 'unavailable'
+    return owner && owner !== nodeId ? { at: 'node', nodeId: owner } : storeIsSilent(room)
   }
 
   #compareAndSet(room: string, found: RoomOwner | undefined, creator?: string): Promise<Claim | undefined> {
@@ -164,24 +182,21 @@ export class Claims {
   }
 
   /** Counts a room that a join makes; one that was released or is counted passes. Undefined: it may be made. */
-  async #reserve(room: string, creator: string): Promise<RefusedRoom | undefined> {
+  async #reserve(room: string, creator: string): Promise<Nowhere<RefusedClaim> | undefined> {
     const { store, quota, recordTtlMs } = this.#parts
     switch (await store.rooms.reserve(room, creator, quota, recordTtlMs)) {
       case 'project_full':
-        return {
-          refused: 'project_full',
-          message: `the project has ${quota.maxRooms} rooms, and may have no more`,
-        }
+        return nowhere('project_full', `the project has ${quota.maxRooms} rooms, and may have no more`)
       case 'principal_full':
-        return {
-          refused: 'too_many_rooms',
-          message: `the player has made ${quota.maxLasting} rooms that sleep or have timers, and may make no more until one of them ends`,
-        }
+        return nowhere(
+          'too_many_rooms',
+          `the player has made ${quota.maxLasting} rooms that sleep or have timers, and may make no more until one of them ends`,
+        )
       case 'too_fast':
-        return {
-          refused: 'rate_limited',
-          message: `one player, or token without sub, may make ${quota.perMinute} new rooms a minute: try again later`,
-        }
+        return nowhere(
+          'rate_limited',
+          `one player, or token without sub, may make ${quota.perMinute} new rooms a minute: try again later`,
+        )
       case 'reserved':
         return undefined
     }
@@ -217,9 +232,11 @@ export class Claims {
   }
 }
 
-function outcomeOf(claimed: ClaimResult): ClaimOutcome {
-  if (typeof claimed === 'string') return claimed
-  if ('elsewhere' in claimed) return 'elsewhere'
-  if ('refused' in claimed) return claimed.refused
-  return claimed.from === undefined ? 'claimed' : 'taken_over'
+const storeIsSilent = (room: string): Nowhere<'unavailable'> =>
+  unavailable(roomNamed(room), 'the store does not answer')
+
+function outcomeOf(place: ClaimPlace): ClaimOutcome {
+  if (place.at === 'nowhere') return place.why
+  if (place.at === 'node') return 'elsewhere'
+  return place.from === undefined ? 'claimed' : 'taken_over'
 }

@@ -99,11 +99,11 @@ describe('Router', () => {
       expect(bench.full).toHaveLength(200)
     })
 
-    it('about a room that the store may have lost is not answered, and the room is looked for again', async () => {
+    it('about a room that the store may have lost goes back to its edge, and the room is looked for again', async () => {
       bench.storeIsBehind = true
       router.send(message(4))
       await records.answer(undefined)
-      expect(delivered).toEqual([])
+      expect(delivered).toEqual([{ edge: HERE, message: redirect(null) }])
       router.send(message(4))
       await records.answer(ownedBy(THERE))
       expect(sent).toEqual([{ to: THERE, message: { to: 'owner', message: message(4) } }])
@@ -176,6 +176,7 @@ describe('Router', () => {
       await records.answer(ownedBy(null))
       expect(delivered.map(({ message: answer }) => answer)).toEqual([
         expect.objectContaining({ kind: 'refused', member_id: 'mem_a', ref: 5, code: 'overloaded' }),
+        redirect(null),
       ])
     })
   })
@@ -220,6 +221,7 @@ describe('Router', () => {
         edge: HERE,
         message: expect.objectContaining({ kind: 'refused', ref: 5, code: 'room_unavailable', epoch: 0 }),
       },
+      { edge: HERE, message: redirect(null) },
     ])
     expect(failures).toEqual([NAME])
     router.send(join())

@@ -1,8 +1,17 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import { Backlog } from '../backlog.ts'
-import type { Inspection } from '../claim-result.ts'
-import { type Arrival, type RoomAddress, roomIdOf, type ToEdge, type ToOwner } from '../traffic.ts'
+import {
+  ABSENT,
+  type Inspection,
+  type Nowhere,
+  nowhere,
+  type Place,
+  refuseAll,
+  unavailable,
+  unavailableText,
+} from '../place.ts'
+import type { Arrival, RoomAddress, ToEdge, ToOwner } from '../traffic.ts'
 import type { Claims } from './claims.ts'
 import type { NodeLinks } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
@@ -21,7 +30,7 @@ export interface LocalRooms {
   /** False: no such room runs here, or is about to. */
   receive(message: ToOwner, from: string): boolean
   /** Claims the room and runs it, for those who have arrived. `seen`: what the store has said about it. */
-  open(room: RoomAddress, arrivals: readonly Arrival[], seen?: Inspection): void
+  open(room: RoomAddress, arrivals: readonly Arrival[], seen?: Inspection): Promise<Place> | undefined
 }
 
 /** What a router is made of. */
@@ -192,7 +201,10 @@ export class Router {
     route.waiting = new Backlog(this.#parts.maxWaitingMessages)
     this.#wait(route.waiting, arrival)
     const find = (): void => {
-      this.#find(route).catch((error: unknown) => this.#unavailable(route, error))
+      this.#find(route).catch((error: unknown) => {
+        this.#parts.log.warn({ err: error, room: route.room.name }, 'the owner of a room could not be found')
+        this.#nowhere(route, unavailable(route.room, 'the store does not answer'))
+      })
     }
     if (route.looks <= QUICK_LOOKS) find()
     else clock.schedule(Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (route.looks - QUICK_LOOKS)), find)
@@ -218,8 +230,8 @@ export class Router {
     const asked = waiting.some(({ from }) => from !== nodeId)
     if (rooms().has(name)) this.#found(route, nodeId, 'owner', seen)
     else if (elsewhere) this.#found(route, owner, 'owner', seen)
-    else if (mayBeLost && !joins) this.#lost(route)
-    else if (!found && !joins) this.#absent(route)
+    else if (mayBeLost && !joins) this.#nowhere(route, unavailable(route.room, 'the store has lost data'))
+    else if (!found && !joins) this.#nowhere(route, ABSENT)
     else {
       const needs = { roomType: route.room.roomType, stateVersion: found?.stateVersion ?? 1 }
       // A node that was asked by another does not pass it on: the two might do so forever.
@@ -230,7 +242,8 @@ export class Router {
       const target = fits ? nodeId : (other() ?? (ends && rooms().accepts ? nodeId : undefined))
       const old = needs.stateVersion > 1 && !nodes.nodes().some((node) => canRun(node, needs))
       if (target === undefined && old) this.#tooOld(route, needs.stateVersion)
-      else if (target === undefined) this.#noNode(route)
+      else if (target === undefined)
+        this.#nowhere(route, nowhere('no_node', 'no node can take another room at the moment'))
       else this.#found(route, target, 'opener', seen)
     }
   }
@@ -252,28 +265,10 @@ export class Router {
     for (const edge of edges) this.#redirect(route.room, edge, owner)
   }
 
-  /** There is no such room: a member that asks about it is no member of it. */
-  #absent(route: Route): void {
-    for (const { message, from } of this.#settle(route)) {
-      if (message.kind === 'detach') continue
-      const { room, member_id: memberId } = message
-      const ref = 'ref' in message && message.ref !== undefined ? { ref: message.ref } : {}
-      this.#parts.deliver(from, { room, epoch: 0, kind: 'no_seat', member_id: memberId, ...ref })
-    }
-  }
-
-  /** The store has lost the room, or there is none: those who ask, ask again. */
-  #lost(route: Route): void {
-    this.#refuse(
-      route,
-      'room_unavailable',
-      `${roomIdOf(route.room)} is not available: the store has lost data`,
-    )
-  }
-
-  /** Attaches and the like are asked again by their edge. */
-  #noNode(route: Route): void {
-    this.#refuse(route, 'overloaded', 'no node can take another room at the moment')
+  /** What has waited is answered, or looks again. */
+  #nowhere(route: Route, place: Nowhere): void {
+    const again = refuseAll(this.#settle(route), place, this.#parts.deliver)
+    for (const { message, from } of again) this.send(message, from)
   }
 
   /** Whether a node's code is not older than the state of a room. */
@@ -289,26 +284,8 @@ export class Router {
       { room: route.room.name, state_version: stateVersion },
       'no node has code for the state of a room: finish the upgrade',
     )
-    const text = `its state has version ${stateVersion}, and no node has code for that`
-    this.#refuse(route, 'room_unavailable', `${roomIdOf(route.room)} is not available: ${text}`)
-  }
-
-  #unavailable(route: Route, error: unknown): void {
-    this.#parts.log.warn({ err: error, room: route.room.name }, 'the owner of a room could not be found')
-    this.#refuse(
-      route,
-      'room_unavailable',
-      `${roomIdOf(route.room)} is not available: the store does not answer`,
-    )
-  }
-
-  #refuse(route: Route, code: 'overloaded' | 'room_unavailable', text: string): void {
-    for (const { message, from } of this.#settle(route)) {
-      const { kind, room, member_id: memberId } = message
-      const refusal = { room, epoch: 0, member_id: memberId, code, message: text }
-      if (kind === 'join') this.#parts.deliver(from, { ...refusal, kind: 'refused', ref: message.ref })
-      else if (kind === 'end') this.#parts.deliver(from, { ...refusal, kind: 'error' })
-    }
+    const reason = `its state has version ${stateVersion}, and no node has code for that`
+    this.#nowhere(route, nowhere('newer', unavailableText(route.room, reason)))
   }
 
   /** No one looks any more; returns what has waited. */

@@ -126,13 +126,13 @@ export class RoomWaker {
     }
     if (found && !able.some((node) => node.node_id === nodeId))
       return openElsewhere(address, stateVersion) ? 'elsewhere' : 'unavailable'
-    const claimed = found ? await rooms.open(address, [], seen) : 'absent'
+    const place = found && (await rooms.open(address, [], seen))
     // An owner that has made the room again since has said so under a later fence.
-    if (claimed === 'absent') {
+    if (!found || (place?.at === 'nowhere' && place.why === 'absent')) {
       await store.wakeups.set(room, fence, undefined)
       return 'absent'
     }
-    if (typeof claimed !== 'object' || 'refused' in claimed) return 'unavailable'
-    return 'fence' in claimed ? 'opened' : 'elsewhere'
+    if (!place || place.at === 'nowhere') return 'unavailable'
+    return place.at === 'here' ? 'opened' : 'elsewhere'
   }
 }

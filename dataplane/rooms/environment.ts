@@ -5,7 +5,7 @@ import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 import type { RoomRecords, Wakeups } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
-import type { ClaimOptions, ClaimResult } from '../claim-result.ts'
+import type { ClaimOptions, Place } from '../place.ts'
 import type { Arrival, ToEdge } from '../traffic.ts'
 import type { OutcomeLimits } from './deduplication.ts'
 import type { Departures } from './departures.ts'
@@ -81,7 +81,7 @@ export const ROOM_LIMITS: RoomLimits = {
 }
 
 /** Asks for the ownership of a room (`project/type:key`). */
-type ClaimRoom = (room: string, options: ClaimOptions) => Promise<ClaimResult>
+type ClaimRoom = (room: string, options: ClaimOptions) => Promise<Place>
 
 /** What the rooms of one node are given from outside. The comment of each function ends with what `node.ts` puts there. */
 export interface RoomDependencies {

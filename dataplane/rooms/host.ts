@@ -1,8 +1,8 @@
 import { nearestOf } from '../../shared/config.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
-import type { ClaimResult, Inspection } from '../claim-result.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
+import { type Inspection, nowhere, type Place, refuseAll, unavailable } from '../place.ts'
 import { type Arrival, type RoomAddress, roomIdOf, roomNamed, type ToOwner } from '../traffic.ts'
 import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
 import { noObserver, type TurnObserver } from '../watchdog/turns.ts'
@@ -179,15 +179,11 @@ export class RoomHost {
    * `seen`: what the store has said about it. Resolves with what came of the claim, once that has happened; undefined: there was no reason for
    * one.
    */
-  open(
-    address: RoomAddress,
-    arrivals: readonly Arrival[],
-    seen?: Inspection,
-  ): Promise<ClaimResult> | undefined {
+  open(address: RoomAddress, arrivals: readonly Arrival[], seen?: Inspection): Promise<Place> | undefined {
     const name = address.name
     const definition = this.#types.get(address.roomType)
     if (this.#closed) this.#environment.redirect(arrivals, undefined)
-    else if (!definition) for (const arrival of arrivals) void this.#unknownType(arrival)
+    else if (!definition) this.#unknownType(address, arrivals)
     else if (this.has(name)) for (const { message, from } of arrivals) this.receive(message, from)
     else {
       const opening = new RoomOpening(this.#environment, address, definition, {
@@ -343,34 +339,31 @@ export class RoomHost {
     )
   }
 
-  /** Never rejects. */
-  async #unknownType(arrival: Arrival): Promise<void> {
-    const { message, from } = arrival
-    const replies = new Replies(message.room, NO_EPOCH, this.#environment)
-    const { roomType } = message.room
-    if (message.kind === 'end') await this.#endUnknown(arrival, replies)
-    else if (message.kind !== 'join') replies.noSeat(from, message)
-    else {
-      const nearest = nearestOf(roomType, [...this.#types.keys()])
-      const meant = nearest === undefined ? '' : `; did you mean ${JSON.stringify(nearest)}?`
-      replies.refuse(
-        message,
-        'unknown_room_type',
-        `no room type ${JSON.stringify(roomType)} is installed${meant}`,
-      )
-    }
+  #unknownType(address: RoomAddress, arrivals: readonly Arrival[]): void {
+    const replies = new Replies(address, NO_EPOCH, this.#environment)
+    const { roomType } = address
+    const nearest = nearestOf(roomType, [...this.#types.keys()])
+    const meant = nearest === undefined ? '' : `; did you mean ${JSON.stringify(nearest)}?`
+    const text = `no room type ${JSON.stringify(roomType)} is installed${meant}`
+    const isEnd = ({ message }: Arrival) => message.kind === 'end'
+    refuseAll(
+      arrivals.filter((arrival) => !isEnd(arrival)),
+      nowhere('unknown_type', text),
+      replies.answer,
+    )
+    for (const arrival of arrivals.filter(isEnd)) void this.#endUnknown(arrival, replies)
   }
 
-  /** An operator ends a room for which there is no code: its record goes without a hook. */
+  /** An operator ends a room for which there is no code: its record goes without a hook. Never rejects. */
   async #endUnknown(arrival: Arrival, replies: Replies): Promise<void> {
     const { claim, records, wakeups, limits, log, redirect } = this.#environment
     const { message, from } = arrival
     const { name } = message.room
-    const claimed = await claim(name, { stateVersion: Number.POSITIVE_INFINITY })
-    if (claimed === 'absent') replies.noSeat(from, message)
-    else if (typeof claimed === 'object' && 'elsewhere' in claimed) redirect([arrival], claimed.elsewhere)
-    else if (typeof claimed === 'object' && 'fence' in claimed) {
-      const { fence, snapshot, journal } = claimed
+    const place = await claim(name, { stateVersion: Number.POSITIVE_INFINITY })
+    if (place.at === 'node') redirect([arrival], place.nodeId)
+    else if (place.at === 'nowhere') replies.turnAway(arrival, place)
+    else {
+      const { fence, snapshot, journal } = place.claim
       try {
         await wakeups.set(name, fence, undefined)
         await records.release(name, fence, { forget: true, ttlMs: limits.recordTtlMs })
@@ -378,8 +371,8 @@ export class RoomHost {
         else replies.noSeat(from, message)
       } catch (error) {
         log.warn({ err: error, room: name }, 'a room could not be ended')
-        replies.refuseUnavailable(arrival, 'the store does not answer')
+        replies.turnAway(arrival, unavailable(message.room, 'the store does not answer'))
       }
-    } else replies.refuseUnavailable(arrival, `${roomIdOf(message.room)} cannot be claimed at the moment`)
+    }
   }
 }

@@ -1,7 +1,17 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { Backlog } from '../backlog.ts'
-import type { ClaimOptions, ClaimResult, Inspection } from '../claim-result.ts'
+import {
+  ABSENT,
+  type ClaimOptions,
+  type Inspection,
+  type Nowhere,
+  nowhere,
+  type Place,
+  refuseAll,
+  unavailable,
+  unavailableText,
+} from '../place.ts'
 import {
   type Arrival,
   type JoinRequest,
@@ -90,13 +100,17 @@ export class RoomOpening {
   receive(arrival: Arrival): void {
     if (this.#waiting.add(arrival)) return
     this.#environment.metrics.backlogFull.inc({ room_type: this.#address.roomType })
-    this.#refuseUnavailable(arrival, 'it is being opened, and too much waits for it')
+    const full = nowhere(
+      'busy',
+      unavailableText(this.#address, 'it is being opened, and too much waits for it'),
+    )
+    refuseAll([arrival], full, this.#replies.answer)
   }
 
   /** Claims the room for those who wait; resolves with what came of the claim. A join makes a new room, others only find one. */
-  async open(seen: Inspection | undefined): Promise<ClaimResult> {
+  async open(seen: Inspection | undefined): Promise<Place> {
     const join = this.#firstJoin
-    const result = await this.#claim({
+    const place = await this.#claim({
       creator: join?.principal,
       // Taking what is not stored from an owner that lives would end it.
       byLease: this.#definition.durability === 'none',
@@ -106,40 +120,34 @@ export class RoomOpening {
       askedBy: () => this.#waiting.waiting.flatMap(({ message }) => traceOf(message) ?? []),
     })
     // No one waits for what follows: a mistake in it harms this room, and not the node.
-    this.#claimed(result, join !== undefined).catch((error) => {
+    this.#claimed(place, join !== undefined).catch((error) => {
       this.#logError(error, 'a room could not be opened, or not for everyone who waited')
       this.#on.over()
     })
-    return result
+    return place
   }
 
   get #firstJoin(): JoinRequest | undefined {
     return this.#waiting.waiting.map(({ message }) => message).find((message) => message.kind === 'join')
   }
 
-  async #claim(options: ClaimOptions): Promise<ClaimResult> {
+  async #claim(options: ClaimOptions): Promise<Place> {
     const { claim, log } = this.#environment
     try {
       return await claim(this.#name, options)
     } catch (error) {
       log.warn({ err: error, room: this.#name }, 'a room could not be claimed')
-      return 'unavailable'
+      return unavailable(this.#address, 'the store does not answer')
     }
   }
 
-  async #claimed(result: ClaimResult, mayMake: boolean): Promise<void> {
-    if (result === 'absent') this.#absent()
-    else if (result === 'unavailable') this.#refuseAll('the store does not answer')
-    else if (result === 'newer') this.#refuseAll('the code of its room type is too old here: try again')
-    else if ('elsewhere' in result) this.#end(() => false, result.elsewhere)
-    else if ('refused' in result) {
-      const first = this.#firstJoin
-      if (first) this.#replies.refuse(first, result.refused, result.message)
-      this.#endWithout(first)
-    } else if (this.#on.closed()) {
-      await this.#giveBack(result, false)
-      this.#end(() => false)
-    } else await this.#begin(result, mayMake)
+  async #claimed(place: Place, mayMake: boolean): Promise<void> {
+    if (place.at === 'nowhere') this.#refuse(place)
+    else if (place.at === 'node') this.#forward(place.nodeId)
+    else if (this.#on.closed()) {
+      await this.#giveBack(place.claim, false)
+      this.#forward()
+    } else await this.#begin(place.claim, mayMake)
   }
 
   /** The room is this node's: it goes on from what the store holds, or begins with the first join, if it was counted for one (`mayMake`). */
@@ -151,7 +159,7 @@ export class RoomOpening {
     // Not once more: the code may be another by the time the note is gone.
     if (stuck.last?.hook === 'migrate') {
       await this.#giveBack(claim, false)
-      this.#refuseAll('its state could not be brought to the version of its code')
+      this.#refuse(this.#unavailable('its state could not be brought to the version of its code'))
       return
     }
     for (const arrival of this.#waiting.take())
@@ -165,7 +173,7 @@ export class RoomOpening {
       const begin = restored ?? (first && mayMake ? await this.#new(first, fence.epoch) : undefined)
       if (begin && this.#on.closed()) {
         await this.#giveBack(claim, !restored)
-        this.#end(() => false)
+        this.#forward()
         return
       }
       if (begin)
@@ -182,12 +190,12 @@ export class RoomOpening {
           stuck,
         })
     } catch (error) {
-      await this.#cannotBegin(claim, error, first)
+      await this.#cannotBegin(claim, error)
       return
     }
     if (!room) {
       await this.#giveBack(claim, true)
-      this.#absent()
+      this.#refuse(ABSENT)
       return
     }
     const members = room.stream.memberships.size
@@ -293,22 +301,21 @@ export class RoomOpening {
     return is
   }
 
-  async #cannotBegin(claim: Claim, error: unknown, first: JoinRequest | undefined): Promise<void> {
+  async #cannotBegin(claim: Claim, error: unknown): Promise<void> {
     if (error instanceof UnreadableRecord) {
       await this.#quarantine(claim, error)
     } else if (error instanceof CannotCreate) {
-      if (first) this.#replies.refuse(first, error.code, error.message)
       await this.#giveBack(claim, true)
-      this.#endWithout(first)
+      this.#refuse(nowhere('not_created', error.message, error.code))
     } else if (error instanceof CannotLoad || error instanceof CannotMigrate) {
       await this.#giveBack(claim, error instanceof CannotLoad)
-      this.#refuseAll(error.message)
+      this.#refuse(this.#unavailable(error.message))
     } else {
       const newer = error instanceof NewerRecord || error instanceof NewerState
       if (newer) this.#on.newer(error)
       else this.#logError(error, 'a room could not be opened')
       await this.#giveBack(claim, false)
-      this.#refuseAll(newer ? 'a newer node wrote its record' : 'it could not be opened')
+      this.#refuse(this.#unavailable(newer ? 'a newer node wrote its record' : 'it could not be opened'))
     }
   }
 
@@ -340,67 +347,34 @@ export class RoomOpening {
       })
     } catch (err) {
       log.error({ err, room: this.#name, reason: error.message }, 'a record could not be put aside')
-      this.#refuseAll('its record cannot be read')
+      this.#refuse(this.#unavailable('its record cannot be read'))
       return
     }
     if (!done) {
-      this.#end(() => false)
+      this.#forward()
       return
     }
     metrics.roomsQuarantined.inc({ room_type: this.#address.roomType })
     log.error({ room: this.#name, epoch: fence.epoch, err: error }, 'a room was put in quarantine')
-    this.#refuseMembers('its record was put in quarantine')
+    this.#refuse(nowhere('quarantined', unavailableText(this.#address, 'its record was put in quarantine')))
   }
 
-  /**
-   * The room is not opened here. Each arrival that `answer` does not deal with goes on to `owner`, or to whichever node has the room by
-   * then.
-   */
-  #end(answer: (arrival: Arrival) => boolean, owner?: string): void {
+  /** The room is not opened here: what has waited goes to `owner`, or to whichever node has the room by then. */
+  #forward(owner?: string, waiting = this.#end()): void {
+    if (waiting.length > 0) this.#environment.redirect(waiting, owner)
+  }
+
+  #refuse(place: Nowhere): void {
+    this.#forward(undefined, refuseAll(this.#end(), place, this.#replies.answer))
+  }
+
+  #end(): readonly Arrival[] {
     this.#on.over()
-    const left = this.#waiting.take().filter((arrival) => !answer(arrival))
-    if (left.length > 0) this.#environment.redirect(left, owner)
+    return this.#waiting.take()
   }
 
-  /** The join that would have made the room was refused, however often its edge has asked; others who wait for the room were not. */
-  #endWithout(first: JoinRequest | undefined): void {
-    this.#end(({ message }) => message.kind === 'join' && message.member_id === first?.member_id)
-  }
-
-  /** There is no such room, so only those who join can become members, and what comes behind the first of them. */
-  #absent(): void {
-    let joined = false
-    this.#end((arrival) => {
-      joined ||= arrival.message.kind === 'join'
-      if (!joined) this.#noSeat(arrival)
-      return !joined
-    })
-  }
-
-  #refuseAll(why: string): void {
-    this.#end((arrival) => this.#refuseUnavailable(arrival, why))
-  }
-
-  /** The room is not to be had, and what it was is gone: joins may be tried again, and all others are told that they are no members. */
-  #refuseMembers(why: string): void {
-    this.#end((arrival) =>
-      arrival.message.kind === 'join' ? this.#refuseUnavailable(arrival, why) : this.#noSeat(arrival),
-    )
-  }
-
-  #noSeat({ message, from }: Arrival): true {
-    if (message.kind !== 'detach') this.#replies.noSeat(from, message)
-    return true
-  }
-
-  /** Edges ask again for what gets no answer here: an attach, a resync. */
-  #refuseUnavailable({ message, from }: Arrival, why: string): true {
-    const text = `${roomIdOf(message.room)} is not available: ${why}`
-    const answered = this.#replies.refuseUnavailable({ message, from }, text)
-    // Its edge has it, and gives it to the owner that attaches the member.
-    if (!answered && (message.kind === 'message' || message.kind === 'refuse'))
-      this.#replies.send(from, { kind: 'redirect', owner: null })
-    return true
+  #unavailable(reason: string): Nowhere {
+    return unavailable(this.#address, reason)
   }
 
   #logError(error: unknown, text: string): void {

@@ -1,5 +1,6 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { Backlog } from '../backlog.ts'
+import { nowhere } from '../place.ts'
 import type { Arrival, RoomAddress, ToOwner } from '../traffic.ts'
 import { encodeNote } from '../watchdog/turns.ts'
 import { RoomAdmission } from './admission.ts'
@@ -447,8 +448,7 @@ export class Room {
     if (this.#isEndingUnsaved) {
       const { replies, roomId } = this.stream
       const text = `${roomId} has ended, and cannot be saved yet: try again`
-      if (!replies.refuseUnavailable({ message, from }, text) && message.kind !== 'detach')
-        replies.noSeat(from, message)
+      replies.turnAway({ message, from }, nowhere('unsaved', text))
       return
     }
     const arrival = { message, from, at: this.stream.environment.clock.monotonic() }
@@ -460,7 +460,7 @@ export class Room {
     }
     const { environment, replies, roomId } = this.stream
     environment.metrics.backlogFull.inc({ room_type: this.definition.type })
-    if (!replies.refuseUnavailable(arrival, `${roomId} has to wait: try again`))
+    if (!replies.turnAway(arrival, nowhere('busy', `${roomId} has to wait: try again`)))
       this.#edgesToAsk.add(arrival.from)
   }
 

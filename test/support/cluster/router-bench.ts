@@ -128,7 +128,7 @@ class TestRooms implements LocalRooms {
     return true
   }
 
-  open(room: RoomAddress, arrivals: readonly Arrival[]): void {
+  open(room: RoomAddress, arrivals: readonly Arrival[]): undefined {
     this.running.add(room.name)
     this.opened.push([...arrivals])
   }
