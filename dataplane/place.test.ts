@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { Inbox } from './inbox.ts'
 import { nowhere, refuseAll, type Why } from './place.ts'
 import { type Arrival, roomAddress, type ToEdge, type ToOwner } from './traffic.ts'
 
@@ -25,10 +26,12 @@ const arrival = (memberId: string, said: Said): Arrival => ({
 /** What a room that is nowhere answers to messages, and what of them looks for the room again. */
 function refused(why: Why, arrivals: readonly Arrival[]) {
   const sent: ToEdge[] = []
-  const again = refuseAll(arrivals, nowhere(why, 'because'), (_, message) => sent.push(message))
+  const inbox = new Inbox(10)
+  for (const each of arrivals) inbox.add(each)
+  refuseAll(inbox, nowhere(why, 'because'), (_, message) => sent.push(message))
   return {
     answers: sent.map((message) => ('code' in message ? `${message.kind} ${message.code}` : message.kind)),
-    again: again.map(({ message }) => `${message.kind} ${message.member_id}`),
+    again: inbox.arrivals.map(({ message }) => `${message.kind} ${message.member_id}`),
   }
 }
 

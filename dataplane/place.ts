@@ -1,5 +1,6 @@
 import type { ErrorCode } from '../shared/protocol/error-codes.ts'
 import type { Claim, RoomOwner } from '../shared/store/port.ts'
+import type { Inbox } from './inbox.ts'
 import { type Arrival, type RoomAddress, roomIdOf, type ToEdge } from './traffic.ts'
 
 /** Options of a claim. */
@@ -118,30 +119,28 @@ export function refusalOf(
   return others === 'retry' ? undefined : { room, epoch, member_id, ...ref, kind: 'no_seat' }
 }
 
-/**
- * Answers the messages of a room that is nowhere, with `deliver`. Returns those that look for the room again, in their order.
- */
+/** Answers the messages of a room that is nowhere, with `deliver`. Those that look for the room again stay in the inbox. */
 export function refuseAll(
-  arrivals: readonly Arrival[],
+  inbox: Inbox,
   place: Nowhere,
   deliver: (edge: string, message: ToEdge) => void,
-): readonly Arrival[] {
+): void {
   const { joins, others }: Refusal = REFUSALS[place.why]
-  const first = arrivals.find(({ message }) => message.kind === 'join')?.message.member_id
-  const again: Arrival[] = []
+  const first = inbox.arrivals.find(({ message }) => message.kind === 'join')?.message.member_id
+  let joined = false
+  const refused = inbox.remove(({ message }) => {
+    const isJoin = message.kind === 'join'
+    joined ||= isJoin
+    if (isJoin) return joins === 'all' || (joins === 'first' && message.member_id === first)
+    return others !== 'again' && (joins !== 'none' || !joined)
+  })
   const resending = new Map<string, RoomAddress>()
-  for (const arrival of arrivals) {
+  for (const arrival of refused) {
     const { message, from } = arrival
-    const refused =
-      message.kind === 'join'
-        ? joins === 'all' || (joins === 'first' && message.member_id === first)
-        : others !== 'again' && (joins !== 'none' || again.length === 0)
-    const answer = refused ? refusalOf(arrival, place) : undefined
-    if (!refused) again.push(arrival)
-    else if (answer) deliver(from, answer)
+    const answer = refusalOf(arrival, place)
+    if (answer) deliver(from, answer)
     // The edge keeps it for the owner that attaches the member.
     else if (message.kind === 'message' || message.kind === 'refuse') resending.set(from, message.room)
   }
   for (const [edge, room] of resending) deliver(edge, { room, epoch: 0, kind: 'redirect', owner: null })
-  return again
 }

@@ -1,7 +1,8 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import type { RoomOwner } from '../../shared/store/port.ts'
 import { HERE, ROOM, RouterBench, THERE } from '../../test/support/cluster/router-bench.ts'
-import { roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
+import { Inbox } from '../inbox.ts'
+import { type Arrival, roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
 
 const NAME = ROOM.name
 const ELSEWHERE = 'node_elsewhere'
@@ -33,6 +34,12 @@ const redirect = (owner: string | null, epoch = 0): ToEdge => ({ room: ROOM, epo
 const spoken = (epoch: number): ToEdge => ({ room: ROOM, epoch, kind: 'no_seat', member_id: 'mem_other' })
 
 const ownedBy = (owner: string | null, epoch = 7): RoomOwner => ({ epoch, version: 3, owner })
+
+const inboxOf = (...arrivals: Arrival[]): Inbox => {
+  const inbox = new Inbox(10)
+  for (const arrival of arrivals) inbox.add(arrival)
+  return inbox
+}
 
 describe('Router', () => {
   let bench: RouterBench
@@ -359,8 +366,7 @@ describe('Router', () => {
       await records.answer(ownedBy(THERE))
       expect(sent.map(({ message: { to } }) => to)).toEqual(['owner', 'owner'])
       expect(router.roomsAt(THERE)).toEqual([])
-      router.redirect([{ message: last, from: HERE }], THERE)
-      await records.answer(ownedBy(THERE))
+      router.redirect(ROOM, inboxOf({ message: last, from: HERE }), THERE)
       expect(sent).toHaveLength(3)
       expect(router.roomsAt(THERE)).toEqual([])
     },
@@ -401,13 +407,13 @@ describe('Router', () => {
         { message: message(2), from: ELSEWHERE },
         { message: message(3), from: ELSEWHERE },
       ]
-      router.redirect(arrivals, THERE)
+      router.redirect(ROOM, inboxOf(...arrivals), THERE)
       expect(sent).toEqual([{ to: THERE, message: { to: 'owner', message: message(1) } }])
       expect(delivered).toEqual([{ edge: ELSEWHERE, message: redirect(THERE) }])
     })
 
     it('is looked for when no one knows who has the room', async () => {
-      router.redirect([{ message: message(1), from: HERE }], undefined)
+      router.redirect(ROOM, inboxOf({ message: message(1), from: HERE }), undefined)
       await records.answer(ownedBy(THERE))
       expect(sent).toHaveLength(1)
     })

@@ -126,7 +126,7 @@ export class RoomWaker {
     }
     if (found && !able.some((node) => node.node_id === nodeId))
       return openElsewhere(address, stateVersion) ? 'elsewhere' : 'unavailable'
-    const place = found && (await rooms.open(address, [], seen))
+    const place = found && (await rooms.open(address, undefined, seen))
     // An owner that has made the room again since has said so under a later fence.
     if (!found || (place?.at === 'nowhere' && place.why === 'absent')) {
       await store.wakeups.set(room, fence, undefined)

@@ -3,6 +3,7 @@ import { Registry } from 'prom-client'
 import type { PeerMessage } from '../../../dataplane/cluster/envelope.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import { type LocalRooms, Router } from '../../../dataplane/cluster/router.ts'
+import type { Inbox } from '../../../dataplane/inbox.ts'
 import {
   type Arrival,
   type RoomAddress,
@@ -128,8 +129,8 @@ class TestRooms implements LocalRooms {
     return true
   }
 
-  open(room: RoomAddress, arrivals: readonly Arrival[]): undefined {
+  open(room: RoomAddress, inbox: Inbox): undefined {
     this.running.add(room.name)
-    this.opened.push([...arrivals])
+    this.opened.push([...inbox.take()])
   }
 }
