@@ -22,62 +22,66 @@ import { type ClientStats, newCounters } from './stats.ts'
 import { browserTab, type Credentials, type TabPlatform, TabSession } from './tab.ts'
 import { type TokenOptions, TokenSource } from './token-source.ts'
 
-/**
- * Options of `connect`. Pass `projectId` with `token`, `getToken` or both (the first session uses `token`), or pass `dev` during
- * development.
- */
+/** Options of `connect`. Pass `token`, `getToken` or both. With both, the client connects with `token`, and calls `getToken` when it needs the next token. During development, pass `dev` instead. */
 export type ConnectOptions = ConnectionOptions & TokenOptions
 
 interface ConnectionOptions {
-  /** Reconnect after a lost connection. Default true. False: the client closes when it first loses the connection. */
+  /** True (default): the client reconnects after a lost connection. False: the client closes when the connection is lost. */
   readonly reconnect?: boolean
   /**
-   * `'tab'`: the session survives its page. A reload keeps seats, member ids and unacknowledged messages, and closing the page does not end
-   * the session. Without it, or without `sessionStorage`, a session ends with its page.
+   * `'tab'`: a reload of the page continues the session. The new page keeps memberships, member ids and unacknowledged messages. Closing
+   * the page does not end the session immediately. Default: a session ends with its page. `'tab'` needs the browser's `sessionStorage`.
    */
   readonly resume?: 'tab'
-  /** Time limit of `connect` in milliseconds, including retries. Default 10,000. */
+  /** Time limit of `connect` in milliseconds, retries included. Default 10,000. */
   readonly connectTimeoutMs?: number
   /**
-   * Keep a copy of the state. Default true. False: `room.state` is null and no checksum is compared, which saves most of the CPU time, for
-   * example in a load test. Events and members still work, and the client still detects missing updates.
+   * True (default): the client keeps a copy of the state. False: `room.state` is null, which saves most of the CPU time, for example in a
+   * load test. Events and members still work. The client still detects missing updates, but compares no checksums.
    */
   readonly decodeStates?: boolean
   /**
-   * Whether the server may move the connection to the node that owns all rooms of this client. True, the default: only to nodes on the host
-   * of `url`. A list: also to these hosts. False: never.
+   * Whether the server may move the connection to the node (server process) that runs all rooms of this client. True (default): only to
+   * nodes on the host of `url`. A list: also to these hosts. False: never.
    */
   readonly reroute?: boolean | readonly string[]
-  /** Signal that closes the client as `client.close()` does, also during `connect`. */
+  /** Signal that closes the client, as `client.close()` does. It also works during `connect`. */
   readonly signal?: AbortSignal
-  /** Maximum number of unacknowledged reliable messages per room. Default 1024. */
+  /**
+   * Maximum number of unacknowledged messages in each room. (A message with `reliable: false` is never acknowledged and does not count.) If a message exceeds it, `send` rejects with
+   * `queue_full`. Default 1024, like the server's limit `maxUnackedMessages`. Do not exceed that limit: the server would reject messages
+   * with `room_unavailable` or `outcome_unknown`.
+   */
   readonly maxUnacked?: number
-  /** Maximum bytes of the unacknowledged messages per room. A single message may be larger. Default 262,144. */
+  /** The same limit in bytes. A single message may be larger. Default 262,144, like the server's limit `maxUnackedBytes`. */
   readonly maxUnackedBytes?: number
   /**
-   * Receives errors that no promise reports: errors in callbacks, RoomfulErrors that concern no pending call, and rejections that the caller
-   * does not await. Default: errors in callbacks become uncaught (`error` event, `uncaughtException`), rejections go to the console, and all
-   * other errors are only counted in `stats`.
+   * Called with errors that no awaited promise reports: errors in your callbacks, rejections that your code does not await, and errors of
+   * the connection that belong to no call. Default: errors in callbacks are thrown as uncaught errors (`error` event of the page,
+   * `uncaughtException` in Node), rejections go to the console, and other errors are only counted in `stats`.
    */
   readonly onError?: (error: unknown) => void
-  /** WebSocket class. Default: the platform's; in Node before 22, that of the package `ws`. */
+  /** WebSocket class. Default: the platform's class. In Node before version 22: the class of the package `ws`. */
   readonly WebSocket?: WebSocketConstructor
   /** Clock and randomness. Default: the machine's. */
   readonly clock?: Clock
   readonly random?: Random
-  /** Storage and locks for `resume`. Default: the browser's `sessionStorage` and Web Locks. */
+  /** Storage and locks for `resume: 'tab'`. Default: the browser's `sessionStorage` and Web Locks. */
   readonly tabPlatform?: TabPlatform
-  /** Schedules the sending of messages: those of one turn of the event loop go into one frame. Default: `queueMicrotask`. */
+  /**
+   * Function that the client uses to wait: it must call `callback` when the current synchronous code has finished. The client then sends all
+   * messages of this code in one websocket message. Default: `queueMicrotask`.
+   */
   readonly endOfTurn?: (callback: () => void) => void
 }
 
-/** Options of a join: `key` identifies the room (default `"default"`), the others belong to the room type. */
+/** Options of a join: `key`, and the options of the room type. */
 export type RoomJoinOptions<R extends TypedRoom> = RoomOptions<R> & {
-  /** Key of the room: 1 to 128 characters. */
+  /** Key of the room, 1 to 128 characters. Default `"default"`. */
   readonly key?: string
 }
 
-/** Arguments of `join` after the room type. Options may be omitted if none is required. */
+/** Arguments of `join` after the room type. The options may be omitted if none of them is required. */
 export type JoinArguments<R extends TypedRoom> =
   Record<never, never> extends RoomOptions<R> ? [options?: RoomJoinOptions<R>] : [options: RoomJoinOptions<R>]
 
@@ -98,7 +102,7 @@ const machineClock: Clock = {
   },
 }
 
-/** Connection of one player, created by `connect`. `Rooms` is the type of the room definitions given to `connect`. */
+/** Client of one player, created by `connect`. `Rooms` is the type argument of `connect`. */
 export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoom>[]> {
   readonly #session: ClientSession
   readonly #serverClock: ServerClock
@@ -200,12 +204,12 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     return this.#session.status
   }
 
-  /** Smoothed round trip to the server, in milliseconds. */
+  /** Average time of the latest round trips to the server, in milliseconds. */
   get latency(): number {
     return this.#serverClock.latency
   }
 
-  /** Returns the server's time in milliseconds since 1970, accurate to about half a round trip. */
+  /** Returns the server's time in milliseconds since 1970. The error is at most about half a round trip. */
   serverTime(): number {
     return this.#serverClock.now()
   }
@@ -215,7 +219,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     return structuredClone(this.#counters)
   }
 
-  /** Calls `callback` after each change of `status`. `error` is the reason for a lost connection or an unrequested close. */
+  /** Calls `callback` after each change of `status`. `error` is the reason if the connection was lost or the server closed it. */
   onConnectionChange(
     callback: (status: ConnectionStatus, error: RoomfulError | undefined) => void,
   ): Unsubscribe {
@@ -223,8 +227,9 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   }
 
   /**
-   * Joins a room. Resolves when the first snapshot has arrived. With `resume: 'tab'`, a reloaded page gets its previous seat, with the
-   * same member id. Callbacks that are added right after the `await` miss nothing. Rejects with a RoomfulError if the join is refused.
+   * Joins a room. Resolves when the room's state has arrived. If you add callbacks right after the `await`, they miss no change or event.
+   * Rejects with a RoomfulError if the join is refused. With `resume: 'tab'`, a reloaded page gets its previous membership, with the same
+   * member id.
    */
   join<R extends TypedRoom = never>(roomType: R['type'], ...options: JoinArguments<R>): Promise<Room<R>>
   join<Type extends RoomIn<Rooms>['type']>(
@@ -255,7 +260,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     return new Room<R>(seat)
   }
 
-  /** Closes the client: leaves every room immediately. Pending promises reject with `client_closed`. */
+  /** Closes the client, which leaves all rooms immediately. Pending promises reject with `client_closed`. */
   close(): void {
     this.#session.close()
   }
@@ -425,8 +430,8 @@ type PageEvents = Pick<EventTarget, 'addEventListener' | 'removeEventListener'>
 const roomIdOf = (roomType: string, { key = DEFAULT_KEY }: JoinOptions): string => `${roomType}:${key}`
 
 /**
- * Watches the page a client lives in: `leaves` when it is left, for good or kept by the browser for the back button; `returns` when it comes
- * back from there; `online` when the network does. The returned function ends the watch.
+ * Watches the client's page. Calls `leaves` when the player leaves the page (`forGood`: the browser does not keep it for the Back button),
+ * `returns` when the browser restores the page, and `online` when the network is back. The returned function ends the watch.
  */
 export function watchPage(
   page: PageEvents,

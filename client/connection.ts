@@ -2,7 +2,7 @@ import type { Clock } from '../shared/clock.ts'
 import type { ClientCodec, DecodedMessage } from '../shared/protocol/codec.ts'
 import type { ClientMessage } from '../shared/protocol/messages.ts'
 
-/** The parts of WebSocket that the SDK uses. The class of the package `ws` has them too. */
+/** The part of the class WebSocket that the SDK uses. The class of the package `ws` also has it. */
 export interface WebSocketLike {
   /** The SDK sets `arraybuffer`. */
   binaryType: string

@@ -3,7 +3,7 @@ import type { ErrorCode } from '../shared/protocol/error-codes.ts'
 
 /** Error codes of the client. */
 export type LocalErrorCode =
-  /** No connection was possible in time. */
+  /** The server could not be reached within `connectTimeoutMs`. */
   | 'connection_failed'
   /** The connection was lost. */
   | 'connection_lost'
@@ -11,17 +11,17 @@ export type LocalErrorCode =
   | 'token_unavailable'
   /** `client.close()` was called, or the signal given to `connect` fired. */
   | 'client_closed'
-  /** Too many reliable messages are unacknowledged. */
+  /** Too many reliable messages are unacknowledged (`maxUnacked`). */
   | 'queue_full'
   /** With `resume: 'tab'`: the tab's storage is full. */
   | 'storage_full'
   /** A request was applied, but its message type has no reply. */
   | 'no_reply'
 
-/** Error codes of the server, close codes (both in docs/protocol.md), and error codes of the client. */
+/** All error codes: of the client, of the server, and names of close codes. docs/protocol.md lists the codes of the server. */
 export type RoomfulErrorCode = ErrorCode | CloseName | LocalErrorCode
 
-/** Error class of all failures that the SDK reports. */
+/** Error that the SDK throws, rejects with, or passes to callbacks. */
 export class RoomfulError extends Error {
   /** Always `RoomfulError`. */
   override readonly name = 'RoomfulError'

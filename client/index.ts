@@ -43,15 +43,18 @@ const DEV_URL = 'ws://localhost:4000'
 const node = globalThis as { readonly process?: { readonly env?: { readonly ROOMFUL_URL?: string } } }
 
 /**
- * Connects to a data-plane node at `url` (`ws://` or `wss://`). Resolves when the server has accepted the client. Rejects with a
- * RoomfulError if the server rejects it or cannot be reached in time. `connect<typeof rooms>` types the rooms by their definitions, so that
- * `client.join('duel')` needs no type argument.
+ * Connects to the server at `url` (`ws://` or `wss://`). Resolves when the server has accepted the client. Rejects with a RoomfulError if
+ * the server rejects the client, or if it cannot be reached within `connectTimeoutMs`. With `connect<typeof rooms>`, TypeScript knows the
+ * types of your rooms, so that `client.join('duel')` needs no type argument.
  */
 export function connect<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoom>[]>(
   url: string | URL,
   options: ConnectOptions,
 ): Promise<Client<Rooms>>
-/** Connects to `roomful dev` on this machine. The address is `ROOMFUL_URL` in Node, or `ws://localhost:4000`. */
+/**
+ * Connects to `roomful dev` on this machine, for development. In Node, the address is the environment variable `ROOMFUL_URL`, by default
+ * `ws://localhost:4000`.
+ */
 export function connect<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoom>[]>(
   options: ConnectOptions & DevTokens,
 ): Promise<Client<Rooms>>

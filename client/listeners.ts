@@ -1,4 +1,4 @@
-/** Ends a subscription. Further calls have no effect. */
+/** Removes the callback. Further calls have no effect. */
 export type Unsubscribe = () => void
 
 /** Receives errors thrown by callbacks. */

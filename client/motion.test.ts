@@ -315,3 +315,12 @@ test.each(['killOwner', 'drainOwner', 'reconnect'] as const)(
 
 /** The time of a test of rooms. */
 const at = (t: { readonly now: number }) => ({ monotonic: () => t.now })
+
+test('a rate of 0 is an error that says what to pass', async () => {
+  const { client, pass } = await online()
+  const room = await client.join<typeof walk>('walk')
+  await pass(1)
+  expect(() => interpolate(room, { select: (all) => all.players, fields: ['x'], rate: 0 })).toThrow(
+    new RangeError('rate is 0: pass the number of updates per second, above 0'),
+  )
+})

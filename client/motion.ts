@@ -1,5 +1,6 @@
 /**
- * `roomful/client/motion`: client-side prediction and interpolation for smooth movement.
+ * `roomful/client/motion`: smooth movement. `predict` shows the inputs of this page's player before the server has answered. `interpolate`
+ * draws the other objects smoothly between two updates.
  *
  *     const me = predict(room, {
  *       own: (state, id) => state.players[id],
@@ -22,10 +23,10 @@ import type { RoomMessages, TypedRoom, VisibleState } from '../shared/room-types
 import type { Unsubscribe } from './listeners.ts'
 import type { RequestArguments, Room, SendArguments } from './room.ts'
 
-/** Clock. Default: `performance.now()`. */
+/** Clock in milliseconds. Default: `performance.now()`. */
 export type MotionClock = Pick<Clock, 'monotonic'>
 
-/** `T` with all properties writable, at every depth, as in room code. */
+/** `T` with all properties writable, at every depth. */
 export type Mutable<T> = T extends object ? { -readonly [K in keyof T]: Mutable<T[K]> } : T
 
 /** Keys of `T` whose values are numbers. */
@@ -33,41 +34,50 @@ export type NumericKey<T> = { [K in keyof T]: T[K] extends number ? K : never }[
 
 /** Options of `predict`. */
 export interface PredictOptions<R extends TypedRoom, Own> {
-  /** Returns the part of the state that belongs to this player, or undefined. */
+  /** Returns the part of the state that belongs to this player, or undefined if there is none. */
   readonly own: (state: VisibleState<R>, memberId: string) => Own | undefined
-  /** Functions that apply a message to this part, by message type. Use the same functions in the room. Other messages are not predicted. */
+  /**
+   * Functions that apply a message to this part, by message type. Use the same functions in the room. Messages of other types are not
+   * predicted.
+   */
   readonly apply: {
     readonly [K in keyof RoomMessages<R> & string]?: (
       own: Mutable<NoInfer<Own>>,
       data: RoomMessages<R>[K],
     ) => void
   }
-  /** Coordinates for which a correction by the server is smoothed. */
+  /** Names of the coordinates that `at` moves smoothly when the server corrects them. */
   readonly smooth: readonly NumericKey<NoInfer<Own>>[]
-  /** Distance above which a correction is a jump, for example a respawn. Default: corrections never jump. */
+  /**
+   * If a correction is larger than this distance, `at` jumps to the correct position, for example after a respawn. Default: `at` never
+   * jumps.
+   */
   readonly snap?: number
-  /** Time after which 37 % of a correction is left, in milliseconds. Default 100. */
+  /** Time constant of corrections in milliseconds. After this time, 37 % of a difference is left, and after three times as long 5 %. Default 100. */
   readonly smoothMs?: number
-  /** Clock for `at` and for the smoothing of corrections. */
+  /** Clock for `at` and for corrections. */
   readonly clock?: MotionClock
 }
 
 /** Options of `interpolate`. */
 export interface InterpolateOptions<R extends TypedRoom, T> {
-  /** Returns the moving objects, by id. */
+  /** Returns the moving objects of a state, by id. */
   readonly select: (state: VisibleState<R>) => { readonly [id: string]: T }
-  /** Coordinates to interpolate. Other fields change when the displayed time reaches their update. */
+  /** Names of the coordinates to interpolate. All other fields have the value of the last update before the displayed time. */
   readonly fields: readonly NumericKey<NoInfer<T>>[]
-  /** An object that moves farther than this between two updates jumps. Default: movements never jump. */
+  /** If an object moves farther than this distance between two updates, `at` jumps. Default: `at` never jumps. */
   readonly snap?: number
-  /** `sync.rate` of the room. Required if it is not 20. */
+  /**
+   * Updates that the room sends per second: its `sync.rate`. Default 20. A room with `sync.rate` 0 sends each change immediately: pass its usual
+   * number of changes per second, such as `tick.rate`, and pass `time`. `interpolate` throws a RangeError if `rate` is not above 0.
+   */
   readonly rate?: number
   /**
-   * Returns the server's time of a state in milliseconds, for example a field `now` that each tick sets to `ctx.now`. Then irregular updates
-   * do not disturb the movement. Default: updates are assumed to be evenly spaced.
+   * Returns the server's time of a state in milliseconds, for example from a field `now` that each tick sets to `ctx.now`. Pass it if
+   * updates come at irregular intervals: objects then move at an even speed. Default: updates are assumed to come at equal intervals.
    */
   readonly time?: (state: VisibleState<R>) => number
-  /** Minimum display delay in milliseconds. Default: two updates. The delay grows as the network requires. */
+  /** Minimum display delay in milliseconds. Default: twice the interval between two updates, 100 ms at 20 updates per second. The delay grows if updates arrive late. */
   readonly delayMs?: number
   /** Maximum display delay in milliseconds. Default 500. */
   readonly maxDelayMs?: number
@@ -76,10 +86,10 @@ export interface InterpolateOptions<R extends TypedRoom, T> {
 }
 
 /**
- * Shows this player's inputs immediately. It starts from the server's state and applies the unacknowledged inputs again, in order. An ack
- * arrives after the patch with its message's effect, so prediction needs no additional data on the wire. This is client-side prediction
- * and server reconciliation after G. Gambetta, "Fast-Paced Multiplayer", part II (https://www.gabrielgambetta.com), with Valve's smoothing
- * of prediction errors ("Source Multiplayer Networking", Valve Developer Community).
+ * Shows the inputs of this page's player immediately. `predict` takes the server's state and applies all inputs that the server has not
+ * acknowledged. When the server acknowledges an input, the effect of this input is already in the state. The method is client-side
+ * prediction with server reconciliation: G. Gambetta, "Fast-Paced Multiplayer", part II (https://www.gabrielgambetta.com). Corrections are
+ * smoothed as in Valve, "Source Multiplayer Networking" (Valve Developer Community).
  */
 export const predict = <R extends TypedRoom, Own extends object>(
   room: Room<R>,
@@ -87,9 +97,9 @@ export const predict = <R extends TypedRoom, Own extends object>(
 ): Prediction<R, Own> => new Prediction(room, options)
 
 /**
- * Shows other objects slightly in the past, between two updates that have arrived. This is entity interpolation after G. Gambetta,
- * "Fast-Paced Multiplayer", part III (https://www.gabrielgambetta.com), and Valve, "Source Multiplayer Networking". The delay follows the
- * network as in an adaptive playout buffer (R. Ramjee et al., INFOCOM 1994). Nothing is extrapolated: without updates, objects stop.
+ * Shows moving objects slightly in the past, between two updates that have arrived. Without updates, objects stop. The method is entity
+ * interpolation: G. Gambetta, "Fast-Paced Multiplayer", part III (https://www.gabrielgambetta.com), and Valve, "Source Multiplayer
+ * Networking". The delay adapts to the network as in an adaptive playout buffer (R. Ramjee et al., INFOCOM 1994).
  */
 export const interpolate = <R extends TypedRoom, T extends object>(
   room: Room<R>,
@@ -104,7 +114,7 @@ interface Input<Own> {
   answered: boolean
 }
 
-/** Predicted part of a state, created by `predict`. */
+/** This player's part of the state with all inputs applied, created by `predict`. */
 export class Prediction<R extends TypedRoom, Own extends object> {
   readonly #room: Room<R>
   readonly #options: PredictOptions<R, Own>
@@ -129,7 +139,10 @@ export class Prediction<R extends TypedRoom, Own extends object> {
     this.#reconcile(this.#clock.monotonic())
   }
 
-  /** Sends a reliable message and applies it immediately. Resolves and rejects as `room.send` does. A refused message is undone. */
+  /**
+   * Sends a reliable message and applies it immediately. Resolves and rejects as `room.send` does. If the room refuses the message, its
+   * effect is undone.
+   */
   send<K extends keyof RoomMessages<R> & string>(
     type: K,
     ...[data]: RequestArguments<RoomMessages<R>[K]>
@@ -147,7 +160,8 @@ export class Prediction<R extends TypedRoom, Own extends object> {
   }
 
   /**
-   * Shows the effect of a message without sending it, until the next `preview` or `send`. Use it in frames between two messages.
+   * Shows the effect of a message without sending it, until the next call of `preview` or `send`. Use it in the frames between two
+   * messages.
    */
   preview<K extends keyof RoomMessages<R> & string>(
     type: K,
@@ -157,13 +171,16 @@ export class Prediction<R extends TypedRoom, Own extends object> {
     this.#replay()
   }
 
-  /** Predicted value after all inputs, without smoothing. The next input starts from it. */
+  /** Value after all inputs, without smoothing. Compute the next input from it. */
   get value(): Own | undefined {
     this.#reconcile(this.#clock.monotonic())
     return this.#value
   }
 
-  /** Returns the value to draw at `nowMs` of the clock (default: now), or undefined. It is never changed in place. */
+  /**
+   * Returns the value to draw at the time `nowMs` of the clock (default: now). Returns undefined if `own` does. The value is never changed
+   * in place.
+   */
   at(nowMs = this.#clock.monotonic()): Own | undefined {
     this.#reconcile(nowMs)
     return this.#shown(nowMs)
@@ -238,9 +255,9 @@ const CATCH_UP_MS = 5000
 /** Above this lag the displayed time jumps: the page was hidden, or the connection was lost. */
 const LEAP_MS = 1000
 
-/** Interpolated objects, created by `interpolate`. */
+/** Moving objects, created by `interpolate`. */
 export class Interpolation<R extends TypedRoom, T extends object> {
-  /** Stops the interpolation. */
+  /** Stops listening to the room. */
   readonly stop: Unsubscribe
   readonly #options: InterpolateOptions<R, T>
   readonly #clock: MotionClock
@@ -257,7 +274,9 @@ export class Interpolation<R extends TypedRoom, T extends object> {
   constructor(room: Room<R>, options: InterpolateOptions<R, T>) {
     this.#options = options
     this.#clock = options.clock ?? machineClock
-    this.#intervalMs = 1000 / (options.rate ?? 20)
+    const { rate = 20 } = options
+    if (!(rate > 0)) throw new RangeError(`rate is ${rate}: pass the number of updates per second, above 0`)
+    this.#intervalMs = 1000 / rate
     const nowMs = this.#clock.monotonic()
     const stampMs = options.time?.(room.state)
     if (stampMs !== undefined) this.#offsetMs = nowMs - stampMs
@@ -267,14 +286,17 @@ export class Interpolation<R extends TypedRoom, T extends object> {
     this.stop = room.onStateChange((state) => this.#see(options.select(state), options.time?.(state)))
   }
 
-  /** Current display delay in milliseconds, large enough for the most delayed of the kept updates. */
+  /** Current display delay in milliseconds. It is long enough for the most delayed of the latest 64 updates, but at most `maxDelayMs`. */
   get delayMs(): number {
     const { delayMs = 2 * this.#intervalMs, maxDelayMs = 500 } = this.#options
     const late = Math.max(...this.#updates.map(({ atMs, cameMs }) => cameMs - atMs))
     return Math.min(maxDelayMs, Math.max(delayMs, late + this.#intervalMs))
   }
 
-  /** Returns the objects to draw at `nowMs` of the clock (default: now), by id: those that exist at the displayed time. */
+  /**
+   * Returns the objects to draw at the time `nowMs` of the clock (default: now), by id. They are the objects that exist at the displayed
+   * time.
+   */
   at(nowMs = this.#clock.monotonic()): ReadonlyMap<string, T> {
     this.#advance(nowMs)
     const index = this.#index()

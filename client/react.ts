@@ -44,11 +44,11 @@ import type {
 import type { Client, ConnectOptions, JoinArguments } from './client.ts'
 import { type ConnectionStatus, connect, type Member, type Room, type RoomfulError } from './index.ts'
 
-/** Declares an application's rooms, with `declare module 'roomful/react'`. Add one property, `rooms`: the type of the room definitions. */
+/** Types of your rooms. In `declare module 'roomful/react'`, declare the property `rooms` of this interface. Its type is an object or a list of your room definitions, such as `typeof rooms`. */
 // biome-ignore lint/suspicious/noEmptyInterface: applications fill it.
 export interface Register {}
 
-/** The registered rooms; any room if none are registered. */
+/** The rooms in `Register`. If there are none: any room. */
 export type RegisteredRooms = Register extends {
   /** Registered definitions. */
   rooms: infer Rooms extends RoomCollection
@@ -60,19 +60,19 @@ export type RegisteredRooms = Register extends {
 export interface Connection {
   /** Connection status. */
   readonly status: ConnectionStatus
-  /** The client; undefined until the server has accepted it. */
+  /** The client. Undefined until the server has accepted the client. */
   readonly client: Client<RegisteredRooms> | undefined
-  /** Reason for a lost connection or an unrequested close. */
+  /** Reason if the connection was lost or the server closed it. */
   readonly error: RoomfulError | undefined
 }
 
 /** Props of `RoomfulProvider`. */
 export interface RoomfulProviderProps {
-  /** Address of a node, `ws://` or `wss://`. Default, with `dev` in the options: the address of `roomful dev`. */
+  /** Address of the server, `ws://` or `wss://`. May be omitted with `options.dev`: the default is the address of `roomful dev`. */
   readonly url?: string | URL
-  /** Options of `connect`. Only those of the first render are used: for another player, change the provider's React `key`. */
+  /** Options of `connect`. Later changes have no effect. To connect as another player, change the React `key` of the provider. */
   readonly options: ConnectOptions
-  /** Shown while components wait for a room. Default: nothing. A nearer `<Suspense>` takes precedence. */
+  /** Shown while components wait for a room. Default: nothing. If a component has a nearer `<Suspense>`, its fallback is shown instead. */
   readonly fallback?: ReactNode
   /** Components that use rooms. */
   readonly children?: ReactNode
@@ -233,7 +233,10 @@ function useRooms(): Rooms {
   return rooms
 }
 
-/** Connects when a component first joins a room, and closes the client when the provider unmounts. */
+/**
+ * Provides one client for all components in it. Connects when the first component joins a room. Closes the client when the provider
+ * unmounts.
+ */
 export function RoomfulProvider({ url, options, fallback, children }: RoomfulProviderProps): ReactNode {
   const [rooms] = useState(() => new Rooms(url, options))
   useEffect(() => rooms.open(), [rooms])
@@ -242,10 +245,13 @@ export function RoomfulProvider({ url, options, fallback, children }: RoomfulPro
 }
 
 /**
- * Joins a room, and suspends until its first snapshot has arrived. Components with the same room type and key share one seat, with the join
- * options of the first component. The client leaves the room one second after the last of these components unmounts. Throws a RoomfulError to
- * the error boundary if the join fails, or if this client leaves the room without a request, for example after a kick. If the boundary
- * renders the components again after a second, they join again. `useRoom<typeof duel>('duel')` types a room that is not registered.
+ * Joins a room. The component suspends until the room's state has arrived. All components with the same room type and key share one
+ * membership, with the join options of the first component. The client leaves the room one second after the last of these components
+ * unmounts.
+ *
+ * If the join fails, or if the room removes this client, for example by a kick, the hook throws a RoomfulError to the nearest error
+ * boundary. If the error boundary renders the components again, they join again, at the earliest one second after the error. If the room is not in `Register`,
+ * write `useRoom<typeof duel>('duel')`.
  */
 export function useRoom<R extends TypedRoom = never>(
   roomType: R['type'],
@@ -277,8 +283,8 @@ export function useRoom(
 }
 
 /**
- * Returns the selector's result for a room's state, or the whole state. Renders again when the result has changed. Arrays
- * and objects are compared by their elements, so a selector may filter, map and pick.
+ * Returns the result of `selector` for the room's state, or the whole state if there is no `selector`. The component renders again when the
+ * result has changed. Arrays and objects are compared by their elements, so a selector may filter, map and pick.
  */
 export function useRoomState<R extends TypedRoom, Selected = VisibleState<R>>(
   room: Room<R>,
@@ -295,15 +301,15 @@ export function useRoomState<R extends TypedRoom, Selected = VisibleState<R>>(
   return useSyncExternalStore(subscribe, select)
 }
 
-/** Returns all members of the room. */
+/** Returns all members of the room. The component renders again when they change. */
 export function useMembers<R extends TypedRoom>(room: Room<R>): readonly Member[] {
   const subscribe = useCallback((listener: () => void) => room.onMembersChange(listener), [room])
   return useSyncExternalStore(subscribe, () => room.members)
 }
 
 /**
- * Calls `callback` with the data of each event of this name while the component is mounted, including buffered events since the join. The
- * latest render's `callback` is used.
+ * Calls `callback` with the data of each event of this name while the component is mounted. Events that arrived between the join and the
+ * mount are included (at most the latest 64). The `callback` of the latest render is called.
  */
 export function useEvent<R extends TypedRoom, K extends keyof RoomEvents<R> & string>(
   room: Room<R>,
@@ -317,7 +323,10 @@ export function useEvent<R extends TypedRoom, K extends keyof RoomEvents<R> & st
   useEffect(() => room.on(name, (data) => latest.current(data)), [room, name])
 }
 
-/** Returns the state of the connection, for example for a banner or for `client.serverTime()`. This hook opens no connection. */
+/**
+ * Returns the state of the connection, for example for a banner. The component renders again when it changes. This hook opens no
+ * connection.
+ */
 export function useConnection(): Connection {
   const rooms = useRooms()
   return useSyncExternalStore(rooms.subscribe, () => rooms.connection)

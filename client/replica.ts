@@ -12,11 +12,11 @@ type Presence = Extract<DecodedMessage, { t: 'room.joined' | 'room.left' | 'room
 
 /** A member of a room, as clients see it. */
 export interface Member {
-  /** Id of the member's seat in this room. It changes when the player leaves and joins again. */
+  /** Id of the member in this room. A player who leaves and joins again gets another id. */
   readonly id: string
   /** Player's id from the token; null if the token has none. */
   readonly sub: string | null
-  /** False while the member is disconnected and its seat is kept. */
+  /** False while the member's client is disconnected. It stays a member for `reconnectSeconds`. */
   readonly connected: boolean
 }
 

@@ -15,29 +15,40 @@ import type { Member, Replica } from './replica.ts'
 import { Reported } from './reported.ts'
 import type { LeaveReason, Seat } from './seat.ts'
 
-/** `joined`; `rejoining`: the session was lost, and a new session is joining the room; `left`: final. */
+/**
+ * Status of this client in a room.
+ * - `joined`: this client is a member.
+ * - `rejoining`: the client was offline for too long, or the server lost its session. It is joining again as a new member.
+ * - `left`: final.
+ */
 export type RoomStatus = 'joined' | 'rejoining' | 'left'
 
 /** Options of `send`. */
 export interface SendOptions {
-  /** Default true: the SDK resends the message until it is acknowledged. False: the SDK sends it once, and drops it while offline. */
+  /**
+   * True (default): the client sends the message again until the server acknowledges it. False: the client sends the message once. While
+   * the client is offline, it drops the message.
+   */
   readonly reliable?: boolean
 }
 
-/** Arguments of `send` after the message type. The data may be omitted if it may be null. */
+/** Arguments of `send` after the message type. The data may be omitted if the data may be null. */
 export type SendArguments<Data> = null extends Data
   ? [data?: Data, options?: SendOptions]
   : [data: Data, options?: SendOptions]
 
-/** Arguments of `request` after the message type. The data may be omitted if it may be null. */
+/** Arguments of `request` after the message type. The data may be omitted if the data may be null. */
 export type RequestArguments<Data> = null extends Data ? [data?: Data] : [data: Data]
 
-/** A room that this client has joined. `R` is the type of its definition (`typeof arena`), from which the other types are inferred. */
+/**
+ * A room that this client has joined. `R` is the type of the room's definition, such as `typeof arena`. From it, TypeScript infers the
+ * types of the state, the messages and the events.
+ */
 export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   readonly #seat: Seat
   /**
-   * Calls `callback` after each change of the state, with the new and the previous state. `onStateChange.select(selector, callback)` calls it
-   * only when the selector's result has changed (by `Object.is`), with both results.
+   * Calls `callback` after each change of the state, with the new and the previous state. `onStateChange.select(selector, callback)` calls
+   * `callback` only when the result of `selector` has changed (compared with `Object.is`), with the new and the previous result.
    */
   readonly onStateChange: StateSubscription<VisibleState<R>>
 
@@ -58,7 +69,7 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     return status === 'joining' || status === 'resuming' ? 'rejoining' : status
   }
 
-  /** This client's member id. It changes after a rejoin. */
+  /** This client's member id. If the client joins again after a long outage, the id changes. */
   get memberId(): string {
     return this.#seat.memberId
   }
@@ -68,19 +79,23 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     return this.#seat.replica.members
   }
 
-  /** The current state, immutable. After leaving: the last state. */
+  /** The current state, immutable. After the client has left: the last state that it received. */
   get state(): VisibleState<R> {
     return this.#seat.replica.state as VisibleState<R>
   }
 
-  /** True while the client waits for a snapshot. Until then, `state` may lack effects of acknowledged messages. */
+  /**
+   * True while the client waits for a complete state, because an update was missing. Until it arrives, `state` may lack effects of
+   * acknowledged messages.
+   */
   get resyncing(): boolean {
     return this.#seat.replica.resyncing
   }
 
   /**
-   * Calls `callback` with the data of each event of this name. If an event has no listener, the client keeps it (the latest 64 of the room).
-   * The first listener of its name gets it at the end of the turn.
+   * Calls `callback` with the data of each event of this name. The client keeps events that have no callback, at most the latest 64 of the
+   * room. When you add the first callback for a name, the client calls it with the kept events of this name, after the current synchronous
+   * code.
    */
   on<K extends keyof RoomEvents<R> & string>(
     name: K,
@@ -102,25 +117,28 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     return this.#seat.replica.onMembers.add(callback)
   }
 
-  /** Calls `callback` once, when this client is no longer in the room. `error` is undefined if the client itself left. */
+  /** Calls `callback` once, when this client is no longer in the room. `error` is undefined if this client called `leave`. */
   onLeave(callback: (reason: LeaveReason, error: RoomfulError | undefined) => void): Unsubscribe {
     return this.#seat.onLeave.add(callback)
   }
 
   /**
-   * Calls `callback` with the RoomfulError of each rejection that the caller does not await, such as the rejection of a `send` without
-   * `await`. Without such a callback, the error goes to `onError` of `connect`, or else to the console.
+   * Calls `callback` with the error of each rejection that your code does not await, for example of a `send` without `await`. If there is
+   * no callback, the error goes to the option `onError` of `connect`, or else to the console.
    */
   onError(callback: (error: unknown) => void): Unsubscribe {
     return this.#seat.onError.add(callback)
   }
 
   /**
-   * Sends a message to the room. A reliable message is applied exactly once and in order, across reconnects. The promise resolves when the
-   * server has applied the message and, in journal rooms, stored the result. It rejects with a RoomfulError if the message is refused, or if
-   * too many messages are unacknowledged (`queue_full`). If the session is lost before the ack, it rejects with `resume_failed`: the message
-   * may or may not have been applied. With `{ reliable: false }` it resolves immediately, and the message is dropped while offline or above
-   * the server's rate limit. Without `await`, a rejection goes to `onError`.
+   * Sends a message to the room. The room applies the message exactly once and in order, also if the connection is lost in between.
+   *
+   * The promise resolves when the room has applied the message. In a room with the default `durability: 'journal'`, the result is then also stored. The promise rejects with
+   * a RoomfulError if the room refuses the message, or with `queue_full` if too many messages are unacknowledged. If the client is offline
+   * for too long before the answer arrives, the promise rejects with `resume_failed`: the room may or may not have applied the message.
+   *
+   * With `{ reliable: false }`, the promise resolves immediately. The message is dropped if the client is offline, or if it exceeds the
+   * server's rate limit.
    */
   send<K extends keyof RoomMessages<R> & string>(
     type: K,
@@ -134,8 +152,8 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   }
 
   /**
-   * Sends a message whose type declares a reply, as `send` does, and resolves to the reply. After a lost connection or a crash of the
-   * server, the client gets the same reply. Rejects as `send` does, and with `too_many_requests` if 32 requests are pending.
+   * Sends a message whose type declares a reply, and resolves to the reply. If the connection is lost or the server crashes, the client
+   * still gets the same reply. Rejects as `send` does, and with `too_many_requests` if 32 requests are pending.
    */
   request<K extends keyof RoomReplies<R> & keyof RoomMessages<R> & string>(
     type: K,
@@ -146,7 +164,7 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     )
   }
 
-  /** Leaves the room. Resolves when the seat has ended. Has no effect if the client is no longer in the room. */
+  /** Leaves the room. Resolves when the room has removed this client. Has no effect if the client is no longer in the room. */
   leave(): Promise<void> {
     return this.#reported(() => this.#seat.leave())
   }
@@ -156,10 +174,10 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   }
 }
 
-/** Subscription to a state; `select` subscribes to the result of a selector. */
+/** Function that subscribes to the state, with the method `select`. */
 export interface StateSubscription<State> {
   (callback: (state: State, previous: State) => void): Unsubscribe
-  /** Calls `callback` when the result of `selector` has changed, by `Object.is`. */
+  /** Calls `callback` when the result of `selector` has changed, compared with `Object.is`. */
   select<Selected>(
     selector: (state: State) => Selected,
     callback: (selected: Selected, previous: Selected) => void,

@@ -19,10 +19,14 @@ import { type ReliableMessage, Unacked, type UnackedLimits } from './unacked.ts'
 export type SeatStatus = 'joining' | 'resuming' | 'joined' | 'rejoining' | 'left'
 
 /**
- * Reason why this client is no longer in a room. `left`: this client left; `kicked`: the room removed the player; `closed`: the room ended;
- * `replaced`: another session of the player has taken the seat (`sameSub`); `seat_lost`: the seat of an earlier page has ended, and this page
- * has not joined the room; `rejoin_failed`: the seat or the session was lost, and the client could not join again; `client_closed`: the
- * client was closed.
+ * Reason why this client is no longer in a room.
+ * - `left`: this client called `leave`.
+ * - `kicked`: the room removed the player.
+ * - `closed`: the room ended.
+ * - `replaced`: another client of the player has taken over (`sameSub` of the room type).
+ * - `rejoin_failed`: the client was offline for too long or the session was lost, and joining again has failed.
+ * - `seat_lost`: with `resume: 'tab'`, the previous page's membership has ended, and this page has not called `join`.
+ * - `client_closed`: the client was closed.
  */
 export type LeaveReason =
   | 'left'

@@ -18,9 +18,7 @@ import type { TokenSource } from './token-source.ts'
 
 type Welcome = Extract<DecodedMessage, { t: 'welcome' }>
 
-/**
- * Connection status. `connecting`: before the first connection; `online`; `reconnecting`: after a lost connection; `closed`: final.
- */
+/** Connection status. `connecting`: not connected yet. `online`: connected. `reconnecting`: the connection was lost. `closed`: final. */
 export type ConnectionStatus = 'connecting' | 'online' | 'reconnecting' | 'closed'
 
 /** A message as it goes out. */

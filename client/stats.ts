@@ -1,23 +1,26 @@
 /** Counters of a client since `connect`, for tests, dashboards and bug reports. */
 export interface ClientStats {
-  /** Applied patches. */
+  /** Changes of states that the client has applied. */
   readonly patches: number
-  /** Snapshots that replaced the client's copy of a state, by reason. */
+  /** Complete states that replaced the client's copy, by reason. */
   readonly resyncs: {
-    /** Requested because an update was missing. */
+    /** Requested by the client, because an update was missing. */
     readonly sequence: number
-    /** Requested because the checksum after a patch differed from the server's. */
+    /** Requested by the client, because the checksum of its copy differed from the server's. */
     readonly checksum: number
-    /** Sent by the server unrequested: after a resume, or because this client read too slowly. */
+    /** Sent by the server, after a reconnect or because this client read too slowly. */
     readonly unasked: number
   }
-  /** Errors that no promise reports, such as refusals of unreliable messages and failures of `getToken`. */
+  /** Errors that no awaited promise reports, such as refusals of unreliable messages and failures of `getToken`. */
   readonly errors: number
   /** Reconnects after a lost connection. */
   readonly reconnects: number
-  /** Moves to the node of the client's rooms, without a lost connection. */
+  /** Moves to the node (server process) that runs the client's rooms, without a lost connection. */
   readonly reroutes: number
-  /** Seats that the server gave up, as when the client was away for longer than `reconnectSeconds`. The client joined again as a new member. */
+  /**
+   * Memberships that ended while the client was offline, for example for longer than `reconnectSeconds`. The client joined again as a new
+   * member.
+   */
   readonly seatsLost: number
 }
 

@@ -14,16 +14,16 @@ const RETRY_MAX_MS = 30_000
 
 /** Tokens from the game's backend. */
 interface BackendTokens {
-  /** Project of the token. Default: the project that the token names. Required if a JWT of your own login names no project. */
+  /** Project of the token. Default: the project that the token names. Required for a JWT of your own login that names no project. */
   readonly projectId?: string
-  /** Client token from the control API, or a JWT of your own login if the nodes accept it. */
+  /** Token from `POST /tokens`. Or a JWT of your own login, if the server accepts it. */
   readonly token?: string
-  /** Fetches a client token from the game's backend. Called for each new session and before the current token expires. */
+  /** Returns a token from the game's backend. Called for each new session, and before the current token expires. */
   readonly getToken?: () => Promise<string> | string
   readonly dev?: undefined
 }
 
-/** Tokens for development. Only `npm start` and `roomful dev` issue them, and only to clients on the same machine. */
+/** Options for development. Only `npm start` and `roomful dev` accept them, and only from clients on the same machine. */
 export interface DevTokens {
   /** Name of the player: the `sub` of the token. */
   readonly dev: string
@@ -32,7 +32,7 @@ export interface DevTokens {
   readonly getToken?: undefined
 }
 
-/** Source of the client's tokens. */
+/** Options for the client's tokens. */
 export type TokenOptions = BackendTokens | DevTokens
 
 /** The client's token, and its successors while a connection lasts. */

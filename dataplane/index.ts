@@ -1,5 +1,5 @@
 /**
- * `roomful`: defines rooms, and starts a node inside another program.
+ * `roomful`: defines rooms, and starts a server process (a node) inside another program.
  * @module roomful
  */
 import type { NodeOptions, RunningNode } from './node.ts'
@@ -45,8 +45,8 @@ export {
 export { RoomDefinitionError } from './rooms/definition-check.ts'
 
 /**
- * Starts a node in this process with the given room types. Every other option has the default of its environment variable or limit;
- * the environment is not read. Only this call loads the node's code, so importing `roomful` in a room module does not.
+ * Starts a node, a server process that runs rooms, inside this process. Options that are not given have their default values. Environment
+ * variables are not read.
  */
 export const startNode = async (options: NodeOptions): Promise<RunningNode> =>
   (await import('./node.ts')).startNode(options)

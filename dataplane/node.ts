@@ -61,13 +61,13 @@ export interface WorkerOptions {
 }
 
 /**
- * Options of a node: its room types, its settings and its limits. A setting has the default of its environment variable, a limit the value in
- * `shared/limits.ts`.
+ * Options of `startNode`: room types, settings and limits. A setting has the name and the default of its environment variable, such as
+ * `maxRooms` for `MAX_ROOMS`. `shared/limits.ts` lists the limits.
  */
 export interface NodeOptions extends Partial<NodeConfig & NodeLimits> {
   /** Room types of the node. */
   readonly rooms: readonly RoomDefinition[]
-  /** Store to use. Default: in memory, for this node only. The node does not close a given store. */
+  /** Store for rooms and sessions. Default: in memory, for this node only. The node does not close a store that it was given. */
   readonly store?: Store
   /** Logger. Default: JSON lines on standard output. */
   readonly log?: Logger
@@ -77,24 +77,24 @@ export interface NodeOptions extends Partial<NodeConfig & NodeLimits> {
   readonly random?: Random
   /** Clock that measures the load of the process. Default: `clock`. */
   readonly loadClock?: Clock
-  /** Tracer. Default: no traces. The caller exports the remaining traces after it has closed the node. */
+  /** Tracer. Default: no traces. After the node is closed, the caller must export the remaining traces. */
   readonly tracer?: Tracer
-  /** Observes every turn of every room. Default: none. */
+  /** Observer of every call of room code. Default: none. */
   readonly turns?: TurnObserver
   /**
-   * Returns the milliseconds after which each turn is cut off, for development. Default: roomful cuts off only turns of handlers that were too
-   * slow before, after 200 ms.
+   * For development: returns the milliseconds after which each call of room code is stopped. Default: roomful stops only calls of handlers
+   * that have exceeded the time limit before, after 200 ms.
    */
   readonly cutOffMs?: () => number | undefined
-  /** Settings of a worker that shares the websocket port. Default: the node does not share its port. */
+  /** Settings of a worker process that shares the websocket port with others. Default: the node does not share its port. */
   readonly sharing?: WorkerOptions
-  /** Answers HTTP requests on the websocket port that open no websocket. Default: status 426 (Upgrade Required). */
+  /** Handles HTTP requests on the websocket port that open no websocket. Default: the response has status 426 (Upgrade Required). */
   readonly answer?: RequestListener
-  /** True: players receive the text of errors in room code, for development. Default: only the log has the text. */
+  /** True, for development: players receive the text of errors in room code. Default: only the log has this text. */
   readonly revealFailures?: boolean
-  /** Most connections of clients that the process can open. Default: as many as are configured. */
+  /** Maximum number of client connections that the process can open. Default: no limit besides the settings. */
   readonly maxConnections?: number
-  /** Returns the status of an API key, such as revoked. Default: asks control at the configured address. */
+  /** Returns the status of an API key, for example that it is revoked. Default: asks the control plane at the configured address. */
   readonly askKeyStatus?: AskKeyStatus
   /**
    * Opens the ports for clients and operators. Default: the configured ports.
@@ -123,23 +123,26 @@ export interface RunningNode {
   readonly adminUrl: string
   /** Metrics of the node. */
   readonly registry: Registry
-  /** Handler for uncaught exceptions and unhandled rejections. A program that embeds a node passes the errors of its process to it. */
+  /**
+   * Handler for uncaught exceptions and unhandled rejections. A program that embeds a node must pass the errors of its process to this
+   * handler.
+   */
   readonly unhandled: UnhandledErrors
   /**
    * Runs the code of the node's rooms.
    * @internal
    */
   readonly roomCode: Pick<RoomCode, 'current' | 'where'>
-  /** Replaces the definition of the same type, also in running rooms (for development). */
+  /** Replaces the room type of the same name, also in running rooms. For development. */
   replaceRoom(definition: RoomDefinition): void
   /**
-   * Resolves when the node has drained after `POST /admin/drain`. Rejects with `NodeReplaced` if another process runs under the node's
-   * name. Then the node owns no room, and its process must exit immediately.
+   * Resolves when the node has shut down in an orderly way after `POST /admin/drain`. Rejects with `NodeReplaced` if another process has
+   * started under the node's name. Then this node runs no room, and its process must exit immediately.
    */
   readonly drained: Promise<void>
   /**
-   * Moves the clients to other nodes, saves and releases the rooms, and then closes the node's ports. `drainMs`: milliseconds during which
-   * the clients move; default: `DRAIN_SECONDS`.
+   * Shuts the node down: moves the clients to other nodes, saves and releases the rooms, and closes the ports. `drainMs`: milliseconds
+   * during which the clients move. Default: `DRAIN_SECONDS`.
    */
   close(drainMs?: number): Promise<void>
 }
@@ -150,8 +153,8 @@ const PROBLEM_NAMES = 5
 const DETACHED_GRACE_MS = 60_000
 
 /**
- * Starts a node with its gateway, rooms, cluster and ops. Resolves when the node accepts clients. Rejects if a port is in use, if the store
- * cannot be reached, or if another process runs under the name of the node (`NodeIdInUse`).
+ * Starts a node. Resolves when the node accepts clients. Rejects if a port is in use, if the store cannot be reached, or if another process
+ * runs under the name of the node (`NodeIdInUse`).
  */
 export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const { clock = systemClock, random = systemRandom, tracer = noTracer } = options

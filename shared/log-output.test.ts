@@ -61,6 +61,16 @@ describe('LogOutput', () => {
     expect([droppedLines(log), errors.lines.length]).toEqual([3, 2])
   })
 
+  it('starts a new line after a line that a full disk may have taken in part', () => {
+    const { stream, log } = newLog()
+    stream.error = new Error('ENOSPC')
+    log.info('torn')
+    stream.error = undefined
+    log.info('kept')
+    log.info('next')
+    expect(stream.lines.map((line) => line.startsWith('\n'))).toEqual([true, false, false])
+  })
+
   it('keeps at most 4 MiB for a reader that has stalled, and drops lines until the reader has read all of it', () => {
     const { stream, errors, log } = newLog()
     stream.reads = false

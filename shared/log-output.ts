@@ -36,6 +36,8 @@ export class LogOutput implements DestinationStream {
   #failingSince: number | undefined
   /** The reader has stalled. Lines are dropped until it has read everything that waits, so that a slow reader costs one report, not many. */
   #stalled = false
+  /** The last write failed. A full disk may have taken the beginning of that line. */
+  #torn = false
 
   constructor(parts: LogOutputParts) {
     this.#parts = parts
@@ -54,10 +56,12 @@ export class LogOutput implements DestinationStream {
     const waiting = stream.writableLength ?? 0
     this.#stalled = this.#stalled ? waiting > 0 : waiting + text.length > MAX_WAITING
     if (this.#stalled) this.#drop(`its reader has stalled, ${waiting} characters wait`)
-    else stream.write(text, this.#written)
+    // Otherwise the first line after the failure would continue the torn one, and could not be parsed.
+    else stream.write(this.#torn ? `\n${text}` : text, this.#written)
   }
 
   readonly #written = (error?: Error | null): void => {
+    this.#torn = Boolean(error)
     if (error) this.#drop(error.message)
     else if (this.#failingSince !== undefined && !this.#stalled) {
       const dropped = this.#dropped - this.#failingSince

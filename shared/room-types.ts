@@ -4,23 +4,23 @@
  */
 import type { Json, JsonObject } from './json.ts'
 
-/** Types of a room type for the client. */
+/** Types of a room type that the client needs. */
 export interface RoomTypes {
-  /** State of the room, with what is hidden. */
+  /** State of the room, hidden parts included. */
   readonly state: unknown
-  /** Path patterns of the hidden parts. Absent: nothing is hidden. */
+  /** Paths of the hidden parts. Absent: nothing is hidden. */
   readonly layers?: string
-  /** Data that a client sends, by message type (the schema's input, before defaults). */
+  /** Data that a client sends, by message type. This is the input of the schema, without defaults. */
   readonly messages: { readonly [type: string]: unknown }
   /** Results of `room.request`, by message type. Absent: no message has a reply. */
   readonly replies?: { readonly [type: string]: unknown }
   /** Data that members receive, by event name. */
   readonly events: { readonly [name: string]: unknown }
-  /** Join options other than `key` (the schema's input, before defaults). */
+  /** Join options other than `key`. This is the input of the schema, without defaults. */
   readonly options: object
 }
 
-/** Types of a room without a known definition: JSON everywhere. */
+/** Types of a room whose definition is unknown: any JSON. */
 export interface UntypedRoom extends RoomTypes {
   readonly state: Json
   readonly messages: { readonly [type: string]: Json }
@@ -29,7 +29,7 @@ export interface UntypedRoom extends RoomTypes {
   readonly options: JsonObject
 }
 
-/** A room definition as the client needs it: the name, and the types in a property that exists only for the compiler. */
+/** A room definition as the client needs it: its name, and its types in a property that exists only for the compiler. */
 export interface TypedRoom<T extends RoomTypes = RoomTypes, Type extends string = string> {
   /** Room type that clients join. */
   readonly type: Type
@@ -37,7 +37,7 @@ export interface TypedRoom<T extends RoomTypes = RoomTypes, Type extends string 
   readonly '~types'?: T
 }
 
-/** Room definitions as a list or an object, for `connect<typeof rooms>`. */
+/** List or object of room definitions, for `connect<typeof rooms>`. */
 export type RoomCollection = readonly TypedRoom[] | { readonly [name: string]: TypedRoom }
 
 /** Union of the definitions in a collection. */
@@ -49,14 +49,14 @@ type OfType<R, Type extends string> = R extends TypedRoom ? (Type extends R['typ
 
 type TypesOf<R extends TypedRoom> = NonNullable<R['~types']>
 
-/** State of the room definition `R`, as its handlers know it. */
+/** State of the room definition `R`, as its handlers see it. */
 export type RoomState<R extends TypedRoom> = TypesOf<R>['state']
 /** Types of a room with hidden parts. */
 interface WithLayers<Patterns extends string> {
   /** Path patterns of the hidden parts. */
   readonly layers: Patterns
 }
-/** State of `R` as a client sees it: values in layers are optional. */
+/** State of `R`, as a client sees it. Hidden values are optional. */
 export type VisibleState<R extends TypedRoom> =
   TypesOf<R> extends WithLayers<infer Patterns> ? Visible<RoomState<R>, Patterns> : Immutable<RoomState<R>>
 /** Data of the messages of `R`, by message type. */

@@ -20,16 +20,14 @@ const LONGEST = [
   'workers',
   'compare',
   'loadtest-ending',
-  'live-tree',
   'chaos',
   'attack',
   'bad-rooms',
   'cluster-command',
   'balancer-idle',
-  'room-model',
   '6-store-outage-freezes-rooms',
 ]
-const ORDER = ['system', 'integration', 'unit']
+const ORDER = ['long', 'system', 'integration', 'unit']
 
 class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
@@ -42,10 +40,7 @@ class LongestFirst extends BaseSequencer {
   }
 }
 
-/**
- * Run twice: in their own tier in short, in the system tier at the length
- * that the promise is made for (`test/support/run-length.ts`).
- */
+/** Random histories: short among the unit tests, ten times as long with `npm run test:long` (`test/support/run-length.ts`). */
 const TWO_LENGTHS = [
   'hidden-layers.test.ts',
   'live-tree.test.ts',
@@ -89,7 +84,8 @@ export default defineConfig({
     projects: [
       tier('unit', ['*.test.ts'], { exclude: ['*.integration.test.ts', '*.system.test.ts'] }),
       tier('integration', ['*.integration.test.ts']),
-      tier('system', ['*.system.test.ts', ...TWO_LENGTHS], { fullLength: true }),
+      tier('system', ['*.system.test.ts']),
+      tier('long', TWO_LENGTHS, { fullLength: true }),
     ],
     globalSetup: ['test/support/global-setup.ts'],
     // Longer than anything takes on a machine that is busy with other things: what must be quick is measured by the tests themselves.

@@ -143,7 +143,7 @@ it('SIGHUP replaces the workers of a node while players play: nothing is lost, n
   const { rooms, sessions } = await runtimeOf(adminUrl, INTERNAL_TOKEN)
   expect([rooms.length, sessions.length]).toEqual([ROOMS, PLAYERS])
 
-  // Newcomers come all the time.
+  // Newcomers come all the time, and leave the machine to the workers that start.
   let replaced = false
   const visitors: Player[] = []
   const visits = (async () => {
@@ -151,6 +151,7 @@ it('SIGHUP replaces the workers of a node while players play: nothing is lost, n
       const visitor = await player()
       visitors.push(visitor)
       await visitor.visit()
+      await setTimeout(PAUSE_MS)
     }
   })()
   const before = players.map(({ acked }) => acked)

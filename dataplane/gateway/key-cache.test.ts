@@ -178,17 +178,26 @@ describe('while control is away', () => {
     expect(bench.asked).toHaveLength(8)
   })
 
-  it('because it refuses this node, the log says so once until it answers again', async () => {
+  it.each([
+    ['refused', 'INTERNAL_TOKEN'],
+    ['foreign', 'another server answers'],
+    ['unreachable', 'control cannot be asked about keys'],
+  ] as const)('logs the fault %s once in 10 s, and logs that control answers again', async (fault, text) => {
     const bench = new Bench()
-    bench.fault = new KeyStatusUnavailable('refused', 'control answered 401')
-    for (let i = 0; i < 3; i++) expect(await kindOf(bench.keys.state(madeUp(i)))).toBe('refused')
-    expect(bench.logged).toEqual([expect.stringContaining('INTERNAL_TOKEN')])
+    const fail = async (i: number): Promise<void> => {
+      bench.fault = new KeyStatusUnavailable(fault, 'control answered')
+      expect(await kindOf(bench.keys.state(madeUp(i)))).toBe(fault)
+    }
+    for (let i = 0; i < 3; i++) await fail(i)
+    expect(bench.logged).toEqual([expect.stringContaining(text)])
     bench.fault = undefined
     await bench.keys.state(GOOD)
-    bench.fault = new KeyStatusUnavailable('refused', 'control answered 401')
-    await kindOf(bench.keys.state(madeUp(4)))
-    expect(bench.logged).toHaveLength(2)
-    expect(bench.results).toEqual(['refused', 'refused', 'refused', 'ok', 'refused'])
+    expect(bench.logged.slice(1)).toEqual(['control answers again'])
+    await fail(3)
+    bench.clock.advance(10_000)
+    await fail(4)
+    expect(bench.logged.slice(2)).toEqual([expect.stringContaining(text)])
+    expect(bench.results).toEqual([fault, fault, fault, 'ok', fault, fault])
   })
 })
 
@@ -253,6 +262,9 @@ describe('an answer to the question about a key', () => {
   it.each([500, 502, 503])('counts as no answer if a load balancer answers %i', async (code) => {
     status = code
     body = '<html>no server</html>'
-    await expect(ask()).rejects.toMatchObject({ fault: 'unreachable' })
+    await expect(ask()).rejects.toMatchObject({
+      fault: 'unreachable',
+      message: expect.stringContaining(`a server in front of control answered ${code} at http://`),
+    })
   })
 })

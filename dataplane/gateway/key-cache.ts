@@ -2,6 +2,7 @@ import http from 'node:http'
 import https from 'node:https'
 import * as v from 'valibot'
 import { InternalToken } from '../../shared/internal-token.ts'
+import { Quiet } from '../../shared/quiet.ts'
 import {
   CLOCK_TOLERANCE_MS,
   importVerifyKey,
@@ -43,6 +44,8 @@ const GOOD_FOR_MS = { usable: 30_000, unknown: 2000, revoked: Number.POSITIVE_IN
 const STALE_MS = 300_000
 /** How long control is left alone about a key after it could not be reached. */
 const PAUSE_MS = 1000
+/** The same fault of control is logged once in this time. */
+const FAULT_QUIET_MS = 10_000
 /** The most keys kept that exist; the one asked for least lately goes. */
 const MAX_KNOWN = 10_000
 /** The most names kept that are no key's; the oldest goes. */
@@ -67,8 +70,8 @@ export class KeyCache {
   readonly #flights = new Map<string, Promise<KeyState>>()
   readonly #rechecks = new Semaphore(MAX_RUNNING, MAX_KNOWN)
   readonly #lookups: Semaphore
-  /** Control refuses this node, and the log says so. */
-  /** The fault that the log has had last; undefined: control has answered since. */
+  readonly #quiet: Quiet
+  /** Last fault in the log. Undefined: control has answered since. */
   #logged: KeyStatusUnavailable['fault'] | undefined
   /** The last question that control did not answer, and when that was, on the monotonic clock. */
   #failure: { readonly error: KeyStatusUnavailable; readonly at: number } | undefined
@@ -81,6 +84,7 @@ export class KeyCache {
   ) {
     this.#context = context
     this.#ask = ask
+    this.#quiet = new Quiet(context.clock, FAULT_QUIET_MS)
     const running = Math.min(MAX_RUNNING, maxKeyLookups)
     this.#lookups = new Semaphore(running, maxKeyLookups - running)
   }
@@ -156,6 +160,7 @@ export class KeyCache {
       if (this.#failure && this.#failure.at > since) throw this.#failure.error
       const answer = await this.#ask(projectId, keyId)
       this.#context.metrics.keyChecks.inc({ result: 'ok' })
+      if (this.#logged !== undefined) this.#context.log.info('control answers again')
       this.#logged = undefined
       if (!answer.exists) return { kind: 'unknown' }
       for (const { sub, revoked_at: at } of answer.revoked_subs) this.revokedSubs.add(projectId, sub, at)
@@ -174,9 +179,11 @@ export class KeyCache {
     this.#failure = { error, at: this.#context.clock.monotonic() }
     this.#context.metrics.keyChecks.inc({ result: error.fault })
     const text = FAULT_TEXTS[error.fault]
-    if (text === undefined || this.#logged === error.fault) return
+    if (text === undefined) return
+    const suppressed = this.#quiet.pass(error.fault)
+    if (suppressed === undefined) return
     this.#logged = error.fault
-    this.#context.log.error({ reason: error.message }, text)
+    this.#context.log.error({ reason: error.message, suppressed }, text)
   }
 
   #lastKnown(name: string, error: unknown): KeyState {
@@ -272,8 +279,10 @@ export class KeyStatusUnavailable extends Error {
   }
 }
 
-/** What the log says of faults that do not pass: a person has to change something. */
+/** Log lines of the faults of control. `busy` has none: control is well, and this node asks too much. */
 const FAULT_TEXTS: { readonly [fault in KeyStatusUnavailable['fault']]?: string } = {
+  unreachable:
+    'control cannot be asked about keys: players with keys that this node does not know cannot connect',
   refused: 'control does not answer this node: is its INTERNAL_TOKEN control’s?',
   foreign:
     'another server answers in the place of control: is CONTROL_URL right, and what is in front of control?',
@@ -329,9 +338,10 @@ export function askControl(
     const what = `${status}${code} at ${url.origin}${url.pathname}`
     if (problem.success && (status === 401 || status === 403))
       throw new KeyStatusUnavailable('refused', `control answered ${what}`)
+    if (problem.success) throw new KeyStatusUnavailable('unreachable', `control answered ${what}`)
     // A load balancer answers 5xx while it finds no control process.
-    if (problem.success || status >= 500)
-      throw new KeyStatusUnavailable('unreachable', `control answered ${what}`)
+    if (status >= 500)
+      throw new KeyStatusUnavailable('unreachable', `a server in front of control answered ${what}`)
     throw new KeyStatusUnavailable(
       'foreign',
       `another server answered ${what}, with nothing that control says`,

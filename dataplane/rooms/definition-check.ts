@@ -4,7 +4,7 @@ import { Boundary } from './boundary.ts'
 import { jsonSchemaOf, sampleOf } from './json-schema.ts'
 import { type LayerRules, problemsOfLayers, problemsOfPatterns } from './layer-rules.ts'
 
-/** A room definition has mistakes. The message lists each with its value and the correct form. */
+/** Error that `defineRoom` throws for a definition with mistakes. The message lists each mistake with its value and the correct form. */
 export class RoomDefinitionError extends Error {
   /** Always `RoomDefinitionError`, also from another copy of the package. */
   override readonly name = 'RoomDefinitionError'

@@ -20,14 +20,14 @@ export type { LayerRule, LayerRules } from './layer-rules.ts'
 /** Marks a room definition. The symbol is registered, because a process may load the module more than once. */
 export const ROOM: unique symbol = Symbol.for('roomful.room') as never
 
-/** How a room's updates reach the store. `journal`: before members receive them; `snapshot`: within a second; `none`: never. */
+/** What a crash of the server can lose. `journal`: nothing that a member has seen. `snapshot`: the last second. `none`: the whole state. */
 export type Durability = 'journal' | 'snapshot' | 'none'
 
 /** Rate limit of one message type for one player. */
 export interface MessageRate {
-  /** Messages per second over a long time. */
+  /** Average number of messages per second over a long time. */
   readonly perSecond: number
-  /** Maximum number of messages at one moment. Default: the messages of one second. */
+  /** Maximum number of messages that the player can send at one moment. Default: the messages of one second. */
   readonly burst?: number
 }
 
@@ -40,7 +40,7 @@ type Out<S extends StandardSchemaV1> = StandardSchemaV1.InferOutput<S>
 type Input<S> = S extends StandardSchemaV1 ? In<S> : null
 /** Output of an optional schema. Without one: `null`. */
 type Output<S> = S extends StandardSchemaV1 ? Out<S> : null
-/** A name with a value. Unions of pairs, unlike objects, let a context with more names stand for one with fewer. */
+/** A name with a value. A union of pairs lists the events, tasks or timers of a room type. A context with a larger union can be passed where a smaller one is expected. */
 export type Pair = readonly [name: string, value: unknown]
 /** Schemas by name as pairs with their inputs. */
 type Inputs<T> = { [K in Names<T>]: readonly [name: K, value: Input<T[K]>] }[Names<T>]
@@ -56,13 +56,13 @@ type Names<T> = keyof T & string
 
 /** A member as room logic sees it. */
 export interface Member {
-  /** Id of the member's seat in this room. A player who leaves and joins again gets another id. */
+  /** Id of the member in this room. A player who leaves and joins again gets another id. */
   readonly id: string
   /** Player's id from the token; null if the token has none. */
   readonly sub: string | null
   /** True while the member's client is connected. A disconnected client may reconnect within `reconnectSeconds`. */
   readonly connected: boolean
-  /** Claim `data` of the player's current token, or null. Only room code gets `data`; other members do not. */
+  /** Data from your backend about the player: the claim `data` of the player's token, or null. Other members do not get it. */
   readonly data: JsonObject | null
 }
 
@@ -84,21 +84,21 @@ export interface TimerInput<Data> {
   readonly data: Data
 }
 
-/**
- * Outcome of a task: the output of its `result` schema, or the reason why there is no result. The reason is the text of the exception or of
- * the validation error, or `moved`.
- */
+/** Outcome of a task. */
 export type TaskOutcome<T> =
   | {
       /** The work succeeded. */
       readonly ok: true
-      /** Result of the work, as the output of the schema. */
+      /** Result of the work, as the output of the task's `result` schema. */
       readonly value: T
     }
   | {
-      /** The work failed or was lost. */
+      /** The work has failed, or its result was lost. */
       readonly ok: false
-      /** Reason as a text. `moved`: another node has taken over the room, and the work may or may not have been done. */
+      /**
+       * Text of the exception or of the validation error. Or `moved`: another server process has taken over the room, and the work may be
+       * done, partly done, or not done.
+       */
       readonly error: string
     }
 
@@ -120,16 +120,16 @@ type ReplyTo<Replies, K> = K extends keyof Replies
   : never
 
 /**
- * Messages that members may send, by type. Three mapped types let TypeScript infer data, reply and the result of `handle` for each
- * type before it checks the handlers.
+ * Messages that members may send, by type. The three mapped types let TypeScript infer data, reply and the result of `handle` for each type
+ * before it checks the handlers.
  */
 export type MessageSpecs<State, Messages, Replies, Handled, Context, Sent extends Pair> = {
   readonly [K in keyof Messages]: {
-    /** Schema of the data. Default: the message has no data; it is `null`. */
+    /** Schema of the data. Default: the message has no data, and `data` is `null`. */
     readonly data?: Messages[K]
-    /** Schema of the reply. With it, the handler must reply to each message, and `room.request` resolves to the reply. */
+    /** Schema of the reply. If it is given, the handler must reply to each message, and `room.request` resolves to the reply. */
     readonly reply?: StandardSchemaV1
-    /** Rate limit for one player. Default: only the session's limit. */
+    /** Rate limit for one player. Default: only the limit for all messages of a client. */
     readonly rate?: MessageRate
     /** Handles messages of this type. Default: `onMessage` does. */
     handle?(
@@ -140,7 +140,7 @@ export type MessageSpecs<State, Messages, Replies, Handled, Context, Sent extend
   }
 } & {
   readonly [K in keyof Replies]: {
-    /** Schema of the reply. With it, the handler must reply to each message, and `room.request` resolves to the reply. */
+    /** Schema of the reply. If it is given, the handler must reply to each message, and `room.request` resolves to the reply. */
     readonly reply?: Replies[K]
     /** Schema of the data. */
     readonly data?: StandardSchemaV1
@@ -165,8 +165,7 @@ export type TimerSpecs<State, Timers extends Schemas, Context, Sent extends Pair
     /** Schema of the timer's data, at most 4 KiB of JSON. */
     readonly data: Timers[K]
     /**
-     * Called when the timer fires, as a turn. If the handler throws, its changes are undone and the error is logged. The timer is not
-     * retried.
+     * Called when the timer fires. If the handler throws, its changes are undone, the error is logged, and the handler is not called again.
      */
     handle(state: Draft<State>, input: TimerInput<Out<Timers[K]>>, ctx: Context): HandlerResult<State, Sent>
   }
@@ -177,7 +176,7 @@ export type TaskSpecs<State, Tasks extends Schemas, Context, Sent extends Pair> 
   readonly [K in keyof Tasks]: {
     /** Schema of the work's result. */
     readonly result: Tasks[K]
-    /** Handles the outcome in a new turn. The state may have changed since the task started. */
+    /** Called when the work has ended. The state may have changed since the task started. */
     handle(state: Draft<State>, outcome: TaskOutcome<Out<Tasks[K]>>, ctx: Context): HandlerResult<State, Sent>
   }
 }
@@ -192,7 +191,7 @@ export type RoomInput<Messages, Types extends Names<Messages>> = {
   [K in Types]: MessageInput<K, Output<Messages[K]>>
 }[Types]
 
-/** Recipients of an event: one or several members or member ids, or the members with a layer. Unknown members are ignored. */
+/** Recipients of an event: one or several members or member ids, or the members that have a layer. Ids that no member has are ignored. */
 export type Recipients =
   | string
   | Member
@@ -202,7 +201,7 @@ export type Recipients =
       readonly layer: string
     }
 
-/** Event in a handler's result. `Events`: pairs of its name and its data. */
+/** Event in a handler's result. `Events`: names of the room type's events, each with its data. */
 export type OutgoingEvent<Events extends Pair> = Events extends readonly [infer Name, infer Data]
   ? {
       /** Name of the event. */
@@ -214,12 +213,12 @@ export type OutgoingEvent<Events extends Pair> = Events extends readonly [infer 
     }
   : never
 
-/** Result of a handler, instead of or in addition to changing the state in place. */
+/** Result of a handler. A handler that changes the state in place needs none, unless it also returns an event. */
 export type HandlerResult<State, Events extends Pair> =
   | {
-      /** Replaces the whole state. */
+      /** New state, which replaces the whole state. */
       readonly state?: State | Draft<State> | undefined
-      /** Event to send, as `ctx.emit` does. */
+      /** Event that the room sends, as with `ctx.emit`. */
       readonly event?: OutgoingEvent<Events> | undefined
     }
   // biome-ignore lint/suspicious/noConfusingVoidType: a handler that returns nothing is one
@@ -238,37 +237,38 @@ export interface RoomLog {
 }
 
 /**
- * Context of a handler, for functions that work in every room: `function deal(state: Table, ctx: RoomContext)`. A function that calls `emit`,
- * `task`, `after` or `reply` takes a `ContextOf`. Its calls take effect only if the handler returns normally.
+ * Context of a handler, for helper functions that work in every room type: `function deal(state: Table, ctx: RoomContext)`. It lacks
+ * `emit`, `task`, `after` and `reply`. If a function calls one of these, use `ContextOf`. If the handler throws, its calls of the context
+ * have no effect.
  */
 export interface RoomContext {
   /** `type:key`. */
   readonly roomId: string
   /** Key of the room, with which clients join it. */
   readonly key: string
-  /** Start of this turn, in milliseconds since 1970. */
+  /** Time at which this call of the handler started, in milliseconds since 1970. */
   readonly now: number
-  /** All members in the order they joined. `onJoin` includes the new member; `onLeave` does not include the leaving one. */
+  /** All members in the order they joined. In `onJoin`, the new member is included. In `onLeave`, the leaving member is not included. */
   readonly members: readonly Member[]
-  /** Writes to the log of the node, with the room's id. */
+  /** Logger. Each log line has the room's id. */
   readonly log: RoomLog
-  /** Returns a random number in [0, 1). */
+  /** Returns a random number from 0 up to, but not including, 1. */
   random(): number
   /**
-   * Gives a member a layer: from the next flush on, its client receives the layer's content and changes. The member keeps the layer until
-   * `hide` or until it leaves, also with the next owner of the room. Layer names come from the room type's `layers`. Unknown members are
-   * ignored.
+   * Gives a member a layer, which is a hidden part of the state. With the next update, the member's client receives the layer's content,
+   * and later its changes. The member keeps the layer until `hide` is called or the member leaves, also if another server process takes
+   * over the room. `layer` is a name from the room type's `layers`. Ids that no member has are ignored.
    */
   show(member: string | Member, layer: string): void
-  /** Takes a shown layer away from a member with the next flush. The player may remember what the layer contained. */
+  /** Takes a layer away from a member with the next update. The player may remember what the layer contained. */
   hide(member: string | Member, layer: string): void
-  /** Ends the room: all members leave with the reason `closed`. Then `onDispose` runs. `onLeave` does not run. */
+  /** Ends the room. All members leave with the reason `closed`. Then `onDispose` is called. `onLeave` is not called. */
   close(): void
   /**
-   * Removes a member: `onLeave` runs, and the member leaves with the reason `kicked`. Only this member also gets `reason`, a text
-   * for the player, cut to 300 characters. `ban` also removes the player's other seats, and rejects later joins of the player with `banned`,
-   * until `unban`. Bans are part of the room's state: the next owner has them, too, and they end with the room. Throws if the member has no
-   * `sub`, or if the room has 1,000 bans.
+   * Removes a member, who leaves with the reason `kicked`. `onLeave` is called. Only this member gets `reason`, a text for the player, cut
+   * to 300 characters. If `ban` is true, the player's other clients are removed, too, and later joins of the player are rejected with
+   * `banned` until `unban` is called. Bans are stored with the state and end with the room. With `ban`, the call throws if the member has
+   * no `sub`, or if the room already has 1,000 bans.
    */
   kick(member: string | Member, reason?: string, options?: { readonly ban?: boolean }): void
   /** Ends the ban of the player with this `sub`. Returns false if the player was not banned. */
@@ -276,28 +276,30 @@ export interface RoomContext {
   /** Cancels the timer with this id. Returns false if there is no such timer, for example because it has fired. */
   cancel(id: string): boolean
   /**
-   * Refuses the message or join. Throws, which ends the turn: the state does not change and other calls of `ctx` have no effect. The sender
-   * gets `room_logic_refused` with `message`, a text for the player, cut to 300 characters. Refusals are not logged.
+   * Refuses the message or join. Throws an exception that ends the handler: the state does not change, and other calls of `ctx` have no
+   * effect. The sender's promise rejects with `room_logic_refused` and `message`, a text for the player, cut to 300 characters. roomful
+   * does not log refusals.
    */
   refuse(message: string): never
 }
 
-/** Context of a handler of one room type. Its parameters are pairs of a name and what goes with it. `ContextOf` takes it from the definition. */
+/** Context of a handler of one room type. To name this type in your code, use `ContextOf`. */
 // The functions are properties, because TypeScript compares the parameters of methods too loosely: a helper of another room type would pass.
 export interface TurnContext<in Events extends Pair, in Tasks extends Pair, in Timers extends Pair>
   extends RoomContext {
-  /** Sends an event with the next flush, to all members or to those in `to`. */
+  /** Sends an event with the next update, to all members or to those in `to`. */
   readonly emit: <K extends Events[0]>(name: K, data: ValueOf<Events, K>, to?: Recipients) => void
   /**
-   * Starts slow work. `work` is called at most once, after the update of this turn is committed. The task's `handle` gets the outcome. If
-   * the room changes its node first, the outcome is `{ ok: false, error: 'moved' }`. Throws if the room has 100 tasks in flight
+   * Starts slow work, such as a database query. `work` is called at most once, after the changes of this handler are stored (with
+   * durability `snapshot` or `none`: after they are sent). The handler of the task `name` gets the outcome. If another server process takes
+   * over the room before the work has ended, the outcome is `{ ok: false, error: 'moved' }`. Throws if the room has 100 unfinished tasks
    * (`maxRoomTasks`).
    */
   readonly task: <K extends Tasks[0]>(work: () => PromiseLike<ValueOf<Tasks, K>>, name: K) => void
   /**
-   * Sets a timer and returns its id. The handler runs once, `ms` milliseconds after `now`, or in the next turn if `ms` is 0 or less. If the
-   * turn fails, no timer is set. Timers are part of the room's state and move with the room. A timer with the same `id` (1 to 96 bytes) is
-   * replaced. Throws if the room has 1,000 timers (`maxRoomTimers`).
+   * Sets a timer and returns its id. The handler of `timer` is called once, `ms` milliseconds after `now`. If `ms` is 0 or less, it is
+   * called soon after the current handler. If a timer with this `id` (1 to 96 bytes) exists, the new timer replaces it. If the current
+   * handler throws, no timer is set. Timers are stored with the state. Throws if the room has 1,000 timers (`maxRoomTimers`).
    */
   readonly after: <K extends Timers[0]>(
     ms: number,
@@ -310,8 +312,8 @@ export interface TurnContext<in Events extends Pair, in Tasks extends Pair, in T
 /** Context of a message's handler. */
 export type MessageContext<Context, Reply> = Context & {
   /**
-   * Replies to the message, if its type declares a `reply`: exactly once per turn, with at most 4 KiB of JSON. The sender gets the reply
-   * after the turn is committed, and the same reply again if it resends the message.
+   * Replies to the message, if the message type declares a `reply`. Call it exactly once, with at most 4 KiB of JSON. The sender gets the
+   * reply together with the changes of the handler. If the connection is lost, the sender gets the same reply after the reconnect.
    */
   readonly reply: (value: Reply) => void
 }
@@ -325,9 +327,9 @@ interface Contexts<Context, Given> {
 }
 
 /**
- * Context of the handlers of a definition, for functions that they call: `function endTurn(ctx: ContextOf<typeof duel>)`. With a message
- * type, as in `ContextOf<typeof duel, 'strike'>`, it has `reply`. Do not return the result of such a function from a handler: write
- * `{ endTurn(ctx) }`. The type of the definition would depend on itself.
+ * Context of the handlers of one room type, for helper functions that they call: `function endTurn(ctx: ContextOf<typeof duel>)`. With a
+ * message type, as in `ContextOf<typeof duel, 'strike'>`, the context has `reply`. Do not return the result of such a function from a
+ * handler, because the type of the definition would depend on itself. Write `(state, _input, ctx) => { endTurn(ctx) }` with braces.
  */
 export type ContextOf<R extends TypedRoom, Message extends string = never> =
   NonNullable<R['~types']> extends Contexts<infer Context, infer Given>
@@ -344,54 +346,57 @@ export interface AdmitContext<State = unknown> {
   readonly key: string
   /** Time of the call, in milliseconds since 1970. */
   readonly now: number
-  /** Current members in the order they joined, without the joining one. */
+  /** Current members in the order they joined. The join that `admit` decides about is not included; another client of the same player may be. */
   readonly members: readonly Member[]
-  /** State of the room. It may change before the player joins. */
+  /** State of the room. The state may change before the player joins. */
   readonly state: Immutable<State>
-  /** Writes to the log of the node, with the room's id. */
+  /** Logger. Each log line has the room's id. */
   readonly log: RoomLog
 }
 
-/** Result of `admit`. Return nothing to admit the player. Return a string to refuse the join, with this text, with the string as the reason. */
+/** Result of `admit`. To admit the player, return nothing. To refuse the join, return a text for the player. */
 // biome-ignore lint/suspicious/noConfusingVoidType: an admit that returns nothing admits
 export type Admission = string | undefined | void
 
-/** Converts a state of one version to the next. Declare the old type: `(state: StateOfVersion1) => …`. */
+/**
+ * Function that converts a state of one version to the next version. Declare the type of the old state: `(state: StateOfVersion1) => …`.
+ */
 // biome-ignore lint/suspicious/noExplicitAny: the state of an old version is what its author says it was
 export type Migration = (state: any) => unknown
 
-/** Identification of a saved state. */
+/** Key and age of a saved state. */
 export interface SavedAs {
   /** Key of the room. */
   readonly key: string
   /**
-   * Epoch of the owner. Of two saves, the one with the larger epoch is newer. If the epochs are equal, the one with the larger `seq` is newer.
-   * Saves may arrive in any order, also a save of a former owner after a save of the next owner. The database must reject older saves.
+   * Number that grows each time a server process opens the room. Saves may arrive in the wrong order. Of two saves, the save with the
+   * larger `epoch` is newer. If the epochs are equal, the save with the larger `seq` is newer. Your database must reject a save that is
+   * older than the stored row.
    */
   readonly epoch: number
-  /** Number of the update that produced the state. */
+  /** Number that grows with each update of the room. */
   readonly seq: number
   /** Project of the room. Rooms of two projects may have the same key. */
   readonly projectId: string
   /**
-   * True if the room ends with this state. No other save follows, except a retry of this save. If a room ends without a change since its
-   * last save, it is not saved again. To get a save with `last` at each end, change the state in `onDispose`.
+   * True if the room ends with this state. No other save follows, except a retry of this save. If nothing has changed since the previous
+   * save, the room ends without another save. To get a save with `last: true` at each end, change the state in `onDispose`.
    */
   readonly last: boolean
 }
 
 /** Options for saving a room's state to a database. */
 export interface RoomSave<State> {
-  /** Maximum time between a change and its save, and minimum time between two saves, in seconds: 1 to 86,400. */
+  /** roomful saves a change at the latest this many seconds later, and not more often than once in this time. 1 to 86,400. */
   readonly everySeconds: number
   /**
-   * Saves a frozen copy of the committed state. If the promise rejects or takes longer than 30 s, roomful calls `to` again after a pause, with
-   * the state of that time.
+   * Writes the state to your database. `state` is a frozen copy of the stored state. If the promise rejects or takes longer than 30 s,
+   * roomful calls `to` again after a pause, with the newest state.
    */
   readonly to: (state: Immutable<State>, room: SavedAs) => PromiseLike<unknown> | undefined
 }
 
-/** Argument of `defineRoom`. Write `create` before the handlers, so that TypeScript knows the state's type there. */
+/** Argument of `defineRoom`. Write `create` before the handlers, so that TypeScript knows the state's type in the handlers. */
 export interface RoomSpec<
   Type extends string,
   State,
@@ -411,10 +416,13 @@ export interface RoomSpec<
   /** Maximum number of members. Default: no limit. */
   readonly maxMembers?: number
   /**
-   * Rule for a player (`sub`) who has a seat and joins with another session, for example on another device. `allow`, the default: the new
-   * session gets another seat; if the room is full, it gets the seat of a disconnected session of the player. `replace`: the new session gets
-   * the seat, with the seat's member id and layers, and the older session leaves with the reason `replaced`. `onJoin` and `onLeave` do not
-   * run. `refuse`: the join is rejected with `already_joined`. Players without `sub`: always `allow`.
+   * Rule for a player who is a member and joins again with another client, for example on another device. roomful recognizes the player by
+   * `sub`.
+   * - `allow` (default): the newer client becomes another member. If the room is full, the newer client takes over from a disconnected client
+   * of the player.
+   * - `replace`: the newer client takes over from the older client, with its member id and layers. The older client leaves with the reason
+   * `replaced`. `onJoin` and `onLeave` are not called.
+   * - `refuse`: the newer client is rejected with `already_joined`.
    */
   readonly sameSub?: 'allow' | 'replace' | 'refuse'
   /** Schema of the join options other than `key`. Default: any. */
@@ -426,18 +434,21 @@ export interface RoomSpec<
   /** Tasks for `ctx.task`, by name. */
   readonly tasks?: TaskSpecs<NoInfer<State>, Tasks, Context, Sent>
   /**
-   * Hidden parts of the state, by path pattern: `{ 'hands.*': (memberId) => `member:${memberId}`, deck: null }`. The value at the path, its
-   * key and everything in it belong to that layer. Every member has the layer `member:<its id>`; `ctx.show` gives a member other layers. The
-   * functions get only the keys and must always return the same name for the same keys.
+   * Hidden parts of the state, by path: `{ 'hands.*': (memberId) => `member:${memberId}`, deck: null }`. `*` matches any key. The value at
+   * the path, its key and everything in it belong to a layer, which only some members receive. The right side is the layer's name, or a
+   * function that returns the name for the matched keys, or `null` to hide the value from all members. Every member has the layer
+   * `member:<its id>`. `ctx.show` gives a member other layers. A function must always return the same name for the same keys.
    */
   readonly layers?: LayersOf<NoInfer<State>, Patterns>
   /** Timers for `ctx.after`, by name. */
   readonly timers?: TimerSpecs<NoInfer<State>, Timers, Context, Sent>
-  /** Schema that a running room's state must fit before an edited definition replaces the old one (development). */
+  /**
+   * Schema of the state, for development: when you edit the definition, a running room gets the new code only if its state fits the schema.
+   */
   readonly state?: StandardSchemaV1
   /** Rate of the room's updates. */
   readonly sync?: {
-    /** Updates per second, at most 240. Default 20. With 0, the room sends each change immediately. */
+    /** Updates per second, at most 240. Default 20. If the rate is 0, the room sends each change immediately. */
     readonly rate: number
   }
   /** Rate of `onTick`. Default: no ticks. */
@@ -445,31 +456,33 @@ export interface RoomSpec<
     /** Calls per second, above 0 and at most 240. */
     readonly rate: number
   }
-  /** Durability of the state across crashes. Default `journal`. */
+  /** What a crash of the server can lose. Default `journal`: nothing that a member has seen. */
   readonly durability?: Durability
   /** Seconds for which a room must be empty before it ends or sleeps. Default 30. */
   readonly idleSeconds?: number
   /**
-   * What happens to a room that was empty for `idleSeconds`. `dispose`, the default, deletes the room. `sleep` keeps it in the store until
-   * a client joins, or for `sleepDays`. A sleeping room counts as one of its project's rooms. `ctx.close()` deletes any room.
+   * What happens to a room that was empty for `idleSeconds`. `dispose` (default) deletes the room. `sleep` keeps the room in the store
+   * until a client joins, or for `sleepDays`. Sleeping rooms count toward the project's maximum of rooms (`MAX_ROOMS_PER_PROJECT`). `ctx.close()` deletes a room in both
+   * cases.
    */
   readonly onIdle?: 'dispose' | 'sleep'
   /**
-   * Days after which a room that no node runs is deleted, 0.01 to 3650. The days count from the last leave or the due time of the next
-   * timer, whichever is later. The deletion calls no hook. A room with `save` is not deleted while its last state is not saved. Default 30.
+   * Days after which a sleeping room is deleted, 0.01 to 3650. The days count from the last leave. If the room has timers, they count from the
+   * due time of the next timer, if this is later. No handler is called for the deletion. A room with `save` is deleted only after its last state is saved. Default
+   * 30.
    */
   readonly sleepDays?: number
   /**
-   * Seconds for which the room keeps the seat of a disconnected member. Default and maximum: `SESSION_RESUME_TTL`. 0: the member leaves
-   * immediately.
+   * Seconds for which a disconnected client stays a member. 0: the member leaves immediately. Default: `SESSION_RESUME_TTL` of the server
+   * (60 s). A larger value has no effect.
    */
   readonly reconnectSeconds?: number
-  /** Returns the initial state. `options` come from the first join. */
+  /** Returns the initial state of a new room. `options` are the join options of the first client. */
   readonly create: (options: Out<Options>) => State & JsonState<NoInfer<State>>
   /**
-   * Loads the initial state from a database, if neither a node nor the store has the room. If `load` returns undefined, `create` is called.
-   * `options` come from the first join. If `load` throws or takes longer than 10 s, joins are rejected with `room_unavailable`, and the next
-   * join calls `load` again.
+   * Loads the initial state from your database. Called when a client joins a room that is neither running nor in the store. If `load`
+   * returns undefined, `create` is called. `options` are the join options of this client. If `load` throws or takes longer than 10 s, the
+   * join is rejected with `room_unavailable`, and the next join calls `load` again.
    */
   load?(
     key: string,
@@ -479,20 +492,23 @@ export interface RoomSpec<
   /** Version of the state's shape, an integer. Default 1. Increase it by one when the shape changes. */
   readonly version?: number
   /**
-   * Functions that convert a state to the next version. The key of each function is the earlier version. A function gets the state as plain
-   * JSON. It changes the argument or returns a new state. When a node opens an older room, the migration is the first turn, and members
-   * receive its changes as an update.
+   * Functions that convert a state to the next version. The key of a function is the version that it converts: `1` converts version 1 to 2. Each function gets the state as plain JSON. It
+   * changes the argument or returns a new state. roomful calls the functions when a server process opens a room with an older version.
+   * Members receive the changes as an update.
    */
   readonly migrate?: { readonly [from: number]: Migration }
-  /** Saves the state to a database while the room runs and when it ends. */
+  /** Saves the state to your database while the room runs and when it ends. */
   readonly save?: RoomSave<NoInfer<State>>
-  /** Refuses a join by returning a reason. May be async, for at most 5 s. */
+  /** Called before a join. To refuse the join, return a text for the player. May be async, for at most 5 s. */
   admit?(
     member: Member,
     options: Out<Options>,
     ctx: AdmitContext<NoInfer<State>>,
   ): Admission | Promise<Admission>
-  /** Called when a member joins. The new member's first state includes the changes of this call. If it throws, the join is rejected. */
+  /**
+   * Called when a member joins. The first state that the new member receives includes the changes of this call. If `onJoin` throws, the
+   * join fails.
+   */
   onJoin?(
     state: Draft<NoInfer<State>>,
     member: Member,
@@ -511,7 +527,9 @@ export interface RoomSpec<
     input: RoomInput<Messages, Unhandled<Messages, Handled>>,
     ctx: MessageContext<Context, ReplyTo<Replies, Unhandled<Messages, Handled>>>,
   ): HandlerResult<NoInfer<State>, Sent>
-  /** Called when a member's connection is lost. The room keeps the seat for `reconnectSeconds`. Members see `connected: false`. */
+  /**
+   * Called when a member's connection is lost. The client stays a member for `reconnectSeconds`. The other members see `connected: false`.
+   */
   onDisconnect?(
     state: Draft<NoInfer<State>>,
     member: Member,
@@ -527,7 +545,7 @@ export interface RoomSpec<
   onLeave?(state: Draft<NoInfer<State>>, member: Member, ctx: Context): HandlerResult<NoInfer<State>, Sent>
   /** Called at the rate of `tick`. */
   onTick?(state: Draft<NoInfer<State>>, ctx: Context): HandlerResult<NoInfer<State>, Sent>
-  /** Called when the room ends, by `ctx.close()` or after `idleSeconds` without members. This is its last turn. */
+  /** Called when the room ends, by `ctx.close()` or after `idleSeconds` without members. No client receives the changes of this call. */
   onDispose?(state: Draft<NoInfer<State>>, ctx: Context): HandlerResult<NoInfer<State>, Sent>
 }
 
@@ -554,14 +572,14 @@ export interface TimerType {
   readonly handle: Hook
 }
 
-/** A checked room type with all defaults filled in. Created only by `defineRoom`. */
+/** Room type with all defaults filled in. Created only by `defineRoom`. */
 export interface RoomDefinition {
   readonly [ROOM]: true
-  /** Its stack starts at the call of `defineRoom`. */
+  /** Error whose stack starts at the call of `defineRoom`, for log lines. */
   readonly definedAt: Error
   readonly type: string
   /**
-   * Hash of the files of its code. Absent: it was not loaded from a file.
+   * Hash of the files of the room type's code. Absent: the room type was not loaded from a file.
    * @internal
    */
   readonly codeHash?: string
@@ -580,7 +598,7 @@ export interface RoomDefinition {
   readonly idleSeconds: number
   readonly sleepDays: number
   readonly onIdle: 'dispose' | 'sleep'
-  /** Infinity: as long as the session can be resumed. */
+  /** Seconds for which a disconnected client stays a member. Infinity: `SESSION_RESUME_TTL`. */
   readonly reconnectSeconds: number
   readonly create: (options: unknown) => unknown
   readonly load:
@@ -632,8 +650,8 @@ const NO_DATA = v.null('this message has no data: send null, or declare `data` i
 type None = Record<never, never>
 
 /**
- * Defines a room type. Export the result as the module's default. Throws a `RoomDefinitionError` that lists every mistake. The result is
- * frozen and has the room's types for the client: `client.join<typeof arena>('arena')`.
+ * Defines a room type. Export the result as the module's default. Throws a `RoomDefinitionError` that lists all mistakes. The result
+ * contains the types of the room for the client: `client.join<typeof arena>('arena')`.
  */
 export function defineRoom<
   const Type extends string,

@@ -2,12 +2,12 @@ import { closest, distance } from 'fastest-levenshtein'
 import { isWellFormed } from '../../shared/json.ts'
 
 /**
- * Layer of a hidden value: its name; a function that returns the name for the keys that `*` matched; or null, to hide the value from all
- * members. The function must depend on the keys only.
+ * Layer of a hidden value: its name, or a function that returns the name for the keys that `*` matched, or null to hide the value from all
+ * members. A function must always return the same name for the same keys.
  */
 export type LayerRule = null | string | ((...keys: string[]) => string)
 
-/** Layers by path pattern, such as `hands.*`. */
+/** Layers by path, such as `hands.*`. `*` matches any key. */
 export type LayerRules = { readonly [pattern: string]: LayerRule }
 
 /** In UTF-16 units. */

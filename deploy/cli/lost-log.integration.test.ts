@@ -3,7 +3,8 @@ import { startTyped } from '../../test/support/program.ts'
 import { freePort } from '../../test/support/redis-port.ts'
 import { roomfulProgram } from '../local/programs.ts'
 
-const MINUTE = { timeout: 60_000 }
+/** For the start of several processes on a busy machine. */
+const STARTS_WITHIN_MS = 120_000
 const REDIRECTIONS = [
   ['a full disk', '> /dev/full', 'ENOSPC'],
   ['a pipe whose reader has gone', '| true', 'EPIPE'],
@@ -31,26 +32,22 @@ function start(words: string, redirection: string, env: Record<string, string>) 
 }
 
 describe.each(REDIRECTIONS)('stdout of %s', (_name, redirection, code) => {
-  it(
-    'does not end control: it answers, counts the lines that it drops, and says so on stderr',
-    MINUTE,
-    async () => {
-      const port = await freePort()
-      const program = start('control', redirection, { CONTROL_PORT: String(port) })
-      const url = `http://127.0.0.1:${port}`
-      const [before = 0] = await vi.waitFor(() => dropped(url), 30_000)
-      for (let n = 0; n < 20; n++) expect((await fetch(`${url}/healthz`)).status).toBe(200)
-      const [after = 0] = await dropped(url)
-      expect(before).toBeGreaterThan(0)
-      expect(after - before).toBeGreaterThanOrEqual(20)
-      const said = program.output().match(/^roomful .*$/gm)
-      expect(said).toEqual([
-        expect.stringMatching(new RegExp(`the log cannot be written: .*${code}.*are dropped`)),
-      ])
-    },
-  )
+  it('does not end control: it answers, counts the lines that it drops, and says so on stderr', async () => {
+    const port = await freePort()
+    const program = start('control', redirection, { CONTROL_PORT: String(port) })
+    const url = `http://127.0.0.1:${port}`
+    const [before = 0] = await vi.waitFor(() => dropped(url), STARTS_WITHIN_MS)
+    for (let n = 0; n < 20; n++) expect((await fetch(`${url}/healthz`)).status).toBe(200)
+    const [after = 0] = await dropped(url)
+    expect(before).toBeGreaterThan(0)
+    expect(after - before).toBeGreaterThanOrEqual(20)
+    const said = program.output().match(/^roomful .*$/gm)
+    expect(said).toEqual([
+      expect.stringMatching(new RegExp(`the log cannot be written: .*${code}.*are dropped`)),
+    ])
+  })
 
-  it('does not end a process with workers, nor its workers', MINUTE, async () => {
+  it('does not end a process with workers, nor its workers', async () => {
     const port = await freePort()
     const env = { CONTROL_PORT: String(port), WORKERS: '2' }
     const program = start('control', redirection, env)
@@ -58,12 +55,12 @@ describe.each(REDIRECTIONS)('stdout of %s', (_name, redirection, code) => {
     await vi.waitFor(async () => {
       const counts = await dropped(url)
       expect(counts.filter((count) => count > 0).length).toBe(3)
-    }, 30_000)
+    }, STARTS_WITHIN_MS)
     for (let n = 0; n < 20; n++) expect((await fetch(`${url}/healthz`)).status).toBe(200)
     expect(program.child.exitCode).toBe(null)
   })
 
-  it('does not end roomful dev, whose two planes count what they drop', MINUTE, async () => {
+  it('does not end roomful dev, whose two planes count what they drop', async () => {
     const port = await freePort()
     const env = { ADMIN_PORT: String(port), WS_PORT: '0', CONTROL_PORT: '0', EXAMPLES_PORT: '0' }
     const program = start('dev', redirection, env)
@@ -77,7 +74,7 @@ describe.each(REDIRECTIONS)('stdout of %s', (_name, redirection, code) => {
 })
 
 describe('stdout of a pipe that nobody reads', () => {
-  it('costs a bounded amount of memory, and the process continues', MINUTE, async () => {
+  it('costs a bounded amount of memory, and the process continues', async () => {
     const script = `
       import { createLog, droppedLines } from './shared/log.ts'
       const log = createLog({ logLevel: 'info', logFormat: 'json' })

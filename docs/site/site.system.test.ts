@@ -14,8 +14,8 @@ import { ROOT } from '../../test/support/pages/pages.ts'
 
 const DIST = join(ROOT, 'docs/site/dist')
 const TYPES: Readonly<Record<string, string>> = { js: 'text/javascript', css: 'text/css', html: 'text/html' }
-/** One page of each kind. */
-const PAGES = ['/', '/guides/hidden-information', '/api/roomful/client']
+/** One page of each kind; the check of a long one takes ten seconds. */
+const PAGES = ['/', '/guides/hidden-information', '/api/roomful/client/motion']
 
 let browser: Browser
 let server: Server

@@ -6,7 +6,7 @@ import { predictMe, Walker } from './walker.ts'
 const STEP_MS = 50
 const STILL = { x: 0, y: 0 }
 const REACH = 130
-/** Probability per step that a standing bot starts to walk, and that it hits a player in reach. */
+/** Probabilities for each step: that a standing bot starts to walk, and that a bot hits a player in reach. */
 const RESTLESS = 0.04
 const ANGRY = 0.03
 
@@ -55,7 +55,7 @@ export class Bot {
     if (!walker.goal && Math.random() < RESTLESS) {
       walker.walkTo({ x: Math.random() * 1000, y: Math.random() * 1000 })
     }
-    // A background tab runs its timers late. Limit a step to a fifth of a second.
+    // In a background tab, timers run late. The limit of 0.2 s prevents large steps.
     walker.step(STILL, Math.min(0.2, (now - this.#movedMs) / 1000) * 0.6, now)
     this.#movedMs = now
     if (Math.random() < ANGRY) this.#hitSomebody()
@@ -66,7 +66,7 @@ export class Bot {
     const near = Object.entries(this.#room.state.players).find(
       ([id, player]) => id !== this.#room.memberId && Math.hypot(player.x - x, player.y - y) < REACH,
     )
-    // The target may have left before the message arrives. Ignore the refusal.
+    // The room refuses the hit if the target has just left. The bot ignores this.
     if (near) void this.#room.send('hit', { target: near[0] }).catch(() => undefined)
   }
 }

@@ -1,10 +1,10 @@
 import type { Point } from './move.ts'
 
 const SIDE = 1000
-/** CSS pixels that the camera may show beyond the floor, so that no button covers the player. */
+/** Width of the border around the floor that the camera may show, in CSS pixels. With the border, no button covers the player. */
 const BORDER = { side: 72, top: 150, bottom: 120 }
 
-/** The part of the floor that the window shows. It fills the window's longer side and follows the player along the shorter one. */
+/** The part of the floor that the window shows. The floor fills the longer side of the window. Along the other side, the camera follows the player. */
 export class Camera {
   #centre: Point = { x: SIDE / 2, y: SIDE / 2 }
   #width = 1
@@ -32,7 +32,7 @@ export class Camera {
     this.#centre = this.#goal(point)
   }
 
-  /** From the floor to CSS pixels of the window. */
+  /** Converts a point of the floor to CSS pixels of the window. */
   toScreen(point: Point): Point {
     return {
       x: (point.x - this.#centre.x) * this.scale + this.#width / 2,
@@ -40,7 +40,7 @@ export class Camera {
     }
   }
 
-  /** From CSS pixels of the window to the floor. */
+  /** Converts CSS pixels of the window to a point of the floor. */
   toFloor(point: Point): Point {
     return {
       x: (point.x - this.#width / 2) / this.scale + this.#centre.x,
@@ -48,7 +48,7 @@ export class Camera {
     }
   }
 
-  /** The centre that shows `point` and no more than the border beyond the floor. */
+  /** Returns the centre of the view for a player at `point`. The view shows at most the border around the floor. */
   #goal({ x, y }: Point): Point {
     return {
       x: this.#within(x, this.#width, BORDER.side, BORDER.side),

@@ -13,9 +13,9 @@ const KEYS: Readonly<Record<string, Point>> = {
 
 /** Inputs of a person, from any device. */
 interface Wishes {
-  /** A click or touch at CSS pixels of the canvas; `dragging` while the pointer stays down and moves. */
+  /** Called for a click or touch, with its position in CSS pixels of the canvas. `dragging`: the pointer moves while it is down. */
   point(at: Point, dragging: boolean): void
-  /** Space, or the button for thumbs. */
+  /** Called for the space key, and for the hit button of touch screens. */
   hit(): void
 }
 
@@ -25,7 +25,7 @@ export class Controls {
 
   constructor(canvas: HTMLCanvasElement, hitButton: HTMLElement, wishes: Wishes) {
     addEventListener('keydown', (event) => {
-      // A focused button keeps its Space, a shortcut its letter.
+      // If a button has the focus, Space presses the button. Shortcuts belong to the browser.
       const elsewhere = event.target instanceof Element && event.target.closest('a, button, input, summary')
       if (event.ctrlKey || event.metaKey || event.altKey) return
       if (event.code in KEYS) {

@@ -13,7 +13,7 @@ export interface Whereabouts {
   readonly memberId: string
 }
 
-/** Live panel: the node that holds this page's socket, the room's owner, and the other nodes. */
+/** Panel with the nodes: the node to which this page is connected, the owner (the node that runs the room), and the other nodes. */
 export class NodesPanel {
   readonly #panel: HTMLDetailsElement
   readonly #room: Whereabouts
@@ -61,7 +61,7 @@ export class NodesPanel {
     setTimeout(() => void this.#look(), LOOK_EVERY_MS)
   }
 
-  /** Undefined: this request had no answer. */
+  /** Returns undefined if the request fails. */
   async #ask(): Promise<ClusterView | undefined> {
     try {
       const signal = AbortSignal.timeout(ANSWER_MS)
@@ -74,7 +74,7 @@ export class NodesPanel {
 
   #show(view: ClusterView): void {
     if (this.#panel.hidden) {
-      // Start closed for a single node and on small screens.
+      // At first, the panel is closed if there is only one node or if the screen is small.
       this.#panel.open = view.nodes.length > 1 && matchMedia('(min-width: 900px)').matches
       this.#panel.hidden = false
     }

@@ -42,7 +42,7 @@ class ArenaView {
   readonly #facing = new Map<string, number>()
   readonly #walking = new Set<string>()
   #colours: ReadonlyMap<string, string> = new Map()
-  /** Member id that the camera follows. After a lost session the player has another id and position. */
+  /** Member id that the camera follows. If the page was offline for too long, the player has joined again with another id. */
   #follows = ''
   #lastMs = performance.now()
   #blowsInFrame = 0
@@ -98,17 +98,17 @@ class ArenaView {
     if (mine && this.#follows !== this.#id) {
       this.#follows = this.#id
       this.#camera.jump(mine)
-      // The hint is in the half of the window without the player.
+      // The hint must not cover the player, so it is in the other half of the window.
       this.#help.classList.toggle('high', this.#camera.toScreen(mine).y > innerHeight / 2)
     }
   }
 
-  /** The event arrives after the patch of its flush: in the state, a player at 0 already has the new position. */
+  /** The event arrives after the change of the state. A player with 0 hp in the event already has a new position in the state. */
   #blown({ by, target, hp }: { by: string; target: string; hp: number }): void {
     const now = performance.now()
     const from = this.#places.get(by)
     const to = this.#places.get(target)
-    // A resume delivers all missed hits together. Draw only a few.
+    // After a reconnect, all missed hits arrive together. Draw only a few.
     const drawn = ++this.#blowsInFrame <= MOST_BLOWS
     if (from && to && drawn) this.#effects.blow(from, to, target, this.#colour(by), now)
     if (hp > 0) return
@@ -117,7 +117,7 @@ class ArenaView {
     this.#feed.add(`${this.#name(by)} knocked out ${victim}`)
     const mine = this.#stage.room.state.players[this.#id]
     if (target !== this.#id || !mine) return
-    // Moves sent before this update would drag the player back. This move comes after them.
+    // The room may still receive moves from before the knockout, which move the player back. This move corrects them.
     this.#walker.putAt(mine, now)
     this.#effects.arrival(mine, this.#colour(target))
   }

@@ -7,7 +7,7 @@ const SIDE = 1000
 export const RADIUS = 25
 const TILE = 100
 const FULL_HP = 100
-/** Above this number of players the view is a crowd. */
+/** With more players, the names are smaller, and only wounded players show their health. */
 const CROWD = 16
 /** Middle and first angle of the four corner arcs. */
 const CORNERS = [
@@ -264,7 +264,7 @@ export class Painter {
     }
   }
 
-  /** Draws name and health. In a crowd, names are smaller, and only wounded players show their health. */
+  /** Draws name and health. */
   #label({ name, at, hp, colour, mine }: Figure, crowded: boolean): void {
     const paper = this.#paper
     const top = at.y - RADIUS - 22

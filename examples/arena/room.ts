@@ -30,8 +30,8 @@ function spawn(random: () => number): Player {
 }
 
 /**
- * Up to 64 players walk on one floor and hit each other. All players see the whole state,
- * 20 times a second.
+ * Up to 64 players walk on one floor and hit each other. The room sends the state to all
+ * players, 20 times a second.
  */
 export default defineRoom({
   type: 'arena',
@@ -76,7 +76,7 @@ export default defineRoom({
 
     victim.hp -= DAMAGE
     ctx.emit('hit', { by, target, hp: victim.hp })
-    // The event reports 0 hp. The state has the player at a new position with full hp.
+    // The event has 0 hp. In the state, the player has full hp and a new position.
     if (victim.hp <= 0) state.players[target] = spawn(() => ctx.random())
   },
 

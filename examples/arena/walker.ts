@@ -9,16 +9,16 @@ const SIDE = 1000
 const SPEED = 330
 const ARRIVED = 4
 const SEND_MS = 50
-/** Maximum number of unacknowledged moves. After a lost connection only the last position matters. */
+/** Maximum number of moves that the server has not acknowledged. During an outage, the page sends no more, because only the last position matters. */
 const MOST_WAITING = 10
 
-/** A longer distance between two updates is a jump, not a walk. */
+/** If the distance between two updates is longer, the player has jumped, for example after a knockout. */
 export const LEAP = 220
 
 const clamp = (value: number): number => Math.min(SIDE, Math.max(0, value))
 const round = (value: number): number => Math.round(value * 10) / 10
 
-/** Predicts this page's player. */
+/** Predicts the movement of this page's player before the server has answered. */
 export const predictMe = (room: Room<typeof arena>): Prediction<typeof arena, Readonly<Player>> =>
   predict(room, {
     own: (state, memberId) => state.players[memberId],
@@ -64,7 +64,7 @@ export class Walker {
     this.#send(nowMs)
   }
 
-  /** Makes one step in `direction` (each axis −1 to 1, overrides the goal), or towards the goal. */
+  /** Makes one step in `direction` (each axis −1 to 1). If `direction` is zero, makes one step towards the goal. */
   step(direction: Point, seconds: number, nowMs: number): void {
     const place = this.#me.value
     if (!place) return

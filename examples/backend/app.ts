@@ -34,7 +34,7 @@ interface AppParts {
   nodes?: Nodes | undefined
   /** Address of the data plane for browsers. */
   ws_url: string
-  /** The backend serves this machine only: a login must name this machine as its host. */
+  /** True: logins are accepted only if the request's host is this machine, such as `localhost`. */
   local: boolean
   log: Logger
 }
@@ -50,7 +50,7 @@ function problem(
   return c.body(JSON.stringify({ status, code, detail }), status)
 }
 
-/** Trace headers of the caller, forwarded to control. A player's login is then one trace, from the page to the room. */
+/** Trace headers of the caller. The backend forwards them to the control API, so one trace shows the login and the join. */
 function traceOf(headers: Headers): TraceHeaders {
   const trace: TraceHeaders = {}
   for (const name of ['traceparent', 'tracestate'] as const) {
@@ -60,7 +60,7 @@ function traceOf(headers: Headers): TraceHeaders {
   return trace
 }
 
-/** Returns `ws_url`. If it names the local machine, its host is replaced by the one that the browser used. */
+/** Returns `ws_url`. If `ws_url` names the local machine, its host is replaced by the host that the browser used. */
 function reachable(wsUrl: string, pageUrl: string): string {
   const address = new URL(wsUrl)
   if (!['localhost', '127.0.0.1', '[::1]', '0.0.0.0', '[::]'].includes(address.hostname)) return wsUrl
@@ -98,7 +98,7 @@ export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, loc
     return c.body(text)
   }
 
-  /** Returns a page: the common head, then the page's file, which starts with its title. */
+  /** Returns a page: the common head, then the file of the page, whose first line is the title. */
   const page = async (c: Context, rest: string) =>
     c.html(`<!doctype html>\n<html lang="en">\n${await asset('head.html')}${rest}</html>\n`)
 
@@ -125,7 +125,7 @@ export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, loc
     '/api/session',
     bodyLimit({ maxSize: 4096, onError: (c) => problem(c, 413, 'payload_too_large', 'at most 4096 bytes') }),
     async (c) => {
-      // A page elsewhere may have given its own name the address of this machine.
+      // Protects from DNS rebinding: another site may have let its name point to this machine.
       if (local && !namesThisMachine(c.req.header('host') ?? ''))
         return problem(c, 403, 'host_not_allowed', 'ask this machine by its own name, such as localhost')
       const request = v.safeParse(SessionRequest, await c.req.json().catch(() => undefined))
@@ -147,7 +147,7 @@ export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, loc
     },
   )
 
-  // Browsers cannot query the nodes: that needs the internal token.
+  // Browsers cannot query the nodes, because a query needs the internal token.
   app.get('/api/cluster', async (c) => {
     const nothing: ClusterView = { nodes: [], room: null }
     if (!nodes) return c.json(nothing)

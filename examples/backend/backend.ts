@@ -40,8 +40,8 @@ export interface Backend {
 }
 
 /**
- * Starts the backend of the example games. Rejects if the address is in use, or if control rejects the backend (wrong
- * `control_token` or `project_id`). If control does not answer yet, each login asks it again.
+ * Starts the backend of the example games. Rejects if the address is in use, or if the control API rejects `control_token`
+ * or `project_id`. If the control API does not answer yet, the backend asks again at each login.
  */
 export async function startBackend(options: BackendOptions): Promise<Backend> {
   const { host, port, ws_url: wsUrl, log } = options

@@ -5,7 +5,7 @@ import type { Plugin } from 'esbuild'
 
 const CLIENT = new URL('../../client/', import.meta.url)
 
-/** Resolves the pages' imports of `roomful`: to the sources next to the examples if they exist, else to the installed package. */
+/** Resolves imports of `roomful` in pages: to the sources of this repository if they exist, else to the installed package. */
 const roomfulClient: Plugin = {
   name: 'roomful-client',
   setup({ onResolve }) {
@@ -36,7 +36,7 @@ async function bundle(entry: string): Promise<Bundle> {
     platform: 'browser',
     target: 'es2022',
     sourcemap: 'inline',
-    // Without this, React is four times as large.
+    // Without this setting, the bundle has React's development build, which is four times as large.
     define: { 'process.env.NODE_ENV': '"production"' },
     plugins: [roomfulClient],
     logLevel: 'silent',

@@ -123,7 +123,7 @@ export class ControlClient {
   }
 }
 
-/** Names of the backend's project and key. After a restart it finds them by these names. */
+/** Names of the backend's project and key. After a restart, the backend finds both by these names. */
 const PROJECT_NAME = 'roomful examples'
 const KEY_NAME = 'examples backend'
 
@@ -141,9 +141,9 @@ async function ownProject(control: ControlClient): Promise<string> {
 }
 
 /**
- * The project and key of this backend, found by name or created, then cached. When control rejects them, they are looked
- * up again, which follows a rotated key. A revoked key is not replaced while the process runs: the operator who revoked
- * it wanted to shut the players out.
+ * The project and key of this backend. The backend finds them by name, or creates them, and caches them. If the control API
+ * rejects them, for example after a rotation of the key, the backend looks them up again. A revoked key is not replaced while
+ * the process runs, because the operator wanted to stop logins.
  */
 export class OwnProject {
   readonly #control: ControlClient

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 /** Folder of the examples, as TypeScript or compiled. */
 const EXAMPLES = new URL('../', import.meta.url)
 
-/** Games that the backend serves, in the order of the front page, then the notes, which need an additional library. */
+/** Games that the backend serves, in the order of the front page. The notes are last, because they need an additional library. */
 export const GAMES = ['arena', 'cards', 'tictactoe', 'counter', 'notes'] as const
 export type Game = (typeof GAMES)[number]
 

@@ -10,7 +10,7 @@ export interface NodeAddress {
   readonly node_id?: string
 }
 
-/** Nodes to query, and the secret for it. */
+/** Nodes to query, and the secret for the queries. */
 export interface NodesOptions {
   readonly addresses: readonly NodeAddress[]
   readonly internal_token: string
@@ -25,7 +25,7 @@ export interface NodeView {
   /** Name of the node, or its address while the name is unknown. */
   readonly node_id: string
   readonly state: NodeState
-  /** Rooms that the node owns. For a silent node, those of its last report; for a gone node, none. */
+  /** Rooms that the node runs. If the node is silent, the rooms of its last report. If the node is gone, none. */
   readonly rooms: readonly RoomDescription[]
   /** Number of sessions, including disconnected ones that can be resumed. */
   readonly sessions: number
@@ -49,7 +49,7 @@ export class Nodes {
     this.#watches = addresses.map((address) => new NodeWatch({ ...options, ...address }))
   }
 
-  /** Returns all nodes in the order of their addresses, within a quarter of a second. A slower node is returned with its last report. */
+  /** Returns all nodes in the order of their addresses, within 0.25 s. If a node is slower, returns its last report. */
   async look(): Promise<NodeView[]> {
     const answers = Promise.all(this.#watches.map((watch) => watch.ask()))
     let cancel = (): void => {}
@@ -124,7 +124,7 @@ class NodeWatch {
   }
 }
 
-/** Owner of a room: the node that runs it under the highest epoch. A former owner may not know yet. */
+/** Owner of a room. If two nodes report the room, the owner is the node with the larger epoch: the other node lost the room. */
 export function ownersOf(views: readonly NodeView[]): Map<string, OwnedRoom> {
   const owners = new Map<string, OwnedRoom>()
   for (const { node_id: nodeId, rooms } of views)
@@ -157,7 +157,7 @@ export interface ClusterView {
   readonly room: {
     readonly owner: string
     readonly epoch: number
-    /** Member id → the node that holds the member's socket. */
+    /** The node to which each member is connected, by member id. */
     readonly edges: Readonly<Record<string, string>>
   } | null
 }

@@ -1,10 +1,10 @@
 import { createHmac, timingSafeEqual } from 'node:crypto'
 
-/** A player of this backend. There are no accounts: a player exists as long as its browser tab. */
+/** A player of this backend. There are no accounts: each browser tab is a player. */
 export interface Player {
   /** Player id, used as `sub` of the token: an optional name, `~`, and random characters. */
   player_id: string
-  /** Proof that the backend issued this id, for the next request of the same tab. */
+  /** Signature of the player id. With it, the same tab can log in as the same player again. */
   ticket: string
 }
 

@@ -21,7 +21,7 @@ function highlight(source: string): (string | Html)[][] {
   const lines: (string | Html)[][] = [[]]
   const add = (text: string, kind?: string): void => {
     for (const [i, part] of text.split('\n').entries()) {
-      // A span never crosses a line, because each line becomes an element of its own.
+      // Each line becomes a separate element, so a span must end with its line.
       if (i > 0) lines.push([])
       if (part !== '') lines.at(-1)!.push(kind ? html`<span class="t-${kind}">${part}</span>` : part)
     }
@@ -49,8 +49,8 @@ export function sourcePage(game: Game, source: string): Html {
   <main>
     <h1>How ${game} works</h1>
     <p class="lead">
-      These ${lines.length} lines are the rules of the game. They run on the server. roomful sends their changes to every
-      player, and keeps the room when a server fails.
+      These ${lines.length} lines are the rules of the game. They run on the server. roomful sends the changes of the state to every
+      player, and continues the room if a server fails.
     </p>
     <figure class="source">
       <figcaption><span>${game}/room.ts</span><a href="/${game}/room.ts">plain text</a></figcaption>

@@ -50,7 +50,7 @@ interface HandProps {
   hand: readonly Card[]
   mine: boolean
   playable: (card: Card) => boolean
-  /** Resolves with the reason if the room refused. */
+  /** Resolves to an error if the room has refused the card. */
   play: (card: Card) => unknown
 }
 
@@ -106,7 +106,7 @@ function Hand({ hand, mine, playable, play }: HandProps) {
   )
 }
 
-/** Progress bar of a turn's time. Its key is the turn, so that it starts from the elapsed time. */
+/** Bar that shows the remaining time of a turn. The animation starts at the elapsed time. */
 function Clock({ endsAt, now }: { endsAt: number; now: () => number }) {
   const [delayMs] = useState(() => Math.min(0, endsAt - now() - TURN_MS))
   const style = { animationDuration: `${TURN_MS}ms`, animationDelay: `${delayMs}ms` }
@@ -162,7 +162,7 @@ function Table({ stage: { room, toasts, serverTime } }: { stage: Stage<typeof ca
   const pass = () => attempt(room.send('pass'))
   const play = (card: Card, asked?: Suit) =>
     attempt(room.send('play', { card, ...(asked && { suit: asked }) }))
-  // Active as soon as the page shows the keys as active.
+  // A layout effect: when the page shows that a key works, the key must work already.
   useLayoutEffect(() => {
     const press = ({ key, ctrlKey, metaKey, altKey }: globalThis.KeyboardEvent) => {
       if (eight || ctrlKey || metaKey || altKey) return
@@ -185,7 +185,7 @@ function Table({ stage: { room, toasts, serverTime } }: { stage: Stage<typeof ca
       <div className={className} key={id} style={{ '--colour': colours.get(id) } as CSSProperties}>
         <strong className="who">{nameOfPlayer(id)}</strong>
         <span className="note quiet">{notes}</span>
-        {/* In the place of the cards: so the table stays where it is when someone goes and comes. */}
+        {/* The status replaces the cards, so that the layout does not move when a player disconnects. */}
         {away && <span className="status quiet">{bot ? 'a bot plays' : 'offline'}</span>}
         {!away && id !== me && (
           <span className="backs" aria-hidden="true">
@@ -217,7 +217,7 @@ function Table({ stage: { room, toasts, serverTime } }: { stage: Stage<typeof ca
   return (
     <>
       <div className="others" id="others">
-        {/* Those who play after me come first, as they sit around a table. */}
+        {/* In the order of play, from the player after me. */}
         {[...order.slice(at + 1), ...order.slice(0, Math.max(0, at))].map(seat)}
       </div>
       <section className="felt" aria-label="Table">

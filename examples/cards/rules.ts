@@ -1,4 +1,4 @@
-/** Rules of Crazy Eights that need no table state. The room and the page share them. */
+/** Rules of Crazy Eights, for the room and the page. */
 
 /** Time limit of a turn in milliseconds. */
 export const TURN_MS = 20_000
@@ -49,7 +49,7 @@ export function shuffled(cards: readonly Card[], random: () => number): Card[] {
   return deck
 }
 
-/** Returns true if a card is left to draw, in the deck or below the top of the pile. Uses only the visible state. */
+/** Returns true if the current player can draw: a card is in the deck or below the top of the pile. Uses only the visible state. */
 export const mayDraw = ({
   pile,
   players,
@@ -62,7 +62,7 @@ export const mayDraw = ({
 /** Number of cards that each player gets, by the number of players. */
 export const handSize = (players: number): number => (players === 2 ? 7 : 5)
 
-/** Returns the most frequent suit of a hand: the best choice after an eight. */
+/** Returns the most frequent suit of a hand. A bot chooses this suit after an eight. */
 export const bestSuit = (hand: readonly Card[]): Suit => {
   const count = (suit: Suit): number => hand.filter((card) => !isEight(card) && suitOf(card) === suit).length
   return SUITS.reduce((best, suit) => (count(suit) > count(best) ? suit : best))

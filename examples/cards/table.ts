@@ -17,7 +17,7 @@ interface Player {
   /** True while a bot plays for a player who has left. */
   bot: boolean
   wins: number
-  /** The player's id, to return the seat from a bot. */
+  /** The player's id. A player who returns gets the cards back from the bot by this id. */
   sub: string | null
 }
 
@@ -28,7 +28,7 @@ export interface Table {
   players: Record<string, Player>
   /** Played cards. The last one is on top. */
   pile: Card[]
-  /** Required suit: that of the top card, or the one chosen with an eight. */
+  /** Suit that the next card must have: the suit of the top card, or the suit that was chosen with an eight. */
   suit: Suit
   /** Whose turn it is; `endsAt` in the server's time. */
   turn: { of: string; number: number; endsAt: number; drew: boolean }
@@ -58,7 +58,10 @@ export const newTable = (): Table => ({
   deck: [],
 })
 
-/** Gives a joining member a seat: the one that a bot kept for this player, or a free one if no game is running. */
+/**
+ * Gives a new member a seat at the table. If a bot plays for this player, the member replaces the bot. If no game is running, the member
+ * gets a free seat. Otherwise the member watches.
+ */
 export function arrive(
   table: Table,
   { id, sub }: { readonly id: string; readonly sub: string | null },
@@ -79,7 +82,7 @@ export function arrive(
   }
 }
 
-/** A bot takes over the cards of a leaving player. A game with bots only ends. */
+/** Called when a player leaves: a bot takes over the player's cards. If only bots are left, the game ends. */
 export function depart(table: Table, id: string): void {
   const player = table.players[id]
   if (!player) return
@@ -127,7 +130,7 @@ export const top = ({ pile }: Pick<Table, 'pile'>): Card => pile.at(-1)!
 
 export const canDraw = ({ deck, pile }: Table): boolean => deck.length > 0 || pile.length > 1
 
-/** The current player draws a card. If the deck is empty, the shuffled pile becomes the deck. */
+/** The current player draws a card. If the deck is empty, all cards of the pile except the top card become the deck. */
 export function draw(table: Table, random: Random): Card | undefined {
   if (!canDraw(table)) return undefined
   if (table.deck.length === 0) table.deck = shuffled(table.pile.splice(0, table.pile.length - 1), random)
@@ -164,7 +167,7 @@ export function pass(table: Table): void {
     )
 }
 
-/** A bot plays the first card that fits. Otherwise it draws one and plays it if it fits. */
+/** A bot plays the first card that fits. If no card fits, it draws a card, and plays this card if it fits. */
 export function playForBot(table: Table, random: Random): void {
   const find = (): Card | undefined =>
     table.hands[table.turn.of]?.find((card) => fits(card, top(table), table.suit))

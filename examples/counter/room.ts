@@ -1,7 +1,7 @@
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 
-/** Returns the multiples of ten that the count reaches or passes. */
+/** Returns the multiples of ten above `from`, up to and including `to`. */
 function tens(from: number, to: number): number[] {
   const reached: number[] = []
   for (let ten = (Math.floor(from / 10) + 1) * 10; ten <= to; ten += 10) reached.push(ten)

@@ -9,7 +9,7 @@ interface Notes {
   readonly notes: Readonly<Record<string, string>>
 }
 
-/** A board of notes, kept in a database: it survives the service. */
+/** A board of notes. A database keeps the notes while the server does not run. */
 export const notes = (states: States) =>
   defineRoom({
     type: 'notes',

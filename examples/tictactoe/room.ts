@@ -7,7 +7,7 @@ interface TicTacToeState {
   /** The next mark to move. X starts every game. */
   turn: Mark
   winner: Mark | 'draw' | null
-  /** Member id of each seat; null: an empty seat. All other members watch. */
+  /** Member ids of the two players; null: no player. All other members watch. */
   players: Record<Mark, string | null>
 }
 
@@ -16,7 +16,7 @@ const MARKS: readonly Mark[] = ['X', 'O']
 const seatOf = (state: TicTacToeState, memberId: string): Mark | undefined =>
   MARKS.find((mark) => state.players[mark] === memberId)
 
-/** Returns the mark that a member may set into `cell` now, or refuses with the reason. */
+/** Returns the mark that a member may set into `cell`. Refuses illegal moves. */
 function legalMark(
   state: TicTacToeState,
   memberId: string,
@@ -56,7 +56,7 @@ export default defineRoom({
   sync: { rate: 0 },
   durability: 'journal',
   idleSeconds: 60,
-  // Long enough for a reload or a short outage. Then a spectator may play.
+  // Long enough for a reload or a short outage. After that, a spectator may play.
   reconnectSeconds: 30,
   create: (): TicTacToeState => ({
     board: emptyBoard(),
@@ -66,8 +66,8 @@ export default defineRoom({
   }),
 
   onJoin(state, member, ctx) {
-    // A player who returns without a resume, for example after closing the tab, gets the
-    // seat that is still kept.
+    // After closing the tab, a player returns as a new member. The player's former member
+    // is still in the room, disconnected: the new member takes over its mark.
     const away = ctx.members.filter(({ connected }) => !connected)
     const mine = away.filter(({ sub }) => sub !== null && sub === member.sub)
     const seat =
@@ -97,7 +97,7 @@ export default defineRoom({
   onLeave(state, member, ctx) {
     const seat = seatOf(state, member.id)
     if (!seat) return
-    // The longest-waiting spectator takes over, and the game continues.
+    // The spectator who has waited longest takes over, and the game continues.
     const next = ctx.members.find((other) => !seatOf(state, other.id))
     state.players[seat] = next?.id ?? null
   },

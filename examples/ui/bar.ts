@@ -54,7 +54,7 @@ export class Bar {
     )
     share.addEventListener('click', () => void navigator.clipboard.writeText(location.href).then(copied))
     this.#pill.append(create('span', { class: 'dot' }), this.#words)
-    // Without an opener the new tab has a separate sessionStorage, so it is another player.
+    // `noopener` gives the new tab a separate sessionStorage. Therefore the new tab is another player.
     const second = create(
       'a',
       {
@@ -97,7 +97,7 @@ export class Bar {
   }
 }
 
-/** A private close code. Code 1000 would end the session, and this one keeps it for a resume. */
+/** A private close code. After the code 1000, the server would end the session, and the page could not resume it. */
 const CUT = 3001
 
 /** Websockets that the page can disconnect, to demonstrate a reconnect. */
@@ -108,7 +108,7 @@ interface Scissors {
   cut(outageMs: number): void
 }
 
-/** Creates a WebSocket class that tracks its instances and closes them as a lost network does. */
+/** Creates a WebSocket class whose sockets can be closed as if the network were lost. */
 export function cuttableSockets(now: () => number): Scissors {
   const open = new Set<WebSocket>()
   let blockedUntil = 0

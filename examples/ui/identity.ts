@@ -101,7 +101,7 @@ export function coloursOf(ids: readonly string[]): ReadonlyMap<string, string> {
   let free: string[] = []
   for (const id of ids) {
     if (free.length === 0) free = [...COLOURS]
-    // The first free colour from the one of its hash on.
+    // The hash of the id chooses a colour. If another member has this colour, the next free colour is used.
     const own = hash(`colour ${id}`) % COLOURS.length
     const from = free.findIndex((colour) => COLOURS.indexOf(colour) >= own)
     colours.set(id, free.splice(Math.max(0, from), 1)[0]!)

@@ -20,7 +20,7 @@ export const chosenName = (): string | undefined => localStorage.getItem(NAME) |
 /** Stores the name. An empty name removes it. */
 export const chooseName = (name: string): void => localStorage.setItem(NAME, name)
 
-/** Logs one player in at the game's backend, again for each new token. */
+/** Logs one player in at the game's backend, and again for each new token. */
 export class Login {
   readonly #game: string
   readonly #name: string | undefined
@@ -28,8 +28,8 @@ export class Login {
   #player: Player | undefined
 
   /**
-   * `name`: optional name for the other players. `storage` keeps the player's id: the tab's sessionStorage, or nothing for
-   * a player who will not return.
+   * `name`: name that other players see, if any. `storage`: where the player's id is kept, such as the tab's sessionStorage.
+   * Without `storage`, each login creates a new player.
    */
   constructor(game: string, { name, storage }: { name?: string | undefined; storage?: Storage }) {
     this.#game = game

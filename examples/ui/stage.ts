@@ -16,7 +16,7 @@ export interface Stage<R extends TypedRoom> {
   serverTime: () => number
 }
 
-/** Returns the room in the address. Without one it is `lobby-1`, which is added to the address. */
+/** Returns the room's key from the address. If the address has no key, adds `lobby-1` to the address. */
 function roomKey(): string {
   const address = new URL(location.href)
   const key = address.searchParams.get('room')?.trim().slice(0, 128)
@@ -47,7 +47,7 @@ function showConnection(client: Client, room: Pick<Room, 'status' | 'onLeave'>, 
     bar.showStatus(resumed ? 'resumed' : client.status, client.latency)
   }
   client.onConnectionChange((status, error) => {
-    // The seat was resumed, with all missed updates, unless the room is rejoining.
+    // Status `joined`: the client has resumed its session. Otherwise it is joining again as a new member.
     if (status === 'online' && interrupted && room.status === 'joined') {
       resumedUntil = performance.now() + RESUMED_SHOWN_MS
       setTimeout(show, RESUMED_SHOWN_MS)

@@ -39,6 +39,19 @@ describe('ClockOffset', () => {
     expect([Math.abs(offset.ms), offset.wrong]).toEqual([0, undefined])
   })
 
+  it('is logged when it passes 30 s, since the process is not ready from there on', async () => {
+    const { lines, store, offset } = compared(6000)
+    for (const aheadMs of [6000, -40_000, 40_000, 20_000]) {
+      store.aheadMs = aheadMs
+      await offset.measure()
+    }
+    expect(lines).toEqual([
+      "clock differs from the store's: set both by NTP",
+      'clock is wrong, the process is not ready: set both by NTP',
+      "clock differs from the store's: set both by NTP",
+    ])
+  })
+
   it('is measured every 10 s, and logged when it passes 5 s and when it is gone', async () => {
     const { clock, lines, store, offset } = compared(6000)
     offset.start()

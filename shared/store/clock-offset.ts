@@ -22,7 +22,7 @@ export class ClockOffset {
   readonly #clock: Clock
   readonly #log: Logger
   #ms = 0
-  #told = false
+  #told: 'agrees' | 'differs' | 'wrong' = 'agrees'
   #cancel = () => {}
   #stopped = false
 
@@ -70,11 +70,14 @@ export class ClockOffset {
     const halfMs = (this.#clock.monotonic() - sentAt) / 2
     const ahead = this.#clock.now() - (storeTime + halfMs)
     this.#ms = Math.sign(ahead) * Math.max(0, Math.abs(ahead) - halfMs)
-    const differs = Math.abs(this.#ms) > LOGGED_MS
+    const wrong = Math.abs(this.#ms) > CLOCK_WRONG_MS
+    const state = wrong ? 'wrong' : Math.abs(this.#ms) > LOGGED_MS ? 'differs' : 'agrees'
+    if (state === this.#told) return
+    this.#told = state
     const fields = { offset_ms: Math.round(this.#ms) }
-    if (differs && !this.#told) this.#log.warn(fields, `clock differs from the store's: ${REMEDY}`)
-    if (!differs && this.#told) this.#log.info(fields, "clock agrees with the store's again")
-    this.#told = differs
+    if (state === 'wrong') this.#log.error(fields, `clock is wrong, the process is not ready: ${REMEDY}`)
+    else if (state === 'differs') this.#log.warn(fields, `clock differs from the store's: ${REMEDY}`)
+    else this.#log.info(fields, "clock agrees with the store's again")
   }
 }
 

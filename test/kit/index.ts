@@ -1,5 +1,5 @@
 /**
- * `roomful/test`: rooms, nodes, store and SDK in one process with a simulated clock, for any test runner.
+ * `roomful/test`: runs your rooms in a test, with real clients and a simulated clock. Works with any test runner.
  * @module roomful/test
  */
 export {

@@ -18,24 +18,24 @@ import { TestTime } from './time.ts'
 
 /** Options of `testRooms`. */
 export interface TestOptions {
-  /** Seed of all randomness, including `ctx.random()`. The same seed gives the same run. Default 1. */
+  /** Seed of all random numbers, those of `ctx.random()` included. The same seed gives the same run. Default 1. */
   readonly seed?: number
-  /** Logger of the nodes. Default: no logs. */
+  /** Logger of the servers. Default: no logs. */
   readonly log?: Logger
 }
 
-/** A player, by the claims of its token. */
+/** A player of the test. */
 export interface Player {
-  /** Player's id. Default: `player-1` and so on. */
+  /** Player's id, for `member.sub` in room code. Default: `player-1`, `player-2` and so on. */
   readonly sub?: string
-  /** Claim for `member.data` in room code. */
+  /** Data for `member.data` in room code. Default: none. */
   readonly data?: JsonObject
 }
 
 /** Number of players, or a list of players. */
 export type Players = number | readonly Player[]
 
-/** One `Seat` for each player, in order. */
+/** A list with one `Seat` for each player, in order. */
 export type Seats<P extends Players, Seat> = P extends number
   ? Times<P, Seat>
   : { -readonly [I in keyof P]: Seat }
@@ -63,8 +63,8 @@ const LOOK_MS = 50
 const protocol = new PublicProtocol(GenerateKeyPairFactory, ExportPublicKeyFactory)
 
 /**
- * Runs rooms on two nodes in this process, with a simulated clock. Room code, nodes and clients are real, and the store is in memory. There
- * is no network, no port and no waiting.
+ * Runs rooms in this process, on two nodes (servers) with a simulated clock. Room code, nodes and clients are the real ones. Rooms are
+ * stored in memory. There is no network, no port and no waiting.
  */
 export const testRooms = <const Rooms extends Definitions>(
   rooms: Rooms,
@@ -121,15 +121,15 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     return test
   }
 
-  /** Simulated time in milliseconds since 1970, equal to `ctx.now`. It advances only while the test awaits a call. */
+  /** Simulated time in milliseconds since 1970, as in `ctx.now`. The time advances only while the test awaits a call. */
   get now(): number {
     return this.#time.clock.now()
   }
 
   /**
-   * Lets players join a room one after the other, each with a separate client. They are spread over both nodes. Resolves to the room of each
-   * player, as from `client.join`. Their `send`, `request` and `leave` advance the time until the answer arrives. Rejects as `client.join`
-   * does.
+   * Lets players join a room, one after the other. Each player has a separate client. The clients connect to both nodes in turn. Resolves
+   * to the room of each player, as from `client.join`. When the test awaits `send`, `request` or `leave` of such a room, the time advances
+   * until the answer arrives. Rejects as `client.join` does.
    */
   async join<Type extends RoomIn<Rooms>['type'], const P extends Players = 1>(
     roomType: Type,
@@ -150,12 +150,18 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     return rooms
   }
 
-  /** Advances the time and runs everything that is due. Players receive a room's changes with its next update, 50 ms later by default. */
+  /**
+   * Advances the time by `ms` milliseconds, and runs everything that is due. Players receive a change of the room with its next update, by
+   * default up to 50 ms later.
+   */
   async advance(ms: number): Promise<void> {
     await this.#time.pass(ms)
   }
 
-  /** Disconnects a player until `reconnect`. Advances the time by 0.1 s, so that other members see it. */
+  /**
+   * Disconnects a player until `reconnect` is called. Advances the time by 0.1 s, so that other members see the change. `room`: what `join`
+   * returned for the player.
+   */
   async drop(room: object): Promise<void> {
     const { network } = this.#player(room)
     network.up = false
@@ -163,7 +169,9 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     await this.advance(TOLD_MS)
   }
 
-  /** Restores a player's network. Advances the time until the client is online or its session has ended. */
+  /**
+   * Reconnects a player after `drop`. Advances the time until the client is online or closed. `room`: what `join` returned for the player.
+   */
   async reconnect(room: object): Promise<void> {
     const { network, client } = this.#player(room)
     network.up = true
@@ -172,22 +180,22 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
   }
 
   /**
-   * Kills the node that runs a room, with all its memory, as `kill -9` does, and starts another node. Advances the time until all connected
-   * players are online again and the room runs elsewhere. `room`: default the first joined room.
+   * Kills the node that runs a room, as `kill -9` does, and starts another node. The node loses all its memory. Advances the time until all
+   * connected players are online again and another node runs the room. `room`: by default, the first room that a player has joined.
    */
   killOwner(room?: { readonly id: string }): Promise<void> {
     return this.#replaceOwner('killOwner', room, async (owner) => owner.kill())
   }
 
   /**
-   * Drains the node that runs a room, as SIGTERM does in a deployment: it hands off its rooms, moves its clients, and ends. Then another node
-   * starts. Advances the time as `killOwner` does.
+   * Shuts down the node that runs a room, as a deployment does with SIGTERM. The node passes its rooms and clients to the other node. Then
+   * a new node starts. Advances the time as `killOwner` does.
    */
   drainOwner(room?: { readonly id: string }): Promise<void> {
     return this.#replaceOwner('drainOwner', room, (owner) => this.#until(owner.drain(), 'drainOwner'))
   }
 
-  /** Returns the whole state of a room on its owner. Rejects if no node runs it. */
+  /** Returns the whole state of a room, hidden parts included. Rejects if no node runs the room. */
   async state<R extends TypedRoom>(room: Room<R>): Promise<RoomState<R>> {
     const described = (await this.#ownerOf(room.id))?.describe(room.id)
     if (!described) throw new Error(`state: no node runs ${room.id}`)
@@ -199,7 +207,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     return this.#player(room).frames
   }
 
-  /** Ends clients and nodes. Optional: nothing runs outside the test. */
+  /** Ends all clients and nodes. Calling it is optional, because nothing runs outside the test. */
   async close(): Promise<void> {
     for (const { client } of this.#players.values()) client.close()
     for (const node of this.#nodes) node.kill()

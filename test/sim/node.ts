@@ -71,6 +71,7 @@ export class SimNode implements SystemNode {
         chaosRoom(durability, (room, op) => recorder.began(room, op), clock),
       ),
       store: this.#recorded(recorder),
+      turns: recorder.calls,
       clock,
       random,
       log,
@@ -154,7 +155,10 @@ export class SimNode implements SystemNode {
   }
 
   #recorded(recorder: StoreRecorder): Store {
-    const store = this.#options.mutation(this.connection.store)
+    const { store: connected } = this.connection
+    const store = this.#options.mutation(
+      overriding(connected, { records: recorder.records(connected.records) }),
+    )
     return overriding(store, {
       rooms: recorder.rooms(store.rooms),
       records: overriding(store.records, {

@@ -34,6 +34,8 @@ describe('the simulated world', () => {
 
   it.each([
     ['unfenced', 'stale_commit'],
+    ['trusting', 'acted_without_lease'],
+    ['repeating', 'version_gap'],
     ['hopeful', 'stale_commit'],
     ['grabbing', 'epoch_claimed_twice'],
     ['refiring', 'timer_twice'],

@@ -19,7 +19,7 @@ import { ledgerRoom } from './cluster-room.ts'
 import { FaultyLink } from './faulty-link.ts'
 import { asAdmin, until } from './redis-admin.ts'
 import { type RedisServer, startRedis, startRedisWith } from './redis-server.ts'
-import { newFolder } from './run-folder.ts'
+import { newFolder, runEnvironment } from './run-folder.ts'
 
 /** What a test may choose. */
 export interface ClusterOptions {
@@ -409,9 +409,7 @@ async function startNodeProcess(
   env: Readonly<Record<string, string>> = {},
 ): Promise<NodeProcess> {
   const child = children.addRoomful(place.nodeId, [...roomfulProgram().words, 'dataplane'], {
-    PATH: process.env.PATH,
-    HOME: process.env.HOME,
-    TMPDIR: process.env.TMPDIR,
+    ...runEnvironment(),
     REDIS_URL: place.redisUrl,
     KEY_PREFIX: place.keyPrefix,
     CONTROL_URL: place.controlUrl,

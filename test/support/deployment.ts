@@ -12,6 +12,7 @@ import { type NodeProcess, nodeProcess } from './cluster.ts'
 import { Player } from './cluster-player.ts'
 import { type Answer, call, type Request } from './control-api.ts'
 import { freePort } from './redis-port.ts'
+import { runEnvironment } from './run-folder.ts'
 import { type Certificate, fetchTrusting } from './tls.ts'
 
 /** What a test may choose. */
@@ -75,9 +76,7 @@ export class Deployment {
     const cluster = await LocalCluster.prepare({
       options: { nodes, controls, balancer: 'outside', freePorts: true, advertise: false },
       env: {
-        PATH: process.env.PATH,
-        HOME: process.env.HOME,
-        TMPDIR: process.env.TMPDIR,
+        ...runEnvironment(),
         REDIS_URL: inject('redisUrl'),
         NODE_LEASE_MS: '1000',
         DRAIN_SECONDS: '1',

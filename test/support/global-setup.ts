@@ -1,3 +1,4 @@
+import { join } from 'node:path'
 import type { TestProject } from 'vitest/node'
 import { redisAnswers } from './redis-port.ts'
 import { type RedisServer, startRedis } from './redis-server.ts'
@@ -22,6 +23,8 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const folder = await openRunFolder()
   // Workers and what they start are born with it.
   process.env.TMPDIR = folder.path
+  // From Node 22.1 on, a process of the run starts in half the time with code that an earlier one has compiled.
+  process.env.NODE_COMPILE_CACHE = join(folder.path, 'compiled')
   const server = project.name === 'unit' ? undefined : await provideRedis(project)
   return async () => {
     await server?.close()

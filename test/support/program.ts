@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { onTestFinished } from 'vitest'
 import { roomfulProgram } from '../../deploy/local/programs.ts'
-import { processTree } from './run-folder.ts'
+import { processTree, runEnvironment } from './run-folder.ts'
 
 /** The command line, running. */
 export interface Program {
@@ -53,7 +53,7 @@ export function startTyped(line: string, folder: string, env: Record<string, str
 /** As `startProgram`, with any command. */
 export function startCommand(command: string, words: string[], env: Record<string, string> = {}): Program {
   const child = spawn(command, words, {
-    env: { PATH: process.env.PATH, HOME: process.env.HOME, TMPDIR: process.env.TMPDIR, ...env },
+    env: { ...runEnvironment(), ...env },
   })
   // For a run that ends before its parent could end it.
   const onExit = () => void child.kill('SIGKILL')

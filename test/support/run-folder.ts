@@ -28,6 +28,15 @@ export async function openRunFolder(temporary = tmpdir()): Promise<RunFolder> {
   return { path, close: () => clear(path) }
 }
 
+/**
+ * Environment of a process that a test starts: where programs and temporary files are, and the compiled code that processes of the run share.
+ * Nothing else of the machine's environment may change what is tested.
+ */
+export const runEnvironment = (): NodeJS.ProcessEnv => {
+  const { PATH, HOME, TMPDIR, NODE_COMPILE_CACHE } = process.env
+  return { PATH, HOME, TMPDIR, NODE_COMPILE_CACHE }
+}
+
 /** A new folder for files of a test. It goes at the end of the run, as all that tests put into the folder for temporary files. */
 export const newFolder = (): Promise<string> => mkdtemp(join(tmpdir(), 'files-'))
 

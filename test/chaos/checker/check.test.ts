@@ -284,6 +284,9 @@ const PLANTED: { [N in ViolationName]: (history: OpenHistory) => void } = {
     const claim = history.store.filter(({ kind }) => kind === 'claim')[1]!
     history.store.push({ ...claim, node: 'node_z' })
   },
+  acted_without_lease: (history) => {
+    history.late.push({ node: 'node_a', room: history.rooms[0]!.room, hook: 'onMessage', at: 1 })
+  },
   room_lost: (history) => {
     const last = history.store.filter(({ kind }) => kind === 'claim').at(-1)!
     last.version = 0

@@ -22,6 +22,7 @@ export function check(history: History): Verdict {
   const times = new CommitTimes(history, ownerships)
   const violations = [
     ...checkActivity(history),
+    ...checkLeases(history),
     ...checkStore(history, ownerships),
     ...checkCommits(history, times),
     ...checkRollbacks(history, ownerships),
@@ -33,6 +34,15 @@ export function check(history: History): Verdict {
   ].sort((a, b) => a.at - b.at)
   return { violations, excused: excusedShare(history, ownerships, excuses) }
 }
+
+/** A node calls handlers only while it has its lease: without, another node may have its rooms. */
+const checkLeases = ({ late }: History): Violation[] =>
+  late.map(({ node, room, hook, at }) => ({
+    name: 'acted_without_lease',
+    at,
+    room,
+    message: `${node} ran ${hook}`,
+  }))
 
 /** No one is sent away for good, and no one loses a seat, unless a fault that was drawn explains it. */
 function checkClients(history: History, excuses: Excuses): Violation[] {
@@ -133,7 +143,8 @@ const LEAST = {
   replies: 0.1,
   marks: 0.5,
   tasks: 0.02,
-  timers: 0.02,
+  /** Of those that rooms still know: a room that began again with an empty store has forgotten them. */
+  timers: 0.01,
   /** For each second, and for each fault that was planned. */
   faults: 0.1,
   planned: 0.7,

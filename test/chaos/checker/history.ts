@@ -16,8 +16,18 @@ export interface History {
   readonly sessions: readonly SessionWrite[]
   /** The tasks that began to work. */
   readonly tasks: readonly TaskBegin[]
+  /** Calls of handlers that change the state, on nodes whose lease had run out. */
+  readonly late: readonly LateCall[]
   readonly faults: readonly Fault[]
   readonly end: End
+}
+
+/** A call of a handler on a node without a lease. */
+export interface LateCall {
+  readonly node: string
+  readonly room: string
+  readonly hook: string
+  readonly at: number
 }
 
 /** What the run was to do: what really happened is measured against it. */
@@ -235,6 +245,7 @@ export const VIOLATIONS = {
   stale_commit: 'an epoch committed after a higher one had been claimed',
   version_gap: 'versions of a room, or seqs of a journal, are not gap-free',
   epoch_claimed_twice: 'one epoch of a room was claimed twice',
+  acted_without_lease: 'a node called a handler although its lease had run out',
   room_lost: 'a room began again although an owner or the store still had it',
   record_differs: 'what the store holds is not what was committed last',
   record_unreadable: 'what the store holds of a room contradicts itself',

@@ -18,6 +18,7 @@ import type {
   Fault,
   FaultKind,
   History,
+  LateCall,
   RunPlan,
   SessionWrite,
   StoreRecord,
@@ -28,12 +29,13 @@ type Mutable<T> = { -readonly [K in keyof T]: T[K] }
 
 /** A history that tests may change. */
 export interface OpenHistory
-  extends Omit<History, 'run' | 'clients' | 'store' | 'sessions' | 'tasks' | 'faults' | 'end'> {
+  extends Omit<History, 'run' | 'clients' | 'store' | 'sessions' | 'tasks' | 'late' | 'faults' | 'end'> {
   run: Mutable<RunPlan>
   clients: Mutable<ClientRecord>[]
   store: Mutable<StoreRecord>[]
   sessions: SessionWrite[]
   tasks: TaskBegin[]
+  late: LateCall[]
   faults: Fault[]
   end: { -readonly [K in keyof End]: Mutable<End[K][number & keyof End[K]]>[] } & { at: number }
 }
@@ -55,6 +57,7 @@ export class Scenario {
   readonly store: StoreRecord[] = []
   readonly sessions: SessionWrite[] = []
   readonly tasks: TaskBegin[] = []
+  readonly late: LateCall[] = []
   readonly faults: Fault[] = []
   readonly room: string
   readonly #durability: Durability
@@ -295,6 +298,7 @@ export class Scenario {
       store: this.store,
       sessions: this.sessions,
       tasks: this.tasks,
+      late: this.late,
       faults,
       end: {
         at: this.#tick(),

@@ -16,6 +16,7 @@ import { loginAt, runtimeOf } from '../../support/calls.ts'
 import { FaultyLink } from '../../support/faulty-link.ts'
 import { freePort } from '../../support/redis-port.ts'
 import { type RedisServer, startRedis } from '../../support/redis-server.ts'
+import { runEnvironment } from '../../support/run-folder.ts'
 import type { End } from '../checker/history.ts'
 import { machineClock, machineNow } from '../node/clocks.ts'
 import { historyOf, readStoreLines, type StoreHistory, storeLinesIn } from '../node/recording-store.ts'
@@ -275,11 +276,10 @@ export class NodeProcess implements SystemNode {
     this.node = node
     this.#history = join(children.folder, `${node}.store`)
     const words = ['--import', 'tsx', MAIN, this.#history, ...(unfenced ? ['--unfenced'] : [])]
-    const { PATH, HOME, TMPDIR } = process.env
     const onExit = () => {
       this.#endedAt = machineNow()
     }
-    const own = { PATH, HOME, TMPDIR, ...env, NODE_ID: node }
+    const own = { ...runEnvironment(), ...env, NODE_ID: node }
     this.child = children.addRoomful(node, words, own, { ipc: true, onExit })
   }
 
@@ -313,7 +313,7 @@ export class NodeProcess implements SystemNode {
       return readStoreLines(storeLinesIn(readFileSync(this.#history, 'utf8')), this.#endedAt ?? machineNow())
     } catch {
       // It ended before it opened the file.
-      return { calls: [], stalls: [], sessions: [], tasks: [] }
+      return { calls: [], stalls: [], sessions: [], tasks: [], late: [] }
     }
   }
 }

@@ -25,13 +25,13 @@ export interface System {
   killNodes(): Promise<void>
   /** Everything that the nodes say they run, with states. Rejects when a node does not answer. */
   owners(): Promise<End['owners']>
-  /** What every node did with the store, which tasks it began, and when it did not get on. */
+  /** What every node did with the store, which tasks it began, what it ran without a lease, and when it did not get on. */
   history(): SystemHistory
   /** The store as an auditor reaches it, who closes it. */
   openStore(): Promise<Store>
 }
 
-export type SystemHistory = Pick<History, 'store' | 'sessions' | 'tasks'> & {
+export type SystemHistory = Pick<History, 'store' | 'sessions' | 'tasks' | 'late'> & {
   readonly stalls: readonly Fault[]
 }
 

@@ -44,6 +44,7 @@ const start = async () => {
       chaosRoom(durability, (room, op) => recorder.began(room, op)),
     ),
     store: recorded(store, rooms, recorder),
+    turns: recorder.calls,
     log,
     clock,
   })
@@ -55,21 +56,23 @@ const start = async () => {
 }
 
 /** The store with these room records, all of which is written down; renewals of the lease are watched. */
-const recorded = (store: Store, rooms: Store['rooms'], recorder: StoreRecorder): Store =>
-  overriding(store, {
+const recorded = (store: Store, rooms: Store['rooms'], recorder: StoreRecorder): Store => {
+  const records = recorder.records(store.records)
+  return overriding(store, {
     rooms: recorder.rooms(rooms),
-    records: overriding(store.records, {
+    records: overriding(records, {
       write: async (writes) => {
-        const stands = await store.records.write(writes)
+        const stands = await records.write(writes)
         if (stands) recorder.wrote(writes)
         return stands
       },
       renewLease: (renewal) =>
         watchSlow(
-          () => store.records.renewLease(renewal),
+          () => records.renewLease(renewal),
           (stall) => recorder.stalled(stall),
         ),
     }),
   })
+}
 
 live('chaos node', start, log, process)

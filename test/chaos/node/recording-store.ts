@@ -1,17 +1,30 @@
 import { decodeSession } from '../../../dataplane/gateway/session-record.ts'
 import { JournalFormat } from '../../../dataplane/rooms/journal.ts'
+import { noObserver, type TurnHook, type TurnObserver } from '../../../dataplane/watchdog/turns.ts'
 import { type Clock, sleep, systemClock } from '../../../shared/clock.ts'
-import type { Claim, Fence, RoomOwner, RoomRecords, Write } from '../../../shared/store/port.ts'
-import type { Content, Fault, History, SessionWrite, StoreRecord, TaskBegin } from '../checker/history.ts'
+import type { Claim, Fence, Records, RoomOwner, RoomRecords, Write } from '../../../shared/store/port.ts'
+import type {
+  Content,
+  Fault,
+  History,
+  LateCall,
+  SessionWrite,
+  StoreRecord,
+  TaskBegin,
+} from '../checker/history.ts'
 import type { AppliedOp, ChaosState } from '../room-logic.ts'
 import type { Stall } from './clocks.ts'
 
-/** A line of a node's history: a call of the store that begins, the answer to one, a time in which nothing got on, a session's record that was written, or a task that begins. */
+/**
+ * A line of a node's history: a call of the store that begins, the answer to one, a time in which nothing got on, a session's record that was
+ * written, a task that begins, or a handler call without a lease.
+ */
 export type StoreLine =
   | ({ readonly call: number } & Omit<StoreRecord, 'ended' | 'ok'>)
   | { readonly stall: Stall }
   | SessionWrite
   | { readonly task: TaskBegin }
+  | { readonly late: LateCall }
   | {
       readonly answer: number
       readonly ended: number
@@ -32,6 +45,17 @@ export function overriding<T extends object>(base: T, own: Partial<T>): T {
   })
 }
 
+/** Others may run without a lease: a task and the check of its result, `load`, `save`. */
+const CHANGING: ReadonlySet<TurnHook> = new Set([
+  'onJoin',
+  'onMessage',
+  'onDisconnect',
+  'onReconnect',
+  'onLeave',
+  'onTick',
+  'onTimer',
+])
+
 /** Writes down what a node does with its store. A line is written before its call leaves, so that a killed node leaves nothing out. */
 export class StoreRecorder {
   readonly #format = new JournalFormat()
@@ -39,6 +63,8 @@ export class StoreRecorder {
   readonly #now: () => number
   readonly #write: (line: StoreLine) => void
   #calls = 0
+  /** When the store lets the lease of the node run out, at the earliest. */
+  #leasedUntil = Number.POSITIVE_INFINITY
 
   /** `now`: milliseconds on the clock of the history. */
   constructor(node: string, now: () => number, write: (line: StoreLine) => void) {
@@ -54,6 +80,29 @@ export class StoreRecorder {
   /** The work of a task begins. */
   began(room: string, op: string): void {
     this.#write({ task: { room, op, at: this.#now() } })
+  }
+
+  /** Records of which every renewal of the lease is watched. */
+  records(records: Records): Records {
+    return overriding(records, {
+      renewLease: async (renewal) => {
+        const lease = await records.renewLease(renewal)
+        if (lease.holder === renewal.holder) this.#leasedUntil = this.#now() + renewal.ttlMs
+        return lease
+      },
+    })
+  }
+
+  /** Observes the calls of handlers that change the state. */
+  get calls(): TurnObserver {
+    return {
+      ...noObserver,
+      begin: ({ room: { name: room }, hook }) => {
+        const at = this.#now()
+        if (CHANGING.has(hook) && at > this.#leasedUntil)
+          this.#write({ late: { node: this.#node, room, hook, at } })
+      },
+    }
   }
 
   /** These writes stand. */
@@ -132,6 +181,7 @@ export interface StoreHistory {
   readonly stalls: Stall[]
   readonly sessions: SessionWrite[]
   readonly tasks: TaskBegin[]
+  readonly late: LateCall[]
 }
 
 /** A node's lines as they are in its file: one of JSON each. The last may be cut off. */
@@ -145,12 +195,14 @@ export const storeLinesIn = (text: string): StoreLine[] =>
 export function readStoreLines(lines: readonly StoreLine[], end: number): StoreHistory {
   const sessions: SessionWrite[] = []
   const tasks: TaskBegin[] = []
+  const late: LateCall[] = []
   const calls = new Map<number, StoreRecord>()
   const stalls: Stall[] = []
   for (const parsed of lines) {
     if ('stall' in parsed) stalls.push(parsed.stall)
     else if ('session' in parsed) sessions.push(parsed)
     else if ('task' in parsed) tasks.push(parsed.task)
+    else if ('late' in parsed) late.push(parsed.late)
     else if ('call' in parsed) {
       const { call, ...record } = parsed
       calls.set(call, { ...record, ended: end, ok: undefined })
@@ -160,20 +212,25 @@ export function readStoreLines(lines: readonly StoreLine[], end: number): StoreH
       if (record) calls.set(answer, { ...record, ...fence, ended, ok })
     }
   }
-  return { calls: [...calls.values()], stalls, sessions, tasks }
+  return { calls: [...calls.values()], stalls, sessions, tasks, late }
 }
 
 /** What all nodes' lives did, as the checker reads it: rooms without their project. */
 export const historyOf = (
   lives: readonly ({ readonly node: string } & StoreHistory)[],
-): Pick<History, 'store' | 'sessions' | 'tasks'> & { readonly stalls: readonly Fault[] } => ({
+): Pick<History, 'store' | 'sessions' | 'tasks' | 'late'> & { readonly stalls: readonly Fault[] } => ({
   store: lives
-    .flatMap(({ calls }) => calls)
-    .map((record) => ({ ...record, room: record.room.slice(record.room.indexOf('/') + 1) }))
+    .flatMap(({ calls }) => calls.map(withoutProject))
     .sort((one, other) => one.ended - other.ended),
+  late: lives.flatMap(({ late }) => late.map(withoutProject)),
   sessions: lives.flatMap(({ sessions }) => sessions),
   tasks: lives.flatMap(({ tasks }) => tasks).sort((one, other) => one.at - other.at),
   stalls: lives.flatMap(({ node, stalls }) => stalls.map((stall) => ({ kind: 'stall', node, ...stall }))),
+})
+
+const withoutProject = <T extends { readonly room: string }>(record: T): T => ({
+  ...record,
+  room: record.room.slice(record.room.indexOf('/') + 1),
 })
 
 const ASK_AGAIN_MS = 50

@@ -3,7 +3,7 @@ import { createRoot } from 'react-dom/client'
 import { RoomfulProvider, useConnection, useRoom, useRoomState } from 'roomful/react'
 import type board from '../rooms/board.ts'
 
-// Gives all hooks the types of your rooms.
+// Tells all hooks the types of your rooms.
 declare module 'roomful/react' {
   interface Register {
     rooms: { board: typeof board }
@@ -48,7 +48,7 @@ function Board() {
   )
 }
 
-/** Shows why there is no board: the join failed, or the player was kicked. */
+/** Shows the error instead of the board if the join fails or if the room removes the player. */
 class Problem extends Component<{ children: ReactNode }, { error?: Error }> {
   static getDerivedStateFromError = (error: Error) => ({ error })
   override state: { error?: Error } = {}
