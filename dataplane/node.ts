@@ -260,7 +260,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     overloaded: () => load.overloaded,
     deliver: (edge, message) => ownership.deliver(edge, message),
     edgeGone: (edge) => ownership.nodes.isGone(edge),
-    redirect: (arrivals, owner) => ownership.router.redirect(arrivals, owner),
+    redirect: (room, inbox, owner) => ownership.router.redirect(room, inbox, owner),
     ...(options.turns && { turns: options.turns }),
     ...(options.revealFailures !== undefined && { revealFailures: options.revealFailures }),
     // A session's end is its edge's to tell; this is for edges that cannot any more.

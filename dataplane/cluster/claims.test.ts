@@ -1,23 +1,29 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
-import type { Claim, Locks } from '../../shared/store/port.ts'
+import type { Claim, Locks, RoomQuota } from '../../shared/store/port.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
+import type { Place } from '../place.ts'
 import { Claims } from './claims.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
 
 const ROOM = 'prj_a/arena:one'
 const log = pino({ level: 'silent' })
 
+const claimOf = (place: Place): Claim => {
+  if (place.at !== 'here') throw new Error(`the room is not here: ${JSON.stringify(place)}`)
+  return place.claim
+}
+
 const settle = async () => {
   for (let i = 0; i < 60; i++) await Promise.resolve()
 }
 
 /** Some nodes on one store. `view`: who is alive, and from when on claims are allowed, in the eyes of all. */
-function parts() {
+function parts(quota: RoomQuota = { maxRooms: 0, maxLasting: 0, perMinute: 0 }) {
   const clock = new FakeClock()
   const store = memoryStore({ clock })
   const view = { alive: new Set<string>(), allowed_at: 0, mayAct: true, judged: 0, told: [] as string[] }
@@ -51,7 +57,7 @@ function parts() {
       mayAct: () => view.mayAct,
       takenOver: (room, from) => view.told.push(`${room} from ${from}`),
       recordTtlMs: 600_000,
-      quota: { maxRooms: 0, maxLasting: 0, perMinute: 0 },
+      quota,
     })
   const live = (...nodes: string[]) => {
     for (const node of nodes) view.alive.add(node)
@@ -76,11 +82,10 @@ function parts() {
 describe('a claim', () => {
   it('makes a room that is nowhere this node’s, when it is to be made', async () => {
     const { claims, store, seen } = parts()
-    expect(await claims('node_a').claim(ROOM, {})).toBe('absent')
+    expect(await claims('node_a').claim(ROOM, {})).toMatchObject({ why: 'absent' })
     expect(await store.rooms.inspect(ROOM)).toBeUndefined()
     expect(await claims('node_a').claim(ROOM, { creator: 'sub:ada' })).toMatchObject({
-      fence: { version: 0 },
-      journal: [],
+      claim: { fence: { version: 0 }, journal: [] },
     })
     expect(await store.rooms.inspect(ROOM)).toMatchObject({ owner: 'node_a' })
     expect(seen).toEqual({ locked: 0, results: ['absent', 'claimed'] })
@@ -89,11 +94,14 @@ describe('a claim', () => {
   it('leaves the rooms of living nodes alone, and takes those of dead ones under a higher epoch', async () => {
     const { claims, live, store, view, seen } = parts()
     live('node_a')
-    const first = (await claims('node_a').claim(ROOM, { creator: 'sub:ada' })) as Claim
+    const first = claimOf(await claims('node_a').claim(ROOM, { creator: 'sub:ada' }))
     await store.rooms.snapshot(ROOM, first.fence, Uint8Array.of(1), 60_000)
-    expect(await claims('node_b').claim(ROOM, { creator: 'sub:ada' })).toEqual({ elsewhere: 'node_a' })
+    expect(await claims('node_b').claim(ROOM, { creator: 'sub:ada' })).toEqual({
+      at: 'node',
+      nodeId: 'node_a',
+    })
     view.alive.delete('node_a')
-    const second = (await claims('node_b').claim(ROOM, {})) as Claim
+    const second = claimOf(await claims('node_b').claim(ROOM, {}))
     expect(second.fence.epoch).toBeGreaterThan(first.fence.epoch)
     expect(second.snapshot).toEqual(Uint8Array.of(1))
     expect(seen).toEqual({ locked: 1, results: ['claimed', 'elsewhere', 'taken_over'] })
@@ -102,13 +110,13 @@ describe('a claim', () => {
 
   it('takes what was released, and what the node is said to own but does not run, without asking who lives', async () => {
     const { claims, store, view, seen } = parts()
-    const { fence } = (await claims('node_a').claim(ROOM, { creator: 'sub:ada' })) as Claim
+    const { fence } = claimOf(await claims('node_a').claim(ROOM, { creator: 'sub:ada' }))
     expect(await claims('node_a').claim(ROOM, { creator: 'sub:ada' })).toMatchObject({
-      fence: { epoch: fence.epoch + 1 },
+      claim: { fence: { epoch: fence.epoch + 1 } },
     })
     const { epoch, version } = (await store.rooms.inspect(ROOM))!
     await store.rooms.release(ROOM, { epoch, version }, { forget: false, ttlMs: 1000 })
-    expect(await claims('node_b').claim(ROOM, {})).toMatchObject({ journal: [] })
+    expect(await claims('node_b').claim(ROOM, {})).toMatchObject({ claim: { journal: [] } })
     expect([view.judged, seen.locked]).toEqual([0, 0])
   })
 
@@ -117,9 +125,9 @@ describe('a claim', () => {
     const nodes = ['node_a', 'node_b', 'node_c', 'node_d']
     live(...nodes)
     const results = await Promise.all(nodes.map((node) => claims(node).claim(ROOM, { creator: 'sub:ada' })))
-    const winner = nodes[results.findIndex((result) => typeof result === 'object' && 'fence' in result)]
+    const winner = nodes[results.findIndex((result) => result.at === 'here')]
     expect(
-      results.filter((result) => JSON.stringify(result) === JSON.stringify({ elsewhere: winner })),
+      results.filter((result) => JSON.stringify(result) === JSON.stringify({ at: 'node', nodeId: winner })),
     ).toHaveLength(3)
   })
 
@@ -137,7 +145,7 @@ describe('a claim', () => {
       return claim.apply(store.rooms, args)
     }
     const results = await Promise.all(nodes.map((node) => claims(node).claim(ROOM, { creator: 'sub:ada' })))
-    expect(results.filter((result) => typeof result === 'object' && 'elsewhere' in result)).toHaveLength(3)
+    expect(results.filter((result) => result.at === 'node')).toHaveLength(3)
     expect([asked, seen.locked]).toEqual([1, 4])
   })
 
@@ -149,7 +157,7 @@ describe('a claim', () => {
     await elapse(1000)
     expect(claimed.result).toBeUndefined()
     await elapse(1000)
-    expect(claimed.result).toMatchObject({ fence: {} })
+    expect(claimed.result).toMatchObject({ claim: { fence: {} } })
   })
 
   it('waits until claims are allowed, and looks again then', async () => {
@@ -163,7 +171,7 @@ describe('a claim', () => {
     expect(claimed.result).toBeUndefined()
     live('node_a')
     await elapse(100)
-    expect(claimed.result).toEqual({ elsewhere: 'node_a' })
+    expect(claimed.result).toEqual({ at: 'node', nodeId: 'node_a' })
   })
 
   it('takes no room for absent before its owner had the time to tell an emptied store', async () => {
@@ -180,7 +188,10 @@ describe('a claim', () => {
     await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
     view.allowed_at = 2000
     await elapse(1000)
-    expect([created.result, found.result]).toEqual([{ elsewhere: 'node_a' }, { elsewhere: 'node_a' }])
+    expect([created.result, found.result]).toEqual([
+      { at: 'node', nodeId: 'node_a' },
+      { at: 'node', nodeId: 'node_a' },
+    ])
   })
 
   it('takes no room for absent by the word of a store that has lost its data since it was asked', async () => {
@@ -201,13 +212,13 @@ describe('a claim', () => {
     view.allowed_at = 0
     await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
     await elapse(200)
-    expect(found.result).toEqual({ elsewhere: 'node_a' })
+    expect(found.result).toEqual({ at: 'node', nodeId: 'node_a' })
   })
 
   it('is not needed to learn that a room is nowhere, but as much time', async () => {
     const { claims, live, view, elapse, watch } = parts()
     const asker = claims('node_c')
-    expect(await asker.inspect(ROOM)).toBeUndefined()
+    expect((await asker.inspect(ROOM)).record).toBeUndefined()
     view.allowed_at = 2000
     const found = watch(asker.inspect(ROOM))
     await elapse(1500)
@@ -217,9 +228,9 @@ describe('a claim', () => {
     await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
     view.allowed_at = 2000
     await elapse(600)
-    expect(found.result).toMatchObject({ owner: 'node_a' })
+    expect(found.result?.record).toMatchObject({ owner: 'node_a' })
     view.allowed_at = Number.POSITIVE_INFINITY
-    expect(await asker.inspect(ROOM)).toMatchObject({ owner: 'node_a' })
+    expect((await asker.inspect(ROOM)).record).toMatchObject({ owner: 'node_a' })
     const never = asker.inspect('prj_a/arena:two').catch((error: Error) => error.name)
     await elapse(10_100)
     expect(await never).toBe('StoreUnavailable')
@@ -232,17 +243,86 @@ describe('a claim', () => {
     await elapse(4000)
     view.mayAct = true
     await elapse(200)
-    expect(first.result).toMatchObject({ fence: {} })
+    expect(first.result).toMatchObject({ claim: { fence: {} } })
     view.mayAct = false
     const second = watch(claims('node_a').claim(ROOM, { creator: 'sub:ada' }))
     await elapse(10_100)
-    expect(second.result).toBe('unavailable')
+    expect(second.result).toMatchObject({ why: 'unavailable' })
+  })
+
+  describe('with the answer of an earlier inspect', () => {
+    const counted = () => {
+      const bench = parts()
+      const inspect = vi.spyOn(bench.store.rooms, 'inspect')
+      return { ...bench, inspected: () => inspect.mock.calls.length }
+    }
+
+    it('does not inspect the room again', async () => {
+      const { claims, inspected } = counted()
+      const node = claims('node_a')
+      const seen = await node.inspect(ROOM)
+      expect(await node.claim(ROOM, { creator: 'sub:ada', seen })).toMatchObject({ claim: { fence: {} } })
+      expect(inspected()).toBe(1)
+    })
+
+    it('inspects it again when another node was faster', async () => {
+      const { claims, live, inspected } = counted()
+      live('node_a')
+      const seen = await claims('node_b').inspect(ROOM)
+      await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
+      const before = inspected()
+      expect(await claims('node_b').claim(ROOM, { creator: 'sub:ada', seen })).toEqual({
+        at: 'node',
+        nodeId: 'node_a',
+      })
+      expect(inspected() - before).toBe(1)
+    })
+
+    it('inspects it again when the store may have lost the room since', async () => {
+      const { claims, live, view, elapse, watch } = parts()
+      live('node_a')
+      const seen = await claims('node_b').inspect(ROOM)
+      await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
+      await elapse(100)
+      expect(await claims('node_b').claim(ROOM, { seen })).toMatchObject({ why: 'absent' })
+      view.allowed_at = 50
+      const claimed = watch(claims('node_b').claim(ROOM, { seen }))
+      await elapse(50)
+      expect(claimed.result).toEqual({ at: 'node', nodeId: 'node_a' })
+    })
+  })
+
+  describe('of a room that may not be made', () => {
+    const full = () => parts({ maxRooms: 1, maxLasting: 0, perMinute: 0 })
+
+    it('leaves the room without owner', async () => {
+      const { claims, store } = full()
+      await claims('node_a').claim('prj_a/arena:other', { creator: 'sub:ada' })
+      expect(await claims('node_a').claim(ROOM, { creator: 'sub:ada' })).toMatchObject({
+        why: 'project_full',
+      })
+      expect((await store.rooms.inspect(ROOM))?.owner ?? null).toBeNull()
+    })
+
+    it('leaves the content of a room that is no longer counted', async () => {
+      const { claims, store } = full()
+      const { fence } = claimOf(await claims('node_a').claim(ROOM, { creator: 'sub:ada' }))
+      await store.rooms.snapshot(ROOM, fence, Uint8Array.of(1), Number.POSITIVE_INFINITY)
+      await store.rooms.release(ROOM, { ...fence, version: fence.version + 1 }, { forget: false })
+      const counted = vi.spyOn(store.rooms, 'reserve').mockResolvedValueOnce('project_full')
+      expect(await claims('node_b').claim(ROOM, { creator: 'sub:ada' })).toMatchObject({
+        why: 'project_full',
+      })
+      expect(counted).toHaveBeenCalledOnce()
+      const again = claimOf(await claims('node_b').claim(ROOM, {}))
+      expect(again.snapshot).toEqual(Uint8Array.of(1))
+    })
   })
 
   it('says so when the store does not answer', async () => {
     const { claims, store, seen } = parts()
     await store.close()
-    expect(await claims('node_a').claim(ROOM, { creator: 'sub:ada' })).toBe('unavailable')
+    expect(await claims('node_a').claim(ROOM, { creator: 'sub:ada' })).toMatchObject({ why: 'unavailable' })
     expect(seen.results).toEqual(['unavailable'])
   })
 })

@@ -9,7 +9,16 @@ import {
   StoreUnavailable,
 } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
-import type { ClaimOptions, ClaimResult } from '../claim-result.ts'
+import {
+  ABSENT,
+  type ClaimOptions,
+  type Inspection,
+  type Nowhere,
+  nowhere,
+  type Place,
+  unavailable,
+  unavailableText,
+} from '../place.ts'
 import { roomAttributes, roomNamed } from '../traffic.ts'
 import type { ClaimOutcome, ClusterMetrics } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
@@ -33,6 +42,10 @@ export interface ClaimsParts {
   readonly quota: RoomQuota
 }
 
+/** Reasons for which a claim ends without a room. */
+type RefusedClaim = Exclude<ClaimOutcome, 'claimed' | 'taken_over' | 'elsewhere'>
+type ClaimPlace = Place<RefusedClaim>
+
 const ATTEMPTS = 4
 /** How long a claim waits until claims are allowed. */
 const WAIT_MS = 10_000
@@ -53,26 +66,26 @@ export class Claims {
 
   /**
    * Claims `project/type:key`; with a `creator` also when it is nowhere yet, with `byLease` only from owners without a lease. What this
-   * node is said to own, but does not run, is free. `unavailable`: the store does not answer, or nothing may be claimed yet and that
+   * node is said to own, but does not run, is free. Nowhere as `unavailable`: the store does not answer, or nothing may be claimed yet and that
    * lasts. Never rejects.
    */
-  async claim(room: string, options: ClaimOptions): Promise<ClaimResult> {
+  async claim(room: string, options: ClaimOptions): Promise<ClaimPlace> {
     const { clock, log, metrics, takenOver } = this.#parts
     const began = clock.monotonic()
     let result: ClaimOutcome = 'unavailable'
     try {
-      const claimed = await this.#claim(room, options, began)
-      result = outcomeOf(claimed)
-      if (typeof claimed === 'object' && 'fence' in claimed && claimed.from !== undefined) {
-        const { fence, from } = claimed
+      const place = await this.#claim(room, options, began)
+      result = outcomeOf(place)
+      if (place.at === 'here' && place.from !== undefined) {
+        const { claim, from } = place
         log.info({ room, from, ms: Math.round(clock.monotonic() - began) }, 'a room was taken over')
         takenOver(room, from)
-        this.#traceTakeover(room, fence.epoch, from, began, options)
+        this.#traceTakeover(room, claim.fence.epoch, from, began, options)
       }
-      return claimed
+      return place
     } catch (error) {
       log.warn({ err: error, room }, 'a room could not be claimed')
-      return 'unavailable'
+      return storeIsSilent(room)
     } finally {
       metrics.claims.inc({ result })
       if (result === 'claimed' || result === 'taken_over')
@@ -81,19 +94,26 @@ export class Claims {
   }
 
   /**
-   * Who owns a room, as recorded; undefined: it is nowhere. Waits until that can be known: the owners of a store that lost its data have
-   * still to tell it of their rooms; `began`: since when, monotonic. Rejects with `StoreUnavailable`.
+   * Returns the record of a room. Waits until a missing record means that the room is nowhere: after a loss of data, the owners first write
+   * their rooms again. `began`: since when the caller waits, monotonic. Rejects with `StoreUnavailable`.
    */
-  async inspect(room: string, began = this.#parts.clock.monotonic()): Promise<RoomOwner | undefined> {
-    const { store, nodes, clock } = this.#parts
+  async inspect(room: string, began = this.#parts.clock.monotonic()): Promise<Inspection> {
+    const { store, clock } = this.#parts
     for (;;) {
       const askedAt = clock.monotonic()
-      const found = await store.rooms.inspect(room)
-      // The answer may be that of a store which began, without its data, after it was asked.
-      if (found || askedAt >= nodes.claimsAllowedAt) return found
+      const seen = { record: await store.rooms.inspect(room), askedAt }
+      if (this.#isReliable(seen)) return seen
       if (!(await this.#allowed(began)))
         throw new StoreUnavailable('the store has no record of the room, but may have lost it')
     }
+  }
+
+  /**
+   * Whether the answer still holds. A record may be out of date, then a claim over its epoch fails. A missing record may be the answer of a
+   * store that lost its data after it was asked, and a claim of it would succeed beside the owner's.
+   */
+  #isReliable({ record, askedAt }: Inspection): boolean {
+    return record !== undefined || askedAt >= this.#parts.nodes.claimsAllowedAt
   }
 
   /** The span of a takeover begins a trace, since it happens to everyone in the room. It is linked to the joins and resumes that waited. */
@@ -115,51 +135,77 @@ export class Claims {
 
   async #claim(
     room: string,
-    { creator, byLease = false, stateVersion = 1 }: ClaimOptions,
+    { creator, byLease = false, stateVersion = 1, seen }: ClaimOptions,
     began: number,
-  ): Promise<ClaimResult> {
-    const { store, nodes, nodeId, quota, recordTtlMs } = this.#parts
+  ): Promise<ClaimPlace> {
+    const { nodes, nodeId } = this.#parts
     let found: RoomOwner | undefined
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
-      if (!(await this.#allowed(began))) return 'unavailable'
-      found = await this.inspect(room, began)
-      if (!found && creator === undefined) return 'absent'
+      if (!(await this.#allowed(began))) return storeIsSilent(room)
+      const known = attempt === 0 && seen && this.#isReliable(seen) ? seen : await this.inspect(room, began)
+      found = known.record
+      if (!found && creator === undefined) return ABSENT
       const previous = found?.owner ?? nodeId
       const orphan = previous !== nodeId
-      if (orphan && (await nodes.judge(previous, byLease)) === 'alive') return { elsewhere: previous }
-      if ((found?.stateVersion ?? 1) > stateVersion) return 'newer'
-      // One that was released, or whose owner is dead, is counted as long as it is there, and passes.
-      if (!orphan && creator !== undefined) {
-        const reservation = await store.rooms.reserve(room, creator, quota, recordTtlMs)
-        if (reservation === 'project_full')
-          return {
-            refused: reservation,
-            message: `the project has ${quota.maxRooms} rooms, and may have no more`,
-          }
-        if (reservation === 'principal_full')
-          return {
-            refused: 'too_many_rooms',
-            message: `the player has made ${quota.maxLasting} rooms that sleep or have timers, and may make no more until one of them ends`,
-          }
-        if (reservation === 'too_fast')
-          return {
-            refused: 'rate_limited',
-            message: `one player, or token without sub, may make ${quota.perMinute} new rooms a minute: try again later`,
-          }
+      if (orphan && (await nodes.judge(previous, byLease)) === 'alive')
+        return { at: 'node', nodeId: previous }
+      if ((found?.stateVersion ?? 1) > stateVersion)
+        return nowhere(
+          'newer',
+          unavailableText(roomNamed(room), 'the code of its room type is too old here: try again'),
+        )
+      if (orphan) {
+        const claim = await this.#recover(room, found!)
+        if (claim) return { at: 'here', claim, from: previous }
+      } else if (creator === undefined) {
+        const claim = await this.#compareAndSet(room, found)
+        if (claim) return { at: 'here', claim }
+      } else {
+        // The two are independent, and refusals are rare: neither waits for the other.
+        const [refused, claim] = await Promise.all([
+          this.#reserve(room, creator),
+          this.#compareAndSet(room, found, creator),
+        ])
+        if (claim && refused) await this.#giveBack(room, claim)
+        if (refused) return refused
+        if (claim) return { at: 'here', claim }
       }
-      const claim = orphan
-        ? await this.#recover(room, found!)
-        : await this.#compareAndSet(room, found, creator)
-      if (claim) return orphan ? { ...claim, from: previous } : claim
       // Another node was faster: it owns the room now, or has released it again.
     }
     const owner = found?.owner
-    return owner && owner !== nodeId ? { elsewhere: owner } : 'unavailable'
+    return owner && owner !== nodeId ? { at: 'node', nodeId: owner } : storeIsSilent(room)
   }
 
   #compareAndSet(room: string, found: RoomOwner | undefined, creator?: string): Promise<Claim | undefined> {
     const { store, nodeId, recordTtlMs } = this.#parts
     return store.rooms.claim(room, nodeId, found?.epoch ?? 0, recordTtlMs, creator)
+  }
+
+  /** Counts a room that a join makes; one that was released or is counted passes. Undefined: it may be made. */
+  async #reserve(room: string, creator: string): Promise<Nowhere<RefusedClaim> | undefined> {
+    const { store, quota, recordTtlMs } = this.#parts
+    switch (await store.rooms.reserve(room, creator, quota, recordTtlMs)) {
+      case 'project_full':
+        return nowhere('project_full', `the project has ${quota.maxRooms} rooms, and may have no more`)
+      case 'principal_full':
+        return nowhere(
+          'too_many_rooms',
+          `the player has made ${quota.maxLasting} rooms that sleep or have timers, and may make no more until one of them ends`,
+        )
+      case 'too_fast':
+        return nowhere(
+          'rate_limited',
+          `one player, or token without sub, may make ${quota.perMinute} new rooms a minute: try again later`,
+        )
+      case 'reserved':
+        return undefined
+    }
+  }
+
+  /** Releases a room that was claimed, but may not be made. A room with content was made before: it stays. */
+  async #giveBack(room: string, { fence, snapshot, journal }: Claim): Promise<void> {
+    const forget = !snapshot && journal.length === 0
+    await this.#parts.store.rooms.release(room, fence, { forget })
   }
 
   /** Of all nodes that want an orphan one recovers it, while the others wait and then find it owned. */
@@ -186,9 +232,11 @@ export class Claims {
   }
 }
 
-function outcomeOf(claimed: ClaimResult): ClaimOutcome {
-  if (typeof claimed === 'string') return claimed
-  if ('elsewhere' in claimed) return 'elsewhere'
-  if ('refused' in claimed) return claimed.refused
-  return claimed.from === undefined ? 'claimed' : 'taken_over'
+const storeIsSilent = (room: string): Nowhere<'unavailable'> =>
+  unavailable(roomNamed(room), 'the store does not answer')
+
+function outcomeOf(place: ClaimPlace): ClaimOutcome {
+  if (place.at === 'nowhere') return place.why
+  if (place.at === 'node') return 'elsewhere'
+  return place.from === undefined ? 'claimed' : 'taken_over'
 }

@@ -113,6 +113,12 @@ export class ClusterNodes {
     return seen?.gone ? undefined : seen?.info
   }
 
+  /** Whether the node is alive, as far as is known without asking the store: it had a lease when that was read last, and listens. */
+  isAlive(nodeId: string): boolean {
+    const seen = this.#others.get(nodeId)
+    return seen !== undefined && !seen.gone && seen.withoutLeaseSince === undefined && seen.silentPolls === 0
+  }
+
   /** Whether the node is not alive, as far as is known without asking the store. */
   isGone(nodeId: string): boolean {
     const seen = this.#others.get(nodeId)

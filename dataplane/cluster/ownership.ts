@@ -178,7 +178,7 @@ export class Ownership {
           })
         break
       case 'host':
-        if (!this.#draining) rooms().open(message.room, [])
+        if (!this.#draining) void rooms().open(message.room)
     }
   }
 

@@ -1,7 +1,8 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import type { RoomOwner } from '../../shared/store/port.ts'
 import { HERE, ROOM, RouterBench, THERE } from '../../test/support/cluster/router-bench.ts'
-import { roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
+import { Inbox } from '../inbox.ts'
+import { type Arrival, roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
 
 const NAME = ROOM.name
 const ELSEWHERE = 'node_elsewhere'
@@ -33,6 +34,12 @@ const redirect = (owner: string | null, epoch = 0): ToEdge => ({ room: ROOM, epo
 const spoken = (epoch: number): ToEdge => ({ room: ROOM, epoch, kind: 'no_seat', member_id: 'mem_other' })
 
 const ownedBy = (owner: string | null, epoch = 7): RoomOwner => ({ epoch, version: 3, owner })
+
+const inboxOf = (...arrivals: Arrival[]): Inbox => {
+  const inbox = new Inbox(10)
+  for (const arrival of arrivals) inbox.add(arrival)
+  return inbox
+}
 
 describe('Router', () => {
   let bench: RouterBench
@@ -71,6 +78,14 @@ describe('Router', () => {
       expect(records.asked).toEqual([NAME])
     })
 
+    it('goes to an owner that is known to be alive without a read of its lease', async () => {
+      bench.known.add(THERE)
+      router.send(join())
+      await records.answer(ownedBy(THERE))
+      expect(sent).toEqual([{ to: THERE, message: { to: 'owner', message: join() } }])
+      expect(bench.judged).toEqual([])
+    })
+
     it('waits behind what came before it while the owner is looked for', async () => {
       router.send(join())
       router.send(message(1))
@@ -91,11 +106,11 @@ describe('Router', () => {
       expect(bench.full).toHaveLength(200)
     })
 
-    it('about a room that the store may have lost is not answered, and the room is looked for again', async () => {
+    it('about a room that the store may have lost goes back to its edge, and the room is looked for again', async () => {
       bench.storeIsBehind = true
       router.send(message(4))
       await records.answer(undefined)
-      expect(delivered).toEqual([])
+      expect(delivered).toEqual([{ edge: HERE, message: redirect(null) }])
       router.send(message(4))
       await records.answer(ownedBy(THERE))
       expect(sent).toEqual([{ to: THERE, message: { to: 'owner', message: message(4) } }])
@@ -168,6 +183,7 @@ describe('Router', () => {
       await records.answer(ownedBy(null))
       expect(delivered.map(({ message: answer }) => answer)).toEqual([
         expect.objectContaining({ kind: 'refused', member_id: 'mem_a', ref: 5, code: 'overloaded' }),
+        redirect(null),
       ])
     })
   })
@@ -212,6 +228,7 @@ describe('Router', () => {
         edge: HERE,
         message: expect.objectContaining({ kind: 'refused', ref: 5, code: 'room_unavailable', epoch: 0 }),
       },
+      { edge: HERE, message: redirect(null) },
     ])
     expect(failures).toEqual([NAME])
     router.send(join())
@@ -349,8 +366,7 @@ describe('Router', () => {
       await records.answer(ownedBy(THERE))
       expect(sent.map(({ message: { to } }) => to)).toEqual(['owner', 'owner'])
       expect(router.roomsAt(THERE)).toEqual([])
-      router.redirect([{ message: last, from: HERE }], THERE)
-      await records.answer(ownedBy(THERE))
+      router.redirect(ROOM, inboxOf({ message: last, from: HERE }), THERE)
       expect(sent).toHaveLength(3)
       expect(router.roomsAt(THERE)).toEqual([])
     },
@@ -391,13 +407,13 @@ describe('Router', () => {
         { message: message(2), from: ELSEWHERE },
         { message: message(3), from: ELSEWHERE },
       ]
-      router.redirect(arrivals, THERE)
+      router.redirect(ROOM, inboxOf(...arrivals), THERE)
       expect(sent).toEqual([{ to: THERE, message: { to: 'owner', message: message(1) } }])
       expect(delivered).toEqual([{ edge: ELSEWHERE, message: redirect(THERE) }])
     })
 
     it('is looked for when no one knows who has the room', async () => {
-      router.redirect([{ message: message(1), from: HERE }], undefined)
+      router.redirect(ROOM, inboxOf({ message: message(1), from: HERE }), undefined)
       await records.answer(ownedBy(THERE))
       expect(sent).toHaveLength(1)
     })

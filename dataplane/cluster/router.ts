@@ -1,7 +1,17 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
-import { Backlog } from '../backlog.ts'
-import { type Arrival, type RoomAddress, roomIdOf, type ToEdge, type ToOwner } from '../traffic.ts'
+import { Inbox } from '../inbox.ts'
+import {
+  ABSENT,
+  type Inspection,
+  type Nowhere,
+  nowhere,
+  type Place,
+  refuseAll,
+  unavailable,
+  unavailableText,
+} from '../place.ts'
+import type { Arrival, RoomAddress, ToEdge, ToOwner } from '../traffic.ts'
 import type { Claims } from './claims.ts'
 import type { NodeLinks } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
@@ -19,8 +29,8 @@ export interface LocalRooms {
   readonly accepts: boolean
   /** False: no such room runs here, or is about to. */
   receive(message: ToOwner, from: string): boolean
-  /** Claims the room and runs it, for those who have arrived. */
-  open(room: RoomAddress, arrivals: readonly Arrival[]): void
+  /** Claims the room and runs it, for those who have arrived. `seen`: what the store has said about it. */
+  open(room: RoomAddress, inbox?: Inbox, seen?: Inspection): Promise<Place> | undefined
 }
 
 /** What a router is made of. */
@@ -31,7 +41,7 @@ export interface RouterParts {
   /** Whether this node's edge has members in a room (`project/type:key`). */
   readonly subscribes: (room: string) => boolean
   readonly claims: Pick<Claims, 'inspect'>
-  readonly nodes: Pick<ClusterNodes, 'judge' | 'isGone' | 'nodes' | 'get' | 'storeIsBehind'>
+  readonly nodes: Pick<ClusterNodes, 'judge' | 'isAlive' | 'isGone' | 'nodes' | 'get' | 'storeIsBehind'>
   readonly links: Pick<NodeLinks, 'send'>
   readonly metrics: Pick<ClusterMetrics, 'roomTraffic'>
   readonly log: Logger
@@ -55,7 +65,7 @@ interface Route {
   /** Whether members wait for what they say to be committed. */
   durable: boolean
   /** What waits for the owner to be found; undefined: no one is looking. */
-  waiting: Backlog | undefined
+  inbox: Inbox | undefined
   /** Looks in quick succession, and when the last one began. */
   looks: number
   lookedAt: number
@@ -88,7 +98,7 @@ export class Router {
     const route = this.#routes.get(room.name)
     const owner = route?.owner
     // What came before goes first.
-    if (route?.waiting) this.#wait(route.waiting, { message, from })
+    if (route?.inbox) this.#wait(route.inbox, { message, from })
     else if (rooms().receive(message, from)) {
       if (from === nodeId && message.kind === 'message') metrics.roomTraffic.inc(LOCAL_INPUT)
     } else if (from === nodeId && owner !== undefined && owner !== nodeId && !nodes.isGone(owner)) {
@@ -96,28 +106,31 @@ export class Router {
       const gathers = message.kind === 'message' && !route!.durable
       links.send(owner, { to: 'owner', message }, gathers ? 'input' : 'awaited')
     } else if (from !== nodeId && !rooms().accepts) this.#redirect(room, from, null)
-    else this.#look(this.#routeOf(room), { message, from })
+    else {
+      const inbox = new Inbox(this.#parts.maxWaitingMessages)
+      this.#wait(inbox, { message, from })
+      this.#look(this.#routeOf(room), inbox)
+    }
   }
 
-  /** Messages that a room of this node has no place for; `owner` has the room, as far as is known. */
-  redirect(arrivals: readonly Arrival[], owner: string | undefined): void {
-    const edges = new Map<string, RoomAddress>()
-    for (const { message, from } of arrivals) {
-      if (owner === undefined) this.send(message, from)
-      else if (from !== this.#parts.nodeId) edges.set(from, message.room)
-      else {
-        if (this.#parts.subscribes(message.room.name)) this.#routeOf(message.room).owner = owner
-        this.send(message, from)
-      }
-    }
-    for (const [edge, room] of edges) this.#redirect(room, edge, owner ?? null)
+  /** Messages that the rooms of this node have no place for; `owner`: the node that has the room, as far as is known. */
+  redirect(room: RoomAddress, inbox: Inbox, owner: string | undefined): void {
+    const { nodeId, rooms, nodes, links, subscribes } = this.#parts
+    if (owner !== undefined || !rooms().accepts) this.#sendBack(room, inbox, owner ?? null)
+    if (inbox.empty) return
+    const isReachable = owner !== undefined && owner !== nodeId && !nodes.isGone(owner)
+    const route = this.#routes.get(room.name)
+    if (isReachable && subscribes(room.name)) this.#routeOf(room).owner = owner
+    if (route?.inbox) for (const arrival of inbox.take()) this.#wait(route.inbox, arrival)
+    else if (isReachable) for (const { message } of inbox.take()) links.send(owner, { to: 'owner', message })
+    else this.#look(this.#routeOf(room), inbox)
   }
 
   /** The node that has a room, as far as is known here; undefined: it would have to be found out. */
   ownerOf(room: RoomAddress): string | undefined {
     if (this.#parts.rooms().has(room.name)) return this.#parts.nodeId
     const route = this.#routes.get(room.name)
-    return route?.waiting ? undefined : route?.owner
+    return route?.inbox ? undefined : route?.owner
   }
 
   /** An owner has spoken: `from` has the room, or knows who has. */
@@ -138,7 +151,7 @@ export class Router {
   /** No one at this node's edge is in the room any more. */
   forget(room: RoomAddress): void {
     const name = room.name
-    if (!this.#routes.get(name)?.waiting) this.#routes.delete(name)
+    if (!this.#routes.get(name)?.inbox) this.#routes.delete(name)
   }
 
   /** A node is gone: the rooms whose owner it was, which are to be found again. */
@@ -161,8 +174,8 @@ export class Router {
   }
 
   /** What has no place is asked again by its edge. */
-  #wait(waiting: Backlog, arrival: Arrival): void {
-    if (!waiting.add(arrival)) this.#parts.backlogFull(arrival.message.room.roomType)
+  #wait(inbox: Inbox, arrival: Arrival): void {
+    if (!inbox.add(arrival)) this.#parts.backlogFull(arrival.message.room.roomType)
   }
 
   #routeOf(room: RoomAddress): Route {
@@ -174,7 +187,7 @@ export class Router {
         owner: undefined,
         epoch: 0,
         durable: false,
-        waiting: undefined,
+        inbox: undefined,
         looks: 0,
         lookedAt: Number.NEGATIVE_INFINITY,
       }
@@ -183,39 +196,44 @@ export class Router {
     return route
   }
 
-  #look(route: Route, arrival: Arrival): void {
+  #look(route: Route, inbox: Inbox): void {
     const { clock } = this.#parts
     const now = clock.monotonic()
     route.looks = now - route.lookedAt < 1000 ? route.looks + 1 : 1
     route.lookedAt = now
-    route.waiting = new Backlog(this.#parts.maxWaitingMessages)
-    this.#wait(route.waiting, arrival)
+    route.inbox = inbox
     const find = (): void => {
-      this.#find(route).catch((error: unknown) => this.#unavailable(route, error))
+      this.#find(route, inbox).catch((error: unknown) => {
+        this.#parts.log.warn({ err: error, room: route.room.name }, 'the owner of a room could not be found')
+        this.#nowhere(route, inbox, unavailable(route.room, 'the store does not answer'))
+      })
     }
     if (route.looks <= QUICK_LOOKS) find()
     else clock.schedule(Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (route.looks - QUICK_LOOKS)), find)
   }
 
-  async #find(route: Route): Promise<void> {
+  async #find(route: Route, inbox: Inbox): Promise<void> {
     const { nodeId, rooms, claims, nodes, place } = this.#parts
     const name = route.room.name
-    const found = await claims.inspect(name)
+    const seen = await claims.inspect(name)
+    const { record: found } = seen
     const owner = found?.owner ?? null
-    const elsewhere = owner !== null && owner !== nodeId && (await nodes.judge(owner)) === 'alive'
-    const joined = (): boolean =>
-      route.waiting?.waiting.some(({ message }) => message.kind === 'join') ?? false
+    // A node that is alive only as far as is known is asked all the same: when it is gone, its edge asks again.
+    const elsewhere =
+      owner !== null && owner !== nodeId && (nodes.isAlive(owner) || (await nodes.judge(owner)) === 'alive')
+    const joined = (): boolean => inbox.arrivals.some(({ message }) => message.kind === 'join')
     // Its owner may not have written it again.
     const mayBeLost = !found && !joined() && (await nodes.storeIsBehind(ROOMS_REWRITTEN_MS))
-    const waiting = route.waiting?.waiting ?? []
+    const waiting = inbox.arrivals
     const joins = joined()
     // Ending a room needs no code for it, and takes no space.
     const ends = waiting.length > 0 && waiting.every(({ message }) => message.kind === 'end')
     const asked = waiting.some(({ from }) => from !== nodeId)
-    if (rooms().has(name)) this.#found(route, nodeId, 'owner')
-    else if (elsewhere) this.#found(route, owner, 'owner')
-    else if (mayBeLost && !joins) this.#lost(route)
-    else if (!found && !joins) this.#absent(route)
+    if (rooms().has(name)) this.#found(route, inbox, nodeId, 'owner', seen)
+    else if (elsewhere) this.#found(route, inbox, owner, 'owner', seen)
+    else if (mayBeLost && !joins)
+      this.#nowhere(route, inbox, unavailable(route.room, 'the store has lost data'))
+    else if (!found && !joins) this.#nowhere(route, inbox, ABSENT)
     else {
       const needs = { roomType: route.room.roomType, stateVersion: found?.stateVersion ?? 1 }
       // A node that was asked by another does not pass it on: the two might do so forever.
@@ -225,51 +243,31 @@ export class Router {
       const fits = mine && this.#isNewEnough(nodeId, needs)
       const target = fits ? nodeId : (other() ?? (ends && rooms().accepts ? nodeId : undefined))
       const old = needs.stateVersion > 1 && !nodes.nodes().some((node) => canRun(node, needs))
-      if (target === undefined && old) this.#tooOld(route, needs.stateVersion)
-      else if (target === undefined) this.#noNode(route)
-      else this.#found(route, target, 'opener')
+      if (target === undefined && old) this.#tooOld(route, inbox, needs.stateVersion)
+      else if (target === undefined)
+        this.#nowhere(route, inbox, nowhere('no_node', 'no node can take another room at the moment'))
+      else this.#found(route, inbox, target, 'opener', seen)
     }
   }
 
   /** What has waited goes to `owner`, which has the room or is to open it. */
-  #found(route: Route, owner: string, to: 'owner' | 'opener'): void {
+  #found(route: Route, inbox: Inbox, owner: string, to: 'owner' | 'opener', seen: Inspection): void {
     const { nodeId, rooms, links } = this.#parts
-    const waiting = this.#settle(route)
+    this.#settle(route)
     route.owner = owner
     if (owner === nodeId) {
-      rooms().open(route.room, waiting)
+      void rooms().open(route.room, inbox, seen)
       return
     }
-    const edges = new Set<string>()
-    for (const { message, from } of waiting) {
-      if (from === nodeId) links.send(owner, { to, message })
-      else edges.add(from)
-    }
-    for (const edge of edges) this.#redirect(route.room, edge, owner)
+    for (const { message } of inbox.remove(({ from }) => from === nodeId)) links.send(owner, { to, message })
+    this.#sendBack(route.room, inbox, owner)
   }
 
-  /** There is no such room: a member that asks about it is no member of it. */
-  #absent(route: Route): void {
-    for (const { message, from } of this.#settle(route)) {
-      if (message.kind === 'detach') continue
-      const { room, member_id: memberId } = message
-      const ref = 'ref' in message && message.ref !== undefined ? { ref: message.ref } : {}
-      this.#parts.deliver(from, { room, epoch: 0, kind: 'no_seat', member_id: memberId, ...ref })
-    }
-  }
-
-  /** The store has lost the room, or there is none: those who ask, ask again. */
-  #lost(route: Route): void {
-    this.#refuse(
-      route,
-      'room_unavailable',
-      `${roomIdOf(route.room)} is not available: the store has lost data`,
-    )
-  }
-
-  /** Attaches and the like are asked again by their edge. */
-  #noNode(route: Route): void {
-    this.#refuse(route, 'overloaded', 'no node can take another room at the moment')
+  /** What has waited is answered, or looks again. */
+  #nowhere(route: Route, inbox: Inbox, place: Nowhere): void {
+    this.#settle(route)
+    refuseAll(inbox, place, this.#parts.deliver)
+    if (!inbox.empty) this.redirect(route.room, inbox, undefined)
   }
 
   /** Whether a node's code is not older than the state of a room. */
@@ -280,44 +278,33 @@ export class Router {
   }
 
   /** The node that could run it has ended, or was rolled back. */
-  #tooOld(route: Route, stateVersion: number): void {
+  #tooOld(route: Route, inbox: Inbox, stateVersion: number): void {
     this.#parts.log.warn(
       { room: route.room.name, state_version: stateVersion },
       'no node has code for the state of a room: finish the upgrade',
     )
-    const text = `its state has version ${stateVersion}, and no node has code for that`
-    this.#refuse(route, 'room_unavailable', `${roomIdOf(route.room)} is not available: ${text}`)
+    const reason = `its state has version ${stateVersion}, and no node has code for that`
+    this.#nowhere(route, inbox, nowhere('newer', unavailableText(route.room, reason)))
   }
 
-  #unavailable(route: Route, error: unknown): void {
-    this.#parts.log.warn({ err: error, room: route.room.name }, 'the owner of a room could not be found')
-    this.#refuse(
-      route,
-      'room_unavailable',
-      `${roomIdOf(route.room)} is not available: the store does not answer`,
-    )
-  }
-
-  #refuse(route: Route, code: 'overloaded' | 'room_unavailable', text: string): void {
-    for (const { message, from } of this.#settle(route)) {
-      const { kind, room, member_id: memberId } = message
-      const refusal = { room, epoch: 0, member_id: memberId, code, message: text }
-      if (kind === 'join') this.#parts.deliver(from, { ...refusal, kind: 'refused', ref: message.ref })
-      else if (kind === 'end') this.#parts.deliver(from, { ...refusal, kind: 'error' })
-    }
-  }
-
-  /** No one looks any more; returns what has waited. */
-  #settle(route: Route): readonly Arrival[] {
+  /** No one looks any more. */
+  #settle(route: Route): void {
     const { name } = route.room
-    const waiting = route.waiting?.take() ?? []
-    route.waiting = undefined
+    route.inbox = undefined
     // Other nodes' members are no reason to remember where a room is, and neither are those who have left.
     if (!this.#parts.subscribes(name)) this.#routes.delete(name)
-    return waiting
   }
 
-  /** To be said once, however many messages of the edge were for the room: it asks again for all that it has open there. */
+  /**
+   * Messages of other nodes are not passed on: each of these is told once who has the room, however many it sent, and asks again for all
+   * that it has open there.
+   */
+  #sendBack(room: RoomAddress, inbox: Inbox, owner: string | null): void {
+    const { nodeId } = this.#parts
+    const foreign = inbox.remove(({ from }) => from !== nodeId)
+    for (const edge of new Set(foreign.map(({ from }) => from))) this.#redirect(room, edge, owner)
+  }
+
   #redirect(room: RoomAddress, edge: string, owner: string | null): void {
     this.#parts.deliver(edge, { room, epoch: 0, kind: 'redirect', owner })
   }

@@ -112,7 +112,8 @@ export class RoomWaker {
   async #result({ room, fence }: Wakeup): Promise<WakeupResult> {
     const { nodeId, store, rooms, claims, clock, nodes, openElsewhere } = this.#parts
     if (rooms.wake(room)) return 'running'
-    const found = await claims.inspect(room)
+    const seen = await claims.inspect(room)
+    const { record: found } = seen
     const owner = found?.owner ?? nodeId
     // What members here say meanwhile must not wait for a claim that cannot be had.
     if (owner !== nodeId && (await nodes.judge(owner)) === 'alive') return 'elsewhere'
@@ -125,13 +126,13 @@ export class RoomWaker {
     }
     if (found && !able.some((node) => node.node_id === nodeId))
       return openElsewhere(address, stateVersion) ? 'elsewhere' : 'unavailable'
-    const claimed = found ? await rooms.open(address, []) : 'absent'
+    const place = found && (await rooms.open(address, undefined, seen))
     // An owner that has made the room again since has said so under a later fence.
-    if (claimed === 'absent') {
+    if (!found || (place?.at === 'nowhere' && place.why === 'absent')) {
       await store.wakeups.set(room, fence, undefined)
       return 'absent'
     }
-    if (typeof claimed !== 'object' || 'refused' in claimed) return 'unavailable'
-    return 'fence' in claimed ? 'opened' : 'elsewhere'
+    if (!place || place.at === 'nowhere') return 'unavailable'
+    return place.at === 'here' ? 'opened' : 'elsewhere'
   }
 }

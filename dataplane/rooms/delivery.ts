@@ -1,6 +1,7 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { DepartureReason, MemberInfo, StateAt, Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, joinFrames } from '../frame.ts'
+import { type Nowhere, refusalOf } from '../place.ts'
 import type {
   Arrival,
   Farewell,
@@ -465,16 +466,17 @@ export class Replies {
     this.send(edge, { kind: 'refused', member_id: memberId, ref, code, message })
   }
 
-  /** Nothing can be done about this now. Who waits for an answer gets one, and may try again; false: no one does, or its edge asks again. */
-  refuseUnavailable({ message, from }: Arrival, text: string): boolean {
-    const { kind } = message
-    if (kind === 'join') this.refuse(message, 'room_unavailable', text)
-    else if (kind === 'message' && message.ref === undefined)
-      this.failed(from, message, 'room_unavailable', text)
-    else if (kind === 'end' || (kind === 'leave' && message.ref !== undefined))
-      this.failed(from, message, 'room_unavailable', text)
-    else return false
-    return true
+  /** The room cannot handle a message. False: it gets no answer, and its edge is to send it again. */
+  turnAway(arrival: Arrival, place: Nowhere): boolean {
+    const answer = refusalOf(arrival, place, this.epoch)
+    if (answer) this.answer(arrival.from, answer)
+    return answer !== undefined
+  }
+
+  /** Sends an answer, and counts the error in it. */
+  readonly answer = (edge: string, answer: ToEdge): void => {
+    if ('code' in answer) this.#countError(answer.code)
+    this.#environment.deliver(edge, answer)
   }
 
   #countError(code: ErrorCode): void {

@@ -36,11 +36,11 @@ export class RoomDescriptions {
   }
 
   /** Returns the rooms that a query is for, those with the most members first. */
-  of(rooms: ReadonlyMap<string, Room>, query: RoomQuery): Found<RoomDescription> {
+  of(rooms: readonly Room[], query: RoomQuery): Found<RoomDescription> {
     const { room_id: roomId, q, limit } = query
-    if (roomId === undefined) this.#sample(rooms.values())
+    if (roomId === undefined) this.#sample(rooms)
     const hasText = textFinder(q)
-    return select([...rooms.values()], {
+    return select(rooms, {
       fits: ({ stream }) =>
         (roomId === undefined || stream.roomId === roomId) &&
         (hasText === undefined || hasName(stream, hasText)),

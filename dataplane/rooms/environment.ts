@@ -5,8 +5,9 @@ import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 import type { RoomRecords, Wakeups } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
-import type { ClaimOptions, ClaimResult } from '../claim-result.ts'
-import type { Arrival, ToEdge } from '../traffic.ts'
+import type { Inbox } from '../inbox.ts'
+import type { ClaimOptions, Place } from '../place.ts'
+import type { RoomAddress, ToEdge } from '../traffic.ts'
 import type { OutcomeLimits } from './deduplication.ts'
 import type { Departures } from './departures.ts'
 import type { FailureLog } from './failures.ts'
@@ -81,7 +82,7 @@ export const ROOM_LIMITS: RoomLimits = {
 }
 
 /** Asks for the ownership of a room (`project/type:key`). */
-type ClaimRoom = (room: string, options: ClaimOptions) => Promise<ClaimResult>
+type ClaimRoom = (room: string, options: ClaimOptions) => Promise<Place>
 
 /** What the rooms of one node are given from outside. The comment of each function ends with what `node.ts` puts there. */
 export interface RoomDependencies {
@@ -111,7 +112,7 @@ export interface RoomDependencies {
   /** Takes a message to an edge. `Ownership.deliver`. */
   readonly deliver: (edge: string, message: ToEdge) => void
   /** Messages for a room that is not here (any more); `owner`: the node that has it, if that is known. `Router.redirect`. */
-  readonly redirect: (arrivals: readonly Arrival[], owner: string | undefined) => void
+  readonly redirect: (room: RoomAddress, inbox: Inbox, owner: string | undefined) => void
 }
 
 /** What all rooms of one node share. */
@@ -129,6 +130,8 @@ export interface RoomEnvironment extends RoomDependencies {
   readonly historyBudget: HistoryBudget
   /** Seats that rooms of this node have ended. */
   readonly departures: Departures
+  /** Reasons for which rooms of newer versions could not be opened here: each is logged once. */
+  readonly newer: Set<string>
   /** Of room logic where there is no room yet. */
   readonly failures: FailureLog
 }

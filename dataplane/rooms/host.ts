@@ -1,9 +1,10 @@
 import { nearestOf } from '../../shared/config.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
-import type { ClaimResult } from '../claim-result.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
-import { type Arrival, type RoomAddress, roomIdOf, roomNamed, type ToOwner } from '../traffic.ts'
+import { Inbox } from '../inbox.ts'
+import { ABSENT, type Inspection, nowhere, type Place, refuseAll, unavailable } from '../place.ts'
+import { type RoomAddress, roomNamed, type ToOwner } from '../traffic.ts'
 import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
 import { noObserver, type TurnObserver } from '../watchdog/turns.ts'
 import { roomsHash } from './code-hash.ts'
@@ -14,13 +15,11 @@ import { RoomDescriptions } from './describe.ts'
 import { ROOM_LIMITS, type RoomDependencies, type RoomEnvironment, type RoomLimits } from './environment.ts'
 import { FailureLog } from './failures.ts'
 import { HistoryBudget } from './history.ts'
-import { JournalFormat, type NewerRecord } from './journal.ts'
-import type { NewerState } from './migration.ts'
-import { NO_EPOCH, RoomOpening } from './opening.ts'
-import { Room } from './room.ts'
+import { JournalFormat } from './journal.ts'
+import type { Room } from './room.ts'
 import { noSuspects, RoomCode } from './room-code.ts'
 import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
-import type { ClaimedRoom } from './stream.ts'
+import { NO_EPOCH, RoomSlot, type SlotState } from './slot.ts'
 
 /** Options of a host. By default there are no traces and no watchdog, and players do not read what failing room logic threw. */
 interface RoomHostOptions
@@ -49,10 +48,10 @@ export class RoomHost {
   readonly code: RoomCode
   readonly #environment: RoomEnvironment
   readonly #types: Map<string, RoomDefinition>
+  /** By the names of their rooms: of those that run, and of those that are about to. */
+  readonly #slots = new Map<string, RoomSlot>()
+  /** Rooms that run. */
   readonly #rooms = new Map<string, Room>()
-  readonly #opening = new Map<string, RoomOpening>()
-  /** What this node is too old for, each logged once. */
-  readonly #newer = new Set<string>()
   readonly #descriptions: RoomDescriptions
   readonly #refresh
   #slowLoggedAt = Number.NEGATIVE_INFINITY
@@ -88,6 +87,7 @@ export class RoomHost {
       codecs: new Map(options.codecs.map((codec) => [codec.subprotocol, codec])),
       format: new JournalFormat(),
       historyBudget: new HistoryBudget(limits.historyBytes, (updates) => metrics.historyDropped.inc(updates)),
+      newer: new Set(),
       departures: new Departures(clock, limits.detachedMs),
       failures: new FailureLog(clock, log, revealFailures),
     }
@@ -98,7 +98,7 @@ export class RoomHost {
     const everyMs = limits.recordTtlMs / 4
     this.#refresh = scheduler.timer(() => {
       this.#refresh.at(clock.monotonic() + everyMs)
-      for (const room of this.#rooms.values()) room.refresh()
+      for (const room of this.rooms) room.refresh()
       for (const edge of this.#edges()) if (options.edgeGone(edge)) this.edgeGone(edge)
     })
     this.#refresh.at(clock.monotonic() + everyMs)
@@ -110,7 +110,7 @@ export class RoomHost {
 
   /** Rooms that run here, and those that are about to. */
   get claimed(): number {
-    return this.#rooms.size + this.#opening.size
+    return this.#slots.size
   }
 
   /** Bytes that the histories of all of them hold. */
@@ -126,7 +126,7 @@ export class RoomHost {
   /** How many of them stand still. */
   get frozen(): number {
     let frozen = 0
-    for (const room of this.#rooms.values()) if (room.frozen) frozen++
+    for (const { state } of this.#slots.values()) if (state === 'frozen') frozen++
     return frozen
   }
 
@@ -152,17 +152,19 @@ export class RoomHost {
 
   /** Whether a room (`project/type:key`) runs here, or is about to. */
   has(name: string): boolean {
-    return this.#rooms.has(name) || this.#opening.has(name)
+    return this.state(name) !== 'gone'
+  }
+
+  /** State of a room name (`project/type:key`) at this node. */
+  state(name: string): SlotState {
+    return this.#slots.get(name)?.state ?? 'gone'
   }
 
   /** A message from the edge `from` for one of its members' rooms. False: it is not here. */
   receive(message: ToOwner, from: string): boolean {
-    const { name } = message.room
-    const room = this.#rooms.get(name)
-    const opening = room ? undefined : this.#opening.get(name)
-    room?.receive(message, from)
-    opening?.receive({ message, from })
-    return room !== undefined || opening !== undefined || this.#hasParted(message)
+    const slot = this.#slots.get(message.room.name)
+    slot?.receive(message, from)
+    return slot !== undefined || this.#hasParted(message)
   }
 
   /** Answers a member that comes back after its room has ended here, as far as that is remembered. */
@@ -175,33 +177,55 @@ export class RoomHost {
   }
 
   /**
-   * Claims a room that no living node owns, and runs it for those who have arrived: a join makes a new one, others only find one that was.
-   * Resolves with what came of the claim, once that has happened; undefined: there was no reason for one.
+   * Claims a room that no living node owns, and runs it for what waits in the inbox: a join makes a new one, others only find one that was.
+   * `seen`: what the store has said about it. Resolves with what came of the claim, once that has happened; undefined: there was no reason for
+   * one.
    */
-  open(address: RoomAddress, arrivals: readonly Arrival[]): Promise<ClaimResult> | undefined {
-    const name = address.name
+  open(
+    address: RoomAddress,
+    inbox = new Inbox(this.#environment.limits.waitingMessages),
+    seen?: Inspection,
+  ): Promise<Place> | undefined {
     const definition = this.#types.get(address.roomType)
-    if (this.#closed) this.#environment.redirect(arrivals, undefined)
-    else if (!definition) for (const arrival of arrivals) void this.#unknownType(arrival)
-    else if (this.has(name)) for (const { message, from } of arrivals) this.receive(message, from)
-    else {
-      const opening = new RoomOpening(this.#environment, address, definition, {
-        closed: () => this.#closed,
-        over: () => this.#opening.delete(name),
-        newer: (error) => this.#logNewer(name, error),
-        run: (claimed) => this.#run(claimed),
-      })
-      this.#opening.set(name, opening)
-      for (const arrival of arrivals) opening.receive(arrival)
-      return opening.open()
-    }
+    const slot = this.#slots.get(address.name)
+    if (this.#closed) this.#environment.redirect(address, inbox, undefined)
+    else if (!definition) this.#unknownType(address, inbox)
+    else if (slot) for (const { message, from } of inbox.take()) slot.receive(message, from)
+    else return this.#open(address, definition, inbox, seen)
     return undefined
+  }
+
+  #open(
+    address: RoomAddress,
+    definition: RoomDefinition,
+    inbox: Inbox,
+    seen: Inspection | undefined,
+  ): Promise<Place> {
+    const slot = new RoomSlot(this.#environment, address, definition, inbox, this)
+    this.#slots.set(address.name, slot)
+    return slot.open(seen)
+  }
+
+  /** A room has more members (positive) or fewer. */
+  countMembers(change: number): void {
+    this.#members += change
+  }
+
+  /** A room runs. */
+  add(room: Room): void {
+    this.#rooms.set(room.address.name, room)
+  }
+
+  /** A slot holds nothing of its room any more. */
+  remove({ address: { name } }: RoomSlot): void {
+    this.#slots.delete(name)
+    this.#rooms.delete(name)
   }
 
   /** Puts a definition in the place of the one of the same type; running rooms go on with it, keeping their state where it fits. */
   replaceRoom(definition: RoomDefinition): void {
     const { type } = definition
-    const running = [...this.#rooms.values()].filter((room) => room.definition.type === type)
+    const running = this.rooms.filter((room) => room.definition.type === type)
     const problems = running.flatMap((room) => room.redefine(definition) ?? [])
     const before = this.#types.get(type)
     this.#types.set(type, definition)
@@ -227,7 +251,7 @@ export class RoomHost {
 
   /** To be called when the node may act again after it might not, and when the store is back: every room goes on that is still this node's. */
   recheck(): void {
-    for (const room of [...this.#rooms.values()]) room.recheck()
+    for (const room of this.rooms) room.recheck()
   }
 
   /** Another node says that it has a room (`project/type:key`): if that runs here, it goes on only if it is still this node's. */
@@ -248,7 +272,7 @@ export class RoomHost {
 
   /** The rooms as operators see them. */
   describe(query: RoomQuery): Found<RoomDescription> {
-    return this.#descriptions.of(this.#rooms, query)
+    return this.#descriptions.of(this.rooms, query)
   }
 
   /** Every room that runs here. */
@@ -258,17 +282,17 @@ export class RoomHost {
 
   /** An edge is gone: its members wait to be resumed at another. */
   edgeGone(edge: string): void {
-    for (const room of this.#rooms.values()) if (room.hasMembersAt(edge)) room.edgeGone(edge)
+    for (const room of this.rooms) if (room.hasMembersAt(edge)) room.edgeGone(edge)
   }
 
   /** Every node where members of these rooms have their sockets. */
   #edges(): Set<string> {
-    return new Set([...this.#rooms.values()].flatMap((room) => [...room.stream.memberships.edges]))
+    return new Set(this.rooms.flatMap((room) => [...room.stream.memberships.edges]))
   }
 
   /** Messages between `edge` and this node may be lost: it is to ask again what is open. */
   edgeMissed(edge: string): void {
-    for (const room of this.#rooms.values()) if (room.hasMembersAt(edge)) room.askToReattach(edge)
+    for (const room of this.rooms) if (room.hasMembersAt(edge)) room.askToReattach(edge)
   }
 
   /** Takes no more rooms. */
@@ -281,34 +305,10 @@ export class RoomHost {
     this.#closed = true
     this.#refresh.cancel()
     const cancel = this.#environment.clock.schedule(timeoutMs, () => {
-      for (const room of this.#rooms.values()) room.giveUp()
+      for (const room of this.rooms) room.giveUp()
     })
-    await Promise.all([...this.#rooms.values()].map((room) => room.handOver()))
+    await Promise.all(this.rooms.map((room) => room.handOver()))
     cancel()
-  }
-
-  #run(claimed: ClaimedRoom): Room {
-    const { log, metrics, redirect } = this.#environment
-    const { address, fence } = claimed
-    const name = address.name
-    const room = new Room(claimed, {
-      members: (change) => {
-        this.#members += change
-      },
-      end: (end, unhandled, successor) => {
-        this.#rooms.delete(name)
-        if (end === 'asleep') metrics.roomsAsleep.inc({ room_type: address.roomType })
-        // A few a day, and what an operator searches the log for then.
-        log[end === 'disposed' || end === 'asleep' ? 'debug' : 'info'](
-          { room_id: roomIdOf(address), end, epoch: fence.epoch, successor },
-          'room ended',
-        )
-        if (unhandled.length > 0) redirect(unhandled, successor)
-      },
-    })
-    this.#opening.delete(name)
-    this.#rooms.set(name, room)
-    return room
   }
 
   /** Names the room whose logic kept the node from everything else, at most once in some seconds, and lets it rest. */
@@ -329,52 +329,37 @@ export class RoomHost {
     )
   }
 
-  #logNewer(room: string, error: NewerRecord | NewerState): void {
-    if (this.#newer.has(error.message)) return
-    this.#newer.add(error.message)
-    this.#environment.log.error(
-      { err: error, room },
-      'rooms of a newer version cannot run here: finish the upgrade',
-    )
+  #unknownType(address: RoomAddress, inbox: Inbox): void {
+    const replies = new Replies(address, NO_EPOCH, this.#environment)
+    const ends = inbox.remove(({ message }) => message.kind === 'end')
+    const { roomType } = address
+    const nearest = nearestOf(roomType, [...this.#types.keys()])
+    const meant = nearest === undefined ? '' : `; did you mean ${JSON.stringify(nearest)}?`
+    const text = `no room type ${JSON.stringify(roomType)} is installed${meant}`
+    refuseAll(inbox, nowhere('unknown_type', text), replies.answer)
+    for (const end of ends) inbox.add(end)
+    if (ends.length > 0) void this.#endUnknown(address, inbox, replies)
   }
 
-  /** Never rejects. */
-  async #unknownType(arrival: Arrival): Promise<void> {
-    const { message, from } = arrival
-    const replies = new Replies(message.room, NO_EPOCH, this.#environment)
-    const { roomType } = message.room
-    if (message.kind === 'end') await this.#endUnknown(arrival, replies)
-    else if (message.kind !== 'join') replies.noSeat(from, message)
-    else {
-      const nearest = nearestOf(roomType, [...this.#types.keys()])
-      const meant = nearest === undefined ? '' : `; did you mean ${JSON.stringify(nearest)}?`
-      replies.refuse(
-        message,
-        'unknown_room_type',
-        `no room type ${JSON.stringify(roomType)} is installed${meant}`,
-      )
-    }
-  }
-
-  /** An operator ends a room for which there is no code: its record goes without a hook. */
-  async #endUnknown(arrival: Arrival, replies: Replies): Promise<void> {
+  /** Operators end a room for which there is no code: its record goes without a hook. Never rejects. */
+  async #endUnknown(address: RoomAddress, inbox: Inbox, replies: Replies): Promise<void> {
     const { claim, records, wakeups, limits, log, redirect } = this.#environment
-    const { message, from } = arrival
-    const { name } = message.room
-    const claimed = await claim(name, { stateVersion: Number.POSITIVE_INFINITY })
-    if (claimed === 'absent') replies.noSeat(from, message)
-    else if (typeof claimed === 'object' && 'elsewhere' in claimed) redirect([arrival], claimed.elsewhere)
-    else if (typeof claimed === 'object' && 'fence' in claimed) {
-      const { fence, snapshot, journal } = claimed
+    const { name } = address
+    const place = await claim(name, { stateVersion: Number.POSITIVE_INFINITY })
+    if (place.at === 'node') redirect(address, inbox, place.nodeId)
+    else if (place.at === 'nowhere') refuseAll(inbox, place, replies.answer)
+    else {
+      const { fence, snapshot, journal } = place.claim
       try {
         await wakeups.set(name, fence, undefined)
         await records.release(name, fence, { forget: true, ttlMs: limits.recordTtlMs })
-        if (snapshot || journal.length > 0) replies.send(from, { kind: 'done', member_id: message.member_id })
-        else replies.noSeat(from, message)
+        if (!snapshot && journal.length === 0) refuseAll(inbox, ABSENT, replies.answer)
+        for (const { message, from } of inbox.take())
+          replies.send(from, { kind: 'done', member_id: message.member_id })
       } catch (error) {
         log.warn({ err: error, room: name }, 'a room could not be ended')
-        replies.refuseUnavailable(arrival, 'the store does not answer')
+        refuseAll(inbox, unavailable(address, 'the store does not answer'), replies.answer)
       }
-    } else replies.refuseUnavailable(arrival, `${roomIdOf(message.room)} cannot be claimed at the moment`)
+    }
   }
 }

@@ -1,5 +1,6 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
-import { Backlog } from '../backlog.ts'
+import type { Inbox } from '../inbox.ts'
+import { nowhere } from '../place.ts'
 import type { Arrival, RoomAddress, ToOwner } from '../traffic.ts'
 import { encodeNote } from '../watchdog/turns.ts'
 import { RoomAdmission } from './admission.ts'
@@ -14,7 +15,7 @@ import { type ClaimedRoom, RoomStream } from './stream.ts'
 import { MOVED } from './tasks.ts'
 
 /** How a room ended on this node: for good, released for another owner, saved until it is joined, or lost to another owner. */
-type RoomEnd = 'disposed' | 'released' | 'asleep' | 'fenced'
+export type RoomEnd = 'disposed' | 'released' | 'asleep' | 'fenced'
 
 /** The node that a room is handed over to. */
 interface Successor {
@@ -24,11 +25,11 @@ interface Successor {
 }
 
 /** What a room tells its host. */
-interface RoomListener {
+export interface RoomListener {
   /** A member came (1) or went (-1). */
-  readonly members: (change: number) => void
-  /** The room is no longer here; `unhandled` arrived too late for it; `successor` is to have it. */
-  readonly end: (end: RoomEnd, unhandled: readonly Arrival[], successor: string | undefined) => void
+  members(change: number): void
+  /** The room is no longer here. What is left in its inbox goes to `successor`, or to the next owner. */
+  end(end: RoomEnd, epoch: number, successor: string | undefined): void
 }
 
 /** An overloaded node drops or refuses messages that have waited for longer. */
@@ -61,13 +62,11 @@ export class Room {
   /** Waits while the room rests. */
   readonly #rest: Timer
   /** What waits until the room can act again, or is left over for the next owner. */
-  readonly #backlog: Backlog<() => void>
+  readonly #inbox: Inbox
   /** Whether it waits for the room's next share of the event loop. */
   #waitsForLoop = false
   /** Since when the room could act, but for its share of the event loop. */
-  #actsSince = Number.NEGATIVE_INFINITY
-  /** Edges of which something had no place in it: they ask again when the room can act. */
-  readonly #edgesToAsk = new Set<string>()
+  #actsSince: number
   /** `closing`: every member is being removed; `leaving`: saved for another owner; `ended`: nothing happens any more. */
   #stage: 'open' | 'closing' | 'leaving' | 'ended' = 'open'
   /** It was empty for long, and ends once its database has it: whatever happens in it meanwhile is asked for by someone. */
@@ -77,11 +76,12 @@ export class Room {
   /** Settles when a room that ended for good is out of the store, and one that was handed over out of this node. */
   #over: Promise<void> = Promise.resolve()
 
-  constructor(claimed: ClaimedRoom, on: RoomListener) {
+  constructor(claimed: ClaimedRoom, inbox: Inbox, on: RoomListener) {
     const { environment, definition, stuck } = claimed
     const act = (run: () => void) => this.#act(run)
     this.#on = on
-    this.#backlog = new Backlog(environment.limits.waitingMessages)
+    this.#inbox = inbox
+    this.#actsSince = environment.clock.monotonic()
     this.stream = new RoomStream(claimed, {
       delivered: () => this.#delivered(),
       // One that is on its way out leaves them to the next owner, which tells that they have moved.
@@ -115,7 +115,7 @@ export class Room {
       skip = false
     })
     this.#timers = environment.scheduler.timer(() => this.#act(() => this.#fireDue()))
-    this.#rest = environment.scheduler.timer(() => this.#handleBacklog())
+    this.#rest = environment.scheduler.timer(() => this.handleInbox())
     on.members(memberships.size)
     for (const membership of [...memberships])
       if (stuck.hasLeft(membership.member.id)) this.#inputs.part(membership, 'left')
@@ -287,6 +287,11 @@ export class Room {
     return this.stream.stopped
   }
 
+  /** Whether the room is on its way to another owner, or has ended. */
+  get leaving(): boolean {
+    return this.#stage === 'leaving' || this.#ended
+  }
+
   get #ended(): boolean {
     return this.#stage === 'ended'
   }
@@ -410,8 +415,7 @@ export class Room {
 
   #saveEnded(): void {
     if (this.#waitsForSave && !this.stream.unsaved) this.#endIfIdle()
-    else if (this.#isEndingUnsaved)
-      for (const waiting of this.#backlog.take()) if (typeof waiting !== 'function') this.#wait(waiting)
+    else if (this.#isEndingUnsaved) for (const arrival of this.#inbox.take()) this.#wait(arrival)
   }
 
   /** Whether the room has ended, and waits for a database that does not take it: no one knows for how long. */
@@ -422,7 +426,7 @@ export class Room {
   /** Does something now, or in its turn when the room can act again. */
   #act(run: () => void): void {
     if (this.#canAct()) this.#timed(run)
-    else if (this.#stage === 'open' || this.#stage === 'closing') this.#backlog.defer(run)
+    else if (this.#stage === 'open' || this.#stage === 'closing') this.#inbox.defer(run)
   }
 
   /** Whether something can be handled now; what cannot waits until the room can act again or, once the room is on its way out, for the next owner. */
@@ -436,10 +440,13 @@ export class Room {
     if (this.#waitsForLoop || this.#rest.waiting) return false
     if (!loopShare.used) return true
     this.#waitsForLoop = true
-    loopShare.wait(() => {
-      this.#waitsForLoop = false
-      this.#handleBacklog()
-    }, this.#backlog.since ?? clock.monotonic())
+    loopShare.wait(
+      () => {
+        this.#waitsForLoop = false
+        this.handleInbox()
+      },
+      Math.max(this.#inbox.since ?? clock.monotonic(), this.#actsSince),
+    )
     return false
   }
 
@@ -447,12 +454,11 @@ export class Room {
     if (this.#isEndingUnsaved) {
       const { replies, roomId } = this.stream
       const text = `${roomId} has ended, and cannot be saved yet: try again`
-      if (!replies.refuseUnavailable({ message, from }, text) && message.kind !== 'detach')
-        replies.noSeat(from, message)
+      replies.turnAway({ message, from }, nowhere('unsaved', text))
       return
     }
     const arrival = { message, from, at: this.stream.environment.clock.monotonic() }
-    if (this.#backlog.add(arrival)) return
+    if (this.#inbox.add(arrival)) return
     // An answer to each would cost a node that is behind more than handling them.
     if (message.kind === 'message' && message.ref === undefined && this.stream.environment.slowdown() > 1) {
       this.#shed(arrival)
@@ -460,8 +466,8 @@ export class Room {
     }
     const { environment, replies, roomId } = this.stream
     environment.metrics.backlogFull.inc({ room_type: this.definition.type })
-    if (!replies.refuseUnavailable(arrival, `${roomId} has to wait: try again`))
-      this.#edgesToAsk.add(arrival.from)
+    if (!replies.turnAway(arrival, nowhere('busy', `${roomId} has to wait: try again`)))
+      this.#inbox.turnedAway.add(arrival.from)
   }
 
   /** Whether the room may act at this moment; it freezes when its node may not. `now`: the monotonic time, where it was just read. */
@@ -482,13 +488,13 @@ export class Room {
     if (!this.frozen || this.#ended || !this.stream.environment.mayAct()) return
     this.#actsSince = this.stream.environment.clock.monotonic()
     this.stream.resume()
-    this.#handleBacklog()
+    this.handleInbox()
   }
 
   /** Handles what waits, in order, as far as the room can act. */
-  #handleBacklog(): void {
+  handleInbox(): void {
     while (this.#canAct()) {
-      const waiting = this.#backlog.shift()
+      const waiting = this.#inbox.shift()
       if (!waiting) break
       try {
         if (typeof waiting === 'function') this.#timed(waiting)
@@ -498,10 +504,11 @@ export class Room {
         this.#onBroken(error)
       }
     }
-    if (!this.#backlog.empty) return
-    const edgesToAsk = [...this.#edgesToAsk]
-    this.#edgesToAsk.clear()
-    for (const edge of edgesToAsk) this.#requestResend(edge)
+    if (!this.#inbox.empty) return
+    const { turnedAway } = this.#inbox
+    const edges = [...turnedAway]
+    turnedAway.clear()
+    for (const edge of edges) this.#requestResend(edge)
   }
 
   /**
@@ -589,8 +596,7 @@ export class Room {
     // While the room still counts as here, so that no one asks for it before the edges know where it is.
     for (const edge of [...memberships.edges])
       replies.send(edge, { kind: 'redirect', owner: successor ?? null })
-    const unhandled = this.#backlog.take().filter((waiting) => typeof waiting !== 'function')
-    this.#on.end(end, unhandled, successor)
+    this.#on.end(end, this.epoch, successor)
   }
 
   #cancelTimers(): void {

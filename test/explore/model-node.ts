@@ -114,7 +114,7 @@ export class ModelNode {
       rewritesAllowedAt: () => ownership.nodes.rewritesAllowedAt,
       deliver: (edge, message) => ownership.deliver(edge, message),
       edgeGone: () => false,
-      redirect: (arrivals, owner) => ownership.router.redirect(arrivals, owner),
+      redirect: (room, inbox, owner) => ownership.router.redirect(room, inbox, owner),
       defer: parts.defer,
       limits: { recordTtlMs, ...parts.limits },
     })

@@ -3,6 +3,7 @@ import { Registry } from 'prom-client'
 import type { PeerMessage } from '../../../dataplane/cluster/envelope.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import { type LocalRooms, Router } from '../../../dataplane/cluster/router.ts'
+import type { Inbox } from '../../../dataplane/inbox.ts'
 import {
   type Arrival,
   type RoomAddress,
@@ -25,6 +26,10 @@ export class RouterBench {
   readonly clock = new FakeClock()
   readonly host = new TestRooms()
   readonly records = new Questions<RoomOwner | undefined>()
+  /** Nodes that are known to be alive. */
+  readonly known = new Set<string>()
+  /** Nodes whose lease was read. */
+  readonly judged: string[] = []
   /** Nodes that have ended. */
   readonly dead = new Set<string>()
   readonly sent: { to: string; message: PeerMessage }[] = []
@@ -48,9 +53,13 @@ export class RouterBench {
     clock: this.clock,
     rooms: () => this.host,
     subscribes: (room) => this.subscribed.has(room),
-    claims: { inspect: this.records.ask },
+    claims: { inspect: async (room) => ({ record: await this.records.ask(room), askedAt: 0 }) },
     nodes: {
-      judge: async (nodeId) => (this.dead.has(nodeId) ? 'dead' : 'alive'),
+      judge: async (nodeId) => {
+        this.judged.push(nodeId)
+        return this.dead.has(nodeId) ? 'dead' : 'alive'
+      },
+      isAlive: (nodeId) => this.known.has(nodeId),
       isGone: (nodeId) => this.dead.has(nodeId),
       storeIsBehind: async () => this.storeIsBehind,
       nodes: () => [...this.types].map(([nodeId, types]) => ({ ...nodeInfo(nodeId), room_types: types })),
@@ -120,8 +129,8 @@ class TestRooms implements LocalRooms {
     return true
   }
 
-  open(room: RoomAddress, arrivals: readonly Arrival[]): void {
+  open(room: RoomAddress, inbox: Inbox): undefined {
     this.running.add(room.name)
-    this.opened.push([...arrivals])
+    this.opened.push([...inbox.take()])
   }
 }

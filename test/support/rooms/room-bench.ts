@@ -4,8 +4,9 @@ import { applyPatch } from 'rfc6902'
 import { Claims } from '../../../dataplane/cluster/claims.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import { type Frame, payloadsOf } from '../../../dataplane/frame.ts'
+import { Inbox } from '../../../dataplane/inbox.ts'
 import type { RoomDefinition } from '../../../dataplane/rooms/definition.ts'
-import type { RoomLimits } from '../../../dataplane/rooms/environment.ts'
+import { ROOM_LIMITS, type RoomLimits } from '../../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../../dataplane/rooms/host.ts'
 import { ROOM_METRICS, type RoomMetrics } from '../../../dataplane/rooms/metrics.ts'
 import {
@@ -132,7 +133,7 @@ export class RoomBench {
       rewritesAllowedAt: () => this.rewritesAllowedAt,
       deliver: (_, message) => this.#receive(message),
       edgeGone: () => false,
-      redirect: (arrivals, owner) => this.#redirect(arrivals, owner),
+      redirect: (room, inbox, owner) => this.#redirect(room, inbox, owner),
       defer: (callback) => this.#deferred.push(callback),
       ...(options.limits ? { limits: options.limits } : {}),
       ...(options.revealFailures ? { revealFailures: true } : {}),
@@ -186,7 +187,7 @@ export class RoomBench {
 
   /** What the event loop would do until nothing is left to do at this moment. */
   async settle(): Promise<void> {
-    for (let calm = 0; calm < 30; calm++) {
+    for (let calm = 0; calm < 60; calm++) {
       await Promise.resolve()
       const deferred = this.#deferred
       this.#deferred = []
@@ -211,7 +212,10 @@ export class RoomBench {
 
   send(type: string, memberId: string, message: Without<ToOwner>, key?: string, from = EDGE): void {
     const sent = { room: this.address(type, key), member_id: memberId, ...message } as ToOwner
-    if (!this.host.receive(sent, from)) this.#redirect([{ message: sent, from }], undefined)
+    if (this.host.receive(sent, from)) return
+    const inbox = new Inbox(this.#options.limits?.waitingMessages ?? ROOM_LIMITS.waitingMessages)
+    inbox.add({ message: sent, from })
+    this.#redirect(sent.room, inbox, undefined)
   }
 
   /** Asks for a membership and lets everything settle. */
@@ -338,10 +342,9 @@ export class RoomBench {
   }
 
   /** Stands where the router stands: a room that no one is known to have is opened here. */
-  #redirect(arrivals: readonly Arrival[], owner: string | undefined): void {
-    const [first] = arrivals
-    if (owner === undefined && this.host.accepts && first) this.host.open(first.message.room, arrivals)
-    else this.redirected.push(...arrivals)
+  #redirect(room: RoomAddress, inbox: Inbox, owner: string | undefined): void {
+    if (owner === undefined && this.host.accepts) void this.host.open(room, inbox)
+    else this.redirected.push(...inbox.take())
   }
 
   #receive(message: ToEdge): void {

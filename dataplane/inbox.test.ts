@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { counting } from '../test/support/rooms/counter-room.ts'
 import { RoomBench } from '../test/support/rooms/room-bench.ts'
-import { Backlog } from './backlog.ts'
+import { Inbox } from './inbox.ts'
 import { roomAddress, type ToOwner } from './traffic.ts'
 
 const room = roomAddress('prj_test', 'counter', 'a')
@@ -30,13 +30,13 @@ const attach = (ask: number): Said => ({
   seq: 1,
 })
 
-describe('a backlog', () => {
+describe('Inbox', () => {
   it('holds one of each kind for each member, however often it is asked: the last, behind what came before it', () => {
-    const backlog = new Backlog(3)
+    const inbox = new Inbox(3)
     for (let ask = 1; ask <= 1000; ask++)
       for (const said of [resync, attach(ask), { kind: 'detach' } as const, message()])
-        backlog.add(arrival('ann', said))
-    expect(backlog.take().map(({ message }) => message.kind)).toEqual([
+        inbox.add(arrival('ann', said))
+    expect(inbox.take().map(({ message }) => message.kind)).toEqual([
       'message',
       'message',
       'message',
@@ -44,23 +44,23 @@ describe('a backlog', () => {
       'attach',
       'detach',
     ])
-    expect(backlog.add(arrival('ann', message()))).toBe(true)
+    expect(inbox.add(arrival('ann', message()))).toBe(true)
   })
 
   it('has a place for who has gone, and for who waits in it already, however full it is', () => {
-    const backlog = new Backlog(1)
-    for (let n = 0; n < 10; n++) expect(backlog.add(arrival(`m${n}`, resync))).toBe(true)
-    expect(backlog.add(arrival('late', resync))).toBe(false)
-    expect(backlog.add(arrival('m1', resync))).toBe(true)
-    expect(backlog.add(arrival('lost', { kind: 'detach' }))).toBe(true)
-    expect(backlog.add(arrival('over', { kind: 'leave', reason: 'session_ended' }))).toBe(true)
-    expect(backlog.take()).toHaveLength(12)
+    const inbox = new Inbox(1)
+    for (let n = 0; n < 10; n++) expect(inbox.add(arrival(`m${n}`, resync))).toBe(true)
+    expect(inbox.add(arrival('late', resync))).toBe(false)
+    expect(inbox.add(arrival('m1', resync))).toBe(true)
+    expect(inbox.add(arrival('lost', { kind: 'detach' }))).toBe(true)
+    expect(inbox.add(arrival('over', { kind: 'leave', reason: 'session_ended' }))).toBe(true)
+    expect(inbox.take()).toHaveLength(12)
   })
 })
 
 // A room that waits for its store was a queue without an end for members that asked for resyncs, or came and went.
 describe('a room that cannot act', () => {
-  it('has a bounded backlog of every kind, answers what has no place in it, and asks again for the rest', async () => {
+  it('has a bounded inbox for every kind, answers what has no place in it, and asks again for the rest', async () => {
     const bench = new RoomBench([counting('journal')], { limits: { waitingMessages: 2 } })
     const ann = await bench.join('counter', 'ann')
     bench.mayAct = false

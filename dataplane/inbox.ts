@@ -3,13 +3,19 @@ import type { Arrival } from './traffic.ts'
 /** Everything but messages is one for each member, or is asked again: of that a room with many members has more. */
 const OTHERS_PER_MESSAGE = 10
 
+/** An event of the room's owner that waits among the messages. */
+type OwnEvent = () => void
+
 /**
- * What waits for one room that cannot handle it now, in order. Bounded, since a store may be away for long while members play on: what a
- * later one of the same member makes needless goes, and what has no place is the caller's to answer. `Run`: what else waits its turn.
+ * The messages that wait for one room name, in order. A name has one inbox at a node: it goes from the search for the owner to the room that
+ * is opened here, and on to the next owner. Bounded, since a store may be away for long while members play on: a later message of a member
+ * replaces those that it makes needless, and the caller answers what has no place.
  */
-export class Backlog<Run extends () => void = never> {
+export class Inbox {
+  /** Edges of messages that had no place, and got no answer: they are to send them again. */
+  readonly turnedAway = new Set<string>()
   readonly #mostMessages: number
-  readonly #waiting = new Map<string | number, Arrival | Run>()
+  readonly #waiting = new Map<string | number, Arrival | OwnEvent>()
   #messages = 0
   #number = 0
 
@@ -50,46 +56,63 @@ export class Backlog<Run extends () => void = never> {
     }
   }
 
-  /** Something of this node's own, of which there is only so much. */
-  defer(run: Run): void {
-    this.#waiting.set(this.#number++, run)
+  /** Adds an event of the owner, of which there is only so much. */
+  defer(event: OwnEvent): void {
+    this.#waiting.set(this.#number++, event)
   }
 
-  /** All that waits, oldest first. */
-  get waiting(): readonly (Arrival | Run)[] {
-    return [...this.#waiting.values()]
+  /** The messages that wait, oldest first. */
+  get arrivals(): readonly Arrival[] {
+    return [...this.#waiting.values()].filter((waiting) => typeof waiting !== 'function')
   }
 
   get empty(): boolean {
     return this.#waiting.size === 0
   }
 
-  /** Since when the oldest arrival that waits does; undefined: none does, or no one said when it came. */
+  /** Since when the oldest message waits for its room; undefined: none does, or it is not known. */
   get since(): number | undefined {
     for (const waiting of this.#waiting.values()) if (typeof waiting !== 'function') return waiting.at
     return undefined
   }
 
   /** Takes the oldest of what waits. */
-  shift(): Arrival | Run | undefined {
+  shift(): Arrival | OwnEvent | undefined {
     for (const [key, waiting] of this.#waiting) {
-      this.#waiting.delete(key)
-      if (
-        typeof waiting !== 'function' &&
-        (waiting.message.kind === 'message' || waiting.message.kind === 'refuse')
-      )
-        this.#messages--
+      this.#delete(key, waiting)
       return waiting
     }
     return undefined
   }
 
-  /** Takes all that waits, oldest first. */
-  take(): readonly (Arrival | Run)[] {
-    const { waiting } = this
-    this.#waiting.clear()
-    this.#messages = 0
-    return waiting
+  /** Takes the messages for which `chosen` returns true, asked in their order. */
+  remove(chosen: (arrival: Arrival) => boolean): readonly Arrival[] {
+    const removed: Arrival[] = []
+    for (const [key, waiting] of this.#waiting) {
+      if (typeof waiting === 'function' || !chosen(waiting)) continue
+      this.#delete(key, waiting)
+      removed.push(waiting)
+    }
+    return removed
+  }
+
+  /** Takes all messages, oldest first. */
+  take(): readonly Arrival[] {
+    return this.remove(() => true)
+  }
+
+  /** Drops the events of an owner that has ended. */
+  dropEvents(): void {
+    for (const [key, waiting] of this.#waiting) if (typeof waiting === 'function') this.#waiting.delete(key)
+  }
+
+  #delete(key: string | number, waiting: Arrival | OwnEvent): void {
+    this.#waiting.delete(key)
+    if (
+      typeof waiting !== 'function' &&
+      (waiting.message.kind === 'message' || waiting.message.kind === 'refuse')
+    )
+      this.#messages--
   }
 
   #replace(key: string, arrival: Arrival): boolean {

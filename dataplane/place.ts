@@ -1,0 +1,146 @@
+import type { ErrorCode } from '../shared/protocol/error-codes.ts'
+import type { Claim, RoomOwner } from '../shared/store/port.ts'
+import type { Inbox } from './inbox.ts'
+import { type Arrival, type RoomAddress, roomIdOf, type ToEdge } from './traffic.ts'
+
+/** Options of a claim. */
+export interface ClaimOptions {
+  /** On whose account (`Session.principal`) the room is made when it is nowhere yet; undefined: it is not to be made. */
+  readonly creator?: string | undefined
+  /** Whether its owner is dead when its lease has run out, and not before. */
+  readonly byLease?: boolean
+  /** The version of the room type's state that the claimant has code for; default 1. */
+  readonly stateVersion?: number
+  /** The last answer of the store about the room: the first attempt does not ask again where it can be relied on. */
+  readonly seen?: Inspection | undefined
+  /** The spans of the joins and attaches that wait for the room by now. */
+  readonly askedBy?: () => readonly string[]
+}
+
+/** Answer of the store about the owner of a room. */
+export interface Inspection {
+  /** Undefined: the store has no record of the room. */
+  readonly record: RoomOwner | undefined
+  /** When the store was asked, on the monotonic clock. */
+  readonly askedAt: number
+}
+
+/** Where a room is: at this node, which has claimed it; at another node; or at none. */
+export type Place<W extends Why = Why> =
+  /** `from`: the dead node that owned the room before. */
+  | { readonly at: 'here'; readonly claim: Claim; readonly from?: string }
+  | { readonly at: 'node'; readonly nodeId: string }
+  | Nowhere<W>
+
+/** No node has the room, or can have it now. */
+export interface Nowhere<W extends Why = Why> {
+  readonly at: 'nowhere'
+  readonly why: W
+  /** Text for the client. */
+  readonly text: string
+  /** Error code for the client, if it is not that of `REFUSALS`. */
+  readonly code?: ErrorCode
+}
+
+/** Answers to the messages of a room that is nowhere. */
+interface Refusal {
+  readonly code: ErrorCode
+  /** Joins that are refused. The others look for the room again: each of them may make it. */
+  readonly joins: 'all' | 'first' | 'none'
+  /**
+   * Answer to other messages. `retry`: an error to a client that waits for an answer; edges send the rest again. `no_seat`: no one is a member
+   * of the room. `again`: they look for the room again.
+   */
+  readonly others: 'retry' | 'no_seat' | 'retry_or_no_seat' | 'again'
+}
+
+/** Every way in which a room cannot be served, and what its messages get then. */
+export const REFUSALS = {
+  /** The room does not exist, and no join is there to make it. What waits behind a join goes with it. */
+  absent: { code: 'room_unavailable', joins: 'none', others: 'no_seat' },
+  /** The first join may not make the room, or its code has made none. */
+  rate_limited: { code: 'rate_limited', joins: 'first', others: 'again' },
+  project_full: { code: 'project_full', joins: 'first', others: 'again' },
+  too_many_rooms: { code: 'too_many_rooms', joins: 'first', others: 'again' },
+  not_created: { code: 'room_logic_failed', joins: 'first', others: 'again' },
+  /** The room may exist. The store is silent or has lost data, or the room cannot be opened. */
+  unavailable: { code: 'room_unavailable', joins: 'all', others: 'retry' },
+  /** No node, or not the one that was asked, has code for the version of its state. */
+  newer: { code: 'room_unavailable', joins: 'all', others: 'retry' },
+  /** No node takes another room. */
+  no_node: { code: 'overloaded', joins: 'all', others: 'retry' },
+  /** More messages wait for the room than may wait. */
+  busy: { code: 'room_unavailable', joins: 'all', others: 'retry' },
+  /** The room has ended, and its last save fails. */
+  unsaved: { code: 'room_unavailable', joins: 'all', others: 'retry_or_no_seat' },
+  /** The record was damaged, and is put aside: its members are gone. */
+  quarantined: { code: 'room_unavailable', joins: 'all', others: 'no_seat' },
+  unknown_type: { code: 'unknown_room_type', joins: 'all', others: 'no_seat' },
+} as const satisfies Record<string, Refusal>
+
+/** Why a room is nowhere. */
+export type Why = keyof typeof REFUSALS
+
+export const nowhere = <W extends Why>(why: W, text: string, code?: ErrorCode): Nowhere<W> => ({
+  at: 'nowhere',
+  why,
+  text,
+  ...(code !== undefined && { code }),
+})
+
+/** The room does not exist. */
+export const ABSENT = nowhere('absent', 'there is no such room')
+
+/** The room cannot be served at the moment; `reason` is for the client. */
+export const unavailable = (room: RoomAddress, reason: string): Nowhere<'unavailable'> =>
+  nowhere('unavailable', unavailableText(room, reason))
+
+export const unavailableText = (room: RoomAddress, reason: string): string =>
+  `${roomIdOf(room)} is not available: ${reason}`
+
+/** Returns the answer to one message for a room that is nowhere. Undefined: it gets none, and its edge sends it again where that is of use. */
+export function refusalOf(
+  { message }: Pick<Arrival, 'message'>,
+  place: Nowhere,
+  epoch = 0,
+): ToEdge | undefined {
+  const { kind, room, member_id } = message
+  const refusal: Refusal = REFUSALS[place.why]
+  const { others } = refusal
+  const ref = 'ref' in message && message.ref !== undefined ? { ref: message.ref } : {}
+  const answer = { room, epoch, member_id, code: place.code ?? refusal.code, message: place.text }
+  if (kind === 'join') return { ...answer, kind: 'refused', ref: message.ref }
+  if (others === 'again' || kind === 'detach') return undefined
+  const waits =
+    (kind === 'message' && message.ref === undefined) ||
+    (kind === 'leave' && message.ref !== undefined) ||
+    kind === 'end'
+  if (others !== 'no_seat' && waits) return { ...answer, ...ref, kind: 'error' }
+  return others === 'retry' ? undefined : { room, epoch, member_id, ...ref, kind: 'no_seat' }
+}
+
+/** Answers the messages of a room that is nowhere, with `deliver`. Those that look for the room again stay in the inbox. */
+export function refuseAll(
+  inbox: Inbox,
+  place: Nowhere,
+  deliver: (edge: string, message: ToEdge) => void,
+): void {
+  const { joins, others }: Refusal = REFUSALS[place.why]
+  const first = inbox.arrivals.find(({ message }) => message.kind === 'join')?.message.member_id
+  let joined = false
+  const refused = inbox.remove(({ message }) => {
+    const isJoin = message.kind === 'join'
+    joined ||= isJoin
+    if (isJoin) return joins === 'all' || (joins === 'first' && message.member_id === first)
+    return others !== 'again' && (joins !== 'none' || !joined)
+  })
+  const resending = new Map<string, RoomAddress>()
+  for (const arrival of refused) {
+    const { message, from } = arrival
+    const answer = refusalOf(arrival, place)
+    if (answer) deliver(from, answer)
+    // The edge keeps it for the owner that attaches the member.
+    else if (message.kind === 'message' || message.kind === 'refuse') resending.set(from, message.room)
+  }
+  for (const [edge, room] of resending) deliver(edge, { room, epoch: 0, kind: 'redirect', owner: null })
+}

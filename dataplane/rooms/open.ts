@@ -1,0 +1,259 @@
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
+import type { Claim } from '../../shared/store/port.ts'
+import type { Inbox } from '../inbox.ts'
+import { ABSENT, type Nowhere, nowhere, unavailable, unavailableText } from '../place.ts'
+import { type JoinRequest, type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
+import { fieldsOf } from '../watchdog/suspects.ts'
+import type { TurnCause, TurnRoom } from '../watchdog/turns.ts'
+import { joinOptions, joinTurn } from './admission.ts'
+import type { RoomDefinition } from './definition.ts'
+import type { Replies } from './delivery.ts'
+import type { RoomEnvironment } from './environment.ts'
+import { FAILED, RoomLogicError, StuckTurns } from './failures.ts'
+import { NewerRecord, UnreadableRecord } from './journal.ts'
+import type { LiveTree } from './live-tree.ts'
+import { CannotMigrate, NewerState } from './migration.ts'
+import { newRoom, type RestoredRoom, restore } from './restore.ts'
+import type { Room } from './room.ts'
+import { TurnCut } from './room-code.ts'
+import { createState, treeOf } from './state.ts'
+import type { ClaimedRoom } from './stream.ts'
+
+/** The room logic made no room; code and text are for the client that asked for it. */
+class CannotCreate extends Error {
+  override readonly name = 'CannotCreate'
+  readonly code: ErrorCode
+
+  constructor({ code, message }: { readonly code: ErrorCode; readonly message: string }) {
+    super(message)
+    this.code = code
+  }
+}
+
+/** `load` brought nothing, not even that there is nothing: the room may be made at another time. The text says why. */
+class CannotLoad extends Error {
+  override readonly name = 'CannotLoad'
+}
+
+class LoadTimeout extends Error {
+  override readonly name = 'LoadTimeout'
+}
+
+/** A room on its way to this node, which has claimed it. */
+export interface OpeningRoom {
+  readonly environment: RoomEnvironment
+  readonly address: RoomAddress
+  readonly definition: RoomDefinition
+  /** What waits for the room. */
+  readonly inbox: Inbox
+  readonly replies: Replies
+}
+
+/** What came of an opening: the room runs here, has to be found again, or is nowhere. */
+export type Opened = { readonly at: 'here' } | { readonly at: 'unknown' } | Nowhere
+
+/** The first join that waits: the room is made for it. */
+export const firstJoin = (inbox: Inbox): JoinRequest | undefined =>
+  inbox.arrivals.map(({ message }) => message).find((message) => message.kind === 'join')
+
+const MAX_REASON_LENGTH = 300
+
+/**
+ * Opens a room under its claim: restores it, or makes it for the first join, if it was counted for one (`mayMake`). Where that leads to no
+ * room, the claim is given back. `run` runs the room; undefined: this node takes no more rooms. Rejects only for mistakes in this program.
+ */
+export async function openRoom(
+  opening: OpeningRoom,
+  claim: Claim,
+  mayMake: boolean,
+  run: (claimed: ClaimedRoom) => Room | undefined,
+): Promise<Opened> {
+  const { environment, address, definition, inbox } = opening
+  const { fence } = claim
+  const stuck = new StuckTurns(claim, environment.clock)
+  if (stuck.last) logStuck(opening, claim, stuck.last)
+  // Not once more: the code may be another by the time the note is gone.
+  if (stuck.last?.hook === 'migrate') {
+    await giveBack(opening, claim, false)
+    return unavailable(address, 'its state could not be brought to the version of its code')
+  }
+  refuseStuckJoins(opening, stuck)
+  const first = firstJoin(inbox)
+  try {
+    // One that did not come to the end of its last turn has ended, but for its last save.
+    const ended = stuck.last?.hook === 'onDispose' && !definition.save
+    const restored = ended ? undefined : restore(claim, environment.format)
+    const begin = restored ?? (first && mayMake ? await newState(opening, first, fence.epoch) : undefined)
+    const log = environment.log.child({ room_id: roomIdOf(address), project_id: address.projectId })
+    const room = begin && run({ environment, address, definition, fence, log, begin, stuck })
+    if (room) return { at: 'here' }
+    await giveBack(opening, claim, !restored)
+    return begin ? { at: 'unknown' } : ABSENT
+  } catch (error) {
+    return cannotOpen(opening, claim, error)
+  }
+}
+
+async function newState(opening: OpeningRoom, first: JoinRequest, epoch: number): Promise<RestoredRoom> {
+  return newRoom(await firstState(opening, first, epoch), epoch, opening.definition.version)
+}
+
+/**
+ * The state that a room which is nowhere begins with: what `load` brings, or else what `create` makes. Of a room that `join` makes under
+ * `epoch`: under the claim, validator and all, so that what does not return is known of by whichever node claims the room next. Rejects
+ * with CannotCreate, or with CannotLoad after at most `loadMs`.
+ */
+async function firstState(opening: OpeningRoom, join: JoinRequest, epoch: number): Promise<LiveTree> {
+  const { environment, address, definition } = opening
+  const { code, failures, limits } = environment
+  const { load, type } = definition
+  const room = { name: address.name, epoch }
+  const options = joinOptions(code, room, definition, join)
+  if (!options.ok && options.cause === undefined)
+    throw new CannotCreate({ code: 'invalid_options', message: options.message })
+  if (!options.ok)
+    throw new CannotCreate(failures.explain(`the validator of the options of ${type}`, options.cause))
+  const loaded = load && (await loadState(opening, load, join, room, options.value))
+  if (loaded) return loaded
+  try {
+    return code.run(joinTurn(room, 'create', join), () =>
+      createState(definition, options.value, limits.stateBytes),
+    )
+  } catch (error) {
+    throw new CannotCreate(failures.explain(`create of ${type}`, error))
+  }
+}
+
+async function loadState(
+  { environment, address, definition }: OpeningRoom,
+  load: NonNullable<RoomDefinition['load']>,
+  join: JoinRequest,
+  room: TurnRoom,
+  options: unknown,
+): Promise<LiveTree | undefined> {
+  const { clock, code, failures, limits, metrics } = environment
+  const { key, projectId } = address
+  const { type } = definition
+  const count = (outcome: 'loaded' | 'none' | 'failed' | 'timed_out') =>
+    metrics.roomLoads.inc({ room_type: type, outcome })
+  let cancel: (() => void) | undefined
+  const late = new Promise<never>((_, reject) => {
+    cancel = clock.schedule(limits.loadMs, () =>
+      reject(new LoadTimeout(`load of ${type} did not end within ${limits.loadMs / 1000} seconds`)),
+    )
+  })
+  try {
+    const turn = joinTurn(room, 'load', join)
+    const state = await Promise.race([code.start(turn, () => load(key, options, { projectId })), late])
+    if (state === null)
+      throw new RoomLogicError('load returned null; return the state, or undefined when there is none')
+    // Reading what it brought may run code of the room type: getters, toJSON.
+    const tree =
+      state === undefined
+        ? undefined
+        : code.run(turn, () => treeOf('load', state, definition, limits.stateBytes))
+    count(tree ? 'loaded' : 'none')
+    return tree
+  } catch (error) {
+    const timedOut = error instanceof LoadTimeout
+    count(timedOut ? 'timed_out' : 'failed')
+    const refused = failures.explain(`load of ${type}`, error)
+    // It is not started again soon: to try again is of no use.
+    if (error instanceof TurnCut) throw new CannotCreate(refused)
+    const { message } = refused
+    throw new CannotLoad(`its state could not be loaded: ${timedOut ? 'that takes too long' : message}`)
+  } finally {
+    cancel?.()
+  }
+}
+
+/** The last owner ended because of a turn of this room, and could count nothing any more. */
+function logStuck({ environment, address }: OpeningRoom, { over }: Claim, cause: TurnCause): void {
+  environment.log.error(
+    fieldsOf({ ...cause, room: { name: address.name, epoch: over } }),
+    'a turn of the room did not return under its last owner: it is not started again',
+  )
+}
+
+/** Refuses joins that an owner did not come to the end of. */
+function refuseStuckJoins({ inbox, replies }: OpeningRoom, stuck: StuckTurns): void {
+  const { hook } = stuck.last ?? {}
+  const isStuck = (message: ToOwner): boolean =>
+    message.kind === 'join' &&
+    (hook === 'create' || hook === 'load' || stuck.hasJoin(message.session_id, message.ref))
+  for (const arrival of inbox.remove(({ message }) => isStuck(message)))
+    replies.turnAway(arrival, nowhere('not_created', FAILED))
+}
+
+async function cannotOpen(opening: OpeningRoom, claim: Claim, error: unknown): Promise<Opened> {
+  const { environment, address } = opening
+  if (error instanceof UnreadableRecord) return quarantine(opening, claim, error)
+  if (error instanceof CannotCreate) {
+    await giveBack(opening, claim, true)
+    return nowhere('not_created', error.message, error.code)
+  }
+  if (error instanceof CannotLoad || error instanceof CannotMigrate) {
+    await giveBack(opening, claim, error instanceof CannotLoad)
+    return unavailable(address, error.message)
+  }
+  const isNewer = error instanceof NewerRecord || error instanceof NewerState
+  if (isNewer) logNewer(opening, error)
+  else environment.log.error({ err: error, room: address.name }, 'a room could not be opened')
+  await giveBack(opening, claim, false)
+  return unavailable(address, isNewer ? 'a newer node wrote its record' : 'it could not be opened')
+}
+
+function logNewer({ environment, address }: OpeningRoom, error: Error): void {
+  const { newer, log } = environment
+  if (newer.has(error.message)) return
+  newer.add(error.message)
+  log.error(
+    { err: error, room: address.name },
+    'rooms of a newer version cannot run here: finish the upgrade',
+  )
+}
+
+/** Gives up a claim that led to no room, so that it can be claimed again. */
+export async function giveBack(
+  { environment, address }: Pick<OpeningRoom, 'environment' | 'address'>,
+  { fence }: Claim,
+  forget: boolean,
+): Promise<void> {
+  const { limits, log, records, wakeups } = environment
+  const { name } = address
+  try {
+    // There may be a time of a room that has ended: it would be looked for again and again.
+    if (forget) await wakeups.set(name, fence, undefined)
+    // A room that cannot be opened now keeps what is left of its life.
+    const release = forget ? { forget, ttlMs: limits.recordTtlMs } : { forget }
+    await records.release(name, fence, release)
+  } catch (error) {
+    log.warn({ err: error, room: name }, 'a room could not be released')
+  }
+}
+
+/**
+ * Puts the damaged record of a room that was just claimed aside. The text of the error is for the log, and for an operator who reads the
+ * record: it has no state and no payload.
+ */
+async function quarantine(
+  { environment, address }: OpeningRoom,
+  { fence }: Claim,
+  error: UnreadableRecord,
+): Promise<Opened> {
+  const { limits, log, metrics, records } = environment
+  const { name, roomType } = address
+  try {
+    const done = await records.quarantine(name, fence, {
+      reason: error.message.slice(0, MAX_REASON_LENGTH),
+      ttlMs: limits.quarantineTtlMs,
+    })
+    if (!done) return { at: 'unknown' }
+  } catch (err) {
+    log.error({ err, room: name, reason: error.message }, 'a record could not be put aside')
+    return unavailable(address, 'its record cannot be read')
+  }
+  metrics.roomsQuarantined.inc({ room_type: roomType })
+  log.error({ room: name, epoch: fence.epoch, err: error }, 'a room was put in quarantine')
+  return nowhere('quarantined', unavailableText(address, 'its record was put in quarantine'))
+}

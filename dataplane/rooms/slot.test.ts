@@ -1,0 +1,179 @@
+import { describe, expect, it, vi } from 'vitest'
+import { counting } from '../../test/support/rooms/counter-room.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { nowhere, type Place } from '../place.ts'
+import type { ToOwner } from '../traffic.ts'
+import type { SlotState } from './slot.ts'
+
+type Said = ToOwner extends infer M ? (M extends ToOwner ? Omit<M, 'room' | 'member_id'> : never) : never
+
+const NAME = 'prj_test/counter:a'
+const seat = { edge: 'node_edge', turn: 0, codec: 'roomful.v1.msgpack', session_id: 'ses_bob' } as const
+/** One message of each kind. The join is of bob, the others are of ann. */
+const SAID = {
+  join: { kind: 'join', ref: 1, ...seat, sub: null, principal: 'token', options: {} },
+  message: { kind: 'message', type: 'inc', data: null },
+  reliable: { kind: 'message', type: 'inc', data: null, ref: 1 },
+  refuse: { kind: 'refuse', ref: 1, code: 'forbidden', message: 'no' },
+  resync: { kind: 'resync', have_seq: 1, reason: 'checksum' },
+  renew: { kind: 'renew', data: {} },
+  attach: { kind: 'attach', ask: 1, ...seat, session_id: 'ses_ann', epoch: 1, seq: 1 },
+  leave: { kind: 'leave', reason: 'left', ref: 2 },
+  detach: { kind: 'detach' },
+  end: { kind: 'end' },
+} satisfies Record<string, Said>
+const KINDS = Object.keys(SAID) as (keyof typeof SAID)[]
+
+const send = (bench: RoomBench, kind: keyof typeof SAID): boolean =>
+  bench.host.receive(
+    {
+      room: bench.address('counter'),
+      member_id: kind === 'join' ? 'bob' : 'ann',
+      ...SAID[kind],
+    } as ToOwner,
+    'node_edge',
+  )
+
+/** A room name in a state; `end` lets it leave this node. */
+interface Staged {
+  readonly bench: RoomBench
+  readonly end: () => Promise<void>
+}
+
+async function opening(place: Place): Promise<Staged> {
+  const bench = new RoomBench([counting('journal')])
+  let resolve = (_: Place): void => {}
+  vi.spyOn(bench.claims, 'claim').mockReturnValueOnce(
+    new Promise((done) => {
+      resolve = done
+    }) as never,
+  )
+  void bench.host.open(bench.address('counter'))
+  await bench.settle()
+  return {
+    bench,
+    end: async () => {
+      resolve(place)
+      await bench.settle()
+    },
+  }
+}
+
+const STAGES: Record<Exclude<SlotState, 'gone'>, () => Promise<Staged>> = {
+  opening: () => opening({ at: 'node', nodeId: 'node_b' }),
+  running: async () => {
+    const { bench } = await roomWith(counting('journal'), ['ann'])
+    return {
+      bench,
+      end: async () => {
+        await bench.settle()
+        await bench.host.rooms[0]?.handOver({ nodeId: 'node_b', take: () => {} })
+      },
+    }
+  },
+  frozen: async () => {
+    const { bench } = await roomWith(counting('journal'), ['ann'])
+    bench.mayAct = false
+    bench.host.recheck()
+    await bench.settle()
+    return {
+      bench,
+      end: async () => {
+        await bench.claimed('counter')
+        bench.host.refuseMore()
+        bench.mayAct = true
+        bench.host.recheck()
+        await bench.settle()
+      },
+    }
+  },
+  leaving: async () => {
+    const { bench } = await roomWith(counting('journal'), ['ann'])
+    bench.store.mood = 'slow'
+    void bench.host.rooms[0]!.handOver({ nodeId: 'node_b', take: () => {} })
+    await bench.settle()
+    return {
+      bench,
+      end: async () => {
+        while (bench.store.held > 0) {
+          bench.store.let()
+          await bench.settle()
+        }
+      },
+    }
+  },
+}
+
+/** What a message of each kind meets in a state: the room handles it, or it waits and then goes to the next owner. */
+async function reactions(state: keyof typeof STAGES) {
+  const met: Record<string, 'handled' | 'forwarded' | 'answered'> = {}
+  for (const kind of KINDS) {
+    const { bench, end } = await STAGES[state]()
+    expect(bench.host.state(NAME)).toBe(state)
+    bench.sent.length = 0
+    expect(send(bench, kind)).toBe(true)
+    if (state !== 'running') expect(bench.sent).toEqual([])
+    await end()
+    expect(bench.host.state(NAME)).toBe('gone')
+    met[kind] = bench.redirected.length === 0 ? 'handled' : 'forwarded'
+  }
+  return met
+}
+
+const all = (reaction: string) => Object.fromEntries(KINDS.map((kind) => [kind, reaction]))
+
+describe('RoomSlot', () => {
+  it.each([
+    ['opening', 'forwarded'],
+    ['running', 'handled'],
+    ['frozen', 'forwarded'],
+    ['leaving', 'forwarded'],
+  ] as const)('in state %s: a message of each kind is %s', async (state, reaction) => {
+    expect(await reactions(state)).toEqual(all(reaction))
+  })
+
+  it.each(KINDS)('in state gone: takes no %s', async (kind) => {
+    const { bench } = await roomWith(counting('journal'), ['ann'])
+    await bench.host.close()
+    expect([bench.host.state(NAME), send(bench, kind)]).toEqual(['gone', false])
+  })
+
+  it.each(['opening', 'frozen', 'leaving'] as const)(
+    'in state %s: keeps the order of what waits, on its way to the next owner',
+    async (state) => {
+      const { bench, end } = await STAGES[state]()
+      for (const kind of KINDS) send(bench, kind)
+      await end()
+      expect(bench.redirected.map(({ message }) => message.kind)).toEqual(
+        KINDS.map((kind) => SAID[kind].kind),
+      )
+    },
+  )
+
+  it('in state frozen: handles what waits in its order when the room is still its own', async () => {
+    const { bench } = await STAGES.frozen()
+    for (const ref of [1, 2, 3]) bench.message('counter', 'ann', 'inc', null, ref)
+    bench.mayAct = true
+    bench.host.recheck()
+    await bench.settle()
+    expect([bench.host.state(NAME), bench.members.get('ann')!.acked]).toEqual(['running', 3])
+    expect(bench.redirected).toEqual([])
+  })
+
+  it('in state opening: refuses what waits when no node can have the room', async () => {
+    const { bench, end } = await opening(nowhere('unavailable', 'the store does not answer'))
+    for (const kind of KINDS) send(bench, kind)
+    await end()
+    expect(bench.sent.map(({ kind }) => kind)).toEqual(['refused', 'error', 'error', 'error', 'redirect'])
+    expect([bench.redirected, bench.host.state(NAME)]).toEqual([[], 'gone'])
+  })
+
+  it('in state opening: refuses only the first join that may not make the room, and the next opens it again', async () => {
+    const { bench, end } = await opening(nowhere('project_full', 'the project has 1 rooms'))
+    bench.askToJoin('counter', 'ann')
+    bench.askToJoin('counter', 'bob')
+    await end()
+    expect(bench.members.get('ann')!.errors).toMatchObject([{ code: 'project_full' }])
+    expect([bench.members.get('bob')!.inRoom, bench.host.state(NAME)]).toEqual([true, 'running'])
+  })
+})
