@@ -86,10 +86,10 @@ it('a message whose handler never returns ends one node, and is cut off from the
   }
   await neighbour.send('add')
   expect([alive(), neighbour.state.count]).toEqual([others, 3])
-  for (const node of others)
-    expect(
-      await cluster.metric(node, 'service_room_turns_stuck_total{room_type="looper",hook="onMessage"}'),
-    ).toBe(3)
+  const stuck = 'service_room_turns_stuck_total{room_type="looper",hook="onMessage"}'
+  await expect
+    .poll(() => Promise.all(others.map((node) => cluster.metric(node, stuck))))
+    .toEqual(others.map(() => 3))
 
   // Three in ten minutes: the player is refused that type of message before it reaches the room.
   await expect
