@@ -25,7 +25,7 @@ export interface Inspection {
   readonly askedAt: number
 }
 
-/** Where a room is: at this node, which has claimed it; at another node; or at none. */
+/** Location of a room: this node, which has claimed it, another node, or no node. */
 export type Place<W extends Why = Why> =
   /** `from`: the dead node that owned the room before. */
   | { readonly at: 'here'; readonly claim: Claim; readonly from?: string }
@@ -48,8 +48,8 @@ interface Refusal {
   /** Joins that are refused. The others look for the room again: each of them may make it. */
   readonly joins: 'all' | 'first' | 'none'
   /**
-   * Answer to other messages. `retry`: an error to a client that waits for an answer; edges send the rest again. `no_seat`: no one is a member
-   * of the room. `again`: they look for the room again.
+   * Answer to other messages. `retry`: a client that waits for an answer gets an error, and edges send the other messages again. `no_seat`: the
+   * room has no members. `again`: the messages look for the room again.
    */
   readonly others: 'retry' | 'no_seat' | 'retry_or_no_seat' | 'again'
 }

@@ -257,7 +257,7 @@ describe('a claim', () => {
       return { ...bench, inspected: () => inspect.mock.calls.length }
     }
 
-    it('does not inspect the room again', async () => {
+    it('claims the room without a second inspect', async () => {
       const { claims, inspected } = counted()
       const node = claims('node_a')
       const seen = await node.inspect(ROOM)

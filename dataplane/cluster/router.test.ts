@@ -78,7 +78,7 @@ describe('Router', () => {
       expect(records.asked).toEqual([NAME])
     })
 
-    it('goes to an owner that is known to be alive without a read of its lease', async () => {
+    it('goes to a live owner, whose lease is not read', async () => {
       bench.known.add(THERE)
       router.send(join())
       await records.answer(ownedBy(THERE))

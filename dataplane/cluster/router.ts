@@ -253,7 +253,7 @@ export class Router {
   /** What has waited goes to `owner`, which has the room or is to open it. */
   #found(route: Route, inbox: Inbox, owner: string, to: 'owner' | 'opener', seen: Inspection): void {
     const { nodeId, rooms, links } = this.#parts
-    this.#settle(route)
+    this.#endSearch(route)
     route.owner = owner
     if (owner === nodeId) {
       void rooms().open(route.room, inbox, seen)
@@ -263,9 +263,9 @@ export class Router {
     this.#sendBack(route.room, inbox, owner)
   }
 
-  /** What has waited is answered, or looks again. */
+  /** Answers the messages that have waited. Those without an answer look for the room again. */
   #nowhere(route: Route, inbox: Inbox, place: Nowhere): void {
-    this.#settle(route)
+    this.#endSearch(route)
     refuseAll(inbox, place, this.#parts.deliver)
     if (!inbox.empty) this.redirect(route.room, inbox, undefined)
   }
@@ -287,8 +287,8 @@ export class Router {
     this.#nowhere(route, inbox, nowhere('newer', unavailableText(route.room, reason)))
   }
 
-  /** No one looks any more. */
-  #settle(route: Route): void {
+  /** The search is over. */
+  #endSearch(route: Route): void {
     const { name } = route.room
     route.inbox = undefined
     // Other nodes' members are no reason to remember where a room is, and neither are those who have left.
@@ -296,8 +296,8 @@ export class Router {
   }
 
   /**
-   * Messages of other nodes are not passed on: each of these is told once who has the room, however many it sent, and asks again for all
-   * that it has open there.
+   * Does not forward the messages of other nodes. Each of these nodes gets one `redirect`, and its edge then asks the owner again for
+   * everything that it has open in the room.
    */
   #sendBack(room: RoomAddress, inbox: Inbox, owner: string | null): void {
     const { nodeId } = this.#parts

@@ -38,7 +38,7 @@ export interface ConnectionListener {
   failed(error: unknown): void
   /** A ping or pong frame of the websocket itself; false: there are too many, and it is not to be answered. */
   controlFrame(): boolean
-  /** The client answered a websocket ping: it reads what is sent to it. */
+  /** The client's websocket answered a ping. */
   ponged(): void
   /** What waited for the client has been read; see `Outbox.awaitRoom`. */
   hasRoom(): void

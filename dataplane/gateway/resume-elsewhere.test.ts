@@ -403,6 +403,18 @@ describe('a resume that fails half-way', () => {
     await third.next('welcome')
   })
 
+  it('cannot be tried again once a silent client has answered a regular ping', async () => {
+    const { client, welcome, snapshot } = await pair.a.join()
+    await pair.owner.lose(client)
+    const silent = await pair.a.resume(welcome, [snapshot])
+    await silent.next('welcome')
+    const pinged = new Promise((resolve) => silent.ws.once('ping', resolve))
+    await pair.pass(7000, 1000)
+    await pinged
+    const late = await pair.b.resume(welcome, [snapshot])
+    await pair.meanwhile(expectClose(late, 'session_taken_over', /used already/))
+  })
+
   it('is given up when nothing is heard of the client for five seconds', async () => {
     const { client, welcome } = await pair.a.join()
     await pair.owner.lose(client)

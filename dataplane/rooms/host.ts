@@ -126,7 +126,7 @@ export class RoomHost {
   /** How many of them stand still. */
   get frozen(): number {
     let frozen = 0
-    for (const { state } of this.#slots.values()) if (state === 'frozen') frozen++
+    for (const room of this.#rooms.values()) if (room.frozen) frozen++
     return frozen
   }
 
