@@ -48,7 +48,7 @@ class Runner:
         self.sockets.append(FakeSocket(url))
         return await self.sockets[-1].opened
 
-    def get_token(self):
+    async def get_token(self):
         self.tokens += 1
         return f"token-{self.tokens}"
 

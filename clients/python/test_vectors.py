@@ -5,8 +5,7 @@ import unittest
 from pathlib import Path
 
 from fakes import client_message
-from roomful.codec import Json, MsgPack
-from roomful.state import CANNOT_APPLY, checksum, part_after
+from roomful import CANNOT_APPLY, Json, MsgPack, checksum, part_after
 
 VECTORS = json.loads((Path(__file__).parents[2] / "docs/protocol-vectors.json").read_text())
 ADDRESS = bytes.fromhex(VECTORS["address"]["msgpack"])
