@@ -31,10 +31,8 @@ def _mix(a, b):
 
 @lru_cache(maxsize=1 << 16, typed=True)  # typed: 1 and True are equal, but not their checksums.
 def _scalar(value):
-    if value is None:
-        return _mix(1, 0)
-    if isinstance(value, bool):
-        return _mix(2, int(value))
+    if value is None or isinstance(value, bool):
+        return _mix(1, 0) if value is None else _mix(2, int(value))
     if isinstance(value, str):
         h = 0x811C9DC5
         for byte in value.encode():
@@ -70,10 +68,9 @@ def _apply_op(value, path, op):
         if adds:
             result.insert(key, None)
     old = None if adds else value[key]
+    result[key] = _apply_op(old, rest, op)
     if op["op"] == "remove" and not rest:
         del result[key]
-    else:
-        result[key] = _apply_op(old, rest, op)
     return result
 
 
@@ -157,31 +154,21 @@ def _merge(base, layer):
 # The two codecs. In the lists of opcodes, a `:` stands for the room of the last opcode 29.
 
 LISTS = """0 hello project_id start features
-1 join request_id room_type options rejoin
-2 leave request_id room_id
-3 message room_id type data ref settled
-4 state.resync room_id reason
-5 ping at
-6 token token
-8 goodbye
+1 join request_id room_type options rejoin; 2 leave request_id room_id
+3 message room_id type data ref settled; 4 state.resync room_id reason
+5 ping at; 6 token token; 8 goodbye
 16 welcome session_id resume_token resumed resume_ttl_seconds heartbeat_seconds token_seconds \
 node_id server_time limits
-17 joined request_id room_id member_id
-18 token token_seconds
+17 joined request_id room_id member_id; 18 token token_seconds
 19 state.snapshot : epoch seq checksum keys state members
 20 state.resync : epoch seq checksum keys state members
-21 state.patch : epoch seq checksum keys change
-22 event : epoch seq name data
+21 state.patch : epoch seq checksum keys change; 22 event : epoch seq name data
 23 member : epoch seq member_id sub status reason message
-24 reply : ref data
-25 ack : ref
-26 error code message retryable request_id room_id ref
-27 move in_ms url
-28 pong at server_time
-29 room room_id
+24 reply : ref data; 25 ack : ref; 26 error code message retryable request_id room_id ref
+27 move in_ms url; 28 pong at server_time; 29 room room_id
 30 layer.state : epoch seq checksum layer keys state
-31 layer.patch : epoch seq checksum layer keys change"""
-BY_OPCODE = {int(code): (t, names) for code, t, *names in map(str.split, LISTS.splitlines())}
+31 layer.patch : epoch seq checksum layer keys change""".replace("\n", ";")
+BY_OPCODE = {int(code): (t, names) for code, t, *names in map(str.split, LISTS.split(";"))}
 OPCODES = {t: opcode for opcode, (t, _) in BY_OPCODE.items() if opcode < 16}
 LIMITS = "max_message_bytes", "messages_per_second", "message_burst", "max_rooms"
 LISTED = "room_id", "member_id", "epoch", "seq", "settled"
@@ -261,7 +248,7 @@ def decimal(kind, data):
 
 
 class Replica:
-    """The copy of one room. A subclass has `ask(reason)`, and `changed()` for its listeners."""
+    """The copy of one room. A subclass has `ask(reason)` and `on_change()`."""
 
     def __init__(self):
         self.epoch = self.seq = self._whole_seq = -1
@@ -275,10 +262,8 @@ class Replica:
         if late or frame["epoch"] < self.epoch:
             return False
         try:
-            if t in ("state.snapshot", "state.resync"):
-                self._take_flush(frame, whole=True)
-            elif t == "state.patch" and seq == self.seq + 1:
-                self._take_flush(frame)
+            if "members" in frame or t == "state.patch" and seq == self.seq + 1:
+                self._take_flush(frame, whole="members" in frame)
             elif t == "layer.state" and seq == self.seq:
                 self._show(self._base, self._layers, [frame])
             elif t in ("layer.state", "layer.patch"):
@@ -290,9 +275,13 @@ class Replica:
         except CANNOT_APPLY:
             self._miss("checksum")
         if t == "member" and seq > self._whole_seq:
-            self._take_member(frame)
+            member = {"member_id": frame["member_id"], "sub": frame.get("sub")}
+            member["connected"] = frame["status"] != "disconnected"
+            self.members = self.members | {frame["member_id"]: member}
+            if frame["status"] == "left":
+                del self.members[frame["member_id"]]
         if self.state is not before[0] or self.members is not before[1]:
-            self.changed()
+            _call(self.on_change)
         return True
 
     def connection_lost(self):
@@ -304,14 +293,7 @@ class Replica:
             self.waits = True
             self.ask(reason)
 
-    def _take_member(self, frame):
-        member = {"member_id": frame["member_id"], "sub": frame.get("sub")}
-        member["connected"] = frame["status"] != "disconnected"
-        self.members = self.members | {frame["member_id"]: member}
-        if frame["status"] == "left":
-            del self.members[frame["member_id"]]
-
-    def _take_flush(self, frame, whole=False):
+    def _take_flush(self, frame, whole):
         position, kept = (frame["epoch"], frame["seq"]), self._layers
         held = [one for one in self._held if (one["epoch"], one["seq"]) == position]
         self._held = []
@@ -389,7 +371,7 @@ class Room(Replica):
         self.on_change = self.on_left = lambda *args: None
         self._client, self._join, self._gone = client, join, False
         self._listeners, self._asking = defaultdict(list), asyncio.Future()
-        self._kept, self._replies, self._last_ref = {}, {}, 0
+        self._kept, self._last_ref = {}, 0  # ref: [message, outcome, reply]
 
     def on(self, event, listener):
         """Calls `listener(data)` for each event of this name."""
@@ -402,10 +384,9 @@ class Room(Replica):
             raise RoomfulError("not_in_room", "the seat is gone: join the room again")
         message = self._message(type, data, ref=self._last_ref + 1, settled=self._last_ref)
         self._last_ref += 1
-        outcome = asyncio.Future()
-        self._kept[self._last_ref] = message, outcome
+        self._kept[self._last_ref] = [message, asyncio.Future(), None]
         self.send_kept(self._last_ref)
-        return outcome
+        return self._kept[self._last_ref][1]
 
     def send_unreliable(self, type, data=None):
         """Sends a message that may be lost. Returns False if there is no connection."""
@@ -447,9 +428,6 @@ class Room(Replica):
         _settle(future, self, None if leaves else error)
         return waits and leaves
 
-    def changed(self):
-        _call(self.on_change)
-
     def ask(self, reason):
         """Asks for the whole state, and again after 2 seconds (R17)."""
         self._asking.cancel()
@@ -464,7 +442,7 @@ class Room(Replica):
             for acknowledged in [kept for kept in self._kept if kept <= ref]:
                 self.finish(acknowledged)
         elif t == "reply" and ref in self._kept:
-            self._replies[ref] = frame.get("data")
+            self._kept[ref][2] = frame.get("data")
         elif t == "member" and (frame["member_id"], frame["status"]) == (self.member_id, "left"):
             self.lose(frame["reason"], frame.get("message", ""))
         elif "epoch" in frame and self.take_frame(frame):
@@ -477,8 +455,8 @@ class Room(Replica):
     def finish(self, ref, error=None):
         """A kept message has its outcome."""
         if ref in self._kept:
-            _, outcome = self._kept.pop(ref)
-            _settle(outcome, self._replies.pop(ref, None), error)
+            _, outcome, reply = self._kept.pop(ref)
+            _settle(outcome, reply, error)
 
     def lose(self, reason, message=""):
         """The seat is gone (R10, R30). After the end of the session, the client joins again."""
@@ -598,8 +576,7 @@ class Client:
 
     def send(self, message):
         """Sends a message if the session is connected."""
-        ready = bool(self._connection and self._connection.ready)
-        if ready:
+        if ready := bool(self._connection and self._connection.ready):
             self._connection.send(message)
         return ready
 
@@ -775,8 +752,8 @@ CODECS = {"json": Json, "msgpack": MsgPack}
 
 async def open_websocket(url, subprotocol):
     """Opens a websocket that takes frames of any size."""
-    options = {"subprotocols": [subprotocol], "compression": None, "max_size": None}
-    return await websockets.connect(url, **options, ping_interval=None, close_timeout=1)
+    options = {"compression": None, "max_size": None, "ping_interval": None, "close_timeout": 1}
+    return await websockets.connect(url, subprotocols=[subprotocol], **options)
 
 
 async def connect(url, **options):
