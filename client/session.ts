@@ -185,14 +185,15 @@ export class ClientSession {
   /** The page is back. `credentials`: how another page has left the session meanwhile, or this one; undefined: there is none any more. */
   goOn(credentials: Credentials | undefined): void {
     if (credentials?.resume_token !== this.credentials?.resume_token)
-      this.#forget(closeError(CLOSE.session_taken_over.code, ''), credentials)
+      this.#forget(closeError(CLOSE.session_taken_over, ''), credentials)
     this.hurry()
   }
 
   /** Says goodbye, for good. `error`: why, when it was not the caller's wish. */
   close(error?: RoomfulError): void {
     if (this.#status === 'closed') return
-    this.#drop(CLOSE.normal.code)
+    this.send({ t: 'goodbye' })
+    this.#drop()
     this.#cancelConnectTimeout()
     this.#setStatus('closed', error)
   }
@@ -226,11 +227,11 @@ export class ClientSession {
     }
   }
 
-  /** A new session needs a token; a resumed one only when the one it has is expired, or unknown to this page. */
+  /** A new session needs a token; a resumed one only when the one it has is said to be expired, or unknown to this page. */
   async #tokenForHello(attempt: object): Promise<string | undefined> {
     const { tokens, restore } = this.#parts
     if (this.#mustRenew) return tokens.fetch()
-    if (this.#right.ownSession) return tokens.renewable && tokens.expired ? tokens.fetch() : undefined
+    if (this.#right.ownSession) return undefined
     const token = await tokens.next()
     const restored = this.credentials ? undefined : await restore(token)
     if (restored && this.#attempt === attempt) this.#right.replace(restored, true)
@@ -239,10 +240,10 @@ export class ClientSession {
 
   /** A connection, which says hello when it is open, and tells what comes of it. */
   #connect(Socket: WebSocketConstructor, url: string, token?: string): ClientConnection {
-    const ended = (error: RoomfulError, code?: number): void => {
+    const ended = (error: RoomfulError): void => {
       if (connection === this.#next) this.#stay()
       else if (this.#replaced?.is(connection)) this.#letGo()
-      else this.#lost(error, code)
+      else this.#lost(error)
     }
     const connection: ClientConnection = new ClientConnection(Socket, url, this.#codec, this.#parts.clock, {
       opened: () => (connection === this.#next ? this.#changeOver(connection) : this.#sayHello(token)),
@@ -257,7 +258,7 @@ export class ClientSession {
         const text = `Unreadable frame: ${cause}`
         const error = new RoomfulError('protocol_error', text, { retryable: true, cause })
         this.#parts.report(error)
-        ended(error, CLOSE.protocol_error.code)
+        ended(error)
       },
     })
     return connection
@@ -279,6 +280,7 @@ export class ClientSession {
   #receive(message: DecodedMessage, token: string | undefined): void {
     if (message.t === 'welcome') this.#welcome(message, token)
     else if (message.t === 'pong') this.#parts.serverClock.pong(message.at, message.server_time)
+    else if (message.t === 'token') this.#parts.tokens.accepted(message.token_seconds)
     else if (message.t === 'draining') this.#drain(message.reconnect_in_ms)
     else if (message.t === 'reroute') this.#reroute(message.url)
     else {
@@ -292,7 +294,7 @@ export class ClientSession {
     const connection = this.#connection!
     const rerouted = this.#status === 'online'
     const resumed = this.credentials !== undefined && welcome.resumed
-    if (this.credentials && !resumed) this.#forget(closeError(CLOSE.resume_failed.code, ''))
+    if (this.credentials && !resumed) this.#forget(closeError(CLOSE.resume_failed, ''))
     // A callback may have closed the client.
     if (this.#connection !== connection) return
     this.#cancelTimer()
@@ -303,8 +305,9 @@ export class ClientSession {
     if (rerouted) this.#reroutes.succeeded()
     this.#welcomedAt = clock.monotonic()
     serverClock.welcome(this.#helloSentAt, welcome.server_time)
-    if (resumed && token !== undefined) connection.send({ t: 'token', token })
     tokens.start((fresh) => connection.send({ t: 'token', token: fresh }))
+    if (resumed && token !== undefined) connection.send({ t: 'token', token })
+    else tokens.renewBefore(welcome.token_seconds)
     connection.keepAlive(welcome.heartbeat_seconds)
     this.#batcher.start(welcome.limits)
     const { messages_per_second: messagesPerSecond, message_burst: messageBurst } = welcome.limits
@@ -365,8 +368,8 @@ export class ClientSession {
   }
 
   /** The connection that was replaced has no more to say. */
-  #letGo(code?: number): void {
-    this.#replaced?.close(code)
+  #letGo(): void {
+    this.#replaced?.close()
     this.#replaced = undefined
   }
 
@@ -375,27 +378,25 @@ export class ClientSession {
     this.#next?.close()
     this.#next = undefined
     this.#moveAt = this.#parts.clock.monotonic() + reconnectInMs
-    this.#setTimer(reconnectInMs, () => this.#lost(closeError(CLOSE.draining.code, '')))
+    this.#setTimer(reconnectInMs, () => this.#lost(closeError(CLOSE.draining, '')))
   }
 
-  /** The attempt failed, or the connection is gone: what now depends on why. `code`: what to close a socket with that is still open. */
-  #lost(why: RoomfulError, code?: number): void {
+  /** The attempt failed, or the connection is gone: what now depends on why. */
+  #lost(why: RoomfulError): void {
     const wasOnline = this.#status === 'online'
     const cause = wasOnline && !this.#ready ? this.#changeOverFailed(why) : why
     const { clock } = this.#parts
     const error = this.#right.understand(cause)
     if (wasOnline && clock.monotonic() - this.#welcomedAt >= STABLE_MS) this.#backoff.reset()
     this.#lastError = error
-    this.#drop(code)
+    this.#drop()
     if (this.#isClosed()) return
     if (this.#isFinal(error)) {
       this.close(error)
       return
     }
     this.#mustRenew ||= error.code === 'token_expired'
-    // A resume that is refused for its token: the session has been without a good one for too long.
-    const refused = error.code === 'token_expired' && this.credentials !== undefined && !wasOnline
-    if (refused || error.code === 'resume_failed') {
+    if (error.code === 'resume_failed') {
       // The server is well, and is asked for something else now: what came before says nothing of it.
       this.#backoff.reset()
       this.#forget(error)
@@ -425,7 +426,6 @@ export class ClientSession {
     const { tokens, reconnect } = this.#parts
     if (!error.retryable || !reconnect) return true
     if (error.code === 'token_expired') return !tokens.renewable
-    if (error.code === 'resume_failed') return !tokens.renewable && tokens.expired
     return error.code === 'token_unavailable' && this.#status === 'connecting'
   }
 
@@ -437,7 +437,7 @@ export class ClientSession {
   }
 
   /** Ends the connection, or the attempt at one. */
-  #drop(code?: number): void {
+  #drop(): void {
     this.#attempt = undefined
     this.#cancelTimer()
     this.#parts.tokens.stop()
@@ -445,8 +445,8 @@ export class ClientSession {
     this.#batcher.flush()
     this.#next?.close()
     this.#next = undefined
-    this.#letGo(code)
-    this.#connection?.close(code)
+    this.#letGo()
+    this.#connection?.close()
     this.#connection = undefined
     this.#ready = false
     this.#held = []

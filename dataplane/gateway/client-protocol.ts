@@ -1,6 +1,6 @@
 import { timestamp } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
-import { CLOSE, CLOSE_DETAILS, type CloseName } from '../../shared/protocol/close-codes.ts'
+import { CLOSE, CLOSE_MEANINGS, type CloseName, closeAdvice } from '../../shared/protocol/close-codes.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { ErrorCode, InvalidMessage } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
@@ -157,8 +157,7 @@ export class ClientProtocol implements ConnectionListener {
     log.debug({ session_id: session.sessionId, close: name }, 'connection closed')
     // Otherwise the session is on another connection, or at another node.
     if (session.connection !== this.connection) return
-    if (name === 'lost' || !CLOSE_DETAILS[name].endsSession) sessions.detach(session)
-    else sessions.end(session, name === 'normal' ? 'left' : 'session_ended')
+    sessions.detach(session)
   }
 
   /** Ends a connection that has no session. */
@@ -212,7 +211,8 @@ export class ClientProtocol implements ConnectionListener {
 
   #handle(session: Session, request: LaterMessage, bytes: number): void {
     const { edge, clock } = this.#context
-    if (request.t === 'token') this.#renew(session, request.token)
+    if (request.t === 'goodbye') this.#end(session)
+    else if (request.t === 'token') this.#renew(session, request.token)
     else if (request.t === 'join') this.#joinLater(session, request)
     else if (request.t === 'ping')
       this.connection.send({ t: 'pong', at: request.at, server_time: timestamp(clock.now()) })
@@ -225,6 +225,11 @@ export class ClientProtocol implements ConnectionListener {
       else if (request.t === 'leave') edge.leave(subscription, request.ref)
       else edge.resync(subscription, request.reason)
     }
+  }
+
+  #end(session: Session): void {
+    this.#context.sessions.end(session, 'left')
+    this.connection.close('normal', CLOSE_MEANINGS.normal)
   }
 
   #isBlocked({ projectId, sub, sessionId }: Session, roomType: string, messageType?: string): boolean {
@@ -394,8 +399,6 @@ export class ClientProtocol implements ConnectionListener {
       this.connection.close('overloaded', 'the resume took too long: try again')
       return
     }
-    // Whatever the owners have answered by then goes out behind `welcome`.
-    if (resumed) this.#resumeRooms(session, positions)
     const { codec, outbox } = this.connection
     const welcome = codec.encode({
       t: 'welcome',
@@ -404,6 +407,7 @@ export class ClientProtocol implements ConnectionListener {
       resumed,
       resume_ttl_seconds: options.sessionResumeTtl,
       heartbeat_seconds: options.heartbeatSeconds,
+      token_seconds: session.tokenSeconds,
       node_id: nodeName(nodeId),
       server_time: timestamp(clock.now()),
       limits: options.limits,
@@ -411,6 +415,7 @@ export class ClientProtocol implements ConnectionListener {
     outbox.open(frame(welcome, codec.binary))
     this.#count(resumed ? 'resumed' : 'welcome')
     log.debug({ session_id: session.sessionId, resumed }, 'session connected')
+    if (resumed) this.#resumeRooms(session, positions)
     const early = this.#early
     this.#early = []
     this.#welcome = true
@@ -443,15 +448,20 @@ export class ClientProtocol implements ConnectionListener {
       session.renew(claims)
       if (JSON.stringify(session.data) !== before) this.#context.edge.renew(session)
       this.#context.sessions.saveLater(session)
+      this.connection.send({ t: 'token', token_seconds: session.tokenSeconds })
     }
   }
 
   /**
-   * Whether the session may send one more message. What has a ref, and a fresh token, is never refused: it waits with all that is behind it, and
+   * Whether the session may send one more message. What has a ref, a fresh token and a goodbye are never refused: it waits with all that is behind it, and
    * nothing more is read of the client. Of anything else above the rate the client has been told.
    */
   #admit(session: Session, message: LaterMessage | InvalidMessage, mustPass: boolean): RateVerdict | 'wait' {
-    const waits = this.#behind || message.t === 'token' || ('ref' in message && message.ref !== undefined)
+    const waits =
+      this.#behind ||
+      message.t === 'token' ||
+      message.t === 'goodbye' ||
+      ('ref' in message && message.ref !== undefined)
     if (!waits) {
       const verdict = this.#withinRate(session, 'session')
       if (verdict === 'reject') this.#refuseRequest(session, message, 'rate_limited', this.#limitText())
@@ -512,13 +522,13 @@ export class ClientProtocol implements ConnectionListener {
     const begin = { kind: 'server', beganAt: openedAt } as const
     const { tracer } = this.#context
     if ('close' in answer) {
-      const { code, retry } = CLOSE[answer.close]
+      const code = CLOSE[answer.close]
       const span = tracer.span('handshake', {
         ...begin,
         attributes: { ...attributes, 'roomful.close_code': code },
       })
       // What the client may simply try again is the fault of the service.
-      if (retry === 'resume') span.fail(answer.close)
+      if (closeAdvice(code) === 'resume') span.fail(answer.close)
       return span
     }
     const { session, traceBefore } = answer

@@ -122,6 +122,8 @@ export const CLIENT_MESSAGES = {
   'state.resync': message(4, { room_id: text(MAX.room_id), reason: choice(RESYNC_REASONS) }),
   ping: message(5, { at: NUMBER }),
   token: message(6, { token: text(MAX.token) }),
+  /** Ends the session. Its members leave. */
+  goodbye: message(8, {}),
 } satisfies Table
 
 /** What the server sends, but for the state streams. */
@@ -132,11 +134,15 @@ export const SERVER_MESSAGES = {
     resumed: FLAG,
     resume_ttl_seconds: NUMBER,
     heartbeat_seconds: NUMBER,
+    /** Whole seconds for which the session's token is still valid. */
+    token_seconds: COUNT,
     node_id: text(),
     server_time: text(),
     limits: record(LIMIT_FIELDS),
   }),
   joined: message(17, { ref: REF, room_id: text(), member_id: text() }),
+  /** A fresh token is accepted. */
+  token: message(18, { token_seconds: COUNT }),
   event: message(22, { ...IN_ROOM, name: text(), data: VALUE }),
   /** A change of the members. `reason`, and in words for the player `message`: only of a member that left. */
   member: message(23, {

@@ -155,6 +155,7 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
       both('resumed', flag),
       both('resume_ttl_seconds', count),
       both('heartbeat_seconds', number),
+      both('token_seconds', count),
       both('node_id', text),
       both('server_time', time),
       { name: 'limits', json: limits, msgpack: (value) => limits(named(value, LIMITS)) },
@@ -162,6 +163,7 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
   },
   joined: { opcode: 17, fields: [both('ref', ref), both('room_id', text), both('member_id', text)] },
   'state.snapshot': { opcode: 19, fields: [...stamp, members] },
+  token: { opcode: 18, fields: [both('token_seconds', count)] },
   'state.resync': { opcode: 20, fields: [...stamp, members] },
   'state.patch': { opcode: 21, fields: stamp },
   event: {
@@ -292,6 +294,8 @@ function elements(message: ClientMessage): unknown[] {
       return [5, message.at]
     case 'token':
       return [6, message.token]
+    case 'goodbye':
+      return [8]
   }
 }
 

@@ -39,6 +39,7 @@ export type ClientMessage =
   | { t: 'state.resync'; room_id: string; reason: 'sequence' | 'checksum' }
   | { t: 'ping'; at: number }
   | { t: 'token'; token: string }
+  | { t: 'goodbye' }
 
 export interface Member {
   member_id: string
@@ -93,12 +94,14 @@ interface ServerMessages {
     resumed: boolean
     resume_ttl_seconds: number
     heartbeat_seconds: number
+    token_seconds: number
     node_id: string
     server_time: string
     limits: Limits
   }
   joined: { ref: number; room_id: string; member_id: string }
   'state.snapshot': Stamp & { body: WireState; members: MemberInfo[] }
+  token: { token_seconds: number }
   'state.resync': Stamp & { body: WireState; members: MemberInfo[] }
   'state.patch': Stamp & { body: WirePatch }
   event: RoomFlush & { name: string; data: Json }

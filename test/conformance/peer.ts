@@ -243,7 +243,7 @@ export class Peer {
   /** Says goodbye and waits until the connection is down. */
   async goodbye(): Promise<void> {
     if (this.ending) return
-    this.socket.close(1000)
+    this.send({ t: 'goodbye' })
     await this.until('the connection is down', () => this.ending !== undefined, PATIENCE_MS, 'even closed')
   }
 
@@ -393,6 +393,7 @@ export class Session {
         break
       case 'draining':
       case 'pong':
+      case 'token':
         break
       default:
         this.takeRoomMessage(message)
@@ -402,7 +403,9 @@ export class Session {
   private takeRoomMessage(
     message: Exclude<
       ServerMessage,
-      { t: 'welcome' | 'joined' | 'ack' | 'error' | 'draining' | 'pong' | 'reply' | 'reroute' }
+      {
+        t: 'welcome' | 'token' | 'joined' | 'ack' | 'error' | 'draining' | 'pong' | 'reply' | 'reroute'
+      }
     >,
   ): void {
     const view = this.rooms.get(message.room_id)

@@ -31,11 +31,14 @@ export class ScriptedServer {
   readonly clock: Clock
   limits: Limits = { max_message_bytes: 1024, messages_per_second: 100, message_burst: 1000, max_rooms: 16 }
   heartbeatSeconds = 10
+  /** For how long each token is valid. */
+  tokenSeconds = 3600
   /** What happens to a new socket. */
   onDial = (socket: FakeSocket): void => queueMicrotask(() => socket.accept())
   onHello = (_hello: Of<'hello'>): void => this.welcome()
   onJoin = (join: Of<'join'>): void => this.seat(join)
   onLeave = ({ room_id: roomId }: Of<'leave'>): void => this.deliver(this.room(roomId).ownLeft('left'))
+  onToken = (socket: FakeSocket): void => this.send({ t: 'token', token_seconds: this.tokenSeconds }, socket)
   onPing = ({ at }: Of<'ping'>, socket: FakeSocket): void =>
     this.send({ t: 'pong', at, server_time: timestamp(this.clock.now()) }, socket)
   readonly #codec = new MsgpackCodec()
@@ -131,6 +134,7 @@ export class ScriptedServer {
       resumed: resumed ?? resume !== undefined,
       resume_ttl_seconds: 60,
       heartbeat_seconds: this.heartbeatSeconds,
+      token_seconds: this.tokenSeconds,
       node_id: 'node_1',
       server_time: timestamp(this.clock.now()),
       limits: this.limits,
@@ -161,6 +165,7 @@ export class ScriptedServer {
       this.onHello(message)
     } else if (message.t === 'join') this.onJoin(message)
     else if (message.t === 'leave') this.onLeave(message)
+    else if (message.t === 'token') this.onToken(socket)
     else if (message.t === 'ping') this.onPing(message, socket)
   }
 }
@@ -286,8 +291,8 @@ class FakeSocket implements WebSocketLike {
   readonly protocols: readonly string[]
   /** What the client has sent on it. */
   readonly said: ClientMessage[] = []
-  /** How the client closed it: the code, or `'no code'`; undefined while it has not. */
-  closedWith: number | 'no code' | undefined
+  /** The client has closed it. */
+  closed = false
   readonly #farEnd: FarEnd
   #open = false
   #over = false
@@ -309,10 +314,10 @@ class FakeSocket implements WebSocketLike {
     if (this.#open) this.#farEnd.sent(this, data.slice())
   }
 
-  close(code?: number): void {
+  close(): void {
     if (this.#over) return
-    this.closedWith = code ?? 'no code'
-    this.end(code ?? 1005, '')
+    this.closed = true
+    this.end(1005)
   }
 
   /** The server accepts. */
