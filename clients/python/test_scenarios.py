@@ -13,7 +13,7 @@ from fakes import FakeSocket, client_message
 
 DOCS = Path(__file__).parents[2] / "docs"
 FILE = json.loads((DOCS / "protocol-scenarios.json").read_text())
-STATUS = {"online": "connected", "ended": "closed"}
+STATUS = {"connected": "online", "reconnecting": "reconnecting", "closed": "ended"}
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -30,9 +30,9 @@ class Runner:
         self.test, self.codec, self.loop = test, codec, asyncio.get_running_loop()
         self.sockets, self.tokens, self.client = [], 0, None
         self.rooms, self.outcomes, self.events, self.seats = {}, {}, {}, {}
-        named = [event for step in steps for event in step.get("expect", {}).get("events", ())]
-        sent = [[step["server"].get("name")] for step in steps if "server" in step]
-        self.event_names = {name for name, *_ in named + sent if name}
+        sent = {step["server"].get("name") for step in steps if "server" in step}
+        seen = {name for step in steps for name, _ in step.get("expect", {}).get("events", ())}
+        self.event_names = sent | seen
 
     async def settle(self, seconds=0):
         """Advances the clock, and lets the client run until it waits."""
@@ -51,6 +51,12 @@ class Runner:
     async def get_token(self):
         self.tokens += 1
         return f"token-{self.tokens}"
+
+    async def until(self, condition):
+        """Advances the clock until the condition holds, for at most 15 seconds."""
+        end = self.loop.now + 15
+        while not condition() and self.loop.now < end:
+            await self.settle(0.25)
 
     async def run(self, steps):
         for number, step in enumerate(steps):
@@ -98,8 +104,7 @@ class Runner:
             room.on(name, lambda data, name=name: events.append([name, data]))
 
     async def open(self, step, _):
-        while len(self.sockets) < step["open"] and self.loop.now < 1000:
-            await self.settle(0.25)
+        await self.until(lambda: len(self.sockets) >= step["open"])
         socket = self.sockets[step["open"] - 1]
         self.test.assertEqual(socket.url, step.get("url", socket.url))
         if step.get("refuse"):
@@ -110,8 +115,14 @@ class Runner:
     async def read(self, step, socket):
         wanted = step["client"]
         pings = wanted is not None and wanted["t"] == "ping"
-        sent = (client_message(frame) for frame in socket.sent)
-        found = next((n for n, one in enumerate(sent) if (one["t"] == "ping") == pings), None)
+
+        def position():
+            sent = [client_message(frame)["t"] == "ping" for frame in socket.sent]
+            return sent.index(pings) if pings in sent else None
+
+        if wanted:
+            await self.until(lambda: position() is not None)
+        found = position()
         message = None if found is None else client_message(socket.sent.pop(found))
         self.assert_fields(message, wanted)
 
@@ -136,6 +147,7 @@ class Runner:
         socket.to_client.put_nowait(step["close"])
 
     async def closed(self, step, _):
+        await self.until(lambda: self.sockets[step["closed"] - 1].closed)
         self.test.assertTrue(self.sockets[step["closed"] - 1].closed)
 
     async def wait(self, step, _):
@@ -156,11 +168,12 @@ class Runner:
             self.events[room_id].clear()
             return events
         if name == "members":
-            return list(room.members.values())
+            order = [member["member_id"] for member in value]
+            return sorted(room.members.values(), key=lambda one: order.index(one["member_id"]))
         if name == "seat":
-            return self.seats.get(room_id)
+            return self.seats.get(room_id, "joined")
         if name == "status":
-            return {v: k for k, v in STATUS.items()}.get(self.client.status, "offline")
+            return STATUS[self.client.status]
         return len(self.sockets) if name == "sockets" else room.state
 
 
@@ -186,7 +199,7 @@ class Scenarios(unittest.TestCase):
 
         loop = VirtualLoop()
         try:
-            loop.run_until_complete(asyncio.wait_for(main(), None))
+            loop.run_until_complete(main())
         finally:
             for task in asyncio.all_tasks(loop):
                 task.cancel()
