@@ -244,83 +244,6 @@ def decimal(kind, data):
     return (mantissa << 8 * len(data) | int.from_bytes(data, "big")) / 10 ** ((kind >> 4) + 1)
 
 
-# Rooms
-
-
-class Replica:
-    """The copy of one room. A subclass has `ask(reason)` and `on_change()`."""
-
-    def __init__(self):
-        self.epoch = self.seq = self._whole_seq = -1
-        self.state, self.members, self._base, self._layers, self._held = None, {}, None, {}, []
-        self.has_snapshot, self.waits = False, True
-
-    def take_frame(self, frame):
-        """Takes a frame with an epoch. Returns False if the frame is dropped (R12)."""
-        t, seq, before = frame["t"], frame["seq"], (self.state, self.members)
-        late = t == "state.patch" and (self.waits or seq <= self.seq)
-        if late or frame["epoch"] < self.epoch:
-            return False
-        try:
-            if "members" in frame or t == "state.patch" and seq == self.seq + 1:
-                self._take_flush(frame, whole="members" in frame)
-            elif t == "layer.state" and seq == self.seq:
-                self._show(self._base, self._layers, [frame])
-            elif t in ("layer.state", "layer.patch"):
-                self._held.append(frame)
-            elif seq > self.seq + 1:
-                self._miss("sequence")
-            elif seq == self.seq + 1 and not self.waits:
-                self.epoch, self.seq = frame["epoch"], seq
-        except CANNOT_APPLY:
-            self._miss("checksum")
-        if t == "member" and seq > self._whole_seq:
-            member = {"member_id": frame["member_id"], "sub": frame.get("sub")}
-            member["connected"] = frame["status"] != "disconnected"
-            self.members = self.members | {frame["member_id"]: member}
-            if frame["status"] == "left":
-                del self.members[frame["member_id"]]
-        if self.state is not before[0] or self.members is not before[1]:
-            _call(self.on_change)
-        return True
-
-    def connection_lost(self):
-        """Ends the wait for a whole state: a resume brings what is missing (R17, R32)."""
-        self._held, self.waits = [], not self.has_snapshot
-
-    def _miss(self, reason):
-        if not self.waits:
-            self.waits = True
-            self.ask(reason)
-
-    def _take_flush(self, frame, whole):
-        position, kept = (frame["epoch"], frame["seq"]), self._layers
-        held = [one for one in self._held if (one["epoch"], one["seq"]) == position]
-        self._held = []
-        if whole:  # R34
-            kept = {name: part for name, part in kept.items() if part[2] == position}
-            held = [one for one in held if one["t"] == "layer.state"]
-        self._show(part_after(frame, None if whole else self._base), kept, held)
-        self.epoch, self.seq = position
-        if whole:
-            self.members = {member["member_id"]: member for member in frame["members"]}
-            self.has_snapshot, self.waits, self._whole_seq = True, False, frame["seq"]
-
-    def _show(self, base, layers, frames):
-        """Takes the base, and the layers after these frames (R33), or nothing of them."""
-        layers = dict(layers)
-        for frame in frames:
-            if frame["t"] == "layer.patch":
-                layers[frame["layer"]] = part_after(frame, layers[frame["layer"]])
-            elif "state" in frame:
-                layers[frame["layer"]] = part_after(frame)
-            else:
-                layers.pop(frame["layer"], None)
-        self._base, self._layers, self.state = base, layers, base[0]
-        for value, *_ in layers.values():
-            self.state = _merge(self.state, value)
-
-
 class RoomfulError(Exception):
     """What the server refused, or what ended a seat or the client. `code`: an error code, a
     reason of `left`, a close code as text, `seat_lost` (the outcome is unknown), or `closed`."""
@@ -358,7 +281,7 @@ def _call(listener, *args):
         log.exception("listener failed")
 
 
-class Room(Replica):
+class Room:
     """A seat in a room, from `Client.join`: `room_id`, `member_id`, `state`, `members`.
 
     Set `on_change()`, which is called after changes of the state or the members, and
@@ -366,11 +289,16 @@ class Room(Replica):
     """
 
     def __init__(self, client, join):
-        super().__init__()
         self.room_id = self.member_id = None
         self.on_change = self.on_left = lambda *args: None
         self._client, self._join, self._gone = client, join, False
         self._listeners, self._asking = defaultdict(list), asyncio.Future()
+        self._forget()
+
+    def _forget(self):
+        self.epoch = self.seq = self._whole_seq = -1
+        self.state, self.members, self._base, self._layers, self.held = None, {}, None, {}, []
+        self.has_snapshot, self.waits = False, True
         self._kept, self._last_ref = {}, 0  # ref: [message, outcome, reply]
 
     def on(self, event, listener):
@@ -428,13 +356,70 @@ class Room(Replica):
         _settle(future, self, None if leaves else error)
         return waits and leaves
 
-    def ask(self, reason):
+    def _take_state(self, frame):
+        """Takes a frame with an epoch and a seq. Returns False if it is dropped (R12)."""
+        t, seq, before = frame["t"], frame["seq"], (self.state, self.members)
+        late = t == "state.patch" and (self.waits or seq <= self.seq)
+        if late or frame["epoch"] < self.epoch:
+            return False
+        try:
+            if "members" in frame or t == "state.patch" and seq == self.seq + 1:
+                self._take_flush(frame, whole="members" in frame)
+            elif t == "layer.state" and seq == self.seq:
+                self._show(self._base, self._layers, [frame])
+            elif t in ("layer.state", "layer.patch"):
+                self.held.append(frame)
+            elif seq > self.seq + 1:
+                self._ask("sequence")
+            elif seq == self.seq + 1 and not self.waits:
+                self.epoch, self.seq = frame["epoch"], seq
+        except CANNOT_APPLY:
+            self._ask("checksum")
+        if t == "member" and seq > self._whole_seq:
+            member = {"member_id": frame["member_id"], "sub": frame.get("sub")}
+            member["connected"] = frame["status"] != "disconnected"
+            self.members = self.members | {frame["member_id"]: member}
+            if frame["status"] == "left":
+                del self.members[frame["member_id"]]
+        if self.state is not before[0] or self.members is not before[1]:
+            _call(self.on_change)
+        return True
+
+    def _take_flush(self, frame, whole):
+        position, kept = (frame["epoch"], frame["seq"]), self._layers
+        held = [one for one in self.held if (one["epoch"], one["seq"]) == position]
+        self.held = []
+        if whole:  # R34
+            kept = {name: part for name, part in kept.items() if part[2] == position}
+            held = [one for one in held if one["t"] == "layer.state"]
+        self._show(part_after(frame, None if whole else self._base), kept, held)
+        self.epoch, self.seq = position
+        if whole:
+            self.members = {member["member_id"]: member for member in frame["members"]}
+            self.has_snapshot, self.waits, self._whole_seq = True, False, frame["seq"]
+
+    def _show(self, base, layers, frames):
+        """Takes the base, and the layers after these frames (R33), or nothing of them."""
+        layers = dict(layers)
+        for frame in frames:
+            if frame["t"] == "layer.patch":
+                layers[frame["layer"]] = part_after(frame, layers[frame["layer"]])
+            elif "state" in frame:
+                layers[frame["layer"]] = part_after(frame)
+            else:
+                layers.pop(frame["layer"], None)
+        self._base, self._layers, self.state = base, layers, base[0]
+        for value, *_ in layers.values():
+            self.state = _merge(self.state, value)
+
+    def _ask(self, reason, again=False):
         """Asks for the whole state, and again after 2 seconds (R17)."""
-        self._asking.cancel()
-        if self.waits:
+        if self.waits == again:
+            self.waits = True
+            self._asking.cancel()
             ask = {"t": "state.resync", "room_id": self.room_id, "reason": reason}
             self._client.send(ask)
-            self._asking = asyncio.get_running_loop().call_later(2, self.ask, reason)
+            self._asking = asyncio.get_running_loop().call_later(2, self._ask, reason, True)
 
     def take(self, frame):
         t, ref, joins = frame["t"], frame.get("ref"), not self.has_snapshot
@@ -445,7 +430,7 @@ class Room(Replica):
             self._kept[ref][2] = frame.get("data")
         elif t == "member" and (frame["member_id"], frame["status"]) == (self.member_id, "left"):
             self.lose(frame["reason"], frame.get("message", ""))
-        elif "epoch" in frame and self.take_frame(frame):
+        elif "epoch" in frame and self._take_state(frame):
             if joins and self.has_snapshot:
                 self._answered()
                 self.send_kept()
@@ -462,8 +447,7 @@ class Room(Replica):
         """The seat is gone (R10, R30). After the end of the session, the client joins again."""
         for ref in list(self._kept):
             self.finish(ref, RoomfulError("seat_lost", "the outcome is unknown"))
-        self._last_ref = 0
-        Replica.__init__(self)
+        self._forget()
         self._client.rooms.pop(self.room_id, None)
         left = self._answered(RoomfulError(reason, message))
         if reason == "session_ended" and not left:
@@ -639,7 +623,7 @@ class Client:
             self._connection.stop()
             self._connection.positions = {room.room_id: room.seq for room in seats}
         for room in self.rooms.values():
-            room.connection_lost()
+            room.held, room.waits = [], not room.has_snapshot  # R17, R32
         connection.previous, self._connection = self._connection, connection
         connection.watch(10)
 
@@ -705,8 +689,9 @@ class Client:
 
     def _take_error(self, connection, room, message):
         error = RoomfulError(message["code"], message["message"], message["retryable"])
-        if message.get("request_id") in self.requests:
-            _settle(self.requests.pop(message["request_id"]).requested[1], error=error)
+        if "request_id" in message:
+            if message["request_id"] in self.requests:
+                _settle(self.requests.pop(message["request_id"]).requested[1], error=error)
         elif "ref" in message and room:
             room.finish(message["ref"], error)
         elif error.code == "invalid_token":
