@@ -354,6 +354,8 @@ class Room:
         waits, leaves = not future.done(), message["t"] == "leave"
         self._client.requests.pop(message["request_id"], None)
         _settle(future, self, None if leaves else error)
+        if future.cancelled() and not leaves and not error:
+            self.request({"t": "leave", "room_id": self.room_id})
         return waits and leaves
 
     def _take_state(self, frame):
@@ -710,8 +712,7 @@ class Client:
             second = None
             try:
                 second = await self._open(url or self._url)
-                while self.requests and not second.reader.done():
-                    waits = [room.requested[1] for room in self.requests.values()]
+                while (waits := self._unanswered()) and not second.reader.done():
                     await asyncio.wait([second.reader, *waits], return_when="FIRST_COMPLETED")
                 if not second.reader.done():
                     return self._say_hello(second)
@@ -723,6 +724,10 @@ class Client:
             if url:
                 return
             await self._backoff(attempt)
+
+    def _unanswered(self):
+        futures = (room.requested[1] for room in self.requests.values())
+        return [future for future in futures if not future.done()]
 
     def _session_over(self):
         """All seats are lost. Joins without an answer are sent in the next session (R25)."""
