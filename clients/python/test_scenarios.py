@@ -38,7 +38,7 @@ class Runner:
         """Advances the clock, and lets the client run until it waits."""
         end = self.loop.now + seconds
         while True:
-            for _ in range(30):
+            for _ in range(20):
                 await asyncio.sleep(0)
             if self.loop.now >= end:
                 return
