@@ -30,8 +30,8 @@ export interface SeatRecord {
   readonly room_type: string
   readonly key: string
   readonly member_id: string
-  /** The `ref` of its join, until the client is known to have the answer. */
-  readonly join_ref?: number
+  /** The request id of its join, until the client is known to have the answer. */
+  readonly join_request?: number
 }
 
 /** A seat that its room has ended. */
@@ -81,7 +81,13 @@ type Positional = [
   place: [set: string, cameAt: number] | 0,
   trace: string | 0,
   rerouting: [at: number, failures: number, to: string | 0] | 0,
-  ...seats: [roomType: string, key: string, memberId: string, end?: PositionalEnd | 0, joinRef?: number][],
+  ...seats: [
+    roomType: string,
+    key: string,
+    memberId: string,
+    end?: PositionalEnd | 0,
+    joinRequest?: number,
+  ][],
 ]
 
 /** How a room has ended a seat. */
@@ -101,8 +107,10 @@ export function encodeSession({ right, pace, place, rerouting, ...record }: Sess
     record.trace ?? 0,
     rerouting ? [rerouting.at, rerouting.failures, rerouting.to ?? 0] : 0,
   ]
-  for (const { room_type: roomType, key, member_id: memberId, join_ref: joinRef } of record.seats)
-    positional.push(joinRef === undefined ? [roomType, key, memberId] : [roomType, key, memberId, 0, joinRef])
+  for (const { room_type: roomType, key, member_id: memberId, join_request: joinRequest } of record.seats)
+    positional.push(
+      joinRequest === undefined ? [roomType, key, memberId] : [roomType, key, memberId, 0, joinRequest],
+    )
   for (const { room, farewell } of record.ended) {
     const { member_id: memberId, epoch, seq, reason, message = 0 } = farewell
     positional.push([room.roomType, room.key, memberId, [epoch, seq, reason, message]])
@@ -118,14 +126,14 @@ export function decodeSession(bytes: Uint8Array): SessionRecord | undefined {
       JSON.parse(new TextDecoder().decode(bytes.subarray(1))) as Positional
     const held: SeatRecord[] = []
     const ended: EndedSeat[] = []
-    for (const [roomType, key, memberId, end, joinRef] of seats)
+    for (const [roomType, key, memberId, end, joinRequest] of seats)
       if (end) ended.push(endedSeat(roomAddress(claims.project_id, roomType, key), memberId, claims, end))
       else
         held.push({
           room_type: roomType,
           key,
           member_id: memberId,
-          ...(joinRef !== undefined && { join_ref: joinRef }),
+          ...(joinRequest !== undefined && { join_request: joinRequest }),
         })
     return {
       session_id: sessionId,

@@ -303,7 +303,7 @@ export class Room {
         const { memberships, replies } = this.stream
         const membership = memberships.ofSubscription(message.member_id)
         // A member that is being removed is told so soon.
-        if (!membership && !memberships.addressee(message.member_id)) replies.noSeat(from, message)
+        if (!membership && !memberships.addressee(message.member_id)) replies.noSeat(from, message.member_id)
         // The session went on at another edge: what is left over here is old, and sent again there where it matters.
         else if (!membership?.isServedBy(from)) return
         else if (message.kind === 'message') this.#inputs.message(membership, message)
@@ -531,17 +531,9 @@ export class Room {
       how: ref === undefined ? 'dropped' : 'refused',
     })
     if (ref === undefined) return
-    const { room, member_id, settled } = message
+    const { room, member_id } = message
     this.receive(
-      {
-        kind: 'refuse',
-        room,
-        member_id,
-        ref,
-        code: 'rate_limited',
-        message: OVERLOADED,
-        ...(settled !== undefined && { settled }),
-      },
+      { kind: 'refuse', room, member_id, from: ref, through: ref, code: 'rate_limited', message: OVERLOADED },
       from,
     )
   }

@@ -72,7 +72,7 @@ class Pending {
   part(
     membership: Membership,
     reason: DepartureReason,
-    { ref, text }: { ref?: number | undefined; text?: string | undefined },
+    { requestId, text }: { requestId?: number | undefined; text?: string | undefined },
   ): void {
     const joined = this.joins.findIndex((join) => join.membership === membership)
     const [join] = joined >= 0 ? this.joins.splice(joined, 1) : []
@@ -80,7 +80,7 @@ class Pending {
     this.leaves.push({
       membership,
       reason,
-      ref,
+      requestId,
       text,
       endEvent: this.events.length,
       unseen: join !== undefined,

@@ -17,7 +17,7 @@ describe.each([JsonCodec, MsgpackCodec])('%o', (Codec) => {
     }
     const codec = new Codec()
     const joined = (memberId: string, members: readonly MemberInfo[]) =>
-      codec.encode({ t: 'joined', ref: 1, room_id: 'arena:one', member_id: memberId, members })
+      codec.encode({ t: 'joined', request_id: 1, room_id: 'arena:one', member_id: memberId, members })
     const members = [ada]
     for (const memberId of ['mem_ada', 'mem_bob', 'mem_cem']) joined(memberId, members)
     expect(encoded).toBe(1)
@@ -25,7 +25,7 @@ describe.each([JsonCodec, MsgpackCodec])('%o', (Codec) => {
     expect(later).toEqual(
       new Codec().encode({
         t: 'joined',
-        ref: 1,
+        request_id: 1,
         room_id: 'arena:one',
         member_id: 'mem_dan',
         members: [{ member_id: 'mem_dan', sub: null, connected: true }],

@@ -161,8 +161,11 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
       }),
     ],
   },
-  joined: { opcode: 17, fields: [both('ref', ref), both('room_id', text), both('member_id', text), members] },
-  left: { opcode: 18, fields: [both('ref', ref), both('room_id', text)] },
+  joined: {
+    opcode: 17,
+    fields: [both('request_id', ref), both('room_id', text), both('member_id', text), members],
+  },
+  left: { opcode: 18, fields: [both('request_id', ref), both('room_id', text)] },
   'state.snapshot': { opcode: 19, fields: stamp },
   'state.resync': { opcode: 20, fields: [...stamp, members] },
   'state.patch': { opcode: 21, fields: stamp },
@@ -194,11 +197,12 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
   error: {
     opcode: 26,
     fields: [
-      optional(both('ref', ref)),
-      optional(both('room_id', text)),
       both('code', errorCode),
       both('message', text),
       both('retryable', flag),
+      optional(both('request_id', ref)),
+      optional(both('room_id', text)),
+      optional(both('ref', ref)),
     ],
   },
   draining: { opcode: 27, fields: [both('reconnect_in_ms', count)] },
@@ -265,18 +269,13 @@ function elements(message: ClientMessage): unknown[] {
       const features = message.features ? [message.features] : []
       if ('token' in message) return [0, message.project_id, message.token, ...features]
       const { session_id: sessionId, resume_token: resumeToken, rooms } = message.resume
-      const positions = rooms.map(({ room_id: roomId, epoch, seq, settled }) => [
-        roomId,
-        epoch,
-        seq,
-        ...(settled === undefined ? [] : [settled]),
-      ])
+      const positions = rooms.map(({ room_id: roomId, epoch, seq, settled }) => [roomId, epoch, seq, settled])
       return [0, message.project_id, [sessionId, resumeToken, positions], ...features]
     }
     case 'join':
-      return [1, message.ref, message.room_type, ...(message.options ? [message.options] : [])]
+      return [1, message.request_id, message.room_type, ...(message.options ? [message.options] : [])]
     case 'leave':
-      return [2, message.ref, message.room_id]
+      return [2, message.request_id, message.room_id]
     case 'message': {
       const { room_id: roomId, type, data, ref, settled } = message
       const head = [3, roomId, type, data]

@@ -9,7 +9,11 @@ export interface RoomPosition {
   room_id: string
   epoch: number
   seq: number
-  settled?: number
+}
+
+/** Where a client stands in a room when it resumes. */
+export interface ResumePosition extends RoomPosition {
+  settled: number
 }
 
 export type ClientMessage =
@@ -17,11 +21,11 @@ export type ClientMessage =
   | {
       t: 'hello'
       project_id: string
-      resume: { session_id: string; resume_token: string; rooms: RoomPosition[] }
+      resume: { session_id: string; resume_token: string; rooms: ResumePosition[] }
       features?: string[]
     }
-  | { t: 'join'; ref: number; room_type: string; options?: { [key: string]: Json } | undefined }
-  | { t: 'leave'; ref: number; room_id: string }
+  | { t: 'join'; request_id: number; room_type: string; options?: { [key: string]: Json } | undefined }
+  | { t: 'leave'; request_id: number; room_id: string }
   | {
       t: 'message'
       room_id: string
@@ -91,8 +95,8 @@ interface ServerMessages {
     limits: Limits
     rooms?: { room_id: string; resumed: boolean }[]
   }
-  joined: { ref: number; room_id: string; member_id: string; members: MemberInfo[] }
-  left: { ref: number; room_id: string }
+  joined: { request_id: number; room_id: string; member_id: string; members: MemberInfo[] }
+  left: { request_id: number; room_id: string }
   'state.snapshot': Stamp & { body: WireState }
   'state.resync': Stamp & { body: WireState; members: MemberInfo[] }
   'state.patch': Stamp & { body: WirePatch }
@@ -105,7 +109,14 @@ interface ServerMessages {
   'layer.gone': RoomPosition & { layer: string }
   ack: { room_id: string; ref: number }
   reply: { room_id: string; ref: number; data: Json }
-  error: { ref?: number; room_id?: string; code: string; message: string; retryable: boolean }
+  error: {
+    code: string
+    message: string
+    retryable: boolean
+    request_id?: number
+    room_id?: string
+    ref?: number
+  }
   draining: { reconnect_in_ms: number }
   pong: { at: number; server_time: string }
   reroute: { url: string }

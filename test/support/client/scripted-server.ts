@@ -35,7 +35,7 @@ export class ScriptedServer {
   onDial = (socket: FakeSocket): void => queueMicrotask(() => socket.accept())
   onHello = (_hello: Of<'hello'>): void => this.welcome()
   onJoin = (join: Of<'join'>): void => this.seat(join)
-  onLeave = ({ ref, room_id: roomId }: Of<'leave'>): void => this.send({ t: 'left', ref, room_id: roomId })
+  onLeave = ({ request_id, room_id }: Of<'leave'>): void => this.send({ t: 'left', request_id, room_id })
   onPing = ({ at }: Of<'ping'>, socket: FakeSocket): void =>
     this.send({ t: 'pong', at, server_time: timestamp(this.clock.now()) }, socket)
   readonly #codec = new MsgpackCodec()
@@ -110,12 +110,11 @@ export class ScriptedServer {
 
   refuse(
     code: ErrorCode,
-    { ref, room_id: roomId, retryable = false }: { ref?: number; room_id?: string; retryable?: boolean } = {},
+    {
+      retryable = false,
+      ...about
+    }: { request_id?: number; room_id?: string; ref?: number; retryable?: boolean } = {},
   ) {
-    const about = {
-      ...(ref === undefined ? {} : { ref }),
-      ...(roomId === undefined ? {} : { room_id: roomId }),
-    }
     this.send({ t: 'error', ...about, code, message: `refused: ${code}`, retryable })
   }
 
@@ -152,12 +151,12 @@ export class ScriptedServer {
   }
 
   /** Gives a joiner a seat: `joined`, and the snapshot behind it. */
-  seat({ ref, room_type: roomType, options }: Of<'join'>): void {
+  seat({ request_id, room_type: roomType, options }: Of<'join'>): void {
     const room = this.room(`${roomType}:${options.key ?? 'default'}`)
     this.#members += 1
     const memberId = `mem_${this.#members}`
     room.members = [...room.members, { member_id: memberId, sub: 'alice', connected: true }]
-    this.send({ t: 'joined', ref, room_id: room.roomId, member_id: memberId, members: room.members })
+    this.send({ t: 'joined', request_id, room_id: room.roomId, member_id: memberId, members: room.members })
     this.deliver(room.snapshot())
   }
 

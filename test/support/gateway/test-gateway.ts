@@ -267,7 +267,7 @@ export class TestGateway {
   /** A client with a new session in `arena:<key>`. */
   async join(key = 'one', token?: string, features?: string[]) {
     const { client, welcome } = await this.hello(token, features)
-    client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key } })
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key } })
     const joined = await client.next('joined')
     const snapshot = await client.next('state.snapshot')
     return { client, welcome, joined, snapshot }
@@ -276,9 +276,10 @@ export class TestGateway {
   /** A client that says it comes back. */
   async resume(
     { session_id: sessionId, resume_token: resumeToken }: { session_id: string; resume_token: string },
-    rooms: ResumePosition[] = [],
+    positions: readonly (Omit<ResumePosition, 'settled'> & { settled?: number })[] = [],
   ): Promise<TestClient> {
     const client = await this.open()
+    const rooms = positions.map(({ room_id, epoch, seq, settled = 0 }) => ({ room_id, epoch, seq, settled }))
     client.send({
       t: 'hello',
       project_id: 'prj_one',
