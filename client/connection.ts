@@ -1,5 +1,6 @@
 import type { Clock } from '../shared/clock.ts'
 import type { ClientCodec, DecodedMessage } from '../shared/protocol/codec.ts'
+import { ProtocolError } from '../shared/protocol/error-codes.ts'
 import type { ClientMessage } from '../shared/protocol/messages.ts'
 
 /** The part of the class WebSocket that the SDK uses. The class of the package `ws` also has it. */
@@ -16,8 +17,8 @@ export interface WebSocketLike {
   onerror: unknown
   /** Sends one binary message. */
   send(data: Uint8Array<ArrayBuffer>): void
-  /** Closes the socket with a close code. */
-  close(code?: number, reason?: string): void
+  /** Closes the socket. */
+  close(): void
 }
 
 /** Constructor of sockets, such as `WebSocket`. */
@@ -109,24 +110,23 @@ export class ClientConnection {
     this.#cancelWatch()
   }
 
-  /** Closes the socket, with `code` if given. No handler is called after it. */
-  close(code?: number): void {
+  /** Closes the socket. No handler is called after it. */
+  close(): void {
     this.#letGo()
-    this.#socket.close(code)
+    this.#socket.close()
   }
 
   #receive(data: unknown): void {
     this.#heardAt = this.#clock.monotonic()
-    let message: DecodedMessage
     try {
-      if (!(data instanceof ArrayBuffer)) throw new TypeError('a text frame: use MessagePack')
-      message = this.codec.decode(new Uint8Array(data))
+      if (!(data instanceof ArrayBuffer)) throw new ProtocolError('a text frame: use MessagePack')
+      // The rest of a whole state is read only here.
+      this.#handlers.received(this.codec.decode(new Uint8Array(data)))
     } catch (error) {
+      if (!(error instanceof ProtocolError)) throw error
       this.#letGo()
       this.#handlers.broken(error)
-      return
     }
-    this.#handlers.received(message)
   }
 
   #ping(periodMs: number): void {

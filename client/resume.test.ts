@@ -62,7 +62,7 @@ test('what cannot be replayed comes as a whole state', async () => {
   owner.patch({ n: 1 })
   owner.patch({ n: 2 })
   server.onHello = () => {
-    server.welcome({ rooms: [{ room_id: 'arena:lobby', resumed: false }] })
+    server.welcome()
     server.deliver(owner.resync())
   }
   await pass(300)
@@ -119,20 +119,29 @@ test('unacked messages are resent in order after a resume, with those sent meanw
 describe('a seat that is gone when the client is back', () => {
   /** How the server says so, behind the welcome of a resumed session. */
   const gone: [string, (world: Awaited<ReturnType<typeof inRoom>>) => void][] = [
-    ['not among the rooms of the welcome', ({ server }) => server.welcome({ rooms: [] })],
     [
-      'not_in_room, whatever was resent',
-      ({ server, room }) => {
-        server.welcome({ rooms: [{ room_id: room.id, resumed: false }] })
-        server.refuse('not_in_room', { room_id: room.id })
-        server.refuse('not_in_room', { room_id: room.id, ref: server.messageRefs[0]! })
+      'away for longer than reconnectSeconds',
+      ({ server, owner }) => {
+        server.welcome()
+        server.deliver(owner.ownLeft('session_ended'))
       },
     ],
     [
-      'away for longer than reconnectSeconds',
+      'of an epoch and seq that are long over',
+      ({ server, owner }) => {
+        server.welcome()
+        owner.epoch = 0
+        server.deliver(owner.went(owner.own, 'session_ended', 0))
+        owner.epoch = 1000
+      },
+    ],
+    [
+      'with a refusal of what was resent behind it',
       ({ server, room, owner }) => {
-        server.welcome({ rooms: [{ room_id: room.id, resumed: false }] })
-        server.deliver(owner.went(room.memberId, 'session_ended'))
+        server.welcome()
+        server.deliver(owner.ownLeft('session_ended'))
+        server.refuse('not_in_room', { room_id: room.id })
+        server.refuse('not_in_room', { room_id: room.id, ref: server.messageRefs[0]! })
       },
     ],
   ]
@@ -161,8 +170,8 @@ describe('a seat that is gone when the client is back', () => {
       room.onLeave((reason) => reasons.push(reason))
       server.socket.end(1006)
       server.onHello = () => {
-        server.welcome({ rooms: [{ room_id: room.id, resumed: false }] })
-        server.deliver(owner.went(room.memberId, how))
+        server.welcome()
+        server.deliver(owner.ownLeft(how))
       }
       await pass(5000)
       expect([room.status, reasons]).toEqual(['left', [how]])
@@ -193,11 +202,14 @@ test('a join asked for while offline is sent when the client is back', async () 
 })
 
 test('a leave whose answer was lost is sent again with the same request id', async () => {
-  const { server, room, pass, errors } = await inRoom()
+  const { server, room, owner, pass, errors } = await inRoom()
   server.onLeave = () => {}
   const leaving = room.leave()
   server.socket.end(1006)
-  server.onLeave = ({ request_id, room_id }) => server.refuse('not_in_room', { request_id, room_id })
+  server.onLeave = ({ request_id, room_id }) => {
+    server.deliver(owner.ownLeft('session_ended'))
+    server.refuse('not_in_room', { request_id, room_id })
+  }
   await pass(300)
   await leaving
   const [first, second] = server.all('leave')
@@ -215,8 +227,7 @@ test('a draining server is left at the time it names, and the session goes on el
   server.deliver(owner.patch({ n: 1 }))
   const [old] = server.sockets
   await pass(200)
-  // Not 1000: the session is to stay.
-  expect(old?.closedWith).toBe('no code')
+  expect(old?.closed).toBe(true)
   expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [{ seq: 8 }] } })
   expect(seen).toEqual([['reconnecting', 'draining'], 'online'])
   server.ack(owner, server.messageRefs[0]!)
@@ -236,7 +247,7 @@ test('when there is nowhere to move to, attempts are spread as after any loss', 
 test('a draining server that closes early is followed at the time it named', async () => {
   const { server, pass } = await online()
   server.send({ t: 'draining', reconnect_in_ms: 2000 })
-  server.socket.end(4100)
+  server.socket.end(4101)
   await pass(1900)
   expect(server.sockets).toHaveLength(1)
   await pass(200)

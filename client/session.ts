@@ -40,7 +40,6 @@ const MAX_HELD = 64
 export interface SessionParts {
   readonly url: string
   readonly reconnect: boolean
-  readonly decodeStates: boolean
   /** How long the first connection may take, retries included, in milliseconds. */
   readonly connectTimeoutMs: number
   /** Hosts besides that of `url` where the session may go on when the server says so; undefined: it stays where it is. */
@@ -58,11 +57,8 @@ export interface SessionParts {
 
 /** What a session tells its client. */
 export interface SessionHandlers {
-  /**
-   * The connection is (back) there. `rooms`: the seats that the resumed session still has; undefined for a new session. `rerouted`: it is at another
-   * node, and was never lost.
-   */
-  welcome(rooms: ReadonlyMap<string, { readonly resumed: boolean }> | undefined, rerouted: boolean): void
+  /** The connection is (back) there. `rerouted`: it is at another node, and was never lost. */
+  welcome(rerouted: boolean): void
   message(message: DecodedMessage): void
   /** The connection is gone, or another one is about to take its place: nothing is sent until the next welcome. */
   lost(): void
@@ -115,7 +111,7 @@ export class ClientSession {
   constructor(parts: SessionParts, handlers: SessionHandlers) {
     this.#parts = parts
     this.#handlers = handlers
-    this.#codec = new MsgpackClientCodec(parts.decodeStates)
+    this.#codec = new MsgpackClientCodec()
     this.#backoff = new Backoff(parts.random, BACKOFF_BASE_MS, BACKOFF_MAX_MS)
     this.#reroutes = new Reroutes(parts.clock, parts.url, parts.rerouteHosts)
     this.#batcher = new Batcher(
@@ -189,14 +185,15 @@ export class ClientSession {
   /** The page is back. `credentials`: how another page has left the session meanwhile, or this one; undefined: there is none any more. */
   goOn(credentials: Credentials | undefined): void {
     if (credentials?.resume_token !== this.credentials?.resume_token)
-      this.#forget(closeError(CLOSE.session_taken_over.code, ''), credentials)
+      this.#forget(closeError(CLOSE.session_taken_over, ''), credentials)
     this.hurry()
   }
 
   /** Says goodbye, for good. `error`: why, when it was not the caller's wish. */
   close(error?: RoomfulError): void {
     if (this.#status === 'closed') return
-    this.#drop(CLOSE.normal.code)
+    this.send({ t: 'goodbye' })
+    this.#drop()
     this.#cancelConnectTimeout()
     this.#setStatus('closed', error)
   }
@@ -230,11 +227,11 @@ export class ClientSession {
     }
   }
 
-  /** A new session needs a token; a resumed one only when the one it has is expired, or unknown to this page. */
+  /** A new session needs a token; a resumed one only when the one it has is said to be expired, or unknown to this page. */
   async #tokenForHello(attempt: object): Promise<string | undefined> {
     const { tokens, restore } = this.#parts
     if (this.#mustRenew) return tokens.fetch()
-    if (this.#right.ownSession) return tokens.renewable && tokens.expired ? tokens.fetch() : undefined
+    if (this.#right.ownSession) return undefined
     const token = await tokens.next()
     const restored = this.credentials ? undefined : await restore(token)
     if (restored && this.#attempt === attempt) this.#right.replace(restored, true)
@@ -243,10 +240,10 @@ export class ClientSession {
 
   /** A connection, which says hello when it is open, and tells what comes of it. */
   #connect(Socket: WebSocketConstructor, url: string, token?: string): ClientConnection {
-    const ended = (error: RoomfulError, code?: number): void => {
+    const ended = (error: RoomfulError): void => {
       if (connection === this.#next) this.#stay()
       else if (this.#replaced?.is(connection)) this.#letGo()
-      else this.#lost(error, code)
+      else this.#lost(error)
     }
     const connection: ClientConnection = new ClientConnection(Socket, url, this.#codec, this.#parts.clock, {
       opened: () => (connection === this.#next ? this.#changeOver(connection) : this.#sayHello(token)),
@@ -261,7 +258,7 @@ export class ClientSession {
         const text = `Unreadable frame: ${cause}`
         const error = new RoomfulError('protocol_error', text, { retryable: true, cause })
         this.#parts.report(error)
-        ended(error, CLOSE.protocol_error.code)
+        ended(error)
       },
     })
     return connection
@@ -283,6 +280,7 @@ export class ClientSession {
   #receive(message: DecodedMessage, token: string | undefined): void {
     if (message.t === 'welcome') this.#welcome(message, token)
     else if (message.t === 'pong') this.#parts.serverClock.pong(message.at, message.server_time)
+    else if (message.t === 'token') this.#parts.tokens.accepted(message.token_seconds)
     else if (message.t === 'draining') this.#drain(message.reconnect_in_ms)
     else if (message.t === 'reroute') this.#reroute(message.url)
     else {
@@ -296,7 +294,7 @@ export class ClientSession {
     const connection = this.#connection!
     const rerouted = this.#status === 'online'
     const resumed = this.credentials !== undefined && welcome.resumed
-    if (this.credentials && !resumed) this.#forget(closeError(CLOSE.resume_failed.code, ''))
+    if (this.credentials && !resumed) this.#forget(closeError(CLOSE.resume_failed, ''))
     // A callback may have closed the client.
     if (this.#connection !== connection) return
     this.#cancelTimer()
@@ -307,8 +305,9 @@ export class ClientSession {
     if (rerouted) this.#reroutes.succeeded()
     this.#welcomedAt = clock.monotonic()
     serverClock.welcome(this.#helloSentAt, welcome.server_time)
-    if (resumed && token !== undefined) connection.send({ t: 'token', token })
     tokens.start((fresh) => connection.send({ t: 'token', token: fresh }))
+    if (resumed && token !== undefined) connection.send({ t: 'token', token })
+    else tokens.renewBefore(welcome.token_seconds)
     connection.keepAlive(welcome.heartbeat_seconds)
     this.#batcher.start(welcome.limits)
     const { messages_per_second: messagesPerSecond, message_burst: messageBurst } = welcome.limits
@@ -318,8 +317,7 @@ export class ClientSession {
     this.#rate = new RateLimit(clock, { perSecond, burst }, this.#rate?.left)
     this.#status = 'online'
     this.#ready = true
-    const rooms = welcome.rooms ?? []
-    this.#handlers.welcome(resumed ? new Map(rooms.map((room) => [room.room_id, room])) : undefined, rerouted)
+    this.#handlers.welcome(rerouted)
     for (const payload of this.#held.splice(0)) this.#writeUnreliable(payload)
     if (!rerouted && this.#connection === connection) this.#handlers.status('online')
   }
@@ -370,8 +368,8 @@ export class ClientSession {
   }
 
   /** The connection that was replaced has no more to say. */
-  #letGo(code?: number): void {
-    this.#replaced?.close(code)
+  #letGo(): void {
+    this.#replaced?.close()
     this.#replaced = undefined
   }
 
@@ -380,27 +378,25 @@ export class ClientSession {
     this.#next?.close()
     this.#next = undefined
     this.#moveAt = this.#parts.clock.monotonic() + reconnectInMs
-    this.#setTimer(reconnectInMs, () => this.#lost(closeError(CLOSE.draining.code, '')))
+    this.#setTimer(reconnectInMs, () => this.#lost(closeError(CLOSE.draining, '')))
   }
 
-  /** The attempt failed, or the connection is gone: what now depends on why. `code`: what to close a socket with that is still open. */
-  #lost(why: RoomfulError, code?: number): void {
+  /** The attempt failed, or the connection is gone: what now depends on why. */
+  #lost(why: RoomfulError): void {
     const wasOnline = this.#status === 'online'
     const cause = wasOnline && !this.#ready ? this.#changeOverFailed(why) : why
     const { clock } = this.#parts
     const error = this.#right.understand(cause)
     if (wasOnline && clock.monotonic() - this.#welcomedAt >= STABLE_MS) this.#backoff.reset()
     this.#lastError = error
-    this.#drop(code)
+    this.#drop()
     if (this.#isClosed()) return
     if (this.#isFinal(error)) {
       this.close(error)
       return
     }
     this.#mustRenew ||= error.code === 'token_expired'
-    // A resume that is refused for its token: the session has been without a good one for too long.
-    const refused = error.code === 'token_expired' && this.credentials !== undefined && !wasOnline
-    if (refused || error.code === 'resume_failed') {
+    if (error.code === 'resume_failed') {
       // The server is well, and is asked for something else now: what came before says nothing of it.
       this.#backoff.reset()
       this.#forget(error)
@@ -430,19 +426,18 @@ export class ClientSession {
     const { tokens, reconnect } = this.#parts
     if (!error.retryable || !reconnect) return true
     if (error.code === 'token_expired') return !tokens.renewable
-    if (error.code === 'resume_failed') return !tokens.renewable && tokens.expired
     return error.code === 'token_unavailable' && this.#status === 'connecting'
   }
 
   /** The session cannot be resumed: the next hello starts a new one, or resumes another. */
   #forget(error: RoomfulError, credentials?: Credentials): void {
     this.#right.replace(credentials, credentials !== undefined)
-    this.#codec = new MsgpackClientCodec(this.#parts.decodeStates)
+    this.#codec = new MsgpackClientCodec()
     this.#handlers.forgotten(error)
   }
 
   /** Ends the connection, or the attempt at one. */
-  #drop(code?: number): void {
+  #drop(): void {
     this.#attempt = undefined
     this.#cancelTimer()
     this.#parts.tokens.stop()
@@ -450,8 +445,8 @@ export class ClientSession {
     this.#batcher.flush()
     this.#next?.close()
     this.#next = undefined
-    this.#letGo(code)
-    this.#connection?.close(code)
+    this.#letGo()
+    this.#connection?.close()
     this.#connection = undefined
     this.#ready = false
     this.#held = []

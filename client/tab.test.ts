@@ -6,18 +6,16 @@ import { connect } from './index.ts'
 
 afterEach(() => vi.unstubAllGlobals())
 
-const LIFE_MS = 3_600_000
-
 /** One server, one browser, and pages that are opened in its tabs. */
 function browser() {
   const clock = new FakeClock()
-  const tokenOf = (sub?: string) => unsignedToken(clock.now(), clock.now() + LIFE_MS, sub)
+  const tokenOf = (sub?: string) => unsignedToken(sub)
   const scene = play({ resume: 'tab', token: tokenOf() }, clock)
   const { server } = scene
   const pages = new FakeBrowser()
   server.onHello = (hello) => {
     const rooms = 'resume' in hello ? hello.resume.rooms : []
-    server.welcome({ rooms: rooms.map(({ room_id: roomId }) => ({ room_id: roomId, resumed: false })) })
+    server.welcome()
     for (const { room_id: roomId } of rooms) server.deliver(server.room(roomId).resync())
   }
   /** Loads the page: what runs then is its code. */
@@ -64,7 +62,8 @@ test('a page that is left says no goodbye', async () => {
   const { server, inRoom } = browser()
   const { leave, client } = await inRoom()
   leave()
-  expect(server.socket.closedWith).toBe('no code')
+  expect(server.all('goodbye')).toEqual([])
+  expect(server.socket.closed).toBe(true)
   expect(client.status).toBe('reconnecting')
 })
 
@@ -146,7 +145,7 @@ test('a message of an earlier page that is refused is an error that no one await
 
 test.each([
   ['project', { projectId: 'prj_2' }],
-  ['player', { token: unsignedToken(0, LIFE_MS, 'bob') }],
+  ['player', { token: unsignedToken('bob') }],
 ])('another %s starts a session of its own', async (_, options) => {
   const { server, inRoom } = browser()
   const before = await inRoom()
@@ -160,7 +159,7 @@ test('a token that does not show its player keeps nothing, and the page says goo
   const { tab, leave } = await inRoom(undefined, { token: 'a.b.c' })
   expect(tab.items.size).toBe(0)
   leave()
-  expect(server.socket.closedWith).toBe(1000)
+  expect(server.heard.at(-1)).toEqual({ t: 'goodbye' })
 })
 
 test('a record that cannot be read is none', async () => {
@@ -203,12 +202,12 @@ test('close leaves nothing in the tab', async () => {
   void room.send('move').catch(() => {})
   client.close()
   expect([...tab.items]).toEqual([])
-  expect(server.socket.closedWith).toBe(1000)
+  expect(server.heard.at(-1)).toEqual({ t: 'goodbye' })
   await open(tab)
   expect(server.all('hello')[1]).not.toHaveProperty('resume')
 })
 
-test.each([4002, 4003, 4005, 4009])(
+test.each([4001, 4003, 4005, 4300])(
   'where the session of an earlier page is refused (%i) a new one begins, and the page joins as ever',
   async (closeCode) => {
     const { server, inRoom, pass, errors } = browser()
@@ -229,21 +228,24 @@ test('where the seat is gone, though the session is not, the page joins as ever'
   const { server, owner, inRoom } = browser()
   const before = await inRoom()
   before.leave()
-  server.onHello = () => server.welcome({ rooms: [] })
+  server.onHello = () => {
+    server.welcome()
+    server.deliver(owner.ownLeft('session_ended'))
+  }
   const after = await inRoom(before.tab)
   expect(after.room.memberId).toBe('mem_2')
   after.leave()
   server.onHello = () => {
-    server.welcome({ rooms: [{ room_id: 'arena:lobby', resumed: false }] })
-    void turn().then(() => server.refuse('not_in_room', { room_id: 'arena:lobby' }))
+    server.welcome()
+    void turn().then(() => server.deliver(owner.ownLeft('session_ended')))
   }
   const third = await inRoom(before.tab)
   expect(third.room.memberId).toBe('mem_3')
   // Its room ended it while the page was reloaded.
   third.leave()
   server.onHello = () => {
-    server.welcome({ rooms: [{ room_id: 'arena:lobby', resumed: false }] })
-    void turn().then(() => server.deliver(owner.went('mem_3', 'closed')))
+    server.welcome()
+    void turn().then(() => server.deliver(owner.ownLeft('closed')))
   }
   expect((await inRoom(before.tab)).room.memberId).toBe('mem_4')
 })
@@ -279,7 +281,7 @@ test('a page that the browser keeps for the back button goes on where it was', a
   const { page, client, room } = await inRoom()
   server.deliver(owner.patch({ n: 1 }))
   page.fire('pagehide', { persisted: true })
-  expect(server.socket.closedWith).toBe('no code')
+  expect(server.socket.closed).toBe(true)
   await pass(30_000)
   expect(server.sockets).toHaveLength(1)
   const sent = room.send('move')

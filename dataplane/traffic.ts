@@ -1,6 +1,11 @@
 import type { Json, JsonObject } from '../shared/json.ts'
 import type { ErrorCode } from '../shared/protocol/error-codes.ts'
-import type { MemberInfo, ResyncReason, ServerMessage, Subprotocol } from '../shared/protocol/messages.ts'
+import type {
+  DepartureReason,
+  ResyncReason,
+  ServerMessage,
+  Subprotocol,
+} from '../shared/protocol/messages.ts'
 import type { Frame } from './frame.ts'
 
 /**
@@ -97,7 +102,7 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly message: string
     }
   /** `stalled`: the edge dropped patches of a slow reader, which reads again. */
-  | { readonly kind: 'resync'; readonly have_seq: number; readonly reason: ResyncReason | 'stalled' }
+  | { readonly kind: 'resync'; readonly reason: ResyncReason | 'stalled' }
   /** The session's socket is gone; its member stays. `moves`: the session goes on at another edge, as far as is known. */
   | { readonly kind: 'detach'; readonly moves?: boolean }
   /** An operator ends the room. `member_id` names the request, and no member: the answer has it. */
@@ -156,7 +161,6 @@ export interface JoinedMember {
   /** Id of the member, if it differs from `member_id`: the session has taken the seat over from another session of the player. */
   readonly seat?: string | undefined
   readonly request_id: number
-  readonly members: readonly MemberInfo[]
   /** `state.snapshot` at the update's seq. */
   readonly snapshot: Frames
   /** `layer.state` of each hidden layer that the member has, where there is something in one. */
@@ -202,11 +206,15 @@ export interface PersonalPart extends Partial<Settled> {
   readonly events: readonly Extract<ServerMessage, { t: 'event' }>[]
 }
 
-/**
- * `room.left` of a member to that member: the room kicked it, has closed, or has waited for its connection for as long as the room type says;
- * or another session of the player has the seat.
- */
-export type Farewell = Extract<ServerMessage, { t: 'room.left' }>
+/** How a seat ended, for the client that had it. */
+export interface Farewell {
+  /** The flush that it ended with. */
+  readonly epoch: number
+  readonly seq: number
+  readonly reason: DepartureReason
+  /** Why, in words for the player. */
+  readonly message?: string
+}
 
 /** From the owner of `room` to one edge that has members in it. Edges drop what comes with a lower epoch than they have seen. */
 export type ToEdge = { readonly room: RoomAddress; readonly epoch: number } & EdgeMessage
@@ -270,10 +278,5 @@ type EdgeMessage =
       readonly message: string
       readonly request_id?: number
     }
-  /** The seat is given up. `request_id`: the client asked for it. Otherwise the room ended the seat, and `farewell` says why. */
-  | {
-      readonly kind: 'left'
-      readonly member_id: string
-      readonly request_id?: number
-      readonly farewell?: Farewell
-    }
+  /** The seat has ended: its client has left, or the room has ended it. */
+  | { readonly kind: 'left'; readonly member_id: string; readonly farewell: Farewell }

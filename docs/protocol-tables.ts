@@ -1,5 +1,5 @@
 import type { Json } from '../shared/json.ts'
-import { CLOSE, CLOSE_DETAILS, type CloseName } from '../shared/protocol/close-codes.ts'
+import { CLOSE, CLOSE_MEANINGS, type CloseName } from '../shared/protocol/close-codes.ts'
 import { ERRORS } from '../shared/protocol/error-codes.ts'
 import { type Either, elementsOf, type Field, type Fields, type Table } from '../shared/protocol/fields.ts'
 import {
@@ -137,12 +137,11 @@ export const PROTOCOL_PARTS = {
     ),
   'close codes': () =>
     table(
-      ['code', 'retry', 'session', 'meaning'],
+      ['code', 'name', 'meaning'],
       (Object.keys(CLOSE) as CloseName[]).map((name) => [
-        String(CLOSE[name].code),
-        CLOSE[name].retry,
-        CLOSE_DETAILS[name].endsSession ? 'ends' : 'stays',
-        CLOSE_DETAILS[name].meaning,
+        String(CLOSE[name]),
+        code(name),
+        CLOSE_MEANINGS[name],
       ]),
     ),
 }

@@ -101,7 +101,6 @@ const NAMES: readonly string[] = [
   'sub',
   'options',
   'reason',
-  'have_seq',
   'state',
   'resumed',
   'frames',

@@ -1,6 +1,6 @@
 import { timestamp } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
-import { CLOSE, CLOSE_DETAILS, type CloseName } from '../../shared/protocol/close-codes.ts'
+import { CLOSE, CLOSE_MEANINGS, type CloseName, closeAdvice } from '../../shared/protocol/close-codes.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { ErrorCode, InvalidMessage } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
@@ -19,7 +19,7 @@ import type { RateVerdict } from './rate-limits.ts'
 import type { HandshakeQueue, PendingConnection } from './server.ts'
 import type { Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
-import type { Subscription } from './subscription.ts'
+import { type AttachResult, LOST, ownLeft, type Subscription } from './subscription.ts'
 
 /** How many messages may arrive behind `hello` before it is answered, and how many pings and pongs of the websocket before there is a session. */
 const MAX_EARLY = 16
@@ -49,12 +49,6 @@ const isAnswered = (message: LaterMessage | InvalidMessage): boolean =>
 
 type LaterMessage = Exclude<ClientMessage, Hello>
 type Join = Extract<ClientMessage, { t: 'join' }>
-
-/** A room of a `welcome`: whether what was missed follows frame by frame. If not, a whole state follows, or `not_in_room`. */
-interface ResumedRoom {
-  readonly room_id: string
-  readonly resumed: boolean
-}
 
 /** What the clients of a gateway share. */
 export interface ClientProtocolContext extends GatewayContext {
@@ -168,8 +162,7 @@ export class ClientProtocol implements ConnectionListener {
     log.debug({ session_id: session.sessionId, close: name }, 'connection closed')
     // Otherwise the session is on another connection, or at another node.
     if (session.connection !== this.connection) return
-    if (name === 'lost' || !CLOSE_DETAILS[name].endsSession) sessions.detach(session)
-    else sessions.end(session, name === 'normal' ? 'left' : 'session_ended')
+    sessions.detach(session)
   }
 
   /** Ends a connection that has no session. */
@@ -223,7 +216,8 @@ export class ClientProtocol implements ConnectionListener {
 
   #handle(session: Session, request: LaterMessage, bytes: number): void {
     const { edge, clock } = this.#context
-    if (request.t === 'token') this.#renew(session, request.token)
+    if (request.t === 'goodbye') this.#end(session)
+    else if (request.t === 'token') this.#renew(session, request.token)
     else if (request.t === 'join') this.#joinLater(session, request)
     else if (request.t === 'ping')
       this.connection.send({ t: 'pong', at: request.at, server_time: timestamp(clock.now()) })
@@ -234,8 +228,13 @@ export class ClientProtocol implements ConnectionListener {
         this.#refuseRequest(session, request, 'room_logic_failed', BLOCKED)
       else if (request.t === 'message') edge.message(subscription, request, bytes)
       else if (request.t === 'leave') edge.leave(subscription, request.request_id)
-      else edge.resync(subscription, request)
+      else edge.resync(subscription, request.reason)
     }
+  }
+
+  #end(session: Session): void {
+    this.#context.sessions.end(session, 'left')
+    this.connection.close('normal', CLOSE_MEANINGS.normal)
   }
 
   #isBlocked({ projectId, sub, sessionId }: Session, roomType: string, messageType?: string): boolean {
@@ -351,36 +350,17 @@ export class ClientProtocol implements ConnectionListener {
     this.#pending?.done()
     this.#pending = undefined
     answer.session.trace = contextOf(this.#span)
-    if (!answer.positions) {
-      this.#welcomeClient(answer)
-      return
-    }
-    this.#resumeRooms(answer.session, answer.positions, (rooms) => this.#welcomeClient(answer, rooms))
+    this.#welcomeClient(answer)
   }
 
   /**
-   * Brings the subscriptions of a resuming session back. The client names the rooms it wants to keep, and the session leaves the others. A seat whose
-   * `joined` may be lost waits for the same join for `JOIN_AGAIN_MS`. Calls `done` once, when every owner has answered or
-   * `attachWaitMs` is over; a room without an answer counts as not resumed, and its frames follow when they come.
+   * Brings the subscriptions of a resuming session back: the owner of each room is asked what the client has missed. The client names the rooms it
+   * wants to keep, and the session leaves the others. A seat whose `joined` may be lost waits for the same join for `JOIN_AGAIN_MS`.
    */
-  #resumeRooms(
-    session: Session,
-    positions: readonly ResumePosition[],
-    done: (rooms: ResumedRoom[]) => void,
-  ): void {
+  #resumeRooms(session: Session, positions: readonly ResumePosition[]): void {
     const { connection } = this
-    const { edge, clock, metrics, options } = this.#context
+    const { edge, metrics } = this.#context
     const listed = new Map(positions.map((position) => [position.room_id, position]))
-    const resumed = new Map([...listed.keys()].map((roomId) => [roomId, false]))
-    let waiting = listed.size
-    let over = false
-    const finish = (): void => {
-      if (over) return
-      over = true
-      cancel()
-      done([...resumed].map(([roomId, isResumed]) => ({ room_id: roomId, resumed: isResumed })))
-    }
-    const cancel = clock.schedule(options.attachWaitMs, finish)
     const unlisted = [...session.subscriptions.values()].filter(({ roomId }) => !listed.has(roomId))
     for (const subscription of unlisted)
       if (subscription.joinRequest === undefined) edge.giveUp(subscription, 'left')
@@ -388,24 +368,15 @@ export class ClientProtocol implements ConnectionListener {
     session.ended.keep(listed)
     for (const [roomId, position] of listed) {
       const subscription = session.subscriptions.get(roomId)
-      if (!subscription) {
-        waiting -= 1
-        metrics.roomResumes.inc({ result: 'lost' })
-        const ended = session.ended.get(roomId)
-        if (ended) {
-          connection.address(roomId)
-          connection.send(ended.farewell)
-        } else connection.sendError('not_in_room', `the session is not in ${roomId}`, { room_id: roomId })
-        continue
+      const answered = (result: AttachResult): void => metrics.roomResumes.inc({ result })
+      if (subscription) edge.attach(subscription, connection, position, answered)
+      else {
+        answered('lost')
+        const farewell = session.ended.get(roomId)?.farewell ?? LOST
+        connection.address(roomId)
+        connection.send(ownLeft(roomId, position.member_id, session.sub, farewell))
       }
-      edge.attach(subscription, connection, position, (result) => {
-        waiting -= 1
-        metrics.roomResumes.inc({ result })
-        resumed.set(roomId, result === 'frames')
-        if (waiting === 0) finish()
-      })
     }
-    if (waiting === 0) finish()
   }
 
   /** The client has not named a room, whose `joined` it may never have got. */
@@ -417,10 +388,10 @@ export class ClientProtocol implements ConnectionListener {
     })
   }
 
-  #welcomeClient({ session, resumeToken, at }: Admitted, rooms?: readonly ResumedRoom[]): void {
-    if (!this.connection.open) return
+  #welcomeClient({ session, resumeToken, at, positions }: Admitted): void {
     const { nodeId, clock, options, log } = this.#context
-    if (rooms && clock.monotonic() - at > options.attachWaitMs + WELCOME_SPARE_MS) {
+    const resumed = positions !== undefined
+    if (resumed && clock.monotonic() - at > options.attachWaitMs + WELCOME_SPARE_MS) {
       // This process stood still: another node may have given the client up, and let in another client with the same resume token.
       this.connection.close('overloaded', 'the resume took too long: try again')
       return
@@ -430,17 +401,18 @@ export class ClientProtocol implements ConnectionListener {
       t: 'welcome',
       session_id: session.sessionId,
       resume_token: resumeToken,
-      resumed: rooms !== undefined,
+      resumed,
       resume_ttl_seconds: options.sessionResumeTtl,
       heartbeat_seconds: options.heartbeatSeconds,
+      token_seconds: session.tokenSeconds,
       node_id: nodeName(nodeId),
       server_time: timestamp(clock.now()),
       limits: options.limits,
-      ...(rooms ? { rooms: [...rooms] } : {}),
     })
     outbox.open(frame(welcome, codec.binary))
-    this.#count(rooms ? 'resumed' : 'welcome')
-    log.debug({ session_id: session.sessionId, resumed: rooms !== undefined }, 'session connected')
+    this.#count(resumed ? 'resumed' : 'welcome')
+    log.debug({ session_id: session.sessionId, resumed }, 'session connected')
+    if (resumed) this.#resumeRooms(session, positions)
     const early = this.#early
     this.#early = []
     this.#welcome = true
@@ -473,15 +445,16 @@ export class ClientProtocol implements ConnectionListener {
       session.renew(claims)
       if (JSON.stringify(session.data) !== before) this.#context.edge.renew(session)
       this.#context.sessions.saveLater(session)
+      this.connection.send({ t: 'token', token_seconds: session.tokenSeconds })
     }
   }
 
   /**
-   * Whether the session may send one more message. A message with a ref, a join, a leave and a fresh token are never refused: it waits with all that is behind it, and
+   * Whether the session may send one more message. A message with a ref, a join, a leave, a fresh token and a goodbye are never refused: it waits with all that is behind it, and
    * nothing more is read of the client. Of anything else above the rate the client has been told.
    */
   #admit(session: Session, message: LaterMessage | InvalidMessage, mustPass: boolean): RateVerdict | 'wait' {
-    const waits = this.#behind || message.t === 'token' || isAnswered(message)
+    const waits = this.#behind || message.t === 'token' || message.t === 'goodbye' || isAnswered(message)
     if (!waits) {
       const verdict = this.#withinRate(session, 'session')
       if (verdict === 'reject') this.#refuseRequest(session, message, 'rate_limited', this.#limitText())
@@ -542,13 +515,13 @@ export class ClientProtocol implements ConnectionListener {
     const begin = { kind: 'server', beganAt: openedAt } as const
     const { tracer } = this.#context
     if ('close' in answer) {
-      const { code, retry } = CLOSE[answer.close]
+      const code = CLOSE[answer.close]
       const span = tracer.span('handshake', {
         ...begin,
         attributes: { ...attributes, 'roomful.close_code': code },
       })
       // What the client may simply try again is the fault of the service.
-      if (retry === 'resume') span.fail(answer.close)
+      if (closeAdvice(code) === 'resume') span.fail(answer.close)
       return span
     }
     const { session, traceBefore } = answer

@@ -1,6 +1,11 @@
 import type { JsonObject } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { ResumePosition, Subprotocol } from '../../shared/protocol/messages.ts'
+import type {
+  ResumePosition,
+  ResyncReason,
+  ServerMessage,
+  Subprotocol,
+} from '../../shared/protocol/messages.ts'
 import { noSpan, type Span, type TraceContext } from '../../shared/tracing/tracer.ts'
 import { type Frame, frame, joinFrames } from '../frame.ts'
 import {
@@ -54,6 +59,8 @@ type FlushResult = 'passed' | 'stalled' | 'missed'
 /** The session that a subscription belongs to. */
 export interface SubscribedSession {
   readonly sessionId: string
+  /** The player's id from the token. */
+  readonly sub: string | null
   /** By what the limits of a node count; see `Session.player`. */
   readonly player: string
   /** How often it was resumed. */
@@ -153,8 +160,10 @@ export class Subscription {
   /** What the owner has not settled. */
   readonly unacked: Unacked
   /** What the client has asked for the whole state with, until it has one. */
-  resync: Pick<Extract<ToOwner, { kind: 'resync' }>, 'have_seq' | 'reason'> | undefined
+  resync: ResyncReason | undefined
   readonly #held = new HeldFrames()
+  /** Id of the member, as its client knows it. */
+  #seatId: string
   #phase: SubscriptionPhase
   #connection: Connection | undefined
   #attach: PendingAttach | undefined
@@ -183,6 +192,7 @@ export class Subscription {
     this.room = room
     this.roomId = roomIdOf(room)
     this.memberId = memberId
+    this.#seatId = memberId
     this.unacked = new Unacked(limits)
     this.join = join
     this.joinRequest = join?.request_id
@@ -227,10 +237,9 @@ export class Subscription {
   question(edge: string): ToOwner | undefined {
     const { attaching, session, room, memberId } = this
     if (this.#phase === 'joining') return this.join
-    if (this.#phase === 'resyncing')
-      return { kind: 'resync', room, member_id: memberId, have_seq: this.#stalledAtSeq, reason: 'stalled' }
+    if (this.#phase === 'resyncing') return { kind: 'resync', room, member_id: memberId, reason: 'stalled' }
     if (this.#phase === 'live' && this.resync)
-      return { kind: 'resync', room, member_id: memberId, ...this.resync }
+      return { kind: 'resync', room, member_id: memberId, reason: this.resync }
     if (!attaching || !this.#connection) return undefined
     const { epoch, seq } = attaching.position
     return {
@@ -334,7 +343,7 @@ export class Subscription {
 
   /** The join took effect with the flush `seq` of the owner under `epoch`. False: the client is gone and cannot be told. */
   joined(
-    { request_id: requestId, member_id: memberId, seat = memberId, members, snapshot, layers }: JoinedMember,
+    { request_id: requestId, member_id: memberId, seat = memberId, snapshot, layers }: JoinedMember,
     epoch: number,
     seq: number,
   ): boolean {
@@ -347,8 +356,8 @@ export class Subscription {
     this.#phase = 'live'
     this.#epoch = epoch
     this.#seq = seq
-    // No copy: the codec encodes the list once for all who come with it.
-    connection.send({ t: 'joined', request_id: requestId, room_id: this.roomId, member_id: seat, members })
+    this.#seatId = seat
+    connection.send({ t: 'joined', request_id: requestId, room_id: this.roomId, member_id: seat })
     if (layers) this.#push(layers)
     this.#pushState(snapshot)
     return true
@@ -395,6 +404,7 @@ export class Subscription {
   ): void {
     this.#connection = connection
     this.joinRequest = undefined
+    this.#seatId = position.member_id
     this.#known = position.settled
     this.#told = position.settled
     this.unacked.restart(position.settled)
@@ -437,18 +447,10 @@ export class Subscription {
     return true
   }
 
-  /** The owner has no such member. */
-  lost(): void {
-    const { leaveRequest } = this
-    if (leaveRequest === undefined) this.fail('not_in_room', 'the seat in this room is gone: join again')
-    this.left(leaveRequest, undefined)
-  }
-
-  /** The subscription is given up: because the client asked, or with a farewell. */
-  left(requestId: number | undefined, farewell: Farewell | undefined): void {
+  /** The seat has ended. `farewell` undefined: the owner knows of no such seat. */
+  left(farewell = this.leaveRequest === undefined ? LOST : LEFT): void {
     this.#held.drop(this.#connection?.outbox)
-    if (requestId !== undefined) this.#send({ t: 'left', request_id: requestId, room_id: this.roomId })
-    else if (farewell) this.#send(farewell)
+    this.#send(ownLeft(this.roomId, this.#seatId, this.session.sub, farewell))
     this.#answerAttach('lost')
   }
 
@@ -509,6 +511,25 @@ export class Subscription {
     connection.outbox.pushState(bytes)
   }
 }
+
+/** How a seat ended of which the owner knows nothing. */
+export const LOST: Farewell = { epoch: 0, seq: 0, reason: 'session_ended' }
+const LEFT: Farewell = { ...LOST, reason: 'left' }
+
+/** Tells a client that its seat has ended. */
+export const ownLeft = (
+  roomId: string,
+  memberId: string,
+  sub: string | null,
+  farewell: Farewell,
+): Extract<ServerMessage, { t: 'member' }> => ({
+  t: 'member',
+  room_id: roomId,
+  member_id: memberId,
+  sub,
+  status: 'left',
+  ...farewell,
+})
 
 /** Frames that wait until the client of a stalled subscription has its state; they count towards what its outbox may hold. */
 class HeldFrames {

@@ -118,20 +118,16 @@ export class RoomAdmission {
 
   leave(message: Kind<'leave'>, from: string): void {
     const { memberships, replies } = this.#stream
-    const { member_id: memberId, reason, request_id: requestId } = message
+    const { member_id: memberId, reason } = message
     const membership = memberships.ofSubscription(memberId)
     if (membership) {
       // A session that went on at another edge ends there only.
-      if (reason !== 'session_ended' || membership.isServedBy(from))
-        this.#inputs.part(membership, reason, { requestId })
+      if (reason !== 'session_ended' || membership.isServedBy(from)) this.#inputs.part(membership, reason)
       return
     }
     const request = this.#cancel(memberId)
     if (request) this.#endSpan(memberId, reason)
-    if (!request && !memberships.addressee(memberId)) replies.noSeat(from, memberId)
-    // Its join was under way, or it is being sent away at this moment.
-    else if (requestId !== undefined)
-      replies.send(request?.edge ?? from, { kind: 'left', member_id: memberId, request_id: requestId })
+    if (!memberships.addressee(memberId)) replies.noSeat(request?.edge ?? from, memberId)
     this.#on.occupied()
   }
 
@@ -511,9 +507,11 @@ export class RoomAdmission {
         const due = this.#dueAt(membership)
         if (due > now) earliest = Math.min(earliest, due)
         else if (memberships.has(membership))
-          this.#inputs.part(membership, 'session_ended', {
-            text: `the connection was not back within ${this.#keptMs / 1000} s: join again`,
-          })
+          this.#inputs.part(
+            membership,
+            'session_ended',
+            `the connection was not back within ${this.#keptMs / 1000} s: join again`,
+          )
       }
       if (earliest < Number.POSITIVE_INFINITY) this.#expiry.at(earliest)
     })

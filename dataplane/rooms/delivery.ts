@@ -1,5 +1,6 @@
+import type { WholeName } from '../../shared/protocol/codec.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { DepartureReason, MemberInfo, StateAt, Subprotocol } from '../../shared/protocol/messages.ts'
+import type { DepartureReason, MemberInfo, Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, joinFrames } from '../frame.ts'
 import { type Nowhere, refusalOf } from '../place.ts'
 import type {
@@ -44,8 +45,6 @@ export interface PendingJoin {
 export interface PendingLeave {
   readonly membership: Membership
   readonly reason: DepartureReason
-  /** The `leave` to answer. */
-  readonly requestId: number | undefined
   /** Why, in words for the player. */
   readonly text: string | undefined
   /** Events of the flush before this one came while the member was there. */
@@ -176,7 +175,7 @@ export class Delivery {
   #resync(subprotocol: Subprotocol): Frame {
     let frame = this.#resyncs.get(subprotocol)
     if (!frame) {
-      frame = this.#frames.resync(this.#stateAt(), this.#delivered.members.map(memberInfo), subprotocol)
+      frame = this.#whole('state.resync', subprotocol)
       this.#resyncs.set(subprotocol, frame)
     }
     return frame
@@ -188,23 +187,24 @@ export class Delivery {
     this.#replies.update(edge, this.#delivered.seq, undefined, NONE, [
       {
         ...seatOf(membership),
-        members: this.#delivered.members.map(memberInfo),
-        snapshot: { [codec]: this.#frames.snapshot(this.#stateAt(), codec) },
+        snapshot: { [codec]: this.#whole('state.snapshot', codec) },
         ...withLayers(codec, this.#statesOf(member.id, codec)),
       },
     ])
   }
 
-  #stateAt(): StateAt {
-    const { seq, checksum } = this.#delivered
+  /** All that members know. */
+  #whole(t: WholeName, subprotocol: Subprotocol): Frame {
+    const { seq, checksum, members } = this.#delivered
     const state = this.#state.base
-    return { room_id: this.#frames.roomId, epoch: this.#replies.epoch, seq, checksum, state }
+    const at = { room_id: this.#frames.roomId, epoch: this.#replies.epoch, seq, checksum, state }
+    return this.#frames.whole(t, at, members.map(memberInfo), subprotocol)
   }
 
   /** Parts with members that are not in the room's sight as they leave: the join was never delivered, or the session is over. */
-  #release({ membership, reason, requestId, text, unseen }: PendingLeave): void {
+  #release({ membership, reason, text, unseen }: PendingLeave): void {
     this.#memberships.release(membership)
-    if (!unseen || requestId !== undefined || reason === 'session_ended') return
+    if (!unseen || reason === 'session_ended') return
     this.#replies.send(membership.edge, {
       kind: 'refused',
       member_id: membership.subscriptionId,
@@ -216,17 +216,10 @@ export class Delivery {
   }
 
   /** Tells a member that it has left, behind all that the update has for it. */
-  #part({ membership, reason, requestId, text }: PendingLeave, { epoch, seq }: Update): void {
-    const { edge, subscriptionId } = membership
-    const { id: memberId, sub } = membership.member
+  #part({ membership, reason, text }: PendingLeave, { epoch, seq }: Update): void {
     this.#memberships.release(membership)
-    if (requestId !== undefined) {
-      this.#replies.send(edge, { kind: 'left', member_id: subscriptionId, request_id: requestId })
-      return
-    }
-    const at = { room_id: this.#frames.roomId, epoch, seq, member_id: memberId, sub }
     const message = text === undefined ? {} : { message: text }
-    this.#replies.part(edge, subscriptionId, { t: 'room.left', ...at, reason, ...message })
+    this.#replies.part(membership.edge, membership.subscriptionId, { epoch, seq, reason, ...message })
   }
 
   /** What a member that leaves has for itself: the events up to then, and what became of its last messages. */
@@ -284,8 +277,8 @@ export class Delivery {
       add(membership, { member_id: membership.subscriptionId, events: own })
     const leaving = new Map<string, string[]>()
     for (const leave of parting) {
-      const { membership, unseen } = leave
-      if (!membership.attached || unseen) continue
+      const { membership } = leave
+      if (!membership.attached) continue
       append(leaving, membership.edge, membership.subscriptionId)
       const last = this.#lastPart(leave, update)
       if (last) add(membership, last)
@@ -302,10 +295,9 @@ export class Delivery {
     const snapshot: MutableFrames = {}
     const infos = members.map(memberInfo)
     for (const { membership } of joins) {
-      snapshot[membership.codec] ??= this.#frames.snapshot(at, membership.codec)
+      snapshot[membership.codec] ??= this.#frames.whole('state.snapshot', at, infos, membership.codec)
       append(byEdge, membership.edge, {
         ...seatOf(membership),
-        members: infos,
         snapshot,
         ...withLayers(membership.codec, this.#statesOf(membership.member.id, membership.codec, update)),
       })
@@ -325,8 +317,8 @@ const withLayers = (codec: Subprotocol, layers: Frame | undefined): Pick<JoinedM
   layers ? { layers: { [codec]: layers } } : {}
 
 /** Whether a member is told that it leaves. Otherwise its edge has forgotten it already, or it never knew of its seat. */
-const isTold = ({ reason, requestId, text, unseen }: PendingLeave): boolean =>
-  unseen ? requestId !== undefined : reason !== 'session_ended' || text !== undefined
+const isTold = ({ reason, text, unseen }: PendingLeave): boolean =>
+  !unseen && (reason !== 'session_ended' || text !== undefined)
 
 /** By member id; undefined: no message was refused or answered, as in most updates. */
 function outcomesOf({ outcomes }: Update): Map<string, Outcome[]> | undefined {

@@ -6,8 +6,8 @@ import {
   type WebSocketLike,
 } from '../../client/index.ts'
 import type { Json, JsonObject } from '../../shared/json.ts'
-import type { DecodedMessage } from '../../shared/protocol/codec.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
+import { ReadingCodec, type ReadMessage } from '../../shared/protocol/reading-codec.ts'
 import { toOperations } from '../../shared/sync/delta.ts'
 
 /** A line of the log of a player. */
@@ -101,7 +101,7 @@ export class Player {
     this.#changed()
   }
 
-  #heard(message: DecodedMessage): void {
+  #heard(message: ReadMessage): void {
     if (message.t === 'welcome') this.node = message.node_id
     const member = (id: string): string => this.room?.members.find((one) => one.id === id)?.sub ?? id
     const entry = entryOf(message, member)
@@ -125,7 +125,7 @@ export class Player {
 }
 
 /** What the log says of a message from the server; undefined: nothing. `nameOf` names a member. */
-function entryOf(message: DecodedMessage, nameOf: (memberId: string) => string): NewEntry | undefined {
+function entryOf(message: ReadMessage, nameOf: (memberId: string) => string): NewEntry | undefined {
   switch (message.t) {
     case 'welcome':
       return { kind: 'link', what: message.resumed ? 'resumed' : 'connected', data: message.node_id }
@@ -141,17 +141,14 @@ function entryOf(message: DecodedMessage, nameOf: (memberId: string) => string):
       return { kind: 'patch', what, data: lines.join('\n') || 'nothing changed' }
     }
     case 'layer.state':
-    case 'layer.gone':
-      return { kind: 'patch', what: `${message.t} ${message.layer}` }
+      return {
+        kind: 'patch',
+        what: `layer ${message.layer} ${message.state === undefined ? 'is gone' : 'as a whole'}`,
+      }
     case 'event':
       return { kind: 'event', what: message.name, data: textOf(message.data) }
-    case 'room.joined':
-    case 'room.left':
-      return { kind: 'member', what: message.t, data: message.sub ?? message.member_id }
-    case 'room.presence': {
-      const what = message.connected ? 'is back' : 'has lost the connection'
-      return { kind: 'member', what, data: nameOf(message.member_id) }
-    }
+    case 'member':
+      return { kind: 'member', what: message.status, data: message.sub ?? nameOf(message.member_id) }
     case 'reply':
       return { kind: 'reply', what: `to ${message.ref}`, data: textOf(message.data) }
   }
@@ -171,9 +168,6 @@ const textOf = (value: Json): string => {
   return text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text
 }
 
-/** A code that is not the 1000 of a goodbye, so that the session can be resumed. */
-const CUT = 3001
-
 /** The network of one player: it can be slow or cut, and reports every message that arrives. */
 class Line {
   /** Delay of everything, each way; milliseconds. */
@@ -184,9 +178,9 @@ class Line {
   #cutUntil = 0
 
   /** `heard` receives each message when it arrives. */
-  constructor(heard: (message: DecodedMessage) => void) {
+  constructor(heard: (message: ReadMessage) => void) {
     // One for all sockets of the player: a resumed session uses the keys that were announced before.
-    const codec = new MsgpackClientCodec()
+    const codec = new ReadingCodec(new MsgpackClientCodec())
     const line = this
     this.WebSocket = class implements WebSocketLike {
       binaryType = ''
@@ -219,8 +213,8 @@ class Line {
         this.#out(() => this.#socket.readyState === WebSocket.OPEN && this.#socket.send(data))
       }
 
-      close(code?: number): void {
-        this.#out(() => this.#socket.close(code))
+      close(): void {
+        this.#out(() => this.#socket.close())
       }
     }
   }
@@ -228,7 +222,7 @@ class Line {
   /** Breaks the connection, like a lost network, and lets nothing through for `ms`. */
   cut(ms: number): void {
     this.#cutUntil = performance.now() + ms
-    for (const socket of this.#open) socket.close(CUT, 'cut in the playground')
+    for (const socket of this.#open) socket.close()
   }
 
   /** Runs work in order, each delayed as the line is slow at that moment. */

@@ -438,17 +438,18 @@ describe('a message', () => {
       message: { t: 'join', request_id: 7, room_type: 'arena', options: { key: 'one' } },
       answer: 'joined',
     }),
-    leave: async () => ({ message: { t: 'leave', request_id: 7, room_id: roomId }, answer: 'left' }),
+    leave: async () => ({ message: { t: 'leave', request_id: 7, room_id: roomId }, answer: 'member' }),
     message: async () => ({
-      message: { t: 'message', room_id: roomId, type: 'move', data: null, ref: 7 },
+      message: { t: 'message', room_id: roomId, type: 'move', data: null, ref: 1, settled: 0 },
       answer: 'ack',
     }),
     'state.resync': async () => ({
-      message: { t: 'state.resync', room_id: roomId, have_seq: 0, reason: 'sequence' },
+      message: { t: 'state.resync', room_id: roomId, reason: 'sequence' },
       answer: 'state.resync',
     }),
     ping: async () => ({ message: { t: 'ping', at: 1 }, answer: 'pong' }),
     token: async () => ({ message: { t: 'token', token: await test.token() } }),
+    goodbye: async () => ({ message: { t: 'goodbye' } }),
   }
 
   it('of no kind is without a row', () => {

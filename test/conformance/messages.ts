@@ -5,13 +5,19 @@ export type Json = null | boolean | number | string | Json[] | { [key: string]: 
 export type Codec = 'json' | 'msgpack'
 export const CODECS: readonly Codec[] = ['json', 'msgpack']
 
-export interface RoomPosition {
+/** A flush of a room. */
+export interface RoomFlush {
   room_id: string
   epoch: number
   seq: number
 }
 
-/** Where a client stands in a room when it resumes. */
+/** Where a client stands in a room. */
+export interface RoomPosition extends RoomFlush {
+  member_id: string
+}
+
+/** The same when it resumes. */
 export interface ResumePosition extends RoomPosition {
   settled: number
 }
@@ -34,9 +40,10 @@ export type ClientMessage =
       ref?: number | undefined
       settled?: number | undefined
     }
-  | { t: 'state.resync'; room_id: string; have_seq: number; reason: 'sequence' | 'checksum' }
+  | { t: 'state.resync'; room_id: string; reason: 'sequence' | 'checksum' }
   | { t: 'ping'; at: number }
   | { t: 'token'; token: string }
+  | { t: 'goodbye' }
 
 export interface Member {
   member_id: string
@@ -77,10 +84,11 @@ export type WirePatch =
 /** A decoded MessagePack value whose maps keep integer keys (`#5`) and string keys (`$5`) apart. */
 export type WireValue = null | boolean | number | string | WireValue[] | { [tagged: string]: WireValue }
 
-interface Stamp extends RoomPosition {
+interface Stamp extends RoomFlush {
   checksum: number
 }
 
+export type MemberStatus = 'joined' | 'connected' | 'disconnected' | 'left'
 export type LeaveReason = 'left' | 'session_ended' | 'kicked' | 'closed' | 'replaced'
 
 interface ServerMessages {
@@ -90,23 +98,21 @@ interface ServerMessages {
     resumed: boolean
     resume_ttl_seconds: number
     heartbeat_seconds: number
+    token_seconds: number
     node_id: string
     server_time: string
     limits: Limits
-    rooms?: { room_id: string; resumed: boolean }[]
   }
-  joined: { request_id: number; room_id: string; member_id: string; members: MemberInfo[] }
-  left: { request_id: number; room_id: string }
-  'state.snapshot': Stamp & { body: WireState }
+  joined: { request_id: number; room_id: string; member_id: string }
+  'state.snapshot': Stamp & { body: WireState; members: MemberInfo[] }
+  token: { token_seconds: number }
   'state.resync': Stamp & { body: WireState; members: MemberInfo[] }
   'state.patch': Stamp & { body: WirePatch }
-  event: RoomPosition & { name: string; data: Json }
-  'room.joined': RoomPosition & Member
-  'room.left': RoomPosition & Member & { reason: LeaveReason; message?: string }
-  'room.presence': RoomPosition & { member_id: string; connected: boolean }
-  'layer.state': Stamp & { layer: string; body: WireState }
+  event: RoomFlush & { name: string; data: Json }
+  member: RoomFlush & Member & { status: MemberStatus; reason?: LeaveReason; message?: string }
+  /** Without a body and a checksum: the layer is gone. */
+  'layer.state': RoomFlush & { checksum?: number; layer: string; body?: WireState }
   'layer.patch': Stamp & { layer: string; body: WirePatch }
-  'layer.gone': RoomPosition & { layer: string }
   ack: { room_id: string; ref: number }
   reply: { room_id: string; ref: number; data: Json }
   error: {

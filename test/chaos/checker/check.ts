@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util'
-import { CLOSE, closeName } from '../../../shared/protocol/close-codes.ts'
+import { closeAdvice } from '../../../shared/protocol/close-codes.ts'
 import { type ChaosState, visibleTo } from '../room-logic.ts'
 import { type ExcusedShare, Excuses, excusedShare, type Known, learn, NOTHING_KNOWN } from './excuses.ts'
 import { checkFeatures } from './feature-rules.ts'
@@ -58,8 +58,7 @@ function checkClients(history: History, excuses: Excuses): Violation[] {
       found.push({ name: 'resumed_twice', at, client, message })
     } else if (kind === 'closed' && !record.asked) {
       const { code, reason, superseded = false } = record
-      const name = closeName(code)
-      if (name === undefined || CLOSE[name].retry === 'resume') continue
+      if (closeAdvice(code) === 'resume') continue
       // A client that hears nothing of its seat's end may hear first that its session has ended with it.
       const seated = seat !== undefined && !excuses.seat(seat, { client, edge }, at)
       if (excuses.close({ code, client, session, seated, superseded }, at)) continue
@@ -259,9 +258,8 @@ function checkStreams(history: History, ownerships: Ownerships, excuses: Excuses
     if (record.kind === 'frame') of(record).take(record)
     else if (record.kind === 'lost') of(record).over = true
     else if (record.kind === 'welcome')
-      for (const { room, resumed } of record.rooms ?? [])
-        for (const stream of members.values())
-          if (stream.client === record.client && stream.room === room && !stream.over) stream.resume(resumed)
+      for (const stream of members.values())
+        if (stream.client === record.client && !stream.over) stream.resume()
   }
   for (const stream of members.values()) stream.end(history.end.at)
   return [...found, ...divergences(history, ownerships)]
@@ -279,7 +277,6 @@ class MemberStream {
   #known: Frame | undefined
   #gap: Frame | undefined
   #waiting = false
-  #owed = false
 
   constructor(client: string, room: string, member: string, excuses: Excuses, found: Violation[]) {
     this.client = client
@@ -289,11 +286,10 @@ class MemberStream {
     this.#found = found
   }
 
-  /** `complete`: what was missed follows, frame by frame; otherwise a whole state. */
-  resume(complete: boolean): void {
-    this.#waiting = !complete
-    this.#owed = !complete
-    if (complete) this.#gap = undefined
+  /** What was missed follows, frame by frame, or a whole state. */
+  resume(): void {
+    this.#waiting = false
+    this.#gap = undefined
   }
 
   take(frame: Frame): void {
@@ -316,7 +312,6 @@ class MemberStream {
   end(at: number): void {
     if (this.#gap && !this.over)
       this.#report('seq_gap', { ...this.#gap, at }, `nothing healed the gap before seq ${this.#gap.seq}`)
-    else if (this.#owed && !this.over) this.#report('state_owed', { at }, 'a state.resync was to follow')
   }
 
   #whole(frame: Frame): void {
@@ -330,7 +325,6 @@ class MemberStream {
     this.#known = frame
     this.#gap = undefined
     this.#waiting = false
-    this.#owed = false
   }
 
   #patch(frame: Frame): void {

@@ -26,6 +26,9 @@ import { FakeClock } from '../../kit/fake-clock.ts'
 import { TestClient } from './test-client.ts'
 import { TestOwner, testCodecs } from './test-owner.ts'
 
+/** Where a client stands in a room. Without `member_id`: the test does not look at it. Without `settled`: it knows no outcome. */
+type Position = Pick<ResumePosition, 'room_id' | 'epoch' | 'seq'> & Partial<ResumePosition>
+
 const INTERNAL_TOKEN = 'internal-token-of-the-tests'
 const protocol = new PublicProtocol(GenerateKeyPairFactory, ExportPublicKeyFactory)
 
@@ -276,14 +279,19 @@ export class TestGateway {
   /** A client that says it comes back. */
   async resume(
     { session_id: sessionId, resume_token: resumeToken }: { session_id: string; resume_token: string },
-    positions: readonly (Omit<ResumePosition, 'settled'> & { settled?: number })[] = [],
+    positions: readonly Position[] = [],
   ): Promise<TestClient> {
     const client = await this.open()
-    const rooms = positions.map(({ room_id, epoch, seq, settled = 0 }) => ({ room_id, epoch, seq, settled }))
     client.send({
       t: 'hello',
       project_id: 'prj_one',
-      resume: { session_id: sessionId, resume_token: resumeToken, rooms },
+      resume: {
+        session_id: sessionId,
+        resume_token: resumeToken,
+        rooms: positions.map(({ room_id, member_id = 'mem_own', epoch, seq, settled = 0 }) => {
+          return { room_id, member_id, epoch, seq, settled }
+        }),
+      },
     })
     return client
   }
