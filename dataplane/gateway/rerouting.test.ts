@@ -53,7 +53,7 @@ describe('a session whose rooms are at another node', () => {
     const { client: joining } = await pair.a.join('one', undefined, FEATURES)
     pair.owner.silent.add('join')
     const asked = pair.owner.next('join')
-    joining.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
+    joining.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' } })
     await asked
     pair.nearer = NEARER
     expect(await toldAfter(6000, joining)).toBe(0)
@@ -81,7 +81,11 @@ describe('a session that goes where it was told', () => {
     next.send({
       t: 'hello',
       project_id: 'prj_one',
-      resume: { session_id: welcome.session_id, resume_token: welcome.resume_token, rooms: [room] },
+      resume: {
+        session_id: welcome.session_id,
+        resume_token: welcome.resume_token,
+        rooms: [{ ...room, settled: 0 }],
+      },
       features: FEATURES,
     })
     await pair.meanwhile(next.next('welcome'))
@@ -92,7 +96,7 @@ describe('a session that goes where it was told', () => {
   it('hears nothing more on its old connection, which is closed when the new one has its welcome', async () => {
     const { client, next } = await gone()
     const heard = client.received.length
-    client.send({ t: 'message', room_id: 'arena:one', type: 'move', data: null, ref: 2 })
+    client.send({ t: 'message', room_id: 'arena:one', type: 'move', data: null, ref: 1, settled: 0 })
     pair.owner.room('one').flush({ state: { count: 9 } })
     expect(await next.next('state.patch')).toMatchObject({ seq: 2 })
     await pair.meanwhile(expectClose(client, 'session_taken_over', /newer connection/))
