@@ -7,7 +7,6 @@ whole state after its first one.
 """
 
 import asyncio
-import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -17,7 +16,7 @@ from bot import connect
 
 ROOT = Path(__file__).parents[2]
 PLAYERS = 6
-FAULTS = ("kill 2", "start 2", "drain 3", "start 3", "kill 1", "start 1", "drain 2", "start 2")
+FAULTS = ("kill 2", "drain 3", "kill 1", "drain 2")
 
 
 class CountingSocket:
@@ -54,7 +53,7 @@ class Cluster:
 
     async def __aexit__(self, *_):
         self.say("quit")
-        await self.process.communicate()
+        await self._reader
 
     async def _address(self, name):
         async for line in self.process.stdout:
@@ -62,17 +61,27 @@ class Cluster:
             if words[:1] == ["play"]:
                 self.play_url = words[1]
             if words[:1] == [name]:
-                self._reader = asyncio.create_task(self._print())
+                self._lines = asyncio.Queue()
+                self._reader = asyncio.create_task(self._read())
                 return words[1]
         raise RuntimeError("the cluster did not start")
 
-    async def _print(self):
+    async def _read(self):
         async for line in self.process.stdout:
-            if re.search(rb"node-\d|room ", line):
-                print("  ", line.decode().rstrip())
+            text = line.decode().strip().removeprefix("roomful> ")
+            if text.startswith(("node-", "room ")):
+                print("  ", text)
+            self._lines.put_nowait(text)
 
     def say(self, line):
         self.process.stdin.write(f"{line}\n".encode())
+
+    async def act(self, line, until):
+        """Types a line at the prompt, and waits until the cluster prints `until`."""
+        print(line)
+        self.say(line)
+        while not (await self._lines.get()).startswith(until):
+            pass
 
 
 async def count(cluster, number, totals, stop):
@@ -103,9 +112,11 @@ async def main():
     async with Cluster() as cluster:
         players = [asyncio.create_task(count(cluster, n, totals, stop)) for n in range(PLAYERS)]
         for fault in FAULTS:
+            node = fault[-1]
             await asyncio.sleep(pause)
-            print(fault)
-            cluster.say(fault)
+            await cluster.act(fault, f"node-{node} is gone")
+            await asyncio.sleep(pause)
+            await cluster.act(f"start {node}", f"node-{node} is ready")
         await asyncio.sleep(pause)
         stop.set()
         seats = await asyncio.gather(*players)
