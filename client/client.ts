@@ -151,7 +151,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
         restore: (token) => this.#restore(tokens.projectId, token),
       },
       {
-        welcome: (rooms, rerouted) => this.#welcome(rooms, rerouted),
+        welcome: (rooms, moved) => this.#welcome(rooms, moved),
         message: (message) => this.#receive(message),
         lost: () => this.#eachSeat((seat) => seat.disconnected()),
         forgotten: (error) => this.#eachSeat((seat) => seat.forgotten(error)),
@@ -294,8 +294,8 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     })
   }
 
-  #welcome(rooms: ReadonlyMap<string, unknown> | undefined, rerouted: boolean): void {
-    if (rerouted) this.#counters.reroutes += 1
+  #welcome(rooms: ReadonlyMap<string, unknown> | undefined, moved: boolean): void {
+    if (moved) this.#counters.moves += 1
     else if (this.#welcomes > 0) this.#counters.reconnects += 1
     this.#welcomes += 1
     this.#save()
@@ -376,7 +376,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
 
   get #settled(): boolean {
     const seats = [...this.#seats.values()]
-    return seats.length > 0 && seats.every(({ status, leaving }) => status === 'joined' && !leaving)
+    return seats.every(({ status, leaving }) => status === 'joined' && !leaving)
   }
 
   #eachSeat(tell: (seat: Seat) => void): void {

@@ -95,7 +95,7 @@ export const CLIENT_MESSAGES = {
         }),
       ],
     ),
-    /** What this connection's client understands beyond what every client does: `reroute`, `layers`, and it may name others, of other versions. */
+    /** What this connection's client understands beyond what every client does: `layers`, and it may name others, of other versions. */
     features: optional(list(text(MAX.feature), MAX.features)),
   }),
   join: message(1, {
@@ -161,9 +161,9 @@ export const SERVER_MESSAGES = {
     message: text(),
     retryable: FLAG,
   }),
-  draining: message(27, { reconnect_in_ms: NUMBER }),
+  /** `url`: undefined for the address that the client was given. */
+  move: message(27, { in_ms: NUMBER, url: optional(text()) }),
   pong: message(28, { at: NUMBER, server_time: text() }),
-  reroute: message(30, { url: text() }),
   reply: message(31, { room_id: ADDRESS, ref: REF, data: VALUE }),
   'room.presence': message(32, { ...IN_ROOM, member_id: text(), connected: FLAG }),
   'layer.gone': message(35, { ...IN_ROOM, layer: text() }),

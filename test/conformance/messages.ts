@@ -109,9 +109,8 @@ interface ServerMessages {
   ack: { room_id: string; ref: number }
   reply: { room_id: string; ref: number; data: Json }
   error: { ref?: number; room_id?: string; code: string; message: string; retryable: boolean }
-  draining: { reconnect_in_ms: number }
+  move: { in_ms: number; url?: string }
   pong: { at: number; server_time: string }
-  reroute: { url: string }
 }
 
 export type ServerName = keyof ServerMessages

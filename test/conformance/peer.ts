@@ -392,10 +392,7 @@ export class Session {
       case 'error':
         if (message.ref !== undefined) this.kept.delete(message.ref)
         break
-      case 'reroute':
-        this.faults.push('reroute to a client that did not name it in the features of hello')
-        break
-      case 'draining':
+      case 'move':
       case 'pong':
       case 'token':
         break
@@ -408,17 +405,7 @@ export class Session {
     message: Exclude<
       ServerMessage,
       {
-        t:
-          | 'welcome'
-          | 'token'
-          | 'joined'
-          | 'left'
-          | 'ack'
-          | 'error'
-          | 'draining'
-          | 'pong'
-          | 'reply'
-          | 'reroute'
+        t: 'welcome' | 'token' | 'joined' | 'left' | 'ack' | 'error' | 'move' | 'pong' | 'reply'
       }
     >,
   ): void {

@@ -156,13 +156,13 @@ export class ScriptedServer {
   }
 
   /** Gives a joiner a seat: `joined`, and the snapshot behind it. */
-  seat({ ref, room_type: roomType, options }: Of<'join'>): void {
+  seat({ ref, room_type: roomType, options }: Of<'join'>, socket = this.socket): void {
     const room = this.room(`${roomType}:${options.key ?? 'default'}`)
     this.#members += 1
     const memberId = `mem_${this.#members}`
     room.members = [...room.members, { member_id: memberId, sub: 'alice', connected: true }]
-    this.send({ t: 'joined', ref, room_id: room.roomId, member_id: memberId, members: room.members })
-    this.deliver(room.snapshot())
+    this.send({ t: 'joined', ref, room_id: room.roomId, member_id: memberId, members: room.members }, socket)
+    this.deliverTo(socket, room.snapshot())
   }
 
   #hear(message: ClientMessage, socket: FakeSocket): void {
