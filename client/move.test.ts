@@ -41,7 +41,7 @@ test.each([
     resume: {
       session_id: 'ses_1',
       resume_token: 'resume_1',
-      rooms: [{ room_id: 'arena:lobby', epoch: 1000, seq: 8 }],
+      rooms: [{ room_id: 'arena:lobby', member_id: 'mem_1', epoch: 1000, seq: 8 }],
     },
     features: ['layers'],
   })
@@ -225,7 +225,7 @@ test('a node that drains comes first', async () => {
 
 test('a second socket waits while a join or a leave is under way', async () => {
   for (const ask of ['join', 'leave'] as const) {
-    const { client, server, room, before, next, seen, pass } = await moving()
+    const { client, server, room, owner, before, next, seen, pass } = await moving()
     server.onJoin = () => {}
     server.onLeave = () => {}
     if (ask === 'join') client.join('arena', { key: 'other' }).catch(() => {})
@@ -234,7 +234,7 @@ test('a second socket waits while a join or a leave is under way', async () => {
     await pass(1000)
     expect(next.said, ask).toEqual([])
     if (ask === 'join') server.seat(server.all('join').at(-1)!, before)
-    else server.send({ t: 'left', ref: server.all('leave')[0]!.ref, room_id: 'arena:lobby' }, before)
+    else server.deliverTo(before, owner.ownLeft('left'))
     await pass(200)
     expect(kinds(next)[0], ask).toBe('hello')
     expect(seen).toEqual([])

@@ -62,9 +62,6 @@ export class Reroutes {
  * `positions`. All other frames arrive on the new connection.
  */
 export function isRest(message: DecodedMessage, positions: readonly ResumePosition[]): boolean {
-  if (message.t !== 'event' && !isPresence(message)) return false
+  if (message.t !== 'event' && message.t !== 'member') return false
   return positions.some(({ room_id, seq }) => room_id === message.room_id && message.seq <= seq)
 }
-
-const isPresence = (message: DecodedMessage) =>
-  message.t === 'room.joined' || message.t === 'room.left' || message.t === 'room.presence'

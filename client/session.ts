@@ -42,7 +42,6 @@ const MAX_HELD = 64
 export interface SessionParts {
   readonly url: string
   readonly reconnect: boolean
-  readonly decodeStates: boolean
   /** How long the first connection may take, retries included, in milliseconds. */
   readonly connectTimeoutMs: number
   /** Hosts besides that of `url` where the session may go on when the server says so; undefined: not even there. */
@@ -60,11 +59,8 @@ export interface SessionParts {
 
 /** What a session tells its client. */
 export interface SessionHandlers {
-  /**
-   * The connection is (back) there. `rooms`: the seats that the resumed session still has; undefined for a new session. `moved`: the
-   * server asked for another connection, and the one before was never lost.
-   */
-  welcome(rooms: ReadonlyMap<string, { readonly resumed: boolean }> | undefined, moved: boolean): void
+  /** The connection is (back) there. `moved`: the server asked for another connection, and the one before was never lost. */
+  welcome(moved: boolean): void
   message(message: DecodedMessage): void
   /** The connection is gone, or another one is about to take its place: nothing is sent until the next welcome. */
   lost(): void
@@ -117,7 +113,7 @@ export class ClientSession {
   constructor(parts: SessionParts, handlers: SessionHandlers) {
     this.#parts = parts
     this.#handlers = handlers
-    this.#codec = new MsgpackClientCodec(parts.decodeStates)
+    this.#codec = new MsgpackClientCodec()
     this.#backoff = new Backoff(parts.random, BACKOFF_BASE_MS, BACKOFF_MAX_MS)
     this.#reroutes = new Reroutes(parts.clock, parts.url, parts.rerouteHosts)
     this.#batcher = new Batcher(
@@ -326,8 +322,7 @@ export class ClientSession {
     this.#rate = new RateLimit(clock, { perSecond, burst }, this.#rate?.left)
     this.#status = 'online'
     this.#ready = true
-    const rooms = welcome.rooms ?? []
-    this.#handlers.welcome(resumed ? new Map(rooms.map((room) => [room.room_id, room])) : undefined, moved)
+    this.#handlers.welcome(moved)
     for (const payload of this.#held.splice(0)) this.#writeUnreliable(payload)
     this.#letGo()
     if (!moved && this.#connection === connection) this.#handlers.status('online')
@@ -445,7 +440,7 @@ export class ClientSession {
   /** The session cannot be resumed: the next hello starts a new one, or resumes another. */
   #forget(error: RoomfulError, credentials?: Credentials): void {
     this.#right.replace(credentials, credentials !== undefined)
-    this.#codec = new MsgpackClientCodec(this.#parts.decodeStates)
+    this.#codec = new MsgpackClientCodec()
     this.#handlers.forgotten(error)
   }
 

@@ -84,11 +84,11 @@ describe('a drain', () => {
     await test.control.firstQuestion
     const silent = await test.open()
     // Over before the handshake of the silent one would be.
-    const drained = test.gateway.drain(4000)
+    const drained = test.gateway.drain(2000)
     answer()
     await client.next('move')
     expect(client.received.map(({ t }) => t)).toEqual(['welcome', 'move'])
-    test.clock.advance(6000)
+    test.clock.advance(4000)
     await expectClose(silent, 'draining', /resume on another/)
     await drained
   })
