@@ -1,4 +1,4 @@
-import { CLOSE, type CloseName, closeName } from '../shared/protocol/close-codes.ts'
+import { type CloseName, closeAdvice, closeName } from '../shared/protocol/close-codes.ts'
 import type { ErrorCode } from '../shared/protocol/error-codes.ts'
 
 /** Error codes of the client. */
@@ -41,15 +41,18 @@ export class RoomfulError extends Error {
   }
 }
 
+/** Codes that a later version may send are treated as these. */
+const LATER: { readonly [advice: string]: CloseName } = { refresh: 'token_expired', restart: 'resume_failed' }
+
 /** Why a connection ended, from its close code and the server's words. */
 export function closeError(code: number, reason: string): RoomfulError {
-  const name = closeName(code)
-  if (name === undefined)
-    return new RoomfulError('connection_lost', `The connection broke (${code}).`, {
-      retryable: true,
-    })
+  const advice = closeAdvice(code)
+  const retryable = advice !== 'end'
+  const name = closeName(code) ?? LATER[advice]
+  if (name === undefined && retryable)
+    return new RoomfulError('connection_lost', `The connection broke (${code}).`, { retryable })
   const message = `The server closed the connection (${code}): ${reason || name}`
-  return new RoomfulError(name, message, { retryable: CLOSE[name].retry !== 'never' })
+  return new RoomfulError(name ?? 'connection_lost', message, { retryable })
 }
 
 /** The error for what still waits when `client.close()` is called. */

@@ -98,7 +98,7 @@ test('a join that is asked for during the change-over takes effect behind it', a
   expect(kinds(before)).toEqual(['hello', 'ping', 'join'])
 })
 
-test.each([4005, 1006, 4100])('the end of the connection that is replaced (%i) is no loss', async (code) => {
+test.each([4005, 1006, 4101])('the end of the connection that is replaced (%i) is no loss', async (code) => {
   const { client, server, before, seen, pass } = await changingOver()
   before.end(code)
   server.welcome()
@@ -145,7 +145,7 @@ test('a socket to another node that does not open in time is given up', async ()
   expect(seen).toEqual([])
 })
 
-test.each([1006, 1013, 4003, 4005, 4009])(
+test.each([1006, 1013, 4003, 4005, 4300])(
   'a new connection that ends before its welcome (%i) is followed by a resume with the used token at the first address',
   async (code) => {
     const { client, server, room, owner, before, next, seen, pass } = await changingOver()

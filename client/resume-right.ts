@@ -38,7 +38,7 @@ export class ResumeRight {
    */
   understand(error: RoomfulError): RoomfulError {
     const gone = (text: string) => new RoomfulError('resume_failed', text, { retryable: true, cause: error })
-    if (this.#restored && (!error.retryable || error.code === 'token_expired')) return gone(error.message)
+    if (this.#restored && !error.retryable) return gone(error.message)
     if (error.code !== 'session_taken_over' || this.#unanswered < 2) return error
     return gone('The session was resumed, but the answer was lost.')
   }

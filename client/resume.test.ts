@@ -236,7 +236,7 @@ test('when there is nowhere to move to, attempts are spread as after any loss', 
 test('a draining server that closes early is followed at the time it named', async () => {
   const { server, pass } = await online()
   server.send({ t: 'draining', reconnect_in_ms: 2000 })
-  server.socket.end(4100)
+  server.socket.end(4101)
   await pass(1900)
   expect(server.sockets).toHaveLength(1)
   await pass(200)

@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest'
 import { code, inRoom, online, statuses } from '../test/support/client/play.ts'
+import { closeError } from './errors.ts'
 
-test.each([4000, 4003, 4005, 4006, 4007, 4008])('close code %i is final', async (number) => {
+test.each([4000, 4001, 4003, 4005, 4006, 4008, 4099])('close code %i is final', async (number) => {
   const { client, server, room, clock, pass } = await inRoom()
   const seen = statuses(client)
   const refused = expect(room.send('move')).rejects.toMatchObject({ retryable: false })
@@ -14,13 +15,16 @@ test.each([4000, 4003, 4005, 4006, 4007, 4008])('close code %i is final', async 
   await expect(client.join('arena')).rejects.toThrow(`(${number}): because`)
 })
 
-test.each([1001, 1006, 1011, 1013, 4100, 4101])('close code %i is resumed', async (number) => {
-  const { client, server, pass } = await online()
-  server.socket.end(number)
-  await pass(300)
-  expect(client.status).toBe('online')
-  expect(server.all('hello')[1]).toHaveProperty('resume')
-})
+test.each([1000, 1001, 1006, 1011, 1013, 4101, 4103, 4104, 4199])(
+  'close code %i is resumed',
+  async (number) => {
+    const { client, server, pass } = await online()
+    server.socket.end(number)
+    await pass(300)
+    expect(client.status).toBe('online')
+    expect(server.all('hello')[1]).toHaveProperty('resume')
+  },
+)
 
 test('without reconnect the first loss is the end', async () => {
   const { client, server } = await online({ reconnect: false })
@@ -77,7 +81,7 @@ test('a session that is gone is replaced: rooms are joined again, what was not a
   room.onLeave((reason) => rooms.push(reason))
   server.deliver(owner.patch({ n: 1 }))
   const refused = expect(room.send('lost')).rejects.toEqual(code('resume_failed'))
-  server.onHello = (hello) => ('resume' in hello ? server.socket.end(4009) : server.welcome())
+  server.onHello = (hello) => ('resume' in hello ? server.socket.end(4300) : server.welcome())
   // The node was restarted: the room is another.
   server.rooms.clear()
   const fresh = server.room('arena:lobby')
@@ -112,7 +116,7 @@ test('after a long loss, a session that is gone is replaced soon', async () => {
   server.socket.end(1006)
   await pass(40_000)
   server.onDial = (socket) => queueMicrotask(() => socket.accept())
-  server.onHello = (hello) => ('resume' in hello ? server.socket.end(4009) : server.welcome())
+  server.onHello = (hello) => ('resume' in hello ? server.socket.end(4300) : server.welcome())
   while (!('resume' in server.all('hello').at(-1)!)) await pass(25)
   await pass(250)
   expect(client.status).toBe('online')
@@ -248,7 +252,7 @@ test('pings keep the connection, silence ends it', async () => {
 })
 
 test('a callback may close the client whenever it is called', async () => {
-  for (const lose of ['1006', 'welcome without rooms', '4009'] as const) {
+  for (const lose of ['1006', 'welcome without rooms', '4300'] as const) {
     const { client, server, room, pass, clock } = await inRoom()
     const seen = statuses(client)
     if (lose === '1006') client.onConnectionChange((status) => status === 'reconnecting' && client.close())
@@ -256,7 +260,7 @@ test('a callback may close the client whenever it is called', async () => {
     server.onLeave = () => {}
     if (lose !== '1006') void room.leave()
     server.onHello = (hello) =>
-      lose === '4009' && 'resume' in hello ? server.socket.end(4009) : server.welcome({ rooms: [] })
+      lose === '4300' && 'resume' in hello ? server.socket.end(4300) : server.welcome({ rooms: [] })
     server.socket.end(1006)
     await pass(3000)
     expect(client.status).toBe('closed')
@@ -264,4 +268,13 @@ test('a callback may close the client whenever it is called', async () => {
     expect(seen.filter((status) => status === 'closed')).toHaveLength(1)
     expect(clock.pending).toBe(0)
   }
+})
+
+test.each([
+  [4099, { code: 'connection_lost', retryable: false }],
+  [4199, { code: 'connection_lost', retryable: true }],
+  [4299, { code: 'token_expired', retryable: true }],
+  [4399, { code: 'resume_failed', retryable: true }],
+])('close code %i of a later version is understood by its hundred', (number, error) => {
+  expect(closeError(number, '')).toMatchObject(error)
 })

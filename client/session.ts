@@ -189,14 +189,14 @@ export class ClientSession {
   /** The page is back. `credentials`: how another page has left the session meanwhile, or this one; undefined: there is none any more. */
   goOn(credentials: Credentials | undefined): void {
     if (credentials?.resume_token !== this.credentials?.resume_token)
-      this.#forget(closeError(CLOSE.session_taken_over.code, ''), credentials)
+      this.#forget(closeError(CLOSE.session_taken_over, ''), credentials)
     this.hurry()
   }
 
   /** Says goodbye, for good. `error`: why, when it was not the caller's wish. */
   close(error?: RoomfulError): void {
     if (this.#status === 'closed') return
-    this.#drop(CLOSE.normal.code)
+    this.#drop(CLOSE.normal)
     this.#cancelConnectTimeout()
     this.#setStatus('closed', error)
   }
@@ -261,7 +261,7 @@ export class ClientSession {
         const text = `Unreadable frame: ${cause}`
         const error = new RoomfulError('protocol_error', text, { retryable: true, cause })
         this.#parts.report(error)
-        ended(error, CLOSE.protocol_error.code)
+        ended(error, CLOSE.protocol_error)
       },
     })
     return connection
@@ -296,7 +296,7 @@ export class ClientSession {
     const connection = this.#connection!
     const rerouted = this.#status === 'online'
     const resumed = this.credentials !== undefined && welcome.resumed
-    if (this.credentials && !resumed) this.#forget(closeError(CLOSE.resume_failed.code, ''))
+    if (this.credentials && !resumed) this.#forget(closeError(CLOSE.resume_failed, ''))
     // A callback may have closed the client.
     if (this.#connection !== connection) return
     this.#cancelTimer()
@@ -380,7 +380,7 @@ export class ClientSession {
     this.#next?.close()
     this.#next = undefined
     this.#moveAt = this.#parts.clock.monotonic() + reconnectInMs
-    this.#setTimer(reconnectInMs, () => this.#lost(closeError(CLOSE.draining.code, '')))
+    this.#setTimer(reconnectInMs, () => this.#lost(closeError(CLOSE.draining, '')))
   }
 
   /** The attempt failed, or the connection is gone: what now depends on why. `code`: what to close a socket with that is still open. */
@@ -398,9 +398,7 @@ export class ClientSession {
       return
     }
     this.#mustRenew ||= error.code === 'token_expired'
-    // A resume that is refused for its token: the session has been without a good one for too long.
-    const refused = error.code === 'token_expired' && this.credentials !== undefined && !wasOnline
-    if (refused || error.code === 'resume_failed') {
+    if (error.code === 'resume_failed') {
       // The server is well, and is asked for something else now: what came before says nothing of it.
       this.#backoff.reset()
       this.#forget(error)

@@ -210,7 +210,7 @@ test('close leaves nothing in the tab', async () => {
   expect(server.all('hello')[1]).not.toHaveProperty('resume')
 })
 
-test.each([4002, 4003, 4005, 4009])(
+test.each([4001, 4003, 4005, 4300])(
   'where the session of an earlier page is refused (%i) a new one begins, and the page joins as ever',
   async (closeCode) => {
     const { server, inRoom, pass, errors } = browser()

@@ -14,7 +14,7 @@ import { expects } from '../shared/config/kinds.ts'
 import { variables } from '../shared/config/variables.ts'
 import { createLog } from '../shared/log.ts'
 import { processMetrics, registerMetrics } from '../shared/metrics.ts'
-import { CLOSE, CLOSE_DETAILS, type CloseName } from '../shared/protocol/close-codes.ts'
+import { CLOSE, CLOSE_MEANINGS, type CloseName } from '../shared/protocol/close-codes.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
 import type { Store } from '../shared/store/port.ts'
@@ -150,9 +150,9 @@ const PARTS: Readonly<Record<string, (before: string) => string | Promise<string
     table(
       ['Code', 'Name', 'Meaning'],
       (Object.keys(CLOSE) as CloseName[]).map((name) => [
-        code(CLOSE[name].code),
+        code(CLOSE[name]),
         code(name),
-        CLOSE_DETAILS[name].meaning,
+        CLOSE_MEANINGS[name],
       ]),
     ),
   ...PROTOCOL_PARTS,

@@ -1,5 +1,5 @@
 import type { Json } from '../shared/json.ts'
-import { CLOSE, CLOSE_DETAILS, type CloseName } from '../shared/protocol/close-codes.ts'
+import { CLOSE, CLOSE_MEANINGS, type CloseName } from '../shared/protocol/close-codes.ts'
 import { ERRORS } from '../shared/protocol/error-codes.ts'
 import { type Either, elementsOf, type Field, type Fields, type Table } from '../shared/protocol/fields.ts'
 import {
@@ -145,6 +145,7 @@ export const PROTOCOL_PARTS = {
   'error codes': errorList,
   'close codes': () =>
     (Object.keys(CLOSE) as CloseName[])
-      .map((name) => `- ${CLOSE[name].code} ${code(name)}: ${CLOSE_DETAILS[name].meaning}`)
-      .join('\n'),
+      .map((name) => `- ${CLOSE[name]} ${code(name)}: ${CLOSE_MEANINGS[name]}`)
+      .join('
+'),
 }

@@ -436,5 +436,5 @@ const HINTS: Readonly<Record<string, string>> = {
   project_full: 'Start the nodes with a higher MAX_ROOMS_PER_PROJECT, or 0.',
   unauthenticated: 'Do --ws and --control, or --project and --token, belong to the same service?',
   token_expired: 'Give a token that is good for the whole run with --token, or let --control issue one.',
-  key_revoked: 'Give a token under a key that is not revoked with --token, or let --control issue one.',
+  revoked: 'Give a token under a key that is not revoked with --token, or let --control issue one.',
 }

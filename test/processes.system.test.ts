@@ -133,7 +133,7 @@ describe('the two users of Redis', () => {
       after.client.onConnectionChange((status, reason) => status === 'closed' && resolve(reason!.code))
     })
     await revoke()
-    expect(await ended).toBe('key_revoked')
+    expect(await ended).toBe('revoked')
     expect(await refusals()).toEqual([])
 
     const { control, node } = redisUrls

@@ -170,7 +170,7 @@ it('SIGHUP replaces the workers of a node while players play: nothing is lost, n
   )
   await expectNothingLost(players)
   expect([...players, ...visitors].reduce((sum, { refused }) => sum + refused, 0)).toBe(0)
-  expect(visitors.flatMap(({ closed }) => closed)).not.toContain(CLOSE.draining.code)
+  expect(visitors.flatMap(({ closed }) => closed)).not.toContain(CLOSE.draining)
 
   node.child.kill('SIGTERM')
   expect(await node.ended).toBe(0)

@@ -112,7 +112,7 @@ export class Authenticator {
   /** Why no client may come in with these claims, if that is known at this very moment. */
   revoked(claims: TokenClaims): Rejection | undefined {
     const reason = this.#keys.revocation(claims)
-    return reason === undefined ? undefined : refuse('key_revoked', reason)
+    return reason === undefined ? undefined : refuse('revoked', reason)
   }
 
   /**
@@ -163,7 +163,7 @@ export class Authenticator {
     try {
       const state = await this.#keys.state({ projectId, keyId })
       if (state.kind === 'usable') return state
-      if (state.kind === 'revoked') return refuse('key_revoked', KEY_REVOKED)
+      if (state.kind === 'revoked') return refuse('revoked', KEY_REVOKED)
       return refuse('unauthenticated', 'the project or key of the token does not exist')
     } catch (error) {
       if (error instanceof KeyStatusUnavailable) return tryAgain(UNCHECKED)

@@ -1,6 +1,6 @@
 import { timestamp } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
-import { CLOSE, CLOSE_DETAILS, type CloseName } from '../../shared/protocol/close-codes.ts'
+import { CLOSE, type CloseName, closeAdvice } from '../../shared/protocol/close-codes.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { ErrorCode, InvalidMessage } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
@@ -163,8 +163,8 @@ export class ClientProtocol implements ConnectionListener {
     log.debug({ session_id: session.sessionId, close: name }, 'connection closed')
     // Otherwise the session is on another connection, or at another node.
     if (session.connection !== this.connection) return
-    if (name === 'lost' || !CLOSE_DETAILS[name].endsSession) sessions.detach(session)
-    else sessions.end(session, name === 'normal' ? 'left' : 'session_ended')
+    if (name === 'normal') sessions.end(session, 'left')
+    else sessions.detach(session)
   }
 
   /** Ends a connection that has no session. */
@@ -545,13 +545,13 @@ export class ClientProtocol implements ConnectionListener {
     const begin = { kind: 'server', beganAt: openedAt } as const
     const { tracer } = this.#context
     if ('close' in answer) {
-      const { code, retry } = CLOSE[answer.close]
+      const code = CLOSE[answer.close]
       const span = tracer.span('handshake', {
         ...begin,
         attributes: { ...attributes, 'roomful.close_code': code },
       })
       // What the client may simply try again is the fault of the service.
-      if (retry === 'resume') span.fail(answer.close)
+      if (closeAdvice(code) === 'resume') span.fail(answer.close)
       return span
     }
     const { session, traceBefore } = answer

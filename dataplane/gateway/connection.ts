@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net'
 import { WebSocket } from 'ws'
-import { CLOSE, CLOSE_DETAILS, type CloseName } from '../../shared/protocol/close-codes.ts'
+import { CLOSE, CLOSE_MEANINGS, type CloseName } from '../../shared/protocol/close-codes.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import { ERRORS, type ErrorCode, InvalidMessage, ProtocolError } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
@@ -55,7 +55,7 @@ const VERDICTS: ReadonlyMap<number, readonly [CloseName, string]> = new Map([
   [1003, ['protocol_error', 'not a valid websocket frame']],
   [1007, ['protocol_error', 'a text frame must be UTF-8']],
   [1008, ['protocol_error', 'too many fragments']],
-  [1009, ['payload_too_large', CLOSE_DETAILS.payload_too_large.meaning]],
+  [1009, ['payload_too_large', CLOSE_MEANINGS.payload_too_large]],
 ])
 
 /**
@@ -79,8 +79,8 @@ export class ServerSocket extends WebSocket {
   override close(code?: number, reason?: string | Buffer): void {
     // A code without a reason is ws's own verdict; an echo of the client's close frame always has one, if empty.
     const verdict = code !== undefined && reason === undefined ? VERDICTS.get(code) : undefined
-    this.listener?.closing(verdict?.[0] ?? (code === CLOSE.normal.code ? 'normal' : undefined))
-    if (verdict) super.close(CLOSE[verdict[0]].code, verdict[1])
+    this.listener?.closing(verdict?.[0] ?? (code === CLOSE.normal ? 'normal' : undefined))
+    if (verdict) super.close(CLOSE[verdict[0]], verdict[1])
     else super.close(code, reason)
   }
 }
@@ -194,7 +194,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   }
 
   overflowed(): void {
-    this.close('slow_consumer', CLOSE_DETAILS.slow_consumer.meaning, { drop: true })
+    this.close('slow_consumer', CLOSE_MEANINGS.slow_consumer, { drop: true })
   }
 
   hasRoom(): void {
@@ -269,7 +269,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     if (this.#closed) return
     if (!drop) this.outbox.flush()
     this.#end(name)
-    this.#ws.close(CLOSE[name].code, truncate(reason))
+    this.#ws.close(CLOSE[name], truncate(reason))
     if (!FLOODS.has(name)) return
     this.#ignoreRest()
   }

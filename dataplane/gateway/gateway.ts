@@ -287,8 +287,9 @@ export class Gateway {
     for (const session of [...this.#sessions]) {
       const reason = this.#keys.revocation(session.claims)
       if (reason === undefined) continue
-      session.connection?.close('key_revoked', reason)
+      const { connection } = session
       this.#sessions.end(session, 'session_ended')
+      connection?.close('revoked', reason)
       ended.set(session.projectId, (ended.get(session.projectId) ?? 0) + 1)
     }
     for (const [projectId, sessions] of ended)

@@ -82,7 +82,7 @@ describe('a token is refused that', () => {
     await test.control.firstQuestion
     test.gateway.revokeKey('prj_one', 'key_a')
     answer()
-    await expectClose(client, 'key_revoked', /revoked/)
+    await expectClose(client, 'revoked', /revoked/)
     expect(test.gateway.sessions).toBe(0)
   })
 })
@@ -100,7 +100,7 @@ describe('a token that comes again', () => {
     await expectClose(await test.present(await test.forged()), 'unauthenticated', /signature/)
     expect(await checks()).toEqual({ verified: 1, remembered: 2, wrong: 1 })
     test.gateway.revokeKey('prj_one', 'key_a')
-    await expectClose(await test.present(token), 'key_revoked', /revoked/)
+    await expectClose(await test.present(token), 'revoked', /revoked/)
   })
 })
 

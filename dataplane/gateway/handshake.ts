@@ -113,7 +113,7 @@ export class Handshake {
     const session = this.#resumption.moveIn(taken)
     if (session.expiredMs > options.sessionResumeTtl * 1000) {
       this.#sessions.end(session, 'session_ended')
-      return { close: 'token_expired', reason: 'the token expired too long ago: start a new session' }
+      return { close: 'resume_failed', reason: 'the token expired too long ago: start a new session' }
     }
     session.connect(connection)
     if (session.expiredMs >= 0) session.allowFreshToken(options.handshakeMs)

@@ -34,7 +34,7 @@ describe('a fresh token', () => {
     test.gateway.revokeKey('prj_one', 'key_a')
     await client.roundTrip()
     test.gateway.revokeKey('prj_one', 'key_b')
-    await expectClose(client, 'key_revoked', /revoked/)
+    await expectClose(client, 'revoked', /revoked/)
   })
 })
 
@@ -43,7 +43,7 @@ describe('a revoked key', () => {
     const keyed = await test.hello()
     const builtin = await test.hello(await test.token({ key_id: undefined }))
     test.gateway.revokeKey('prj_one', null)
-    await expectClose(builtin.client, 'key_revoked', /revoked/)
+    await expectClose(builtin.client, 'revoked', /revoked/)
     await keyed.client.roundTrip()
   })
 
@@ -51,7 +51,7 @@ describe('a revoked key', () => {
     const { client } = await test.hello()
     test.control.setStatus('revoked', 'prj_one', 'key_a')
     await test.gateway.recheckKeys()
-    await expectClose(client, 'key_revoked', /revoked/)
+    await expectClose(client, 'revoked', /revoked/)
   })
 })
 
@@ -62,9 +62,9 @@ describe('a player whose tokens were revoked', () => {
     const other = await test.hello(await test.token({ sub: 'eve' }))
     test.clock.advance(1000)
     test.gateway.revokeSub('prj_one', 'ada', test.clock.now())
-    for (const { client } of players) await expectClose(client, 'key_revoked', /player were revoked/)
-    await expectClose(await test.present(own), 'key_revoked', /player were revoked/)
-    await expectClose(await test.present(await test.token({}, 60_000)), 'key_revoked', /player were revoked/)
+    for (const { client } of players) await expectClose(client, 'revoked', /player were revoked/)
+    await expectClose(await test.present(own), 'revoked', /player were revoked/)
+    await expectClose(await test.present(await test.token({}, 60_000)), 'revoked', /player were revoked/)
     await other.client.roundTrip()
     // By as much may the clock of another issuer be ahead.
     test.clock.advance(5001)
@@ -87,7 +87,7 @@ it.each([
   for (let second = 0; second < 15; second++) test.clock.advance(1000)
   await client.roundTrip()
   for (let second = 0; second < 15; second++) test.clock.advance(1000)
-  await expectClose(client, 'key_revoked', reason)
+  await expectClose(client, 'revoked', reason)
 })
 
 describe('sessions as operators see them', () => {

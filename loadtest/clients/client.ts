@@ -465,7 +465,7 @@ export class LoadClient {
   }
 
   #isRevocation(code: string): boolean {
-    return this.underRevokedKey && code === 'key_revoked'
+    return this.underRevokedKey && code === 'revoked'
   }
 
   /** Counts a failure, unless the client ends as intended. */

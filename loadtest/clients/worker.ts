@@ -169,7 +169,7 @@ export class LoadWorker {
   }
 
   /**
-   * This share of the clients stops reading and sending for `seconds`. Resolves with the number that the service closed (4007), which
+   * This share of the clients stops reading and sending for `seconds`. Resolves with the number that the service closed (4103), which
    * is no failure.
    */
   async stall({ share, seconds }: { share: number; seconds: number }): Promise<number> {

@@ -1,63 +1,60 @@
-/** What a client should do when the socket closes with a code. */
-type CloseRetry =
-  /** Do not reconnect: the same attempt would end the same way. */
-  | 'never'
-  /** Reconnect with backoff and resume the session. */
-  | 'resume'
-  /** Only with a fresh token: resume and send it (4002), or start a new session with it (4009). */
-  | 'fresh'
-
-/** Every websocket close code roomful sends, with its meaning for reconnecting. No other file has a bare number. */
+/**
+ * Every websocket close code that roomful sends. No other file has a bare number. From 4000 on, the hundred of a code tells the client what to
+ * do (`closeAdvice`).
+ */
 export const CLOSE = {
-  normal: { code: 1000, retry: 'never' },
-  overloaded: { code: 1013, retry: 'resume' },
-  protocol_error: { code: 4000, retry: 'never' },
-  unauthenticated: { code: 4001, retry: 'never' },
-  token_expired: { code: 4002, retry: 'fresh' },
-  key_revoked: { code: 4003, retry: 'never' },
-  handshake_timeout: { code: 4004, retry: 'never' },
-  session_taken_over: { code: 4005, retry: 'never' },
-  rate_limited: { code: 4006, retry: 'never' },
-  slow_consumer: { code: 4007, retry: 'never' },
-  payload_too_large: { code: 4008, retry: 'never' },
-  resume_failed: { code: 4009, retry: 'fresh' },
-  draining: { code: 4100, retry: 'resume' },
-  room_unavailable: { code: 4101, retry: 'resume' },
-} as const satisfies Record<string, { readonly code: number; readonly retry: CloseRetry }>
+  normal: 1000,
+  overloaded: 1013,
+  protocol_error: 4000,
+  unauthenticated: 4001,
+  revoked: 4003,
+  session_taken_over: 4005,
+  rate_limited: 4006,
+  payload_too_large: 4008,
+  draining: 4101,
+  room_unavailable: 4102,
+  slow_consumer: 4103,
+  handshake_timeout: 4104,
+  token_expired: 4200,
+  resume_failed: 4300,
+} as const
 
 export type CloseName = keyof typeof CLOSE
 
-/** Details of each code for servers and the documentation. Separate from `CLOSE`, so that pages do not load them. */
-export const CLOSE_DETAILS: Readonly<
-  Record<
-    CloseName,
-    {
-      /** True if the session ends with the socket and its members leave immediately. False: the client may resume it. */
-      readonly endsSession: boolean
-      readonly meaning: string
-    }
-  >
-> = {
-  normal: { endsSession: true, meaning: 'the client said goodbye' },
-  overloaded: { endsSession: false, meaning: 'the service has no room for more' },
-  protocol_error: { endsSession: false, meaning: 'a frame broke the protocol' },
-  unauthenticated: { endsSession: true, meaning: 'the token was not accepted' },
-  token_expired: { endsSession: false, meaning: 'the token has expired' },
-  key_revoked: {
-    endsSession: true,
-    meaning: 'the key of the token, or the tokens of its player, were revoked',
-  },
-  handshake_timeout: { endsSession: true, meaning: 'no hello arrived in time' },
-  session_taken_over: { endsSession: false, meaning: 'a newer connection resumed this session' },
-  rate_limited: { endsSession: false, meaning: 'far too many messages, or too many sessions of one player' },
-  slow_consumer: { endsSession: false, meaning: 'the client read too slowly for too long' },
-  payload_too_large: { endsSession: false, meaning: 'a frame was larger than limits.max_message_bytes' },
-  resume_failed: { endsSession: false, meaning: 'the session cannot be resumed' },
-  draining: { endsSession: false, meaning: 'the node is going away: resume on another' },
-  room_unavailable: { endsSession: false, meaning: 'the room cannot be reached at the moment' },
+/** Meanings of the codes, for close reasons and the documentation. Separate from `CLOSE`, so that pages do not load them. */
+export const CLOSE_MEANINGS: Readonly<Record<CloseName, string>> = {
+  normal: 'the client said goodbye',
+  overloaded: 'the service has no room for more',
+  protocol_error: 'a frame broke the protocol',
+  unauthenticated: 'the token was not accepted',
+  revoked: 'the key of the token, or the tokens of its player, were revoked',
+  session_taken_over: 'a newer connection resumed this session',
+  rate_limited: 'far too many messages, or too many sessions of one player',
+  payload_too_large: 'a frame was larger than limits.max_message_bytes',
+  draining: 'the node is going away: resume on another',
+  room_unavailable: 'the room cannot be reached at the moment',
+  slow_consumer: 'the client read too slowly for too long',
+  handshake_timeout: 'no hello arrived in time',
+  token_expired: 'the token has expired',
+  resume_failed: 'the session cannot be resumed',
 }
 
-/** The table row of a close code, or undefined for codes that roomful does not send (1006 and the like: resume). */
-export function closeName(code: number): CloseName | undefined {
-  return (Object.keys(CLOSE) as CloseName[]).find((name) => CLOSE[name].code === code)
-}
+/** What a client does after its connection was closed. */
+type CloseAdvice =
+  /** Nothing: the same attempt would end the same way. */
+  | 'end'
+  /** Connect again with backoff, and resume. */
+  | 'resume'
+  /** The same with a fresh token. */
+  | 'refresh'
+  /** Start a new session. */
+  | 'restart'
+
+const ADVICE: { readonly [hundred: number]: CloseAdvice } = { 40: 'end', 42: 'refresh', 43: 'restart' }
+
+/** What a client does after a close with this code. The answer also holds for codes of later versions. */
+export const closeAdvice = (code: number): CloseAdvice => ADVICE[Math.floor(code / 100)] ?? 'resume'
+
+/** The name of a close code. Undefined for codes that roomful does not send, such as 1006. */
+export const closeName = (code: number): CloseName | undefined =>
+  (Object.keys(CLOSE) as CloseName[]).find((name) => CLOSE[name] === code)

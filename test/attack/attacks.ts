@@ -27,12 +27,12 @@ export interface Attack {
 
 /** What a client that breaks the protocol may be closed with: the service's codes, and those of the websocket protocol itself. */
 const RIGHTFUL: readonly number[] = [
-  CLOSE.protocol_error.code,
-  CLOSE.rate_limited.code,
-  CLOSE.payload_too_large.code,
-  CLOSE.overloaded.code,
-  CLOSE.unauthenticated.code,
-  CLOSE.resume_failed.code,
+  CLOSE.protocol_error,
+  CLOSE.rate_limited,
+  CLOSE.payload_too_large,
+  CLOSE.overloaded,
+  CLOSE.unauthenticated,
+  CLOSE.resume_failed,
   // 1005: the fuzz had sent a close frame itself.
   ...[1002, 1003, 1005, 1007, 1009],
 ]

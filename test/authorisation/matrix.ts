@@ -159,10 +159,10 @@ export const HELLO: Readonly<Record<string, 'yes' | CloseName>> = {
   'a token for another audience': 'unauthenticated',
   'a token of a key that does not exist': 'unauthenticated',
   'a token with an empty key id': 'unauthenticated',
-  'a token of a revoked key': 'key_revoked',
+  'a token of a revoked key': 'revoked',
   'a token that has expired': 'token_expired',
   'a token that is not valid yet': 'unauthenticated',
-  'a token of a player whose tokens were revoked': 'key_revoked',
+  'a token of a player whose tokens were revoked': 'revoked',
   'a JWT of the project’s own login': 'yes',
   'a JWT that is not signed': 'unauthenticated',
   'a resume token': 'yes',
@@ -170,8 +170,8 @@ export const HELLO: Readonly<Record<string, 'yes' | CloseName>> = {
   'a wrong resume token': 'resume_failed',
   'a resume token under another project': 'resume_failed',
   'a resume token of another session': 'resume_failed',
-  'a resume token of a session whose key was revoked': 'key_revoked',
-  'a resume token of a player whose tokens were revoked': 'key_revoked',
+  'a resume token of a session whose key was revoked': 'revoked',
+  'a resume token of a player whose tokens were revoked': 'revoked',
 }
 
 /** Where a client stands when it sends a message. */
@@ -192,7 +192,7 @@ type MessageRow = Readonly<Record<State, MessageAnswer>>
 
 const OVER = {
   expired: { close: 'token_expired' },
-  revoked: { close: 'key_revoked' },
+  revoked: { close: 'revoked' },
   taken_over: { close: 'session_taken_over' },
 } as const
 
@@ -229,7 +229,7 @@ export const MESSAGES: Readonly<Record<ClientMessage['t'], MessageRow>> = {
 const problemCell = (answer: Answer): string =>
   answer === 'yes' ? 'yes' : `${PROBLEMS[answer].status} \`${answer}\``
 
-const closeCell = (name: CloseName): string => `${CLOSE[name].code} \`${name}\``
+const closeCell = (name: CloseName): string => `${CLOSE[name]} \`${name}\``
 
 function messageCell(answer: MessageAnswer): string {
   if (answer === 'yes') return 'yes'

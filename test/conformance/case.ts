@@ -74,16 +74,16 @@ export const CLOSE = {
   no_room_for_more: 1013,
   protocol_error: 4000,
   unauthenticated: 4001,
-  token_expired: 4002,
-  key_revoked: 4003,
-  hello_timeout: 4004,
+  revoked: 4003,
   taken_over: 4005,
   rate_limited: 4006,
-  slow_reader: 4007,
   too_large: 4008,
-  resume_failed: 4009,
-  draining: 4100,
-  room_unavailable: 4101,
+  draining: 4101,
+  room_unavailable: 4102,
+  slow_reader: 4103,
+  hello_timeout: 4104,
+  token_expired: 4200,
+  resume_failed: 4300,
 } as const
 
 /** The number of a counter. */

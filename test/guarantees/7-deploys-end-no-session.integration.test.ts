@@ -71,7 +71,7 @@ describe('guarantee 7: deploys end no session', () => {
     await until('it is told to go', async () => told.includes('draining'))
     expect((await fetch(`${node!.adminUrl}/readyz`)).status).toBe(503)
     const late = new WebSocket(node!.wsUrl, ['roomful.v1.json'])
-    expect(await new Promise((resolve) => late.once('close', resolve))).toBe(4100)
+    expect(await new Promise((resolve) => late.once('close', resolve))).toBe(4101)
     const began = performance.now()
     void node!.drain()
     expect(await ended).toBe(1)

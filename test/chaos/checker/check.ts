@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util'
-import { CLOSE, closeName } from '../../../shared/protocol/close-codes.ts'
+import { closeAdvice } from '../../../shared/protocol/close-codes.ts'
 import { type ChaosState, visibleTo } from '../room-logic.ts'
 import { type ExcusedShare, Excuses, excusedShare, type Known, learn, NOTHING_KNOWN } from './excuses.ts'
 import { checkFeatures } from './feature-rules.ts'
@@ -58,8 +58,7 @@ function checkClients(history: History, excuses: Excuses): Violation[] {
       found.push({ name: 'resumed_twice', at, client, message })
     } else if (kind === 'closed' && !record.asked) {
       const { code, reason, superseded = false } = record
-      const name = closeName(code)
-      if (name === undefined || CLOSE[name].retry === 'resume') continue
+      if (closeAdvice(code) === 'resume') continue
       // A client that hears nothing of its seat's end may hear first that its session has ended with it.
       const seated = seat !== undefined && !excuses.seat(seat, { client, edge }, at)
       if (excuses.close({ code, client, session, seated, superseded }, at)) continue

@@ -172,8 +172,8 @@ export class Excuses {
   /** A connection that was closed so that its session is over. */
   close({ code, client, session, seated, superseded }: Closed, at: number): Excuse | undefined {
     const race = this.#ownerships.raced(client, at, TAKEN_OVER_WITHIN_MS)
-    if (code === CLOSE.session_taken_over.code) return race && 'race'
-    if (code !== CLOSE.resume_failed.code) return undefined
+    if (code === CLOSE.session_taken_over) return race && 'race'
+    if (code !== CLOSE.resume_failed) return undefined
     if (superseded && race && this.#resumedAgain(client, race.at, at)) return 'race'
     if (!seated) return 'no_seat'
     return this.#ownerships.wipes(at).some((wipe) => this.#isLost(client, session, wipe, at))
@@ -271,7 +271,7 @@ export function excusedShare(
     const found = new Set<Excuse | undefined>()
     const { session, seat: seatBefore } = before.known
     const connection = { client, session, seated: seatBefore !== undefined, superseded: false }
-    for (const code of [CLOSE.session_taken_over.code, CLOSE.resume_failed.code])
+    for (const code of [CLOSE.session_taken_over, CLOSE.resume_failed])
       found.add(excuses.close({ code, ...connection }, at))
     const { seat, edge } = known
     if (seat) {

@@ -220,7 +220,7 @@ export class Scenario {
 
   /** A connection of a client is refused what it wanted to resume. */
   refuse(client: string, { superseded = false } = {}): void {
-    const code = CLOSE.resume_failed.code
+    const code = CLOSE.resume_failed
     this.clients.push({
       at: this.#tick(),
       client,

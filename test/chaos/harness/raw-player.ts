@@ -1,7 +1,7 @@
 import WebSocket from 'ws'
 import type { Clock } from '../../../shared/clock.ts'
 import type { Json, JsonObject } from '../../../shared/json.ts'
-import { CLOSE, closeName } from '../../../shared/protocol/close-codes.ts'
+import { CLOSE, closeAdvice } from '../../../shared/protocol/close-codes.ts'
 import type { ClientMessage, ServerMessage } from '../../../shared/protocol/messages.ts'
 import { applyOperations } from '../../../shared/protocol/testing/json-client-codec.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
@@ -72,9 +72,9 @@ export class RawPlayer extends Player {
 
   override close(): void {
     super.close()
-    this.#rival?.close(CLOSE.normal.code)
+    this.#rival?.close(CLOSE.normal)
     this.#letGo()
-    this.#socket?.close(CLOSE.normal.code)
+    this.#socket?.close(CLOSE.normal)
   }
 
   protected deafen(): void {
@@ -187,7 +187,7 @@ export class RawPlayer extends Player {
         this.#refused(message)
         break
       case 'draining':
-        this.parts.clock.schedule(message.reconnect_in_ms, () => socket.close(CLOSE.draining.code))
+        this.parts.clock.schedule(message.reconnect_in_ms, () => socket.close(CLOSE.draining))
         break
       case 'reroute':
         this.#reroute(message.url)
@@ -306,8 +306,7 @@ export class RawPlayer extends Player {
       this.#rival = undefined
       return
     }
-    const name = closeName(code)
-    if (name !== undefined && CLOSE[name].retry !== 'resume' && !socket.asked) this.#forget()
+    if (closeAdvice(code) !== 'resume' && !socket.asked) this.#forget()
     this.#later()
   }
 
@@ -317,7 +316,7 @@ export class RawPlayer extends Player {
     this.#seat?.lost('session')
     this.#seat = undefined
     // Of two racing connections the other may have it: its session ends with it.
-    this.#rival?.close(CLOSE.normal.code)
+    this.#rival?.close(CLOSE.normal)
   }
 
   #later(): void {

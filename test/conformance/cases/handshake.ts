@@ -69,8 +69,8 @@ topic.once('unknown subprotocols are closed with 4000', OFFERS, async (stage) =>
 })
 
 topic.waiting(
-  'no hello at all is closed with 4004',
-  '§1 "The client\'s first is `hello`, within 5 seconds (else 4004)."',
+  'no hello at all is closed with 4104',
+  '§1 "The client\'s first is `hello`, within 5 seconds (else 4104)."',
   async (stage) => {
     const openedAt = performance.now()
     const peer = await stage.open('json')

@@ -8,7 +8,7 @@ export const sessions = topic.cases
 
 const TOKEN = '§8 "`welcome` has `resumed: true` and a new `resume_token`. Each works once."'
 const USED = '§8 "4005, a token that was used already"'
-const WRONG = '§8 "4009, no such session (any more), or another token than its last two"'
+const WRONG = '§8 "4300, no such session (any more), or another token than its last two"'
 const TAKEN =
   '§8 "When the session still has a connection, that one is closed with 4005 and the new one has it." "One who takes the session over while its connection lives was never away"'
 const GOODBYE = '§8 "Closing with 1000 says goodbye: the session ends, its members leave at once."'
@@ -53,7 +53,7 @@ topic.each('a used token is refused with 4005, and hurts no one', USED, async (s
   await back.acted(roomId, 'inc', {})
 })
 
-topic.each('a wrong token is refused with 4009, and hurts no one', WRONG, async (stage, codec) => {
+topic.each('a wrong token is refused with 4300, and hurts no one', WRONG, async (stage, codec) => {
   const { peer, room_id: roomId } = await pair(stage, codec)
   await tryToken(stage, peer, 'not-the-token', CLOSE.resume_failed)
   await peer.acted(roomId, 'inc', {})
@@ -67,7 +67,7 @@ topic.each('a wrong token is refused with 4009, and hurts no one', WRONG, async 
   await now.acted(roomId, 'inc', {})
 })
 
-topic.each('no such session is refused with 4009', WRONG, async (stage, codec) => {
+topic.each('no such session is refused with 4300', WRONG, async (stage, codec) => {
   const stranger = await stage.open(codec)
   const { project_id: projectId } = stage.target
   stranger.send({
@@ -78,7 +78,7 @@ topic.each('no such session is refused with 4009', WRONG, async (stage, codec) =
   await stranger.closes(CLOSE.resume_failed)
 })
 
-topic.once("another project's session is refused with 4009", WRONG, async (stage) => {
+topic.once("another project's session is refused with 4300", WRONG, async (stage) => {
   const { peer, room_id: roomId } = await pair(stage, 'json')
   const projectId = await stage.control.createProject()
   const thief = await stage.openFor(projectId, 'json')

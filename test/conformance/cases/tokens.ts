@@ -9,7 +9,7 @@ export const tokens = topic.cases
 const REFRESH = '§9 "Before that expires the client sends `token` with a fresh one"'
 const NOT_ACCEPTED =
   '§9 "One that is not accepted is answered with `error` `invalid_token` and changes nothing."'
-const EXPIRES = '§9 "When the token expires, the connection is closed with 4002; the session can be resumed."'
+const EXPIRES = '§9 "When the token expires, the connection is closed with 4200; the session can be resumed."'
 
 /** The shortest life a token may have. */
 const SHORTEST = 10
@@ -35,7 +35,7 @@ async function serverPasses(peer: Peer, time: number): Promise<void> {
 }
 
 topic.waiting(
-  'an expired token: 4002 to the connection, and to another hello with it',
+  'an expired token: 4200 to the connection, and to another hello with it',
   EXPIRES,
   async (stage) => {
     const { token, expires_at: expiresAt, peer } = await shortLived(stage)
@@ -49,7 +49,7 @@ topic.waiting(
 
 topic.waiting(
   'behind a resume the expired token must be replaced within 5 seconds',
-  '§9 "the client must send one within 5 seconds after it (else 4002)"',
+  '§9 "the client must send one within 5 seconds after it (else 4200)"',
   async (stage) => {
     const { peer } = await shortLived(stage)
     const view = await peer.join('counter', stage.key())
@@ -117,7 +117,7 @@ topic.each('a fresh token that is not accepted changes nothing', NOT_ACCEPTED, a
 
 topic.outlasting(
   'a token that expired too long ago is the end of resumes',
-  '§9 "when it expired more than `resume_ttl_seconds` ago, the resume itself is refused with 4002"',
+  '§9 "when it expired more than `resume_ttl_seconds` ago, the resume itself is refused with 4300"',
   async (stage) => {
     const { expires_at: expiresAt, peer } = await shortLived(stage)
     await peer.join('counter', stage.key())
@@ -130,7 +130,7 @@ topic.outlasting(
       await last.closes(CLOSE.token_expired, 5000 + SLACK_MS)
     }
     const refused = await stage.askToResume(last)
-    await refused.closes(CLOSE.token_expired)
+    await refused.closes(CLOSE.resume_failed)
     assert.deepEqual(refused.inbox, [])
   },
 )
@@ -149,7 +149,7 @@ topic.each('a revoked key closes its sessions within a second, for good', WITHIN
   const view = await peer.join('counter', key)
   await other.join('counter', key)
   await stage.control.revokeKey(projectId, keyId)
-  await peer.closes(CLOSE.key_revoked, 1000)
+  await peer.closes(CLOSE.revoked, 1000)
   await other.expect('room.left', {
     room_id: view.roomId,
     member_id: view.memberId,
@@ -157,21 +157,18 @@ topic.each('a revoked key closes its sessions within a second, for good', WITHIN
   })
   const back = await stage.askToResume(peer)
   await back.until('the resume is refused', () => back.ending !== undefined, 5000, 'even closed')
-  // 4003 says that the session has ended; whether one that is gone is 4003 or 4009 the document leaves open.
-  assert.ok(
-    [CLOSE.key_revoked, CLOSE.resume_failed].includes(back.ending!.code as 4003),
-    `${back.ending!.code}`,
-  )
+  // 4003 says that the session has ended; whether one that is gone is 4003 or 4300 the document leaves open.
+  assert.ok([CLOSE.revoked, CLOSE.resume_failed].includes(back.ending!.code as 4003), `${back.ending!.code}`)
   assert.deepEqual(back.inbox, [])
   const late = await stage.open(codec)
   late.send({ t: 'hello', project_id: projectId, token })
-  await late.closes(CLOSE.key_revoked)
+  await late.closes(CLOSE.revoked)
   await other.roundTrip()
 })
 
 topic.each(
   'a session whose connection was down cannot resume either',
-  '§8 "4003, its key was revoked. (A revocation ends the sessions of the key, so that most often the answer is 4009.)"',
+  '§8 "4003, its key was revoked. (A revocation ends the sessions of the key, so that most often the answer is 4300.)"',
   async (stage, codec) => {
     const { project_id: projectId } = stage.target
     const keyId = await stage.control.createKey(projectId)
@@ -181,7 +178,7 @@ topic.each(
     await stage.control.revokeKey(projectId, keyId)
     const back = await stage.askToResume(peer)
     const { code } = await back.ends()
-    assert.ok(code === CLOSE.key_revoked || code === CLOSE.resume_failed, `closed with ${code}`)
+    assert.ok(code === CLOSE.revoked || code === CLOSE.resume_failed, `closed with ${code}`)
     assert.deepEqual(back.inbox, [])
   },
 )

@@ -77,5 +77,5 @@ export class TestClient {
 
 /** The server closes the connection with this code, and a reason that fits. */
 export async function expectClose(client: TestClient, name: CloseName, reason: RegExp): Promise<void> {
-  expect(await client.closed).toEqual({ code: CLOSE[name].code, reason: expect.stringMatching(reason) })
+  expect(await client.closed).toEqual({ code: CLOSE[name], reason: expect.stringMatching(reason) })
 }
