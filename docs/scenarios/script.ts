@@ -1,6 +1,7 @@
 import type { Json, JsonObject } from '../../shared/json.ts'
 import type { LayerEncoder, Payload } from '../../shared/protocol/codec.ts'
 import type { DepartureReason, MemberInfo, MemberStatus, PlainMessage } from '../../shared/protocol/messages.ts'
+import { MsgpackWriter } from '../../shared/protocol/msgpack.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { Checksum } from '../../shared/sync/checksum.ts'
 import { type Delta, toOperations } from '../../shared/sync/delta.ts'
@@ -41,7 +42,7 @@ const STATE: JsonObject = {
 }
 
 const codec = new MsgpackCodec()
-const checksumOf = (state: Json): number => new Checksum().of(state)
+export const checksumOf = (state: Json): number => new Checksum().of(state)
 
 /** Encodes a message that belongs to no state stream. */
 export function frame(message: PlainMessage): Frame {
@@ -49,6 +50,27 @@ export function frame(message: PlainMessage): Frame {
   const addressed = t === 'ack' || t === 'reply' || t === 'event' || t === 'member'
   const json = JSON.parse(JSON.stringify(message)) as JsonObject
   return { json, msgpack: codec.encode(message), ...(addressed && { room: message.room_id }) }
+}
+
+/** A value of MessagePack: JSON, bytes as they are, and maps with keys of any kind. */
+type Packed = Json | Uint8Array | ReadonlyMap<Packed, Packed> | readonly Packed[]
+
+/** Encodes a frame that no encoder writes. */
+export function pack(value: Packed): Payload {
+  const to = new MsgpackWriter().begin()
+  write(value, to)
+  return to.take()
+}
+
+function write(value: Packed, to: MsgpackWriter): void {
+  if (value instanceof Uint8Array) to.raw(value)
+  else if (value instanceof Map) {
+    to.map(value.size)
+    for (const entry of value) for (const part of entry) write(part, to)
+  } else if (Array.isArray(value)) {
+    to.array(value.length)
+    for (const element of value) write(element as Packed, to)
+  } else to.value(value as Json)
 }
 
 /** Options of a frame that is not what the room's next flush would be. */
