@@ -34,7 +34,8 @@ test('in a browser a client says goodbye when its page is left', async () => {
   expect(client.status).toBe('online')
   page.fire('pagehide', { persisted: false })
   expect(client.status).toBe('closed')
-  expect(server.socket.closedWith).toBe(1000)
+  expect(server.heard.at(-1)).toEqual({ t: 'goodbye' })
+  expect(server.socket.closed).toBe(true)
   expect(page.listeners).toBe(0)
 })
 

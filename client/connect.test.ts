@@ -187,7 +187,7 @@ test('a signal ends a connect that waits', async () => {
   await turn()
   abort.abort()
   await refused
-  expect(server.socket.closedWith).toBe(1000)
+  expect(server.socket.closed).toBe(true)
   expect(clock.pending).toBe(0)
   await expect(connect(URL, { ...options, signal: abort.signal })).rejects.toEqual(code('client_closed'))
 })
@@ -201,7 +201,8 @@ test('close says goodbye and rejects whatever waits', async () => {
   client.close()
   client.close()
   await refused
-  expect(server.socket.closedWith).toBe(1000)
+  expect(server.all('goodbye')).toHaveLength(1)
+  expect(server.socket.closed).toBe(true)
   expect(seen).toEqual(['closed'])
   expect(reasons).toEqual([['client_closed', code('client_closed')]])
   expect(clock.pending).toBe(0)
@@ -215,7 +216,7 @@ test('close while reconnecting ends the attempt', async () => {
   await pass(300)
   expect(server.sockets).toHaveLength(2)
   client.close()
-  expect(server.socket.closedWith).toBe(1000)
+  expect(server.socket.closed).toBe(true)
   expect(clock.pending).toBe(0)
   expect(client.status).toBe('closed')
 })

@@ -16,8 +16,8 @@ export interface WebSocketLike {
   onerror: unknown
   /** Sends one binary message. */
   send(data: Uint8Array<ArrayBuffer>): void
-  /** Closes the socket with a close code. */
-  close(code?: number, reason?: string): void
+  /** Closes the socket. */
+  close(): void
 }
 
 /** Constructor of sockets, such as `WebSocket`. */
@@ -109,10 +109,10 @@ export class ClientConnection {
     this.#cancelWatch()
   }
 
-  /** Closes the socket, with `code` if given. No handler is called after it. */
-  close(code?: number): void {
+  /** Closes the socket. No handler is called after it. */
+  close(): void {
     this.#letGo()
-    this.#socket.close(code)
+    this.#socket.close()
   }
 
   #receive(data: unknown): void {

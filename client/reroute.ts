@@ -94,9 +94,9 @@ export class ReplacedConnection {
     return stood !== undefined && message.seq <= stood.seq
   }
 
-  close(code?: number): void {
+  close(): void {
     this.#cancelTimer()
-    this.#connection.close(code)
+    this.#connection.close()
   }
 }
 

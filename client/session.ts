@@ -196,7 +196,8 @@ export class ClientSession {
   /** Says goodbye, for good. `error`: why, when it was not the caller's wish. */
   close(error?: RoomfulError): void {
     if (this.#status === 'closed') return
-    this.#drop(CLOSE.normal)
+    this.send({ t: 'goodbye' })
+    this.#drop()
     this.#cancelConnectTimeout()
     this.#setStatus('closed', error)
   }
@@ -243,10 +244,10 @@ export class ClientSession {
 
   /** A connection, which says hello when it is open, and tells what comes of it. */
   #connect(Socket: WebSocketConstructor, url: string, token?: string): ClientConnection {
-    const ended = (error: RoomfulError, code?: number): void => {
+    const ended = (error: RoomfulError): void => {
       if (connection === this.#next) this.#stay()
       else if (this.#replaced?.is(connection)) this.#letGo()
-      else this.#lost(error, code)
+      else this.#lost(error)
     }
     const connection: ClientConnection = new ClientConnection(Socket, url, this.#codec, this.#parts.clock, {
       opened: () => (connection === this.#next ? this.#changeOver(connection) : this.#sayHello(token)),
@@ -261,7 +262,7 @@ export class ClientSession {
         const text = `Unreadable frame: ${cause}`
         const error = new RoomfulError('protocol_error', text, { retryable: true, cause })
         this.#parts.report(error)
-        ended(error, CLOSE.protocol_error)
+        ended(error)
       },
     })
     return connection
@@ -370,8 +371,8 @@ export class ClientSession {
   }
 
   /** The connection that was replaced has no more to say. */
-  #letGo(code?: number): void {
-    this.#replaced?.close(code)
+  #letGo(): void {
+    this.#replaced?.close()
     this.#replaced = undefined
   }
 
@@ -383,15 +384,15 @@ export class ClientSession {
     this.#setTimer(reconnectInMs, () => this.#lost(closeError(CLOSE.draining, '')))
   }
 
-  /** The attempt failed, or the connection is gone: what now depends on why. `code`: what to close a socket with that is still open. */
-  #lost(why: RoomfulError, code?: number): void {
+  /** The attempt failed, or the connection is gone: what now depends on why. */
+  #lost(why: RoomfulError): void {
     const wasOnline = this.#status === 'online'
     const cause = wasOnline && !this.#ready ? this.#changeOverFailed(why) : why
     const { clock } = this.#parts
     const error = this.#right.understand(cause)
     if (wasOnline && clock.monotonic() - this.#welcomedAt >= STABLE_MS) this.#backoff.reset()
     this.#lastError = error
-    this.#drop(code)
+    this.#drop()
     if (this.#isClosed()) return
     if (this.#isFinal(error)) {
       this.close(error)
@@ -440,7 +441,7 @@ export class ClientSession {
   }
 
   /** Ends the connection, or the attempt at one. */
-  #drop(code?: number): void {
+  #drop(): void {
     this.#attempt = undefined
     this.#cancelTimer()
     this.#parts.tokens.stop()
@@ -448,8 +449,8 @@ export class ClientSession {
     this.#batcher.flush()
     this.#next?.close()
     this.#next = undefined
-    this.#letGo(code)
-    this.#connection?.close(code)
+    this.#letGo()
+    this.#connection?.close()
     this.#connection = undefined
     this.#ready = false
     this.#held = []

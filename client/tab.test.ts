@@ -64,7 +64,8 @@ test('a page that is left says no goodbye', async () => {
   const { server, inRoom } = browser()
   const { leave, client } = await inRoom()
   leave()
-  expect(server.socket.closedWith).toBe('no code')
+  expect(server.all('goodbye')).toEqual([])
+  expect(server.socket.closed).toBe(true)
   expect(client.status).toBe('reconnecting')
 })
 
@@ -162,7 +163,7 @@ test('a token that does not show its player keeps nothing, and the page says goo
   const { tab, leave } = await inRoom(undefined, { token: 'a.b.c' })
   expect(tab.items.size).toBe(0)
   leave()
-  expect(server.socket.closedWith).toBe(1000)
+  expect(server.heard.at(-1)).toEqual({ t: 'goodbye' })
 })
 
 test('a record that cannot be read is none', async () => {
@@ -205,7 +206,7 @@ test('close leaves nothing in the tab', async () => {
   void room.send('move').catch(() => {})
   client.close()
   expect([...tab.items]).toEqual([])
-  expect(server.socket.closedWith).toBe(1000)
+  expect(server.heard.at(-1)).toEqual({ t: 'goodbye' })
   await open(tab)
   expect(server.all('hello')[1]).not.toHaveProperty('resume')
 })
@@ -281,7 +282,7 @@ test('a page that the browser keeps for the back button goes on where it was', a
   const { page, client, room } = await inRoom()
   server.deliver(owner.patch({ n: 1 }))
   page.fire('pagehide', { persisted: true })
-  expect(server.socket.closedWith).toBe('no code')
+  expect(server.socket.closed).toBe(true)
   await pass(30_000)
   expect(server.sockets).toHaveLength(1)
   const sent = room.send('move')

@@ -87,7 +87,7 @@ it('the store gets no more commands than these from clients that come, come back
   const resumed = { read: 1, write: 2 }
   expect(await asked(resumed), 'a resume, and the first message after its welcome').toEqual(resumed)
 
-  back.client.ws.close(1000)
+  back.client.send({ t: 'goodbye' })
   expect(await asked({ remove: 1 }), 'a goodbye').toEqual({ remove: 1 })
 })
 

@@ -1,6 +1,6 @@
 import { timestamp } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
-import { CLOSE, type CloseName, closeAdvice } from '../../shared/protocol/close-codes.ts'
+import { CLOSE, CLOSE_MEANINGS, type CloseName, closeAdvice } from '../../shared/protocol/close-codes.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { ErrorCode, InvalidMessage } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
@@ -163,8 +163,7 @@ export class ClientProtocol implements ConnectionListener {
     log.debug({ session_id: session.sessionId, close: name }, 'connection closed')
     // Otherwise the session is on another connection, or at another node.
     if (session.connection !== this.connection) return
-    if (name === 'normal') sessions.end(session, 'left')
-    else sessions.detach(session)
+    sessions.detach(session)
   }
 
   /** Ends a connection that has no session. */
@@ -218,7 +217,8 @@ export class ClientProtocol implements ConnectionListener {
 
   #handle(session: Session, request: LaterMessage, bytes: number): void {
     const { edge, clock } = this.#context
-    if (request.t === 'token') this.#renew(session, request.token)
+    if (request.t === 'goodbye') this.#end(session)
+    else if (request.t === 'token') this.#renew(session, request.token)
     else if (request.t === 'join') this.#joinLater(session, request)
     else if (request.t === 'ping')
       this.connection.send({ t: 'pong', at: request.at, server_time: timestamp(clock.now()) })
@@ -231,6 +231,11 @@ export class ClientProtocol implements ConnectionListener {
       else if (request.t === 'leave') edge.leave(subscription, request.ref)
       else edge.resync(subscription, request)
     }
+  }
+
+  #end(session: Session): void {
+    this.#context.sessions.end(session, 'left')
+    this.connection.close('normal', CLOSE_MEANINGS.normal)
   }
 
   #isBlocked({ projectId, sub, sessionId }: Session, roomType: string, messageType?: string): boolean {
@@ -480,11 +485,15 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   /**
-   * Whether the session may send one more message. What has a ref, and a fresh token, is never refused: it waits with all that is behind it, and
+   * Whether the session may send one more message. What has a ref, a fresh token and a goodbye are never refused: it waits with all that is behind it, and
    * nothing more is read of the client. Of anything else above the rate the client has been told.
    */
   #admit(session: Session, message: LaterMessage | InvalidMessage, mustPass: boolean): RateVerdict | 'wait' {
-    const waits = this.#behind || message.t === 'token' || ('ref' in message && message.ref !== undefined)
+    const waits =
+      this.#behind ||
+      message.t === 'token' ||
+      message.t === 'goodbye' ||
+      ('ref' in message && message.ref !== undefined)
     if (!waits) {
       const verdict = this.#withinRate(session, 'session')
       if (verdict === 'reject') this.#refuseRequest(session, message, 'rate_limited', this.#limitText())

@@ -194,7 +194,7 @@ describe('a client that sends much at once', () => {
     const { client, joined } = await test.join()
     for (let n = 0; n < 200; n++)
       client.send({ t: 'message', room_id: joined.room_id, type: 'move', data: n })
-    client.ws.close(1000)
+    client.send({ t: 'goodbye' })
     await client.closed
     expect(test.owner.of('message')).toHaveLength(200)
   })

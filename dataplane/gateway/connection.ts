@@ -42,7 +42,7 @@ export interface ConnectionListener {
   ponged(): void
   /** What waited for the client has been read; see `Outbox.awaitRoom`. */
   hasRoom(): void
-  /** The connection is over; called once. `lost`: without a goodbye and not by us. */
+  /** The connection is over; called once. `lost`: not by us. */
   closed(name: CloseName | 'lost'): void
 }
 
@@ -79,7 +79,7 @@ export class ServerSocket extends WebSocket {
   override close(code?: number, reason?: string | Buffer): void {
     // A code without a reason is ws's own verdict; an echo of the client's close frame always has one, if empty.
     const verdict = code !== undefined && reason === undefined ? VERDICTS.get(code) : undefined
-    this.listener?.closing(verdict?.[0] ?? (code === CLOSE.normal ? 'normal' : undefined))
+    this.listener?.closing(verdict?.[0])
     if (verdict) super.close(CLOSE[verdict[0]], verdict[1])
     else super.close(code, reason)
   }
@@ -179,8 +179,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   }
 
   /**
-   * A closing handshake begins, from either side: nothing may be written behind a close frame. `name`: of the row of the table for a
-   * broken frame and for a goodbye, nothing for any other close of the client.
+   * A closing handshake begins, from either side: nothing may be written behind a close frame. `name`: of a
+   * broken frame, nothing for a close of the client.
    */
   closing(name: CloseName | undefined): void {
     this.#ending = true

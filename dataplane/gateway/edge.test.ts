@@ -122,7 +122,7 @@ describe('a leave that failed', () => {
     client.send({ t: 'message', room_id: roomId, type: 'move', data: null, ref: 3 })
     expect(await client.next('ack')).toMatchObject({ ref: 3 })
     const gone = test.owner.next('leave')
-    client.ws.close(1000)
+    client.send({ t: 'goodbye' })
     expect(await gone).toMatchObject({ member_id: memberId, reason: 'left' })
   })
 })

@@ -347,7 +347,7 @@ describe('a session that is taken while it has a socket', () => {
     const { client, welcome, snapshot } = await pair.a.join()
     const newer = await pair.b.resume(welcome, [snapshot])
     await newer.next('welcome')
-    client.ws.close(1000)
+    client.send({ t: 'goodbye' })
     await expect.poll(() => pair.a.gateway.sessions).toBe(0)
     await newer.roundTrip()
     expect(pair.owner.of('leave')).toEqual([])

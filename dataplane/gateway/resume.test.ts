@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
-import type { TestClient } from '../../test/support/gateway/test-client.ts'
+import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { gatewayContext, TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import { runLength } from '../../test/support/run-length.ts'
 import { TestRecords } from '../../test/support/test-records.ts'
@@ -67,6 +67,24 @@ describe('at one node', () => {
       test.owner.answer(test.owner.of('attach').at(-1)!)
       test.owner.room('one').flush({ state: { count: 5 } })
       expect(await again.next('state.patch')).toMatchObject({ seq: 2 })
+    })
+
+    it.each([1000, 1001, 4000])('can come back after its client closed with %i', async (code) => {
+      const { client, welcome, snapshot } = await test.join()
+      const detached = test.owner.next('detach')
+      client.ws.close(code)
+      await detached
+      const again = await test.resume(welcome, [snapshot])
+      expect(await again.next('welcome')).toMatchObject({ resumed: true })
+    })
+
+    it('cannot come back after a goodbye: its members leave, and the socket closes with 1000', async () => {
+      const { client, welcome, joined } = await test.join()
+      const left = test.owner.next('leave')
+      client.send({ t: 'goodbye' })
+      expect(await left).toMatchObject({ member_id: joined.member_id, reason: 'left' })
+      await expectClose(client, 'normal', /goodbye/)
+      await expectClose(await test.resume(welcome, []), 'resume_failed', /no such session/)
     })
 
     it('can come back with the same token when it was lost before welcome; only the last attach counts', async () => {

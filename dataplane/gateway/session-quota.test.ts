@@ -38,7 +38,7 @@ describe('a player', () => {
     await start({ maxSessionsPerSub: 2 })
     const goodbye = await pair.a.join()
     const withoutRooms = await pair.b.hello()
-    goodbye.client.ws.close(1000)
+    goodbye.client.send({ t: 'goodbye' })
     withoutRooms.client.ws.terminate()
     await expect.poll(() => pair.a.gateway.sessions + pair.b.gateway.sessions).toBe(0)
     await (await pair.a.present()).next('welcome')

@@ -218,7 +218,7 @@ describe('while the store does not answer', () => {
   it('the rooms of a session that ends are told when the store is back', async () => {
     const { client } = await pair.a.join()
     pair.records.down = true
-    client.ws.close(1000)
+    client.send({ t: 'goodbye' })
     await expect.poll(() => pair.a.gateway.sessions).toBe(0)
     await pair.pass(10_000, 1000)
     expect(pair.owner.of('leave')).toEqual([])
@@ -288,7 +288,7 @@ describe('a full node', () => {
   it('has room again when a session has ended', async () => {
     const { client } = await pair.a.hello()
     await pair.a.hello()
-    client.ws.close(1000)
+    client.send({ t: 'goodbye' })
     await expect.poll(() => pair.a.gateway.sessions).toBe(1)
     await (await pair.a.present()).next('welcome')
   })

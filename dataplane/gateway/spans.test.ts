@@ -108,7 +108,7 @@ describe('the span of a join', () => {
     const { client } = await test.hello()
     client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
     await expect.poll(() => sent.length).toBe(1)
-    client.ws.close(1000)
+    client.send({ t: 'goodbye' })
     await expect.poll(() => tracer.open).toEqual([])
     expect(named('join')).toMatchObject([{ attributes: { 'roomful.result': 'abandoned' } }])
   })

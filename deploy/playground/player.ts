@@ -171,9 +171,6 @@ const textOf = (value: Json): string => {
   return text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text
 }
 
-/** A code that is not the 1000 of a goodbye, so that the session can be resumed. */
-const CUT = 3001
-
 /** The network of one player: it can be slow or cut, and reports every message that arrives. */
 class Line {
   /** Delay of everything, each way; milliseconds. */
@@ -219,8 +216,8 @@ class Line {
         this.#out(() => this.#socket.readyState === WebSocket.OPEN && this.#socket.send(data))
       }
 
-      close(code?: number): void {
-        this.#out(() => this.#socket.close(code))
+      close(): void {
+        this.#out(() => this.#socket.close())
       }
     }
   }
@@ -228,7 +225,7 @@ class Line {
   /** Breaks the connection, like a lost network, and lets nothing through for `ms`. */
   cut(ms: number): void {
     this.#cutUntil = performance.now() + ms
-    for (const socket of this.#open) socket.close(CUT, 'cut in the playground')
+    for (const socket of this.#open) socket.close()
   }
 
   /** Runs work in order, each delayed as the line is slow at that moment. */

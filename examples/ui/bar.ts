@@ -97,9 +97,6 @@ export class Bar {
   }
 }
 
-/** A private close code. After the code 1000, the server would end the session, and the page could not resume it. */
-const CUT = 3001
-
 /** Websockets that the page can disconnect, to demonstrate a reconnect. */
 interface Scissors {
   /** Replacement for the browser's WebSocket. */
@@ -126,7 +123,7 @@ export function cuttableSockets(now: () => number): Scissors {
     WebSocket: CuttableSocket,
     cut(outageMs) {
       blockedUntil = now() + outageMs
-      for (const socket of open) socket.close(CUT, 'cut for a demonstration')
+      for (const socket of open) socket.close()
     },
   }
 }

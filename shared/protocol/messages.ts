@@ -117,6 +117,8 @@ export const CLIENT_MESSAGES = {
   'state.resync': message(4, { room_id: text(MAX.room_id), have_seq: COUNT, reason: choice(RESYNC_REASONS) }),
   ping: message(5, { at: NUMBER }),
   token: message(6, { token: text(MAX.token) }),
+  /** Ends the session. Its members leave. */
+  goodbye: message(8, {}),
 } satisfies Table
 
 /** What the server sends, but for the state streams. */

@@ -41,7 +41,7 @@ export function parsePositional(found: readonly unknown[]): ClientMessage {
   const t = TYPE_OF.get(opcode)
   if (!t)
     throw new InvalidMessage(
-      `the opcode is ${typeof opcode === 'number' ? opcode : 'no number'}; a client may send 0 to ${TYPES.length - 1}`,
+      `the opcode is ${typeof opcode === 'number' ? opcode : 'no number'}; a client may send 0 to 8`,
     )
   return parse(CHECKS.positional.get(t), t, found)
 }

@@ -449,6 +449,7 @@ describe('a message', () => {
     }),
     ping: async () => ({ message: { t: 'ping', at: 1 }, answer: 'pong' }),
     token: async () => ({ message: { t: 'token', token: await test.token() } }),
+    goodbye: async () => ({ message: { t: 'goodbye' } }),
   }
 
   it('of no kind is without a row', () => {

@@ -209,6 +209,9 @@ const MEMBERS: MessageRow = {
 /** For what is about the session. */
 const SESSIONS: MessageRow = { ...MEMBERS, outside: 'yes', elsewhere: 'yes', denied: 'yes' }
 
+const ENDS = { close: 'normal' } as const
+const GOODBYE = { outside: ENDS, inside: ENDS, elsewhere: ENDS, denied: ENDS }
+
 export const MESSAGES: Readonly<Record<ClientMessage['t'], MessageRow>> = {
   hello: {
     new: 'yes',
@@ -224,6 +227,7 @@ export const MESSAGES: Readonly<Record<ClientMessage['t'], MessageRow>> = {
   'state.resync': MEMBERS,
   ping: SESSIONS,
   token: SESSIONS,
+  goodbye: { ...SESSIONS, ...GOODBYE },
 }
 
 const problemCell = (answer: Answer): string =>

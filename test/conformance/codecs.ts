@@ -289,6 +289,8 @@ function elements(message: ClientMessage): unknown[] {
       return [5, message.at]
     case 'token':
       return [6, message.token]
+    case 'goodbye':
+      return [8]
   }
 }
 

@@ -33,6 +33,7 @@ export type ClientMessage =
   | { t: 'state.resync'; room_id: string; have_seq: number; reason: 'sequence' | 'checksum' }
   | { t: 'ping'; at: number }
   | { t: 'token'; token: string }
+  | { t: 'goodbye' }
 
 export interface Member {
   member_id: string

@@ -243,7 +243,7 @@ export class Peer {
   /** Says goodbye and waits until the connection is down. */
   async goodbye(): Promise<void> {
     if (this.ending) return
-    this.socket.close(1000)
+    this.send({ t: 'goodbye' })
     await this.until('the connection is down', () => this.ending !== undefined, PATIENCE_MS, 'even closed')
   }
 

@@ -229,7 +229,7 @@ async function listens(wsUrl: string): Promise<void> {
       ),
     )
   })
-  socket.close(1000)
+  socket.close()
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) {

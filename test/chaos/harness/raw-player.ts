@@ -1,7 +1,7 @@
 import WebSocket from 'ws'
 import type { Clock } from '../../../shared/clock.ts'
 import type { Json, JsonObject } from '../../../shared/json.ts'
-import { CLOSE, closeAdvice } from '../../../shared/protocol/close-codes.ts'
+import { closeAdvice } from '../../../shared/protocol/close-codes.ts'
 import type { ClientMessage, ServerMessage } from '../../../shared/protocol/messages.ts'
 import { applyOperations } from '../../../shared/protocol/testing/json-client-codec.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
@@ -72,9 +72,9 @@ export class RawPlayer extends Player {
 
   override close(): void {
     super.close()
-    this.#rival?.close(CLOSE.normal)
+    this.#rival?.goodbye()
     this.#letGo()
-    this.#socket?.close(CLOSE.normal)
+    this.#socket?.goodbye()
   }
 
   protected deafen(): void {
@@ -187,7 +187,7 @@ export class RawPlayer extends Player {
         this.#refused(message)
         break
       case 'draining':
-        this.parts.clock.schedule(message.reconnect_in_ms, () => socket.close(CLOSE.draining))
+        this.parts.clock.schedule(message.reconnect_in_ms, () => socket.close())
         break
       case 'reroute':
         this.#reroute(message.url)
@@ -316,7 +316,7 @@ export class RawPlayer extends Player {
     this.#seat?.lost('session')
     this.#seat = undefined
     // Of two racing connections the other may have it: its session ends with it.
-    this.#rival?.close(CLOSE.normal)
+    this.#rival?.goodbye()
   }
 
   #later(): void {
@@ -690,9 +690,15 @@ class RawSocket {
     this.#socket.terminate()
   }
 
-  close(code: number): void {
+  /** Ends the session with the connection. */
+  goodbye(): void {
+    this.send({ t: 'goodbye' })
+    this.close()
+  }
+
+  close(): void {
     this.asked = true
-    this.#socket.close(code)
+    this.#socket.close()
     // A peer that hangs never answers.
     this.#clock.schedule(500, () => this.#socket.terminate())
   }

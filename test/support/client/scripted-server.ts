@@ -277,8 +277,8 @@ class FakeSocket implements WebSocketLike {
   readonly protocols: readonly string[]
   /** What the client has sent on it. */
   readonly said: ClientMessage[] = []
-  /** How the client closed it: the code, or `'no code'`; undefined while it has not. */
-  closedWith: number | 'no code' | undefined
+  /** The client has closed it. */
+  closed = false
   readonly #farEnd: FarEnd
   #open = false
   #over = false
@@ -300,10 +300,10 @@ class FakeSocket implements WebSocketLike {
     if (this.#open) this.#farEnd.sent(this, data.slice())
   }
 
-  close(code?: number): void {
+  close(): void {
     if (this.#over) return
-    this.closedWith = code ?? 'no code'
-    this.end(code ?? 1005, '')
+    this.closed = true
+    this.end(1005)
   }
 
   /** The server accepts. */
