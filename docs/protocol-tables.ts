@@ -146,6 +146,5 @@ export const PROTOCOL_PARTS = {
   'close codes': () =>
     (Object.keys(CLOSE) as CloseName[])
       .map((name) => `- ${CLOSE[name]} ${code(name)}: ${CLOSE_MEANINGS[name]}`)
-      .join('
-'),
+      .join('\n'),
 }

@@ -8,7 +8,11 @@ import { SMALL } from './small.ts'
 /** Content of docs/protocol-scenarios.json. */
 export interface Scenarios {
   readonly about: string
-  readonly client: { readonly address: string; readonly hosts: readonly string[]; readonly project_id: string }
+  readonly client: {
+    readonly address: string
+    readonly hosts: readonly string[]
+    readonly project_id: string
+  }
   readonly starts: Readonly<Record<string, readonly Step[]>>
   readonly scenarios: readonly Scenario[]
 }
@@ -23,9 +27,12 @@ const scenarios = [...PLAY, ...KEEP, ...HIDE, ...SMALL, ...MOVE]
 export function scenariosJson(): string {
   const list = (steps: readonly Step[], indent: string) =>
     steps.map((step) => `${indent}${JSON.stringify(step)}`).join(',\n')
-  const started = starts.map(([name, steps]) => `    ${JSON.stringify(name)}: [\n${list(steps, '      ')}\n    ]`)
+  const started = starts.map(
+    ([name, steps]) => `    ${JSON.stringify(name)}: [\n${list(steps, '      ')}\n    ]`,
+  )
   const written = scenarios.map(
-    ({ steps, ...head }) => `    {${JSON.stringify(head).slice(1, -1)}, "steps": [\n${list(steps, '      ')}\n    ]}`,
+    ({ steps, ...head }) =>
+      `    {${JSON.stringify(head).slice(1, -1)}, "steps": [\n${list(steps, '      ')}\n    ]}`,
   )
   const client = JSON.stringify({ address: ADDRESS, hosts: HOSTS, project_id: 'prj_1' })
   return `{

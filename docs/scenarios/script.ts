@@ -1,6 +1,11 @@
 import type { Json, JsonObject } from '../../shared/json.ts'
 import type { LayerEncoder, Payload } from '../../shared/protocol/codec.ts'
-import type { DepartureReason, MemberInfo, MemberStatus, PlainMessage } from '../../shared/protocol/messages.ts'
+import type {
+  DepartureReason,
+  MemberInfo,
+  MemberStatus,
+  PlainMessage,
+} from '../../shared/protocol/messages.ts'
 import { MsgpackWriter } from '../../shared/protocol/msgpack.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { Checksum } from '../../shared/sync/checksum.ts'
@@ -145,7 +150,18 @@ export class ScriptRoom {
     const { member_id, sub } = who
     const left = status === 'left' ? { reason: reason ?? 'left' } : {}
     const text = message === undefined ? {} : { message }
-    return this.#behind({ t: 'member', room_id, epoch, seq, ...odd, member_id, sub, status, ...left, ...text })
+    return this.#behind({
+      t: 'member',
+      room_id,
+      epoch,
+      seq,
+      ...odd,
+      member_id,
+      sub,
+      status,
+      ...left,
+      ...text,
+    })
   }
 
   /** This client's own seat is gone. */
@@ -274,7 +290,11 @@ export class Script {
   }
 
   /** An `error` of the server. */
-  error(code: string, about: { request_id?: number; room_id?: string; ref?: number }, retryable = false): this {
+  error(
+    code: string,
+    about: { request_id?: number; room_id?: string; ref?: number },
+    retryable = false,
+  ): this {
     return this.server({ t: 'error', code, message: 'for people', retryable, ...about } as PlainMessage)
   }
 
@@ -292,7 +312,7 @@ export class Script {
       node_id: 'node-1',
       server_time: '2026-10-01T12:00:00.000Z',
       limits: { max_message_bytes: 1024, messages_per_second: 100, message_burst: 1000, max_rooms: 16 },
-    }).client({ t: 'ping' })
+    })
   }
 
   /** The client connects and gets a session. */
