@@ -53,7 +53,7 @@ class Runner {
       this.#clock,
     )
     const { server } = this.#scene
-    server.onDial = server.onHello = server.onJoin = server.onLeave = server.onPing = () => {}
+    server.onDial = server.onHello = server.onJoin = server.onLeave = server.onToken = server.onPing = () => {}
   }
 
   async run(step: Step): Promise<void> {

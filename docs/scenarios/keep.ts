@@ -162,7 +162,7 @@ level.add('R24', 'token_seconds 0 after a resume: the client sends a fresh token
     .client(null)
 })
 
-level.add('R25', '4300: a new session with a fresh token, and refs from 1', (s, room) => {
+level.add('R25', '4300: a new session with a fresh token, and refs from 1', (s) => {
   s.send('a', 1).client({ t: 'message', ref: 1, settled: 0 })
   s.lose(1006, { session_id: 'ses_1' }).close(4300)
   s.open({ url: ADDRESS }).client({ t: 'hello', token: 'token-2' })

@@ -1,4 +1,4 @@
-import { ADDRESS, ARENA, at, HOSTS, Level, STATE } from './script.ts'
+import { ADDRESS, at, HOSTS, Level, STATE } from './script.ts'
 
 /** Level 5 of docs/protocol.md. */
 const level = new Level(5)

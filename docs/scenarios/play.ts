@@ -212,7 +212,7 @@ level.add('R13', 'patches add, replace and remove, also in arrays', (s, room) =>
 
 level.add('R13', 'a patch replaces the whole state', (s, room) => {
   for (const state of [['now', 'a', 'list'], 'text', null, { again: {} }])
-    s.server(room.change(new Replace((room.state = state)))).expect({ state })
+    s.server(room.patch(state)).expect({ state })
   s.client(null)
 })
 
