@@ -162,6 +162,11 @@ level.add('R24', 'token_seconds 0 after a resume: the client sends a fresh token
     .client(null)
 })
 
+level.add('R25', '43xx while online: a new session with a fresh token', (s) => {
+  s.close(4399).open({ url: ADDRESS }).client({ t: 'hello', token: 'token-2' })
+  s.welcome().client({ t: 'join', room_type: 'arena', options: { key: 'lobby' }, rejoin: true })
+})
+
 level.add('R25', '4300: a new session with a fresh token, and refs from 1', (s) => {
   s.send('a', 1).client({ t: 'message', ref: 1, settled: 0 })
   s.lose(1006, { session_id: 'ses_1' }).close(4300)
