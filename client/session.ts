@@ -231,11 +231,11 @@ export class ClientSession {
     }
   }
 
-  /** A new session needs a token; a resumed one only when the one it has is expired, or unknown to this page. */
+  /** A new session needs a token; a resumed one only when the one it has is said to be expired, or unknown to this page. */
   async #tokenForHello(attempt: object): Promise<string | undefined> {
     const { tokens, restore } = this.#parts
     if (this.#mustRenew) return tokens.fetch()
-    if (this.#right.ownSession) return tokens.renewable && tokens.expired ? tokens.fetch() : undefined
+    if (this.#right.ownSession) return undefined
     const token = await tokens.next()
     const restored = this.credentials ? undefined : await restore(token)
     if (restored && this.#attempt === attempt) this.#right.replace(restored, true)
@@ -284,6 +284,7 @@ export class ClientSession {
   #receive(message: DecodedMessage, token: string | undefined): void {
     if (message.t === 'welcome') this.#welcome(message, token)
     else if (message.t === 'pong') this.#parts.serverClock.pong(message.at, message.server_time)
+    else if (message.t === 'token') this.#parts.tokens.accepted(message.token_seconds)
     else if (message.t === 'draining') this.#drain(message.reconnect_in_ms)
     else if (message.t === 'reroute') this.#reroute(message.url)
     else {
@@ -308,8 +309,9 @@ export class ClientSession {
     if (rerouted) this.#reroutes.succeeded()
     this.#welcomedAt = clock.monotonic()
     serverClock.welcome(this.#helloSentAt, welcome.server_time)
-    if (resumed && token !== undefined) connection.send({ t: 'token', token })
     tokens.start((fresh) => connection.send({ t: 'token', token: fresh }))
+    if (resumed && token !== undefined) connection.send({ t: 'token', token })
+    else tokens.renewBefore(welcome.token_seconds)
     connection.keepAlive(welcome.heartbeat_seconds)
     this.#batcher.start(welcome.limits)
     const { messages_per_second: messagesPerSecond, message_burst: messageBurst } = welcome.limits
@@ -429,7 +431,6 @@ export class ClientSession {
     const { tokens, reconnect } = this.#parts
     if (!error.retryable || !reconnect) return true
     if (error.code === 'token_expired') return !tokens.renewable
-    if (error.code === 'resume_failed') return !tokens.renewable && tokens.expired
     return error.code === 'token_unavailable' && this.#status === 'connecting'
   }
 

@@ -6,12 +6,10 @@ import { connect } from './index.ts'
 
 afterEach(() => vi.unstubAllGlobals())
 
-const LIFE_MS = 3_600_000
-
 /** One server, one browser, and pages that are opened in its tabs. */
 function browser() {
   const clock = new FakeClock()
-  const tokenOf = (sub?: string) => unsignedToken(clock.now(), clock.now() + LIFE_MS, sub)
+  const tokenOf = (sub?: string) => unsignedToken(sub)
   const scene = play({ resume: 'tab', token: tokenOf() }, clock)
   const { server } = scene
   const pages = new FakeBrowser()
@@ -149,7 +147,7 @@ test('a message of an earlier page that is refused is an error that no one await
 
 test.each([
   ['project', { projectId: 'prj_2' }],
-  ['player', { token: unsignedToken(0, LIFE_MS, 'bob') }],
+  ['player', { token: unsignedToken('bob') }],
 ])('another %s starts a session of its own', async (_, options) => {
   const { server, inRoom } = browser()
   const before = await inRoom()

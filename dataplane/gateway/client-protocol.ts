@@ -441,6 +441,7 @@ export class ClientProtocol implements ConnectionListener {
       resumed: rooms !== undefined,
       resume_ttl_seconds: options.sessionResumeTtl,
       heartbeat_seconds: options.heartbeatSeconds,
+      token_seconds: session.tokenSeconds,
       node_id: nodeName(nodeId),
       server_time: timestamp(clock.now()),
       limits: options.limits,
@@ -481,6 +482,7 @@ export class ClientProtocol implements ConnectionListener {
       session.renew(claims)
       if (JSON.stringify(session.data) !== before) this.#context.edge.renew(session)
       this.#context.sessions.saveLater(session)
+      this.connection.send({ t: 'token', token_seconds: session.tokenSeconds })
     }
   }
 

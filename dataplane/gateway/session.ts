@@ -140,6 +140,11 @@ export class Session implements SubscribedSession {
     return this.#clock.now() - this.#expiresAt
   }
 
+  /** Whole seconds for which the token is still valid. */
+  get tokenSeconds(): number {
+    return Math.max(0, Math.floor(-this.expiredMs / 1000))
+  }
+
   /** Lets a session with an expired token stay for `ms` more, so that the client can send a fresh one. */
   allowFreshToken(ms: number): void {
     this.#tokenDue = this.#clock.monotonic() + ms

@@ -129,6 +129,8 @@ export const SERVER_MESSAGES = {
     resumed: FLAG,
     resume_ttl_seconds: NUMBER,
     heartbeat_seconds: NUMBER,
+    /** Whole seconds for which the session's token is still valid. */
+    token_seconds: COUNT,
     node_id: text(),
     server_time: text(),
     limits: record(LIMIT_FIELDS),
@@ -141,6 +143,8 @@ export const SERVER_MESSAGES = {
     members: typed<readonly MemberInfo[]>(list(record(MEMBER_INFO))),
   }),
   left: message(18, { ref: REF, room_id: text() }),
+  /** A fresh token is accepted. */
+  token: message(36, { token_seconds: COUNT }),
   event: message(22, { ...IN_ROOM, name: text(), data: VALUE }),
   'room.joined': message(23, { ...IN_ROOM, ...MEMBER }),
   'room.left': message(24, {

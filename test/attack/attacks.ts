@@ -33,6 +33,8 @@ const RIGHTFUL: readonly number[] = [
   CLOSE.overloaded,
   CLOSE.unauthenticated,
   CLOSE.resume_failed,
+  // The fuzz may have changed a message into a goodbye.
+  CLOSE.normal,
   // 1005: the fuzz had sent a close frame itself.
   ...[1002, 1003, 1005, 1007, 1009],
 ]

@@ -87,6 +87,7 @@ interface ServerMessages {
     resumed: boolean
     resume_ttl_seconds: number
     heartbeat_seconds: number
+    token_seconds: number
     node_id: string
     server_time: string
     limits: Limits
@@ -94,6 +95,7 @@ interface ServerMessages {
   }
   joined: { ref: number; room_id: string; member_id: string; members: MemberInfo[] }
   left: { ref: number; room_id: string }
+  token: { token_seconds: number }
   'state.snapshot': Stamp & { body: WireState }
   'state.resync': Stamp & { body: WireState; members: MemberInfo[] }
   'state.patch': Stamp & { body: WirePatch }

@@ -397,6 +397,7 @@ export class Session {
         break
       case 'draining':
       case 'pong':
+      case 'token':
         break
       default:
         this.takeRoomMessage(message)
@@ -406,7 +407,19 @@ export class Session {
   private takeRoomMessage(
     message: Exclude<
       ServerMessage,
-      { t: 'welcome' | 'joined' | 'left' | 'ack' | 'error' | 'draining' | 'pong' | 'reply' | 'reroute' }
+      {
+        t:
+          | 'welcome'
+          | 'token'
+          | 'joined'
+          | 'left'
+          | 'ack'
+          | 'error'
+          | 'draining'
+          | 'pong'
+          | 'reply'
+          | 'reroute'
+      }
     >,
   ): void {
     const view = this.rooms.get(message.room_id)

@@ -31,11 +31,14 @@ export class ScriptedServer {
   readonly clock: Clock
   limits: Limits = { max_message_bytes: 1024, messages_per_second: 100, message_burst: 1000, max_rooms: 16 }
   heartbeatSeconds = 10
+  /** For how long each token is valid. */
+  tokenSeconds = 3600
   /** What happens to a new socket. */
   onDial = (socket: FakeSocket): void => queueMicrotask(() => socket.accept())
   onHello = (_hello: Of<'hello'>): void => this.welcome()
   onJoin = (join: Of<'join'>): void => this.seat(join)
   onLeave = ({ ref, room_id: roomId }: Of<'leave'>): void => this.send({ t: 'left', ref, room_id: roomId })
+  onToken = (socket: FakeSocket): void => this.send({ t: 'token', token_seconds: this.tokenSeconds }, socket)
   onPing = ({ at }: Of<'ping'>, socket: FakeSocket): void =>
     this.send({ t: 'pong', at, server_time: timestamp(this.clock.now()) }, socket)
   readonly #codec = new MsgpackCodec()
@@ -138,6 +141,7 @@ export class ScriptedServer {
       resumed: resumed ?? resume !== undefined,
       resume_ttl_seconds: 60,
       heartbeat_seconds: this.heartbeatSeconds,
+      token_seconds: this.tokenSeconds,
       node_id: 'node_1',
       server_time: timestamp(this.clock.now()),
       limits: this.limits,
@@ -168,6 +172,7 @@ export class ScriptedServer {
       this.onHello(message)
     } else if (message.t === 'join') this.onJoin(message)
     else if (message.t === 'leave') this.onLeave(message)
+    else if (message.t === 'token') this.onToken(socket)
     else if (message.t === 'ping') this.onPing(message, socket)
   }
 }
