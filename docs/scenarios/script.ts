@@ -12,7 +12,7 @@ import { Checksum } from '../../shared/sync/checksum.ts'
 import { type Delta, toOperations } from '../../shared/sync/delta.ts'
 import { diff } from '../../shared/sync/testing/diff.ts'
 
-/** One step of a scenario, as docs/protocol.md describes it. */
+/** One step of a scenario; `FORMAT` describes its fields. */
 export type Step = { readonly [field: string]: Json }
 
 /** One scenario of docs/protocol-scenarios.json. `start`: name of the steps that come before its own. */
