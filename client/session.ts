@@ -40,7 +40,6 @@ const MAX_HELD = 64
 export interface SessionParts {
   readonly url: string
   readonly reconnect: boolean
-  readonly decodeStates: boolean
   /** How long the first connection may take, retries included, in milliseconds. */
   readonly connectTimeoutMs: number
   /** Hosts besides that of `url` where the session may go on when the server says so; undefined: it stays where it is. */
@@ -58,11 +57,8 @@ export interface SessionParts {
 
 /** What a session tells its client. */
 export interface SessionHandlers {
-  /**
-   * The connection is (back) there. `rooms`: the seats that the resumed session still has; undefined for a new session. `rerouted`: it is at another
-   * node, and was never lost.
-   */
-  welcome(rooms: ReadonlyMap<string, { readonly resumed: boolean }> | undefined, rerouted: boolean): void
+  /** The connection is (back) there. `rerouted`: it is at another node, and was never lost. */
+  welcome(rerouted: boolean): void
   message(message: DecodedMessage): void
   /** The connection is gone, or another one is about to take its place: nothing is sent until the next welcome. */
   lost(): void
@@ -115,7 +111,7 @@ export class ClientSession {
   constructor(parts: SessionParts, handlers: SessionHandlers) {
     this.#parts = parts
     this.#handlers = handlers
-    this.#codec = new MsgpackClientCodec(parts.decodeStates)
+    this.#codec = new MsgpackClientCodec()
     this.#backoff = new Backoff(parts.random, BACKOFF_BASE_MS, BACKOFF_MAX_MS)
     this.#reroutes = new Reroutes(parts.clock, parts.url, parts.rerouteHosts)
     this.#batcher = new Batcher(
@@ -321,8 +317,7 @@ export class ClientSession {
     this.#rate = new RateLimit(clock, { perSecond, burst }, this.#rate?.left)
     this.#status = 'online'
     this.#ready = true
-    const rooms = welcome.rooms ?? []
-    this.#handlers.welcome(resumed ? new Map(rooms.map((room) => [room.room_id, room])) : undefined, rerouted)
+    this.#handlers.welcome(rerouted)
     for (const payload of this.#held.splice(0)) this.#writeUnreliable(payload)
     if (!rerouted && this.#connection === connection) this.#handlers.status('online')
   }
@@ -437,7 +432,7 @@ export class ClientSession {
   /** The session cannot be resumed: the next hello starts a new one, or resumes another. */
   #forget(error: RoomfulError, credentials?: Credentials): void {
     this.#right.replace(credentials, credentials !== undefined)
-    this.#codec = new MsgpackClientCodec(this.#parts.decodeStates)
+    this.#codec = new MsgpackClientCodec()
     this.#handlers.forgotten(error)
   }
 

@@ -15,7 +15,7 @@ function browser() {
   const pages = new FakeBrowser()
   server.onHello = (hello) => {
     const rooms = 'resume' in hello ? hello.resume.rooms : []
-    server.welcome({ rooms: rooms.map(({ room_id: roomId }) => ({ room_id: roomId, resumed: false })) })
+    server.welcome()
     for (const { room_id: roomId } of rooms) server.deliver(server.room(roomId).resync())
   }
   /** Loads the page: what runs then is its code. */
@@ -230,21 +230,24 @@ test('where the seat is gone, though the session is not, the page joins as ever'
   const { server, owner, inRoom } = browser()
   const before = await inRoom()
   before.leave()
-  server.onHello = () => server.welcome({ rooms: [] })
+  server.onHello = () => {
+    server.welcome()
+    server.deliver(owner.ownLeft('session_ended'))
+  }
   const after = await inRoom(before.tab)
   expect(after.room.memberId).toBe('mem_2')
   after.leave()
   server.onHello = () => {
-    server.welcome({ rooms: [{ room_id: 'arena:lobby', resumed: false }] })
-    void turn().then(() => server.refuse('not_in_room', { room_id: 'arena:lobby' }))
+    server.welcome()
+    void turn().then(() => server.deliver(owner.ownLeft('session_ended')))
   }
   const third = await inRoom(before.tab)
   expect(third.room.memberId).toBe('mem_3')
   // Its room ended it while the page was reloaded.
   third.leave()
   server.onHello = () => {
-    server.welcome({ rooms: [{ room_id: 'arena:lobby', resumed: false }] })
-    void turn().then(() => server.deliver(owner.went('mem_3', 'closed')))
+    server.welcome()
+    void turn().then(() => server.deliver(owner.ownLeft('closed')))
   }
   expect((await inRoom(before.tab)).room.memberId).toBe('mem_4')
 })

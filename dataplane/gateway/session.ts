@@ -3,6 +3,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { JsonObject } from '../../shared/json.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
+import { roomIdOf } from '../traffic.ts'
 import type { Connection } from './connection.ts'
 import { type MessageRateLimiter, whileConnected } from './rate-limits.ts'
 import type { EndedSeat, QuotaPlace, Rerouting, ResumeRight, SessionRecord } from './session-record.ts'
@@ -204,7 +205,7 @@ export class EndedSeats {
   }
 
   add(seat: EndedSeat): void {
-    const { room_id: roomId } = seat.farewell
+    const roomId = roomIdOf(seat.room)
     this.#seats.delete(roomId)
     this.#seats.set(roomId, seat)
     const [oldest] = this.#seats.keys()

@@ -145,7 +145,8 @@ topic.each('a revoked key closes its sessions within a second, for good', WITHIN
   await other.join('counter', key)
   await stage.control.revokeKey(projectId, keyId)
   await peer.closes(CLOSE.revoked, 1000)
-  await other.expect('room.left', {
+  await other.expect('member', {
+    status: 'left',
     room_id: view.roomId,
     member_id: view.memberId,
     reason: 'session_ended',
