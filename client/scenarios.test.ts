@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { Scenarios } from '../docs/scenarios/index.ts'
 import type { Scenario, Step } from '../docs/scenarios/script.ts'
 import type { Json, JsonObject } from '../shared/json.ts'
@@ -53,7 +53,13 @@ class Runner {
       this.#clock,
     )
     const { server } = this.#scene
-    server.onDial = server.onHello = server.onJoin = server.onLeave = server.onToken = server.onPing = () => {}
+    server.onDial =
+      server.onHello =
+      server.onJoin =
+      server.onLeave =
+      server.onToken =
+      server.onPing =
+        () => {}
   }
 
   async run(step: Step): Promise<void> {
@@ -202,4 +208,26 @@ describe.each([1, 2, 3, 4, 5])('scenarios of level %i', (level) => {
   })
 })
 
-afterAll(() => expect(scenarios.length).toBeGreaterThan(60))
+describe('docs/protocol.md', () => {
+  const page = readFileSync(new URL('../docs/protocol.md', import.meta.url), 'utf8')
+  /** Rules by level, as the sections have them. */
+  const rules = page
+    .split(/^## /m)
+    .filter((section) => section.startsWith('Level '))
+    .map((section) => [...section.matchAll(/^- \*\*R(\d+)\./gm)].map(([, number]) => Number(number)))
+
+  test('numbers its rules without gaps, and says how many each level has', () => {
+    expect(rules.flat()).toEqual(rules.flat().map((_, index) => index + 1))
+    const said = [...page.matchAll(/^\| \[\d \w+\].*\| (\d+): R(\d+)–R(\d+) \|$/gm)]
+    expect(said.map(([, ...numbers]) => numbers.map(Number))).toEqual(
+      rules.map((numbers) => [numbers.length, numbers[0], numbers.at(-1)]),
+    )
+  })
+
+  test('has a scenario for each rule but the waits of R5 and the optional R40', () => {
+    const tested = new Set(scenarios.map(({ rule }) => Number(rule.slice(1))))
+    expect(rules.flat().filter((rule) => !tested.has(rule))).toEqual([5, 40])
+    for (const { name, rule, level } of scenarios)
+      expect(rules[level - 1], name).toContain(Number(rule.slice(1)))
+  })
+})

@@ -278,7 +278,7 @@ level.add('R30', 'nothing is sent again into a seat that is gone', (s, room) => 
   s.lose(1006, { rooms: [] }).welcome({ resumed: true }).client(null)
 })
 
-level.add('R18', 'a member of a missed flush changes the list', (s, room) => {
+level.add('R21', 'a member of a missed flush changes the list', (s, room) => {
   s.lose(1006, { rooms: [at(room)] }).welcome({ resumed: true })
   s.server(room.patch({ ...STATE, n: 2 })).server(room.member('disconnected', BOB))
   s.expectMembers(ME, { ...BOB, connected: false }).client(null)
