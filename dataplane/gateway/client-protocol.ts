@@ -142,9 +142,7 @@ export class ClientProtocol implements ConnectionListener {
    */
   #confirm(session: Session): void {
     if (!session.confirm()) return
-    const { sessions, tellTaken } = this.#context
-    sessions.saveLater(session)
-    if (session.replacedNode !== undefined) tellTaken(session.replacedNode, session.sessionId)
+    this.#context.sessions.saveLater(session)
   }
 
   hasRoom(): void {
