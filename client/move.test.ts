@@ -41,7 +41,7 @@ test.each([
     resume: {
       session_id: 'ses_1',
       resume_token: 'resume_1',
-      rooms: [{ room_id: 'arena:lobby', member_id: 'mem_1', epoch: 1000, seq: 8 }],
+      rooms: [{ room_id: 'arena:lobby', member_id: 'mem_1', epoch: 1000, seq: 8, settled: 0 }],
     },
     features: ['layers'],
   })

@@ -180,7 +180,7 @@ describe('a seat that is gone when the client is back', () => {
   )
 })
 
-test('a join whose answer was lost is sent again with the same ref', async () => {
+test('a join whose answer was lost is sent again with the same request id', async () => {
   const { client, server, pass } = await online()
   server.onJoin = () => {}
   const joining = client.join('arena', { key: 'lobby' })
@@ -201,14 +201,14 @@ test('a join asked for while offline is sent when the client is back', async () 
   expect((await joining).status).toBe('joined')
 })
 
-test('a leave whose answer was lost is sent again with the same ref', async () => {
+test('a leave whose answer was lost is sent again with the same request id', async () => {
   const { server, room, owner, pass, errors } = await inRoom()
   server.onLeave = () => {}
   const leaving = room.leave()
   server.socket.end(1006)
-  server.onLeave = ({ ref, room_id: roomId }) => {
+  server.onLeave = ({ request_id, room_id }) => {
     server.deliver(owner.ownLeft('session_ended'))
-    server.refuse('not_in_room', { ref, room_id: roomId })
+    server.refuse('not_in_room', { request_id, room_id })
   }
   await pass(300)
   await leaving

@@ -154,19 +154,19 @@ export class ClientSession {
   /** As `send`, for what `encode` made of a message. */
   sendEncoded(payload: Encoded): void {
     if (!this.#ready) return
-    this.#batcher.write(this.#fitting(payload))
+    this.#batcher.write(payload)
     this.#rate?.charge(1)
   }
 
-  /** The bytes of a message; they stand for it in every session. */
+  /** The bytes of a message; they stand for it in every session. Throws a RoomfulError (payload_too_large). */
   encode(message: ClientMessage): Encoded {
-    return this.#codec.encode(message) as Encoded
+    return this.#fitting(this.#codec.encode(message) as Encoded)
   }
 
   /** Sends at once or, when not online or at the server's limit, not at all. Throws a RoomfulError (payload_too_large). */
   trySend(message: ClientMessage): void {
     if (this.#status !== 'online') return
-    const payload = this.#fitting(this.encode(message))
+    const payload = this.encode(message)
     if (this.#ready) this.#writeUnreliable(payload)
     else if (this.#held.length < MAX_HELD) this.#held.push(payload)
   }
@@ -209,7 +209,7 @@ export class ClientSession {
   }
 
   #fitting(payload: Encoded): Encoded {
-    const limit = this.#limits!.max_message_bytes
+    const limit = this.#limits?.max_message_bytes ?? Number.POSITIVE_INFINITY
     if (payload.length <= limit) return payload
     throw new RoomfulError(
       'payload_too_large',

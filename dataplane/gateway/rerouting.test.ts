@@ -51,7 +51,7 @@ describe('a session whose rooms are at another node', () => {
     const { client: joining } = await pair.a.join('one')
     pair.owner.silent.add('join')
     const asked = pair.owner.next('join')
-    joining.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
+    joining.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' } })
     await asked
     pair.nearer = NEARER
     expect(await toldAfter(6000, joining)).toBe(0)
@@ -88,7 +88,7 @@ describe('a session that goes where it was told', () => {
     async (drain) => {
       const { client, next, memberId } = await gone({ drain })
       const heard = client.received.length
-      client.send({ t: 'message', room_id: 'arena:one', type: 'move', data: null, ref: 2 })
+      client.send({ t: 'message', room_id: 'arena:one', type: 'move', data: null, ref: 1, settled: 0 })
       pair.owner.room('one').flush({ state: { count: 9 } })
       expect(await next.next('state.patch')).toMatchObject({ seq: 2 })
       await pair.pass(4000, 1000)

@@ -157,12 +157,14 @@ export class Session implements SubscribedSession {
 
   /** What another node needs to go on with the session; `node_id` is this one. */
   record(nodeId: string): SessionRecord {
-    const seats = [...this.subscriptions.values()].map(({ room: { roomType, key }, memberId, joinRef }) => ({
-      room_type: roomType,
-      key,
-      member_id: memberId,
-      ...(joinRef !== undefined && { join_ref: joinRef }),
-    }))
+    const seats = [...this.subscriptions.values()].map(
+      ({ room: { roomType, key }, memberId, joinRequest }) => ({
+        room_type: roomType,
+        key,
+        member_id: memberId,
+        ...(joinRequest !== undefined && { join_request: joinRequest }),
+      }),
+    )
     return {
       session_id: this.sessionId,
       claims: withoutTrace(this.#claims),

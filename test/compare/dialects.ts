@@ -93,7 +93,7 @@ async function rerouted(
   const port = Number(new URL(url).port)
   const there = new MsgpackClientCodec()
   const socket = dial(port, '/', own.subprotocol)
-  const resume = { session_id, resume_token, rooms: [{ room_id, member_id, epoch, seq }] }
+  const resume = { session_id, resume_token, rooms: [{ room_id, member_id, epoch, seq, settled: 0 }] }
   socket.once('open', () => socket.send(there.encode({ t: 'hello', project_id, resume })))
   const gone = await joined(socket, (bytes) => there.decode(bytes).t === 'welcome')
   here.socket.terminate()
@@ -113,7 +113,7 @@ const roomful: Dialect = {
       if (message.t === 'error') throw new Error(`${message.code}: ${message.message}`)
       if (message.t === 'welcome') {
         session = { ...session, ...message }
-        socket.send(own.encode({ t: 'join', ref: 1, room_type: 'arena', options: { key } }))
+        socket.send(own.encode({ t: 'join', request_id: 1, room_type: 'arena', options: { key } }))
       }
       if (message.t === 'joined') room = { ...room, member_id: message.member_id }
       if (message.t !== 'state.snapshot') return false
@@ -128,7 +128,7 @@ const roomful: Dialect = {
       room_id: `arena:${room}`,
       type: 'move',
       data: place(x),
-      ...(ref !== undefined && { ref }),
+      ...(ref !== undefined && { ref, settled: ref - 1 }),
     }),
   nudge: (room) => codec.encode({ t: 'message', room_id: `arena:${room}`, type: 'nudge', data: place() }),
   mark: (x) => Buffer.from([0xcd, x >> 8, x & 0xff]),
