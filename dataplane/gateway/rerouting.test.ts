@@ -77,7 +77,7 @@ describe('a session that goes where it was told', () => {
     if (drain) drained = pair.a.gateway.drain(60_000)
     else pair.nearer = NEARER
     expect(await toldAfter(6000, client)).toBe(1)
-    const next = await pair.b.resume(welcome, [snapshot])
+    const next = await pair.b.resume(welcome, [{ ...snapshot, member_id: joined.member_id }])
     await pair.meanwhile(next.next('welcome'))
     next.send({ t: 'ping', at: 1 })
     return { client, next, memberId: joined.member_id, drained }
