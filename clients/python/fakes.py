@@ -13,7 +13,8 @@ class FakeSocket:
 
     def __init__(self, url):
         self.url, self.sent, self.to_client = url, [], asyncio.Queue()
-        self.opened, self.closed, self.close_code = asyncio.Future(), False, None
+        self.opened, self.closed = asyncio.Future(), False
+        self.close_code, self.close_reason = None, ""
 
     async def send(self, frame):
         self.sent.append(frame)

@@ -454,11 +454,15 @@ class Room:
         left = self._answered(RoomfulError(reason, message))
         if reason == "session_ended" and not left:
             rejoined = self.request(self._join | {"rejoin": True})
-            rejoined.add_done_callback(lambda _: rejoined.exception() and self._end(reason))
+            rejoined.add_done_callback(self._rejoined)
         else:
             self._end(reason, message)
 
-    def _end(self, reason, message=""):
+    def _rejoined(self, future):
+        if error := future.exception():
+            self._end(error.code, str(error))
+
+    def _end(self, reason, message):
         self._gone = True
         _call(self.on_left, reason, message)
 
@@ -578,20 +582,21 @@ class Client:
     async def _run(self):
         now, attempt = asyncio.get_running_loop().time, 0
         while not self._closing:
-            code, opened = None, now()
+            code, reason, opened = None, "", now()
             try:
                 if not self._token and (self._stale or not self._session):
                     self._token, self._stale = await self._get_token(), False
                 connection, opened = await self._open(self._url), now()
                 self._ended = asyncio.Future()
                 self._say_hello(connection)
-                code = await self._ended
+                code, reason = await self._ended or (None, "")
                 attempt = attempt if now() - opened < 5 else 0
             except Exception as error:
                 log.warning("connection failed: %r", error)
+            log.info("connection ended with %s %s", code, reason)
             kind = (code or 0) // 100
             if kind == 40:
-                self._end(RoomfulError(str(code), "the server ended the session"))
+                self._end(RoomfulError(str(code), reason))
             elif kind in (42, 43):
                 self._token, self._stale = None, True
             if kind == 43:
@@ -634,7 +639,8 @@ class Client:
             self._connection = None
             if connection.previous:  # It has had no welcome: the code does not matter (R46).
                 connection.previous.close()
-            _settle(self._ended, not connection.previous and connection.socket.close_code)
+            socket = None if connection.previous else connection.socket
+            _settle(self._ended, socket and (socket.close_code, socket.close_reason))
 
     async def _continue(self, connection, welcome):
         """Continues the session after `welcome` (R23), and sends heartbeats (R3)."""
