@@ -642,11 +642,12 @@ class Client:
             socket = None if connection.previous else connection.socket
             _settle(self._ended, socket and (socket.close_code, socket.close_reason))
 
-    async def _continue(self, connection, welcome):
-        """Continues the session after `welcome` (R23), and sends heartbeats (R3)."""
+    def _continue(self, connection):
+        """Sends what a new connection needs (R23), before any other frame is taken."""
         connection.send({"t": "ping", "at": 0})
-        if self._token or not welcome["token_seconds"]:
-            await self._renew(connection, 0)
+        if self._token:
+            connection.send({"t": "token", "token": self._token})
+            self._token = None
         connection.ready = True
         for room in self.rooms.values():
             room.send_kept()
@@ -657,8 +658,10 @@ class Client:
             connection.previous = None
         self._set_status("connected")
         _settle(self.welcomed, self)
+
+    async def _beat(self, connection, seconds):
         while True:
-            await asyncio.sleep(welcome["heartbeat_seconds"])
+            await asyncio.sleep(seconds)
             connection.send({"t": "ping", "at": 0})
 
     async def _renew(self, connection, delay):
@@ -681,8 +684,10 @@ class Client:
             self._session = {name: message[name] for name in ("session_id", "resume_token")}
             self.limits = message["limits"]
             connection.watch(2 * message["heartbeat_seconds"])
-            connection.spawn(self._continue(connection, message))
-        if t in ("welcome", "token") and message["token_seconds"]:
+            connection.spawn(self._beat(connection, message["heartbeat_seconds"]))
+            fresh = bool(self._token)
+            self._continue(connection)
+        if t in ("welcome", "token") and not (t == "welcome" and fresh):
             connection.spawn(self._renew(connection, message["token_seconds"] * 0.8))
         elif t == "joined" and message["request_id"] in self.requests:
             room = self.rooms[message["room_id"]] = self.requests[message["request_id"]]
