@@ -151,7 +151,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
         restore: (token) => this.#restore(tokens.projectId, token),
       },
       {
-        welcome: (rerouted) => this.#welcome(rerouted),
+        welcome: (moved) => this.#welcome(moved),
         message: (message) => this.#receive(message),
         lost: () => this.#eachSeat((seat) => seat.disconnected()),
         forgotten: (error) => this.#eachSeat((seat) => seat.forgotten(error)),
@@ -294,8 +294,8 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     })
   }
 
-  #welcome(rerouted: boolean): void {
-    if (rerouted) this.#counters.reroutes += 1
+  #welcome(moved: boolean): void {
+    if (moved) this.#counters.moves += 1
     else if (this.#welcomes > 0) this.#counters.reconnects += 1
     this.#welcomes += 1
     this.#save()
@@ -377,7 +377,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
 
   get #settled(): boolean {
     const seats = [...this.#seats.values()]
-    return seats.length > 0 && seats.every(({ status, leaving }) => status === 'joined' && !leaving)
+    return seats.every(({ status, leaving }) => status === 'joined' && !leaving)
   }
 
   #eachSeat(tell: (seat: Seat) => void): void {

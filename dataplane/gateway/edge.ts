@@ -162,11 +162,6 @@ export class Edge {
     if (this.#remove(subscription)) this.#context.unsubscribed(subscription.room)
   }
 
-  /** A subscription that was forgotten here has no socket here any more; one that is attached elsewhere is not touched. */
-  detachFrom(subscription: Subscription): void {
-    this.#sendDetach(subscription, true)
-  }
-
   /** Answers a `leave` that is still under way, so that the client can have a new subscription: the owner gets the two in their order. */
   finishLeave(subscription: Subscription): void {
     this.forget(subscription)

@@ -24,8 +24,6 @@ export class Session implements SubscribedSession {
   features: ReadonlySet<string> = new Set()
   /** Undefined: it was never told to go to another node. */
   rerouting: Rerouting | undefined
-  /** The node that is to hear when the client has its `welcome`: it keeps the connection before open until then. */
-  replacedNode: string | undefined
   /** The span of the handshake that brought it here, for what the client asks to go on with. */
   trace: TraceContext | undefined
   readonly #clock: Clock

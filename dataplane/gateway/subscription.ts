@@ -440,10 +440,10 @@ export class Subscription {
     this.#phase = 'live'
     this.#epoch = epoch
     this.#seq = seq
-    for (const framesOfOne of frames) {
-      if (resumed) this.#push(framesOfOne)
-      else this.#pushState(framesOfOne)
-    }
+    // Of the client's own resume, or of something that this node has missed.
+    const own = this.#attach.answered !== undefined
+    for (const framesOfOne of frames)
+      this.#push(framesOfOne, own ? 'pushMissed' : resumed ? 'push' : 'pushState')
     this.unacked.settle(settled.ack)
     this.#untold = settled
     this.#tell()
@@ -499,21 +499,17 @@ export class Subscription {
     this.#connection?.send(message)
   }
 
-  #push(frames: Frames): void {
+  #push(frames: Frames, how: 'push' | 'pushState' | 'pushMissed' = 'push'): void {
     const connection = this.#connection
     const bytes = connection && frames[connection.codec.subprotocol]
     if (!bytes) return
     connection.address(this.roomId)
-    connection.outbox.push(bytes)
+    connection.outbox[how](bytes)
   }
 
   #pushState(frames: Frames): void {
     this.resync = undefined
-    const connection = this.#connection
-    const bytes = connection && frames[connection.codec.subprotocol]
-    if (!bytes) return
-    connection.address(this.roomId)
-    connection.outbox.pushState(bytes)
+    this.#push(frames, 'pushState')
   }
 }
 

@@ -49,7 +49,6 @@ export type ResyncReason = (typeof RESYNC_REASONS)[number]
 
 /** Changes of a membership. */
 const MEMBER_STATUSES = ['joined', 'connected', 'disconnected', 'left'] as const
-export type MemberStatus = (typeof MEMBER_STATUSES)[number]
 
 /** Why a member left. */
 const DEPARTURE_REASONS = ['left', 'session_ended', 'kicked', 'closed', 'replaced'] as const
@@ -100,7 +99,7 @@ export const CLIENT_MESSAGES = {
         }),
       ],
     ),
-    /** What this connection's client understands beyond what every client does: `reroute`, `layers`, and it may name others, of other versions. */
+    /** What this connection's client understands beyond what every client does: `layers`, and it may name others, of other versions. */
     features: optional(list(text(MAX.feature), MAX.features)),
   }),
   join: message(1, {
@@ -162,9 +161,9 @@ export const SERVER_MESSAGES = {
     room_id: optional(text()),
     ref: optional(REF),
   }),
-  draining: message(27, { reconnect_in_ms: NUMBER }),
+  /** `url`: undefined for the address that the client was given. */
+  move: message(27, { in_ms: NUMBER, url: optional(text()) }),
   pong: message(28, { at: NUMBER, server_time: text() }),
-  reroute: message(32, { url: text() }),
 } satisfies Table
 
 /** All that a client may know of a room at one seq: the state, and everyone in the room. They replace what the client has. */

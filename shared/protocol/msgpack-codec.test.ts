@@ -220,9 +220,9 @@ test.each([31, 32, 64, 65, 255, 256, 65_535, 65_536, 200_000])(
 
 test('a failed frame leaves nothing behind for the next', () => {
   const codec = new MsgpackCodec()
-  const ping = codec.encode({ t: 'draining', reconnect_in_ms: 1 })
-  expect(() => codec.encode({ t: 'draining', reconnect_in_ms: Number.NaN })).toThrow(TypeError)
-  expect(codec.encode({ t: 'draining', reconnect_in_ms: 1 })).toEqual(ping)
+  const ping = codec.encode({ t: 'move', in_ms: 1 })
+  expect(() => codec.encode({ t: 'move', in_ms: Number.NaN })).toThrow(TypeError)
+  expect(codec.encode({ t: 'move', in_ms: 1 })).toEqual(ping)
 })
 
 const AT = { room_id: 'a:b', epoch: 1_795_181_400_123, checksum: 5 }

@@ -70,7 +70,7 @@ const codec = new MsgpackClientCodec()
 /** The server tells a client within this time that its room is at another node. */
 const REROUTE_MS = 8_000
 
-/** Moves to the node of the room as the SDK does: resumes there, then ends this connection. Stays without a `reroute`. */
+/** Moves to the node of the room as the SDK does: resumes there, then ends this connection. Stays without a `move`. */
 async function rerouted(
   here: Joined,
   own: MsgpackClientCodec,
@@ -84,7 +84,7 @@ async function rerouted(
     here.socket.removeAllListeners('message').on('message', (bytes: Buffer) => {
       const message = own.decode(bytes)
       if (message.t === 'state.patch') ({ room_id, epoch, seq } = message)
-      if (message.t !== 'reroute') return
+      if (message.t !== 'move') return
       clearTimeout(timer)
       resolve(message.url)
     })
@@ -105,8 +105,7 @@ const roomful: Dialect = {
     const own = new MsgpackClientCodec()
     const { projectId: project_id, token } = credentials[client]!
     const socket = dial(port, '/', own.subprotocol)
-    const features = direct ? { features: ['reroute'] } : {}
-    socket.once('open', () => socket.send(own.encode({ t: 'hello', project_id, token, ...features })))
+    socket.once('open', () => socket.send(own.encode({ t: 'hello', project_id, token })))
     let session = { project_id, session_id: '', resume_token: '' }
     let room = { room_id: '', member_id: '', epoch: 0, seq: 0 }
     const here = await joined(socket, (bytes) => {

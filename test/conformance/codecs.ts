@@ -199,9 +199,8 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
       optional(both('ref', ref)),
     ],
   },
-  draining: { opcode: 27, fields: [both('reconnect_in_ms', count)] },
+  move: { opcode: 27, fields: [both('in_ms', count), optional(both('url', text))] },
   pong: { opcode: 28, fields: [both('at', number), both('server_time', time)] },
-  reroute: { opcode: 32, fields: [both('url', text)] },
 }
 
 /** Reads the fields of a message of `t`; `value` gives the field on the wire, undefined when it is absent. */

@@ -123,9 +123,8 @@ interface ServerMessages {
     room_id?: string
     ref?: number
   }
-  draining: { reconnect_in_ms: number }
+  move: { in_ms: number; url?: string }
   pong: { at: number; server_time: string }
-  reroute: { url: string }
 }
 
 export type ServerName = keyof ServerMessages

@@ -414,10 +414,7 @@ export class Session {
         if (message.room_id !== undefined && message.ref !== undefined)
           this.takeError(message.room_id, message.ref)
         break
-      case 'reroute':
-        this.faults.push('reroute to a client that did not name it in the features of hello')
-        break
-      case 'draining':
+      case 'move':
       case 'pong':
       case 'token':
         break
@@ -430,7 +427,7 @@ export class Session {
     message: Exclude<
       ServerMessage,
       {
-        t: 'welcome' | 'token' | 'joined' | 'ack' | 'error' | 'draining' | 'pong' | 'reply' | 'reroute'
+        t: 'welcome' | 'token' | 'joined' | 'ack' | 'error' | 'move' | 'pong' | 'reply'
       }
     >,
   ): void {

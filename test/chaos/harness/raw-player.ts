@@ -113,10 +113,10 @@ export class RawPlayer extends Player {
   }
 
   #opened(socket: RawSocket): void {
-    const { project_id: projectId, token, note, reroutes } = this.parts
+    const { project_id: projectId, token, note } = this.parts
     if (socket === this.#next && !this.#changeOver(socket)) return
     note({ kind: 'connected', node: socket.door.node })
-    const features = ['layers', ...(reroutes ? ['reroute'] : [])]
+    const features = ['layers']
     if (this.#session) {
       const { id, token: resumeToken } = this.#session
       note({ kind: 'resuming', session: id })
@@ -184,11 +184,9 @@ export class RawPlayer extends Player {
       case 'error':
         this.#refused(message)
         break
-      case 'draining':
-        this.parts.clock.schedule(message.reconnect_in_ms, () => socket.close())
-        break
-      case 'reroute':
-        this.#reroute(message.url)
+      case 'move':
+        if (message.url === undefined) this.parts.clock.schedule(message.in_ms, () => socket.close())
+        else if (this.parts.reroutes) this.#reroute(message.url)
         break
       case 'state.snapshot':
       case 'state.resync':
@@ -225,6 +223,7 @@ export class RawPlayer extends Player {
     this.#online = true
     this.#attempts = 0
     if (this.#replaced) note({ kind: 'rerouted' })
+    this.#replaced?.close()
     this.#replaced = undefined
     note({ kind: 'welcome', node: nodeId, session: sessionId, resumed })
     const seat = this.#seat

@@ -147,14 +147,14 @@ export class ScriptedServer {
   }
 
   /** Gives a joiner a seat: `joined`, and the snapshot behind it. */
-  seat({ request_id, room_type: roomType, options }: Of<'join'>): void {
+  seat({ request_id, room_type: roomType, options }: Of<'join'>, socket = this.socket): void {
     const room = this.room(`${roomType}:${options.key ?? 'default'}`)
     this.#members += 1
     const memberId = `mem_${this.#members}`
     room.members = [...room.members, { member_id: memberId, sub: 'alice', connected: true }]
     room.own = memberId
-    this.send({ t: 'joined', request_id, room_id: room.roomId, member_id: memberId })
-    this.deliver(room.snapshot())
+    this.send({ t: 'joined', request_id, room_id: room.roomId, member_id: memberId }, socket)
+    this.deliverTo(socket, room.snapshot())
   }
 
   #hear(message: ClientMessage, socket: FakeSocket): void {
