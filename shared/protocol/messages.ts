@@ -49,6 +49,7 @@ export type ResyncReason = (typeof RESYNC_REASONS)[number]
 
 /** Changes of a membership. */
 const MEMBER_STATUSES = ['joined', 'connected', 'disconnected', 'left'] as const
+export type MemberStatus = (typeof MEMBER_STATUSES)[number]
 
 /** Why a member left. */
 const DEPARTURE_REASONS = ['left', 'session_ended', 'kicked', 'closed', 'replaced'] as const
