@@ -151,7 +151,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
         restore: (token) => this.#restore(tokens.projectId, token),
       },
       {
-        welcome: (rooms, rerouted) => this.#welcome(rooms, rerouted),
+        welcome: (rerouted) => this.#welcome(rerouted),
         message: (message) => this.#receive(message),
         lost: () => this.#eachSeat((seat) => seat.disconnected()),
         forgotten: (error) => this.#eachSeat((seat) => seat.forgotten(error)),
@@ -255,7 +255,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     if (this.status === 'closed') throw this.#error ?? closedByCaller()
     const seat = new Seat(this.#link, roomId, roomType, json)
     this.#seats.set(roomId, seat)
-    if (this.status === 'online') seat.connected(false)
+    if (this.status === 'online') seat.connected()
     await seat.joined
     return new Room<R>(seat)
   }
@@ -294,12 +294,12 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     })
   }
 
-  #welcome(rooms: ReadonlyMap<string, unknown> | undefined, rerouted: boolean): void {
+  #welcome(rerouted: boolean): void {
     if (rerouted) this.#counters.reroutes += 1
     else if (this.#welcomes > 0) this.#counters.reconnects += 1
     this.#welcomes += 1
     this.#save()
-    this.#eachSeat((seat) => seat.connected(rooms?.has(seat.roomId) ?? false))
+    this.#eachSeat((seat) => seat.connected())
   }
 
   /** Takes up what an earlier page of the tab has left; the next hello resumes it. */

@@ -125,7 +125,7 @@ test.each<[string, unknown, string]>([
 })
 
 test('connect reads the project from the token', async () => {
-  const { server, options } = play({ token: unsignedToken(0, 60_000) })
+  const { server, options } = play({ token: unsignedToken() })
   const { projectId: _, ...without } = options
   await connect(URL, without)
   expect(server.all('hello')).toMatchObject([{ project_id: 'prj_1' }])
@@ -137,7 +137,7 @@ test('connect needs no address where dev is given: roomful dev is at its default
   const { projectId: _, token: _token, getToken: _get, ...others } = options
   vi.stubGlobal('fetch', async (address: globalThis.URL) => {
     expect(String(address)).toBe('http://localhost:4000/dev/token?name=alice')
-    return Response.json({ project_id: 'prj_1', token: unsignedToken(0, 60_000) })
+    return Response.json({ project_id: 'prj_1', token: unsignedToken() })
   })
   onTestFinished(() => void vi.unstubAllGlobals())
   await connect({ ...others, dev: 'alice' })
@@ -148,7 +148,7 @@ test('connect with dev needs no address in a program of roomful dev', async () =
   const { server, options } = play()
   const { projectId: _, token: _token, getToken: _get, ...others } = options
   vi.stubEnv('ROOMFUL_URL', 'ws://localhost:4001')
-  vi.stubGlobal('fetch', async () => Response.json({ token: unsignedToken(0, 60_000) }))
+  vi.stubGlobal('fetch', async () => Response.json({ token: unsignedToken() }))
   onTestFinished(() => {
     vi.unstubAllEnvs()
     vi.unstubAllGlobals()

@@ -1,5 +1,6 @@
 import type { Clock } from '../shared/clock.ts'
 import type { ClientCodec, DecodedMessage } from '../shared/protocol/codec.ts'
+import { ProtocolError } from '../shared/protocol/error-codes.ts'
 import type { ClientMessage } from '../shared/protocol/messages.ts'
 
 /** The part of the class WebSocket that the SDK uses. The class of the package `ws` also has it. */
@@ -117,16 +118,15 @@ export class ClientConnection {
 
   #receive(data: unknown): void {
     this.#heardAt = this.#clock.monotonic()
-    let message: DecodedMessage
     try {
-      if (!(data instanceof ArrayBuffer)) throw new TypeError('a text frame: use MessagePack')
-      message = this.codec.decode(new Uint8Array(data))
+      if (!(data instanceof ArrayBuffer)) throw new ProtocolError('a text frame: use MessagePack')
+      // The rest of a whole state is read only here.
+      this.#handlers.received(this.codec.decode(new Uint8Array(data)))
     } catch (error) {
+      if (!(error instanceof ProtocolError)) throw error
       this.#letGo()
       this.#handlers.broken(error)
-      return
     }
-    this.#handlers.received(message)
   }
 
   #ping(periodMs: number): void {

@@ -57,7 +57,7 @@ class HiddenRoom {
   seq = 7
   online = true
   readonly #codec = new MsgpackCodec()
-  readonly #client = new MsgpackClientCodec(true, ROOM)
+  readonly #client = new MsgpackClientCodec(ROOM)
   #base: RoomEncoder = this.#codec.roomEncoder()
   #encoders = new Map<string, LayerEncoder>()
   #history: Flush[] = []
@@ -76,7 +76,7 @@ class HiddenRoom {
       },
       send: (message) => this.asked.push(message),
     })
-    this.replica.restart([])
+    this.replica.restart()
     this.deliver(...this.whole('snapshot'))
     this.replica.onState.add((now, previous) => this.seen.push([now, previous]))
   }
@@ -90,7 +90,7 @@ class HiddenRoom {
     for (const payload of payloads) this.replica.receive(this.#client.decode(payload) as RoomFrame)
   }
 
-  /** They come, but no further than to the codec, which knows all frames. */
+  /** They come, but no further than to the codec. */
   drop(...payloads: readonly Payload[]): void {
     for (const payload of payloads) this.#client.decode(payload)
   }
@@ -100,17 +100,17 @@ class HiddenRoom {
     const at = this.#at
     const base = this.#basis(this.state)
     const head = { ...at, checksum: new Checksum().of(base), state: base }
-    const whole = kind === 'snapshot' ? this.#base.snapshot(head) : this.#base.resync(head, [])
+    const whole = this.#base.whole(`state.${kind}`, head, [])
     return [...[...this.granted].map((layer) => this.layerState(layer)), whole]
   }
 
   layerState(layer: string): Payload {
     const state = this.hidden(layer)
-    return this.#encoder(layer).snapshot({ ...this.#at, checksum: new Checksum().of(state), state })
+    return this.#encoder(layer).state({ ...this.#at, checksum: new Checksum().of(state), state })
   }
 
   layerGone(layer: string): Payload {
-    return this.#codec.encode({ t: 'layer.gone', ...this.#at, layer })
+    return this.#encoder(layer).gone(this.#at)
   }
 
   hidden(layer: string): JsonObject {
@@ -174,7 +174,7 @@ class HiddenRoom {
 
   /** The frames of a flush for a member who has had these layers: what this owner has not encoded is encoded so that it stands by itself. */
   #framesOf({ at, base, layers }: Flush, held: readonly string[]): Payload[] {
-    const frame = (encoder: LayerEncoder, { from, to, payload }: Change) =>
+    const frame = (encoder: Pick<LayerEncoder, 'replay'>, { from, to, payload }: Change) =>
       payload && at.epoch === this.epoch
         ? payload
         : encoder.replay({ ...at, checksum: new Checksum().of(to) }, diff(from, to))
@@ -237,7 +237,7 @@ describe('a member with hidden layers', () => {
     const room = new HiddenRoom()
     const before = room.replica.state
     room.deliver(...room.flush(put(room.state, { turn: 2, hands: { a: [], b: [] } }), { wrong: MINE }))
-    const ask = { t: 'state.resync', room_id: ROOM, have_seq: 7, reason: 'checksum' }
+    const ask = { t: 'state.resync', room_id: ROOM, reason: 'checksum' }
     expect([room.replica.state, room.asked]).toEqual([before, [ask]])
     // On its way while the resync is: neither applied nor a reason to ask again.
     room.deliver(...room.flush(put(room.state, { turn: 3, hands: { a: [1, 1], b: [] } })))
@@ -257,7 +257,7 @@ describe('a member with hidden layers', () => {
     room.deliver(...room.flush(put(room.state, { turn: 3 })))
     expect([room.replica.state, room.asked]).toEqual([{ ...before, turn: 3 }, []])
     room.deliver(...room.flush(put(room.state, { turn: 4, hands: { a: [9, 9], b: [] } })))
-    expect(room.asked).toEqual([{ t: 'state.resync', room_id: ROOM, have_seq: 9, reason: 'checksum' }])
+    expect(room.asked).toEqual([{ t: 'state.resync', room_id: ROOM, reason: 'checksum' }])
     room.deliver(...room.whole('resync'))
     expect(room.replica.state).toEqual(room.visible)
   })

@@ -1,9 +1,7 @@
 import type { Json, JsonObject } from '../shared/json.ts'
-import type { DecodedMessage } from '../shared/protocol/codec.ts'
-import type { PatchAt, StateAt } from '../shared/protocol/messages.ts'
+import type { DecodedMessage, KeyTable } from '../shared/protocol/codec.ts'
 import { apply, DeltaMismatch } from '../shared/sync/apply.ts'
 import { Checksum } from '../shared/sync/checksum.ts'
-import type { Delta } from '../shared/sync/delta.ts'
 
 /** Position of a frame in its room's history. */
 export interface Position {
@@ -12,14 +10,15 @@ export interface Position {
 }
 
 /** Frames of hidden layers. */
-export type LayerFrame = Extract<DecodedMessage, { t: 'layer.state' | 'layer.patch' | 'layer.gone' }>
-type Patch = PatchAt & { readonly delta: Delta | undefined }
+export type LayerFrame = Extract<DecodedMessage, { t: 'layer.state' | 'layer.patch' }>
+type PatchFrame = Extract<DecodedMessage, { t: 'state.patch' | 'layer.patch' }>
 
 /** Content of one layer, with paths from the root of the room's state. */
 interface Layer {
   readonly state: Json
   /** The `layer.state` that started it. */
   readonly stated: Position
+  readonly keys: KeyTable
 }
 
 /**
@@ -29,6 +28,7 @@ interface Layer {
 export class LayeredState {
   readonly #checksum = new Checksum()
   #base: Json = null
+  #keys: KeyTable = []
   #layers: ReadonlyMap<string, Layer> = new Map()
   /** Layer frames that arrived before the state of their flush. */
   #held: LayerFrame[] = []
@@ -40,20 +40,21 @@ export class LayeredState {
   }
 
   /** Applies a snapshot of the base, with the layers stated at its position only. Returns false if a checksum differs; the state is kept anyway. */
-  replace(whole: StateAt): boolean {
+  replace(whole: Position & { readonly checksum: number }, state: Json, keys: KeyTable): boolean {
     const layers = new Map([...this.#layers].filter(([, { stated }]) => isAt(stated, whole)))
     const right = this.#change(
       layers,
       this.#release(whole).filter(({ t }) => t !== 'layer.patch'),
     )
-    this.#set(whole.state, layers)
-    return this.#checksum.of(whole.state) === whole.checksum && right
+    this.#keys = keys
+    this.#set(state, layers)
+    return this.#checksum.of(state) === whole.checksum && right
   }
 
   /** Applies a patch of the base with its held layer frames. Returns false and changes nothing if one does not fit. */
-  patch(patch: Patch & Position): boolean {
+  patch(patch: PatchFrame): boolean {
     const held = this.#release(patch)
-    const base = this.#patched(this.#base, patch)
+    const base = this.#patched(this.#base, patch, this.#keys)
     const layers = held.length > 0 ? new Map(this.#layers) : undefined
     if (base === undefined || (layers && !this.#change(layers, held))) return false
     this.#set(base, layers)
@@ -96,13 +97,17 @@ export class LayeredState {
     let right = true
     for (const frame of frames) {
       const { layer, epoch, seq } = frame
-      if (frame.t === 'layer.gone') layers.delete(layer)
-      else if (frame.t === 'layer.state') {
-        layers.set(layer, { state: frame.state, stated: { epoch, seq } })
-        right = this.#checksum.of(frame.state) === frame.checksum && right
+      if (frame.t === 'layer.state') {
+        const keys: KeyTable = []
+        const state = frame.read(keys)
+        if (state === undefined) layers.delete(layer)
+        else {
+          layers.set(layer, { state, stated: { epoch, seq }, keys })
+          right = this.#checksum.of(state) === frame.checksum && right
+        }
       } else {
         const known = layers.get(layer)
-        const state = known && this.#patched(known.state, frame)
+        const state = known && this.#patched(known.state, frame, known.keys)
         if (state === undefined) return false
         layers.set(layer, { ...known!, state })
       }
@@ -111,9 +116,10 @@ export class LayeredState {
   }
 
   /** Returns a state after a patch, or undefined if its checksum differs from the server's. */
-  #patched(state: Json, { delta, checksum }: Patch): Json | undefined {
-    if (!delta) return this.#checksum.of(state) === checksum ? state : undefined
+  #patched(state: Json, { read, checksum }: PatchFrame, keys: KeyTable): Json | undefined {
     try {
+      const delta = read(keys)
+      if (!delta) return this.#checksum.of(state) === checksum ? state : undefined
       const next = apply(state, delta)
       return this.#checksum.after(state, next, delta) === checksum ? next : undefined
     } catch (error) {

@@ -1,14 +1,15 @@
 import type { Clock } from '../shared/clock.ts'
 import type { Json } from '../shared/json.ts'
-import type { DecodedMessage } from '../shared/protocol/codec.ts'
-import type { ClientMessage, MemberInfo, ResyncReason, StateAt } from '../shared/protocol/messages.ts'
+import type { DecodedMessage, KeyTable, WholeName } from '../shared/protocol/codec.ts'
+import type { ClientMessage, MemberInfo, ResyncReason } from '../shared/protocol/messages.ts'
 import { Events } from './events.ts'
 import { LayeredState, type LayerFrame, type Position } from './layers.ts'
 import { Listeners, type Report } from './listeners.ts'
 import type { Counters } from './stats.ts'
 
 type Patch = Extract<DecodedMessage, { t: 'state.patch' }>
-type Presence = Extract<DecodedMessage, { t: 'room.joined' | 'room.left' | 'room.presence' }>
+type Whole = Extract<DecodedMessage, { t: WholeName }>
+type MemberChange = Extract<DecodedMessage, { t: 'member' }>
 
 /** A member of a room, as clients see it. */
 export interface Member {
@@ -23,7 +24,7 @@ export interface Member {
 const toMember = ({ member_id: id, sub, connected }: MemberInfo): Member => ({ id, sub, connected })
 
 /**
- * Decision about a frame: `take` it, `drop` it (lower epoch, or no longer needed), or request a resync for the given reason. An event that
+ * Decision about a frame: `take` it, `drop` it (lower epoch, known, or no longer needed), or request a resync for the given reason. An event that
  * reveals a gap is still delivered, because a resync does not contain it.
  */
 export type Verdict = 'take' | 'drop' | ResyncReason
@@ -61,9 +62,8 @@ class RoomCopy {
     return this.#resyncing
   }
 
-  /** Starts a seat with these members. The next snapshot is accepted with any epoch. */
-  restart(members: readonly MemberInfo[]): void {
-    this.#members = members.map(toMember)
+  /** Starts a seat. The next snapshot is accepted with any epoch. */
+  restart(): void {
     this.#at = undefined
     this.goOn()
   }
@@ -80,10 +80,12 @@ class RoomCopy {
   }
 
   /** Applies a snapshot. `checksum`: its checksum did not match, but it is kept as the best available state. */
-  replace(whole: StateAt, members?: readonly MemberInfo[]): Verdict {
+  replace(whole: Whole): Verdict {
     if (this.#isOld(whole)) return 'drop'
-    const right = !this.#hasState || this.#state.replace(whole)
-    if (members) this.#members = members.map(toMember)
+    const keys: KeyTable = []
+    const { state, members } = whole.read(keys)
+    const right = !this.#hasState || this.#state.replace(whole, state, keys)
+    this.#members = members.map(toMember)
     this.#at = { epoch: whole.epoch, seq: whole.seq }
     this.#wholeSeq = whole.seq
     this.#resyncing = !right
@@ -92,7 +94,7 @@ class RoomCopy {
 
   /** Applies a patch, or leaves the state unchanged. */
   patch(patch: Patch): Verdict {
-    if (!this.#at || this.#resyncing || this.#isOld(patch)) return 'drop'
+    if (!this.#at || this.#resyncing || this.#isOld(patch) || patch.seq <= this.#at.seq) return 'drop'
     if (patch.seq !== this.#at.seq + 1) return 'sequence'
     if (this.#hasState && !this.#state.patch(patch)) return 'checksum'
     this.#at = { epoch: patch.epoch, seq: patch.seq }
@@ -106,7 +108,7 @@ class RoomCopy {
     return this.#state.layer(frame, this.#at?.seq) ? 'take' : 'checksum'
   }
 
-  /** Advances the position to that of an event or a presence frame: in the last patch's flush, in a flush without a patch, or late. */
+  /** Advances the position to that of an event or a change of the members: in the last patch's flush, in a flush without a patch, or late. */
   follow(frame: Position): Verdict {
     if (!this.#at || this.#isOld(frame)) return 'drop'
     if (this.#resyncing || frame.seq <= this.#at.seq) return 'take'
@@ -116,20 +118,17 @@ class RoomCopy {
   }
 
   /** Updates the members. Returns false if nothing changed, or if the list is of a later flush than the frame. */
-  meet(frame: Presence): boolean {
-    if (frame.seq <= this.#wholeSeq) return false
-    const { member_id: memberId } = frame
-    const known = this.#members.find(({ id }) => id === memberId)
-    if (frame.t === 'room.presence') {
-      if (!known || known.connected === frame.connected) return false
-      const changed = { ...known, connected: frame.connected }
+  meet({ seq, member_id: id, sub, status }: MemberChange): boolean {
+    if (seq <= this.#wholeSeq) return false
+    const known = this.#members.find((member) => member.id === id)
+    if ((known !== undefined) === (status === 'joined')) return false
+    if (status === 'joined') this.#members = [...this.#members, { id, sub, connected: true }]
+    else if (status === 'left') this.#members = this.#members.filter((member) => member !== known)
+    else {
+      const changed = { id, sub, connected: status === 'connected' }
+      if (known?.connected === changed.connected) return false
       this.#members = this.#members.map((member) => (member === known ? changed : member))
-      return true
     }
-    if ((known !== undefined) === (frame.t === 'room.joined')) return false
-    this.#members = known
-      ? this.#members.filter((member) => member !== known)
-      : [...this.#members, toMember({ ...frame, connected: true })]
     return true
   }
 
@@ -144,17 +143,7 @@ const RESYNC_WAIT_MS = 2000
 /** Frames that update a copy of a room. */
 export type RoomFrame = Extract<
   DecodedMessage,
-  {
-    t:
-      | 'state.snapshot'
-      | 'state.resync'
-      | 'state.patch'
-      | 'event'
-      | 'room.joined'
-      | 'room.left'
-      | 'room.presence'
-      | LayerFrame['t']
-  }
+  { t: WholeName | 'state.patch' | 'event' | 'member' | LayerFrame['t'] }
 >
 type Frame<T extends RoomFrame['t']> = Extract<RoomFrame, { t: T }>
 
@@ -203,11 +192,9 @@ export class Replica {
   }
 
   /** Starts a seat. Its snapshot follows. */
-  restart(members: readonly MemberInfo[]): void {
-    const previous = this.#copy.members
+  restart(): void {
     this.#cancelRetry()
-    this.#copy.restart(members)
-    this.onMembers.call(this.#copy.members, previous)
+    this.#copy.restart()
   }
 
   /** The connection is lost, with all requests. After a resume the server sends missing updates unrequested. */
@@ -224,26 +211,22 @@ export class Replica {
       case 'event':
         this.#event(frame)
         break
-      case 'room.joined':
-      case 'room.left':
-      case 'room.presence':
-        this.#presence(frame)
+      case 'member':
+        this.#member(frame)
         break
       case 'state.snapshot':
-        this.#whole(frame)
-        break
       case 'state.resync':
-        if (!this.#copy.resyncing) this.#parts.counters.resyncs.unasked += 1
-        this.#whole(frame, frame.members)
+        this.#whole(frame)
         break
       default:
         this.#layer(frame)
     }
   }
 
-  #whole(frame: Frame<'state.snapshot' | 'state.resync'>, members?: readonly MemberInfo[]): void {
-    const { state, members: membersBefore } = this.#copy
-    const verdict = this.#copy.replace(frame, members)
+  #whole(frame: Whole): void {
+    const { state, members, resyncing } = this.#copy
+    if (frame.t === 'state.resync' && !resyncing) this.#parts.counters.resyncs.unasked += 1
+    const verdict = this.#copy.replace(frame)
     if (verdict === 'drop') return
     this.#cancelRetry()
     if (verdict !== 'take') {
@@ -252,7 +235,7 @@ export class Replica {
       this.#askLater(verdict)
     }
     this.onState.call(this.#copy.state, state)
-    if (members) this.onMembers.call(this.#copy.members, membersBefore)
+    this.onMembers.call(this.#copy.members, members)
   }
 
   #patch(frame: Frame<'state.patch'>): void {
@@ -274,14 +257,14 @@ export class Replica {
     if (this.#follow(frame)) this.events.emit(frame)
   }
 
-  #presence(frame: Presence): void {
+  #member(frame: MemberChange): void {
     if (!this.#follow(frame)) return
     const before = this.#copy.members
     if (this.#copy.meet(frame)) this.onMembers.call(this.#copy.members, before)
   }
 
   /** Returns true if the frame is delivered. A frame that reveals a gap is delivered, because a resync does not contain it. */
-  #follow(frame: Frame<'event'> | Presence): boolean {
+  #follow(frame: Frame<'event'> | MemberChange): boolean {
     const verdict: Verdict = this.#copy.follow(frame)
     if (verdict === 'sequence' || verdict === 'checksum') this.#ask(verdict)
     return verdict !== 'drop'
@@ -294,8 +277,7 @@ export class Replica {
   }
 
   #sendAsk(reason: ResyncReason): void {
-    const haveSeq = this.#copy.position?.seq ?? 0
-    this.#parts.send({ t: 'state.resync', room_id: this.#parts.roomId, have_seq: haveSeq, reason })
+    this.#parts.send({ t: 'state.resync', room_id: this.#parts.roomId, reason })
     this.#askLater(reason)
   }
 

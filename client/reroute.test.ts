@@ -38,7 +38,7 @@ test('a client says that it can be rerouted, and goes on where the server says, 
     resume: {
       session_id: 'ses_1',
       resume_token: 'resume_1',
-      rooms: [{ room_id: 'arena:lobby', epoch: 1000, seq: 8 }],
+      rooms: [{ room_id: 'arena:lobby', member_id: 'mem_1', epoch: 1000, seq: 8 }],
     },
     features: ['layers', 'reroute'],
   })

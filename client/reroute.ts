@@ -89,7 +89,7 @@ export class ReplacedConnection {
 
   /** Returns true if a frame belongs to a flush that had already begun. All other frames arrive on the new connection. */
   counts(message: DecodedMessage): boolean {
-    if (message.t !== 'event' && !isPresence(message)) return false
+    if (message.t !== 'event' && message.t !== 'member') return false
     const stood = this.#positions.get(message.room_id)
     return stood !== undefined && message.seq <= stood.seq
   }
@@ -99,6 +99,3 @@ export class ReplacedConnection {
     this.#connection.close()
   }
 }
-
-const isPresence = (message: DecodedMessage) =>
-  message.t === 'room.joined' || message.t === 'room.left' || message.t === 'room.presence'

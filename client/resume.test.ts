@@ -62,7 +62,7 @@ test('what cannot be replayed comes as a whole state', async () => {
   owner.patch({ n: 1 })
   owner.patch({ n: 2 })
   server.onHello = () => {
-    server.welcome({ rooms: [{ room_id: 'arena:lobby', resumed: false }] })
+    server.welcome()
     server.deliver(owner.resync())
   }
   await pass(300)
@@ -119,20 +119,29 @@ test('unacked messages are resent in order after a resume, with those sent meanw
 describe('a seat that is gone when the client is back', () => {
   /** How the server says so, behind the welcome of a resumed session. */
   const gone: [string, (world: Awaited<ReturnType<typeof inRoom>>) => void][] = [
-    ['not among the rooms of the welcome', ({ server }) => server.welcome({ rooms: [] })],
     [
-      'not_in_room, whatever was resent',
-      ({ server, room }) => {
-        server.welcome({ rooms: [{ room_id: room.id, resumed: false }] })
-        server.refuse('not_in_room', { room_id: room.id })
-        server.refuse('not_in_room', { room_id: room.id, ref: server.messageRefs[0]! })
+      'away for longer than reconnectSeconds',
+      ({ server, owner }) => {
+        server.welcome()
+        server.deliver(owner.ownLeft('session_ended'))
       },
     ],
     [
-      'away for longer than reconnectSeconds',
+      'of an epoch and seq that are long over',
+      ({ server, owner }) => {
+        server.welcome()
+        owner.epoch = 0
+        server.deliver(owner.went(owner.own, 'session_ended', 0))
+        owner.epoch = 1000
+      },
+    ],
+    [
+      'with a refusal of what was resent behind it',
       ({ server, room, owner }) => {
-        server.welcome({ rooms: [{ room_id: room.id, resumed: false }] })
-        server.deliver(owner.went(room.memberId, 'session_ended'))
+        server.welcome()
+        server.deliver(owner.ownLeft('session_ended'))
+        server.refuse('not_in_room', { room_id: room.id })
+        server.refuse('not_in_room', { room_id: room.id, ref: server.messageRefs[0]! })
       },
     ],
   ]
@@ -161,8 +170,8 @@ describe('a seat that is gone when the client is back', () => {
       room.onLeave((reason) => reasons.push(reason))
       server.socket.end(1006)
       server.onHello = () => {
-        server.welcome({ rooms: [{ room_id: room.id, resumed: false }] })
-        server.deliver(owner.went(room.memberId, how))
+        server.welcome()
+        server.deliver(owner.ownLeft(how))
       }
       await pass(5000)
       expect([room.status, reasons]).toEqual(['left', [how]])
@@ -193,11 +202,14 @@ test('a join asked for while offline is sent when the client is back', async () 
 })
 
 test('a leave whose answer was lost is sent again with the same ref', async () => {
-  const { server, room, pass, errors } = await inRoom()
+  const { server, room, owner, pass, errors } = await inRoom()
   server.onLeave = () => {}
   const leaving = room.leave()
   server.socket.end(1006)
-  server.onLeave = ({ ref, room_id: roomId }) => server.refuse('not_in_room', { ref, room_id: roomId })
+  server.onLeave = ({ ref, room_id: roomId }) => {
+    server.deliver(owner.ownLeft('session_ended'))
+    server.refuse('not_in_room', { ref, room_id: roomId })
+  }
   await pass(300)
   await leaving
   const [first, second] = server.all('leave')

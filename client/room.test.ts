@@ -351,8 +351,8 @@ test.each([
 )
 
 test('a seat that the server does not know any more is taken again', async () => {
-  const { server, room, errors, pass } = await inRoom()
-  server.refuse('not_in_room', { room_id: room.id })
+  const { server, room, owner, errors, pass } = await inRoom()
+  server.deliver(owner.ownLeft('session_ended'))
   expect(room.status).toBe('rejoining')
   await pass(600)
   expect([room.status, errors]).toEqual(['joined', []])

@@ -37,7 +37,7 @@ export type LeaveReason =
   | 'rejoin_failed'
   | 'client_closed'
 
-/** Reasons of a `room.left` by which the room has put this client out. With any other the seat is lost, and taken again. */
+/** Reasons of an own `member` `left` by which the room has put this client out. With any other the seat is lost, and taken again. */
 const LEAVE_REASONS: { readonly [reason: string]: LeaveReason } = {
   kicked: 'kicked',
   closed: 'closed',
@@ -50,7 +50,7 @@ const REJOIN_BASE_MS = 500
 const REJOIN_MAX_MS = 5000
 
 /** What is about one seat, errors aside. */
-export type SeatFrame = RoomFrame | Extract<DecodedMessage, { t: 'joined' | 'left' | 'ack' | 'reply' }>
+export type SeatFrame = RoomFrame | Extract<DecodedMessage, { t: 'joined' | 'ack' | 'reply' }>
 
 /** What seats need of their client. */
 export interface SeatLink {
@@ -178,7 +178,7 @@ export class Seat {
     // No room has ever stood there: all of its state comes.
     const nowhere = this.#status === 'resuming' ? { epoch: 0, seq: 0 } : undefined
     const at = this.#status === 'joined' ? this.replica.position : nowhere
-    return at && { room_id: this.roomId, ...at, ...this.#settled }
+    return at && { room_id: this.roomId, member_id: this.#memberId, ...at, ...this.#settled }
   }
 
   /** A reliable message: resolves when acked, with its reply where it is a `request`; rejects with a RoomfulError. */
@@ -214,16 +214,12 @@ export class Seat {
     return done
   }
 
-  /** The connection is (back) there. `kept`: the session, and this room with it, is the one it was. */
-  connected(kept: boolean): void {
-    if (this.#status === 'resuming') {
-      if (!kept) this.#notKept(lostSeat(this.roomId))
-    } else if (this.#status !== 'joined') this.#sendJoin()
-    else if (!kept) this.#lost(lostSeat(this.roomId))
-    else {
+  /** The connection is (back) there. What a seat of a resumed session has missed, or its end, follows. */
+  connected(): void {
+    if (this.#status === 'joined') {
       for (const message of this.#unacked.messages) this.#transmit(message)
       this.#sendLeave()
-    }
+    } else if (this.#status !== 'resuming') this.#sendJoin()
   }
 
   /** The connection is gone. */
@@ -256,11 +252,8 @@ export class Seat {
       case 'joined':
         this.#seated(frame)
         break
-      case 'left':
-        if (frame.ref === this.#leaving?.ref) this.end('left')
-        break
-      case 'room.left':
-        if (frame.member_id === this.#memberId) this.#removed(frame.reason, frame.message)
+      case 'member':
+        if (frame.status === 'left' && frame.member_id === this.#memberId) this.#removed(frame)
         else this.replica.receive(frame)
         break
       case 'state.snapshot':
@@ -275,17 +268,8 @@ export class Seat {
 
   /** An error of the server that names this room or a ref of it. False when it answers nothing that was asked here. */
   refused(ref: number | undefined, error: RoomfulError): boolean {
-    if (error.code === 'not_in_room' && this.#status === 'resuming' && ref === undefined) {
-      this.#notKept(error)
-      return true
-    }
-    // What was sent before the join is about an earlier seat.
-    const isOfThisSeat = ref === undefined || ref > this.#joinRef
-    if (error.code === 'not_in_room' && (this.#leaving || (this.#status === 'joined' && isOfThisSeat))) {
-      this.#lost(error)
-      return true
-    }
-    if (ref === undefined) return false
+    // What may be lost was sent to a seat that has ended.
+    if (ref === undefined) return error.code === 'not_in_room'
     if (ref === this.#joinRef && this.#status !== 'joined') this.#joinRefused(error)
     else if (ref === this.#leaving?.ref) {
       this.#leaving.settle(error)
@@ -348,10 +332,10 @@ export class Seat {
     if (this.#leaving) this.#link.send({ t: 'leave', ref: this.#leaving.ref, room_id: this.roomId })
   }
 
-  #seated({ ref, member_id: memberId, members }: Extract<SeatFrame, { t: 'joined' }>): void {
+  #seated({ ref, member_id: memberId }: Extract<SeatFrame, { t: 'joined' }>): void {
     if (ref !== this.#joinRef) return
     this.#memberId = memberId
-    this.replica.restart(members)
+    this.replica.restart()
   }
 
   /** The seat of an earlier page is gone: where this one asks for the room, it joins it. `online`: a join can be sent at once. */
@@ -401,10 +385,6 @@ export class Seat {
 
   /** The server has given the seat up, as when the client was away for too long: the client joins again, as a new member. */
   #lost(error: RoomfulError): void {
-    if (this.#leaving) {
-      this.end('left', error)
-      return
-    }
     this.#unacked.refuseAll(error)
     this.#held = undefined
     this.#cancelHold()
@@ -427,13 +407,15 @@ export class Seat {
     this.#cancelRejoin = this.#link.clock.schedule(this.#rejoins.next(), () => this.#sendJoin())
   }
 
-  #removed(reason: string, message: string | undefined): void {
+  /** The seat has ended. */
+  #removed({ reason = 'left', message }: Extract<SeatFrame, { t: 'member' }>): void {
     const text = message ?? `This client is not in ${this.roomId}: ${reason}.`
     const error = new RoomfulError('not_in_room', text)
     const putOut = LEAVE_REASONS[reason]
-    if (this.#status === 'resuming') this.#notKept(error)
+    if (this.#leaving) this.end('left', error)
+    else if (this.#status === 'resuming') this.#notKept(error)
     else if (putOut) this.end(putOut, error)
-    else this.#lost(error)
+    else if (this.#status === 'joined') this.#lost(error)
   }
 }
 

@@ -252,15 +252,18 @@ test('pings keep the connection, silence ends it', async () => {
 })
 
 test('a callback may close the client whenever it is called', async () => {
-  for (const lose of ['1006', 'welcome without rooms', '4300'] as const) {
-    const { client, server, room, pass, clock } = await inRoom()
+  for (const lose of ['1006', 'without its seat', '4300'] as const) {
+    const { client, server, room, owner, pass, clock } = await inRoom()
     const seen = statuses(client)
     if (lose === '1006') client.onConnectionChange((status) => status === 'reconnecting' && client.close())
     room.onLeave(() => client.close())
     server.onLeave = () => {}
     if (lose !== '1006') void room.leave()
-    server.onHello = (hello) =>
-      lose === '4300' && 'resume' in hello ? server.socket.end(4300) : server.welcome({ rooms: [] })
+    server.onHello = (hello) => {
+      if (lose === '4300' && 'resume' in hello) server.socket.end(4300)
+      else server.welcome()
+      if (lose === 'without its seat') server.deliver(owner.ownLeft('session_ended'))
+    }
     server.socket.end(1006)
     await pass(3000)
     expect(client.status).toBe('closed')

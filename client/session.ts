@@ -40,7 +40,6 @@ const MAX_HELD = 64
 export interface SessionParts {
   readonly url: string
   readonly reconnect: boolean
-  readonly decodeStates: boolean
   /** How long the first connection may take, retries included, in milliseconds. */
   readonly connectTimeoutMs: number
   /** Hosts besides that of `url` where the session may go on when the server says so; undefined: it stays where it is. */
@@ -58,11 +57,8 @@ export interface SessionParts {
 
 /** What a session tells its client. */
 export interface SessionHandlers {
-  /**
-   * The connection is (back) there. `rooms`: the seats that the resumed session still has; undefined for a new session. `rerouted`: it is at another
-   * node, and was never lost.
-   */
-  welcome(rooms: ReadonlyMap<string, { readonly resumed: boolean }> | undefined, rerouted: boolean): void
+  /** The connection is (back) there. `rerouted`: it is at another node, and was never lost. */
+  welcome(rerouted: boolean): void
   message(message: DecodedMessage): void
   /** The connection is gone, or another one is about to take its place: nothing is sent until the next welcome. */
   lost(): void
@@ -115,7 +111,7 @@ export class ClientSession {
   constructor(parts: SessionParts, handlers: SessionHandlers) {
     this.#parts = parts
     this.#handlers = handlers
-    this.#codec = new MsgpackClientCodec(parts.decodeStates)
+    this.#codec = new MsgpackClientCodec()
     this.#backoff = new Backoff(parts.random, BACKOFF_BASE_MS, BACKOFF_MAX_MS)
     this.#reroutes = new Reroutes(parts.clock, parts.url, parts.rerouteHosts)
     this.#batcher = new Batcher(
@@ -231,11 +227,11 @@ export class ClientSession {
     }
   }
 
-  /** A new session needs a token; a resumed one only when the one it has is expired, or unknown to this page. */
+  /** A new session needs a token; a resumed one only when the one it has is said to be expired, or unknown to this page. */
   async #tokenForHello(attempt: object): Promise<string | undefined> {
     const { tokens, restore } = this.#parts
     if (this.#mustRenew) return tokens.fetch()
-    if (this.#right.ownSession) return tokens.renewable && tokens.expired ? tokens.fetch() : undefined
+    if (this.#right.ownSession) return undefined
     const token = await tokens.next()
     const restored = this.credentials ? undefined : await restore(token)
     if (restored && this.#attempt === attempt) this.#right.replace(restored, true)
@@ -284,6 +280,7 @@ export class ClientSession {
   #receive(message: DecodedMessage, token: string | undefined): void {
     if (message.t === 'welcome') this.#welcome(message, token)
     else if (message.t === 'pong') this.#parts.serverClock.pong(message.at, message.server_time)
+    else if (message.t === 'token') this.#parts.tokens.accepted(message.token_seconds)
     else if (message.t === 'draining') this.#drain(message.reconnect_in_ms)
     else if (message.t === 'reroute') this.#reroute(message.url)
     else {
@@ -308,8 +305,9 @@ export class ClientSession {
     if (rerouted) this.#reroutes.succeeded()
     this.#welcomedAt = clock.monotonic()
     serverClock.welcome(this.#helloSentAt, welcome.server_time)
-    if (resumed && token !== undefined) connection.send({ t: 'token', token })
     tokens.start((fresh) => connection.send({ t: 'token', token: fresh }))
+    if (resumed && token !== undefined) connection.send({ t: 'token', token })
+    else tokens.renewBefore(welcome.token_seconds)
     connection.keepAlive(welcome.heartbeat_seconds)
     this.#batcher.start(welcome.limits)
     const { messages_per_second: messagesPerSecond, message_burst: messageBurst } = welcome.limits
@@ -319,8 +317,7 @@ export class ClientSession {
     this.#rate = new RateLimit(clock, { perSecond, burst }, this.#rate?.left)
     this.#status = 'online'
     this.#ready = true
-    const rooms = welcome.rooms ?? []
-    this.#handlers.welcome(resumed ? new Map(rooms.map((room) => [room.room_id, room])) : undefined, rerouted)
+    this.#handlers.welcome(rerouted)
     for (const payload of this.#held.splice(0)) this.#writeUnreliable(payload)
     if (!rerouted && this.#connection === connection) this.#handlers.status('online')
   }
@@ -429,14 +426,13 @@ export class ClientSession {
     const { tokens, reconnect } = this.#parts
     if (!error.retryable || !reconnect) return true
     if (error.code === 'token_expired') return !tokens.renewable
-    if (error.code === 'resume_failed') return !tokens.renewable && tokens.expired
     return error.code === 'token_unavailable' && this.#status === 'connecting'
   }
 
   /** The session cannot be resumed: the next hello starts a new one, or resumes another. */
   #forget(error: RoomfulError, credentials?: Credentials): void {
     this.#right.replace(credentials, credentials !== undefined)
-    this.#codec = new MsgpackClientCodec(this.#parts.decodeStates)
+    this.#codec = new MsgpackClientCodec()
     this.#handlers.forgotten(error)
   }
 

@@ -6,18 +6,16 @@ import { connect } from './index.ts'
 
 afterEach(() => vi.unstubAllGlobals())
 
-const LIFE_MS = 3_600_000
-
 /** One server, one browser, and pages that are opened in its tabs. */
 function browser() {
   const clock = new FakeClock()
-  const tokenOf = (sub?: string) => unsignedToken(clock.now(), clock.now() + LIFE_MS, sub)
+  const tokenOf = (sub?: string) => unsignedToken(sub)
   const scene = play({ resume: 'tab', token: tokenOf() }, clock)
   const { server } = scene
   const pages = new FakeBrowser()
   server.onHello = (hello) => {
     const rooms = 'resume' in hello ? hello.resume.rooms : []
-    server.welcome({ rooms: rooms.map(({ room_id: roomId }) => ({ room_id: roomId, resumed: false })) })
+    server.welcome()
     for (const { room_id: roomId } of rooms) server.deliver(server.room(roomId).resync())
   }
   /** Loads the page: what runs then is its code. */
@@ -149,7 +147,7 @@ test('a message of an earlier page that is refused is an error that no one await
 
 test.each([
   ['project', { projectId: 'prj_2' }],
-  ['player', { token: unsignedToken(0, LIFE_MS, 'bob') }],
+  ['player', { token: unsignedToken('bob') }],
 ])('another %s starts a session of its own', async (_, options) => {
   const { server, inRoom } = browser()
   const before = await inRoom()
@@ -232,21 +230,24 @@ test('where the seat is gone, though the session is not, the page joins as ever'
   const { server, owner, inRoom } = browser()
   const before = await inRoom()
   before.leave()
-  server.onHello = () => server.welcome({ rooms: [] })
+  server.onHello = () => {
+    server.welcome()
+    server.deliver(owner.ownLeft('session_ended'))
+  }
   const after = await inRoom(before.tab)
   expect(after.room.memberId).toBe('mem_2')
   after.leave()
   server.onHello = () => {
-    server.welcome({ rooms: [{ room_id: 'arena:lobby', resumed: false }] })
-    void turn().then(() => server.refuse('not_in_room', { room_id: 'arena:lobby' }))
+    server.welcome()
+    void turn().then(() => server.deliver(owner.ownLeft('session_ended')))
   }
   const third = await inRoom(before.tab)
   expect(third.room.memberId).toBe('mem_3')
   // Its room ended it while the page was reloaded.
   third.leave()
   server.onHello = () => {
-    server.welcome({ rooms: [{ room_id: 'arena:lobby', resumed: false }] })
-    void turn().then(() => server.deliver(owner.went('mem_3', 'closed')))
+    server.welcome()
+    void turn().then(() => server.deliver(owner.ownLeft('closed')))
   }
   expect((await inRoom(before.tab)).room.memberId).toBe('mem_4')
 })

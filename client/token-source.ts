@@ -3,12 +3,11 @@ import type { Random } from '../shared/random.ts'
 import { Backoff } from './backoff.ts'
 import { RoomfulError } from './errors.ts'
 import type { Report } from './listeners.ts'
-import type { ServerClock } from './server-clock.ts'
 
-/** A fresh token is fetched when this share of the present one's life is over. */
+/** A fresh token is fetched when this share of the present one's remaining life is over. */
 const RENEW_AT = 0.8
-/** Tokens are not fetched more often than this, however short they live. */
-const MIN_RENEWAL_MS = 1000
+/** Tokens that live for less are not fetched more often. */
+const MIN_SECONDS = 2
 const RETRY_BASE_MS = 1000
 const RETRY_MAX_MS = 30_000
 
@@ -40,7 +39,6 @@ export class TokenSource {
   readonly #projectId: string | undefined
   readonly #getToken: TokenOptions['getToken']
   readonly #clock: Clock
-  readonly #serverClock: ServerClock
   readonly #report: Report
   readonly #backoff: Backoff
   #token: string | undefined
@@ -52,13 +50,12 @@ export class TokenSource {
   constructor(
     url: string,
     { projectId, token, getToken, dev }: TokenOptions,
-    parts: { clock: Clock; random: Random; serverClock: ServerClock; report: Report },
+    parts: { clock: Clock; random: Random; report: Report },
   ) {
     this.#projectId = projectId
     this.#token = token
     this.#getToken = dev === undefined ? getToken : () => this.#devToken(url, dev)
     this.#clock = parts.clock
-    this.#serverClock = parts.serverClock
     this.#report = parts.report
     this.#backoff = new Backoff(parts.random, RETRY_BASE_MS, RETRY_MAX_MS)
   }
@@ -71,12 +68,6 @@ export class TokenSource {
   /** Whether there can be another token than the present one. */
   get renewable(): boolean {
     return this.#getToken !== undefined
-  }
-
-  /** Whether the present token is known to have expired, by the server's clock. */
-  get expired(): boolean {
-    const life = this.#token === undefined ? undefined : tokenLife(this.#token)
-    return life !== undefined && this.#serverClock.now() >= life.expiresAt
   }
 
   /** A token for a new session. Throws a RoomfulError (token_unavailable). */
@@ -92,11 +83,20 @@ export class TokenSource {
     throw unavailable('connect needs token, getToken or dev.')
   }
 
-  /** A connection is there: each fresh token goes to `send`, before the one before expires. */
+  /** A connection is there: each fresh token goes to `send`. */
   start(send: (token: string) => void): void {
     this.#backoff.reset()
     this.#send = send
-    this.#plan()
+  }
+
+  /** Fetches a fresh token before `seconds` are over: for so long the present one is valid. */
+  renewBefore(seconds: number): void {
+    if (this.#getToken) this.#renewIn(seconds * 1000 * RENEW_AT)
+  }
+
+  /** The server has accepted the fresh token, which is valid for `seconds`. */
+  accepted(seconds: number): void {
+    this.renewBefore(Math.max(MIN_SECONDS, seconds))
   }
 
   /** The connection has ended. */
@@ -138,13 +138,6 @@ export class TokenSource {
     throw new Error(detail)
   }
 
-  #plan(): void {
-    const life = this.#token === undefined ? undefined : tokenLife(this.#token)
-    if (!life || !this.#getToken) return
-    const due = life.issuedAt + (life.expiresAt - life.issuedAt) * RENEW_AT
-    this.#renewIn(Math.max(MIN_RENEWAL_MS, due - this.#serverClock.now()))
-  }
-
   #renewIn(delayMs: number): void {
     this.#cancel()
     this.#cancel = this.#clock.schedule(delayMs, () => void this.#renew())
@@ -154,9 +147,7 @@ export class TokenSource {
     const send = this.#send
     try {
       const token = await this.fetch()
-      if (this.#send !== send) return
-      send?.(token)
-      this.#plan()
+      if (this.#send === send) send?.(token)
     } catch (error) {
       if (this.#send !== send) return
       this.#report(error)
@@ -193,27 +184,7 @@ function textOf(answer: unknown): string {
 const SIGNATURE_BYTES = 64
 const HEADER = 'v4.public.'
 
-/** How long a token is good for: milliseconds since 1970. */
-interface TokenLife {
-  readonly issuedAt: number
-  readonly expiresAt: number
-}
-
-/**
- * Reads when a token was issued and expires, without verifying anything: only for knowing when to fetch the next. Undefined for what
- * cannot be read; whether such a token is good is the server's to say.
- */
-export function tokenLife(token: string): TokenLife | undefined {
-  const claims = claimsOf(token)
-  const issuedAt = timeOf(claims?.issued_at ?? claims?.iat)
-  const expiresAt = timeOf(claims?.expires_at ?? claims?.exp)
-  return issuedAt < expiresAt ? { issuedAt, expiresAt } : undefined
-}
-
-/** Of a PASETO a text, of a JWT seconds. */
-const timeOf = (time: unknown): number => (typeof time === 'number' ? time * 1000 : Date.parse(String(time)))
-
-/** Whose token it is, likewise: null for one that names no player; undefined where that cannot be read. */
+/** Reads whose token it is, without verifying anything: null for one that names no player; undefined where that cannot be read. */
 export function tokenSub(token: string): string | null | undefined {
   const claims = claimsOf(token)
   return claims && (claims.sub === undefined ? null : String(claims.sub))

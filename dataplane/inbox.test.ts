@@ -18,7 +18,7 @@ const message = (ref?: number): Said => ({
   data: null,
   ...(ref === undefined ? {} : { ref }),
 })
-const resync: Said = { kind: 'resync', have_seq: 1, reason: 'checksum' }
+const resync: Said = { kind: 'resync', reason: 'checksum' }
 const attach = (ask: number): Said => ({
   kind: 'attach',
   ask,

@@ -116,7 +116,7 @@ export function refusalOf(
     (kind === 'leave' && message.ref !== undefined) ||
     kind === 'end'
   if (others !== 'no_seat' && waits) return { ...answer, ...ref, kind: 'error' }
-  return others === 'retry' ? undefined : { room, epoch, member_id, ...ref, kind: 'no_seat' }
+  return others === 'retry' ? undefined : { room, epoch, member_id, kind: 'no_seat' }
 }
 
 /** Answers the messages of a room that is nowhere, with `deliver`. Those that look for the room again stay in the inbox. */

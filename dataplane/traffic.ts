@@ -1,6 +1,11 @@
 import type { Json, JsonObject } from '../shared/json.ts'
 import type { ErrorCode } from '../shared/protocol/error-codes.ts'
-import type { MemberInfo, ResyncReason, ServerMessage, Subprotocol } from '../shared/protocol/messages.ts'
+import type {
+  DepartureReason,
+  ResyncReason,
+  ServerMessage,
+  Subprotocol,
+} from '../shared/protocol/messages.ts'
 import type { Frame } from './frame.ts'
 
 /**
@@ -89,7 +94,7 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
   /** The edge, or the owner before, has refused a message: its ref is settled in its turn, and the client told. */
   | ({ readonly kind: 'refuse'; readonly code: ErrorCode; readonly message: string } & Reliability)
   /** `stalled`: the edge dropped patches of a slow reader, which reads again. */
-  | { readonly kind: 'resync'; readonly have_seq: number; readonly reason: ResyncReason | 'stalled' }
+  | { readonly kind: 'resync'; readonly reason: ResyncReason | 'stalled' }
   /** The session's socket is gone; its member stays. `moves`: the session goes on at another edge, as far as is known. */
   | { readonly kind: 'detach'; readonly moves?: boolean }
   /** An operator ends the room. `member_id` names the request, and no member: the answer has it. */
@@ -146,7 +151,6 @@ export interface JoinedMember {
   /** Id of the member, if it differs from `member_id`: the session has taken the seat over from another session of the player. */
   readonly seat?: string | undefined
   readonly ref: number
-  readonly members: readonly MemberInfo[]
   /** `state.snapshot` at the update's seq. */
   readonly snapshot: Frames
   /** `layer.state` of each hidden layer that the member has, where there is something in one. */
@@ -186,11 +190,15 @@ export interface PersonalPart {
   readonly ack?: number
 }
 
-/**
- * `room.left` of a member to that member: the room kicked it, has closed, or has waited for its connection for as long as the room type says;
- * or another session of the player has the seat.
- */
-export type Farewell = Extract<ServerMessage, { t: 'room.left' }>
+/** How a seat ended, for the client that had it. */
+export interface Farewell {
+  /** The flush that it ended with. */
+  readonly epoch: number
+  readonly seq: number
+  readonly reason: DepartureReason
+  /** Why, in words for the player. */
+  readonly message?: string
+}
 
 /** From the owner of `room` to one edge that has members in it. Edges drop what comes with a lower epoch than they have seen. */
 export type ToEdge = { readonly room: RoomAddress; readonly epoch: number } & EdgeMessage
@@ -241,7 +249,7 @@ type EdgeMessage =
   /** What an operator has asked for is carried out: `member_id` is that of the request. */
   | { readonly kind: 'done'; readonly member_id: string }
   /** The member holds no seat (any more): the answer to attach, message, leave or resync of a stranger, and to a request for a room that is nowhere. */
-  | { readonly kind: 'no_seat'; readonly member_id: string; readonly ref?: number }
+  | { readonly kind: 'no_seat'; readonly member_id: string }
   /** A join that did not take place. */
   | {
       readonly kind: 'refused'
@@ -257,10 +265,5 @@ type EdgeMessage =
       readonly message: string
       readonly ref?: number
     }
-  /** The seat is given up. `ref`: the client asked for it. Otherwise the room ended the seat, and `farewell` says why. */
-  | {
-      readonly kind: 'left'
-      readonly member_id: string
-      readonly ref?: number
-      readonly farewell?: Farewell
-    }
+  /** The seat has ended: its client has left, or the room has ended it. */
+  | { readonly kind: 'left'; readonly member_id: string; readonly farewell: Farewell }

@@ -36,7 +36,7 @@ export type PeerMessage =
  * A message is a sequence of MessagePack values: what it is to, the room (its name, or the place in the envelope of one that came before),
  * the kind, and the other fields as a map. Ready frames are `bin`.
  */
-const VERSION = 3
+const VERSION = 4
 
 /**
  * An envelope that is larger leaves in pieces of so much, each when the bus has taken the one before: neither node, nor the store, is busy with a
@@ -101,7 +101,6 @@ const NAMES: readonly string[] = [
   'sub',
   'options',
   'reason',
-  'have_seq',
   'state',
   'resumed',
   'frames',

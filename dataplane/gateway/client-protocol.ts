@@ -19,7 +19,7 @@ import type { RateVerdict } from './rate-limits.ts'
 import type { HandshakeQueue, PendingConnection } from './server.ts'
 import type { Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
-import type { Subscription } from './subscription.ts'
+import { type AttachResult, LOST, ownLeft, type Subscription } from './subscription.ts'
 
 /** How many messages may arrive behind `hello` before it is answered, and how many pings and pongs of the websocket before there is a session. */
 const MAX_EARLY = 16
@@ -44,12 +44,6 @@ const JOIN_AGAIN_MS = 5000
 
 type LaterMessage = Exclude<ClientMessage, Hello>
 type Join = Extract<ClientMessage, { t: 'join' }>
-
-/** A room of a `welcome`: whether what was missed follows frame by frame. If not, a whole state follows, or `not_in_room`. */
-interface ResumedRoom {
-  readonly room_id: string
-  readonly resumed: boolean
-}
 
 /** What the clients of a gateway share. */
 export interface ClientProtocolContext extends GatewayContext {
@@ -229,7 +223,7 @@ export class ClientProtocol implements ConnectionListener {
         this.#refuseRequest(session, request, 'room_logic_failed', BLOCKED)
       else if (request.t === 'message') edge.message(subscription, request, bytes)
       else if (request.t === 'leave') edge.leave(subscription, request.ref)
-      else edge.resync(subscription, request)
+      else edge.resync(subscription, request.reason)
     }
   }
 
@@ -359,36 +353,17 @@ export class ClientProtocol implements ConnectionListener {
     this.#pending?.done()
     this.#pending = undefined
     answer.session.trace = contextOf(this.#span)
-    if (!answer.positions) {
-      this.#welcomeClient(answer)
-      return
-    }
-    this.#resumeRooms(answer.session, answer.positions, (rooms) => this.#welcomeClient(answer, rooms))
+    this.#welcomeClient(answer)
   }
 
   /**
-   * Brings the subscriptions of a resuming session back. The client names the rooms it wants to keep, and the session leaves the others. A seat whose
-   * `joined` may be lost waits for the same join for `JOIN_AGAIN_MS`. Calls `done` once, when every owner has answered or
-   * `attachWaitMs` is over; a room without an answer counts as not resumed, and its frames follow when they come.
+   * Brings the subscriptions of a resuming session back: the owner of each room is asked what the client has missed. The client names the rooms it
+   * wants to keep, and the session leaves the others. A seat whose `joined` may be lost waits for the same join for `JOIN_AGAIN_MS`.
    */
-  #resumeRooms(
-    session: Session,
-    positions: readonly ResumePosition[],
-    done: (rooms: ResumedRoom[]) => void,
-  ): void {
+  #resumeRooms(session: Session, positions: readonly ResumePosition[]): void {
     const { connection } = this
-    const { edge, clock, metrics, options } = this.#context
+    const { edge, metrics } = this.#context
     const listed = new Map(positions.map((position) => [position.room_id, position]))
-    const resumed = new Map([...listed.keys()].map((roomId) => [roomId, false]))
-    let waiting = listed.size
-    let over = false
-    const finish = (): void => {
-      if (over) return
-      over = true
-      cancel()
-      done([...resumed].map(([roomId, isResumed]) => ({ room_id: roomId, resumed: isResumed })))
-    }
-    const cancel = clock.schedule(options.attachWaitMs, finish)
     const unlisted = [...session.subscriptions.values()].filter(({ roomId }) => !listed.has(roomId))
     for (const subscription of unlisted)
       if (subscription.joinRef === undefined) edge.giveUp(subscription, 'left')
@@ -396,24 +371,15 @@ export class ClientProtocol implements ConnectionListener {
     session.ended.keep(listed)
     for (const [roomId, position] of listed) {
       const subscription = session.subscriptions.get(roomId)
-      if (!subscription) {
-        waiting -= 1
-        metrics.roomResumes.inc({ result: 'lost' })
-        const ended = session.ended.get(roomId)
-        if (ended) {
-          connection.address(roomId)
-          connection.send(ended.farewell)
-        } else connection.sendError('not_in_room', `the session is not in ${roomId}`, { room_id: roomId })
-        continue
+      const answered = (result: AttachResult): void => metrics.roomResumes.inc({ result })
+      if (subscription) edge.attach(subscription, connection, position, answered)
+      else {
+        answered('lost')
+        const farewell = session.ended.get(roomId)?.farewell ?? LOST
+        connection.address(roomId)
+        connection.send(ownLeft(roomId, position.member_id, session.sub, farewell))
       }
-      edge.attach(subscription, connection, position, (result) => {
-        waiting -= 1
-        metrics.roomResumes.inc({ result })
-        resumed.set(roomId, result === 'frames')
-        if (waiting === 0) finish()
-      })
     }
-    if (waiting === 0) finish()
   }
 
   /** The client has not named a room, whose `joined` it may never have got. */
@@ -425,10 +391,10 @@ export class ClientProtocol implements ConnectionListener {
     })
   }
 
-  #welcomeClient({ session, resumeToken, at }: Admitted, rooms?: readonly ResumedRoom[]): void {
-    if (!this.connection.open) return
+  #welcomeClient({ session, resumeToken, at, positions }: Admitted): void {
     const { nodeId, clock, options, log } = this.#context
-    if (rooms && clock.monotonic() - at > options.attachWaitMs + WELCOME_SPARE_MS) {
+    const resumed = positions !== undefined
+    if (resumed && clock.monotonic() - at > options.attachWaitMs + WELCOME_SPARE_MS) {
       // This process stood still: another node may have given the client up, and let in another client with the same resume token.
       this.connection.close('overloaded', 'the resume took too long: try again')
       return
@@ -438,17 +404,18 @@ export class ClientProtocol implements ConnectionListener {
       t: 'welcome',
       session_id: session.sessionId,
       resume_token: resumeToken,
-      resumed: rooms !== undefined,
+      resumed,
       resume_ttl_seconds: options.sessionResumeTtl,
       heartbeat_seconds: options.heartbeatSeconds,
+      token_seconds: session.tokenSeconds,
       node_id: nodeName(nodeId),
       server_time: timestamp(clock.now()),
       limits: options.limits,
-      ...(rooms ? { rooms: [...rooms] } : {}),
     })
     outbox.open(frame(welcome, codec.binary))
-    this.#count(rooms ? 'resumed' : 'welcome')
-    log.debug({ session_id: session.sessionId, resumed: rooms !== undefined }, 'session connected')
+    this.#count(resumed ? 'resumed' : 'welcome')
+    log.debug({ session_id: session.sessionId, resumed }, 'session connected')
+    if (resumed) this.#resumeRooms(session, positions)
     const early = this.#early
     this.#early = []
     this.#welcome = true
@@ -481,6 +448,7 @@ export class ClientProtocol implements ConnectionListener {
       session.renew(claims)
       if (JSON.stringify(session.data) !== before) this.#context.edge.renew(session)
       this.#context.sessions.saveLater(session)
+      this.connection.send({ t: 'token', token_seconds: session.tokenSeconds })
     }
   }
 

@@ -95,7 +95,8 @@ describe('a leave', () => {
       { t: 'leave', ref: 2, room_id: joined.room_id },
       { t: 'join', ref: 3, room_type: 'arena', options: { key: 'one' } },
     )
-    expect(await client.next('left')).toMatchObject({ ref: 2 })
+    const { member_id: memberId } = joined
+    expect(await client.next('member')).toMatchObject({ member_id: memberId, status: 'left', reason: 'left' })
     const again = await client.next('joined')
     expect(again.member_id).not.toBe(joined.member_id)
     await client.next('state.snapshot')
@@ -128,11 +129,14 @@ describe('a leave that failed', () => {
 })
 
 describe('a message', () => {
-  it('for a subscription the owner does not know ends the subscription', async () => {
+  it('for a seat the owner does not know tells the client that its seat is gone', async () => {
     const { client, joined } = await test.join()
     test.owner.room('one').members.clear()
     client.send({ t: 'message', room_id: joined.room_id, type: 'move', data: null, ref: 1 })
-    expect(await client.next('error')).toMatchObject({ code: 'not_in_room', ref: 1 })
+    expect(await client.next('member')).toEqual({
+      ...{ t: 'member', room_id: joined.room_id, member_id: joined.member_id, sub: 'ada', status: 'left' },
+      ...{ epoch: 0, seq: 0, reason: 'session_ended' },
+    })
     client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'one' } })
     await client.next('joined')
   })
@@ -321,27 +325,20 @@ describe('what an owner sends', () => {
       events: [['over', null]],
       personal: [{ member_id: memberId, events: [event], ack: 4 }],
     })
-    room.send({ kind: 'left', member_id: memberId, ref: 5 })
+    room.send({ kind: 'left', member_id: memberId, farewell: { epoch: 1, seq: 3, reason: 'left' } })
     await Promise.all([client.roundTrip(), other.roundTrip()])
     const seen = ({ received }: TestClient) => received.map(({ t }) => t).slice(-5, -1)
-    expect(seen(client)).toEqual(['state.patch', 'event', 'ack', 'left'])
+    expect(seen(client)).toEqual(['state.patch', 'event', 'ack', 'member'])
     expect(seen(other)).toEqual(['joined', 'state.snapshot', 'state.patch', 'event'])
   })
 
-  it('can end a subscription with a farewell', async () => {
+  it('can end a seat, and says so to its client', async () => {
     const { client, joined } = await test.join()
     const { room_id: roomId, member_id: memberId } = joined
-    const farewell = {
-      t: 'room.left',
-      room_id: roomId,
-      epoch: 1,
-      seq: 2,
-      member_id: memberId,
-      sub: 'ada',
-      reason: 'kicked',
-    } as const
+    const farewell = { epoch: 1, seq: 2, reason: 'kicked' } as const
     test.owner.room('one').send({ kind: 'left', member_id: memberId, farewell })
-    expect(await client.next('room.left')).toEqual(farewell)
+    const about = { t: 'member', room_id: roomId, member_id: memberId, sub: 'ada', status: 'left' }
+    expect(await client.next('member')).toEqual({ ...about, ...farewell })
     client.send({ t: 'message', room_id: roomId, type: 'move', data: null })
     expect(await client.next('error')).toMatchObject({ code: 'not_in_room' })
   })
@@ -349,7 +346,7 @@ describe('what an owner sends', () => {
   describe('whole states, for a client that asks again and again,', () => {
     const ask = (client: TestClient, count = 1): Promise<void> => {
       for (let i = 0; i < count; i++)
-        client.send({ t: 'state.resync', room_id: 'arena:one', have_seq: 0, reason: 'checksum' })
+        client.send({ t: 'state.resync', room_id: 'arena:one', reason: 'checksum' })
       return client.roundTrip()
     }
     const asked = (): number => test.owner.of('resync').length

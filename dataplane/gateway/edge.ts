@@ -1,6 +1,6 @@
 import { newId } from '../../shared/ids.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
+import type { ClientMessage, ResumePosition, ResyncReason } from '../../shared/protocol/messages.ts'
 import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
 import { type Farewell, type Frames, type RoomAddress, roomAttributes, type ToEdge } from '../traffic.ts'
 import type { Connection } from './connection.ts'
@@ -130,7 +130,7 @@ export class Edge {
     this.join(session, connection, room, request, memberId)
   }
 
-  /** Gives a subscription up at the client's wish; the answer is `left`. */
+  /** Gives a subscription up at the client's wish; the answer is its own `member` `left`. */
   leave(subscription: Subscription, ref: number): void {
     subscription.leaveRef = ref
     subscription.askedAt = this.#context.clock.monotonic()
@@ -170,7 +170,7 @@ export class Edge {
   /** Answers a `leave` that is still under way, so that the client can have a new subscription: the owner gets the two in their order. */
   finishLeave(subscription: Subscription): void {
     this.forget(subscription)
-    subscription.left(subscription.leaveRef, undefined)
+    subscription.left()
   }
 
   message(subscription: Subscription, { type, data, ref, settled = 0 }: Ask<'message'>, bytes: number): void {
@@ -202,9 +202,9 @@ export class Edge {
   }
 
   /** The client has lost track. A subscription that is behind or waits for its state gets one anyway. */
-  resync(subscription: Subscription, { have_seq: haveSeq, reason }: Ask<'state.resync'>): void {
+  resync(subscription: Subscription, reason: ResyncReason): void {
     if (subscription.phase !== 'live' || subscription.resync) return
-    subscription.resync = { have_seq: haveSeq, reason }
+    subscription.resync = reason
     this.#askState(subscription)
   }
 
@@ -400,11 +400,6 @@ export class Edge {
         if (subscription.phase !== 'attaching' && subscription.leaveRef === undefined)
           this.#asking.delete(subscription)
         break
-      case 'no_seat':
-        this.#stateCame(subscription, [])
-        this.forget(subscription)
-        subscription.lost(message.ref)
-        break
       case 'refused':
         this.#joinAnswered(subscription, message.code)
         this.#stateCame(subscription, [])
@@ -420,21 +415,28 @@ export class Edge {
           subscription.leaveRef = undefined
         subscription.refuse(message.code, message.message, message.ref)
         break
+      case 'no_seat':
+        this.#seatEnded(subscription, undefined)
+        break
       case 'left':
-        this.forget(subscription)
-        if (message.farewell) this.#ended(subscription, message.farewell)
-        subscription.left(message.ref, message.farewell)
+        this.#seatEnded(subscription, message.farewell)
     }
   }
 
   /**
-   * A room has ended a seat. The session remembers why, wherever it is resumed: its client may be without a connection, and one that has a
-   * connection may have lost it already.
+   * A seat has ended. If the room has ended it, the session remembers why, wherever it is resumed: its client may be without a connection, and
+   * one that has a connection may have lost it already.
    */
-  #ended({ session, room }: Subscription, farewell: Farewell): void {
-    session.ended.add({ room, farewell })
-    // What the store does not answer is written again by the sweep of the sessions.
-    this.#record(session).catch(() => {})
+  #seatEnded(subscription: Subscription, farewell: Farewell | undefined): void {
+    const { session, room } = subscription
+    this.#stateCame(subscription, [])
+    this.forget(subscription)
+    if (farewell && farewell.reason !== 'left') {
+      session.ended.add({ room, farewell })
+      // What the store does not answer is written again by the sweep of the sessions.
+      this.#record(session).catch(() => {})
+    }
+    subscription.left(farewell)
   }
 
   /** A client asks for a subscription; what the owner does about it belongs to this span. */

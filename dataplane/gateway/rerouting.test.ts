@@ -73,14 +73,15 @@ describe('a session whose rooms are at another node', () => {
 describe('a session that goes where it was told', () => {
   /** A client that was told to go to node_b and has resumed there. `silent`: it sends nothing after `welcome`. */
   async function gone({ silent = false } = {}) {
-    const { client, welcome, snapshot } = await pair.a.join('one', undefined, FEATURES)
+    const { client, welcome, snapshot, joined } = await pair.a.join('one', undefined, FEATURES)
     pair.nearer = NEARER
     expect(await toldAfter(6000, client)).toBe(1)
+    const room = { ...snapshot, member_id: joined.member_id }
     const next = await pair.b.open([], { autoPong: !silent })
     next.send({
       t: 'hello',
       project_id: 'prj_one',
-      resume: { session_id: welcome.session_id, resume_token: welcome.resume_token, rooms: [snapshot] },
+      resume: { session_id: welcome.session_id, resume_token: welcome.resume_token, rooms: [room] },
       features: FEATURES,
     })
     await pair.meanwhile(next.next('welcome'))

@@ -104,17 +104,11 @@ describe('a session that lost its socket, at another node', () => {
   })
 
   describe('hears how a seat has ended', () => {
-    const farewell = (roomId: string, memberId: string) =>
-      ({
-        t: 'room.left',
-        room_id: roomId,
-        epoch: 1,
-        seq: 2,
-        member_id: memberId,
-        sub: 'ada',
-        reason: 'kicked',
-        message: 'no manners',
-      }) as const
+    const KICKED = { epoch: 1, seq: 2, reason: 'kicked', message: 'no manners' } as const
+    const farewell = (roomId: string, memberId: string) => ({
+      ...{ t: 'member', room_id: roomId, member_id: memberId, sub: 'ada', status: 'left' },
+      ...KICKED,
+    })
 
     it.each(['known', 'not known'])(
       'when its connection was lost before, and that was %s to its node',
@@ -125,9 +119,9 @@ describe('a session that lost its socket, at another node', () => {
         const room = pair.owner.room('one')
         if (when === 'known') await pair.owner.lose(client)
         room.members.delete(memberId)
-        room.send({ kind: 'left', member_id: memberId, farewell: told })
+        room.send({ kind: 'left', member_id: memberId, farewell: KICKED })
         if (client.ws.readyState === client.ws.OPEN) {
-          expect(await client.next('room.left')).toEqual(told)
+          expect(await client.next('member')).toEqual(told)
           client.ws.terminate()
         }
         await expect
@@ -135,9 +129,11 @@ describe('a session that lost its socket, at another node', () => {
           .toEqual([[]])
         let { session_id, resume_token } = welcome
         for (let times = 0; times < 2; times++) {
-          const again = await pair.b.resume({ session_id, resume_token }, [snapshot])
+          const again = await pair.b.resume({ session_id, resume_token }, [
+            { ...snapshot, member_id: memberId },
+          ])
           ;({ session_id, resume_token } = await again.next('welcome'))
-          expect(await again.next('room.left')).toEqual(told)
+          expect(await again.next('member')).toEqual(told)
           again.ws.terminate()
         }
         // One that knows does not ask.
@@ -154,13 +150,12 @@ describe('a session that lost its socket, at another node', () => {
       await pair.owner.lose(client)
       pair.owner.silent.add('attach')
       const asked = pair.owner.next('attach')
-      const again = await pair.b.resume(welcome, [snapshot])
+      const { member_id: memberId } = joined
+      const again = await pair.b.resume(welcome, [{ ...snapshot, member_id: memberId }])
       await asked
-      pair.owner.room('one').send({ kind: 'left', member_id: joined.member_id, farewell: told })
-      expect(await again.next('welcome')).toMatchObject({
-        rooms: [{ room_id: 'arena:one', resumed: false }],
-      })
-      expect(await again.next('room.left')).toEqual(told)
+      pair.owner.room('one').send({ kind: 'left', member_id: joined.member_id, farewell: KICKED })
+      await again.next('welcome')
+      expect(await again.next('member')).toEqual(told)
     })
 
     it('of at most 16 rooms, the latest, and of none that it has joined again', async () => {
@@ -169,10 +164,10 @@ describe('a session that lost its socket, at another node', () => {
       for (let i = 1; i <= 18; i++) {
         client.send({ t: 'join', ref: i, room_type: 'arena', options: { key: `r${i}` } })
         const { room_id: roomId, member_id: memberId } = await client.next('joined')
-        positions.push({ room_id: roomId, epoch: 1, seq: 1 })
+        positions.push({ room_id: roomId, member_id: memberId, epoch: 1, seq: 1 })
         const room = pair.owner.room(`r${i}`)
         room.members.delete(memberId)
-        room.send({ kind: 'left', member_id: memberId, farewell: farewell(roomId, memberId) })
+        room.send({ kind: 'left', member_id: memberId, farewell: KICKED })
       }
       client.send({ t: 'join', ref: 19, room_type: 'arena', options: { key: 'r18' } })
       await client.next('joined')
@@ -180,10 +175,12 @@ describe('a session that lost its socket, at another node', () => {
       const again = await pair.b.resume(welcome, positions)
       await again.next('welcome')
       await again.roundTrip()
-      const of = (t: string) =>
-        again.received.flatMap((message) => (message.t === t && 'room_id' in message ? message.room_id : []))
-      expect(of('error')).toEqual(['arena:r1', 'arena:r2'])
-      expect(of('room.left')).toEqual(positions.slice(2, 17).map(({ room_id: roomId }) => roomId))
+      const of = (why: string) =>
+        again.received.flatMap((message) =>
+          message.t === 'member' && message.reason === why ? message.member_id : [],
+        )
+      expect(of('session_ended')).toEqual(positions.slice(0, 2).map(({ member_id: memberId }) => memberId))
+      expect(of('kicked')).toEqual(positions.slice(2, 17).map(({ member_id: memberId }) => memberId))
     })
   })
 

@@ -4,7 +4,7 @@ import type { Random } from '../../shared/random.ts'
 import type { Records, Write } from '../../shared/store/port.ts'
 import { hashTag } from '../../shared/store/rules.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
-import { type Farewell, type RoomAddress, roomAddress, roomIdOf } from '../traffic.ts'
+import { type Farewell, type RoomAddress, roomAddress } from '../traffic.ts'
 import type { RateLevel } from './rate-limits.ts'
 
 /** The place of a session among those that count together. */
@@ -66,7 +66,7 @@ export interface SessionRecord {
 }
 
 /** The first byte: what the rest is written as. */
-const FORMAT = 2
+const FORMAT = 3
 const FORMAT_BYTE = String.fromCharCode(FORMAT)
 
 /** A record as it is written: by position, since there is one for every client, and it is written often. */
@@ -81,7 +81,7 @@ type Positional = [
   place: [set: string, cameAt: number] | 0,
   trace: string | 0,
   rerouting: [at: number, failures: number, to: string | 0] | 0,
-  ...seats: [roomType: string, key: string, memberId: string, end?: PositionalEnd | 0, joinRef?: number][],
+  ...seats: [roomType: string, key: string, seat: string | PositionalEnd, joinRef?: number][],
 ]
 
 /** How a room has ended a seat. */
@@ -102,10 +102,10 @@ export function encodeSession({ right, pace, place, rerouting, ...record }: Sess
     rerouting ? [rerouting.at, rerouting.failures, rerouting.to ?? 0] : 0,
   ]
   for (const { room_type: roomType, key, member_id: memberId, join_ref: joinRef } of record.seats)
-    positional.push(joinRef === undefined ? [roomType, key, memberId] : [roomType, key, memberId, 0, joinRef])
+    positional.push(joinRef === undefined ? [roomType, key, memberId] : [roomType, key, memberId, joinRef])
   for (const { room, farewell } of record.ended) {
-    const { member_id: memberId, epoch, seq, reason, message = 0 } = farewell
-    positional.push([room.roomType, room.key, memberId, [epoch, seq, reason, message]])
+    const { epoch, seq, reason, message = 0 } = farewell
+    positional.push([room.roomType, room.key, [epoch, seq, reason, message]])
   }
   return Buffer.from(FORMAT_BYTE + JSON.stringify(positional))
 }
@@ -118,15 +118,19 @@ export function decodeSession(bytes: Uint8Array): SessionRecord | undefined {
       JSON.parse(new TextDecoder().decode(bytes.subarray(1))) as Positional
     const held: SeatRecord[] = []
     const ended: EndedSeat[] = []
-    for (const [roomType, key, memberId, end, joinRef] of seats)
-      if (end) ended.push(endedSeat(roomAddress(claims.project_id, roomType, key), memberId, claims, end))
-      else
+    for (const [roomType, key, seat, joinRef] of seats)
+      if (typeof seat === 'string')
         held.push({
           room_type: roomType,
           key,
-          member_id: memberId,
+          member_id: seat,
           ...(joinRef !== undefined && { join_ref: joinRef }),
         })
+      else {
+        const [epoch, seq, reason, message] = seat
+        const farewell = { epoch, seq, reason, ...(message && { message }) }
+        ended.push({ room: roomAddress(claims.project_id, roomType, key), farewell })
+      }
     return {
       session_id: sessionId,
       claims,
@@ -145,25 +149,6 @@ export function decodeSession(bytes: Uint8Array): SessionRecord | undefined {
     return undefined
   }
 }
-
-const endedSeat = (
-  room: RoomAddress,
-  memberId: string,
-  { sub }: TokenClaims,
-  [epoch, seq, reason, message]: PositionalEnd,
-): EndedSeat => ({
-  room,
-  farewell: {
-    t: 'room.left',
-    room_id: roomIdOf(room),
-    epoch,
-    seq,
-    member_id: memberId,
-    sub: sub ?? null,
-    reason,
-    ...(message && { message }),
-  },
-})
 
 const reroutingOf = ([at, failures, to]: readonly [number, number, string | 0]): Rerouting => ({
   at,

@@ -3,6 +3,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { JsonObject } from '../../shared/json.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
+import { roomIdOf } from '../traffic.ts'
 import type { Connection } from './connection.ts'
 import { type MessageRateLimiter, whileConnected } from './rate-limits.ts'
 import type { EndedSeat, QuotaPlace, Rerouting, ResumeRight, SessionRecord } from './session-record.ts'
@@ -140,6 +141,11 @@ export class Session implements SubscribedSession {
     return this.#clock.now() - this.#expiresAt
   }
 
+  /** Whole seconds for which the token is still valid. */
+  get tokenSeconds(): number {
+    return Math.max(0, Math.floor(-this.expiredMs / 1000))
+  }
+
   /** Lets a session with an expired token stay for `ms` more, so that the client can send a fresh one. */
   allowFreshToken(ms: number): void {
     this.#tokenDue = this.#clock.monotonic() + ms
@@ -199,7 +205,7 @@ export class EndedSeats {
   }
 
   add(seat: EndedSeat): void {
-    const { room_id: roomId } = seat.farewell
+    const roomId = roomIdOf(seat.room)
     this.#seats.delete(roomId)
     this.#seats.set(roomId, seat)
     const [oldest] = this.#seats.keys()

@@ -1,6 +1,11 @@
 import type { JsonObject } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { ResumePosition, Subprotocol } from '../../shared/protocol/messages.ts'
+import type {
+  ResumePosition,
+  ResyncReason,
+  ServerMessage,
+  Subprotocol,
+} from '../../shared/protocol/messages.ts'
 import { noSpan, type Span, type TraceContext } from '../../shared/tracing/tracer.ts'
 import { type Frame, frame, joinFrames } from '../frame.ts'
 import {
@@ -33,7 +38,7 @@ export type AttachResult = 'frames' | 'resync' | 'lost'
 
 /** An `attach` that the owner has not answered. */
 interface PendingAttach {
-  readonly position: ResumePosition
+  readonly position: Pick<ResumePosition, 'epoch' | 'seq'>
   readonly ask: number
   /** Absent when the edge asks of its own accord. */
   readonly answered?: (result: AttachResult) => void
@@ -48,6 +53,8 @@ type FlushResult = 'passed' | 'stalled' | 'missed'
 /** The session that a subscription belongs to. */
 export interface SubscribedSession {
   readonly sessionId: string
+  /** The player's id from the token. */
+  readonly sub: string | null
   /** By what the limits of a node count; see `Session.player`. */
   readonly player: string
   /** How often it was resumed. */
@@ -147,8 +154,10 @@ export class Subscription {
   /** What the owner has not settled. */
   readonly unacked: Unacked
   /** What the client has asked for the whole state with, until it has one. */
-  resync: Pick<Extract<ToOwner, { kind: 'resync' }>, 'have_seq' | 'reason'> | undefined
+  resync: ResyncReason | undefined
   readonly #held = new HeldFrames()
+  /** Id of the member, as its client knows it. */
+  #seatId: string
   #phase: SubscriptionPhase
   #connection: Connection | undefined
   #attach: PendingAttach | undefined
@@ -172,6 +181,7 @@ export class Subscription {
     this.room = room
     this.roomId = roomIdOf(room)
     this.memberId = memberId
+    this.#seatId = memberId
     this.unacked = new Unacked(limits)
     this.join = join
     this.joinRef = join?.ref
@@ -211,7 +221,7 @@ export class Subscription {
   }
 
   /** The attach whose answer is open. */
-  get attaching(): { readonly position: ResumePosition; readonly ask: number } | undefined {
+  get attaching(): { readonly position: PendingAttach['position']; readonly ask: number } | undefined {
     return this.#phase === 'attaching' ? this.#attach : undefined
   }
 
@@ -219,10 +229,9 @@ export class Subscription {
   question(edge: string): ToOwner | undefined {
     const { attaching, session, room, memberId } = this
     if (this.#phase === 'joining') return this.join
-    if (this.#phase === 'resyncing')
-      return { kind: 'resync', room, member_id: memberId, have_seq: this.#stalledAtSeq, reason: 'stalled' }
+    if (this.#phase === 'resyncing') return { kind: 'resync', room, member_id: memberId, reason: 'stalled' }
     if (this.#phase === 'live' && this.resync)
-      return { kind: 'resync', room, member_id: memberId, ...this.resync }
+      return { kind: 'resync', room, member_id: memberId, reason: this.resync }
     if (!attaching || !this.#connection) return undefined
     const { epoch, seq } = attaching.position
     return {
@@ -299,7 +308,7 @@ export class Subscription {
 
   /** The join took effect with the flush `seq` of the owner under `epoch`. False: the client is gone and cannot be told. */
   joined(
-    { ref, member_id: memberId, seat = memberId, members, snapshot, layers }: JoinedMember,
+    { ref, member_id: memberId, seat = memberId, snapshot, layers }: JoinedMember,
     epoch: number,
     seq: number,
   ): boolean {
@@ -312,8 +321,8 @@ export class Subscription {
     this.#phase = 'live'
     this.#epoch = epoch
     this.#seq = seq
-    // No copy: the codec encodes the list once for all who come with it.
-    connection.send({ t: 'joined', ref, room_id: this.roomId, member_id: seat, members })
+    this.#seatId = seat
+    connection.send({ t: 'joined', ref, room_id: this.roomId, member_id: seat })
     if (layers) this.#push(layers)
     this.#pushState(snapshot)
     return true
@@ -355,6 +364,7 @@ export class Subscription {
   ): void {
     this.#connection = connection
     this.joinRef = undefined
+    this.#seatId = position.member_id
     this.learned(position.settled ?? 0)
     this.#attach = { position, ask, answered }
     this.#phase = 'attaching'
@@ -370,7 +380,7 @@ export class Subscription {
     if (!this.#attached) return false
     const seq = this.#phase === 'live' ? this.#seq : this.#stalledAtSeq
     this.#held.drop(this.#connection.outbox)
-    this.#attach = { position: { room_id: this.roomId, epoch: this.#epoch, seq }, ask }
+    this.#attach = { position: { epoch: this.#epoch, seq }, ask }
     // It may be lost. A client that still needs it asks again.
     this.resync = undefined
     this.#phase = 'attaching'
@@ -401,19 +411,10 @@ export class Subscription {
     return this.unacked.again(ack ?? 0)
   }
 
-  /** The owner has no such member. */
-  lost(ref: number | undefined): void {
+  /** The seat has ended. `farewell` undefined: the owner knows of no such seat. */
+  left(farewell = this.leaveRef === undefined ? LOST : LEFT): void {
     this.#held.drop(this.#connection?.outbox)
-    if (this.leaveRef !== undefined) this.#send({ t: 'left', ref: this.leaveRef, room_id: this.roomId })
-    else this.fail('not_in_room', 'the seat in this room is gone: join again', ref)
-    this.#answerAttach('lost')
-  }
-
-  /** The subscription is given up: because the client asked, or with a farewell. */
-  left(ref: number | undefined, farewell: Farewell | undefined): void {
-    this.#held.drop(this.#connection?.outbox)
-    if (ref !== undefined) this.#send({ t: 'left', ref, room_id: this.roomId })
-    else if (farewell) this.#send(farewell)
+    this.#send(ownLeft(this.roomId, this.#seatId, this.session.sub, farewell))
     this.#answerAttach('lost')
   }
 
@@ -494,6 +495,25 @@ export class Subscription {
     connection.outbox.pushState(bytes)
   }
 }
+
+/** How a seat ended of which the owner knows nothing. */
+export const LOST: Farewell = { epoch: 0, seq: 0, reason: 'session_ended' }
+const LEFT: Farewell = { ...LOST, reason: 'left' }
+
+/** Tells a client that its seat has ended. */
+export const ownLeft = (
+  roomId: string,
+  memberId: string,
+  sub: string | null,
+  farewell: Farewell,
+): Extract<ServerMessage, { t: 'member' }> => ({
+  t: 'member',
+  room_id: roomId,
+  member_id: memberId,
+  sub,
+  status: 'left',
+  ...farewell,
+})
 
 /** Frames that wait until the client of a stalled subscription has its state; they count towards what its outbox may hold. */
 class HeldFrames {

@@ -118,20 +118,16 @@ export class RoomAdmission {
 
   leave(message: Kind<'leave'>, from: string): void {
     const { memberships, replies } = this.#stream
-    const { member_id: memberId, reason, ref } = message
+    const { member_id: memberId, reason } = message
     const membership = memberships.ofSubscription(memberId)
     if (membership) {
       // A session that went on at another edge ends there only.
-      if (reason !== 'session_ended' || membership.isServedBy(from))
-        this.#inputs.part(membership, reason, { ref })
+      if (reason !== 'session_ended' || membership.isServedBy(from)) this.#inputs.part(membership, reason)
       return
     }
     const request = this.#cancel(memberId)
     if (request) this.#endSpan(memberId, reason)
-    if (!request && !memberships.addressee(memberId)) replies.noSeat(from, message)
-    // Its join was under way, or it is being sent away at this moment.
-    else if (ref !== undefined)
-      replies.send(request?.edge ?? from, { kind: 'left', member_id: memberId, ref })
+    if (!memberships.addressee(memberId)) replies.noSeat(request?.edge ?? from, memberId)
     this.#on.occupied()
   }
 
@@ -160,7 +156,7 @@ export class RoomAdmission {
       if (this.#wait(memberId, 'attach', () => this.attach(message))) return
       const farewell = this.#stream.environment.departures.of(memberId)
       if (farewell) replies.left(edge, memberId, farewell)
-      else replies.noSeat(edge, { member_id: memberId })
+      else replies.noSeat(edge, memberId)
       return
     }
     // The session went on at another edge.
@@ -181,7 +177,7 @@ export class RoomAdmission {
     const { memberships, delivery, replies } = this.#stream
     const membership = memberships.addressee(memberId)
     if (!membership) {
-      replies.noSeat(from, { member_id: memberId })
+      replies.noSeat(from, memberId)
       return
     }
     // Its snapshot is under way, and newer than anything that could be sent now.
@@ -512,9 +508,11 @@ export class RoomAdmission {
         const due = this.#dueAt(membership)
         if (due > now) earliest = Math.min(earliest, due)
         else if (memberships.has(membership))
-          this.#inputs.part(membership, 'session_ended', {
-            text: `the connection was not back within ${this.#keptMs / 1000} s: join again`,
-          })
+          this.#inputs.part(
+            membership,
+            'session_ended',
+            `the connection was not back within ${this.#keptMs / 1000} s: join again`,
+          )
       }
       if (earliest < Number.POSITIVE_INFINITY) this.#expiry.at(earliest)
     })

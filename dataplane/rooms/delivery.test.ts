@@ -22,7 +22,7 @@ function countEncoded() {
     })
     vi.spyOn(prototype, 'roomEncoder').mockImplementation(function (this: Codec): RoomEncoder {
       const encoder = roomEncoder.call(this)
-      for (const kind of ['patch', 'snapshot'] as const) {
+      for (const kind of ['patch', 'whole'] as const) {
         const method = encoder[kind].bind(encoder) as (...values: unknown[]) => Uint8Array
         encoder[kind] = (...values: unknown[]) => {
           count(`${this.subprotocol} ${kind}`)
@@ -61,12 +61,12 @@ it('what a flush has for everyone is encoded once for each subprotocol, however 
   expect(counts).toEqual({
     'roomful.v1.json patch': 1,
     'roomful.v1.msgpack patch': 1,
-    'roomful.v1.json snapshot': 1,
-    'roomful.v1.msgpack snapshot': 1,
+    'roomful.v1.json whole': 1,
+    'roomful.v1.msgpack whole': 1,
     // Ten came, each with a greeting of the room.
     'roomful.v1.json event': 10,
     'roomful.v1.msgpack event': 10,
-    'roomful.v1.json room.joined': 10,
-    'roomful.v1.msgpack room.joined': 10,
+    'roomful.v1.json member': 10,
+    'roomful.v1.msgpack member': 10,
   })
 })

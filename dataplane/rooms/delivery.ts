@@ -1,5 +1,6 @@
+import type { WholeName } from '../../shared/protocol/codec.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { DepartureReason, MemberInfo, StateAt, Subprotocol } from '../../shared/protocol/messages.ts'
+import type { DepartureReason, MemberInfo, Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, joinFrames } from '../frame.ts'
 import { type Nowhere, refusalOf } from '../place.ts'
 import type {
@@ -45,8 +46,6 @@ export interface PendingJoin {
 export interface PendingLeave {
   readonly membership: Membership
   readonly reason: DepartureReason
-  /** The `leave` to answer. */
-  readonly ref: number | undefined
   /** Why, in words for the player. */
   readonly text: string | undefined
   /** Events of the flush before this one came while the member was there. */
@@ -177,7 +176,7 @@ export class Delivery {
   #resync(subprotocol: Subprotocol): Frame {
     let frame = this.#resyncs.get(subprotocol)
     if (!frame) {
-      frame = this.#frames.resync(this.#stateAt(), this.#delivered.members.map(memberInfo), subprotocol)
+      frame = this.#whole('state.resync', subprotocol)
       this.#resyncs.set(subprotocol, frame)
     }
     return frame
@@ -200,17 +199,18 @@ export class Delivery {
     this.#sendAlone(edge, acked ? [{ member_id: subscriptionId, events: NONE, ack: committedRef }] : NONE, [
       {
         ...seatOf(membership),
-        members: this.#delivered.members.map(memberInfo),
-        snapshot: { [codec]: this.#frames.snapshot(this.#stateAt(), codec) },
+        snapshot: { [codec]: this.#whole('state.snapshot', codec) },
         ...withLayers(codec, this.#statesOf(member.id, codec)),
       },
     ])
   }
 
-  #stateAt(): StateAt {
-    const { seq, checksum } = this.#delivered
+  /** All that members know. */
+  #whole(t: WholeName, subprotocol: Subprotocol): Frame {
+    const { seq, checksum, members } = this.#delivered
     const state = this.#state.base
-    return { room_id: this.#frames.roomId, epoch: this.#replies.epoch, seq, checksum, state }
+    const at = { room_id: this.#frames.roomId, epoch: this.#replies.epoch, seq, checksum, state }
+    return this.#frames.whole(t, at, members.map(memberInfo), subprotocol)
   }
 
   /** Sends one member alone what is no news to the others: an ack, or the answer to its join once more. */
@@ -224,9 +224,9 @@ export class Delivery {
   }
 
   /** Parts with members that are not in the room's sight as they leave: the join was never delivered, or the session is over. */
-  #release({ membership, reason, ref, text, unseen }: PendingLeave): void {
+  #release({ membership, reason, text, unseen }: PendingLeave): void {
     this.#memberships.release(membership)
-    if (!unseen || ref !== undefined || reason === 'session_ended') return
+    if (!unseen || reason === 'session_ended') return
     this.#replies.send(membership.edge, {
       kind: 'refused',
       member_id: membership.subscriptionId,
@@ -238,17 +238,10 @@ export class Delivery {
   }
 
   /** Tells a member that it has left, behind all that the update has for it. */
-  #part({ membership, reason, ref, text }: PendingLeave, { epoch, seq }: Update): void {
-    const { edge, subscriptionId } = membership
-    const { id: memberId, sub } = membership.member
+  #part({ membership, reason, text }: PendingLeave, { epoch, seq }: Update): void {
     this.#memberships.release(membership)
-    if (ref !== undefined) {
-      this.#replies.send(edge, { kind: 'left', member_id: subscriptionId, ref })
-      return
-    }
-    const at = { room_id: this.#frames.roomId, epoch, seq, member_id: memberId, sub }
     const message = text === undefined ? {} : { message: text }
-    this.#replies.part(edge, subscriptionId, { t: 'room.left', ...at, reason, ...message })
+    this.#replies.part(membership.edge, membership.subscriptionId, { epoch, seq, reason, ...message })
   }
 
   /** What a member that leaves has for itself: the events up to then, the replies to its last messages, and their ack. */
@@ -313,8 +306,8 @@ export class Delivery {
       add(membership, { member_id: membership.subscriptionId, events: own })
     const leaving = new Map<string, string[]>()
     for (const leave of parting) {
-      const { membership, unseen } = leave
-      if (!membership.attached || unseen) continue
+      const { membership } = leave
+      if (!membership.attached) continue
       append(leaving, membership.edge, membership.subscriptionId)
       const last = this.#lastPart(leave, update)
       if (last) add(membership, last)
@@ -331,10 +324,9 @@ export class Delivery {
     const snapshot: MutableFrames = {}
     const infos = members.map(memberInfo)
     for (const { membership } of joins) {
-      snapshot[membership.codec] ??= this.#frames.snapshot(at, membership.codec)
+      snapshot[membership.codec] ??= this.#frames.whole('state.snapshot', at, infos, membership.codec)
       append(byEdge, membership.edge, {
         ...seatOf(membership),
-        members: infos,
         snapshot,
         ...withLayers(membership.codec, this.#statesOf(membership.member.id, membership.codec, update)),
       })
@@ -354,8 +346,8 @@ const withLayers = (codec: Subprotocol, layers: Frame | undefined): Pick<JoinedM
   layers ? { layers: { [codec]: layers } } : {}
 
 /** Whether a member is told that it leaves. Otherwise its edge has forgotten it already, or it never knew of its seat. */
-const isTold = ({ reason, ref, text, unseen }: PendingLeave): boolean =>
-  unseen ? ref !== undefined : reason !== 'session_ended' || text !== undefined
+const isTold = ({ reason, text, unseen }: PendingLeave): boolean =>
+  !unseen && (reason !== 'session_ended' || text !== undefined)
 
 const isReply = (outcome: Outcome): outcome is RepliedRef => 'reply' in outcome
 
@@ -496,8 +488,8 @@ export class Replies {
   }
 
   /** The session is no member. */
-  noSeat(edge: string, { member_id: memberId, ref }: Asker): void {
-    this.send(edge, { kind: 'no_seat', member_id: memberId, ...withRef(ref) })
+  noSeat(edge: string, memberId: string): void {
+    this.send(edge, { kind: 'no_seat', member_id: memberId })
   }
 }
 

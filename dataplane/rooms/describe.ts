@@ -146,13 +146,13 @@ function recentEvents(
   return recent.slice(0, MOST)
 }
 
-/** Events and presence of an update, in its order. */
+/** Events of an update, and who came and went, in its order. */
 function describedBy({ frames, targeted, packed }: KeptUpdate, format: JournalFormat): Described[] {
   const { 'roomful.v1.json': json, 'roomful.v1.msgpack': msgpack } = frames.rest ?? {}
   const sent = json ?? msgpack
   if (sent) {
     // Whose room it is need not be known.
-    const msgpackCodec = new MsgpackClientCodec(false, '')
+    const msgpackCodec = new MsgpackClientCodec('')
     const decode = (payload: Uint8Array): DecodedMessage =>
       json ? JSON.parse(Buffer.from(payload).toString()) : msgpackCodec.decode(payload)
     return [...payloadsOf(sent).flatMap((payload) => ofMessage(decode(payload))), ...targeted.map(ofEvent)]
@@ -171,10 +171,11 @@ function ofMessage(message: DecodedMessage): Described[] {
   switch (message.t) {
     case 'event':
       return [told('event', message.name, message.data)]
-    case 'room.joined':
-      return [told('joined', message.member_id, { sub: message.sub })]
-    case 'room.left':
-      return [told('left', message.member_id, { sub: message.sub, reason: message.reason })]
+    case 'member': {
+      const { status, member_id: memberId, sub, reason } = message
+      if (status === 'joined') return [told('joined', memberId, { sub })]
+      return status === 'left' ? [told('left', memberId, { sub, reason: reason! })] : []
+    }
     default:
       return []
   }

@@ -160,7 +160,7 @@ describe.each(THROWN)('%s', (_name, thrown) => {
     bench.send('thrower', 'ann', { kind: 'leave', reason: 'left', ref: 9 })
     bench.message('counter', 'eve', 'inc', { by: 1 })
     await bench.advance(1500)
-    expect([ann.heard, bench.host.size]).toEqual([['left 9'], 1])
+    expect([ann.heard, bench.host.size]).toEqual([['-ann left'], 1])
     expect([eve.state, eve.faults]).toEqual([{ count: 1, seen: ['eve'] }, []])
   })
 

@@ -227,15 +227,11 @@ export class Inputs {
     this.#stream.touch()
   }
 
-  /** Removes a member; `onLeave` runs, unless the whole room ends. `ref`: the `leave` to answer; `text`: why, in words for the player. */
-  part(
-    membership: Membership,
-    reason: DepartureReason,
-    told: { ref?: number | undefined; text?: string | undefined } = {},
-  ): void {
+  /** Removes a member; `onLeave` runs, unless the whole room ends. `text`: why, in words for the player. */
+  part(membership: Membership, reason: DepartureReason, text?: string): void {
     const { grants, memberships, pending } = this.#stream
     const { member } = membership
-    pending.part(membership, reason, told)
+    pending.part(membership, reason, text)
     memberships.remove(membership)
     // Whoever leaves with the room sees all of its last update, and what that shows. Anyone else has the layers of others up to this turn.
     if (reason !== 'closed') grants.forget(member.id)
@@ -441,7 +437,7 @@ export class Inputs {
     }
     for (const { memberId, text } of kicked) {
       const membership = memberships.get(memberId)
-      if (membership) this.part(membership, 'kicked', { text })
+      if (membership) this.part(membership, 'kicked', text)
     }
     if (closed) this.#on.close()
   }

@@ -50,7 +50,7 @@ const update: Update = {
   joined: [membership],
   replaced: [{ ...membership, subscriptionId: 'mem_c' }],
   left: [{ member: { id: 'mem_b', sub: null, connected: true, data: null }, reason: 'kicked' }],
-  presence: [{ memberId: 'mem_a', connected: false }],
+  presence: [{ memberId: 'mem_a', connected: false, sub: 'anna' }],
   renewed: [{ memberId: 'mem_a', data: { level: 3 } }],
   acks: [{ memberId: 'mem_a', ref: 70_000, forgotten: 4 }],
   outcomes: [
@@ -74,15 +74,15 @@ const update: Update = {
 const layers = { checksum: 19, sum: 20, grants: [{ memberId: 'mem_a', layers: ['team:red'] }] }
 const base = { epoch: 1_795_181_400_000, seq: 70_000 }
 
-/** `update` in a snapshot, as version 6 has it in stores since the first release that wrote it. */
+/** `update` in a snapshot, as version 7 has it in stores since the first release that wrote it. */
 const STORED = Buffer.from(
-  `BnR57Y4AAAG7m8tCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGR
+  `B4ju2C8AAAG7m8tCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGR
    kZGRkZGRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyq
    YsOpcnQg8J+OsoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4
    q2NvbnN0cnVjdG9ygaZ0b0pTT04BoNQAAZGcpW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzHAAa9ub2RlLTF+ZjNLeDlhX1Gycm9v
    bWZ1bC52MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaHCSAaN0d28EkstCeh+SZPwAAM4AARFwkZSkdHVybstC
    eh+SaeWwAKh0dXJuRW5kc4GkdHVybgOTExSRkqVtZW1fYZGodGVhbTpyZWQDkZKndHNrXzFfMqhxdWVzdGlvbpKnbWFsbG9yeaNl
-   dmUAAAQNBsRqkCXcABHLQnofkmUDsADOAAERccPO/ty6mJ0DpGRlZXCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJME
+   dmUAAAQSB8bI9rDcABHLQnofkmUDsADOAAERccPO/ty6mJ0DpGRlZXCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJME
    kgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
    BJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIA
    kwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCSAQKQkJCQ
@@ -92,15 +92,15 @@ const STORED = Buffer.from(
    U09OAaCSAtQAAaRnb25lAJKTo2hpdIGiYnmlbWVtX2HAk6R0b2xkwJGlbWVtX2GRnKVtZW1fYaRhbm5hwoGlbGV2ZWwDpXNlc18x
    wAGvbm9kZS0xfmYzS3g5YV9RsnJvb21mdWwudjEubXNncGFja84AARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBJGc
    pW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzGlbWVtX2MBr25vZGUtMX5mM0t4OWFfUbJyb29tZnVsLnYxLm1zZ3BhY2vOAAERcJKT
-   Calyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSRlaVtZW1fYsDDwKZraWNrZWSRkqVtZW1fYcKRkqVtZW1fYYGlbGV2ZWwDkZOl
-   bWVtX2HOAAERcASSlKVtZW1fYQmpcm9vbV9mdWxspGZ1bGyTpW1lbV9hCoGiaHCSAaN0d2+SkZSkdHVybstCeh+SaeWwAKh0dXJu
-   RW5kc4GkdHVybgORpXRtcl8xlRHO8AAAAZKUrG1lbWJlcjptZW1fYZKlaGFuZHOlbWVtX2GSApEHAJTAkaRkZWNrAACRk6xtZW1i
-   ZXI6bWVtX2ESw5GTpW1lbV9hpXN0YWZmwpKRkqd0c2tfMV8yqHF1ZXN0aW9ukad0c2tfMV8xkpGnbWFsbG9yeZGiYm8=`,
+   Calyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSRlaVtZW1fYsDDwKZraWNrZWSRk6VtZW1fYcKkYW5uYZGSpW1lbV9hgaVsZXZl
+   bAORk6VtZW1fYc4AARFwBJKUpW1lbV9hCalyb29tX2Z1bGykZnVsbJOlbWVtX2EKgaJocJIBo3R3b5KRlKR0dXJuy0J6H5Jp5bAA
+   qHR1cm5FbmRzgaR0dXJuA5GldG1yXzGVEc7wAAABkpSsbWVtYmVyOm1lbV9hkqVoYW5kc6VtZW1fYZICkQcAlMCRpGRlY2sAAJGT
+   rG1lbWJlcjptZW1fYRLDkZOlbWVtX2Glc3RhZmbCkpGSp3Rza18xXzKocXVlc3Rpb26Rp3Rza18xXzGSkadtYWxsb3J5kaJibw==`,
   'base64',
 )
 
 // A release reads what the one before has stored, and the one before what this one stores while they share a cluster.
-it('reads and writes version 6 of the record to the byte', () => {
+it('reads and writes version 7 of the record to the byte', () => {
   const format = new JournalFormat()
   const { updates, ...snapshot } = format.readSnapshot(STORED)
   expect(snapshot).toEqual({

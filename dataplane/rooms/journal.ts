@@ -59,6 +59,7 @@ export type MemberOutcome = Of<RefusedRef> | Of<RepliedRef>
 interface Presence {
   readonly memberId: string
   readonly connected: boolean
+  readonly sub: string | null
 }
 
 /** The claim of a member's token, from here on. */
@@ -158,7 +159,7 @@ export class NewerRecord extends Error {
  * number. In every version the CRC-32 of all that follows comes next, begun with the version, so that damage is never taken for a version
  * to come.
  */
-const VERSION = 6
+const VERSION = 7
 const LENGTH_BYTES = 4
 const HEAD_BYTES = 5
 const NO_HEAD = new Uint8Array(HEAD_BYTES)
@@ -472,7 +473,7 @@ const UPDATE = array(
     joined: listOf(MEMBERSHIP),
     replaced: listOf(MEMBERSHIP),
     left: listOf(array(DEPARTURE)),
-    presence: listOf(array(fields<Presence>({ memberId: TEXT, connected: FLAG }))),
+    presence: listOf(array(fields<Presence>({ memberId: TEXT, connected: FLAG, sub: optional(TEXT, null) }))),
     renewed: listOf(array(fields<RenewedData>({ memberId: TEXT, data: DATA }))),
     acks: listOf(array(ACK)),
     outcomes: listOf(

@@ -1,6 +1,6 @@
 import * as v from 'valibot'
 import { expect, it, vi } from 'vitest'
-import type { RoomEncoder } from '../../shared/protocol/codec.ts'
+import type { LayerEncoder, RoomEncoder } from '../../shared/protocol/codec.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import type { Frame } from '../frame.ts'
@@ -33,8 +33,8 @@ const fog = defineRoom({
 /** How often anything is encoded from now on. */
 function countEncodes() {
   const count = { encodes: 0 }
-  const counting = <E extends Partial<RoomEncoder>>(encoder: E): E => {
-    for (const name of ['patch', 'snapshot', 'replay', 'resync'] as const) {
+  const counting = <E extends Partial<RoomEncoder & LayerEncoder>>(encoder: E): E => {
+    for (const name of ['patch', 'whole', 'state', 'replay'] as const) {
       const encode = encoder[name]
       if (encode)
         encoder[name] = ((...args: Parameters<typeof encode>) => {

@@ -52,7 +52,7 @@ async function attack(bench: RoomBench, round: number): Promise<number> {
       const memberId = `${round} ${n}`
       const asked = { edge: 'node_a', turn: 0, codec: 'roomful.v1.msgpack', session_id: memberId } as const
       bench.message('store', 'first', 'put', { at: 'late', text: text(n, 512) }, undefined, key)
-      bench.send('store', 'first', { kind: 'resync', have_seq: n, reason: 'checksum' }, key)
+      bench.send('store', 'first', { kind: 'resync', reason: 'checksum' }, key)
       bench.send('store', 'first', { kind: 'refuse', ref: n, code: 'forbidden', message: 'no' }, key)
       bench.send('store', memberId, { kind: 'leave', reason: 'left', ref: n }, key)
       bench.send(

@@ -1,8 +1,10 @@
 import type { Json } from '../../shared/json.ts'
-import type { Codec, LayerEncoder, RoomEncoder } from '../../shared/protocol/codec.ts'
+import type { Codec, LayerEncoder, RoomEncoder, WholeName } from '../../shared/protocol/codec.ts'
 import type {
+  DepartureReason,
   FlushMessage,
   MemberInfo,
+  MemberStatus,
   PatchAt,
   ServerMessage,
   StateAt,
@@ -23,7 +25,7 @@ export type MutableFrames = { [codec in Subprotocol]?: Frame }
 /** An update's frames for everyone, in each codec it was encoded for. */
 export interface UpdateFrames {
   readonly patch: Frames
-  /** Events and presence; undefined when there are none for everyone. */
+  /** Events, and changes of the members; undefined when there are none for everyone. */
   readonly rest: Frames | undefined
   /** By layer; undefined: the room type has none, or none that someone has has changed. */
   readonly layers?: ReadonlyMap<string, Frames> | undefined
@@ -77,23 +79,21 @@ export class RoomFrames {
     return frame(encoder.replay(this.#at(update), update.delta), codec.binary)
   }
 
-  /** Events and presence for everyone; undefined when there are none. */
+  /** Events for everyone, and changes of the members; undefined when there are none. */
   rest(update: Update, subprotocol: Subprotocol): Frame | undefined {
     const { epoch, seq, events, left, joined, presence } = update
     const at = { room_id: this.roomId, epoch, seq }
     const frames: Frame[] = []
     for (const event of events)
       if (!event.to) frames.push(this.message(this.event(update, event), subprotocol))
-    for (const { member, reason } of left)
-      frames.push(
-        this.message({ t: 'room.left', ...at, member_id: member.id, sub: member.sub, reason }, subprotocol),
-      )
-    for (const { member } of joined)
-      frames.push(
-        this.message({ t: 'room.joined', ...at, member_id: member.id, sub: member.sub }, subprotocol),
-      )
-    for (const { memberId, connected } of presence)
-      frames.push(this.message({ t: 'room.presence', ...at, member_id: memberId, connected }, subprotocol))
+    const change = (id: string, sub: string | null, status: MemberStatus, reason?: DepartureReason): void => {
+      const why = reason && { reason }
+      frames.push(this.message({ t: 'member', ...at, member_id: id, sub, status, ...why }, subprotocol))
+    }
+    for (const { member, reason } of left) change(member.id, member.sub, 'left', reason)
+    for (const { member } of joined) change(member.id, member.sub, 'joined')
+    for (const { memberId, sub, connected } of presence)
+      change(memberId, sub, connected ? 'connected' : 'disconnected')
     return frames.length > 0 ? joinFrames(frames) : undefined
   }
 
@@ -107,14 +107,10 @@ export class RoomFrames {
     return frame(encoder.behindPatch(message), codec.binary)
   }
 
-  snapshot(at: StateAt, subprotocol: Subprotocol): Frame {
+  /** The state, and the members. */
+  whole(t: WholeName, at: StateAt, members: readonly MemberInfo[], subprotocol: Subprotocol): Frame {
     const { codec, encoder } = this.#encoding(subprotocol)
-    return frame(encoder.snapshot(at), codec.binary)
-  }
-
-  resync(at: StateAt, members: readonly MemberInfo[], subprotocol: Subprotocol): Frame {
-    const { codec, encoder } = this.#encoding(subprotocol)
-    return frame(encoder.resync(at, members), codec.binary)
+    return frame(encoder.whole(t, at, members), codec.binary)
   }
 
   #at({ epoch, seq, checksum }: Update) {
@@ -170,7 +166,7 @@ export class LayerFrames {
   /** `layer.state`, behind the patch of its seq where there is one. */
   state(layer: string, at: LayerAt, { state, checksum }: LayerState, subprotocol: Subprotocol): Frame {
     const { codec, encoder } = this.#encoding(layer, subprotocol)
-    return frame(encoder.snapshot({ ...this.#at(at, checksum), state }), codec.binary)
+    return frame(encoder.state({ ...this.#at(at, checksum), state }), codec.binary)
   }
 
   /** As `patch`, by itself: at any time and in any order. */
@@ -187,13 +183,13 @@ export class LayerFrames {
   /** As `state`, by itself. */
   replayState(layer: string, at: LayerAt, { state, checksum }: LayerState, subprotocol: Subprotocol): Frame {
     const codec = codecOf(subprotocol, this.#codecs)
-    return frame(codec.layerEncoder(layer).snapshot({ ...this.#at(at, checksum), state }), codec.binary)
+    return frame(codec.layerEncoder(layer).state({ ...this.#at(at, checksum), state }), codec.binary)
   }
 
-  /** `layer.gone`. */
+  /** `layer.state` without a state. */
   gone(layer: string, { epoch, seq }: LayerAt, subprotocol: Subprotocol): Frame {
     const codec = codecOf(subprotocol, this.#codecs)
-    return frame(codec.encode({ t: 'layer.gone', room_id: this.#roomId, epoch, seq, layer }), codec.binary)
+    return frame(codec.layerEncoder(layer).gone({ room_id: this.#roomId, epoch, seq }), codec.binary)
   }
 
   #at({ epoch, seq }: LayerAt, checksum: number): PatchAt {

@@ -154,8 +154,8 @@ describe('a message', () => {
     bench.message('counter', 'eve', 'inc', { by: 1 }, 9)
     await bench.say('counter', 'eve', 'inc', { by: 1 }, 9, 'elsewhere')
     expect(bench.sentOf('no_seat')).toMatchObject([
-      { member_id: 'eve', ref: 9, room: { key: 'a' } },
-      { member_id: 'eve', ref: 9, room: { key: 'elsewhere' }, epoch: 0 },
+      { member_id: 'eve', room: { key: 'a' } },
+      { member_id: 'eve', room: { key: 'elsewhere' }, epoch: 0 },
     ])
   })
 

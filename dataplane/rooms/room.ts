@@ -303,7 +303,7 @@ export class Room {
         const { memberships, replies } = this.stream
         const membership = memberships.ofSubscription(message.member_id)
         // A member that is being removed is told so soon.
-        if (!membership && !memberships.addressee(message.member_id)) replies.noSeat(from, message)
+        if (!membership && !memberships.addressee(message.member_id)) replies.noSeat(from, message.member_id)
         // The session went on at another edge: what is left over here is old, and sent again there where it matters.
         else if (!membership?.isServedBy(from)) return
         else if (message.kind === 'message') this.#inputs.message(membership, message)

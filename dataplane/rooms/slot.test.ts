@@ -15,7 +15,7 @@ const SAID = {
   message: { kind: 'message', type: 'inc', data: null },
   reliable: { kind: 'message', type: 'inc', data: null, ref: 1 },
   refuse: { kind: 'refuse', ref: 1, code: 'forbidden', message: 'no' },
-  resync: { kind: 'resync', have_seq: 1, reason: 'checksum' },
+  resync: { kind: 'resync', reason: 'checksum' },
   renew: { kind: 'renew', data: {} },
   attach: { kind: 'attach', ask: 1, ...seat, session_id: 'ses_ann', epoch: 1, seq: 1 },
   leave: { kind: 'leave', reason: 'left', ref: 2 },

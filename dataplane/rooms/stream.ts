@@ -69,18 +69,13 @@ class Pending {
     this.joins.push({ membership, firstEvent: this.events.length, replaces: false })
   }
 
-  part(
-    membership: Membership,
-    reason: DepartureReason,
-    { ref, text }: { ref?: number | undefined; text?: string | undefined },
-  ): void {
+  part(membership: Membership, reason: DepartureReason, text: string | undefined): void {
     const joined = this.joins.findIndex((join) => join.membership === membership)
     const [join] = joined >= 0 ? this.joins.splice(joined, 1) : []
     const departs = reason !== 'replaced' && (!join || join.replaces)
     this.leaves.push({
       membership,
       reason,
-      ref,
       text,
       endEvent: this.events.length,
       unseen: join !== undefined,
@@ -91,7 +86,7 @@ class Pending {
   /** Another session takes the seat over. */
   replace(before: Membership, membership: Membership): void {
     const join = this.joins.find((join) => join.membership === before)
-    this.part(before, 'replaced', { text: REPLACED })
+    this.part(before, 'replaced', REPLACED)
     this.joins.push({ membership, firstEvent: this.events.length, replaces: !join || join.replaces })
   }
 
@@ -113,9 +108,9 @@ function changesOf(
   const renewed: Update['renewed'][number][] = []
   for (const membership of changed) {
     const { member, flushed } = membership
-    const { id: memberId, connected, data } = member
+    const { id: memberId, sub, connected, data } = member
     if (!memberships.has(membership)) continue
-    if (connected !== flushed.connected) presence.push({ memberId, connected })
+    if (connected !== flushed.connected) presence.push({ memberId, connected, sub })
     if (data !== flushed.data) renewed.push({ memberId, data })
     membership.flushed = member
   }

@@ -6,8 +6,8 @@ import {
   type WebSocketLike,
 } from '../../client/index.ts'
 import type { Json, JsonObject } from '../../shared/json.ts'
-import type { DecodedMessage } from '../../shared/protocol/codec.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
+import { ReadingCodec, type ReadMessage } from '../../shared/protocol/reading-codec.ts'
 import { toOperations } from '../../shared/sync/delta.ts'
 
 /** A line of the log of a player. */
@@ -101,7 +101,7 @@ export class Player {
     this.#changed()
   }
 
-  #heard(message: DecodedMessage): void {
+  #heard(message: ReadMessage): void {
     if (message.t === 'welcome') this.node = message.node_id
     const member = (id: string): string => this.room?.members.find((one) => one.id === id)?.sub ?? id
     const entry = entryOf(message, member)
@@ -125,7 +125,7 @@ export class Player {
 }
 
 /** What the log says of a message from the server; undefined: nothing. `nameOf` names a member. */
-function entryOf(message: DecodedMessage, nameOf: (memberId: string) => string): NewEntry | undefined {
+function entryOf(message: ReadMessage, nameOf: (memberId: string) => string): NewEntry | undefined {
   switch (message.t) {
     case 'welcome':
       return { kind: 'link', what: message.resumed ? 'resumed' : 'connected', data: message.node_id }
@@ -141,17 +141,14 @@ function entryOf(message: DecodedMessage, nameOf: (memberId: string) => string):
       return { kind: 'patch', what, data: lines.join('\n') || 'nothing changed' }
     }
     case 'layer.state':
-    case 'layer.gone':
-      return { kind: 'patch', what: `${message.t} ${message.layer}` }
+      return {
+        kind: 'patch',
+        what: `layer ${message.layer} ${message.state === undefined ? 'is gone' : 'as a whole'}`,
+      }
     case 'event':
       return { kind: 'event', what: message.name, data: textOf(message.data) }
-    case 'room.joined':
-    case 'room.left':
-      return { kind: 'member', what: message.t, data: message.sub ?? message.member_id }
-    case 'room.presence': {
-      const what = message.connected ? 'is back' : 'has lost the connection'
-      return { kind: 'member', what, data: nameOf(message.member_id) }
-    }
+    case 'member':
+      return { kind: 'member', what: message.status, data: message.sub ?? nameOf(message.member_id) }
     case 'reply':
       return { kind: 'reply', what: `to ${message.ref}`, data: textOf(message.data) }
   }
@@ -181,9 +178,9 @@ class Line {
   #cutUntil = 0
 
   /** `heard` receives each message when it arrives. */
-  constructor(heard: (message: DecodedMessage) => void) {
+  constructor(heard: (message: ReadMessage) => void) {
     // One for all sockets of the player: a resumed session uses the keys that were announced before.
-    const codec = new MsgpackClientCodec()
+    const codec = new ReadingCodec(new MsgpackClientCodec())
     const line = this
     this.WebSocket = class implements WebSocketLike {
       binaryType = ''

@@ -482,9 +482,7 @@ const KINDS: Readonly<Record<number, Peeked['kind']>> = {
   [SERVER_OPCODES['state.snapshot']]: 'full',
   [SERVER_OPCODES['state.resync']]: 'full',
   [SERVER_OPCODES.event]: 'event',
-  [SERVER_OPCODES['room.joined']]: 'presence',
-  [SERVER_OPCODES['room.left']]: 'presence',
-  [SERVER_OPCODES['room.presence']]: 'presence',
+  [SERVER_OPCODES.member]: 'presence',
   [SERVER_OPCODES.ack]: 'ack',
   [SERVER_OPCODES.draining]: 'draining',
 }

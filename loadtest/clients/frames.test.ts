@@ -17,11 +17,10 @@ describe('peek', () => {
   const room = server.roomEncoder()
   it.each([
     ['patch', room.patch({ ...at, checksum: 7 }, undefined)],
-    ['full', room.snapshot({ ...at, checksum: 7, state: { a: [1, 2] } })],
-    ['full', room.resync({ ...at, checksum: 7, state: null }, [])],
+    ['full', room.whole('state.snapshot', { ...at, checksum: 7, state: { a: [1, 2] } }, [])],
+    ['full', room.whole('state.resync', { ...at, checksum: 7, state: null }, [])],
     ['event', server.encode({ t: 'event', ...at, name: 'milestone', data: { count: 10 } })],
-    ['presence', server.encode({ t: 'room.joined', ...at, member_id: 'mem_1', sub: null })],
-    ['presence', server.encode({ t: 'room.left', ...at, member_id: 'mem_1', sub: null, reason: 'left' })],
+    ['presence', server.encode({ t: 'member', ...at, member_id: 'mem_1', sub: null, status: 'joined' })],
   ])('reads the position of a %s', (kind, frame) => {
     expect(peek(frame, inRoom())).toEqual({ kind, roomId, epoch, number })
   })

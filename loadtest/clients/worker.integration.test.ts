@@ -26,9 +26,7 @@ const loud = defineRoom({
 
 /** All that has a `seq`. */
 const STREAM = new Set<number>(
-  (['state.patch', 'event', 'room.joined', 'room.left', 'room.presence'] as const).map(
-    (type) => SERVER_OPCODES[type],
-  ),
+  (['state.patch', 'event', 'member'] as const).map((type) => SERVER_OPCODES[type]),
 )
 const ALONE = { index: 0, of: 1 }
 const FAST = 1000

@@ -21,7 +21,7 @@ const arena = (n: number) => ({
 
 test('the patch of an arena of 25 in which 12 have moved has 128 bytes', () => {
   const room = new MsgpackCodec().roomEncoder()
-  room.snapshot({ ...AT, seq: 999, state: arena(0) })
+  room.whole('state.snapshot', { ...AT, seq: 999, state: arena(0) }, [])
   // The first patches announce keys and the epoch.
   room.patch({ ...AT, seq: 1000 }, diff(arena(0), arena(1)))
   const head = 4 + 3 + 5

@@ -6,7 +6,7 @@ import type {
   MemberInfo,
   PatchAt,
   PlainMessage,
-  ServerMessage,
+  STREAM_MESSAGES,
   StateAt,
   Subprotocol,
 } from './messages.ts'
@@ -22,8 +22,8 @@ export type Payload = Uint8Array
 export interface RoomEncoder {
   /** The state is this from the next frame on, though it may be the same object as before. */
   stateChanged(state: Json): void
-  snapshot(at: StateAt): Payload
-  resync(at: StateAt, members: readonly MemberInfo[]): Payload
+  /** `state.snapshot` or `state.resync`. */
+  whole(t: WholeName, at: StateAt, members: readonly MemberInfo[]): Payload
   /** `delta` undefined: nothing changed (ops: []). */
   patch(at: PatchAt, delta: Delta | undefined): Payload
   /**
@@ -31,15 +31,23 @@ export interface RoomEncoder {
    * updates that another owner made, or that no one needed in this codec when they happened.
    */
   replay(at: PatchAt, delta: Delta | undefined): Payload
-  /** An event, or presence, of an update whose patch, or one of its `replay`, the member gets just before. */
+  /** An event, or a change of the members, of an update whose patch, or one of its `replay`, the member gets just before. */
   behindPatch(message: FlushMessage): Payload
 }
 
 /**
- * Encodes the stream of one hidden layer of a room in one codec: `snapshot` is its `layer.state`, `patch` and `replay` are its `layer.patch`,
- * with keys of its own. States and deltas are the layer's, checksums too. A member gets every patch behind the `layer.state` it was given.
+ * Encodes the stream of one hidden layer of a room in one codec: `patch` and `replay` are its `layer.patch`, with keys of its own. States and
+ * deltas are the layer's, checksums too. A member gets every patch behind the `layer.state` it was given.
  */
-export type LayerEncoder = Pick<RoomEncoder, 'stateChanged' | 'snapshot' | 'patch' | 'replay'>
+export interface LayerEncoder extends Pick<RoomEncoder, 'stateChanged' | 'patch' | 'replay'> {
+  /** `layer.state`. */
+  state(at: StateAt): Payload
+  /** `layer.state` without a state: the member has the layer no more. */
+  gone(at: Omit<PatchAt, 'checksum'>): Payload
+}
+
+/** Names of the frames with all that a client may know of a room. */
+export type WholeName = 'state.snapshot' | 'state.resync'
 
 /** From this size on the bytes of a state are kept; smaller ones are soon encoded again. */
 const KEPT_FROM_BYTES = 16 * 1024
@@ -70,21 +78,6 @@ export class EncodedState {
   }
 }
 
-/** The bytes of the list of members that was encoded last: all who come with one update are told of the very same list. */
-export class EncodedMembers {
-  #members: readonly MemberInfo[] | undefined
-  #bytes: Uint8Array = NO_BYTES
-
-  /** `encode` is called unless the bytes are there. The list is not to be changed. */
-  of(members: readonly MemberInfo[], encode: (members: readonly MemberInfo[]) => Uint8Array): Uint8Array {
-    if (this.#members !== members) this.#bytes = encode(members)
-    this.#members = members
-    return this.#bytes
-  }
-}
-
-const NO_BYTES = new Uint8Array(0)
-
 /** The server's half of a subprotocol. */
 export interface Codec {
   readonly subprotocol: Subprotocol
@@ -106,28 +99,48 @@ export interface Codec {
   layerEncoder(layer: string): LayerEncoder
 }
 
+/** The keys that frames of one state stream stand for by their index. It belongs to the copy of the state that these frames changed. */
+export type KeyTable = string[]
+
 /**
- * What a client decodes: as `ServerMessage`, but patches carry the delta to apply instead of their operations. `room` is no message: it says
- * what others are about, which the codec has told them. `unknown`: a message of a later version, to be ignored.
+ * A frame of a state stream: its head. `read` reads the rest with the key table of the copy, and makes that table the one behind this frame. Only
+ * a frame that is applied is read. Throws DeltaMismatch for a change that cannot be read with this table.
+ */
+type StreamFrame<T extends keyof typeof STREAM_MESSAGES, Body> = Readonly<
+  { t: T; read: (keys: KeyTable) => Body } & Omit<PatchAt, 'checksum'>
+>
+type WholeFrame<T extends WholeName> = StreamFrame<
+  T,
+  { readonly state: Json; readonly members: readonly MemberInfo[] }
+> & { readonly checksum: number }
+/** `read` returns undefined if nothing has changed. */
+type PatchFrame<T extends 'state.patch' | 'layer.patch'> = StreamFrame<T, Delta | undefined> & {
+  readonly checksum: number
+}
+
+/**
+ * What a client decodes: as `ServerMessage`, but of frames of the state stream the head only. `room` is no message: it says what others are
+ * about, which the codec has told them. `unknown`: a message of a later version, to be ignored.
  */
 export type DecodedMessage =
   | { t: 'room'; room_id: string }
   | { t: 'unknown' }
-  | Exclude<ServerMessage, { t: 'state.patch' | 'layer.patch' }>
-  | ({ t: 'state.patch'; delta: Delta | undefined } & PatchAt)
-  | ({ t: 'layer.patch'; delta: Delta | undefined; layer: string } & PatchAt)
+  | PlainMessage
+  | WholeFrame<'state.snapshot'>
+  | WholeFrame<'state.resync'>
+  | PatchFrame<'state.patch'>
+  | (PatchFrame<'layer.patch'> & { readonly layer: string })
+  /** `read` returns undefined if the layer is gone. */
+  | (StreamFrame<'layer.state', Json | undefined> & {
+      readonly layer: string
+      readonly checksum?: number | undefined
+    })
 
-/**
- * The client's half of a subprotocol. One per session: it remembers each room's announced keys, which a resumed connection goes on
- * using. Every frame must be decoded, in the order of arrival, even when the client then ignores it.
- */
+/** The client's half of a subprotocol. One per session: it remembers what frames leave out, which holds on a resumed connection too. */
 export interface ClientCodec {
   readonly subprotocol: Subprotocol
   /** Throws when the message holds anything but JSON. */
   encode(message: ClientMessage): Payload
-  /**
-   * Throws ProtocolError for anything that is no message of the protocol. A patch that cannot be understood because patches before it
-   * are missing has `delta` undefined: its seq or its checksum tells.
-   */
+  /** Every frame must be decoded, in the order of arrival. Throws ProtocolError for anything that is no message of the protocol. */
   decode(payload: Payload): DecodedMessage
 }

@@ -137,7 +137,7 @@ export const elementsOf = (fields: Fields): [name: string, Field | Either][] =>
   Object.entries(fields).filter(([, field]) => !('address' in field))
 
 /** Writes the first `length` of these fields of an object, one after the other. */
-export function valuesWriter(fields: Fields): (to: MsgpackWriter, values: object, length: number) => void {
+function valuesWriter(fields: Fields): (to: MsgpackWriter, values: object, length: number) => void {
   const elements = elementsOf(fields)
   const names = elements.map(([name]) => name)
   const writers = elements.map(([name, field]): Write | undefined => {

@@ -2,11 +2,11 @@ import type { Json, JsonObject } from '../json.ts'
 import { type Delta, toOperations } from '../sync/delta.ts'
 import {
   type Codec,
-  EncodedMembers,
   EncodedState,
   type LayerEncoder,
   type Payload,
   type RoomEncoder,
+  type WholeName,
 } from './codec.ts'
 import { ProtocolError, UnsafeInteger } from './error-codes.ts'
 import type { ClientMessage, FlushMessage, MemberInfo, PatchAt, ServerMessage, StateAt } from './messages.ts'
@@ -20,12 +20,8 @@ export class JsonCodec implements Codec {
   readonly binary = false
   readonly #utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-  readonly #members = new EncodedMembers()
-
   encode(message: ServerMessage): Payload {
-    if (message.t !== 'joined') return encodeJson(message)
-    const { members, ...head } = message
-    return withLast(head, 'members', this.#members.of(members, toJson))
+    return encodeJson(message)
   }
 
   decode(payload: Payload): ClientMessage {
@@ -91,7 +87,7 @@ function unsafeIntegerIn(text: string): UnsafeInteger | undefined {
 }
 
 /** The state stream of a room, or of one of its layers, as JSON: every frame stands by itself. */
-class JsonRoomEncoder implements RoomEncoder {
+class JsonRoomEncoder implements RoomEncoder, LayerEncoder {
   readonly #state = new EncodedState()
   readonly #layer: string | undefined
 
@@ -103,16 +99,16 @@ class JsonRoomEncoder implements RoomEncoder {
     this.#state.forget()
   }
 
-  snapshot({ state, ...at }: StateAt): Payload {
-    const layer = this.#layer
-    return this.#withState(
-      layer === undefined ? { t: 'state.snapshot', ...pick(at) } : { t: 'layer.state', ...pick(at), layer },
-      state,
-    )
+  state({ state, ...at }: StateAt): Payload {
+    return this.#withState({ t: 'layer.state', ...pick(at), layer: this.#layer! }, state)
   }
 
-  resync({ state, ...at }: StateAt, members: readonly MemberInfo[]): Payload {
-    return this.#withState({ t: 'state.resync', ...pick(at), members: [...members] }, state)
+  gone({ room_id, epoch, seq }: Omit<PatchAt, 'checksum'>): Payload {
+    return encodeJson({ t: 'layer.state', room_id, epoch, seq, layer: this.#layer! })
+  }
+
+  whole(t: WholeName, { state, ...at }: StateAt, members: readonly MemberInfo[]): Payload {
+    return this.#withState({ t, ...pick(at), members: [...members] }, state)
   }
 
   patch(at: PatchAt, delta: Delta | undefined): Payload {
@@ -134,21 +130,17 @@ class JsonRoomEncoder implements RoomEncoder {
   }
 
   /** `state` as the last field of a message. */
-  #withState(message: WithoutState<'state.snapshot' | 'state.resync' | 'layer.state'>, state: Json): Payload {
-    return withLast(message, 'state', this.#state.of(state, toJson))
+  #withState(message: WithoutState<WholeName | 'layer.state'>, state: Json): Payload {
+    const json = this.#state.of(state, toJson)
+    return Buffer.concat([Buffer.from(`${JSON.stringify(message).slice(0, -1)},"state":`), json, END])
   }
-}
-
-/** `message` with one more field at its end. */
-function withLast(message: object, name: 'members' | 'state', json: Uint8Array): Payload {
-  return Buffer.concat([Buffer.from(`${JSON.stringify(message).slice(0, -1)},"${name}":`), json, END])
 }
 
 type WithoutState<T extends ServerMessage['t']> = T extends unknown
   ? Omit<Extract<ServerMessage, { t: T }>, 'state'>
   : never
 
-const toJson = (value: Json | readonly MemberInfo[]): Uint8Array => Buffer.from(JSON.stringify(value))
+const toJson = (value: Json): Uint8Array => Buffer.from(JSON.stringify(value))
 const END = Buffer.from('}')
 
 const pick = ({ room_id: roomId, epoch, seq, checksum }: PatchAt): PatchAt => ({

@@ -47,12 +47,17 @@ export const MAX = {
 const RESYNC_REASONS = ['sequence', 'checksum'] as const
 export type ResyncReason = (typeof RESYNC_REASONS)[number]
 
+/** Changes of a membership. */
+const MEMBER_STATUSES = ['joined', 'connected', 'disconnected', 'left'] as const
+export type MemberStatus = (typeof MEMBER_STATUSES)[number]
+
 /** Why a member left. */
 const DEPARTURE_REASONS = ['left', 'session_ended', 'kicked', 'closed', 'replaced'] as const
 export type DepartureReason = (typeof DEPARTURE_REASONS)[number]
 
 const RESUME_POSITION = {
   room_id: text(MAX.room_id),
+  member_id: text(MAX.id),
   epoch: COUNT,
   seq: COUNT,
   settled: optional(COUNT),
@@ -114,7 +119,7 @@ export const CLIENT_MESSAGES = {
     /** The highest ref up to which the client knows every outcome in this room. */
     settled: optional(COUNT),
   }),
-  'state.resync': message(4, { room_id: text(MAX.room_id), have_seq: COUNT, reason: choice(RESYNC_REASONS) }),
+  'state.resync': message(4, { room_id: text(MAX.room_id), reason: choice(RESYNC_REASONS) }),
   ping: message(5, { at: NUMBER }),
   token: message(6, { token: text(MAX.token) }),
   /** Ends the session. Its members leave. */
@@ -129,26 +134,25 @@ export const SERVER_MESSAGES = {
     resumed: FLAG,
     resume_ttl_seconds: NUMBER,
     heartbeat_seconds: NUMBER,
+    /** Whole seconds for which the session's token is still valid. */
+    token_seconds: COUNT,
     node_id: text(),
     server_time: text(),
     limits: record(LIMIT_FIELDS),
-    rooms: orNil(list(record({ room_id: text(), resumed: FLAG }))),
   }),
-  joined: message(17, {
-    ref: REF,
-    room_id: text(),
-    member_id: text(),
-    members: typed<readonly MemberInfo[]>(list(record(MEMBER_INFO))),
-  }),
-  left: message(18, { ref: REF, room_id: text() }),
+  joined: message(17, { ref: REF, room_id: text(), member_id: text() }),
+  /** A fresh token is accepted. */
+  token: message(18, { token_seconds: COUNT }),
   event: message(22, { ...IN_ROOM, name: text(), data: VALUE }),
-  'room.joined': message(23, { ...IN_ROOM, ...MEMBER }),
-  'room.left': message(24, {
+  /** A change of the members. `reason`, and in words for the player `message`: only of a member that left. */
+  member: message(23, {
     ...IN_ROOM,
     ...MEMBER,
-    reason: choice(DEPARTURE_REASONS),
+    status: choice(MEMBER_STATUSES),
+    reason: optional(choice(DEPARTURE_REASONS)),
     message: optional(text()),
   }),
+  reply: message(24, { room_id: ADDRESS, ref: REF, data: VALUE }),
   ack: message(25, { room_id: ADDRESS, ref: REF }),
   error: message(26, {
     ref: orNil(REF),
@@ -159,21 +163,20 @@ export const SERVER_MESSAGES = {
   }),
   draining: message(27, { reconnect_in_ms: NUMBER }),
   pong: message(28, { at: NUMBER, server_time: text() }),
-  reroute: message(30, { url: text() }),
-  reply: message(31, { room_id: ADDRESS, ref: REF, data: VALUE }),
-  'room.presence': message(32, { ...IN_ROOM, member_id: text(), connected: FLAG }),
-  'layer.gone': message(35, { ...IN_ROOM, layer: text() }),
+  reroute: message(32, { url: text() }),
 } satisfies Table
+
+/** All that a client may know of a room at one seq: the state, and everyone in the room. They replace what the client has. */
+const WHOLE = { ...STREAM_HEAD, state: VALUE, members: list(record(MEMBER_INFO)) }
 
 /** The state stream of a room and those of its hidden layers; `RoomEncoder` and `LayerEncoder` write them. */
 export const STREAM_MESSAGES = {
-  'state.snapshot': message(19, { ...STREAM_HEAD, state: VALUE }),
-  /** `members`: everyone in the room at that seq; replaces the list the client holds, as `state` replaces the state. */
-  'state.resync': message(20, { ...STREAM_HEAD, state: VALUE, members: list(record(MEMBER_INFO)) }),
+  'state.snapshot': message(19, WHOLE),
+  'state.resync': message(20, WHOLE),
   'state.patch': message(21, { ...STREAM_HEAD, ops: typed<Operation[]>(VALUE) }),
-  /** `state`: an object with the layer's values at their paths from the root of the room's state. */
-  'layer.state': message(33, { ...LAYER_HEAD, state: VALUE }),
-  'layer.patch': message(34, { ...LAYER_HEAD, ops: typed<Operation[]>(VALUE) }),
+  /** `state`: an object with the layer's values at their paths from the root of the room's state. Without it and a checksum: the layer is gone. */
+  'layer.state': message(30, { ...IN_ROOM, checksum: orNil(COUNT), layer: text(), state: optional(VALUE) }),
+  'layer.patch': message(31, { ...LAYER_HEAD, ops: typed<Operation[]>(VALUE) }),
 } satisfies Table
 
 type MessageOf<T extends Table> = {
@@ -195,12 +198,9 @@ export const ROOM_OPCODE = 29
 export const SHORT_EPOCHS = 128
 
 /** A message that says in MessagePack what it is about by the room frame before it. */
-export type AddressedMessage = Extract<
-  PlainMessage,
-  { t: 'event' | 'room.joined' | 'room.left' | 'room.presence' | 'layer.gone' | 'ack' | 'reply' }
->
+export type AddressedMessage = Extract<PlainMessage, { t: 'event' | 'member' | 'ack' | 'reply' }>
 /** A message of one flush. */
-export type FlushMessage = Exclude<AddressedMessage, { t: 'ack' | 'reply' | 'layer.gone' }>
+export type FlushMessage = Extract<AddressedMessage, { t: 'event' | 'member' }>
 
 /** What a client sends. */
 export type ClientMessage = MessageOf<typeof CLIENT_MESSAGES>

@@ -1,4 +1,5 @@
 import type { Json } from '../json.ts'
+import { DeltaMismatch } from '../sync/apply.ts'
 import {
   ArrayDelta,
   type Change,
@@ -8,49 +9,34 @@ import {
   Replace,
   type Splice,
 } from '../sync/delta.ts'
-import type { ClientCodec, DecodedMessage, Payload } from './codec.ts'
+import type { ClientCodec, DecodedMessage, KeyTable, Payload } from './codec.ts'
 import { ProtocolError } from './error-codes.ts'
-import { elementsOf, messageReaders, messageWriters, readField } from './fields.ts'
+import { elementsOf, type Fields, messageReaders, messageWriters, readField, type Table } from './fields.ts'
 import {
   type AddressedMessage,
   BATCH_OPCODE,
   CLIENT_MESSAGES,
   type ClientMessage,
-  LAYER_HEAD,
   type MemberInfo,
   type PlainMessage,
   ROOM_OPCODE,
   SERVER_MESSAGES,
   SHORT_EPOCHS,
-  STREAM_HEAD,
   STREAM_MESSAGES,
 } from './messages.ts'
-import { isArray, isMap, MsgpackReader, MsgpackWriter, NIL, UnknownKey } from './msgpack.ts'
+import { isArray, isMap, MsgpackReader, MsgpackWriter, NIL } from './msgpack.ts'
 
 const WRITERS = messageWriters(CLIENT_MESSAGES)
-/** Of the state stream only the head: how the rest is read depends on what came before. */
-const STREAM_HEADS = Object.fromEntries(
-  Object.entries(STREAM_MESSAGES).map(([t, { opcode, fields }]) => [
-    t,
-    { opcode, fields: 'layer' in fields ? LAYER_HEAD : STREAM_HEAD },
-  ]),
+/** Of the state stream only the head: the rest is read when the frame is applied. */
+const STREAM_HEADS: Table = Object.fromEntries(
+  Object.entries(STREAM_MESSAGES).map(([t, { opcode, fields }]) => {
+    const { state: _, members: __, ops: ___, ...head } = fields as Fields
+    return [t, { opcode, fields: head }]
+  }),
 )
 const READERS = messageReaders({ ...SERVER_MESSAGES, ...STREAM_HEADS })
 const MEMBERS = STREAM_MESSAGES['state.resync'].fields.members
 
-type StreamFrame = Extract<DecodedMessage, { t: keyof typeof STREAM_MESSAGES }>
-
-/** The keys that frames of one state stream may refer to, as of one of them. */
-interface KeyTable {
-  readonly epoch: number
-  readonly seq: number
-  readonly keys: readonly string[]
-}
-
-/** Those of a room: of the base under '', of layers under their names. */
-type KeyTables = Map<string, KeyTable>
-
-/** `[from, …keys]`: from the index `from` on a table holds these. */
 type Announced = [from: number, ...keys: string[]]
 
 /** What frames of rooms leave out, since frames before them have said it. */
@@ -98,21 +84,17 @@ export class StreamContext {
 export class MsgpackClientCodec implements ClientCodec {
   readonly subprotocol = 'roomful.v1.msgpack'
   readonly #writer = new MsgpackWriter()
-  readonly #tables = new Map<string, KeyTables>()
-  readonly #decodesStates: boolean
   readonly #context: StreamContext
 
-  /** `decodesStates` false: states come as null and patches without their delta. `room`: that of frames before any that names one. */
-  constructor(decodesStates = true, room?: string) {
-    this.#decodesStates = decodesStates
+  /** `room`: that of frames before any that names one. */
+  constructor(room?: string) {
     this.#context = new StreamContext(room)
   }
 
   /** Another one that goes on from where this one is: for a connection that is still read when this codec goes on with the next. */
   fork(): MsgpackClientCodec {
-    const fork = new MsgpackClientCodec(this.#decodesStates)
+    const fork = new MsgpackClientCodec()
     fork.#context.follow(this.#context)
-    for (const [room, tables] of this.#tables) fork.#tables.set(room, new Map(tables))
     return fork
   }
 
@@ -134,8 +116,7 @@ export class MsgpackClientCodec implements ClientCodec {
     try {
       return this.#decode(payload)
     } catch (error) {
-      if (error instanceof ProtocolError) throw error
-      throw new ProtocolError('a frame lacks a field')
+      throw unreadable(error)
     }
   }
 
@@ -155,82 +136,86 @@ export class MsgpackClientCodec implements ClientCodec {
     const head = STREAM_HEADS[t]
     if (head) {
       const elements = elementsOf(head.fields).length
-      return this.#streamFrame(read(reader, elements, t) as StreamFrame, length - elements, reader)
+      const frame = read(reader, elements, t) as Addressed & { t: StreamName; read: ReadBody }
+      this.#address(frame)
+      const rest = length - elements
+      frame.read = (keys) => BODIES[frame.t](reader, keys, rest)
+      return frame as DecodedMessage
     }
     const message = read(reader, length, t) as PlainMessage
-    // A snapshot follows, with the table of this seat.
-    if (message.t === 'joined' || message.t === 'left') {
-      this.#tables.delete(message.room_id)
-      this.#context.forget(message.room_id)
-    } else if (isAddressed(message)) this.#address(message)
+    if (message.t === 'joined') this.#context.forget(message.room_id)
+    else if (isAddressed(message)) this.#address(message)
     return message
   }
 
   /** Completes what was read with what its frame leaves out. */
-  #address(message: { room_id: string; epoch?: number }): void {
+  #address(message: Addressed): void {
     message.room_id = this.#context.room
     if (message.epoch !== undefined) message.epoch = this.#context.epoch(message.epoch)
   }
+}
 
-  /** Reads what is behind the head: `length` elements. */
-  #streamFrame(frame: StreamFrame, length: number, reader: MsgpackReader): StreamFrame {
-    this.#address(frame)
-    const announced = reader.value() as Announced | null
-    if (frame.t === 'state.patch' || frame.t === 'layer.patch') {
-      frame.delta = this.#patch(frame, announced, length > 1, reader)
-      return frame
-    }
-    const { room_id: roomId, epoch, seq } = frame
-    const keys = (announced ?? []).slice(1) as string[]
-    const tables = this.#tables.get(roomId) ?? new Map<string, KeyTable>()
-    this.#tables.set(roomId, tables)
-    const stream = streamOf(frame)
-    const table = tables.get(stream)
-    if (!table || table.epoch <= epoch) tables.set(stream, { epoch, seq, keys })
+interface Addressed {
+  room_id: string
+  epoch?: number
+}
+
+const isAddressed = (message: PlainMessage): message is AddressedMessage =>
+  message.t === 'ack' || message.t === 'reply' || message.t === 'event' || message.t === 'member'
+
+type StreamName = keyof typeof STREAM_MESSAGES
+type ReadBody = (keys: KeyTable) => unknown
+
+/** What reads the `rest` elements behind the head of a frame. */
+type Body = (reader: MsgpackReader, keys: KeyTable, rest: number) => unknown
+
+const unreadable = (error: unknown): ProtocolError =>
+  error instanceof ProtocolError ? error : new ProtocolError('a frame lacks a field')
+
+const whole: Body = (reader, keys) => {
+  try {
+    announce(reader, keys)
     const body = reader.withKeys(keys)
-    const state = body.value()
-    frame.state = this.#decodesStates ? state : null
-    if (frame.t === 'state.resync') frame.members = readField(MEMBERS, body) as MemberInfo[]
-    return frame
-  }
-
-  /** The delta of a patch; undefined when nothing changed, and when patches before this one are missing. */
-  #patch(
-    frame: Extract<StreamFrame, { delta: unknown }>,
-    announced: Announced | null,
-    changes: boolean,
-    reader: MsgpackReader,
-  ): Delta | undefined {
-    const { room_id: roomId, epoch, seq } = frame
-    const tables = this.#decodesStates ? this.#tables.get(roomId) : undefined
-    const stream = streamOf(frame)
-    const table = tables?.get(stream)
-    if (!tables || !table || epoch < table.epoch) return undefined
-    const [from, ...fresh] = announced ?? [table.keys.length]
-    if (from > table.keys.length) return undefined
-    const keys = fresh.length > 0 ? [...table.keys.slice(0, from), ...fresh] : table.keys
-    try {
-      const delta = changes ? readDelta(reader.withKeys(keys)) : undefined
-      // A patch that comes late, or again after a resume, announces what is known already.
-      if (epoch > table.epoch || seq > table.seq) tables.set(stream, { epoch, seq, keys })
-      return delta
-    } catch (error) {
-      if (error instanceof UnknownKey) return undefined
-      throw error
-    }
+    return { state: body.value(), members: readField(MEMBERS, body) as MemberInfo[] }
+  } catch (error) {
+    throw unreadable(error)
   }
 }
 
-const streamOf = (frame: StreamFrame): string => ('layer' in frame ? frame.layer : '')
+const patch: Body = (reader, keys, rest) => {
+  try {
+    announce(reader, keys)
+    return rest > 1 ? readDelta(reader.withKeys(keys)) : undefined
+  } catch (error) {
+    throw new DeltaMismatch('the change cannot be read', { cause: error })
+  }
+}
 
-const isAddressed = (message: PlainMessage): message is AddressedMessage =>
-  message.t === 'ack' ||
-  message.t === 'reply' ||
-  message.t === 'event' ||
-  message.t === 'room.joined' ||
-  message.t === 'room.presence' ||
-  message.t === 'layer.gone' ||
-  message.t === 'room.left'
+const BODIES: { readonly [T in StreamName]: Body } = {
+  'state.snapshot': whole,
+  'state.resync': whole,
+  'state.patch': patch,
+  'layer.state'(reader, keys, rest) {
+    if (rest <= 0) return undefined
+    try {
+      announce(reader, keys)
+      return reader.withKeys(keys).value()
+    } catch (error) {
+      throw unreadable(error)
+    }
+  },
+  'layer.patch': patch,
+}
+
+/** `[from, …keys]`: from the index `from` on the table holds these. */
+function announce(reader: MsgpackReader, keys: KeyTable): void {
+  const announced = reader.value() as Announced | null
+  if (!announced) return
+  const [from, ...fresh] = announced
+  if (from > keys.length)
+    throw new ProtocolError(`keys are announced from ${from} on, and ${keys.length} are known`)
+  keys.splice(from, keys.length, ...fresh)
+}
 
 function readDelta(reader: MsgpackReader): Delta {
   const change = readChange(reader)

@@ -10,6 +10,7 @@ import { ProtocolError } from './error-codes.ts'
 import { MsgpackReader, MsgpackWriter } from './msgpack.ts'
 import { MsgpackClientCodec } from './msgpack-client-codec.ts'
 import { MsgpackCodec } from './msgpack-codec.ts'
+import { ReadingCodec } from './reading-codec.ts'
 import { parsePositional } from './schema.ts'
 import { codecSuite } from './testing/codec-suite.ts'
 import { decimals } from './testing/decimals.ts'
@@ -20,7 +21,7 @@ const ORDER: Record<string, [opcode: number, ...fields: string[]]> = {
   join: [1, 'ref', 'room_type', 'options', 'rejoin'],
   leave: [2, 'ref', 'room_id'],
   message: [3, 'room_id', 'type', 'data', 'ref', 'settled'],
-  'state.resync': [4, 'room_id', 'have_seq', 'reason'],
+  'state.resync': [4, 'room_id', 'reason'],
   ping: [5, 'at'],
   token: [6, 'token'],
 }
@@ -33,7 +34,9 @@ function raw(fields: Record<string, unknown>): Uint8Array {
   if (resume) {
     const rooms = Array.isArray(resume.rooms)
       ? resume.rooms.map((room) =>
-          typeof room === 'object' ? [room.room_id, room.epoch, room.seq, room.settled] : room,
+          typeof room === 'object'
+            ? [room.room_id, room.member_id, room.epoch, room.seq, room.settled]
+            : room,
         )
       : resume.rooms
     values[1] = [resume.session_id, resume.resume_token, rooms]
@@ -239,10 +242,9 @@ test('a key is announced with the first patch that changes it, and an integer fr
   ])
   expect(plain(room.patch({ ...AT, seq: 3 }, diff({ hp: 1 }, { hp: 2 }))).slice(4)).toEqual([null, { 0: 2 }])
   // A joiner gets the whole table; keys that no patch has changed yet are strings.
-  expect(plain(room.snapshot({ ...AT, seq: 3, state: { hp: 2, map: { x: 1 } } })).slice(4)).toEqual([
-    [0, 'hp', 'name', 'x'],
-    { 0: 2, map: { 2: 1 } },
-  ])
+  expect(
+    plain(room.whole('state.snapshot', { ...AT, seq: 3, state: { hp: 2, map: { x: 1 } } }, [])).slice(4),
+  ).toEqual([[0, 'hp', 'name', 'x'], { 0: 2, map: { 2: 1 } }, []])
 })
 
 test('array changes are two elements: changed elements by index, then splices', () => {
@@ -286,8 +288,8 @@ test('a table says what its rows change, whatever they change', () => {
     fc.property(states, states, (before, after) => {
       const [from, to] = [before, after].map((state) => JSON.parse(JSON.stringify(state)) as Json)
       const room = new MsgpackCodec().roomEncoder()
-      const member = new MsgpackClientCodec(true, AT.room_id)
-      member.decode(room.snapshot({ ...AT, seq: 1, state: from! }))
+      const member = new ReadingCodec(new MsgpackClientCodec(AT.room_id))
+      member.decode(room.whole('state.snapshot', { ...AT, seq: 1, state: from! }, []))
       const delta = diff(from!, to!)
       if (!delta) return
       for (const [seq, frame] of [
@@ -308,7 +310,7 @@ test('a table says what its rows change, whatever they change', () => {
 /** A room, and a member who reads every frame of it. */
 class Interned {
   readonly #room = new MsgpackCodec().roomEncoder()
-  readonly #member = new MsgpackClientCodec(true, AT.room_id)
+  readonly #member = new ReadingCodec(new MsgpackClientCodec(AT.room_id))
   #seq = 0
 
   constructor() {
@@ -317,7 +319,7 @@ class Interned {
 
   /** The keys that a whole state of this one carries. */
   snapshot(state: Json): string[] {
-    const frame = this.#room.snapshot({ ...AT, seq: this.#seq, state })
+    const frame = this.#room.whole('state.snapshot', { ...AT, seq: this.#seq, state }, [])
     const decoded = this.#member.decode(frame)
     // Of thousands of keys; `toEqual` takes seconds.
     deepStrictEqual('state' in decoded && decoded.state, state)

@@ -3,14 +3,14 @@ import { MAX_DEPTH } from '../sync/check.ts'
 import { type ArrayDelta, type Change, type Delta, ObjectDelta, REMOVE, Replace } from '../sync/delta.ts'
 import {
   type Codec,
-  EncodedMembers,
   EncodedState,
   type LayerEncoder,
   type Payload,
   type RoomEncoder,
+  type WholeName,
 } from './codec.ts'
 import { ProtocolError, UnsafeInteger } from './error-codes.ts'
-import { messageWriters, valuesWriter, writeField } from './fields.ts'
+import { messageWriters, writeField } from './fields.ts'
 import {
   BATCH_OPCODE,
   CLIENT_OPCODES,
@@ -40,9 +40,6 @@ import {
 import { isCount, isRef, parsePositional, unsafeInteger } from './schema.ts'
 
 const WRITERS = messageWriters(SERVER_MESSAGES)
-const JOINED = SERVER_MESSAGES.joined.fields
-const JOINED_FIELDS = Object.keys(JOINED).length
-const writeJoined = valuesWriter(JOINED)
 
 /** What begins an array of few elements, with their number added. */
 const FIXARRAY = 0x90
@@ -61,26 +58,8 @@ export class MsgpackCodec implements Codec {
   /** Of a `message`, behind its opcode. */
   readonly #reading: Reading = { at: 2, levels: MAX_DEPTH, known: new KnownStrings(), noProto: true }
 
-  readonly #members = new EncodedMembers()
-
   encode(message: PlainMessage): Payload {
-    if (message.t === 'joined') return this.#joined(message)
     WRITERS[message.t](this.#writer.begin(), message)
-    return this.#writer.take()
-  }
-
-  /** The members are the last field. */
-  #joined(message: Extract<PlainMessage, { t: 'joined' }>): Payload {
-    const members = this.#members.of(message.members, this.#encodeMembers)
-    const to = this.#writer.begin()
-    to.array(1 + JOINED_FIELDS)
-    to.number(SERVER_OPCODES.joined)
-    writeJoined(to, message, JOINED_FIELDS - 1)
-    return concat(to.take(), members)
-  }
-
-  readonly #encodeMembers = (members: readonly MemberInfo[]): Uint8Array => {
-    writeField(JOINED.members, this.#writer.begin(), members)
     return this.#writer.take()
   }
 
@@ -186,9 +165,6 @@ export function unbatch(frame: Uint8Array): readonly Uint8Array[] | undefined {
 
 const MEMBERS = STREAM_MESSAGES['state.resync'].fields.members
 
-const OF_ROOM = { whole: SERVER_OPCODES['state.snapshot'], patch: SERVER_OPCODES['state.patch'] }
-const OF_LAYER = { whole: SERVER_OPCODES['layer.state'], patch: SERVER_OPCODES['layer.patch'] }
-
 /** So many keys of a room's states may be interned at a time. */
 const MAX_INTERNED = 16_384
 /** A table is looked through for keys that the state has no more when it is this long, and each time it is twice as long as before. */
@@ -202,7 +178,7 @@ const MAX_INTERNED_LENGTH = 64
  * state carries all of them), and a full one when as many keys have missed it as it holds: rooms whose keys come and go never pay more
  * than twice the keys.
  */
-class MsgpackRoomEncoder implements RoomEncoder {
+class MsgpackRoomEncoder implements RoomEncoder, LayerEncoder {
   readonly #codec: MsgpackCodec
   readonly #writer: MsgpackWriter
   readonly #encoded = new EncodedState()
@@ -217,14 +193,14 @@ class MsgpackRoomEncoder implements RoomEncoder {
   #epoch: number | undefined
 
   readonly #layer: string | undefined
-  readonly #opcodes: { readonly whole: number; readonly patch: number }
+  readonly #patchOpcode: number
 
   /** `writer` is only used within a call, so encoders may share it. */
   constructor(codec: MsgpackCodec, writer: MsgpackWriter, layer?: string) {
     this.#codec = codec
     this.#writer = writer
     this.#layer = layer
-    this.#opcodes = layer === undefined ? OF_ROOM : OF_LAYER
+    this.#patchOpcode = SERVER_OPCODES[layer === undefined ? 'state.patch' : 'layer.patch']
   }
 
   stateChanged(state: Json): void {
@@ -232,16 +208,21 @@ class MsgpackRoomEncoder implements RoomEncoder {
     this.#encoded.forget()
   }
 
-  snapshot(at: StateAt): Payload {
+  state(at: StateAt): Payload {
     const state = this.#encoded.of(at.state, this.#encode)
-    this.#at(this.#opcodes.whole, 6, at)
+    this.#at(SERVER_OPCODES['layer.state'], 6, at)
     this.#announce(0)
     return concat(this.#writer.take(), state)
   }
 
-  resync(at: StateAt, members: readonly MemberInfo[]): Payload {
+  gone(at: Omit<PatchAt, 'checksum'>): Payload {
+    this.#at(SERVER_OPCODES['layer.state'], 4, { ...at, checksum: null })
+    return this.#writer.take()
+  }
+
+  whole(t: WholeName, at: StateAt, members: readonly MemberInfo[]): Payload {
     const state = this.#encoded.of(at.state, this.#encode)
-    this.#at(SERVER_OPCODES['state.resync'], 7, at)
+    this.#at(SERVER_OPCODES[t], 7, at)
     this.#announce(0)
     const before = this.#writer.take()
     writeField(MEMBERS, this.#writer.begin(), members)
@@ -254,7 +235,7 @@ class MsgpackRoomEncoder implements RoomEncoder {
     const change = this.#internedChange(delta)
     const epoch = at.epoch === this.#epoch ? at.epoch % SHORT_EPOCHS : at.epoch
     this.#epoch = at.epoch
-    this.#at(this.#opcodes.patch, delta ? 6 : 5, at, epoch)
+    this.#at(this.#patchOpcode, delta ? 6 : 5, at, epoch)
     if (this.#keys.length === known) this.#writer.nil()
     else this.#announce(known)
     const patch = concat(this.#writer.take(), change)
@@ -266,7 +247,7 @@ class MsgpackRoomEncoder implements RoomEncoder {
   }
 
   replay(at: PatchAt, delta: Delta | undefined): Payload {
-    this.#at(this.#opcodes.patch, delta ? 6 : 5, at)
+    this.#at(this.#patchOpcode, delta ? 6 : 5, at)
     this.#writer.nil()
     if (delta) this.#change(delta)
     return this.#writer.take()
@@ -277,13 +258,22 @@ class MsgpackRoomEncoder implements RoomEncoder {
   }
 
   /** The elements that all frames of the state stream begin with: `STREAM_HEAD`, or `LAYER_HEAD`. `length`: without a layer. */
-  #at(opcode: number, length: number, { epoch, seq, checksum }: PatchAt, written = epoch): void {
+  #at(
+    opcode: number,
+    length: number,
+    {
+      epoch,
+      seq,
+      checksum,
+    }: { readonly epoch: number; readonly seq: number; readonly checksum: number | null },
+    written = epoch,
+  ): void {
     const to = this.#writer.begin()
     to.array(this.#layer === undefined ? length : length + 1)
     to.number(opcode)
     to.number(written)
     to.number(seq)
-    to.number(checksum)
+    to.value(checksum)
     if (this.#layer !== undefined) to.string(this.#layer)
   }
 

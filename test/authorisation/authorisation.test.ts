@@ -438,13 +438,13 @@ describe('a message', () => {
       message: { t: 'join', ref: 7, room_type: 'arena', options: { key: 'one' } },
       answer: 'joined',
     }),
-    leave: async () => ({ message: { t: 'leave', ref: 7, room_id: roomId }, answer: 'left' }),
+    leave: async () => ({ message: { t: 'leave', ref: 7, room_id: roomId }, answer: 'member' }),
     message: async () => ({
       message: { t: 'message', room_id: roomId, type: 'move', data: null, ref: 7 },
       answer: 'ack',
     }),
     'state.resync': async () => ({
-      message: { t: 'state.resync', room_id: roomId, have_seq: 0, reason: 'sequence' },
+      message: { t: 'state.resync', room_id: roomId, reason: 'sequence' },
       answer: 'state.resync',
     }),
     ping: async () => ({ message: { t: 'ping', at: 1 }, answer: 'pong' }),

@@ -4,6 +4,7 @@ import { ControlIssuer, type Credentials } from '../../loadtest/issuer.ts'
 import type { Json } from '../../shared/json.ts'
 import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
+import { ReadingCodec } from '../../shared/protocol/reading-codec.ts'
 import { apply } from '../../shared/sync/apply.ts'
 import { type Dialect, dial, type Endpoint, type Joined } from './generator.ts'
 import { type Listening, place, somewhere } from './servers/served.ts'
@@ -74,8 +75,9 @@ async function rerouted(
   here: Joined,
   own: MsgpackClientCodec,
   { project_id, session_id, resume_token }: Record<'project_id' | 'session_id' | 'resume_token', string>,
-  joinedAt: { room_id: string; epoch: number; seq: number },
+  joinedAt: { room_id: string; member_id: string; epoch: number; seq: number },
 ): Promise<Joined> {
+  const { member_id } = joinedAt
   let { room_id, epoch, seq } = joinedAt
   const url = await new Promise<string | undefined>((resolve) => {
     const timer = setTimeout(resolve, REROUTE_MS, undefined)
@@ -91,7 +93,7 @@ async function rerouted(
   const port = Number(new URL(url).port)
   const there = new MsgpackClientCodec()
   const socket = dial(port, '/', own.subprotocol)
-  const resume = { session_id, resume_token, rooms: [{ room_id, epoch, seq }] }
+  const resume = { session_id, resume_token, rooms: [{ room_id, member_id, epoch, seq }] }
   socket.once('open', () => socket.send(there.encode({ t: 'hello', project_id, resume })))
   const gone = await joined(socket, (bytes) => there.decode(bytes).t === 'welcome')
   here.socket.terminate()
@@ -106,7 +108,7 @@ const roomful: Dialect = {
     const features = direct ? { features: ['reroute'] } : {}
     socket.once('open', () => socket.send(own.encode({ t: 'hello', project_id, token, ...features })))
     let session = { project_id, session_id: '', resume_token: '' }
-    let room = { room_id: '', epoch: 0, seq: 0 }
+    let room = { room_id: '', member_id: '', epoch: 0, seq: 0 }
     const here = await joined(socket, (bytes) => {
       const message = own.decode(bytes)
       if (message.t === 'error') throw new Error(`${message.code}: ${message.message}`)
@@ -114,8 +116,9 @@ const roomful: Dialect = {
         session = { ...session, ...message }
         socket.send(own.encode({ t: 'join', ref: 1, room_type: 'arena', options: { key } }))
       }
+      if (message.t === 'joined') room = { ...room, member_id: message.member_id }
       if (message.t !== 'state.snapshot') return false
-      room = message
+      room = { ...message, member_id: room.member_id }
       return true
     })
     return direct ? rerouted(here, own, session, room) : here
@@ -132,7 +135,7 @@ const roomful: Dialect = {
   mark: (x) => Buffer.from([0xcd, x >> 8, x & 0xff]),
   isUpdate: (bytes) => bytes[1] === SERVER_OPCODES['state.patch'],
   state(messages) {
-    const own = new MsgpackClientCodec()
+    const own = new ReadingCodec(new MsgpackClientCodec())
     let state: Json = null
     for (const bytes of messages) {
       const message = own.decode(bytes)

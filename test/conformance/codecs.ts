@@ -88,11 +88,6 @@ function limits(value: unknown): Limits {
   }
 }
 
-function resumedRoom(value: unknown): { room_id: string; resumed: boolean } {
-  const { room_id: roomId, resumed } = record(value)
-  return { room_id: text(roomId) as string, resumed: flag(resumed) as boolean }
-}
-
 function operation(value: unknown): Operation {
   const fields = record(value)
   if (typeof fields.path !== 'string') fault('an operation with a path', value)
@@ -120,6 +115,7 @@ function plain(value: WireValue): Json {
   )
 }
 
+const STATUSES = ['joined', 'connected', 'disconnected', 'left']
 const REASONS = ['left', 'session_ended', 'kicked', 'closed', 'replaced']
 const LIMITS = ['max_message_bytes', 'messages_per_second', 'message_burst', 'max_rooms']
 
@@ -128,6 +124,14 @@ function both(name: string, reader: Reader): Field {
 }
 function optional(field: Field): Field {
   return { ...field, optional: true }
+}
+
+function choice(name: string, names: readonly string[]): Field {
+  return {
+    name,
+    json: (value) => (names.includes(value as string) ? value : fault(names.join(' | '), value)),
+    msgpack: (value) => names[value as number] ?? fault(`an integer below ${names.length}`, value),
+  }
 }
 
 const members: Field = {
@@ -151,46 +155,39 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
       both('resumed', flag),
       both('resume_ttl_seconds', count),
       both('heartbeat_seconds', number),
+      both('token_seconds', count),
       both('node_id', text),
       both('server_time', time),
       { name: 'limits', json: limits, msgpack: (value) => limits(named(value, LIMITS)) },
-      optional({
-        name: 'rooms',
-        json: (value) => list(value).map(resumedRoom),
-        msgpack: (value) => list(value).map((pair) => resumedRoom(named(pair, ['room_id', 'resumed']))),
-      }),
     ],
   },
-  joined: { opcode: 17, fields: [both('ref', ref), both('room_id', text), both('member_id', text), members] },
-  left: { opcode: 18, fields: [both('ref', ref), both('room_id', text)] },
-  'state.snapshot': { opcode: 19, fields: stamp },
+  joined: { opcode: 17, fields: [both('ref', ref), both('room_id', text), both('member_id', text)] },
+  'state.snapshot': { opcode: 19, fields: [...stamp, members] },
+  token: { opcode: 18, fields: [both('token_seconds', count)] },
   'state.resync': { opcode: 20, fields: [...stamp, members] },
   'state.patch': { opcode: 21, fields: stamp },
   event: {
     opcode: 22,
     fields: [...position, both('name', text), data],
   },
-  'room.joined': { opcode: 23, fields: [...position, both('member_id', text), both('sub', sub)] },
-  'room.left': {
-    opcode: 24,
+  member: {
+    opcode: 23,
     fields: [
       ...position,
       both('member_id', text),
       both('sub', sub),
-      {
-        name: 'reason',
-        json: (value) => (REASONS.includes(value as string) ? value : fault(REASONS.join(' | '), value)),
-        msgpack: (value) => REASONS[value as number] ?? fault('a reason from 0 to 4', value),
-      },
+      choice('status', STATUSES),
+      optional(choice('reason', REASONS)),
       optional(both('message', text)),
     ],
   },
-  'room.presence': { opcode: 32, fields: [...position, both('member_id', text), both('connected', flag)] },
-  'layer.state': { opcode: 33, fields: [...stamp, both('layer', text)] },
-  'layer.patch': { opcode: 34, fields: [...stamp, both('layer', text)] },
-  'layer.gone': { opcode: 35, fields: [...position, both('layer', text)] },
+  'layer.state': {
+    opcode: 30,
+    fields: [...position, optional(both('checksum', uint32)), both('layer', text)],
+  },
+  'layer.patch': { opcode: 31, fields: [...stamp, both('layer', text)] },
   ack: { opcode: 25, fields: [about, both('ref', ref)] },
-  reply: { opcode: 31, fields: [about, both('ref', ref), data] },
+  reply: { opcode: 24, fields: [about, both('ref', ref), data] },
   error: {
     opcode: 26,
     fields: [
@@ -203,7 +200,7 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
   },
   draining: { opcode: 27, fields: [both('reconnect_in_ms', count)] },
   pong: { opcode: 28, fields: [both('at', number), both('server_time', time)] },
-  reroute: { opcode: 30, fields: [both('url', text)] },
+  reroute: { opcode: 32, fields: [both('url', text)] },
 }
 
 /** Reads the fields of a message of `t`; `value` gives the field on the wire, undefined when it is absent. */
@@ -249,10 +246,17 @@ export function decodeJson(frame: string): ServerMessage | undefined {
   if (t === 'state.patch' || t === 'layer.patch')
     message.body = { codec: 'json', ops: list(raw.ops).map(operation) }
   if (t === 'state.snapshot' || t === 'state.resync' || t === 'layer.state') {
-    if (raw.state === undefined) throw new ProtocolFault(`${t} without state`)
-    message.body = { codec: 'json', state: raw.state as Json }
+    if (raw.state !== undefined) message.body = { codec: 'json', state: raw.state as Json }
+    checkBody(message)
   }
   return message as ServerMessage
+}
+
+/** A whole state is there, and a checksum of it; of a layer that is gone neither is. */
+function checkBody(message: Record<string, unknown>): void {
+  const gone = message.t === 'layer.state' && message.checksum === undefined
+  if ((message.body === undefined) !== gone)
+    throw new ProtocolFault(`${String(message.t)} without a state or a checksum`)
 }
 
 /** docs/protocol.md §4. */
@@ -265,8 +269,9 @@ function elements(message: ClientMessage): unknown[] {
       const features = message.features ? [message.features] : []
       if ('token' in message) return [0, message.project_id, message.token, ...features]
       const { session_id: sessionId, resume_token: resumeToken, rooms } = message.resume
-      const positions = rooms.map(({ room_id: roomId, epoch, seq, settled }) => [
+      const positions = rooms.map(({ room_id: roomId, member_id: memberId, epoch, seq, settled }) => [
         roomId,
+        memberId,
         epoch,
         seq,
         ...(settled === undefined ? [] : [settled]),
@@ -284,7 +289,7 @@ function elements(message: ClientMessage): unknown[] {
       return ref === undefined ? head : [...head, ref]
     }
     case 'state.resync':
-      return [4, message.room_id, message.have_seq, message.reason === 'sequence' ? 0 : 1]
+      return [4, message.room_id, message.reason === 'sequence' ? 0 : 1]
     case 'ping':
       return [5, message.at]
     case 'token':
@@ -339,7 +344,7 @@ export class RoomContext {
 
   /** Says what the frame of a message leaves out. */
   complete(message: ServerMessage): ServerMessage {
-    if (message.t === 'joined' || message.t === 'left') this.epochs.delete(message.room_id)
+    if (message.t === 'joined') this.epochs.delete(message.room_id)
     if (!SHAPES[message.t].fields.some(({ addressed }) => addressed)) return message
     if (this.room === undefined) throw new ProtocolFault(`${message.t} before any frame that names a room`)
     const completed: Record<string, unknown> = { ...message, room_id: this.room }
@@ -350,6 +355,8 @@ export class RoomContext {
   private epoch(room: string, written: number): number {
     const known = this.epochs.get(room)
     if (known !== undefined && written === known % 128) return known
+    // Of a seat whose end no room has told.
+    if (written === 0) return 0
     if (written < 128) throw new ProtocolFault(`the epoch ${written} stands for none that ${room} has had`)
     this.epochs.set(room, Math.max(written, known ?? 0))
     return written
@@ -382,13 +389,11 @@ function readMsgpack(opcode: WireValue | undefined, fields: WireValue[]): Server
   }
   if (t === 'state.snapshot' || t === 'state.resync' || t === 'layer.state') {
     const [keys, state, ...behind] = fields.slice(head)
-    if (state === undefined) throw new ProtocolFault(`${t} without state`)
     const flat = [...fields.slice(0, head), ...behind]
     const message = readFields(t, 'msgpack', (_, index) => flat[index])
-    return {
-      ...message,
-      body: { codec: 'msgpack', announced: announcement(keys), state },
-    } as ServerMessage
+    if (state !== undefined) message.body = { codec: 'msgpack', announced: announcement(keys), state }
+    checkBody(message)
+    return message as ServerMessage
   }
   return readFields(t, 'msgpack', (_, index) => fields[index]) as ServerMessage
 }

@@ -5,10 +5,16 @@ export type Json = null | boolean | number | string | Json[] | { [key: string]: 
 export type Codec = 'json' | 'msgpack'
 export const CODECS: readonly Codec[] = ['json', 'msgpack']
 
-export interface RoomPosition {
+/** A flush of a room. */
+export interface RoomFlush {
   room_id: string
   epoch: number
   seq: number
+}
+
+/** Where a client stands in a room. */
+export interface RoomPosition extends RoomFlush {
+  member_id: string
   settled?: number
 }
 
@@ -30,7 +36,7 @@ export type ClientMessage =
       ref?: number | undefined
       settled?: number | undefined
     }
-  | { t: 'state.resync'; room_id: string; have_seq: number; reason: 'sequence' | 'checksum' }
+  | { t: 'state.resync'; room_id: string; reason: 'sequence' | 'checksum' }
   | { t: 'ping'; at: number }
   | { t: 'token'; token: string }
   | { t: 'goodbye' }
@@ -74,10 +80,11 @@ export type WirePatch =
 /** A decoded MessagePack value whose maps keep integer keys (`#5`) and string keys (`$5`) apart. */
 export type WireValue = null | boolean | number | string | WireValue[] | { [tagged: string]: WireValue }
 
-interface Stamp extends RoomPosition {
+interface Stamp extends RoomFlush {
   checksum: number
 }
 
+export type MemberStatus = 'joined' | 'connected' | 'disconnected' | 'left'
 export type LeaveReason = 'left' | 'session_ended' | 'kicked' | 'closed' | 'replaced'
 
 interface ServerMessages {
@@ -87,23 +94,21 @@ interface ServerMessages {
     resumed: boolean
     resume_ttl_seconds: number
     heartbeat_seconds: number
+    token_seconds: number
     node_id: string
     server_time: string
     limits: Limits
-    rooms?: { room_id: string; resumed: boolean }[]
   }
-  joined: { ref: number; room_id: string; member_id: string; members: MemberInfo[] }
-  left: { ref: number; room_id: string }
-  'state.snapshot': Stamp & { body: WireState }
+  joined: { ref: number; room_id: string; member_id: string }
+  'state.snapshot': Stamp & { body: WireState; members: MemberInfo[] }
+  token: { token_seconds: number }
   'state.resync': Stamp & { body: WireState; members: MemberInfo[] }
   'state.patch': Stamp & { body: WirePatch }
-  event: RoomPosition & { name: string; data: Json }
-  'room.joined': RoomPosition & Member
-  'room.left': RoomPosition & Member & { reason: LeaveReason; message?: string }
-  'room.presence': RoomPosition & { member_id: string; connected: boolean }
-  'layer.state': Stamp & { layer: string; body: WireState }
+  event: RoomFlush & { name: string; data: Json }
+  member: RoomFlush & Member & { status: MemberStatus; reason?: LeaveReason; message?: string }
+  /** Without a body and a checksum: the layer is gone. */
+  'layer.state': RoomFlush & { checksum?: number; layer: string; body?: WireState }
   'layer.patch': Stamp & { layer: string; body: WirePatch }
-  'layer.gone': RoomPosition & { layer: string }
   ack: { room_id: string; ref: number }
   reply: { room_id: string; ref: number; data: Json }
   error: { ref?: number; room_id?: string; code: string; message: string; retryable: boolean }

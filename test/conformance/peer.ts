@@ -144,9 +144,9 @@ export class Peer {
 
   /** Gives a seat up and waits for the answer. */
   async leave(roomId: string): Promise<void> {
-    const ref = this.session.nextRef()
-    this.send({ t: 'leave', ref, room_id: roomId })
-    await this.expect('left', { ref, room_id: roomId })
+    const { memberId } = this.session.room(roomId)
+    this.send({ t: 'leave', ref: this.session.nextRef(), room_id: roomId })
+    await this.expect('member', { room_id: roomId, member_id: memberId, status: 'left', reason: 'left' })
   }
 
   /** Sends a reliable message; gives its ref. */
@@ -379,10 +379,6 @@ export class Session {
         this.forget(message.room_id)
         this.snapshotDue = message.room_id
         break
-      case 'left':
-        this.room(message.room_id).seated = false
-        this.forget(message.room_id)
-        break
       case 'ack':
         this.takeAck(message)
         break
@@ -397,6 +393,7 @@ export class Session {
         break
       case 'draining':
       case 'pong':
+      case 'token':
         break
       default:
         this.takeRoomMessage(message)
@@ -406,7 +403,9 @@ export class Session {
   private takeRoomMessage(
     message: Exclude<
       ServerMessage,
-      { t: 'welcome' | 'joined' | 'left' | 'ack' | 'error' | 'draining' | 'pong' | 'reply' | 'reroute' }
+      {
+        t: 'welcome' | 'token' | 'joined' | 'ack' | 'error' | 'draining' | 'pong' | 'reply' | 'reroute'
+      }
     >,
   ): void {
     const view = this.rooms.get(message.room_id)
@@ -415,6 +414,7 @@ export class Session {
     } else if (!view.seated) {
       this.faults.push(`${message.t} of ${message.room_id}, where this client has no seat any more`)
     } else view.apply(message)
+    if (view && !view.seated) this.forget(message.room_id)
   }
 
   private checkSnapshotDue(message: ServerMessage): void {
@@ -428,18 +428,9 @@ export class Session {
 
   private takeWelcome(message: Received<'welcome'>): void {
     if (message.resume_token === this.resumeToken) this.faults.push('the resume token did not rotate')
-    if (message.resumed !== (message.rooms !== undefined)) {
-      this.faults.push(`welcome with resumed ${message.resumed} and rooms ${JSON.stringify(message.rooms)}`)
-    }
     this.sessionId = message.session_id
     this.resumeToken = message.resume_token
     this.welcome = message
-    if (!message.rooms) return
-    const back = new Map(message.rooms.map(({ room_id: roomId, resumed }) => [roomId, resumed]))
-    for (const view of this.rooms.values()) {
-      view.seated &&= back.has(view.roomId)
-      view.waiting = back.get(view.roomId) === false
-    }
   }
 
   private takeAck({ room_id: roomId, ref }: Received<'ack'>): void {

@@ -6,8 +6,8 @@ import {
   type Operation,
   ProtocolFault,
   type Received,
+  type RoomPosition,
   type ServerMessage,
-  type WirePatch,
   type WireState,
   type WireValue,
 } from './messages.ts'
@@ -16,20 +16,10 @@ import {
 export type RoomMessage = Extract<
   ServerMessage,
   {
-    t:
-      | 'state.snapshot'
-      | 'state.resync'
-      | 'state.patch'
-      | 'event'
-      | 'room.joined'
-      | 'room.left'
-      | 'room.presence'
-      | 'layer.state'
-      | 'layer.patch'
-      | 'layer.gone'
+    t: 'state.snapshot' | 'state.resync' | 'state.patch' | 'event' | 'member' | 'layer.state' | 'layer.patch'
   }
 >
-type LayerMessage = Received<'layer.state'> | Received<'layer.patch'> | Received<'layer.gone'>
+type LayerMessage = Received<'layer.state'> | Received<'layer.patch'>
 
 /** A value as text, the same for equal values in whatever order their keys came. */
 export function canonical(value: Json): string {
@@ -50,7 +40,8 @@ export class RoomView {
   /** The state after each seq this client saw, as canonical text. */
   readonly history = new Map<number, string>()
   readonly events: Received<'event'>[] = []
-  readonly presence: (Received<'room.joined'> | Received<'room.left'>)[] = []
+  /** Members that came and went. */
+  readonly presence: Received<'member'>[] = []
   readonly table = new KeyTable()
   memberId = ''
   members = new Map<string, string | null>()
@@ -80,13 +71,11 @@ export class RoomView {
   constructor(joined: Received<'joined'>) {
     this.roomId = joined.room_id
     this.memberId = joined.member_id
-    this.setMembers(joined.members)
-    if (!this.members.has(joined.member_id)) this.fault('members of joined lack the joiner')
   }
 
   /** Where this client stands, for a resume. */
-  get position(): { room_id: string; epoch: number; seq: number } {
-    return { room_id: this.roomId, epoch: this.epoch, seq: this.seq }
+  get position(): RoomPosition {
+    return { room_id: this.roomId, member_id: this.memberId, epoch: this.epoch, seq: this.seq }
   }
 
   /** Base and layers as one. */
@@ -97,11 +86,19 @@ export class RoomView {
   /** The connection has ended: what waits for the state of its flush comes again with that. */
   cutOff(): void {
     this.held = []
+    this.waiting = false
   }
 
   apply(message: RoomMessage): void {
-    if (message.t === 'layer.state' || message.t === 'layer.patch' || message.t === 'layer.gone') {
+    if (message.t === 'layer.state' || message.t === 'layer.patch') {
       this.takeLayer(message)
+      return
+    }
+    if (message.t === 'member' && message.status === 'left' && message.member_id === this.memberId) {
+      // The end of the seat may come without the flushes before it, and with an epoch and seq of nothing.
+      this.presence.push(message)
+      this.members.delete(message.member_id)
+      this.seated = false
       return
     }
     if (this.state === undefined && message.t !== 'state.snapshot' && message.t !== 'state.resync') {
@@ -111,6 +108,8 @@ export class RoomView {
     switch (message.t) {
       case 'state.snapshot':
         this.snapshots += 1
+        this.setMembers(message.members)
+        if (!this.members.has(this.memberId)) this.fault('members of the snapshot lack the joiner')
         this.takeWhole(message, message.body)
         break
       case 'state.resync':
@@ -124,11 +123,8 @@ export class RoomView {
       case 'event':
         if (this.takeSeq(message)) this.events.push(message)
         break
-      case 'room.presence':
-        this.takeConnected(message)
-        break
       default:
-        this.takePresence(message)
+        this.takeMember(message)
     }
   }
 
@@ -148,9 +144,7 @@ export class RoomView {
     if (message.epoch < this.epoch) this.fault(`${body.codec} state of the lower epoch ${message.epoch}`)
     try {
       this.state =
-        body.codec === 'json'
-          ? body.state
-          : readValue(body.state, this.table.replace(body.announced, message.epoch, message.seq))
+        body.codec === 'json' ? body.state : readValue(body.state, this.table.replace(body.announced))
     } catch (problem) {
       this.fault(`a whole state that cannot be read: ${(problem as Error).message}`)
       return
@@ -168,13 +162,13 @@ export class RoomView {
 
   /** §5, "Hidden layers". */
   private takeLayer(message: LayerMessage): void {
-    let take: () => void
-    try {
-      take = this.layerReader(message)
-    } catch (problem) {
-      this.waiting = true
-      this.fault(`${message.t} of ${message.layer} cannot be read: ${(problem as Error).message}`)
-      return
+    const take = () => {
+      try {
+        this.changeLayer(message)
+      } catch (problem) {
+        this.waiting = true
+        this.fault(`${message.t} of ${message.layer} cannot be read: ${(problem as Error).message}`)
+      }
     }
     const { t, epoch, seq } = message
     if (epoch < this.epoch || (this.waiting && t === 'layer.patch')) return
@@ -182,37 +176,28 @@ export class RoomView {
     else this.held.push({ epoch, seq, take })
   }
 
-  /** Reads the keys of a layer's message, which has to happen in any case, and gives what takes it. */
-  private layerReader(message: LayerMessage): () => void {
+  private changeLayer(message: LayerMessage): void {
     const { layer, epoch, seq } = message
-    if (message.t === 'layer.gone') return () => this.layers.delete(layer)
     const table = this.layerTables.get(layer) ?? new KeyTable()
     this.layerTables.set(layer, table)
-    const keep = (state: Json): void => {
-      this.layers.set(layer, state)
-      const actual = checksum(state)
-      if (actual !== message.checksum)
-        this.fault(
-          `checksum ${message.checksum} of ${layer} at ${seq}, and a state of the checksum ${actual}`,
-        )
-    }
-    if (message.t === 'layer.state') {
+    if (message.t === 'layer.patch') {
       const { body } = message
-      const state =
-        body.codec === 'json' ? body.state : readValue(body.state, table.replace(body.announced, epoch, seq))
-      return () => {
-        this.stated.set(layer, { epoch, seq })
-        keep(state)
-      }
-    }
-    const { body } = message
-    const key = body.codec === 'json' ? undefined : table.extend(body.announced, epoch, seq)
-    return () => {
       const before = this.layers.get(layer)
       if (before === undefined) this.fault(`a patch of ${layer}, which this client has not`)
-      else if (body.codec === 'json') keep(applyOperations(before, body.ops))
-      else keep(applyChange(before, body.change, key!))
+      else if (body.codec === 'json') this.layers.set(layer, applyOperations(before, body.ops))
+      else this.layers.set(layer, applyChange(before, body.change, table.extend(body.announced)))
+    } else if (message.body === undefined) {
+      this.layers.delete(layer)
+      return
+    } else {
+      const { body } = message
+      this.stated.set(layer, { epoch, seq })
+      const state = body.codec === 'json' ? body.state : readValue(body.state, table.replace(body.announced))
+      this.layers.set(layer, state)
     }
+    const actual = checksum(this.layers.get(layer) ?? null)
+    if (actual !== message.checksum)
+      this.fault(`checksum ${message.checksum} of ${layer} at ${seq}, and a state of the checksum ${actual}`)
   }
 
   /** Takes whatever is held. */
@@ -227,17 +212,22 @@ export class RoomView {
   }
 
   private takePatch(message: Received<'state.patch'>): void {
-    const apply = this.patchReader(message.body, message.epoch, message.seq)
-    if (message.epoch < this.epoch || this.waiting || !apply) return
+    const { body } = message
+    if (message.epoch < this.epoch || message.seq <= this.seq || this.waiting) {
+      if (message.seq === this.seq && this.patchless)
+        this.fault(`patch ${message.seq} behind an event or a member of this seq`)
+      return
+    }
     if (message.seq !== this.seq + 1) {
-      const why =
-        this.patchless && message.seq === this.seq ? ' (behind an event or presence of this seq)' : ''
       this.waiting = true
-      this.fault(`patch ${message.seq}${why}; ${this.seq + 1} was due`)
+      this.fault(`patch ${message.seq}; ${this.seq + 1} was due`)
       return
     }
     try {
-      this.state = apply(this.state as Json)
+      this.state =
+        body.codec === 'json'
+          ? applyOperations(this.state as Json, body.ops)
+          : applyChange(this.state as Json, body.change, this.table.extend(body.announced))
     } catch (problem) {
       this.waiting = true
       this.fault(`patch ${message.seq} cannot be applied: ${(problem as Error).message}`)
@@ -249,19 +239,6 @@ export class RoomView {
     this.patches += 1
     this.release()
     this.remember(message.checksum)
-  }
-
-  /** Reads the keys of a patch, which has to happen in any case, and gives what applies it. */
-  private patchReader(body: WirePatch, epoch: number, seq: number): ((state: Json) => Json) | undefined {
-    if (body.codec === 'json') return (state) => applyOperations(state, body.ops)
-    try {
-      const key = this.table.extend(body.announced, epoch, seq)
-      return (state) => applyChange(state, body.change, key)
-    } catch (problem) {
-      this.waiting = true
-      this.fault(`keys of patch ${seq}: ${(problem as Error).message}`)
-      return undefined
-    }
   }
 
   private remember(expected: number): void {
@@ -285,34 +262,21 @@ export class RoomView {
     return true
   }
 
-  private takeConnected(message: Received<'room.presence'>): void {
-    const { member_id: memberId, connected } = message
-    if (!this.takeSeq(message) || message.seq <= this.wholeSeq) return
-    if (!this.members.has(memberId)) this.fault(`${memberId} has no seat, and is said to be connected or not`)
-    if (this.away.has(memberId) !== connected)
-      this.fault(`${memberId} is told twice as connected ${connected}`)
-    if (connected) this.away.delete(memberId)
-    else this.away.add(memberId)
-  }
-
-  private takePresence(message: Received<'room.joined'> | Received<'room.left'>): void {
-    if (message.t === 'room.left' && message.member_id === this.memberId) {
-      // The end of the seat may come without the flushes before it.
-      this.presence.push(message)
-      this.members.delete(message.member_id)
-      this.seated = false
-      return
-    }
+  private takeMember(message: Received<'member'>): void {
+    const { member_id: memberId, sub, status, reason } = message
+    if ((reason !== undefined) !== (status === 'left'))
+      this.fault(`a member ${status} with the reason ${reason}`)
     if (!this.takeSeq(message)) return
-    this.presence.push(message)
+    if (status === 'joined' || status === 'left') this.presence.push(message)
     if (message.seq <= this.wholeSeq) return
-    if (message.t === 'room.joined') {
-      if (this.members.has(message.member_id)) this.fault(`${message.member_id} joined twice`)
-      this.members.set(message.member_id, message.sub)
-      return
-    }
-    this.away.delete(message.member_id)
-    if (!this.members.delete(message.member_id)) this.fault(`${message.member_id} left without a seat`)
+    if (this.members.has(memberId) === (status === 'joined'))
+      this.fault(`${memberId} ${status}, with a seat or without`)
+    const away = status === 'disconnected'
+    if (status === 'joined') this.members.set(memberId, sub)
+    else if (status === 'left') this.members.delete(memberId)
+    else if (this.away.has(memberId) === away) this.fault(`${memberId} is told twice as ${status}`)
+    if (away) this.away.add(memberId)
+    else this.away.delete(memberId)
   }
 }
 
@@ -459,41 +423,31 @@ function reader(keys: readonly string[]): KeyReader {
   }
 }
 
-/** The interned keys of one room, as docs/protocol.md §4 has a client keep them. */
+/** The interned keys of one room, as docs/protocol.md §4 has a client keep them: of the frames that it applies. */
 export class KeyTable {
   keys: string[] = []
-  private epoch = -1
-  private seq = -1
 
-  /** A snapshot or a resync: its table replaces this one. */
-  replace(announced: Announcement, epoch: number, seq: number): KeyReader {
+  /** A whole state: its table replaces this one. */
+  replace(announced: Announcement): KeyReader {
     if (announced.from !== 0) throw new ProtocolFault(`a whole table starts at 0, not at ${announced.from}`)
-    this.keep([...announced.keys], epoch, seq)
-    return reader(this.keys)
+    return this.keep(announced.keys)
   }
 
-  /** A patch: extends the table, unless it is late; then the keys hold for this frame alone. */
-  extend(announced: Announcement | null, epoch: number, seq: number): KeyReader {
-    const late = epoch < this.epoch || (epoch === this.epoch && seq <= this.seq)
-    if (announced === null) {
-      if (!late) this.keep(this.keys, epoch, seq)
-      return reader(this.keys)
-    }
+  /** A patch that is applied extends the table. */
+  extend(announced: Announcement | null): KeyReader {
+    if (announced === null) return reader(this.keys)
     if (announced.from > this.keys.length) {
       throw new ProtocolFault(`keys from ${announced.from} on, but the table has ${this.keys.length}`)
     }
-    const keys = [...this.keys.slice(0, announced.from), ...announced.keys]
-    if (!late) this.keep(keys, epoch, seq)
-    return reader(keys)
+    return this.keep([...this.keys.slice(0, announced.from), ...announced.keys])
   }
 
-  private keep(keys: string[], epoch: number, seq: number): void {
+  private keep(keys: string[]): KeyReader {
     if (keys.length > 16_384) throw new ProtocolFault(`a key table of ${keys.length} keys; at most 16384`)
     const long = keys.find((key) => key.length > 64)
     if (long !== undefined) throw new ProtocolFault(`an interned key of ${long.length} units; at most 64`)
     this.keys = keys
-    this.epoch = epoch
-    this.seq = seq
+    return reader(keys)
   }
 }
 

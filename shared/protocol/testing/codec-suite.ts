@@ -5,9 +5,10 @@ import type { Json } from '../../json.ts'
 import { apply } from '../../sync/apply.ts'
 import { Checksum } from '../../sync/checksum.ts'
 import { diff } from '../../sync/testing/diff.ts'
-import type { ClientCodec, Codec, Payload } from '../codec.ts'
+import type { ClientCodec, Codec, KeyTable, Payload } from '../codec.ts'
 import { InvalidMessage, ProtocolError } from '../error-codes.ts'
 import type { ClientMessage, PlainMessage } from '../messages.ts'
+import { ReadingCodec } from '../reading-codec.ts'
 import { vectors } from './vectors.ts'
 
 /** One subprotocol, and a way to write what no proper client would: the fields of a message, right or wrong, as a frame. */
@@ -57,11 +58,7 @@ const WRONG: [fields: Record<string, unknown>, named: RegExp, ref?: number][] = 
   [{ ...MESSAGE, ref: -1 }, /^ref is -1/],
   [{ ...MESSAGE, settled: -1 }, /^settled is -1; it must be an integer from 0/, 7],
   [{ t: 'leave', ref: 7, room_id: {} }, /^room_id is an object/, 7],
-  [{ t: 'state.resync', room_id: 'a:b', have_seq: -1, reason: 'sequence' }, /^have_seq is -1/],
-  [
-    { t: 'state.resync', room_id: 'a:b', have_seq: 1, reason: 'boredom' },
-    /^reason .* "sequence" or "checksum"/,
-  ],
+  [{ t: 'state.resync', room_id: 'a:b', reason: 'boredom' }, /^reason .* "sequence" or "checksum"/],
   [{ t: 'ping', at: 'now' }, /^at is a string/],
   [{ t: 'token', token: '' }, /^token is an empty string/],
   [{ t: 'hello', project_id: 'prj_1' }, /neither token nor resume/],
@@ -73,11 +70,14 @@ const WRONG: [fields: Record<string, unknown>, named: RegExp, ref?: number][] = 
   [{ ...HELLO, resume: { ...RESUME, rooms: 5 } }, /^resume.rooms is 5/],
   [{ ...HELLO, resume: { ...RESUME, rooms: [5] } }, /^resume.rooms\[0\] is 5/],
   [
-    { ...HELLO, resume: { ...RESUME, rooms: [{ room_id: 'a:b', epoch: -1, seq: 0 }] } },
+    { ...HELLO, resume: { ...RESUME, rooms: [{ room_id: 'a:b', member_id: 'mem_a', epoch: -1, seq: 0 }] } },
     /^resume.rooms\[0\].epoch is -1/,
   ],
   [
-    { ...HELLO, resume: { ...RESUME, rooms: [{ room_id: 'a:b', epoch: 1, seq: 0, settled: 1.5 }] } },
+    {
+      ...HELLO,
+      resume: { ...RESUME, rooms: [{ room_id: 'a:b', member_id: 'mem_a', epoch: 1, seq: 0, settled: 1.5 }] },
+    },
     /^resume.rooms\[0\].settled is 1.5/,
   ],
 ]
@@ -203,7 +203,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
           const late = follower(inRoom())
           let state = first
           let at = { ...AT, seq: 0, checksum: sums.of(state) }
-          early.take(room.snapshot({ ...at, state }))
+          early.take(room.whole('state.snapshot', { ...at, state }, MEMBERS))
           for (const [change, chance] of edits) {
             const next = edited(state, change)
             const delta = diff(state, next)
@@ -213,7 +213,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
             const frame = chance === 0 ? room.replay(at, delta) : room.patch(at, delta)
             early.take(frame)
             if (late.seq >= 0) late.take(frame)
-            if (chance === 1 || late.seq < 0) late.take(room.resync({ ...at, state }, MEMBERS))
+            if (chance === 1 || late.seq < 0) late.take(room.whole('state.resync', { ...at, state }, MEMBERS))
             expect(early).toMatchObject({ state, seq: at.seq })
             expect(late).toMatchObject({ state, seq: at.seq })
           }
@@ -235,46 +235,71 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
         })
       const first = counted()
       const at = (seq: number) => ({ ...AT, seq })
-      const decoded = (bytes: Uint8Array) => inRoom().decode(bytes)
-      expect(decoded(room.snapshot({ ...at(1), state: first }))).toMatchObject({ ...at(1), state })
+      const decoded = (bytes: Uint8Array) => new ReadingCodec(inRoom()).decode(bytes)
+      expect(decoded(room.whole('state.snapshot', { ...at(1), state: first }, MEMBERS))).toMatchObject({
+        ...at(1),
+        state,
+      })
       room.patch(at(2), undefined)
-      expect(decoded(room.snapshot({ ...at(2), state: first }))).toMatchObject({ ...at(2), state })
-      const resync = decoded(room.resync({ ...at(2), state: first }, MEMBERS))
+      expect(decoded(room.whole('state.snapshot', { ...at(2), state: first }, MEMBERS))).toMatchObject({
+        ...at(2),
+        state,
+      })
+      const resync = decoded(room.whole('state.resync', { ...at(2), state: first }, MEMBERS))
       expect(resync).toEqual({ t: 'state.resync', ...at(2), state, members: MEMBERS })
       expect(encoded).toBe(1)
       room.patch(at(3), diff({ text: 'b' }, { text: 'a' }))
-      expect(decoded(room.snapshot({ ...at(3), state: counted() }))).toMatchObject({ ...at(3), state })
+      expect(decoded(room.whole('state.snapshot', { ...at(3), state: counted() }, MEMBERS))).toMatchObject({
+        ...at(3),
+        state,
+      })
       expect(encoded).toBe(2)
     })
 
-    test('patches without the ones before, or older than what is known, harm nothing', () => {
-      const room = codec().roomEncoder()
-      const member = inRoom()
-      const frame = (seq: number, from: Json, to: Json) => room.patch({ ...AT, seq }, diff(from, to))
-      member.decode(room.snapshot({ ...AT, seq: 1, state: {} }))
-      const second = frame(2, {}, { a: 1 })
-      const third = frame(3, { a: 1 }, { a: 2, b: 1 })
-      const fourth = frame(4, { a: 2, b: 1 }, { a: 2, b: 2 })
-      expect(member.decode(fourth)).toMatchObject({ seq: 4, delta: undefined })
-      const state = { a: 2, b: 2 }
-      member.decode(room.resync({ ...AT, seq: 4, state }, MEMBERS))
-      // Frames that were on their way when the client asked for the resync.
-      expect(member.decode(third)).toMatchObject({ t: 'state.patch', seq: 3 })
-      expect(member.decode(second)).toMatchObject({ t: 'state.patch', seq: 2 })
-      const fifth = member.decode(frame(5, state, { a: 3, b: 3, c: { a: 1 } }))
-      expect(fifth).toMatchObject({ t: 'state.patch', seq: 5 })
-      if (fifth.t === 'state.patch') expect(apply(state, fifth.delta!)).toEqual({ a: 3, b: 3, c: { a: 1 } })
+    test('a client that reads only the patches it applies holds the state again after a resync, whatever was lost', () => {
+      const step = fc.record({
+        change: edit(),
+        fate: fc.constantFrom('taken', 'lost', 'late'),
+        resync: fc.nat(3),
+      })
+      fc.assert(
+        fc.property(json(), fc.array(step, { maxLength: 16 }), (first, steps) => {
+          const room = codec().roomEncoder()
+          const member = follower(inRoom())
+          const late: Payload[] = []
+          let state = first
+          let seq = 1
+          member.take(room.whole('state.snapshot', { ...AT, seq, state }, MEMBERS))
+          for (const { change, fate, resync } of steps) {
+            const next = edited(state, change)
+            seq += 1
+            const frame = room.patch({ ...AT, seq }, diff(state, next))
+            state = next
+            if (fate === 'taken') member.take(frame)
+            else if (fate === 'late') late.push(frame)
+            if (resync > 0) continue
+            member.take(room.whole('state.resync', { ...AT, seq, state }, MEMBERS))
+            for (const old of late.splice(0)) member.take(old)
+            expect(member).toMatchObject({ state, seq })
+          }
+          if (member.seq === seq) expect(member.state).toEqual(state)
+        }),
+        { numRuns: 400 },
+      )
     })
 
     test('frames are about the room that was named last', () => {
       const subject = codec()
       const member = client()
+      const reading = new ReadingCodec(member)
       const rooms = ['arena:one', 'arena:two'].map((roomId) => ({ roomId, encoder: subject.roomEncoder() }))
       for (const { roomId, encoder } of [...rooms, ...rooms]) {
         const address = subject.address(roomId)
         if (address) member.decode(address)
         const at = { ...AT, room_id: roomId }
-        expect(member.decode(encoder.snapshot({ ...at, state: roomId }))).toMatchObject({
+        expect(
+          reading.decode(encoder.whole('state.snapshot', { ...at, state: roomId }, MEMBERS)),
+        ).toMatchObject({
           room_id: roomId,
           state: roomId,
         })
@@ -293,12 +318,20 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       const frames = (room: typeof before, epoch: number, seq: number) => [
         room.patch({ ...AT, epoch, seq }, diff({ a: seq }, { a: seq + 1 })),
         room.behindPatch({ t: 'event', ...flush, epoch, seq, name: 'hit', data: null }),
-        room.behindPatch({ t: 'room.joined', ...flush, epoch, seq, member_id: 'mem_c', sub: null }),
+        room.behindPatch({
+          t: 'member',
+          ...flush,
+          epoch,
+          seq,
+          member_id: 'mem_c',
+          sub: null,
+          status: 'joined',
+        }),
       ]
       const expectEpoch = (payloads: Payload[], epoch: number, seq: number) => {
         for (const payload of payloads) expect(member.decode(payload)).toMatchObject({ epoch, seq })
       }
-      member.decode(before.snapshot({ ...AT, seq: 1, state: { a: 1 } }))
+      member.decode(before.whole('state.snapshot', { ...AT, seq: 1, state: { a: 1 } }, MEMBERS))
       for (const seq of [2, 3]) expectEpoch(frames(before, AT.epoch, seq), AT.epoch, seq)
       const late = frames(before, AT.epoch, 4)
       for (const seq of [4, 5]) expectEpoch(frames(after, AT.epoch + 1, seq), AT.epoch + 1, seq)
@@ -320,7 +353,7 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
     test('a new owner goes on under a higher epoch with what its encoder knows', () => {
       const member = follower(inRoom())
       const [before, after] = [codec().roomEncoder(), codec().roomEncoder()]
-      member.take(before.snapshot({ ...AT, seq: 1, state: { a: { x: 1 }, b: 0 } }))
+      member.take(before.whole('state.snapshot', { ...AT, seq: 1, state: { a: { x: 1 }, b: 0 } }, MEMBERS))
       const step = (room: typeof before, epoch: number, seq: number, next: Json, replay = false) => {
         const at = { ...AT, epoch, seq, checksum: 0 }
         const delta = diff(member.state, next)
@@ -341,22 +374,22 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
       const state = { players: { anna: { hp: 3 } }, log: [1, { a: 2 }] }
       const proper = [
         room.patch({ ...AT, seq: 1 }, diff({ players: {}, log: [1, { a: 1 }] }, state)),
-        room.snapshot({ ...AT, seq: 1, state }),
-        room.resync({ ...AT, seq: 1, state }, MEMBERS),
+        room.whole('state.snapshot', { ...AT, seq: 1, state }, MEMBERS),
+        room.whole('state.resync', { ...AT, seq: 1, state }, MEMBERS),
         room.patch({ ...AT, seq: 2 }, diff(state, { ...state, log: [{ a: 2 }, null] })),
         codec()
           .layerEncoder('deck')
           .patch({ ...AT, seq: 1 }, diff({}, state)),
         codec()
           .layerEncoder('deck')
-          .snapshot({ ...AT, seq: 1, state }),
+          .state({ ...AT, seq: 1, state }),
         ...SERVER_MESSAGES.map((message) => codec().encode(message)),
       ]
       const subject = inRoom()
       fc.assert(
         fc.property(damaged(proper), (bytes) => {
           try {
-            expect(typeof subject.decode(bytes).t).toBe('string')
+            expect(typeof new ReadingCodec(subject).decode(bytes).t).toBe('string')
           } catch (error) {
             if (!(error instanceof ProtocolError)) throw error
           }
@@ -372,20 +405,26 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
   })
 }
 
-/** The least a client does: takes snapshots and resyncs as they are, applies the patch that comes next. */
+/** The least a client does: takes whole states as they are, applies the patch that comes next, and reads no other. */
 function follower(codec: ClientCodec) {
   return {
     state: null as Json,
     epoch: 0,
     seq: -1,
+    keys: [] as KeyTable,
     take(payload: Payload) {
       const message = codec.decode(payload)
       if (message.t !== 'state.patch' && message.t !== 'state.snapshot' && message.t !== 'state.resync')
         return
       if (message.epoch < this.epoch) return
-      if (message.t !== 'state.patch') this.state = message.state
-      else if (message.seq !== this.seq + 1) return
-      else if (message.delta) this.state = apply(this.state, message.delta)
+      if (message.t !== 'state.patch') {
+        this.keys = []
+        this.state = message.read(this.keys).state
+      } else if (message.seq !== this.seq + 1) return
+      else {
+        const delta = message.read(this.keys)
+        if (delta) this.state = apply(this.state, delta)
+      }
       this.epoch = message.epoch
       this.seq = message.seq
     },

@@ -7,12 +7,6 @@ import type { ClientCodec, DecodedMessage, Payload } from '../codec.ts'
 import { ProtocolError } from '../error-codes.ts'
 import type { ClientMessage, ServerMessage } from '../messages.ts'
 
-interface KnownState {
-  readonly epoch: number
-  readonly seq: number
-  readonly state: Json
-}
-
 type Patch = Extract<ServerMessage, { t: 'state.patch' | 'layer.patch' }>
 
 /**
@@ -24,7 +18,7 @@ export class JsonClientCodec implements ClientCodec {
   readonly #utf8 = new TextEncoder()
   readonly #text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
   /** By room; of the base under '', of layers under their names. */
-  readonly #states = new Map<string, Map<string, KnownState>>()
+  readonly #states = new Map<string, Map<string, Json>>()
 
   encode(message: ClientMessage): Payload {
     checkJson(message)
@@ -33,18 +27,25 @@ export class JsonClientCodec implements ClientCodec {
 
   decode(payload: Payload): DecodedMessage {
     const message = this.#parse(payload)
-    if (message.t === 'state.patch' || message.t === 'layer.patch') {
-      const { ops, ...at } = message
-      return { ...at, delta: this.#follow(message) }
+    switch (message.t) {
+      case 'state.patch':
+      case 'layer.patch': {
+        const { ops: _, ...head } = message
+        return { ...head, read: () => this.#follow(message) }
+      }
+      case 'state.snapshot':
+      case 'state.resync': {
+        const { state, members, ...head } = message
+        return { ...head, read: () => ({ state: this.#keep(message, state), members }) }
+      }
+      case 'layer.state': {
+        const { state, ...head } = message
+        return { ...head, read: () => (state === undefined ? state : this.#keep(message, state)) }
+      }
+      default:
+        if (message.t === 'joined') this.#states.delete(message.room_id)
+        return message
     }
-    if (message.t === 'joined' || message.t === 'left') this.#states.delete(message.room_id)
-    if (message.t === 'state.snapshot' || message.t === 'state.resync' || message.t === 'layer.state') {
-      const states = this.#states.get(message.room_id) ?? new Map<string, KnownState>()
-      this.#states.set(message.room_id, states)
-      const known = states.get(streamOf(message))
-      if (!known || known.epoch <= message.epoch) states.set(streamOf(message), message)
-    }
-    return message
   }
 
   #parse(payload: Payload): ServerMessage {
@@ -55,21 +56,22 @@ export class JsonClientCodec implements ClientCodec {
     throw new ProtocolError(`a frame of ${payload.length} bytes is not a JSON object with t`)
   }
 
-  /** The delta of a patch that follows what is known; undefined for any other. */
+  /** The delta of a patch of the state that is known. */
   #follow(patch: Patch): Delta | undefined {
-    const { room_id: roomId, epoch, seq, ops } = patch
-    const states = this.#states.get(roomId)
-    const known = states?.get(streamOf(patch))
-    if (!states || !known || epoch < known.epoch || (epoch === known.epoch && seq <= known.seq))
-      return undefined
+    const known = this.#states.get(patch.room_id)?.get(streamOf(patch))
+    if (known === undefined) throw new DeltaMismatch('the state is not known')
     try {
-      const state = applyOperations(known.state, ops)
-      states.set(streamOf(patch), { epoch, seq, state })
-      return diff(known.state, state)
-    } catch {
-      // Patches before this one are missing.
-      return undefined
+      return diff(known, this.#keep(patch, applyOperations(known, patch.ops)))
+    } catch (error) {
+      throw new DeltaMismatch('the patch cannot be applied', { cause: error })
     }
+  }
+
+  #keep(message: { readonly room_id: string }, state: Json): Json {
+    const states = this.#states.get(message.room_id) ?? new Map<string, Json>()
+    this.#states.set(message.room_id, states)
+    states.set(streamOf(message), state)
+    return state
   }
 }
 

@@ -12,7 +12,7 @@ export interface Vectors {
     encoder: number
     /** Of this layer, and not of the base. */
     layer?: string
-    kind: 'snapshot' | 'resync' | 'patch' | 'replay'
+    kind: 'snapshot' | 'resync' | 'state' | 'gone' | 'patch' | 'replay'
     state: Json
     json: Record<string, Json>
     msgpack: string

@@ -320,10 +320,6 @@ const PLANTED: { [N in ViolationName]: (history: OpenHistory) => void } = {
       checksum: undefined,
     })
   },
-  state_owed: (history) => {
-    const welcome = records(history, 'welcome').at(-1)!
-    welcome.rooms = [{ room: history.rooms[0]!.room, resumed: false }]
-  },
   seq_repeated: (history) => {
     const frame = patches(history)[3]!
     insertBehind(history, frame, { ...frame })

@@ -258,9 +258,8 @@ function checkStreams(history: History, ownerships: Ownerships, excuses: Excuses
     if (record.kind === 'frame') of(record).take(record)
     else if (record.kind === 'lost') of(record).over = true
     else if (record.kind === 'welcome')
-      for (const { room, resumed } of record.rooms ?? [])
-        for (const stream of members.values())
-          if (stream.client === record.client && stream.room === room && !stream.over) stream.resume(resumed)
+      for (const stream of members.values())
+        if (stream.client === record.client && !stream.over) stream.resume()
   }
   for (const stream of members.values()) stream.end(history.end.at)
   return [...found, ...divergences(history, ownerships)]
@@ -278,7 +277,6 @@ class MemberStream {
   #known: Frame | undefined
   #gap: Frame | undefined
   #waiting = false
-  #owed = false
 
   constructor(client: string, room: string, member: string, excuses: Excuses, found: Violation[]) {
     this.client = client
@@ -288,11 +286,10 @@ class MemberStream {
     this.#found = found
   }
 
-  /** `complete`: what was missed follows, frame by frame; otherwise a whole state. */
-  resume(complete: boolean): void {
-    this.#waiting = !complete
-    this.#owed = !complete
-    if (complete) this.#gap = undefined
+  /** What was missed follows, frame by frame, or a whole state. */
+  resume(): void {
+    this.#waiting = false
+    this.#gap = undefined
   }
 
   take(frame: Frame): void {
@@ -315,7 +312,6 @@ class MemberStream {
   end(at: number): void {
     if (this.#gap && !this.over)
       this.#report('seq_gap', { ...this.#gap, at }, `nothing healed the gap before seq ${this.#gap.seq}`)
-    else if (this.#owed && !this.over) this.#report('state_owed', { at }, 'a state.resync was to follow')
   }
 
   #whole(frame: Frame): void {
@@ -329,7 +325,6 @@ class MemberStream {
     this.#known = frame
     this.#gap = undefined
     this.#waiting = false
-    this.#owed = false
   }
 
   #patch(frame: Frame): void {

@@ -71,14 +71,7 @@ export interface Fault {
   readonly amount?: string
 }
 
-export type FrameName =
-  | 'state.snapshot'
-  | 'state.resync'
-  | 'state.patch'
-  | 'event'
-  | 'room.joined'
-  | 'room.left'
-  | 'room.presence'
+export type FrameName = 'state.snapshot' | 'state.resync' | 'state.patch' | 'event' | 'member'
 
 /** One thing that a client did or saw. `client` outlives sessions, `member` is one seat; frames of superseded connections are not recorded. */
 export type ClientRecord = { readonly at: number; readonly client: string } & (
@@ -90,8 +83,6 @@ export type ClientRecord = { readonly at: number; readonly client: string } & (
       readonly node: string
       readonly session: string
       readonly resumed: boolean
-      /** How each room comes back. */
-      readonly rooms?: readonly { readonly room: string; readonly resumed: boolean }[]
     }
   /** Two connections took one session up at once, with one token, and so many still have it a while later. */
   | { readonly kind: 'raced'; readonly winners: number }
@@ -253,7 +244,6 @@ export const VIOLATIONS = {
   shown_early: 'a member of a journal room saw an update before its commit was certain',
   acked_early: 'an op of a journal room was acked before its commit was certain',
   seq_gap: 'a member met a gap that no resync healed',
-  state_owed: 'a resume promised a whole state that never came',
   seq_repeated: 'a member got a seq twice',
   epoch_down: 'the epoch went down at a member',
   checksum_mismatch: 'a patch led to another state than its checksum says',

@@ -241,7 +241,6 @@ export class Scenario {
   /** A client loses its connection and takes its session up again, which a node lets wait for so long. */
   resume(client: string, waitMs = 0): void {
     const session = `ses_${client}`
-    const rooms = [{ room: this.room, resumed: true }]
     this.clients.push(
       { at: this.#tick(), client, kind: 'closed', code: 1006, reason: '', asked: false },
       { at: this.#tick(), client, kind: 'connected', node: this.#node },
@@ -255,7 +254,6 @@ export class Scenario {
       node: this.#node,
       session,
       resumed: true,
-      rooms,
     })
   }
 

@@ -196,14 +196,11 @@ export class RawPlayer extends Player {
       case 'state.resync':
       case 'state.patch':
       case 'event':
-      case 'room.joined':
-      case 'room.left':
-      case 'room.presence':
+      case 'member':
         this.#frame(socket, message)
         break
       case 'layer.state':
       case 'layer.patch':
-      case 'layer.gone':
         if (message.room_id === this.#seat?.room) this.#seat.takeLayer(message)
     }
   }
@@ -213,12 +210,13 @@ export class RawPlayer extends Player {
     if (!seat || message.room_id !== seat.room) return
     const ask = seat.take(message)
     if (ask) socket.send(ask)
-    if (message.t === 'room.left' && message.member_id === seat.member) this.#seatGone()
+    if (message.t === 'member' && message.status === 'left' && message.member_id === seat.member)
+      this.#seatGone()
   }
 
   #welcome(socket: RawSocket, message: Extract<ServerMessage, { t: 'welcome' }>): void {
     const { note } = this.parts
-    const { session_id: sessionId, resume_token: resumeToken, resumed, node_id: nodeId, rooms } = message
+    const { session_id: sessionId, resume_token: resumeToken, resumed, node_id: nodeId } = message
     if (socket.superseded) {
       this.#watchTwin(socket)
       return
@@ -230,15 +228,12 @@ export class RawPlayer extends Player {
     this.#attempts = 0
     if (this.#replaced) note({ kind: 'rerouted' })
     this.#replaced = undefined
-    const back = rooms?.map(({ room_id: roomId, resumed: complete }) => ({ room: roomId, resumed: complete }))
-    note({ kind: 'welcome', node: nodeId, session: sessionId, resumed, ...(back && { rooms: back }) })
+    note({ kind: 'welcome', node: nodeId, session: sessionId, resumed })
     const seat = this.#seat
-    const room = back?.find((candidate) => candidate.room === seat?.room)
-    if (seat && room) {
-      seat.resumed(room.resumed)
+    if (seat) {
+      seat.resumed()
       for (const kept of seat.again()) socket.send(kept)
-    } else if (seat) this.#seatGone()
-    else this.#join()
+    } else this.#join()
   }
 
   /** Both of two racing connections were welcome: one of them must be told, soon, that the other has the session. */
@@ -258,11 +253,10 @@ export class RawPlayer extends Player {
     this.#socket?.send({ t: 'join', ref: this.#joinRef, room_type: roomType, options: { key } })
   }
 
-  #refused({ ref, room_id: roomId, code }: Extract<ServerMessage, { t: 'error' }>): void {
+  #refused({ ref, code }: Extract<ServerMessage, { t: 'error' }>): void {
     const seat = this.#seat
     if (ref !== undefined && seat?.kept.has(ref)) seat.refused(ref, code)
-    if (code === 'not_in_room' && seat && (roomId === undefined || roomId === seat.room)) this.#seatGone()
-    else if (!seat && ref === this.#joinRef) this.#joinLater()
+    if (!seat && ref === this.#joinRef) this.#joinLater()
   }
 
   /** A resume may come before its time and join at once: of two joins on the way only the answer to the last one counts. */
@@ -341,7 +335,7 @@ export class RawPlayer extends Player {
 type Kept = Extract<ClientMessage, { t: 'message' }> & { readonly ref: number }
 type RoomFrame = Extract<ServerMessage, { t: FrameName }>
 type Patch = Extract<RoomFrame, { t: 'state.patch' }>
-type LayerFrame = Extract<ServerMessage, { t: 'layer.state' | 'layer.patch' | 'layer.gone' }>
+type LayerFrame = Extract<ServerMessage, { t: 'layer.state' | 'layer.patch' }>
 
 /** What is hidden in one layer, and the flush of the `layer.state` that it began with. */
 interface Layer {
@@ -395,7 +389,8 @@ class RawSeat {
   }
 
   get position() {
-    return { room_id: this.room, epoch: this.#epoch, seq: this.#seq, settled: this.#settled }
+    const { room, member } = this
+    return { room_id: room, member_id: member, epoch: this.#epoch, seq: this.#seq, settled: this.#settled }
   }
 
   /** The ref up to which every outcome is known. */
@@ -419,10 +414,9 @@ class RawSeat {
   }
 
   /** After a resume: what was missed follows frame by frame, or a whole state does. */
-  resumed(complete: boolean): void {
-    this.#waiting = !complete
+  resumed(): void {
+    this.#waiting = false
     this.#held = []
-    this.#askedAt = this.#clock.monotonic()
   }
 
   /** Takes a frame; gives the resync to ask for, if one is needed. */
@@ -535,13 +529,13 @@ class RawSeat {
     const changed = new Map(layers)
     for (const frame of frames) {
       const { layer, epoch, seq } = frame
-      if (frame.t === 'layer.gone') {
+      if (frame.t === 'layer.state' && frame.state === undefined) {
         changed.delete(layer)
         continue
       }
       const known = changed.get(layer)
       const now =
-        frame.t === 'layer.state' ? { state: frame.state, epoch, seq } : known && patched(known, frame)
+        frame.t === 'layer.state' ? { state: frame.state!, epoch, seq } : known && patched(known, frame)
       const actual = now && this.#checksum.of(now.state)
       if (actual !== frame.checksum) this.#write({ kind: 'misfit', layer, seq, actual: actual ?? null })
       if (!now || actual !== frame.checksum) return undefined
@@ -564,7 +558,7 @@ class RawSeat {
     if (this.#waiting && now - this.#askedAt < RESYNC_AGAIN_MS) return undefined
     this.#waiting = true
     this.#askedAt = now
-    return { t: 'state.resync', room_id: this.room, have_seq: this.#seq, reason }
+    return { t: 'state.resync', room_id: this.room, reason }
   }
 
   #writeFrame(frame: RoomFrame, applied: boolean): void {

@@ -19,7 +19,6 @@ topic.each('welcome answers hello', ANSWERS, async (stage, codec) => {
   const peer = await stage.connect(codec)
   const welcome = peer.session.welcome!
   assert.equal(peer.inbox[0], welcome, 'welcome is the first message')
-  assert.equal(welcome.rooms, undefined, 'rooms come only after a resume')
   assert.equal(peer.socket.protocol, SUBPROTOCOL[codec])
   assert.equal(peer.socket.extensions, '', 'a websocket without extensions')
   assert.ok(Math.abs(Date.parse(welcome.server_time) - Date.now()) < 60_000, welcome.server_time)

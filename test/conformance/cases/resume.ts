@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { CLOSE, counted, pair, Topic } from '../case.ts'
 import type { Peer } from '../peer.ts'
-import { canonical } from '../room-view.ts'
+import { canonical, RoomView } from '../room-view.ts'
 
 const topic = new Topic('resume')
 export const resume = topic.cases
 
-const MISSED = '§8 "`resumed: true`: exactly the missed frames follow, in order, and then the stream goes on"'
+const MISSED = '§8: for each listed room the missed frames follow, in order, and then the next ones'
 const APPLIED =
   '§7 "After a resume it sends what it still keeps again … What was applied already is not applied again; an `ack` says so."'
 const HIGHEST = '§8 "Each room\'s `ack` follows with the highest `ref` settled, if any"'
@@ -16,11 +16,7 @@ const LOST =
 function stream(peer: Peer, roomId: string, seq: number): object[] {
   return peer.inbox.filter(
     (message) =>
-      (message.t === 'state.patch' ||
-        message.t === 'event' ||
-        message.t === 'room.joined' ||
-        message.t === 'room.presence' ||
-        message.t === 'room.left') &&
+      (message.t === 'state.patch' || message.t === 'event' || message.t === 'member') &&
       message.room_id === roomId &&
       message.seq > seq,
   )
@@ -36,12 +32,11 @@ topic.each('a resume brings exactly the missed frames', MISSED, async (stage, co
   const guest = await stage.connect('msgpack', { sub: 'guest' })
   await guest.join('counter', roomId.slice('counter:'.length))
   await guest.leave(roomId)
-  await other.expect('room.left', { room_id: roomId, sub: 'guest' })
+  await other.expect('member', { room_id: roomId, sub: 'guest', status: 'left' })
 
   const back = await stage.resume(peer)
-  assert.deepEqual(back.session.welcome!.rooms, [{ room_id: roomId, resumed: true }])
-  const isBack = { room_id: roomId, member_id: view.memberId, connected: true }
-  for (const told of [back, other]) await told.expect('room.presence', isBack)
+  const isBack = { room_id: roomId, member_id: view.memberId, status: 'connected' } as const
+  for (const told of [back, other]) await told.expect('member', isBack)
   await back.until('it has caught up', () => view.seq === witness.seq)
   await back.roundTrip()
   assert.equal(view.resyncs, 0)
@@ -226,8 +221,7 @@ topic.each(
     peer.cut()
     view.seated = false
     const back = await stage.resume(peer)
-    assert.deepEqual(back.session.welcome!.rooms, [{ room_id: kept.roomId, resumed: true }])
-    await other.expect('room.left', { room_id: roomId, member_id: view.memberId })
+    await other.expect('member', { room_id: roomId, member_id: view.memberId, status: 'left' })
     assert.equal(witness.members.size, 1)
     await back.acted(kept.roomId, 'inc', {})
   },
@@ -235,28 +229,30 @@ topic.each(
 
 topic.each(
   'a room without a seat does not come back',
-  '§8 "A room that was listed in `hello` and is not in `rooms` has no seat any more either"',
+  '§8: for each listed room whose seat is gone comes `member` `left` with the member id that was listed',
   async (stage, codec) => {
     const { peer, room_id: roomId } = await pair(stage, codec)
     const ghost = `counter:${stage.key()}`
     peer.cut()
     const hello = peer.session.resumption()
-    hello.resume.rooms.push({ room_id: ghost, epoch: 0, seq: 0 })
+    hello.resume.rooms.push({ room_id: ghost, member_id: 'mem_ghost', epoch: 0, seq: 0 })
     const back = await stage.open(codec, {}, peer.session)
+    peer.session.rooms.set(
+      ghost,
+      new RoomView({ t: 'joined', ref: 1, room_id: ghost, member_id: 'mem_ghost' }),
+    )
     back.send(hello)
-    const welcome = await back.expect('welcome')
-    const told = welcome.rooms!.find((room) => room.room_id === ghost)
-    if (told) {
-      assert.equal(told.resumed, false)
-      await back.expect('error', { room_id: ghost, code: 'not_in_room' })
-    }
+    await back.expect('member', {
+      ...{ room_id: ghost, member_id: 'mem_ghost', epoch: 0, seq: 0 },
+      ...{ status: 'left', reason: 'session_ended' },
+    })
     await back.acted(roomId, 'inc', {})
   },
 )
 
 topic.each(
   'a position that cannot be caught up with gets a resync',
-  '§8 "`resumed: false`: a `state.resync` follows"',
+  '§8: or a `state.resync` follows',
   async (stage, codec) => {
     const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
     await other.acted(roomId, 'inc', { by: 5 })
@@ -264,11 +260,10 @@ topic.each(
     peer.cut()
     const hello = peer.session.resumption()
     // A seq the room never had: what the client holds cannot be what the room's stream made.
-    hello.resume.rooms = [{ room_id: roomId, epoch: view.epoch, seq: view.seq + 1000 }]
+    hello.resume.rooms = [{ ...view.position, seq: view.seq + 1000 }]
     const back = await stage.open(codec, {}, peer.session)
     back.send(hello)
-    const welcome = await back.expect('welcome')
-    assert.deepEqual(welcome.rooms, [{ room_id: roomId, resumed: false }])
+    await back.expect('welcome')
     await back.expect('state.resync', { room_id: roomId })
     await other.acted(roomId, 'inc', { by: 5 })
     await back.until('the stream goes on', () => counted(view) === 10)

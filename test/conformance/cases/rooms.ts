@@ -67,18 +67,21 @@ topic.each('a second member sees the first, and the first sees it come', JOINED,
       [second.memberId, null],
     ].sort(),
   )
-  await anna.expect('room.joined', { room_id: `arena:${key}`, member_id: second.memberId, sub: null })
+  await anna.expect('member', {
+    ...{ room_id: `arena:${key}`, member_id: second.memberId, sub: null, status: 'joined' },
+  })
   assert.deepEqual([...first.members].sort(), [...second.members].sort())
 })
 
-topic.each('one who leaves gets left, the others room.left', LEFT, async (stage, codec) => {
+topic.each('everyone is told of one who leaves, itself too', LEFT, async (stage, codec) => {
   const key = stage.key()
   const anna = await stage.connect(codec, { sub: 'anna' })
   const ben = await stage.connect('json')
   const first = await anna.join('arena', key)
   const second = await ben.join('arena', key)
   await anna.leave(`arena:${key}`)
-  await ben.expect('room.left', {
+  await ben.expect('member', {
+    status: 'left',
     room_id: `arena:${key}`,
     member_id: first.memberId,
     sub: 'anna',

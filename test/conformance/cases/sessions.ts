@@ -124,7 +124,10 @@ topic.each('a connection that still lives is taken over, and was never away', TA
   await back.acted(roomId, 'inc', {})
   await other.until('both see it', () => counted(witness) === 2)
   assert.equal(counted(view), 2)
-  assert.ok(!other.inbox.some(({ t }) => t === 'room.presence'), 'someone was away')
+  assert.ok(
+    !other.inbox.some((message) => message.t === 'member' && message.status === 'disconnected'),
+    'someone was away',
+  )
 })
 
 const PRESENCE = '§2 "a member has lost its connection, and its seat is kept, or is back"'
@@ -136,14 +139,14 @@ topic.each(
     const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
     const about = { room_id: roomId, member_id: view.memberId }
     peer.cut()
-    await other.expect('room.presence', { ...about, connected: false })
+    await other.expect('member', { ...about, status: 'disconnected' })
     const third = await stage.connect(codec)
     const newcomer = await third.join('counter', roomId.slice('counter:'.length))
     assert.deepEqual([...newcomer.away], [view.memberId])
     const back = await stage.resume(peer)
-    await other.expect('room.presence', { ...about, connected: true })
-    await third.expect('room.presence', { ...about, connected: true })
-    await back.expect('room.presence', { ...about, connected: true })
+    await other.expect('member', { ...about, status: 'connected' })
+    await third.expect('member', { ...about, status: 'connected' })
+    await back.expect('member', { ...about, status: 'connected' })
     assert.deepEqual([witness.away.size, newcomer.away.size, view.away.size], [0, 0, 0])
   },
 )
@@ -152,7 +155,7 @@ topic.each('goodbye ends the session and its seats at once', GOODBYE, async (sta
   const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
   await peer.goodbye()
   assert.equal(peer.ending?.code, CLOSE.goodbye)
-  const left = await other.expect('room.left', { room_id: roomId, member_id: view.memberId })
+  const left = await other.expect('member', { room_id: roomId, member_id: view.memberId, status: 'left' })
   assert.equal(left.reason, 'left')
   assert.equal(witness.members.size, 1)
   const back = await stage.askToResume(peer)
@@ -216,8 +219,8 @@ topic.outlasting('a session no one comes back to ends, and its seats with it', S
   const cutAt = performance.now()
   peer.cut()
   await other.expect(
-    'room.left',
-    { room_id: roomId, member_id: view.memberId, reason: 'session_ended' },
+    'member',
+    { room_id: roomId, member_id: view.memberId, status: 'left', reason: 'session_ended' },
     { within: ttlMs + 10_000 },
   )
   const stayed = performance.now() - cutAt

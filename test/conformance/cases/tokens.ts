@@ -74,7 +74,7 @@ topic.waiting('a fresh token keeps the connection beyond the old one', REFRESH, 
   peer.send({ t: 'token', token: await stage.token({ sub: 'anna' }) })
   await serverPasses(peer, expiresAt + 1500)
   await peer.acted(view.roomId, 'inc', {})
-  assert.ok(!peer.inbox.some(({ t }) => t === 'error'), '"No answer when it is accepted"')
+  assert.ok(!peer.inbox.some(({ t }) => t === 'error'), 'the fresh token was refused')
 })
 
 topic.each(
@@ -106,13 +106,8 @@ topic.each('a fresh token that is not accepted changes nothing', NOT_ACCEPTED, a
   }
   await peer.acted(roomId, 'inc', {})
   peer.send({ t: 'token', token: await stage.token({ sub: 'anna' }) })
-  const from = peer.inbox.length
-  await peer.roundTrip()
-  assert.deepEqual(
-    peer.inbox.slice(from).map(({ t }) => t),
-    ['pong'],
-    '"No answer when it is accepted"',
-  )
+  const { token_seconds: seconds } = await peer.expect('token')
+  assert.ok(seconds > 0, 'the fresh token is valid')
 })
 
 topic.outlasting(
@@ -150,7 +145,8 @@ topic.each('a revoked key closes its sessions within a second, for good', WITHIN
   await other.join('counter', key)
   await stage.control.revokeKey(projectId, keyId)
   await peer.closes(CLOSE.revoked, 1000)
-  await other.expect('room.left', {
+  await other.expect('member', {
+    status: 'left',
     room_id: view.roomId,
     member_id: view.memberId,
     reason: 'session_ended',

@@ -31,11 +31,14 @@ export class ScriptedServer {
   readonly clock: Clock
   limits: Limits = { max_message_bytes: 1024, messages_per_second: 100, message_burst: 1000, max_rooms: 16 }
   heartbeatSeconds = 10
+  /** For how long each token is valid. */
+  tokenSeconds = 3600
   /** What happens to a new socket. */
   onDial = (socket: FakeSocket): void => queueMicrotask(() => socket.accept())
   onHello = (_hello: Of<'hello'>): void => this.welcome()
   onJoin = (join: Of<'join'>): void => this.seat(join)
-  onLeave = ({ ref, room_id: roomId }: Of<'leave'>): void => this.send({ t: 'left', ref, room_id: roomId })
+  onLeave = ({ room_id: roomId }: Of<'leave'>): void => this.deliver(this.room(roomId).ownLeft('left'))
+  onToken = (socket: FakeSocket): void => this.send({ t: 'token', token_seconds: this.tokenSeconds }, socket)
   onPing = ({ at }: Of<'ping'>, socket: FakeSocket): void =>
     this.send({ t: 'pong', at, server_time: timestamp(this.clock.now()) }, socket)
   readonly #codec = new MsgpackCodec()
@@ -119,18 +122,11 @@ export class ScriptedServer {
     this.send({ t: 'error', ...about, code, message: `refused: ${code}`, retryable })
   }
 
-  /** Answers the last hello. `rooms`: those that a resumed session still has; default: all it names. */
-  welcome({
-    rooms,
-    resumed,
-  }: {
-    rooms?: { room_id: string; resumed: boolean }[]
-    resumed?: boolean
-  } = {}): void {
+  /** Answers the last hello. */
+  welcome({ resumed }: { resumed?: boolean } = {}): void {
     this.#welcomes += 1
     const hello = this.#hello!
     const resume = 'resume' in hello ? hello.resume : undefined
-    const named = resume?.rooms.map(({ room_id: roomId }) => ({ room_id: roomId, resumed: true })) ?? []
     this.send({
       t: 'welcome',
       session_id: resume?.session_id ?? `ses_${this.#welcomes}`,
@@ -138,10 +134,10 @@ export class ScriptedServer {
       resumed: resumed ?? resume !== undefined,
       resume_ttl_seconds: 60,
       heartbeat_seconds: this.heartbeatSeconds,
+      token_seconds: this.tokenSeconds,
       node_id: 'node_1',
       server_time: timestamp(this.clock.now()),
       limits: this.limits,
-      ...(resume ? { rooms: rooms ?? named } : {}),
     })
   }
 
@@ -157,7 +153,8 @@ export class ScriptedServer {
     this.#members += 1
     const memberId = `mem_${this.#members}`
     room.members = [...room.members, { member_id: memberId, sub: 'alice', connected: true }]
-    this.send({ t: 'joined', ref, room_id: room.roomId, member_id: memberId, members: room.members })
+    room.own = memberId
+    this.send({ t: 'joined', ref, room_id: room.roomId, member_id: memberId })
     this.deliver(room.snapshot())
   }
 
@@ -168,6 +165,7 @@ export class ScriptedServer {
       this.onHello(message)
     } else if (message.t === 'join') this.onJoin(message)
     else if (message.t === 'leave') this.onLeave(message)
+    else if (message.t === 'token') this.onToken(socket)
     else if (message.t === 'ping') this.onPing(message, socket)
   }
 }
@@ -178,6 +176,8 @@ export class ScriptedRoom {
   epoch = 1000
   seq = 7
   state: Json
+  /** Id of the member that the client is. */
+  own = ''
   members: MemberInfo[] = [{ member_id: 'mem_bob', sub: 'bob', connected: true }]
   /** Every payload that was made here. */
   readonly made = new WeakSet<Payload>()
@@ -206,15 +206,19 @@ export class ScriptedRoom {
   }
 
   snapshot(): Payload {
-    return this.#made(this.#encoder.snapshot({ ...this.#at(), state: this.state }))
+    return this.#made(
+      this.#encoder.whole('state.snapshot', { ...this.#at(), state: this.state }, this.members),
+    )
   }
 
   resync(): Payload {
-    return this.#made(this.#encoder.resync({ ...this.#at(), state: this.state }, this.members))
+    return this.#made(this.#encoder.whole('state.resync', { ...this.#at(), state: this.state }, this.members))
   }
 
   wrongResync(): Payload {
-    return this.#made(this.#encoder.resync({ ...this.#at(), checksum: 1, state: this.state }, this.members))
+    return this.#made(
+      this.#encoder.whole('state.resync', { ...this.#at(), checksum: 1, state: this.state }, this.members),
+    )
   }
 
   /** An event of the flush `seq`, by default the last one. */
@@ -231,20 +235,30 @@ export class ScriptedRoom {
 
   came(memberId: string, sub: string | null, seq = this.seq): Payload {
     this.members = [...this.members, { member_id: memberId, sub, connected: true }]
-    const at = { room_id: this.roomId, epoch: this.epoch, seq }
-    return this.#made(this.#codec.encode({ t: 'room.joined', ...at, member_id: memberId, sub }))
+    return this.#member(seq, { member_id: memberId, sub, status: 'joined' })
   }
 
   presence(memberId: string, connected: boolean, seq = this.seq): Payload {
-    const at = { room_id: this.roomId, epoch: this.epoch, seq }
-    return this.#made(this.#codec.encode({ t: 'room.presence', ...at, member_id: memberId, connected }))
+    const { sub = null } = this.members.find((member) => member.member_id === memberId) ?? {}
+    return this.#member(seq, { member_id: memberId, sub, status: connected ? 'connected' : 'disconnected' })
   }
 
   went(memberId: string, reason: DepartureReason = 'left', seq = this.seq): Payload {
     this.members = this.members.filter((member) => member.member_id !== memberId)
-    const { roomId, epoch } = this
-    const at = { room_id: roomId, epoch, seq }
-    return this.#made(this.#codec.encode({ t: 'room.left', ...at, member_id: memberId, sub: null, reason }))
+    return this.#member(seq, { member_id: memberId, sub: null, status: 'left', reason })
+  }
+
+  /** The seat of the client has ended. */
+  ownLeft(reason: DepartureReason): Payload {
+    return this.went(this.own, reason)
+  }
+
+  #member(
+    seq: number,
+    change: Omit<Extract<PlainMessage, { t: 'member' }>, 't' | 'room_id' | 'epoch' | 'seq'>,
+  ): Payload {
+    const at = { room_id: this.roomId, epoch: this.epoch, seq }
+    return this.#made(this.#codec.encode({ t: 'member', ...at, ...change }))
   }
 
   #made(payload: Payload): Payload {

@@ -26,6 +26,9 @@ import { FakeClock } from '../../kit/fake-clock.ts'
 import { TestClient } from './test-client.ts'
 import { TestOwner, testCodecs } from './test-owner.ts'
 
+/** Where a client stands in a room. Without `member_id`: the test does not look at it. */
+type Position = Omit<ResumePosition, 'member_id'> & { readonly member_id?: string }
+
 const INTERNAL_TOKEN = 'internal-token-of-the-tests'
 const protocol = new PublicProtocol(GenerateKeyPairFactory, ExportPublicKeyFactory)
 
@@ -276,13 +279,17 @@ export class TestGateway {
   /** A client that says it comes back. */
   async resume(
     { session_id: sessionId, resume_token: resumeToken }: { session_id: string; resume_token: string },
-    rooms: ResumePosition[] = [],
+    rooms: Position[] = [],
   ): Promise<TestClient> {
     const client = await this.open()
     client.send({
       t: 'hello',
       project_id: 'prj_one',
-      resume: { session_id: sessionId, resume_token: resumeToken, rooms },
+      resume: {
+        session_id: sessionId,
+        resume_token: resumeToken,
+        rooms: rooms.map((room) => ({ member_id: 'mem_own', ...room })),
+      },
     })
     return client
   }

@@ -69,22 +69,23 @@ export class TestRoom {
       events.length > 0,
     )
     this.#ring.push({ seq: this.seq, frames: merge(patch!, rest) })
-    const snapshot = this.#frames((_, encoder) => encoder.snapshot({ ...at, state }))!
-    const members = this.#members()
+    const snapshot = this.#frames((_, encoder) =>
+      encoder.whole('state.snapshot', { ...at, state }, this.#members()),
+    )!
     this.send({
       kind: 'update',
       seq: this.seq,
       patch,
       rest,
       personal,
-      joined: joined.map((member): JoinedMember => ({ ...member, members, snapshot })),
+      joined: joined.map((member): JoinedMember => ({ ...member, snapshot })),
     })
   }
 
   /** `state.resync` at this moment. */
   resync(): Frames {
     const at = { ...this.#at(), state: this.state }
-    return this.#frames((_, encoder) => encoder.resync(at, this.#members()))!
+    return this.#frames((_, encoder) => encoder.whole('state.resync', at, this.#members()))!
   }
 
   /** Everything after `seq`, or undefined when that is unknown. */
@@ -189,10 +190,7 @@ export class TestOwner {
     const member = room.members.get(message.member_id)
     if (message.kind === 'join') this.#join(room, message)
     else if (member) this.#serve(room, member, message)
-    else if (message.kind !== 'detach') {
-      const ref = 'ref' in message ? message.ref : undefined
-      room.send({ kind: 'no_seat', member_id: message.member_id, ...(ref === undefined ? {} : { ref }) })
-    }
+    else if (message.kind !== 'detach') room.send({ kind: 'no_seat', member_id: message.member_id })
   }
 
   #join(room: TestRoom, { member_id: memberId, ref, sub, room: { roomType } }: Kind<'join'>): void {
@@ -209,11 +207,8 @@ export class TestOwner {
     const { member_id: memberId } = message
     if (message.kind === 'leave') {
       room.members.delete(memberId)
-      room.send({
-        kind: 'left',
-        member_id: memberId,
-        ...(message.ref === undefined ? {} : { ref: message.ref }),
-      })
+      const { epoch, seq } = room
+      room.send({ kind: 'left', member_id: memberId, farewell: { epoch, seq, reason: 'left' } })
     }
     if (message.kind === 'resync')
       room.send({ kind: 'state', member_id: memberId, seq: room.seq, state: room.resync() })

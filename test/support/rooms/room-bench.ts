@@ -11,6 +11,7 @@ import { RoomHost } from '../../../dataplane/rooms/host.ts'
 import { ROOM_METRICS, type RoomMetrics } from '../../../dataplane/rooms/metrics.ts'
 import {
   type Arrival,
+  type Farewell,
   type Frames,
   type RepliedRef,
   type RoomAddress,
@@ -24,7 +25,6 @@ import type { Json, JsonObject } from '../../../shared/json.ts'
 import type { Logger } from '../../../shared/log.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import { leaseKey } from '../../../shared/node-registry.ts'
-import type { DecodedMessage } from '../../../shared/protocol/codec.ts'
 import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
 import type {
   MemberInfo,
@@ -34,6 +34,7 @@ import type {
 } from '../../../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../../../shared/protocol/msgpack-client-codec.ts'
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
+import { ReadingCodec, type ReadMessage } from '../../../shared/protocol/reading-codec.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import {
   type Claim,
@@ -325,7 +326,7 @@ export class RoomBench {
   }
 
   resync(type: string, member: TestMember, reason: ResyncReason): void {
-    this.send(type, member.memberId, { kind: 'resync', have_seq: member.seq, reason })
+    this.send(type, member.memberId, { kind: 'resync', reason })
   }
 
   describe(type: string, key = 'a') {
@@ -365,7 +366,6 @@ export class RoomBench {
         if (!member) continue
         member.inRoom = true
         member.room = name(message)
-        member.members = [...join.members]
         member.frames(join.layers, member.room)
         member.frames(join.snapshot, member.room)
       }
@@ -395,13 +395,12 @@ export class RoomBench {
         member.errors.push({ code: message.code, message: message.message, ref: message.ref })
         break
       case 'no_seat':
-        member.errors.push({ code: 'no_seat', message: 'no seat', ref: message.ref })
+        member.errors.push({ code: 'no_seat', message: 'no seat', ref: undefined })
         member.inRoom = false
         break
       case 'left':
         member.inRoom = false
-        if (message.farewell?.t === 'room.left') member.hear(message.farewell)
-        else member.heard.push(`left ${message.ref}`)
+        member.ended(message.farewell)
         break
     }
   }
@@ -446,7 +445,7 @@ export async function roomWith<Name extends string>(
 }
 
 /** What clients hear of hidden layers. */
-type LayerMessage = Extract<DecodedMessage | ServerMessage, { layer: string }>
+type LayerMessage = Extract<ReadMessage | ServerMessage, { layer: string }>
 
 const fromJson = (payload: Uint8Array): ServerMessage => JSON.parse(new TextDecoder().decode(payload))
 
@@ -494,7 +493,7 @@ export class TestMember {
   /** Layer messages of a flush whose patch or state is still to come. */
   #held: LayerMessage[] = []
   /** By room: an edge would say which one frames are about. */
-  readonly #msgpack = new Map<string, MsgpackClientCodec>()
+  readonly #msgpack = new Map<string, ReadingCodec>()
 
   constructor(memberId: string, codec: Subprotocol) {
     this.memberId = memberId
@@ -504,7 +503,7 @@ export class TestMember {
 
   frames(frames: Frames | undefined, room: string): void {
     if (!frames) return
-    const msgpack = this.#msgpack.get(room) ?? new MsgpackClientCodec(true, room)
+    const msgpack = this.#msgpack.get(room) ?? new ReadingCodec(new MsgpackClientCodec(room))
     this.#msgpack.set(room, msgpack)
     const frame: Frame | undefined = frames[this.codec]
     if (!frame) throw new Error(`${this.memberId} speaks ${this.codec}, which the frames are not for`)
@@ -514,14 +513,27 @@ export class TestMember {
     }
   }
 
-  hear(message: DecodedMessage | ServerMessage): void {
+  /** Its seat has ended. */
+  ended({ epoch, seq, reason, message }: Farewell): void {
+    this.hear({
+      t: 'member',
+      room_id: '',
+      member_id: this.memberId,
+      sub: null,
+      status: 'left',
+      epoch,
+      seq,
+      reason,
+      ...(message !== undefined && { message }),
+    })
+  }
+
+  hear(message: ReadMessage | ServerMessage): void {
     switch (message.t) {
       case 'state.snapshot':
       case 'state.resync':
-        if (message.t === 'state.resync') {
-          this.resyncs++
-          this.members = [...message.members]
-        }
+        if (message.t === 'state.resync') this.resyncs++
+        this.members = [...message.members]
         this.state = message.state
         this.epoch = message.epoch
         this.seq = message.seq
@@ -546,7 +558,6 @@ export class TestMember {
         break
       case 'layer.state':
       case 'layer.patch':
-      case 'layer.gone':
         if (message.epoch >= this.epoch) this.#held.push(message)
         if (message.seq === this.seq && message.t !== 'layer.patch') this.#release()
         break
@@ -554,27 +565,28 @@ export class TestMember {
         this.#flushed(message)
         this.heard.push(`${message.name} ${JSON.stringify(message.data)}`)
         break
-      case 'room.joined':
+      case 'member':
         this.#flushed(message)
-        this.members.push({ member_id: message.member_id, sub: message.sub, connected: true })
-        this.heard.push(`+${message.member_id}`)
-        break
-      case 'room.presence':
-        this.#flushed(message)
-        this.members = this.members.map((member) =>
-          member.member_id === message.member_id ? { ...member, connected: message.connected } : member,
-        )
-        this.heard.push(`${message.connected ? 'back' : 'away'} ${message.member_id}`)
-        break
-      case 'room.left':
-        this.#flushed(message)
-        this.members = this.members.filter(({ member_id: memberId }) => memberId !== message.member_id)
-        this.heard.push(
-          `-${message.member_id} ${message.reason}${message.message ? `: ${message.message}` : ''}`,
-        )
+        this.#changed(message)
         break
       default:
         throw new Error(`an unexpected ${message.t}`)
+    }
+  }
+
+  #changed({ member_id: id, sub, status, reason, message }: Extract<ServerMessage, { t: 'member' }>): void {
+    const connected = status !== 'disconnected'
+    if (status === 'joined') {
+      this.members.push({ member_id: id, sub, connected })
+      this.heard.push(`+${id}`)
+    } else if (status === 'left') {
+      this.members = this.members.filter((member) => member.member_id !== id)
+      this.heard.push(`-${id} ${reason}${message ? `: ${message}` : ''}`)
+    } else {
+      this.members = this.members.map((member) =>
+        member.member_id === id ? { ...member, connected } : member,
+      )
+      this.heard.push(`${connected ? 'back' : 'away'} ${id}`)
     }
   }
 
@@ -591,12 +603,12 @@ export class TestMember {
     for (const message of held) {
       const { layer, seq } = message
       if (seq !== this.seq) this.faults.push(`${message.t} of ${seq} at ${this.seq}`)
-      if (message.t === 'layer.gone') {
+      if (message.t === 'layer.state' && message.state === undefined) {
         this.layers.delete(layer)
         continue
       }
       if (message.t === 'layer.state') this.#stated.set(layer, { seq })
-      let state: Json = message.t === 'layer.state' ? message.state : (this.layers.get(layer) ?? {})
+      let state: Json = message.t === 'layer.state' ? message.state! : (this.layers.get(layer) ?? {})
       if (message.t === 'layer.patch') {
         if ('ops' in message) state = patched(state, message.ops)
         else if (message.delta) state = apply(state, message.delta)
