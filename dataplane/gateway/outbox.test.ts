@@ -102,6 +102,17 @@ describe('an open outbox', () => {
     socket.writes = 0
   })
 
+  it('does not hold against a client what it has missed before its resume, of all its rooms together', () => {
+    socket.room = 0
+    for (let i = 0; i < 5; i++) {
+      outbox.pushMissed(frame('m', 3000))
+      endTurn()
+    }
+    expect([told, outbox.congested]).toEqual([[], false])
+    for (let i = 0; i < 6; i++) outbox.push(frame('p', 1000))
+    expect(told).toEqual(['overflowed'])
+  })
+
   it('writes a single frame as the very buffer it was given', () => {
     const shared = frame('p', 300)
     outbox.push(shared)

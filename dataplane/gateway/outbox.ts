@@ -28,7 +28,7 @@ const EAGER_BYTES = 64 * 1024
  * Knows how far the client is behind. Until `open`, frames gather.
  *
  * A whole state is as large as the game made it, so the largest one under way is not held against the client: both bounds are meant
- * on top of it. What waits for one client is at most the limit, that state and one frame.
+ * on top of it, and of what the client has missed before it came. What waits for one client is at most the limit, that and one frame.
  */
 export class Outbox {
   readonly #socket: ByteSink
@@ -100,6 +100,12 @@ export class Outbox {
   /** Takes a frame that carries a whole state. */
   pushState(frame: Frame): void {
     if (!this.#closed && !this.#full) this.#allowance = Math.max(this.#allowance, frame.length)
+    this.push(frame)
+  }
+
+  /** Takes a frame with what the client has missed before its resume. */
+  pushMissed(frame: Frame): void {
+    if (!this.#closed) this.#allowance += frame.length
     this.push(frame)
   }
 

@@ -399,10 +399,10 @@ export class Subscription {
       if ('code' in outcome) this.refuse(outcome.code, outcome.message, outcome.ref)
       else this.#send(this.#reply(outcome))
     }
-    for (const framesOfOne of frames) {
-      if (resumed) this.#push(framesOfOne)
-      else this.#pushState(framesOfOne)
-    }
+    // Of the client's own resume, or of something that this node has missed.
+    const own = this.#attach.answered !== undefined
+    for (const framesOfOne of frames)
+      this.#push(framesOfOne, own ? 'pushMissed' : resumed ? 'push' : 'pushState')
     if (ack !== undefined) {
       this.#ack(ack)
       this.#sampled(ack)
@@ -478,21 +478,17 @@ export class Subscription {
     this.#send({ t: 'ack', room_id: this.roomId, ref })
   }
 
-  #push(frames: Frames): void {
+  #push(frames: Frames, how: 'push' | 'pushState' | 'pushMissed' = 'push'): void {
     const connection = this.#connection
     const bytes = connection && frames[connection.codec.subprotocol]
     if (!bytes) return
     connection.address(this.roomId)
-    connection.outbox.push(bytes)
+    connection.outbox[how](bytes)
   }
 
   #pushState(frames: Frames): void {
     this.resync = undefined
-    const connection = this.#connection
-    const bytes = connection && frames[connection.codec.subprotocol]
-    if (!bytes) return
-    connection.address(this.roomId)
-    connection.outbox.pushState(bytes)
+    this.#push(frames, 'pushState')
   }
 }
 
