@@ -59,9 +59,7 @@ test('the bundle plays in a browser, goes to the node of its room, and the membe
   expect(state).toEqual({ count: 1 })
   pair.nearer = { nodeId: 'node_b', url: pair.b.url }
   await pair.pass(6000, 1000)
-  const gone = page.waitForFunction(
-    () => (globalThis as typeof globalThis & PageGlobals).client.stats.reroutes,
-  )
+  const gone = page.waitForFunction(() => (globalThis as typeof globalThis & PageGlobals).client.stats.moves)
   await pair.meanwhile(gone)
   const after = await page.evaluate(async () => {
     const { room, client } = globalThis as typeof globalThis & PageGlobals

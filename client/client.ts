@@ -112,7 +112,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   readonly #counters = newCounters()
   readonly #onError: ConnectOptions['onError']
   readonly #onConnection: Listeners<[status: ConnectionStatus, error: RoomfulError | undefined]>
-  #lastRef = 0
+  #lastRequest = 0
   #welcomes = 0
   #error: RoomfulError | undefined
   #unwatch = () => {}
@@ -151,7 +151,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
         restore: (token) => this.#restore(tokens.projectId, token),
       },
       {
-        welcome: (rerouted) => this.#welcome(rerouted),
+        welcome: (moved) => this.#welcome(moved),
         message: (message) => this.#receive(message),
         lost: () => this.#eachSeat((seat) => seat.disconnected()),
         forgotten: (error) => this.#eachSeat((seat) => seat.forgotten(error)),
@@ -172,7 +172,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
       },
       report: (error) => this.#thrown(error),
       tab: this.#tab,
-      nextRef: () => ++this.#lastRef,
+      nextRequestId: () => this.#nextRequestId(),
       send: (message) => session.send(message),
       sendEncoded: (payload) => session.sendEncoded(payload),
       encode: (message) => session.encode(message),
@@ -294,8 +294,8 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     })
   }
 
-  #welcome(rerouted: boolean): void {
-    if (rerouted) this.#counters.reroutes += 1
+  #welcome(moved: boolean): void {
+    if (moved) this.#counters.moves += 1
     else if (this.#welcomes > 0) this.#counters.reconnects += 1
     this.#welcomes += 1
     this.#save()
@@ -306,17 +306,22 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   async #restore(projectId: string, token: string): Promise<Credentials | undefined> {
     const kept = await this.#tab?.open(projectId, token)
     if (!kept || this.status === 'closed') return undefined
-    const messages = this.#tab!.messages
-    this.#lastRef = kept.last_ref
+    this.#lastRequest = kept.last_request
     for (const place of kept.seats) {
       const roomId = roomIdOf(place.room_type, place.options)
-      const mine = messages.filter(({ room_id }) => room_id === roomId)
-      this.#seats.set(roomId, Seat.restored(this.#link, roomId, place, mine))
+      this.#seats.set(roomId, Seat.restored(this.#link, this.#tab!, roomId, place))
     }
     this.#cancelClaims = this.#link.clock.schedule(CLAIM_MS, () => {
       this.#eachSeat((seat) => void (seat.unclaimed && seat.leave().catch((error) => this.#failed(error))))
     })
     return kept.credentials
+  }
+
+  /** A reload of the page continues with the id: one of a join that its server answers later must not be used again. */
+  #nextRequestId(): number {
+    this.#lastRequest += 1
+    this.#save()
+    return this.#lastRequest
   }
 
   /** Keeps what a reload of the page needs. */
@@ -325,7 +330,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     if (!credentials || !this.#tab) return
     const seats = [...this.#seats.values()].flatMap((seat) => seat.kept ?? [])
     try {
-      this.#tab.save({ credentials, seats, last_ref: this.#lastRef })
+      this.#tab.save({ credentials, seats, last_request: this.#lastRequest })
     } catch (error) {
       this.#failed(error)
     }
@@ -345,7 +350,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
       return
     }
     const kept = await this.#tab.comeBack()
-    this.#lastRef = Math.max(this.#lastRef, kept?.last_ref ?? 0)
+    this.#lastRequest = Math.max(this.#lastRequest, kept?.last_request ?? 0)
     this.#session.goOn(kept?.credentials)
   }
 
@@ -354,20 +359,16 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     else if ('room_id' in message && message.t !== 'room') this.#seats.get(message.room_id)?.receive(message)
   }
 
-  #refused({
-    ref,
-    room_id: roomId,
-    code,
-    message,
-    retryable,
-  }: Extract<DecodedMessage, { t: 'error' }>): void {
+  #refused(frame: Extract<DecodedMessage, { t: 'error' }>): void {
+    const { request_id: requestId, room_id: roomId, ref, code, message, retryable } = frame
     const error = new RoomfulError(code, message, { retryable })
     const seats = [...this.#seats.values()]
     const taken = seats.some(
-      (seat) => (roomId === undefined || seat.roomId === roomId) && seat.refused(ref, error),
+      (seat) =>
+        (roomId === undefined ? ref === undefined : seat.roomId === roomId) && seat.refused(frame, error),
     )
-    // An error with a ref answers a request; when no one waits for that any more, it has been settled otherwise.
-    if (!taken && ref === undefined) this.#failed(error)
+    // When no one waits any more for the answer to a request or a message, it has been settled otherwise.
+    if (!taken && (ref ?? requestId) === undefined) this.#failed(error)
   }
 
   #positions(): ResumePosition[] {
@@ -376,7 +377,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
 
   get #settled(): boolean {
     const seats = [...this.#seats.values()]
-    return seats.length > 0 && seats.every(({ status, leaving }) => status === 'joined' && !leaving)
+    return seats.every(({ status, leaving }) => status === 'joined' && !leaving)
   }
 
   #eachSeat(tell: (seat: Seat) => void): void {

@@ -180,7 +180,7 @@ describe('a seat that is gone when the client is back', () => {
   )
 })
 
-test('a join whose answer was lost is sent again with the same ref', async () => {
+test('a join whose answer was lost is sent again with the same request id', async () => {
   const { client, server, pass } = await online()
   server.onJoin = () => {}
   const joining = client.join('arena', { key: 'lobby' })
@@ -201,55 +201,18 @@ test('a join asked for while offline is sent when the client is back', async () 
   expect((await joining).status).toBe('joined')
 })
 
-test('a leave whose answer was lost is sent again with the same ref', async () => {
+test('a leave whose answer was lost is sent again with the same request id', async () => {
   const { server, room, owner, pass, errors } = await inRoom()
   server.onLeave = () => {}
   const leaving = room.leave()
   server.socket.end(1006)
-  server.onLeave = ({ ref, room_id: roomId }) => {
+  server.onLeave = ({ request_id, room_id }) => {
     server.deliver(owner.ownLeft('session_ended'))
-    server.refuse('not_in_room', { ref, room_id: roomId })
+    server.refuse('not_in_room', { request_id, room_id })
   }
   await pass(300)
   await leaving
   const [first, second] = server.all('leave')
   expect(second).toEqual(first)
   expect(errors).toEqual([])
-})
-
-test('a draining server is left at the time it names, and the session goes on elsewhere', async () => {
-  const { client, server, room, owner, pass } = await inRoom()
-  const seen = statuses(client)
-  const send = room.send('move')
-  server.send({ t: 'draining', reconnect_in_ms: 2000 })
-  await pass(1900)
-  expect(server.sockets).toHaveLength(1)
-  server.deliver(owner.patch({ n: 1 }))
-  const [old] = server.sockets
-  await pass(200)
-  expect(old?.closed).toBe(true)
-  expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [{ seq: 8 }] } })
-  expect(seen).toEqual([['reconnecting', 'draining'], 'online'])
-  server.ack(owner, server.messageRefs[0]!)
-  await send
-  expect(room.state).toEqual({ n: 1 })
-})
-
-test('when there is nowhere to move to, attempts are spread as after any loss', async () => {
-  const { client, server, pass } = await online()
-  server.send({ t: 'draining', reconnect_in_ms: 100 })
-  server.onDial = (socket) => queueMicrotask(() => socket.end(1006))
-  await pass(5000)
-  expect(client.status).toBe('reconnecting')
-  expect(server.sockets.length).toBeLessThan(12)
-})
-
-test('a draining server that closes early is followed at the time it named', async () => {
-  const { server, pass } = await online()
-  server.send({ t: 'draining', reconnect_in_ms: 2000 })
-  server.socket.end(4101)
-  await pass(1900)
-  expect(server.sockets).toHaveLength(1)
-  await pass(200)
-  expect(server.sockets).toHaveLength(2)
 })

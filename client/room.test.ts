@@ -38,7 +38,8 @@ test('what comes right behind the snapshot reaches callbacks that are added afte
 
 test('a join that is refused rejects with the code of the server', async () => {
   const { client, server } = await online()
-  server.onJoin = ({ ref }) => server.refuse('room_full', { ref, room_id: 'arena:lobby', retryable: true })
+  server.onJoin = ({ request_id }) =>
+    server.refuse('room_full', { request_id, room_id: 'arena:lobby', retryable: true })
   await expect(client.join('arena', { key: 'lobby' })).rejects.toEqual(code('room_full'))
   await expect(client.join('arena', { key: 'lobby' })).rejects.toMatchObject({ retryable: true })
 })
@@ -128,11 +129,28 @@ test('a message that is refused rejects alone', async () => {
   await good
 })
 
-test('a refusal without a room is known by its ref', async () => {
+test('a message that is too large takes no ref', async () => {
   const { server, room } = await inRoom()
-  const send = room.send('move')
-  server.refuse('rate_limited', { ref: server.messageRefs[0]!, retryable: true })
-  await expect(send).rejects.toMatchObject({ code: 'rate_limited', retryable: true })
+  void room.send('a')
+  await expect(room.send('b', 'x'.repeat(2000))).rejects.toEqual(code('payload_too_large'))
+  void room.send('c')
+  expect(server.messageRefs).toEqual([1, 2])
+})
+
+test('refs are counted for each seat, and begin again with the next seat of a room', async () => {
+  const { client, server, room, owner, pass } = await inRoom()
+  const other = await client.join('arena', { key: 'other' })
+  for (const each of [room, room, other]) void each.send('a').catch(() => {})
+  expect(server.messageRefs).toEqual([1, 2, 1])
+  server.deliver(owner.went(room.memberId, 'session_ended'))
+  const queued = room.send('b')
+  // About the seat that is gone.
+  server.ack(owner, 2)
+  server.refuse('unknown_type', { ref: 1, room_id: room.id })
+  await pass(1000)
+  expect(server.messageRefs).toEqual([1, 2, 1, 1])
+  server.ack(owner, 1)
+  await queued
 })
 
 test('a message is as it was when it was sent', async () => {
@@ -216,7 +234,7 @@ test('without any onError the console shows a rejection that no caller waits for
   const warn = vi.spyOn(console, 'warn').mockImplementation(() => {})
   onTestFinished(() => warn.mockRestore())
   const client = await connect('ws://roomful.test', silent)
-  server.onJoin = ({ ref }) => server.refuse('room_full', { ref, room_id: 'arena:default' })
+  server.onJoin = ({ request_id }) => server.refuse('room_full', { request_id, room_id: 'arena:default' })
   void client.join('arena')
   await turn()
   expect(warn).toHaveBeenCalledWith(code('room_full'))
@@ -288,14 +306,7 @@ test('tells the server up to which ref it knows every outcome', async () => {
   server.ack(owner, c)
   await settled
   void room.send('f').catch(() => {})
-  expect(server.all('message').map(({ settled }) => settled)).toEqual([
-    undefined,
-    a - 1,
-    a - 1,
-    a - 1,
-    c - 1,
-    c,
-  ])
+  expect(server.all('message').map(({ settled }) => settled)).toEqual([0, a - 1, a - 1, a - 1, c - 1, c])
 })
 
 test('reliable messages are sent at once, however many; unreliable ones above the rate of the server are dropped', async () => {

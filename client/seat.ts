@@ -9,8 +9,8 @@ import { Listeners, type Report } from './listeners.ts'
 import { Replica, type RoomFrame } from './replica.ts'
 import type { Encoded } from './session.ts'
 import type { Counters } from './stats.ts'
-import type { KeptMessage, KeptSeat, TabSession } from './tab.ts'
-import { type ReliableMessage, Unacked, type UnackedLimits } from './unacked.ts'
+import type { KeptSeat, TabSession } from './tab.ts'
+import { Unacked, type UnackedLimits } from './unacked.ts'
 
 /**
  * `joining`: no snapshot yet; `resuming`: an earlier page had the seat, and its state is on the way; `rejoining`: the session or the seat was lost, so
@@ -52,6 +52,9 @@ const REJOIN_MAX_MS = 5000
 /** What is about one seat, errors aside. */
 export type SeatFrame = RoomFrame | Extract<DecodedMessage, { t: 'joined' | 'ack' | 'reply' }>
 
+/** An error of the server. */
+type ErrorFrame = Extract<DecodedMessage, { t: 'error' }>
+
 /** What seats need of their client. */
 export interface SeatLink {
   readonly clock: Clock
@@ -62,8 +65,8 @@ export interface SeatLink {
   readonly report: Report
   /** Where reliable messages are kept over a reload of the page, if they are. */
   readonly tab: TabSession | undefined
-  /** A ref that no request of this client has had, larger than all before. */
-  nextRef(): number
+  /** An id that no request of this client has had, larger than all before. */
+  nextRequestId(): number
   /** As those of ClientSession. */
   send(message: ClientMessage): void
   sendEncoded(payload: Encoded): void
@@ -96,10 +99,14 @@ export class Seat {
   #settleJoin: { resolve: () => void; reject: (error: RoomfulError) => void } | undefined
   #status: SeatStatus = 'joining'
   #memberId = ''
-  #joinRef: number
+  #joinRequest: number
   #rejoinsLeft = REJOINS
   #leaving:
-    | { readonly ref: number; readonly done: Promise<void>; readonly settle: (error?: RoomfulError) => void }
+    | {
+        readonly requestId: number
+        readonly done: Promise<void>
+        readonly settle: (error?: RoomfulError) => void
+      }
     | undefined
   /** What came right behind the snapshot, kept for a moment, until the caller that awaits the join has had time to subscribe. */
   #held: SeatFrame[] | undefined
@@ -112,7 +119,7 @@ export class Seat {
     this.roomId = roomId
     this.roomType = roomType
     this.#options = options
-    this.#unacked = new Unacked(link.maxUnacked, link.tab)
+    this.#unacked = new Unacked(link.maxUnacked, roomId, link.tab)
     this.#rejoins = new Backoff(link.random, REJOIN_BASE_MS, REJOIN_MAX_MS)
     this.onLeave = new Listeners(link.report)
     this.onError = new Listeners(link.report)
@@ -120,11 +127,11 @@ export class Seat {
     this.joined = new Promise((resolve, reject) => {
       this.#settleJoin = { resolve, reject }
     })
-    this.#joinRef = link.nextRef()
+    this.#joinRequest = link.nextRequestId()
   }
 
   /** A seat that an earlier page of the tab had, with what it had sent. */
-  static restored(link: SeatLink, roomId: string, kept: KeptSeat, messages: readonly KeptMessage[]): Seat {
+  static restored(link: SeatLink, tab: TabSession, roomId: string, kept: KeptSeat): Seat {
     const { room_type: roomType, options, member_id: memberId } = kept
     const seat = new Seat(link, roomId, roomType, options)
     seat.#status = 'resuming'
@@ -132,11 +139,12 @@ export class Seat {
     seat.#unclaimed = true
     // Where the page does not ask for it no one waits.
     seat.joined.catch(() => {})
-    for (const { ref, ...message } of messages) {
-      const payload = link.encode({ t: 'message', ref, ...message })
+    for (const message of tab.messages(roomId)) {
+      const { ref } = message
+      const payload = link.encode({ t: 'message', ...message, settled: ref - 1 })
       seat.#unacked.restore({ ref, payload }, (error) => seat.failed(error))
     }
-    seat.#unacked.knowBelow(seat.#joinRef)
+    seat.#unacked.continueAfter(tab.lastRef(roomId))
     return seat
   }
 
@@ -178,19 +186,17 @@ export class Seat {
     // No room has ever stood there: all of its state comes.
     const nowhere = this.#status === 'resuming' ? { epoch: 0, seq: 0 } : undefined
     const at = this.#status === 'joined' ? this.replica.position : nowhere
-    return at && { room_id: this.roomId, member_id: this.#memberId, ...at, ...this.#settled }
+    return at && { room_id: this.roomId, member_id: this.#memberId, ...at, settled: this.#unacked.settled }
   }
 
   /** A reliable message: resolves when acked, with its reply where it is a `request`; rejects with a RoomfulError. */
   async send(type: string, data: Json, request = false): Promise<Json | undefined> {
     this.#checkOpen()
-    const ref = this.#link.nextRef()
-    const { roomId } = this
-    const kept = { room_id: roomId, type, data, ref }
-    const payload = this.#link.encode({ t: 'message', ...kept, ...this.#settled })
-    const message = { ref, payload }
-    const outcome = this.#unacked.add(message, kept, request)
-    if (this.#status === 'joined') this.#transmit(message)
+    const { nextRef: ref, settled } = this.#unacked
+    const message = { room_id: this.roomId, type, data, ref }
+    const payload = this.#link.encode({ t: 'message', ...message, settled })
+    const outcome = this.#unacked.add(payload, message, request)
+    if (this.#status === 'joined') this.#link.sendEncoded(payload)
     return outcome
   }
 
@@ -208,7 +214,7 @@ export class Seat {
     const done = new Promise<void>((resolve, reject) => {
       settle = (error) => (error ? reject(error) : resolve())
     })
-    this.#leaving = { ref: this.#link.nextRef(), done, settle }
+    this.#leaving = { requestId: this.#link.nextRequestId(), done, settle }
     this.#link.changed()
     if (this.#status === 'joined') this.#sendLeave()
     return done
@@ -217,7 +223,7 @@ export class Seat {
   /** The connection is (back) there. What a seat of a resumed session has missed, or its end, follows. */
   connected(): void {
     if (this.#status === 'joined') {
-      for (const message of this.#unacked.messages) this.#transmit(message)
+      this.#resend()
       this.#sendLeave()
     } else if (this.#status !== 'resuming') this.#sendJoin()
   }
@@ -231,7 +237,7 @@ export class Seat {
   /** The session is gone, and with it the seat: it is taken again under the next one. */
   forgotten(error: RoomfulError): void {
     const text = `The session was lost; the message may have been applied. ${error.message}`
-    this.#unacked.refuseAll(new RoomfulError('resume_failed', text, { cause: error }))
+    this.#unacked.restart(new RoomfulError('resume_failed', text, { cause: error }))
     if (this.#leaving) this.end('left')
     if (this.#status === 'resuming') this.#notKept(error, false)
     if (this.#status === 'joined') this.#beginRejoin()
@@ -244,10 +250,10 @@ export class Seat {
     }
     switch (frame.t) {
       case 'ack':
-        this.#unacked.ack(frame.ref)
+        if (this.#hasSeat) this.#unacked.ack(frame.ref)
         break
       case 'reply':
-        this.#unacked.reply(frame.ref, frame.data)
+        if (this.#hasSeat) this.#unacked.reply(frame.ref, frame.data)
         break
       case 'joined':
         this.#seated(frame)
@@ -266,15 +272,16 @@ export class Seat {
     }
   }
 
-  /** An error of the server that names this room or a ref of it. False when it answers nothing that was asked here. */
-  refused(ref: number | undefined, error: RoomfulError): boolean {
+  /** An error of the server about this room. False when it answers nothing that was asked here. */
+  refused({ request_id: requestId, ref }: ErrorFrame, error: RoomfulError): boolean {
     // What may be lost was sent to a seat that has ended.
-    if (ref === undefined) return error.code === 'not_in_room'
-    if (ref === this.#joinRef && this.#status !== 'joined') this.#joinRefused(error)
-    else if (ref === this.#leaving?.ref) {
+    if ((requestId ?? ref) === undefined) return error.code === 'not_in_room'
+    if (ref !== undefined) return this.#hasSeat && this.#unacked.refuse(ref, error)
+    if (requestId === this.#joinRequest && this.#status !== 'joined') this.#joinRefused(error)
+    else if (this.#leaving && requestId === this.#leaving.requestId) {
       this.#leaving.settle(error)
       this.#leaving = undefined
-    } else return this.#unacked.refuse(ref, error)
+    } else return false
     return true
   }
 
@@ -292,36 +299,31 @@ export class Seat {
     this.#cancelRejoin()
     this.replica.pause()
     this.#link.release(this)
-    this.#unacked.refuseAll(error)
+    this.#unacked.restart(error)
     this.#settleJoin?.reject(error)
     this.#leaving?.settle()
     this.onLeave.call(reason, reason === 'left' ? undefined : error)
   }
 
-  /** What tells the server which refusals it need not keep. */
-  get #settled(): { readonly settled?: number } {
-    const { settled } = this.#unacked
-    return settled > 0 ? { settled } : {}
+  /** False: acks, replies and errors with a ref are about messages of an earlier seat. The queued ones are for the next. */
+  get #hasSeat(): boolean {
+    return this.#status === 'joined' || this.#status === 'resuming'
   }
 
   #checkOpen(): void {
     if (this.#status === 'left' || this.#leaving) throw lostSeat(this.roomId)
   }
 
-  #transmit(message: ReliableMessage): void {
-    try {
-      this.#link.sendEncoded(message.payload)
-    } catch (error) {
-      if (!(error instanceof RoomfulError)) throw error
-      this.#unacked.refuse(message.ref, error)
-    }
+  #resend(): void {
+    for (const { payload } of this.#unacked.messages) this.#link.sendEncoded(payload)
   }
 
   #sendJoin(): void {
     try {
       const rejoin = this.#status === 'rejoining' ? { rejoin: true } : {}
       const { roomType: room_type } = this
-      this.#link.send({ t: 'join', ref: this.#joinRef, room_type, options: this.#options, ...rejoin })
+      const request_id = this.#joinRequest
+      this.#link.send({ t: 'join', request_id, room_type, options: this.#options, ...rejoin })
     } catch (error) {
       if (!(error instanceof RoomfulError)) throw error
       this.end('rejoin_failed', error)
@@ -329,24 +331,25 @@ export class Seat {
   }
 
   #sendLeave(): void {
-    if (this.#leaving) this.#link.send({ t: 'leave', ref: this.#leaving.ref, room_id: this.roomId })
+    if (!this.#leaving) return
+    this.#link.send({ t: 'leave', request_id: this.#leaving.requestId, room_id: this.roomId })
   }
 
-  #seated({ ref, member_id: memberId }: Extract<SeatFrame, { t: 'joined' }>): void {
-    if (ref !== this.#joinRef) return
+  #seated({ request_id: requestId, member_id: memberId }: Extract<SeatFrame, { t: 'joined' }>): void {
+    if (requestId !== this.#joinRequest) return
     this.#memberId = memberId
     this.replica.restart()
   }
 
   /** The seat of an earlier page is gone: where this one asks for the room, it joins it. `online`: a join can be sent at once. */
   #notKept(error: RoomfulError, online = true): void {
-    this.#unacked.refuseAll(error)
+    this.#unacked.restart(error)
     if (this.#unclaimed || this.#leaving) {
       this.end(this.#leaving ? 'left' : 'seat_lost', error)
       return
     }
     this.#status = 'joining'
-    this.#joinRef = this.#link.nextRef()
+    this.#joinRequest = this.#link.nextRequestId()
     if (online) this.#sendJoin()
   }
 
@@ -355,7 +358,7 @@ export class Seat {
     if (this.#status === 'joined' || this.#status === 'left') return
     this.#status = 'joined'
     this.#link.changed()
-    for (const message of this.#unacked.messages) this.#transmit(message)
+    this.#resend()
     this.#sendLeave()
     if (!this.#settleJoin) return
     this.#settleJoin.resolve()
@@ -379,13 +382,13 @@ export class Seat {
       return
     }
     this.#rejoinsLeft -= 1
-    this.#joinRef = this.#link.nextRef()
+    this.#joinRequest = this.#link.nextRequestId()
     this.#joinSoon()
   }
 
   /** The server has given the seat up, as when the client was away for too long: the client joins again, as a new member. */
   #lost(error: RoomfulError): void {
-    this.#unacked.refuseAll(error)
+    this.#unacked.restart(error)
     this.#held = undefined
     this.#cancelHold()
     this.replica.pause()
@@ -399,7 +402,7 @@ export class Seat {
     this.#status = 'rejoining'
     this.#rejoins.reset()
     this.#rejoinsLeft = REJOINS
-    this.#joinRef = this.#link.nextRef()
+    this.#joinRequest = this.#link.nextRequestId()
     this.#link.changed()
   }
 

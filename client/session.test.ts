@@ -140,7 +140,8 @@ test.each([
   const reasons: unknown[] = []
   room.onLeave((reason, error) => reasons.push([reason, error]))
   server.onHello = () => server.welcome({ resumed: false })
-  server.onJoin = ({ ref }) => server.refuse(refusal, { ref, room_id: 'arena:lobby', retryable: true })
+  server.onJoin = ({ request_id }) =>
+    server.refuse(refusal, { request_id, room_id: 'arena:lobby', retryable: true })
   server.socket.end(1006)
   await pass(300)
   expect(room.status).toBe('rejoining')
@@ -156,7 +157,8 @@ test('a rejoin that waits for its next try is sent once when the connection is l
   const { server, room, pass } = await inRoom({ random })
   server.onHello = (hello) =>
     server.welcome('resume' in hello && server.sockets.length === 2 ? { resumed: false } : {})
-  server.onJoin = ({ ref }) => server.refuse('room_full', { ref, room_id: 'arena:lobby', retryable: true })
+  server.onJoin = ({ request_id }) =>
+    server.refuse('room_full', { request_id, room_id: 'arena:lobby', retryable: true })
   server.socket.end(1006)
   while (server.sockets.length < 2) await pass(25)
   await pass(0)
@@ -172,7 +174,7 @@ test('a rejoin that waits for its next try is sent once when the connection is l
 test('a rejoin that is refused for good ends the room', async () => {
   const { server, room, pass } = await inRoom()
   server.onHello = () => server.welcome({ resumed: false })
-  server.onJoin = ({ ref }) => server.refuse('forbidden', { ref, room_id: 'arena:lobby' })
+  server.onJoin = ({ request_id }) => server.refuse('forbidden', { request_id, room_id: 'arena:lobby' })
   server.socket.end(1006)
   await pass(300)
   expect(room.status).toBe('left')

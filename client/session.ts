@@ -10,7 +10,7 @@ import { Batcher } from './batcher.ts'
 import { ClientConnection, platformWebSocket, type WebSocketConstructor } from './connection.ts'
 import { closeError, RoomfulError } from './errors.ts'
 import type { Report } from './listeners.ts'
-import { ReplacedConnection, Reroutes } from './reroute.ts'
+import { isRest, Reroutes } from './move.ts'
 import { ResumeRight } from './resume-right.ts'
 import type { ServerClock } from './server-clock.ts'
 import type { Credentials } from './tab.ts'
@@ -30,11 +30,13 @@ const BACKOFF_BASE_MS = 250
 const BACKOFF_MAX_MS = 10_000
 /** A connection that lasted this long was a good one: the next loss starts with short waits again. */
 const STABLE_MS = 5000
-/** How long a socket to another node may take to open, and then its welcome to come, while the present one is still there. */
-const CHANGE_OVER_MS = 5000
+/** How long a second socket may take to open, and then its welcome to come. */
+const MOVE_MS = 5000
+/** How often a second socket looks whether joins and leaves have their answers. */
+const SETTLE_MS = 100
 /** Fraction of the server's limits up to which unreliable messages are sent. The rest is for pings, and for frames that arrive closer together than they were sent. */
 const UNRELIABLE_SHARE = 0.8
-/** So many unreliable messages wait while the session changes over. */
+/** So many unreliable messages wait while the session moves. */
 const MAX_HELD = 64
 
 export interface SessionParts {
@@ -42,7 +44,7 @@ export interface SessionParts {
   readonly reconnect: boolean
   /** How long the first connection may take, retries included, in milliseconds. */
   readonly connectTimeoutMs: number
-  /** Hosts besides that of `url` where the session may go on when the server says so; undefined: it stays where it is. */
+  /** Hosts besides that of `url` where the session may go on when the server says so; undefined: not even there. */
   readonly rerouteHosts: readonly string[] | undefined
   readonly WebSocket: WebSocketConstructor | undefined
   readonly endOfTurn: (callback: () => void) => void
@@ -57,8 +59,8 @@ export interface SessionParts {
 
 /** What a session tells its client. */
 export interface SessionHandlers {
-  /** The connection is (back) there. `rerouted`: it is at another node, and was never lost. */
-  welcome(rerouted: boolean): void
+  /** The connection is (back) there. `moved`: the server asked for another connection, and the one before was never lost. */
+  welcome(moved: boolean): void
   message(message: DecodedMessage): void
   /** The connection is gone, or another one is about to take its place: nothing is sent until the next welcome. */
   lost(): void
@@ -87,11 +89,13 @@ export class ClientSession {
   #connection: ClientConnection | undefined
   /** Whether the welcome of this connection has come, so that messages may be sent. */
   #ready = false
-  /** One to another node, until it is open. */
+  /** The move that the server has asked for, until its welcome. `url`: undefined for the address that the client was given. */
+  #move: { readonly url: string | undefined } | undefined
+  /** The second socket of a move, until its hello. */
   #next: ClientConnection | undefined
-  /** The one before, from the hello of the present one on, while it may have something to say. */
-  #replaced: ReplacedConnection | undefined
-  /** Unreliable messages that wait for the welcome of a change-over. */
+  /** The first one from then on, until the welcome of the second; `positions` are those of the hello. */
+  #replaced: { readonly connection: ClientConnection; readonly positions: ResumePosition[] } | undefined
+  /** Unreliable messages that wait for the welcome of a move. */
   #held: Encoded[] = []
   readonly #reroutes: Reroutes
   #Socket: WebSocketConstructor | undefined
@@ -101,8 +105,6 @@ export class ClientSession {
   #helloSentAt = 0
   #welcomedAt = 0
   #mustRenew = false
-  /** When a draining server wants the client to move, on the monotonic clock. */
-  #moveAt: number | undefined
   #lastError: RoomfulError | undefined
   /** Cancels the one timer there is: the attempt's deadline, the wait for the next, or the wait for a move. */
   #cancelTimer = () => {}
@@ -152,19 +154,19 @@ export class ClientSession {
   /** As `send`, for what `encode` made of a message. */
   sendEncoded(payload: Encoded): void {
     if (!this.#ready) return
-    this.#batcher.write(this.#fitting(payload))
+    this.#batcher.write(payload)
     this.#rate?.charge(1)
   }
 
-  /** The bytes of a message; they stand for it in every session. */
+  /** The bytes of a message; they stand for it in every session. Throws a RoomfulError (payload_too_large). */
   encode(message: ClientMessage): Encoded {
-    return this.#codec.encode(message) as Encoded
+    return this.#fitting(this.#codec.encode(message) as Encoded)
   }
 
   /** Sends at once or, when not online or at the server's limit, not at all. Throws a RoomfulError (payload_too_large). */
   trySend(message: ClientMessage): void {
     if (this.#status !== 'online') return
-    const payload = this.#fitting(this.encode(message))
+    const payload = this.encode(message)
     if (this.#ready) this.#writeUnreliable(payload)
     else if (this.#held.length < MAX_HELD) this.#held.push(payload)
   }
@@ -193,6 +195,10 @@ export class ClientSession {
   close(error?: RoomfulError): void {
     if (this.#status === 'closed') return
     this.send({ t: 'goodbye' })
+    // In the middle of a move, one of the two has the session.
+    if (this.#replaced)
+      for (const connection of [this.#replaced.connection, this.#connection])
+        connection?.send({ t: 'goodbye' })
     this.#drop()
     this.#cancelConnectTimeout()
     this.#setStatus('closed', error)
@@ -203,7 +209,7 @@ export class ClientSession {
   }
 
   #fitting(payload: Encoded): Encoded {
-    const limit = this.#limits!.max_message_bytes
+    const limit = this.#limits?.max_message_bytes ?? Number.POSITIVE_INFINITY
     if (payload.length <= limit) return payload
     throw new RoomfulError(
       'payload_too_large',
@@ -241,16 +247,15 @@ export class ClientSession {
   /** A connection, which says hello when it is open, and tells what comes of it. */
   #connect(Socket: WebSocketConstructor, url: string, token?: string): ClientConnection {
     const ended = (error: RoomfulError): void => {
-      if (connection === this.#next) this.#stay()
-      else if (this.#replaced?.is(connection)) this.#letGo()
+      if (connection === this.#next) this.#notMoved()
+      else if (this.#replaced?.connection === connection) return
       else this.#lost(error)
     }
     const connection: ClientConnection = new ClientConnection(Socket, url, this.#codec, this.#parts.clock, {
       opened: () => (connection === this.#next ? this.#changeOver(connection) : this.#sayHello(token)),
       received: (message) => {
-        const replaced = this.#replaced?.is(connection) ? this.#replaced : undefined
-        if (!replaced) this.#receive(message, token)
-        else if (replaced.counts(message)) this.#handlers.message(message)
+        if (this.#replaced?.connection !== connection) this.#receive(message, token)
+        else if (isRest(message, this.#replaced.positions)) this.#handlers.message(message)
       },
       closed: (code, reason) => ended(this.#closeError(code, reason)),
       silent: () => ended(new RoomfulError('connection_lost', 'The server is silent.', { retryable: true })),
@@ -267,22 +272,21 @@ export class ClientSession {
   #sayHello(token: string | undefined): void {
     this.#helloSentAt = this.#parts.clock.monotonic()
     const { projectId: project_id } = this.#parts.tokens
-    const understood = { features: ['layers', ...this.#reroutes.features] }
+    const features = ['layers']
     if (!this.credentials) {
-      this.#connection?.send({ t: 'hello', project_id, token: token!, ...understood })
+      this.#connection?.send({ t: 'hello', project_id, token: token!, features })
       return
     }
     this.#right.asked()
     const resume = { ...this.credentials, rooms: this.#handlers.positions() }
-    this.#connection?.send({ t: 'hello', project_id, resume, ...understood })
+    this.#connection?.send({ t: 'hello', project_id, resume, features })
   }
 
   #receive(message: DecodedMessage, token: string | undefined): void {
     if (message.t === 'welcome') this.#welcome(message, token)
     else if (message.t === 'pong') this.#parts.serverClock.pong(message.at, message.server_time)
     else if (message.t === 'token') this.#parts.tokens.accepted(message.token_seconds)
-    else if (message.t === 'draining') this.#drain(message.reconnect_in_ms)
-    else if (message.t === 'reroute') this.#reroute(message.url)
+    else if (message.t === 'move') this.#planMove(message.in_ms, message.url)
     else {
       if (message.t === 'error' && message.code === 'invalid_token') this.#parts.tokens.refused()
       this.#handlers.message(message)
@@ -292,7 +296,7 @@ export class ClientSession {
   #welcome(welcome: Welcome, token: string | undefined): void {
     const { clock, serverClock, tokens } = this.#parts
     const connection = this.#connection!
-    const rerouted = this.#status === 'online'
+    const moved = this.#status === 'online'
     const resumed = this.credentials !== undefined && welcome.resumed
     if (this.credentials && !resumed) this.#forget(closeError(CLOSE.resume_failed, ''))
     // A callback may have closed the client.
@@ -302,7 +306,8 @@ export class ClientSession {
     this.#right.replace({ session_id: welcome.session_id, resume_token: welcome.resume_token })
     this.#limits = welcome.limits
     this.#mustRenew = false
-    if (rerouted) this.#reroutes.succeeded()
+    if (this.#move?.url !== undefined) this.#reroutes.succeeded()
+    this.#move = undefined
     this.#welcomedAt = clock.monotonic()
     serverClock.welcome(this.#helloSentAt, welcome.server_time)
     tokens.start((fresh) => connection.send({ t: 'token', token: fresh }))
@@ -317,74 +322,79 @@ export class ClientSession {
     this.#rate = new RateLimit(clock, { perSecond, burst }, this.#rate?.left)
     this.#status = 'online'
     this.#ready = true
-    this.#handlers.welcome(rerouted)
+    this.#handlers.welcome(moved)
     for (const payload of this.#held.splice(0)) this.#writeUnreliable(payload)
-    if (!rerouted && this.#connection === connection) this.#handlers.status('online')
+    this.#letGo()
+    if (!moved && this.#connection === connection) this.#handlers.status('online')
   }
 
-  /** The rooms are on another node: goes on there once a socket is open, unless it may not, or something else is under way. */
-  #reroute(address: string): void {
-    if (!this.#reroutes.allow(address) || !this.#ready || this.#next || this.#moveAt !== undefined) return
-    this.#setTimer(CHANGE_OVER_MS, () => this.#stay())
+  /** The server asks for another connection. One away from a draining node goes before one to another address. */
+  #planMove(inMs: number, url: string | undefined): void {
+    if (!this.#ready || (url !== undefined && (this.#move || !this.#reroutes.allow(url)))) return
+    this.#dropNext()
+    this.#move = { url }
+    this.#setTimer(inMs, () => this.#openNext())
+  }
+
+  #openNext(): void {
+    this.#setTimer(MOVE_MS, () => this.#notMoved())
     try {
-      this.#next = this.#connect(this.#Socket!, address)
+      this.#next = this.#connect(this.#Socket!, this.#move?.url ?? this.#parts.url)
     } catch {
       // A page may not open every address.
-      this.#stay()
+      this.#notMoved()
     }
   }
 
-  /** No other node can be had: everything goes on as it was, and for a while no other is tried. */
-  #stay(): void {
+  /** The second socket has ended before its hello: everything goes on as it was. Away from a draining node the client tries again. */
+  #notMoved(): void {
+    this.#dropNext()
+    if (this.#move?.url === undefined) this.#setTimer(this.#backoff.next(), () => this.#openNext())
+    else {
+      this.#move = undefined
+      this.#reroutes.failed()
+    }
+  }
+
+  #dropNext(): void {
     this.#cancelTimer()
     this.#next?.close()
     this.#next = undefined
-    this.#reroutes.failed()
   }
 
   /**
-   * The socket to another node is open: resumes there. From here on nothing is sent on the present connection, and of what comes there only the rest
-   * of flushes that have begun counts; all others come on the next, or when that fails, on the one after it.
+   * The second socket is open: resumes there. From here on nothing is sent on the first, and of what comes there only the rest of flushes that
+   * have begun counts; all others come on the second, or when that fails, on the one after it.
    */
   #changeOver(next: ClientConnection): void {
     const before = this.#connection!
     if (!this.#handlers.settled()) {
-      this.#stay()
+      this.#setTimer(SETTLE_MS, () => this.#changeOver(next))
       return
     }
-    this.#letGo()
     this.#parts.tokens.stop()
     this.#batcher.flush()
     this.#ready = false
     this.#handlers.lost()
     before.rest()
     before.codec = this.#codec.fork()
-    const over = () => this.#letGo()
-    this.#replaced = new ReplacedConnection(before, this.#handlers.positions(), this.#parts.clock, over)
+    this.#replaced = { connection: before, positions: this.#handlers.positions() }
     this.#connection = next
     this.#next = undefined
-    this.#expectWelcome(CHANGE_OVER_MS)
+    this.#expectWelcome(MOVE_MS)
     this.#sayHello(undefined)
   }
 
   /** The connection that was replaced has no more to say. */
   #letGo(): void {
-    this.#replaced?.close()
+    this.#replaced?.connection.close()
     this.#replaced = undefined
-  }
-
-  #drain(reconnectInMs: number): void {
-    if (!this.#ready) return
-    this.#next?.close()
-    this.#next = undefined
-    this.#moveAt = this.#parts.clock.monotonic() + reconnectInMs
-    this.#setTimer(reconnectInMs, () => this.#lost(closeError(CLOSE.draining, '')))
   }
 
   /** The attempt failed, or the connection is gone: what now depends on why. */
   #lost(why: RoomfulError): void {
     const wasOnline = this.#status === 'online'
-    const cause = wasOnline && !this.#ready ? this.#changeOverFailed(why) : why
+    const cause = wasOnline && !this.#ready ? this.#moveFailed(why) : why
     const { clock } = this.#parts
     const error = this.#right.understand(cause)
     if (wasOnline && clock.monotonic() - this.#welcomedAt >= STABLE_MS) this.#backoff.reset()
@@ -402,16 +412,14 @@ export class ClientSession {
       this.#forget(error)
     }
     if (this.#isClosed()) return
-    const waitMs = this.#moveAt === undefined ? this.#backoff.next() : this.#moveAt - clock.monotonic()
-    this.#moveAt = undefined
-    this.#setTimer(Math.max(0, waitMs), () => void this.#dial())
+    this.#setTimer(this.#backoff.next(), () => void this.#dial())
     if (wasOnline) this.#setStatus('reconnecting', error)
   }
 
   /** Whatever another node has said: the address that the client was given has the last word. */
-  #changeOverFailed(cause: RoomfulError): RoomfulError {
-    this.#stay()
-    const text = `The reroute failed. ${cause.message}`
+  #moveFailed(cause: RoomfulError): RoomfulError {
+    if (this.#move?.url !== undefined) this.#reroutes.failed()
+    const text = `The move to another node failed. ${cause.message}`
     return new RoomfulError('connection_lost', text, { retryable: true, cause })
   }
 
@@ -439,12 +447,11 @@ export class ClientSession {
   /** Ends the connection, or the attempt at one. */
   #drop(): void {
     this.#attempt = undefined
-    this.#cancelTimer()
+    this.#move = undefined
+    this.#dropNext()
     this.#parts.tokens.stop()
     // What was sent before a goodbye goes before it.
     this.#batcher.flush()
-    this.#next?.close()
-    this.#next = undefined
     this.#letGo()
     this.#connection?.close()
     this.#connection = undefined

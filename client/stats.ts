@@ -15,8 +15,8 @@ export interface ClientStats {
   readonly errors: number
   /** Reconnects after a lost connection. */
   readonly reconnects: number
-  /** Moves to the node (server process) that runs the client's rooms, without a lost connection. */
-  readonly reroutes: number
+  /** Moves to another node (server process) that the server asked for: it is being stopped, or the client's rooms run there. No connection was lost. */
+  readonly moves: number
   /**
    * Memberships that ended while the client was offline, for example for longer than `reconnectSeconds`. The client joined again as a new
    * member.
@@ -34,6 +34,6 @@ export const newCounters = (): Counters => ({
   resyncs: { sequence: 0, checksum: 0, unasked: 0 },
   errors: 0,
   reconnects: 0,
-  reroutes: 0,
+  moves: 0,
   seatsLost: 0,
 })

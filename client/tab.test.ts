@@ -81,8 +81,7 @@ test('what was not acked before a reload is sent again with its refs, in front o
   const sent = server.all('message')
   expect(sent.map(({ type }) => type)).toEqual(['a', 'b', 'c', 'b', 'c', 'd'])
   const [, b, c, ...again] = server.messageRefs
-  expect(again.slice(0, 2)).toEqual([b, c])
-  expect(again[2]).toBeGreaterThan(c!)
+  expect([b, c, ...again]).toEqual([2, 3, 2, 3, 4])
   expect(sent.at(-1)).toMatchObject({ settled: b! - 1 })
   server.ack(owner, again[2]!)
   await done
@@ -100,11 +99,10 @@ test('refs go on after a reload, and the server hears that no answer before it i
   before.leave()
   const after = await inRoom(before.tab)
   void after.room.send('b')
-  const [settled, ref] = server.messageRefs
-  expect(ref).toBeGreaterThan(settled!)
+  expect(server.messageRefs).toEqual([1, 2])
   // Else every reply to an earlier page would rest at the server, and come again with each resume.
-  expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [{ settled }] } })
-  expect(server.all('message')[1]).toMatchObject({ settled })
+  expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [{ settled: 1 }] } })
+  expect(server.all('message')[1]).toMatchObject({ settled: 1 })
 })
 
 test('a message is kept before its frame is sent', async () => {
@@ -124,10 +122,10 @@ test('a message is kept before its frame is sent', async () => {
 test('a message that finds no room in the storage of the tab is refused to its sender, and not sent', async () => {
   const { server, owner, inRoom } = browser()
   const { tab, room } = await inRoom()
-  tab.quota = 2000
+  tab.quota = 1700
   const text = 'x'.repeat(800)
   const first = room.send('say', text)
-  await expect(room.send('say', text.repeat(2))).rejects.toEqual(code('storage_full'))
+  await expect(room.send('say', text)).rejects.toEqual(code('storage_full'))
   expect(server.all('message')).toHaveLength(1)
   server.ack(owner, 100)
   await first

@@ -45,8 +45,8 @@ export interface KeptSeat {
 /** Stored session of an earlier page. */
 export interface KeptSession {
   readonly credentials: Credentials
-  /** Highest ref of the session. */
-  readonly last_ref: number
+  /** Highest request id of the session. */
+  readonly last_request: number
   readonly seats: readonly KeptSeat[]
 }
 
@@ -87,7 +87,7 @@ export class TabSession {
     }
     this.#key = key
     const record = this.#record
-    if (record && (await this.#hold(record.id))) return this.#read()
+    if (record && (await this.#hold(record.id))) return record
     if (record) this.#forget(record.id)
     await this.#hold(this.#newId())
     return undefined
@@ -107,7 +107,8 @@ export class TabSession {
   /** Returns the stored session when the page is shown again. Undefined: it has ended. */
   async comeBack(): Promise<KeptSession | undefined> {
     const id = this.#id!
-    if (this.#record?.id === id && (await this.#hold(id))) return this.#read()
+    const record = this.#record
+    if (record?.id === id && (await this.#hold(id))) return this.#record
     await this.#hold(this.#newId())
     return undefined
   }
@@ -117,7 +118,6 @@ export class TabSession {
     if (this.#id === undefined) return
     const { storage } = this.#platform
     storage.setItem(this.#key!, JSON.stringify({ ...session, id: this.#id } satisfies TabRecord))
-    storage.setItem(this.#counter, String(session.last_ref))
   }
 
   /** Stores a message before it is sent. Throws a RoomfulError (storage_full). */
@@ -125,22 +125,35 @@ export class TabSession {
     if (this.#id === undefined) return
     const { storage } = this.#platform
     try {
-      storage.setItem(this.#counter, String(message.ref))
-      storage.setItem(this.#nameOf(message.ref), JSON.stringify(message))
+      storage.setItem(this.#nameOf(message.room_id, message.ref), JSON.stringify(message))
+      storage.setItem(this.#counterOf(message.room_id), String(message.ref))
     } catch (cause) {
+      this.drop(message.room_id, message.ref)
       const text = 'The storage of the tab is full (resume: "tab").'
       throw new RoomfulError('storage_full', text, { retryable: true, cause })
     }
   }
 
   /** Removes the message with this ref, whose outcome is known. */
-  drop(ref: number): void {
-    if (this.#id !== undefined) this.#platform.storage.removeItem(this.#nameOf(ref))
+  drop(roomId: string, ref: number): void {
+    if (this.#id !== undefined) this.#platform.storage.removeItem(this.#nameOf(roomId, ref))
   }
 
-  /** Messages of an earlier page without an outcome, in the order of the refs. */
-  get messages(): KeptMessage[] {
-    const texts = this.#names(this.#nameOf('')).map((name) => this.#platform.storage.getItem(name)!)
+  /** Removes the messages of a seat that is gone. The refs of the next one start with 1. */
+  restart(roomId: string): void {
+    if (this.#id === undefined) return
+    const names = [this.#counterOf(roomId), ...this.#names(this.#nameOf(roomId, ''))]
+    for (const name of names) this.#platform.storage.removeItem(name)
+  }
+
+  /** Highest ref of the seat in a room; 0: it has sent no message. */
+  lastRef(roomId: string): number {
+    return Number(this.#platform.storage.getItem(this.#counterOf(roomId)))
+  }
+
+  /** Messages of an earlier page in a room without an outcome, in the order of the refs. */
+  messages(roomId: string): KeptMessage[] {
+    const texts = this.#names(this.#nameOf(roomId, '')).map((name) => this.#platform.storage.getItem(name)!)
     return texts.map((text) => JSON.parse(text) as KeptMessage).sort((a, b) => a.ref - b.ref)
   }
 
@@ -152,12 +165,12 @@ export class TabSession {
     this.leave()
   }
 
-  get #counter(): string {
-    return `${PREFIX}${this.#id}:last`
+  #counterOf(roomId: string): string {
+    return `${PREFIX}${this.#id}:last:${roomId}`
   }
 
-  #nameOf(ref: number | ''): string {
-    return `${PREFIX}${this.#id}:message:${ref}`
+  #nameOf(roomId: string, ref: number | ''): string {
+    return `${PREFIX}${this.#id}:message:${JSON.stringify(roomId)}:${ref}`
   }
 
   get #record(): TabRecord | undefined {
@@ -169,12 +182,6 @@ export class TabSession {
       // Other scripts of the page can write to the storage, too.
       return undefined
     }
-  }
-
-  #read(): KeptSession | undefined {
-    const record = this.#record
-    const counted = Number(this.#platform.storage.getItem(this.#counter))
-    return record && { ...record, last_ref: Math.max(counted, record.last_ref) }
   }
 
   #newId(): string {

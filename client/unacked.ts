@@ -24,18 +24,25 @@ interface Entry extends ReliableMessage {
   readonly reject: (error: RoomfulError) => void
 }
 
-/** Reliable messages of one member without an outcome, in the order of their refs. */
+/** Reliable messages of one seat without an outcome. Their refs are contiguous, because outcomes arrive in the order of the refs. */
 export class Unacked {
   readonly #limits: UnackedLimits
-  readonly #tab: Pick<TabSession, 'keep' | 'drop'> | undefined
+  readonly #roomId: string
+  readonly #tab: Pick<TabSession, 'keep' | 'drop' | 'restart'> | undefined
   #entries: Entry[] = []
   #bytes = 0
   #lastRef = 0
 
   /** `tab` stores them across a reload of the page. */
-  constructor(limits: UnackedLimits, tab?: Pick<TabSession, 'keep' | 'drop'>) {
+  constructor(limits: UnackedLimits, roomId: string, tab?: Pick<TabSession, 'keep' | 'drop' | 'restart'>) {
     this.#limits = limits
+    this.#roomId = roomId
     this.#tab = tab
+  }
+
+  /** Ref of the next message. */
+  get nextRef(): number {
+    return this.#lastRef + 1
   }
 
   /** Highest ref up to which all outcomes are known. */
@@ -48,19 +55,19 @@ export class Unacked {
    * Keeps a message. The promise resolves with the reply, if any, when the message is acknowledged, and rejects with the reason if it was not
    * applied. Throws a RoomfulError (queue_full, too_many_requests or storage_full) if a limit is reached.
    */
-  add(message: ReliableMessage, kept: KeptMessage, request: boolean): Promise<Json | undefined> {
+  add(payload: Encoded, kept: KeptMessage, request: boolean): Promise<Json | undefined> {
     const { messages, bytes } = this.#limits
     if (request && this.#entries.filter((entry) => entry.request).length >= MAX.requests)
       throw new RoomfulError('too_many_requests', `${MAX.requests} requests already wait for their reply.`, {
         retryable: true,
       })
-    const { length } = message.payload
+    const { length } = payload
     if (this.#entries.length >= messages) throw full(`${messages} messages`, 'maxUnacked')
     if (this.#entries.length > 0 && this.#bytes + length > bytes)
       throw full(`${this.#bytes} of ${bytes} bytes`, 'maxUnackedBytes')
     this.#tab?.keep(kept)
     return new Promise((resolve, reject) => {
-      this.#push({ ...message, request, reply: undefined, resolve, reject })
+      this.#push({ ref: kept.ref, payload, request, reply: undefined, resolve, reject })
     })
   }
 
@@ -69,9 +76,9 @@ export class Unacked {
     this.#push({ ...message, request: false, reply: undefined, resolve: () => {}, reject: refused })
   }
 
-  /** Marks the outcomes of all lower refs as known by an earlier page, except those of kept messages. */
-  knowBelow(ref: number): void {
-    this.#lastRef = ref - 1
+  /** An earlier page has sent messages up to this ref. */
+  continueAfter(ref: number): void {
+    this.#lastRef = Math.max(ref, this.#lastRef)
   }
 
   /** All messages up to `ref` are applied. */
@@ -95,9 +102,11 @@ export class Unacked {
     return refused !== undefined
   }
 
-  /** Rejects all messages: they are lost, or their outcome is unknown. */
-  refuseAll(error: RoomfulError): void {
+  /** The seat is gone. Rejects all messages: they are lost, or their outcome is unknown. The next seat starts with ref 1. */
+  restart(error: RoomfulError): void {
     for (const entry of this.#take(() => true)) entry.reject(error)
+    this.#lastRef = 0
+    this.#tab?.restart(this.#roomId)
   }
 
   /** Messages without an outcome, oldest first. */
@@ -118,7 +127,7 @@ export class Unacked {
     this.#entries = left
     for (const { ref, payload } of taken) {
       this.#bytes -= payload.length
-      this.#tab?.drop(ref)
+      this.#tab?.drop(this.#roomId, ref)
     }
     return taken
   }

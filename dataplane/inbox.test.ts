@@ -28,6 +28,8 @@ const attach = (ask: number): Said => ({
   session_id: 'ses_1',
   epoch: 1,
   seq: 1,
+  settled: 0,
+  through: 0,
 })
 
 describe('Inbox', () => {
@@ -65,9 +67,15 @@ describe('a room that cannot act', () => {
     const ann = await bench.join('counter', 'ann')
     bench.mayAct = false
     for (let n = 0; n < 30; n++) bench.askToJoin('counter', `new${n}`)
-    bench.send('counter', 'ann', { kind: 'leave', reason: 'left', ref: 7 })
+    bench.send('counter', 'ann', { kind: 'leave', reason: 'left', request_id: 7 })
     for (let ref = 1; ref <= 5; ref++)
-      bench.send('counter', 'ann', { kind: 'refuse', ref, code: 'forbidden', message: 'no' })
+      bench.send('counter', 'ann', {
+        kind: 'refuse',
+        from: ref,
+        through: ref,
+        code: 'forbidden',
+        message: 'no',
+      })
     expect(ann.errors).toMatchObject([{ code: 'room_unavailable', ref: 7 }])
     expect(bench.members.get('new29')!.errors).toMatchObject([{ code: 'room_unavailable' }])
     expect(bench.counts.backlog_full).toBe(10 + 1 + 3)
@@ -82,7 +90,7 @@ describe('a room that cannot act', () => {
     const bench = new RoomBench([counting('journal')], { limits: { waitingMessages: 2 } })
     for (let n = 0; n < 30; n++) bench.askToJoin('counter', `new${n}`)
     for (let n = 0; n < 100; n++)
-      bench.send('counter', 'new1', { kind: 'refuse', ref: n, code: 'forbidden', message: 'no' })
+      bench.send('counter', 'new1', { kind: 'refuse', from: n, through: n, code: 'forbidden', message: 'no' })
     await bench.settle()
     expect([...bench.members.values()].filter(({ inRoom }) => inRoom)).toHaveLength(20)
     expect(bench.members.get('new20')!.errors).toMatchObject([{ code: 'room_unavailable' }])

@@ -44,7 +44,8 @@ export class Inbox {
       case 'join':
         return this.#keep(`join ${memberId}`, arrival)
       case 'leave':
-        if (message.ref !== undefined) return this.#keep(`leave ${message.ref} ${memberId}`, arrival)
+        if (message.request_id !== undefined)
+          return this.#keep(`leave ${message.request_id} ${memberId}`, arrival)
         this.#waiting.set(`leave ${from} ${memberId}`, arrival)
         return true
       case 'detach': {

@@ -42,7 +42,7 @@ async function join(codec: MsgpackClientCodec): Promise<WebSocket> {
   await new Promise<void>((resolve) => {
     ws.on('message', (data: Buffer) => {
       const { t } = codec.decode(data)
-      if (t === 'welcome') send({ t: 'join', ref: 1, room_type: 'nudged', options: {} })
+      if (t === 'welcome') send({ t: 'join', request_id: 1, room_type: 'nudged', options: {} })
       if (t === 'state.snapshot') resolve()
     })
     send({ t: 'hello', project_id: projectId, token })

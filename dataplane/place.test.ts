@@ -7,13 +7,13 @@ const room = roomAddress('prj_test', 'counter', 'a')
 type Said = ToOwner extends infer M ? (M extends ToOwner ? Omit<M, 'room' | 'member_id'> : never) : never
 
 const seat = { edge: 'node_b', turn: 0, codec: 'roomful.v1.json', session_id: 'ses_1' } as const
-const join: Said = { kind: 'join', ref: 1, ...seat, sub: null, principal: 'token', options: {} }
+const join: Said = { kind: 'join', request_id: 1, ...seat, sub: null, principal: 'token', options: {} }
 /** One message of each kind that differs in its answer. */
 const SAID = {
   message: { kind: 'message', type: 'inc', data: null },
   reliable: { kind: 'message', type: 'inc', data: null, ref: 2 },
-  leave: { kind: 'leave', reason: 'left', ref: 3 },
-  attach: { kind: 'attach', ask: 1, ...seat, epoch: 1, seq: 1 },
+  leave: { kind: 'leave', reason: 'left', request_id: 3 },
+  attach: { kind: 'attach', ask: 1, ...seat, epoch: 1, seq: 1, settled: 0, through: 0 },
   detach: { kind: 'detach' },
   end: { kind: 'end' },
 } satisfies Record<string, Said>

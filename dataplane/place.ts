@@ -107,15 +107,14 @@ export function refusalOf(
   const { kind, room, member_id } = message
   const refusal: Refusal = REFUSALS[place.why]
   const { others } = refusal
-  const ref = 'ref' in message && message.ref !== undefined ? { ref: message.ref } : {}
   const answer = { room, epoch, member_id, code: place.code ?? refusal.code, message: place.text }
-  if (kind === 'join') return { ...answer, kind: 'refused', ref: message.ref }
+  if (kind === 'join') return { ...answer, kind: 'refused', request_id: message.request_id }
   if (others === 'again' || kind === 'detach') return undefined
+  const request_id = kind === 'leave' ? message.request_id : undefined
   const waits =
-    (kind === 'message' && message.ref === undefined) ||
-    (kind === 'leave' && message.ref !== undefined) ||
-    kind === 'end'
-  if (others !== 'no_seat' && waits) return { ...answer, ...ref, kind: 'error' }
+    request_id !== undefined || (kind === 'message' && message.ref === undefined) || kind === 'end'
+  if (others !== 'no_seat' && waits)
+    return { ...answer, kind: 'error', ...(request_id !== undefined && { request_id }) }
   return others === 'retry' ? undefined : { room, epoch, member_id, kind: 'no_seat' }
 }
 

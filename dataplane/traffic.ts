@@ -49,16 +49,11 @@ export function roomNamed(name: string): RoomAddress {
 export const playerOf = (sub: string | null, sessionId: string): string =>
   sub === null ? `session:${sessionId}` : `sub:${sub}`
 
-/** What a reliable message tells its owner about the others of its member. */
-export interface Reliability {
-  readonly ref: number
-  /** The ref sent before this one, if the owner has yet to settle it: with that one lost, this one must not be applied. */
-  readonly after?: number | undefined
-  /** The highest ref before this one that the edge has turned away itself, for want of room, and that the owner knows nothing of. */
-  readonly skipped?: number | undefined
-  /** The highest ref up to which the client knows every outcome. */
-  readonly settled?: number | undefined
-}
+/** A reliable message of a member. The refs of a member are 1, 2, 3 …: the owner handles each once and in order. */
+export type ReliableMessage = Extract<ToOwner, { kind: 'message' }> & { readonly ref: number }
+
+/** Messages of a member that its edge has refused: the owner settles their refs in turn. */
+export type RefusedRange = Extract<ToOwner, { kind: 'refuse' }>
 
 /**
  * From an edge to the owner of `room`. `member_id` names the subscription, here and in what owners send to edges. It is the id of the member
@@ -67,7 +62,7 @@ export interface Reliability {
 export type ToOwner = { readonly room: RoomAddress; readonly member_id: string } & (
   | {
       readonly kind: 'join'
-      readonly ref: number
+      readonly request_id: number
       /** The node that holds the socket: where answers and updates go. */
       readonly edge: string
       /** How often the session was resumed: an edge that had it before is not heard any more. */
@@ -89,10 +84,23 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly traceparent?: string | undefined
       readonly tracestate?: string | undefined
     }
-  | { readonly kind: 'leave'; readonly reason: 'left' | 'session_ended'; readonly ref?: number }
-  | ({ readonly kind: 'message'; readonly type: string; readonly data: Json } & Partial<Reliability>)
-  /** The edge, or the owner before, has refused a message: its ref is settled in its turn, and the client told. */
-  | ({ readonly kind: 'refuse'; readonly code: ErrorCode; readonly message: string } & Reliability)
+  | { readonly kind: 'leave'; readonly reason: 'left' | 'session_ended'; readonly request_id?: number }
+  | {
+      readonly kind: 'message'
+      readonly type: string
+      readonly data: Json
+      readonly ref?: number
+      /** The highest ref up to which the client knows every outcome. */
+      readonly settled?: number
+    }
+  /** The edge refuses the messages with these refs. */
+  | {
+      readonly kind: 'refuse'
+      readonly from: number
+      readonly through: number
+      readonly code: ErrorCode
+      readonly message: string
+    }
   /** `stalled`: the edge dropped patches of a slow reader, which reads again. */
   | { readonly kind: 'resync'; readonly reason: ResyncReason | 'stalled' }
   /** The session's socket is gone; its member stays. `moves`: the session goes on at another edge, as far as is known. */
@@ -114,7 +122,9 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly epoch: number
       readonly seq: number
       /** The highest ref up to which the client knows every outcome. */
-      readonly settled?: number | undefined
+      readonly settled: number
+      /** The highest ref whose message the edge does not have any more: the owner cannot get those up to it again. */
+      readonly through: number
       /** The span of the session's handshake (W3C), where that is known. */
       readonly traceparent?: string | undefined
     }
@@ -150,7 +160,7 @@ export interface JoinedMember {
   readonly member_id: string
   /** Id of the member, if it differs from `member_id`: the session has taken the seat over from another session of the player. */
   readonly seat?: string | undefined
-  readonly ref: number
+  readonly request_id: number
   /** `state.snapshot` at the update's seq. */
   readonly snapshot: Frames
   /** `layer.state` of each hidden layer that the member has, where there is something in one. */
@@ -180,14 +190,20 @@ export interface RepliedRef {
 /** How a reliable message ended, where there is more to say than that it was applied. */
 export type Outcome = RefusedRef | RepliedRef
 
-/** What an update has for one member alone, in the order it is sent: targeted events, replies, then the ack. */
-export interface PersonalPart {
+/** How far the messages of a member are settled. */
+export interface Settled {
+  /** The highest ref that is settled; 0: none. */
+  readonly ack: number
+  /** Of refs up to `ack`, ascending: those that were refused or answered. Absent: none. The others were applied. */
+  readonly outcomes?: readonly Outcome[]
+  /** The highest ref whose outcome is not known any more, where the client may not know it. All of `outcomes` are higher. */
+  readonly forgotten?: number
+}
+
+/** What an update has for one member alone, in the order it is sent: targeted events, outcomes, then the ack. */
+export interface PersonalPart extends Partial<Settled> {
   readonly member_id: string
   readonly events: readonly Extract<ServerMessage, { t: 'event' }>[]
-  /** Absent: none. */
-  readonly replies?: readonly RepliedRef[]
-  /** The highest ref applied. */
-  readonly ack?: number
 }
 
 /** How a seat ended, for the client that had it. */
@@ -231,21 +247,17 @@ type EdgeMessage =
   /** The answer to `resync`: a `state.resync` frame, behind `layer.state` of each hidden layer of the member. */
   | { readonly kind: 'state'; readonly member_id: string; readonly seq: number; readonly state: Frames }
   /**
-   * The answer to `attach`. `resumed`: `frames` are all that was missed, in order. Otherwise `frames` is one `state.resync`. With
-   * `ack`, the highest ref settled, so that it is known what not to resend, and `outcomes`, what was refused or answered without the client's
-   * having said that it knows: an ack covers earlier refs, and a client that missed the refusal would take the message for applied. Without
-   * `ack` where some of that is forgotten: whatever comes again is answered by itself.
+   * The answer to `attach`. `resumed`: `frames` are all that was missed, in order. Otherwise `frames` is one `state.resync`.
+   * `outcomes` are all of which the client has not said that it knows them.
    */
-  | {
+  | ({
       readonly kind: 'attached'
       readonly member_id: string
       readonly ask: number
       readonly seq: number
       readonly resumed: boolean
       readonly frames: readonly Frames[]
-      readonly ack?: number
-      readonly outcomes: readonly Outcome[]
-    }
+    } & Settled)
   /** What an operator has asked for is carried out: `member_id` is that of the request. */
   | { readonly kind: 'done'; readonly member_id: string }
   /** The member holds no seat (any more): the answer to attach, message, leave or resync of a stranger, and to a request for a room that is nowhere. */
@@ -254,16 +266,17 @@ type EdgeMessage =
   | {
       readonly kind: 'refused'
       readonly member_id: string
-      readonly ref: number
+      readonly request_id: number
       readonly code: ErrorCode
       readonly message: string
     }
+  /** A leave failed (`request_id`), or a message without a ref. */
   | {
       readonly kind: 'error'
       readonly member_id: string
       readonly code: ErrorCode
       readonly message: string
-      readonly ref?: number
+      readonly request_id?: number
     }
   /** The seat has ended: its client has left, or the room has ended it. */
   | { readonly kind: 'left'; readonly member_id: string; readonly farewell: Farewell }

@@ -131,7 +131,7 @@ async function watchInJson(): Promise<Listener> {
     const send = (message: object) => socket.send(JSON.stringify(message))
     socket.on('open', () => {
       send({ t: 'hello', project_id, token, features: ['layers'] })
-      send({ t: 'join', ref: 1, room_type: 'cards', options: { key: KEY } })
+      send({ t: 'join', request_id: 1, room_type: 'cards', options: { key: KEY } })
     })
     socket.on('message', (data: Buffer) => void listener.frames.push(data))
     socket.on('error', () => undefined)

@@ -66,7 +66,7 @@ async function hello(words: object) {
 
 async function join(durability: 'journal' | 'none') {
   const { client, welcome } = await hello({ token: login.token })
-  client.send({ t: 'join', ref: 1, room_type: `counter-${durability}`, options: { key: 'one' } })
+  client.send({ t: 'join', request_id: 1, room_type: `counter-${durability}`, options: { key: 'one' } })
   await client.next('joined')
   const { room_id, epoch, seq } = await client.next('state.snapshot')
   return { client, welcome, position: { room_id, epoch, seq } }

@@ -92,7 +92,7 @@ const NAMES: readonly string[] = [
   'ref',
   'type',
   'data',
-  'after',
+  'settled',
   'ask',
   'owner',
   'edge',
@@ -113,6 +113,8 @@ const NAMES: readonly string[] = [
   'room_id',
   'name',
   'durable',
+  'request_id',
+  'outcomes',
 ]
 
 const numbers = (names: readonly string[]): ReadonlyMap<string, number> =>

@@ -7,11 +7,11 @@ import { type Arrival, roomAddress, type ToEdge, type ToOwner } from '../traffic
 const NAME = ROOM.name
 const ELSEWHERE = 'node_elsewhere'
 
-const join = (memberId = 'mem_a', ref = 1): ToOwner => ({
+const join = (memberId = 'mem_a', requestId = 1): ToOwner => ({
   kind: 'join',
   room: ROOM,
   member_id: memberId,
-  ref,
+  request_id: requestId,
   edge: HERE,
   turn: 0,
   codec: 'roomful.v1.json',
@@ -182,7 +182,7 @@ describe('Router', () => {
       router.send(message(1))
       await records.answer(ownedBy(null))
       expect(delivered.map(({ message: answer }) => answer)).toEqual([
-        expect.objectContaining({ kind: 'refused', member_id: 'mem_a', ref: 5, code: 'overloaded' }),
+        expect.objectContaining({ kind: 'refused', member_id: 'mem_a', request_id: 5, code: 'overloaded' }),
         redirect(null),
       ])
     })
@@ -226,7 +226,12 @@ describe('Router', () => {
     expect(delivered).toEqual([
       {
         edge: HERE,
-        message: expect.objectContaining({ kind: 'refused', ref: 5, code: 'room_unavailable', epoch: 0 }),
+        message: expect.objectContaining({
+          kind: 'refused',
+          request_id: 5,
+          code: 'room_unavailable',
+          epoch: 0,
+        }),
       },
       { edge: HERE, message: redirect(null) },
     ])

@@ -105,7 +105,7 @@ async function started(durations: readonly number[], durability?: Durability) {
 }
 
 const leave = (bench: RoomBench, { memberId }: TestMember) =>
-  bench.send('sleeper', memberId, { kind: 'leave', ref: 99, reason: 'left' })
+  bench.send('sleeper', memberId, { kind: 'leave', request_id: 99, reason: 'left' })
 
 describe('a room with a timer that no node runs', () => {
   it('is opened by another node within a lease of its time, and fires once', async () => {

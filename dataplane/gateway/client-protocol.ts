@@ -9,7 +9,7 @@ import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
 import { frame } from '../frame.ts'
 import { playerOf, roomAddress, roomIdOf } from '../traffic.ts'
 import type { Authenticator, Rejection } from './authentication.ts'
-import { Connection, type ConnectionListener, type ServerSocket } from './connection.ts'
+import { Connection, type ConnectionListener, type ErrorAbout, type ServerSocket } from './connection.ts'
 import type { GatewayContext, GatewayOptions } from './context.ts'
 import type { Edge } from './edge.ts'
 import type { Admitted, Handshake, Hello } from './handshake.ts'
@@ -41,6 +41,11 @@ const WELCOME_SPARE_MS = 1000
 
 /** How long after a resume a seat whose `joined` may be lost waits for the same join. */
 const JOIN_AGAIN_MS = 5000
+
+/** Whether a message has a ref or a request id: its client waits for an answer. */
+const isAnswered = (message: LaterMessage | InvalidMessage): boolean =>
+  ('ref' in message && message.ref !== undefined) ||
+  ('request_id' in message && message.request_id !== undefined)
 
 type LaterMessage = Exclude<ClientMessage, Hello>
 type Join = Extract<ClientMessage, { t: 'join' }>
@@ -137,9 +142,7 @@ export class ClientProtocol implements ConnectionListener {
    */
   #confirm(session: Session): void {
     if (!session.confirm()) return
-    const { sessions, tellTaken } = this.#context
-    sessions.saveLater(session)
-    if (session.replacedNode !== undefined) tellTaken(session.replacedNode, session.sessionId)
+    this.#context.sessions.saveLater(session)
   }
 
   hasRoom(): void {
@@ -222,7 +225,7 @@ export class ClientProtocol implements ConnectionListener {
       if (request.t === 'message' && this.#isBlocked(session, subscription.room.roomType, request.type))
         this.#refuseRequest(session, request, 'room_logic_failed', BLOCKED)
       else if (request.t === 'message') edge.message(subscription, request, bytes)
-      else if (request.t === 'leave') edge.leave(subscription, request.ref)
+      else if (request.t === 'leave') edge.leave(subscription, request.request_id)
       else edge.resync(subscription, request.reason)
     }
   }
@@ -244,11 +247,10 @@ export class ClientProtocol implements ConnectionListener {
     const { room_id: roomId } = request
     const subscription = session.subscriptions.get(roomId)
     if (subscription?.inUse) {
-      subscription.joinRef = undefined
+      subscription.joinRequest = undefined
       return subscription
     }
-    const ref = 'ref' in request ? request.ref : undefined
-    this.connection.sendError('not_in_room', `the session is not in ${roomId}`, { ref, room_id: roomId })
+    this.connection.sendError('not_in_room', `the session is not in ${roomId}`, request)
     return undefined
   }
 
@@ -258,22 +260,15 @@ export class ClientProtocol implements ConnectionListener {
    */
   #refuseRequest(
     session: Session,
-    {
-      t,
-      ref,
-      room_id: roomId,
-    }: {
-      readonly t?: string | undefined
-      readonly ref?: number | undefined
-      readonly room_id?: string | undefined
-    },
+    request: ErrorAbout & { readonly t?: string | undefined },
     code: ErrorCode,
     message: string,
   ): void {
+    const { t, ref, room_id: roomId } = request
     const subscription =
       t === 'message' && roomId !== undefined ? session.subscriptions.get(roomId) : undefined
     if (subscription?.inUse && ref !== undefined) this.#context.edge.refuse(subscription, code, message, ref)
-    else this.connection.sendError(code, message, { ref })
+    else this.connection.sendError(code, message, request)
   }
 
   /** A join behind a fresh token may need it: it waits until that is checked. */
@@ -287,12 +282,12 @@ export class ClientProtocol implements ConnectionListener {
 
   #join(session: Session, request: Join): void {
     const { edge } = this.#context
-    const { ref, room_type: roomType, options } = request
+    const { request_id: requestId, room_type: roomType, options } = request
     const room = roomAddress(session.projectId, roomType, options.key ?? 'default')
     const roomId = roomIdOf(room)
     const unlisted = session.subscriptions.get(roomId)
     if (unlisted?.phase === 'detached') {
-      if (unlisted.joinRef === ref) {
+      if (unlisted.joinRequest === requestId) {
         edge.joinAgain(unlisted, this.connection, session, request)
         return
       }
@@ -302,7 +297,7 @@ export class ClientProtocol implements ConnectionListener {
     const refused = this.#joinRejection(session, roomType, roomId)
     if (refused) {
       edge.refuseJoin(session, room, refused.code)
-      this.connection.sendError(refused.code, refused.message, { ref, room_id: roomId })
+      this.connection.sendError(refused.code, refused.message, { request_id: requestId, room_id: roomId })
       return
     }
     if (subscription) edge.finishLeave(subscription)
@@ -322,7 +317,7 @@ export class ClientProtocol implements ConnectionListener {
     if (!session.allows(roomType, roomId))
       return { code: 'forbidden', message: `the token does not allow ${roomId}` }
     const subscription = session.subscriptions.get(roomId)
-    if (subscription && subscription.leaveRef === undefined)
+    if (subscription && subscription.leaveRequest === undefined)
       return { code: 'already_joined', message: `the session is in ${roomId}, or joining it, already` }
     const { max_rooms: maxRooms } = options.limits
     if (!subscription && session.subscriptions.size >= maxRooms)
@@ -366,7 +361,7 @@ export class ClientProtocol implements ConnectionListener {
     const listed = new Map(positions.map((position) => [position.room_id, position]))
     const unlisted = [...session.subscriptions.values()].filter(({ roomId }) => !listed.has(roomId))
     for (const subscription of unlisted)
-      if (subscription.joinRef === undefined) edge.giveUp(subscription, 'left')
+      if (subscription.joinRequest === undefined) edge.giveUp(subscription, 'left')
       else this.#leaveUnlessAsked(session, subscription)
     session.ended.keep(listed)
     for (const [roomId, position] of listed) {
@@ -453,15 +448,11 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   /**
-   * Whether the session may send one more message. What has a ref, a fresh token and a goodbye are never refused: it waits with all that is behind it, and
+   * Whether the session may send one more message. A message with a ref, a join, a leave, a fresh token and a goodbye are never refused: it waits with all that is behind it, and
    * nothing more is read of the client. Of anything else above the rate the client has been told.
    */
   #admit(session: Session, message: LaterMessage | InvalidMessage, mustPass: boolean): RateVerdict | 'wait' {
-    const waits =
-      this.#behind ||
-      message.t === 'token' ||
-      message.t === 'goodbye' ||
-      ('ref' in message && message.ref !== undefined)
+    const waits = this.#behind || message.t === 'token' || message.t === 'goodbye' || isAnswered(message)
     if (!waits) {
       const verdict = this.#withinRate(session, 'session')
       if (verdict === 'reject') this.#refuseRequest(session, message, 'rate_limited', this.#limitText())

@@ -98,9 +98,9 @@ describe('too many messages', () => {
 
   it('are all applied, in order, if they have a ref: the server reads them no faster than the rate', async () => {
     const { client, joined } = await test.join()
-    const refs = Array.from({ length: 1000 }, (_, i) => i + 2)
+    const refs = Array.from({ length: 1000 }, (_, i) => i + 1)
     for (const ref of refs)
-      client.send({ t: 'message', room_id: joined.room_id, type: 'count', data: null, ref })
+      client.send({ t: 'message', room_id: joined.room_id, type: 'count', data: null, ref, settled: 0 })
     client.send({ t: 'ping', at: 7 })
     const began = test.clock.monotonic()
     while (!client.received.some(({ t }) => t === 'pong')) {
@@ -118,7 +118,7 @@ describe('too many messages', () => {
     flood(client, 240)
     client.send(
       { t: 'token', token: 'v4.public.forged' },
-      { t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } },
+      { t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } },
     )
     await client.next('pong', ({ at }) => at === 239)
     const next = Promise.all([client.next('error'), client.next('joined')])
@@ -130,7 +130,7 @@ describe('too many messages', () => {
       test.clock.advance(9)
       await new Promise((resolve) => setImmediate(resolve))
     }
-    expect(await next).toMatchObject([{ code: 'invalid_token' }, { ref: 1 }])
+    expect(await next).toMatchObject([{ code: 'invalid_token' }, { request_id: 1 }])
   })
 
   it('come from a reconnected client all the same', async () => {
@@ -203,7 +203,13 @@ describe('a client that sends much at once', () => {
 describe('a node that is overloaded', () => {
   let [intervalMs, dropped] = [0, 0]
   const move = (client: TestClient, roomId: string, data: Json, ref?: number): void =>
-    client.send({ t: 'message', room_id: roomId, type: 'move', data, ...(ref !== undefined && { ref }) })
+    client.send({
+      t: 'message',
+      room_id: roomId,
+      type: 'move',
+      data,
+      ...(ref !== undefined && { ref, settled: 0 }),
+    })
   const moves = (): Json[] => test.owner.of('message').map(({ data }) => data)
   /** Sends what is sent in `work` in one write. */
   const together = (client: TestClient, work: () => void): void => {

@@ -49,6 +49,13 @@ export interface ConnectionListener {
 /** Everything but the state stream: what a connection encodes for its client alone. */
 export type DirectMessage = Parameters<Codec['encode']>[0]
 
+/** What an `error` is about: a request, or a message. */
+export interface ErrorAbout {
+  readonly request_id?: number | undefined
+  readonly room_id?: string | undefined
+  readonly ref?: number | undefined
+}
+
 /** What `ws` closes with by itself when a frame breaks the rules (RFC 6455, section 7.4.1), in our own table's words. */
 const VERDICTS: ReadonlyMap<number, readonly [CloseName, string]> = new Map([
   [1002, ['protocol_error', 'not a valid websocket frame']],
@@ -241,18 +248,15 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   }
 
   /** Queues an `error`: a code of the table, a sentence for people, and what it is about, where that is known. */
-  sendError(
-    code: ErrorCode,
-    message: string,
-    { ref, room_id: roomId }: { readonly ref?: number | undefined; readonly room_id?: string } = {},
-  ): void {
+  sendError(code: ErrorCode, message: string, { request_id, room_id, ref }: ErrorAbout = {}): void {
     this.send({
       t: 'error',
       code,
       message,
       retryable: ERRORS[code].retryable,
-      ...(ref === undefined ? {} : { ref }),
-      ...(roomId === undefined ? {} : { room_id: roomId }),
+      ...(request_id !== undefined && { request_id }),
+      ...(room_id !== undefined && { room_id }),
+      ...(ref !== undefined && { ref }),
     })
   }
 

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import type { Settled } from '../traffic.ts'
 
 let test: TestGateway
 beforeEach(async () => {
@@ -8,10 +9,22 @@ beforeEach(async () => {
 })
 afterEach(() => test.close())
 
+const move = (ref: number, settled = 0, data: string | null = null) =>
+  ({ t: 'message', room_id: 'arena:one', type: 'move', data, ref, settled }) as const
+
+/** What a client has been told of its messages. */
+const answers = ({ received }: TestClient): string[] =>
+  received.flatMap((told) => {
+    if (told.t === 'error') return [`${told.code} ${told.ref}`]
+    return told.t === 'ack' || told.t === 'reply' ? [`${told.t} ${told.ref}`] : []
+  })
+
+const errors = ({ received }: TestClient) => received.filter(({ t }) => t === 'error')
+
 describe('a join', () => {
   it('tells the owner the options without the key, and whether the client can put hidden layers together', async () => {
     const { client } = await test.hello(undefined, ['layers'])
-    client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one', map: 'desert' } })
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one', map: 'desert' } })
     await client.next('joined')
     await test.join('two', undefined, ['reroute'])
     expect(test.owner.of('join').map(({ options, layers }) => [options, layers])).toEqual([
@@ -22,34 +35,38 @@ describe('a join', () => {
 
   it('cannot pass one room off as another by a colon in its type', async () => {
     const { client } = await test.hello(await test.token({ rooms: ['arena:one'] }))
-    client.send({ t: 'join', ref: 1, room_type: 'arena:one', options: { key: 'x' } })
+    client.send({ t: 'join', request_id: 1, room_type: 'arena:one', options: { key: 'x' } })
     expect(await client.next('error')).toMatchObject({ code: 'unknown_room_type' })
     expect(test.owner.received).toEqual([])
   })
 
   it('is refused when the session is there, or on its way there', async () => {
     const { client } = await test.join()
-    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'one' } })
-    expect(await client.next('error')).toMatchObject({ code: 'already_joined', ref: 2 })
+    client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'one' } })
+    expect(await client.next('error')).toMatchObject({ code: 'already_joined', request_id: 2 })
     test.owner.silent.add('join')
     client.send(
-      { t: 'join', ref: 3, room_type: 'arena', options: { key: 'two' } },
-      { t: 'join', ref: 4, room_type: 'arena', options: { key: 'two' } },
+      { t: 'join', request_id: 3, room_type: 'arena', options: { key: 'two' } },
+      { t: 'join', request_id: 4, room_type: 'arena', options: { key: 'two' } },
     )
-    expect(await client.next('error')).toMatchObject({ code: 'already_joined', ref: 4 })
+    expect(await client.next('error')).toMatchObject({ code: 'already_joined', request_id: 4 })
   })
 
   it('fails when no owner answers, and can be tried again', async () => {
     const { client } = await test.hello()
     test.owner.silent.add('join')
     const asked = test.owner.next('join')
-    client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
     await asked
     test.clock.advance(10_000)
-    expect(await client.next('error')).toMatchObject({ code: 'room_unavailable', ref: 1, retryable: true })
+    expect(await client.next('error')).toMatchObject({
+      code: 'room_unavailable',
+      request_id: 1,
+      retryable: true,
+    })
     test.owner.silent.clear()
-    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'one' } })
-    expect(await client.next('joined')).toMatchObject({ ref: 2 })
+    client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'one' } })
+    expect(await client.next('joined')).toMatchObject({ request_id: 2 })
   })
 })
 
@@ -58,15 +75,15 @@ describe('a reliable message without an ack', () => {
     const { client, joined } = await test.join()
     test.owner.silent.add('message')
     const sent = test.owner.next('message')
-    client.send({ t: 'message', room_id: joined.room_id, type: 'count', data: null, ref: 2 })
+    client.send({ t: 'message', room_id: joined.room_id, type: 'count', data: null, ref: 1, settled: 0 })
     await sent
     test.owner.silent.clear()
     for (let second = 1; second < 5; second++) test.clock.advance(1000)
     expect(test.owner.of('attach')).toEqual([])
     test.clock.advance(2000)
-    expect(await client.next('ack')).toMatchObject({ ref: 2 })
+    expect(await client.next('ack')).toMatchObject({ ref: 1 })
     expect(test.owner.of('attach')).toHaveLength(1)
-    expect(test.owner.of('message').map(({ ref }) => ref)).toEqual([2, 2])
+    expect(test.owner.of('message').map(({ ref }) => ref)).toEqual([1, 1])
     for (let second = 0; second < 10; second++) test.clock.advance(1000)
     expect(test.owner.of('attach')).toHaveLength(1)
   })
@@ -77,12 +94,12 @@ describe('a join that is answered when its client is gone', () => {
     const { client } = await test.hello()
     test.owner.silent.add('join')
     const asked = test.owner.next('join')
-    client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
     const { member_id: memberId } = await asked
     await test.owner.lose(client)
     const room = test.owner.room('one')
     room.members.set(memberId, { sub: 'ada', ref: 0 })
-    room.flush({ joined: [{ member_id: memberId, ref: 1 }] })
+    room.flush({ joined: [{ member_id: memberId, request_id: 1 }] })
     expect(test.owner.of('detach')).toMatchObject([{ member_id: memberId }, { member_id: memberId }])
   })
 })
@@ -92,8 +109,8 @@ describe('a leave', () => {
     const { client, joined } = await test.join()
     test.owner.silent.add('leave')
     client.send(
-      { t: 'leave', ref: 2, room_id: joined.room_id },
-      { t: 'join', ref: 3, room_type: 'arena', options: { key: 'one' } },
+      { t: 'leave', request_id: 2, room_id: joined.room_id },
+      { t: 'join', request_id: 3, room_type: 'arena', options: { key: 'one' } },
     )
     const { member_id: memberId } = joined
     expect(await client.next('member')).toMatchObject({ member_id: memberId, status: 'left', reason: 'left' })
@@ -115,13 +132,23 @@ describe('a leave that failed', () => {
     const { room_id: roomId, member_id: memberId } = joined
     test.owner.silent.add('leave')
     const asked = test.owner.next('leave')
-    client.send({ t: 'leave', ref: 2, room_id: roomId })
+    client.send({ t: 'leave', request_id: 2, room_id: roomId })
     await asked
     const room = test.owner.room('one')
-    room.send({ kind: 'error', member_id: memberId, ref: 2, code: 'room_unavailable', message: 'try again' })
-    expect(await client.next('error')).toMatchObject({ code: 'room_unavailable', ref: 2, retryable: true })
-    client.send({ t: 'message', room_id: roomId, type: 'move', data: null, ref: 3 })
-    expect(await client.next('ack')).toMatchObject({ ref: 3 })
+    room.send({
+      kind: 'error',
+      member_id: memberId,
+      request_id: 2,
+      code: 'room_unavailable',
+      message: 'try again',
+    })
+    expect(await client.next('error')).toMatchObject({
+      code: 'room_unavailable',
+      request_id: 2,
+      retryable: true,
+    })
+    client.send({ t: 'message', room_id: roomId, type: 'move', data: null, ref: 1, settled: 0 })
+    expect(await client.next('ack')).toMatchObject({ ref: 1 })
     const gone = test.owner.next('leave')
     client.send({ t: 'goodbye' })
     expect(await gone).toMatchObject({ member_id: memberId, reason: 'left' })
@@ -132,12 +159,12 @@ describe('a message', () => {
   it('for a seat the owner does not know tells the client that its seat is gone', async () => {
     const { client, joined } = await test.join()
     test.owner.room('one').members.clear()
-    client.send({ t: 'message', room_id: joined.room_id, type: 'move', data: null, ref: 1 })
+    client.send({ t: 'message', room_id: joined.room_id, type: 'move', data: null, ref: 1, settled: 0 })
     expect(await client.next('member')).toEqual({
       ...{ t: 'member', room_id: joined.room_id, member_id: joined.member_id, sub: 'ada', status: 'left' },
       ...{ epoch: 0, seq: 0, reason: 'session_ended' },
     })
-    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'one' } })
+    client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'one' } })
     await client.next('joined')
   })
 })
@@ -176,7 +203,7 @@ describe('what an owner sends', () => {
       seq: 2,
       resumed: true,
       frames: room.missed(1)!,
-      outcomes: [],
+      ack: 0,
     })
     expect(await client.next('state.patch')).toMatchObject({ epoch: 2, ops: [{ value: 7 }] })
     room.flush({ state: { count: 8 } })
@@ -195,119 +222,96 @@ describe('what an owner sends', () => {
     expect(await client.next('state.patch')).toMatchObject({ seq: 3, ops: [{ value: 2 }] })
   })
 
-  it('brings what the owner before has not settled to the new one, in order, each behind the one before', async () => {
+  it('brings what the owner before has not settled to the new one, in order', async () => {
     const { client, joined } = await test.join()
     const room = test.owner.room('one')
     test.owner.silent.add('message')
-    for (const ref of [3, 5, 8])
-      client.send({ t: 'message', room_id: 'arena:one', type: 'move', data: ref, ref })
+    for (const ref of [1, 2, 3]) client.send(move(ref))
     await client.roundTrip()
-    expect(test.owner.of('message').map(({ ref, after }) => [ref, after])).toEqual([
-      [3, undefined],
-      [5, 3],
-      [8, 5],
-    ])
+    expect(test.owner.of('message').map(({ ref }) => ref)).toEqual([1, 2, 3])
     // The new owner has the first of them only.
-    room.members.get(joined.member_id)!.ref = 3
+    room.members.get(joined.member_id)!.ref = 1
     test.owner.received.length = 0
     room.send({ kind: 'redirect', owner: 'node_b' })
-    client.send({ t: 'message', room_id: 'arena:one', type: 'move', data: 9, ref: 9 })
+    client.send(move(4))
     await client.roundTrip()
-    expect(test.owner.of('message').map(({ ref, after }) => [ref, after])).toEqual([
-      [5, 3],
-      [8, 5],
-      [9, 8],
-    ])
-    expect(client.received.filter(({ t }) => t === 'ack')).toMatchObject([{ ref: 3 }])
-  })
-
-  it('brings what the owner before has refused to the new one as refused, until an ack covers it', async () => {
-    const { client, joined } = await test.join()
-    const { member_id: memberId, room_id: roomId } = joined
-    const room = test.owner.room('one')
-    test.owner.silent.add('message')
-    test.owner.silent.add('refuse')
-    for (const ref of [2, 3, 5]) client.send({ t: 'message', room_id: roomId, type: 'move', data: ref, ref })
-    await client.roundTrip()
-    // The owner ends before it has written the second down, and before it has the last.
-    for (const ref of [2, 3])
-      room.send({ kind: 'error', member_id: memberId, ref, code: 'room_logic_refused', message: 'not now' })
-    room.members.get(memberId)!.ref = 2
-    test.owner.received.length = 0
-    room.epoch = 2
+    expect(test.owner.of('attach')).toMatchObject([{ through: 0 }])
+    expect(test.owner.of('message').map(({ ref }) => ref)).toEqual([2, 3, 4])
+    expect(client.received.filter(({ t }) => t === 'ack')).toMatchObject([{ ref: 1 }])
     room.send({ kind: 'redirect', owner: 'node_b' })
-    await client.roundTrip()
-    expect(test.owner.received.filter(({ kind }) => kind !== 'attach')).toMatchObject([
-      { kind: 'refuse', ref: 3, code: 'room_logic_refused', message: 'not now' },
-      { kind: 'message', ref: 5, after: 3 },
-    ])
+    expect(test.owner.of('attach').at(-1)).toMatchObject({ through: 1 })
   })
 
   it('hears what the client knows, with its messages, at a resume, and when the edge asks again', async () => {
     const { client, joined, welcome } = await test.join()
     const { room_id: roomId } = joined
-    client.send({ t: 'message', room_id: roomId, type: 'move', data: null, ref: 9, settled: 7 })
-    client.send({ t: 'message', room_id: roomId, type: 'move', data: null, settled: 5 })
+    for (const ref of [1, 2]) client.send(move(ref, ref - 1))
     await client.roundTrip()
-    expect(test.owner.of('message').map(({ settled }) => settled)).toEqual([7, 7])
+    expect(test.owner.of('message').map(({ settled }) => settled)).toEqual([0, 1])
     test.owner.room('one').send({ kind: 'redirect', owner: 'node_b' })
-    expect(test.owner.of('attach').map(({ settled }) => settled)).toEqual([7])
+    expect(test.owner.of('attach').map(({ settled }) => settled)).toEqual([1])
     await test.owner.lose(client)
-    const back = await test.resume(welcome, [{ room_id: roomId, epoch: 1, seq: 1, settled: 9 }])
+    const back = await test.resume(welcome, [{ room_id: roomId, epoch: 1, seq: 1, settled: 2 }])
     await back.next('welcome')
-    expect(test.owner.of('attach').map(({ settled }) => settled)).toEqual([7, 9])
+    expect(test.owner.of('attach').map(({ settled, through }) => [settled, through])).toEqual([
+      [1, 2],
+      [2, 2],
+    ])
   })
 
   it('settles a message whose fields are wrong, so that no ack of a later one stands for it', async () => {
     const { client, joined } = await test.join()
-    client.ws.send(JSON.stringify({ t: 'message', room_id: joined.room_id, type: 'move', ref: 3 }))
-    expect(await client.next('error')).toMatchObject({ code: 'invalid_message', ref: 3 })
-    expect(test.owner.of('refuse')).toMatchObject([{ ref: 3, code: 'invalid_message' }])
+    client.ws.send(
+      JSON.stringify({ t: 'message', room_id: joined.room_id, type: 'move', ref: 1, settled: 0 }),
+    )
+    expect(await client.next('error')).toMatchObject({ code: 'invalid_message', ref: 1 })
+    expect(test.owner.of('refuse')).toMatchObject([{ from: 1, through: 1, code: 'invalid_message' }])
+  })
+
+  it('settles a message with a ref and without settled as one whose fields are wrong', async () => {
+    const { client, joined } = await test.join()
+    const message = { t: 'message', room_id: joined.room_id, type: 'move', data: null, ref: 1 }
+    client.ws.send(JSON.stringify(message))
+    expect(await client.next('error')).toMatchObject({
+      code: 'invalid_message',
+      ref: 1,
+      message: expect.stringContaining('settled is missing'),
+    })
   })
 
   it.each([{ maxUnackedMessages: 2 }, { maxUnackedBytes: 1000 }])(
-    'is spared more than may wait for it, and hears what was turned away: %o',
+    'is spared more than may wait for it: the edge refuses what is beyond as one range, answered in turn: %o',
     async (limits) => {
       await test.close()
       test = await TestGateway.start(limits)
       const { client, joined } = await test.join()
-      const { room_id: roomId } = joined
-      test.owner.silent.add('message')
-      const send = (ref: number) =>
-        client.send({ t: 'message', room_id: roomId, type: 'move', data: 'x'.repeat(400), ref })
-      const refusal = { code: 'room_unavailable', ref: 4, retryable: true }
-      const given = async () => {
-        await client.roundTrip()
-        const sent = test.owner.of('message').map(({ ref, after, skipped }) => [ref, after, skipped])
-        test.owner.received.length = 0
-        return sent
-      }
-      for (const ref of [2, 3, 4]) send(ref)
-      expect(await client.next('error')).toMatchObject(refusal)
-      const [first] = test.owner.of('message')
-      // It waits already: a client that sends it again is not to be told that it was refused.
-      send(3)
-      expect(await given()).toEqual([
-        [2, undefined, undefined],
-        [3, 2, undefined],
-        [3, 2, undefined],
+      const room = test.owner.room('one')
+      test.owner.silent.add('message').add('refuse')
+      for (const ref of [1, 2, 3, 4, 5]) client.send(move(ref, 0, 'x'.repeat(400)))
+      await client.roundTrip()
+      const given = () =>
+        test.owner.received.flatMap((sent): (number | string | undefined)[] => {
+          if (sent.kind === 'message') return [sent.ref]
+          return sent.kind === 'refuse' ? [`${sent.from}-${sent.through}`] : []
+        })
+      expect(given()).toEqual([1, 2, '3-3', '4-4', '5-5'])
+      expect(errors(client)).toEqual([])
+      test.owner.received.length = 0
+      room.send({ kind: 'redirect', owner: 'node_b' })
+      expect(given()).toEqual([1, 2, '3-5'])
+      test.owner.silent.clear()
+      for (const sent of test.owner.received.splice(0)) if (sent.kind !== 'attach') test.owner.answer(sent)
+      client.send(move(6))
+      expect(await client.next('ack', ({ ref }) => ref === 6)).toBeDefined()
+      expect(answers(client)).toEqual([
+        'ack 1',
+        'ack 2',
+        'room_unavailable 3',
+        'room_unavailable 4',
+        'room_unavailable 5',
+        'ack 6',
       ])
-      test.owner.answer(first!)
-      await client.next('ack')
-      // What was refused stays so.
-      send(4)
-      expect(await client.next('error')).toMatchObject(refusal)
-      send(5)
-      expect(await given()).toEqual([[5, 3, 4]])
-      test.owner.room('one').send({ kind: 'redirect', owner: 'node_b' })
-      expect(await given()).toEqual([
-        [3, 2, undefined],
-        [5, 3, 4],
-      ])
-      test.owner.room('one').members.get(joined.member_id)!.ref = 5
-      test.owner.room('one').send({ kind: 'redirect', owner: 'node_a' })
-      send(6)
-      expect(await given()).toEqual([[6, 5, undefined]])
+      expect(room.members.get(joined.member_id)!.ref).toBe(6)
     },
   )
 
@@ -388,5 +392,134 @@ describe('what an owner sends', () => {
       test.clock.advance(60_000)
       expect(asked()).toBe(8)
     })
+  })
+})
+
+describe('the refs of a seat', () => {
+  it('begin with 1 and skip none: a message that does ends the connection with 4000', async () => {
+    const { client } = await test.join()
+    client.send(move(1), move(3))
+    expect(await client.closed).toMatchObject({
+      code: 4000,
+      reason: 'a message to arena:one has ref 3; 2 is due',
+    })
+    expect(test.owner.of('message').map(({ ref }) => ref)).toEqual([1])
+  })
+
+  it('begin with 1 again when the seat is taken anew', async () => {
+    const { client, joined } = await test.join()
+    client.send(move(1), { t: 'leave', request_id: 2, room_id: joined.room_id })
+    await client.next('member')
+    client.send({ t: 'join', request_id: 3, room_type: 'arena', options: { key: 'one' } })
+    await client.next('joined')
+    client.send(move(1))
+    await client.roundTrip()
+    expect(answers(client)).toEqual(['ack 1', 'ack 1'])
+  })
+
+  it('are counted from what the client knows when it resumes', async () => {
+    const { client, snapshot, welcome } = await test.join()
+    client.send(move(1), move(2), move(3))
+    await client.next('ack', ({ ref }) => ref === 3)
+    await test.owner.lose(client)
+    test.owner.received.length = 0
+    const back = await test.resume(welcome, [{ ...snapshot, settled: 1 }])
+    await back.next('welcome')
+    back.send(move(2, 1), move(3, 1), move(4, 1))
+    await back.next('ack', ({ ref }) => ref === 4)
+    expect(answers(back)).toEqual(['ack 3', 'ack 4'])
+    expect(test.owner.of('message').map(({ ref }) => ref)).toEqual([4])
+  })
+
+  it('that come again on a connection get no answer', async () => {
+    const { client } = await test.join()
+    client.send(move(1), move(1), move(2))
+    await client.next('ack', ({ ref }) => ref === 2)
+    expect(answers(client)).toEqual(['ack 1', 'ack 2'])
+    expect(test.owner.of('message').map(({ ref }) => ref)).toEqual([1, 2])
+  })
+})
+
+describe('what became of messages', () => {
+  const refused = (ref: number) => ({ ref, code: 'room_logic_refused', message: 'no' }) as const
+
+  /** A client that has sent refs 1 to 6, which its owner has not settled. */
+  async function sent() {
+    const { client, joined, snapshot, welcome } = await test.join()
+    test.owner.silent.add('message').add('attach')
+    for (let ref = 1; ref <= 6; ref++) client.send(move(ref))
+    await client.roundTrip()
+    const room = test.owner.room('one')
+    const { member_id: memberId } = joined
+    const attached = (settled: Settled) => {
+      const { ask } = test.owner.of('attach').at(-1)!
+      const { seq } = room
+      room.send({ kind: 'attached', member_id: memberId, ask, seq, resumed: true, frames: [], ...settled })
+    }
+    return { client, room, memberId, snapshot, welcome, attached }
+  }
+
+  it('is told in the order of the refs: an ack comes before the error of the next', async () => {
+    const { client, room, memberId } = await sent()
+    const outcomes = [{ ref: 2, reply: 7 }, refused(3), refused(4), refused(6)]
+    room.flush({ personal: [{ member_id: memberId, events: [], ack: 6, outcomes }] })
+    await client.roundTrip()
+    const told = ['reply 2', 'ack 2', 'room_logic_refused 3', 'room_logic_refused 4', 'ack 5']
+    expect(answers(client)).toEqual([...told, 'room_logic_refused 6'])
+  })
+
+  it('is told once on a connection, also by the next owner', async () => {
+    const { client, room, memberId, attached } = await sent()
+    const outcomes = [refused(1), { ref: 2, reply: 7 }]
+    room.flush({ personal: [{ member_id: memberId, events: [], ack: 3, outcomes }] })
+    room.epoch = 2
+    room.send({ kind: 'redirect', owner: 'node_b' })
+    attached({ ack: 4, outcomes: [...outcomes, refused(4)] })
+    await client.roundTrip()
+    const before = ['room_logic_refused 1', 'reply 2', 'ack 3']
+    expect(answers(client)).toEqual([...before, 'room_logic_refused 4'])
+  })
+
+  it('is told to a client that comes back, above what it knows', async () => {
+    const { client, welcome, snapshot, attached } = await sent()
+    await test.owner.lose(client)
+    const back = await test.resume(welcome, [{ ...snapshot, settled: 2 }])
+    await expect.poll(() => test.owner.of('attach')).toHaveLength(1)
+    attached({ ack: 6, outcomes: [refused(2), refused(4)] })
+    await back.next('welcome')
+    back.send(move(3, 2), move(4, 2), move(5, 2), move(6, 2))
+    await back.roundTrip()
+    expect(answers(back)).toEqual(['ack 3', 'room_logic_refused 4', 'ack 6'])
+  })
+
+  it('is unknown where it is forgotten: each such message is answered when it comes again, and the rest behind them', async () => {
+    const { client, welcome, snapshot, attached } = await sent()
+    await test.owner.lose(client)
+    const back = await test.resume(welcome, [{ ...snapshot, settled: 1 }])
+    await expect.poll(() => test.owner.of('attach')).toHaveLength(1)
+    attached({ ack: 6, outcomes: [refused(5)], forgotten: 3 })
+    await back.next('welcome')
+    await back.roundTrip()
+    expect(answers(back)).toEqual([])
+    back.send(move(2, 1))
+    await back.roundTrip()
+    expect(answers(back)).toEqual(['outcome_unknown 2'])
+    back.send(move(3, 1), move(4, 1))
+    await back.roundTrip()
+    const unknown = ['outcome_unknown 2', 'outcome_unknown 3']
+    expect(answers(back)).toEqual([...unknown, 'ack 4', 'room_logic_refused 5', 'ack 6'])
+  })
+
+  it('is told at once where the client says that it knows the forgotten ones', async () => {
+    const { client, room, memberId } = await sent()
+    room.flush({
+      personal: [{ member_id: memberId, events: [], ack: 6, forgotten: 2, outcomes: [refused(3)] }],
+    })
+    await client.roundTrip()
+    const unknown = ['outcome_unknown 1', 'outcome_unknown 2']
+    expect(answers(client)).toEqual([...unknown, 'room_logic_refused 3', 'ack 6'])
+    client.send(move(7, 6))
+    await client.roundTrip()
+    expect(errors(client)).toHaveLength(3)
   })
 })

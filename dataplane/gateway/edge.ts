@@ -65,13 +65,13 @@ export class Edge {
 
   /**
    * Asks for a subscription; the answer is `joined` or an error. The caller has seen to it that the session has none in this room. `memberId`: of the
-   * seat that the session may have by an earlier question of the same ref.
+   * seat that the session may have by an earlier question with the same request id.
    */
   join(
     session: Session,
     connection: Connection,
     room: RoomAddress,
-    { ref, options, rejoin }: Ask<'join'>,
+    { request_id: requestId, options, rejoin }: Ask<'join'>,
     memberId = newId('mem', this.#context.random),
   ): void {
     const { clock, nodeId } = this.#context
@@ -81,7 +81,7 @@ export class Edge {
       kind: 'join',
       room,
       member_id: memberId,
-      ref,
+      request_id: requestId,
       edge: nodeId,
       turn: session.right.turn,
       codec: connection.codec.subprotocol,
@@ -111,14 +111,14 @@ export class Edge {
   }
 
   /** A subscription that the session holds from before it came to this node; it waits for `attach`, or for `joinAgain`. */
-  restore(session: Session, room: RoomAddress, memberId: string, joinRef: number | undefined): void {
+  restore(session: Session, room: RoomAddress, memberId: string, joinRequest: number | undefined): void {
     const now = this.#context.clock.monotonic()
     const subscription = new Subscription(session, room, memberId, this.#unacked, now)
-    subscription.joinRef = joinRef
+    subscription.joinRequest = joinRequest
     this.#add(subscription)
   }
 
-  /** The client has no answer to the join of a subscription, and asks with the same ref: the answer is about the same seat. */
+  /** The client has no answer to the join of a subscription, and asks with the same request id: the answer is about the same seat. */
   joinAgain(
     subscription: Subscription,
     connection: Connection,
@@ -131,8 +131,8 @@ export class Edge {
   }
 
   /** Gives a subscription up at the client's wish; the answer is its own `member` `left`. */
-  leave(subscription: Subscription, ref: number): void {
-    subscription.leaveRef = ref
+  leave(subscription: Subscription, requestId: number): void {
+    subscription.leaveRequest = requestId
     subscription.askedAt = this.#context.clock.monotonic()
     this.#asking.add(subscription)
     this.#sendLeave(subscription)
@@ -140,10 +140,10 @@ export class Edge {
 
   /** Gives a subscription up without a message to the client. */
   giveUp(subscription: Subscription, reason: 'left' | 'session_ended'): void {
-    const { room, memberId, leaveRef } = subscription
+    const { room, memberId, leaveRequest } = subscription
     const last = this.#remove(subscription)
     // While it is still known where the room is.
-    if (leaveRef === undefined) this.#context.send({ kind: 'leave', room, member_id: memberId, reason })
+    if (leaveRequest === undefined) this.#context.send({ kind: 'leave', room, member_id: memberId, reason })
     if (last) this.#context.unsubscribed(room)
   }
 
@@ -162,11 +162,6 @@ export class Edge {
     if (this.#remove(subscription)) this.#context.unsubscribed(subscription.room)
   }
 
-  /** A subscription that was forgotten here has no socket here any more; one that is attached elsewhere is not touched. */
-  detachFrom(subscription: Subscription): void {
-    this.#sendDetach(subscription, true)
-  }
-
   /** Answers a `leave` that is still under way, so that the client can have a new subscription: the owner gets the two in their order. */
   finishLeave(subscription: Subscription): void {
     this.forget(subscription)
@@ -174,31 +169,49 @@ export class Edge {
   }
 
   message(subscription: Subscription, { type, data, ref, settled = 0 }: Ask<'message'>, bytes: number): void {
-    const { room, memberId } = subscription
-    subscription.learned(settled)
-    const known = subscription.settled
-    if (ref === undefined) {
-      this.#context.send({ kind: 'message', room, member_id: memberId, type, data, settled: known })
-      return
+    const message = {
+      kind: 'message',
+      room: subscription.room,
+      member_id: subscription.memberId,
+      type,
+      data,
+    } as const
+    if (ref === undefined) this.#context.send(message)
+    else if (this.#isDue(subscription, ref)) {
+      if (subscription.unacked.isFull(bytes)) {
+        this.#context.metrics.unackedRefused.inc()
+        this.#refuse(subscription, 'room_unavailable', `${subscription.roomId} has to wait: try again`, ref)
+      } else this.#sendReliable(subscription, { ...message, ref, settled }, bytes)
+      subscription.came(settled)
     }
-    subscription.sent(ref, this.#context.clock.monotonic())
-    const message = { kind: 'message', room, member_id: memberId, type, data, ref, settled: known } as const
-    this.#sendReliable(subscription, message, bytes)
   }
 
   /** A message of the client is refused here; its ref is settled by the owner, in its turn, and the answer comes from there. */
   refuse(subscription: Subscription, code: ErrorCode, message: string, ref: number): void {
+    if (!this.#isDue(subscription, ref)) return
+    this.#refuse(subscription, code, message, ref)
+    subscription.came(0)
+  }
+
+  #refuse(subscription: Subscription, code: ErrorCode, message: string, ref: number): void {
     const { room, memberId } = subscription
     const refused = {
       kind: 'refuse',
       room,
       member_id: memberId,
-      ref,
+      from: ref,
+      through: ref,
       code,
       message,
-      settled: subscription.settled,
     } as const
     this.#sendReliable(subscription, refused, message.length)
+  }
+
+  /** Whether a ref is the one that is due. One that came before on this connection gets no answer; one that skips another ends the connection. */
+  #isDue({ unacked, roomId, connection }: Subscription, ref: number): boolean {
+    const due = unacked.last + 1
+    if (ref > due) connection?.close('protocol_error', `a message to ${roomId} has ref ${ref}; ${due} is due`)
+    return ref === due
   }
 
   /** The client has lost track. A subscription that is behind or waits for its state gets one anyway. */
@@ -225,7 +238,7 @@ export class Edge {
       this.#asking.delete(subscription)
       this.#states.forget(subscription)
       subscription.detach()
-      if (subscription.leaveRef !== undefined) this.forget(subscription)
+      if (subscription.leaveRequest !== undefined) this.forget(subscription)
       else this.#sendDetach(subscription, moves)
     }
   }
@@ -302,7 +315,7 @@ export class Edge {
   #askAgain(subscription: Subscription): void {
     subscription.askedAt = this.#context.clock.monotonic()
     if (!this.#states.waits(subscription)) this.#sendQuestion(subscription)
-    if (subscription.leaveRef !== undefined) this.#sendLeave(subscription)
+    if (subscription.leaveRequest !== undefined) this.#sendLeave(subscription)
   }
 
   #sendQuestion(subscription: Subscription): void {
@@ -333,7 +346,7 @@ export class Edge {
   #reattach(subscription: Subscription): void {
     if (subscription.reattach(++this.#asks)) this.#askAttach(subscription)
     else if (
-      subscription.leaveRef !== undefined ||
+      subscription.leaveRequest !== undefined ||
       (subscription.phase === 'joining' && this.#asking.has(subscription))
     )
       this.#askAgain(subscription)
@@ -371,7 +384,7 @@ export class Edge {
       const subscription = room.subscriptions.get(join.member_id)
       if (subscription?.phase !== 'joining') continue
       this.#stateCame(subscription, [join.snapshot])
-      if (subscription.leaveRef === undefined) this.#asking.delete(subscription)
+      if (subscription.leaveRequest === undefined) this.#asking.delete(subscription)
       this.#joinAnswered(subscription, 'joined')
       // The client went while the join was on its way; the word of that may have come before it.
       if (!subscription.joined(join, epoch, seq)) this.#sendDetach(subscription, false)
@@ -390,30 +403,31 @@ export class Edge {
     switch (message.kind) {
       case 'state':
         this.#stateCame(subscription, [message.state])
-        if (subscription.leaveRef === undefined) this.#asking.delete(subscription)
+        if (subscription.leaveRequest === undefined) this.#asking.delete(subscription)
         subscription.state(message.state)
         break
       case 'attached':
         if (message.ask === subscription.attaching?.ask)
           this.#stateCame(subscription, message.resumed ? [] : message.frames)
-        for (const reliable of subscription.attached(message)) this.#context.send(reliable)
-        if (subscription.phase !== 'attaching' && subscription.leaveRef === undefined)
+        if (subscription.attached(message))
+          for (const reliable of subscription.unacked.messages) this.#context.send(reliable)
+        if (subscription.phase !== 'attaching' && subscription.leaveRequest === undefined)
           this.#asking.delete(subscription)
         break
       case 'refused':
         this.#joinAnswered(subscription, message.code)
         this.#stateCame(subscription, [])
         this.forget(subscription)
-        subscription.fail(message.code, message.message, message.ref)
+        subscription.fail(message.code, message.message, { request_id: message.request_id })
         // A client that holds nothing here has nothing to lose, and may find a place elsewhere.
         if (message.code === 'overloaded' && subscription.session.subscriptions.size === 0)
           subscription.connection?.close('overloaded', message.message)
         break
       case 'error':
         // A leave that failed is over: the client still has the subscription, and may ask again.
-        if (message.ref !== undefined && message.ref === subscription.leaveRef)
-          subscription.leaveRef = undefined
-        subscription.refuse(message.code, message.message, message.ref)
+        if (message.request_id !== undefined && message.request_id === subscription.leaveRequest)
+          subscription.leaveRequest = undefined
+        subscription.fail(message.code, message.message, { request_id: message.request_id })
         break
       case 'no_seat':
         this.#seatEnded(subscription, undefined)
@@ -474,23 +488,22 @@ export class Edge {
   #failJoin(subscription: Subscription, code: ErrorCode, why: string): void {
     if (subscription.session.subscriptions.get(subscription.roomId) !== subscription || !subscription.join)
       return
-    const { ref } = subscription.join
+    const { request_id: requestId } = subscription.join
     this.#joinAnswered(subscription, code)
     if (this.#asking.has(subscription) && !this.#states.waits(subscription)) this.giveUp(subscription, 'left')
     else this.forget(subscription)
-    subscription.fail(code, why, ref)
+    subscription.fail(code, why, { request_id: requestId })
   }
 
   /** An owner that has yet to say where the subscription stands is given it then. */
   #sendReliable(subscription: Subscription, message: Reliable, bytes: number): void {
-    const ready = subscription.unacked.add(message, bytes)
-    if (!ready) {
-      this.#context.metrics.unackedRefused.inc()
-      subscription.fail('room_unavailable', `${subscription.roomId} has to wait: try again`, message.ref)
-    } else {
-      this.#unanswered.add(subscription)
-      if (subscription.phase !== 'attaching') this.#context.send(ready)
-    }
+    const { unacked, phase } = subscription
+    unacked.add(message, bytes)
+    // It came again after a resume, and its owner has settled it.
+    if (unacked.last <= unacked.settled) return
+    subscription.sent(unacked.last, this.#context.clock.monotonic())
+    this.#unanswered.add(subscription)
+    if (phase !== 'attaching') this.#context.send(message)
   }
 
   /** Asks what a member has missed through no doing of its own: that does not wait, unless the subscription does already. */
@@ -503,9 +516,15 @@ export class Edge {
     this.#context.send({ kind: 'detach', room, member_id: memberId, moves })
   }
 
-  #sendLeave({ room, memberId, leaveRef }: Subscription): void {
-    if (leaveRef !== undefined)
-      this.#context.send({ kind: 'leave', room, member_id: memberId, reason: 'left', ref: leaveRef })
+  #sendLeave({ room, memberId, leaveRequest }: Subscription): void {
+    if (leaveRequest !== undefined)
+      this.#context.send({
+        kind: 'leave',
+        room,
+        member_id: memberId,
+        reason: 'left',
+        request_id: leaveRequest,
+      })
   }
 
   /** True: no one at this edge is in the room any more. */

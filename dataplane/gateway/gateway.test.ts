@@ -1,4 +1,6 @@
+import { once } from 'node:events'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { WebSocket } from 'ws'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
@@ -15,7 +17,7 @@ function drain(count: number) {
   const closedMs: number[] = []
   const connection = {
     send: (message: ServerMessage) => {
-      if (message.t === 'draining') toldMs.push(message.reconnect_in_ms)
+      if (message.t === 'move') toldMs.push(message.in_ms)
     },
     close: () => void closedMs.push(clock.monotonic() - began),
   }
@@ -27,7 +29,7 @@ function drain(count: number) {
 
 /**
  * A load balancer needs some checks to find out that the node is not ready. A client that left before that was sent back to it (it has the fewest
- * connections of all), refused, and backed off longer each time: the longest pause of a rolling restart.
+ * connections of all), refused, and tried again.
  */
 it('moves no client before load balancers have noticed', () => {
   const { told_ms: toldMs } = drain(500)
@@ -41,7 +43,7 @@ it('moves all others evenly over the rest of the time, and is over by then', () 
   expect(early.length).toBeGreaterThan(200)
   expect(early.length).toBeLessThan(300)
   expect(Math.max(...toldMs)).toBeLessThan(WITHIN_MS)
-  clock.advance(WITHIN_MS + 500)
+  clock.advance(WITHIN_MS + 2000)
   expect(closedMs).toHaveLength(500)
   expect(Math.min(...closedMs)).toBeGreaterThan(WITHIN_MS / 10)
 })
@@ -57,11 +59,19 @@ describe('a drain', () => {
     const clients = [(await test.hello()).client, (await test.hello()).client]
     const drained = test.gateway.drain(5000)
     for (const client of clients) {
-      const { reconnect_in_ms: reconnectInMs } = await client.next('draining')
-      expect(reconnectInMs).toBeGreaterThanOrEqual(500)
+      const { in_ms: inMs } = await client.next('move')
+      expect(inMs).toBeGreaterThanOrEqual(500)
       client.ws.close(1001)
     }
     await drained
+  })
+
+  it('answers a new websocket with 503, so that a load balancer goes on to the next node', async () => {
+    await test.hello()
+    void test.gateway.drain(5000)
+    const late = new WebSocket(test.url)
+    const [, { statusCode }] = await once(late, 'unexpected-response')
+    expect(statusCode).toBe(503)
   })
 
   it('welcomes a client whose hello was under way, and tells it too', async () => {
@@ -74,11 +84,11 @@ describe('a drain', () => {
     await test.control.firstQuestion
     const silent = await test.open()
     // Over before the handshake of the silent one would be.
-    const drained = test.gateway.drain(4000)
+    const drained = test.gateway.drain(2000)
     answer()
-    await client.next('draining')
-    expect(client.received.map(({ t }) => t)).toEqual(['welcome', 'draining'])
-    test.clock.advance(4500)
+    await client.next('move')
+    expect(client.received.map(({ t }) => t)).toEqual(['welcome', 'move'])
+    test.clock.advance(4000)
     await expectClose(silent, 'draining', /resume on another/)
     await drained
   })

@@ -39,11 +39,12 @@ const RECHECK_MS = 30_000
 const WAVES = 20
 /**
  * In this share of the time no client is moved. A load balancer needs some checks to find out that this node is not ready; until then it
- * would send a client that leaves back here, to be refused and to wait.
+ * would send a client that moves back here, to be refused and to try again.
  */
 const NOTICE = 0.1
-/** How much longer than told a client may stay: the time to come back elsewhere before its connection here ends. */
+/** How much longer than told a client may stay, on a slow network for example: at least and at most. */
 const GRACE_MS = 500
+const MOST_GRACE_MS = 2000
 /** How long a drain waits for connections that have come and have no session yet, and how often it looks. */
 const SETTLE_MS = 1000
 const SETTLE_LOOK_MS = 20
@@ -222,11 +223,12 @@ export class Gateway {
   }
 
   /**
-   * Moves every client elsewhere, in waves over `withinMs`, and takes no new ones. Resolves as soon as all are gone, at most 0.5 s
+   * Moves every client elsewhere, in waves over `withinMs`, and takes no new ones. Resolves as soon as all are gone, at most 2 s
    * after `withinMs`. Sessions stay until `close`.
    */
   async drain(withinMs: number): Promise<void> {
     this.#draining = true
+    this.#server.drain()
     this.#sessions.moveAway()
     const { clock, random } = this.#context
     const connections = [...this.#clients].map(({ connection }) => connection)
@@ -256,7 +258,7 @@ export class Gateway {
     if (!codec) {
       const known = this.#codecs.map(({ subprotocol }) => subprotocol).join(', ')
       client.refuse('protocol_error', `unknown subprotocol ${ws.protocol}; known: ${known}`)
-    } else if (this.#draining) client.refuse('draining', 'this node is going away: connect to another')
+    }
   }
 
   #scheduleSweep(): void {
@@ -315,25 +317,26 @@ export class Gateway {
 }
 
 /**
- * Moves clients to other nodes: tells each when to reconnect, at a random moment within `withinMs` but not at once, and closes the
- * connection shortly after that moment, in waves; the last one at most `withinMs` + 0.5 s from now. A client that is not welcome yet
- * hears of it behind its `welcome`, or is closed in its wave. Resolves when the last connection is closed.
+ * Moves clients to other nodes: tells each when to open a connection there, at a random moment within `withinMs` but not at once. Closes the
+ * connections that are still there some time after that moment, in waves; the last one at most `withinMs` + 2 s from now. A client that is
+ * not welcome yet hears of it behind its `welcome`, or is closed in its wave. Resolves when the last connection is closed.
  */
 export async function drainConnections(
   connections: readonly Pick<Connection, 'send' | 'close'>[],
   { clock, random, withinMs }: { readonly clock: Clock; readonly random: Random; readonly withinMs: number },
 ): Promise<void> {
+  const graceMs = Math.min(MOST_GRACE_MS, GRACE_MS + withinMs)
   const waves = Array.from({ length: WAVES }, (): Pick<Connection, 'close'>[] => [])
   for (const connection of connections) {
     const moment = NOTICE + (1 - NOTICE) * random.float()
-    connection.send({ t: 'draining', reconnect_in_ms: Math.floor(moment * withinMs) })
+    connection.send({ t: 'move', in_ms: Math.floor(moment * withinMs) })
     waves[Math.floor(moment * WAVES)]!.push(connection)
   }
   const moved = waves.map(
     (wave, index) =>
       new Promise<void>((resolve) => {
         if (wave.length === 0) return resolve()
-        clock.schedule(((index + 1) / WAVES) * withinMs + GRACE_MS, () => {
+        clock.schedule(((index + 1) / WAVES) * withinMs + graceMs, () => {
           for (const connection of wave)
             connection.close('draining', 'this node is going away: resume on another')
           resolve()

@@ -64,15 +64,16 @@ describe('joins in quick succession', () => {
   /** Asks for a subscription; what the answer is: `joined`, or the code of the error. */
   async function join(client: TestClient, key: string): Promise<string> {
     const own = ++ref
-    client.send({ t: 'join', ref: own, room_type: 'arena', options: { key } })
-    const find = () => client.received.find((message) => 'ref' in message && message.ref === own)
+    client.send({ t: 'join', request_id: own, room_type: 'arena', options: { key } })
+    const find = () =>
+      client.received.find((message) => 'request_id' in message && message.request_id === own)
     await expect.poll(find).toBeDefined()
     const answer = find()!
     return answer.t === 'error' ? answer.code : answer.t
   }
 
   const leave = async (client: TestClient, key: string): Promise<void> => {
-    client.send({ t: 'leave', ref: ++ref, room_id: `arena:${key}` })
+    client.send({ t: 'leave', request_id: ++ref, room_id: `arena:${key}` })
     await client.next('member', ({ status }) => status === 'left')
   }
 
@@ -137,12 +138,12 @@ describe('whole states', () => {
       .filter(({ t }) => t === 'state.snapshot' || t === 'state.resync').length
 
   function join(client: TestClient, key: string): Promise<void> {
-    client.send({ t: 'join', ref: ++ref, room_type: 'arena', options: { key } })
+    client.send({ t: 'join', request_id: ++ref, room_type: 'arena', options: { key } })
     return client.roundTrip()
   }
 
   function leave(client: TestClient, key: string): Promise<void> {
-    client.send({ t: 'leave', ref: ++ref, room_id: `arena:${key}` })
+    client.send({ t: 'leave', request_id: ++ref, room_id: `arena:${key}` })
     return client.roundTrip()
   }
 

@@ -29,7 +29,7 @@ interface Target {
   readonly url: string
 }
 
-/** Tells clients that can go there which node all their rooms are at: no message has to cross from node to node then. */
+/** Tells clients which node all their rooms are at: no message has to cross from node to node when they have moved there. */
 export class Rerouter {
   readonly #context: Pick<GatewayContext, 'clock' | 'metrics' | 'nearerNode' | 'reroutes'>
   readonly #save: (session: Session) => Promise<boolean>
@@ -47,7 +47,7 @@ export class Rerouter {
     if (!this.#context.reroutes()) return
     let left = PER_SWEEP
     for (const session of sessions) {
-      if (!session.connection || !session.features.has('reroute')) continue
+      if (!session.connection) continue
       this.#giveUp(session)
       if (left === 0 || !this.#may(session)) continue
       const target = this.#targetOf(session)
@@ -97,7 +97,7 @@ export class Rerouter {
     session.rerouting = { at: clock.now(), failures: rerouting?.failures ?? 0, to: nodeId }
     const saved = await this.#save(session).catch(() => false)
     if (saved && connection?.open) {
-      connection.send({ t: 'reroute', url })
+      connection.send({ t: 'move', in_ms: 0, url })
       metrics.reroutes.inc({ outcome: 'told' })
     } else session.rerouting = rerouting
   }

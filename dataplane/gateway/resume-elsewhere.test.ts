@@ -29,7 +29,7 @@ describe('a session that lost its socket, at another node', () => {
     client.ws.terminate()
     const again = await pair.b.resume(welcome, [snapshot])
     await again.next('welcome')
-    again.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
+    again.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' } })
     expect(await again.next('error')).toMatchObject({ code: 'forbidden' })
     expect([...pair.b.gateway.describeSessions().items]).toMatchObject([{ sub: 'eve', key_id: 'key_a' }])
   })
@@ -39,7 +39,7 @@ describe('a session that lost its socket, at another node', () => {
     client.send({ t: 'message', room_id: joined.room_id, type: 'count', data: 1 })
     await client.next('state.patch')
     // The record is written again with the next join.
-    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
+    client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' } })
     await client.next('joined')
     await pair.owner.lose(client)
     const leaving = pair.owner.next('leave')
@@ -53,7 +53,7 @@ describe('a session that lost its socket, at another node', () => {
       const { client, welcome, snapshot } = await pair.a.join()
       pair.owner.silent.add('join')
       const asking = pair.owner.next('join')
-      client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
+      client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' } })
       const asked = await asking
       pair.owner.silent.delete('join')
       await pair.owner.lose(client)
@@ -62,12 +62,13 @@ describe('a session that lost its socket, at another node', () => {
       await again.next('welcome')
       return { again, memberId: asked.member_id }
     }
-    const join = (ref: number) => ({ t: 'join', ref, room_type: 'arena', options: { key: 'two' } }) as const
+    const join = (requestId: number) =>
+      ({ t: 'join', request_id: requestId, room_type: 'arena', options: { key: 'two' } }) as const
 
     it.each(['seated', 'asked'] as const)('gets the same seat by the same join (%s)', async (how) => {
       const { again, memberId } = await unanswered(how)
       again.send(join(2))
-      expect(await again.next('joined')).toMatchObject({ ref: 2, member_id: memberId })
+      expect(await again.next('joined')).toMatchObject({ request_id: 2, member_id: memberId })
       await pair.pass(10_000, 1000)
       expect(pair.owner.of('leave')).toEqual([])
       again.send({ t: 'message', room_id: 'arena:two', type: 'count', data: 1 })
@@ -84,7 +85,7 @@ describe('a session that lost its socket, at another node', () => {
 
     it('leaves it when the client has not asked again within 5 s, and is not in the room until then', async () => {
       const { again, memberId } = await unanswered('seated')
-      again.send({ t: 'message', room_id: 'arena:two', type: 'count', data: 1, ref: 3 })
+      again.send({ t: 'message', room_id: 'arena:two', type: 'count', data: 1, ref: 3, settled: 0 })
       expect(await again.next('error')).toMatchObject({ code: 'not_in_room', ref: 3 })
       await pair.pass(4999)
       expect(pair.owner.of('leave')).toEqual([])
@@ -162,14 +163,14 @@ describe('a session that lost its socket, at another node', () => {
       const { client, welcome } = await pair.a.hello()
       const positions = []
       for (let i = 1; i <= 18; i++) {
-        client.send({ t: 'join', ref: i, room_type: 'arena', options: { key: `r${i}` } })
+        client.send({ t: 'join', request_id: i, room_type: 'arena', options: { key: `r${i}` } })
         const { room_id: roomId, member_id: memberId } = await client.next('joined')
         positions.push({ room_id: roomId, member_id: memberId, epoch: 1, seq: 1 })
         const room = pair.owner.room(`r${i}`)
         room.members.delete(memberId)
         room.send({ kind: 'left', member_id: memberId, farewell: KICKED })
       }
-      client.send({ t: 'join', ref: 19, room_type: 'arena', options: { key: 'r18' } })
+      client.send({ t: 'join', request_id: 19, room_type: 'arena', options: { key: 'r18' } })
       await client.next('joined')
       await pair.owner.lose(client)
       const again = await pair.b.resume(welcome, positions)
@@ -296,7 +297,7 @@ describe('a session that is taken while it has a socket', () => {
     const { client, welcome, joined, snapshot } = await pair.a.join()
     pair.owner.silent.add('join').add('leave')
     const asked = pair.owner.next('join')
-    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
+    client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' } })
     const { member_id: memberId } = await asked
     const told = pair.owner.next('detach')
     await pair.b.resume(welcome, [snapshot])
@@ -328,7 +329,7 @@ describe('a session that is taken while it has a socket', () => {
     await newer.next('welcome')
     await client.roundTrip()
     // Joining writes it; so does time.
-    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
+    client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' } })
     await expectClose(client, 'session_taken_over', /newer connection/)
     expect(pair.owner.of('join')).toHaveLength(1)
 

@@ -27,7 +27,7 @@ describe('at one node', () => {
   describe('a session that lost its socket', () => {
     it('gets no room frame before welcome, and misses none that comes while its rooms have not answered', async () => {
       const one = await test.join('one')
-      one.client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
+      one.client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' } })
       const two = await one.client.next('state.snapshot')
       await test.owner.lose(one.client)
       test.owner.room('one').flush({ state: { count: 1 } })

@@ -223,11 +223,10 @@ export class Resumption {
     const session = new Session(clock, { sessionId, claims, right, rateLimiter, place }, ended)
     const arrived = rerouting && arrivedAt(nodeId, rerouting)
     session.rerouting = arrived ?? rerouting
-    if (arrived?.failures === 0 && fromNode !== nodeId) session.replacedNode = fromNode
     if (arrived) metrics.reroutes.inc({ outcome: arrived.failures === 0 ? 'arrived' : 'elsewhere' })
     this.#sessions.add(session, version)
-    for (const { member_id: memberId, room_type: roomType, key, join_ref: joinRef } of seats)
-      this.#edge.restore(session, roomAddress(claims.project_id, roomType, key), memberId, joinRef)
+    for (const { member_id: memberId, room_type: roomType, key, join_request: joinRequest } of seats)
+      this.#edge.restore(session, roomAddress(claims.project_id, roomType, key), memberId, joinRequest)
     return session
   }
 }

@@ -89,6 +89,7 @@ export class GatewayServer {
   readonly #rates: RateLimits
   readonly #pending: PendingConnections
   readonly #places = new WeakMap<Duplex, PendingConnection>()
+  #draining = false
 
   /**
    * `subprotocols`: a client gets the first of its own list that is among these. `handshakes`: where upgrades wait for their turn.
@@ -193,6 +194,11 @@ export class GatewayServer {
     return (socket) => void http.emit('connection', socket)
   }
 
+  /** Answers every further websocket with 503, so that a load balancer goes on to the next node. */
+  drain(): void {
+    this.#draining = true
+  }
+
   /** Takes no more connections; those that have come stay, also without a session. */
   stopListening(): void {
     for (const http of this.#servers) http.close()
@@ -231,6 +237,7 @@ export class GatewayServer {
       ? this.#proxies.clientOf(request.socket.remoteAddress, String(forwardedFor ?? ''))
       : pending.address
     if (!pending || socket.destroyed) socket.destroy()
+    else if (this.#draining) refuse('draining', 'This node is going away: connect to another.')
     else if (origin !== undefined && this.#origins && !isAllowedOrigin(origin, this.#origins)) {
       this.#originRefused(origin)
       refuse('origin_not_allowed', `The origin ${origin} may not connect here.`)

@@ -30,8 +30,8 @@ export interface SeatRecord {
   readonly room_type: string
   readonly key: string
   readonly member_id: string
-  /** The `ref` of its join, until the client is known to have the answer. */
-  readonly join_ref?: number
+  /** The request id of its join, until the client is known to have the answer. */
+  readonly join_request?: number
 }
 
 /** A seat that its room has ended. */
@@ -81,7 +81,7 @@ type Positional = [
   place: [set: string, cameAt: number] | 0,
   trace: string | 0,
   rerouting: [at: number, failures: number, to: string | 0] | 0,
-  ...seats: [roomType: string, key: string, seat: string | PositionalEnd, joinRef?: number][],
+  ...seats: [roomType: string, key: string, seat: string | PositionalEnd, joinRequest?: number][],
 ]
 
 /** How a room has ended a seat. */
@@ -101,8 +101,10 @@ export function encodeSession({ right, pace, place, rerouting, ...record }: Sess
     record.trace ?? 0,
     rerouting ? [rerouting.at, rerouting.failures, rerouting.to ?? 0] : 0,
   ]
-  for (const { room_type: roomType, key, member_id: memberId, join_ref: joinRef } of record.seats)
-    positional.push(joinRef === undefined ? [roomType, key, memberId] : [roomType, key, memberId, joinRef])
+  for (const { room_type: roomType, key, member_id: memberId, join_request: joinRequest } of record.seats)
+    positional.push(
+      joinRequest === undefined ? [roomType, key, memberId] : [roomType, key, memberId, joinRequest],
+    )
   for (const { room, farewell } of record.ended) {
     const { epoch, seq, reason, message = 0 } = farewell
     positional.push([room.roomType, room.key, [epoch, seq, reason, message]])
@@ -118,13 +120,13 @@ export function decodeSession(bytes: Uint8Array): SessionRecord | undefined {
       JSON.parse(new TextDecoder().decode(bytes.subarray(1))) as Positional
     const held: SeatRecord[] = []
     const ended: EndedSeat[] = []
-    for (const [roomType, key, seat, joinRef] of seats)
+    for (const [roomType, key, seat, joinRequest] of seats)
       if (typeof seat === 'string')
         held.push({
           room_type: roomType,
           key,
           member_id: seat,
-          ...(joinRef !== undefined && { join_ref: joinRef }),
+          ...(joinRequest !== undefined && { join_request: joinRequest }),
         })
       else {
         const [epoch, seq, reason, message] = seat

@@ -24,8 +24,6 @@ export class Session implements SubscribedSession {
   features: ReadonlySet<string> = new Set()
   /** Undefined: it was never told to go to another node. */
   rerouting: Rerouting | undefined
-  /** The node that is to hear when the client has its `welcome`: it keeps the connection before open until then. */
-  replacedNode: string | undefined
   /** The span of the handshake that brought it here, for what the client asks to go on with. */
   trace: TraceContext | undefined
   readonly #clock: Clock
@@ -159,12 +157,14 @@ export class Session implements SubscribedSession {
 
   /** What another node needs to go on with the session; `node_id` is this one. */
   record(nodeId: string): SessionRecord {
-    const seats = [...this.subscriptions.values()].map(({ room: { roomType, key }, memberId, joinRef }) => ({
-      room_type: roomType,
-      key,
-      member_id: memberId,
-      ...(joinRef !== undefined && { join_ref: joinRef }),
-    }))
+    const seats = [...this.subscriptions.values()].map(
+      ({ room: { roomType, key }, memberId, joinRequest }) => ({
+        room_type: roomType,
+        key,
+        member_id: memberId,
+        ...(joinRequest !== undefined && { join_request: joinRequest }),
+      }),
+    )
     return {
       session_id: this.sessionId,
       claims: withoutTrace(this.#claims),

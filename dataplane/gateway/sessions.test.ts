@@ -26,7 +26,7 @@ describe('the record of a session', () => {
   it('names a subscription before the owner of the room is asked for it', async () => {
     const { client } = await pair.a.hello()
     pair.records.delayMs = 50
-    client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
     await expect.poll(() => pair.records.writing).toBe(1)
     expect(pair.owner.of('join')).toEqual([])
     await pair.meanwhile(client.next('joined'))
@@ -36,9 +36,9 @@ describe('the record of a session', () => {
   it('is written once for many joins, and never twice at a time', async () => {
     const { client } = await pair.a.hello()
     pair.records.delayMs = 50
-    for (let ref = 1; ref <= 10; ref++)
-      client.send({ t: 'join', ref, room_type: 'arena', options: { key: `room-${ref}` } })
-    await pair.meanwhile(client.next('joined', ({ ref }) => ref === 10))
+    for (let id = 1; id <= 10; id++)
+      client.send({ t: 'join', request_id: id, room_type: 'arena', options: { key: `room-${id}` } })
+    await pair.meanwhile(client.next('joined', ({ request_id: id }) => id === 10))
     // The first join at once, the other nine together.
     expect(pair.records.written.length).toBeLessThanOrEqual(1 + 3)
     expect(pair.records.mostWriting).toBe(1)
@@ -194,11 +194,15 @@ describe('while the store does not answer', () => {
   it('a join is refused for now, and the owner is not asked', async () => {
     const { client } = await pair.a.hello()
     pair.records.down = true
-    client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
-    expect(await client.next('error')).toMatchObject({ ref: 1, code: 'room_unavailable', retryable: true })
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
+    expect(await client.next('error')).toMatchObject({
+      request_id: 1,
+      code: 'room_unavailable',
+      retryable: true,
+    })
     expect(pair.owner.of('join')).toEqual([])
     pair.records.down = false
-    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'one' } })
+    client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'one' } })
     await client.next('joined')
   })
 
@@ -244,9 +248,9 @@ describe('a write whose answer is lost', () => {
   it('does not make a session look like another node’s', async () => {
     const { client } = await pair.a.hello()
     pair.records.answersLost = 1
-    client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
     await client.next('error')
-    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'one' } })
+    client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'one' } })
     await client.next('joined')
   })
 })

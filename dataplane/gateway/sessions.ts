@@ -1,13 +1,12 @@
 import { timestamp } from '../../shared/clock.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { type Found, type Query, type SessionDescription, select, textFinder } from '../descriptions.ts'
-import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
 import { type KeyName, keyName } from './key-cache.ts'
 import type { Session } from './session.ts'
 import type { SessionStore } from './session-record.ts'
-import type { SubscribedSession, Subscription } from './subscription.ts'
+import type { SubscribedSession } from './subscription.ts'
 
 type EndReason = 'left' | 'session_ended'
 
@@ -30,7 +29,7 @@ const REFRESH_MS = 60_000
 export const RECORD_SPARE_MS = 2 * REFRESH_MS
 /** After how long a write that the store did not answer is made again, at the earliest. */
 const RETRY_MS = 3000
-/** How long the connection of a session that was rerouted is kept open for its client to get the `welcome` of the next. */
+/** How long the connection of a session that has moved is kept open for its client to get the next `welcome`. */
 const REPLACED_MS = 5000
 /** How often one write is tried while the record changes under it. */
 const ATTEMPTS = 5
@@ -45,8 +44,6 @@ export class Sessions {
   readonly #endings = new Map<SessionWriter, EndReason>()
   #moving = false
   readonly #underWay = new Set<Promise<void>>()
-  /** By session, what ends the connection that was replaced; `received`: its client is known to have the next. */
-  readonly #replaced = new Map<string, (received: boolean) => void>()
 
   constructor(context: GatewayContext, store: SessionStore, edge: Edge) {
     this.#context = context
@@ -86,7 +83,6 @@ export class Sessions {
 
   /** Takes a session in whose record stands, at `version`. */
   add(session: Session, version: number): void {
-    this.#replaced.get(session.sessionId)?.(true)
     this.#writers.set(session.sessionId, new SessionWriter(this.#context, this.#store, session, version))
   }
 
@@ -119,7 +115,7 @@ export class Sessions {
   detach(session: Session): void {
     if (!this.#writerOf(session)) return
     session.disconnect()
-    this.#edge.detach(session, this.#moving || session.rerouting?.to !== undefined)
+    this.#edge.detach(session, this.#moves(session))
     if (session.subscriptions.size + session.ended.size > 0) this.saveLater(session)
     else this.end(session, 'left')
   }
@@ -140,50 +136,23 @@ export class Sessions {
   drop(session: Session): void {
     if (!this.#writerOf(session)) return
     this.#writers.delete(session.sessionId)
-    const { connection, rerouting } = session
-    if (connection && rerouting?.to !== undefined) this.#replace(session, connection)
+    this.#abandonSubscriptions(session)
+    const { connection } = session
+    const end = (): void => connection?.close('session_taken_over', 'a newer connection resumed this session')
+    if (!this.#moves(session)) end()
     else {
-      this.#abandonSubscriptions(session)
-      connection?.close('session_taken_over', TAKEN_OVER)
+      // The client closes it when it has its next `welcome`, and must not take the end of this one for a loss before.
+      connection?.replaced()
+      this.#context.clock.schedule(REPLACED_MS, end)
     }
   }
 
   /**
-   * A session has gone where it was told. Nothing is applied and nothing sent for it here any more, and its rooms hear nothing: the other
-   * node has told them where it is. Its connection stays until the client is known to have the next, so that it does not take the end of
-   * this one for a loss.
-   */
-  #replace(session: Session, connection: Connection): void {
-    const { sessionId } = session
-    connection.replaced()
-    const left: Subscription[] = []
-    for (const subscription of [...session.subscriptions.values()])
-      if (subscription.phase === 'joining') this.#edge.abandon(subscription)
-      else {
-        this.#edge.forget(subscription)
-        left.push(subscription)
-      }
-    const end = (received: boolean): void => {
-      cancel()
-      this.#replaced.delete(sessionId)
-      // A node that ended before it told the rooms would leave them with members that no one has.
-      if (!received) for (const subscription of left) this.#edge.detachFrom(subscription)
-      connection.close('session_taken_over', TAKEN_OVER)
-    }
-    const cancel = this.#context.clock.schedule(REPLACED_MS, () => end(false))
-    this.#replaced.set(sessionId, end)
-  }
-
-  /**
-   * Another node says that it has taken a session, or that the client of a session it took has its `welcome`: if so, it is dropped here. One
-   * without a record was taken, and has ended there.
+   * Another node says that it has taken a session: if so, it is dropped here. One without a record was taken, and has ended there.
    */
   async taken(sessionId: string): Promise<void> {
     const writer = this.#writers.get(sessionId)
-    if (!writer) {
-      this.#replaced.get(sessionId)?.(true)
-      return
-    }
+    if (!writer) return
     try {
       if ((await writer.check()) !== true) this.drop(writer.session)
     } catch (error) {
@@ -217,7 +186,6 @@ export class Sessions {
 
   /** Resolves when everything that was to be written has been, or the store has not answered for half a second. */
   async settle(): Promise<void> {
-    for (const end of [...this.#replaced.values()]) end(true)
     let stopWaiting = () => {}
     const waited = new Promise<void>((resolve) => {
       stopWaiting = this.#context.clock.schedule(SETTLE_MS, resolve)
@@ -244,6 +212,11 @@ export class Sessions {
       limit: query.limit,
       describe: describeSession,
     })
+  }
+
+  /** Whether the client was told to move. */
+  #moves({ rerouting }: Session): boolean {
+    return this.#moving || rerouting?.to !== undefined
   }
 
   #writerOf(session: SubscribedSession): SessionWriter | undefined {
@@ -412,8 +385,6 @@ class SessionWriter {
     return this.#context.clock.monotonic() + ms * (0.75 + 0.5 * this.#context.random.float())
   }
 }
-
-const TAKEN_OVER = 'a newer connection resumed this session'
 
 const neverSettled = (sessionId: string): StoreUnavailable =>
   new StoreUnavailable(`the record of ${sessionId} changed under ${ATTEMPTS} writes`)

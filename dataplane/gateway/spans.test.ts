@@ -77,9 +77,9 @@ describe('the span of a handshake', () => {
 describe('the span of a join', () => {
   it('tells of a refusal, whatever its cause', async () => {
     const { client } = await test.join('one', await test.token({ rooms: ['arena'] }))
-    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'one' } })
+    client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'one' } })
     await client.next('error')
-    client.send({ t: 'join', ref: 3, room_type: 'chess', options: { key: 'one' } })
+    client.send({ t: 'join', request_id: 3, room_type: 'chess', options: { key: 'one' } })
     await client.next('error')
     expect(named('join').map(({ attributes }) => attributes['roomful.result'])).toEqual([
       'joined',
@@ -94,7 +94,7 @@ describe('the span of a join', () => {
     await start({ joinWaitMs: 3000 })
     test.owner.deliver = () => {}
     const { client } = await test.hello()
-    client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
     await expect.poll(() => sent.length).toBe(1)
     for (let second = 0; second < 5; second++) test.clock.advance(1000)
     expect(await client.next('error')).toMatchObject({ code: 'room_unavailable' })
@@ -106,7 +106,7 @@ describe('the span of a join', () => {
   it('ends when the client gives up', async () => {
     test.owner.deliver = () => {}
     const { client } = await test.hello()
-    client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
     await expect.poll(() => sent.length).toBe(1)
     client.send({ t: 'goodbye' })
     await expect.poll(() => tracer.open).toEqual([])
@@ -116,7 +116,7 @@ describe('the span of a join', () => {
   it('is none for messages', async () => {
     const { client } = await test.join('one', await token())
     const before = tracer.spans.length
-    client.send({ t: 'message', room_id: 'arena:one', type: 'count', data: 1, ref: 1 })
+    client.send({ t: 'message', room_id: 'arena:one', type: 'count', data: 1, ref: 1, settled: 0 })
     await client.next('ack')
     expect(tracer.spans).toHaveLength(before)
     expect(sent.at(-1)).not.toHaveProperty('traceparent')

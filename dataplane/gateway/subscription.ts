@@ -13,17 +13,18 @@ import {
   type Frames,
   type JoinedMember,
   type LayerParts,
+  type Outcome,
   type PersonalPart,
-  type RepliedRef,
   type RoomAddress,
   roomIdOf,
+  type Settled,
   type ToEdge,
   type ToOwner,
 } from '../traffic.ts'
-import type { Connection, DirectMessage } from './connection.ts'
+import type { Connection, DirectMessage, ErrorAbout } from './connection.ts'
 import type { Outbox } from './outbox.ts'
 import type { EndedSeats } from './session.ts'
-import { type Reliable, Unacked, type UnackedLimits } from './unacked.ts'
+import { Unacked, type UnackedLimits } from './unacked.ts'
 
 /**
  * How far a subscription has come:
@@ -32,6 +33,11 @@ import { type Reliable, Unacked, type UnackedLimits } from './unacked.ts'
  * it has one again, and the owner has not said yet what was missed.
  */
 type SubscriptionPhase = 'joining' | 'live' | 'stalled' | 'resyncing' | 'detached' | 'attaching'
+
+const NONE: readonly never[] = []
+
+/** Text for the client whose message may have been applied or refused: that is forgotten. */
+const OUTCOME_UNKNOWN = 'it came before, and whether it was applied is not known any more'
 
 /** How an `attach` ended: what was missed went out as `frames`, a whole state did, or there is no subscription. */
 export type AttachResult = 'frames' | 'resync' | 'lost'
@@ -141,12 +147,12 @@ export class Subscription {
   readonly memberId: string
   /** The join, while it is open. */
   join: JoinQuestion | undefined
-  /** The ref of the join, until the client is known to have the answer: it may ask for this seat again. */
-  joinRef: number | undefined
+  /** The request id of the join, until the client is known to have the answer: it may ask for this seat again. */
+  joinRequest: number | undefined
   /** The join in its trace. */
   joinSpan: Span = noSpan
-  /** The ref of the `leave` that is under way. */
-  leaveRef: number | undefined
+  /** The request id of the `leave` that is under way. */
+  leaveRequest: number | undefined
   /** When it was made, on the monotonic clock: for one that `session` asks for, when it did. */
   readonly madeAt: number
   /** When the question that is open (join, leave, attach, resync) was asked last. */
@@ -165,7 +171,12 @@ export class Subscription {
   #epoch = 0
   #seq = 0
   #stalledAtSeq = 0
-  #settled = 0
+  /** The highest ref up to which the client knows every outcome, as it has said. */
+  #known = 0
+  /** The highest ref whose outcome this connection has been given. */
+  #told = 0
+  /** What the owner has settled, and the client is yet to be told. */
+  #untold: Settled | undefined
   #sample: { readonly ref: number; readonly at: number } | undefined
 
   /** With `join`: a subscription that `session` asks for over its present connection. Without: one it has had, while it is without a connection. */
@@ -184,7 +195,7 @@ export class Subscription {
     this.#seatId = memberId
     this.unacked = new Unacked(limits)
     this.join = join
-    this.joinRef = join?.ref
+    this.joinRequest = join?.request_id
     this.madeAt = now
     this.askedAt = now
     this.#phase = join ? 'joining' : 'detached'
@@ -202,7 +213,7 @@ export class Subscription {
 
   /** Whether the session is in the room: the owner has said so, and the client has not asked to leave. */
   get taken(): boolean {
-    return this.#phase !== 'joining' && this.leaveRef === undefined
+    return this.#phase !== 'joining' && this.leaveRequest === undefined
   }
 
   /** Whether the session is in the room, and its client knows: a seat that it did not name as it resumed waits for its join. */
@@ -210,18 +221,15 @@ export class Subscription {
     return this.taken && this.#phase !== 'detached'
   }
 
-  /** The highest ref up to which the client knows every outcome, where it has said so. */
-  get settled(): number | undefined {
-    return this.#settled > 0 ? this.#settled : undefined
-  }
-
-  /** The client has said that it knows every outcome up to this ref. */
-  learned(settled: number): void {
-    this.#settled = Math.max(settled, this.#settled)
+  /** The client has sent the message that is due, and says up to which ref it knows every outcome. */
+  came(settled: number): void {
+    this.#known = Math.max(settled, this.#known)
+    this.#told = Math.max(settled, this.#told)
+    this.#tell()
   }
 
   /** The attach whose answer is open. */
-  get attaching(): { readonly position: PendingAttach['position']; readonly ask: number } | undefined {
+  get attaching(): Pick<PendingAttach, 'position' | 'ask'> | undefined {
     return this.#phase === 'attaching' ? this.#attach : undefined
   }
 
@@ -246,7 +254,8 @@ export class Subscription {
       data: session.data,
       epoch,
       seq,
-      settled: this.settled,
+      settled: this.#known,
+      through: this.unacked.settled,
       ...(session.trace && { traceparent: session.trace.traceparent }),
     }
   }
@@ -285,30 +294,56 @@ export class Subscription {
   }
 
   /** What a flush has for this member alone; returns since when the acked message was under way, for a sample of them. */
-  personal({ events, replies, ack }: PersonalPart, epoch: number): number | undefined {
+  personal({ events, ack, outcomes = NONE, forgotten = 0 }: PersonalPart, epoch: number): number | undefined {
     const connection = this.#connection
     if (!connection || !this.#attached || epoch !== this.#epoch) return undefined
-    const held = this.#phase !== 'live'
-    for (const event of events) this.#give(connection, event, held)
-    if (replies) for (const reply of replies) this.#give(connection, this.#reply(reply), held)
+    for (const event of events)
+      if (this.#phase === 'live') this.#send(event)
+      else this.#held.add(encoded(connection, event), connection.outbox)
     if (ack === undefined) return undefined
-    if (held) this.#held.ack(ack)
-    else this.#ack(ack)
+    this.unacked.settle(ack)
+    const { outcomes: earlier = NONE, forgotten: before = 0 } = this.#untold ?? {}
+    this.#untold = { ack, outcomes: [...earlier, ...outcomes], forgotten: Math.max(forgotten, before) }
+    if (this.#phase !== 'live')
+      for (const outcome of outcomes) this.#held.reserve(JSON.stringify(outcome).length, connection.outbox)
+    this.#tell()
     return this.#sampled(ack)
   }
 
-  #give(connection: Connection, message: DirectMessage, held: boolean): void {
-    if (held) this.#held.add(encoded(connection, message), connection.outbox)
-    else this.#send(message)
+  /**
+   * Tells the client what the owner has settled: in the order of the refs and once on a connection, so that the messages that a client keeps are
+   * always those above one ref. Where outcomes are forgotten, the client is told of each such message that it has sent on this connection, and
+   * hears of those behind them only when it has sent them all, or says that it knows.
+   */
+  #tell(): void {
+    if (!this.#untold || this.#phase !== 'live') return
+    const { ack, outcomes = NONE, forgotten = 0 } = this.#untold
+    const unknown = Math.min(forgotten, this.unacked.last)
+    while (this.#told < unknown) this.fail('outcome_unknown', OUTCOME_UNKNOWN, { ref: ++this.#told })
+    if (this.#told < forgotten) return
+    this.#untold = undefined
+    for (const outcome of outcomes) if (outcome.ref > this.#told) this.#tellOutcome(outcome)
+    if (ack > this.#told) this.#ack(ack)
   }
 
-  #reply({ ref, reply }: RepliedRef): DirectMessage {
-    return { t: 'reply', room_id: this.roomId, ref, data: reply }
+  #tellOutcome(outcome: Outcome): void {
+    const { ref } = outcome
+    if ('reply' in outcome) this.#send({ t: 'reply', room_id: this.roomId, ref, data: outcome.reply })
+    else {
+      if (ref > this.#told + 1) this.#ack(ref - 1)
+      this.fail(outcome.code, outcome.message, { ref })
+      this.#told = ref
+    }
+  }
+
+  #ack(ref: number): void {
+    this.#told = ref
+    this.#send({ t: 'ack', room_id: this.roomId, ref })
   }
 
   /** The join took effect with the flush `seq` of the owner under `epoch`. False: the client is gone and cannot be told. */
   joined(
-    { ref, member_id: memberId, seat = memberId, snapshot, layers }: JoinedMember,
+    { request_id: requestId, member_id: memberId, seat = memberId, snapshot, layers }: JoinedMember,
     epoch: number,
     seq: number,
   ): boolean {
@@ -322,7 +357,7 @@ export class Subscription {
     this.#epoch = epoch
     this.#seq = seq
     this.#seatId = seat
-    connection.send({ t: 'joined', ref, room_id: this.roomId, member_id: seat })
+    connection.send({ t: 'joined', request_id: requestId, room_id: this.roomId, member_id: seat })
     if (layers) this.#push(layers)
     this.#pushState(snapshot)
     return true
@@ -341,7 +376,11 @@ export class Subscription {
     if (this.#phase !== 'live' && this.#phase !== 'resyncing') return
     this.#phase = 'live'
     this.#pushState(state)
-    this.#releaseHeld()
+    const connection = this.#connection
+    if (!connection) return
+    connection.address(this.roomId)
+    this.#held.release(connection.outbox)
+    this.#tell()
   }
 
   /** The session has no socket any more. */
@@ -351,7 +390,8 @@ export class Subscription {
     this.#sample = undefined
     this.resync = undefined
     this.#held.drop()
-    this.unacked.clear()
+    this.#untold = undefined
+    this.unacked.restart(0)
     if (this.#phase !== 'joining') this.#phase = 'detached'
   }
 
@@ -363,9 +403,11 @@ export class Subscription {
     answered: (result: AttachResult) => void,
   ): void {
     this.#connection = connection
-    this.joinRef = undefined
+    this.joinRequest = undefined
     this.#seatId = position.member_id
-    this.learned(position.settled ?? 0)
+    this.#known = position.settled
+    this.#told = position.settled
+    this.unacked.restart(position.settled)
     this.#attach = { position, ask, answered }
     this.#phase = 'attaching'
   }
@@ -387,46 +429,34 @@ export class Subscription {
     return true
   }
 
-  /** The answer to `attach`, by the owner under `epoch`; returns what it is to be given again. */
-  attached(answer: Extract<ToEdge, { kind: 'attached' }>): readonly Reliable[] {
-    const { ask, epoch, seq, resumed, frames, ack, outcomes } = answer
-    // To an earlier attach: the answer that counts is to come.
-    if (this.#phase !== 'attaching' || this.#attach?.ask !== ask) return []
+  /** The answer to `attach`, by the owner under `epoch`. False: it is to an earlier attach, and the answer that counts is to come. */
+  attached({ ask, epoch, seq, resumed, frames, ...settled }: Extract<ToEdge, { kind: 'attached' }>): boolean {
+    if (this.#phase !== 'attaching' || this.#attach?.ask !== ask) return false
     this.#phase = 'live'
     this.#epoch = epoch
     this.#seq = seq
-    for (const outcome of outcomes) {
-      if ('code' in outcome) this.refuse(outcome.code, outcome.message, outcome.ref)
-      else this.#send(this.#reply(outcome))
-    }
     // Of the client's own resume, or of something that this node has missed.
     const own = this.#attach.answered !== undefined
     for (const framesOfOne of frames)
       this.#push(framesOfOne, own ? 'pushMissed' : resumed ? 'push' : 'pushState')
-    if (ack !== undefined) {
-      this.#ack(ack)
-      this.#sampled(ack)
-    }
+    this.unacked.settle(settled.ack)
+    this.#untold = settled
+    this.#tell()
+    this.#sampled(settled.ack)
     this.#answerAttach(resumed ? 'frames' : 'resync')
-    return this.unacked.again(ack ?? 0)
+    return true
   }
 
   /** The seat has ended. `farewell` undefined: the owner knows of no such seat. */
-  left(farewell = this.leaveRef === undefined ? LOST : LEFT): void {
+  left(farewell = this.leaveRequest === undefined ? LOST : LEFT): void {
     this.#held.drop(this.#connection?.outbox)
     this.#send(ownLeft(this.roomId, this.#seatId, this.session.sub, farewell))
     this.#answerAttach('lost')
   }
 
-  /** A message was refused. */
-  refuse(code: ErrorCode, message: string, ref: number | undefined): void {
-    if (ref !== undefined) this.unacked.refused(ref, code, message)
-    this.fail(code, message, ref)
-  }
-
-  /** Tells the client that something about this room failed. */
-  fail(code: ErrorCode, message: string, ref: number | undefined): void {
-    this.#connection?.sendError(code, message, { ref, room_id: this.roomId })
+  /** Tells the client that a request or a message about this room failed. */
+  fail(code: ErrorCode, message: string, about: Pick<ErrorAbout, 'request_id' | 'ref'> = {}): void {
+    this.#connection?.sendError(code, message, { ...about, room_id: this.roomId })
   }
 
   /** Whether reliable messages are on their way since before `moment`, on the monotonic clock, and the owner has not been asked about them since. */
@@ -447,14 +477,6 @@ export class Subscription {
     return sample.at
   }
 
-  #releaseHeld(): void {
-    const connection = this.#connection
-    if (!connection) return
-    connection.address(this.roomId)
-    const ack = this.#held.release(connection.outbox)
-    if (ack !== undefined) this.#ack(ack)
-  }
-
   /** Whether the owner takes it for attached, as far as is known here. */
   get #attached(): boolean {
     return this.#phase === 'live' || this.#phase === 'stalled' || this.#phase === 'resyncing'
@@ -470,12 +492,6 @@ export class Subscription {
   #send(message: DirectMessage): void {
     this.#connection?.address(this.roomId)
     this.#connection?.send(message)
-  }
-
-  /** An ack that waits may be dropped, so what it is for is kept until it goes out. */
-  #ack(ref: number): void {
-    this.unacked.settle(ref)
-    this.#send({ t: 'ack', room_id: this.roomId, ref })
   }
 
   #push(frames: Frames, how: 'push' | 'pushState' | 'pushMissed' = 'push'): void {
@@ -515,27 +531,24 @@ export const ownLeft = (
 class HeldFrames {
   #frames: Frame[] = []
   #bytes = 0
-  #ack: number | undefined
 
   /** Keeps a frame, in order; when the outbox's limit is reached, the connection is over and nothing is kept. */
   add(frame: Frame, outbox: Outbox): void {
-    if (!outbox.hold(frame.length)) return
-    this.#frames.push(frame)
-    this.#bytes += frame.length
+    if (this.reserve(frame.length, outbox)) this.#frames.push(frame)
   }
 
-  /** Keeps the highest ack. */
-  ack(ref: number): void {
-    this.#ack = Math.max(this.#ack ?? 0, ref)
+  /** Counts so many bytes that follow the frames. False: the outbox's limit is reached, and the connection is over. */
+  reserve(bytes: number, outbox: Outbox): boolean {
+    if (!outbox.hold(bytes)) return false
+    this.#bytes += bytes
+    return true
   }
 
-  /** Gives everything to the outbox; returns the ack that comes after it. */
-  release(outbox: Outbox): number | undefined {
+  /** Gives everything to the outbox. */
+  release(outbox: Outbox): void {
     const frames = this.#frames
-    const ack = this.#ack
     this.drop(outbox)
     for (const frame of frames) outbox.push(frame)
-    return ack
   }
 
   /** Forgets everything. `outbox`: the one it was counted by, unless that is closed. */
@@ -543,7 +556,6 @@ class HeldFrames {
     outbox?.release(this.#bytes)
     this.#frames = []
     this.#bytes = 0
-    this.#ack = undefined
   }
 }
 

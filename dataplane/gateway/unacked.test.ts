@@ -5,15 +5,16 @@ import { type Reliable, Unacked } from './unacked.ts'
 
 const BYTES = 100
 const { maxUnackedMessages, maxUnackedBytes } = gatewayOptions()
-const empty = (): Unacked => new Unacked({ messages: maxUnackedMessages, bytes: maxUnackedBytes })
 
-const message = (ref: number): Reliable => ({
-  kind: 'message',
-  room: roomAddress('prj_1', 'arena', 'a'),
-  member_id: 'mem_1',
-  type: 'move',
-  data: null,
-  ref,
+const seat = { room: roomAddress('prj_1', 'arena', 'a'), member_id: 'mem_1' }
+const message = (ref: number): Reliable => ({ kind: 'message', ...seat, type: 'move', data: null, ref })
+const refusal = (ref: number, text = 'no room'): Reliable => ({
+  kind: 'refuse',
+  ...seat,
+  from: ref,
+  through: ref,
+  code: 'room_unavailable',
+  message: text,
 })
 
 /**
@@ -23,34 +24,47 @@ const message = (ref: number): Reliable => ({
 it('has room for all that a client at its rate says while a hanging owner is found out', () => {
   const { sessionMessagesPerSecond, nodeLeaseMs } = gatewayOptions()
   const seconds = (1.25 * nodeLeaseMs) / 1000 + 1
-  const unacked = empty()
-  for (let ref = 1; ref <= sessionMessagesPerSecond * seconds; ref++)
-    expect(unacked.add(message(ref), BYTES)).toBeDefined()
+  const unacked = new Unacked({ messages: maxUnackedMessages, bytes: maxUnackedBytes })
+  for (let ref = 1; ref <= sessionMessagesPerSecond * seconds; ref++) {
+    expect(unacked.isFull(BYTES)).toBe(false)
+    unacked.add(message(ref), BYTES)
+  }
 })
 
 it('has room for one message, however large', () => {
   const unacked = new Unacked({ messages: 10, bytes: 50 })
-  expect(unacked.add(message(1), BYTES)).toBeDefined()
-  expect(unacked.add(message(2), 1)).toBeUndefined()
+  expect(unacked.isFull(BYTES)).toBe(false)
+  unacked.add(message(1), BYTES)
+  expect(unacked.isFull(1)).toBe(true)
 })
 
-it('gives all of it, also to an owner that refuses some while it is being given', () => {
-  const unacked = empty()
+it('keeps equal refusals in a row as one range, and another text as another', () => {
+  const unacked = new Unacked({ messages: 1, bytes: BYTES })
+  unacked.add(message(1), BYTES)
+  for (const ref of [2, 3, 4]) unacked.add(refusal(ref), 10)
+  unacked.add(refusal(5, 'other'), 10)
+  expect(unacked.messages).toMatchObject([{ ref: 1 }, { from: 2, through: 4 }, { from: 5, through: 5 }])
+  unacked.settle(3)
+  expect(unacked.messages).toMatchObject([{ from: 2, through: 4 }, { from: 5 }])
+  unacked.settle(4)
+  expect(unacked.messages).toMatchObject([{ from: 5 }])
+  expect([unacked.settled, unacked.last]).toEqual([4, 5])
+})
+
+it('keeps nothing that is settled already', () => {
+  const unacked = new Unacked({ messages: 10, bytes: 1000 })
+  unacked.restart(3)
+  unacked.settle(5)
+  for (const ref of [4, 5, 6]) unacked.add(message(ref), BYTES)
+  expect(unacked.messages).toMatchObject([{ ref: 6 }])
+})
+
+it('gives all of it, also to an owner that settles some while it is being given', () => {
+  const unacked = new Unacked({ messages: 10, bytes: 1000 })
   for (const ref of [1, 2, 3]) unacked.add(message(ref), BYTES)
-  const given: number[] = []
-  for (const { ref } of unacked.again(0)) {
-    given.push(ref)
-    unacked.refused(ref, 'rate_limited', 'too fast')
-  }
+  const given = unacked.messages.map((kept) => {
+    unacked.settle(2)
+    return kept.kind === 'message' && kept.ref
+  })
   expect(given).toEqual([1, 2, 3])
-})
-
-it('counts for what was refused the bytes of the text, and nothing where the outcome is not known', () => {
-  const unacked = new Unacked({ messages: 2, bytes: 2 * BYTES })
-  unacked.add(message(1), 2 * BYTES)
-  expect(unacked.add(message(2), BYTES)).toBeUndefined()
-  unacked.refused(1, 'room_logic_refused', 'no')
-  expect(unacked.add(message(3), BYTES)).toBeDefined()
-  unacked.refused(1, 'outcome_unknown', 'it came before')
-  expect(unacked.again(0)).toMatchObject([{ kind: 'message', ref: 3 }])
 })

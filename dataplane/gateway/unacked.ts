@@ -1,8 +1,7 @@
-import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { ToOwner } from '../traffic.ts'
+import type { RefusedRange, ReliableMessage } from '../traffic.ts'
 
-/** A message whose ref the owner is to settle. */
-export type Reliable = Extract<ToOwner, { kind: 'message' | 'refuse' }> & { readonly ref: number }
+/** A message whose ref the owner is to settle, or a range of refused ones. */
+export type Reliable = ReliableMessage | RefusedRange
 
 /** How much of one subscription may wait to be settled. */
 export interface UnackedLimits {
@@ -12,50 +11,33 @@ export interface UnackedLimits {
 }
 
 interface Kept {
-  readonly message: Reliable
+  message: Reliable
   readonly bytes: number
 }
 
 /**
- * The reliable messages of one subscription that its owner has not settled yet, in the order of their refs. The way to an owner may lose some,
- * and an owner may die with them: the next owner is given them again. Each names the one before it, so that none is ever
- * skipped; and those that there was no room for, so that no ack ever stands for one of them.
+ * The reliable messages of one subscription that its owner has not settled yet: their refs are contiguous. The way to an owner may lose some,
+ * and an owner may die with them: the next owner is given them again.
  */
 export class Unacked {
   readonly #limits: UnackedLimits
   #kept: Kept[] = []
   #bytes = 0
-  /** The highest ref that the owner said is settled. */
   #settled = 0
-  /** The highest ref that there was no room for. */
-  #turnedAway = 0
+  #last = 0
 
   constructor(limits: UnackedLimits) {
     this.#limits = limits
   }
 
-  /**
-   * Keeps a message that came in a frame of so many bytes, and returns it with what its owner is to know of those before it. One that
-   * was sent before is not kept again. Undefined: there is no room for it, or there was none when it came first.
-   */
-  add(message: Reliable, bytes: number): Reliable | undefined {
-    const { ref } = message
-    const last = this.#kept.at(-1)?.message.ref ?? this.#settled
-    if (ref > last) {
-      const full = this.#kept.length >= this.#limits.messages
-      const large = this.#kept.length > 0 && this.#bytes + bytes > this.#limits.bytes
-      if (full || large || ref <= this.#turnedAway) {
-        this.#turnedAway = Math.max(ref, this.#turnedAway)
-        return undefined
-      }
-    }
-    const before = this.#kept.findLast((kept) => kept.message.ref < ref)
-    const ready = this.#behind(message, before?.message.ref ?? this.#settled)
-    if (ref > last) {
-      this.#kept.push({ message: ready, bytes })
-      this.#bytes += bytes
-    }
-    return ready
+  /** The highest ref that is settled: what is kept begins behind it. */
+  get settled(): number {
+    return this.#settled
+  }
+
+  /** The highest ref that came. */
+  get last(): number {
+    return this.#last
   }
 
   /** Whether nothing waits. */
@@ -63,76 +45,56 @@ export class Unacked {
     return this.#kept.length === 0
   }
 
-  /** Everything up to `ref` is settled. */
-  settle(ref: number): void {
-    this.#settled = Math.max(this.#settled, ref)
-    let settled = 0
-    while (settled < this.#kept.length && this.#kept[settled]!.message.ref <= ref) settled++
-    this.#drop(0, settled)
+  /** True: there is no room for one more message of so many bytes. The edge refuses it. */
+  isFull(bytes: number): boolean {
+    const { length } = this.#kept
+    return length >= this.#limits.messages || (length > 0 && this.#bytes + bytes > this.#limits.bytes)
   }
 
-  /**
-   * The owner has refused this one, which is not settled before an ack covers it: an owner may end before it has written its refusal down. So
-   * the next owner is told of the refusal in the message's place, since the client may not know of it either.
-   */
-  refused(ref: number, code: ErrorCode, text: string): void {
-    const index = this.#kept.findIndex(({ message }) => message.ref === ref)
-    const kept = this.#kept[index]
-    if (!kept) return
-    if (code === 'outcome_unknown') this.#drop(index, 1)
-    if (code === 'outcome_unknown' || kept.message.kind === 'refuse') return
-    const { room, member_id: memberId, after, skipped, settled } = kept.message
-    const message: Reliable = {
-      kind: 'refuse',
-      room,
-      member_id: memberId,
-      ref,
-      code,
-      message: text,
-      after,
-      skipped,
-      settled,
+  /** Keeps the message with the next ref, unless it is settled. Refusals with the same code and text in a row take one place. */
+  add(message: Reliable, bytes: number): void {
+    this.#last = throughOf(message)
+    if (this.#last <= this.#settled) return
+    const before = this.#kept.at(-1)
+    const joined = before && join(before.message, message)
+    if (joined) before.message = joined
+    else {
+      this.#kept.push({ message, bytes })
+      this.#bytes += bytes
     }
-    this.#kept[index] = { message, bytes: text.length }
-    this.#bytes += text.length - kept.bytes
   }
 
-  /** An owner has settled everything up to `settled`: returns what it is to be given again. */
-  again(settled: number): readonly Reliable[] {
-    this.settle(settled)
-    // A room that lost its last second may have settled less than its earlier owner had.
-    this.#settled = settled
-    let before = settled
-    this.#kept = this.#kept.map(({ message, bytes }) => {
-      const ready = this.#behind(message, before)
-      before = message.ref
-      return { message: ready, bytes }
-    })
-    // A copy: an owner in this process answers while the list is being sent.
+  /** The owner has settled everything up to `ref`. */
+  settle(ref: number): void {
+    if (ref <= this.#settled) return
+    this.#settled = ref
+    let settled = 0
+    while (settled < this.#kept.length && throughOf(this.#kept[settled]!.message) <= ref) settled++
+    for (const { bytes } of this.#kept.splice(0, settled)) this.#bytes -= bytes
+  }
+
+  /** What an owner is to be given again. A copy: an owner in this process answers while the list is being sent. */
+  get messages(): readonly Reliable[] {
     return this.#kept.map(({ message }) => message)
   }
 
-  /** Forgets everything: the client sends again what it needs. */
-  clear(): void {
-    this.#drop(0, this.#kept.length)
-    this.#turnedAway = 0
+  /** The client comes back, and sends everything above `settled` again. */
+  restart(settled: number): void {
+    this.#kept = []
+    this.#bytes = 0
+    this.#settled = settled
+    this.#last = settled
   }
+}
 
-  #drop(from: number, count: number): void {
-    for (const { bytes } of this.#kept.splice(from, count)) this.#bytes -= bytes
-  }
+const throughOf = (message: Reliable): number => (message.kind === 'message' ? message.ref : message.through)
 
-  #behind(message: Reliable, after: number): Reliable {
-    const { room, member_id: memberId, ref, settled } = message
-    const turnedAway = this.#turnedAway < ref && this.#turnedAway > this.#settled
-    const before = after > 0 ? after : undefined
-    const skipped = turnedAway ? this.#turnedAway : undefined
-    // Written out, as there is one for every reliable message: spreads take more time than all else here.
-    if (message.kind === 'message') {
-      const { kind, type, data } = message
-      return { kind, room, member_id: memberId, type, data, ref, after: before, skipped, settled }
-    }
-    const { kind, code, message: text } = message
-    return { kind, room, member_id: memberId, code, message: text, ref, after: before, skipped, settled }
-  }
+/** One refusal for two in a row; undefined: they differ. */
+function join(before: Reliable, next: Reliable): RefusedRange | undefined {
+  const same =
+    before.kind === 'refuse' &&
+    next.kind === 'refuse' &&
+    before.code === next.code &&
+    before.message === next.message
+  return same ? { ...before, through: next.through } : undefined
 }

@@ -8,11 +8,11 @@ import { defineRoom } from './definition.ts'
 describe('joining', () => {
   it('answers the same join again, and refuses another of the same session', async () => {
     const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann', { ref: 5 })
+    const ann = await bench.join('counter', 'ann', { requestId: 5 })
     ann.state = null
-    await bench.join('counter', 'ann', { ref: 5 })
+    await bench.join('counter', 'ann', { requestId: 5 })
     expect(ann.state).toEqual({ count: 0, seen: ['ann'] })
-    await bench.join('counter', 'ann', { ref: 6 })
+    await bench.join('counter', 'ann', { requestId: 6 })
     expect(ann.errors).toMatchObject([{ code: 'already_joined', ref: 6 }])
     expect(bench.describe('counter')?.members).toHaveLength(1)
   })
@@ -25,9 +25,9 @@ describe('joining', () => {
 
   it('is answered again with the same seat at the edge where the session has resumed', async () => {
     const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann', { ref: 5 })
+    const ann = await bench.join('counter', 'ann', { requestId: 5 })
     bench.detach('counter', ann)
-    await bench.join('counter', 'ann', { ref: 5, edge: 'node_b', turn: 1 })
+    await bench.join('counter', 'ann', { requestId: 5, edge: 'node_b', turn: 1 })
     expect(answered(bench)).toEqual({ edges: ['node_b'], joined: ['ann', 'ann'] })
     expect(bench.describe('counter')?.members).toMatchObject([{ member_id: 'ann', connected: true }])
     // What the first edge still says is old.
@@ -39,7 +39,7 @@ describe('joining', () => {
   it('is refused where the room may not be made, and others who wait for it are not', async () => {
     const bench = new RoomBench([counter()], { quota: { perMinute: 1 } })
     await bench.join('counter', 'ann', { sub: 'ann' })
-    const eager = bench.askToJoin('counter', 'eager', { sub: 'ann', key: 'b', ref: 7 })
+    const eager = bench.askToJoin('counter', 'eager', { sub: 'ann', key: 'b', requestId: 7 })
     const bob = bench.askToJoin('counter', 'bob', { sub: 'bob', key: 'b' })
     await bench.settle()
     expect(eager.errors).toMatchObject([{ code: 'rate_limited', ref: 7 }])
@@ -62,7 +62,7 @@ describe('joining', () => {
   // The record of a room that ended stays for a while, and those who were members may ask for it.
   it('is refused there also if it comes while someone looks for a room that has ended', async () => {
     const { bench, ann } = await roomWith(counter(), ['ann'], { quota: { maxRooms: 1 } })
-    bench.send('counter', 'ann', { kind: 'leave', reason: 'left', ref: 9 })
+    bench.send('counter', 'ann', { kind: 'leave', reason: 'left', request_id: 9 })
     await bench.advance(60_000, 1000)
     expect(await bench.join('counter', 'bob', { key: 'b' })).toMatchObject({ inRoom: true })
     bench.attach('counter', ann)
@@ -153,15 +153,15 @@ describe('admit', () => {
 
   it('is asked once about a join that comes again from the edge where its session has resumed', async () => {
     const bench = new RoomBench([guarded])
-    await bench.join('guarded', 'ann', { ref: 5 })
-    await bench.join('guarded', 'ann', { ref: 5, edge: 'node_b', turn: 1 })
+    await bench.join('guarded', 'ann', { requestId: 5 })
+    await bench.join('guarded', 'ann', { requestId: 5, edge: 'node_b', turn: 1 })
     expect(gates).toHaveLength(1)
     gates.shift()!(undefined)
     await bench.settle()
     const room = bench.host.rooms[0]!
     expect([room.hasMembersAt('node_a'), room.hasMembersAt('node_b')]).toEqual([false, true])
     expect(bench.describe('guarded')?.state).toEqual({ here: 1 })
-    expect(bench.sentOf('update').at(-1)?.joined).toMatchObject([{ member_id: 'ann', ref: 5 }])
+    expect(bench.sentOf('update').at(-1)?.joined).toMatchObject([{ member_id: 'ann', request_id: 5 }])
   })
 
   it('holds a place, so that joins at the same time respect maxMembers', async () => {
@@ -202,7 +202,7 @@ describe('leaving', () => {
   it('acks what came before, answers the leaver, and tells the others', async () => {
     const { bench, ann, bob } = await roomWith(counter(), ['ann', 'bob'])
     bench.message('counter', 'bob', 'inc', { by: 2 }, 1)
-    bench.send('counter', 'bob', { kind: 'leave', reason: 'left', ref: 7 })
+    bench.send('counter', 'bob', { kind: 'leave', reason: 'left', request_id: 7 })
     await bench.settle()
     expect([bob.acked, bob.heard.at(-1), bob.inRoom]).toEqual([1, '-bob left', false])
     expect(ann.state).toEqual({ count: 2, seen: ['ann'] })
@@ -225,7 +225,7 @@ describe('leaving', () => {
     await bench.advance(200)
     await bench.say('counter', 'ann', 'inc', { by: 1 })
     bench.askToJoin('counter', 'bob')
-    bench.send('counter', 'bob', { kind: 'leave', reason: 'left', ref: 3 })
+    bench.send('counter', 'bob', { kind: 'leave', reason: 'left', request_id: 3 })
     await bench.advance(200)
     expect(bench.members.get('bob')!.heard).toEqual([])
     expect(ann.heard.filter((news) => news.startsWith('+') || news.startsWith('-'))).toEqual([])

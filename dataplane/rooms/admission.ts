@@ -82,7 +82,7 @@ export class RoomAdmission {
       (admit) => admit.request.session_id === request.session_id,
     )
     if (running) {
-      if (running.request.ref !== request.ref)
+      if (running.request.request_id !== request.request_id)
         replies.refuse(request, 'already_joined', `the session is joining ${roomId} already`)
       // The session has resumed: the answer is for the edge where it is now.
       else if (request.turn > running.request.turn)
@@ -92,7 +92,7 @@ export class RoomAdmission {
     const present = memberships.ofSession(request.session_id)
     if (present && this.#rejoin(present, request)) return
     this.#beginSpan(request)
-    if (this.#inputs.stuck.hasJoin(request.session_id, request.ref)) {
+    if (this.#inputs.stuck.hasJoin(request.session_id, request.request_id)) {
       this.#refuse(request, 'room_logic_failed', FAILED)
       return
     }
@@ -275,8 +275,8 @@ export class RoomAdmission {
 
   #attached(membership: Membership, attach: Kind<'attach'>): void {
     const { refs, committedRef } = membership
-    const { delivery, grants, history, replies, state } = this.#stream
-    const { member_id: subscriptionId, ask, edge, codec, epoch, seq, settled = 0 } = attach
+    const { delivery, grants, history, pending, replies, state } = this.#stream
+    const { member_id: subscriptionId, ask, edge, codec, epoch, seq, settled, through } = attach
     const { id: memberId } = membership.member
     const layers = state.layers && grants.of(memberId)
     const replay = history.replay({ epoch, seq }, this.#stream.epoch, memberId, codec, layers)
@@ -286,8 +286,11 @@ export class RoomAdmission {
       this.#early.set(subscriptionId, () => this.attach(attach))
       return
     }
+    if (refs.skip(through)) {
+      pending.ack(membership)
+      this.#stream.touch()
+    }
     refs.known(settled)
-    refs.expectRepeats()
     if (!missed) this.#countResync('resume')
     replies.send(edge, {
       kind: 'attached',
@@ -296,11 +299,7 @@ export class RoomAdmission {
       seq: delivery.delivered.seq,
       resumed: missed !== undefined,
       frames: missed ?? [delivery.resync(membership)],
-      ...(committedRef > 0 && refs.ackable ? { ack: committedRef } : {}),
-      // A refusal has no effect that could be lost; a reply is of an update, and leaves behind its commit.
-      outcomes: refs
-        .between(0, refs.last)
-        .filter((outcome) => 'code' in outcome || outcome.ref <= committedRef),
+      ...refs.settled(0, committedRef),
     })
   }
 
@@ -319,7 +318,7 @@ export class RoomAdmission {
       this.#inputs.part(membership, 'session_ended')
       return false
     }
-    if (request.ref !== membership.joinRef) {
+    if (request.request_id !== membership.joinRequest) {
       replies.refuse(request, 'already_joined', `the session is in ${roomId} already`)
       return true
     }
@@ -433,7 +432,7 @@ export class RoomAdmission {
   }
 
   #add(request: JoinRequest, options: unknown): void {
-    const { member_id: subscriptionId, session_id: sessionId, ref, edge, codec, turn, data } = request
+    const { member_id: subscriptionId, session_id: sessionId, edge, codec, turn, data } = request
     const found = this.#seatFor(request)
     const seat = found instanceof Membership ? found : undefined
     const member = seat?.member ?? memberOf(request)
@@ -442,7 +441,7 @@ export class RoomAdmission {
         member,
         sessionId,
         subscriptionId,
-        joinRef: ref,
+        joinRequest: request.request_id,
         edge,
         codec,
         lastRef: 0,
@@ -556,7 +555,7 @@ export function joinOptions(
 export const joinTurn = (
   { name, epoch }: TurnRoom,
   hook: 'options' | 'create' | 'load' | 'admit',
-  { session_id: sessionId, ref, sub }: JoinRequest,
+  { session_id: sessionId, request_id: ref, sub }: JoinRequest,
 ): RoomTurn => ({
   room: { name, epoch },
   hook,

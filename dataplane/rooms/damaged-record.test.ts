@@ -58,7 +58,7 @@ beforeAll(async () => {
     ]
     for (const [type, data] of said) await bench.say('board', 'bob', type, data, ++ref)
     await bench.join('board', `cid${round}`)
-    bench.send('board', `cid${round}`, { kind: 'leave', reason: 'left', ref: 1 })
+    bench.send('board', `cid${round}`, { kind: 'leave', reason: 'left', request_id: 1 })
     await bench.settle()
   }
   const { snapshot, journal } = await bench.claimed('board')

@@ -1,5 +1,5 @@
 import { MAX } from '../../shared/protocol/messages.ts'
-import type { Outcome, Reliability } from '../traffic.ts'
+import type { Outcome, Settled } from '../traffic.ts'
 import { MAX_REPLY_BYTES } from './failures.ts'
 
 /** How much of what a client may not know yet is kept for one member. */
@@ -25,14 +25,10 @@ export interface OutcomesRecord {
   readonly forgotten: number
 }
 
-/** What a reliable message says of itself and of those before it; one that is not reliable has no ref. */
-type Sent = Omit<Reliability, 'ref'> & { readonly ref?: number }
-
 /**
- * Lets each reliable message of one member be handled at most once and in order. A ref is settled once it is applied or refused; what
- * arrives with a settled ref is a duplicate, and is answered by how the first one ended: a refusal or a reply that is kept here, otherwise
- * it was applied. Both are kept until the client has said that it knows of them, so that no ack ever passes for a refusal, and no message
- * is answered in two ways. Those of a client that never says so are forgotten, the oldest first.
+ * Lets each reliable message of one member be handled once and in order: their refs are 1, 2, 3 …. A ref is settled once its message is
+ * applied or refused. Refusals and replies are kept until the client has said that it knows of them, so that no ack ever passes for a refusal,
+ * and no message is answered in two ways. Those of a client that never says so are forgotten, the oldest first.
  */
 export class Deduplicator {
   readonly #limits: OutcomeLimits
@@ -45,9 +41,6 @@ export class Deduplicator {
   /** The highest ref up to which the client knows every outcome. */
   #known = 0
   #forgotten: number
-  /** Since the last attach: up to which ref outcomes were forgotten that its client may not know, and the last ref that came. */
-  #unanswered = 0
-  #answered = 0
 
   /** `last`: the highest ref that is settled. */
   constructor(limits: OutcomeLimits, last: number, { outcomes, forgotten }: OutcomesRecord) {
@@ -62,47 +55,30 @@ export class Deduplicator {
     return this.#last
   }
 
-  /** The highest ref of which it is not known any more how it ended. */
+  /** The highest ref of which it is not known any more how it ended, and whose client may not know it; 0: there is none. */
   get forgotten(): number {
     return this.#forgotten
   }
 
   /**
-   * Whether an ack may go out. It would stand for every ref before it, so refs of which it is forgotten whether they were refused are
-   * to be answered by themselves before: they come again in their order, if their client still asks.
+   * Messages with the refs from `from` through `through` arrive. `new`: those that were not settled before are from here on. `duplicate`: all
+   * were. `gap`: one before them was lost on the way, which the edge has to send again first.
    */
-  get ackable(): boolean {
-    return this.#unanswered <= this.#known
-  }
-
-  /** The edge may have missed answers: what is open comes again. */
-  expectRepeats(): void {
-    this.#unanswered = this.#forgotten
-    this.#answered = 0
+  accept(from: number, through = from): 'new' | 'duplicate' | 'gap' {
+    if (through <= this.#last) return 'duplicate'
+    if (from > this.#last + 1) return 'gap'
+    this.#last = through
+    return 'new'
   }
 
   /**
-   * A message arrives. `new`: it is to be handled, and its ref is settled from here on; so is whatever has no ref. `duplicate`: its ref
-   * was settled before. `gap`: one before it was lost on the way, which the edge has to send again first.
+   * The edge cannot send messages up to `through` again: an earlier owner has settled them, and what it had not written is lost with it. True:
+   * some were not settled here.
    */
-  accept({ ref, after = 0, skipped = 0, settled = 0 }: Sent): 'new' | 'duplicate' | 'gap' {
-    const fresh = ref !== undefined && ref > this.#last
-    const gap = ref !== undefined && (!this.#comes(ref, after) || (fresh && after > this.#last))
-    if (fresh && !gap) {
-      this.#last = ref
-      this.#forget(skipped)
-    }
-    this.known(settled)
-    if (gap) return 'gap'
-    return ref === undefined || fresh ? 'new' : 'duplicate'
-  }
-
-  /** False: while `after`, the one behind which `ref` comes, is to be answered by itself, it was lost on the way. */
-  #comes(ref: number, after: number): boolean {
-    if (this.ackable) return true
-    if (after > this.#answered) return false
-    this.#answered = Math.max(ref, this.#answered)
-    if (ref > this.#unanswered) this.#unanswered = 0
+  skip(through: number): boolean {
+    if (through <= this.#last) return false
+    this.#last = through
+    this.#forget(through)
     return true
   }
 
@@ -144,23 +120,23 @@ export class Deduplicator {
     return (MEMBERS_IN_FULL / sharers(members)) * this.#limits.bytes
   }
 
-  /** Nothing is known of refs up to this one, but for the outcomes that are kept. */
+  /** Nothing is known of refs up to this one. */
   #forget(ref: number): void {
-    this.#forgotten = Math.max(this.#forgotten, ref)
+    if (ref > this.#known) this.#forgotten = Math.max(this.#forgotten, ref)
   }
 
   /** The client knows every outcome up to `ref`; it cannot know what has not come. */
   known(ref: number): void {
-    const known = Math.min(ref, this.#last)
-    this.#known = Math.max(this.#known, known)
-    while (this.#outcomes.length > 0 && this.#outcomes[0]!.ref <= known) this.#drop()
+    this.#known = Math.max(this.#known, Math.min(ref, this.#last))
+    if (this.#forgotten <= this.#known) this.#forgotten = 0
+    while (this.#outcomes.length > 0 && this.#outcomes[0]!.ref <= this.#known) this.#drop()
   }
 
-  /** How a settled message ended; `unknown`: it may have been refused, or answered. */
-  of(ref: number): Outcome | 'applied' | 'unknown' {
-    const found = this.#outcomes[this.#above(ref - 1)]
-    if (found?.ref === ref) return found
-    return ref > this.#known && ref <= this.#forgotten ? 'unknown' : 'applied'
+  /** What became of refs above `after` and up to `ack`. */
+  settled(after: number, ack: number): Settled {
+    const outcomes = this.between(after, ack)
+    const forgotten = Math.min(this.#forgotten, ack)
+    return { ack, ...(outcomes.length > 0 && { outcomes }), ...(forgotten > after && { forgotten }) }
   }
 
   /** Outcomes of refs above `after` and up to `last`. */

@@ -12,7 +12,6 @@ import type {
   LayerParts,
   Outcome,
   PersonalPart,
-  RepliedRef,
   RoomAddress,
   ToEdge,
 } from '../traffic.ts'
@@ -182,21 +181,10 @@ export class Delivery {
     return frame
   }
 
-  /** Acks once more what was acked before. */
-  repeatAck({ subscriptionId, edge, committedRef }: Membership): void {
-    this.#sendAlone(edge, [{ member_id: subscriptionId, events: NONE, ack: committedRef }])
-  }
-
-  /** Gives a reply once more. */
-  repeatReply({ subscriptionId, edge }: Membership, reply: RepliedRef): void {
-    this.#sendAlone(edge, [{ member_id: subscriptionId, events: NONE, replies: [reply] }])
-  }
-
   /** Answers a join once more. */
   repeatJoin(membership: Membership): void {
-    const { member, subscriptionId, edge, codec, committedRef, refs } = membership
-    const acked = committedRef > 0 && refs.ackable
-    this.#sendAlone(edge, acked ? [{ member_id: subscriptionId, events: NONE, ack: committedRef }] : NONE, [
+    const { member, edge, codec } = membership
+    this.#replies.update(edge, this.#delivered.seq, undefined, NONE, [
       {
         ...seatOf(membership),
         snapshot: { [codec]: this.#whole('state.snapshot', codec) },
@@ -213,16 +201,6 @@ export class Delivery {
     return this.#frames.whole(t, at, members.map(memberInfo), subprotocol)
   }
 
-  /** Sends one member alone what is no news to the others: an ack, or the answer to its join once more. */
-  #sendAlone(
-    edge: string,
-    personal: readonly PersonalPart[],
-    joined: readonly JoinedMember[] = NONE,
-    seq = this.#delivered.seq,
-  ): void {
-    this.#replies.update(edge, seq, undefined, personal, joined)
-  }
-
   /** Parts with members that are not in the room's sight as they leave: the join was never delivered, or the session is over. */
   #release({ membership, reason, text, unseen }: PendingLeave): void {
     this.#memberships.release(membership)
@@ -230,7 +208,7 @@ export class Delivery {
     this.#replies.send(membership.edge, {
       kind: 'refused',
       member_id: membership.subscriptionId,
-      ref: membership.joinRef,
+      request_id: membership.joinRequest,
       code: 'join_refused',
       message:
         text ?? (reason === 'kicked' ? 'the room removed you as you joined' : 'the room ended as you joined'),
@@ -244,17 +222,15 @@ export class Delivery {
     this.#replies.part(membership.edge, membership.subscriptionId, { epoch, seq, reason, ...message })
   }
 
-  /** What a member that leaves has for itself: the events up to then, the replies to its last messages, and their ack. */
+  /** What a member that leaves has for itself: the events up to then, and what became of its last messages. */
   #lastPart({ membership, endEvent }: PendingLeave, update: Update): PersonalPart | undefined {
     const { member, subscriptionId, refs, ackDue, flushedRef } = membership
     const events = update.events
       .slice(0, endEvent)
       .filter(({ to }) => !to || to.includes(member.id))
       .map((event) => this.#frames.event(update, event))
-    const replies = refs.between(flushedRef, refs.last).filter(isReply)
-    const acked = ackDue && refs.ackable
-    if (events.length === 0 && replies.length === 0 && !acked) return undefined
-    return { member_id: subscriptionId, events, replies, ...(acked && { ack: refs.last }) }
+    if (events.length === 0 && !ackDue) return undefined
+    return { member_id: subscriptionId, events, ...(ackDue && refs.settled(flushedRef, refs.last)) }
   }
 
   /** By edge, what members have for themselves, and which of them leave with the update. */
@@ -284,22 +260,17 @@ export class Delivery {
       if (!membership.attached) return
       append(parts, membership.edge, part)
     }
-    const replies = repliesOf(update)
+    const allOutcomes = outcomesOf(update)
     acked.forEach((membership, i) => {
-      const { member, subscriptionId } = membership
-      const own = events.get(membership)
-      const answers = replies?.get(member.id)
-      const ack = update.acks[i]!.ref
-      if (answers)
-        add(membership, {
-          member_id: subscriptionId,
-          events: own ?? NONE,
-          replies: answers,
-          ...(membership.refs.ackable && { ack }),
-        })
-      else if (membership.refs.ackable)
-        add(membership, { member_id: subscriptionId, events: own ?? NONE, ack })
-      else if (own) add(membership, { member_id: subscriptionId, events: own })
+      const { ref: ack, forgotten } = update.acks[i]!
+      const outcomes = allOutcomes?.get(membership.member.id)
+      add(membership, {
+        member_id: membership.subscriptionId,
+        events: events.get(membership) ?? NONE,
+        ack,
+        ...(outcomes && { outcomes }),
+        ...(forgotten > 0 && { forgotten }),
+      })
       events.delete(membership)
     })
     for (const [membership, own] of events)
@@ -336,10 +307,10 @@ export class Delivery {
 }
 
 /** Names of a membership whose join is answered. */
-const seatOf = ({ member, subscriptionId, joinRef }: Membership) => ({
+const seatOf = ({ member, subscriptionId, joinRequest }: Membership) => ({
   member_id: subscriptionId,
   ...(subscriptionId !== member.id && { seat: member.id }),
-  ref: joinRef,
+  request_id: joinRequest,
 })
 
 const withLayers = (codec: Subprotocol, layers: Frame | undefined): Pick<JoinedMember, 'layers'> =>
@@ -349,29 +320,18 @@ const withLayers = (codec: Subprotocol, layers: Frame | undefined): Pick<JoinedM
 const isTold = ({ reason, text, unseen }: PendingLeave): boolean =>
   !unseen && (reason !== 'session_ended' || text !== undefined)
 
-const isReply = (outcome: Outcome): outcome is RepliedRef => 'reply' in outcome
-
-/** By member id; undefined: no message was answered, as in most updates. */
-function repliesOf({ outcomes }: Update): Map<string, RepliedRef[]> | undefined {
-  let replies: Map<string, RepliedRef[]> | undefined
-  for (const outcome of outcomes) {
-    if (!isReply(outcome)) continue
-    replies ??= new Map()
-    append(replies, outcome.memberId, { ref: outcome.ref, reply: outcome.reply })
-  }
-  return replies
+/** By member id; undefined: no message was refused or answered, as in most updates. */
+function outcomesOf({ outcomes }: Update): Map<string, Outcome[]> | undefined {
+  if (outcomes.length === 0) return undefined
+  const byMember = new Map<string, Outcome[]>()
+  for (const { memberId, ...outcome } of outcomes) append(byMember, memberId, outcome)
+  return byMember
 }
 
 function append<K, V>(lists: Map<K, V[]>, key: K, value: V): void {
   const list = lists.get(key)
   if (list) list.push(value)
   else lists.set(key, [value])
-}
-
-/** Which member, and which of its requests. */
-interface Asker {
-  readonly member_id: string
-  readonly ref?: number | undefined
 }
 
 /** A message to an edge without its address, which is the room's. */
@@ -437,25 +397,20 @@ export class Replies {
     this.#environment.deliver(edge, { room: this.#room, epoch: this.epoch, ...reply } as ToEdge)
   }
 
-  /** A request of a member failed. */
-  error(
-    { edge, subscriptionId }: Membership,
-    code: ErrorCode,
-    message: string,
-    ref: number | undefined,
-  ): void {
-    this.failed(edge, { member_id: subscriptionId, ref }, code, message)
-  }
-
-  failed(edge: string, { member_id: memberId, ref }: Asker, code: ErrorCode, message: string): void {
-    this.#countError(code)
-    this.send(edge, { kind: 'error', member_id: memberId, code, message, ...withRef(ref) })
+  /** A message without a ref, or a request of an operator, failed. */
+  failed(edge: string, memberId: string, code: ErrorCode, message: string): void {
+    this.countError(code)
+    this.send(edge, { kind: 'error', member_id: memberId, code, message })
   }
 
   /** A join did not take place. */
-  refuse({ edge, member_id: memberId, ref }: JoinRequest, code: ErrorCode, message: string): void {
-    this.#countError(code)
-    this.send(edge, { kind: 'refused', member_id: memberId, ref, code, message })
+  refuse(
+    { edge, member_id: memberId, request_id: requestId }: JoinRequest,
+    code: ErrorCode,
+    message: string,
+  ): void {
+    this.countError(code)
+    this.send(edge, { kind: 'refused', member_id: memberId, request_id: requestId, code, message })
   }
 
   /** The room cannot handle a message. False: it gets no answer, and its edge is to send it again. */
@@ -467,11 +422,11 @@ export class Replies {
 
   /** Sends an answer, and counts the error in it. */
   readonly answer = (edge: string, answer: ToEdge): void => {
-    if ('code' in answer) this.#countError(answer.code)
+    if ('code' in answer) this.countError(answer.code)
     this.#environment.deliver(edge, answer)
   }
 
-  #countError(code: ErrorCode): void {
+  countError(code: ErrorCode): void {
     this.#environment.metrics.roomErrors.inc({ room_type: this.#room.roomType, code })
   }
 
@@ -492,8 +447,6 @@ export class Replies {
     this.send(edge, { kind: 'no_seat', member_id: memberId })
   }
 }
-
-const withRef = (ref: number | undefined): { ref?: number } => (ref === undefined ? {} : { ref })
 
 /** A member as clients are told of it. */
 const memberInfo = ({ id, sub, connected }: Member): MemberInfo => ({ member_id: id, sub, connected })

@@ -120,7 +120,7 @@ describe.each(CODECS)('the update that a member leaves with (%s)', (codec) => {
   it('reaches one that leaves by itself', async () => {
     const { bench, ann } = await begun(codec)
     bench.message('match', 'ann', 'score', 3, 1)
-    bench.send('match', 'ann', { kind: 'leave', reason: 'left', ref: 2 })
+    bench.send('match', 'ann', { kind: 'leave', reason: 'left', request_id: 2 })
     await bench.advance(200)
     expect(ann.state).toMatchObject({ score: { ann: -1 } })
     expect([ann.acked, ann.heard, ann.faults]).toEqual([1, ['-ann left'], []])

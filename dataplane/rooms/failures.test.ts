@@ -157,7 +157,7 @@ describe.each(THROWN)('%s', (_name, thrown) => {
       ['room_logic_failed', 'room_logic_failed'],
     ])
     expect([ann.acked, ann.state]).toEqual([3, { count: 2 }])
-    bench.send('thrower', 'ann', { kind: 'leave', reason: 'left', ref: 9 })
+    bench.send('thrower', 'ann', { kind: 'leave', reason: 'left', request_id: 9 })
     bench.message('counter', 'eve', 'inc', { by: 1 })
     await bench.advance(1500)
     expect([ann.heard, bench.host.size]).toEqual([['-ann left'], 1])

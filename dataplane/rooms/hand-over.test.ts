@@ -59,7 +59,7 @@ describe('handing over', () => {
     const { bench, ann } = await roomWith(counting('journal'), ['ann'])
     bench.store.mood = 'slow'
     bench.message('counter', 'ann', 'inc', null, 1)
-    bench.send('counter', 'ann', { kind: 'leave', reason: 'left', ref: 2 })
+    bench.send('counter', 'ann', { kind: 'leave', reason: 'left', request_id: 2 })
     await bench.advance(31_000, 1000)
     const answer = await closeSlowly(bench)
     await answer()

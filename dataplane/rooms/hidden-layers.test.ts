@@ -170,6 +170,7 @@ describe('hidden layers', () => {
     const ann = await bench.join('teams', 'ann')
     for (const [i, layer] of ['team:red', 'member:bob', 'team:rde'].entries())
       await bench.say('teams', 'ann', 'show', layer, i + 1)
+    await bench.advance(100)
     expect(ann.errors).toMatchObject([
       {
         message:

@@ -88,7 +88,17 @@ describe('the histories of all rooms of a node', () => {
     expect(bench.counts.history_dropped).toBeGreaterThan(3)
     for (const { key, member } of rooms) {
       const { codec, epoch, seq, sessionId } = member
-      const asked = { ask: 1, edge: 'node_a', turn: 0, session_id: sessionId, codec, epoch, seq }
+      const asked = {
+        ask: 1,
+        edge: 'node_a',
+        turn: 0,
+        session_id: sessionId,
+        codec,
+        epoch,
+        seq,
+        settled: 0,
+        through: 0,
+      }
       bench.send('counter', member.memberId, { kind: 'attach', ...asked }, key)
       await bench.settle()
       expect([member.state, member.faults]).toEqual([{ count: 12 }, []])
@@ -152,7 +162,7 @@ describe('a resume from before the own join', () => {
   it('is no replay either for who has left and joined again', async () => {
     const bench = new RoomBench([secrets])
     const { bob, joinedAt } = await told(bench)
-    bench.send('secrets', 'bob', { kind: 'leave', reason: 'left', ref: 9 })
+    bench.send('secrets', 'bob', { kind: 'leave', reason: 'left', request_id: 9 })
     await bench.say('secrets', 'ann', 'say', 'unheard', 4)
     await bench.say('secrets', 'ann', 'say', 'later', 5)
     // The same session and another seat, as an edge asks for it.

@@ -1,7 +1,7 @@
 import type { Json, JsonObject } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
-import type { ToOwner } from '../traffic.ts'
+import type { RefusedRange, ToOwner } from '../traffic.ts'
 import type { TurnHook } from '../watchdog/turns.ts'
 import type {
   Hook as Handler,
@@ -55,7 +55,7 @@ export interface Refusal {
   readonly message: string
 }
 
-type MessageFrom<K extends 'message' | 'refuse'> = Extract<ToOwner, { kind: K }>
+type MessageFrom = Extract<ToOwner, { kind: 'message' }>
 
 /** The turns of one room: lets its logic handle what happens, and takes over what came of each turn that succeeded. */
 export class Inputs {
@@ -76,11 +76,14 @@ export class Inputs {
   }
 
   /** A message of a member: checked, applied at most once per ref, and acked with the update that carries its effect. */
-  message(membership: Membership, message: MessageFrom<'message'>): void {
-    const { type, ref } = message
+  message(membership: Membership, message: MessageFrom): void {
+    const { type, ref, settled = 0 } = message
     const { definition } = this.handlers
     const { id: memberId } = membership.member
-    if (!this.#isNew(membership, message)) return
+    if (ref !== undefined) {
+      if (!this.#isNew(membership, ref)) return
+      membership.refs.known(settled)
+    }
     if (this.stuck.hasMessage(memberId, ref, type)) {
       this.#refuse(membership, 'room_logic_failed', FAILED, ref)
       return
@@ -119,11 +122,7 @@ export class Inputs {
   }
 
   /** The part of a message's turn that is room code, with what lies between its validator and its handler. */
-  #handle(
-    membership: Membership,
-    { type, data }: MessageFrom<'message'>,
-    spec: MessageType,
-  ): Effects | Refusal {
+  #handle(membership: Membership, { type, data }: MessageFrom, spec: MessageType): Effects | Refusal {
     const { clock, metrics } = this.#stream.environment
     const valid = validateInput(spec.data, data)
     if (!valid.ok)
@@ -154,22 +153,23 @@ export class Inputs {
     if (ref !== undefined || stream.dirty || effects.events.length > 0) stream.touch()
   }
 
-  /** A message that its edge has refused: its ref is settled as if the room had. */
-  refuse(membership: Membership, refused: MessageFrom<'refuse'>): void {
-    const { ref, code, message } = refused
-    if (this.#isNew(membership, refused)) this.#refuse(membership, code, message, ref)
+  /** Messages that their edge has refused: their refs are settled as if the room had. */
+  refuse(membership: Membership, { from, through, code, message }: RefusedRange): void {
+    const first = Math.max(from, membership.refs.last + 1)
+    if (!this.#isNew(membership, from, through)) return
+    for (let ref = first; ref <= through; ref++) this.#refuse(membership, code, message, ref)
   }
 
   /** Adds a member, unless the room logic refuses: then it returns why, and nothing has happened. */
   join(membership: Membership, options: unknown): Refused | undefined {
     const { memberships, pending } = this.#stream
     memberships.add(membership)
-    const { member, sessionId, joinRef, principal } = membership
+    const { member, sessionId, joinRequest, principal } = membership
     const turn = {
       room: this.#stream,
       hook: 'onJoin',
       subject: sessionId,
-      ref: joinRef,
+      ref: joinRequest,
       type: '',
       principal,
     } as const
@@ -337,12 +337,13 @@ export class Inputs {
     })
   }
 
-  /** Whether a message is to be handled now; a duplicate is answered, and one behind a gap asked for again. */
-  #isNew(membership: Membership, message: MessageFrom<'message' | 'refuse'>): boolean {
-    if (message.ref === undefined && !message.settled) return true
-    const arrived = membership.refs.accept(message)
+  /**
+   * Whether messages are to be handled now. What comes behind a gap is asked for again. A duplicate gets no answer: what became of it is on its
+   * way, or was in the answer to the attach that made its edge send it again.
+   */
+  #isNew(membership: Membership, from: number, through?: number): boolean {
+    const arrived = membership.refs.accept(from, through)
     if (arrived === 'gap') this.#requestResend(membership)
-    else if (arrived === 'duplicate') this.#answerDuplicate(membership, message.ref!)
     return arrived === 'new'
   }
 
@@ -372,30 +373,14 @@ export class Inputs {
 
   #refuse(membership: Membership, code: ErrorCode, message: string, ref: number | undefined): void {
     const { memberships, pending, replies } = this.#stream
-    if (ref !== undefined) {
-      membership.refs.keep({ ref, code, message }, memberships.size)
-      pending.ack(membership)
-      this.#stream.touch()
-    }
-    replies.error(membership, code, message, ref)
-  }
-
-  /** A ref that was settled before: it is answered once more, and never applied again. */
-  #answerDuplicate(membership: Membership, ref: number): void {
-    const { delivery, replies } = this.#stream
-    const outcome = membership.refs.of(ref)
-    if (outcome === 'unknown') {
-      const text = 'it came before, and whether it was applied is not known any more'
-      replies.error(membership, 'outcome_unknown', text, ref)
+    if (ref === undefined) {
+      replies.failed(membership.edge, membership.subscriptionId, code, message)
       return
     }
-    if (outcome !== 'applied') {
-      if ('code' in outcome) replies.error(membership, outcome.code, outcome.message, ref)
-      else if (ref <= membership.committedRef) delivery.repeatReply(membership, outcome)
-    }
-    // Otherwise its ack, with its reply, is under way.
-    if (membership.refs.ackable && membership.refs.last === membership.committedRef)
-      delivery.repeatAck(membership)
+    replies.countError(code)
+    membership.refs.keep({ ref, code, message }, memberships.size)
+    pending.ack(membership)
+    this.#stream.touch()
   }
 
   /** A turn that no one waits for. */

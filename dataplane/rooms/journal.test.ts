@@ -29,7 +29,7 @@ const reply = { ref: 10, reply: { hp: [1, 'two'] } } as const
 const membership = {
   member: { id: 'mem_a', sub: 'anna', connected: false, data: { level: 3 } },
   sessionId: 'ses_1',
-  joinRef: 1,
+  joinRequest: 1,
   edge: 'node-1~f3Kx9a_Q',
   codec: 'roomful.v1.msgpack',
   lastRef: 70_000,

@@ -422,7 +422,7 @@ const MEMBERSHIP = array(
     member: MEMBER,
     sessionId: TEXT,
     subscriptionId: optional(TEXT, undefined),
-    joinRef: COUNT,
+    joinRequest: COUNT,
     edge: TEXT,
     codec: value(writeText, subprotocol),
     lastRef: COUNT,

@@ -87,7 +87,7 @@ it('300 members who see 60 of 300 entities each: a flush encodes what has change
     const session = { connection, subscriptions: new Map(), right: { turn: 0 } } as never
     const join = { kind: 'join' } as never
     const subscription = new Subscription(session, update.room, memberId, {} as never, 0, join)
-    const joined = { member_id: memberId, ref: 1, members: [], snapshot: {} }
+    const joined = { member_id: memberId, request_id: 1, members: [], snapshot: {} }
     subscription.joined(joined, update.epoch, update.seq - 1)
     expect(subscription.flush(flush, update.epoch)).toBe('passed')
   }

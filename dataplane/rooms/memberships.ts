@@ -208,8 +208,8 @@ export interface MembershipRecord extends OutcomesRecord {
   readonly sessionId: string
   /** Id of the edge's subscription, if it differs from the member's id: the session has taken the seat over from another session. */
   readonly subscriptionId?: string | undefined
-  /** The ref of the join, which answers the same join sent again. */
-  readonly joinRef: number
+  /** The request id of the join, which answers the same join sent again. */
+  readonly joinRequest: number
   /** The node that holds, or last held, the socket. */
   readonly edge: string
   readonly codec: Subprotocol
@@ -226,7 +226,7 @@ export class Membership {
   readonly sessionId: string
   /** Name of the membership between edge and owner. Each session has another one, so that late messages of a replaced session match no seat. */
   readonly subscriptionId: string
-  readonly joinRef: number
+  readonly joinRequest: number
   edge: string
   codec: Subprotocol
   /** How often the session had been resumed when `edge` spoke for it first. */
@@ -258,7 +258,7 @@ export class Membership {
     this.flushed = record.member
     this.sessionId = record.sessionId
     this.subscriptionId = record.subscriptionId ?? record.member.id
-    this.joinRef = record.joinRef
+    this.joinRequest = record.joinRequest
     this.edge = record.edge
     this.codec = record.codec
     this.flushedRef = record.lastRef
@@ -295,12 +295,12 @@ export class Membership {
 
   /** The membership as of the last flush. */
   record(): MembershipRecord {
-    const { flushed, sessionId, subscriptionId, joinRef, edge, codec, flushedRef, refs } = this
+    const { flushed, sessionId, subscriptionId, joinRequest, edge, codec, flushedRef, refs } = this
     return {
       member: flushed,
       sessionId,
       ...(subscriptionId !== flushed.id && { subscriptionId }),
-      joinRef,
+      joinRequest,
       edge,
       codec,
       lastRef: flushedRef,

@@ -53,15 +53,25 @@ async function attack(bench: RoomBench, round: number): Promise<number> {
       const asked = { edge: 'node_a', turn: 0, codec: 'roomful.v1.msgpack', session_id: memberId } as const
       bench.message('store', 'first', 'put', { at: 'late', text: text(n, 512) }, undefined, key)
       bench.send('store', 'first', { kind: 'resync', reason: 'checksum' }, key)
-      bench.send('store', 'first', { kind: 'refuse', ref: n, code: 'forbidden', message: 'no' }, key)
-      bench.send('store', memberId, { kind: 'leave', reason: 'left', ref: n }, key)
+      bench.send(
+        'store',
+        'first',
+        { kind: 'refuse', from: n, through: n, code: 'forbidden', message: 'no' },
+        key,
+      )
+      bench.send('store', memberId, { kind: 'leave', reason: 'left', request_id: n }, key)
       bench.send(
         'store',
         memberId,
-        { kind: 'join', ref: n, sub: null, principal: 'p', options: {}, ...asked },
+        { kind: 'join', request_id: n, sub: null, principal: 'p', options: {}, ...asked },
         key,
       )
-      bench.send('store', memberId, { kind: 'attach', ask: n, epoch: 1, seq: 1, ...asked }, key)
+      bench.send(
+        'store',
+        memberId,
+        { kind: 'attach', ask: n, epoch: 1, seq: 1, settled: 0, through: 0, ...asked },
+        key,
+      )
       bench.sent.length = 0
     }
   const peak = used()
@@ -76,7 +86,7 @@ it('a node holds no more than its bounds add up to, with every queue of its room
   const bench = new RoomBench([store], { limits: LIMITS })
   for (let n = 0; n < ROOMS; n++) {
     const asked = { edge: 'node_a', turn: 0, codec: 'roomful.v1.msgpack', session_id: 'first' } as const
-    const join = { kind: 'join', ref: 1, sub: null, principal: 'p', options: {}, ...asked } as const
+    const join = { kind: 'join', request_id: 1, sub: null, principal: 'p', options: {}, ...asked } as const
     bench.send('store', 'first', join, `room ${n}`)
   }
   await bench.settle()

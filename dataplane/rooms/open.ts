@@ -180,7 +180,7 @@ function refuseStuckJoins({ inbox, replies }: OpeningRoom, stuck: StuckTurns): v
   const { hook } = stuck.last ?? {}
   const isStuck = (message: ToOwner): boolean =>
     message.kind === 'join' &&
-    (hook === 'create' || hook === 'load' || stuck.hasJoin(message.session_id, message.ref))
+    (hook === 'create' || hook === 'load' || stuck.hasJoin(message.session_id, message.request_id))
   for (const arrival of inbox.remove(({ message }) => isStuck(message)))
     replies.turnAway(arrival, nowhere('not_created', FAILED))
 }

@@ -2,24 +2,25 @@ import { describe, expect, it } from 'vitest'
 import { counter } from '../../test/support/rooms/counter-room.ts'
 import type { TestMember } from '../../test/support/rooms/room-bench.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import type { Settled } from '../traffic.ts'
 import { JournalFormat } from './journal.ts'
 import { restore } from './restore.ts'
 
-const unknown = (ref: number) => expect.objectContaining({ ref, code: 'outcome_unknown' })
 const range = (from: number, to: number): number[] =>
   Array.from({ length: to - from + 1 }, (_, i) => from + i)
 
 /** A message that the room refuses. */
-const bad = (bench: RoomBench, ref: number, more: { settled?: number; after?: number } = {}): void =>
-  bench.send('counter', 'ann', { kind: 'message', type: 'nonsense', data: null, ref, ...more })
+const bad = (bench: RoomBench, ref: number, settled = 0): void =>
+  bench.send('counter', 'ann', { kind: 'message', type: 'nonsense', data: null, ref, settled })
 
-const good = (bench: RoomBench, ref: number, more: { settled?: number; after?: number } = {}): void =>
-  bench.send('counter', 'ann', { kind: 'message', type: 'inc', data: { by: 1 }, ref, ...more })
+const good = (bench: RoomBench, ref: number, settled = 0): void =>
+  bench.send('counter', 'ann', { kind: 'message', type: 'inc', data: { by: 1 }, ref, settled })
 
 const attach = (bench: RoomBench, member: TestMember, settled?: number) =>
   bench.resume('counter', member, 0, 'node_a', settled)
 
-const refs = (list: readonly { ref?: number | undefined }[]) => list.map(({ ref }) => ref)
+const countOf = ({ state }: TestMember) => (state as { count: number }).count
+const refs = (list: readonly { ref?: number | undefined }[] = []) => list.map(({ ref }) => ref)
 
 describe('a message that was refused', () => {
   it.each([
@@ -30,7 +31,7 @@ describe('a message that was refused', () => {
     bench.store.mood = 'slow'
     good(bench, 1)
     await bench.settle()
-    for (const ref of range(2, last)) bad(bench, ref, known ? { settled: ref - 1 } : {})
+    for (const ref of range(2, last)) bad(bench, ref, known ? ref - 1 : 0)
     bench.sent.length = 0
     bench.store.mood = 'fine'
     bench.store.let()
@@ -48,8 +49,14 @@ describe('a message that was refused', () => {
     const { bench, ann } = await roomWith(counter(), ['ann'], {
       limits: { outcomes: { messages: 1000, bytes: 1000 } },
     })
-    for (const ref of range(1, 20))
-      bench.send('counter', 'ann', { kind: 'refuse', ref, code: 'rate_limited', message: text })
+    bench.send('counter', 'ann', {
+      kind: 'refuse',
+      from: 1,
+      through: 20,
+      code: 'rate_limited',
+      message: text,
+    })
+    await bench.settle()
     const { outcomes } = await attach(bench, ann)
     expect(refs(outcomes)).toEqual(range(17, 20))
   })
@@ -69,7 +76,7 @@ describe('a message that was refused', () => {
       if (when !== 'while they come') members.forEach(refuse)
       await bench.settle()
       const told: object[] = []
-      for (const member of members) told.push((await attach(bench, member)).outcomes)
+      for (const member of members) told.push((await attach(bench, member)).outcomes!)
       await bench.host.close()
       const claim = await bench.claimed('counter')
       const written = restore(claim, new JournalFormat())!.memberships.map(({ outcomes }) => outcomes)
@@ -91,96 +98,75 @@ describe('where it is forgotten what was refused', () => {
     for (const ref of range(1, 5)) bad(bench, ref)
     good(bench, 6)
     await bench.settle()
-    ann.errors.length = 0
-    ann.acked = 0
     return { bench, ann }
   }
+  const state = { ack: 6, outcomes: range(3, 5), forgotten: 2 }
+  const stateOf = ({ ack, outcomes, forgotten }: Settled) => ({ ack, outcomes: refs(outcomes), forgotten })
 
-  it('what comes again is answered by itself, and acked only then', async () => {
+  it('the update that settles them says so, and so does the answer to an attach, of this owner and the next', async () => {
     const { bench, ann } = await forgotten()
-    const answer = await attach(bench, ann)
-    expect([answer.ack, refs(answer.outcomes)]).toEqual([undefined, [3, 4, 5]])
-    for (const ref of [1, 2]) bad(bench, ref)
-    await bench.settle()
-    expect([ann.errors, ann.acked]).toEqual([[unknown(1), unknown(2)], 0])
-    good(bench, 6)
-    await bench.settle()
-    expect([ann.errors.length, ann.acked, ann.state]).toEqual([2, 6, expect.objectContaining({ count: 1 })])
+    expect([refs(ann.errors), ann.acked, ann.forgotten]).toEqual([range(3, 5), 6, 2])
+    expect(stateOf(await attach(bench, ann))).toEqual(state)
+    expect(stateOf(await attach(bench.successor([ann]), ann))).toEqual(state)
   })
 
-  it('no ack of an update that is under way comes before that', async () => {
+  it('nothing is unknown to a client that knows those outcomes', async () => {
+    const { bench, ann } = await forgotten()
+    expect(stateOf(await attach(bench, ann, 2))).toEqual({ ...state, forgotten: undefined })
+    good(bench, 7, 6)
+    await bench.settle()
+    expect([ann.acked, ann.forgotten]).toEqual([7, 0])
+  })
+
+  it('an attach hears only of what is committed', async () => {
     const { bench, ann } = await forgotten()
     bench.store.mood = 'slow'
-    good(bench, 7)
+    for (const ref of range(7, 12)) bad(bench, ref)
     await bench.settle()
-    await attach(bench, ann)
+    expect(stateOf(await attach(bench, ann))).toEqual({ ack: 6, outcomes: [], forgotten: 6 })
     bench.store.mood = 'fine'
     bench.store.let()
     await bench.settle()
-    expect(ann.acked).toBe(0)
-    bad(bench, 1)
-    good(bench, 7)
-    await bench.settle()
-    expect([ann.errors, ann.acked]).toEqual([[unknown(1)], 7])
+    expect([ann.acked, ann.forgotten]).toEqual([12, 9])
   })
+})
 
-  it('a client that knows those outcomes is acked at once, one that sends nothing again with its next message', async () => {
-    const { bench, ann } = await forgotten()
-    await attach(bench, ann)
-    good(bench, 7)
-    await bench.settle()
-    expect([ann.errors, ann.acked]).toEqual([[], 7])
-    expect(await attach(bench, ann, 2)).toMatchObject({ ack: 7 })
-  })
-
-  it('one that was lost on the way to the owner is asked for, before any behind it is answered', async () => {
-    const { bench, ann } = await forgotten()
-    await attach(bench, ann)
-    for (const behind of [6, 7]) {
-      good(bench, behind, { after: 1 })
-      await bench.settle()
-      expect([ann.errors, ann.acked, bench.sentOf('resend').length]).toEqual([[], 0, 1])
-    }
-    await attach(bench, ann)
-    bad(bench, 1)
-    good(bench, 6, { after: 1 })
-    await bench.settle()
-    expect([ann.errors, ann.acked]).toEqual([[unknown(1)], 6])
-  })
-
-  it('the next owner knows that too', async () => {
-    const { bench, ann } = await forgotten()
-    const heir = bench.successor([ann])
-    const answer = await attach(heir, ann)
-    expect([answer.ack, refs(answer.outcomes)]).toEqual([undefined, [3, 4, 5]])
-    bad(heir, 2)
-    good(heir, 6)
-    await heir.settle()
-    expect([ann.errors, ann.acked]).toEqual([[unknown(2)], 6])
-  })
-
-  it('since the edge turned it away, it counts as forgotten with the message behind it', async () => {
-    const { bench, ann } = await roomWith(counter(), ['ann'])
+describe('messages that an earlier owner has settled and not stored', () => {
+  it('count as settled and unknown: the edge has them no more, and what is behind them is applied', async () => {
+    const { bench, ann } = await roomWith(counter({ durability: 'snapshot' }), ['ann'])
     good(bench, 1)
-    bench.send('counter', 'ann', {
-      kind: 'message',
-      type: 'inc',
-      data: { by: 1 },
-      ref: 5,
-      after: 1,
-      skipped: 4,
-    })
+    await bench.advance(5000, 1000)
+    const heir = bench.successor([ann])
+    // The owner before has settled up to 3. The client knows of 2.
+    heir.attach('counter', ann, 0, 'node_a', 2, undefined, 3)
+    await heir.settle()
+    good(heir, 4, 2)
+    await heir.settle()
+    expect([ann.acked, ann.forgotten, countOf(ann)]).toEqual([4, 3, 2])
+    expect(heir.sentOf('resend')).toEqual([])
+  })
+})
+
+describe('a range of messages that the edge has refused', () => {
+  it('is settled message by message, as far as it was not before', async () => {
+    const { bench, ann } = await roomWith(counter(), ['ann'])
+    const refuse = (from: number, through: number) =>
+      bench.send('counter', 'ann', {
+        kind: 'refuse',
+        from,
+        through,
+        code: 'room_unavailable',
+        message: 'full',
+      })
+    good(bench, 1)
+    refuse(2, 3)
+    refuse(2, 5)
+    refuse(2, 4)
+    good(bench, 6)
     await bench.settle()
-    expect(ann.acked).toBe(5)
-    const answer = await attach(bench, ann)
-    expect([answer.ack, answer.outcomes]).toEqual([undefined, []])
-    good(bench, 4)
-    good(bench, 5)
+    expect([refs(ann.errors), ann.acked, countOf(ann)]).toEqual([[2, 3, 4, 5], 6, 2])
+    refuse(8, 9)
     await bench.settle()
-    expect([ann.errors, ann.acked, ann.state]).toEqual([
-      [unknown(4)],
-      5,
-      expect.objectContaining({ count: 2 }),
-    ])
+    expect([ann.acked, bench.sentOf('resend').length]).toEqual([6, 1])
   })
 })

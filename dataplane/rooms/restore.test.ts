@@ -137,7 +137,7 @@ describe('a restored room', () => {
               owner.message('board', id, 'put', { at: `${taken.at}`, value: taken.value }, ref)
             else if (taken.do === 'tell')
               owner.message('board', id, 'tell', taken.to === null ? {} : { to: `m${taken.to}` }, ref)
-            else owner.send('board', id, { kind: 'leave', reason: 'left', ref })
+            else owner.send('board', id, { kind: 'leave', reason: 'left', request_id: ref })
             await owner.settle()
           }
           const before = owner.describe('board')!

@@ -218,7 +218,7 @@ async function take(taken: Doing, bench: RoomBench, model: Model, refs: Map<stri
     model.join(id)
   } else if (!present || !member) return
   else if (taken.do === 'go') {
-    bench.send('model', id, { kind: 'leave', reason: 'left', ref: 1 })
+    bench.send('model', id, { kind: 'leave', reason: 'left', request_id: 1 })
     model.leave(id)
     // No one else takes its name before it has left.
     await answerAll(bench)

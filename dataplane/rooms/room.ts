@@ -531,17 +531,9 @@ export class Room {
       how: ref === undefined ? 'dropped' : 'refused',
     })
     if (ref === undefined) return
-    const { room, member_id, settled } = message
+    const { room, member_id } = message
     this.receive(
-      {
-        kind: 'refuse',
-        room,
-        member_id,
-        ref,
-        code: 'rate_limited',
-        message: OVERLOADED,
-        ...(settled !== undefined && { settled }),
-      },
+      { kind: 'refuse', room, member_id, from: ref, through: ref, code: 'rate_limited', message: OVERLOADED },
       from,
     )
   }

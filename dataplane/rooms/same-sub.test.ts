@@ -77,7 +77,7 @@ describe('sameSub: replace', () => {
   it('ignores what the older session has still under way', async () => {
     const { bench, phone, laptop } = await twice('replace')
     bench.message('duel', 'phone', 'draw', 9, 1)
-    bench.send('duel', 'phone', { kind: 'leave', reason: 'left', ref: 2 })
+    bench.send('duel', 'phone', { kind: 'leave', reason: 'left', request_id: 2 })
     bench.send('duel', 'phone', { kind: 'detach' })
     await bench.settle()
     expect(codes(phone)).toEqual(['no_seat', 'no_seat'])
@@ -101,14 +101,16 @@ describe('sameSub: replace', () => {
 
   it('answers the newer session’s join again when it is sent again', async () => {
     const { bench } = await twice('replace')
-    const { ref } = bench
+    const { request_id: requestId } = bench
       .sentOf('update')
       .flatMap(({ joined }) => joined)
       .at(-1)!
-    bench.askToJoin('duel', 'laptop', { ...ada, ref })
+    bench.askToJoin('duel', 'laptop', { ...ada, requestId })
     await bench.settle()
     const answers = bench.sentOf('update').flatMap(({ joined }) => joined)
-    expect(answers.slice(-2)).toMatchObject(Array(2).fill({ member_id: 'laptop', seat: 'phone', ref }))
+    expect(answers.slice(-2)).toMatchObject(
+      Array(2).fill({ member_id: 'laptop', seat: 'phone', request_id: requestId }),
+    )
   })
 
   it('of three sessions in one update gives the seat to the last, and no one else hears of it', async () => {

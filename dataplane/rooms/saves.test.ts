@@ -63,7 +63,7 @@ async function saved(settings: { onIdle?: 'sleep'; durability?: 'none' | 'snapsh
   const say = (type: 'add' | 'end', data: string | null) => made.bench.say('board', 'ann', type, data, ++ref)
   const add = (note: string) => say('add', note)
   const leave = async () => {
-    made.bench.send('board', 'ann', { kind: 'leave', reason: 'left', ref: ++ref })
+    made.bench.send('board', 'ann', { kind: 'leave', reason: 'left', request_id: ++ref })
     await made.bench.settle()
   }
   return { ...made, database, add, leave, end: () => say('end', null) }
@@ -173,7 +173,7 @@ describe('save', () => {
       expect(bench.host.size).toBe(1)
       const bob = await bench.join('board', 'bob')
       expect(bob.state).toEqual({ notes: ['one'] })
-      bench.send('board', 'bob', { kind: 'leave', reason: 'left', ref: 99 })
+      bench.send('board', 'bob', { kind: 'leave', reason: 'left', request_id: 99 })
       database.mood = 'fine'
       await bench.advance(6000, 500)
       expect([bench.host.size, database.notes]).toEqual([

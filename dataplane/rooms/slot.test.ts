@@ -11,14 +11,23 @@ const NAME = 'prj_test/counter:a'
 const seat = { edge: 'node_edge', turn: 0, codec: 'roomful.v1.msgpack', session_id: 'ses_bob' } as const
 /** One message of each kind. The join is of bob, the others are of ann. */
 const SAID = {
-  join: { kind: 'join', ref: 1, ...seat, sub: null, principal: 'token', options: {} },
+  join: { kind: 'join', request_id: 1, ...seat, sub: null, principal: 'token', options: {} },
   message: { kind: 'message', type: 'inc', data: null },
   reliable: { kind: 'message', type: 'inc', data: null, ref: 1 },
-  refuse: { kind: 'refuse', ref: 1, code: 'forbidden', message: 'no' },
+  refuse: { kind: 'refuse', from: 1, through: 1, code: 'forbidden', message: 'no' },
   resync: { kind: 'resync', reason: 'checksum' },
   renew: { kind: 'renew', data: {} },
-  attach: { kind: 'attach', ask: 1, ...seat, session_id: 'ses_ann', epoch: 1, seq: 1 },
-  leave: { kind: 'leave', reason: 'left', ref: 2 },
+  attach: {
+    kind: 'attach',
+    ask: 1,
+    ...seat,
+    session_id: 'ses_ann',
+    epoch: 1,
+    seq: 1,
+    settled: 0,
+    through: 0,
+  },
+  leave: { kind: 'leave', reason: 'left', request_id: 2 },
   detach: { kind: 'detach' },
   end: { kind: 'end' },
 } satisfies Record<string, Said>

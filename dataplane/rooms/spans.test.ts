@@ -62,10 +62,10 @@ describe('the span of a join at the owner of the room', () => {
   it('begins once, however often the edge asks', async () => {
     const { room, gates } = guarded()
     const { tracer, bench } = traced([room])
-    for (let i = 0; i < 3; i++) await bench.join('guarded', 'ann', { ref: 1, traceparent: EDGE })
+    for (let i = 0; i < 3; i++) await bench.join('guarded', 'ann', { requestId: 1, traceparent: EDGE })
     gates.shift()!(undefined)
     await bench.advance(200)
-    await bench.join('guarded', 'ann', { ref: 1, traceparent: EDGE })
+    await bench.join('guarded', 'ann', { requestId: 1, traceparent: EDGE })
     expect(tracer.spans).toHaveLength(1)
     expect(tracer.open).toEqual([])
   })

@@ -136,17 +136,17 @@ describe('a join that an owner did not come to the end of', () => {
     const { node, hooks } = cluster()
     const first = node()
     const bob = room === 'a room with members' ? await first.join('looper', 'bob') : undefined
-    await first.join('looper', 'ann', { ref: 40, options: { at } })
+    await first.join('looper', 'ann', { requestId: 40, options: { at } })
     expect(hooks).toHaveLength(1)
 
     const second = node(...(bob ? [bob] : []))
-    const ann = await second.join('looper', 'ann', { ref: 40, options: { at } })
+    const ann = await second.join('looper', 'ann', { requestId: 40, options: { at } })
     expect(ann.errors).toEqual([{ code: 'room_logic_failed', message: FAILED, ref: 40 }])
     if (bob) await second.resume('looper', bob)
     const other = bob ?? (await second.join('looper', 'bob'))
     expect([other.inRoom, other.state, hooks.length]).toMatchObject([true, { count: 0 }, 1])
     // Asked again, on purpose, it is another join.
-    await second.join('looper', 'ann', { ref: 41 })
+    await second.join('looper', 'ann', { requestId: 41 })
     expect(ann.inRoom).toBe(true)
   })
 })
@@ -163,6 +163,8 @@ describe('a handler that does not return three times within a minute in one room
       await current.advance(10_000, 1000)
       current = node(ann)
       await current.resume('looper', ann)
+      // Its edge gives it again.
+      await current.say('looper', 'ann', 'loop', null, 1 + n)
     }
     ann.errors.length = 0
     await current.say('looper', 'ann', 'loop', null, 5)
@@ -184,6 +186,7 @@ describe('a handler that does not return three times within a minute in one room
       await current.advance(31_000, 1000)
       current = node(ann)
       await current.resume('looper', ann)
+      await current.say('looper', 'ann', 'loop', null, n)
     }
     expect([ann.inRoom, hooks.length]).toEqual([true, 4])
   })
@@ -195,7 +198,7 @@ describe('a handler that does not return three times within a minute in one room
     const bob = await current.join('looper', 'bob')
     for (let n = 1; n <= 3; n++) {
       await current.join('looper', `loops${n}`)
-      current.send('looper', `loops${n}`, { kind: 'leave', reason: 'left', ref: 9 + n })
+      current.send('looper', `loops${n}`, { kind: 'leave', reason: 'left', request_id: 9 + n })
       expect(hooks).toHaveLength(n)
       await current.advance(5000, 1000)
       current = node(bob)
@@ -226,7 +229,7 @@ describe('what happens by itself', () => {
     const first = node()
     const bob = await first.join('looper', 'bob')
     await first.join('looper', 'loops')
-    first.send('looper', 'loops', { kind: 'leave', reason: 'left', ref: 9 })
+    first.send('looper', 'loops', { kind: 'leave', reason: 'left', request_id: 9 })
     expect(hooks).toEqual(['onLeave'])
     const second = node(bob)
     await second.resume('looper', bob)

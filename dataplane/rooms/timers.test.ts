@@ -250,7 +250,7 @@ describe('the timers of a room', () => {
     const { bench, say, diary, now } = await started()
     await say('after', { ms: 1000, note: 'late' })
     bench.store.mood = 'deaf'
-    bench.message('clockwork', 'ann', 'cancel', 'nothing', 99)
+    bench.message('clockwork', 'ann', 'cancel', 'nothing', 2)
     await bench.advance(5000)
     bench.store.mood = 'fine'
     await bench.advance(2000)
@@ -262,7 +262,7 @@ describe('the timers of a room', () => {
   it('keep it from ending while it is empty, and no longer', async () => {
     const { bench, say } = await started()
     await say('after', { ms: 30_000, note: 'last words' })
-    bench.send('clockwork', 'ann', { kind: 'leave', ref: 50, reason: 'left' })
+    bench.send('clockwork', 'ann', { kind: 'leave', request_id: 50, reason: 'left' })
     await bench.advance(29_000, 100)
     expect(bench.host.size).toBe(1)
     await bench.advance(10_500, 100)

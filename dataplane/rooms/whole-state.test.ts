@@ -63,7 +63,7 @@ describe('the whole state that a room is asked for while an update is being comm
     bench.attach('cards', bob)
     bench.send('cards', 'ann', {
       kind: 'join',
-      ref: 1,
+      request_id: 1,
       edge: 'node_a',
       turn: 0,
       codec: ann.codec,

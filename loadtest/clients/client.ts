@@ -432,7 +432,7 @@ export class LoadClient {
     }
     const member = this.#member
     if (!member || !seen) return
-    if (seen.kind === 'draining') member.disturbed(clock.monotonic())
+    if (seen.kind === 'move') member.disturbed(clock.monotonic())
     else if (seen.roomId !== this.#room?.id) return
     else if (seen.kind === 'ack') member.acks.acked(seen.number)
     else member.update(seen.kind === 'full', seen.epoch, seen.number, clock.monotonic())
@@ -484,12 +484,12 @@ const KINDS: Readonly<Record<number, Peeked['kind']>> = {
   [SERVER_OPCODES.event]: 'event',
   [SERVER_OPCODES.member]: 'presence',
   [SERVER_OPCODES.ack]: 'ack',
-  [SERVER_OPCODES.draining]: 'draining',
+  [SERVER_OPCODES.move]: 'move',
 }
 
 interface Peeked {
   /** `full`: a snapshot or a resync, which carries the whole state. */
-  readonly kind: 'patch' | 'full' | 'event' | 'presence' | 'ack' | 'draining'
+  readonly kind: 'patch' | 'full' | 'event' | 'presence' | 'ack' | 'move'
   readonly roomId: string
   readonly epoch: number
   /** The `ref` of an ack, the `seq` of all others. */
@@ -507,7 +507,7 @@ export function peek(frame: Uint8Array, context: StreamContext): Peeked | undefi
   if (opcode === ROOM_OPCODE) context.enter(reader.value() as string)
   const kind = KINDS[opcode]
   if (kind === undefined) return undefined
-  if (kind === 'draining') return { kind, roomId: '', epoch: 0, number: 0 }
+  if (kind === 'move') return { kind, roomId: '', epoch: 0, number: 0 }
   const { room: roomId } = context
   if (kind === 'ack') return { kind, roomId, epoch: 0, number: reader.value() as number }
   const epoch = context.epoch(reader.value() as number)

@@ -37,11 +37,11 @@ describe('peek', () => {
       })
   })
 
-  it('reads the ref of an ack, and that a node drains', () => {
+  it('reads the ref of an ack, and that the client is to move', () => {
     const ack = server.encode({ t: 'ack', room_id: roomId, ref: 513 })
     expect(peek(ack, inRoom())).toMatchObject({ kind: 'ack', roomId, number: 513 })
-    const draining = server.encode({ t: 'draining', reconnect_in_ms: 1500 })
-    expect(peek(draining, inRoom())).toMatchObject({ kind: 'draining' })
+    const move = server.encode({ t: 'move', in_ms: 1500 })
+    expect(peek(move, inRoom())).toMatchObject({ kind: 'move' })
   })
 
   it('ignores other frames', () => {

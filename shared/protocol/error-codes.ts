@@ -76,19 +76,24 @@ export class UnsafeInteger extends ProtocolError {
 }
 
 /**
- * A well-formed message whose fields are wrong; answered with `error` `invalid_message`, which echoes `ref` where one could be read.
- * `t` and `room_id` as well are what could be read.
+ * A well-formed message whose fields are wrong; answered with `error` `invalid_message`, which echoes `ref` and
+ * `request_id` where they could be read. `t` and `room_id` as well are what could be read.
  */
 export class InvalidMessage extends Error {
   override readonly name = 'InvalidMessage'
   readonly t: string | undefined
   readonly ref: number | undefined
+  readonly request_id: number | undefined
   readonly room_id: string | undefined
 
-  constructor(message: string, about: { t?: string; ref?: number; roomId?: string } = {}) {
+  constructor(
+    message: string,
+    about: { t?: string; ref?: number; requestId?: number; roomId?: string } = {},
+  ) {
     super(message)
     this.t = about.t
     this.ref = about.ref
+    this.request_id = about.requestId
     this.room_id = about.roomId
   }
 }

@@ -45,7 +45,9 @@ test.each([
 })
 
 const withData = (data: string) =>
-  new JsonCodec().decode(utf8(`{"t":"message","room_id":"a:b","type":"x","data":${data},"ref":7}`))
+  new JsonCodec().decode(
+    utf8(`{"t":"message","room_id":"a:b","type":"x","data":${data},"ref":7,"settled":0}`),
+  )
 
 test.each(['9007199254740992', '-9007199254740993', '{"a":[1,{"b":123456789012345678901234567890}]}'])(
   '%s as data makes the message invalid: it has an integer that would be rounded',

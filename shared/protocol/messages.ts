@@ -60,7 +60,7 @@ const RESUME_POSITION = {
   member_id: text(MAX.id),
   epoch: COUNT,
   seq: COUNT,
-  settled: optional(COUNT),
+  settled: COUNT,
 }
 
 /** One client in one room, as the others see it. `sub` is the player's id from the token, null when it carries none. */
@@ -100,23 +100,23 @@ export const CLIENT_MESSAGES = {
         }),
       ],
     ),
-    /** What this connection's client understands beyond what every client does: `reroute`, `layers`, and it may name others, of other versions. */
+    /** What this connection's client understands beyond what every client does: `layers`, and it may name others, of other versions. */
     features: optional(list(text(MAX.feature), MAX.features)),
   }),
   join: message(1, {
-    ref: REF,
+    request_id: REF,
     room_type: text(MAX.room_type),
     options: OPTIONS,
     /** The client had a seat there, and joins again because its session is lost: no other session of the player loses a seat to it. */
     rejoin: optional(FLAG),
   }),
-  leave: message(2, { ref: REF, room_id: text(MAX.room_id) }),
+  leave: message(2, { request_id: REF, room_id: text(MAX.room_id) }),
   message: message(3, {
     room_id: text(MAX.room_id),
     type: text(MAX.type),
     data: VALUE,
     ref: optional(REF),
-    /** The highest ref up to which the client knows every outcome in this room. */
+    /** The highest ref up to which the client knows every outcome in this room; required with `ref`. */
     settled: optional(COUNT),
   }),
   'state.resync': message(4, { room_id: text(MAX.room_id), reason: choice(RESYNC_REASONS) }),
@@ -140,7 +140,7 @@ export const SERVER_MESSAGES = {
     server_time: text(),
     limits: record(LIMIT_FIELDS),
   }),
-  joined: message(17, { ref: REF, room_id: text(), member_id: text() }),
+  joined: message(17, { request_id: REF, room_id: text(), member_id: text() }),
   /** A fresh token is accepted. */
   token: message(18, { token_seconds: COUNT }),
   event: message(22, { ...IN_ROOM, name: text(), data: VALUE }),
@@ -155,15 +155,16 @@ export const SERVER_MESSAGES = {
   reply: message(24, { room_id: ADDRESS, ref: REF, data: VALUE }),
   ack: message(25, { room_id: ADDRESS, ref: REF }),
   error: message(26, {
-    ref: orNil(REF),
-    room_id: orNil(text()),
     code: typed<ErrorCode>(text()),
     message: text(),
     retryable: FLAG,
+    request_id: optional(REF),
+    room_id: optional(text()),
+    ref: optional(REF),
   }),
-  draining: message(27, { reconnect_in_ms: NUMBER }),
+  /** `url`: undefined for the address that the client was given. */
+  move: message(27, { in_ms: NUMBER, url: optional(text()) }),
   pong: message(28, { at: NUMBER, server_time: text() }),
-  reroute: message(32, { url: text() }),
 } satisfies Table
 
 /** All that a client may know of a room at one seq: the state, and everyone in the room. They replace what the client has. */

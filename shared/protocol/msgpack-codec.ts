@@ -93,9 +93,8 @@ export class MsgpackCodec implements Codec {
       reader.end()
       // Written out: a spread costs more than all the rest.
       if (ref === undefined && settled === undefined) return { t: 'message', room_id: roomId, type, data }
-      if (!isRef(ref)) return undefined
-      if (settled === undefined) return { t: 'message', room_id: roomId, type, data, ref }
-      return isCount(settled) ? { t: 'message', room_id: roomId, type, data, ref, settled } : undefined
+      if (!isRef(ref) || !isCount(settled)) return undefined
+      return { t: 'message', room_id: roomId, type, data, ref, settled }
     } catch {
       return undefined
     }

@@ -47,14 +47,8 @@ export function parsePositional(found: readonly unknown[]): ClientMessage {
 }
 
 /** The complaint about a message with an integer that no double holds; it names the message as every other does. */
-export const unsafeInteger = ({ message }: UnsafeInteger, of: ClientMessage): InvalidMessage => {
-  const { t, ref, room_id: roomId } = of as Named
-  return new InvalidMessage(`a field has ${message}`, {
-    t: t as ClientType,
-    ...(isRef(ref) && { ref }),
-    ...(typeof roomId === 'string' && { roomId }),
-  })
-}
+export const unsafeInteger = ({ message }: UnsafeInteger, of: ClientMessage): InvalidMessage =>
+  new InvalidMessage(`a field has ${message}`, aboutOf(of.t, of as Named))
 
 function parse(
   check: CheckFields | undefined,
@@ -67,17 +61,23 @@ function parse(
     const message: { [name: string]: unknown } = {}
     message.t = t
     check(found, message, '')
+    if (t === 'message' && message.ref !== undefined && message.settled === undefined)
+      wrong(undefined, '', 'settled', 'an integer from 0 to 2^53 - 1 where there is a ref')
     return message as ClientMessage
   } catch (error) {
     if (!(error instanceof InvalidMessage)) throw error
-    const { ref, room_id: roomId } = Array.isArray(found) ? namesOf(t, found) : (found as Named)
-    throw new InvalidMessage(error.message.slice(0, MAX_TEXT), {
-      ...(typeof t === 'string' && { t }),
-      ...(isRef(ref) && { ref }),
-      ...(typeof roomId === 'string' && { roomId }),
-    })
+    const about = Array.isArray(found) ? namesOf(t, found) : (found as Named)
+    throw new InvalidMessage(error.message.slice(0, MAX_TEXT), aboutOf(t, about))
   }
 }
+
+/** What could be read of an invalid message. */
+const aboutOf = (t: unknown, { ref, request_id: requestId, room_id: roomId }: Named) => ({
+  ...(typeof t === 'string' && { t }),
+  ...(isRef(ref) && { ref }),
+  ...(isRef(requestId) && { requestId }),
+  ...(typeof roomId === 'string' && { roomId }),
+})
 
 const namesOf = (t: ClientType, elements: readonly unknown[]): Named =>
   Object.fromEntries(Object.keys(CLIENT_MESSAGES[t].fields).map((name, i) => [name, elements[i + 1]]))

@@ -137,11 +137,11 @@ function fuzz(subprotocol: 'json' | 'msgpack'): Attack {
       const token = await tokenFor(target)
       const hello = { t: 'hello', project_id: target.projectId, token }
       const messages = [
-        { t: 'join', ref: 1, room_type: 'vault', options: { key: 'fuzz' } },
-        { t: 'message', room_id: 'vault:fuzz', type: 'add', data: { n: 1 }, ref: 2 },
+        { t: 'join', request_id: 1, room_type: 'vault', options: { key: 'fuzz' } },
+        { t: 'message', room_id: 'vault:fuzz', type: 'add', data: { n: 1 }, ref: 1, settled: 0 },
         { t: 'state.resync', room_id: 'vault:fuzz', reason: 'sequence' },
         { t: 'ping', at: 1 },
-        { t: 'leave', ref: 3, room_id: 'vault:fuzz' },
+        { t: 'leave', request_id: 3, room_id: 'vault:fuzz' },
       ]
       const rows = [
         [1, target.projectId, token],
@@ -260,11 +260,11 @@ export const ATTACKS: readonly Attack[] = [
         player.client.onMessage = ({ t, room_id: roomId }) => {
           if (t !== 'joined') return
           joined += 1
-          player.client.send({ t: 'leave', ref: ++ref, room_id: roomId })
+          player.client.send({ t: 'leave', request_id: ++ref, room_id: roomId })
         }
         await forSeconds(seconds, async () => {
           const options = { key: `built-${builder}-${asked++}` }
-          player.client.send({ t: 'join', ref: ++ref, room_type: 'meadow', options })
+          player.client.send({ t: 'join', request_id: ++ref, room_type: 'meadow', options })
           await sleep(1000 / player.limits.messages_per_second)
           await breathe(player.client)
         })
@@ -314,13 +314,14 @@ export const ATTACKS: readonly Attack[] = [
         if (!player) return 0
         const { client } = player
         let ref = 0
-        const ask = () => client.send({ t: 'join', ref: ++ref, room_type: 'hoard', options: { key: 'one' } })
+        const ask = () =>
+          client.send({ t: 'join', request_id: ++ref, room_type: 'hoard', options: { key: 'one' } })
         let own: unknown
         client.onMessage = ({ t, status, member_id: memberId }) => {
           if (t === 'joined') own = memberId
           if (t === 'state.snapshot') {
             states += 1
-            client.send({ t: 'leave', ref: ++ref, room_id: 'hoard:one' })
+            client.send({ t: 'leave', request_id: ++ref, room_id: 'hoard:one' })
           } else if (t === 'member' && status === 'left' && memberId === own) ask()
           // Too many joins in a second.
           else if (t === 'error') setTimeout(ask, 100)
@@ -453,13 +454,13 @@ export const ATTACKS: readonly Attack[] = [
       const heap = await metric(target, 'service_nodejs_heap_size_used_bytes')
       let sent = 0
       let told = 0
-      await forSeconds(seconds, async (round) => {
+      await forSeconds(seconds, async () => {
         const player = await robber(target, target.wsUrls[0]!, 'knocker').catch(() => undefined)
         if (!player) return
         const { client } = player
         client.onMessage = ({ t }) => void (t === 'error' && told++)
-        for (let ref = 2; ref < 2000 && client.ended === undefined; ref++, sent++) {
-          client.send({ t: 'message', room_id: 'vault:one', type: 'knock', data: {}, ref: ref + round })
+        for (let ref = 1; ref < 2000 && client.ended === undefined; ref++, sent++) {
+          client.send({ t: 'message', room_id: 'vault:one', type: 'knock', data: {}, ref, settled: 0 })
           if (ref % 100 === 0) await breathe(client)
         }
         await client.until(() => false, 200)

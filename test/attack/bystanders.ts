@@ -24,10 +24,11 @@ export class Bystanders {
   readonly #sent = new Map<string, number>()
   #pings: number[] = []
   #acks: number[] = []
-  #ref = 1
+  readonly #refs: number[]
 
   private constructor(players: Player[]) {
     this.#players = players
+    this.#refs = players.map(() => 0)
     players.forEach((player, index) => {
       this.#listen(player, index)
       this.#timers.push(setInterval(() => this.#ping(player), PING_MS))
@@ -94,10 +95,10 @@ export class Bystanders {
   }
 
   #act({ client }: Player, index: number): void {
-    const ref = ++this.#ref
+    const ref = ++this.#refs[index]!
     this.#sent.set(`${index}/${ref}`, performance.now())
     const roomId = `meadow:of-${Math.floor(index / 3)}`
-    client.send({ t: 'message', room_id: roomId, type: 'add', data: { n: 1 }, ref })
+    client.send({ t: 'message', room_id: roomId, type: 'add', data: { n: 1 }, ref, settled: 0 })
   }
 }
 

@@ -58,8 +58,8 @@ export async function greet(client: RawClient, hello: object): Promise<Player | 
 /** Takes a seat. False: the join was refused. */
 export async function join({ client }: Player, roomType: string, key: string, ref = 1): Promise<boolean> {
   const answer = await client.ask(
-    { t: 'join', ref, room_type: roomType, options: { key } },
-    (told) => (told.t === 'joined' || told.t === 'error') && told.ref === ref,
+    { t: 'join', request_id: ref, room_type: roomType, options: { key } },
+    (told) => (told.t === 'joined' || told.t === 'error') && told.request_id === ref,
   )
   return answer?.t === 'joined'
 }

@@ -435,12 +435,12 @@ describe('a message', () => {
       answer: 'welcome',
     }),
     join: async () => ({
-      message: { t: 'join', ref: 7, room_type: 'arena', options: { key: 'one' } },
+      message: { t: 'join', request_id: 7, room_type: 'arena', options: { key: 'one' } },
       answer: 'joined',
     }),
-    leave: async () => ({ message: { t: 'leave', ref: 7, room_id: roomId }, answer: 'member' }),
+    leave: async () => ({ message: { t: 'leave', request_id: 7, room_id: roomId }, answer: 'member' }),
     message: async () => ({
-      message: { t: 'message', room_id: roomId, type: 'move', data: null, ref: 7 },
+      message: { t: 'message', room_id: roomId, type: 'move', data: null, ref: 1, settled: 0 },
       answer: 'ack',
     }),
     'state.resync': async () => ({

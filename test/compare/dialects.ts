@@ -70,7 +70,7 @@ const codec = new MsgpackClientCodec()
 /** The server tells a client within this time that its room is at another node. */
 const REROUTE_MS = 8_000
 
-/** Moves to the node of the room as the SDK does: resumes there, then ends this connection. Stays without a `reroute`. */
+/** Moves to the node of the room as the SDK does: resumes there, then ends this connection. Stays without a `move`. */
 async function rerouted(
   here: Joined,
   own: MsgpackClientCodec,
@@ -84,7 +84,7 @@ async function rerouted(
     here.socket.removeAllListeners('message').on('message', (bytes: Buffer) => {
       const message = own.decode(bytes)
       if (message.t === 'state.patch') ({ room_id, epoch, seq } = message)
-      if (message.t !== 'reroute') return
+      if (message.t !== 'move') return
       clearTimeout(timer)
       resolve(message.url)
     })
@@ -93,7 +93,7 @@ async function rerouted(
   const port = Number(new URL(url).port)
   const there = new MsgpackClientCodec()
   const socket = dial(port, '/', own.subprotocol)
-  const resume = { session_id, resume_token, rooms: [{ room_id, member_id, epoch, seq }] }
+  const resume = { session_id, resume_token, rooms: [{ room_id, member_id, epoch, seq, settled: 0 }] }
   socket.once('open', () => socket.send(there.encode({ t: 'hello', project_id, resume })))
   const gone = await joined(socket, (bytes) => there.decode(bytes).t === 'welcome')
   here.socket.terminate()
@@ -105,8 +105,7 @@ const roomful: Dialect = {
     const own = new MsgpackClientCodec()
     const { projectId: project_id, token } = credentials[client]!
     const socket = dial(port, '/', own.subprotocol)
-    const features = direct ? { features: ['reroute'] } : {}
-    socket.once('open', () => socket.send(own.encode({ t: 'hello', project_id, token, ...features })))
+    socket.once('open', () => socket.send(own.encode({ t: 'hello', project_id, token })))
     let session = { project_id, session_id: '', resume_token: '' }
     let room = { room_id: '', member_id: '', epoch: 0, seq: 0 }
     const here = await joined(socket, (bytes) => {
@@ -114,7 +113,7 @@ const roomful: Dialect = {
       if (message.t === 'error') throw new Error(`${message.code}: ${message.message}`)
       if (message.t === 'welcome') {
         session = { ...session, ...message }
-        socket.send(own.encode({ t: 'join', ref: 1, room_type: 'arena', options: { key } }))
+        socket.send(own.encode({ t: 'join', request_id: 1, room_type: 'arena', options: { key } }))
       }
       if (message.t === 'joined') room = { ...room, member_id: message.member_id }
       if (message.t !== 'state.snapshot') return false
@@ -129,7 +128,7 @@ const roomful: Dialect = {
       room_id: `arena:${room}`,
       type: 'move',
       data: place(x),
-      ...(ref !== undefined && { ref }),
+      ...(ref !== undefined && { ref, settled: ref - 1 }),
     }),
   nudge: (room) => codec.encode({ t: 'message', room_id: `arena:${room}`, type: 'nudge', data: place() }),
   mark: (x) => Buffer.from([0xcd, x >> 8, x & 0xff]),

@@ -161,7 +161,7 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
       { name: 'limits', json: limits, msgpack: (value) => limits(named(value, LIMITS)) },
     ],
   },
-  joined: { opcode: 17, fields: [both('ref', ref), both('room_id', text), both('member_id', text)] },
+  joined: { opcode: 17, fields: [both('request_id', ref), both('room_id', text), both('member_id', text)] },
   'state.snapshot': { opcode: 19, fields: [...stamp, members] },
   token: { opcode: 18, fields: [both('token_seconds', count)] },
   'state.resync': { opcode: 20, fields: [...stamp, members] },
@@ -191,16 +191,16 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
   error: {
     opcode: 26,
     fields: [
-      optional(both('ref', ref)),
-      optional(both('room_id', text)),
       both('code', errorCode),
       both('message', text),
       both('retryable', flag),
+      optional(both('request_id', ref)),
+      optional(both('room_id', text)),
+      optional(both('ref', ref)),
     ],
   },
-  draining: { opcode: 27, fields: [both('reconnect_in_ms', count)] },
+  move: { opcode: 27, fields: [both('in_ms', count), optional(both('url', text))] },
   pong: { opcode: 28, fields: [both('at', number), both('server_time', time)] },
-  reroute: { opcode: 32, fields: [both('url', text)] },
 }
 
 /** Reads the fields of a message of `t`; `value` gives the field on the wire, undefined when it is absent. */
@@ -274,14 +274,14 @@ function elements(message: ClientMessage): unknown[] {
         memberId,
         epoch,
         seq,
-        ...(settled === undefined ? [] : [settled]),
+        settled,
       ])
       return [0, message.project_id, [sessionId, resumeToken, positions], ...features]
     }
     case 'join':
-      return [1, message.ref, message.room_type, ...(message.options ? [message.options] : [])]
+      return [1, message.request_id, message.room_type, ...(message.options ? [message.options] : [])]
     case 'leave':
-      return [2, message.ref, message.room_id]
+      return [2, message.request_id, message.room_id]
     case 'message': {
       const { room_id: roomId, type, data, ref, settled } = message
       const head = [3, roomId, type, data]

@@ -15,7 +15,11 @@ export interface RoomFlush {
 /** Where a client stands in a room. */
 export interface RoomPosition extends RoomFlush {
   member_id: string
-  settled?: number
+}
+
+/** The same when it resumes. */
+export interface ResumePosition extends RoomPosition {
+  settled: number
 }
 
 export type ClientMessage =
@@ -23,11 +27,11 @@ export type ClientMessage =
   | {
       t: 'hello'
       project_id: string
-      resume: { session_id: string; resume_token: string; rooms: RoomPosition[] }
+      resume: { session_id: string; resume_token: string; rooms: ResumePosition[] }
       features?: string[]
     }
-  | { t: 'join'; ref: number; room_type: string; options?: { [key: string]: Json } | undefined }
-  | { t: 'leave'; ref: number; room_id: string }
+  | { t: 'join'; request_id: number; room_type: string; options?: { [key: string]: Json } | undefined }
+  | { t: 'leave'; request_id: number; room_id: string }
   | {
       t: 'message'
       room_id: string
@@ -99,7 +103,7 @@ interface ServerMessages {
     server_time: string
     limits: Limits
   }
-  joined: { ref: number; room_id: string; member_id: string }
+  joined: { request_id: number; room_id: string; member_id: string }
   'state.snapshot': Stamp & { body: WireState; members: MemberInfo[] }
   token: { token_seconds: number }
   'state.resync': Stamp & { body: WireState; members: MemberInfo[] }
@@ -111,10 +115,16 @@ interface ServerMessages {
   'layer.patch': Stamp & { layer: string; body: WirePatch }
   ack: { room_id: string; ref: number }
   reply: { room_id: string; ref: number; data: Json }
-  error: { ref?: number; room_id?: string; code: string; message: string; retryable: boolean }
-  draining: { reconnect_in_ms: number }
+  error: {
+    code: string
+    message: string
+    retryable: boolean
+    request_id?: number
+    room_id?: string
+    ref?: number
+  }
+  move: { in_ms: number; url?: string }
   pong: { at: number; server_time: string }
-  reroute: { url: string }
 }
 
 export type ServerName = keyof ServerMessages

@@ -8,7 +8,7 @@ import {
   type Json,
   ProtocolFault,
   type Received,
-  type RoomPosition,
+  type ResumePosition,
   type ServerMessage,
   type ServerName,
 } from './messages.ts'
@@ -131,13 +131,14 @@ export class Peer {
 
   /** Joins a room and waits until its state is here. */
   async join(roomType: string, key: string): Promise<RoomView> {
-    const ref = this.session.nextRef()
+    const id = this.session.nextRequest()
     const from = this.inbox.length
-    this.send({ t: 'join', ref, room_type: roomType, options: { key } })
-    const answer = () => this.inbox.slice(from).find((message) => 'ref' in message && message.ref === ref)
-    await this.until(`join ${ref} is answered`, () => answer() !== undefined)
-    if (answer()?.t === 'error') this.fail(`join ${ref} is refused`)
-    const { room_id: roomId } = await this.expect('joined', { ref }, { from })
+    this.send({ t: 'join', request_id: id, room_type: roomType, options: { key } })
+    const answer = () =>
+      this.inbox.slice(from).find((message) => 'request_id' in message && message.request_id === id)
+    await this.until(`join ${id} is answered`, () => answer() !== undefined)
+    if (answer()?.t === 'error') this.fail(`join ${id} is refused`)
+    const { room_id: roomId } = await this.expect('joined', { request_id: id }, { from })
     await this.expect('state.snapshot', { room_id: roomId }, { from })
     return this.session.room(roomId)
   }
@@ -145,28 +146,31 @@ export class Peer {
   /** Gives a seat up and waits for the answer. */
   async leave(roomId: string): Promise<void> {
     const { memberId } = this.session.room(roomId)
-    this.send({ t: 'leave', ref: this.session.nextRef(), room_id: roomId })
+    this.send({ t: 'leave', request_id: this.session.nextRequest(), room_id: roomId })
     await this.expect('member', { room_id: roomId, member_id: memberId, status: 'left', reason: 'left' })
   }
 
   /** Sends a reliable message; gives its ref. */
   act(roomId: string, type: string, data: Json): number {
-    const ref = this.session.nextRef()
-    this.send({ t: 'message', room_id: roomId, type, data, ref })
+    const ref = this.session.nextRef(roomId)
+    const settled = this.session.settledIn(roomId)
+    this.send({ t: 'message', room_id: roomId, type, data, ref, settled })
     return ref
   }
 
   /** Sends a reliable message and waits for its ack. */
   async acted(roomId: string, type: string, data: Json): Promise<number> {
     const ref = this.act(roomId, type, data)
-    await this.settled(ref)
+    await this.settled(roomId, ref)
     return ref
   }
 
   /** Waits until a reliable message is acked; an `error` for it fails. */
-  async settled(ref: number): Promise<void> {
-    await this.until(`ref ${ref} is settled`, () => !this.session.kept.has(ref))
-    const failed = this.inbox.find((message) => message.t === 'error' && message.ref === ref)
+  async settled(roomId: string, ref: number): Promise<void> {
+    await this.until(`ref ${ref} is settled`, () => !this.session.keeps(roomId, ref))
+    const failed = this.inbox.find(
+      (message) => message.t === 'error' && message.room_id === roomId && message.ref === ref,
+    )
     if (failed) this.fail(`ref ${ref} was answered with ${JSON.stringify(failed)}`)
   }
 
@@ -312,12 +316,15 @@ export class Session {
   sessionId = ''
   resumeToken = ''
   welcome: Received<'welcome'> | undefined
-  /** Reliable messages without an answer, by ref, in the order they were sent. */
-  readonly kept = new Map<number, KeptMessage>()
-  /** What messages were answered with, by ref. */
-  readonly replies = new Map<number, Json>()
-  private lastRef = 0
-  private readonly sent = new Map<string, Set<number>>()
+  /** Reliable messages without an answer, by room and ref, in the order they were sent. */
+  readonly kept = new Map<string, KeptMessage>()
+  /** What messages were answered with, by room and ref. */
+  private readonly replies = new Map<string, Json>()
+  /** Errors and replies on this connection, by room and ref. */
+  private readonly told = new Set<string>()
+  private lastRequest = 0
+  /** By room, the highest ref of its seat. */
+  private readonly lastRefs = new Map<string, number>()
   /** The room whose snapshot must be the next frame. */
   private snapshotDue: string | undefined
 
@@ -326,10 +333,29 @@ export class Session {
     this.codec = codec
   }
 
-  /** The next of the session's one counter of refs. */
-  nextRef(): number {
-    this.lastRef += 1
-    return this.lastRef
+  nextRequest(): number {
+    this.lastRequest += 1
+    return this.lastRequest
+  }
+
+  /** The ref that is due in a room. */
+  nextRef(roomId: string): number {
+    return (this.lastRefs.get(roomId) ?? 0) + 1
+  }
+
+  /** Whether a message has no answer. */
+  keeps(roomId: string, ref: number): boolean {
+    return this.kept.has(keyOf(roomId, ref))
+  }
+
+  /** The highest ref in a room up to which every outcome is known. */
+  settledIn(roomId: string): number {
+    for (const message of this.kept.values()) if (message.room_id === roomId) return message.ref! - 1
+    return this.lastRefs.get(roomId) ?? 0
+  }
+
+  replyTo(roomId: string, ref: number): Json | undefined {
+    return this.replies.get(keyOf(roomId, ref))
   }
 
   room(roomId: string): RoomView {
@@ -341,9 +367,9 @@ export class Session {
   /** The `hello` that takes this session up again. */
   resumption(): Resumption {
     for (const view of this.rooms.values()) view.cutOff()
-    const rooms: RoomPosition[] = [...this.rooms.values()]
+    const rooms: ResumePosition[] = [...this.rooms.values()]
       .filter((view) => view.seated)
-      .map((view) => view.position)
+      .map(({ position }) => ({ ...position, settled: this.settledIn(position.room_id) }))
     const { projectId, sessionId, resumeToken, features } = this
     return {
       t: 'hello',
@@ -362,10 +388,9 @@ export class Session {
 
   sending(message: ClientMessage): void {
     if (message.t !== 'message' || message.ref === undefined) return
-    this.kept.set(message.ref, message)
-    this.lastRef = Math.max(this.lastRef, message.ref)
-    const refs = this.sent.get(message.room_id) ?? new Set()
-    this.sent.set(message.room_id, refs.add(message.ref))
+    const { room_id: roomId, ref } = message
+    this.kept.set(keyOf(roomId, ref), message)
+    this.lastRefs.set(roomId, Math.max(ref, this.lastRefs.get(roomId) ?? 0))
   }
 
   received(message: ServerMessage): void {
@@ -386,12 +411,10 @@ export class Session {
         this.takeReply(message)
         break
       case 'error':
-        if (message.ref !== undefined) this.kept.delete(message.ref)
+        if (message.room_id !== undefined && message.ref !== undefined)
+          this.takeError(message.room_id, message.ref)
         break
-      case 'reroute':
-        this.faults.push('reroute to a client that did not name it in the features of hello')
-        break
-      case 'draining':
+      case 'move':
       case 'pong':
       case 'token':
         break
@@ -404,7 +427,7 @@ export class Session {
     message: Exclude<
       ServerMessage,
       {
-        t: 'welcome' | 'token' | 'joined' | 'ack' | 'error' | 'draining' | 'pong' | 'reply' | 'reroute'
+        t: 'welcome' | 'token' | 'joined' | 'ack' | 'error' | 'move' | 'pong' | 'reply'
       }
     >,
   ): void {
@@ -431,29 +454,56 @@ export class Session {
     this.sessionId = message.session_id
     this.resumeToken = message.resume_token
     this.welcome = message
+    this.told.clear()
   }
 
   private takeAck({ room_id: roomId, ref }: Received<'ack'>): void {
-    if (!this.sent.get(roomId)?.has(ref)) {
+    if (!this.hasSent(roomId, ref)) {
       this.faults.push(`ack of ref ${ref} in ${roomId}, which this client never sent as a reliable message`)
     }
-    for (const [kept, message] of this.kept) {
-      if (message.room_id === roomId && kept <= ref) this.kept.delete(kept)
+    for (const [key, message] of this.kept) {
+      if (message.room_id === roomId && message.ref! <= ref) this.kept.delete(key)
     }
+  }
+
+  private takeError(roomId: string, ref: number): void {
+    if (this.kept.delete(keyOf(roomId, ref)) && this.settledIn(roomId) < ref - 1)
+      this.faults.push(`an error for ref ${ref} in ${roomId} before the answers to lower refs`)
+    this.checkOnce('error', roomId, ref)
+  }
+
+  private checkOnce(t: 'error' | 'reply', roomId: string, ref: number): void {
+    const key = `${t} ${keyOf(roomId, ref)}`
+    if (this.told.has(key)) this.faults.push(`two times ${t} for ref ${ref} in ${roomId} on one connection`)
+    this.told.add(key)
+  }
+
+  private hasSent(roomId: string, ref: number): boolean {
+    return ref <= (this.lastRefs.get(roomId) ?? 0)
   }
 
   private takeReply({ room_id: roomId, ref, data }: Received<'reply'>): void {
-    if (!this.sent.get(roomId)?.has(ref)) this.faults.push(`a reply to ref ${ref} in ${roomId}, never sent`)
-    const before = this.replies.get(ref)
+    if (!this.hasSent(roomId, ref)) this.faults.push(`a reply to ref ${ref} in ${roomId}, never sent`)
+    this.checkOnce('reply', roomId, ref)
+    const before = this.replyTo(roomId, ref)
     if (before !== undefined && !isDeepStrictEqual(before, data))
       this.faults.push(`ref ${ref} is answered in two ways: ${JSON.stringify([before, data])}`)
-    this.replies.set(ref, data)
+    this.replies.set(keyOf(roomId, ref), data)
   }
 
   private forget(roomId: string): void {
-    for (const [ref, message] of this.kept) if (message.room_id === roomId) this.kept.delete(ref)
+    for (const [key, message] of this.kept) if (message.room_id === roomId) this.kept.delete(key)
+    for (let ref = this.lastRefs.get(roomId) ?? 0; ref > 0; ref -= 1) {
+      const key = keyOf(roomId, ref)
+      this.replies.delete(key)
+      this.told.delete(`error ${key}`)
+      this.told.delete(`reply ${key}`)
+    }
+    this.lastRefs.delete(roomId)
   }
 }
+
+const keyOf = (roomId: string, ref: number): string => `${roomId} ${ref}`
 
 /** Lets `burst` messages pass at once and `perSecond` in the long run. */
 class Pace {

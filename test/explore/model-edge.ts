@@ -1,4 +1,4 @@
-import type { RoomAddress, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
+import type { RoomAddress, Settled, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
 import { hash, textOf } from './explorer.ts'
 import { decode } from './ledger.ts'
 import type { SimClock } from './sim.ts'
@@ -120,7 +120,7 @@ export class ModelEdge {
     if (kind === 'redirect') this.#redirected(message.owner)
     else if (kind === 'resend') this.#follow()
     else if (kind === 'refused') this.#refused(message.code)
-    else if (kind === 'error') this.#toldRefused(message.code, message.ref)
+    else if (kind === 'error') this.#refused(message.code)
     else if (kind === 'no_seat') this.#noSeat()
     else if (kind === 'left') this.#parts.violate(`${this.memberId} was sent away`)
     // The owner of before knows nothing new.
@@ -139,7 +139,7 @@ export class ModelEdge {
     else
       this.#send({
         kind: 'join',
-        ref: 1,
+        request_id: 1,
         edge: this.#parts.name,
         turn: 0,
         codec: 'roomful.v1.json',
@@ -163,17 +163,17 @@ export class ModelEdge {
       session_id: `ses_${this.memberId}`,
       epoch,
       seq,
+      settled: 0,
+      through: this.#acked,
     })
   }
 
   #message(ref: number): void {
-    const before = this.#unacked[this.#unacked.indexOf(ref) - 1]
-    const after = before === undefined ? {} : { after: before }
     const type = this.#bad.has(ref) ? 'nonsense' : 'add'
-    this.#send({ kind: 'message', type, data: `${this.memberId}:${ref}`, ref, ...after })
+    this.#send({ kind: 'message', type, data: `${this.memberId}:${ref}`, ref, settled: 0 })
   }
 
-  #answered({ epoch, seq, ask, ack = 0, frames, outcomes }: Answer): void {
+  #answered({ epoch, seq, ask, frames, ...settled }: Answer): void {
     if (ask !== this.#attachAsk || this.#attached) return
     if (seq < this.#position.seq)
       this.#parts.violate(`${this.memberId} is taken back from seq ${this.#position.seq} to ${seq}`)
@@ -182,8 +182,7 @@ export class ModelEdge {
         this.#parts.violate(`${this.memberId} is told of seq ${message.seq} at seq ${seq}`)
     this.#position = { epoch, seq }
     this.#attached = true
-    for (const outcome of outcomes) if ('code' in outcome) this.#toldRefused(outcome.code, outcome.ref)
-    this.#ack(ack)
+    this.#settle(settled)
     for (const ref of this.#unacked) this.#message(ref)
     this.#wait()
   }
@@ -200,11 +199,17 @@ export class ModelEdge {
       this.#attach()
       return
     } else this.#position = { epoch, seq: Math.max(seq, this.#position.seq) }
-    for (const { member_id: memberId, ack = 0 } of personal) if (memberId === this.memberId) this.#ack(ack)
+    for (const { member_id: memberId, ack, ...settled } of personal)
+      if (memberId === this.memberId && ack !== undefined) this.#settle({ ack, ...settled })
     this.#wait()
   }
 
-  #ack(ref: number): void {
+  /** What the owner says became of messages. */
+  #settle({ ack: ref, outcomes = [], forgotten = 0 }: Settled): void {
+    if (forgotten > 0) this.#parts.violate(`${this.memberId} hears that ${forgotten} is forgotten`)
+    for (const outcome of outcomes)
+      if ('code' in outcome && this.#unacked.includes(outcome.ref))
+        this.#toldRefused(outcome.code, outcome.ref)
     if (ref > this.#lastRef) this.#parts.violate(`${this.memberId} gets ack ${ref}, and never sent it`)
     const refused = this.#unacked.find((unacked) => unacked <= ref && this.#bad.has(unacked))
     if (refused)
@@ -219,8 +224,8 @@ export class ModelEdge {
   }
 
   /** A message of the member was refused. */
-  #toldRefused(code: string, ref: number | undefined): void {
-    if (ref === undefined || !this.#bad.has(ref)) this.#refused(code)
+  #toldRefused(code: string, ref: number): void {
+    if (!this.#bad.has(ref)) this.#refused(code)
     else this.#unacked = this.#unacked.filter((unacked) => unacked !== ref)
     this.#wait()
   }

@@ -122,7 +122,7 @@ describe('guarantee 8: revocation takes effect within a second', () => {
     const client = await hello(node, { project_id: projectId, token })
     const { session_id, resume_token } = await client.next('welcome')
     const [roomType = '', key = ''] = ROOM.split(':')
-    client.send({ t: 'join', ref: 1, room_type: roomType, options: { key } })
+    client.send({ t: 'join', request_id: 1, room_type: roomType, options: { key } })
     await client.next('joined')
     return { client, resume: { session_id, resume_token, rooms: [] } }
   }

@@ -199,6 +199,8 @@ export function doorsSocket({
   const open = new Set<WebSocket>()
   let codec = new MsgpackClientCodec()
   let next = 0
+  /** The socket of the last hello. */
+  let current: WebSocket | undefined
   class DoorsSocket extends WebSocket {
     constructor(url: string, protocols: string[]) {
       const all = doors()
@@ -206,11 +208,15 @@ export function doorsSocket({
       open.add(this)
       this.once('close', () => open.delete(this))
     }
+    override send(...args: unknown[]): void {
+      current = this
+      super.send(...(args as Parameters<WebSocket['send']>))
+    }
     override emit(event: string | symbol, ...args: unknown[]): boolean {
       if (event !== 'message') return super.emit(event, ...args)
       const frame = Buffer.from(args[0] as ArrayBuffer)
-      // Only what reaches the SDK: a socket that it has let go of may still have something to say.
-      if (this.onmessage) hear(frame)
+      // Only what the SDK takes: a socket that it has let go of, or moves away from, may still have something to say.
+      if (this.onmessage && this === current) hear(frame)
       const rest = tamper(frame)
       return rest === undefined ? false : super.emit('message', Uint8Array.from(rest).buffer, args[1])
     }

@@ -164,7 +164,7 @@ function isReliable(frame: Uint8Array): boolean {
 function withoutRef(frame: Uint8Array): Uint8Array {
   const message = codec.decode(frame)
   if (message.t !== 'message') throw new Error(`a ${message.t} has no ref to take away`)
-  const { ref: _, ...unreliable } = message
+  const { ref: _, settled: __, ...unreliable } = message
   return new MsgpackClientCodec().encode(unreliable)
 }
 

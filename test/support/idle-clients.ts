@@ -96,7 +96,7 @@ async function beIdle({ projectId, token, roomId, members, wsUrl, sockets }: Cro
       socket.on('message', (data) => {
         const { t } = JSON.parse(String(data)) as { t: string }
         if (t === 'welcome' && index < members)
-          socket.send(JSON.stringify({ t: 'join', ref: 1, room_type: roomType, options: { key } }))
+          socket.send(JSON.stringify({ t: 'join', request_id: 1, room_type: roomType, options: { key } }))
         else if (t === 'welcome' || t === 'joined') enter()
         else if (t === 'error') socket.close()
         if (t === 'event') report.heard += 1

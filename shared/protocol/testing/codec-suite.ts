@@ -32,20 +32,20 @@ const SERVER_MESSAGES = messagesFrom('server') as PlainMessage[]
 /** What the vectors have not. */
 const MORE: ClientMessage[] = [
   { t: 'hello', project_id: 'prj_1', resume: { session_id: 'ses_1', resume_token: 'secret', rooms: [] } },
-  { t: 'leave', ref: Number.MAX_SAFE_INTEGER, room_id: 'arena:lobby' },
+  { t: 'leave', request_id: Number.MAX_SAFE_INTEGER, room_id: 'arena:lobby' },
   { t: 'message', room_id: 'arena:lobby', type: 'wave', data: null, settled: 3 },
 ]
 const CLIENT_MESSAGES = [...(messagesFrom('client') as ClientMessage[]), ...MORE]
 
-const JOIN = { t: 'join', ref: 7, room_type: 'arena', options: { key: 'lobby' } }
-const MESSAGE = { t: 'message', room_id: 'arena:lobby', type: 'move', data: {}, ref: 7 }
+const JOIN = { t: 'join', request_id: 7, room_type: 'arena', options: { key: 'lobby' } }
+const MESSAGE = { t: 'message', room_id: 'arena:lobby', type: 'move', data: {}, ref: 7, settled: 6 }
 const RESUME = { session_id: 'ses_1', resume_token: 'secret', rooms: [] as unknown }
 const HELLO = { t: 'hello', project_id: 'prj_1', resume: RESUME }
-/** Wrong fields, the field that the complaint must name, and the ref it must echo. */
-const WRONG: [fields: Record<string, unknown>, named: RegExp, ref?: number][] = [
-  [{ ...JOIN, ref: 0 }, /^ref is 0; it must be an integer from 1/],
-  [{ ...JOIN, ref: 1.5 }, /^ref is 1.5/],
-  [{ ...JOIN, ref: '7' }, /^ref is a string of 1 characters/],
+/** Wrong fields, the field that the complaint must name, and the ref or request id it must echo. */
+const WRONG: [fields: Record<string, unknown>, named: RegExp, answers?: number][] = [
+  [{ ...JOIN, request_id: 0 }, /^request_id is 0; it must be an integer from 1/],
+  [{ ...JOIN, request_id: 1.5 }, /^request_id is 1.5/],
+  [{ ...JOIN, request_id: '7' }, /^request_id is a string of 1 characters/],
   [{ ...JOIN, room_type: '' }, /^room_type is an empty string/, 7],
   [{ ...JOIN, room_type: 'x'.repeat(65) }, /^room_type is a string of 65 characters; .* 1 to 64/, 7],
   [{ ...JOIN, options: [] }, /^options is an array; it must be an object/, 7],
@@ -56,8 +56,13 @@ const WRONG: [fields: Record<string, unknown>, named: RegExp, ref?: number][] = 
   [{ ...MESSAGE, type: true }, /^type is true/, 7],
   [{ ...MESSAGE, type: 'x'.repeat(65) }, /^type /, 7],
   [{ ...MESSAGE, ref: -1 }, /^ref is -1/],
+  [
+    { ...MESSAGE, settled: undefined },
+    /^settled is missing; it must be an integer from 0 .* where there is a ref/,
+    7,
+  ],
   [{ ...MESSAGE, settled: -1 }, /^settled is -1; it must be an integer from 0/, 7],
-  [{ t: 'leave', ref: 7, room_id: {} }, /^room_id is an object/, 7],
+  [{ t: 'leave', request_id: 7, room_id: {} }, /^room_id is an object/, 7],
   [{ t: 'state.resync', room_id: 'a:b', reason: 'boredom' }, /^reason .* "sequence" or "checksum"/],
   [{ t: 'ping', at: 'now' }, /^at is a string/],
   [{ t: 'token', token: '' }, /^token is an empty string/],
@@ -117,18 +122,19 @@ export function codecSuite(name: string, { codec, client, raw, later }: Subject)
     test('any JSON value survives as data', () => {
       fc.assert(
         fc.property(json().filter(isSendable), (data) => {
-          const message: ClientMessage = { t: 'message', room_id: 'a:b', type: 'x', data, ref: 1 }
+          const message: ClientMessage = { t: 'message', room_id: 'a:b', type: 'x', data, ref: 1, settled: 0 }
           expect(codec().decode(client().encode(message))).toEqual(message)
         }),
         { numRuns: 500 },
       )
     })
 
-    test.each(WRONG)('%j is refused with the name of the field', (fields, named, ref) => {
+    test.each(WRONG)('%j is refused with the name of the field', (fields, named, answers) => {
       const refusal = refusalOf(() => codec().decode(raw(fields)))
       expect(refusal).toBeInstanceOf(InvalidMessage)
       expect(refusal.message).toMatch(named)
-      expect((refusal as InvalidMessage).ref).toBe(ref)
+      const { ref, request_id: requestId } = refusal as InvalidMessage
+      expect(ref ?? requestId).toBe(answers)
     })
 
     test('a message may be as deep as 64 levels, and no deeper', () => {

@@ -34,9 +34,8 @@ export class RawPlayer extends Player {
   #online = false
   #session: { readonly id: string; readonly token: string } | undefined
   #seat: RawSeat | undefined
-  #joinRef = 0
+  #joinRequest = 0
   #cancelJoin = () => {}
-  #lastRef = 0
   #attempts = 0
 
   get settled(): boolean {
@@ -85,8 +84,7 @@ export class RawPlayer extends Player {
   }
 
   protected send(op: NewOp): void {
-    this.#lastRef += 1
-    const message = this.#seat?.send(op, this.#lastRef)
+    const message = this.#seat?.send(op)
     if (message) this.#socket?.send(message)
   }
 
@@ -115,10 +113,10 @@ export class RawPlayer extends Player {
   }
 
   #opened(socket: RawSocket): void {
-    const { project_id: projectId, token, note, reroutes } = this.parts
+    const { project_id: projectId, token, note } = this.parts
     if (socket === this.#next && !this.#changeOver(socket)) return
     note({ kind: 'connected', node: socket.door.node })
-    const features = ['layers', ...(reroutes ? ['reroute'] : [])]
+    const features = ['layers']
     if (this.#session) {
       const { id, token: resumeToken } = this.#session
       note({ kind: 'resuming', session: id })
@@ -174,7 +172,7 @@ export class RawPlayer extends Player {
     if (socket.superseded || socket !== this.#socket || !this.#online) return
     switch (message.t) {
       case 'joined':
-        if (message.ref === this.#joinRef)
+        if (message.request_id === this.#joinRequest)
           this.#seat = new RawSeat(message.room_id, message.member_id, this.parts)
         break
       case 'ack':
@@ -186,11 +184,9 @@ export class RawPlayer extends Player {
       case 'error':
         this.#refused(message)
         break
-      case 'draining':
-        this.parts.clock.schedule(message.reconnect_in_ms, () => socket.close())
-        break
-      case 'reroute':
-        this.#reroute(message.url)
+      case 'move':
+        if (message.url === undefined) this.parts.clock.schedule(message.in_ms, () => socket.close())
+        else if (this.parts.reroutes) this.#reroute(message.url)
         break
       case 'state.snapshot':
       case 'state.resync':
@@ -227,6 +223,7 @@ export class RawPlayer extends Player {
     this.#online = true
     this.#attempts = 0
     if (this.#replaced) note({ kind: 'rerouted' })
+    this.#replaced?.close()
     this.#replaced = undefined
     note({ kind: 'welcome', node: nodeId, session: sessionId, resumed })
     const seat = this.#seat
@@ -248,15 +245,14 @@ export class RawPlayer extends Player {
     const { room_type: roomType, key } = this.parts
     this.#cancelJoin()
     if (this.#seat || !this.#online) return
-    this.#lastRef += 1
-    this.#joinRef = this.#lastRef
-    this.#socket?.send({ t: 'join', ref: this.#joinRef, room_type: roomType, options: { key } })
+    this.#joinRequest += 1
+    this.#socket?.send({ t: 'join', request_id: this.#joinRequest, room_type: roomType, options: { key } })
   }
 
-  #refused({ ref, code }: Extract<ServerMessage, { t: 'error' }>): void {
+  #refused({ request_id: requestId, ref, code }: Extract<ServerMessage, { t: 'error' }>): void {
     const seat = this.#seat
     if (ref !== undefined && seat?.kept.has(ref)) seat.refused(ref, code)
-    if (!seat && ref === this.#joinRef) this.#joinLater()
+    if (!seat && requestId === this.#joinRequest) this.#joinLater()
   }
 
   /** A resume may come before its time and join at once: of two joins on the way only the answer to the last one counts. */
@@ -448,7 +444,8 @@ class RawSeat {
     else this.#held.push(frame)
   }
 
-  send({ ask, ...op }: NewOp, ref: number): ClientMessage {
+  send({ ask, ...op }: NewOp): ClientMessage {
+    const ref = this.#lastRef + 1
     const data = { ...op, ref }
     const settled = this.#settled
     const type = ask ? 'ask' : 'op'

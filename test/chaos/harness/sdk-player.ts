@@ -28,7 +28,7 @@ export class SdkPlayer extends Player {
   #lastRef = 0
   #waiting = 0
   /** How often it has gone to the node of its room. */
-  #reroutes = 0
+  #moves = 0
   #seatsLost = 0
 
   get settled(): boolean {
@@ -76,7 +76,7 @@ export class SdkPlayer extends Player {
     const { project_id: projectId, token, room_type: roomType, key, reroutes: reroute, clock } = this.parts
     const random = { float: this.parts.random, bytes: systemRandom.bytes }
     const { WebSocket } = this.#network
-    this.#reroutes = 0
+    this.#moves = 0
     this.#seatsLost = 0
     try {
       this.#client = await connect(ANY_NODE, {
@@ -128,9 +128,9 @@ export class SdkPlayer extends Player {
   #changed(): void {
     const room = this.#room
     if (!room) return
-    const { reroutes = 0, seatsLost = 0 } = this.#client?.stats ?? {}
-    if (reroutes > this.#reroutes) this.parts.note({ kind: 'rerouted' })
-    this.#reroutes = reroutes
+    const { moves = 0, seatsLost = 0 } = this.#client?.stats ?? {}
+    if (moves > this.#moves) this.parts.note({ kind: 'rerouted' })
+    this.#moves = moves
     if (room.memberId !== this.#member) {
       this.parts.note({
         kind: 'lost',

@@ -20,7 +20,7 @@ export interface Settings {
   readonly redisUrl?: string
   /** For bare: which of several nodes this is. */
   readonly nodes?: { readonly index: number; readonly count: number }
-  /** For direct nodes: the port of the address that roomful sends to clients. Absent: any port, and no `reroute`. */
+  /** For direct nodes: the port of the address that roomful sends to clients. Absent: any port, and no `move`. */
   readonly port?: number
   /** For roomful: run compiled code from dist/, or the sources (for tests). */
   readonly built: boolean

@@ -8,35 +8,41 @@ export const forms = topic.cases
 const GOES_ON =
   '§1 "A message that can be read but has an unknown name, or a field that is missing or wrong, is answered with `error` `invalid_message`, and the connection goes on"'
 
-/** Messages that can be read but say nothing valid, besides those of the vectors: JSON, MessagePack, the ref that can be read. */
+/** Messages that can be read but say nothing valid, besides those of the vectors: JSON, MessagePack, the request id or ref that can be read. */
 const INVALID: [string, { [key: string]: unknown }, unknown[], number?][] = [
   ['an unknown name', { t: 'dance' }, [15]],
   ['a message of the server', { t: 'pong', at: 1, server_time: '' }, [28, 1, '']],
   ['ping without at', { t: 'ping' }, [5]],
-  ['join with ref 1.5', { t: 'join', ref: 1.5, room_type: 'counter' }, [1, 1.5, 'counter']],
+  ['join with request_id 1.5', { t: 'join', request_id: 1.5, room_type: 'counter' }, [1, 1.5, 'counter']],
   [
     'join with a room_type of 65',
-    { t: 'join', ref: 5, room_type: 'r'.repeat(65) },
+    { t: 'join', request_id: 5, room_type: 'r'.repeat(65) },
     [1, 5, 'r'.repeat(65)],
     5,
   ],
   [
     'join with options that are no object',
-    { t: 'join', ref: 5, room_type: 'counter', options: [1] },
+    { t: 'join', request_id: 5, room_type: 'counter', options: [1] },
     [1, 5, 'counter', [1]],
     5,
   ],
   [
     'leave with a room_id of 194',
-    { t: 'leave', ref: 6, room_id: 'r'.repeat(194) },
+    { t: 'leave', request_id: 6, room_id: 'r'.repeat(194) },
     [2, 6, 'r'.repeat(194)],
     6,
   ],
   [
     'message with an empty type',
-    { t: 'message', room_id: 'a:b', type: '', data: 1, ref: 7 },
-    [3, 'a:b', '', 1, 7],
+    { t: 'message', room_id: 'a:b', type: '', data: 1, ref: 7, settled: 0 },
+    [3, 'a:b', '', 1, 7, 0],
     7,
+  ],
+  [
+    'message with ref and without settled',
+    { t: 'message', room_id: 'a:b', type: 'x', data: 1, ref: 8 },
+    [3, 'a:b', 'x', 1, 8],
+    8,
   ],
   ['message without data', { t: 'message', room_id: 'a:b', type: 'x' }, [3, 'a:b', 'x']],
   ['resync for no reason', { t: 'state.resync', room_id: 'a:b', reason: 'boredom' }, [4, 'a:b', 2]],
@@ -48,7 +54,7 @@ topic.each(
   GOES_ON,
   async (stage, codec) => {
     const peer = await stage.connect(codec)
-    for (const [what, fields, elements, ref] of INVALID) {
+    for (const [what, fields, elements, answers] of INVALID) {
       const from = peer.inbox.length
       peer.sendOdd(fields, elements)
       await peer.until(`an answer to ${what}`, () => peer.inbox.length > from)
@@ -57,7 +63,7 @@ topic.each(
         answer.t === 'error' && answer.code === 'invalid_message',
         `${what}: ${JSON.stringify(answer)}`,
       )
-      if (ref !== undefined) assert.equal(answer.ref, ref, what)
+      if (answers !== undefined) assert.equal(answer.request_id ?? answer.ref, answers, what)
     }
     await peer.roundTrip()
   },
@@ -71,12 +77,12 @@ topic.each(
     const { roomId } = await peer.join('counter', stage.key())
     const from = peer.inbox.length
     const by = 2n ** 53n + 1n
-    const ref = peer.session.nextRef()
+    const ref = peer.session.nextRef(roomId)
     peer.session.sending({ t: 'message', room_id: roomId, type: 'inc', data: { by: Number(by) }, ref })
     peer.sendRaw(
       codec === 'json'
-        ? `{"t":"message","room_id":"${roomId}","type":"inc","data":{"by":${by}},"ref":${ref}}`
-        : encode([3, roomId, 'inc', { by }, ref], { useBigInt64: true }),
+        ? `{"t":"message","room_id":"${roomId}","type":"inc","data":{"by":${by}},"ref":${ref},"settled":0}`
+        : encode([3, roomId, 'inc', { by }, ref, 0], { useBigInt64: true }),
     )
     await peer.until('an answer', () => peer.inbox.length > from)
     const answer = peer.inbox[from]!
@@ -117,7 +123,7 @@ topic.once(
     const peer = await stage.connect('msgpack')
     const view = await peer.join('counter', stage.key())
     const { roomId } = view
-    const [first, second] = [peer.session.nextRef(), peer.session.nextRef()]
+    const [first, second] = [1, 2]
     for (const [ref, by] of [
       [first, 2],
       [second, 3],
@@ -128,11 +134,11 @@ topic.once(
     peer.sendRaw(
       encode([
         7,
-        [3, roomId, 'inc', { by: 2 }, first],
+        [3, roomId, 'inc', { by: 2 }, first, 0],
         [5, 'no number'],
         [7, [5, 76]],
         [15],
-        [3, roomId, 'inc', { by: 3 }, second],
+        [3, roomId, 'inc', { by: 3 }, second, 0],
         [5, 77],
       ]),
     )
@@ -181,21 +187,21 @@ topic.once(
     const peer = await stage.connect('msgpack')
     const view = await peer.join('counter', stage.key())
     const { roomId } = view
-    const head = [0x95, 0x03, 0xd9, roomId.length, ...Buffer.from(roomId), 0xa3, ...Buffer.from('inc')]
+    const head = [0x96, 0x03, 0xd9, roomId.length, ...Buffer.from(roomId), 0xa3, ...Buffer.from('inc')]
     const by = (...number: number[]) => [0x81, 0xa2, ...Buffer.from('by'), ...number]
     const forms: [number, number[], number[]][] = [
-      [1001, [0xce, 0, 0, 0, 1], [0xcd, 0x03, 0xe9]],
-      [1002, [0xcf, 0, 0, 0, 0, 0, 0, 0, 1], [0xcf, 0, 0, 0, 0, 0, 0, 0x03, 0xea]],
-      [1003, [0xd3, 0, 0, 0, 0, 0, 0, 0, 1], [0xd3, 0, 0, 0, 0, 0, 0, 0x03, 0xeb]],
-      [1004, [0xcb, 0x3f, 0xf0, 0, 0, 0, 0, 0, 0], [0xcb, 0x40, 0x8f, 0x60, 0, 0, 0, 0, 0]],
-      [1005, [0xca, 0x3f, 0x80, 0, 0], [0xca, 0x44, 0x7b, 0x40, 0]],
-      [1006, [0xd1, 0, 1], [0xd2, 0, 0, 0x03, 0xee]],
-      [1007, [0xd4, 0x00, 0x0a], [0xd5, 0x00, 0x27, 0x56]],
-      [1008, [0xd6, 0x10, 0, 0, 0, 0x64], [0xd6, 0x30, 0, 0x99, 0xcf, 0x00]],
+      [1, [0xce, 0, 0, 0, 1], [0xcd, 0, 1]],
+      [2, [0xcf, 0, 0, 0, 0, 0, 0, 0, 1], [0xcf, 0, 0, 0, 0, 0, 0, 0, 2]],
+      [3, [0xd3, 0, 0, 0, 0, 0, 0, 0, 1], [0xd3, 0, 0, 0, 0, 0, 0, 0, 3]],
+      [4, [0xcb, 0x3f, 0xf0, 0, 0, 0, 0, 0, 0], [0xcb, 0x40, 0x10, 0, 0, 0, 0, 0, 0]],
+      [5, [0xca, 0x3f, 0x80, 0, 0], [0xca, 0x40, 0xa0, 0, 0]],
+      [6, [0xd1, 0, 1], [0xd2, 0, 0, 0, 6]],
+      [7, [0xd4, 0x00, 0x0a], [0xd5, 0x00, 0, 0x46]],
+      [8, [0xd6, 0x10, 0, 0, 0, 0x64], [0xd6, 0x30, 0, 0x01, 0x38, 0x80]],
     ]
     for (const [ref, one, refBytes] of forms) {
       peer.session.sending({ t: 'message', room_id: roomId, type: 'inc', data: { by: 1 }, ref })
-      peer.sendRaw(new Uint8Array([...head, ...by(...one), ...refBytes]))
+      peer.sendRaw(new Uint8Array([...head, ...by(...one), ...refBytes, 0]))
       await peer.expect('ack', { room_id: roomId, ref })
     }
     assert.equal(counted(view), forms.length)

@@ -86,9 +86,9 @@ topic.each('random bytes instead of hello', WRONG, async (stage, codec) => {
 /** Good messages, for breaking. */
 function good(roomId: string): ClientMessage[] {
   return [
-    { t: 'join', ref: 9, room_type: 'counter', options: { key: 'x', deep: [{ a: [1, 2.5, null] }] } },
-    { t: 'leave', ref: 10, room_id: 'counter:nowhere' },
-    { t: 'message', room_id: roomId, type: 'inc', data: { by: 3 }, ref: 11 },
+    { t: 'join', request_id: 9, room_type: 'counter', options: { key: 'x', deep: [{ a: [1, 2.5, null] }] } },
+    { t: 'leave', request_id: 10, room_id: 'counter:nowhere' },
+    { t: 'message', room_id: roomId, type: 'inc', data: { by: 3 }, ref: 1, settled: 0 },
     { t: 'state.resync', room_id: roomId, reason: 'checksum' },
     { t: 'ping', at: 12.5 },
     { t: 'token', token: 'v4.public.abc' },
@@ -142,7 +142,18 @@ function randomJson(random: SeededRandom, depth: number): Json {
   }
 }
 
-const FIELDS = ['ref', 'room_type', 'room_id', 'options', 'type', 'data', 'reason', 'at', 'token']
+const FIELDS = [
+  'request_id',
+  'ref',
+  'room_type',
+  'room_id',
+  'options',
+  'type',
+  'data',
+  'reason',
+  'at',
+  'token',
+]
 
 topic.each('well-formed messages with random fields', WRONG, async (stage, codec) => {
   const random = new SeededRandom(stage.target.seed)
@@ -169,9 +180,10 @@ topic.once('JSON nested as deep as a frame can hold', WRONG, async (stage) => {
   for (const depth of [101, 1000, 7000]) {
     const data = `${'['.repeat(depth)}${']'.repeat(depth)}`
     const from = peer.inbox.length
-    peer.session.sending({ t: 'message', room_id: roomId, type: 'inc', data: null, ref: depth })
+    const ref = peer.session.nextRef(roomId)
+    peer.session.sending({ t: 'message', room_id: roomId, type: 'inc', data: null, ref })
     peer.sendRaw(
-      `{"t":"message","room_id":${JSON.stringify(roomId)},"type":"inc","data":${data},"ref":${depth}}`,
+      `{"t":"message","room_id":${JSON.stringify(roomId)},"type":"inc","data":${data},"ref":${ref},"settled":0}`,
     )
     await peer.until(
       'an answer',
@@ -222,9 +234,9 @@ topic.each('a prototype cannot be reached through options and data', WRONG, asyn
     await peer.acted(view.roomId, 'inc', { constructor: { prototype: { polluted: true } } })
     assert.ok(counted(view) >= 1, 'it was counted')
   }
-  const type = peer.session.nextRef()
-  peer.send({ t: 'join', ref: type, room_type: '__proto__', options: {} })
-  await peer.expect('error', { ref: type, code: 'unknown_room_type' })
+  const id = peer.session.nextRequest()
+  peer.send({ t: 'join', request_id: id, room_type: '__proto__', options: {} })
+  await peer.expect('error', { request_id: id, code: 'unknown_room_type' })
   const fighters = await peer.join('arena', stage.key())
   const target = peer.act(fighters.roomId, 'hit', { target: '__proto__' })
   await peer.expect('error', { ref: target, code: 'room_logic_refused' })
@@ -246,7 +258,8 @@ topic.once('many who connect and vanish', WRONG, async (stage) => {
   for (let round = 0; round < 40; round += 1) {
     const peer = await stage.open(CODECS[round % 2] as Codec)
     if (round % 4 > 0) peer.send({ t: 'hello', project_id: projectId, token })
-    if (round % 4 > 1) peer.send({ t: 'join', ref: 1, room_type: 'counter', options: { key: 'vanishing' } })
+    if (round % 4 > 1)
+      peer.send({ t: 'join', request_id: 1, room_type: 'counter', options: { key: 'vanishing' } })
     if (round % 4 > 2) await peer.expect('welcome')
     peer.detached = true
     peer.cut()

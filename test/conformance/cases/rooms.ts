@@ -9,7 +9,7 @@ export const rooms = topic.cases
 
 const JOINED =
   '§2 "the seat is yours, as `member_id`. `members` is everyone, you included. `state.snapshot` follows at once"'
-const LEFT = '§2 "`leave`: gives a seat up. Answer: `left`, or `error` with this `ref`"'
+const LEFT = '§2 "`leave`: gives a seat up. Answer: `left`, or `error` with its `request_id`"'
 const KEY = '§2 "`options.key`, 1 to 128 characters, names the instance (`default` when absent)"'
 const FORBIDDEN = '§11 "`forbidden`: the token does not allow this room"'
 
@@ -19,12 +19,14 @@ async function refusedJoin(
   roomType: string,
   options?: { [key: string]: Json },
 ): Promise<Received<'error'>> {
-  const ref = peer.session.nextRef()
-  peer.send({ t: 'join', ref, room_type: roomType, options })
-  await peer.until(`join ${ref} is answered`, () =>
-    peer.inbox.some((message) => (message.t === 'error' || message.t === 'joined') && message.ref === ref),
+  const id = peer.session.nextRequest()
+  peer.send({ t: 'join', request_id: id, room_type: roomType, options })
+  await peer.until(`join ${id} is answered`, () =>
+    peer.inbox.some(
+      (message) => (message.t === 'error' || message.t === 'joined') && message.request_id === id,
+    ),
   )
-  return peer.expect('error', { ref }, { within: 0 })
+  return peer.expect('error', { request_id: id }, { within: 0 })
 }
 
 topic.each('joined, then the snapshot', JOINED, async (stage, codec) => {
@@ -38,9 +40,9 @@ topic.each('joined, then the snapshot', JOINED, async (stage, codec) => {
 
 topic.each('without options the key is default', KEY, async (stage, codec) => {
   const peer = await stage.connect(codec)
-  const ref = peer.session.nextRef()
-  peer.send({ t: 'join', ref, room_type: 'counter' })
-  await peer.expect('joined', { ref, room_id: 'counter:default' })
+  const id = peer.session.nextRequest()
+  peer.send({ t: 'join', request_id: id, room_type: 'counter' })
+  await peer.expect('joined', { request_id: id, room_id: 'counter:default' })
 })
 
 topic.once(
@@ -48,9 +50,9 @@ topic.once(
   '§3 "`null` counts as absent for fields with `?`"',
   async (stage) => {
     const peer = await stage.connect('json')
-    const ref = peer.session.nextRef()
-    peer.sendRaw(JSON.stringify({ t: 'join', ref, room_type: 'counter', options: null }))
-    await peer.expect('joined', { ref, room_id: 'counter:default' })
+    const id = peer.session.nextRequest()
+    peer.sendRaw(JSON.stringify({ t: 'join', request_id: id, room_type: 'counter', options: null }))
+    await peer.expect('joined', { request_id: id, room_id: 'counter:default' })
   },
 )
 
@@ -142,9 +144,9 @@ topic.each(
     const peer = await stage.connect(codec)
     const key = stage.key()
     const ask = async () => {
-      const ref = peer.session.nextRef()
-      peer.send({ t: 'leave', ref, room_id: `counter:${key}` })
-      await peer.expect('error', { ref, code: 'not_in_room' })
+      const id = peer.session.nextRequest()
+      peer.send({ t: 'leave', request_id: id, room_id: `counter:${key}` })
+      await peer.expect('error', { request_id: id, code: 'not_in_room' })
     }
     await ask()
     await peer.join('counter', key)

@@ -236,8 +236,8 @@ topic.each('each has its own hand, and no frame has that of another', HIDDEN, as
   const { of } = (seated[0]![1].state as { turn: { of: string } }).turn
   const [peer, view] = seated.find(([, { memberId }]) => memberId === of)!
   const ref = peer.act(view.roomId, 'draw', null)
-  await peer.settled(ref)
-  const { card } = peer.session.replies.get(ref) as { card: string }
+  await peer.settled(view.roomId, ref)
+  const { card } = peer.session.replyTo(view.roomId, ref) as { card: string }
   ownHandOnly(view)
   const { hands } = view.merged as { hands: { [id: string]: string[] } }
   assert.ok(hands[of]!.includes(card), `${card} is in the hand`)
@@ -263,8 +263,8 @@ topic.each('a resume and a resync bring the base and its layers', HIDDEN, async 
 
 topic.each('a client that does not name the feature is refused', OUTDATED, async (stage, codec) => {
   const peer = await stage.connect(codec)
-  const ref = peer.session.nextRef()
-  peer.send({ t: 'join', ref, room_type: 'cards', options: { key: stage.key() } })
-  const error = await peer.expect('error', { ref })
+  const id = peer.session.nextRequest()
+  peer.send({ t: 'join', request_id: id, room_type: 'cards', options: { key: stage.key() } })
+  const error = await peer.expect('error', { request_id: id })
   assert.equal(error.code, 'client_outdated')
 })

@@ -11,7 +11,7 @@ interface Vectors {
   address: { room_id: string; msgpack: string }
   messages: { from: 'client' | 'server'; json: { t: string }; msgpack: string }[]
   stream: { about: string; layer?: string; state: Json; json: { t: string }; msgpack: string }[]
-  invalid: { codec: Codec; text?: string; hex?: string; answer: string; ref?: number }[]
+  invalid: { codec: Codec; text?: string; hex?: string; answer: string; ref?: number; request_id?: number }[]
 }
 
 const vectors: Vectors = JSON.parse(
@@ -42,7 +42,7 @@ topic.once('messages of the server, in both subprotocols', '§2, §3, §4', asyn
 })
 
 topic.each('the stream, frame by frame', '§4 "Interned keys", "Changes"; §5', async (_stage, codec) => {
-  const view = new RoomView({ t: 'joined', ref: 1, room_id: 'arena:lobby', member_id: 'mem_b' })
+  const view = new RoomView({ t: 'joined', request_id: 1, room_id: 'arena:lobby', member_id: 'mem_b' })
   view.faults.splice(0)
   assert.ok(vectors.stream.length > 0, 'there are none')
   const context = new RoomContext()
@@ -60,7 +60,7 @@ topic.each('the stream, frame by frame', '§4 "Interned keys", "Changes"; §5', 
   }
 })
 
-for (const { codec, text, hex, answer, ref } of vectors.invalid) {
+for (const { codec, text, hex, answer, ref, request_id } of vectors.invalid) {
   topic.once(
     `invalid: ${text ?? hex} is ${answer} (${codec})`,
     '§1 "What is wrong, and what happens."',
@@ -74,7 +74,7 @@ for (const { codec, text, hex, answer, ref } of vectors.invalid) {
       await peer.until('an answer', () => peer.inbox.length > 1)
       const error = peer.inbox[1]!
       assert.ok(error.t === 'error' && error.code === answer, JSON.stringify(error))
-      assert.equal(error.ref, ref)
+      assert.deepEqual([error.ref, error.request_id], [ref, request_id])
       await peer.roundTrip()
     },
   )

@@ -113,12 +113,11 @@ export class ScriptedServer {
 
   refuse(
     code: ErrorCode,
-    { ref, room_id: roomId, retryable = false }: { ref?: number; room_id?: string; retryable?: boolean } = {},
+    {
+      retryable = false,
+      ...about
+    }: { request_id?: number; room_id?: string; ref?: number; retryable?: boolean } = {},
   ) {
-    const about = {
-      ...(ref === undefined ? {} : { ref }),
-      ...(roomId === undefined ? {} : { room_id: roomId }),
-    }
     this.send({ t: 'error', ...about, code, message: `refused: ${code}`, retryable })
   }
 
@@ -148,14 +147,14 @@ export class ScriptedServer {
   }
 
   /** Gives a joiner a seat: `joined`, and the snapshot behind it. */
-  seat({ ref, room_type: roomType, options }: Of<'join'>): void {
+  seat({ request_id, room_type: roomType, options }: Of<'join'>, socket = this.socket): void {
     const room = this.room(`${roomType}:${options.key ?? 'default'}`)
     this.#members += 1
     const memberId = `mem_${this.#members}`
     room.members = [...room.members, { member_id: memberId, sub: 'alice', connected: true }]
     room.own = memberId
-    this.send({ t: 'joined', ref, room_id: room.roomId, member_id: memberId })
-    this.deliver(room.snapshot())
+    this.send({ t: 'joined', request_id, room_id: room.roomId, member_id: memberId }, socket)
+    this.deliverTo(socket, room.snapshot())
   }
 
   #hear(message: ClientMessage, socket: FakeSocket): void {

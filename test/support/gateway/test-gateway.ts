@@ -26,8 +26,8 @@ import { FakeClock } from '../../kit/fake-clock.ts'
 import { TestClient } from './test-client.ts'
 import { TestOwner, testCodecs } from './test-owner.ts'
 
-/** Where a client stands in a room. Without `member_id`: the test does not look at it. */
-type Position = Omit<ResumePosition, 'member_id'> & { readonly member_id?: string }
+/** Where a client stands in a room. Without `member_id`: the test does not look at it. Without `settled`: it knows no outcome. */
+type Position = Pick<ResumePosition, 'room_id' | 'epoch' | 'seq'> & Partial<ResumePosition>
 
 const INTERNAL_TOKEN = 'internal-token-of-the-tests'
 const protocol = new PublicProtocol(GenerateKeyPairFactory, ExportPublicKeyFactory)
@@ -270,7 +270,7 @@ export class TestGateway {
   /** A client with a new session in `arena:<key>`. */
   async join(key = 'one', token?: string, features?: string[]) {
     const { client, welcome } = await this.hello(token, features)
-    client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key } })
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key } })
     const joined = await client.next('joined')
     const snapshot = await client.next('state.snapshot')
     return { client, welcome, joined, snapshot }
@@ -279,7 +279,7 @@ export class TestGateway {
   /** A client that says it comes back. */
   async resume(
     { session_id: sessionId, resume_token: resumeToken }: { session_id: string; resume_token: string },
-    rooms: Position[] = [],
+    positions: readonly Position[] = [],
   ): Promise<TestClient> {
     const client = await this.open()
     client.send({
@@ -288,7 +288,9 @@ export class TestGateway {
       resume: {
         session_id: sessionId,
         resume_token: resumeToken,
-        rooms: rooms.map((room) => ({ member_id: 'mem_own', ...room })),
+        rooms: positions.map(({ room_id, member_id = 'mem_own', epoch, seq, settled = 0 }) => {
+          return { room_id, member_id, epoch, seq, settled }
+        }),
       },
     })
     return client

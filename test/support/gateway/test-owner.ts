@@ -27,7 +27,7 @@ interface TestFlush {
   /** Name and data of events for everyone. */
   readonly events?: readonly (readonly [string, Json])[]
   readonly personal?: readonly PersonalPart[]
-  readonly joined?: readonly { readonly member_id: string; readonly ref: number }[]
+  readonly joined?: readonly { readonly member_id: string; readonly request_id: number }[]
 }
 
 /** A room as simple as can be: its state counts messages; a message of type `whisper` becomes an event for its sender. */
@@ -193,14 +193,14 @@ export class TestOwner {
     else if (message.kind !== 'detach') room.send({ kind: 'no_seat', member_id: message.member_id })
   }
 
-  #join(room: TestRoom, { member_id: memberId, ref, sub, room: { roomType } }: Kind<'join'>): void {
+  #join(room: TestRoom, { member_id: memberId, request_id, sub, room: { roomType } }: Kind<'join'>): void {
     if (roomType !== 'arena') {
       const message = `there is no room type "${roomType}"`
-      room.send({ kind: 'refused', member_id: memberId, ref, code: 'unknown_room_type', message })
+      room.send({ kind: 'refused', member_id: memberId, request_id, code: 'unknown_room_type', message })
       return
     }
     room.members.set(memberId, { sub, ref: 0 })
-    room.flush({ joined: [{ member_id: memberId, ref }] })
+    room.flush({ joined: [{ member_id: memberId, request_id }] })
   }
 
   #serve(room: TestRoom, member: { ref: number }, message: ToOwner): void {
@@ -221,13 +221,15 @@ export class TestOwner {
         seq: room.seq,
         resumed: missed !== undefined,
         frames: missed ?? [room.resync()],
-        ...(member.ref > 0 ? { ack: member.ref } : {}),
-        outcomes: [],
+        ack: member.ref,
       })
     }
     if (message.kind === 'refuse') {
-      const { ref, code, message: text } = message
-      room.send({ kind: 'error', member_id: memberId, code, message: text, ref })
+      const { from, through: ack, code, message: text } = message
+      member.ref = ack
+      const refs = Array.from({ length: ack - from + 1 }, (_, i) => from + i)
+      const outcomes = refs.map((ref) => ({ ref, code, message: text }))
+      room.flush({ personal: [{ member_id: memberId, events: [], ack, outcomes }] })
     }
     if (message.kind !== 'message') return
     if (message.ref !== undefined) member.ref = message.ref

@@ -16,6 +16,7 @@ import {
   type RepliedRef,
   type RoomAddress,
   roomAddress,
+  type Settled,
   type ToEdge,
   type ToOwner,
 } from '../../../dataplane/traffic.ts'
@@ -227,7 +228,7 @@ export class RoomBench {
       codec?: Subprotocol
       options?: Json
       key?: string
-      ref?: number
+      requestId?: number
       sub?: string
       data?: JsonObject
       traceparent?: string
@@ -251,7 +252,7 @@ export class RoomBench {
       codec = 'roomful.v1.msgpack',
       options = {},
       key,
-      ref = this.#ref++,
+      requestId = this.#ref++,
       sub,
       data,
       traceparent,
@@ -269,7 +270,7 @@ export class RoomBench {
       memberId,
       {
         kind: 'join',
-        ref,
+        request_id: requestId,
         edge,
         turn,
         codec,
@@ -291,7 +292,7 @@ export class RoomBench {
     this.send(
       type,
       memberId,
-      { kind: 'message', type: name, data, ...(ref === undefined ? {} : { ref }) },
+      { kind: 'message', type: name, data, ...(ref !== undefined && { ref, settled: 0 }) },
       key,
     )
   }
@@ -314,12 +315,33 @@ export class RoomBench {
     this.send(type, member.memberId, { kind: 'detach', moves })
   }
 
-  attach(type: string, member: TestMember, turn = 0, edge = EDGE, settled = 0, data?: JsonObject): void {
+  /** `settled`: of what the client knows all outcomes. `through`: what its edge does not have any more. */
+  attach(
+    type: string,
+    member: TestMember,
+    turn = 0,
+    edge = EDGE,
+    settled = 0,
+    data?: JsonObject,
+    through = settled,
+  ): void {
     const { codec, sessionId, epoch, seq } = member
     this.send(
       type,
       member.memberId,
-      { kind: 'attach', ask: 1, edge, turn, codec, session_id: sessionId, data, epoch, seq, settled },
+      {
+        kind: 'attach',
+        ask: 1,
+        edge,
+        turn,
+        codec,
+        session_id: sessionId,
+        data,
+        epoch,
+        seq,
+        settled,
+        through,
+      },
       undefined,
       edge,
     )
@@ -369,12 +391,11 @@ export class RoomBench {
         member.frames(join.layers, member.room)
         member.frames(join.snapshot, member.room)
       }
-      for (const { member_id: memberId, events, replies = [], ack } of message.personal) {
+      for (const { member_id: memberId, events, ack, ...settled } of message.personal) {
         const member = this.members.get(memberId)
         if (!member?.attached) continue
         for (const event of events) member.hear(event)
-        member.replies.push(...replies)
-        if (ack !== undefined) member.acked = ack
+        if (ack !== undefined) member.settle({ ack, ...settled })
       }
       return
     }
@@ -387,15 +408,14 @@ export class RoomBench {
       case 'attached':
         member.attached = true
         for (const frames of message.frames) member.frames(frames, name(message))
-        for (const outcome of message.outcomes) if ('reply' in outcome) member.replies.push(outcome)
-        if (message.ack !== undefined) member.acked = message.ack
+        member.settle(message)
         break
       case 'refused':
       case 'error':
-        member.errors.push({ code: message.code, message: message.message, ref: message.ref })
+        member.errors.push({ code: message.code, message: message.message, ref: message.request_id })
         break
       case 'no_seat':
-        member.errors.push({ code: 'no_seat', message: 'no seat', ref: undefined })
+        member.errors.push({ code: 'no_seat', message: 'no seat' })
         member.inRoom = false
         break
       case 'left':
@@ -478,6 +498,7 @@ export class TestMember {
   checksum = 0
   members: MemberInfo[] = []
   acked = 0
+  forgotten = 0
   /** What the room has answered, in order. */
   readonly replies: RepliedRef[] = []
   /** Every payload of frames that came, oldest first. */
@@ -499,6 +520,15 @@ export class TestMember {
     this.memberId = memberId
     this.sessionId = `ses_of_${memberId}`
     this.codec = codec
+  }
+
+  /** What became of its messages. */
+  settle({ ack, outcomes = [], forgotten = 0 }: Settled): void {
+    for (const outcome of outcomes)
+      if ('reply' in outcome) this.replies.push(outcome)
+      else this.errors.push(outcome)
+    this.acked = ack
+    this.forgotten = forgotten
   }
 
   frames(frames: Frames | undefined, room: string): void {

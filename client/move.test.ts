@@ -1,23 +1,24 @@
 import { describe, expect, test } from 'vitest'
 import { inRoom, type Options, statuses, turn, URL } from '../test/support/client/play.ts'
-import { mayGoTo } from './reroute.ts'
+import { mayGoTo } from './move.ts'
 
 /** Where the rooms of the client are. */
 const NEARER = 'ws://roomful.test/node-2'
 
-/** A client in a room that has just been told to go on elsewhere; the new socket is not open yet. */
-async function rerouted(options: Partial<Options> = {}) {
+/** A client in a room that has just been told to move, to another node or away from a node that drains; the new socket is not open yet. */
+async function moving(options: Partial<Options> = {}, url: string | null = NEARER) {
   const scene = await inRoom(options)
   const seen = statuses(scene.client)
   scene.server.onDial = () => {}
   const before = scene.server.socket
-  scene.server.send({ t: 'reroute', url: NEARER })
+  scene.server.send({ t: 'move', in_ms: 100, ...(url !== null && { url }) })
+  await scene.pass(100)
   return { ...scene, seen, before, next: scene.server.socket }
 }
 
 /** The same; the new socket has opened, and its hello has no answer yet. */
-async function changingOver(options: Partial<Options> = {}) {
-  const scene = await rerouted(options)
+async function changingOver(options: Partial<Options> = {}, url?: string) {
+  const scene = await moving(options, url)
   scene.server.onHello = () => {}
   scene.next.accept()
   return scene
@@ -25,10 +26,12 @@ async function changingOver(options: Partial<Options> = {}) {
 
 const kinds = ({ said }: { said: readonly { t: string }[] }) => said.map(({ t }) => t)
 
-test('a client says that it can be rerouted, and goes on where the server says, without a loss', async () => {
-  const { client, server, room, owner, before, next, seen } = await rerouted()
-  expect(server.all('hello')[0]).toMatchObject({ features: ['layers', 'reroute'] })
-  expect(next.url).toBe(NEARER)
+test.each([
+  ['to the node of its rooms', NEARER],
+  ['away from a node that drains', URL],
+])('a client moves %s without a loss', async (_, url) => {
+  const { client, server, room, owner, before, next, seen } = await moving({}, url === URL ? null : url)
+  expect(next.url).toBe(url)
   server.deliverTo(before, owner.patch({ n: 1 }))
   expect(room.state).toEqual({ n: 1 })
   next.accept()
@@ -38,18 +41,19 @@ test('a client says that it can be rerouted, and goes on where the server says, 
     resume: {
       session_id: 'ses_1',
       resume_token: 'resume_1',
-      rooms: [{ room_id: 'arena:lobby', member_id: 'mem_1', epoch: 1000, seq: 8 }],
+      rooms: [{ room_id: 'arena:lobby', member_id: 'mem_1', epoch: 1000, seq: 8, settled: 0 }],
     },
-    features: ['layers', 'reroute'],
+    features: ['layers'],
   })
+  expect(before.closed).toBe(true)
   server.deliver(owner.patch({ n: 2 }))
   expect(room.state).toEqual({ n: 2 })
   expect(seen).toEqual([])
-  expect(client.stats).toMatchObject({ reroutes: 1, reconnects: 0 })
+  expect(client.stats).toMatchObject({ moves: 1, reconnects: 0 })
 })
 
 test('every frame counts once, on whichever of the two connections it comes', async () => {
-  const { client, server, room, owner, before } = await rerouted()
+  const { client, server, room, owner, before } = await moving()
   const hits: unknown[] = []
   room.on('hit', (data) => hits.push(data))
   const states: unknown[] = []
@@ -72,7 +76,7 @@ test('every frame counts once, on whichever of the two connections it comes', as
 })
 
 test('what has no ack yet is sent again on the new connection, and nothing more on the old one', async () => {
-  const { server, room, owner, before, next } = await rerouted()
+  const { server, room, owner, before, next } = await moving()
   const first = room.send('first')
   server.onHello = () => {}
   next.accept()
@@ -104,26 +108,18 @@ test.each([4005, 1006, 4101])('the end of the connection that is replaced (%i) i
   server.welcome()
   await pass(20_000)
   expect(seen).toEqual([])
-  expect(client.stats.reroutes).toBe(1)
+  expect(client.stats.moves).toBe(1)
   expect(server.sockets).toHaveLength(2)
 })
 
-test('the old connection is the server’s to close, and the client’s when it does not', async () => {
-  const { server, before, pass } = await changingOver()
-  server.welcome()
-  await pass(9000)
-  expect(before.closed).toBe(false)
-  await pass(2000)
-  expect(before.closed).toBe(true)
-})
-
 test('a client stays where it is when the other node cannot be reached, and tries it less and less often', async () => {
-  const { client, server, room, owner, clock, before, next, seen } = await rerouted()
+  const { client, server, room, owner, clock, before, next, seen } = await moving()
   server.onDial = (socket) => queueMicrotask(() => socket.end(1006))
   next.end(1006)
   const triesAfter = async (ms: number) => {
     clock.advance(ms)
-    server.send({ t: 'reroute', url: NEARER }, before)
+    server.send({ t: 'move', in_ms: 0, url: NEARER }, before)
+    clock.advance(0)
     await turn()
     return server.sockets.length - 1
   }
@@ -134,11 +130,11 @@ test('a client stays where it is when the other node cannot be reached, and trie
   server.deliverTo(before, owner.patch({ n: 1 }))
   expect(room.state).toEqual({ n: 1 })
   expect(seen).toEqual([])
-  expect(client.stats.reroutes).toBe(0)
+  expect(client.stats.moves).toBe(0)
 })
 
 test('a socket to another node that does not open in time is given up', async () => {
-  const { server, next, seen, pass } = await rerouted()
+  const { server, next, seen, pass } = await moving()
   await pass(6000)
   expect(next.closed).toBe(true)
   expect(server.sockets).toHaveLength(2)
@@ -163,7 +159,7 @@ test.each([1006, 1013, 4003, 4005, 4300])(
     server.deliver(owner.patch({ n: 1 }))
     expect(room.state).toEqual({ n: 1 })
     expect(seen).toEqual([['reconnecting', 'connection_lost'], 'online'])
-    expect(client.stats).toMatchObject({ reroutes: 0, reconnects: 1 })
+    expect(client.stats).toMatchObject({ moves: 0, reconnects: 1 })
   },
 )
 
@@ -179,13 +175,13 @@ test('so is one on which no welcome comes in time', async () => {
 })
 
 test('a loss before the new socket is open is a loss as any other', async () => {
-  const { client, server, before, next, pass } = await rerouted()
+  const { client, server, before, next, pass } = await moving()
   server.onDial = (socket) => queueMicrotask(() => socket.accept())
   before.end(1006)
   expect(next.closed).toBe(true)
   await pass(300)
   expect(server.socket.url).toBe(URL)
-  expect(client.stats).toMatchObject({ reroutes: 0, reconnects: 1 })
+  expect(client.stats).toMatchObject({ moves: 0, reconnects: 1 })
 })
 
 test('a loss at the new node leads back to the first address', async () => {
@@ -197,29 +193,50 @@ test('a loss at the new node leads back to the first address', async () => {
   await pass(300)
   expect(server.socket.url).toBe(URL)
   expect(server.all('hello').at(-1)).toMatchObject({ resume: { resume_token: 'resume_2' } })
-  expect(client.stats).toMatchObject({ reroutes: 1, reconnects: 1 })
+  expect(client.stats).toMatchObject({ moves: 1, reconnects: 1 })
+})
+
+test('away from a node that drains a client tries again until the connection ends, and plays on', async () => {
+  const { client, server, room, owner, before, next, seen, pass } = await moving({}, null)
+  server.onDial = (socket) => queueMicrotask(() => socket.end(1006))
+  next.end(1006)
+  await pass(5000)
+  expect(server.sockets.length).toBeGreaterThan(3)
+  expect(server.sockets.length).toBeLessThan(12)
+  server.deliverTo(before, owner.patch({ n: 1 }))
+  expect(room.state).toEqual({ n: 1 })
+  server.onDial = (socket) => queueMicrotask(() => socket.accept())
+  await pass(10_000)
+  expect(seen).toEqual([])
+  expect(client.stats).toMatchObject({ moves: 1, reconnects: 0 })
 })
 
 test('a node that drains comes first', async () => {
-  const { client, server, before, next, pass } = await rerouted()
-  server.send({ t: 'draining', reconnect_in_ms: 100 }, before)
+  const { client, server, before, next, seen, pass } = await moving()
+  server.send({ t: 'move', in_ms: 100 }, before)
   expect(next.closed).toBe(true)
   server.onDial = (socket) => queueMicrotask(() => socket.accept())
+  server.send({ t: 'move', in_ms: 0, url: NEARER }, before)
   await pass(200)
   expect(server.socket.url).toBe(URL)
-  expect(client.stats.reconnects).toBe(1)
+  expect(seen).toEqual([])
+  expect(client.stats.moves).toBe(1)
 })
 
-test('a client stays while a join or a leave is under way', async () => {
+test('a second socket waits while a join or a leave is under way', async () => {
   for (const ask of ['join', 'leave'] as const) {
-    const { client, server, room, next, seen } = await rerouted()
+    const { client, server, room, owner, before, next, seen, pass } = await moving()
     server.onJoin = () => {}
     server.onLeave = () => {}
     if (ask === 'join') client.join('arena', { key: 'other' }).catch(() => {})
     else void room.leave()
     next.accept()
+    await pass(1000)
     expect(next.said, ask).toEqual([])
-    expect(next.closed).toBe(true)
+    if (ask === 'join') server.seat(server.all('join').at(-1)!, before)
+    else server.deliverTo(before, owner.ownLeft('left'))
+    await pass(200)
+    expect(kinds(next)[0], ask).toBe('hello')
     expect(seen).toEqual([])
     client.close()
   }
@@ -228,6 +245,7 @@ test('a client stays while a join or a leave is under way', async () => {
 test('close in the middle of a change-over says goodbye on both connections', async () => {
   const { client, before, next, clock } = await changingOver()
   client.close()
+  expect([kinds(before).at(-1), kinds(next).at(-1)]).toEqual(['goodbye', 'goodbye'])
   expect([before.closed, next.closed]).toEqual([true, true])
   expect(clock.pending).toBe(0)
 })
@@ -239,11 +257,10 @@ describe('where a session may go', () => {
     ['any other host', undefined, 'ws://node-2.test:4000', false],
     ['nowhere, when it is told to stay', false as const, NEARER, false],
   ])('%s', async (_, reroute, url, goes) => {
-    const { server } = await inRoom(reroute === undefined ? {} : { reroute })
-    server.send({ t: 'reroute', url })
+    const { server, pass } = await inRoom(reroute === undefined ? {} : { reroute })
+    server.send({ t: 'move', in_ms: 0, url })
+    await pass(1)
     expect(server.sockets).toHaveLength(goes ? 2 : 1)
-    const [hello] = server.all('hello')
-    expect(hello?.features).toEqual(reroute === false ? ['layers'] : ['layers', 'reroute'])
   })
 
   test.each([

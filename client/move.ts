@@ -1,13 +1,10 @@
 import type { Clock } from '../shared/clock.ts'
 import type { DecodedMessage } from '../shared/protocol/codec.ts'
 import type { ResumePosition } from '../shared/protocol/messages.ts'
-import type { ClientConnection } from './connection.ts'
 
-/** Time for which reroutes are ignored after a failed one. It doubles after each failure. */
+/** Time for which other addresses are ignored after a failed move. It doubles after each failure. */
 const STAY_MS = 30_000
 const LONGEST_STAY_MS = 3_600_000
-/** Maximum time that a replaced connection stays open. It is longer than the server keeps it. */
-const REPLACED_MS = 10_000
 
 /** Location of a page. Undefined outside a browser. */
 const here = (): string | undefined => (typeof location === 'undefined' ? undefined : location.href)
@@ -29,7 +26,7 @@ export function mayGoTo(address: string, given: string, hosts: readonly string[]
   }
 }
 
-/** Decides where and when a session may move. */
+/** Decides when a session may move to which other address. */
 export class Reroutes {
   readonly #clock: Clock
   readonly #given: string
@@ -38,16 +35,11 @@ export class Reroutes {
   #staysUntil = 0
   #failures = 0
 
-  /** `given`: the client's configured address; `hosts`: further allowed hosts. Undefined: reroutes are off. */
+  /** `given`: the client's configured address; `hosts`: further allowed hosts. Undefined: none is allowed. */
   constructor(clock: Clock, given: string, hosts: readonly string[] | undefined) {
     this.#clock = clock
     this.#given = given
     this.#hosts = hosts
-  }
-
-  /** Value for the `hello`. */
-  get features(): readonly string[] {
-    return this.#hosts ? ['reroute'] : []
   }
 
   allow(address: string): boolean {
@@ -65,37 +57,11 @@ export class Reroutes {
   }
 }
 
-/** The replaced connection, from the hello of the new one until its last frames have arrived. */
-export class ReplacedConnection {
-  readonly #connection: ClientConnection
-  readonly #positions: ReadonlyMap<string, ResumePosition>
-  readonly #cancelTimer: () => void
-
-  /** `positions`: positions of the rooms at that hello. `over` is called when the time limit is reached. */
-  constructor(
-    connection: ClientConnection,
-    positions: readonly ResumePosition[],
-    clock: Clock,
-    over: () => void,
-  ) {
-    this.#connection = connection
-    this.#positions = new Map(positions.map((position) => [position.room_id, position]))
-    this.#cancelTimer = clock.schedule(REPLACED_MS, over)
-  }
-
-  is(connection: ClientConnection): boolean {
-    return this.#connection === connection
-  }
-
-  /** Returns true if a frame belongs to a flush that had already begun. All other frames arrive on the new connection. */
-  counts(message: DecodedMessage): boolean {
-    if (message.t !== 'event' && message.t !== 'member') return false
-    const stood = this.#positions.get(message.room_id)
-    return stood !== undefined && message.seq <= stood.seq
-  }
-
-  close(): void {
-    this.#cancelTimer()
-    this.#connection.close()
-  }
+/**
+ * Returns true if a frame of the old connection belongs to a flush that had already begun at the hello of the new one, which named these
+ * `positions`. All other frames arrive on the new connection.
+ */
+export function isRest(message: DecodedMessage, positions: readonly ResumePosition[]): boolean {
+  if (message.t !== 'event' && message.t !== 'member') return false
+  return positions.some(({ room_id, seq }) => room_id === message.room_id && message.seq <= seq)
 }
