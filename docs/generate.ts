@@ -21,6 +21,7 @@ import type { Store } from '../shared/store/port.ts'
 import { authorisationTables } from '../test/authorisation/matrix.ts'
 import { PROTOCOL_PARTS } from './protocol-tables.ts'
 import { measuredTable, playersTable, scalingChart } from './scaling.ts'
+import { scenariosJson } from './scenarios/index.ts'
 import { code, table } from './table.ts'
 
 /**
@@ -193,6 +194,7 @@ async function withParts(page: string): Promise<string> {
 const rewritten: Readonly<Record<string, (before: string) => string | Promise<string>>> = {
   'docs/reference.md': withParts,
   'docs/protocol.md': withParts,
+  'docs/protocol-scenarios.json': scenariosJson,
   'docs/operations.md': withParts,
   'docs/redis.md': withParts,
   'docs/security.md': withParts,

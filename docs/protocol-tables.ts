@@ -93,26 +93,42 @@ function streamInMsgpack(fields: Fields): string[] {
   return 'ops' in fields ? [...head, '`keys` or nil', '`change`'] : [...head, '`keys`', ...rest]
 }
 
-function opcodeTable(): string {
-  const client = byOpcode(CLIENT_MESSAGES).map(([t, { opcode, fields }]) => [
+/** Messages by opcode, with their elements in MessagePack. */
+function opcodeList(): string {
+  const client = byOpcode(CLIENT_MESSAGES).map(([t, { opcode, fields }]) => ({
     opcode,
-    t in SERVER ? `${code(t)} (client)` : code(t),
-    elementsOf(fields).map(inMsgpack),
-  ])
-  const server = byOpcode(SERVER).map(([t, { opcode, fields }]) => [
+    t: t in SERVER ? `${code(t)} (client)` : code(t),
+    elements: elementsOf(fields).map(inMsgpack),
+  }))
+  const server = byOpcode(SERVER).map(([t, { opcode, fields }]) => ({
     opcode,
-    code(t),
-    t in STREAM_MESSAGES ? streamInMsgpack(fields) : elementsOf(fields).map(inMsgpack),
-  ])
-  return table(
-    ['opcode', '`t`', 'elements'],
-    [
-      ...client,
-      [BATCH_OPCODE, 'a batch', '`message`, …'],
-      ...[...server, [ROOM_OPCODE, 'the room', '`room_id`']].sort(([a], [b]) => Number(a) - Number(b)),
-    ].map(([opcode, t, elements]) => [String(opcode), String(t), [elements].flat().join(', ')]),
-  )
+    t: code(t),
+    elements: t in STREAM_MESSAGES ? streamInMsgpack(fields) : elementsOf(fields).map(inMsgpack),
+  }))
+  return [
+    ...client,
+    { opcode: BATCH_OPCODE, t: 'a batch', elements: ['`message`, …'] },
+    ...server,
+    { opcode: ROOM_OPCODE, t: 'the room', elements: ['`room_id`'] },
+  ]
+    .sort((a, b) => a.opcode - b.opcode)
+    .map(
+      ({ opcode, t, elements }) => `- ${opcode} ${t}${elements.length > 0 ? ': ' : ''}${elements.join(', ')}`,
+    )
+    .join('\n')
 }
+
+/** Error codes under one heading for each value of `retryable`. */
+const errorList = (): string =>
+  [false, true]
+    .flatMap((retryable) => [
+      retryable ? 'Retryable:' : 'Not retryable:',
+      Object.entries(ERRORS)
+        .filter(([, error]) => error.retryable === retryable)
+        .map(([name, { meaning }]) => `- ${code(name)}: ${meaning}`)
+        .join('\n'),
+    ])
+    .join('\n\n')
 
 const EXAMPLE_STATES: readonly Json[] = [null, {}, { a: 1, b: 2 }]
 
@@ -120,28 +136,15 @@ const EXAMPLE_STATES: readonly Json[] = [null, {}, { a: 1, b: 2 }]
 export const PROTOCOL_PARTS = {
   'messages from the client': (before: string) => messageTable(CLIENT_MESSAGES, before),
   'messages from the server': (before: string) => messageTable(SERVER, before),
-  opcodes: opcodeTable,
+  opcodes: opcodeList,
   checksums: () =>
     table(
       ['state', 'checksum'],
       EXAMPLE_STATES.map((state) => [code(JSON.stringify(state)), String(new Checksum().of(state))]),
     ),
-  'error codes': () =>
-    table(
-      ['`code`', 'retryable', 'meaning'],
-      Object.entries(ERRORS).map(([name, { retryable, meaning }]) => [
-        code(name),
-        retryable ? 'yes' : 'no',
-        meaning,
-      ]),
-    ),
+  'error codes': errorList,
   'close codes': () =>
-    table(
-      ['code', 'name', 'meaning'],
-      (Object.keys(CLOSE) as CloseName[]).map((name) => [
-        String(CLOSE[name]),
-        code(name),
-        CLOSE_MEANINGS[name],
-      ]),
-    ),
+    (Object.keys(CLOSE) as CloseName[])
+      .map((name) => `- ${CLOSE[name]} ${code(name)}: ${CLOSE_MEANINGS[name]}`)
+      .join('\n'),
 }

@@ -27,7 +27,7 @@ export const CLOSE_MEANINGS: Readonly<Record<CloseName, string>> = {
   overloaded: 'the service has no room for more',
   protocol_error: 'a frame broke the protocol',
   unauthenticated: 'the token was not accepted',
-  revoked: 'the key of the token, or the tokens of its player, were revoked',
+  revoked: 'the key or the tokens of the player were revoked',
   session_taken_over: 'a newer connection resumed this session',
   rate_limited: 'far too many messages, or too many sessions of one player',
   payload_too_large: 'a frame was larger than limits.max_message_bytes',

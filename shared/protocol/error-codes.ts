@@ -2,7 +2,7 @@
 export const ERRORS = {
   invalid_message: {
     retryable: false,
-    meaning: 'a message has an unknown t, or a field is missing or of the wrong kind',
+    meaning: 'an unknown t, or a field is missing or wrong',
   },
   forbidden: { retryable: false, meaning: 'the token does not allow this room' },
   unknown_room_type: { retryable: false, meaning: 'no room type of this name is installed' },
@@ -11,7 +11,7 @@ export const ERRORS = {
   banned: { retryable: false, meaning: 'the room keeps this player out' },
   client_outdated: {
     retryable: false,
-    meaning: 'the room type needs a feature that the client has not named in features of hello',
+    meaning: 'the room type needs a feature that hello has not named',
   },
   room_full: { retryable: true, meaning: 'the room has maxMembers members' },
   room_unavailable: { retryable: true, meaning: 'the room cannot be reached at the moment' },
@@ -20,43 +20,42 @@ export const ERRORS = {
   too_many_rooms: {
     retryable: false,
     meaning:
-      'the session is in limits.max_rooms rooms, or the player has made as many rooms that sleep or have timers as it may',
+      'the session is in limits.max_rooms rooms, or the player has made too many rooms that sleep or have timers',
   },
   already_joined: {
     retryable: false,
-    meaning: 'the session is in the room already, or another session of the player is (sameSub)',
+    meaning: 'this or another session of the player is in the room (sameSub)',
   },
   replaced: {
     retryable: true,
-    meaning: 'answers a join with rejoin: another session of the player has the seat (sameSub)',
+    meaning: 'another session of the player has the seat (rejoin, sameSub)',
   },
   not_in_room: { retryable: false, meaning: 'the session is not in the room' },
   unknown_type: { retryable: false, meaning: 'the room type has no message of this type' },
   invalid_payload: { retryable: false, meaning: 'the data does not fit the message type' },
   rate_limited: {
     retryable: true,
-    meaning:
-      'too many messages of this type, or in all, or more than the node can handle at the moment; too many joins, or too many new rooms',
+    meaning: 'too many messages, joins or new rooms, or the node is busy',
   },
   too_many_requests: {
     retryable: true,
-    meaning: 'so many messages of the member wait for the word that it knows their replies',
+    meaning: 'too many messages of the member wait until it knows their replies',
   },
   room_logic_refused: {
     retryable: false,
-    meaning: 'the room logic refused, and the message says why; the state is as before',
+    meaning: 'the room logic refused, and says why; the state is unchanged',
   },
   room_logic_failed: {
     retryable: false,
-    meaning: 'the room logic failed; the state is as before',
+    meaning: 'the room logic failed; the state is unchanged',
   },
   outcome_unknown: {
     retryable: false,
-    meaning: 'the message came before, and whether it was applied or refused, or its reply, is forgotten',
+    meaning: 'the message came before, and its outcome or its reply is forgotten',
   },
   invalid_token: {
     retryable: false,
-    meaning: 'the fresh token was not accepted; the old one stays in force',
+    meaning: 'the fresh token was not accepted; the old one stays valid',
   },
 } as const satisfies Record<string, { retryable: boolean; meaning: string }>
 

@@ -55,18 +55,19 @@ export class Topic {
   }
 }
 
-/** The tables of docs/protocol.md §11 and §12. */
+/** The codes of docs/protocol.md. */
 
 const page = readFileSync(new URL('../../docs/protocol.md', import.meta.url), 'utf8')
-const [, errors = ''] = page.split('\n## 11. Errors\n')
+const [, errors = ''] = page.split('\n### Error codes\n')
+const [lasting = '', passing = ''] = errors.split('\n### ')[0]!.split('\nRetryable:\n')
+
+const namesIn = (list: string): string[] => [...list.matchAll(/^- `(\w+)`:/gm)].map(([, code]) => code!)
 
 /** Error code → retryable. */
-export const ERROR_CODES: Readonly<Record<string, boolean>> = Object.fromEntries(
-  [...errors.split('\n## ')[0]!.matchAll(/^\| `(\w+)` \| (yes|no) \|/gm)].map(([, code, retryable]) => [
-    code,
-    retryable === 'yes',
-  ]),
-)
+export const ERROR_CODES: Readonly<Record<string, boolean>> = Object.fromEntries([
+  ...namesIn(lasting).map((code) => [code, false]),
+  ...namesIn(passing).map((code) => [code, true]),
+])
 
 /** The codes a connection may be closed with, by a name that says why. */
 export const CLOSE = {

@@ -17,6 +17,12 @@ export interface Vectors {
     json: Record<string, Json>
     msgpack: string
   }[]
+  /** `json` null: the client ignores it. */
+  frames: { about: string; msgpack: string; json: Record<string, Json> | null }[]
+  patches: ({ about: string; keys: string[]; state: Json; msgpack: string } & (
+    | { applied: true; keys_after: string[]; state_after: Json }
+    | { applied: false }
+  ))[]
 }
 
 export const vectors = JSON.parse(

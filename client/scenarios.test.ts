@@ -1,0 +1,233 @@
+import { readFileSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import type { Scenarios } from '../docs/scenarios/index.ts'
+import type { Scenario, Step } from '../docs/scenarios/script.ts'
+import type { Json, JsonObject } from '../shared/json.ts'
+import { FakeClock } from '../test/kit/fake-clock.ts'
+import { play } from '../test/support/client/play.ts'
+import { type Client, connect, type Room, RoomfulError } from './index.ts'
+
+const {
+  client: configuration,
+  starts,
+  scenarios,
+} = JSON.parse(readFileSync(new URL('../docs/protocol-scenarios.json', import.meta.url), 'utf8')) as Scenarios
+
+/** Level of the SDK. */
+const LEVEL = 5
+/** The longest wait for what a step expects of the client: longer than any backoff. */
+const PATIENCE_MS = 15_000
+const STEP_MS = 250
+/** Codes of the SDK for messages of a seat that is gone. */
+const UNKNOWN = new Set(['resume_failed', 'not_in_room'])
+
+/** The SDK between an application and a server that do what a scenario says. */
+class Runner {
+  readonly #clock = new FakeClock()
+  readonly #scene
+  readonly #rooms = new Map<string, Room>()
+  readonly #outcomes = new Map<string, Json>()
+  readonly #events = new Map<string, Json[]>()
+  readonly #seats = new Map<string, string>()
+  readonly #eventNames: ReadonlySet<string>
+  /** How many messages of each socket were read. */
+  readonly #read: number[] = []
+  #client: Client | undefined
+  #status = 'connecting'
+  #tokens = 0
+  #current = 0
+
+  constructor(steps: readonly Step[]) {
+    const events = steps.flatMap(
+      ({ expect }) => ((expect as JsonObject | undefined)?.events ?? []) as [string, Json][],
+    )
+    this.#eventNames = new Set(events.map(([name]) => name))
+    this.#scene = play(
+      {
+        projectId: configuration.project_id,
+        getToken: () => `token-${++this.#tokens}`,
+        token: undefined as never,
+        reroute: configuration.hosts,
+        connectTimeoutMs: 120_000,
+      },
+      this.#clock,
+    )
+    const { server } = this.#scene
+    server.onDial =
+      server.onHello =
+      server.onJoin =
+      server.onLeave =
+      server.onToken =
+      server.onPing =
+        () => {}
+  }
+
+  async run(step: Step): Promise<void> {
+    const { server } = this.#scene
+    const on = Number(step.on ?? this.#current) - 1
+    if (step.do !== undefined) this.#do(String(step.do), step)
+    if (step.open !== undefined) await this.#open(step)
+    if (step.client !== undefined) await this.#hear(step.client as JsonObject | null, on)
+    for (const hex of (step.msgpack ?? []) as string[])
+      server.sockets[on]!.deliver(Uint8Array.from(Buffer.from(hex, 'hex')))
+    if (step.close !== undefined) server.sockets[on]!.end(Number(step.close))
+    await this.#scene.pass(Number(step.wait_ms ?? 1))
+    if (step.closed !== undefined)
+      await this.#until(() => server.sockets[Number(step.closed) - 1]!.closed, 'a close')
+    if (step.expect !== undefined) this.#expect(step.expect as JsonObject)
+  }
+
+  end(): void {
+    this.#client?.close()
+  }
+
+  #do(call: string, step: Step): void {
+    const roomId = String(step.room_id)
+    const room = this.#rooms.get(roomId)
+    if (call === 'connect') void this.#connect()
+    else if (call === 'goodbye') this.#client!.close()
+    else if (call === 'join')
+      this.#outcome(step, this.#join(String(step.room_type), step.options as JsonObject))
+    else if (call === 'leave') this.#outcome(step, room!.leave())
+    else if (step.ref === false) room!.send(String(step.type), step.data!, { reliable: false })
+    else if (step.request === true) this.#outcome(step, room!.request(String(step.type), step.data!))
+    else this.#outcome(step, room!.send(String(step.type), step.data!))
+  }
+
+  async #connect(): Promise<void> {
+    const client = await connect(configuration.address, this.#scene.options)
+    this.#client = client
+    this.#status = client.status
+    client.onConnectionChange((status) => {
+      this.#status = status
+    })
+  }
+
+  async #join(roomType: string, options: JsonObject): Promise<void> {
+    const room = (await this.#client!.join(roomType, options)) as Room
+    this.#rooms.set(room.id, room)
+    this.#events.set(room.id, [])
+    this.#seats.set(room.id, 'joined')
+    room.onLeave((reason) => this.#seats.set(room.id, reason))
+    for (const name of this.#eventNames)
+      room.on(name, (data: Json) => void this.#events.get(room.id)!.push([name, data]))
+  }
+
+  #outcome({ as }: Step, promise: Promise<unknown>): void {
+    const name = String(as)
+    this.#outcomes.set(name, 'pending')
+    promise.then(
+      (reply) =>
+        this.#outcomes.set(
+          name,
+          reply === undefined || typeof reply !== 'object' ? 'done' : { reply: reply as Json },
+        ),
+      (error: unknown) => {
+        const code = error instanceof RoomfulError ? error.code : String(error)
+        this.#outcomes.set(name, UNKNOWN.has(code) ? 'unknown' : { error: code })
+      },
+    )
+  }
+
+  async #open({ open, url, refuse }: Step): Promise<void> {
+    const { sockets } = this.#scene.server
+    await this.#until(() => sockets.length >= Number(open), `socket ${open}`)
+    const socket = sockets[Number(open) - 1]!
+    this.#current = Number(open)
+    this.#read[this.#current - 1] = 0
+    if (url !== undefined) expect(socket.url).toBe(url)
+    if (refuse) socket.end(1006)
+    else socket.accept()
+  }
+
+  /** Compares the next message on a socket; null: there is none. */
+  async #hear(expected: JsonObject | null, on: number): Promise<void> {
+    const next = () => {
+      const { said } = this.#scene.server.sockets[on]!
+      if (expected?.t !== 'ping') while (said[this.#read[on]!]?.t === 'ping') this.#read[on]! += 1
+      return said[this.#read[on]!]
+    }
+    if (expected === null) {
+      expect(next()).toBe(undefined)
+      return
+    }
+    await this.#until(() => next() !== undefined, JSON.stringify(expected))
+    expect(next()).toMatchObject(expected)
+    this.#read[on]! += 1
+  }
+
+  /** Time passes until the client has done something. */
+  async #until(done: () => boolean, what: string): Promise<void> {
+    for (let waited = 0; !done(); waited += STEP_MS) {
+      if (waited > PATIENCE_MS) throw new Error(`the client does not come to ${what}`)
+      await this.#scene.pass(waited === 0 ? 1 : STEP_MS)
+    }
+  }
+
+  #expect(what: JsonObject): void {
+    const id = String(what.room_id ?? [...this.#rooms.keys()][0])
+    const room = this.#rooms.get(id)
+    if ('state' in what) expect(room?.state).toEqual(what.state)
+    if ('members' in what) {
+      const members = (what.members as JsonObject[]).map(({ member_id, ...member }) => ({
+        id: member_id,
+        ...member,
+      }))
+      const sorted = (list: readonly { id?: Json | undefined }[]) =>
+        [...list].sort((a, b) => (String(a.id) < String(b.id) ? -1 : 1))
+      expect(sorted(room!.members)).toEqual(sorted(members))
+    }
+    if ('events' in what) expect(this.#events.get(id)!.splice(0)).toEqual(what.events)
+    if ('seat' in what) expect(this.#seats.get(id)).toBe(what.seat)
+    if ('sockets' in what) expect(this.#scene.server.sockets).toHaveLength(Number(what.sockets))
+    if ('status' in what) expect(this.#status).toBe(what.status === 'ended' ? 'closed' : what.status)
+    for (const [name, outcome] of Object.entries((what.outcomes ?? {}) as JsonObject))
+      expect([name, this.#outcomes.get(name)]).toEqual([name, outcome])
+  }
+}
+
+const stepsOf = ({ start, steps }: Scenario): readonly Step[] => [
+  ...(start === undefined ? [] : starts[start]!),
+  ...steps,
+]
+
+describe.each([1, 2, 3, 4, 5])('scenarios of level %i', (level) => {
+  const chosen = scenarios.filter(
+    (scenario) => scenario.level === level && (scenario.max_level ?? LEVEL) >= LEVEL,
+  )
+  test.each(chosen)('$rule: $name', async (scenario) => {
+    const steps = stepsOf(scenario)
+    const runner = new Runner(steps)
+    for (const [at, step] of steps.entries())
+      await runner.run(step).catch((error: unknown) => {
+        throw new Error(
+          `step ${at}, ${JSON.stringify(step)}: ${error instanceof Error ? error.message : error}`,
+        )
+      })
+    runner.end()
+  })
+})
+
+describe('docs/protocol.md', () => {
+  const page = readFileSync(new URL('../docs/protocol.md', import.meta.url), 'utf8')
+  /** Rules by level, as the sections have them. */
+  const rules = page
+    .split(/^## /m)
+    .filter((section) => section.startsWith('Level '))
+    .map((section) => [...section.matchAll(/^- \*\*R(\d+)\./gm)].map(([, number]) => Number(number)))
+
+  test('numbers its rules without gaps, and says how many each level has', () => {
+    expect(rules.flat()).toEqual(rules.flat().map((_, index) => index + 1))
+    const said = [...page.matchAll(/^\| \[\d \w+\].*\| (\d+): R(\d+)–R(\d+) \|$/gm)]
+    expect(said.map(([, ...numbers]) => numbers.map(Number))).toEqual(
+      rules.map((numbers) => [numbers.length, numbers[0], numbers.at(-1)]),
+    )
+  })
+
+  test('has a scenario for each rule but the waits of R5 and the optional R40', () => {
+    const tested = new Set(scenarios.map(({ rule }) => Number(rule.slice(1))))
+    expect(rules.flat().filter((rule) => !tested.has(rule))).toEqual([5, 40])
+    for (const { name, rule, level } of scenarios)
+      expect(rules[level - 1], name).toContain(Number(rule.slice(1)))
+  })
+})

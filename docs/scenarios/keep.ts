@@ -1,0 +1,285 @@
+import { ADDRESS, ARENA, at, BOB, Level, ME, ScriptRoom, STATE } from './script.ts'
+
+/** Level 2 of docs/protocol.md. */
+const level = new Level(2)
+export const KEEP = level.scenarios
+
+const JOIN = { as: 'j', room_type: 'arena', options: { key: 'lobby' } }
+
+level.add(
+  'R21',
+  'a resume names the session, the last resume token and the position of the room',
+  (s, room) => {
+    s.server(room.patch({ ...STATE, n: 2 }))
+    s.lose(1006, { session_id: 'ses_1', resume_token: 'resume-1', rooms: [at(room)] })
+    s.client(null).welcome({ resumed: true })
+    s.server(room.patch({ ...STATE, n: 3 }))
+      .expect({ state: { ...STATE, n: 3 }, status: 'online' })
+      .client(null)
+    s.lose(4101, { session_id: 'ses_1', resume_token: 'resume-2', rooms: [at(room)] })
+  },
+)
+
+level.add('R21', 'a connection that ends before its welcome: the same token again', (s, room) => {
+  s.lose(1006, { resume_token: 'resume-1' })
+  s.lose(1006, { resume_token: 'resume-1' })
+  s.lose(1013, { resume_token: 'resume-1', rooms: [at(room)] })
+  s.welcome({ resumed: true })
+  s.lose(1000, { resume_token: 'resume-2', rooms: [at(room)] })
+})
+
+level.add('R21', 'missed frames follow, then the next ones', (s, room) => {
+  const position = at(room)
+  const missed = [
+    room.patch({ ...STATE, n: 2 }),
+    room.event('boom', 1),
+    room.patch({ ...STATE, n: 3, more: { x: 1 } }),
+  ]
+  s.lose(1006, { rooms: [position] }).welcome({ resumed: true })
+  for (const frame of missed) s.server(frame)
+  s.expect({ state: { ...STATE, n: 3, more: { x: 1 } }, events: [['boom', 1]] })
+  s.server(room.patch({ ...STATE, n: 4, more: { x: 2 } }))
+    .expect({ state: { ...STATE, n: 4, more: { x: 2 } } })
+    .client(null)
+})
+
+level.add('R21', 'a resync follows, under a higher epoch', (s, room) => {
+  s.lose(1006, { rooms: [at(room)] }).welcome({ resumed: true })
+  room.move()
+  room.seq += 500
+  room.state = { n: 99 }
+  room.members = [ME]
+  s.server(room.resync())
+    .expect({ state: { n: 99 } })
+    .expectMembers(ME)
+  s.server(room.patch({ n: 100 }))
+    .expect({ state: { n: 100 } })
+    .client(null)
+})
+
+level.add('R21', 'the own left follows', (s, room) => {
+  s.lose(1006, { rooms: [at(room)] }).welcome({ resumed: true })
+  s.server(room.out('kicked', { epoch: 0, seq: 0 }))
+    .expect({ seat: 'kicked' })
+    .client(null)
+  s.lose(1006, { resume_token: 'resume-2', rooms: [] })
+})
+
+level.add(
+  'R22',
+  'a room without a snapshot is not listed, and its join is sent again',
+  (s, room) => {
+    s.do('join', JOIN).client({ t: 'join', request_id: 1 })
+    s.lose(1006, { rooms: [] }).welcome({ resumed: true })
+    s.client({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'lobby' } })
+    s.server({ t: 'joined', request_id: 1, room_id: ARENA, member_id: 'mem_me' }).server(room.snapshot())
+    s.expect({ state: STATE, outcomes: { j: 'done' } }).client(null)
+  },
+  { start: 'online' },
+)
+
+level.add(
+  'R22',
+  'a joined without its snapshot is asked for again, too',
+  (s, room) => {
+    s.do('join', JOIN).client({ t: 'join', request_id: 1 })
+    s.server({ t: 'joined', request_id: 1, room_id: ARENA, member_id: 'mem_me' })
+    s.lose(1006, { rooms: [] }).welcome({ resumed: true })
+    s.client({ t: 'join', request_id: 1 })
+    s.server({ t: 'joined', request_id: 1, room_id: ARENA, member_id: 'mem_me' }).server(room.snapshot())
+    s.expect({ outcomes: { j: 'done' } }).client(null)
+  },
+  { start: 'online' },
+)
+
+level.add('R23', 'a leave without an answer is sent again', (s, room) => {
+  s.do('leave', { as: 'l', room_id: ARENA }).client({ t: 'leave', request_id: 2 })
+  s.lose(1006, { rooms: [at(room)] }).welcome({ resumed: true })
+  s.client({ t: 'leave', request_id: 2, room_id: ARENA })
+  s.server(room.out('left'))
+    .expect({ outcomes: { l: 'done' }, seat: 'left' })
+    .client(null)
+})
+
+level.add('R23', 'a leave whose answer was lost', (s, room) => {
+  s.do('leave', { as: 'l', room_id: ARENA }).client({ t: 'leave', request_id: 2 })
+  s.lose(1006, { rooms: [at(room)] })
+    .welcome({ resumed: true })
+    .client({ t: 'leave', request_id: 2 })
+  s.server(room.out('left', { epoch: 0, seq: 0 }))
+  s.error('not_in_room', { request_id: 2, room_id: ARENA })
+  s.expect({ outcomes: { l: 'done' }, seat: 'left', status: 'online' }).client(null)
+})
+
+level.add(
+  'R22',
+  'a wait for a resync ends with the connection, and the position is the one before the gap',
+  (s, room) => {
+    s.server(room.patch({ ...STATE, n: 2 }))
+    const position = at(room)
+    const lost = room.patch({ ...STATE, n: 3, more: { x: 1 } })
+    const after = room.patch({ ...STATE, n: 4, more: { x: 2 } })
+    s.server(after).client({ t: 'state.resync', reason: 'sequence' })
+    s.lose(1006, { rooms: [position] }).welcome({ resumed: true })
+    s.server(lost)
+      .server(after)
+      .expect({ state: { ...STATE, n: 4, more: { x: 2 } } })
+    s.wait(5000).client(null)
+  },
+)
+
+level.first('R24', 'a fresh token before token_seconds are over', (s) => {
+  s.do('connect')
+    .open({ url: ADDRESS })
+    .client({ t: 'hello', token: 'token-1' })
+    .welcome({ token_seconds: 10 })
+  s.wait(10_000).client({ t: 'token', token: 'token-2' })
+  s.server({ t: 'token', token_seconds: 10 }).wait(10_000).client({ t: 'token', token: 'token-3' })
+  s.expect({ status: 'online' })
+})
+
+level.first('R24', 'a fresh token that is refused is followed by another one', (s) => {
+  s.do('connect')
+    .open({ url: ADDRESS })
+    .client({ t: 'hello', token: 'token-1' })
+    .welcome({ token_seconds: 10 })
+  s.wait(9000).client({ t: 'token', token: 'token-2' })
+  s.error('invalid_token', {}).wait(2000).client({ t: 'token', token: 'token-3' })
+  s.server({ t: 'token', token_seconds: 3600 }).expect({ status: 'online' })
+})
+
+level.add('R24', '4200: the client resumes and sends a fresh token', (s, room) => {
+  s.lose(4200, { resume_token: 'resume-1', rooms: [at(room)] }).welcome({ resumed: true, token_seconds: 0 })
+  s.client({ t: 'token', token: 'token-2' }).server({ t: 'token', token_seconds: 3600 })
+  s.expect({ status: 'online' }).client(null)
+})
+
+level.add('R24', 'token_seconds 0 after a resume: the client sends a fresh token', (s, room) => {
+  s.lose(1006, { rooms: [at(room)] }).welcome({ resumed: true, token_seconds: 0 })
+  s.wait(4000)
+    .client({ t: 'token', token: 'token-2' })
+    .server({ t: 'token', token_seconds: 3600 })
+    .client(null)
+})
+
+level.add('R25', '43xx while online: a new session with a fresh token', (s) => {
+  s.close(4399).open({ url: ADDRESS }).client({ t: 'hello', token: 'token-2' })
+  s.welcome().client({ t: 'join', room_type: 'arena', options: { key: 'lobby' }, rejoin: true })
+})
+
+level.add('R25', '4300: a new session with a fresh token, and refs from 1', (s) => {
+  s.send('a', 1).client({ t: 'message', ref: 1, settled: 0 })
+  s.lose(1006, { session_id: 'ses_1' }).close(4300)
+  s.open({ url: ADDRESS }).client({ t: 'hello', token: 'token-2' })
+  s.welcome().client({ t: 'join', room_type: 'arena', options: { key: 'lobby' }, rejoin: true })
+  s.expect({ outcomes: { a: 'unknown' } })
+})
+
+level.add('R26', 'messages have the refs 1, 2, 3, and an ack confirms several', (s, room) => {
+  s.send('a', 1).client({ t: 'message', room_id: ARENA, type: 'move', data: 1, ref: 1, settled: 0 })
+  s.send('b', 2).client({ t: 'message', data: 2, ref: 2, settled: 0 })
+  s.send('c', 3).client({ t: 'message', data: 3, ref: 3, settled: 0 })
+  s.server(room.ack(2)).expect({ outcomes: { a: 'done', b: 'done', c: 'pending' } })
+  s.server(room.ack(3)).expect({ outcomes: { c: 'done' } })
+  s.send('d', 4).client({ t: 'message', data: 4, ref: 4, settled: 3 })
+})
+
+level.add('R26', 'each seat has refs of its own', (s, room) => {
+  const other = new ScriptRoom('arena:other', {})
+  s.join(other, 2)
+  s.send('a', 1).client({ t: 'message', room_id: ARENA, ref: 1 })
+  s.send('b', 2, { room_id: other.id }).client({ t: 'message', room_id: other.id, ref: 1, settled: 0 })
+  s.server(other.ack(1)).expect({ outcomes: { a: 'pending', b: 'done' } })
+  s.server(room.ack(1)).expect({ outcomes: { a: 'done' } })
+})
+
+level.add('R26', 'refs start at 1 again after a new joined', (s, room) => {
+  s.send('a', 1).client({ t: 'message', ref: 1 }).server(room.ack(1))
+  s.do('leave', { as: 'l', room_id: ARENA }).client({ t: 'leave', request_id: 2 }).server(room.out('left'))
+  s.do('join', JOIN).client({ t: 'join', request_id: 3 })
+  s.server({ t: 'joined', request_id: 3, room_id: ARENA, member_id: 'mem_me' }).server(room.snapshot())
+  s.send('b', 2).client({ t: 'message', ref: 1, settled: 0 })
+})
+
+level.add('R27', 'kept messages are sent again after a resume, with the same refs and data', (s, room) => {
+  for (const [i, as] of ['a', 'b', 'c'].entries())
+    s.send(as, { i }).client({ t: 'message', ref: i + 1, settled: 0 })
+  s.server(room.ack(1))
+  s.lose(1006, { rooms: [at(room, 1)] }).welcome({ resumed: true })
+  s.client({ t: 'message', room_id: ARENA, type: 'move', data: { i: 1 }, ref: 2 })
+  s.client({ t: 'message', data: { i: 2 }, ref: 3 }).client(null)
+  s.send('d', {}).client({ t: 'message', ref: 4, settled: 1 })
+  s.server(room.ack(4))
+    .expect({ outcomes: { b: 'done', c: 'done', d: 'done' } })
+    .client(null)
+})
+
+level.add('R27', 'an error or a reply with a ref that is not kept changes nothing', (s, room) => {
+  s.send('a', 1).client({ t: 'message', ref: 1 }).server(room.ack(1))
+  s.error('room_logic_refused', { room_id: ARENA, ref: 1 }).server(room.reply(1, 'late'))
+  s.error('room_logic_refused', { room_id: ARENA, ref: 7 })
+  s.expect({ outcomes: { a: 'done' }, status: 'online' })
+  s.send('b', 2).client({ t: 'message', ref: 2, settled: 1 })
+})
+
+level.add('R28', 'settled is below the lowest kept ref', (s, room) => {
+  for (const [i, as] of ['a', 'b', 'c'].entries())
+    s.send(as, i).client({ t: 'message', ref: i + 1, settled: 0 })
+  s.error('room_logic_refused', { room_id: ARENA, ref: 2 }).expect({
+    outcomes: { a: 'pending', b: { error: 'room_logic_refused' } },
+  })
+  s.send('d', 3).client({ t: 'message', ref: 4, settled: 0 })
+  s.server(room.ack(1)).send('e', 4).client({ t: 'message', ref: 5, settled: 2 })
+  s.lose(1006, { rooms: [at(room, 2)] }).welcome({ resumed: true })
+  s.client({ t: 'message', ref: 3 }).client({ t: 'message', ref: 4 }).client({ t: 'message', ref: 5 })
+  s.server(room.ack(5)).send('f', 5).client({ t: 'message', ref: 6, settled: 5 })
+})
+
+level.add('R29', 'a refused message has its error, and the ack behind it covers the others', (s, room) => {
+  s.send('a', 1).client({ t: 'message', ref: 1 }).send('b', 2).client({ t: 'message', ref: 2 })
+  s.error('invalid_payload', { room_id: ARENA, ref: 2 }).server(room.ack(2))
+  s.expect({ outcomes: { a: 'done', b: { error: 'invalid_payload' } } })
+  s.lose(1006, { rooms: [at(room, 2)] })
+    .welcome({ resumed: true })
+    .client(null)
+})
+
+level.add('R29', 'a message whose outcome is forgotten', (s, room) => {
+  s.send('a', 1).client({ t: 'message', ref: 1 })
+  s.lose(1006, { rooms: [at(room)] })
+    .welcome({ resumed: true })
+    .client({ t: 'message', ref: 1 })
+  s.error('outcome_unknown', { room_id: ARENA, ref: 1 }).server(room.ack(1))
+  s.expect({ outcomes: { a: { error: 'outcome_unknown' } } })
+})
+
+level.add('R29', 'a reply comes before its ack, and once more on another connection', (s, room) => {
+  s.send('a', 'what?', { request: true }).client({ t: 'message', ref: 1 })
+  s.server(room.reply(1, { answer: 42 }))
+    .lose(1006, { rooms: [at(room)] })
+    .welcome({ resumed: true })
+  s.client({ t: 'message', data: 'what?', ref: 1 })
+  s.server(room.reply(1, { answer: 42 })).server(room.ack(1))
+  s.expect({ outcomes: { a: { reply: { answer: 42 } } } })
+})
+
+level.add('R30', 'kept messages of a lost seat have an unknown outcome', (s, room) => {
+  s.send('a', 1).client({ t: 'message', ref: 1 }).send('b', 2).client({ t: 'message', ref: 2 })
+  s.server(room.ack(1)).server(room.out('kicked'))
+  s.expect({ seat: 'kicked', outcomes: { a: 'done', b: 'unknown' } }).client(null)
+})
+
+level.add('R30', 'nothing is sent again into a seat that is gone', (s, room) => {
+  s.send('a', 1).client({ t: 'message', ref: 1 })
+  s.lose(1006, { rooms: [at(room)] })
+    .welcome({ resumed: true })
+    .client({ t: 'message', ref: 1 })
+  s.server(room.out('closed', { epoch: 0, seq: 0 })).expect({ seat: 'closed', outcomes: { a: 'unknown' } })
+  s.lose(1006, { rooms: [] }).welcome({ resumed: true }).client(null)
+})
+
+level.add('R21', 'a member of a missed flush changes the list', (s, room) => {
+  s.lose(1006, { rooms: [at(room)] }).welcome({ resumed: true })
+  s.server(room.patch({ ...STATE, n: 2 })).server(room.member('disconnected', BOB))
+  s.expectMembers(ME, { ...BOB, connected: false }).client(null)
+})

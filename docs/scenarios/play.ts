@@ -1,0 +1,368 @@
+import type { JsonObject } from '../../shared/json.ts'
+import type { PlainMessage } from '../../shared/protocol/messages.ts'
+import { ObjectDelta, Replace } from '../../shared/sync/delta.ts'
+import { ADDRESS, ARENA, BOB, Level, ME, ScriptRoom, STATE } from './script.ts'
+
+/** Level 1 of docs/protocol.md. */
+const level = new Level(1)
+export const PLAY = level.scenarios
+
+const CARLA = { member_id: 'mem_carla', sub: null }
+
+level.first('R2', 'nothing is sent between hello and welcome', (s) => {
+  s.do('connect').open({ url: ADDRESS })
+  s.client({ t: 'hello', project_id: 'prj_1', token: 'token-1' })
+  s.client(null).wait(1000).client(null)
+  s.welcome().expect({ status: 'online' })
+})
+
+level.first('R2', 'without a welcome in 10 seconds the client connects again', (s) => {
+  s.do('connect').open({ url: ADDRESS }).client({ t: 'hello' })
+  s.wait(10_000).closed(1)
+  s.open({ url: ADDRESS }).client({ t: 'hello' })
+  s.welcome().expect({ status: 'online' })
+})
+
+level.add('R1', 'unknown messages and fields are ignored', (s, room) => {
+  const later = { json: { t: 'later', room_id: ARENA, x: [1] }, msgpack: Uint8Array.of(0x92, 0x63, 0x01) }
+  s.server(later)
+  const known = room.patch({ ...STATE, n: 2 })
+  s.server({ ...known, json: { ...known.json, later: true } })
+  s.expect({ state: { ...STATE, n: 2 }, status: 'online' }).client(null)
+})
+
+level.first('R3', 'ping is the first message after welcome', (s) => {
+  s.do('connect').open().client({ t: 'hello' }).welcome().client({ t: 'ping' })
+})
+
+level.add('R3', 'ping is sent every heartbeat_seconds', (s) => {
+  for (const _ of [1, 2, 3]) {
+    s.wait(10_000).client({ t: 'ping' })
+    s.server({ t: 'pong', at: 0, server_time: '2026-10-01T12:00:10.000Z' })
+  }
+})
+
+level.add('R3', 'a connection without a frame for two heartbeats is lost', (s) => {
+  s.wait(21_000).closed(1)
+  s.open({ url: ADDRESS }).client({ t: 'hello' })
+})
+
+for (const code of [4001, 4005, 4099])
+  level.add('R4', `${code} ends the client`, (s) => {
+    s.close(code).wait(20_000).expect({ status: 'ended', sockets: 1 })
+  })
+
+for (const code of [1000, 1006, 1013, 4101, 4199, 4999])
+  level.add('R4', `${code} is followed by another connection`, (s) => {
+    s.close(code).open({ url: ADDRESS }).client({ t: 'hello' })
+  })
+
+level.add(
+  'R6',
+  'after a loss, a new session joins the room again with rejoin',
+  (s, room) => {
+    s.close(1006).open({ url: ADDRESS }).client({ t: 'hello', token: 'token-1' })
+    s.welcome().client({ t: 'join', room_type: 'arena', options: { key: 'lobby' }, rejoin: true })
+    s.server({ t: 'joined', request_id: 1, room_id: ARENA, member_id: 'mem_me' })
+    s.server(room.snapshot()).expect({ state: STATE })
+  },
+  { maxLevel: 1 },
+)
+
+level.add(
+  'R4',
+  '4200 is followed by a hello with a fresh token',
+  (s) => {
+    s.close(4200).open({ url: ADDRESS }).client({ t: 'hello', token: 'token-2' })
+  },
+  { maxLevel: 1 },
+)
+
+level.first('R4', 'a hello that is refused with 4200 is repeated with a fresh token', (s) => {
+  s.do('connect').open({ url: ADDRESS }).client({ t: 'hello', token: 'token-1' })
+  s.close(4200).open({ url: ADDRESS }).client({ t: 'hello', token: 'token-2' })
+  s.welcome().expect({ status: 'online' })
+})
+
+level.add('R7', 'goodbye ends the session', (s) => {
+  s.do('goodbye').client({ t: 'goodbye' }).close(1000)
+  s.wait(20_000).expect({ status: 'ended', sockets: 1 })
+})
+
+level.add(
+  'R8',
+  'a join is answered with joined and a snapshot',
+  (s, room) => {
+    s.join(room).expect({ state: STATE, outcomes: { [ARENA]: 'done' } })
+    s.expectMembers(ME, BOB)
+  },
+  { start: 'online' },
+)
+
+level.add(
+  'R8',
+  'a refused join',
+  (s) => {
+    s.do('join', { as: 'j', room_type: 'arena', options: { key: 'lobby' } }).client({
+      t: 'join',
+      request_id: 1,
+    })
+    s.error('room_full', { request_id: 1, room_id: ARENA }, true)
+    s.expect({ outcomes: { j: { error: 'room_full' } } })
+  },
+  { start: 'online' },
+)
+
+level.add(
+  'R8',
+  'two joins that are answered in the other order',
+  (s) => {
+    const other = new ScriptRoom('arena:other', { other: true })
+    s.do('join', { as: 'a', room_type: 'arena', options: { key: 'lobby' } }).client({
+      t: 'join',
+      request_id: 1,
+    })
+    s.do('join', { as: 'b', room_type: 'arena', options: { key: 'other' } }).client({
+      t: 'join',
+      request_id: 2,
+    })
+    s.server({ t: 'joined', request_id: 2, room_id: other.id, member_id: 'mem_me' }).server(other.snapshot())
+    s.expect({ outcomes: { a: 'pending', b: 'done' } })
+    s.error('banned', { request_id: 1, room_id: ARENA })
+    s.expect({ room_id: other.id, state: { other: true }, outcomes: { a: { error: 'banned' } } })
+  },
+  { start: 'online' },
+)
+
+level.add('R9', 'a leave is answered with the own left', (s, room) => {
+  s.do('leave', { as: 'l', room_id: ARENA }).client({ t: 'leave', request_id: 2, room_id: ARENA })
+  s.expect({ outcomes: { l: 'pending' } })
+  s.server(room.out('left')).expect({ outcomes: { l: 'done' }, seat: 'left' })
+})
+
+level.add('R9', 'a refused leave keeps the seat', (s, room) => {
+  s.do('leave', { as: 'l', room_id: ARENA }).client({ t: 'leave', request_id: 2 })
+  s.error('room_unavailable', { request_id: 2, room_id: ARENA }, true)
+  s.expect({ outcomes: { l: { error: 'room_unavailable' } } })
+  s.server(room.patch({ ...STATE, n: 2 })).expect({ state: { ...STATE, n: 2 } })
+})
+
+for (const reason of ['kicked', 'closed', 'replaced'] as const)
+  level.add('R10', `the own left with the reason ${reason}`, (s, room) => {
+    s.server(room.out(reason, { message: 'for you' }))
+      .expect({ seat: reason })
+      .client(null)
+  })
+
+level.add('R10', 'the own left counts with an epoch and a seq of 0', (s, room) => {
+  s.server(room.out('kicked', { epoch: 0, seq: 0 }))
+    .expect({ seat: 'kicked' })
+    .client(null)
+})
+
+level.add('R11', 'a resync without a request replaces state, members, epoch and seq', (s, room) => {
+  room.move()
+  room.seq += 40
+  room.state = { fresh: true }
+  room.members = [ME]
+  s.server(room.resync())
+    .expect({ state: { fresh: true } })
+    .expectMembers(ME)
+  s.server(room.patch({ fresh: false }))
+    .expect({ state: { fresh: false } })
+    .client(null)
+})
+
+level.add('R12', 'a patch that arrives twice is dropped', (s, room) => {
+  const patch = room.patch({ ...STATE, n: 2 })
+  s.server(patch).server(patch)
+  s.server(room.patch({ ...STATE, n: 3 })).server(patch)
+  s.expect({ state: { ...STATE, n: 3 } }).client(null)
+})
+
+level.add('R12', 'frames of a lower epoch are dropped', (s, room) => {
+  const old = { epoch: room.epoch }
+  room.move()
+  s.server(room.resync())
+  s.server(room.event('old', null, old)).server(room.member('left', BOB, old))
+  const next = room.patch({ ...STATE, n: 2 })
+  const late = new ScriptRoom()
+  s.server(late.patch({ ...STATE, n: 66 }))
+  s.expect({ state: STATE, events: [] }).expectMembers(ME, BOB)
+  s.server(next)
+    .expect({ state: { ...STATE, n: 2 } })
+    .client(null)
+})
+
+level.add('R13', 'patches add, replace and remove, also in arrays', (s, room) => {
+  const steps: JsonObject[] = [
+    { ...STATE, n: null, 'a/b~c': { deep: [1, [2]] } },
+    {
+      n: 0.1,
+      players: { mem_bob: { x: 1.5, y: 7 } },
+      log: ['start', 'second', { third: 3 }],
+      'a/b~c': { deep: [1, [2, 3]] },
+    },
+    { n: 0.1, players: { mem_bob: { x: 1.5, y: 7 } }, log: ['second', { third: 4 }], 'a/b~c': { deep: [] } },
+    { n: 'text', players: {}, log: [] },
+  ]
+  for (const state of steps) s.server(room.patch(state)).expect({ state })
+  s.client(null)
+})
+
+level.add('R13', 'a patch replaces the whole state', (s, room) => {
+  for (const state of [['now', 'a', 'list'], 'text', null, { again: {} }])
+    s.server(room.patch(state)).expect({ state })
+  s.client(null)
+})
+
+level.add('R13', 'a patch without changes counts', (s, room) => {
+  s.server(room.patch()).server(room.patch({ ...STATE, n: 2 }))
+  s.expect({ state: { ...STATE, n: 2 } }).client(null)
+})
+
+level.add('R13', 'seq continues under a higher epoch', (s, room) => {
+  s.server(room.patch({ ...STATE, n: 2 }))
+  room.move()
+  s.server(room.patch({ ...STATE, n: 3 })).server(room.patch({ ...STATE, n: 4 }))
+  s.expect({ state: { ...STATE, n: 4 } }).client(null)
+})
+
+level.add('R14', 'another checksum: the state stays, and the client asks', (s, room) => {
+  s.server(room.patch({ ...STATE, n: 2 }, { checksum: 1 })).expect({ state: STATE })
+  s.client({ t: 'state.resync', room_id: ARENA, reason: 'checksum' })
+  s.server(room.resync()).server(room.patch({ ...STATE, n: 3 }))
+  s.expect({ state: { ...STATE, n: 3 } }).client(null)
+})
+
+level.add('R14', 'a patch that cannot be applied: the state stays, and the client asks', (s, room) => {
+  s.server(room.change(new ObjectDelta(['nothing'], [new ObjectDelta(['x'], [new Replace(1)])])))
+  s.expect({ state: STATE }).client({ t: 'state.resync', room_id: ARENA, reason: 'checksum' })
+  s.server(room.resync()).expect({ state: STATE }).client(null)
+})
+
+level.add('R14', 'checksums of numbers and texts of all kinds', (s, room) => {
+  const state = {
+    numbers: [
+      -1,
+      0.1,
+      1 / 3,
+      0.1 + 0.2,
+      123.456,
+      5e-324,
+      1.7976931348623157e308,
+      9007199254740991,
+      -12345.678901234567,
+    ],
+    'ключ 🎲': 'é 漢字 \u0000',
+  }
+  s.server(room.patch(state)).expect({ state }).client(null)
+})
+
+level.add(
+  'R15',
+  'events of the known flush, of the next one and of an earlier one are delivered',
+  (s, room) => {
+    s.server(room.event('known', 1))
+    room.seq += 1
+    s.server(room.event('next', { two: 2 })).server(room.event('also', null))
+    s.server(room.event('late', [], { seq: 3 }))
+    s.expect({
+      events: [
+        ['known', 1],
+        ['next', { two: 2 }],
+        ['also', null],
+        ['late', []],
+      ],
+    })
+    s.server(room.patch({ ...STATE, n: 2 }))
+      .expect({ state: { ...STATE, n: 2 } })
+      .client(null)
+  },
+)
+
+level.add('R16', 'a missing patch shows in the next patch', (s, room) => {
+  room.patch({ ...STATE, n: 2 })
+  s.server(room.patch({ ...STATE, n: 3 })).expect({ state: STATE })
+  s.client({ t: 'state.resync', room_id: ARENA, reason: 'sequence' })
+  s.server(room.resync())
+    .expect({ state: { ...STATE, n: 3 } })
+    .client(null)
+})
+
+level.add('R16', 'a missing patch shows in an event, which is delivered', (s, room) => {
+  room.patch({ ...STATE, n: 2 })
+  room.patch({ ...STATE, n: 3 })
+  s.server(room.event('boom', 1)).expect({ state: STATE, events: [['boom', 1]] })
+  s.client({ t: 'state.resync', room_id: ARENA, reason: 'sequence' })
+  s.server(room.resync())
+    .expect({ state: { ...STATE, n: 3 } })
+    .client(null)
+})
+
+level.add('R16', 'a missing patch shows in a member', (s, room) => {
+  room.patch({ ...STATE, n: 2 })
+  room.patch({ ...STATE, n: 3 })
+  s.server(room.member('joined', CARLA))
+  s.client({ t: 'state.resync', room_id: ARENA, reason: 'sequence' })
+  room.members = [...room.members, { ...CARLA, connected: true }]
+  s.server(room.resync())
+    .expectMembers(ME, BOB, { ...CARLA, connected: true })
+    .client(null)
+})
+
+level.add('R17', 'while the client waits, it drops patches and takes events, and asks once', (s, room) => {
+  room.patch({ ...STATE, n: 2 })
+  s.server(room.patch({ ...STATE, n: 3 })).client({ t: 'state.resync', reason: 'sequence' })
+  s.server(room.patch({ ...STATE, n: 4 })).server(room.event('boom', 1))
+  s.server(room.patch({ ...STATE, n: 5 }, { checksum: 1 }))
+  s.expect({ state: STATE, events: [['boom', 1]] }).client(null)
+  s.server(room.resync()).expect({ state: { ...STATE, n: 5 } })
+  s.server(room.patch({ ...STATE, n: 6 }))
+    .expect({ state: { ...STATE, n: 6 } })
+    .client(null)
+})
+
+level.add('R17', 'the client asks again after 2 seconds', (s, room) => {
+  room.patch({ ...STATE, n: 2 })
+  s.server(room.patch({ ...STATE, n: 3 })).client({ t: 'state.resync', reason: 'sequence' })
+  s.wait(1500).client(null)
+  s.wait(1000).client({ t: 'state.resync', room_id: ARENA })
+  s.server(room.resync())
+    .expect({ state: { ...STATE, n: 3 } })
+    .wait(5000)
+    .client(null)
+})
+
+level.add('R18', 'members join, lose their connection, return and leave', (s, room) => {
+  const carla = { ...CARLA, connected: true }
+  room.seq += 1
+  s.server(room.member('joined', CARLA)).expectMembers(ME, BOB, carla)
+  room.seq += 1
+  s.server(room.member('disconnected')).expectMembers(ME, { ...BOB, connected: false }, carla)
+  s.server(room.patch({ ...STATE, n: 2 }))
+  s.server(room.member('connected')).expectMembers(ME, BOB, carla)
+  s.server(room.patch({ ...STATE, n: 3 }))
+  s.server(room.member('left', BOB, { reason: 'kicked' })).expectMembers(ME, carla)
+  s.expect({ state: { ...STATE, n: 3 } }).client(null)
+})
+
+level.add('R18', 'a member that the last whole state contains already is ignored', (s, room) => {
+  s.server(room.member('left', BOB)).server(room.member('disconnected', BOB, { seq: 3 }))
+  s.server(room.member('joined', CARLA, { seq: 2 }))
+  s.expectMembers(ME, BOB).client(null)
+})
+
+level.add('R19', 'a message without a ref', (s) => {
+  s.send('a', { x: 1 }, { ref: false })
+  s.client({ t: 'message', room_id: ARENA, type: 'move', data: { x: 1 } }).client(null)
+})
+
+level.add('R20', 'errors about a message without a ref change nothing', (s, room) => {
+  s.send('a', { x: 1 }, { ref: false }).client({ t: 'message' })
+  s.error('rate_limited', { room_id: ARENA }, true)
+  s.server({ t: 'error', code: 'invalid_message', message: 'for people', retryable: false } as PlainMessage)
+  s.error('not_in_room', { room_id: ARENA })
+  s.server(room.patch({ ...STATE, n: 2 }))
+  s.expect({ state: { ...STATE, n: 2 }, status: 'online' }).client(null)
+})

@@ -1,0 +1,409 @@
+import type { Json, JsonObject } from '../../shared/json.ts'
+import type { LayerEncoder, Payload } from '../../shared/protocol/codec.ts'
+import type {
+  DepartureReason,
+  MemberInfo,
+  MemberStatus,
+  PlainMessage,
+} from '../../shared/protocol/messages.ts'
+import { MsgpackWriter } from '../../shared/protocol/msgpack.ts'
+import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
+import { Checksum } from '../../shared/sync/checksum.ts'
+import { type Delta, toOperations } from '../../shared/sync/delta.ts'
+import { diff } from '../../shared/sync/testing/diff.ts'
+
+/** One step of a scenario; `FORMAT` describes its fields. */
+export type Step = { readonly [field: string]: Json }
+
+/** One scenario of docs/protocol-scenarios.json. `start`: name of the steps that come before its own. */
+export interface Scenario {
+  readonly name: string
+  readonly level: number
+  readonly max_level?: number
+  readonly rule: string
+  readonly start?: string
+  readonly steps: readonly Step[]
+}
+
+/** A message of the server in both subprotocols. `room`: the room that a MessagePack frame does not name. */
+export interface Frame {
+  readonly json: JsonObject
+  readonly msgpack: Payload
+  readonly room?: string
+}
+
+/** Address and other hosts that the client is configured with. */
+export const ADDRESS = 'ws://server.test/'
+export const HOSTS = ['node2.test'] as const
+export const ARENA = 'arena:lobby'
+export const EPOCH = 1_790_000_000_000
+
+const ME: MemberInfo = { member_id: 'mem_me', sub: 'alice', connected: true }
+const BOB: MemberInfo = { member_id: 'mem_bob', sub: 'bob', connected: true }
+const STATE: JsonObject = {
+  n: 1,
+  players: { mem_me: { x: 0, y: 0 }, mem_bob: { x: 1.5, y: -2 } },
+  log: ['start'],
+}
+
+const codec = new MsgpackCodec()
+export const checksumOf = (state: Json): number => new Checksum().of(state)
+
+/** Encodes a message that belongs to no state stream. */
+export function frame(message: PlainMessage): Frame {
+  const { t } = message
+  const addressed = t === 'ack' || t === 'reply' || t === 'event' || t === 'member'
+  const json = JSON.parse(JSON.stringify(message)) as JsonObject
+  return { json, msgpack: codec.encode(message), ...(addressed && { room: message.room_id }) }
+}
+
+/** A value of MessagePack: JSON, bytes as they are, and maps with keys of any kind. */
+type Packed = Json | Uint8Array | ReadonlyMap<Packed, Packed> | readonly Packed[]
+
+/** Encodes a frame that no encoder writes. */
+export function pack(value: Packed): Payload {
+  const to = new MsgpackWriter().begin()
+  write(value, to)
+  return to.take()
+}
+
+function write(value: Packed, to: MsgpackWriter): void {
+  if (value instanceof Uint8Array) to.raw(value)
+  else if (value instanceof Map) {
+    to.map(value.size)
+    for (const entry of value) for (const part of entry) write(part, to)
+  } else if (Array.isArray(value)) {
+    to.array(value.length)
+    for (const element of value) write(element as Packed, to)
+  } else to.value(value as Json)
+}
+
+/** Options of a frame that is not what the room's next flush would be. */
+interface Odd {
+  readonly epoch?: number
+  readonly seq?: number
+  readonly checksum?: number
+}
+
+/** A room as its owner writes it. Each method makes a frame and moves the room; a frame that no step sends is lost. */
+export class ScriptRoom {
+  readonly id: string
+  epoch = EPOCH
+  seq = 10
+  state: Json = STATE
+  members: readonly MemberInfo[] = [ME, BOB]
+  #encoder = codec.roomEncoder()
+  readonly #layers = new Map<string, { state: Json; readonly encoder: LayerEncoder }>()
+
+  constructor(id: string = ARENA, state: Json = STATE) {
+    this.id = id
+    this.state = state
+  }
+
+  /** The room moves to another node: a new owner with a higher epoch. */
+  move(): void {
+    this.epoch += 1
+    this.#encoder = codec.roomEncoder()
+  }
+
+  snapshot(odd: Odd = {}): Frame {
+    return this.#whole('state.snapshot', odd)
+  }
+
+  resync(odd: Odd = {}): Frame {
+    return this.#whole('state.resync', odd)
+  }
+
+  #whole(t: 'state.snapshot' | 'state.resync', odd: Odd): Frame {
+    const at = { ...this.#at(this.state), ...odd }
+    const { state, members } = this
+    return this.#frame({ t, ...at, state, members }, this.#encoder.whole(t, { ...at, state }, members))
+  }
+
+  /** The next flush: the state becomes `next`. */
+  patch(next: Json = this.state, odd: Odd = {}): Frame {
+    const delta = diff(this.state, next)
+    this.state = next
+    return this.change(delta, odd)
+  }
+
+  /** The next flush, with this delta, whether it fits the state or not. */
+  change(delta: Delta | undefined, odd: Odd = {}): Frame {
+    this.seq += 1
+    const at = { ...this.#at(this.state), ...odd }
+    const ops = delta ? toOperations(delta) : []
+    return this.#frame({ t: 'state.patch', ...at, ops }, this.#encoder.patch(at, delta))
+  }
+
+  event(name: string, data: Json, odd: Odd = {}): Frame {
+    const { id: room_id, epoch, seq } = this
+    return this.#behind({ t: 'event', room_id, epoch, seq, ...odd, name, data })
+  }
+
+  /** A member has joined, lost its connection, come back or left. */
+  member(
+    status: MemberStatus,
+    who: Pick<MemberInfo, 'member_id' | 'sub'> = BOB,
+    { reason, message, ...odd }: Odd & { reason?: DepartureReason; message?: string } = {},
+  ): Frame {
+    const { id: room_id, epoch, seq } = this
+    const { member_id, sub } = who
+    const left = status === 'left' ? { reason: reason ?? 'left' } : {}
+    const text = message === undefined ? {} : { message }
+    return this.#behind({
+      t: 'member',
+      room_id,
+      epoch,
+      seq,
+      ...odd,
+      member_id,
+      sub,
+      status,
+      ...left,
+      ...text,
+    })
+  }
+
+  /** This client's own seat is gone. */
+  out(reason: DepartureReason, odd: Odd & { message?: string } = {}): Frame {
+    return this.member('left', ME, { reason, ...odd })
+  }
+
+  ack(ref: number): Frame {
+    return frame({ t: 'ack', room_id: this.id, ref })
+  }
+
+  reply(ref: number, data: Json): Frame {
+    return frame({ t: 'reply', room_id: this.id, ref, data })
+  }
+
+  /** The whole state of a layer, at the room's present flush; `ahead`: at the next flush, before its patch. */
+  layer(name: string, state: Json, odd: Odd & { ahead?: boolean } = {}): Frame {
+    const of = this.#layers.get(name) ?? { state, encoder: codec.layerEncoder(name) }
+    of.state = state
+    this.#layers.set(name, of)
+    const at = this.#layerAt(state, odd)
+    return this.#frame({ t: 'layer.state', ...at, layer: name, state }, of.encoder.state({ ...at, state }))
+  }
+
+  layerGone(name: string, odd: Odd & { ahead?: boolean } = {}): Frame {
+    const { checksum, ...at } = this.#layerAt(null, odd)
+    const msgpack = this.#layers.get(name)!.encoder.gone(at)
+    this.#layers.delete(name)
+    return this.#frame({ t: 'layer.state', ...at, layer: name }, msgpack)
+  }
+
+  /** A change of a layer in the next flush; the patch of that flush follows. */
+  layerPatch(name: string, next: Json, odd: Odd = {}): Frame {
+    const of = this.#layers.get(name) ?? { state: {}, encoder: codec.layerEncoder(name) }
+    const delta = diff(of.state, next)
+    of.state = next
+    const at = this.#layerAt(next, { ahead: true, ...odd })
+    const ops = delta ? toOperations(delta) : []
+    return this.#frame({ t: 'layer.patch', ...at, layer: name, ops }, of.encoder.patch(at, delta))
+  }
+
+  #layerAt(state: Json, { ahead, ...odd }: Odd & { ahead?: boolean }) {
+    const at = this.#at(state)
+    return { ...at, ...(ahead && { seq: at.seq + 1 }), ...odd }
+  }
+
+  #at(state: Json) {
+    const { id: room_id, epoch, seq } = this
+    return { room_id, epoch, seq, checksum: checksumOf(state) }
+  }
+
+  #behind(message: Extract<PlainMessage, { t: 'event' | 'member' }>): Frame {
+    // Only the present owner's frames have a short epoch.
+    const { msgpack, ...rest } = frame(message)
+    return { ...rest, msgpack: message.epoch === this.epoch ? this.#encoder.behindPatch(message) : msgpack }
+  }
+
+  #frame(json: object, msgpack: Payload): Frame {
+    return { json: JSON.parse(JSON.stringify(json)) as JsonObject, msgpack: msgpack.slice(), room: this.id }
+  }
+}
+
+const isFrame = (message: PlainMessage | Frame): message is Frame => 'json' in message
+
+/** Writes the steps of one scenario. */
+export class Script {
+  readonly steps: Step[] = []
+  /** Number of the last socket. */
+  #socket = 0
+  #welcomes = 0
+  readonly #rooms = new Map<number, string>()
+
+  /** The application calls the client. */
+  do(call: string, options: JsonObject = {}): this {
+    return this.#add({ do: call, ...options })
+  }
+
+  /** Sends a message. `ref` false: without one. */
+  send(as: string, data: Json = {}, options: JsonObject = {}): this {
+    return this.do('send', { as, room_id: ARENA, type: 'move', data, ref: true, ...options })
+  }
+
+  /** The client opens its next socket. */
+  open(options: { readonly url?: string; readonly refuse?: true } = {}): this {
+    this.#socket += 1
+    return this.#add({ open: this.#socket, ...options })
+  }
+
+  /** The client's next message has these fields; null: there is none. */
+  client(message: JsonObject | null, on?: number): this {
+    return this.#add({ client: message, ...(on !== undefined && { on }) })
+  }
+
+  server(message: PlainMessage | Frame, on: number = this.#socket): this {
+    const { json, msgpack, room } = isFrame(message) ? message : frame(message)
+    const frames = [msgpack]
+    if (room !== undefined && this.#rooms.get(on) !== room) frames.unshift(codec.address(room))
+    if (room !== undefined) this.#rooms.set(on, room)
+    return this.#add({ server: json, msgpack: frames.map(hex), ...(on !== this.#socket && { on }) })
+  }
+
+  /** Sends frames that only MessagePack has. */
+  raw(...frames: readonly Payload[]): this {
+    return this.#add({ msgpack: frames.map(hex) })
+  }
+
+  close(code: number, on?: number): this {
+    return this.#add({ close: code, ...(on !== undefined && { on }) })
+  }
+
+  closed(socket: number): this {
+    return this.#add({ closed: socket })
+  }
+
+  wait(ms: number): this {
+    return this.#add({ wait_ms: ms })
+  }
+
+  expect(what: JsonObject): this {
+    return this.#add({ expect: what })
+  }
+
+  /** Members as the application sees them. */
+  expectMembers(...members: readonly MemberInfo[]): this {
+    return this.expect({ members: members.map((member) => ({ ...member })) })
+  }
+
+  /** An `error` of the server. */
+  error(
+    code: string,
+    about: { request_id?: number; room_id?: string; ref?: number },
+    retryable = false,
+  ): this {
+    return this.server({ t: 'error', code, message: 'for people', retryable, ...about } as PlainMessage)
+  }
+
+  /** `welcome` for a new session, or a resumed one. */
+  welcome({ resumed = false, token_seconds = 3600 } = {}): this {
+    this.#welcomes += 1
+    return this.server({
+      t: 'welcome',
+      session_id: 'ses_1',
+      resume_token: `resume-${this.#welcomes}`,
+      resumed,
+      resume_ttl_seconds: 60,
+      heartbeat_seconds: 10,
+      token_seconds,
+      node_id: 'node-1',
+      server_time: '2026-10-01T12:00:00.000Z',
+      limits: { max_message_bytes: 1024, messages_per_second: 100, message_burst: 1000, max_rooms: 16 },
+    })
+  }
+
+  /** The client connects and gets a session. */
+  online(): this {
+    return this.do('connect')
+      .open({ url: ADDRESS })
+      .client({ t: 'hello', project_id: 'prj_1', token: 'token-1' })
+      .welcome()
+  }
+
+  /** The client joins a room with `layers` in the snapshot's flush, as its request `request`. */
+  join(room: ScriptRoom, request = 1, layers: { readonly [name: string]: Json } = {}): this {
+    const [room_type, key] = room.id.split(':') as [string, string]
+    this.do('join', { as: room.id, room_type, options: { key } })
+    this.client({ t: 'join', request_id: request, room_type, options: { key } })
+    this.server({ t: 'joined', request_id: request, room_id: room.id, member_id: ME.member_id })
+    for (const [name, state] of Object.entries(layers)) this.server(room.layer(name, state))
+    return this.server(room.snapshot())
+  }
+
+  /** The connection is lost with `code`, and the client opens another one and sends its hello with these fields of `resume`. */
+  lose(code: number, resume: JsonObject = {}): this {
+    return this.close(code).open({ url: ADDRESS }).client({ t: 'hello', project_id: 'prj_1', resume })
+  }
+
+  #add(step: { readonly [field: string]: Json | undefined }): this {
+    this.steps.push(JSON.parse(JSON.stringify(step)) as Step)
+    return this
+  }
+}
+
+const hex = (bytes: Payload): string => Buffer.from(bytes).toString('hex')
+
+/** Position of a room in a `hello`. */
+export const at = ({ id: room_id, epoch, seq }: ScriptRoom, settled = 0): JsonObject => ({
+  room_id,
+  member_id: ME.member_id,
+  epoch,
+  seq,
+  settled,
+})
+
+/** The starts that scenarios share. */
+export const STARTS = {
+  online: () => ({ script: new Script().online(), room: new ScriptRoom() }),
+  in_room: () => {
+    const room = new ScriptRoom()
+    return { script: new Script().online().join(room), room }
+  },
+  in_hidden_room: () => {
+    const room = new ScriptRoom(ARENA, { turn: 1, hands: {} })
+    return { script: new Script().online().join(room, 1, { mine: { hands: { mem_me: [7, 8] } } }), room }
+  },
+} as const
+
+type Write = (script: Script, room: ScriptRoom) => void
+interface Options {
+  readonly start?: keyof typeof STARTS
+  /** Highest level of a client that behaves so. */
+  readonly maxLevel?: number
+}
+
+/** Scenarios of one level, as `add` gets them. */
+export class Level {
+  readonly scenarios: Scenario[] = []
+  readonly #level: number
+  readonly #start: keyof typeof STARTS
+
+  constructor(level: number, start: keyof typeof STARTS = 'in_room') {
+    this.#level = level
+    this.#start = start
+  }
+
+  /** A scenario from the level's usual start, or from another one. */
+  add(rule: string, name: string, write: Write, { start = this.#start, maxLevel }: Options = {}): void {
+    const { script, room } = STARTS[start]()
+    const before = script.steps.length
+    write(script, room)
+    this.#push(rule, name, script.steps.slice(before), { start, ...(maxLevel && { max_level: maxLevel }) })
+  }
+
+  /** A scenario from the very beginning. */
+  first(rule: string, name: string, write: (script: Script) => void): void {
+    const script = new Script()
+    write(script)
+    this.#push(rule, name, script.steps, {})
+  }
+
+  #push(rule: string, name: string, steps: readonly Step[], more: Partial<Scenario>): void {
+    this.scenarios.push({ name, level: this.#level, rule, ...more, steps })
+  }
+}
+
+export { BOB, ME, STATE }
