@@ -326,7 +326,7 @@ function decimal(data: Uint8Array, type: number): number {
   return mantissa / 10 ** (1 + Math.floor(type / 16))
 }
 
-const DECIMALS = new ExtensionCodec()
+export const DECIMALS = new ExtensionCodec()
 for (let type = 0; type < 64; type += 1) DECIMALS.register({ type, encode: () => null, decode: decimal })
 
 /** docs/protocol.md §4, "What frames leave out": of one connection, and of its session the `epochs` of its rooms. */
