@@ -26,6 +26,15 @@ test.each([1000, 1001, 1006, 1011, 1013, 4101, 4103, 4104, 4199])(
   },
 )
 
+test.each([4001, 4042])('close code %i in answer to a hello is final', async (number) => {
+  const { client, server, pass } = await online()
+  server.onHello = () => server.socket.end(number, 'because')
+  server.socket.end(1006)
+  await pass(10_000)
+  expect(client.status).toBe('closed')
+  expect(server.sockets).toHaveLength(2)
+})
+
 test('without reconnect the first loss is the end', async () => {
   const { client, server } = await online({ reconnect: false })
   const seen = statuses(client)

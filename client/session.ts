@@ -57,6 +57,9 @@ export interface SessionParts {
   readonly report: Report
 }
 
+/** Close codes from here on are never those of a library. */
+const OF_THE_SERVER = 4000
+
 /** What a session tells its client. */
 export interface SessionHandlers {
   /** The connection is (back) there. `moved`: the server asked for another connection, and the one before was never lost. */
@@ -425,7 +428,8 @@ export class ClientSession {
 
   /** Why a socket has closed; one that never got anywhere tells nothing but a number. */
   #closeError(code: number, reason: string): RoomfulError {
-    if (this.#status === 'online' || closeName(code) !== undefined) return closeError(code, reason)
+    if (this.#status === 'online' || closeName(code) !== undefined || code >= OF_THE_SERVER)
+      return closeError(code, reason)
     return failure(`No connection to ${this.#parts.url} (${reason || code}).`)
   }
 

@@ -133,7 +133,13 @@ it('is nowhere but in development', async () => {
   const store = memoryStore({ clock: systemClock })
   const node = await startDataplane({ config: parsed.config, store, log: pino({ level: 'silent' }) })
   const { websocket, admin } = node.addresses
-  for (const path of ['/playground', '/dev/rooms', '/dev/token?name=alice', '/dev/kill?room=counter:a']) {
+  for (const path of [
+    '/playground',
+    '/dev/rooms',
+    '/dev/token?name=alice',
+    '/dev/kill?room=counter:a',
+    '/dev/drain?room=counter:a',
+  ]) {
     expect((await fetch(websocket.replace('ws', 'http') + path)).status).toBe(426)
     expect((await fetch(admin + path)).status).toBe(404)
   }

@@ -16,10 +16,10 @@ interface DevRoutes {
   /** Where clients come in. */
   readonly wsUrl: () => string
   /**
-   * Ends the owner of a room (`type:key`), as a machine that loses power; resolves to what has happened, in words. Absent: there is no
-   * other node.
+   * Kills the owner of a room (`type:key`), as a machine that loses power, or drains it; resolves to what has happened, in words. Absent:
+   * there is no other node.
    */
-  readonly kill?: (roomId: string) => Promise<string>
+  readonly end?: (how: 'kill' | 'drain', roomId: string) => Promise<string>
   readonly log: Logger
 }
 
@@ -40,9 +40,9 @@ type Handler = (query: URLSearchParams, response: ServerResponse) => Promise<voi
  * - `GET /dev/token?name=alice`: `{ project_id, token }`
  * - `GET /dev/rooms`: the room types with what their messages look like
  * - `GET /playground`: a page to play any room by hand
- * - `POST /dev/kill?room=type:key`
+ * - `POST /dev/kill?room=type:key` and `POST /dev/drain?room=type:key`
  */
-export function devRoutes({ issue, rooms, wsUrl, kill, log }: DevRoutes) {
+export function devRoutes({ issue, rooms, wsUrl, end, log }: DevRoutes) {
   let page: Promise<Page> | undefined
   const routes: Record<string, Handler> = {
     'GET /dev/token': async (query, response) => {
@@ -56,7 +56,7 @@ export function devRoutes({ issue, rooms, wsUrl, kill, log }: DevRoutes) {
     'GET /dev/rooms': async (_, response) => {
       const all: RoomsToPlay = {
         ws_url: wsUrl(),
-        kills: kill !== undefined,
+        kills: end !== undefined,
         rooms: (await rooms()).map(describe),
       }
       answer(response, 200, all)
@@ -67,9 +67,11 @@ export function devRoutes({ issue, rooms, wsUrl, kill, log }: DevRoutes) {
       response.writeHead(200, { 'content-type': 'text/html; charset=utf-8', ...headers })
       response.end(html)
     },
-    ...(kill && {
+    ...(end && {
       'POST /dev/kill': async (query, response) =>
-        answer(response, 200, { detail: await kill(query.get('room') ?? '') }),
+        answer(response, 200, { detail: await end('kill', query.get('room') ?? '') }),
+      'POST /dev/drain': async (query, response) =>
+        answer(response, 200, { detail: await end('drain', query.get('room') ?? '') }),
     }),
   }
 

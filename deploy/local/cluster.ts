@@ -22,7 +22,7 @@ import { roomfulProgram } from './programs.ts'
 const HOST = '127.0.0.1'
 /** A terminal and npm both pass the same Ctrl-C on: a signal so soon after the first is the same. */
 const SAME_MS = 500
-/** Time after which a node that was killed in the playground starts again. */
+/** Time after which a node that a development route has ended starts again. */
 const BACK_MS = 4000
 const HELP = `Usage: npm run cluster -- [options]
 
@@ -129,7 +129,7 @@ async function run(size: { nodes: number; controls: number; freePorts: boolean }
  * browser. `act` does what a line at the prompt does.
  */
 function startGames(
-  { folder, ports, secrets, addresses, nodes, roomsDir, controlUrl }: LocalCluster,
+  { folder, ports, secrets, addresses, children, nodes, roomsDir, controlUrl }: LocalCluster,
   act: (line: string) => Promise<void>,
 ): Promise<Backend> {
   const file = createWriteStream(join(folder, 'games.log'), { flags: 'a' })
@@ -148,13 +148,14 @@ function startGames(
       return rooms
     },
     wsUrl: () => wsUrl,
-    kill: async (roomId) => {
+    end: async (how, roomId) => {
       const { project_id: projectId } = await project.credentials()
       const owner = ownersOf(await nodes.look()).get(`${projectId} ${roomId}`)?.owner
-      if (owner === undefined) return `no node runs ${roomId} at this moment`
-      await act(`kill ${owner}`)
-      systemClock.schedule(BACK_MS, () => void act(`start ${owner}`))
-      return `${owner} was killed; it starts again in ${BACK_MS / 1000} s`
+      const child = owner === undefined ? undefined : children.get(owner)
+      if (!child) return `no node runs ${roomId} at this moment`
+      await act(`${how} ${owner}`)
+      void child.ended.then(() => systemClock.schedule(BACK_MS, () => void act(`start ${owner}`)))
+      return `${owner} ${how === 'kill' ? 'was killed' : 'drains'}; it starts again ${BACK_MS / 1000} s after its end`
     },
     log,
   })

@@ -238,7 +238,7 @@ describe('the routes for development', () => {
     issue: async () => ({ project_id: 'prj_1', token: 'a token' }),
     rooms: () => [],
     wsUrl: () => 'ws://127.0.0.1:4000',
-    kill: async () => 'killed',
+    end: async (how) => how,
     log,
   })
   const FROM: Readonly<Record<DevCaller, { host?: string; origin?: string; remoteAddress?: string }>> = {

@@ -145,6 +145,7 @@ export const DEV: Readonly<Record<string, DevRow>> = {
   'GET /dev/rooms': THIS_MACHINE,
   'GET /playground': THIS_MACHINE,
   'POST /dev/kill': THIS_MACHINE,
+  'POST /dev/drain': THIS_MACHINE,
 }
 
 /** What a hello shows. */

@@ -3,6 +3,8 @@ import { parseArgs } from 'node:util'
 import WebSocket from 'ws'
 import type { Case } from './case.ts'
 import { cases } from './cases/index.ts'
+import { type ClientRun, NoCluster, runClient } from './client/command.ts'
+import { FAULTS } from './client/faults.ts'
 import { Control, Stage, type Target } from './stage.ts'
 
 const USAGE = `Usage: npm run conformance -- ws://127.0.0.1:4000 [options]
@@ -17,6 +19,21 @@ Holds a running service to docs/protocol.md, as a client that knows nothing but 
   --list                the names of the cases
   --help                this text
 
+       npm run conformance -- --client ws://127.0.0.1:7350 [options]
+
+Stands between a client and a running \`npm run cluster\`, injects faults, and says which rules of docs/protocol.md the client broke.
+
+  --client URL          the address for the client; the next ports stand for the nodes
+  --cluster URL         a node, once for each [those of npm run cluster, or of npm start]
+  --dev URL             the development routes [http://127.0.0.1:8080, or http://127.0.0.1:4000]
+  --seconds N           time with faults [20]
+  --level N             holds the client to the rules of levels 1 to N [5]
+  --without FAULT       a fault that is not injected, once for each:
+                        ${FAULTS.join(', ')}
+  --seed N              of the faults
+  --exec COMMAND        starts a client with ROOMFUL_URL, ROOMFUL_PROJECT_ID, ROOMFUL_TOKEN, ROOMFUL_TOKEN_URL and ROOMFUL_SECONDS in its
+                        environment, sends it SIGTERM at the end, and fails if it fails
+
 Ends with 0 when every case passed, 1 when one failed, 2 when there was nothing to test.
 `
 
@@ -25,7 +42,7 @@ class Misuse extends Error {
   override readonly name = 'Misuse'
 }
 
-type Command = { list: true } | { help: true } | SuiteOptions
+type Command = { list: true } | { help: true } | { client: ClientRun } | SuiteOptions
 
 function parse(args: readonly string[]): Command {
   let parsed: ReturnType<typeof parseOptions>
@@ -37,6 +54,8 @@ function parse(args: readonly string[]): Command {
   const { values, positionals } = parsed
   if (values.help) return { help: true }
   if (values.list) return { list: true }
+  const seed = wholeNumber('seed', values.seed)
+  if (values.client !== undefined) return { client: clientRun(values, seed ?? randomSeed()) }
   const [wsUrl, ...more] = positionals
   if (wsUrl === undefined) throw new Misuse('no address: name the websocket, such as ws://127.0.0.1:4000')
   if (more.length > 0) throw new Misuse(`one address only, but there is also ${more.join(' ')}`)
@@ -49,10 +68,6 @@ function parse(args: readonly string[]): Command {
     throw new Misuse(
       `no case has ${JSON.stringify(only)} in its name${patient ? '' : ', or only with --patient'}: --list shows them`,
     )
-  const seed = values.seed === undefined ? undefined : Number(values.seed)
-  if (seed !== undefined && !Number.isSafeInteger(seed)) {
-    throw new Misuse(`--seed is a whole number, not ${values.seed}`)
-  }
   return {
     ws_url: wsUrl,
     control_url: controlUrl,
@@ -61,6 +76,35 @@ function parse(args: readonly string[]): Command {
     ...(seed !== undefined && { seed }),
   }
 }
+
+function clientRun(values: ReturnType<typeof parseOptions>['values'], seed: number): ClientRun {
+  const { client = '', cluster = [], dev, exec, without = [] } = values
+  checkUrl('--client', client, ['ws:'])
+  for (const node of cluster) checkUrl('--cluster', node, ['ws:'])
+  if (dev !== undefined) checkUrl('--dev', dev, ['http:', 'https:'])
+  const unknown = without.find((fault) => !FAULTS.some((known) => known === fault))
+  if (unknown !== undefined) throw new Misuse(`--without ${unknown}: there are ${FAULTS.join(', ')}`)
+  return {
+    client_url: client,
+    nodes: cluster,
+    dev_url: dev,
+    seconds: wholeNumber('seconds', values.seconds) ?? 20,
+    level: wholeNumber('level', values.level) ?? 5,
+    without: new Set(without),
+    seed,
+    exec,
+    print,
+  }
+}
+
+function wholeNumber(name: string, text: string | undefined): number | undefined {
+  const number = text === undefined ? undefined : Number(text)
+  if (number !== undefined && !Number.isSafeInteger(number))
+    throw new Misuse(`--${name} is a whole number, not ${text}`)
+  return number
+}
+
+const randomSeed = (): number => Math.floor(Math.random() * 2 ** 32)
 
 function parseOptions(args: readonly string[]) {
   return parseArgs({
@@ -74,6 +118,13 @@ function parseOptions(args: readonly string[]) {
       seed: { type: 'string' },
       list: { type: 'boolean' },
       help: { type: 'boolean' },
+      client: { type: 'string' },
+      cluster: { type: 'string', multiple: true },
+      dev: { type: 'string' },
+      seconds: { type: 'string' },
+      level: { type: 'string' },
+      without: { type: 'string', multiple: true },
+      exec: { type: 'string' },
     },
   })
 }
@@ -112,11 +163,13 @@ async function main(args: readonly string[]): Promise<number> {
       for (const { name } of cases) print(`${name}\n`)
       return 0
     }
+    if ('client' in command) return await runClient(command.client)
     const summary = await runSuite({ ...command, on_outcome: (outcome) => print(line(outcome)) })
     print(total(summary))
     return summary.failed === 0 ? 0 : 1
   } catch (problem) {
-    if (!(problem instanceof Misuse || problem instanceof Unreachable)) throw problem
+    if (!(problem instanceof Misuse || problem instanceof Unreachable || problem instanceof NoCluster))
+      throw problem
     print(`conformance: ${problem.message}\n`)
     if (problem instanceof Misuse) print('--help tells how to use it.\n')
     return 2
@@ -207,7 +260,7 @@ async function reach(options: SuiteOptions): Promise<Target> {
       ws_url: wsUrl,
       control,
       project_id: projectId,
-      seed: options.seed ?? Math.floor(Math.random() * 2 ** 32),
+      seed: options.seed ?? randomSeed(),
     }
   } catch (problem) {
     const { cause, message } = problem as Error

@@ -1,0 +1,582 @@
+import { describe, expect, it } from 'vitest'
+import type { ServerMessage } from '../messages.ts'
+import type { Line } from './books.ts'
+import { readClientFrame, type Said } from './frames.ts'
+import { Judge } from './judge.ts'
+
+/** Every mistake that the judge knows, made on purpose; and what looks like one, but is right. */
+
+const ROOM = 'counter:a'
+const MEMBER = 'mem_1'
+const PATIENCE_MS = 1000
+const RETURN_MS = 3000
+
+type Fields<T extends Said['t']> = Omit<Extract<Said, { t: T }>, 't'>
+
+/** A client by hand: each method is one frame of the client or of the server. */
+class Script {
+  readonly judge: Judge
+  line: Line
+  private nowMs = 0
+  private requests = 0
+  private resumeTokens = 0
+
+  constructor(level = 5) {
+    this.judge = new Judge({ now: () => this.nowMs, patience_ms: PATIENCE_MS, return_ms: RETURN_MS, level })
+    this.line = this.judge.open('json')
+  }
+
+  /** The mistakes so far, as `rule: what`. */
+  get mistakes(): string[] {
+    return this.judge.mistakes.map(({ rule, what }) => `${/^R\d+\. ([^.]+)\./.exec(rule.text)?.[1]}: ${what}`)
+  }
+
+  pass(ms: number): this {
+    this.nowMs += ms
+    this.judge.look()
+    return this
+  }
+
+  say<T extends Said['t']>(t: T, fields: Fields<T>, line = this.line): this {
+    this.judge.said(line, { t, ...fields } as Said)
+    return this
+  }
+
+  hear(heard: object, { line = this.line, spoilt = false } = {}): this {
+    this.judge.delivered(line, heard as ServerMessage, spoilt)
+    return this
+  }
+
+  welcome(resumed = false, more: object = {}): this {
+    this.resumeTokens += 1
+    const token = `right-${this.resumeTokens}`
+    const times = { resume_ttl_seconds: 60, heartbeat_seconds: 15, token_seconds: 3600 }
+    return this.hear({ t: 'welcome', session_id: 'ses_1', resume_token: token, resumed, ...times, ...more })
+  }
+
+  ping(line = this.line): this {
+    return this.say('ping', { at: 0 }, line)
+  }
+
+  /** A session that has been welcomed. */
+  begin(features?: string[]): this {
+    return this.say('hello', { project_id: 'prj_1', token: 't', ...(features && { features }) })
+      .welcome()
+      .ping()
+  }
+
+  join(): this {
+    this.requests += 1
+    return this.say('join', { request_id: this.requests, room_type: 'counter', options: { key: 'a' } })
+  }
+
+  seat(seq = 0): this {
+    const room = { room_id: ROOM, member_id: MEMBER }
+    return this.hear({ t: 'joined', request_id: this.requests, ...room }).whole('state.snapshot', seq)
+  }
+
+  whole(t: 'state.snapshot' | 'state.resync', seq: number): this {
+    return this.hear({ t, room_id: ROOM, epoch: 1, seq, members: [] })
+  }
+
+  patch(seq: number, spoilt = false): this {
+    return this.hear({ t: 'state.patch', room_id: ROOM, epoch: 1, seq }, { spoilt })
+  }
+
+  event(seq: number): this {
+    return this.hear({ t: 'event', room_id: ROOM, epoch: 1, seq, name: 'n', data: 1 })
+  }
+
+  ack(ref: number): this {
+    return this.hear({ t: 'ack', room_id: ROOM, ref })
+  }
+
+  ask(reason: 'sequence' | 'checksum' = 'sequence'): this {
+    return this.say('state.resync', { room_id: ROOM, reason })
+  }
+
+  act(ref: number, settled: number, data: unknown = {}): this {
+    return this.say('message', { room_id: ROOM, type: 'inc', data, ref, settled })
+  }
+
+  /** The next frames are about a new connection; the one before stays as it is. */
+  connect(): Line {
+    const before = this.line
+    this.line = this.judge.open('json')
+    return before
+  }
+
+  cut(code = 1006): this {
+    this.judge.ended(this.line, 'other', code)
+    return this
+  }
+
+  closes(line = this.line): this {
+    this.judge.ended(line, 'client', 1000)
+    return this
+  }
+
+  resume({
+    token = this.resumeTokens,
+    seq = 0,
+    settled = 0,
+    member = MEMBER,
+    rooms = 1,
+    features = undefined as string[] | undefined,
+  } = {}): this {
+    const room = { room_id: ROOM, member_id: member, epoch: 1, seq, settled }
+    const right = {
+      session_id: 'ses_1',
+      resume_token: `right-${token}`,
+      rooms: Array.from({ length: rooms }, () => room),
+    }
+    return this.say('hello', { project_id: 'prj_1', resume: right, ...(features && { features }) })
+  }
+}
+
+/** A client that sits in the room, at seq 0. */
+const seated = (level?: number): Script => new Script(level).begin().join().seat()
+
+describe('Judge: hello and heartbeat', () => {
+  it('reports a first message that is no hello, and a second hello', () => {
+    const { mistakes } = new Script().ping().begin().say('hello', { project_id: 'prj_1', token: 't' })
+    expect(mistakes).toEqual([
+      'Hello: The first message of the connection is ping, not hello.',
+      'Hello: The client sends a second hello on one connection.',
+    ])
+  })
+
+  it('reports a message between hello and welcome', () => {
+    const { mistakes } = new Script()
+      .say('hello', { project_id: 'prj_1', token: 't' })
+      .ping()
+      .welcome()
+      .ping()
+    expect(mistakes).toEqual(['Hello: The client sends ping before welcome has arrived.'])
+  })
+
+  it('reports a client that sends no ping after welcome, or stops later', () => {
+    const none = new Script().say('hello', { project_id: 'prj_1', token: 't' }).welcome().pass(PATIENCE_MS)
+    expect(none.mistakes).toEqual(['Heartbeat: The client has sent no ping within 1 s after welcome.'])
+    const once = new Script().begin().pass(10).ping().pass(16_000).pass(16_000)
+    expect(once.mistakes).toEqual([
+      'Heartbeat: The client has sent no ping for 16 s; heartbeat_seconds is 15.',
+    ])
+    const always = new Script().begin()
+    for (let second = 0; second < 60; second += 15) always.pass(15_000).ping()
+    expect(always.mistakes).toEqual([])
+  })
+
+  it('reports a client that keeps a silent connection, and not one that gives it up', () => {
+    const keeps = new Script().begin()
+    keeps.judge.silent(keeps.line)
+    expect(keeps.pass(31_000).mistakes).toEqual([
+      'Heartbeat: No frame has arrived for 31 s, and the client still holds the connection.',
+    ])
+    const leaves = seated()
+    leaves.judge.silent(leaves.line)
+    leaves.pass(30_000).closes().connect()
+    leaves.resume().welcome(true).ping()
+    expect(leaves.pass(RETURN_MS).mistakes).toEqual([])
+  })
+
+  it('reports a frame that is no message', () => {
+    const script = new Script()
+    for (const frame of [
+      '{"t":"wave"}',
+      '{"t":"message","room_id":"r","type":"x","data":1,"ref":1}',
+      '{"t":"ping"}',
+    ])
+      try {
+        readClientFrame('json', frame)
+        expect.unreachable()
+      } catch (problem) {
+        script.judge.unreadable(script.line, (problem as Error).message, frame)
+      }
+    expect(script.mistakes).toEqual([
+      'Frames: The frame is no message of a client: no message of a client is called "wave".',
+      'Frames: The frame is no message of a client: a message with a ref has settled.',
+      'Frames: The frame is no message of a client: at: a number was expected, not undefined.',
+    ])
+  })
+})
+
+describe('Judge: state', () => {
+  it('reports a resync without a cause', () => {
+    const { mistakes } = seated().patch(1).patch(1).event(1).event(2).patch(3).ask()
+    expect(mistakes).toEqual([
+      'Ask: counter:a: The client asks for the whole state without a cause: the frames that it has got have no gap up to seq 3, and the right checksums.',
+    ])
+  })
+
+  it('reports two resyncs at once, and not one that is repeated after 2 s', () => {
+    expect(seated().patch(2).ask().pass(500).ask().mistakes).toEqual([
+      'Ask: counter:a: The client asks for the whole state twice. It must wait 2 s for the answer before it asks again.',
+    ])
+    expect(seated().patch(2).ask().pass(2000).ask().whole('state.resync', 2).patch(3).mistakes).toEqual([])
+  })
+
+  it.each([
+    { gap: 'a patch', make: (script: Script) => script.patch(2), rule: 'Gap' },
+    { gap: 'an event', make: (script: Script) => script.event(2), rule: 'Gap' },
+    { gap: 'a wrong checksum', make: (script: Script) => script.patch(1, true), rule: 'Checksum' },
+  ])('reports a client that asks for nothing after $gap', ({ make, rule }) => {
+    const { mistakes } = make(seated()).pass(PATIENCE_MS)
+    expect(mistakes).toEqual([
+      expect.stringMatching(`^${rule}: .* the client has not asked for the whole state within 1 s`),
+    ])
+  })
+
+  it('reports a wrong reason', () => {
+    expect(seated().patch(1, true).ask('sequence').mistakes).toEqual([
+      expect.stringMatching('^Checksum: counter:a: The reason is sequence; it must be checksum after'),
+    ])
+  })
+
+  it('excuses a request that was under way when the whole state came', () => {
+    expect(seated().patch(2).whole('state.resync', 2).ask().pass(PATIENCE_MS).mistakes).toEqual([])
+  })
+
+  it('excuses a gap whose connection ends', () => {
+    const script = seated().patch(2).cut()
+    script.connect()
+    expect(script.resume().welcome(true).ping().patch(1).patch(2).pass(PATIENCE_MS).mistakes).toEqual([])
+  })
+})
+
+describe('Judge: refs', () => {
+  it('reports a ref that skips one, and one that comes twice', () => {
+    expect(seated().act(1, 0).act(3, 0).mistakes).toEqual(['Ref: counter:a: ref 3 comes, but 2 is due.'])
+    expect(seated().act(1, 0).act(1, 0).mistakes).toEqual([
+      'Ref: counter:a: ref 1 comes after 1 on the same connection.',
+    ])
+    expect(seated().act(1, 0).join().seat().act(2, 0).mistakes).toEqual([
+      'Ref: counter:a: ref 2 comes, but 1 is due.',
+    ])
+  })
+
+  const resumed = () => {
+    const script = seated().act(1, 0, 'a').act(2, 0, 'b').act(3, 0, 'c').ack(1).cut()
+    script.connect()
+    return script.resume({ settled: 1 }).welcome(true).ping()
+  }
+
+  it('reports other data with the same ref', () => {
+    expect(resumed().act(2, 1, 'x').act(3, 1, 'c').mistakes).toEqual([
+      'Keep: counter:a: ref 2 comes again with other data. Before, it was ["inc","b"].',
+    ])
+  })
+
+  it('reports messages that are not sent again, and not those that an ack covers', () => {
+    expect(resumed().pass(PATIENCE_MS).mistakes).toEqual([
+      'Keep: counter:a: the outcome of ref 2 to 3 is not known, and the client has not sent them again within 1 s after the resume.',
+    ])
+    expect(resumed().act(3, 1, 'c').mistakes).toEqual([
+      'Keep: counter:a: ref 3 comes, but 2 is due: after a resume, send every kept message again, the lowest first.',
+    ])
+    expect(resumed().ack(3).pass(PATIENCE_MS).mistakes).toEqual([])
+    expect(resumed().act(2, 1, 'b').act(3, 1, 'c').act(4, 1).pass(PATIENCE_MS).mistakes).toEqual([])
+  })
+
+  it('leaves out a message that was refused before the connection was lost', () => {
+    const script = seated().act(1, 0).act(2, 0).act(3, 0)
+    script.hear({ t: 'error', room_id: ROOM, ref: 2, code: 'invalid_payload' }).cut().connect()
+    expect(script.resume().welcome(true).ping().act(1, 0).act(3, 0).pass(PATIENCE_MS).mistakes).toEqual([])
+  })
+
+  it('reports settled above what the client can know, and settled that goes down', () => {
+    expect(seated().act(1, 0).act(2, 1).mistakes).toEqual([
+      'Settled: counter:a: settled is 1, but the client can know the outcomes only up to ref 0.',
+    ])
+    expect(seated().act(1, 0).ack(1).act(2, 1).act(3, 0).mistakes).toEqual([
+      'Settled: counter:a: settled goes down from 1 to 0.',
+    ])
+    const script = seated().act(1, 0).act(2, 0).ack(1).cut()
+    script.connect()
+    expect(script.resume({ settled: 2 }).mistakes).toEqual([
+      'Settled: counter:a: settled is 2, but the client can know the outcomes only up to ref 1.',
+    ])
+  })
+
+  it('reports settled that stays behind', () => {
+    expect(
+      seated()
+        .act(1, 0)
+        .ack(1)
+        .act(2, 0)
+        .pass(PATIENCE_MS + 1)
+        .act(3, 0).mistakes,
+    ).toEqual([
+      'Settled: counter:a: settled is 0, although the outcomes up to ref 1 were delivered more than 1 s before.',
+    ])
+  })
+
+  it('reports a message to a room that the client has not joined, and a request_id that comes again', () => {
+    expect(new Script().begin().join().act(1, 0).mistakes).toEqual([
+      'Join: counter:a: The client sends a message to a room that it has not joined.',
+    ])
+    const { mistakes } = seated().say('leave', { request_id: 1, room_id: ROOM })
+    expect(mistakes).toEqual(['Join: The client sends request_id 1 twice on one connection.'])
+  })
+})
+
+describe('Judge: resume', () => {
+  it('reports positions that the client never had, and old ones', () => {
+    const lost = seated().patch(1).patch(3).cut()
+    lost.connect()
+    expect(lost.resume({ seq: 3 }).mistakes).toEqual([
+      'Listed rooms: counter:a: The resume names epoch 1, seq 3, which a right client never had. It has epoch 1, seq 1.',
+    ])
+    const behind = seated()
+      .patch(1)
+      .pass(PATIENCE_MS + 1)
+      .cut()
+    behind.connect()
+    expect(behind.resume({ seq: 0 }).mistakes).toEqual([
+      'Listed rooms: counter:a: The resume names epoch 1, seq 0, although seq 1 was delivered 1.001 s before.',
+    ])
+    const under = seated().patch(1).cut()
+    under.connect()
+    expect(under.resume({ seq: 0 }).mistakes).toEqual([])
+  })
+
+  it('reports a room that is missing, one that is not joined, one that is left, and another member_id', () => {
+    const missing = seated()
+      .pass(PATIENCE_MS + 1)
+      .cut()
+    missing.connect()
+    expect(missing.resume({ rooms: 0 }).mistakes).toEqual([
+      'Listed rooms: The resume does not list counter:a: the client leaves a room in which it has a seat.',
+    ])
+    const never = new Script().begin().join().cut()
+    never.connect()
+    expect(never.resume().mistakes).toEqual([
+      'Listed rooms: counter:a: The resume lists a room that the client has not joined.',
+    ])
+    const left = seated().say('leave', { request_id: 2, room_id: ROOM }).cut()
+    left.connect()
+    expect(left.resume().mistakes).toEqual([
+      'Listed rooms: counter:a: The resume lists a room for which the client has sent leave.',
+    ])
+    const other = seated().cut()
+    other.connect()
+    expect(other.resume({ member: 'mem_2' }).mistakes).toEqual([
+      'Listed rooms: counter:a: The member_id is mem_2, but joined had mem_1.',
+    ])
+  })
+
+  it('excuses what may be lost with the connection, however long the client is away', () => {
+    const script = seated()
+      .act(1, 0)
+      .pass(PATIENCE_MS + 1)
+      .patch(1)
+      .ack(1)
+      .cut()
+      .pass(2 * PATIENCE_MS)
+    script.connect()
+    script.resume({ seq: 0 }).welcome(true).ping().act(1, 0)
+    expect(script.mistakes).toEqual([])
+    const joined = new Script()
+      .begin()
+      .join()
+      .seat()
+      .cut()
+      .pass(2 * PATIENCE_MS)
+    joined.connect()
+    joined
+      .resume({ rooms: 0 })
+      .welcome(true)
+      .ping()
+      .cut()
+      .pass(2 * PATIENCE_MS)
+      .connect()
+    expect(joined.resume({ rooms: 0 }).mistakes).toEqual([])
+  })
+
+  it('reports a room whose seat is gone', () => {
+    const script = seated().hear({
+      t: 'member',
+      room_id: ROOM,
+      epoch: 0,
+      seq: 0,
+      member_id: MEMBER,
+      status: 'left',
+    })
+    script
+      .pass(PATIENCE_MS + 1)
+      .cut()
+      .connect()
+    expect(script.resume().mistakes).toEqual([
+      'Listed rooms: counter:a: The resume lists a room in which the seat is gone.',
+    ])
+  })
+
+  it('reports a used resume token, and not that of a welcome that may be lost', () => {
+    const used = seated().cut()
+    used.connect()
+    used.resume().welcome(true).ping().cut().connect()
+    expect(used.resume({ token: 1 }).mistakes).toEqual([
+      'Resume: The resume_token is old. The welcome of connection 2 had a newer one, and the client has answered that welcome.',
+    ])
+    const lost = seated().cut()
+    lost.connect()
+    lost.resume().welcome(true).cut().connect()
+    expect(lost.resume({ token: 1 }).mistakes).toEqual([])
+  })
+
+  it('reports a join that is not asked again', () => {
+    const script = new Script().begin().join().cut()
+    script.connect()
+    script.resume({ rooms: 0 }).welcome(true).ping()
+    expect(script.pass(PATIENCE_MS).mistakes).toEqual([
+      'After the welcome: The snapshot of this join has not arrived, and the client has not sent the join again after the resume.',
+    ])
+  })
+
+  it('reports features that the resume does not list again', () => {
+    const script = new Script().begin(['layers']).cut()
+    script.connect()
+    expect(script.resume({ rooms: 0 }).mistakes).toEqual([
+      'Feature: The first hello of the session listed layers in features, and this one does not.',
+    ])
+  })
+
+  it('reports a client that connects again and again without a pause', () => {
+    const script = seated()
+    for (let attempt = 0; attempt < 10; attempt += 1) {
+      script.cut().connect()
+      script.resume().pass(100)
+    }
+    expect(script.mistakes).toEqual([
+      'Backoff: The client has connected 10 times within 2 s without a welcome: it must wait longer after each attempt.',
+    ])
+  })
+})
+
+describe('Judge: the end of connections and sessions', () => {
+  it.each([1000, 1001, 1006, 1012, 1013, 4101, 4199, 4200, 4999])(
+    'reports a client that does not resume after %i',
+    (code) => {
+      expect(seated().cut(code).pass(RETURN_MS).mistakes).toEqual([
+        expect.stringMatching(/^Resume: The connection .* the client has not resumed the session within 3 s/),
+      ])
+    },
+  )
+
+  it.each([4000, 4005, 4042])('reports a client that comes back after %i', (code) => {
+    const script = seated().cut(code)
+    expect(script.pass(RETURN_MS).mistakes).toEqual([])
+    script.connect()
+    expect(script.resume().mistakes).toEqual([
+      `Close codes: The client comes back, although connection 1 was closed with ${code}: 40xx means stop.`,
+    ])
+  })
+
+  it.each([4300, 4399])('reports a client that resumes after %i, or starts no new session', (code) => {
+    const script = seated().cut(code)
+    script.connect()
+    expect(script.resume().mistakes).toEqual([
+      `Session over: The client resumes, although connection 1 was closed with ${code}: after 43xx, start a new session.`,
+    ])
+    expect(seated().cut(code).pass(RETURN_MS).mistakes).toEqual([
+      `Session over: The connection was closed with ${code}, and the client has started no new session within 3 s.`,
+    ])
+  })
+
+  it('reports a client that sends no fresh token after 4200, or before its token is over', () => {
+    const expired = seated().cut(4200)
+    expired.connect()
+    expired.resume().welcome(true).ping()
+    expect(expired.pass(5000).mistakes).toEqual([
+      'Tokens: The session needed a fresh token, and the client has sent none within 5 s after welcome.',
+    ])
+    const short = new Script()
+      .say('hello', { project_id: 'prj_1', token: 't' })
+      .welcome(false, { token_seconds: 8 })
+      .ping()
+    expect(short.pass(8000).mistakes).toEqual([
+      'Tokens: The token was valid for 8 s, and the client has sent no fresh one before they were over.',
+    ])
+    const fresh = seated().cut(4200)
+    fresh.connect()
+    expect(fresh.resume().welcome(true).ping().say('token', { token: 'u' }).pass(5000).mistakes).toEqual([])
+  })
+
+  it('reports a goodbye that ends a session which the client needs', () => {
+    const script = seated().say('goodbye', {}).closes()
+    script.connect()
+    expect(script.resume().mistakes).toEqual([
+      'Goodbye: The client resumes a session that it has ended with goodbye on connection 1. To close a connection, send no goodbye: a close ends no session.',
+    ])
+  })
+
+  it('reports a new session after every connection was closed with 40xx', () => {
+    const script = seated().cut(4042)
+    script.judge.stopped = 4042
+    script.connect()
+    expect(script.begin().mistakes).toEqual([
+      'Close codes: The client connects again, although every connection was closed with 4042: 40xx means stop.',
+    ])
+  })
+
+  it('reports messages after goodbye', () => {
+    expect(seated().say('goodbye', {}).ping().mistakes).toEqual([
+      'Goodbye: The client sends ping after its goodbye, on the same connection.',
+    ])
+  })
+
+  it('holds a client of level 1 to a new session instead of a resume', () => {
+    expect(seated(1).cut().pass(RETURN_MS).mistakes).toEqual([
+      'New session: The connection broke, and the client has started no new session within 3 s.',
+    ])
+    const script = seated(1).cut()
+    script.connect()
+    expect(script.begin().pass(RETURN_MS).mistakes).toEqual([])
+  })
+})
+
+describe('Judge: move', () => {
+  const asked = (inMs = 0) => seated().hear({ t: 'move', in_ms: inMs, url: 'ws://other' })
+
+  it('reports a client that closes first', () => {
+    const script = asked().closes()
+    script.connect()
+    expect(script.resume().mistakes).toEqual([
+      'Finish: The client has answered the move on connection 1 by closing that first. Open the new connection first, and close the old one after the welcome.',
+    ])
+  })
+
+  it('reports a client that moves too early', () => {
+    const script = asked(500).pass(100)
+    script.connect()
+    expect(script.resume().mistakes).toEqual([
+      'Open: The client moves 400 ms before the in_ms 500 of the move are over: all clients of a node would come at once.',
+    ])
+  })
+
+  it('reports a client that moves while a request waits', () => {
+    const script = asked().say('join', { request_id: 2, room_type: 'arena' })
+    script.connect()
+    expect(script.resume().mistakes).toEqual([
+      'Change over: The client moves while request 2 waits for its answer.',
+    ])
+  })
+
+  it('reports messages, and a goodbye, on the connection that the session has left', () => {
+    const script = asked()
+    const before = script.connect()
+    script.resume().ping(before).say('goodbye', {}, before)
+    expect(script.mistakes).toEqual([
+      'Change over: The client sends ping here, although it has sent hello for this session on connection 2.',
+      'Goodbye: The client sends goodbye here, although it has sent hello for this session on connection 2. It ends the session.',
+    ])
+  })
+
+  it('takes a client that moves, or stays, as right', () => {
+    const script = asked()
+    const before = script.connect()
+    script.resume().welcome(true).ping().closes(before).pass(PATIENCE_MS)
+    expect(script.mistakes).toEqual([])
+    expect(asked().pass(60).act(1, 0).mistakes).toEqual([])
+  })
+})

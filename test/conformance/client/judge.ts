@@ -1,0 +1,657 @@
+import type { Codec, ServerMessage } from '../messages.ts'
+import { Line, Seat, Session, textOf } from './books.ts'
+import type { Said, SaidAs, SaidRoom } from './frames.ts'
+import { type Rule, ruleOf } from './rules.ts'
+
+/** Something that a right client never does. */
+export interface Mistake {
+  readonly rule: Rule
+  /** What happened, in sentences. */
+  readonly what: string
+  /** The connection, counted from 1. */
+  readonly connection: number
+  /** The client's frame, or the server's frame that it should have answered. */
+  readonly frame: string | undefined
+  /** Milliseconds since the start of the run. */
+  readonly at_ms: number
+}
+
+export interface JudgeOptions {
+  /** Milliseconds of a clock that only rises. */
+  readonly now: () => number
+  /** Time in which a client does what it must do. */
+  readonly patience_ms: number
+  /** Time in which a client connects again, with the pause of R5 before. */
+  readonly return_ms: number
+  /** Rules of higher levels are not held. */
+  readonly level: number
+}
+
+/** Something that a client must do until a moment. */
+interface Debt {
+  readonly due: number
+  /** True while it is not done. */
+  readonly open: () => boolean
+  readonly mistake: () => void
+  /** Whether the end of a run waits for it. */
+  readonly counts: boolean
+}
+
+const RESUME_LEVEL = 2
+/** A client's clock may be so much ahead. */
+const CLOCK_MS = 100
+/** After 42xx, and with `token_seconds` 0; R24. */
+const TOKEN_DUE_MS = 5000
+/** Connections of one session without a welcome, and the time in which so many show that a client does not wait. */
+const RUSH = { connections: 10, within_ms: 2000 }
+
+/**
+ * Reads both directions of every connection of a client, and collects what breaks a rule of docs/protocol.md. A client may know less than
+ * what was delivered to its socket, never more. So a frame that is under way excuses the client, and what it must do has a time limit.
+ */
+export class Judge {
+  readonly mistakes: Mistake[] = []
+  /** What the client did, for the report. */
+  readonly counts = {
+    connections: 0,
+    sessions: 0,
+    resumes: 0,
+    moves: 0,
+    resyncs: 0,
+    messages: 0,
+    'messages sent again': 0,
+    goodbyes: 0,
+  }
+  /** The 40xx with which every connection was closed. */
+  stopped: number | undefined
+  private readonly options: JudgeOptions
+  private readonly startedAt: number
+  private readonly sessions = new Map<string, Session>()
+  private sessionsDue = 0
+  private debts: Debt[] = []
+
+  constructor(options: JudgeOptions) {
+    this.options = options
+    this.startedAt = options.now()
+  }
+
+  /** A client has connected. */
+  open(codec: Codec): Line {
+    this.counts.connections += 1
+    return new Line(this.counts.connections, codec)
+  }
+
+  /** Takes a message of the client. */
+  said(line: Line, said: Said): void {
+    const { session, hello } = line
+    const wrong = (rule: string, what: string) => this.mistake(rule, line, what, textOf(said))
+    if (line.goodbye)
+      wrong('Goodbye', `The client sends ${said.t} after its goodbye, on the same connection.`)
+    if (said.t === 'hello') {
+      if (hello) wrong('Hello', 'The client sends a second hello on one connection.')
+      else this.hello(line, said)
+      return
+    }
+    if (!hello) wrong('Hello', `The first message of the connection is ${said.t}, not hello.`)
+    else if (line.welcomed_at === undefined)
+      wrong('Hello', `The client sends ${said.t} before welcome has arrived.`)
+    else line.spoken = true
+    if (!session) return
+    if (session.line !== line)
+      wrong(
+        said.t === 'goodbye' ? 'Goodbye' : 'Change over',
+        `The client sends ${said.t} here, although it has sent hello for this session on connection ${session.line.id}.${said.t === 'goodbye' ? ' It ends the session.' : ''}`,
+      )
+    switch (said.t) {
+      case 'ping':
+        line.pinged_at = this.options.now()
+        break
+      case 'join':
+      case 'leave':
+        this.request(line, session, said)
+        break
+      case 'message':
+        this.message(line, session, said)
+        break
+      case 'state.resync':
+        this.resync(line, session, said)
+        break
+      case 'token':
+        session.tokens_sent += 1
+        session.wants_token = false
+        break
+      case 'goodbye':
+        this.counts.goodbyes += 1
+        line.goodbye = true
+        session.over = { code: 'goodbye', line: line.id }
+        break
+    }
+  }
+
+  /** A frame of the client is no message of the protocol. */
+  unreadable(line: Line, problem: string, frame: string): void {
+    this.mistake(
+      line.codec === 'json' ? 'Frames' : 'MessagePack',
+      line,
+      `The frame is no message of a client: ${problem}.`,
+      frame,
+    )
+  }
+
+  /** Takes a message of the server that was written to the client's socket. `spoilt`: with a checksum that is not the state's. */
+  delivered(line: Line, heard: ServerMessage, spoilt = false): void {
+    const { session } = line
+    if (!session) return
+    const now = this.options.now()
+    const seat =
+      'room_id' in heard && heard.room_id !== undefined ? session.seats.get(heard.room_id) : undefined
+    switch (heard.t) {
+      case 'welcome':
+        this.welcome(line, session, heard)
+        break
+      case 'token':
+        this.mustRenew(line, session, heard.token_seconds)
+        break
+      case 'joined':
+        session.answer(heard.request_id, heard.room_id)
+        session.seats.set(heard.room_id, new Seat(heard.room_id, heard.member_id))
+        break
+      case 'ack':
+        seat?.outcome('ack', heard.ref, now)
+        break
+      case 'reply':
+        seat?.outcome('answer', heard.ref, now)
+        break
+      case 'error':
+        if (heard.ref !== undefined) seat?.outcome('answer', heard.ref, now)
+        if (heard.request_id !== undefined) {
+          session.answer(heard.request_id, undefined)
+          if (seat && session.requests.get(heard.request_id)?.t === 'leave') seat.left = false
+        }
+        break
+      case 'move':
+        line.move ??= { at: now, in_ms: heard.in_ms, url: heard.url }
+        break
+      case 'state.snapshot':
+      case 'state.resync':
+        if (session.line !== line) break
+        seat?.takeWhole(heard, now, this.options.patience_ms)
+        session.complete(heard.room_id)
+        break
+      case 'state.patch':
+      case 'event':
+      case 'member':
+        if (heard.t === 'member' && heard.status === 'left' && heard.member_id === seat?.member_id) {
+          seat.gone_at ??= now
+          session.complete(heard.room_id)
+        } else if (seat && session.line === line) this.follow(line, seat, heard, spoilt)
+        break
+    }
+  }
+
+  /** From now on no frame arrives on the connection, in either direction, and nothing closes it. */
+  silent(line: Line): void {
+    const { session } = line
+    if (!session) return
+    line.silent = true
+    const waitMs = 2 * session.heartbeat_ms + this.options.patience_ms
+    this.owe(
+      waitMs,
+      () => line.ended_at === undefined && session.line === line,
+      () =>
+        this.mistake(
+          'Heartbeat',
+          line,
+          `No frame has arrived for ${seconds(waitMs)}, and the client still holds the connection.`,
+        ),
+    )
+  }
+
+  /** The connection has ended. `client`: the client has closed it. Else it was closed with `code`; 1006: it broke. */
+  ended(line: Line, by: 'client' | 'other', code: number): void {
+    if (line.ended_at !== undefined) return
+    line.ended_at = this.options.now()
+    line.closed_itself = by === 'client'
+    const { session } = line
+    if (!session || session.line !== line || session.over || session.id === '') return
+    for (const seat of session.seats.values()) seat.cutOff(line.ended_at - this.options.patience_ms)
+    if (line.closed_itself) {
+      if (line.silent) this.mustReturn(line, session, 'was silent, and the client gave it up')
+      return
+    }
+    const hundred = Math.floor(code / 100)
+    if (hundred === 40 || hundred === 43) session.over = { code, line: line.id }
+    if (hundred === 43) this.mustStartAgain(line, `was closed with ${code}`, 'Session over')
+    if (hundred === 40 || hundred === 43) return
+    session.wants_token ||= hundred === 42
+    this.mustReturn(line, session, code === 1006 ? 'broke' : `was closed with ${code}`)
+  }
+
+  /** Looks after what is due by now. */
+  look(): void {
+    const now = this.options.now()
+    const due = this.debts.filter((debt) => debt.due <= now)
+    this.debts = this.debts.filter((debt) => debt.due > now && debt.open())
+    for (const debt of due) if (debt.open()) debt.mistake()
+  }
+
+  /** True while a client owes something whose time is not over. */
+  get waits(): boolean {
+    return this.debts.some(({ counts, open }) => counts && open())
+  }
+
+  /** The rooms in which a client has a seat. */
+  get rooms(): string[] {
+    return [...this.sessions.values()].flatMap(({ seats }) =>
+      [...seats.values()].flatMap((seat) => (seat.gone_at === undefined ? [seat.room_id] : [])),
+    )
+  }
+
+  private hello(line: Line, said: SaidAs<'hello'>): void {
+    line.hello = said
+    if (this.stopped !== undefined)
+      this.mistake(
+        'Close codes',
+        line,
+        `The client connects again, although every connection was closed with ${this.stopped}: 40xx means stop.`,
+        textOf(said),
+      )
+    if (!said.resume) {
+      line.session = new Session(line, said.features ?? [])
+      return
+    }
+    this.counts.resumes += 1
+    const session = this.sessions.get(said.resume.session_id)
+    if (!session) {
+      this.mistake('Resume', line, 'The client resumes a session that no welcome has named.', textOf(said))
+      return
+    }
+    this.mayResume(line, session, said)
+    this.leaves(line, session, said)
+    this.positions(line, session, said.resume.rooms, textOf(said))
+    session.line = line
+    line.session = session
+  }
+
+  private mayResume(line: Line, session: Session, said: SaidAs<'hello'>): void {
+    const wrong = (rule: string, what: string) => this.mistake(rule, line, what, textOf(said))
+    const { over, tokens } = session
+    if (over?.code === 'goodbye')
+      wrong(
+        'Goodbye',
+        `The client resumes a session that it has ended with goodbye on connection ${over.line}. To close a connection, send no goodbye: a close ends no session.`,
+      )
+    else if (over && over.code < 4100)
+      wrong(
+        'Close codes',
+        `The client comes back, although connection ${over.line} was closed with ${over.code}: 40xx means stop.`,
+      )
+    else if (over)
+      wrong(
+        'Session over',
+        `The client resumes, although connection ${over.line} was closed with ${over.code}: after 43xx, start a new session.`,
+      )
+
+    const used = tokens.findIndex(({ token }) => token === said.resume?.resume_token)
+    const newest = tokens.at(-1)
+    if (used < 0) wrong('Resume', 'No welcome of this session had this resume_token.')
+    else if (used < tokens.length - 1 && newest?.line.spoken)
+      wrong(
+        'Resume',
+        `The resume_token is old. The welcome of connection ${newest.line.id} had a newer one, and the client has answered that welcome.`,
+      )
+
+    const missing = session.features.filter((feature) => !said.features?.includes(feature))
+    if (missing.length > 0)
+      wrong(
+        'Feature',
+        `The first hello of the session listed ${missing.join(', ')} in features, and this one does not.`,
+      )
+
+    const now = this.options.now()
+    session.attempts = [...session.attempts.filter((at) => now - at < RUSH.within_ms), now]
+    if (session.attempts.length === RUSH.connections)
+      wrong(
+        'Backoff',
+        `The client has connected ${RUSH.connections} times within ${seconds(RUSH.within_ms)} without a welcome: it must wait longer after each attempt.`,
+      )
+  }
+
+  /** Looks at the connection that the session had before. */
+  private leaves(line: Line, session: Session, said: SaidAs<'hello'>): void {
+    const wrong = (rule: string, what: string) => this.mistake(rule, line, what, textOf(said))
+    const { line: before } = session
+    const { move } = before
+    if (!move || before.silent) return
+    if (before.closed_itself && !before.goodbye)
+      wrong(
+        'Finish',
+        `The client has answered the move on connection ${before.id} by closing that first. Open the new connection first, and close the old one after the welcome.`,
+      )
+    if (before.ended_at !== undefined) return
+    this.counts.moves += 1
+    const earlyMs = move.at + move.in_ms - this.options.now()
+    if (earlyMs > CLOCK_MS)
+      wrong(
+        'Open',
+        `The client moves ${Math.round(earlyMs)} ms before the in_ms ${move.in_ms} of the move are over: all clients of a node would come at once.`,
+      )
+    const open = session.unanswered()
+    if (open.length > 0)
+      wrong('Change over', `The client moves while request ${open.join(', ')} waits for its answer.`)
+  }
+
+  private positions(line: Line, session: Session, rooms: readonly SaidRoom[], frame: string): void {
+    const now = this.options.now()
+    // What was delivered later may have been lost with the connection.
+    const sure = (session.line.ended_at ?? now) - this.options.patience_ms
+    const listed = new Map(rooms.map((room) => [room.room_id, room]))
+    for (const [roomId, seat] of session.seats) {
+      if (listed.has(roomId) || seat.gone_at !== undefined) continue
+      seat.gone_at = now
+      if (!seat.left && seat.whole_at !== undefined && seat.whole_at < sure) {
+        const what = `The resume does not list ${roomId}: the client leaves a room in which it has a seat.`
+        this.mistake('Listed rooms', line, what, frame)
+      }
+    }
+    for (const [roomId, room] of listed) {
+      const wrong = (what: string, rule = 'Listed rooms') =>
+        this.mistake(rule, line, `${roomId}: ${what}`, frame)
+      const seat = session.seats.get(roomId)
+      if (!seat) wrong('The resume lists a room that the client has not joined.')
+      else if (seat.gone_at !== undefined) {
+        if (seat.gone_at < sure) wrong('The resume lists a room in which the seat is gone.')
+      } else if (seat.left) wrong('The resume lists a room for which the client has sent leave.')
+      else if (seat.whole_at === undefined) wrong('The resume lists a room whose snapshot has not arrived.')
+      else {
+        if (room.member_id !== seat.member_id)
+          wrong(`The member_id is ${room.member_id}, but joined had ${seat.member_id}.`)
+        this.position(seat, room, wrong)
+        this.settled(seat, room.settled, wrong)
+      }
+    }
+  }
+
+  private position(seat: Seat, room: SaidRoom, wrong: (what: string) => void): void {
+    const { now, patience_ms: patienceMs } = this.options
+    const { epoch, seq } = seat
+    const least = seat.deliveredBefore(now() - patienceMs)
+    const named = `epoch ${room.epoch}, seq ${room.seq}`
+    if (!seat.restart(room, now()))
+      wrong(`The resume names ${named}, which a right client never had. It has epoch ${epoch}, seq ${seq}.`)
+    else if (least && (room.epoch < least.epoch || (room.epoch === least.epoch && room.seq < least.seq)))
+      wrong(
+        `The resume names ${named}, although seq ${least.seq} was delivered ${seconds(now() - least.at)} before.`,
+      )
+  }
+
+  private settled(seat: Seat, settled: number, wrong: (what: string, rule: string) => void): void {
+    const { now, patience_ms: patienceMs } = this.options
+    const { known } = seat
+    const least = seat.knownBefore(now() - patienceMs)
+    if (settled > known)
+      wrong(`settled is ${settled}, but the client can know the outcomes only up to ref ${known}.`, 'Settled')
+    else if (settled < seat.settled) wrong(`settled goes down from ${seat.settled} to ${settled}.`, 'Settled')
+    else if (settled < least)
+      wrong(
+        `settled is ${settled}, although the outcomes up to ref ${least} were delivered more than ${seconds(patienceMs)} before.`,
+        'Settled',
+      )
+    seat.settled = Math.max(seat.settled, settled)
+  }
+
+  private welcome(line: Line, session: Session, heard: Extract<ServerMessage, { t: 'welcome' }>): void {
+    const { now, patience_ms: patienceMs } = this.options
+    line.welcomed_at = now()
+    if (session.id === '') this.counts.sessions += 1
+    session.attempts = []
+    session.id = heard.session_id
+    session.heartbeat_ms = heard.heartbeat_seconds * 1000
+    session.tokens.push({ token: heard.resume_token, line })
+    this.sessions.set(session.id, session)
+    this.owe(
+      patienceMs,
+      () => this.lives(line) && line.pinged_at === undefined,
+      () =>
+        this.mistake(
+          'Heartbeat',
+          line,
+          `The client has sent no ping within ${seconds(patienceMs)} after welcome.`,
+        ),
+    )
+    this.mustPing(line, session)
+    this.mustRenew(line, session, session.wants_token ? 0 : heard.token_seconds)
+    if (!heard.resumed) return
+    for (const seat of session.seats.values()) this.mustResend(line, seat)
+    for (const [id, request] of session.requests)
+      if (request.t === 'join')
+        this.owe(
+          patienceMs,
+          () => this.lives(line) && !line.requests.has(id) && !request.complete,
+          () =>
+            this.mistake(
+              'After the welcome',
+              line,
+              `The snapshot of this join has not arrived, and the client has not sent the join again after the resume.`,
+              request.text,
+            ),
+        )
+  }
+
+  private mustPing(line: Line, session: Session): void {
+    const waitMs = session.heartbeat_ms + this.options.patience_ms
+    const before = line.pinged_at
+    this.owe(
+      waitMs,
+      () => this.lives(line),
+      () => {
+        if (before !== undefined && line.pinged_at === before)
+          this.mistake(
+            'Heartbeat',
+            line,
+            `The client has sent no ping for ${seconds(waitMs)}; heartbeat_seconds is ${session.heartbeat_ms / 1000}.`,
+          )
+        else this.mustPing(line, session)
+      },
+      false,
+    )
+  }
+
+  /** A fresh token is due before `validSeconds` are over; 0: within 5 s. */
+  private mustRenew(line: Line, session: Session, validSeconds: number): void {
+    session.tokens_told += 1
+    const { tokens_told: told, tokens_sent: sent } = session
+    const now = validSeconds === 0
+    this.owe(
+      now ? TOKEN_DUE_MS : validSeconds * 1000,
+      () => this.lives(line) && session.tokens_told === told && session.tokens_sent === sent,
+      () =>
+        this.mistake(
+          'Tokens',
+          line,
+          now
+            ? `The session needed a fresh token, and the client has sent none within ${seconds(TOKEN_DUE_MS)} after welcome.`
+            : `The token was valid for ${validSeconds} s, and the client has sent no fresh one before they were over.`,
+        ),
+      now,
+    )
+  }
+
+  private mustResend(line: Line, seat: Seat): void {
+    const { patience_ms: patienceMs } = this.options
+    const last = seat.sent.size
+    this.owe(
+      patienceMs,
+      () => this.lives(line) && seat.gone_at === undefined && seat.known < last && seat.lastOn(line) < last,
+      () =>
+        this.mistake(
+          'Keep',
+          line,
+          `${seat.room_id}: the outcome of ref ${seat.known + 1} to ${last} is not known, and the client has not sent them again within ${seconds(patienceMs)} after the resume.`,
+        ),
+    )
+  }
+
+  private mustReturn(line: Line, session: Session, how: string): void {
+    // A client of level 1 starts a new session instead.
+    if (this.options.level < RESUME_LEVEL) {
+      this.mustStartAgain(line, how, 'New session')
+      return
+    }
+    const { return_ms: returnMs } = this.options
+    this.owe(
+      returnMs,
+      () => session.line === line && !session.over,
+      () => {
+        const what = `The connection ${how}, and the client has not resumed the session within ${seconds(returnMs)}.`
+        this.mistake('Resume', line, what)
+      },
+    )
+  }
+
+  /** One new session for each connection that needs one. */
+  private mustStartAgain(line: Line, how: string, title: string): void {
+    this.sessionsDue = Math.max(this.sessionsDue, this.counts.sessions) + 1
+    const { sessionsDue } = this
+    const { return_ms: returnMs } = this.options
+    this.owe(
+      returnMs,
+      () => this.counts.sessions < sessionsDue,
+      () => {
+        const what = `The connection ${how}, and the client has started no new session within ${seconds(returnMs)}.`
+        this.mistake(title, line, what)
+      },
+    )
+  }
+
+  private request(line: Line, session: Session, said: SaidAs<'join' | 'leave'>): void {
+    const { request_id: id, t } = said
+    const text = textOf(said)
+    const wrong = (what: string) => this.mistake('Join', line, what, text)
+    const before = session.requests.get(id)
+    const highest = Math.max(0, ...session.requests.keys())
+    if (line.requests.has(id)) wrong(`The client sends request_id ${id} twice on one connection.`)
+    else if (before && before.text !== text)
+      wrong(`request_id ${id} was another request before: ${before.text}.`)
+    else if (!before && id < highest) wrong(`request_id ${id} comes after ${highest}.`)
+    line.requests.add(id)
+    if (t === 'leave') {
+      const seat = session.seats.get(said.room_id)
+      if (seat) seat.left = true
+    }
+    const room = t === 'leave' && { room_id: said.room_id }
+    if (!before) session.requests.set(id, { text, t, ...room, answered: false, complete: false })
+  }
+
+  private message(line: Line, session: Session, said: SaidAs<'message'>): void {
+    const { room_id: roomId, ref, settled, type, data } = said
+    const wrong = (what: string, rule: string) => this.mistake(rule, line, `${roomId}: ${what}`, textOf(said))
+    const seat = session.seats.get(roomId)
+    this.counts.messages += 1
+    if (!seat) wrong('The client sends a message to a room that it has not joined.', 'Join')
+    if (!seat || seat.gone_at !== undefined || ref === undefined || settled === undefined) return
+    const text = canonical([type, data])
+    const before = seat.sent.get(ref)
+    const due = seat.dueInsteadOf(ref, line)
+    this.settled(seat, settled, wrong)
+    if (before !== undefined) this.counts['messages sent again'] += 1
+    if (before !== undefined && before !== text)
+      wrong(`ref ${ref} comes again with other data. Before, it was ${before.slice(0, 200)}.`, 'Keep')
+    if (ref <= seat.lastOn(line))
+      wrong(`ref ${ref} comes after ${seat.lastOn(line)} on the same connection.`, 'Ref')
+    else if (due !== undefined)
+      wrong(
+        `ref ${ref} comes, but ${due} is due${before === undefined ? '' : ': after a resume, send every kept message again, the lowest first'}.`,
+        before === undefined ? 'Ref' : 'Keep',
+      )
+    seat.send(ref, text, line)
+  }
+
+  private resync(line: Line, session: Session, said: SaidAs<'state.resync'>): void {
+    this.counts.resyncs += 1
+    const seat = session.seats.get(said.room_id)
+    if (!seat || seat.gone_at !== undefined) return
+    const wrong = (rule: string, what: string) =>
+      this.mistake(rule, line, `${said.room_id}: ${what}`, textOf(said))
+    const { gap } = seat
+    switch (seat.ask(said.reason, this.options.now())) {
+      case 'twice':
+        wrong(
+          'Ask',
+          'The client asks for the whole state twice. It must wait 2 s for the answer before it asks again.',
+        )
+        break
+      case 'no cause':
+        wrong(
+          'Ask',
+          `The client asks for the whole state without a cause: the frames that it has got have no gap up to seq ${seat.seq}, and the right checksums.`,
+        )
+        break
+      case 'wrong reason':
+        wrong(
+          gap?.reason === 'checksum' ? 'Checksum' : 'Gap',
+          `The reason is ${said.reason}; it must be ${gap?.reason} after ${gap?.frame}.`,
+        )
+        break
+    }
+  }
+
+  /** Takes a frame as a right client does. */
+  private follow(
+    line: Line,
+    seat: Seat,
+    heard: Extract<ServerMessage, { t: 'state.patch' | 'event' | 'member' }>,
+    spoilt: boolean,
+  ): void {
+    const { now, patience_ms: patienceMs } = this.options
+    const { seq } = seat
+    const reason = seat.take(heard.t, heard, spoilt, now())
+    if (reason === undefined) return
+    const frame = textOf(heard).slice(0, 300)
+    const gap = { reason, frame, asked_at: undefined as number | undefined }
+    seat.gap = gap
+    const why =
+      reason === 'sequence'
+        ? `seq ${heard.seq} came after ${seq}`
+        : `the checksum of seq ${heard.seq} is not that of the state`
+    this.owe(
+      patienceMs,
+      () => this.lives(line) && seat.gone_at === undefined && seat.gap === gap && gap.asked_at === undefined,
+      () =>
+        this.mistake(
+          reason === 'sequence' ? 'Gap' : 'Checksum',
+          line,
+          `${seat.room_id}: ${why}, and the client has not asked for the whole state within ${seconds(patienceMs)}.`,
+          frame,
+        ),
+    )
+  }
+
+  /** Whether the client has to keep rules on this connection now. */
+  private lives(line: Line): boolean {
+    const { session, ended_at: endedAt, silent } = line
+    return endedAt === undefined && !silent && session !== undefined && session.line === line && !session.over
+  }
+
+  private owe(withinMs: number, open: () => boolean, mistake: () => void, counts = true): void {
+    this.debts.push({ due: this.options.now() + withinMs, open, mistake, counts })
+  }
+
+  private mistake(title: string, line: Line, what: string, frame?: string): void {
+    const rule = ruleOf(title)
+    if (rule.level > this.options.level) return
+    const atMs = this.options.now() - this.startedAt
+    this.mistakes.push({ rule, what, frame, connection: line.id, at_ms: atMs })
+  }
+}
+
+const seconds = (ms: number): string => `${ms / 1000} s`
+
+/** A value as text, the same for equal values in whatever order their keys come. */
+function canonical(value: unknown): string {
+  return JSON.stringify(value, (_, entry) =>
+    entry !== null && typeof entry === 'object' && !Array.isArray(entry)
+      ? Object.fromEntries(Object.entries(entry).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : entry,
+  )
+}

@@ -1,0 +1,345 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { WebSocket } from 'ws'
+import { ConformancePlayer } from '../../support/client/conformance-player.ts'
+import { startService, type TestService } from '../../support/service.ts'
+import { report } from './command.ts'
+import { type FrameFault, ONE_OF, TIMED, type TimedFault } from './faults.ts'
+import { FaultProxy, type ProxyOptions } from './proxy.ts'
+
+/** The proxy before a node of this process. */
+
+const PATIENT = { timeout: 20_000 }
+
+let service: TestService
+let projectId = ''
+beforeAll(async () => {
+  service = await startService({ node: { heartbeatSeconds: 1 } })
+  const project = await service.call('POST', '/projects', { name: 'conformance' })
+  projectId = project.id!
+})
+afterAll(() => service?.close())
+
+async function proxied(options: Partial<ProxyOptions> = {}): Promise<FaultProxy> {
+  const proxy = await FaultProxy.open({
+    cluster: {
+      nodes: [service.wsUrl, service.wsUrl],
+      token: async (sub) => {
+        const { token = '' } = await service.call('POST', '/tokens', { project_id: projectId, sub })
+        return { project_id: projectId, token }
+      },
+    },
+    seed: 1,
+    ...options,
+  })
+  onTestFinished(() => proxy.close())
+  return proxy
+}
+
+type Message = Record<string, unknown> & { t: string }
+
+/** A client of JSON that does what a test says, right or wrong. */
+class RawClient {
+  session: Message | undefined
+  heard: Message[] = []
+  /** The connection before the last that was opened. */
+  before: WebSocket | undefined
+  private socket!: WebSocket
+  private requests = 0
+  private readonly key = crypto.randomUUID()
+  private readonly proxy: FaultProxy
+
+  constructor(proxy: FaultProxy) {
+    this.proxy = proxy
+  }
+
+  get room(): string {
+    return `counter:${this.key}`
+  }
+
+  /** Opens a connection; the one before stays open. */
+  async open(url = this.proxy.url): Promise<void> {
+    this.before = this.socket
+    this.heard = []
+    this.socket = new WebSocket(url, 'roomful.v1.json')
+    this.socket.on('message', (data) => this.heard.push(JSON.parse(data.toString())))
+    await new Promise((resolve, reject) => this.socket.once('open', resolve).once('error', reject))
+  }
+
+  say(t: string, fields: object = {}, socket = this.socket): void {
+    socket.send(JSON.stringify({ t, ...fields }))
+  }
+
+  /** The first message `t` on this connection, or the last. */
+  hear(t: string, which: 'first' | 'last' = 'first'): Promise<Message> {
+    return vi.waitFor(
+      () => {
+        const message = this.heard[which === 'first' ? 'find' : 'findLast']((one) => one.t === t)
+        if (!message) throw new Error(`no ${t} in ${JSON.stringify(this.heard)}`)
+        return message
+      },
+      { ...PATIENT, interval: 5 },
+    )
+  }
+
+  async begin({ ping = true } = {}): Promise<void> {
+    await this.open()
+    const { token } = (await (await fetch(`${this.proxy.tokenUrl}ada`)).json()) as { token: string }
+    this.say('hello', { project_id: projectId, token })
+    this.session = await this.hear('welcome')
+    if (ping) this.say('ping', { at: 0 })
+  }
+
+  async join(): Promise<void> {
+    this.requests += 1
+    this.say('join', { request_id: this.requests, room_type: 'counter', options: { key: this.key } })
+    await this.hear('state.snapshot', 'last')
+  }
+
+  async seated(): Promise<this> {
+    await this.begin()
+    await this.join()
+    return this
+  }
+
+  act(ref?: number, settled?: number, by = 1): void {
+    this.say('message', { room_id: this.room, type: 'inc', data: { by }, ref, settled })
+  }
+
+  async resume(more: object = {}, session = this.session!): Promise<void> {
+    const room = { room_id: this.room, member_id: this.member, ...this.position, settled: 0, ...more }
+    await this.open()
+    const { session_id: sessionId, resume_token: resumeToken } = session
+    const resume = { session_id: sessionId, resume_token: resumeToken, rooms: [room] }
+    this.say('hello', { project_id: projectId, resume })
+  }
+
+  async resumed(more: object = {}): Promise<void> {
+    await this.resume(more)
+    this.session = await this.hear('welcome')
+    this.say('ping', { at: 0 })
+  }
+
+  /** Remembers where it stands, and breaks the connection. */
+  async leave(): Promise<void> {
+    this.stand()
+    this.socket.terminate()
+    await sleep(20)
+  }
+
+  stand(): void {
+    const last = this.heard.findLast(({ t }) => /^state\./.test(t))
+    if (last) this.position = { epoch: last.epoch, seq: last.seq }
+    const joined = this.heard.find(({ t }) => t === 'joined')
+    if (joined) this.member = joined.member_id
+  }
+
+  closed(): Promise<unknown> {
+    return new Promise((resolve) => this.socket.once('close', resolve))
+  }
+
+  private position: object = {}
+  private member: unknown
+}
+
+/** Of each mistake a client that makes it, and the title of the rule that it breaks. */
+const MISTAKES: Record<
+  string,
+  { rules: string[]; does: (client: RawClient, proxy: FaultProxy) => Promise<unknown> }
+> = {
+  'sends nothing behind welcome': { rules: ['Heartbeat'], does: (client) => client.begin({ ping: false }) },
+  'keeps a silent connection': {
+    rules: ['Heartbeat'],
+    does: async (client, proxy) => {
+      await client.seated()
+      proxy.strike('silence')
+    },
+  },
+  'asks for a whole state without a cause': {
+    rules: ['Ask'],
+    does: async (client) => {
+      await client.seated()
+      client.say('state.resync', { room_id: client.room, reason: 'sequence' })
+    },
+  },
+  'ignores a gap': {
+    rules: ['Gap'],
+    does: async (client, proxy) => {
+      await client.seated()
+      proxy.strikeFrame('lose')
+      client.act()
+      await vi.waitFor(() => expect(proxy.struck.get('lose')).toBe(1))
+      client.act()
+    },
+  },
+  'ignores a wrong checksum': {
+    rules: ['Checksum'],
+    does: async (client, proxy) => {
+      await client.seated()
+      proxy.strikeFrame('spoil')
+      client.act()
+    },
+  },
+  'asks twice': {
+    rules: ['Ask'],
+    does: async (client, proxy) => {
+      await client.seated()
+      proxy.strikeFrame('spoil')
+      client.act()
+      await client.hear('state.patch')
+      for (const reason of ['checksum', 'checksum'])
+        client.say('state.resync', { room_id: client.room, reason })
+    },
+  },
+  'sends a ref again with other data': {
+    rules: ['Keep'],
+    does: async (client) => {
+      await client.seated()
+      client.act(1, 0)
+      await client.leave()
+      await client.resumed()
+      client.act(1, 0, 2)
+    },
+  },
+  'does not send its messages again': {
+    rules: ['Keep'],
+    does: async (client, proxy) => {
+      await client.seated()
+      proxy.strike('cut')
+      client.act(1, 0)
+      await sleep(100)
+      client.stand()
+      await client.resumed()
+    },
+  },
+  'skips a ref, and comes back after the 4000': {
+    rules: ['Ref', 'Close codes'],
+    does: async (client) => {
+      await client.seated()
+      client.stand()
+      client.act(2, 0)
+      await client.closed()
+      await client.resume()
+    },
+  },
+  'says that it knows more than it can': {
+    rules: ['Settled'],
+    does: async (client) => {
+      await client.seated()
+      client.act(1, 0)
+      client.act(2, 1)
+    },
+  },
+  'resumes with a used token': {
+    rules: ['Resume'],
+    does: async (client) => {
+      await client.seated()
+      const { session } = client
+      await client.leave()
+      await client.resumed()
+      await sleep(20)
+      await client.leave()
+      await client.resume({}, session)
+    },
+  },
+  'resumes at a position that it never had': {
+    rules: ['Listed rooms'],
+    does: async (client) => {
+      await client.seated()
+      await client.leave()
+      await client.resume({ seq: 99 })
+    },
+  },
+  'does not resume after 41xx': {
+    rules: ['Resume'],
+    does: async (client, proxy) => {
+      await client.seated()
+      proxy.strike('close')
+    },
+  },
+  'resumes after a goodbye, and speaks after it': {
+    rules: ['Goodbye', 'Goodbye'],
+    does: async (client) => {
+      await client.seated()
+      client.say('goodbye')
+      client.say('ping', { at: 1 })
+      await client.leave()
+      await client.resume()
+    },
+  },
+  'closes before it moves': {
+    rules: ['Finish'],
+    does: async (client, proxy) => {
+      await client.seated()
+      proxy.strike('move')
+      await client.hear('move')
+      await client.leave()
+      await client.resumed()
+    },
+  },
+  'speaks on the connection that it has moved from': {
+    rules: ['Change over'],
+    does: async (client, proxy) => {
+      await client.seated()
+      proxy.strike('move')
+      const { in_ms: inMs } = await client.hear('move')
+      await sleep(inMs as number)
+      client.stand()
+      await client.resume()
+      client.say('ping', { at: 1 }, client.before)
+    },
+  },
+}
+
+describe('the conformance proxy', () => {
+  it.each(Object.entries(MISTAKES))(
+    'names the rule that a client breaks which %s',
+    async (_, { rules, does }) => {
+      const proxy = await proxied({ patience_ms: 300, return_ms: 600 })
+      const client = new RawClient(proxy)
+      await does(client, proxy)
+      const { mistakes } = proxy.judge
+      await vi.waitFor(() => expect(mistakes.length).toBeGreaterThanOrEqual(rules.length), {
+        timeout: 20_000,
+      })
+      expect(mistakes.slice(0, rules.length).map(({ rule }) => rule.text)).toEqual(
+        rules.map((title) => expect.stringMatching(`^R\\d+\\. ${title}\\. `)),
+      )
+      expect(report(proxy)).toContain(mistakes[0]!.what)
+    },
+  )
+
+  it('finds nothing wrong with the SDK, whatever it does to it', async () => {
+    const proxy = await proxied()
+    // Without a pause before it connects again.
+    const random = {
+      bytes: (length: number) => crypto.getRandomValues(new Uint8Array(length)),
+      float: () => 0,
+    }
+    const players = await Promise.all(
+      ['ada', 'bob'].map((name) => ConformancePlayer.join(proxy.url, `${proxy.tokenUrl}${name}`, { random })),
+    )
+    let over = false
+    const playing = players.map(async (player) => {
+      while (!over) {
+        await player.act()
+        await sleep(10)
+      }
+    })
+    for (const fault of Object.keys(ONE_OF) as FrameFault[]) {
+      proxy.strikeFrame(fault)
+      await vi.waitFor(() => expect(proxy.struck.get(fault)).toBe(1), PATIENT)
+    }
+    const here: TimedFault[] = TIMED.filter((fault) => fault !== 'kill' && fault !== 'drain')
+    for (const fault of here) await vi.waitFor(() => expect(proxy.strike(fault)).toBe(true), PATIENT)
+    await proxy.rest()
+    over = true
+    await Promise.all(playing)
+    const count = players.reduce((sum, { counted }) => sum + counted, 0)
+    for (const { counter } of players)
+      await vi.waitFor(() => expect(counter.state).toEqual({ count }), PATIENT)
+    await proxy.stop()
+    expect(report(proxy)).toMatch(/\nok\n$/)
+    expect(proxy.server_faults).toEqual([])
+  })
+})

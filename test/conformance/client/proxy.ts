@@ -1,0 +1,348 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import type { Duplex } from 'node:stream'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { WebSocket, WebSocketServer } from 'ws'
+import {
+  BREAKS,
+  Dice,
+  FAULTS,
+  type Fault,
+  type FrameFault,
+  NEW_SESSION_CODE,
+  ONE_OF,
+  RESUME_CODES,
+  STOP_CODE,
+  TIMED,
+  type TimedFault,
+  TOKEN_CODE,
+} from './faults.ts'
+import { Judge, type JudgeOptions } from './judge.ts'
+import { Wire } from './wire.ts'
+
+/** What the proxy needs besides the websockets of the nodes. */
+export interface Cluster {
+  /** Websocket addresses of the nodes; clients find them in `move`. */
+  readonly nodes: readonly string[]
+  /** Makes a token for the player of this name. */
+  readonly token: (name: string) => Promise<{ readonly project_id: string; readonly token: string }>
+  /** Kills or drains the owner of a room; another process starts it again. Absent: there is no way to. */
+  readonly kill?: (roomId: string) => Promise<unknown>
+  readonly drain?: (roomId: string) => Promise<unknown>
+}
+
+export interface ProxyOptions extends Partial<Omit<JudgeOptions, 'now'>> {
+  readonly cluster: Cluster
+  /** Port of the address that clients are given; the ports behind it stand for the nodes. 0 (default): free ports. */
+  readonly port?: number
+  readonly seed: number
+  /** Faults that the proxy injects; all when absent. */
+  readonly faults?: ReadonlySet<Fault>
+  /** Told of each timed fault. */
+  readonly tell?: (text: string) => void
+}
+
+const HOST = '127.0.0.1'
+const DEFAULTS = { patience_ms: 5000, return_ms: 15_000, level: 5 }
+/** How often the judge looks after what is due. */
+const LOOK_MS = 50
+/** Milliseconds between two timed faults. */
+const PAUSE_MS = [300, 1200] as const
+/** A client that has played for so long begins with short pauses again (R5), so a break costs it little. */
+const SETTLED_MS = 5500
+/** Of the breaks so many strike earlier. */
+const EARLY_ONE_OF = 6
+/** Milliseconds between two faults that end a node. */
+const NODE_REST_MS = 8000
+/** Time after a move without a url until the proxy closes the connection, as a draining node does. */
+const DRAINED_MS = 1000
+/** Time in which no client may come back after a 40xx. */
+const STAYS_AWAY_MS = 1500
+/** Refused by every machine that runs no `discard` service. */
+const NOWHERE = `ws://${HOST}:9`
+/** What the client is told that its token is valid for, in seconds. */
+const SHORT_TOKEN_SECONDS = 6
+
+/** A proxy between a client and a cluster that injects faults, and judges what the client does. */
+export class FaultProxy {
+  readonly judge: Judge
+  /** How often each fault has struck. */
+  readonly struck = new Map<Fault, number>()
+  /** Frames of the server that the page does not allow. */
+  readonly server_faults: string[] = []
+  private readonly options: ProxyOptions
+  private readonly dice: Dice
+  private readonly faults: ReadonlySet<Fault>
+  /** The server of the address that clients are given, then one for each node. */
+  private readonly servers: Server[] = []
+  private readonly sockets: WebSocketServer
+  private readonly subprotocols = new WeakMap<IncomingMessage, string>()
+  private readonly wires = new Map<Wire, { readonly at: number; readonly node: number }>()
+  private readonly looking: NodeJS.Timeout
+  private playing: NodeJS.Timeout | undefined
+  /** Whether frames are struck now. */
+  private active = false
+  private nodeRestsUntil = 0
+  /** Faults that strike the next frame. */
+  private readonly due = new Set<FrameFault>()
+  /** The next connection loses its welcome. */
+  private cutsNextHello = false
+  /** The next welcome has few `token_seconds`. */
+  private shortens = false
+
+  private constructor(options: ProxyOptions) {
+    this.options = options
+    this.faults = options.faults ?? new Set(FAULTS)
+    this.dice = new Dice(options.seed)
+    const {
+      patience_ms = DEFAULTS.patience_ms,
+      return_ms = DEFAULTS.return_ms,
+      level = DEFAULTS.level,
+    } = options
+    this.judge = new Judge({ now: () => performance.now(), patience_ms, return_ms, level })
+    this.looking = setInterval(() => this.judge.look(), LOOK_MS)
+    this.sockets = new WebSocketServer({
+      noServer: true,
+      autoPong: false,
+      handleProtocols: (_, request) => this.subprotocols.get(request) || false,
+    })
+  }
+
+  /** Listens. Rejects when a port is taken. */
+  static async open(options: ProxyOptions): Promise<FaultProxy> {
+    const proxy = new FaultProxy(options)
+    const { cluster, port = 0 } = options
+    for (let index = 0; index <= cluster.nodes.length; index += 1)
+      proxy.servers.push(await proxy.listen(port === 0 ? 0 : port + index, index - 1))
+    return proxy
+  }
+
+  /** The address for clients. */
+  get url(): string {
+    return this.urlAt(0)
+  }
+
+  /** Where clients get tokens: `GET …name=alice` answers `{project_id, token}`. */
+  get tokenUrl(): string {
+    return `${this.url.replace(/^ws/, 'http')}/dev/token?name=`
+  }
+
+  /** Injects faults from now on, until `rest`. */
+  play(): void {
+    this.active = true
+    let deck: TimedFault[] = []
+    const next = (): void => {
+      this.playing = setTimeout(
+        () => {
+          if (deck.length === 0) deck = this.dice.shuffled(TIMED.filter((fault) => this.faults.has(fault)))
+          // One that cannot strike now waits for its turn.
+          const struck = deck.find((fault) => this.strike(fault))
+          deck = deck.filter((fault) => fault !== struck)
+          next()
+        },
+        this.dice.between(...PAUSE_MS),
+      )
+    }
+    next()
+  }
+
+  /** Injects no more faults, and waits until the client owes nothing, or has ended. */
+  async rest(hasEnded = () => false): Promise<void> {
+    this.active = false
+    clearTimeout(this.playing)
+    for (const wire of this.wires.keys()) wire.lag(0)
+    while (this.judge.waits && !hasEnded()) await sleep(LOOK_MS)
+  }
+
+  /** Ends every session: with a code that asks for new ones, and then with one that means stop. */
+  async stop(hasEnded?: () => boolean): Promise<void> {
+    if (this.faults.has('new session')) {
+      this.closeAll('new session', NEW_SESSION_CODE)
+      await this.rest(hasEnded)
+    }
+    if (this.faults.has('stop')) {
+      this.closeAll('stop', STOP_CODE)
+      this.judge.stopped = STOP_CODE
+      await sleep(STAYS_AWAY_MS)
+    }
+  }
+
+  async close(): Promise<void> {
+    clearTimeout(this.playing)
+    clearInterval(this.looking)
+    for (const client of [...this.wires.keys()]) client.close(1001, 'the run is over')
+    for (const server of this.servers) server.closeAllConnections()
+    await Promise.all(this.servers.map((server) => new Promise((resolve) => server.close(resolve))))
+  }
+
+  /** Strikes the next frame that can be struck. */
+  strikeFrame(fault: FrameFault): void {
+    this.due.add(fault)
+  }
+
+  /** Injects a fault at a connection where it can strike. Returns whether it could. */
+  strike(fault: TimedFault): boolean {
+    const wires = [...this.wires].filter(([wire, { at }]) => {
+      if (!wire.plays) return false
+      if (/^move/.test(fault)) return wire.line.move === undefined
+      return (
+        !BREAKS.has(fault) ||
+        !this.active ||
+        performance.now() - at > SETTLED_MS ||
+        this.dice.oneOf(EARLY_ONE_OF)
+      )
+    })
+    const [wire, { node } = { node: 0 }] = this.dice.choose(wires) ?? []
+    if (!wire || (/^(kill|drain)$/.test(fault) && !this.endsNode(fault as 'kill' | 'drain'))) return false
+    this.note(fault)
+    this.options.tell?.(`${fault} (connection ${wire.line.id})`)
+    switch (fault) {
+      case 'delay': {
+        wire.lag(this.dice.between(20, 400))
+        setTimeout(() => wire.lag(0), this.dice.between(300, 1200))
+        break
+      }
+      case 'cut':
+        wire.cut(this.dice.oneOf(2) ? 0 : 1000)
+        break
+      case 'cut at hello':
+        this.cutsNextHello = true
+        wire.cut()
+        break
+      case 'close':
+        wire.close(this.dice.choose(RESUME_CODES)!, 'a fault of the conformance proxy')
+        break
+      case 'token':
+        this.shortens = true
+        wire.close(TOKEN_CODE, 'a fault of the conformance proxy: the token has expired')
+        break
+      case 'silence':
+        wire.silence()
+        break
+      case 'move':
+        wire.move(
+          Math.floor(this.dice.between(0, 300)),
+          this.urlAt(1 + ((node + 1) % this.options.cluster.nodes.length)),
+        )
+        break
+      case 'move to nowhere':
+        wire.move(0, NOWHERE)
+        break
+      case 'move home': {
+        const inMs = Math.floor(this.dice.between(100, 1000))
+        wire.move(inMs)
+        setTimeout(() => wire.close(4101, 'the node is going away'), inMs + DRAINED_MS)
+        break
+      }
+    }
+    return true
+  }
+
+  private endsNode(how: 'kill' | 'drain'): boolean {
+    const end = this.options.cluster[how]
+    const room = this.dice.choose(this.judge.rooms)
+    if (!end || room === undefined || performance.now() < this.nodeRestsUntil) return false
+    this.nodeRestsUntil = performance.now() + NODE_REST_MS
+    void end(room).catch((problem: Error) =>
+      this.options.tell?.(`${how} of the owner of ${room}: ${problem.message}`),
+    )
+    return true
+  }
+
+  private closeAll(fault: Fault, code: number): void {
+    for (const wire of [...this.wires.keys()]) {
+      this.note(fault)
+      wire.close(code, 'a fault of the conformance proxy')
+    }
+  }
+
+  private note(fault: Fault): void {
+    this.struck.set(fault, (this.struck.get(fault) ?? 0) + 1)
+  }
+
+  private urlAt(index: number): string {
+    return `ws://${HOST}:${(this.servers[index]!.address() as AddressInfo).port}`
+  }
+
+  /** `node`: the one that connections go to; -1: any. */
+  private async listen(port: number, node: number): Promise<Server> {
+    const server = createServer((request, response) => void this.answer(request, response))
+    server.on('upgrade', (request, socket, head) => void this.connect(request, socket, head, node))
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', reject)
+      server.listen(port, HOST, resolve)
+    })
+    return server
+  }
+
+  private async answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { pathname, searchParams } = new URL(request.url ?? '/', this.tokenUrl)
+    const [status, body] =
+      pathname === '/dev/token'
+        ? await this.options.cluster.token(searchParams.get('name') || 'player').then(
+            (token) => [200, token] as const,
+            (problem: Error) => [503, { detail: problem.message }] as const,
+          )
+        : ([
+            404,
+            { detail: 'this is the conformance proxy: there are websockets, and /dev/token?name=alice' },
+          ] as const)
+    response.writeHead(status, { 'content-type': 'application/json', 'access-control-allow-origin': '*' })
+    response.end(JSON.stringify(body))
+  }
+
+  private async connect(request: IncomingMessage, socket: Duplex, head: Buffer, node: number): Promise<void> {
+    socket.on('error', () => undefined)
+    const { nodes } = this.options.cluster
+    const offered = (request.headers['sec-websocket-protocol'] ?? '').split(',').map((name) => name.trim())
+    const order = node < 0 ? this.dice.shuffled([...nodes.keys()]) : [node]
+    for (const index of order) {
+      const upstream = await dial(nodes[index]!, offered.filter(Boolean))
+      if (!upstream) continue
+      if (socket.destroyed) return upstream.terminate()
+      this.subprotocols.set(request, upstream.protocol)
+      this.sockets.handleUpgrade(request, socket, head, (client) => this.join(client, upstream, index))
+      return
+    }
+    // No node answers: the client sees a connection that cannot be opened.
+    socket.destroy()
+  }
+
+  private join(client: WebSocket, upstream: WebSocket, node: number): void {
+    const { judge, dice } = this
+    const wire = new Wire({
+      client,
+      node: upstream,
+      line: judge.open(upstream.protocol.endsWith('.msgpack') ? 'msgpack' : 'json'),
+      judge,
+      dice,
+      strikes: (fault) =>
+        this.due.delete(fault) || (this.active && this.faults.has(fault) && dice.oneOf(ONE_OF[fault])),
+      struck: (fault) => this.note(fault),
+      addressOf: (url) => {
+        const index = this.options.cluster.nodes.indexOf(url)
+        return index < 0 ? undefined : this.urlAt(index + 1)
+      },
+      broken: (problem) => this.server_faults.push(problem),
+      over: () => this.wires.delete(wire),
+    })
+    wire.cuts_at_hello = this.cutsNextHello
+    this.cutsNextHello = false
+    if (this.shortens) wire.token_seconds = SHORT_TOKEN_SECONDS
+    this.shortens = false
+    this.wires.set(wire, { at: performance.now(), node })
+  }
+}
+
+/** Connects to a node; undefined: it does not answer, or refuses. */
+async function dial(url: string, offered: string[]): Promise<WebSocket | undefined> {
+  const socket = new WebSocket(url, offered, {
+    autoPong: false,
+    handshakeTimeout: 5000,
+    perMessageDeflate: false,
+  })
+  return new Promise((resolve) => {
+    socket.once('open', () => resolve(socket))
+    socket.once('error', () => resolve(undefined))
+  })
+}

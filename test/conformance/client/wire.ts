@@ -1,0 +1,403 @@
+import { decode, encode } from '@msgpack/msgpack'
+import type { WebSocket } from 'ws'
+import { decodeJson, decodeMsgpack, RoomContext } from '../codecs.ts'
+import type { ServerMessage } from '../messages.ts'
+import { type Line, type Seat, textOf } from './books.ts'
+import type { Dice, Fault, FrameFault } from './faults.ts'
+import { readClientFrame } from './frames.ts'
+import type { Judge } from './judge.ts'
+
+type Raw = string | Uint8Array
+
+/** A frame of the server on its way. */
+interface Frame {
+  readonly raw: Raw
+  /** Undefined: a message that the suite does not know. */
+  readonly message: ServerMessage | undefined
+}
+
+/** What a wire needs of the proxy. */
+export interface WireParts {
+  readonly client: WebSocket
+  readonly node: WebSocket
+  readonly line: Line
+  readonly judge: Judge
+  readonly dice: Dice
+  /** Whether this fault strikes a frame that is here. */
+  readonly strikes: (fault: FrameFault) => boolean
+  readonly struck: (fault: Fault) => void
+  /** The proxy's address for a node's `url`; undefined: none. */
+  readonly addressOf: (url: string) => string | undefined
+  /** A frame of the server that the page does not allow. */
+  readonly broken: (problem: string) => void
+  readonly over: () => void
+}
+
+/** What does not have its room in a frame of MessagePack. */
+const ADDRESSED: ReadonlySet<string> = new Set([
+  'state.snapshot',
+  'state.resync',
+  'state.patch',
+  'event',
+  'member',
+  'ack',
+  'reply',
+  'layer.state',
+  'layer.patch',
+])
+/** Opcode of the frame that names the room of the following ones, and that of `move`. */
+const ROOM = 29
+const MOVE = 27
+const TOKEN_SECONDS_AT = 6
+/** Everything of one flush arrives within this time. */
+const FLUSH_MS = 100
+/** Time for the next patch to show that one was lost. In a quiet room none comes, and the proxy cuts the connection. */
+const NOTICE_MS = 1000
+/** What is sent in this time before a cut arrives nowhere. */
+const LOST_BEFORE_CUT_MS = 60
+
+/** One connection of a client, and its connection to a node: passes frames on, shows them to the judge, and injects faults. */
+export class Wire {
+  readonly line: Line
+  /** `welcome` is kept back, and the connection cut, once. */
+  cuts_at_hello = false
+  /** Answers the next welcome with so many `token_seconds`. */
+  token_seconds: number | undefined
+  private readonly parts: WireParts
+  private readonly down = new Way()
+  private readonly up = new Way()
+  private context = new RoomContext()
+  /** The room that the client takes frames to be about. */
+  private room: string | undefined
+  /** Frames of one flush that may get lost. */
+  private losing:
+    | {
+        readonly room_id: string
+        readonly seq: number
+        readonly frames: Frame[]
+        readonly timer: NodeJS.Timeout
+      }
+    | undefined
+  /** Rooms of which a patch was lost or spoilt, until they are whole again. */
+  private readonly troubled = new Set<string>()
+  /** The flush of the last frame of a layer, which must not come twice. */
+  private layered = ''
+  private later: { frames: number; readonly frame: Frame; readonly seat: Seat }[] = []
+  private ended = false
+
+  constructor(parts: WireParts) {
+    this.parts = parts
+    this.line = parts.line
+    const { client, node } = parts
+    client.on('message', (data: Buffer, binary: boolean) =>
+      this.fromClient(binary ? data : data.toString('utf8')),
+    )
+    node.on('message', (data: Buffer, binary: boolean) =>
+      this.fromNode(binary ? data : data.toString('utf8')),
+    )
+    client.on('ping', (data) => this.up.push(() => node.ping(data)))
+    client.on('pong', (data) => this.up.push(() => node.pong(data)))
+    node.on('ping', (data) => this.down.push(() => client.ping(data)))
+    node.on('pong', (data) => this.down.push(() => client.pong(data)))
+    client.on('close', (code) => {
+      this.end('client', code)
+      if (this.up.held) node.terminate()
+      else this.up.push(() => (isSendable(code) ? node.close(code) : node.terminate()))
+    })
+    node.on('close', (code, reason) => this.down.push(() => this.close(code, reason.toString())))
+    for (const socket of [client, node]) socket.on('error', () => undefined)
+  }
+
+  /** Whether the connection has been welcomed, and nothing has broken it. */
+  get plays(): boolean {
+    return !this.ended && !this.line.silent && this.line.welcomed_at !== undefined
+  }
+
+  /** Frames arrive so much later from now on, in both directions. */
+  lag(ms: number): void {
+    this.down.lag = ms
+    this.up.lag = ms
+  }
+
+  /** Frames arrive no more, in either direction, until the client closes the connection. */
+  silence(): void {
+    this.hold()
+    this.parts.judge.silent(this.line)
+  }
+
+  /** Breaks the connection; the last frames of both directions are lost. `nodeLearns`: after so many ms. */
+  cut(nodeLearnsMs = 0): void {
+    this.hold()
+    setTimeout(() => {
+      const { client, node } = this.parts
+      this.end('other', 1006)
+      client.terminate()
+      setTimeout(() => node.terminate(), nodeLearnsMs)
+    }, LOST_BEFORE_CUT_MS)
+  }
+
+  /** Closes the connection with a code, as a server does. The node sees a lost connection, unless it has closed it. */
+  close(code: number, reason: string): void {
+    if (this.ended) return
+    const { client, node } = this.parts
+    this.end('other', code)
+    if (isSendable(code)) client.close(code, reason)
+    else client.terminate()
+    node.terminate()
+  }
+
+  /** Sends the client a `move`. */
+  move(inMs: number, url?: string): void {
+    const message = { t: 'move' as const, in_ms: inMs, ...(url !== undefined && { url }) }
+    const raw =
+      this.line.codec === 'json'
+        ? JSON.stringify(message)
+        : encode([MOVE, inMs, ...(url === undefined ? [] : [url])])
+    this.deliver({ raw, message })
+  }
+
+  private hold(): void {
+    this.down.held = true
+    this.up.held = true
+  }
+
+  private end(by: 'client' | 'other', code: number): void {
+    if (this.ended) return
+    this.ended = true
+    clearTimeout(this.losing?.timer)
+    this.parts.judge.ended(this.line, by, code)
+    this.parts.over()
+  }
+
+  private fromClient(raw: Raw): void {
+    if (this.ended) return
+    const { judge, node } = this.parts
+    try {
+      for (const said of readClientFrame(this.line.codec, raw)) {
+        judge.said(this.line, said)
+        if (said.t === 'hello') this.context = new RoomContext(this.line.session?.epochs)
+      }
+    } catch (problem) {
+      judge.unreadable(this.line, (problem as Error).message, shown(raw))
+    }
+    this.up.push(() => node.send(raw))
+  }
+
+  private fromNode(raw: Raw): void {
+    if (this.ended) return
+    if (typeof raw !== 'string' && raw[1] === ROOM && raw[0] === 0x92) {
+      decodeMsgpack(raw, this.context)
+      return
+    }
+    let message: ServerMessage | undefined
+    try {
+      message = typeof raw === 'string' ? decodeJson(raw) : decodeMsgpack(raw, this.context)
+    } catch (problem) {
+      this.parts.broken(`${(problem as Error).message}, in the frame ${shown(raw)}`)
+    }
+    this.take({ raw, message })
+  }
+
+  /** Decides what becomes of a frame of the server. */
+  private take(frame: Frame): void {
+    const { message } = frame
+    if (this.losing && this.loses(this.losing, frame)) return
+    switch (message?.t) {
+      case 'welcome':
+        if (this.cuts_at_hello) {
+          this.cuts_at_hello = false
+          this.cut()
+        } else
+          this.deliver(
+            this.token_seconds === undefined ? frame : this.shortened(frame, message, this.token_seconds),
+          )
+        return
+      case 'move': {
+        const url = message.url === undefined ? undefined : this.parts.addressOf(message.url)
+        // A client may ignore a move, so it need not have one to an address that the proxy does not know.
+        if (message.url === undefined || url !== undefined) this.move(message.in_ms, url)
+        return
+      }
+      case 'layer.state':
+      case 'layer.patch':
+      case 'state.patch':
+        this.takePatch(frame, message)
+        return
+      case 'ack':
+        this.deliver(frame)
+        this.double(frame, message)
+        return
+      default:
+        this.deliver(frame)
+    }
+  }
+
+  private takePatch(
+    frame: Frame,
+    message: Extract<ServerMessage, { t: 'layer.state' | 'layer.patch' | 'state.patch' }>,
+  ): void {
+    const { strikes, struck } = this.parts
+    const { t, room_id: roomId, seq } = message
+    const seat = this.line.session?.seats.get(roomId)
+    const flush = `${roomId}/${seq}`
+    if (t !== 'state.patch') this.layered = flush
+    // The first frame of an epoch names it in full. Without it a client reads what follows as frames of an earlier owner.
+    const inOrder =
+      seat && !seat.gap && !this.troubled.has(roomId) && seat.epoch === message.epoch && seat.seq + 1 === seq
+    if (inOrder && t !== 'layer.state' && strikes('lose')) {
+      const timer = setTimeout(() => this.lost(), FLUSH_MS)
+      this.losing = { room_id: roomId, seq, frames: [frame], timer }
+    } else if (inOrder && t === 'state.patch' && strikes('spoil')) {
+      struck('spoil')
+      this.troubled.add(roomId)
+      this.deliver({ raw: spoilt(frame.raw), message }, true)
+    } else {
+      this.deliver(frame)
+      if (t === 'state.patch' && this.layered !== flush) this.double(frame, message)
+    }
+  }
+
+  /**
+   * Looks whether a frame belongs to the flush that may get lost; returns true if it was dealt with. A flush with an event or a member is
+   * not lost: its frame would take the client past the gap.
+   */
+  private loses(losing: NonNullable<Wire['losing']>, frame: Frame): boolean {
+    const { message } = frame
+    const same =
+      message && 'seq' in message && message.room_id === losing.room_id && message.seq === losing.seq
+    if (same && (message.t === 'event' || message.t === 'member')) {
+      clearTimeout(losing.timer)
+      this.losing = undefined
+      for (const held of losing.frames) this.deliver(held)
+      return false
+    }
+    if (same) losing.frames.push(frame)
+    else this.lost()
+    return same === true
+  }
+
+  private lost(): void {
+    const { losing } = this
+    if (!losing) return
+    clearTimeout(losing.timer)
+    this.losing = undefined
+    const { room_id: roomId, seq } = losing
+    this.parts.struck('lose')
+    this.troubled.add(roomId)
+    setTimeout(() => {
+      const seat = this.line.session?.seats.get(roomId)
+      if (this.plays && this.troubled.has(roomId) && seat && !seat.gap && seat.seq < seq) this.cut()
+    }, NOTICE_MS)
+  }
+
+  /** Sends a frame once more, now or behind some later ones. */
+  private double(frame: Frame, { room_id: roomId }: { room_id: string }): void {
+    const { dice, strikes } = this.parts
+    const seat = this.line.session?.seats.get(roomId)
+    if (seat && strikes('double')) this.later.push({ frames: Math.floor(dice.between(0, 4)), frame, seat })
+  }
+
+  private shortened(frame: Frame, welcome: Extract<ServerMessage, { t: 'welcome' }>, seconds: number): Frame {
+    this.token_seconds = undefined
+    const message = { ...welcome, token_seconds: seconds }
+    if (typeof frame.raw === 'string')
+      return { message, raw: JSON.stringify({ ...JSON.parse(frame.raw), token_seconds: seconds }) }
+    const elements = decode(frame.raw) as unknown[]
+    return { message, raw: encode(elements.with(TOKEN_SECONDS_AT, seconds)) }
+  }
+
+  private deliver(frame: Frame, isSpoilt = false): void {
+    this.down.push(() => this.arrive(frame, isSpoilt))
+  }
+
+  private arrive(frame: Frame, isSpoilt: boolean): void {
+    if (this.ended) return
+    const { client, judge, struck } = this.parts
+    const { raw, message } = frame
+    if (
+      typeof raw !== 'string' &&
+      message &&
+      ADDRESSED.has(message.t) &&
+      'room_id' in message &&
+      message.room_id !== this.room
+    ) {
+      this.room = message.room_id
+      client.send(encode([ROOM, this.room]))
+    }
+    client.send(raw)
+    if (!message) return
+    judge.delivered(this.line, message, isSpoilt)
+    if (message.t === 'state.resync' || message.t === 'state.snapshot') this.troubled.delete(message.room_id)
+    // Between a layer and the patch of its flush nothing may come.
+    if (message.t === 'layer.state' || message.t === 'layer.patch') return
+    const due = this.later.filter((one) => one.frames-- <= 0)
+    this.later = this.later.filter((one) => !due.includes(one))
+    for (const { frame: again, seat } of due) {
+      if (this.line.session?.seats.get(seat.room_id) !== seat) continue
+      struck('double')
+      this.arrive(again, false)
+    }
+  }
+}
+
+/** One direction of a connection: what is to happen, each at its time and in order. */
+class Way {
+  /** What is pushed from now on happens so many ms later. */
+  lag = 0
+  /** Nothing happens any more. */
+  held = false
+  private readonly queue: { readonly due: number; readonly run: () => void }[] = []
+
+  push(run: () => void): void {
+    if (this.held) return
+    if (this.lag === 0 && this.queue.length === 0) {
+      run()
+      return
+    }
+    const due = Math.max(performance.now() + this.lag, this.queue.at(-1)?.due ?? 0)
+    this.queue.push({ due, run })
+    if (this.queue.length === 1) this.wait()
+  }
+
+  private wait(): void {
+    setTimeout(
+      () => {
+        while (!this.held && this.queue.length > 0 && this.queue[0]!.due <= performance.now())
+          this.queue.shift()!.run()
+        if (!this.held && this.queue.length > 0) this.wait()
+      },
+      Math.max(1, this.queue[0]!.due - performance.now()),
+    )
+  }
+}
+
+/** The same frame with another checksum. */
+function spoilt(raw: Raw): Raw {
+  if (typeof raw === 'string') {
+    const fields = JSON.parse(raw)
+    return JSON.stringify({ ...fields, checksum: (fields.checksum ^ 1) >>> 0 })
+  }
+  const bytes = Uint8Array.from(raw)
+  // Behind the header of the array and the opcode: epoch, seq, checksum.
+  let at = 2
+  for (let skipped = 0; skipped < 2; skipped += 1) at += sizeOfNumber(bytes[at]!)
+  at += sizeOfNumber(bytes[at]!) - 1
+  bytes[at]! ^= 1
+  return bytes
+}
+
+/** Bytes of a MessagePack number that is not below 0, by its first one. */
+const sizeOfNumber = (head: number): number =>
+  head < 0x80 ? 1 : ({ 202: 5, 203: 9, 204: 2, 205: 3, 206: 5 } as Record<number, number>)[head]!
+
+const isSendable = (code: number): boolean =>
+  (code >= 1000 && code <= 1014 && ![1004, 1005, 1006].includes(code)) || (code >= 3000 && code <= 4999)
+
+const shown = (raw: Raw): string => {
+  if (typeof raw === 'string') return raw.slice(0, 300)
+  try {
+    return textOf(decode(raw) as object).slice(0, 300)
+  } catch {
+    return Buffer.from(raw).toString('hex').slice(0, 300)
+  }
+}
