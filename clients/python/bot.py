@@ -43,8 +43,8 @@ async def expected(*outcomes):
 async def play(url, token_url, name, codec):
     client = await connect(url, token_url, name, codec=codec)
     try:
-        counter = await client.join("counter", key="conformance")
-        cards = await client.join("cards", key="conformance")
+        counter = await client.join("counter", key="python")
+        cards = await client.join("cards", key="python")
         turn = 0
         while client.status != "closed":
             turn += 1
