@@ -50,7 +50,7 @@ describe('the command', () => {
     return { code: await program.ended, text: program.output() }
   }
 
-  it('ends with 0 when all passed, and with 1 when a case fails; then it says which sentence is broken', async () => {
+  it('ends with 0 when all passed, and with 1 when a case fails; then it names the broken rule', async () => {
     // A service without room types cannot give a seat to anyone.
     const { wsUrl, controlUrl, close } = await startService({ rooms: [] })
     onTestFinished(close)
@@ -58,7 +58,7 @@ describe('the command', () => {
     expect(held.text).toMatch(/^✓ handshake: welcome .*\n\n1 of 1 cases passed in .* s\.\n$/)
     expect(held.code).toBe(0)
     const broken = await run(wsUrl, '--control', controlUrl, '--only', 'joined, then the snapshot (json)')
-    expect(broken.text).toMatch(/✗ rooms: joined, [^\n]*\n +expected by §2.*"code":"unknown_room_type"/s)
+    expect(broken.text).toMatch(/✗ rooms: joined, [^\n]*\n +expected by R8.*"code":"unknown_room_type"/s)
     expect(broken.code).toBe(1)
     const mute = await run(wsUrl, '--control', 'http://127.0.0.1:1')
     expect(mute.text).toContain('name the control API with --control')

@@ -16,6 +16,7 @@ import type { Admitted, Handshake, Hello } from './handshake.ts'
 import { countHandshake, type HandshakeResult } from './metrics.ts'
 import type { Flusher } from './outbox.ts'
 import type { RateVerdict } from './rate-limits.ts'
+import { WELCOME_WITHIN_MS } from './resume.ts'
 import type { HandshakeQueue, PendingConnection } from './server.ts'
 import type { Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
@@ -35,9 +36,6 @@ export const joinRate = ({ joinsPerSecond: perSecond }: GatewayOptions): Rate =>
 
 /** How many fresh tokens of one client may wait to be checked. */
 const MAX_RENEWALS = 4
-
-/** How much longer than for the rooms' answers a resume may take. */
-const WELCOME_SPARE_MS = 1000
 
 /** How long after a resume a seat whose `joined` may be lost waits for the same join. */
 const JOIN_AGAIN_MS = 5000
@@ -389,7 +387,7 @@ export class ClientProtocol implements ConnectionListener {
   #welcomeClient({ session, resumeToken, at, positions }: Admitted): void {
     const { nodeId, clock, options, log } = this.#context
     const resumed = positions !== undefined
-    if (resumed && clock.monotonic() - at > options.attachWaitMs + WELCOME_SPARE_MS) {
+    if (resumed && clock.monotonic() - at > WELCOME_WITHIN_MS) {
       // This process stood still: another node may have given the client up, and let in another client with the same resume token.
       this.connection.close('overloaded', 'the resume took too long: try again')
       return

@@ -72,7 +72,7 @@ export interface GatewayOptions extends Defaults<'dataplane'>, NodeLimits {
   readonly limits: Limits
   /** How long a client may take to say `hello`, and to send a fresh token after a resume with an expired one. */
   readonly handshakeMs: number
-  /** How long a resume waits for the rooms' answers before it says `welcome`; a question without an answer is asked again after it. */
+  /** After so long a question to an owner that has no answer is asked again. */
   readonly attachWaitMs: number
   /** How long a join may stay without an answer before it fails with `room_unavailable`. */
   readonly joinWaitMs: number

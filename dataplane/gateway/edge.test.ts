@@ -431,6 +431,19 @@ describe('the refs of a seat', () => {
     expect(test.owner.of('message').map(({ ref }) => ref)).toEqual([4])
   })
 
+  it('need not come again where the answer was there first', async () => {
+    const { client, snapshot, welcome } = await test.join()
+    client.send(move(1), move(2), move(3))
+    await client.next('ack', ({ ref }) => ref === 3)
+    await test.owner.lose(client)
+    const back = await test.resume(welcome, [{ ...snapshot, settled: 1 }])
+    await back.next('ack', ({ ref }) => ref === 3)
+    // One that was on its way.
+    back.send(move(2, 1), move(4, 3))
+    await back.next('ack', ({ ref }) => ref === 4)
+    expect(answers(back)).toEqual(['ack 3', 'ack 4'])
+  })
+
   it('that come again on a connection get no answer', async () => {
     const { client } = await test.join()
     client.send(move(1), move(1), move(2))

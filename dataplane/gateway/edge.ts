@@ -208,8 +208,7 @@ export class Edge {
   }
 
   /** Whether a ref is the one that is due. One that came before on this connection gets no answer; one that skips another ends the connection. */
-  #isDue({ unacked, roomId, connection }: Subscription, ref: number): boolean {
-    const due = unacked.last + 1
+  #isDue({ due, roomId, connection }: Subscription, ref: number): boolean {
     if (ref > due) connection?.close('protocol_error', `a message to ${roomId} has ref ${ref}; ${due} is due`)
     return ref === due
   }

@@ -19,8 +19,10 @@ import {
 } from './session-record.ts'
 import { RECORD_SPARE_MS, SESSIONS_REWRITTEN_MS, type Sessions } from './sessions.ts'
 
-/** How long after its `welcome` a client may take to receive it before a client with the token it used is let in. */
-const CONFIRM_SPARE_MS = 3000
+/** How long after its session was taken a client may get its `welcome`. */
+export const WELCOME_WITHIN_MS = 3000
+/** How long after that a client may take to receive it before a client with the token it used is let in. */
+const CONFIRM_SPARE_MS = 2000
 /** How often a session is tried to be taken while its record changes. */
 const TAKE_ATTEMPTS = 5
 /** How often a claimant that waits is looked after. */
@@ -154,9 +156,9 @@ export class Resumption {
 
   /** Reads a session again, ever less often, until it is decided, or its client has had its time. */
   async #waitFor(claimant: Claimant, first: StoredSession): Promise<StoredSession | Rejection | undefined> {
-    const { clock, options, nodeGone } = this.#context
+    const { clock, nodeGone } = this.#context
     // For so long a client may be without the token that it was sent at its resume.
-    const withoutTokenMs = options.attachWaitMs + CONFIRM_SPARE_MS
+    const withoutTokenMs = WELCOME_WITHIN_MS + CONFIRM_SPARE_MS
     const begunAt = clock.monotonic()
     let { node_id: holder, right } = first.record
     let until = begunAt + withoutTokenMs

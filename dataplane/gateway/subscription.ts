@@ -221,6 +221,11 @@ export class Subscription {
     return this.taken && this.#phase !== 'detached'
   }
 
+  /** The ref that is due. A client that resumes need not send what it has been told of first. */
+  get due(): number {
+    return Math.max(this.unacked.last, this.#told) + 1
+  }
+
   /** The client has sent the message that is due, and says up to which ref it knows every outcome. */
   came(settled: number): void {
     this.#known = Math.max(settled, this.#known)

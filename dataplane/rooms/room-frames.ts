@@ -1,10 +1,8 @@
 import type { Json } from '../../shared/json.ts'
 import type { Codec, LayerEncoder, RoomEncoder, WholeName } from '../../shared/protocol/codec.ts'
 import type {
-  DepartureReason,
   FlushMessage,
   MemberInfo,
-  MemberStatus,
   PatchAt,
   ServerMessage,
   StateAt,
@@ -86,14 +84,20 @@ export class RoomFrames {
     const frames: Frame[] = []
     for (const event of events)
       if (!event.to) frames.push(this.message(this.event(update, event), subprotocol))
-    const change = (id: string, sub: string | null, status: MemberStatus, reason?: DepartureReason): void => {
-      const why = reason && { reason }
-      frames.push(this.message({ t: 'member', ...at, member_id: id, sub, status, ...why }, subprotocol))
+    for (const { member, reason } of left) {
+      const { id, sub } = member
+      frames.push(
+        this.message({ t: 'member', ...at, member_id: id, sub, status: 'left', reason }, subprotocol),
+      )
     }
-    for (const { member, reason } of left) change(member.id, member.sub, 'left', reason)
-    for (const { member } of joined) change(member.id, member.sub, 'joined')
-    for (const { memberId, sub, connected } of presence)
-      change(memberId, sub, connected ? 'connected' : 'disconnected')
+    for (const { member } of joined) {
+      const { id, sub } = member
+      frames.push(this.message({ t: 'member', ...at, member_id: id, sub, status: 'joined' }, subprotocol))
+    }
+    for (const { memberId, sub, connected } of presence) {
+      const status = connected ? 'connected' : 'disconnected'
+      frames.push(this.message({ t: 'member', ...at, member_id: memberId, sub, status }, subprotocol))
+    }
     return frames.length > 0 ? joinFrames(frames) : undefined
   }
 

@@ -154,6 +154,11 @@ level.add('R24', '4200: the client resumes and sends a fresh token', (s, room) =
   s.expect({ status: 'online' }).client(null)
 })
 
+level.add('R24', 'an unknown code of 42xx: the same', (s, room) => {
+  s.lose(4299, { resume_token: 'resume-1', rooms: [at(room)] }).welcome({ resumed: true })
+  s.client({ t: 'token', token: 'token-2' }).client(null)
+})
+
 level.add('R24', 'token_seconds 0 after a resume: the client sends a fresh token', (s, room) => {
   s.lose(1006, { rooms: [at(room)] }).welcome({ resumed: true, token_seconds: 0 })
   s.wait(4000)

@@ -1,4 +1,4 @@
-import { ADDRESS, at, HOSTS, Level, STATE } from './script.ts'
+import { ADDRESS, at, HOSTS, Level, ScriptRoom, STATE } from './script.ts'
 
 /** Level 5 of docs/protocol.md. */
 const level = new Level(5)
@@ -64,6 +64,9 @@ level.add(
     s.client({ t: 'hello', resume: { rooms: [at(room)] } })
     s.send('b', 2).client(null, 1)
     s.server(room.event('rest', 1), 1)
+    const stale = new ScriptRoom()
+    stale.state = { stale: true }
+    s.server(stale.resync({ seq: room.seq }), 1)
     const event = room.event('boom', 2, { seq: room.seq + 1 })
     const patch = room.patch({ ...STATE, n: 3 })
     s.server(patch, 1).server(event, 1).server(room.ack(1), 1)

@@ -3,7 +3,7 @@ import { diff } from '../sync/testing/diff.ts'
 import { MsgpackClientCodec } from './msgpack-client-codec.ts'
 import { MsgpackCodec } from './msgpack-codec.ts'
 
-/** docs/protocol.md says these figures; a change that makes frames longer shows here. */
+/** Sizes of frames. A change that makes them longer shows here. */
 
 const ROOM = 'arena:lobby'
 const AT = { room_id: ROOM, epoch: 1_795_181_400_123, checksum: 0xfedcba98 }

@@ -77,7 +77,7 @@ const LIMIT_FIELDS = {
 
 /** Where a room is after one flush. */
 const IN_ROOM = { room_id: ADDRESS, epoch: COUNT, seq: COUNT }
-/** What every frame of the state stream begins with. In MessagePack the keys that it announces come behind (§4 of docs/protocol.md). */
+/** What every frame of the state stream begins with. In MessagePack the keys that it announces come behind (R41 of docs/protocol.md). */
 export const STREAM_HEAD = { ...IN_ROOM, checksum: COUNT }
 /** The same of a hidden layer's. */
 export const LAYER_HEAD = { ...STREAM_HEAD, layer: text() }

@@ -259,9 +259,6 @@ export type Data = Json | Uint8Array | readonly Data[] | { readonly [key: string
 export const FRAME_LEVELS = 100
 const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** An integer as a key, and no frame has said what it stands for. */
-export class UnknownKey extends ProtocolError {}
-
 /** What is read besides a client's frames, and where. */
 export interface Reading {
   /** What integers as map keys stand for; without it they are an error. */
@@ -363,7 +360,7 @@ export class MsgpackReader {
     if (typeof key !== 'number' || !this.#keys)
       throw new ProtocolError(`a ${typeof key} is a key; keys are strings`)
     const name = this.#keys[key]
-    if (name === undefined) throw new UnknownKey(`key ${key} of ${this.#keys.length} is unknown`)
+    if (name === undefined) throw new ProtocolError(`key ${key} of ${this.#keys.length} is unknown`)
     return name
   }
 

@@ -76,7 +76,7 @@ const aboutOf = (t: unknown, { ref, request_id: requestId, room_id: roomId }: Na
   ...(typeof t === 'string' && { t }),
   ...(isRef(ref) && { ref }),
   ...(isRef(requestId) && { requestId }),
-  ...(typeof roomId === 'string' && { roomId }),
+  ...(isText(roomId, MAX.room_id) && { roomId }),
 })
 
 const namesOf = (t: ClientType, elements: readonly unknown[]): Named =>
@@ -155,10 +155,11 @@ function checkOf(field: Field, form: Form): Check {
 
 function textCheck(max: number): Check {
   return (value, prefix, name) =>
-    typeof value === 'string' && value.length >= 1 && value.length <= max && isWellFormed(value)
-      ? value
-      : wrong(value, prefix, name, `a string of 1 to ${max} characters`)
+    isText(value, max) ? value : wrong(value, prefix, name, `a string of 1 to ${max} characters`)
 }
+
+const isText = (value: unknown, max: number): value is string =>
+  typeof value === 'string' && value.length >= 1 && value.length <= max && isWellFormed(value)
 
 function choiceCheck(names: readonly string[], form: Form): Check {
   const right = names.map((name) => `"${name}"`).join(' or ')

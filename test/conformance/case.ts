@@ -8,7 +8,7 @@ import type { Stage } from './stage.ts'
 export interface Case {
   /** `topic: what happens`. */
   readonly name: string
-  /** The promise, in the document's words. */
+  /** Rule or section of the page that promises it. */
   readonly rule: string
   /**
    * `waits`: spends its time waiting for something that takes seconds, so it runs beside others. `outlasts`: waits for

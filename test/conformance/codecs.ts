@@ -43,7 +43,9 @@ const time: Reader = (value) =>
     ? value
     : fault('RFC 3339 in UTC with milliseconds', value)
 const errorCode: Reader = (value) =>
-  typeof value === 'string' && Object.hasOwn(ERROR_CODES, value) ? value : fault('a code of §11', value)
+  typeof value === 'string' && Object.hasOwn(ERROR_CODES, value)
+    ? value
+    : fault('an error code of the page', value)
 
 function list(value: unknown): unknown[] {
   return Array.isArray(value) ? value : fault('an array', value)
@@ -145,7 +147,7 @@ const about: Field = { name: 'room_id', json: text, msgpack: text, addressed: tr
 const position = [about, both('epoch', count), both('seq', count)]
 const stamp = [...position, both('checksum', uint32)]
 
-/** Every message of the server: its opcode, and its fields in the order of docs/protocol.md §4. */
+/** Every message of the server: its opcode, and its fields in the order of docs/protocol.md. */
 export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: readonly Field[] }>> = {
   welcome: {
     opcode: 16,
@@ -222,7 +224,7 @@ function readFields(
   }
   if (t === 'error' && message.retryable !== ERROR_CODES[message.code as string]) {
     throw new ProtocolFault(
-      `error ${message.code} with retryable ${message.retryable}: §11 says the opposite`,
+      `error ${message.code} with retryable ${message.retryable}: the page says the opposite`,
     )
   }
   return message
@@ -230,7 +232,7 @@ function readFields(
 
 export { announcement, list, operation, record }
 
-/** docs/protocol.md §3. */
+/** R1 of docs/protocol.md. */
 
 export function encodeJson(message: ClientMessage): string {
   return JSON.stringify(message)
@@ -259,7 +261,7 @@ function checkBody(message: Record<string, unknown>): void {
     throw new ProtocolFault(`${String(message.t)} without a state or a checksum`)
 }
 
-/** docs/protocol.md §4. */
+/** R36 of docs/protocol.md. */
 
 const NAMES = new Map(Object.entries(SHAPES).map(([t, { opcode }]) => [opcode, t as ServerName]))
 
@@ -319,7 +321,7 @@ function decodeValue(bytes: Uint8Array): WireValue {
   }) as WireValue
 }
 
-/** The value of an extension of `type`, as docs/protocol.md §4 ("Values") says: rounded once, by the division. */
+/** The value of an extension of `type`, as R39 of docs/protocol.md says: rounded once, by the division. */
 function decimal(data: Uint8Array, type: number): number {
   const high = type % 16 < 8 ? type % 16 : (type % 16) - 16
   const mantissa = data.reduce((sum, byte) => sum * 256 + byte, high)
@@ -329,7 +331,7 @@ function decimal(data: Uint8Array, type: number): number {
 export const DECIMALS = new ExtensionCodec()
 for (let type = 0; type < 64; type += 1) DECIMALS.register({ type, encode: () => null, decode: decimal })
 
-/** docs/protocol.md §4, "What frames leave out": of one connection, and of its session the `epochs` of its rooms. */
+/** R37 and R38 of docs/protocol.md: of one connection, and of its session the `epochs` of its rooms. */
 export class RoomContext {
   private room: string | undefined
   private readonly epochs: Map<string, number>
@@ -399,7 +401,7 @@ function readMsgpack(opcode: WireValue | undefined, fields: WireValue[]): Server
 }
 
 /**
- * Walks one MessagePack value and throws ProtocolFault unless it is written as docs/protocol.md §4 ("Values") says
+ * Walks one MessagePack value and throws ProtocolFault unless it is written as level 4 of docs/protocol.md says
  * the server writes: integers from −2^31 to 2^32 − 1 as integers, other numbers in the shortest of the forms that say them exactly.
  * Formats: https://github.com/msgpack/msgpack/blob/master/spec.md
  */

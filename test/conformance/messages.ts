@@ -1,4 +1,4 @@
-/** The messages of docs/protocol.md §2, as this suite understands them. Written from the document alone. */
+/** The messages of docs/protocol.md, as this suite understands them. Written from the document alone. */
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json }
 

@@ -31,7 +31,7 @@ export function canonical(value: Json): string {
 }
 
 /**
- * One client's view of one room by the rules of docs/protocol.md §5. Whatever a conforming server never makes a
+ * One client's view of one room by the rules of docs/protocol.md. Whatever a conforming server never makes a
  * client see is kept in `faults`; a test that provokes it on purpose clears them.
  */
 export class RoomView {
@@ -160,7 +160,7 @@ export class RoomView {
     this.remember(message.checksum)
   }
 
-  /** §5, "Hidden layers". */
+  /** R32 to R35. */
   private takeLayer(message: LayerMessage): void {
     const take = () => {
       try {
@@ -292,7 +292,7 @@ function merged(base: Json, layer: Json): Json {
   return result
 }
 
-/** docs/protocol.md §4, "Changes". `GONE` is what a removed key becomes. */
+/** R42 of docs/protocol.md. `GONE` is what a removed key becomes. */
 const GONE = Symbol('gone')
 
 /** Applies the change of a MessagePack patch to `state`; throws ProtocolFault when it does not fit. */
@@ -423,7 +423,7 @@ function reader(keys: readonly string[]): KeyReader {
   }
 }
 
-/** The interned keys of one room, as docs/protocol.md §4 has a client keep them: of the frames that it applies. */
+/** The key table of one room, as R41 of docs/protocol.md has a client keep it: of the frames that it applies. */
 export class KeyTable {
   keys: string[] = []
 
@@ -460,7 +460,7 @@ function readValue(value: WireValue, key: KeyReader): Json {
   )
 }
 
-/** docs/protocol.md §6, line by line and without any shortcut: the whole state every time. */
+/** "Checksum" of docs/protocol.md, line by line and without any shortcut: the whole state every time. */
 
 function mix(a: number, b: number): number {
   let h = (Math.imul(a, 0x9e3779b1) + b) >>> 0

@@ -241,7 +241,7 @@ function checkCrash(
   return report(`${what} for ${Math.round(moving)} ms in which it moved, at most ${MOST_LOST_MS} ms may go`)
 }
 
-/** What members saw, by the rules of docs/protocol.md §5: epochs, seqs, checksums, and that no one saw anything else. */
+/** What members saw, by the rules of docs/protocol.md: epochs, seqs, checksums, and that no one saw anything else. */
 function checkStreams(history: History, ownerships: Ownerships, excuses: Excuses): Violation[] {
   const members = new Map<string, MemberStream>()
   const found: Violation[] = []

@@ -355,7 +355,7 @@ function mergeInto(base: JsonObject, layer: JsonObject): JsonObject {
 /** How long a resync may take before it is asked for again. */
 const RESYNC_AGAIN_MS = 3000
 
-/** One member's copy of its room, by docs/protocol.md §5 and nothing else; writes down every frame. */
+/** One member's copy of its room, by docs/protocol.md and nothing else; writes down every frame. */
 class RawSeat {
   readonly room: string
   readonly member: string

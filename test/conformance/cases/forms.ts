@@ -6,7 +6,7 @@ const topic = new Topic('forms')
 export const forms = topic.cases
 
 const GOES_ON =
-  '§1 "A message that can be read but has an unknown name, or a field that is missing or wrong, is answered with `error` `invalid_message`, and the connection goes on"'
+  'Messages from the client: an unknown `t`, and a missing or wrong field, are `invalid_message`'
 
 /** Messages that can be read but say nothing valid, besides those of the vectors: JSON, MessagePack, the request id or ref that can be read. */
 const INVALID: [string, { [key: string]: unknown }, unknown[], number?][] = [
@@ -71,7 +71,7 @@ topic.each(
 
 topic.each(
   'an integer beyond 2^53 makes its message invalid, and the connection goes on',
-  '§4 "A client\'s message with an integer beyond ±(2^53 − 1) is answered with `invalid_message`"',
+  'R19: integers are within ±(2^53 − 1)',
   async (stage, codec) => {
     const peer = await stage.connect(codec)
     const { roomId } = await peer.join('counter', stage.key())
@@ -96,7 +96,7 @@ topic.each(
 
 topic.each(
   'fields that the server does not know are ignored',
-  '§1 "Fields that the server does not know are ignored."',
+  'R1, of the server: unknown fields are ignored',
   async (stage, codec) => {
     const peer = await stage.connect(codec)
     const view = await peer.join('counter', stage.key())
@@ -118,7 +118,7 @@ topic.each(
 
 topic.once(
   'messages of a batch are handled as if each had come in a frame of its own',
-  '§4 "Batches"',
+  'R40',
   async (stage) => {
     const peer = await stage.connect('msgpack')
     const view = await peer.join('counter', stage.key())
@@ -153,7 +153,7 @@ topic.once(
   },
 )
 
-topic.once('a batch of 32 is taken, one of 33 ends the connection', '§4 "Batches"', async (stage) => {
+topic.once('a batch of 32 is taken, one of 33 ends the connection', 'R40', async (stage) => {
   const peer = await stage.connect('msgpack')
   const pings = (count: number) => encode([7, ...Array.from({ length: count }, (_, at) => [5, at])])
   peer.sendRaw(pings(32))
@@ -162,7 +162,7 @@ topic.once('a batch of 32 is taken, one of 33 ends the connection', '§4 "Batche
   await peer.closes(CLOSE.protocol_error)
 })
 
-topic.once('what ends a connection ends it behind the messages before', '§4 "Batches"', async (stage) => {
+topic.once('what ends a connection ends it behind the messages before', 'R40', async (stage) => {
   const peer = await stage.connect('msgpack')
   peer.sendRaw(encode([7, [5, 1], 'no array', [5, 2]]))
   await peer.closes(CLOSE.protocol_error)
@@ -172,7 +172,7 @@ topic.once('what ends a connection ends it behind the messages before', '§4 "Ba
   )
 })
 
-topic.once('each message of a batch counts for the limits', '§4 "Batches", §10', async (stage) => {
+topic.once('each message of a batch counts for the limits', 'R40; Limits', async (stage) => {
   const peer = await stage.connect('msgpack')
   const burst = peer.session.welcome!.limits.message_burst
   for (let sent = 0; sent <= 3 * burst; sent += 32)
@@ -180,30 +180,26 @@ topic.once('each message of a batch counts for the limits', '§4 "Batches", §10
   await peer.expect('error', { code: 'rate_limited' })
 })
 
-topic.once(
-  'a client may use every form of a number',
-  '§4 "A client may use every form of a number."',
-  async (stage) => {
-    const peer = await stage.connect('msgpack')
-    const view = await peer.join('counter', stage.key())
-    const { roomId } = view
-    const head = [0x96, 0x03, 0xd9, roomId.length, ...Buffer.from(roomId), 0xa3, ...Buffer.from('inc')]
-    const by = (...number: number[]) => [0x81, 0xa2, ...Buffer.from('by'), ...number]
-    const forms: [number, number[], number[]][] = [
-      [1, [0xce, 0, 0, 0, 1], [0xcd, 0, 1]],
-      [2, [0xcf, 0, 0, 0, 0, 0, 0, 0, 1], [0xcf, 0, 0, 0, 0, 0, 0, 0, 2]],
-      [3, [0xd3, 0, 0, 0, 0, 0, 0, 0, 1], [0xd3, 0, 0, 0, 0, 0, 0, 0, 3]],
-      [4, [0xcb, 0x3f, 0xf0, 0, 0, 0, 0, 0, 0], [0xcb, 0x40, 0x10, 0, 0, 0, 0, 0, 0]],
-      [5, [0xca, 0x3f, 0x80, 0, 0], [0xca, 0x40, 0xa0, 0, 0]],
-      [6, [0xd1, 0, 1], [0xd2, 0, 0, 0, 6]],
-      [7, [0xd4, 0x00, 0x0a], [0xd5, 0x00, 0, 0x46]],
-      [8, [0xd6, 0x10, 0, 0, 0, 0x64], [0xd6, 0x30, 0, 0x01, 0x38, 0x80]],
-    ]
-    for (const [ref, one, refBytes] of forms) {
-      peer.session.sending({ t: 'message', room_id: roomId, type: 'inc', data: { by: 1 }, ref })
-      peer.sendRaw(new Uint8Array([...head, ...by(...one), ...refBytes, 0]))
-      await peer.expect('ack', { room_id: roomId, ref })
-    }
-    assert.equal(counted(view), forms.length)
-  },
-)
+topic.once('a client may use every form of a number', 'R39: forms of the same numbers', async (stage) => {
+  const peer = await stage.connect('msgpack')
+  const view = await peer.join('counter', stage.key())
+  const { roomId } = view
+  const head = [0x96, 0x03, 0xd9, roomId.length, ...Buffer.from(roomId), 0xa3, ...Buffer.from('inc')]
+  const by = (...number: number[]) => [0x81, 0xa2, ...Buffer.from('by'), ...number]
+  const forms: [number, number[], number[]][] = [
+    [1, [0xce, 0, 0, 0, 1], [0xcd, 0, 1]],
+    [2, [0xcf, 0, 0, 0, 0, 0, 0, 0, 1], [0xcf, 0, 0, 0, 0, 0, 0, 0, 2]],
+    [3, [0xd3, 0, 0, 0, 0, 0, 0, 0, 1], [0xd3, 0, 0, 0, 0, 0, 0, 0, 3]],
+    [4, [0xcb, 0x3f, 0xf0, 0, 0, 0, 0, 0, 0], [0xcb, 0x40, 0x10, 0, 0, 0, 0, 0, 0]],
+    [5, [0xca, 0x3f, 0x80, 0, 0], [0xca, 0x40, 0xa0, 0, 0]],
+    [6, [0xd1, 0, 1], [0xd2, 0, 0, 0, 6]],
+    [7, [0xd4, 0x00, 0x0a], [0xd5, 0x00, 0, 0x46]],
+    [8, [0xd6, 0x10, 0, 0, 0, 0x64], [0xd6, 0x30, 0, 0x01, 0x38, 0x80]],
+  ]
+  for (const [ref, one, refBytes] of forms) {
+    peer.session.sending({ t: 'message', room_id: roomId, type: 'inc', data: { by: 1 }, ref })
+    peer.sendRaw(new Uint8Array([...head, ...by(...one), ...refBytes, 0]))
+    await peer.expect('ack', { room_id: roomId, ref })
+  }
+  assert.equal(counted(view), forms.length)
+})

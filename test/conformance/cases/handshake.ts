@@ -7,13 +7,11 @@ import type { Stage } from '../stage.ts'
 const topic = new Topic('handshake')
 export const handshake = topic.cases
 
-const ANSWERS = '§1 "The server answers with `welcome`, or closes."'
-const OFFERS =
-  '§1 "Of several subprotocols the client offers, the first that the server knows is used. When it knows none, it accepts the connection and closes it with 4000."'
-const BEFORE = '§1 "anything before `hello`" ends the connection with 4000'
-const INVALID_BEFORE =
-  '§1 "a message that can be read but has a field that is missing or wrong … before `welcome` it ends, with 4000"'
-const NO_MESSAGE = '§1 "A frame that is no message of the protocol at all ends the connection with 4000"'
+const ANSWERS = 'R2'
+const OFFERS = 'Messages from the client: 4000 for unknown subprotocols only'
+const BEFORE = 'Messages from the client: 4000 for anything before `hello`'
+const INVALID_BEFORE = 'Messages from the client: 4000 for an invalid message before `welcome`'
+const NO_MESSAGE = 'Messages from the client: 4000 for a frame that is no message'
 
 topic.each('welcome answers hello', ANSWERS, async (stage, codec) => {
   const peer = await stage.connect(codec)
@@ -27,7 +25,7 @@ topic.each('welcome answers hello', ANSWERS, async (stage, codec) => {
 
 topic.each(
   'features that the server does not know are no matter',
-  '§2 "`features` names what this client understands beyond what every client does … What the server does not know there is ignored"',
+  'R31: `features`',
   async (stage, codec) => {
     const peer = await stage.open(codec)
     const token = await stage.token()
@@ -39,7 +37,7 @@ topic.each(
 
 topic.once(
   'a client that names no subprotocol gets JSON',
-  '§1 "also what a client gets that names none"',
+  'Messages from the client: a client that names no subprotocol gets JSON',
   async (stage) => {
     const peer = await stage.connect('json', {}, { subprotocols: [] })
     assert.equal(peer.socket.protocol, '')
@@ -67,17 +65,13 @@ topic.once('unknown subprotocols are closed with 4000', OFFERS, async (stage) =>
   await peer.closes(CLOSE.protocol_error)
 })
 
-topic.waiting(
-  'no hello at all is closed with 4104',
-  '§1 "The client\'s first is `hello`, within 5 seconds (else 4104)."',
-  async (stage) => {
-    const openedAt = performance.now()
-    const peer = await stage.open('json')
-    await peer.closes(CLOSE.hello_timeout, 8000)
-    const took = performance.now() - openedAt
-    assert.ok(took > 4500, `closed after ${Math.round(took)} ms already`)
-  },
-)
+topic.waiting('no hello at all is closed with 4104', 'R2: `hello` within 5 seconds (4104)', async (stage) => {
+  const openedAt = performance.now()
+  const peer = await stage.open('json')
+  await peer.closes(CLOSE.hello_timeout, 8000)
+  const took = performance.now() - openedAt
+  assert.ok(took > 4500, `closed after ${Math.round(took)} ms already`)
+})
 
 /** Sends a hello that must be refused. */
 async function refused(stage: Stage, codec: Codec, hello: ClientMessage, code: number): Promise<Peer> {
@@ -88,57 +82,41 @@ async function refused(stage: Stage, codec: Codec, hello: ClientMessage, code: n
   return peer
 }
 
-topic.each(
-  'a wrong token is closed with 4001',
-  '§12 "4001 the token was not accepted"',
-  async (stage, codec) => {
-    const { project_id: projectId } = stage.target
-    await refused(
-      stage,
-      codec,
-      { t: 'hello', project_id: projectId, token: 'v4.public.bm90IGEgdG9rZW4' },
-      CLOSE.unauthenticated,
-    )
-  },
-)
+topic.each('a wrong token is closed with 4001', 'Close codes: 4001', async (stage, codec) => {
+  const { project_id: projectId } = stage.target
+  await refused(
+    stage,
+    codec,
+    { t: 'hello', project_id: projectId, token: 'v4.public.bm90IGEgdG9rZW4' },
+    CLOSE.unauthenticated,
+  )
+})
 
-topic.once(
-  'a token that was changed is closed with 4001',
-  '§12 "4001 the token was not accepted"',
-  async (stage) => {
-    const token = await stage.token({ sub: 'anna' })
-    const parts = token.split('.')
-    const payload = Buffer.from(parts[2]!, 'base64url')
-    payload[10]! ^= 1
-    parts[2] = payload.toString('base64url')
-    const { project_id: projectId } = stage.target
-    await refused(
-      stage,
-      'json',
-      { t: 'hello', project_id: projectId, token: parts.join('.') },
-      CLOSE.unauthenticated,
-    )
-  },
-)
+topic.once('a token that was changed is closed with 4001', 'Close codes: 4001', async (stage) => {
+  const token = await stage.token({ sub: 'anna' })
+  const parts = token.split('.')
+  const payload = Buffer.from(parts[2]!, 'base64url')
+  payload[10]! ^= 1
+  parts[2] = payload.toString('base64url')
+  const { project_id: projectId } = stage.target
+  await refused(
+    stage,
+    'json',
+    { t: 'hello', project_id: projectId, token: parts.join('.') },
+    CLOSE.unauthenticated,
+  )
+})
 
-topic.each(
-  "another project's token is closed with 4001",
-  '§12 "4001 the token was not accepted"',
-  async (stage, codec) => {
-    const token = await stage.token()
-    const projectId = await stage.control.createProject()
-    await refused(stage, codec, { t: 'hello', project_id: projectId, token }, CLOSE.unauthenticated)
-  },
-)
+topic.each("another project's token is closed with 4001", 'Close codes: 4001', async (stage, codec) => {
+  const token = await stage.token()
+  const projectId = await stage.control.createProject()
+  await refused(stage, codec, { t: 'hello', project_id: projectId, token }, CLOSE.unauthenticated)
+})
 
-topic.once(
-  'an unknown project is closed with 4001',
-  '§12 "4001 the token was not accepted"',
-  async (stage) => {
-    const token = await stage.token()
-    await refused(stage, 'json', { t: 'hello', project_id: 'prj_nobody', token }, CLOSE.unauthenticated)
-  },
-)
+topic.once('an unknown project is closed with 4001', 'Close codes: 4001', async (stage) => {
+  const token = await stage.token()
+  await refused(stage, 'json', { t: 'hello', project_id: 'prj_nobody', token }, CLOSE.unauthenticated)
+})
 
 topic.each('a message before hello is closed with 4000', BEFORE, async (stage, codec) => {
   const peer = await stage.open(codec)
@@ -172,7 +150,7 @@ for (const [what, fields, elements] of BAD_HELLOS) {
 
 topic.each(
   'a second hello is closed with 4000',
-  '§1 "it must not send a second `hello` (4000)"',
+  'Messages from the client: 4000 for a second `hello`',
   async (stage, codec) => {
     const token = await stage.token()
     const welcome = await stage.greet(await stage.open(codec), token)
@@ -188,7 +166,7 @@ topic.each(
 
 topic.each(
   '16 messages behind hello are answered',
-  '§1 "A client may send on before `welcome` arrives, but no more than 16 messages"',
+  'R2: nothing before `welcome`; the server lets 16 messages wait',
   async (stage, codec) => {
     const token = await stage.token()
     const peer = await stage.open(codec)
@@ -233,7 +211,7 @@ for (const [what, codec, frame] of GARBAGE) {
 
 topic.each(
   'a frame of max_message_bytes passes, one byte more is closed with 4008',
-  '§1 "A frame larger than `limits.max_message_bytes` ends it with 4008."',
+  'R19: 4008',
   async (stage, codec) => {
     const peer = await stage.connect(codec)
     const most = peer.session.welcome!.limits.max_message_bytes
@@ -245,18 +223,14 @@ topic.each(
   },
 )
 
-topic.once(
-  'a hello that is too large is closed with 4008',
-  '§1 "A frame larger than `limits.max_message_bytes` ends it with 4008."',
-  async (stage) => {
-    const { limits } = (await stage.connect('json')).session.welcome!
-    const peer = await stage.open('json')
-    const hello = { t: 'hello', project_id: stage.target.project_id, token: 'x', more: '' }
-    hello.more = ' '.repeat(limits.max_message_bytes)
-    peer.sendRaw(JSON.stringify(hello))
-    await peer.closes(CLOSE.too_large)
-  },
-)
+topic.once('a hello that is too large is closed with 4008', 'R19: 4008', async (stage) => {
+  const { limits } = (await stage.connect('json')).session.welcome!
+  const peer = await stage.open('json')
+  const hello = { t: 'hello', project_id: stage.target.project_id, token: 'x', more: '' }
+  hello.more = ' '.repeat(limits.max_message_bytes)
+  peer.sendRaw(JSON.stringify(hello))
+  await peer.closes(CLOSE.too_large)
+})
 
 /** A ping of exactly `size` bytes, by a field that the server does not know and so ignores. */
 function paddedPing(codec: Codec, at: number, size: number): string | Uint8Array {

@@ -8,16 +8,13 @@ import type { Stage } from '../stage.ts'
 const topic = new Topic('messages')
 export const messages = topic.cases
 
-const ACK = '§2 "`ack`: your messages up to `ref` are applied"'
-const ORDER = '§2 "what one client sends to one room is applied in the order it was sent"'
-const WITHIN = '§2 "Within a flush: patch, events and presence, events for this member alone, `ack`."'
-const ONCE = '§7 "A `message` with `ref` is applied exactly once, in order"'
-const REPLIED =
-  '§7 "A message whose type has a reply is answered: `reply` comes behind the patch with its effect, and before its `ack`."'
-const UNRELIABLE =
-  '§7 "A message without `ref` is applied at most once, and never answered, except with an `error`."'
-const SETTLED =
-  '§11 "An `error` with the `ref` of a reliable message settles it: it was not applied and will not be."'
+const ACK = 'R29: an `ack` says that the messages up to its `ref` were applied'
+const ORDER = 'Order: of the messages of one client'
+const WITHIN = 'Order: within a flush'
+const ONCE = 'Level 2: exactly once and in order'
+const REPLIED = 'R29: a `reply` comes before its `ack`'
+const UNRELIABLE = 'Level 1: a message without `ref` is applied at most once'
+const SETTLED = 'R29: an `error` with a `ref` is final'
 
 async function inCounter(
   stage: Stage,
@@ -98,7 +95,7 @@ topic.each('a reply is for its sender alone, and comes once', REPLIED, async (st
 
 topic.each(
   'of a client that says what it knows, 32 replies wait for its word at most',
-  '§7 "At most 32 replies of a member are kept: a client that has sent `settled` is refused with `too_many_requests` beyond that"',
+  'Level 2: at most 32 messages whose type has a reply (`too_many_requests`)',
   async (stage, codec) => {
     const { peer, room_id: roomId } = await inCounter(stage, codec)
     const known = await peer.acted(roomId, 'inc', {})
@@ -116,7 +113,7 @@ topic.each(
 
 topic.each(
   'a ref that skips one ends the connection, and nothing of it is applied',
-  '§7 "Refs are 1, 2, 3 … for each seat. One that skips another closes with 4000."',
+  'R26: a skipped `ref` closes with 4000',
   async (stage, codec) => {
     for (const [before, ref] of [
       [0, 2],
@@ -136,32 +133,28 @@ topic.each(
   },
 )
 
-topic.each(
-  'refs are counted for each seat by itself',
-  '§7 "Refs are 1, 2, 3 … for each seat."',
-  async (stage, codec) => {
-    const { peer, view, room_id: roomId } = await inCounter(stage, codec)
-    const key = roomId.slice('counter:'.length)
-    const other = await stage.connect(codec)
-    await other.join('counter', key)
-    const second = await peer.join('counter', stage.key())
-    for (const [who, room] of [
-      [peer, roomId],
-      [other, roomId],
-      [peer, second.roomId],
-    ] as const)
-      assert.equal(await who.acted(room, 'inc', {}), 1)
-    assert.equal(counted(view), 2)
-    await peer.leave(roomId)
-    const again = await peer.join('counter', key)
-    assert.equal(await peer.acted(roomId, 'inc', {}), 1)
-    assert.equal(counted(again), 3)
-  },
-)
+topic.each('refs are counted for each seat by itself', 'R26', async (stage, codec) => {
+  const { peer, view, room_id: roomId } = await inCounter(stage, codec)
+  const key = roomId.slice('counter:'.length)
+  const other = await stage.connect(codec)
+  await other.join('counter', key)
+  const second = await peer.join('counter', stage.key())
+  for (const [who, room] of [
+    [peer, roomId],
+    [other, roomId],
+    [peer, second.roomId],
+  ] as const)
+    assert.equal(await who.acted(room, 'inc', {}), 1)
+  assert.equal(counted(view), 2)
+  await peer.leave(roomId)
+  const again = await peer.join('counter', key)
+  assert.equal(await peer.acted(roomId, 'inc', {}), 1)
+  assert.equal(counted(again), 3)
+})
 
 topic.each(
   'answers come in the order of the refs, an ack before the error of the next',
-  '§7 "Acks and errors come in the order of the refs."',
+  'Level 2: an `error` arrives before the `ack` that covers it',
   async (stage, codec) => {
     const { peer, room_id: roomId } = await inCounter(stage, codec)
     for (let round = 0; round < 10; round += 1) for (const by of [1, 0, 0, 1]) peer.act(roomId, 'inc', { by })
@@ -186,17 +179,13 @@ topic.each('a message without ref is applied and never answered', UNRELIABLE, as
   )
 })
 
-topic.once(
-  'a ref of null counts as none',
-  '§3 "`null` counts as absent for fields with `?`"',
-  async (stage) => {
-    const { peer, view, room_id: roomId } = await inCounter(stage, 'json')
-    peer.sendRaw(JSON.stringify({ t: 'message', room_id: roomId, type: 'inc', data: { by: 3 }, ref: null }))
-    await peer.until('it is applied', () => counted(view) === 3)
-    await peer.roundTrip()
-    assert.ok(!peer.inbox.some(({ t }) => t === 'ack' || t === 'error'), 'it was answered')
-  },
-)
+topic.once('a ref of null counts as none', 'R1: null is absent', async (stage) => {
+  const { peer, view, room_id: roomId } = await inCounter(stage, 'json')
+  peer.sendRaw(JSON.stringify({ t: 'message', room_id: roomId, type: 'inc', data: { by: 3 }, ref: null }))
+  await peer.until('it is applied', () => counted(view) === 3)
+  await peer.roundTrip()
+  assert.ok(!peer.inbox.some(({ t }) => t === 'ack' || t === 'error'), 'it was answered')
+})
 
 const BAD_PAYLOADS: Json[] = [{ by: 0 }, { by: 101 }, { by: 1.5 }, { by: '1' }, { by: null }, null, 7]
 
@@ -234,32 +223,24 @@ topic.each(
   },
 )
 
-topic.each(
-  'an unknown type',
-  '§11 "`unknown_type`: the room type has no message of this type"',
-  async (stage, codec) => {
-    const { peer, room_id: roomId } = await inCounter(stage, codec)
-    for (const type of ['dec', 'toString', '__proto__']) {
-      const ref = peer.act(roomId, type, {})
-      await peer.expect('error', { ref, code: 'unknown_type' })
-    }
-    await peer.acted(roomId, 'inc', {})
-  },
-)
+topic.each('an unknown type', 'Error codes: `unknown_type`', async (stage, codec) => {
+  const { peer, room_id: roomId } = await inCounter(stage, codec)
+  for (const type of ['dec', 'toString', '__proto__']) {
+    const ref = peer.act(roomId, type, {})
+    await peer.expect('error', { ref, code: 'unknown_type' })
+  }
+  await peer.acted(roomId, 'inc', {})
+})
 
-topic.each(
-  'a message to a room without a seat',
-  '§11 "`not_in_room`: the session is not in the room"',
-  async (stage, codec) => {
-    const { peer } = await inCounter(stage, codec)
-    const ref = peer.act(`counter:${stage.key()}`, 'inc', {})
-    await peer.expect('error', { ref, code: 'not_in_room' })
-  },
-)
+topic.each('a message to a room without a seat', 'Error codes: `not_in_room`', async (stage, codec) => {
+  const { peer } = await inCounter(stage, codec)
+  const ref = peer.act(`counter:${stage.key()}`, 'inc', {})
+  await peer.expect('error', { ref, code: 'not_in_room' })
+})
 
 topic.each(
   'what the room logic refuses says why',
-  '§11 "`room_logic_refused`: the room logic refused, and the message says why; the state is as before"',
+  'Error codes: `room_logic_refused`',
   async (stage, codec) => {
     const peer = await stage.connect(codec)
     const view = await peer.join('tictactoe', stage.key())
@@ -274,7 +255,7 @@ topic.each(
 
 topic.each(
   'more than the room type allows is rate_limited, and settled',
-  '§10 "Room types have limits of their own per message type, answered with `rate_limited` too."',
+  'Limits: of message types',
   async (stage, codec) => {
     const peer = await stage.connect(codec)
     const { roomId } = await peer.join('tictactoe', stage.key())
@@ -299,7 +280,7 @@ topic.each(
 
 topic.once(
   'a message without ref above messages_per_second is rate_limited',
-  '§10 "Above the rate, a `message` without `ref` (…) is answered with `error` `rate_limited`"',
+  'Limits: above the rate',
   async (stage) => {
     const { peer, view, room_id: roomId } = await inCounter(stage, 'json')
     const sent = 5 * peer.session.welcome!.limits.message_burst
@@ -314,7 +295,7 @@ topic.once(
 
 topic.once(
   'messages with a ref above messages_per_second wait',
-  '§10 "What has a `ref` is never refused for this rate"',
+  "Level 2: never refused for the session's rate",
   async (stage) => {
     const { peer, view, room_id: roomId } = await inCounter(stage, 'msgpack')
     const sent = 3 * peer.session.welcome!.limits.message_burst
@@ -326,17 +307,13 @@ topic.once(
   },
 )
 
-topic.once(
-  'one that goes on regardless is closed with 4006',
-  '§10 "a client that goes on regardless is closed with 4006"',
-  async (stage) => {
-    const { peer } = await inCounter(stage, 'msgpack')
-    const { message_burst: messageBurst } = peer.session.welcome!.limits
-    const deadline = performance.now() + 15_000
-    while (!peer.ending && performance.now() < deadline) {
-      for (let at = 0; at < messageBurst && !peer.ending; at += 1) peer.send({ t: 'ping', at })
-      await new Promise((resolve) => setTimeout(resolve, 50))
-    }
-    await peer.closes(CLOSE.rate_limited)
-  },
-)
+topic.once('one that goes on regardless is closed with 4006', 'Limits: 4006', async (stage) => {
+  const { peer } = await inCounter(stage, 'msgpack')
+  const { message_burst: messageBurst } = peer.session.welcome!.limits
+  const deadline = performance.now() + 15_000
+  while (!peer.ending && performance.now() < deadline) {
+    for (let at = 0; at < messageBurst && !peer.ending; at += 1) peer.send({ t: 'ping', at })
+    await new Promise((resolve) => setTimeout(resolve, 50))
+  }
+  await peer.closes(CLOSE.rate_limited)
+})

@@ -6,12 +6,10 @@ import { canonical, RoomView } from '../room-view.ts'
 const topic = new Topic('resume')
 export const resume = topic.cases
 
-const MISSED = '§8: for each listed room the missed frames follow, in order, and then the next ones'
-const APPLIED =
-  '§7 "After a resume it sends what it still keeps again … What was applied already is not applied again; an `ack` says so."'
-const HIGHEST = '§8 "Each room\'s `ack` follows with the highest `ref` settled, if any"'
-const LOST =
-  '§7 "each was applied, or refused by an `error` that was sent on this connection before"; §8 "Before anything else of a room, each `error` that refused a message above `settled` comes once more"'
+const MISSED = 'Level 2: the frames above the listed `seq`, then the next ones'
+const APPLIED = 'R27: kept messages are sent again'
+const HIGHEST = 'R29: the `ack` after a resume'
+const LOST = 'Level 2: an `error` arrives before the `ack` that covers it'
 /** The frames of a room's stream with a seq above `seq`. */
 function stream(peer: Peer, roomId: string, seq: number): object[] {
   return peer.inbox.filter(
@@ -55,7 +53,7 @@ topic.each('a resume brings exactly the missed frames', MISSED, async (stage, co
 
 topic.each(
   'a session that is in no room ends with its connection',
-  '§8 "A session that is in no room, nor joining one, has nothing to keep and ends with its connection"',
+  'Level 2: a session without a room ends with its connection',
   async (stage, codec) => {
     const peer = await stage.connect(codec)
     peer.cut()
@@ -85,18 +83,24 @@ topic.each('messages that are sent again are applied once', APPLIED, async (stag
   peer.cut()
   const back = await stage.resume(peer)
   stage.resend(back)
-  back.send({ t: 'message', room_id: roomId, type: 'inc', data: { by: 10 }, ref: acked, settled: acked })
   await back.until('all are settled', () => back.session.kept.size === 0)
+  back.send({ t: 'message', room_id: roomId, type: 'inc', data: { by: 10 }, ref: acked, settled: acked })
+  await back.roundTrip()
+  back.session.kept.clear()
   await back.acted(roomId, 'inc', { by: 1 })
   assert.equal(counted(view), 51)
 })
 
-topic.each('the highest ref applied is acked behind welcome', HIGHEST, async (stage, codec) => {
+topic.each('what a client does not know is acked behind welcome', HIGHEST, async (stage, codec) => {
   const { peer, room_id: roomId } = await pair(stage, codec)
   await peer.acted(roomId, 'inc', {})
   const ref = await peer.acted(roomId, 'inc', {})
   peer.cut()
-  const back = await stage.resume(peer)
+  const hello = peer.session.resumption()
+  hello.resume.rooms = hello.resume.rooms.map((room) => ({ ...room, settled: 1 }))
+  const back = await stage.open(codec, {}, peer.session)
+  back.send(hello)
+  await back.expect('welcome')
   await back.expect('ack', { room_id: roomId, ref })
 })
 
@@ -133,7 +137,7 @@ topic.each(
 
 topic.each(
   'a reply that got lost with the connection comes again, the same one',
-  '§8 "refusals and replies that the client may not know come first"',
+  'Level 2: an `error` or `reply` arrives before the `ack` that covers it',
   async (stage, codec) => {
     const { peer, other, witness, room_id: roomId } = await pair(stage, codec)
     const { seq } = witness
@@ -152,34 +156,30 @@ topic.each(
   },
 )
 
-topic.each(
-  'refusals that the client knows do not come again',
-  '§7 "the server keeps refusals until `settled` has passed them"',
-  async (stage, codec) => {
-    const { peer, room_id: roomId } = await pair(stage, codec)
-    const known = peer.act(roomId, 'inc', { by: 0 })
-    await peer.expect('error', { ref: known })
-    const unknown = peer.act(roomId, 'inc', { by: 0 })
-    await peer.expect('error', { ref: unknown })
-    const told = (of: Peer) => of.inbox.flatMap((message) => (message.t === 'error' ? [message.ref] : []))
-    peer.cut()
-    const first = peer.session.resumption()
-    first.resume.rooms = first.resume.rooms.map((room) => ({ ...room, settled: known }))
-    const back = await stage.open(codec, {}, peer.session)
-    back.send(first)
-    await back.expect('welcome')
-    await back.roundTrip()
-    assert.deepEqual(told(back), [unknown])
-    back.cut()
-    const hello = back.session.resumption()
-    assert.equal(hello.resume.rooms[0]!.settled, unknown)
-    const last = await stage.open(codec, {}, back.session)
-    last.send(hello)
-    await last.expect('welcome')
-    await last.roundTrip()
-    assert.deepEqual(told(last), [])
-  },
-)
+topic.each('refusals that the client knows do not come again', 'R28', async (stage, codec) => {
+  const { peer, room_id: roomId } = await pair(stage, codec)
+  const known = peer.act(roomId, 'inc', { by: 0 })
+  await peer.expect('error', { ref: known })
+  const unknown = peer.act(roomId, 'inc', { by: 0 })
+  await peer.expect('error', { ref: unknown })
+  const told = (of: Peer) => of.inbox.flatMap((message) => (message.t === 'error' ? [message.ref] : []))
+  peer.cut()
+  const first = peer.session.resumption()
+  first.resume.rooms = first.resume.rooms.map((room) => ({ ...room, settled: known }))
+  const back = await stage.open(codec, {}, peer.session)
+  back.send(first)
+  await back.expect('welcome')
+  await back.roundTrip()
+  assert.deepEqual(told(back), [unknown])
+  back.cut()
+  const hello = back.session.resumption()
+  assert.equal(hello.resume.rooms[0]!.settled, unknown)
+  const last = await stage.open(codec, {}, back.session)
+  last.send(hello)
+  await last.expect('welcome')
+  await last.roundTrip()
+  assert.deepEqual(told(last), [])
+})
 
 topic.each(
   'a refusal that got lost with the connection is not covered by an ack',
@@ -211,49 +211,41 @@ topic.each(
   },
 )
 
-topic.each(
-  'rooms that are not listed are left',
-  '§8 "Rooms that are not listed are left."',
-  async (stage, codec) => {
-    const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
-    // It knows the room: a seat that it has never spoken of waits for its join.
-    await peer.acted(roomId, 'inc', {})
-    const kept = await peer.join('counter', stage.key())
-    peer.cut()
-    view.seated = false
-    const back = await stage.resume(peer)
-    await other.expect('member', { room_id: roomId, member_id: view.memberId, status: 'left' })
-    assert.equal(witness.members.size, 1)
-    await back.acted(kept.roomId, 'inc', {})
-  },
-)
+topic.each('rooms that are not listed are left', 'R22: the other rooms are left', async (stage, codec) => {
+  const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
+  // It knows the room: a seat that it has never spoken of waits for its join.
+  await peer.acted(roomId, 'inc', {})
+  const kept = await peer.join('counter', stage.key())
+  peer.cut()
+  view.seated = false
+  const back = await stage.resume(peer)
+  await other.expect('member', { room_id: roomId, member_id: view.memberId, status: 'left' })
+  assert.equal(witness.members.size, 1)
+  await back.acted(kept.roomId, 'inc', {})
+})
 
-topic.each(
-  'a room without a seat does not come back',
-  '§8: for each listed room whose seat is gone comes `member` `left` with the member id that was listed',
-  async (stage, codec) => {
-    const { peer, room_id: roomId } = await pair(stage, codec)
-    const ghost = `counter:${stage.key()}`
-    peer.cut()
-    const hello = peer.session.resumption()
-    hello.resume.rooms.push({ room_id: ghost, member_id: 'mem_ghost', epoch: 0, seq: 0, settled: 0 })
-    const back = await stage.open(codec, {}, peer.session)
-    peer.session.rooms.set(
-      ghost,
-      new RoomView({ t: 'joined', request_id: 1, room_id: ghost, member_id: 'mem_ghost' }),
-    )
-    back.send(hello)
-    await back.expect('member', {
-      ...{ room_id: ghost, member_id: 'mem_ghost', epoch: 0, seq: 0 },
-      ...{ status: 'left', reason: 'session_ended' },
-    })
-    await back.acted(roomId, 'inc', {})
-  },
-)
+topic.each('a room without a seat does not come back', 'R10, after a resume', async (stage, codec) => {
+  const { peer, room_id: roomId } = await pair(stage, codec)
+  const ghost = `counter:${stage.key()}`
+  peer.cut()
+  const hello = peer.session.resumption()
+  hello.resume.rooms.push({ room_id: ghost, member_id: 'mem_ghost', epoch: 0, seq: 0, settled: 0 })
+  const back = await stage.open(codec, {}, peer.session)
+  peer.session.rooms.set(
+    ghost,
+    new RoomView({ t: 'joined', request_id: 1, room_id: ghost, member_id: 'mem_ghost' }),
+  )
+  back.send(hello)
+  await back.expect('member', {
+    ...{ room_id: ghost, member_id: 'mem_ghost', epoch: 0, seq: 0 },
+    ...{ status: 'left', reason: 'session_ended' },
+  })
+  await back.acted(roomId, 'inc', {})
+})
 
 topic.each(
   'a position that cannot be caught up with gets a resync',
-  '§8: or a `state.resync` follows',
+  'R11, after a resume',
   async (stage, codec) => {
     const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
     await other.acted(roomId, 'inc', { by: 5 })
@@ -273,7 +265,7 @@ topic.each(
 
 topic.each(
   'a join that took effect while the connection was down is answered once more',
-  '§8 "a `join` that took effect meanwhile is answered with `joined` once more"',
+  'R23: a `join` with the same `request_id`',
   async (stage, codec) => {
     const { peer, other, witness, room_id: roomId } = await pair(stage, codec)
     const key = stage.key()

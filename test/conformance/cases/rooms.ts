@@ -7,11 +7,10 @@ import { canonical } from '../room-view.ts'
 const topic = new Topic('rooms')
 export const rooms = topic.cases
 
-const JOINED =
-  '§2 "the seat is yours, as `member_id`. `members` is everyone, you included. `state.snapshot` follows at once"'
-const LEFT = '§2 "`leave`: gives a seat up. Answer: `left`, or `error` with its `request_id`"'
-const KEY = '§2 "`options.key`, 1 to 128 characters, names the instance (`default` when absent)"'
-const FORBIDDEN = '§11 "`forbidden`: the token does not allow this room"'
+const JOINED = 'R8'
+const LEFT = 'R9'
+const KEY = 'Messages from the client: `options.key`'
+const FORBIDDEN = 'Error codes: `forbidden`'
 
 /** Sends a join and waits for the error that answers it. */
 async function refusedJoin(
@@ -45,16 +44,12 @@ topic.each('without options the key is default', KEY, async (stage, codec) => {
   await peer.expect('joined', { request_id: id, room_id: 'counter:default' })
 })
 
-topic.once(
-  'options of null count as absent',
-  '§3 "`null` counts as absent for fields with `?`"',
-  async (stage) => {
-    const peer = await stage.connect('json')
-    const id = peer.session.nextRequest()
-    peer.sendRaw(JSON.stringify({ t: 'join', request_id: id, room_type: 'counter', options: null }))
-    await peer.expect('joined', { request_id: id, room_id: 'counter:default' })
-  },
-)
+topic.once('options of null count as absent', 'R1: null is absent', async (stage) => {
+  const peer = await stage.connect('json')
+  const id = peer.session.nextRequest()
+  peer.sendRaw(JSON.stringify({ t: 'join', request_id: id, room_type: 'counter', options: null }))
+  await peer.expect('joined', { request_id: id, room_id: 'counter:default' })
+})
 
 topic.each('a second member sees the first, and the first sees it come', JOINED, async (stage, codec) => {
   const key = stage.key()
@@ -110,18 +105,14 @@ topic.each('one may come back, as a new member', LEFT, async (stage, codec) => {
   assert.equal(canonical(second.state!), '{"count":3}')
 })
 
-topic.each(
-  'joining twice is already_joined',
-  '§11 "`already_joined`: the session is in the room already"',
-  async (stage, codec) => {
-    const key = stage.key()
-    const peer = await stage.connect(codec)
-    await peer.join('counter', key)
-    const error = await refusedJoin(peer, 'counter', { key })
-    assert.equal(error.code, 'already_joined')
-    await peer.acted(`counter:${key}`, 'inc', {})
-  },
-)
+topic.each('joining twice is already_joined', 'Error codes: `already_joined`', async (stage, codec) => {
+  const key = stage.key()
+  const peer = await stage.connect(codec)
+  await peer.join('counter', key)
+  const error = await refusedJoin(peer, 'counter', { key })
+  assert.equal(error.code, 'already_joined')
+  await peer.acted(`counter:${key}`, 'inc', {})
+})
 
 topic.each(
   'the same player may sit twice, by two sessions',
@@ -137,33 +128,25 @@ topic.each(
   },
 )
 
-topic.each(
-  'leaving where one is not is not_in_room',
-  '§11 "`not_in_room`: the session is not in the room"',
-  async (stage, codec) => {
-    const peer = await stage.connect(codec)
-    const key = stage.key()
-    const ask = async () => {
-      const id = peer.session.nextRequest()
-      peer.send({ t: 'leave', request_id: id, room_id: `counter:${key}` })
-      await peer.expect('error', { request_id: id, code: 'not_in_room' })
-    }
-    await ask()
-    await peer.join('counter', key)
-    await peer.leave(`counter:${key}`)
-    await ask()
-  },
-)
+topic.each('leaving where one is not is not_in_room', 'Error codes: `not_in_room`', async (stage, codec) => {
+  const peer = await stage.connect(codec)
+  const key = stage.key()
+  const ask = async () => {
+    const id = peer.session.nextRequest()
+    peer.send({ t: 'leave', request_id: id, room_id: `counter:${key}` })
+    await peer.expect('error', { request_id: id, code: 'not_in_room' })
+  }
+  await ask()
+  await peer.join('counter', key)
+  await peer.leave(`counter:${key}`)
+  await ask()
+})
 
-topic.each(
-  'an unknown room type',
-  '§11 "`unknown_room_type`: no room type of this name is installed"',
-  async (stage, codec) => {
-    const peer = await stage.connect(codec)
-    const error = await refusedJoin(peer, 'no-such-room', {})
-    assert.equal(error.code, 'unknown_room_type')
-  },
-)
+topic.each('an unknown room type', 'Error codes: `unknown_room_type`', async (stage, codec) => {
+  const peer = await stage.connect(codec)
+  const error = await refusedJoin(peer, 'no-such-room', {})
+  assert.equal(error.code, 'unknown_room_type')
+})
 
 const GOOD_KEYS: [string, string][] = [
   ['of 1 character', 'a'],
@@ -215,46 +198,38 @@ topic.each('a token for no room at all allows none', FORBIDDEN, async (stage, co
   assert.equal(error.code, 'forbidden')
 })
 
-topic.once(
-  'one room more than max_rooms is too_many_rooms',
-  '§10 "is in at most `max_rooms` rooms"',
-  async (stage) => {
-    const peer = await stage.connect('msgpack')
-    const { max_rooms: maxRooms } = peer.session.welcome!.limits
-    const keys = Array.from({ length: maxRooms }, () => stage.key())
-    for (const key of keys) await peer.join('counter', key)
-    const error = await refusedJoin(peer, 'counter', { key: stage.key() })
-    assert.equal(error.code, 'too_many_rooms')
-    await peer.leave(`counter:${keys[0]}`)
-    await peer.join('counter', stage.key())
-  },
-)
+topic.once('one room more than max_rooms is too_many_rooms', 'Limits: `max_rooms`', async (stage) => {
+  const peer = await stage.connect('msgpack')
+  const { max_rooms: maxRooms } = peer.session.welcome!.limits
+  const keys = Array.from({ length: maxRooms }, () => stage.key())
+  for (const key of keys) await peer.join('counter', key)
+  const error = await refusedJoin(peer, 'counter', { key: stage.key() })
+  assert.equal(error.code, 'too_many_rooms')
+  await peer.leave(`counter:${keys[0]}`)
+  await peer.join('counter', stage.key())
+})
 
-topic.once(
-  'a full room is room_full until someone leaves',
-  '§11 "`room_full`: the room has maxMembers members"',
-  async (stage) => {
-    const key = stage.key()
-    const token = await stage.token()
-    const seated = await Promise.all(
-      Array.from({ length: 64 }, async () => {
-        const peer = await stage.greet(await stage.open('msgpack'), token)
-        await peer.join('arena', key)
-        return peer
-      }),
-    )
-    const late = await stage.greet(await stage.open('json'), token)
-    const error = await refusedJoin(late, 'arena', { key })
-    assert.equal(error.code, 'room_full')
-    await seated[0]!.leave(`arena:${key}`)
-    const view = await late.join('arena', key)
-    assert.equal(view.members.size, 64)
-  },
-)
+topic.once('a full room is room_full until someone leaves', 'Error codes: `room_full`', async (stage) => {
+  const key = stage.key()
+  const token = await stage.token()
+  const seated = await Promise.all(
+    Array.from({ length: 64 }, async () => {
+      const peer = await stage.greet(await stage.open('msgpack'), token)
+      await peer.join('arena', key)
+      return peer
+    }),
+  )
+  const late = await stage.greet(await stage.open('json'), token)
+  const error = await refusedJoin(late, 'arena', { key })
+  assert.equal(error.code, 'room_full')
+  await seated[0]!.leave(`arena:${key}`)
+  const view = await late.join('arena', key)
+  assert.equal(view.members.size, 64)
+})
 
 topic.once(
   'rooms of the same name in two projects are two rooms',
-  '§2 "for the same project"; `room_id` is unique within a project',
+  '`room_id` is unique within a project',
   async (stage) => {
     const key = stage.key()
     const ours = await stage.connect('json')

@@ -6,14 +6,12 @@ import type { Stage } from '../stage.ts'
 const topic = new Topic('sessions')
 export const sessions = topic.cases
 
-const TOKEN = '§8 "`welcome` has `resumed: true` and a new `resume_token`. Each works once."'
-const USED = '§8 "4005, a token that was used already"'
-const WRONG = '§8 "4300, no such session (any more), or another token than its last two"'
-const TAKEN =
-  '§8 "When the session still has a connection, that one is closed with 4005 and the new one has it." "One who takes the session over while its connection lives was never away"'
-const GOODBYE = '§8 "`goodbye` ends the session: its members leave at once, and the server closes with 1000."'
-const STAYS =
-  '§8 "When the connection ends without a code of the table that says otherwise, the session and its seats stay"'
+const TOKEN = 'Level 2: each `welcome` has a new resume token'
+const USED = 'Close codes: 4005'
+const WRONG = 'Close codes: 4300'
+const TAKEN = 'Level 2: a resume closes the previous connection with 4005'
+const GOODBYE = 'R7'
+const STAYS = 'R7: a close does not end a session'
 
 topic.each('the token rotates, and the session is the same', TOKEN, async (stage, codec) => {
   const { peer, room_id: roomId } = await pair(stage, codec)
@@ -130,7 +128,7 @@ topic.each('a connection that still lives is taken over, and was never away', TA
   )
 })
 
-const PRESENCE = '§2 "a member has lost its connection, and its seat is kept, or is back"'
+const PRESENCE = 'Level 2: what other members receive'
 
 topic.each(
   'members are told who has lost the connection, and who is back',
@@ -168,20 +166,16 @@ for (const [what, end] of [
   ['with 1001, as a browser does that navigates away', (peer: Peer) => peer.socket.close(1001)],
   ['with a code of its own', (peer: Peer) => peer.socket.close(3210, 'lunch')],
 ] as const) {
-  topic.each(
-    `a client that closes ${what} may come back`,
-    '§12 "Every other code, and a connection that ends without one (1006): as `resume`."',
-    async (stage, codec) => {
-      const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
-      end(peer)
-      await peer.until('the connection is down', () => peer.ending !== undefined, 5000, 'even closed')
-      await other.acted(roomId, 'inc', {})
-      assert.equal(witness.members.size, 2)
-      const back = await stage.resume(peer)
-      await back.acted(roomId, 'inc', {})
-      assert.equal(counted(view), 2)
-    },
-  )
+  topic.each(`a client that closes ${what} may come back`, 'R4: all other codes', async (stage, codec) => {
+    const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
+    end(peer)
+    await peer.until('the connection is down', () => peer.ending !== undefined, 5000, 'even closed')
+    await other.acted(roomId, 'inc', {})
+    assert.equal(witness.members.size, 2)
+    const back = await stage.resume(peer)
+    await back.acted(roomId, 'inc', {})
+    assert.equal(counted(view), 2)
+  })
 }
 
 for (const [what, code, sin] of [
@@ -201,7 +195,7 @@ for (const [what, code, sin] of [
 ] as const) {
   topic.each(
     `a session closed with ${what} stays`,
-    `§12 "${what} … session: stays"`,
+    `R7: ${what} does not end a session`,
     async (stage, codec) => {
       const { peer, view, room_id: roomId } = await pair(stage, codec)
       sin(peer)
@@ -230,9 +224,8 @@ topic.outlasting('a session no one comes back to ends, and its seats with it', S
   await back.closes(CLOSE.resume_failed)
 })
 
-const PONG = '§2 "`at` is any number. Answer: `pong` with the same"'
-const PINGS =
-  '§1 "The server sends a websocket ping to a client that was silent for `heartbeat_seconds`, and drops the connection when nothing at all, not even a pong, has come for twice as long."'
+const PONG = 'Messages from the client: `ping`'
+const PINGS = 'R3, of the server'
 
 topic.each('pong has the same number and the time of the server', PONG, async (stage, codec) => {
   const peer = await stage.connect(codec)

@@ -9,11 +9,9 @@ import type { Stage } from '../stage.ts'
 const topic = new Topic('state')
 export const state = topic.cases
 
-const SEQ =
-  '§5 "`state.patch` must have `seq` = known + 1. Apply it, then compare the checksum of the new state"'
-const RESYNC = '§2 "`state.resync` asks for the whole state. Answer: `state.resync`"'
-const SHARED =
-  '§2 "what a room sends arrives in the order of its flushes. Within a flush: patch, events and presence"'
+const SEQ = 'R13, R14'
+const RESYNC = 'R17'
+const SHARED = 'Order: of flushes, and within one'
 
 /** A player for each of `codecs`, all in one room of `room_type`; everyone has seen everyone come. */
 async function seat(stage: Stage, roomType: string, codecs: readonly Codec[]): Promise<[Peer, RoomView][]> {
@@ -189,7 +187,7 @@ topic.each(
 
 topic.each(
   'a resync of a room without a seat is not_in_room',
-  '§11 "`not_in_room`: the session is not in the room"',
+  'Error codes: `not_in_room`',
   async (stage, codec) => {
     const peer = await stage.connect(codec)
     const roomId = `counter:${stage.key()}`
@@ -198,9 +196,8 @@ topic.each(
   },
 )
 
-const HIDDEN = '§5 "a member gets the base, which is everything else, and the layers that it has been given"'
-const OUTDATED =
-  '§2 "A `join` of a room type that needs one which is not named is refused with `client_outdated`"'
+const HIDDEN = 'R35: a member gets the base and its layers'
+const OUTDATED = 'R31'
 
 type Named = { [key: string]: Json }
 

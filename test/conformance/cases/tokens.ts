@@ -6,10 +6,9 @@ import type { Stage } from '../stage.ts'
 const topic = new Topic('tokens')
 export const tokens = topic.cases
 
-const REFRESH = '§9 "Before that expires the client sends `token` with a fresh one"'
-const NOT_ACCEPTED =
-  '§9 "One that is not accepted is answered with `error` `invalid_token` and changes nothing."'
-const EXPIRES = '§9 "When the token expires, the connection is closed with 4200; the session can be resumed."'
+const REFRESH = 'R24'
+const NOT_ACCEPTED = 'R24: `invalid_token`'
+const EXPIRES = 'Close codes: 4200'
 
 /** The shortest life a token may have. */
 const SHORTEST = 10
@@ -49,7 +48,7 @@ topic.waiting(
 
 topic.waiting(
   'behind a resume the expired token must be replaced within 5 seconds',
-  '§9 "the client must send one within 5 seconds after it (else 4200)"',
+  'R24: within 5 seconds after `welcome`',
   async (stage) => {
     const { peer } = await shortLived(stage)
     const view = await peer.join('counter', stage.key())
@@ -79,7 +78,7 @@ topic.waiting('a fresh token keeps the connection beyond the old one', REFRESH, 
 
 topic.each(
   'a join behind a fresh token may need it',
-  '§9 "It is checked while other messages go on, but a `join` behind it waits for that."',
+  'R24: a `join` behind a `token`',
   async (stage, codec) => {
     const peer = await stage.connect(codec, { sub: 'anna', rooms: ['chat'] })
     peer.send({ t: 'token', token: await stage.token({ sub: 'anna', rooms: ['counter'] }) })
@@ -112,7 +111,7 @@ topic.each('a fresh token that is not accepted changes nothing', NOT_ACCEPTED, a
 
 topic.outlasting(
   'a token that expired too long ago is the end of resumes',
-  '§9 "when it expired more than `resume_ttl_seconds` ago, the resume itself is refused with 4300"',
+  'Close codes: 4300',
   async (stage) => {
     const { expires_at: expiresAt, peer } = await shortLived(stage)
     await peer.join('counter', stage.key())
@@ -131,7 +130,7 @@ topic.outlasting(
 )
 
 const WITHIN =
-  '§12 "4003: the key of the token was revoked"; contract §1 "every live session under the key is closed (4003) on every node within 1 s, and cannot resume"'
+  'Close codes: 4003; contract §1 "every live session under the key is closed (4003) on every node within 1 s, and cannot resume"'
 
 topic.each('a revoked key closes its sessions within a second, for good', WITHIN, async (stage, codec) => {
   const { project_id: projectId } = stage.target
@@ -164,7 +163,7 @@ topic.each('a revoked key closes its sessions within a second, for good', WITHIN
 
 topic.each(
   'a session whose connection was down cannot resume either',
-  '§8 "4003, its key was revoked. (A revocation ends the sessions of the key, so that most often the answer is 4300.)"',
+  'Close codes: 4003, 4300',
   async (stage, codec) => {
     const { project_id: projectId } = stage.target
     const keyId = await stage.control.createKey(projectId)

@@ -23,14 +23,14 @@ export const vectorCases = topic.cases
 
 const bytes = (hex: string) => new Uint8Array(Buffer.from(hex, 'hex'))
 
-topic.once(`checksums: all ${vectors.checksums.length}`, '§6', async () => {
+topic.once(`checksums: all ${vectors.checksums.length}`, 'Checksum', async () => {
   assert.ok(vectors.checksums.length > 0, 'there are none')
   for (const vector of vectors.checksums) {
     assert.equal(checksum(vector.value), vector.checksum, JSON.stringify(vector.value))
   }
 })
 
-topic.once('messages of the server, in both subprotocols', '§2, §3, §4', async () => {
+topic.once('messages of the server, in both subprotocols', 'Messages from the server, opcodes', async () => {
   const theirs = vectors.messages.filter(({ from }) => from === 'server')
   assert.ok(theirs.length > 0, 'there are none')
   for (const { json, msgpack } of theirs) {
@@ -41,7 +41,7 @@ topic.once('messages of the server, in both subprotocols', '§2, §3, §4', asyn
   }
 })
 
-topic.each('the stream, frame by frame', '§4 "Interned keys", "Changes"; §5', async (_stage, codec) => {
+topic.each('the stream, frame by frame', 'R13, R33, R41, R42', async (_stage, codec) => {
   const view = new RoomView({ t: 'joined', request_id: 1, room_id: 'arena:lobby', member_id: 'mem_b' })
   view.faults.splice(0)
   assert.ok(vectors.stream.length > 0, 'there are none')
@@ -63,7 +63,7 @@ topic.each('the stream, frame by frame', '§4 "Interned keys", "Changes"; §5', 
 for (const { codec, text, hex, answer, ref, request_id } of vectors.invalid) {
   topic.once(
     `invalid: ${text ?? hex} is ${answer} (${codec})`,
-    '§1 "What is wrong, and what happens."',
+    'Messages from the client: what is answered, and what is closed',
     async (stage) => {
       const peer = await stage.connect(codec)
       peer.sendRaw(text ?? bytes(hex!))

@@ -1,0 +1,74 @@
+"""Three players, for the conformance proxy:
+
+npm run conformance -- --client ws://127.0.0.1:7350 --exec "python3 clients/python/bot.py"
+"""
+
+import asyncio
+import json
+import os
+import signal
+from urllib.parse import quote
+from urllib.request import urlopen
+
+import roomful
+
+# Outcomes that a player may get: a card that may not be played, and a session that has ended.
+EXPECTED = {"room_logic_refused", "outcome_unknown", "seat_lost", "not_in_room", "closed", "4042"}
+CARD_ACTS = ("deal", "draw", "pass")
+
+
+async def sign_in(token_url, name):
+    """Returns the project id and a fresh token of this player."""
+    url = f"{token_url}{'&' if '?' in token_url else '?'}name={quote(name)}"
+    answer = await asyncio.to_thread(lambda: json.load(urlopen(url, timeout=5)))
+    return answer["project_id"], answer["token"]
+
+
+async def connect(url, token_url, name, **options):
+    project_id, _ = await sign_in(token_url, name)
+
+    async def get_token():
+        return (await sign_in(token_url, name))[1]
+
+    return await roomful.connect(url, project_id=project_id, get_token=get_token, **options)
+
+
+async def expected(*outcomes):
+    """Waits for outcomes. Raises those that are not expected."""
+    for outcome in await asyncio.gather(*outcomes, return_exceptions=True):
+        if isinstance(outcome, Exception) and getattr(outcome, "code", "") not in EXPECTED:
+            raise outcome
+
+
+async def play(url, token_url, name, codec):
+    client = await connect(url, token_url, name, codec=codec)
+    try:
+        counter = await client.join("counter", key="conformance")
+        cards = await client.join("cards", key="conformance")
+        turn = 0
+        while client.status != "closed":
+            turn += 1
+            counter.send_unreliable("inc", {"by": 1})
+            card = CARD_ACTS[turn % len(CARD_ACTS)]
+            await expected(counter.send("inc", {"by": 1}), cards.send(card))
+            await asyncio.sleep(0.05)
+    except roomful.RoomfulError as error:
+        if error.code not in EXPECTED:
+            raise
+    finally:
+        await client.close()
+
+
+async def main():
+    url, token_url = os.environ["ROOMFUL_URL"], os.environ["ROOMFUL_TOKEN_URL"]
+    players = (("ada", "json"), ("bob", "msgpack"), ("cyd", "msgpack"))
+    playing = asyncio.gather(*(play(url, token_url, *player) for player in players))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, playing.cancel)
+    try:
+        await playing
+    except asyncio.CancelledError:
+        pass
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

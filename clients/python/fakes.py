@@ -1,0 +1,51 @@
+"""A socket in memory, and the server's reading of the client's frames."""
+
+import asyncio
+import json
+
+import msgpack
+import roomful
+
+
+class FakeSocket:
+    """The client's end of a websocket. The test is the server: it sets the result of `opened`,
+    puts frames or the code of a close into `to_client`, and reads `sent`."""
+
+    def __init__(self, url):
+        self.url, self.sent, self.to_client = url, [], asyncio.Queue()
+        self.opened, self.closed = asyncio.Future(), False
+        self.close_code, self.close_reason = None, ""
+
+    async def send(self, frame):
+        self.sent.append(frame)
+
+    async def recv(self):
+        frame = await self.to_client.get()
+        if frame is None or isinstance(frame, int):
+            self.closed, self.close_code = True, frame
+            raise ConnectionError("closed")
+        return frame
+
+    async def close(self):
+        self.closed = True
+        self.to_client.put_nowait(None)
+
+
+def client_message(frame):
+    """Returns the JSON form of a client's frame of either subprotocol."""
+    if isinstance(frame, str):
+        return json.loads(frame)
+    opcode, *values = msgpack.unpackb(frame, ext_hook=roomful.decimal)
+    t, names = roomful.BY_OPCODE[opcode]
+    message = {"t": t} | {name: v for name, v in zip(names, values) if v is not None}
+    start = message.pop("start", None)
+    if isinstance(start, str):
+        message["token"] = start
+    elif start:
+        session_id, resume_token, rooms = start
+        rooms = [dict(zip(roomful.LISTED, room)) for room in rooms]
+        resume = {"session_id": session_id, "resume_token": resume_token, "rooms": rooms}
+        message["resume"] = resume
+    if t == "state.resync":
+        message["reason"] = roomful.ASK_REASONS[message["reason"]]
+    return message

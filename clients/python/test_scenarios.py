@@ -1,0 +1,226 @@
+"""Runs docs/protocol-scenarios.json against the client, in both subprotocols. The runner is the
+server: it has sockets in memory and a clock that it advances."""
+
+import asyncio
+import json
+import logging
+import os
+import unittest
+from pathlib import Path
+
+import roomful
+from fakes import FakeSocket, client_message
+
+DOCS = Path(__file__).parents[2] / "docs"
+FILE = json.loads((DOCS / "protocol-scenarios.json").read_text())
+STATUS = {"connected": "online", "reconnecting": "reconnecting", "closed": "ended"}
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes only when a test says so."""
+
+    now = 0.0
+
+    def time(self):
+        return self.now
+
+
+class Runner:
+    def __init__(self, test, codec, steps):
+        self.test, self.codec, self.loop = test, codec, asyncio.get_running_loop()
+        self.sockets, self.tokens, self.client = [], 0, None
+        self.rooms, self.outcomes, self.events, self.seats = {}, {}, {}, {}
+        sent = {step["server"].get("name") for step in steps if "server" in step}
+        seen = {name for step in steps for name, _ in step.get("expect", {}).get("events", ())}
+        self.event_names = sent | seen
+
+    async def settle(self, seconds=0):
+        """Advances the clock, and lets the client run until it waits."""
+        end = self.loop.now + seconds
+        while True:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            if self.loop.now >= end:
+                return
+            self.loop.now = min(end, self.loop.now + 0.25)
+
+    async def open_socket(self, url, subprotocol):
+        self.sockets.append(FakeSocket(url))
+        return await self.sockets[-1].opened
+
+    async def get_token(self):
+        self.tokens += 1
+        return f"token-{self.tokens}"
+
+    async def until(self, condition):
+        """Advances the clock until the condition holds, for at most 15 seconds."""
+        end = self.loop.now + 15
+        while not condition() and self.loop.now < end:
+            await self.settle(0.25)
+
+    async def run(self, steps):
+        for number, step in enumerate(steps):
+            on, kind = step.get("on", len(self.sockets)), next(k for k in DO if k in step)
+            try:
+                await DO[kind](self, step, self.sockets[on - 1] if on else None)
+            except AssertionError as error:
+                raise AssertionError(f"step {number}, {json.dumps(step)}") from error
+            await self.settle()
+
+    async def do(self, step, _):
+        call, room = step["do"], self.rooms.get(step.get("room_id"))
+        if call == "connect":
+            outcome = asyncio.create_task(self.connect())
+        elif call == "goodbye":
+            outcome = asyncio.create_task(self.client.close())
+        elif call == "join":
+            outcome = asyncio.create_task(self.join(step["room_type"], step["options"]))
+        elif call == "leave":
+            outcome = asyncio.create_task(room.leave())
+        elif step["ref"]:
+            outcome = room.send(step["type"], step["data"])
+        else:
+            outcome = room.send_unreliable(step["type"], step["data"])
+        self.outcomes[step.get("as", call)] = outcome
+
+    async def connect(self):
+        config = FILE["client"]
+        self.client = await roomful.connect(
+            config["address"],
+            project_id=config["project_id"],
+            get_token=self.get_token,
+            codec=self.codec,
+            move_hosts=config["hosts"],
+            open_socket=self.open_socket,
+            random=lambda: 0,
+        )
+
+    async def join(self, room_type, options):
+        room = await self.client.join(room_type, options=options)
+        events, room_id = self.events.setdefault(room.room_id, []), room.room_id
+        self.rooms[room_id] = room
+        room.on_left = lambda reason, _: self.seats.update({room_id: reason})
+        for name in self.event_names:
+            room.on(name, lambda data, name=name: events.append([name, data]))
+
+    async def open(self, step, _):
+        await self.until(lambda: len(self.sockets) >= step["open"])
+        socket = self.sockets[step["open"] - 1]
+        self.test.assertEqual(socket.url, step.get("url", socket.url))
+        if step.get("refuse"):
+            socket.opened.set_exception(ConnectionRefusedError())
+        else:
+            socket.opened.set_result(socket)
+
+    async def read(self, step, socket):
+        wanted = step["client"]
+        pings = wanted is not None and wanted["t"] == "ping"
+
+        def position():
+            sent = [client_message(frame)["t"] == "ping" for frame in socket.sent]
+            return sent.index(pings) if pings in sent else None
+
+        if wanted:
+            await self.until(lambda: position() is not None)
+        found = position()
+        message = None if found is None else client_message(socket.sent.pop(found))
+        self.assert_fields(message, wanted)
+
+    def assert_fields(self, message, wanted):
+        if wanted is None or message is None:
+            self.test.assertEqual(message, wanted)
+        for name, value in (wanted or {}).items():
+            if name == "resume":
+                self.assert_fields(message.get(name), value)
+            else:
+                self.test.assertEqual(message.get(name), value, message)
+
+    async def serve(self, step, socket):
+        if self.codec == "msgpack":
+            for frame in step["msgpack"]:
+                socket.to_client.put_nowait(bytes.fromhex(frame))
+        else:
+            socket.to_client.put_nowait(json.dumps(step["server"]))
+
+    async def close(self, step, socket):
+        socket.opened.done() or socket.opened.set_result(socket)
+        socket.to_client.put_nowait(step["close"])
+
+    async def closed(self, step, _):
+        await self.until(lambda: self.sockets[step["closed"] - 1].closed)
+        self.test.assertTrue(self.sockets[step["closed"] - 1].closed)
+
+    async def wait(self, step, _):
+        await self.settle(step["wait_ms"] / 1000)
+
+    async def expect(self, step, _):
+        expected, room_id = step["expect"], step["expect"].get("room_id", "arena:lobby")
+        for name, value in expected.items():
+            if name != "room_id":
+                self.test.assertEqual(self.actual(name, value, room_id), value, name)
+
+    def actual(self, name, value, room_id):
+        room = self.rooms.get(room_id)
+        if name == "outcomes":
+            return {of: outcome_of(self.outcomes[of]) for of in value}
+        if name == "events":
+            events = list(self.events[room_id])
+            self.events[room_id].clear()
+            return events
+        if name == "members":
+            order = [member["member_id"] for member in value]
+            return sorted(room.members.values(), key=lambda one: order.index(one["member_id"]))
+        if name == "seat":
+            return self.seats.get(room_id, "joined")
+        if name == "status":
+            return STATUS[self.client.status]
+        return len(self.sockets) if name == "sockets" else room.state
+
+
+DO = {"do": Runner.do, "open": Runner.open, "client": Runner.read, "close": Runner.close}
+DO |= {"closed": Runner.closed, "wait_ms": Runner.wait, "expect": Runner.expect}
+DO |= {"msgpack": Runner.serve}
+
+
+def outcome_of(future):
+    if not future.done():
+        return "pending"
+    if error := future.exception():
+        return "unknown" if error.code == "seat_lost" else {"error": error.code}
+    return "done" if not isinstance(future.result(), dict) else {"reply": future.result()}
+
+
+class Scenarios(unittest.TestCase):
+    def run_scenario(self, scenario, codec):
+        steps = FILE["starts"].get(scenario.get("start"), []) + scenario["steps"]
+
+        async def main():
+            await Runner(self, codec, steps).run(steps)
+
+        loop = VirtualLoop()
+        try:
+            loop.run_until_complete(main())
+        finally:
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
+            loop.run_until_complete(asyncio.sleep(0))
+            loop.close()
+
+
+def add_tests():
+    for number, scenario in enumerate(FILE["scenarios"]):
+        if scenario.get("max_level", 5) < 5:
+            continue
+        for codec in ("json", "msgpack"):
+            if codec == "msgpack" or all("server" in s or "msgpack" not in s for s in scenario["steps"]):
+                def test(self, scenario=scenario, codec=codec):
+                    self.run_scenario(scenario, codec)
+                test.__doc__ = f"{scenario['rule']} {codec}: {scenario['name']}"
+                setattr(Scenarios, f"test_{number:03}_{codec}", test)
+
+
+add_tests()
+
+if __name__ == "__main__":
+    logging.disable()
+    unittest.main()

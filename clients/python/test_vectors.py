@@ -1,0 +1,95 @@
+"""Runs docs/protocol-vectors.json against the codecs, the checksum and the patches."""
+
+import json
+import unittest
+from pathlib import Path
+
+from fakes import client_message
+from roomful import CANNOT_APPLY, Json, MsgPack, checksum, part_after
+
+VECTORS = json.loads((Path(__file__).parents[2] / "docs/protocol-vectors.json").read_text())
+
+
+def bytes_of(vector):
+    return bytes.fromhex(vector["msgpack"])
+
+
+def room_codec():
+    codec = MsgPack({})
+    codec.decode(bytes_of(VECTORS["address"]))
+    return codec
+
+
+def without_nulls(message):
+    return {key: value for key, value in message.items() if value is not None}
+
+
+class Vectors(unittest.TestCase):
+    def each(self, name, check):
+        """Checks each vector of this name."""
+        for vector in VECTORS[name]:
+            with self.subTest(vector.get("about", json.dumps(vector)[:150])):
+                check(vector)
+
+    def test_checksums(self):
+        def check(vector):
+            self.assertEqual(checksum(vector["value"]), vector["checksum"])
+
+        self.each("checksums", check)
+
+    def test_the_client_writes_its_messages(self):
+        def check(vector):
+            if vector["from"] == "client":
+                expected = client_message(bytes_of(vector))
+                self.assertEqual(expected, without_nulls(vector["json"]))
+                self.assertEqual(client_message(MsgPack.encode(vector["json"])), expected)
+                self.assertEqual(json.loads(Json.encode(vector["json"])), vector["json"])
+
+        self.each("messages", check)
+
+    def test_the_client_reads_messages_of_the_server(self):
+        def check(vector):
+            if vector.get("from") != "client":
+                message, wanted = room_codec().decode(bytes_of(vector)), vector["json"]
+                self.assertEqual(message, wanted and without_nulls(wanted))
+
+        self.each("messages", check)
+        self.each("frames", check)
+
+    def test_the_stream(self):
+        """Both subprotocols lead to the same states."""
+        codec = room_codec()
+        for read in (lambda vector: vector["json"], lambda vector: codec.decode(bytes_of(vector))):
+            parts = {}
+
+            def check(vector):
+                frame, layer = read(vector), vector.get("layer")
+                if vector["json"].keys() & {"state", "ops"}:
+                    before = parts[layer] if "ops" in vector["json"] else None
+                    parts[layer] = part_after(frame, before)
+                    self.assertEqual(parts[layer][0], vector["state"])
+                else:
+                    self.assertNotIn("state", frame)
+                for name in ("t", "room_id", "epoch", "seq", "checksum", "layer", "members"):
+                    self.assertEqual(frame.get(name), vector["json"].get(name))
+
+            self.each("stream", check)
+
+    def test_patches(self):
+        def check(vector):
+            frame, before = MsgPack({}).decode(bytes_of(vector)), (vector["state"], vector["keys"], 0)
+            if vector["applied"]:
+                value, table, _ = part_after(frame, before)
+                self.assertEqual((value, table), (vector["state_after"], vector["keys_after"]))
+            else:
+                with self.assertRaises(CANNOT_APPLY):
+                    part_after(frame, before)
+
+        self.each("patches", check)
+
+    def test_a_float_is_the_same_number(self):
+        self.assertEqual(checksum([1, 0, 2**53 - 1]), checksum([1.0, -0.0, float(2**53 - 1)]))
+
+
+if __name__ == "__main__":
+    unittest.main()
