@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import signal
-from urllib.parse import quote
+from urllib.parse import urlencode, urlsplit
 from urllib.request import urlopen
 
 import roomful
@@ -19,7 +19,7 @@ CARD_ACTS = ("deal", "draw", "pass")
 
 async def sign_in(token_url, name):
     """Returns the project id and a fresh token of this player."""
-    url = f"{token_url}{'&' if '?' in token_url else '?'}name={quote(name)}"
+    url = urlsplit(token_url)._replace(query=urlencode({"name": name})).geturl()
     answer = await asyncio.to_thread(lambda: json.load(urlopen(url, timeout=5)))
     return answer["project_id"], answer["token"]
 

@@ -95,7 +95,7 @@ async def count(cluster, number, totals, stop):
     options = {"codec": codec, "open_socket": open_socket}
     client = await connect(cluster.url, cluster.token_url, f"player-{number}", **options)
     room = await client.join("counter", key="soak")
-    room.on_left = lambda *why: print(f"   player-{number} has lost its seat: {why}")
+    room.on_left = lambda *why: stop.is_set() or print(f"   player-{number} left: {why}")
     pending = []
     while not stop.is_set():
         pending.append(room.send("inc", {"by": 1}))

@@ -1,7 +1,10 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { WebSocket } from 'ws'
 import { ConformancePlayer } from '../../support/client/conformance-player.ts'
+import { pythonPath } from '../../support/python.ts'
 import { startService, type TestService } from '../../support/service.ts'
 import { report } from './command.ts'
 import { type FrameFault, ONE_OF, TIMED, type TimedFault } from './faults.ts'
@@ -10,6 +13,7 @@ import { FaultProxy, type ProxyOptions } from './proxy.ts'
 /** The proxy before a node of this process. */
 
 const PATIENT = { timeout: 20_000 }
+const BOT = new URL('../../../clients/python/bot.py', import.meta.url).pathname
 
 let service: TestService
 let projectId = ''
@@ -291,6 +295,17 @@ const MISTAKES: Record<
   },
 }
 
+/** Injects each fault once, except those that end a node, and waits until the clients owe nothing. */
+async function strikeAll(proxy: FaultProxy): Promise<void> {
+  for (const fault of Object.keys(ONE_OF) as FrameFault[]) {
+    proxy.strikeFrame(fault)
+    await vi.waitFor(() => expect(proxy.struck.get(fault)).toBe(1), PATIENT)
+  }
+  const here: TimedFault[] = TIMED.filter((fault) => fault !== 'kill' && fault !== 'drain')
+  for (const fault of here) await vi.waitFor(() => expect(proxy.strike(fault)).toBe(true), PATIENT)
+  await proxy.rest()
+}
+
 describe('the conformance proxy', () => {
   it.each(Object.entries(MISTAKES))(
     'names the rule that a client breaks which %s',
@@ -326,19 +341,26 @@ describe('the conformance proxy', () => {
         await sleep(10)
       }
     })
-    for (const fault of Object.keys(ONE_OF) as FrameFault[]) {
-      proxy.strikeFrame(fault)
-      await vi.waitFor(() => expect(proxy.struck.get(fault)).toBe(1), PATIENT)
-    }
-    const here: TimedFault[] = TIMED.filter((fault) => fault !== 'kill' && fault !== 'drain')
-    for (const fault of here) await vi.waitFor(() => expect(proxy.strike(fault)).toBe(true), PATIENT)
-    await proxy.rest()
+    await strikeAll(proxy)
     over = true
     await Promise.all(playing)
     const count = players.reduce((sum, { counted }) => sum + counted, 0)
     for (const { counter } of players)
       await vi.waitFor(() => expect(counter.state).toEqual({ count }), PATIENT)
     await proxy.stop()
+    expect(report(proxy)).toMatch(/\nok\n$/)
+    expect(proxy.server_faults).toEqual([])
+  })
+
+  it('finds nothing wrong with the client in Python, whatever it does to it', async () => {
+    const proxy = await proxied()
+    const env = { ...process.env, ROOMFUL_URL: proxy.url, ROOMFUL_TOKEN_URL: `${proxy.tokenUrl}player` }
+    const bot = spawn(pythonPath(), [BOT], { env, stdio: ['ignore', 'ignore', 'inherit'] })
+    onTestFinished(() => void bot.kill())
+    const ended = once(bot, 'exit')
+    await strikeAll(proxy)
+    await proxy.stop()
+    expect(await ended).toEqual([0, null])
     expect(report(proxy)).toMatch(/\nok\n$/)
     expect(proxy.server_faults).toEqual([])
   })
