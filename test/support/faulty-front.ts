@@ -26,7 +26,7 @@ export async function faultyFront(wsUrl: string, fault: Fault): Promise<FaultyFr
     const node = new WebSocket(wsUrl, SUBPROTOCOL)
     const early: Uint8Array[] = []
     client.on('message', (frame: Buffer) => {
-      for (const changed of (unbatch(frame) ?? [frame]).flatMap(toNode))
+      for (const changed of (unbatch(frame) ?? [frame]).flatMap((one) => toNode(one, client)))
         if (node.readyState === WebSocket.OPEN) node.send(changed)
         else early.push(changed)
     })
@@ -63,7 +63,7 @@ function closeWith(client: WebSocket, code: number, reason: Buffer): void {
 export interface Fault {
   /** `client`: another object for each connection. */
   readonly toClient?: (frame: Uint8Array, client: object) => readonly Uint8Array[]
-  readonly toNode?: (frame: Uint8Array) => readonly Uint8Array[]
+  readonly toNode?: (frame: Uint8Array, client: object) => readonly Uint8Array[]
 }
 
 /** Strikes once clients have sent this many messages: everyone has played for a while by then. */
@@ -80,7 +80,7 @@ export const FAULTS = {
   /** An ack that never leaves; the next one covers it. */
   'lost ack': () => toClient('ack', () => []),
   /** A message that is acked, with the next one, but was never applied. */
-  'acked but not applied': () => toNode(() => []),
+  'acked but not applied': droppedMessage,
   /** A message that is applied once more. */
   'applied twice': () => toNode((frame) => [frame, withoutRef(frame)]),
 } as const satisfies Readonly<Record<string, () => Fault>>
@@ -135,6 +135,39 @@ function skippedPatch(): Fault {
   }
 }
 
+/** Drops a reliable message. To the node, the later messages of its client close the gap; to the client, the next ack covers the dropped one. */
+function droppedMessage(): Fault {
+  let dropped: { readonly client: object; readonly ref: number } | undefined
+  let messages = 0
+  return {
+    toNode: (frame, client) => {
+      messages += messagesIn(frame)
+      const message = dropped && dropped.client !== client ? undefined : reliable(frame)
+      if (!dropped && message && messages >= MESSAGES) {
+        dropped = { client, ref: message.ref }
+        return []
+      }
+      if (!dropped) return [frame]
+      if (!message) return [frame]
+      const settled =
+        Math.min(message.settled!, dropped.ref - 1) + Math.max(0, message.settled! - dropped.ref)
+      return [new MsgpackClientCodec().encode({ ...message, ref: message.ref - 1, settled })]
+    },
+    toClient: (frame, client) => {
+      if (dropped?.client !== client || frame[1] !== SERVER_OPCODES.ack) return [frame]
+      const reader = new MsgpackReader(frame)
+      reader.array()
+      reader.value()
+      const ref = reader.value() as number
+      const writer = new MsgpackWriter().begin()
+      writer.array(2)
+      writer.value(SERVER_OPCODES.ack)
+      writer.value(ref < dropped.ref ? ref : ref + 1)
+      return [writer.take()]
+    },
+  }
+}
+
 /** Strikes one reliable message to the node once everyone has played for a while. */
 function toNode(strike: Strike): Fault {
   let messages = 0
@@ -142,7 +175,7 @@ function toNode(strike: Strike): Fault {
   return {
     toNode: (frame) => {
       messages += messagesIn(frame)
-      if (struck || messages < MESSAGES || !isReliable(frame)) return [frame]
+      if (struck || messages < MESSAGES || !reliable(frame)) return [frame]
       struck = true
       return strike(frame)
     },
@@ -155,10 +188,11 @@ const codec = new MsgpackCodec()
 const messagesIn = (frame: Uint8Array): number =>
   (unbatch(frame) ?? [frame]).filter((one) => one[1] === CLIENT_OPCODES.message).length
 
-function isReliable(frame: Uint8Array): boolean {
-  if (frame[1] !== CLIENT_OPCODES.message) return false
+/** The message of a frame, if it has a ref. */
+function reliable(frame: Uint8Array) {
+  if (frame[1] !== CLIENT_OPCODES.message) return undefined
   const message = codec.decode(frame)
-  return message.t === 'message' && message.ref !== undefined
+  return message.t === 'message' && message.ref !== undefined ? { ...message, ref: message.ref } : undefined
 }
 
 function withoutRef(frame: Uint8Array): Uint8Array {

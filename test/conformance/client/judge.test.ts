@@ -525,6 +525,19 @@ describe('Judge: the end of connections and sessions', () => {
     ])
   })
 
+  it('reports a client that gives up when its first hello has no answer, and gives it time after each attempt', () => {
+    const script = new Script().say('hello', { project_id: 'prj_1', token: 't' }).cut()
+    script.pass(RETURN_MS - 1).connect()
+    script
+      .say('hello', { project_id: 'prj_1', token: 't' })
+      .cut()
+      .pass(RETURN_MS - 1)
+    expect(script.mistakes).toEqual([])
+    expect(script.pass(1).mistakes).toEqual([
+      'Close codes: The connection broke before welcome, and the client has started no new session within 3 s.',
+    ])
+  })
+
   it('holds a client of level 1 to a new session instead of a resume', () => {
     expect(seated(1).cut().pass(RETURN_MS).mistakes).toEqual([
       'New session: The connection broke, and the client has started no new session within 3 s.',

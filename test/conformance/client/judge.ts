@@ -67,7 +67,9 @@ export class Judge {
   private readonly options: JudgeOptions
   private readonly startedAt: number
   private readonly sessions = new Map<string, Session>()
-  private sessionsDue = 0
+  /** Each hello with a token, and how many are due. */
+  private starts = 0
+  private startsDue = 0
   private debts: Debt[] = []
 
   constructor(options: JudgeOptions) {
@@ -213,18 +215,23 @@ export class Judge {
     line.ended_at = this.options.now()
     line.closed_itself = by === 'client'
     const { session } = line
-    if (!session || session.line !== line || session.over || session.id === '') return
+    if (!session || session.line !== line || session.over) return
     for (const seat of session.seats.values()) seat.cutOff(line.ended_at - this.options.patience_ms)
     if (line.closed_itself) {
       if (line.silent) this.mustReturn(line, session, 'was silent, and the client gave it up')
       return
     }
     const hundred = Math.floor(code / 100)
+    const how = code === 1006 ? 'broke' : `was closed with ${code}`
+    if (session.id === '') {
+      if (hundred !== 40) this.mustStartAgain(line, `${how} before welcome`, 'Close codes')
+      return
+    }
     if (hundred === 40 || hundred === 43) session.over = { code, line: line.id }
-    if (hundred === 43) this.mustStartAgain(line, `was closed with ${code}`, 'Session over')
+    if (hundred === 43) this.mustStartAgain(line, how, 'Session over')
     if (hundred === 40 || hundred === 43) return
     session.wants_token ||= hundred === 42
-    this.mustReturn(line, session, code === 1006 ? 'broke' : `was closed with ${code}`)
+    this.mustReturn(line, session, how)
   }
 
   /** Looks after what is due by now. */
@@ -258,6 +265,7 @@ export class Judge {
       )
     if (!said.resume) {
       line.session = new Session(line, said.features ?? [])
+      this.starts += 1
       return
     }
     this.counts.resumes += 1
@@ -511,12 +519,12 @@ export class Judge {
 
   /** One new session for each connection that needs one. */
   private mustStartAgain(line: Line, how: string, title: string): void {
-    this.sessionsDue = Math.max(this.sessionsDue, this.counts.sessions) + 1
-    const { sessionsDue } = this
+    this.startsDue = Math.max(this.startsDue, this.starts) + 1
+    const { startsDue } = this
     const { return_ms: returnMs } = this.options
     this.owe(
       returnMs,
-      () => this.counts.sessions < sessionsDue,
+      () => this.starts < startsDue,
       () => {
         const what = `The connection ${how}, and the client has started no new session within ${seconds(returnMs)}.`
         this.mistake(title, line, what)

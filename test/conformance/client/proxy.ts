@@ -52,8 +52,8 @@ const PAUSE_MS = [300, 1200] as const
 const SETTLED_MS = 5500
 /** Of the breaks so many strike earlier. */
 const EARLY_ONE_OF = 6
-/** Milliseconds between two faults that end a node. */
-const NODE_REST_MS = 8000
+/** Time until a node that is to end takes no new connections, and between two looks whether all nodes serve again. */
+const NODE_REST_MS = 2000
 /** Time after a move without a url until the proxy closes the connection, as a draining node does. */
 const DRAINED_MS = 1000
 /** Time in which no client may come back after a 40xx. */
@@ -82,7 +82,7 @@ export class FaultProxy {
   private playing: NodeJS.Timeout | undefined
   /** Whether frames are struck now. */
   private active = false
-  private nodeRestsUntil = 0
+  private nodesServe = true
   /** Faults that strike the next frame. */
   private readonly due = new Set<FrameFault>()
   /** The next connection loses its welcome. */
@@ -134,9 +134,14 @@ export class FaultProxy {
     const next = (): void => {
       this.playing = setTimeout(
         () => {
-          if (deck.length === 0) deck = this.dice.shuffled(TIMED.filter((fault) => this.faults.has(fault)))
-          // One that cannot strike now waits for its turn.
-          const struck = deck.find((fault) => this.strike(fault))
+          const strikes = (fault: TimedFault): boolean => this.strike(fault)
+          let struck = deck.find(strikes)
+          if (struck === undefined) {
+            // What cannot strike now stays before the others.
+            const all = TIMED.filter((fault) => this.faults.has(fault))
+            deck = [...new Set([...deck, ...this.dice.shuffled(all)])]
+            struck = deck.find(strikes)
+          }
           deck = deck.filter((fault) => fault !== struck)
           next()
         },
@@ -238,15 +243,28 @@ export class FaultProxy {
     return true
   }
 
+  /** Ends the owner of a room, while all nodes serve. Returns whether it could. */
   private endsNode(how: 'kill' | 'drain'): boolean {
     const end = this.options.cluster[how]
     const room = this.dice.choose(this.judge.rooms)
-    if (!end || room === undefined || performance.now() < this.nodeRestsUntil) return false
-    this.nodeRestsUntil = performance.now() + NODE_REST_MS
-    void end(room).catch((problem: Error) =>
-      this.options.tell?.(`${how} of the owner of ${room}: ${problem.message}`),
-    )
+    if (!end || room === undefined || !this.nodesServe) return false
+    this.nodesServe = false
+    void end(room)
+      .catch((problem: Error) => this.options.tell?.(`${how} of the owner of ${room}: ${problem.message}`))
+      .then(() => this.nodesBack())
     return true
+  }
+
+  private async nodesBack(): Promise<void> {
+    do await sleep(NODE_REST_MS)
+    while (this.active && !(await this.allServe()))
+    this.nodesServe = true
+  }
+
+  private async allServe(): Promise<boolean> {
+    const sockets = await Promise.all(this.options.cluster.nodes.map((node) => dial(node, [])))
+    for (const socket of sockets) socket?.terminate()
+    return sockets.every(Boolean)
   }
 
   private closeAll(fault: Fault, code: number): void {
