@@ -642,12 +642,14 @@ class Client:
             socket = None if connection.previous else connection.socket
             _settle(self._ended, socket and (socket.close_code, socket.close_reason))
 
-    def _continue(self, connection):
+    def _continue(self, connection, token_seconds):
         """Sends what a new connection needs (R23), before any other frame is taken."""
         connection.send({"t": "ping", "at": 0})
         if self._token:
             connection.send({"t": "token", "token": self._token})
             self._token = None
+        else:
+            connection.spawn(self._renew(connection, token_seconds * 0.8))
         connection.ready = True
         for room in self.rooms.values():
             room.send_kept()
@@ -685,9 +687,8 @@ class Client:
             self.limits = message["limits"]
             connection.watch(2 * message["heartbeat_seconds"])
             connection.spawn(self._beat(connection, message["heartbeat_seconds"]))
-            fresh = bool(self._token)
-            self._continue(connection)
-        if t in ("welcome", "token") and not (t == "welcome" and fresh):
+            self._continue(connection, message["token_seconds"])
+        elif t == "token":
             connection.spawn(self._renew(connection, message["token_seconds"] * 0.8))
         elif t == "joined" and message["request_id"] in self.requests:
             room = self.rooms[message["room_id"]] = self.requests[message["request_id"]]

@@ -77,7 +77,8 @@ class Vectors(unittest.TestCase):
 
     def test_patches(self):
         def check(vector):
-            frame, before = MsgPack({}).decode(bytes_of(vector)), (vector["state"], vector["keys"], 0)
+            frame = MsgPack({}).decode(bytes_of(vector))
+            before = vector["state"], vector["keys"], 0
             if vector["applied"]:
                 value, table, _ = part_after(frame, before)
                 self.assertEqual((value, table), (vector["state_after"], vector["keys_after"]))
