@@ -67,9 +67,9 @@ async function hello(words: object) {
 async function join(durability: 'journal' | 'none') {
   const { client, welcome } = await hello({ token: login.token })
   client.send({ t: 'join', request_id: 1, room_type: `counter-${durability}`, options: { key: 'one' } })
-  await client.next('joined')
+  const { member_id } = await client.next('joined')
   const { room_id, epoch, seq } = await client.next('state.snapshot')
-  return { client, welcome, position: { room_id, epoch, seq } }
+  return { client, welcome, position: { room_id, member_id, epoch, seq, settled: 0 } }
 }
 
 it('the store gets no more commands than these from clients that come, come back and go', async () => {
@@ -96,7 +96,7 @@ it('the store gets one command for each flush of a journal, whatever is in it', 
   await client.roundTrip()
   commands = []
   for (let ref = 1; ref <= 50; ref++)
-    client.send({ t: 'message', room_id: position.room_id, type: 'add', data: {}, ref })
+    client.send({ t: 'message', room_id: position.room_id, type: 'add', data: {}, ref, settled: 0 })
   const { seq } = await client.next('state.patch', ({ ops }) => JSON.stringify(ops).includes('50'))
   const flushes = { commit: seq - position.seq }
   expect(flushes.commit).toBeLessThan(50)
