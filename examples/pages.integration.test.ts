@@ -391,7 +391,7 @@ describe('the pages', () => {
     await bob.getByRole('button', { name: 'Cut' }).tap()
     await bob.getByRole('status').filter({ hasText: 'reconnecting' }).waitFor()
     alice = await send('1')
-    await alice.locator('.log', { hasText: 'has lost the connection' }).waitFor()
+    await alice.locator('.log', { hasText: 'disconnected' }).waitFor()
     bob = await pane('bob')
     await bob.locator('.log', { hasText: 'resumed' }).waitFor()
     await bob.getByRole('treeitem', { name: 'count 7' }).waitFor()
