@@ -53,7 +53,7 @@ export interface ConnectionHandlers {
 /** One socket: sends and receives frames, and detects a silent server. */
 export class ClientConnection {
   /** Codec for the next frames. */
-  codec: ClientCodec
+  readonly #codec: ClientCodec
   readonly #socket: WebSocketLike
   readonly #clock: Clock
   readonly #handlers: ConnectionHandlers
@@ -69,7 +69,7 @@ export class ClientConnection {
     clock: Clock,
     handlers: ConnectionHandlers,
   ) {
-    this.codec = codec
+    this.#codec = codec
     this.#clock = clock
     this.#handlers = handlers
     this.#socket = new Socket(url, [codec.subprotocol])
@@ -93,7 +93,7 @@ export class ClientConnection {
   }
 
   send(message: ClientMessage): void {
-    this.write(this.codec.encode(message) as Uint8Array<ArrayBuffer>)
+    this.write(this.#codec.encode(message) as Uint8Array<ArrayBuffer>)
   }
 
   /** Pings immediately and then every `seconds`, and starts the silence timeout. */
@@ -121,7 +121,7 @@ export class ClientConnection {
     try {
       if (!(data instanceof ArrayBuffer)) throw new ProtocolError('a text frame: use MessagePack')
       // The rest of a whole state is read only here.
-      this.#handlers.received(this.codec.decode(new Uint8Array(data)))
+      this.#handlers.received(this.#codec.decode(new Uint8Array(data)))
     } catch (error) {
       if (!(error instanceof ProtocolError)) throw error
       this.#letGo()

@@ -85,8 +85,8 @@ export class ClientSession {
   /** How fast the client sends, by the server's limits: what may be lost is not sent beyond it. */
   #rate: RateLimit | undefined
   readonly #batcher: Batcher
-  /** Kept across the connections of one session: what the server has announced in one holds in the next. */
-  #codec: MsgpackClientCodec
+  /** Encodes what any connection may send. */
+  readonly #codec = new MsgpackClientCodec()
   #status: ConnectionStatus = 'connecting'
   readonly #right = new ResumeRight()
   #connection: ClientConnection | undefined
@@ -116,7 +116,6 @@ export class ClientSession {
   constructor(parts: SessionParts, handlers: SessionHandlers) {
     this.#parts = parts
     this.#handlers = handlers
-    this.#codec = new MsgpackClientCodec()
     this.#backoff = new Backoff(parts.random, BACKOFF_BASE_MS, BACKOFF_MAX_MS)
     this.#reroutes = new Reroutes(parts.clock, parts.url, parts.rerouteHosts)
     this.#batcher = new Batcher(
@@ -254,21 +253,28 @@ export class ClientSession {
       else if (this.#replaced?.connection === connection) return
       else this.#lost(error)
     }
-    const connection: ClientConnection = new ClientConnection(Socket, url, this.#codec, this.#parts.clock, {
-      opened: () => (connection === this.#next ? this.#changeOver(connection) : this.#sayHello(token)),
-      received: (message) => {
-        if (this.#replaced?.connection !== connection) this.#receive(message, token)
-        else if (isRest(message, this.#replaced.positions)) this.#handlers.message(message)
+    const connection: ClientConnection = new ClientConnection(
+      Socket,
+      url,
+      new MsgpackClientCodec(),
+      this.#parts.clock,
+      {
+        opened: () => (connection === this.#next ? this.#changeOver(connection) : this.#sayHello(token)),
+        received: (message) => {
+          if (this.#replaced?.connection !== connection) this.#receive(message, token)
+          else if (isRest(message, this.#replaced.positions)) this.#handlers.message(message)
+        },
+        closed: (code, reason) => ended(this.#closeError(code, reason)),
+        silent: () =>
+          ended(new RoomfulError('connection_lost', 'The server is silent.', { retryable: true })),
+        broken: (cause) => {
+          const text = `Unreadable frame: ${cause}`
+          const error = new RoomfulError('protocol_error', text, { retryable: true, cause })
+          this.#parts.report(error)
+          ended(error)
+        },
       },
-      closed: (code, reason) => ended(this.#closeError(code, reason)),
-      silent: () => ended(new RoomfulError('connection_lost', 'The server is silent.', { retryable: true })),
-      broken: (cause) => {
-        const text = `Unreadable frame: ${cause}`
-        const error = new RoomfulError('protocol_error', text, { retryable: true, cause })
-        this.#parts.report(error)
-        ended(error)
-      },
-    })
+    )
     return connection
   }
 
@@ -380,7 +386,6 @@ export class ClientSession {
     this.#ready = false
     this.#handlers.lost()
     before.rest()
-    before.codec = this.#codec.fork()
     this.#replaced = { connection: before, positions: this.#handlers.positions() }
     this.#connection = next
     this.#next = undefined
@@ -444,7 +449,6 @@ export class ClientSession {
   /** The session cannot be resumed: the next hello starts a new one, or resumes another. */
   #forget(error: RoomfulError, credentials?: Credentials): void {
     this.#right.replace(credentials, credentials !== undefined)
-    this.#codec = new MsgpackClientCodec()
     this.#handlers.forgotten(error)
   }
 

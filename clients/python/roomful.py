@@ -181,9 +181,7 @@ NUMBERED = {
 
 class Json:
     subprotocol = "roomful.v1.json"
-
-    def __init__(self, epochs):
-        self.decode = json.loads
+    decode = staticmethod(json.loads)
 
     @staticmethod
     def encode(message):
@@ -191,12 +189,12 @@ class Json:
 
 
 class MsgPack:
-    """The codec of one connection. `epochs` has the latest epoch of each room, and outlives it."""
+    """The codec of one connection."""
 
     subprotocol = "roomful.v1.msgpack"
 
-    def __init__(self, epochs):
-        self._epochs, self._room_id = epochs, None
+    def __init__(self):
+        self.epochs, self._room_id = {}, None  # The latest epoch of each room (R38).
 
     @staticmethod
     def encode(message):
@@ -225,7 +223,7 @@ class MsgPack:
         if t == "welcome":
             message["limits"] = dict(zip(LIMITS, message["limits"]))
         elif t == "joined":
-            self._epochs.pop(message["room_id"], None)
+            self.epochs.pop(message["room_id"], None)
         elif t == "member":
             message |= {k: NUMBERED[k].get(message[k]) for k in NUMBERED.keys() & message.keys()}
         elif "members" in message:
@@ -234,8 +232,8 @@ class MsgPack:
         return message
 
     def _epoch(self, number):
-        latest = self._epochs.get(self._room_id, 0)
-        self._epochs[self._room_id] = max(latest, number)
+        latest = self.epochs.get(self._room_id, 0)
+        self.epochs[self._room_id] = max(latest, number)
         return latest if number == latest % 128 else number
 
 
@@ -475,7 +473,7 @@ class Connection:
 
     def __init__(self, client, socket, codec):
         self.ready, self.previous, self.positions, self.socket = False, None, {}, socket
-        self._client, self._codec, self._outgoing = client, codec, asyncio.Queue()
+        self._client, self.codec, self._outgoing = client, codec, asyncio.Queue()
         self._tasks, self._patience = [], 10
         self._silence = self.move = asyncio.Future()
         self.reader = asyncio.create_task(self._read())
@@ -486,7 +484,7 @@ class Connection:
         return self._tasks[-1]
 
     def send(self, message):
-        self._outgoing.put_nowait(self._codec.encode(message))
+        self._outgoing.put_nowait(self.codec.encode(message))
 
     def watch(self, patience):
         """Gives up the connection when no frame arrives for so many seconds (R2, R3)."""
@@ -504,7 +502,7 @@ class Connection:
     async def _read(self):
         try:
             while True:
-                message = self._codec.decode(await self.socket.recv())
+                message = self.codec.decode(await self.socket.recv())
                 self.watch(self._patience)
                 if message:
                     self._client.take(self, message)
@@ -539,7 +537,7 @@ class Client:
         self._open_socket, self._codec = open_socket or open_websocket, CODECS[codec]
         self._hello = {"t": "hello", "project_id": project_id, "features": ["layers"]}
         self._connection = self._session = self._token = None
-        self._epochs, self.last_request, self._stale, self._closing = {}, 0, False, False
+        self.last_request, self._stale, self._closing = 0, False, False
         self.welcomed = asyncio.Future()
         self._main = asyncio.create_task(self._run())
 
@@ -615,13 +613,14 @@ class Client:
         return asyncio.sleep(self._random() * min(10, 0.25 * 2 ** min(attempt, 9)))
 
     async def _open(self, url):
-        codec = self._codec(self._epochs)
+        codec = self._codec()
         return Connection(self, await self._open_socket(url, codec.subprotocol), codec)
 
     def _say_hello(self, connection):
         seats = [room for room in self.rooms.values() if room.has_snapshot]
         if self._session:
             listed = [{name: getattr(room, name) for name in LISTED} for room in seats]
+            connection.codec.epochs = {room.room_id: room.epoch for room in seats}
             connection.send(self._hello | {"resume": self._session | {"rooms": listed}})
         else:
             connection.send(self._hello | {"token": self._token})

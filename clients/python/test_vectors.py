@@ -15,7 +15,7 @@ def bytes_of(vector):
 
 
 def room_codec():
-    codec = MsgPack({})
+    codec = MsgPack()
     codec.decode(bytes_of(VECTORS["address"]))
     return codec
 
@@ -77,7 +77,7 @@ class Vectors(unittest.TestCase):
 
     def test_patches(self):
         def check(vector):
-            frame = MsgPack({}).decode(bytes_of(vector))
+            frame = MsgPack().decode(bytes_of(vector))
             before = vector["state"], vector["keys"], 0
             if vector["applied"]:
                 value, table, _ = part_after(frame, before)

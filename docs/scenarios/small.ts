@@ -76,6 +76,21 @@ level.add('R38', 'the latest epoch comes from every frame, also from one that is
   s.raw(pack([SERVER_OPCODES.event, epoch % 128, FIRST_SEQ + 3, 'boom', 1])).expect({ events: [['boom', 1]] })
 })
 
+level.add('R38', 'after a resume, the latest epoch is the listed one', (s) => {
+  rawRoom(s)
+  const epoch = EPOCH + 1
+  const gap = pack([SERVER_OPCODES['state.patch'], epoch, FIRST_SEQ + 3, 1, null, new Map([[0, 2]])])
+  s.raw(gap).client({ t: 'state.resync', room_id: ARENA, reason: 'sequence' })
+  const rooms = [{ room_id: ARENA, member_id: 'mem_me', epoch: EPOCH, seq: FIRST_SEQ, settled: 0 }]
+  s.lose(1006, { rooms }).welcome({ resumed: true })
+  const next = { ...BEFORE, n: 2 }
+  const room = pack([ROOM_OPCODE, ARENA])
+  s.raw(room, patch(FIRST_SEQ + 1, next, null, new Map([[0, 2]])))
+  s.raw(pack([SERVER_OPCODES.event, SHORT, FIRST_SEQ + 1, 'missed', 1]))
+    .expect({ state: next, events: [['missed', 1]] })
+    .client(null)
+})
+
 level.add('R39', 'decimals, float32, float64 and integers', (s) => {
   rawRoom(s)
   const d = (...bytes: number[]) => Uint8Array.from(bytes)

@@ -41,7 +41,8 @@ type Announced = [from: number, ...keys: string[]]
 
 /** What frames of rooms leave out, since frames before them have said it. */
 export class StreamContext {
-  readonly #epochs = new Map<string, number>()
+  /** The latest epoch of each room. */
+  #epochs = new Map<string, number>()
   #room: string | undefined
 
   /** `room`: the one that frames are about until one says so. */
@@ -73,14 +74,13 @@ export class StreamContext {
     this.#epochs.delete(room)
   }
 
-  /** Goes on from where another one is. */
-  follow(other: StreamContext): void {
-    this.#room = other.#room
-    for (const [room, epoch] of other.#epochs) this.#epochs.set(room, epoch)
+  /** The client resumes with these positions: the server sends what follows them, and later epochs that the client has seen come again. */
+  resume(rooms: readonly { readonly room_id: string; readonly epoch: number }[]): void {
+    this.#epochs = new Map(rooms.map(({ room_id, epoch }) => [room_id, epoch]))
   }
 }
 
-/** `roomful.v1.msgpack`, the client's half. */
+/** `roomful.v1.msgpack`, the client's half, for one connection. */
 export class MsgpackClientCodec implements ClientCodec {
   readonly subprotocol = 'roomful.v1.msgpack'
   readonly #writer = new MsgpackWriter()
@@ -91,14 +91,8 @@ export class MsgpackClientCodec implements ClientCodec {
     this.#context = new StreamContext(room)
   }
 
-  /** Another one that goes on from where this one is: for a connection that is still read when this codec goes on with the next. */
-  fork(): MsgpackClientCodec {
-    const fork = new MsgpackClientCodec()
-    fork.#context.follow(this.#context)
-    return fork
-  }
-
   encode(message: ClientMessage): Payload {
+    if ('resume' in message) this.#context.resume(message.resume.rooms)
     WRITERS[message.t](this.#writer.begin(), message)
     return this.#writer.take()
   }

@@ -331,13 +331,15 @@ function decimal(data: Uint8Array, type: number): number {
 export const DECIMALS = new ExtensionCodec()
 for (let type = 0; type < 64; type += 1) DECIMALS.register({ type, encode: () => null, decode: decimal })
 
-/** R37 and R38 of docs/protocol.md: of one connection, and of its session the `epochs` of its rooms. */
+/** R37 and R38 of docs/protocol.md, for one connection. */
 export class RoomContext {
   private room: string | undefined
-  private readonly epochs: Map<string, number>
+  /** The latest epoch of each room. */
+  private epochs = new Map<string, number>()
 
-  constructor(epochs = new Map<string, number>()) {
-    this.epochs = epochs
+  /** The client has listed these positions in its hello. */
+  resume(rooms: readonly { readonly room_id: string; readonly epoch: number }[]): void {
+    this.epochs = new Map(rooms.map(({ room_id, epoch }) => [room_id, epoch]))
   }
 
   enter(room: unknown): void {

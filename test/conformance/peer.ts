@@ -62,14 +62,13 @@ export class Peer {
   detached = false
   private readonly trace: string[] = []
   private readonly bell: Bell
-  private readonly context: RoomContext
+  private readonly context = new RoomContext()
   private pace: Pace | undefined
 
   private constructor(socket: WebSocket, session: Session, bell: Bell) {
     this.socket = socket
     this.bell = bell
     this.session = session
-    this.context = new RoomContext(session.epochs)
     socket.on('message', (data: Buffer, binary: boolean) => this.frame(data, binary))
     socket.on('ping', () => {
       this.pings += 1
@@ -102,6 +101,7 @@ export class Peer {
   send(message: ClientMessage): void {
     this.session.sending(message)
     this.note(`→ ${JSON.stringify(message)}`)
+    if ('resume' in message) this.context.resume(message.resume.rooms)
     this.socket.send(this.session.codec === 'json' ? encodeJson(message) : encodeMsgpack(message))
   }
 
@@ -309,8 +309,6 @@ export class Session {
   readonly codec: Codec
   readonly faults: string[] = []
   readonly rooms = new Map<string, RoomView>()
-  /** The epoch of each room, as frames have told it. */
-  readonly epochs = new Map<string, number>()
   /** What its client understands beyond what every client does. */
   features: string[] = []
   sessionId = ''

@@ -50,8 +50,6 @@ export class Session {
   readonly tokens: { readonly token: string; readonly line: Line }[] = []
   readonly seats = new Map<string, Seat>()
   readonly requests = new Map<number, Request>()
-  /** The epochs that the frames of its rooms have had. */
-  readonly epochs = new Map<string, number>()
   heartbeat_ms = 0
   /** What ended it for the client: goodbye, or a close code. */
   over:

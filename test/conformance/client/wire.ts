@@ -66,7 +66,7 @@ export class Wire {
   private readonly parts: WireParts
   private readonly down = new Way()
   private readonly up = new Way()
-  private context = new RoomContext()
+  private readonly context = new RoomContext()
   /** The room that the client takes frames to be about. */
   private room: string | undefined
   /** Frames of one flush that may get lost. */
@@ -175,7 +175,7 @@ export class Wire {
     try {
       for (const said of readClientFrame(this.line.codec, raw)) {
         judge.said(this.line, said)
-        if (said.t === 'hello') this.context = new RoomContext(this.line.session?.epochs)
+        if (said.t === 'hello' && said.resume) this.context.resume(said.resume.rooms)
       }
     } catch (problem) {
       judge.unreadable(this.line, (problem as Error).message, shown(raw))
