@@ -253,6 +253,8 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
       await before.leave()
     }
     if (this.status === 'closed') throw this.#error ?? closedByCaller()
+    // An earlier page may have left messages of a seat that it was leaving. They must not go out in this one.
+    this.#tab?.restart(roomId)
     const seat = new Seat(this.#link, roomId, roomType, json)
     this.#seats.set(roomId, seat)
     if (this.status === 'online') seat.connected()

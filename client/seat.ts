@@ -281,6 +281,7 @@ export class Seat {
     else if (this.#leaving && requestId === this.#leaving.requestId) {
       this.#leaving.settle(error)
       this.#leaving = undefined
+      this.#link.changed()
     } else return false
     return true
   }

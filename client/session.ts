@@ -224,7 +224,7 @@ export class ClientSession {
     this.#attempt = attempt
     this.#expectWelcome(ATTEMPT_MS)
     try {
-      const token = await this.#tokenForHello(attempt)
+      const token = await this.#tokenForHello()
       this.#Socket ??= this.#parts.WebSocket ?? (await platformWebSocket())
       if (this.#attempt === attempt) this.#connection = this.#connect(this.#Socket, this.#parts.url, token)
     } catch (error) {
@@ -236,13 +236,14 @@ export class ClientSession {
   }
 
   /** A new session needs a token; a resumed one only when the one it has is said to be expired, or unknown to this page. */
-  async #tokenForHello(attempt: object): Promise<string | undefined> {
+  async #tokenForHello(): Promise<string | undefined> {
     const { tokens, restore } = this.#parts
     if (this.#mustRenew) return tokens.fetch()
     if (this.#right.ownSession) return undefined
     const token = await tokens.next()
     const restored = this.credentials ? undefined : await restore(token)
-    if (restored && this.#attempt === attempt) this.#right.replace(restored, true)
+    // Also for a later attempt: the seats of the earlier page are there from now on.
+    if (restored && !this.credentials && !this.#isClosed()) this.#right.replace(restored, true)
     return token
   }
 
@@ -414,7 +415,7 @@ export class ClientSession {
       return
     }
     this.#mustRenew ||= error.code === 'token_expired'
-    if (error.code === 'resume_failed') {
+    if (error.code === 'resume_failed' && this.credentials) {
       // The server is well, and is asked for something else now: what came before says nothing of it.
       this.#backoff.reset()
       this.#forget(error)

@@ -119,6 +119,8 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly session_id: string
       /** The claim of the token in force. */
       readonly data?: JsonObject | undefined
+      /** Id of the member that the client believes to be. If it is another, its refs are those of a seat that has ended. */
+      readonly seat?: string
       readonly epoch: number
       readonly seq: number
       /** The highest ref up to which the client knows every outcome. */

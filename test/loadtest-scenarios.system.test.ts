@@ -140,7 +140,8 @@ describe('one after the other', () => {
       expect.arrayContaining(['node-1 is told to end', 'node-2 is told to end', 'node-2 serves again']),
     )
     expect(figure(report, 'worst pause of a player')).toBeGreaterThan(0)
-    expect(report.totals.resumes).toBeGreaterThanOrEqual(24)
+    // Players of a node that drains move. Only those that are too late lose their connection.
+    expect(report.totals.resumes).toBeLessThan(24)
   })
 
   it('node-kill ends each node at once, and its rooms go on', async () => {

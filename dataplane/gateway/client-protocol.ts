@@ -248,7 +248,7 @@ export class ClientProtocol implements ConnectionListener {
       subscription.joinRequest = undefined
       return subscription
     }
-    this.connection.sendError('not_in_room', `the session is not in ${roomId}`, request)
+    this.#refuseRequest(session, request, 'not_in_room', `the session is not in ${roomId}`)
     return undefined
   }
 
@@ -265,7 +265,10 @@ export class ClientProtocol implements ConnectionListener {
     const { t, ref, room_id: roomId } = request
     const subscription =
       t === 'message' && roomId !== undefined ? session.subscriptions.get(roomId) : undefined
-    if (subscription?.inUse && ref !== undefined) this.#context.edge.refuse(subscription, code, message, ref)
+    // A leave that is under way may fail, and then the refs go on.
+    const counts = subscription?.inUse || subscription?.leaveRequest !== undefined
+    if (subscription && counts && ref !== undefined)
+      this.#context.edge.refuse(subscription, code, message, ref)
     else this.connection.sendError(code, message, request)
   }
 

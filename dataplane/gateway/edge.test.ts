@@ -444,6 +444,44 @@ describe('the refs of a seat', () => {
     expect(answers(back)).toEqual(['ack 3', 'ack 4'])
   })
 
+  it('are above settled: a message that says otherwise ends the connection with 4000', async () => {
+    const { client } = await test.join()
+    client.send(move(1, 1))
+    expect(await client.closed).toMatchObject({
+      code: 4000,
+      reason: 'a message to arena:one has ref 1 and settled 1, which must be lower',
+    })
+    expect(test.owner.of('message')).toEqual([])
+  })
+
+  it('count while a leave is under way, which may fail', async () => {
+    const { client, joined } = await test.join()
+    const room = test.owner.room('one')
+    test.owner.silent.add('leave')
+    client.send(move(1), { t: 'leave', request_id: 2, room_id: joined.room_id }, move(2))
+    await client.roundTrip()
+    const { member_id: memberId } = joined
+    const failed = { code: 'room_unavailable', message: 'later', request_id: 2 } as const
+    room.send({ kind: 'error', member_id: memberId, ...failed })
+    client.send(move(3))
+    await client.next('ack', ({ ref }) => ref === 3)
+    expect(answers(client)).toEqual(['ack 1', 'not_in_room 2', 'room_unavailable undefined', 'ack 3'])
+  })
+
+  it('of refusals take one place where there is no room, whatever their texts', async () => {
+    await test.close()
+    test = await TestGateway.start({ maxUnackedMessages: 2 })
+    const { client } = await test.join()
+    test.owner.silent.add('message').add('refuse')
+    const invalid = (ref: number, type: unknown) => ({ ...move(ref), type }) as ReturnType<typeof move>
+    client.send(move(1), move(2))
+    for (let ref = 3; ref <= 8; ref += 1) client.send(invalid(ref, ref % 2 === 0 ? 'x'.repeat(65) : ''))
+    await client.roundTrip()
+    test.owner.received.length = 0
+    test.owner.room('one').send({ kind: 'redirect', owner: 'node_b' })
+    expect(test.owner.of('refuse').map(({ from, through }) => [from, through])).toEqual([[3, 8]])
+  })
+
   it('that come again on a connection get no answer', async () => {
     const { client } = await test.join()
     client.send(move(1), move(1), move(2))

@@ -177,11 +177,14 @@ export class Edge {
       data,
     } as const
     if (ref === undefined) this.#context.send(message)
+    else if (settled >= ref)
+      subscription.connection?.close(
+        'protocol_error',
+        `a message to ${subscription.roomId} has ref ${ref} and settled ${settled}, which must be lower`,
+      )
     else if (this.#isDue(subscription, ref)) {
-      if (subscription.unacked.isFull(bytes)) {
-        this.#context.metrics.unackedRefused.inc()
-        this.#refuse(subscription, 'room_unavailable', `${subscription.roomId} has to wait: try again`, ref)
-      } else this.#sendReliable(subscription, { ...message, ref, settled }, bytes)
+      if (subscription.unacked.isFull(bytes)) this.#refuseFull(subscription, ref)
+      else this.#sendReliable(subscription, { ...message, ref, settled }, bytes)
       subscription.came(settled)
     }
   }
@@ -189,8 +192,15 @@ export class Edge {
   /** A message of the client is refused here; its ref is settled by the owner, in its turn, and the answer comes from there. */
   refuse(subscription: Subscription, code: ErrorCode, message: string, ref: number): void {
     if (!this.#isDue(subscription, ref)) return
-    this.#refuse(subscription, code, message, ref)
+    if (subscription.unacked.isFull(message.length)) this.#refuseFull(subscription, ref)
+    else this.#refuse(subscription, code, message, ref)
     subscription.came(0)
+  }
+
+  /** Refuses a message that there is no room for. All of them in a row take one place, so that a client cannot fill the memory with refusals. */
+  #refuseFull(subscription: Subscription, ref: number): void {
+    this.#context.metrics.unackedRefused.inc()
+    this.#refuse(subscription, 'room_unavailable', `${subscription.roomId} has to wait: try again`, ref)
   }
 
   #refuse(subscription: Subscription, code: ErrorCode, message: string, ref: number): void {

@@ -257,6 +257,7 @@ export class Subscription {
       codec: this.#connection.codec.subprotocol,
       session_id: session.sessionId,
       data: session.data,
+      seat: this.#seatId,
       epoch,
       seq,
       settled: this.#known,

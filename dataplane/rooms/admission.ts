@@ -150,8 +150,13 @@ export class RoomAdmission {
 
   attach(message: Kind<'attach'>): void {
     const { memberships, replies } = this.#stream
-    const { member_id: memberId, edge, codec, turn } = message
+    const { member_id: memberId, edge, codec, turn, seat } = message
     const membership = memberships.addressee(memberId)
+    if (membership && seat !== undefined && seat !== membership.member.id) {
+      // The client left this seat and joined again, and has not heard of the new one: it asks for that once more.
+      replies.noSeat(edge, memberId)
+      return
+    }
     if (!membership) {
       if (this.#wait(memberId, 'attach', () => this.attach(message))) return
       const farewell = this.#stream.environment.departures.of(memberId)

@@ -136,7 +136,9 @@ export class Memberships {
   release(membership: Membership): void {
     const { id } = membership.member
     if (this.#leaving.get(id) === membership) this.#leaving.delete(id)
-    this.#subscriptions.delete(membership.subscriptionId)
+    // The session may have joined again under the same id.
+    const { subscriptionId } = membership
+    if (this.#subscriptions.get(subscriptionId) === membership) this.#subscriptions.delete(subscriptionId)
     if (membership.attached) add(this.#edges, membership.edge, -1)
     add(this.#codecs, membership.codec, -1)
   }

@@ -170,3 +170,15 @@ describe('a range of messages that the edge has refused', () => {
     expect([ann.acked, bench.sentOf('resend').length]).toEqual([6, 1])
   })
 })
+
+it('an attach for a seat that has ended is answered with its end, and settles nothing in the next one', async () => {
+  const { bench } = await roomWith(counter(), ['ann'])
+  good(bench, 1)
+  await bench.settle()
+  bench.sent.length = 0
+  const asked = { ask: 2, edge: 'node_a', turn: 1, codec: 'roomful.v1.json', session_id: 'ann' } as const
+  const at = { epoch: 1, seq: 1, settled: 10, through: 10, seat: 'mem_before' }
+  bench.send('counter', 'ann', { kind: 'attach', ...asked, ...at })
+  await bench.settle()
+  expect(bench.sent.map(({ kind }) => kind)).toEqual(['no_seat'])
+})
