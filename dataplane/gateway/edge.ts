@@ -177,13 +177,11 @@ export class Edge {
       data,
     } as const
     if (ref === undefined) this.#context.send(message)
-    else if (settled >= ref)
-      subscription.connection?.close(
-        'protocol_error',
-        `a message to ${subscription.roomId} has ref ${ref} and settled ${settled}, which must be lower`,
-      )
     else if (this.#isDue(subscription, ref)) {
-      if (subscription.unacked.isFull(bytes)) this.#refuseFull(subscription, ref)
+      if (settled >= ref) {
+        const text = `a message to ${subscription.roomId} has ref ${ref} and settled ${settled}, which must be lower`
+        subscription.connection?.close('protocol_error', text)
+      } else if (subscription.unacked.isFull(bytes)) this.#refuseFull(subscription, ref)
       else this.#sendReliable(subscription, { ...message, ref, settled }, bytes)
       subscription.came(settled)
     }
