@@ -204,10 +204,11 @@ export class RawPlayer extends Player {
   #frame(socket: RawSocket, message: RoomFrame): void {
     const seat = this.#seat
     if (!seat || message.room_id !== seat.room) return
-    const ask = seat.take(message)
+    const isGone = message.t === 'member' && message.status === 'left' && message.member_id === seat.member
+    // The end of a seat that no owner knows any more is of no flush: its epoch and seq are 0.
+    const ask = isGone && message.epoch === 0 ? undefined : seat.take(message)
     if (ask) socket.send(ask)
-    if (message.t === 'member' && message.status === 'left' && message.member_id === seat.member)
-      this.#seatGone()
+    if (isGone) this.#seatGone()
   }
 
   #welcome(socket: RawSocket, message: Extract<ServerMessage, { t: 'welcome' }>): void {
