@@ -369,7 +369,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
       (seat) =>
         (roomId === undefined ? ref === undefined : seat.roomId === roomId) && seat.refused(frame, error),
     )
-    // When no one waits any more for the answer to a request or a message, it has been settled otherwise.
+    // If no caller waits for this answer, the request or the message already has its outcome.
     if (!taken && (ref ?? requestId) === undefined) this.#failed(error)
   }
 

@@ -274,7 +274,7 @@ export class Seat {
 
   /** An error of the server about this room. False when it answers nothing that was asked here. */
   refused({ request_id: requestId, ref }: ErrorFrame, error: RoomfulError): boolean {
-    // What may be lost was sent to a seat that has ended.
+    // An unreliable message has reached a seat that has ended. Its loss is not reported.
     if ((requestId ?? ref) === undefined) return error.code === 'not_in_room'
     if (ref !== undefined) return this.#hasSeat && this.#unacked.refuse(ref, error)
     if (requestId === this.#joinRequest && this.#status !== 'joined') this.#joinRefused(error)
