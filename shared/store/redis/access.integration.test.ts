@@ -190,6 +190,7 @@ describe('roomful-control', () => {
     const listed = { index: NODES, member: 'node_a' }
     const lease = { key: leaseKey('node_a'), listed, holder: 'node_a~1' }
     await node.records.renewLease({ ...lease, value: encodeNodeInfo(info), ttlMs: LONG_MS })
+    expect(await node.listings.changes('p/duel', '', 1)).toMatchObject({ rooms: [] })
     const control = await openRedisStore({ url: await addRedisUser(server.url, 'roomful-control') })
     expect(await readLiveNodes(control.records)).toEqual([info])
     const refused = [
@@ -198,6 +199,7 @@ describe('roomful-control', () => {
       control.records.read(['session:{x}y']),
       control.rooms.inspect('p/a:k'),
       control.rooms.counted('p', { limit: 1 }),
+      control.listings.changes('p/duel', '', 1),
     ]
     for (const call of refused) await expect(call).rejects.toThrow(/NOPERM/)
   })
