@@ -1,6 +1,6 @@
 import * as v from 'valibot'
 import type { Json } from '../../shared/json.ts'
-import { freeSeats, type RoomRow } from './row.ts'
+import { type RoomRow, takenSeats } from './row.ts'
 
 /** A value of `data` that queries can compare. */
 export type Scalar = string | number | boolean | null
@@ -82,11 +82,12 @@ export function readQuery(input: Json): RoomQuery {
 export function rowMatcher({ where = {}, full = false }: RoomQuery): (row: RoomRow) => boolean {
   const tests = Object.entries(where).map(([field, condition]) => [field, conditionTest(condition)] as const)
   return (row) => {
-    if (!full && freeSeats(row) <= 0) return false
+    if (!full && takenSeats(row) >= (row.max_members ?? Number.POSITIVE_INFINITY)) return false
+    if (tests.length === 0) return true
     const { data } = row
-    if (tests.length > 0 && !isObject(data)) return false
-    for (const [field, test] of tests)
-      if (!Object.hasOwn(data as object, field) || !test((data as Record<string, Json>)[field])) return false
+    if (!isObject(data)) return false
+    // Inherited names such as `constructor` equal no scalar.
+    for (const [field, test] of tests) if (!test(data[field])) return false
     return true
   }
 }

@@ -8,6 +8,7 @@ export interface Store {
   readonly records: Records
   readonly rooms: RoomRecords
   readonly wakeups: Wakeups
+  readonly listings: Listings
   readonly bus: Bus
   readonly locks: Locks
   readonly vitals: StoreVitals
