@@ -46,8 +46,8 @@ async function setup(urls: readonly (string | undefined)[], draining: readonly b
       max_sessions: 0,
       ...(adminUrl !== undefined && { admin_url: adminUrl }),
     }
-    const lease = { key: leaseKey(name), index: NODES, member: name, holder: `${name}~1`, ttlMs: 60_000 }
-    await store.records.renewLease({ ...lease, value: encodeNodeInfo(info) })
+    const lease = { key: leaseKey(name), holder: `${name}~1`, value: encodeNodeInfo(info), ttlMs: 60_000 }
+    await store.records.renewLease({ ...lease, listed: { index: NODES, member: name } })
   }
   return new Nodes({
     records: store.records,

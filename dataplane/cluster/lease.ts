@@ -175,8 +175,7 @@ export class NodeLease {
       holder: nodeId,
       value: encodeNodeInfo(info()),
       ttlMs,
-      index: NODES,
-      member: name,
+      listed: { index: NODES, member: name },
     })
     if (this.#stopped || holder !== nodeId) return holder
     if (this.#renewedAt !== undefined) metrics.leaseRenewalInterval.observe((sentAt - this.#renewedAt) / 1000)

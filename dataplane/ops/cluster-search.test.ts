@@ -177,17 +177,18 @@ describe('a search over the cluster', () => {
         'search:node_b',
         new TextEncoder().encode(typeof value === 'string' ? value : JSON.stringify(value)),
       )
-    const question = { kind: 'ask', search: 's', from: 'node_a', q: 'lobby', limit: 10 }
-    for (const wrong of ['{', { ...question, limit: 1e6 }, { ...question, q: '' }, { kind: 'drain' }])
-      await send(wrong)
+    const ask = (q: string, limit: number) =>
+      send({ kind: 'ask', call: 'c', from: 'node_a', body: { q, limit } })
+    await send('{')
+    await send({ kind: 'drain' })
+    await ask('lobby', 1e6)
+    await ask('', 10)
     // An answer to no question.
     await send({
       kind: 'answer',
-      search: 's',
+      call: 'c',
       from: 'node_a',
-      rooms: [],
-      sessions: [],
-      found: { rooms: 0, sessions: 0 },
+      body: { rooms: [], sessions: [], found: { rooms: 0, sessions: 0 } },
     })
     expect(published).toEqual([])
     expect(logged).toHaveLength(4)
@@ -197,9 +198,9 @@ describe('a search over the cluster', () => {
   it('keeps what cannot be read of other nodes, with their players, out of the log', async () => {
     const { bus, logged } = await cluster({ node_a: {} })
     const session = { project_id: 'prj_1', session_id: 'ses_x', sub: 'bob', rooms: 5 }
-    const answer = { kind: 'answer', search: 's', from: 'node_b', rooms: [], sessions: [session] }
-    const found = { rooms: 0, sessions: 1 }
-    await bus.publish('search:node_a', new TextEncoder().encode(JSON.stringify({ ...answer, found })))
+    const body = { rooms: [], sessions: [session], found: { rooms: 0, sessions: 1 } }
+    const answer = { kind: 'answer', call: 'c', from: 'node_b', body }
+    await bus.publish('search:node_a', new TextEncoder().encode(JSON.stringify(answer)))
     expect(logged).toHaveLength(1)
     expect(logged[0]).toContain('sessions.0.rooms')
     expect(logged[0]).not.toMatch(/bob|ses_x/)

@@ -133,7 +133,7 @@ export type Write =
     }
   | { readonly index: string; readonly drop: string }
 
-/** A lease that its holder asks for, or asks to keep. `key` and `index` must share a hash tag. */
+/** A lease that its holder asks for, or asks to keep. `key` and `listed.index` must share a hash tag. */
 export interface LeaseRenewal {
   readonly key: string
   /** Who asks: one that no other process ever calls itself. */
@@ -141,9 +141,8 @@ export interface LeaseRenewal {
   /** What others read at the key. */
   readonly value: Uint8Array
   readonly ttlMs: number
-  /** The ordered set that lists the lease, and the member that stands for it there. */
-  readonly index: string
-  readonly member: string
+  /** The ordered set that lists the lease, and the member that stands for it there. Absent: the lease is not listed. */
+  readonly listed?: { readonly index: string; readonly member: string }
 }
 
 /** Who has a lease. */

@@ -34,11 +34,13 @@ export function requireWrites(writes: readonly Write[]): void {
 }
 
 /** Throws unless a lease can be taken: it has a holder and a lifetime, and one script may touch its keys together. */
-export function requireLease({ key, index, holder, ttlMs }: LeaseRenewal): void {
+export function requireLease({ key, listed, holder, ttlMs }: LeaseRenewal): void {
   requireTtl(ttlMs)
   if (holder === '') throw new RangeError(`the lease ${key} has no holder: it is the empty string`)
-  if (hashTag(key) !== hashTag(index))
-    throw new RangeError(`the lease ${key} and its index ${index} must share a hash tag such as {nodes}`)
+  if (listed && hashTag(key) !== hashTag(listed.index))
+    throw new RangeError(
+      `the lease ${key} and its index ${listed.index} must share a hash tag such as {nodes}`,
+    )
 }
 
 /** Throws unless `ttlMs` is a whole, positive number of milliseconds. */

@@ -88,8 +88,9 @@ export class Ledger {
   /** The answer of an operation has reached its process; `recordedEpoch` is the epoch of the room as the store has it now. */
   answered({ process, name, args, sentAt }: Operation, result: unknown, recordedEpoch: number): void {
     if (name === 'records.renewLease') {
-      const { holder, ttlMs } = args[0] as LeaseRenewal
-      if ((result as Lease).holder === holder) this.#trustedUntil.set(process, sentAt + ttlMs)
+      const { holder, ttlMs, listed } = args[0] as LeaseRenewal
+      // Only leases of nodes are listed.
+      if (listed && (result as Lease).holder === holder) this.#trustedUntil.set(process, sentAt + ttlMs)
       return
     }
     if (result !== false || (name !== 'rooms.commit' && name !== 'rooms.snapshot')) return

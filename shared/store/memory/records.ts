@@ -41,13 +41,13 @@ export class MemoryRecords implements Records {
   async renewLease(renewal: LeaseRenewal): Promise<Lease> {
     this.#requireOpen()
     requireLease(renewal)
-    const { key, holder, value, ttlMs, index, member } = renewal
+    const { key, holder, value, ttlMs, listed } = renewal
     const stored = this.#records.get(key)
     if (stored?.lease && stored.lease.holder !== holder) return stored.lease
     const lease = stored?.lease ?? { holder, since: Math.floor(this.#clock.now()) }
     const version = (stored?.version ?? 0) + 1
     this.#records.set(key, { value: new Uint8Array(value), version, lease }, ttlMs)
-    this.#add({ index, add: member })
+    if (listed) this.#add({ index: listed.index, add: listed.member })
     return lease
   }
 

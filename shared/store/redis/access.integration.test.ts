@@ -187,7 +187,8 @@ describe('roomful-control', () => {
       max_sessions: 0,
       admin_url: 'http://node-1:9100',
     }
-    const lease = { key: leaseKey('node_a'), index: NODES, member: 'node_a', holder: 'node_a~1' }
+    const listed = { index: NODES, member: 'node_a' }
+    const lease = { key: leaseKey('node_a'), listed, holder: 'node_a~1' }
     await node.records.renewLease({ ...lease, value: encodeNodeInfo(info), ttlMs: LONG_MS })
     expect(await node.listings.changes('p/duel', '', 1)).toMatchObject({ rooms: [] })
     const control = await openRedisStore({ url: await addRedisUser(server.url, 'roomful-control') })

@@ -36,9 +36,13 @@ export class RedisRecords implements Records {
 
   async renewLease(renewal: LeaseRenewal): Promise<Lease> {
     requireLease(renewal)
-    const { holder, value, ttlMs, member } = renewal
-    const keys = [this.#prefix + renewal.key, this.#prefix + renewal.index]
-    const args = [holder, outgoing(value), String(ttlMs), member]
+    const { key, holder, value, ttlMs, listed } = renewal
+    const keys = [this.#prefix + key]
+    const args = [holder, outgoing(value), String(ttlMs)]
+    if (listed) {
+      keys.push(this.#prefix + listed.index)
+      args.push(listed.member)
+    }
     const reply = await callScript(this.#servers, 'renew_lease', keys, args)
     const [heldBy, since] = reply as [Buffer, Buffer]
     return { holder: heldBy.toString(), since: Number(since) }

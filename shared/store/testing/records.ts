@@ -145,8 +145,7 @@ export function describeRecords(open: OpenStore): void {
           holder,
           value: bytes(`of ${holder}`),
           ttlMs,
-          index: '{t}:leases',
-          member: 'lease',
+          listed: { index: '{t}:leases', member: 'lease' },
         })
       const now = await store.time()
       const first = await renew('one', LONG_MS)
@@ -170,14 +169,14 @@ export function describeRecords(open: OpenStore): void {
       const { store, elapse } = await opened(open)
       const { records } = store
       const lease = { key: '{t}:k', holder: 'one', value: bytes('x'), ttlMs: LONG_MS }
-      const renew = () => records.renewLease({ ...lease, index: '{t}:i', member: 'k' })
+      const renew = () => records.renewLease(lease)
       const { since } = await renew()
       await records.write([{ remove: '{t}:k' }])
       await elapse(1, async () => (await store.time()) > since)
       expect((await renew()).since).toBeGreaterThan(since)
-      await expect(records.renewLease({ ...lease, index: 'elsewhere', member: 'k' })).rejects.toThrow(
-        'must share a hash tag',
-      )
+      await expect(
+        records.renewLease({ ...lease, listed: { index: 'elsewhere', member: 'k' } }),
+      ).rejects.toThrow('must share a hash tag')
     })
 
     it('ends at 100 after 100 concurrent compare-and-set increments', async () => {

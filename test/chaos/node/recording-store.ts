@@ -82,12 +82,13 @@ export class StoreRecorder {
     this.#write({ task: { room, op, at: this.#now() } })
   }
 
-  /** Records of which every renewal of the lease is watched. */
+  /** Records of which every renewal of the node's lease is watched. */
   records(records: Records): Records {
     return overriding(records, {
       renewLease: async (renewal) => {
         const lease = await records.renewLease(renewal)
-        if (lease.holder === renewal.holder) this.#leasedUntil = this.#now() + renewal.ttlMs
+        const isNodeLease = renewal.listed !== undefined
+        if (isNodeLease && lease.holder === renewal.holder) this.#leasedUntil = this.#now() + renewal.ttlMs
         return lease
       },
     })

@@ -1,11 +1,11 @@
 -- Takes a lease for a holder, or renews it, unless another holder has it.
 --
 -- KEYS[1]   the lease's record, a hash: v (value), n (version), holder, since
--- KEYS[2]   the index (a sorted set) that lists it; in the same slot
+-- KEYS[2]   absent, or the index (a sorted set) that lists it; in the same slot
 -- ARGV[1]   the holder
 -- ARGV[2]   the value
 -- ARGV[3]   lifetime in milliseconds
--- ARGV[4]   the member of the index
+-- ARGV[4]   with an index, the member of the index
 -- returns   {holder, since}: who has the lease now, and since which time of this store, in milliseconds, without a break
 --
 -- Invariant: a lease that stands is renewed by its holder only, and `since` changes whenever it has run out in between.
@@ -22,5 +22,7 @@ end
 redis.call('HSET', KEYS[1], 'v', ARGV[2], 'holder', ARGV[1], 'since', since)
 redis.call('HINCRBY', KEYS[1], 'n', 1)
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
-redis.call('ZADD', KEYS[2], 0, ARGV[4])
+if KEYS[2] then
+  redis.call('ZADD', KEYS[2], 0, ARGV[4])
+end
 return { ARGV[1], since }

@@ -1,0 +1,108 @@
+import * as v from 'valibot'
+import type { Clock } from '../shared/clock.ts'
+import { randomToken } from '../shared/ids.ts'
+import type { Logger } from '../shared/log.ts'
+import type { Random } from '../shared/random.ts'
+import type { Bus } from '../shared/store/port.ts'
+
+/** Dependencies of NodeCalls. */
+interface NodeCallsParts<Question, Answer> {
+  /** What the calls are about: a node receives them on the channel `<topic>:<node id>`. */
+  readonly topic: string
+  readonly nodeId: string
+  readonly bus: Bus
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+  readonly question: v.GenericSchema<unknown, Question>
+  readonly answer: v.GenericSchema<unknown, Answer>
+  /** Answers a question of another node. Must not reject. */
+  readonly respond: (question: Question) => Answer | Promise<Answer>
+}
+
+/** A question with the id of its call, or the answer to it. JSON in UTF-8. Readers leave out fields that they do not know. */
+const MESSAGE = v.object({
+  kind: v.picklist(['ask', 'answer']),
+  call: v.string(),
+  from: v.string(),
+  body: v.unknown(),
+})
+
+const ID_LENGTH = 16
+
+/**
+ * Questions from node to node, with an answer each, over the bus. A node of a version without the topic has no subscription to its channel:
+ * it counts as one that does not answer.
+ */
+export class NodeCalls<Question, Answer> {
+  readonly #parts: NodeCallsParts<Question, Answer>
+  /** What resolves each call that has no answer yet. */
+  readonly #open = new Map<string, (answer?: Answer) => void>()
+  #unsubscribe: (() => Promise<void>) | undefined
+
+  constructor(parts: NodeCallsParts<Question, Answer>) {
+    this.#parts = parts
+  }
+
+  /** Resolves when other nodes can ask this one. Rejects with `StoreUnavailable`. */
+  async start(): Promise<void> {
+    const { topic, bus, nodeId } = this.#parts
+    this.#unsubscribe = await bus.subscribe(`${topic}:${nodeId}`, (bytes) => void this.#receive(bytes))
+  }
+
+  /** Gives no more answers, and waits for none. */
+  async stop(): Promise<void> {
+    for (const resolve of this.#open.values()) resolve()
+    await this.#unsubscribe?.()
+  }
+
+  /** Returns the answer of another node. Undefined: it does not listen, or has not answered within `waitMs`. Never rejects. */
+  ask(nodeId: string, question: Question, waitMs: number): Promise<Answer | undefined> {
+    const { clock, random } = this.#parts
+    const call = randomToken(random, ID_LENGTH)
+    return new Promise((resolve) => {
+      const cancel = clock.schedule(waitMs, () => end())
+      const end = (answer?: Answer): void => {
+        cancel()
+        this.#open.delete(call)
+        resolve(answer)
+      }
+      this.#open.set(call, end)
+      void this.#send(nodeId, 'ask', call, question).then((isHeard) => {
+        if (!isHeard) end()
+      })
+    })
+  }
+
+  async #receive(bytes: Uint8Array): Promise<void> {
+    const { topic, log, question, answer, respond } = this.#parts
+    try {
+      const { kind, call, from, body } = read(MESSAGE, JSON.parse(new TextDecoder().decode(bytes)))
+      if (kind === 'answer') {
+        const given = read(answer, body)
+        this.#open.get(call)?.(given)
+      } else await this.#send(from, 'answer', call, await respond(read(question, body)))
+    } catch (error) {
+      log.warn({ err: error, topic }, 'call of another node failed')
+    }
+  }
+
+  /** Sends one message. False: the node does not listen, or the store is away. */
+  async #send(to: string, kind: 'ask' | 'answer', call: string, body: Question | Answer): Promise<boolean> {
+    const { topic, bus, nodeId } = this.#parts
+    const message = new TextEncoder().encode(JSON.stringify({ kind, call, from: nodeId, body }))
+    try {
+      return (await bus.publish(`${topic}:${to}`, message)) > 0
+    } catch {
+      return false
+    }
+  }
+}
+
+/** Throws for a value that does not fit. The error says where it is wrong, and not what it is: it may name players. */
+function read<T>(schema: v.GenericSchema<unknown, T>, value: unknown): T {
+  const result = v.safeParse(schema, value)
+  if (result.success) return result.output
+  const [issue] = result.issues
+  throw new TypeError(`${v.getDotPath(issue) ?? 'the message'}: ${issue.message}`)
+}
