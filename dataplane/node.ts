@@ -30,6 +30,7 @@ import { NodeLinks } from './cluster/links.ts'
 import { OwnerlessRooms } from './cluster/ownerless.ts'
 import { Ownership } from './cluster/ownership.ts'
 import { RoomWaker } from './cluster/waker.ts'
+import { Directory } from './directory/directory.ts'
 import { drain, stop } from './drain.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { type AskKeyStatus, askControl } from './gateway/key-cache.ts'
@@ -294,6 +295,14 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     openElsewhere: (room, stateVersion) => ownership.openElsewhere(room, stateVersion),
     mayAct: () => ownership.lease.valid(),
   })
+  const directory = new Directory({
+    store,
+    clock,
+    log,
+    metrics,
+    isGone: (other) => ownership.nodes.isGone(other),
+    listingOf: (roomType) => host.listingOf(roomType),
+  })
   const gateway: Gateway = new Gateway({
     nodeId,
     clock,
@@ -335,6 +344,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     clockOffset.stop()
     waker.stop()
     dataWatch.stop()
+    directory.stop()
     await suspects.stop()
     await unsubscribe?.()
     await listening?.close()
