@@ -232,11 +232,11 @@ export class RoomAdmission {
 
   /** The seat that a join takes over; undefined: it gets a new one. Otherwise the reason why there is none for it. */
   #seatFor(request: JoinRequest): Membership | Refusal | undefined {
-    const { bans, memberships, roomId } = this.#stream
+    const { memberships, roomId, tables } = this.#stream
     const { sameSub, maxMembers } = this.#inputs.handlers.definition
     const { sub } = request
     const seat = this.#ownSeat(request)
-    if (sub !== null && bans.present.has(sub))
+    if (sub !== null && tables.bans.has(sub))
       return { code: 'banned', message: `${roomId} keeps this player out` }
     if (
       sub !== null &&

@@ -35,6 +35,7 @@ import type { Membership } from './memberships.ts'
 import type { RoomTurn } from './room-code.ts'
 import type { LiveState } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
+import type { Tables } from './table.ts'
 import { checkedResult, outcomeOf, type RoomTask, type Work } from './tasks.ts'
 
 /** What turns bring about in their room. */
@@ -264,10 +265,10 @@ export class Inputs {
 
   /** The timer that is due next fires: it is gone with its effects, and without them where its handler throws. */
   fire(): void {
-    const { timers, environment } = this.#stream
-    const timer = timers.next
+    const { tables, environment } = this.#stream
+    const timer = tables.timers.next
     if (!timer) return
-    timers.remove(timer.id)
+    tables.timers.delete(timer.id)
     const { id, due, name, data } = timer
     const { definition } = this.handlers
     const { clock, metrics } = environment
@@ -287,10 +288,7 @@ export class Inputs {
 
   /** The update that has these tasks in it is committed: their work begins. */
   begin(started: readonly RoomTask[]): void {
-    for (const task of started) {
-      const work = this.#stream.tasks.take(task)
-      if (work) void this.#work(task, work)
-    }
+    for (const task of started) if (task.work) void this.#work(task, task.work)
   }
 
   async #work(task: RoomTask, work: Work): Promise<void> {
@@ -315,8 +313,7 @@ export class Inputs {
 
   /** The outcome of a task is a turn of its own, whenever it comes. The task has ended with it, also where its handler throws. */
   taskEnded({ id, name }: RoomTask, outcome: TaskOutcome<unknown>): void {
-    const { tasks } = this.#stream
-    tasks.end(id)
+    this.#stream.tables.tasks.delete(id)
     // One that did not come to an end is not begun again.
     if (!this.stuck.hasTaskOutcome(id, name))
       this.#try('onTask', () => this.handlers.taskEnded(name, outcome), {
@@ -402,22 +399,13 @@ export class Inputs {
   }
 
   /** What a turn asked for happens now that it is known to have succeeded. */
-  #takeOver({ events, shown, kicked, banned, tasks, closed, timers }: Effects): void {
-    const { bans, grants, memberships, pending } = this.#stream
+  #takeOver({ events, shown, kicked, closed }: Effects): void {
+    const { grants, memberships, pending, tables } = this.#stream
     for (const grant of shown) if (memberships.get(grant.memberId)) grants.change(grant)
     for (const event of events)
       pending.events.push(event.layer === undefined ? event : this.#addressed(event))
-    if (tasks.length > 0) {
-      for (const { name, work } of tasks) this.#stream.tasks.add(name, work)
-      this.#stream.touch()
-    }
-    if (timers) {
-      timers.takeOver()
+    if (tables.written) {
       this.#on.timers()
-      this.#stream.touch()
-    }
-    if (banned) {
-      bans.present = banned
       this.#stream.touch()
     }
     for (const { memberId, text } of kicked) {
@@ -436,7 +424,7 @@ export class Inputs {
 
   #mayHave(what: Parameters<MayHave>[0], number: number): boolean {
     const { limits, metrics } = this.#stream.environment
-    if ((what === 'tasks' ? this.#stream.tasks.size : 0) + number <= limits[what]) return true
+    if (number <= limits[what]) return true
     metrics.limitsReached.inc({ room_type: this.handlers.definition.type, limit: what })
     return false
   }
@@ -451,11 +439,13 @@ type Input = MessageInput<string, unknown>
 class Handlers {
   definition: RoomDefinition
   readonly #state: LiveState
+  readonly #tables: Tables
   readonly #context: HandlerContext
 
   constructor(definition: RoomDefinition, room: HandledRoom, mayHave: MayHave) {
     this.definition = definition
     this.#state = room.state
+    this.#tables = room.tables
     this.#context = new HandlerContext(room, mayHave)
   }
 
@@ -503,6 +493,7 @@ class Handlers {
     const { definition } = this
     const context = this.#context
     context.begin(definition, message, name === 'onDispose')
+    this.#tables.begin()
     const draft = this.#state.begin()
     try {
       const returned =
@@ -518,6 +509,7 @@ class Handlers {
       this.#state.commit(result?.state)
       return context.end()
     } catch (error) {
+      this.#tables.rollback()
       throw this.#state.undo(name, error, definition)
     } finally {
       context.end()

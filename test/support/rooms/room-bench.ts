@@ -233,6 +233,8 @@ export class RoomBench {
       data?: JsonObject
       traceparent?: string
       rejoin?: boolean
+      /** False: the join makes no room. */
+      create?: false
       /** Whether its client can put hidden layers together. */
       layers?: boolean
       /** Where its socket is, and how often its session was resumed. */
@@ -257,6 +259,7 @@ export class RoomBench {
       data,
       traceparent,
       rejoin,
+      create,
       layers = true,
       edge = EDGE,
       turn = 0,
@@ -281,6 +284,7 @@ export class RoomBench {
         options,
         traceparent,
         ...(rejoin && { rejoin }),
+        ...(create === false && { create }),
         layers,
       },
       key,
