@@ -31,6 +31,7 @@ import { OwnerlessRooms } from './cluster/ownerless.ts'
 import { Ownership } from './cluster/ownership.ts'
 import { RoomWaker } from './cluster/waker.ts'
 import { Directory } from './directory/directory.ts'
+import { ClusterPlacing } from './directory/placing.ts'
 import { drain, stop } from './drain.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { type AskKeyStatus, askControl } from './gateway/key-cache.ts'
@@ -303,6 +304,15 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     isGone: (other) => ownership.nodes.isGone(other),
     listingOf: (roomType) => host.listingOf(roomType),
   })
+  const placing = new ClusterPlacing({
+    nodeId,
+    store,
+    directory,
+    clock,
+    random,
+    log,
+    draining: () => ownership.draining,
+  })
   const gateway: Gateway = new Gateway({
     nodeId,
     clock,
@@ -344,6 +354,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     clockOffset.stop()
     waker.stop()
     dataWatch.stop()
+    await placing.stop()
     directory.stop()
     await suspects.stop()
     await unsubscribe?.()
@@ -424,6 +435,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   await suspects.start()
   await ownership.start()
   try {
+    await placing.start()
     waker.start()
     unsubscribe = await subscribeKeyNews(
       store.bus,

@@ -1,0 +1,303 @@
+import { describe, expect, it } from 'vitest'
+import { createLog } from '../../shared/log.ts'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { StoreUnavailable } from '../../shared/store/port.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
+import { SeededRandom } from '../../test/kit/seeded-random.ts'
+import { TestRecords } from '../../test/support/test-records.ts'
+import { ClusterPlacing, type PlacedRoom, type PlaceRequest } from './placing.ts'
+import { InvalidQuery, type RoomQuery, rowMatcher } from './query.ts'
+import type { StoredRow } from './row.ts'
+
+const SEATS = 4
+/** From a change of a room until the copies of all nodes have it: a row is written once a second, and copies poll twice a second. */
+const ROW_DELAY_MS = 1500
+/** From the answer of the placer until the owner handles the join. */
+const JOIN_DELAY_MS = 100
+
+/** Rooms of one type, and what the nodes see of them. */
+class Rooms {
+  readonly members = new Map<string, number>()
+  readonly #changes: { readonly at: number; readonly key: string; readonly members: number }[] = []
+  readonly #clock: FakeClock
+
+  constructor(clock: FakeClock) {
+    this.#clock = clock
+  }
+
+  /** Joins a room. False: it is full. */
+  join(key: string): boolean {
+    const members = (this.members.get(key) ?? 0) + 1
+    if (members > SEATS) return false
+    this.members.set(key, members)
+    this.#changes.push({ at: this.#clock.monotonic(), key, members })
+    return true
+  }
+
+  /** `Directory.rooms` of any node. */
+  async rooms(_: unknown, query: RoomQuery, allows: (roomId: string) => boolean): Promise<StoredRow[]> {
+    const seen = new Map<string, number>()
+    const until = this.#clock.monotonic() - ROW_DELAY_MS
+    for (const { at, key, members } of this.#changes) if (at <= until) seen.set(key, members)
+    return [...seen]
+      .map(([key, members]) => ({
+        room_id: `duel:${key}`,
+        room_type: 'duel',
+        key,
+        members,
+        max_members: SEATS,
+        reserved: 0,
+        created_at: '2026-01-01T00:00:00.000Z',
+        data: {},
+        node_id: 'node~1',
+      }))
+      .filter((row) => allows(row.room_id) && rowMatcher(query)(row))
+      .sort((a, b) => b.members - a.members)
+      .slice(0, query.limit)
+  }
+}
+
+/** Nodes `a`, `b` and `c` with one store. */
+async function cluster() {
+  const clock = new FakeClock()
+  const store = memoryStore({ clock })
+  const records = new TestRecords(store.records, clock)
+  const rooms = new Rooms(clock)
+  const copy = { ready: async (): Promise<void> => {} }
+  const directory = {
+    rooms: async (...query: Parameters<Rooms['rooms']>) => {
+      await copy.ready()
+      return rooms.rooms(...query)
+    },
+  }
+  const dead = new Set<string>()
+  const draining = new Set<string>()
+  const nodes = new Map<string, ClusterPlacing>()
+  for (const [i, nodeId] of ['a', 'b', 'c'].entries()) {
+    const placing = new ClusterPlacing({
+      nodeId,
+      store: { records, bus: store.bus },
+      directory,
+      clock,
+      random: new SeededRandom(i + 1),
+      log: createLog({ logLevel: 'fatal', logFormat: 'json' }, {}),
+      draining: () => draining.has(nodeId),
+    })
+    await placing.start()
+    nodes.set(nodeId, placing)
+  }
+  const turns = async (): Promise<void> => {
+    for (let i = 0; i < 5; i++) await new Promise(setImmediate)
+  }
+  /** Advances time until `work` is done. */
+  const done = async <T>(work: Promise<T>): Promise<T> => {
+    let isDone = false
+    const ended = work.finally(() => {
+      isDone = true
+    })
+    ended.catch(() => undefined)
+    for (await turns(); !isDone; await turns()) clock.advance(20)
+    return ended
+  }
+  let requests = 0
+  const request = (more: Partial<PlaceRequest> = {}): PlaceRequest => ({
+    projectId: 'prj',
+    roomType: 'duel',
+    query: {},
+    optionsHash: '',
+    sessionId: 'ses',
+    requestId: requests++,
+    not: [],
+    maxMembers: SEATS,
+    ...more,
+  })
+  const place = (nodeId: string, more?: Partial<PlaceRequest>): Promise<PlacedRoom> =>
+    nodes.get(nodeId)!.place(request(more))
+  let refusals = 0
+  /** Places a client and joins, as an edge does. When its node dies, the client repeats the request at the next one. */
+  const joinOrCreate = async (home: string): Promise<void> => {
+    const asked = request()
+    const not: string[] = []
+    let nodeId = home
+    for (;;) {
+      const placed = await nodes
+        .get(nodeId)!
+        .place({ ...asked, not })
+        .catch(() => undefined)
+      await new Promise<void>((resolve) => void clock.schedule(JOIN_DELAY_MS, resolve))
+      if (dead.has(nodeId)) nodeId = nodeId === 'a' ? 'b' : 'a'
+      else if (placed && rooms.join(placed.key)) return
+      else if (placed) {
+        refusals++
+        not.push(`duel:${placed.key}`)
+      }
+    }
+  }
+  return {
+    clock,
+    records,
+    rooms,
+    copy,
+    draining,
+    turns,
+    done,
+    place,
+    joinOrCreate,
+    refusals: () => refusals,
+    node: (nodeId: string) => nodes.get(nodeId)!,
+    kill: (nodeId: string) => {
+      dead.add(nodeId)
+      void nodes.get(nodeId)!.stop()
+    },
+    clients: (count: number) => Array.from({ length: count }, (_, i) => joinOrCreate('abc'[i % 3]!)),
+    /** Node id of the placer, as the store has it. */
+    placer: async () => {
+      const [lease] = await store.records.read(['{list:prj/duel}:placer'])
+      return lease && new TextDecoder().decode(lease.value)
+    },
+  }
+}
+
+describe('ClusterPlacing', () => {
+  it('puts 200 clients that ask at one moment at three nodes into 50 rooms of 4, none of which refuses', async () => {
+    const { done, clients, rooms, refusals } = await cluster()
+    await done(Promise.all(clients(200)))
+    expect(rooms.members.size).toBe(50)
+    expect(refusals()).toBe(0)
+  })
+
+  it('puts them into at most 60 rooms when the placer dies after some of its answers', async () => {
+    const { clock, done, turns, clients, rooms, placer, kill } = await cluster()
+    const joining = clients(150)
+    await turns()
+    clock.advance(JOIN_DELAY_MS)
+    joining.push(...clients(50))
+    await turns()
+    // Some of the later answers have arrived, and the rooms have no rows.
+    kill((await placer())!)
+    await done(Promise.all(joining))
+    expect([...rooms.members.values()].reduce((sum, members) => sum + members, 0)).toBe(200)
+    expect(rooms.members.size).toBeLessThanOrEqual(60)
+  })
+
+  it('has one placer, which another node replaces within one lease of its death', async () => {
+    const { clock, done, place, placer, kill } = await cluster()
+    expect(await placer()).toBe(undefined)
+    const { key } = await done(place('a'))
+    expect(await placer()).toBe('a')
+    expect((await done(place('b'))).key).toBe(key)
+    expect((await done(place('c'))).key).toBe(key)
+    kill('a')
+    const before = clock.monotonic()
+    await done(Promise.all([place('b'), place('c')]))
+    expect(await placer()).toMatch(/^[bc]$/)
+    expect(clock.monotonic() - before).toBeLessThanOrEqual(3500)
+  })
+
+  it('decides nothing after a pause in which its lease has expired, and asks the new placer', async () => {
+    const { clock, done, place, placer } = await cluster()
+    const old = await done(place('a'))
+    clock.pause(3000)
+    const { key } = await done(place('b'))
+    expect([await placer(), key === old.key]).toEqual(['b', false])
+    expect((await done(place('a'))).key).toBe(key)
+    expect(await placer()).toBe('b')
+  })
+
+  it('drops a choice that was ready only after its lease had expired', async () => {
+    const { clock, done, place, placer, copy } = await cluster()
+    await done(place('a'))
+    const { ready } = copy
+    let arrive = (): void => {}
+    const arrival = new Promise<void>((resolve) => {
+      arrive = resolve
+    })
+    copy.ready = () => arrival
+    const waiting = place('a')
+    copy.ready = ready
+    clock.pause(3000)
+    const { key } = await done(place('b'))
+    expect(await placer()).toBe('b')
+    arrive()
+    expect((await done(waiting)).key).toBe(key)
+  })
+
+  it('keeps its lease for a minute after the last request, and then stops all timers', async () => {
+    const { clock, done, turns, place, placer } = await cluster()
+    await done(place('a'))
+    for (let seconds = 0; seconds < 59; seconds++) {
+      clock.advance(1000)
+      await turns()
+    }
+    expect(await placer()).toBe('a')
+    for (let seconds = 0; seconds < 5; seconds++) {
+      clock.advance(1000)
+      await turns()
+    }
+    expect([await placer(), clock.pending]).toEqual([undefined, 0])
+  })
+
+  it('leaves the lease to another node while it drains, and answers until that has it', async () => {
+    const { clock, done, turns, place, placer, draining } = await cluster()
+    const { key } = await done(place('a'))
+    draining.add('a')
+    expect((await done(place('b'))).key).toBe(key)
+    for (let i = 0; i < 30; i++) {
+      clock.advance(100)
+      await turns()
+    }
+    const before = clock.monotonic()
+    await done(place('b'))
+    expect(await placer()).toBe('b')
+    expect(clock.monotonic() - before).toBeLessThan(500)
+  })
+
+  it('fails with room_unavailable within 10 s while no node can have the lease', async () => {
+    const { clock, done, place, records } = await cluster()
+    records.down = true
+    const before = clock.monotonic()
+    await expect(done(place('a'))).rejects.toMatchObject({ name: 'PlacingFailed', code: 'room_unavailable' })
+    expect(clock.monotonic() - before).toBeLessThanOrEqual(10_000)
+    records.down = false
+    expect((await done(place('a'))).create).toBe(true)
+  })
+
+  it('fails when its node stops, without waiting for the placer', async () => {
+    const { clock, done, place, node, kill } = await cluster()
+    await done(place('a'))
+    await done(place('b'))
+    kill('a')
+    const waiting = place('b')
+    waiting.catch(() => undefined)
+    const before = clock.monotonic()
+    await node('b').stop()
+    await expect(done(waiting)).rejects.toMatchObject({ code: 'room_unavailable' })
+    expect(clock.monotonic() - before).toBeLessThanOrEqual(200)
+  })
+
+  it('rejects with the error of the placer, also if that is another node', async () => {
+    const { done, place, copy } = await cluster()
+    await done(place('a'))
+    for (const nodeId of ['a', 'b'])
+      await expect(done(place(nodeId, { allows: ['duel:x'] }))).rejects.toMatchObject({ code: 'forbidden' })
+    const error = new InvalidQuery('room_type is duel: there is no such room type', 'unknown_room_type')
+    copy.ready = () => Promise.reject(error)
+    for (const nodeId of ['a', 'b']) {
+      const { message, code } = error
+      await expect(done(place(nodeId))).rejects.toMatchObject({ name: 'InvalidQuery', message, code })
+    }
+  })
+
+  it('waits for a placer that cannot read the list at the moment', async () => {
+    const { clock, done, turns, place, copy } = await cluster()
+    const { ready } = copy
+    copy.ready = () => Promise.reject(new StoreUnavailable('away'))
+    const waiting = place('b')
+    for (let i = 0; i < 20; i++) {
+      await turns()
+      clock.advance(100)
+    }
+    copy.ready = ready
+    expect((await done(waiting)).create).toBe(true)
+  })
+})

@@ -1,0 +1,280 @@
+import * as v from 'valibot'
+import { type Clock, sleep } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
+import type { Random } from '../../shared/random.ts'
+import { type Store, StoreUnavailable } from '../../shared/store/port.ts'
+import { NodeCalls } from '../node-calls.ts'
+import type { Directory } from './directory.ts'
+import { Placer } from './placer.ts'
+import { InvalidQuery, type RoomQuery } from './query.ts'
+
+/** A player who looks for a room of one type. */
+export interface PlaceRequest {
+  readonly projectId: string
+  readonly roomType: string
+  /** Conditions and order. The placer ignores `limit` and `full`. */
+  readonly query: RoomQuery
+  /** Hash of the join options. A room that has no row yet is shared only by requests with the same hash and conditions. */
+  readonly optionsHash: string
+  /** The same session and request get the same room, unless `not` names it. */
+  readonly sessionId: string
+  readonly requestId: number
+  /** Ids of rooms that refused the join. */
+  readonly not: readonly string[]
+  /** The token's `rooms` claim. Undefined: all rooms. */
+  readonly allows?: readonly string[] | undefined
+  /** Maximum number of members of a new room. Undefined: no limit. */
+  readonly maxMembers?: number | undefined
+}
+
+/** The room for a player. */
+export interface PlacedRoom {
+  readonly key: string
+  /** True: the room may not exist yet, so the join may make it. */
+  readonly create: boolean
+}
+
+/** Chooses rooms for players. */
+export interface Placing {
+  /**
+   * Returns a room in which a seat is free and promised to the player, or the key of a new one. Rejects with `InvalidQuery`, and with
+   * `PlacingFailed` if no node answers within 10 s or if the token allows no new room.
+   */
+  place(request: PlaceRequest): Promise<PlacedRoom>
+}
+
+/** No room was chosen. */
+export class PlacingFailed extends Error {
+  override readonly name = 'PlacingFailed'
+  readonly code: Extract<ErrorCode, 'room_unavailable' | 'forbidden'>
+
+  constructor(code: PlacingFailed['code'], message: string) {
+    super(message)
+    this.code = code
+  }
+}
+
+const COUNT = v.pipe(v.number(), v.integer(), v.minValue(0))
+
+const TEXTS = v.pipe(v.array(v.string()), v.readonly())
+
+/** A `PlaceRequest` of another node. */
+const QUESTION = v.object({
+  projectId: v.string(),
+  roomType: v.string(),
+  /** Its edge has checked it. */
+  query: v.custom<RoomQuery>((value) => typeof value === 'object' && value !== null),
+  optionsHash: v.string(),
+  sessionId: v.string(),
+  requestId: COUNT,
+  not: TEXTS,
+  allows: v.optional(TEXTS),
+  maxMembers: v.optional(COUNT),
+})
+
+/** Answer of the node that is believed to be the placer. */
+const ANSWER = v.variant('is', [
+  v.object({ is: v.literal('placed'), key: v.string(), create: v.boolean() }),
+  v.object({ is: v.literal('forbidden') }),
+  v.object({
+    is: v.literal('invalid_query'),
+    code: v.picklist(['invalid_options', 'unknown_room_type']),
+    message: v.string(),
+  }),
+  /** The node has no copy of the list, and cannot read it. */
+  v.object({ is: v.literal('unavailable') }),
+  /** The node does not have the lease. */
+  v.object({ is: v.literal('not_placer') }),
+])
+type Answer = v.InferOutput<typeof ANSWER>
+
+/** Dependencies of ClusterPlacing. */
+interface ClusterPlacingParts {
+  readonly nodeId: string
+  readonly store: Pick<Store, 'records' | 'bus'>
+  readonly directory: Pick<Directory, 'rooms'>
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+  /** True: this node keeps no lease, so that another node becomes the placer before this one ends. */
+  readonly draining: () => boolean
+}
+
+/** What this node knows of the placer of one list. */
+interface List {
+  readonly projectId: string
+  readonly roomType: string
+  /** `<project_id>/<room_type>`. */
+  readonly name: string
+  /** Node id of the placer. Undefined: not known. */
+  holder: string | undefined
+  /** The renewal that is under way. */
+  renewing: Promise<void> | undefined
+  /** This node decides, or has decided. */
+  own: { readonly since: number; readonly placer: Placer; trustedUntil: number } | undefined
+  usedAt: number
+}
+
+/**
+ * Lifetime of a placer's lease after its last renewal. It is longer than a join takes to reach the row of its room: the next placer sees the
+ * joins that a dead one has promised.
+ */
+const LEASE_MS = 3000
+/** The clocks of this machine and of the store do not run exactly alike. */
+const TRUSTED_MS = LEASE_MS * 0.9
+const RENEWAL_MS = 1000
+/** A placer keeps its lease, and a node remembers the placer, for so long after the last request. */
+const UNUSED_MS = 60_000
+const ANSWER_WAIT_MS = 1000
+const RETRY_MS = 200
+/** The last attempt begins so long after the request at the latest, and takes at most 2 s. */
+const ATTEMPTS_MS = 8000
+
+/**
+ * Chooses rooms for the players of a cluster. For each list, the node that has a lease in the store decides (the placer), and the others ask
+ * it over the bus.
+ */
+export class ClusterPlacing implements Placing {
+  readonly #parts: ClusterPlacingParts
+  readonly #calls: NodeCalls<PlaceRequest, Answer>
+  /** By name, lists in which a room was chosen in the last minute. */
+  readonly #lists = new Map<string, List>()
+  #cancelRenewals: (() => void) | undefined
+  #stopped = false
+
+  constructor(parts: ClusterPlacingParts) {
+    this.#parts = parts
+    this.#calls = new NodeCalls({
+      ...parts,
+      bus: parts.store.bus,
+      topic: 'place',
+      question: QUESTION,
+      answer: ANSWER,
+      respond: (request) => this.#decide(request),
+    })
+  }
+
+  /** Resolves when the other nodes can ask this one. Rejects with `StoreUnavailable`. */
+  start(): Promise<void> {
+    return this.#calls.start()
+  }
+
+  /** Ends the renewals. Requests without an answer fail. */
+  async stop(): Promise<void> {
+    this.#stopped = true
+    this.#cancelRenewals?.()
+    await this.#calls.stop()
+  }
+
+  async place(request: PlaceRequest): Promise<PlacedRoom> {
+    const answer = await this.#answerTo(request)
+    switch (answer?.is) {
+      case 'placed':
+        return { key: answer.key, create: answer.create }
+      case 'invalid_query':
+        throw new InvalidQuery(answer.message, answer.code)
+      case 'forbidden':
+        throw new PlacingFailed('forbidden', `the token allows no new room of type ${request.roomType}`)
+      default:
+        throw new PlacingFailed('room_unavailable', 'no node can choose a room at the moment: try again')
+    }
+  }
+
+  /** Asks the placer until there is an answer. Undefined: there was none in time. */
+  async #answerTo(request: PlaceRequest): Promise<Answer | undefined> {
+    const { nodeId, clock } = this.#parts
+    const end = clock.monotonic() + ATTEMPTS_MS
+    let asked: string | undefined
+    while (!this.#stopped && clock.monotonic() < end) {
+      const list = this.#use(request)
+      if (list.holder === undefined) await this.#renew(list)
+      const { holder } = list
+      // The same node again: the lease of a placer that has ended, or is busy, is still valid.
+      if (holder === undefined || holder === asked) await sleep(clock, RETRY_MS)
+      asked = holder
+      if (holder === undefined) continue
+      const answer =
+        holder === nodeId
+          ? await this.#decide(request)
+          : await this.#calls.ask(holder, request, ANSWER_WAIT_MS)
+      if (answer && answer.is !== 'not_placer' && answer.is !== 'unavailable') return answer
+      if (list.holder === holder) list.holder = undefined
+    }
+    return undefined
+  }
+
+  /** Answers a request if this node is the placer of its list. */
+  async #decide(request: PlaceRequest): Promise<Answer> {
+    const { clock, log } = this.#parts
+    const { own } = this.#use(request)
+    const mayDecide = (): boolean => own !== undefined && clock.monotonic() < own.trustedUntil
+    try {
+      const placed = own && mayDecide() && (await own.placer.place(request))
+      // The directory may have waited for the store, or the process may have been paused.
+      if (!mayDecide()) return { is: 'not_placer' }
+      return placed ? { is: 'placed', ...placed } : { is: 'forbidden' }
+    } catch (error) {
+      if (error instanceof InvalidQuery)
+        return { is: 'invalid_query', code: error.code, message: error.message }
+      if (!(error instanceof StoreUnavailable)) log.error({ err: error }, 'room could not be chosen')
+      return { is: 'unavailable' }
+    }
+  }
+
+  #use({ projectId, roomType }: PlaceRequest): List {
+    const { clock } = this.#parts
+    const name = `${projectId}/${roomType}`
+    let list = this.#lists.get(name)
+    if (!list) {
+      list = { projectId, roomType, name, holder: undefined, renewing: undefined, own: undefined, usedAt: 0 }
+      this.#lists.set(name, list)
+      this.#scheduleRenewals()
+    }
+    list.usedAt = clock.monotonic()
+    return list
+  }
+
+  #scheduleRenewals(): void {
+    this.#cancelRenewals ??= this.#parts.clock.schedule(RENEWAL_MS, () => {
+      this.#cancelRenewals = undefined
+      const now = this.#parts.clock.monotonic()
+      for (const list of this.#lists.values()) {
+        if (now - list.usedAt >= UNUSED_MS) this.#lists.delete(list.name)
+        else if (list.own && !this.#parts.draining()) void this.#renew(list)
+      }
+      if (this.#lists.size > 0) this.#scheduleRenewals()
+    })
+  }
+
+  /** Acquires or renews the lease of a list, or learns which node has it. Never rejects. */
+  #renew(list: List): Promise<void> {
+    list.renewing ??= this.#acquire(list)
+      .catch((error: unknown) => {
+        this.#parts.log.debug({ err: error, list: list.name }, 'lease of the placer could not be renewed')
+      })
+      .finally(() => {
+        list.renewing = undefined
+      })
+    return list.renewing
+  }
+
+  async #acquire(list: List): Promise<void> {
+    const { nodeId, store, clock, log } = this.#parts
+    const sentAt = clock.monotonic()
+    const { holder, since } = await store.records.renewLease({
+      key: `{list:${list.name}}:placer`,
+      holder: nodeId,
+      value: new TextEncoder().encode(nodeId),
+      ttlMs: LEASE_MS,
+    })
+    list.holder = holder
+    if (holder !== nodeId) list.own = undefined
+    else if (list.own?.since === since) list.own.trustedUntil = sentAt + TRUSTED_MS
+    else {
+      // Another node may have decided in between: promises of an earlier lease are void.
+      list.own = { since, placer: new Placer({ ...this.#parts, list }), trustedUntil: sentAt + TRUSTED_MS }
+      log.debug({ list: list.name }, 'placer started')
+    }
+  }
+}
