@@ -141,6 +141,12 @@ export class RoomHost {
     return type && (type.listing ?? null)
   }
 
+  /** Maximum number of members of a room type; undefined: no limit, or the type is not installed. */
+  maxMembers(roomType: string): number | undefined {
+    const max = this.#types.get(roomType)?.maxMembers
+    return max === Number.POSITIVE_INFINITY ? undefined : max
+  }
+
   /** Hash of the code of all room types here. */
   get roomsHash(): string {
     return roomsHash(this.#types.values())
