@@ -8,7 +8,7 @@ import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { roomNamed } from '../traffic.ts'
-import { endRoomCode, type Location, locate } from './locate.ts'
+import { endRoomCode, type Location, locate, sleepOfCpu } from './locate.ts'
 import { fieldsOf, type Mode, SuspectRecord, withoutRunning, withRunning, withStuck } from './suspects.ts'
 import { encodeNote, StandstillMeter, type Turn, TurnReader } from './turns.ts'
 
@@ -112,12 +112,18 @@ async function longTurn(): Promise<void> {
   const sequence = turns.running
   // A pause of the debugger can swallow the end of a guarded turn. One that its boundary does not end blocks in a native call.
   const look = turn.guarded && ends ? undefined : locate(LOCATE_MS)
-  const [at] = await Promise.all([look, sleep(limitMs / 2)])
+  const [at] = await Promise.all([look, secondHalf()])
   // It has returned, or its boundary has cut it off.
   if (turns.running !== sequence) return
   if (ends) await end(turn, at ? 'guard' : 'refuse', at)
   else report(turn, at)
 }
+
+/**
+ * Resolves when a turn that was there at half of the limit is over it. A turn that had little CPU time, since others use the machine, gets up
+ * to twice the limit.
+ */
+const secondHalf = (): Promise<undefined> => sleepOfCpu(limitMs / 2, limitMs / 3, 1.5 * limitMs)
 
 /** The boundary has not cut off a turn in time. */
 async function cutAgain(): Promise<void> {
@@ -131,7 +137,7 @@ async function stuckLoop(): Promise<void> {
   const { beats } = turns
   if (turns.running !== undefined) return
   const at = await locate(LOCATE_MS)
-  await sleep(limitMs / 2)
+  await secondHalf()
   // It was late, and runs again.
   if (turns.beats !== beats || turns.running !== undefined) return
   const turn = at ? at.turn : blocking(turns.open)
@@ -155,12 +161,11 @@ function report(turn: Turn, at: Location | undefined): void {
 async function end(turn: Turn, mode: Mode, at: Location | undefined): Promise<void> {
   clearInterval(watch)
   const { name, epoch } = turn.room
+  const now = Date.now()
   const write = inOrder(async (store) => {
     const { rooms } = store
     const note = await rooms.noteStuck(name, epoch, encodeNote(turn), settings.noteTtlMs)
-    await new SuspectRecord(store).change((shared) =>
-      withStuck(shared, turn, hashes, { mode, now: Date.now() }),
-    )
+    await new SuspectRecord(store).change((shared) => withStuck(shared, turn, hashes, { mode, now }))
     return note
   })
   const written = await Promise.race([write, sleep(settings.noteTimeoutMs)])
