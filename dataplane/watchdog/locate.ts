@@ -51,7 +51,7 @@ async function whilePaused<T>(
     })
     session.post('Debugger.enable')
     session.post('Debugger.pause')
-    const frames = await Promise.race([paused, sleepOfCpu(timeoutMs, ENOUGH_CPU_MS, 2 * timeoutMs)])
+    const frames = await Promise.race([paused, patience(timeoutMs)])
     return frames && (await look(session, frames))
   } catch {
     return undefined
@@ -90,18 +90,15 @@ function frameOf(stack: string): string | undefined {
   return frame?.slice('at '.length)
 }
 
-/**
- * Resolves after `ms`, or later if the process has not had `cpuMs` of CPU time by then: on a busy machine code takes long that would be done
- * elsewhere. Code that blocks takes no CPU time, so it resolves after `mostMs` at the latest.
- */
-export async function sleepOfCpu(ms: number, cpuMs: number, mostMs: number): Promise<undefined> {
+/** Resolves when the main thread has had its chance to stop. */
+async function patience(timeoutMs: number): Promise<undefined> {
   const began = performance.now()
   const { user, system } = process.cpuUsage()
   for (;;) {
     await new Promise((resolve) => setTimeout(resolve, LOOK_MS))
     const passedMs = performance.now() - began
     const used = process.cpuUsage({ user, system })
-    const enough = (used.user + used.system) / 1000 >= cpuMs
-    if (passedMs >= (enough ? ms : mostMs)) return undefined
+    const enough = (used.user + used.system) / 1000 >= ENOUGH_CPU_MS
+    if (passedMs >= (enough ? timeoutMs : 2 * timeoutMs)) return undefined
   }
 }
