@@ -185,16 +185,22 @@ describe('the row of a room', () => {
 
   it('stays if `of` does not return: the call is cut off, and the room continues', async () => {
     const stuck = vi.fn(async () => {})
-    const suspects = { limitOf: ({ hook }: { hook: string }) => (hook === 'listing' ? 20 : undefined), stuck }
+    let limitMs: number | undefined
+    const suspects = {
+      limitOf: ({ hook }: { hook: string }) => (hook === 'listing' ? limitMs : undefined),
+      stuck,
+    }
     const of = ({ level }: Partial<Duel>) => {
       while (level === 2);
       return { level }
     }
     const { bench, ann } = await roomWith(duel({ of }), ['ann'], { suspects })
+    limitMs = 20
     await bench.say('duel', 'ann', 'set', { level: 2 }, 1)
     await bench.advance(1000, 100)
     expect(stuck).toHaveBeenCalledWith(expect.objectContaining({ hook: 'listing' }), 'guard')
     expect(await dataOf(bench)).toMatchObject({ level: 1 })
+    limitMs = undefined
     await bench.say('duel', 'ann', 'set', { level: 3 }, 2)
     await bench.advance(5000, 100)
     expect([ann.state, await dataOf(bench)]).toMatchObject([{ level: 3 }, { level: 3 }])
@@ -219,17 +225,30 @@ describe('the row of a room', () => {
       )
   })
 
-  it('shows no update that is not stored', async () => {
+  it('shows no update that is not stored, also if it is due while that is under way', async () => {
     const { bench } = await roomWith(duel(), ['ann'])
-    await bench.advance(2000, 100)
-    bench.store.mood = 'slow'
     await bench.say('duel', 'ann', 'set', { level: 2 }, 1)
+    bench.store.mood = 'slow'
+    await bench.say('duel', 'ann', 'set', { level: 3 }, 2)
     await bench.advance(3000, 100)
     expect(await dataOf(bench)).toMatchObject({ level: 1 })
     bench.store.mood = 'fine'
     bench.store.let()
     await bench.advance(1000, 100)
-    expect(await dataOf(bench)).toMatchObject({ level: 2 })
+    expect(await dataOf(bench)).toMatchObject({ level: 3 })
+  })
+
+  it('and the code are those of a definition that takes the place of another', async () => {
+    const plain = { ...duel(), listing: undefined }
+    const { bench } = await roomWith(plain, ['ann'])
+    await bench.advance(1000, 100)
+    expect(await listed(bench)).toEqual([])
+    bench.host.replaceRoom(duel({ codes: true }))
+    await bench.advance(2000, 100)
+    expect(await listed(bench)).toMatchObject([{ row: { data: { level: 1 }, code: expect.any(String) } }])
+    bench.host.replaceRoom(plain)
+    await bench.advance(2000, 100)
+    expect(await listed(bench)).toMatchObject([{ row: undefined }])
   })
 
   it('is removed when the room ends, before an operator who ended it has the answer', async () => {
@@ -251,7 +270,7 @@ describe('the row of a room', () => {
     expect((await listed(bench))[0]?.row).toBeDefined()
     expect(bench.host.claimed).toBe(1)
     writes.mockRestore()
-    await bench.advance(1000, 100)
+    await bench.advance(2000, 100)
     expect([(await listed(bench))[0]?.row, bench.host.claimed]).toEqual([undefined, 0])
   })
 
@@ -333,7 +352,7 @@ describe('the row of a room', () => {
     }
     expect(writes.mock.calls.length).toBeLessThanOrEqual(4)
     writes.mockRestore()
-    await bench.advance(1000, 100)
+    await bench.advance(2000, 100)
     expect(await dataOf(bench)).toMatchObject({ level: 3 })
     expect(bench.counts['row not_written']).toBeGreaterThan(0)
   })

@@ -14,7 +14,7 @@ const READ_MS = 1000
 export const LISTED_MS = 3_600_000
 /** Mean time after which they are written again. */
 const REWRITE_MS = LISTED_MS / 2
-/** Pause after a write that failed. */
+/** Least pause after a write that failed; at most twice as long. */
 const RETRY_MS = 1000
 const MAX_DATA_BYTES = 1024
 
@@ -124,7 +124,7 @@ export class RoomListing {
       await Promise.all([put?.(), keepsCode && this.#keepCode()])
     } catch (error) {
       this.#failed(error)
-      this.#rewriteAt = this.#now + RETRY_MS
+      this.#rewriteAt = this.#now + this.#pauseMs
     }
     this.#writing = false
     this.#wait()
@@ -157,7 +157,7 @@ export class RoomListing {
       } catch (error) {
         this.#failed(error)
         if (!(error instanceof StoreUnavailable)) return
-        await sleep(this.#room.environment.clock, RETRY_MS)
+        await sleep(this.#room.environment.clock, this.#pauseMs)
       }
     }
   }
@@ -220,9 +220,14 @@ export class RoomListing {
     return this.#room.environment.clock.monotonic()
   }
 
-  /** Not the same time for every room: many rooms may be made at once. */
+  // Random, so that many rooms do not write at the same moment.
+
   get #nextRewrite(): number {
     return this.#now + REWRITE_MS * (0.75 + this.#room.environment.random.float() / 2)
+  }
+
+  get #pauseMs(): number {
+    return RETRY_MS * (1 + this.#room.environment.random.float())
   }
 }
 
