@@ -61,6 +61,7 @@ const update: Update = {
     timers: { set: [timer], removed: ['tmr_1'] },
     tasks: { set: [task], removed: ['tsk_1_1'] },
     bans: { set: [{ id: 'mallory' }], removed: ['bo'] },
+    reservations: undefined,
   },
   layers: {
     checksum: 17,
@@ -78,26 +79,26 @@ const base = { epoch: 1_795_181_400_000, seq: 70_000 }
 
 /** `update` in a snapshot, as version 8 has it in stores since the first release that wrote it. */
 const STORED = Buffer.from(
-  `CO96jucAAAG+mctCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZ
+  `CFUps5QAAAHNmctCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZ
    GRkZGRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyqYsOp
    cnQg8J+OsoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2Nvbn
    N0cnVjdG9ygaZ0b0pTT04BoNQAAZGcpW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzHAAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52
    MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaHCSAaN0d28EkstCeh+SZPwAAM4AARFwkxMUkZKlbWVtX2GRqHRlYW
-   06cmVkA5ORlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GSp3Rza18xXzKocXVlc3Rpb26SkadtYWxsb3J5kaNldmUAAAQS
-   CJweWhSfy0J6H5JlA7AAzgABEXHDzv7cupidA6RkZWVwkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkg
-   CTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIA
-   kwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJ
-   MEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkgECkJCQkJCQkJCQkJCQkJCQkJCQ
-   kJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQpGxpc3STBJYAkgGBoWEDAZIBpXRocmVlApIBwJMDAJ
-   LUD/HLfjfkPIgAdZyncGxheWVyc5UDpGFubmGTA6JocJIBzQEsqmLDqXJ0IPCfjrKSAoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4
-   eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2NvbnN0cnVjdG9ykgKBpnRvSlNPTgGgkgLUAAGkZ29uZQCSk6
-   NoaXSBomJ5pW1lbV9hwJOkdG9sZMCRpW1lbV9hkZylbWVtX2GkYW5uYcKBpWxldmVsA6VzZXNfMcABr25vZGUtMX5mM0t4OWFfUbJy
-   b29tZnVsLnYxLm1zZ3BhY2vOAAERcJKTCalyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSRnKVtZW1fYaRhbm5hwoGlbGV2ZWwDpX
-   Nlc18xpW1lbV9jAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaHCS
-   AaN0d28EkZWlbWVtX2LAw8Cma2lja2VkkZOlbWVtX2HCpGFubmGRkqVtZW1fYYGlbGV2ZWwDkZOlbWVtX2HOAAERcASSlKVtZW1fYQ
-   mpcm9vbV9mdWxspGZ1bGyTpW1lbV9hCoGiaHCSAaN0d2+VEc7wAAABkpSsbWVtYmVyOm1lbV9hkqVoYW5kc6VtZW1fYZICkQcAlMCR
-   pGRlY2sAAJGTrG1lbWJlcjptZW1fYRLDkZOlbWVtX2Glc3RhZmbCk5KRlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GldG
-   1yXzGSkZKndHNrXzFfMqhxdWVzdGlvbpGndHNrXzFfMZKRkadtYWxsb3J5kaJibw==`,
+   06cmVkA5SRlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GSp3Rza18xXzKocXVlc3Rpb26SkadtYWxsb3J5kaNldmWRkqNh
+   ZGHLQnofkmxPAAAAAAQTCCDOdI6fy0J6H5JlA7AAzgABEXHDzv7cupidA6RkZWVwkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJ
+   MEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
+   BJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkw
+   SSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkgECkJCQ
+   kJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQpGxpc3STBJYAkgGBoWEDAZ
+   IBpXRocmVlApIBwJMDAJLUD/HLfjfkPIgAdZyncGxheWVyc5UDpGFubmGTA6JocJIBzQEsqmLDqXJ0IPCfjrKSAoKiaHDS//7ukKNi
+   YWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2NvbnN0cnVjdG9ykgKBpnRvSlNPTg
+   GgkgLUAAGkZ29uZQCSk6NoaXSBomJ5pW1lbV9hwJOkdG9sZMCRpW1lbV9hkZylbWVtX2GkYW5uYcKBpWxldmVsA6VzZXNfMcABr25v
+   ZGUtMX5mM0t4OWFfUbJyb29tZnVsLnYxLm1zZ3BhY2vOAAERcJKTCalyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSRnKVtZW1fYa
+   Rhbm5hwoGlbGV2ZWwDpXNlc18xpW1lbV9jAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9m
+   dWxspGZ1bGySCoGiaHCSAaN0d28EkZWlbWVtX2LAw8Cma2lja2VkkZOlbWVtX2HCpGFubmGRkqVtZW1fYYGlbGV2ZWwDkZOlbWVtX2
+   HOAAERcASSlKVtZW1fYQmpcm9vbV9mdWxspGZ1bGyTpW1lbV9hCoGiaHCSAaN0d2+VEc7wAAABkpSsbWVtYmVyOm1lbV9hkqVoYW5k
+   c6VtZW1fYZICkQcAlMCRpGRlY2sAAJGTrG1lbWJlcjptZW1fYRLDkZOlbWVtX2Glc3RhZmbClJKRlKR0dXJuy0J6H5Jp5bAAqHR1cm
+   5FbmRzgaR0dXJuA5GldG1yXzGSkZKndHNrXzFfMqhxdWVzdGlvbpGndHNrXzFfMZKRkadtYWxsb3J5kaJib8A=`,
   'base64',
 )
 
@@ -110,7 +111,12 @@ it('reads and writes version 8 of the record to the byte', () => {
     state: after,
     memberships: [membership],
     base,
-    tables: { timers: [timer], tasks: [task], bans: [{ id: 'mallory' }, { id: 'eve' }] },
+    tables: {
+      timers: [timer],
+      tasks: [task],
+      bans: [{ id: 'mallory' }, { id: 'eve' }],
+      reservations: [{ id: 'ada', due: 1_795_181_430_000 }],
+    },
     layers,
     stateVersion: 3,
   } satisfies Omit<RoomSnapshot, 'updates'>)

@@ -13,7 +13,7 @@ export const ERRORS = {
     retryable: false,
     meaning: 'the room type needs a feature that hello has not named',
   },
-  room_full: { retryable: true, meaning: 'the room has maxMembers members' },
+  room_full: { retryable: true, meaning: 'the room has no free seat: maxMembers members and reservations' },
   room_unavailable: { retryable: true, meaning: 'the room cannot be reached at the moment' },
   overloaded: { retryable: true, meaning: 'no node can take another room at the moment' },
   project_full: { retryable: true, meaning: 'the project has as many rooms as it may have' },
