@@ -61,6 +61,7 @@ const update: Update = {
     timers: { set: [timer], removed: ['tmr_1'] },
     tasks: { set: [task], removed: ['tsk_1_1'] },
     bans: { set: [{ id: 'mallory' }], removed: ['bo'] },
+    reservations: undefined,
   },
   layers: {
     checksum: 17,
@@ -78,26 +79,27 @@ const base = { epoch: 1_795_181_400_000, seq: 70_000 }
 
 /** `update` in a snapshot, as version 8 has it in stores since the first release that wrote it. */
 const STORED = Buffer.from(
-  `CB2QJoMAAAHOm8tCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZ
+  `CAEbqzMAAAHdm8tCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZ
    GRkZGRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyqYsOp
    cnQg8J+OsoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2Nvbn
    N0cnVjdG9ygaZ0b0pTT04BoNQAAZGcpW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzHAAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52
    MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaHCSAaN0d28EkstCeh+SZPwAAM4AARFwkxMUkZKlbWVtX2GRqHRlYW
-   06cmVkA5ORlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GSp3Rza18xXzKocXVlc3Rpb26SkadtYWxsb3J5kaNldmXLQnmy
-   3NfAAACmSzdRWDJNAAAEEgicHloUn8tCeh+SZQOwAM4AARFxw87+3LqYnQOkZGVlcJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkg
-   CTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIA
-   kwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJ
-   MEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJIBApCQ
-   kJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkKRsaXN0kwSWAJIBgaFhAw
-   GSAaV0aHJlZQKSAcCTAwCS1A/xy3435DyIAHWcp3BsYXllcnOVA6Rhbm5hkwOiaHCSAc0BLKpiw6lydCDwn46ykgKComhw0v/+7pCj
-   YmFnkstCeh+SZQOwANkoeHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eKtjb25zdHJ1Y3RvcpICgaZ0b0pTT0
-   4BoJIC1AABpGdvbmUAkpOjaGl0gaJieaVtZW1fYcCTpHRvbGTAkaVtZW1fYZGcpW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzHAAa9u
-   b2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaHCSAaN0d28EkZylbWVtX2
-   GkYW5uYcKBpWxldmVsA6VzZXNfMaVtZW1fYwGvbm9kZS0xfmYzS3g5YV9RsnJvb21mdWwudjEubXNncGFja84AARFwkpMJqXJvb21f
-   ZnVsbKRmdWxskgqBomhwkgGjdHdvBJGVpW1lbV9iwMPApmtpY2tlZJGTpW1lbV9hwqRhbm5hkZKlbWVtX2GBpWxldmVsA5GTpW1lbV
-   9hzgABEXAEkpSlbWVtX2EJqXJvb21fZnVsbKRmdWxsk6VtZW1fYQqBomhwkgGjdHdvlRHO8AAAAZKUrG1lbWJlcjptZW1fYZKlaGFu
-   ZHOlbWVtX2GSApEHAJTAkaRkZWNrAACRk6xtZW1iZXI6bWVtX2ESw5GTpW1lbV9hpXN0YWZmwpOSkZSkdHVybstCeh+SaeWwAKh0dX
-   JuRW5kc4GkdHVybgORpXRtcl8xkpGSp3Rza18xXzKocXVlc3Rpb26Rp3Rza18xXzGSkZGnbWFsbG9yeZGiYm8=`,
+   06cmVkA5SRlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GSp3Rza18xXzKocXVlc3Rpb26SkadtYWxsb3J5kaNldmWRkqNh
+   ZGHLQnofkmxPAADLQnmy3NfAAACmSzdRWDJNAAAEEwggznSOn8tCeh+SZQOwAM4AARFxw87+3LqYnQOkZGVlcJMEkgCTBJIAkwSSAJ
+   MEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
+   BJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkw
+   SSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJME
+   kgCTBJIAkwSSAJIBApCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkK
+   RsaXN0kwSWAJIBgaFhAwGSAaV0aHJlZQKSAcCTAwCS1A/xy3435DyIAHWcp3BsYXllcnOVA6Rhbm5hkwOiaHCSAc0BLKpiw6lydCDw
+   n46ykgKComhw0v/+7pCjYmFnkstCeh+SZQOwANkoeHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eKtjb25zdH
+   J1Y3RvcpICgaZ0b0pTT04BoJIC1AABpGdvbmUAkpOjaGl0gaJieaVtZW1fYcCTpHRvbGTAkaVtZW1fYZGcpW1lbV9hpGFubmHCgaVs
+   ZXZlbAOlc2VzXzHAAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaH
+   CSAaN0d28EkZylbWVtX2GkYW5uYcKBpWxldmVsA6VzZXNfMaVtZW1fYwGvbm9kZS0xfmYzS3g5YV9RsnJvb21mdWwudjEubXNncGFj
+   a84AARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBJGVpW1lbV9iwMPApmtpY2tlZJGTpW1lbV9hwqRhbm5hkZKlbWVtX2
+   GBpWxldmVsA5GTpW1lbV9hzgABEXAEkpSlbWVtX2EJqXJvb21fZnVsbKRmdWxsk6VtZW1fYQqBomhwkgGjdHdvlRHO8AAAAZKUrG1l
+   bWJlcjptZW1fYZKlaGFuZHOlbWVtX2GSApEHAJTAkaRkZWNrAACRk6xtZW1iZXI6bWVtX2ESw5GTpW1lbV9hpXN0YWZmwpSSkZSkdH
+   VybstCeh+SaeWwAKh0dXJuRW5kc4GkdHVybgORpXRtcl8xkpGSp3Rza18xXzKocXVlc3Rpb26Rp3Rza18xXzGSkZGnbWFsbG9yeZGi
+   Ym/A`,
   'base64',
 )
 
@@ -110,7 +112,12 @@ it('reads and writes version 8 of the record to the byte', () => {
     state: after,
     memberships: [membership],
     base,
-    tables: { timers: [timer], tasks: [task], bans: [{ id: 'mallory' }, { id: 'eve' }] },
+    tables: {
+      timers: [timer],
+      tasks: [task],
+      bans: [{ id: 'mallory' }, { id: 'eve' }],
+      reservations: [{ id: 'ada', due: 1_795_181_430_000 }],
+    },
     layers,
     stateVersion: 3,
     createdAt: 1_766_000_000_000,

@@ -18,7 +18,7 @@ import type { Member } from './definition.ts'
 import type { Grant, MemberGrants } from './layer-grants.ts'
 import type { ChangedLayer, HiddenChange, UpdateLayers } from './layers.ts'
 import { type MembershipRecord, memberFor } from './memberships.ts'
-import type { Ban, Row, TableChanges, TableRows, TablesChanges } from './table.ts'
+import type { Ban, Reservation, Row, TableChanges, TableRows, TablesChanges } from './table.ts'
 import type { RoomTask } from './tasks.ts'
 import type { RoomTimer } from './timers.ts'
 
@@ -448,6 +448,7 @@ const ROWS: { readonly [Name in keyof TableRows]: Part<TableRows[Name][number]> 
   timers: fields<RoomTimer>({ id: TEXT, due: COUNT, name: TEXT, data: JSON_VALUE }),
   tasks: fields<Omit<RoomTask, 'work'>>({ id: TEXT, name: TEXT }),
   bans: fields<Ban>({ id: TEXT }),
+  reservations: fields<Reservation>({ id: TEXT, due: COUNT }),
 }
 /** Something of each table, made of its rows. */
 const tables = <T>(partOf: (rows: Part<readonly Row[]>) => Part<unknown>): Part<T> =>

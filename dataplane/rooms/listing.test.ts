@@ -63,6 +63,7 @@ const duel = ({
           v.object({ phase: v.string(), level: v.number(), text: v.string(), noise: v.number() }),
         ),
       },
+      reserve: { data: v.string() },
       end: { data: v.null() },
     },
     onJoin(state, member) {
@@ -70,6 +71,7 @@ const duel = ({
     },
     onMessage(state, input, ctx) {
       if (input.type === 'end') ctx.close()
+      else if (input.type === 'reserve') ctx.reserve(input.data, 5)
       else Object.assign(state, input.data)
     },
   })
@@ -137,6 +139,15 @@ describe('the row of a room', () => {
     await bench.advance(1000, 100)
     expect(writes).toHaveBeenCalledTimes(1)
     expect((await listed(bench))[0]?.row?.members).toBe(2)
+  })
+
+  it('counts the reservations', async () => {
+    const { bench } = await roomWith(duel(), ['ann'])
+    await bench.say('duel', 'ann', 'reserve', 'bob', 1)
+    await bench.advance(1000, 100)
+    expect(await listed(bench)).toMatchObject([{ row: { members: 1, reserved: 1 } }])
+    await bench.advance(6000, 100)
+    expect(await listed(bench)).toMatchObject([{ row: { members: 1, reserved: 0 } }])
   })
 
   it('goes while `of` returns null', async () => {

@@ -174,7 +174,7 @@ export class RoomListing {
     nodeId: string | null,
     otherwise: Uint8Array | undefined,
   ): Uint8Array | undefined {
-    const { address, code, createdAt, delivery, environment, epoch, name, roomId, state } = this.#room
+    const { address, code, createdAt, delivery, environment, epoch, name, roomId, state, tables } = this.#room
     const { clock, failures, loopShare } = environment
     const { key, roomType } = address
     const { maxMembers } = this.#definition
@@ -197,7 +197,7 @@ export class RoomListing {
         key,
         members,
         max_members: maxMembers === Number.POSITIVE_INFINITY ? null : maxMembers,
-        reserved: 0,
+        reserved: tables.reservations.flushed.length,
         created_at: timestamp(createdAt),
         data,
         node_id: nodeId,

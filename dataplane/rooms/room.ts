@@ -57,7 +57,7 @@ export class Room {
   readonly #admission: RoomAdmission
   readonly #idle
   readonly #ticks: TickTimer
-  /** Waits for the timer of the room logic that is due next. */
+  /** Waits for the row of a table that is due next. */
   readonly #timers: Timer
   /** Waits while the room rests. */
   readonly #rest: Timer
@@ -364,7 +364,7 @@ export class Room {
       this.#idle.at(this.stream.environment.clock.monotonic() + this.definition.idleSeconds * 1000)
   }
 
-  /** Waits for the timer that is due next; and where that was the last, the room may be idle from now on. */
+  /** Waits for the row that is due next; and where that was the last, the room may be idle from now on. */
   #watchTimers(): void {
     const { environment, tables } = this.stream
     const { clock } = environment
@@ -377,11 +377,11 @@ export class Room {
     this.#watchIdle()
   }
 
-  /** One turn at a time, so that many that are due together leave room for the rest. */
+  /** One row at a time, so that many that are due together leave room for the rest. */
   #fireDue(): void {
     const { environment, tables } = this.stream
     if (this.#stage === 'open' && tables.due !== undefined && tables.due <= environment.clock.now())
-      this.#inputs.fire()
+      this.#inputs.due()
     else this.#watchTimers()
   }
 

@@ -483,7 +483,8 @@ export class RoomStream {
       return
     }
     this.#underWay = flush
-    const committed = this.#durability.commit(flush.packed, flush.update.tables?.bans !== undefined)
+    const { bans, reservations } = flush.update.tables ?? {}
+    const committed = this.#durability.commit(flush.packed, (bans ?? reservations) !== undefined)
     if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
   }
