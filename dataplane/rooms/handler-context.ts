@@ -2,6 +2,7 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import type { Random } from '../../shared/random.ts'
+import { MAX_SUB_LENGTH } from '../../shared/tokens.ts'
 import type {
   Member,
   MessageType,
@@ -17,6 +18,7 @@ import type { RoomEvent } from './journal.ts'
 import type { Grant, Grants } from './layer-grants.ts'
 import { isLayerName, namesOf, ownerOf, ownLayer, RIGHT_NAME } from './layer-rules.ts'
 import type { Memberships } from './memberships.ts'
+import { reserve } from './reservations.ts'
 import type { RoomStream } from './stream.ts'
 import type { Work } from './tasks.ts'
 import { timerOf } from './timers.ts'
@@ -112,6 +114,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
     this.close = this.close.bind(this)
     this.kick = this.kick.bind(this)
     this.unban = this.unban.bind(this)
+    this.reserve = this.reserve.bind(this)
     this.show = this.show.bind(this)
     this.hide = this.hide.bind(this)
     this.task = this.task.bind(this)
@@ -196,6 +199,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
         `ctx.kick with ban: the room has ${MAX_BANS} bans, the most there may be; end one by ctx.unban(sub)`,
       )
     bans.set({ id: sub })
+    this.#tables.reservations.delete(sub)
   }
 
   unban(sub: string): boolean {
@@ -203,6 +207,24 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
     if (typeof sub !== 'string')
       throw new RoomLogicError(`ctx.unban got ${JSON.stringify(sub)}; it must be the sub of a player`)
     return this.#tables.bans.delete(sub)
+  }
+
+  reserve(sub: string, seconds: number): boolean {
+    const { durability, maxMembers, type } = this.#during('reserve')
+    if (durability === 'none')
+      throw new RoomLogicError(
+        `ctx.reserve: the room type ${type} has the durability 'none', which keeps no reservations: use 'journal' or 'snapshot'`,
+      )
+    if (typeof sub !== 'string' || sub === '' || [...sub].length > MAX_SUB_LENGTH || !sub.isWellFormed())
+      throw new RoomLogicError(
+        `ctx.reserve got ${JSON.stringify(sub)}; it must be the sub of a player, a text of 1 to ${MAX_SUB_LENGTH} characters`,
+      )
+    const due = Math.ceil(this.now + seconds * 1000)
+    if (!(seconds > 0 && Number.isSafeInteger(due)))
+      throw new RoomLogicError(
+        `ctx.reserve got ${seconds} as its seconds; it must be a number above 0, such as 30`,
+      )
+    return reserve([sub], due, maxMembers, this.#memberships.members, this.#tables)
   }
 
   show(member: string | Member, layer: string): void {

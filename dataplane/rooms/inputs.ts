@@ -37,6 +37,7 @@ import type { LiveState } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
 import type { Tables } from './table.ts'
 import { checkedResult, outcomeOf, type RoomTask, type Work } from './tasks.ts'
+import type { RoomTimer } from './timers.ts'
 
 /** What turns bring about in their room. */
 interface TurnOutcomes {
@@ -163,9 +164,10 @@ export class Inputs {
 
   /** Adds a member, unless the room logic refuses: then it returns why, and nothing has happened. */
   join(membership: Membership, options: unknown): Refused | undefined {
-    const { memberships, pending } = this.#stream
-    memberships.add(membership)
+    const { memberships, pending, tables } = this.#stream
     const { member, sessionId, joinRequest, principal } = membership
+    memberships.add(membership)
+    if (member.sub !== null) tables.reservations.delete(member.sub)
     const turn = {
       room: this.#stream,
       hook: 'onJoin',
@@ -180,6 +182,7 @@ export class Inputs {
     } catch (error) {
       memberships.remove(membership)
       memberships.release(membership)
+      tables.rollback()
       return this.failures.explain('onJoin', error)
     }
     this.#on.members(1)
@@ -263,12 +266,22 @@ export class Inputs {
     if (this.#stream.dirty || pending.events.length > 0) this.#stream.touch()
   }
 
-  /** The timer that is due next fires: it is gone with its effects, and without them where its handler throws. */
-  fire(): void {
+  /** Handles the row that is due next: a reservation ends, or a timer fires. */
+  due(): void {
+    const { tables } = this.#stream
+    const [timer, reservation] = [tables.timers.next, tables.reservations.next]
+    if (timer && timer.due === tables.due) this.#fire(timer)
+    else if (reservation) tables.reservations.delete(reservation.id)
+    tables.commit()
+    this.#on.timers()
+    this.#stream.touch()
+  }
+
+  /** A timer fires. It is gone with its effects, and without them where its handler throws. */
+  #fire(timer: RoomTimer): void {
     const { tables, environment } = this.#stream
-    const timer = tables.timers.next
-    if (!timer) return
     tables.timers.delete(timer.id)
+    tables.commit()
     const { id, due, name, data } = timer
     const { definition } = this.handlers
     const { clock, metrics } = environment
@@ -282,8 +295,6 @@ export class Inputs {
         type: name,
       })
     metrics.timersFired.inc({ room_type: definition.type })
-    this.#on.timers()
-    this.#stream.touch()
   }
 
   /** The update that has these tasks in it is committed: their work begins. */
@@ -313,7 +324,9 @@ export class Inputs {
 
   /** The outcome of a task is a turn of its own, whenever it comes. The task has ended with it, also where its handler throws. */
   taskEnded({ id, name }: RoomTask, outcome: TaskOutcome<unknown>): void {
-    this.#stream.tables.tasks.delete(id)
+    const { tables } = this.#stream
+    tables.tasks.delete(id)
+    tables.commit()
     // One that did not come to an end is not begun again.
     if (!this.stuck.hasTaskOutcome(id, name))
       this.#try('onTask', () => this.handlers.taskEnded(name, outcome), {
@@ -405,6 +418,7 @@ export class Inputs {
     for (const event of events)
       pending.events.push(event.layer === undefined ? event : this.#addressed(event))
     if (tables.written) {
+      tables.commit()
       this.#on.timers()
       this.#stream.touch()
     }
@@ -493,7 +507,6 @@ class Handlers {
     const { definition } = this
     const context = this.#context
     context.begin(definition, message, name === 'onDispose')
-    this.#tables.begin()
     const draft = this.#state.begin()
     try {
       const returned =

@@ -61,6 +61,7 @@ const update: Update = {
     timers: { set: [timer], removed: ['tmr_1'] },
     tasks: { set: [task], removed: ['tsk_1_1'] },
     bans: { set: [{ id: 'mallory' }], removed: ['bo'] },
+    reservations: undefined,
   },
   layers: {
     checksum: 17,
@@ -78,26 +79,27 @@ const base = { epoch: 1_795_181_400_000, seq: 70_000 }
 
 /** `update` in a snapshot, as version 8 has it in stores since the first release that wrote it. */
 const STORED = Buffer.from(
-  `CO96jucAAAG+mctCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZ
+  `CAEbqzMAAAHdm8tCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZ
    GRkZGRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyqYsOp
    cnQg8J+OsoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2Nvbn
    N0cnVjdG9ygaZ0b0pTT04BoNQAAZGcpW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzHAAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52
    MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaHCSAaN0d28EkstCeh+SZPwAAM4AARFwkxMUkZKlbWVtX2GRqHRlYW
-   06cmVkA5ORlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GSp3Rza18xXzKocXVlc3Rpb26SkadtYWxsb3J5kaNldmUAAAQS
-   CJweWhSfy0J6H5JlA7AAzgABEXHDzv7cupidA6RkZWVwkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkg
-   CTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIA
-   kwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJ
-   MEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkgECkJCQkJCQkJCQkJCQkJCQkJCQ
-   kJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQpGxpc3STBJYAkgGBoWEDAZIBpXRocmVlApIBwJMDAJ
-   LUD/HLfjfkPIgAdZyncGxheWVyc5UDpGFubmGTA6JocJIBzQEsqmLDqXJ0IPCfjrKSAoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4
-   eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2NvbnN0cnVjdG9ykgKBpnRvSlNPTgGgkgLUAAGkZ29uZQCSk6
-   NoaXSBomJ5pW1lbV9hwJOkdG9sZMCRpW1lbV9hkZylbWVtX2GkYW5uYcKBpWxldmVsA6VzZXNfMcABr25vZGUtMX5mM0t4OWFfUbJy
-   b29tZnVsLnYxLm1zZ3BhY2vOAAERcJKTCalyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSRnKVtZW1fYaRhbm5hwoGlbGV2ZWwDpX
-   Nlc18xpW1lbV9jAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaHCS
-   AaN0d28EkZWlbWVtX2LAw8Cma2lja2VkkZOlbWVtX2HCpGFubmGRkqVtZW1fYYGlbGV2ZWwDkZOlbWVtX2HOAAERcASSlKVtZW1fYQ
-   mpcm9vbV9mdWxspGZ1bGyTpW1lbV9hCoGiaHCSAaN0d2+VEc7wAAABkpSsbWVtYmVyOm1lbV9hkqVoYW5kc6VtZW1fYZICkQcAlMCR
-   pGRlY2sAAJGTrG1lbWJlcjptZW1fYRLDkZOlbWVtX2Glc3RhZmbCk5KRlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GldG
-   1yXzGSkZKndHNrXzFfMqhxdWVzdGlvbpGndHNrXzFfMZKRkadtYWxsb3J5kaJibw==`,
+   06cmVkA5SRlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GSp3Rza18xXzKocXVlc3Rpb26SkadtYWxsb3J5kaNldmWRkqNh
+   ZGHLQnofkmxPAADLQnmy3NfAAACmSzdRWDJNAAAEEwggznSOn8tCeh+SZQOwAM4AARFxw87+3LqYnQOkZGVlcJMEkgCTBJIAkwSSAJ
+   MEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
+   BJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkw
+   SSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJME
+   kgCTBJIAkwSSAJIBApCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkK
+   RsaXN0kwSWAJIBgaFhAwGSAaV0aHJlZQKSAcCTAwCS1A/xy3435DyIAHWcp3BsYXllcnOVA6Rhbm5hkwOiaHCSAc0BLKpiw6lydCDw
+   n46ykgKComhw0v/+7pCjYmFnkstCeh+SZQOwANkoeHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eKtjb25zdH
+   J1Y3RvcpICgaZ0b0pTT04BoJIC1AABpGdvbmUAkpOjaGl0gaJieaVtZW1fYcCTpHRvbGTAkaVtZW1fYZGcpW1lbV9hpGFubmHCgaVs
+   ZXZlbAOlc2VzXzHAAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaH
+   CSAaN0d28EkZylbWVtX2GkYW5uYcKBpWxldmVsA6VzZXNfMaVtZW1fYwGvbm9kZS0xfmYzS3g5YV9RsnJvb21mdWwudjEubXNncGFj
+   a84AARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBJGVpW1lbV9iwMPApmtpY2tlZJGTpW1lbV9hwqRhbm5hkZKlbWVtX2
+   GBpWxldmVsA5GTpW1lbV9hzgABEXAEkpSlbWVtX2EJqXJvb21fZnVsbKRmdWxsk6VtZW1fYQqBomhwkgGjdHdvlRHO8AAAAZKUrG1l
+   bWJlcjptZW1fYZKlaGFuZHOlbWVtX2GSApEHAJTAkaRkZWNrAACRk6xtZW1iZXI6bWVtX2ESw5GTpW1lbV9hpXN0YWZmwpSSkZSkdH
+   VybstCeh+SaeWwAKh0dXJuRW5kc4GkdHVybgORpXRtcl8xkpGSp3Rza18xXzKocXVlc3Rpb26Rp3Rza18xXzGSkZGnbWFsbG9yeZGi
+   Ym/A`,
   'base64',
 )
 
@@ -110,9 +112,16 @@ it('reads and writes version 8 of the record to the byte', () => {
     state: after,
     memberships: [membership],
     base,
-    tables: { timers: [timer], tasks: [task], bans: [{ id: 'mallory' }, { id: 'eve' }] },
+    tables: {
+      timers: [timer],
+      tasks: [task],
+      bans: [{ id: 'mallory' }, { id: 'eve' }],
+      reservations: [{ id: 'ada', due: 1_795_181_430_000 }],
+    },
     layers,
     stateVersion: 3,
+    createdAt: 1_766_000_000_000,
+    code: 'K7QX2M',
   } satisfies Omit<RoomSnapshot, 'updates'>)
   const { delta, ...rest } = format.readEntry(updates[0]!)
   expect({ ...rest, delta: update.delta }).toEqual(update)

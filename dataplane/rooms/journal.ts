@@ -18,7 +18,7 @@ import type { Member } from './definition.ts'
 import type { Grant, MemberGrants } from './layer-grants.ts'
 import type { ChangedLayer, HiddenChange, UpdateLayers } from './layers.ts'
 import { type MembershipRecord, memberFor } from './memberships.ts'
-import type { Ban, Row, TableChanges, TableRows, TablesChanges } from './table.ts'
+import type { Ban, Reservation, Row, TableChanges, TableRows, TablesChanges } from './table.ts'
 import type { RoomTask } from './tasks.ts'
 import type { RoomTimer } from './timers.ts'
 
@@ -126,6 +126,10 @@ export interface RoomSnapshot extends Position {
   /** The version of the state, as its room type counts. The journal has none: the first write of an owner is a snapshot. */
   readonly stateVersion: number
   readonly tables: TableRows
+  /** When the room was made, milliseconds since 1970. */
+  readonly createdAt: number
+  /** The room's code. Undefined: it has none. As with `stateVersion`, the journal has none. */
+  readonly code: string | undefined
 }
 
 /** What the store holds of a room is damaged, or is not what any version up to this one writes. */
@@ -444,6 +448,7 @@ const ROWS: { readonly [Name in keyof TableRows]: Part<TableRows[Name][number]> 
   timers: fields<RoomTimer>({ id: TEXT, due: COUNT, name: TEXT, data: JSON_VALUE }),
   tasks: fields<Omit<RoomTask, 'work'>>({ id: TEXT, name: TEXT }),
   bans: fields<Ban>({ id: TEXT }),
+  reservations: fields<Reservation>({ id: TEXT, due: COUNT }),
 }
 /** Something of each table, made of its rows. */
 const tables = <T>(partOf: (rows: Part<readonly Row[]>) => Part<unknown>): Part<T> =>
@@ -492,6 +497,8 @@ const SNAPSHOT = array(
     layers: optional(SNAPSHOT_LAYERS, undefined),
     stateVersion: COUNT,
     tables: TABLE_ROWS,
+    createdAt: COUNT,
+    code: optional(TEXT, undefined),
   }),
 )
 

@@ -1,5 +1,5 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { Claim } from '../../shared/store/port.ts'
+import { type Claim, StoreUnavailable } from '../../shared/store/port.ts'
 import type { Inbox } from '../inbox.ts'
 import { ABSENT, firstJoin, type Nowhere, nowhere, unavailable, unavailableText } from '../place.ts'
 import { type JoinRequest, type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
@@ -11,6 +11,7 @@ import type { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { FAILED, RoomLogicError, StuckTurns } from './failures.ts'
 import { NewerRecord, UnreadableRecord } from './journal.ts'
+import { LISTED_MS } from './listing.ts'
 import type { LiveTree } from './live-tree.ts'
 import { CannotMigrate, NewerState } from './migration.ts'
 import { newRoom, type RestoredRoom, restore } from './restore.ts'
@@ -97,8 +98,11 @@ async function created(
   first: JoinRequest,
   epoch: number,
 ): Promise<RestoredRoom | undefined> {
+  const { address, definition, environment } = opening
   const tree = await firstState(opening, first, epoch)
-  return tree && newRoom(tree, epoch, opening.definition.version)
+  if (!tree) return undefined
+  const code = definition.codes ? await environment.codes.claim(address, LISTED_MS) : undefined
+  return newRoom(tree, epoch, definition.version, Math.floor(environment.clock.now()), code)
 }
 
 /**
@@ -204,6 +208,11 @@ async function cannotOpen(opening: OpeningRoom, claim: Claim, error: unknown): P
     await giveBack(opening, claim, error instanceof CannotLoad)
     return unavailable(address, error.message)
   }
+  // A new room got no code.
+  if (error instanceof StoreUnavailable) {
+    await giveBack(opening, claim, true)
+    return unavailable(address, 'the store does not answer')
+  }
   const isNewer = error instanceof NewerRecord || error instanceof NewerState
   if (isNewer) logNewer(opening, error)
   else environment.log.error({ err: error, room: address.name }, 'a room could not be opened')
@@ -240,6 +249,15 @@ export async function giveBack(
   }
 }
 
+/** Removes the row of a room that slept, and is not opened under its claim. */
+export function unlist({ listings, log }: RoomEnvironment, address: RoomAddress, epoch: number): void {
+  const { name, projectId, roomType } = address
+  const removed = { roomId: roomIdOf(address), epoch, version: 1, value: undefined }
+  listings.write(`${projectId}/${roomType}`, removed, LISTED_MS).catch((error) => {
+    log.warn({ err: error, room: name }, 'the row of a room could not be removed')
+  })
+}
+
 /**
  * Puts the damaged record of a room that was just claimed aside. The text of the error is for the log, and for an operator who reads the
  * record: it has no state and no payload.
@@ -261,6 +279,7 @@ async function quarantine(
     log.error({ err, room: name, reason: error.message }, 'a record could not be put aside')
     return unavailable(address, 'its record cannot be read')
   }
+  unlist(environment, address, fence.epoch)
   metrics.roomsQuarantined.inc({ room_type: roomType })
   log.error({ room: name, epoch: fence.epoch, err: error }, 'a room was put in quarantine')
   return nowhere('quarantined', unavailableText(address, 'its record was put in quarantine'))

@@ -57,7 +57,7 @@ export class Room {
   readonly #admission: RoomAdmission
   readonly #idle
   readonly #ticks: TickTimer
-  /** Waits for the timer of the room logic that is due next. */
+  /** Waits for the row of a table that is due next. */
   readonly #timers: Timer
   /** Waits while the room rests. */
   readonly #rest: Timer
@@ -206,6 +206,7 @@ export class Room {
     }
     this.#inputs.handlers.definition = definition
     this.stream.redefine(definition)
+    this.stream.listing?.rewrite()
     this.#ticks.set(definition.tick?.rate)
     this.stream.memberships.forgetRates()
     return undefined
@@ -245,6 +246,8 @@ export class Room {
     if (!successor) await this.stream.saveLast('once', !keep)
     const released = await this.stream.release(!keep)
     if (released && keep) successor?.take()
+    if (!keep) await this.stream.listing?.leave('ended')
+    else if (released && how === 'asleep') await this.stream.listing?.leave('asleep')
     this.#end(released && keep ? how : keep ? 'fenced' : 'disposed', successor?.nodeId)
   }
 
@@ -280,6 +283,7 @@ export class Room {
   /** Stops waiting for a store, or a database, that does not answer. */
   giveUp(): void {
     this.stream.saves?.giveUp()
+    this.stream.listing?.giveUp()
     this.stream.record.giveUp()
   }
 
@@ -360,7 +364,7 @@ export class Room {
       this.#idle.at(this.stream.environment.clock.monotonic() + this.definition.idleSeconds * 1000)
   }
 
-  /** Waits for the timer that is due next; and where that was the last, the room may be idle from now on. */
+  /** Waits for the row that is due next; and where that was the last, the room may be idle from now on. */
   #watchTimers(): void {
     const { environment, tables } = this.stream
     const { clock } = environment
@@ -373,11 +377,11 @@ export class Room {
     this.#watchIdle()
   }
 
-  /** One turn at a time, so that many that are due together leave room for the rest. */
+  /** One row at a time, so that many that are due together leave room for the rest. */
   #fireDue(): void {
     const { environment, tables } = this.stream
     if (this.#stage === 'open' && tables.due !== undefined && tables.due <= environment.clock.now())
-      this.#inputs.fire()
+      this.#inputs.due()
     else this.#watchTimers()
   }
 
@@ -408,6 +412,7 @@ export class Room {
   async #forget(): Promise<void> {
     const saved = await this.stream.saveLast('until_saved', true)
     const ended = (await this.stream.release(saved)) && saved
+    if (saved) await this.stream.listing?.leave('ended')
     this.#end(saved ? 'disposed' : 'released')
     if (!ended) return
     for (const [request, from] of this.#enders)

@@ -3,6 +3,7 @@ import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { type TableRows, Tables } from './table.ts'
 
 type Timer = TableRows['timers'][number]
+const NONE = new Tables(1).flushed
 const timer = (id: string, due: number): Timer => ({ id, due, name: 'rings', data: null })
 const idsOf = (rows: readonly { readonly id: string }[]) => rows.map(({ id }) => id)
 
@@ -43,13 +44,13 @@ describe('Tables', () => {
           expect(tables.timers.delete(id)).toBe(model.rows.some((row) => row.id === id))
           model.delete(id)
         } else if (action === 5) {
-          tables.begin()
+          tables.commit()
           model.begun = model.rows
         } else if (action === 6) {
           tables.rollback()
           model.rows = model.begun
         } else {
-          tables.begin()
+          tables.commit()
           const changes = tables.flush()
           if (changes) heir.apply(changes)
           model.begun = model.rows
@@ -68,8 +69,8 @@ describe('Tables', () => {
   })
 
   it('have no changes to flush after a turn that was rolled back, or that took its own writes back', () => {
-    const tables = new Tables(1, { timers: [timer('a', 1)], tasks: [], bans: [] })
-    tables.begin()
+    const tables = new Tables(1, { ...NONE, timers: [timer('a', 1)] })
+    tables.commit()
     tables.timers.delete('a')
     tables.bans.set({ id: 'eve' })
     tables.rollback()
@@ -80,7 +81,7 @@ describe('Tables', () => {
   })
 
   it('flush only the rows that were written, each table for itself', () => {
-    const tables = new Tables(1, { timers: [timer('a', 1)], tasks: [], bans: [{ id: 'eve' }] })
+    const tables = new Tables(1, { ...NONE, timers: [timer('a', 1)], bans: [{ id: 'eve' }] })
     tables.timers.set(timer('c', 9))
     tables.timers.set(timer('b', 9))
     tables.timers.set(timer('c', 9))

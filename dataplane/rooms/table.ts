@@ -19,7 +19,7 @@ export interface TableChanges<R extends Row> {
 
 /** Writes to the tables of a room. */
 interface WriteLog {
-  /** One function for each write since the turn began, the oldest first. */
+  /** One function for each write that can be undone, the oldest first. */
   readonly undo: (() => void)[]
   /** True if something was written since the last flush. */
   changed: boolean
@@ -65,6 +65,10 @@ export class Table<R extends Row> {
     if (!before) return this.rows
     const unchanged = [...this.#entries.values()].filter(({ row }) => !before.has(row.id))
     return rowsOf([...unchanged, ...[...before.values()].filter((entry) => entry !== undefined)])
+  }
+
+  get(id: string): R | undefined {
+    return this.#entries.get(id)?.row
   }
 
   has(id: string): boolean {
@@ -139,14 +143,18 @@ function isBefore(one: Entry<Row>, other: Entry<Row>): boolean {
 /** A player that the room rejects. The id is its `sub`. */
 export type Ban = Pick<Row, 'id'>
 
+/** A seat that the room keeps for a player, whose `sub` is the id, until the player joins or the seat is due. */
+export type Reservation = Required<Row>
+
 /** The tables of a room. A new one also needs a line in `NAMES`, one in `Tables`, and its fields in `ROWS` of `journal.ts`. */
 interface Rows {
   readonly timers: RoomTimer
   readonly tasks: RoomTask
   readonly bans: Ban
+  readonly reservations: Reservation
 }
 
-const NAMES = ['timers', 'tasks', 'bans'] as const satisfies readonly (keyof Rows)[]
+const NAMES = ['timers', 'tasks', 'bans', 'reservations'] as const satisfies readonly (keyof Rows)[]
 
 /** All rows of all tables of a room. */
 export type TableRows = { readonly [Name in keyof Rows]: readonly Rows[Name][] }
@@ -160,6 +168,7 @@ export class Tables {
   readonly timers = new Table<RoomTimer>(this.#log)
   readonly tasks = new Table<RoomTask>(this.#log)
   readonly bans = new Table<Ban>(this.#log)
+  readonly reservations = new Table<Reservation>(this.#log)
   readonly #epoch: number
   #ids = 0
   #flushedDue: number | undefined
@@ -175,17 +184,17 @@ export class Tables {
     return `${prefix}_${this.#epoch.toString(36)}_${(++this.#ids).toString(36)}`
   }
 
-  /** A turn begins: earlier writes cannot be undone any more. */
-  begin(): void {
+  /** Earlier writes cannot be undone any more. */
+  commit(): void {
     if (this.written) this.#log.undo.length = 0
   }
 
-  /** Undoes all writes since `begin`. */
+  /** Undoes all writes since `commit`: a turn has failed. */
   rollback(): void {
     for (const undo of this.#log.undo.splice(0).reverse()) undo()
   }
 
-  /** True if something was written since `begin`. */
+  /** True if something was written since `commit`. */
   get written(): boolean {
     return this.#log.undo.length > 0
   }
@@ -209,6 +218,7 @@ export class Tables {
   /** Returns the changes since the last flush. Undefined: none. */
   flush(): TablesChanges | undefined {
     if (!this.changed) return undefined
+    this.commit()
     this.#log.changed = false
     const changes = byName<TablesChanges>((name) => this[name].flush())
     this.#flushedDue = this.due
