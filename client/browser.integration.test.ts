@@ -5,6 +5,7 @@ import { build } from 'esbuild'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { launchChromium } from '../test/support/chromium.ts'
+import { listedRow } from '../test/support/gateway/test-lists.ts'
 import { TestPair } from '../test/support/gateway/test-pair.ts'
 import { bundle } from './bundle-size.ts'
 import type { Client, Room } from './index.ts'
@@ -117,6 +118,10 @@ test('components in StrictMode share one seat, render when something has changed
   expect(seats()).toBe(joins + 1)
   await shown('refused: unknown_room_type')
   await shown('online, heard [welcome]')
+  expect(pair.lists.watchers.size).toBe(1)
+  await shown('rooms: none')
+  pair.lists.change(listedRow('one'), listedRow('two'))
+  await shown('rooms: one,two')
   const count = Number(await page.textContent('output'))
   const renders = (name: string) => page.evaluate<number>(`renders.${name}`)
   const [constant, counting] = [await renders('constant'), await renders('counting')]
@@ -130,6 +135,7 @@ test('components in StrictMode share one seat, render when something has changed
   const left = pair.owner.next('leave')
   await page.evaluate('unmount()')
   await pair.meanwhile(left)
+  expect(pair.lists.watchers.size).toBe(0)
   expect(seats() - pair.owner.of('leave').length).toBe(before)
   expect(pair.owner.of('leave')).toHaveLength(leaves + 1)
   await page.close()

@@ -6,7 +6,7 @@ import { gzipSync } from 'node:zlib'
 import { build } from 'esbuild'
 
 /** Minified and gzipped, in bytes. */
-const LIMIT = 19 * 1024
+const LIMIT = 20 * 1024
 
 /** The SDK as one ES module for browsers. Rejects when it does not bundle without warnings. */
 export async function bundle({ minify }: { minify: boolean }): Promise<Uint8Array> {

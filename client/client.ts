@@ -1,17 +1,20 @@
 import type { Clock } from '../shared/clock.ts'
+import type { JsonObject } from '../shared/json.ts'
 import type { DecodedMessage } from '../shared/protocol/codec.ts'
-import type { JoinOptions, ResumePosition } from '../shared/protocol/messages.ts'
+import { type JoinOptions, MAX, type ResumePosition } from '../shared/protocol/messages.ts'
 import { type Random, systemRandom } from '../shared/random.ts'
 import type {
   RoomCollection,
   RoomIn,
+  RoomListing,
   RoomOfType,
   RoomOptions,
   TypedRoom,
   UntypedRoom,
 } from '../shared/room-types.ts'
 import type { WebSocketConstructor } from './connection.ts'
-import { closedByCaller, RoomfulError } from './errors.ts'
+import { closedByCaller, RoomfulError, type RoomfulErrorCode } from './errors.ts'
+import { type Answer, type Finding, type ListedRoom, Requests, type RoomQuery } from './finding.ts'
 import { Listeners, type Unsubscribe } from './listeners.ts'
 import { Reported } from './reported.ts'
 import { Room, toJson } from './room.ts'
@@ -81,14 +84,37 @@ export type RoomJoinOptions<R extends TypedRoom> = RoomOptions<R> & {
   readonly key?: string
 }
 
+/** How `join` treats a room that does not exist. */
+export interface JoinTarget {
+  /** False: the join fails with `room_not_found` if the room does not exist. Default: it creates the room. */
+  readonly create?: boolean
+}
+
 /** Arguments of `join` after the room type. The options may be omitted if none of them is required. */
 export type JoinArguments<R extends TypedRoom> =
   Record<never, never> extends RoomOptions<R> ? [options?: RoomJoinOptions<R>] : [options: RoomJoinOptions<R>]
+
+/** Arguments of `create` after the room type. */
+export type CreateArguments<R extends TypedRoom> =
+  Record<never, never> extends RoomOptions<R> ? [options?: RoomOptions<R>] : [options: RoomOptions<R>]
+
+/** Arguments of `joinOrCreate` after the room type. */
+export type JoinOrCreateArguments<R extends TypedRoom> =
+  Record<never, never> extends RoomOptions<R>
+    ? [options?: RoomOptions<R>, query?: Pick<RoomQuery<R>, 'where' | 'order'>]
+    : [options: RoomOptions<R>, query?: Pick<RoomQuery<R>, 'where' | 'order'>]
+
+/** The room of a definition; of several definitions, one of their rooms. */
+export type RoomOf<R extends TypedRoom> = R extends unknown ? Room<R> : never
 
 const CONNECT_TIMEOUT_MS = 10_000
 const MAX_UNACKED = 1024
 const MAX_UNACKED_BYTES = 256 * 1024
 const DEFAULT_KEY = 'default'
+/** Time limit of `joinOrCreate` for rooms that refuse the player. */
+const FIND_MS = 10_000
+/** Refusals after which `joinOrCreate` tries another room. */
+const ELSEWHERE: ReadonlySet<RoomfulErrorCode> = new Set(['room_full', 'banned', 'already_joined'])
 /** Time for a reloaded page to join the rooms of its seats. Then the seats are given up. */
 const CLAIM_MS = 10_000
 
@@ -107,6 +133,8 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   readonly #session: ClientSession
   readonly #serverClock: ServerClock
   readonly #link: SeatLink
+  readonly #random: Random
+  readonly #requests: Requests
   readonly #seats = new Map<string, Seat>()
   readonly #tab: TabSession | undefined
   readonly #counters = newCounters()
@@ -125,6 +153,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
       ...options,
     }
     const decodeStates = options.decodeStates ?? true
+    this.#random = random
     this.#onError = options.onError
     this.#serverClock = new ServerClock(clock)
     this.#onConnection = new Listeners((error) => this.#thrown(error))
@@ -190,6 +219,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
         }
       },
     }
+    this.#requests = new Requests(this.#link)
   }
 
   /** See `connect`. */
@@ -236,15 +266,169 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     roomType: Type,
     ...options: JoinArguments<RoomOfType<Rooms, Type>>
   ): Promise<Room<RoomOfType<Rooms, Type>>>
-  join<R extends TypedRoom>(roomType: R['type'], options?: object): Promise<Room<R>> {
-    return Reported.of(this.#join<R>(roomType, options), (error) => this.#ignored(error))
+  join<R extends TypedRoom = never>(
+    roomType: R['type'],
+    options: RoomJoinOptions<R>,
+    target: JoinTarget,
+  ): Promise<Room<R>>
+  join<Type extends RoomIn<Rooms>['type']>(
+    roomType: Type,
+    options: RoomJoinOptions<RoomOfType<Rooms, Type>>,
+    target: JoinTarget,
+  ): Promise<Room<RoomOfType<Rooms, Type>>>
+  join<R extends TypedRoom>(
+    roomType: R['type'],
+    options?: object,
+    { create }: JoinTarget = {},
+  ): Promise<Room<R>> {
+    return this.#reported(async () => {
+      const json = optionsOf(options)
+      return this.#join<R>(roomIdOf(roomType, json), json, create)
+    })
   }
 
-  async #join<R extends TypedRoom>(roomType: R['type'], options?: object): Promise<Room<R>> {
-    const json = toJson(options ?? {}, 'invalid_options', 'The options') as JoinOptions
-    const roomId = roomIdOf(roomType, json)
+  /**
+   * Joins a room of this type that has a free seat and matches `where`, or creates one with these options. Players who call it at the same
+   * time get into as few rooms as they fit. Does not reject with `room_full`. With `resume: 'tab'`, a reloaded page gets its previous
+   * membership.
+   */
+  joinOrCreate<R extends TypedRoom = never>(
+    roomType: R['type'],
+    ...options: JoinOrCreateArguments<R>
+  ): Promise<Room<R>>
+  joinOrCreate<Type extends RoomIn<Rooms>['type']>(
+    roomType: Type,
+    ...options: JoinOrCreateArguments<RoomOfType<Rooms, Type>>
+  ): Promise<Room<RoomOfType<Rooms, Type>>>
+  joinOrCreate<R extends TypedRoom>(roomType: R['type'], options?: object, query?: object): Promise<Room<R>> {
+    return this.#reported(() => this.#joinOrCreate<R>(roomType, optionsOf(options), queryOf(query)))
+  }
+
+  /** Creates a room with a random key and joins it. If its type has `codes`, `room.code` is the code to share. */
+  create<R extends TypedRoom = never>(roomType: R['type'], ...options: CreateArguments<R>): Promise<Room<R>>
+  create<Type extends RoomIn<Rooms>['type']>(
+    roomType: Type,
+    ...options: CreateArguments<RoomOfType<Rooms, Type>>
+  ): Promise<Room<RoomOfType<Rooms, Type>>>
+  create<R extends TypedRoom>(roomType: R['type'], options?: object): Promise<Room<R>> {
+    return this.#reported(async () => {
+      const bytes = Array.from(this.#random.bytes(16), (byte) => byte.toString(16).padStart(2, '0'))
+      return this.#join<R>(`${roomType}:${bytes.join('')}`, optionsOf(options))
+    })
+  }
+
+  /**
+   * Joins the room that has this code. Lower case and look-alikes (O and 0, I, L and 1) are accepted. Rejects with `room_not_found` if no
+   * room has the code.
+   */
+  joinByCode<R extends TypedRoom = RoomIn<Rooms>>(
+    code: string,
+    options?: RoomOptions<R>,
+  ): Promise<RoomOf<R>> {
+    return this.#reported(async () => {
+      const json = optionsOf(options)
+      return this.#join<R>(await this.#find({ code }), json, false) as Promise<RoomOf<R>>
+    })
+  }
+
+  /** Returns the rooms of a type that has `listing`. A room in the list may be full or gone when you join it. */
+  rooms<R extends TypedRoom = never>(roomType: R['type'], query?: RoomQuery<R>): Promise<ListedRoom<R>[]>
+  rooms<Type extends RoomIn<Rooms>['type']>(
+    roomType: Type,
+    query?: RoomQuery<RoomOfType<Rooms, Type>>,
+  ): Promise<ListedRoom<RoomOfType<Rooms, Type>>[]>
+  rooms<R extends TypedRoom>(roomType: R['type'], query?: object): Promise<ListedRoom<R>[]> {
+    return this.#reported(async () => rowsOf(await this.#ask(listMessage(roomType, query))))
+  }
+
+  /**
+   * Calls `callback` with the rooms of a type, and again after each change, at most once a second, until the returned function is called.
+   * Continues after a lost connection. `failed` receives the error if the server refuses the query. Default: the option `onError` of
+   * `connect`.
+   */
+  watchRooms<R extends TypedRoom = never>(
+    roomType: R['type'],
+    query: RoomQuery<R>,
+    callback: (rooms: readonly ListedRoom<R>[]) => void,
+    failed?: (error: RoomfulError) => void,
+  ): Unsubscribe
+  watchRooms<Type extends RoomIn<Rooms>['type']>(
+    roomType: Type,
+    query: RoomQuery<RoomOfType<Rooms, Type>>,
+    callback: (rooms: readonly ListedRoom<RoomOfType<Rooms, Type>>[]) => void,
+    failed?: (error: RoomfulError) => void,
+  ): Unsubscribe
+  watchRooms<R extends TypedRoom>(
+    roomType: R['type'],
+    query: object,
+    callback: (rooms: readonly ListedRoom<R>[]) => void,
+    failed = (error: RoomfulError): void => {
+      if (this.status !== 'closed') this.#ignored(error)
+    },
+  ): Unsubscribe {
+    const listeners = new Listeners<[rooms: readonly ListedRoom<R>[]]>((error) => this.#thrown(error))
+    listeners.add(callback)
+    let last: string | undefined
+    this.#checkOpen()
+    return this.#requests.watch(
+      listMessage(roomType, query),
+      (answer) => {
+        // The list comes again after each reconnect.
+        const text = JSON.stringify(answer)
+        if (text !== last) listeners.call(rowsOf(answer))
+        last = text
+      },
+      failed,
+    )
+  }
+
+  #reported<T>(work: () => Promise<T>): Promise<T> {
+    return Reported.of(work(), (error) => this.#ignored(error))
+  }
+
+  #checkOpen(): void {
+    if (this.status === 'closed') throw this.#error ?? closedByCaller()
+  }
+
+  async #ask(message: Parameters<Requests['ask']>[0]) {
+    this.#checkOpen()
+    return this.#requests.ask(message)
+  }
+
+  async #find(by: { code: string } | { room: Finding }): Promise<string> {
+    return ((await this.#ask({ t: 'find', ...by })) as { readonly room_id: string }).room_id
+  }
+
+  async #joinOrCreate<R extends TypedRoom>(
+    room_type: R['type'],
+    options: JoinOptions,
+    query: JsonObject,
+  ): Promise<Room<R>> {
+    const own = [...this.#seats.values()].filter(({ roomType }) => roomType === room_type)
+    const kept = own.find(({ unclaimed }) => unclaimed)
+    if (kept) return this.#join(kept.roomId, options)
+    const { clock } = this.#link
+    const until = clock.monotonic() + FIND_MS
+    const not = own.map(({ roomId }) => roomId)
+    for (;;) {
+      const roomId = await this.#find({ room: { room_type, query, options, not: not.slice(-MAX.not) } })
+      try {
+        return await this.#join(roomId, options)
+      } catch (error) {
+        const { code, message } = error as RoomfulError
+        if (!ELSEWHERE.has(code)) throw error
+        if (clock.monotonic() >= until)
+          throw new RoomfulError('room_unavailable', message, { retryable: true })
+        not.push(roomId)
+      }
+    }
+  }
+
+  async #join<R extends TypedRoom>(roomId: string, given: JoinOptions, create = true): Promise<Room<R>> {
+    const [roomType, key] = partsOf(roomId)
+    const options = { ...given, key }
     const kept = this.#seats.get(roomId)
-    if (kept?.claim(json)) {
+    if (kept?.claim(options)) {
       await kept.joined
       return new Room<R>(kept)
     }
@@ -252,10 +436,10 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
       if (!before.leaving) throw new RoomfulError('already_joined', `This client is already in ${roomId}.`)
       await before.leave()
     }
-    if (this.status === 'closed') throw this.#error ?? closedByCaller()
+    this.#checkOpen()
     // An earlier page may have left messages of a seat that it was leaving. They must not go out in this one.
     this.#tab?.restart(roomId)
-    const seat = new Seat(this.#link, roomId, roomType, json)
+    const seat = new Seat(this.#link, roomId, roomType, options, create)
     this.#seats.set(roomId, seat)
     if (this.status === 'online') seat.connected()
     await seat.joined
@@ -302,6 +486,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     this.#welcomes += 1
     this.#save()
     this.#eachSeat((seat) => seat.connected())
+    this.#requests.connected()
   }
 
   /** Takes up what an earlier page of the tab has left; the next hello resumes it. */
@@ -358,12 +543,14 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
 
   #receive(message: DecodedMessage): void {
     if (message.t === 'error') this.#refused(message)
+    else if (message.t === 'rooms' || message.t === 'found') this.#requests.receive(message)
     else if ('room_id' in message && message.t !== 'room') this.#seats.get(message.room_id)?.receive(message)
   }
 
   #refused(frame: Extract<DecodedMessage, { t: 'error' }>): void {
     const { request_id: requestId, room_id: roomId, ref, code, message, retryable } = frame
     const error = new RoomfulError(code, message, { retryable })
+    if (this.#requests.refused(requestId, error)) return
     const seats = [...this.#seats.values()]
     const taken = seats.some(
       (seat) =>
@@ -391,6 +578,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
       this.#unwatch()
       this.#cancelClaims()
       this.#error = error
+      this.#requests.end(error ?? closedByCaller())
       this.#eachSeat((seat) => seat.end('client_closed', error ?? closedByCaller()))
       this.#tab?.clear()
     }
@@ -431,6 +619,33 @@ const rerouteHosts = (option: ConnectOptions['reroute'] = true): readonly string
 type PageEvents = Pick<EventTarget, 'addEventListener' | 'removeEventListener'>
 
 const roomIdOf = (roomType: string, { key = DEFAULT_KEY }: JoinOptions): string => `${roomType}:${key}`
+
+/** Type and key of a room id: no type has a colon. */
+function partsOf(roomId: string): [roomType: string, key: string] {
+  const colon = roomId.indexOf(':')
+  return [roomId.slice(0, colon), roomId.slice(colon + 1)]
+}
+
+const optionsOf = (options: object = {}): JoinOptions =>
+  toJson(options, 'invalid_options', 'The options') as JoinOptions
+
+const queryOf = (query: object = {}): JsonObject =>
+  toJson(query, 'invalid_options', 'The query') as JsonObject
+
+const listMessage = (room_type: string, query?: object) =>
+  ({ t: 'rooms', room_type, query: queryOf(query) }) as const
+
+/** The rooms of an answer. */
+const rowsOf = <R extends TypedRoom>(answer: Answer): ListedRoom<R>[] =>
+  (answer as Extract<Answer, { t: 'rooms' }>).rooms.map((row) => ({
+    roomId: row.room_id,
+    key: partsOf(row.room_id)[1],
+    members: row.members,
+    maxMembers: row.max_members,
+    reserved: row.reserved,
+    createdAt: row.created_at,
+    data: row.data as RoomListing<R>,
+  }))
 
 /**
  * Watches the client's page. Calls `leaves` when the player leaves the page (`forGood`: the browser does not keep it for the Back button),

@@ -7,21 +7,34 @@ import { Client, type ConnectOptions } from './client.ts'
 import type { DevTokens } from './token-source.ts'
 
 export type {
+  Condition,
   Immutable,
   RoomCollection,
   RoomEvents,
+  RoomListing,
   RoomMessages,
   RoomOptions,
   RoomReplies,
   RoomState,
   RoomTypes,
+  RoomWhere,
   TypedRoom,
   UntypedRoom,
   VisibleState,
 } from '../shared/room-types.ts'
-export type { Client, ConnectOptions, JoinArguments, RoomJoinOptions } from './client.ts'
+export type {
+  Client,
+  ConnectOptions,
+  CreateArguments,
+  JoinArguments,
+  JoinOrCreateArguments,
+  JoinTarget,
+  RoomJoinOptions,
+  RoomOf,
+} from './client.ts'
 export type { WebSocketConstructor, WebSocketLike } from './connection.ts'
 export { type LocalErrorCode, RoomfulError, type RoomfulErrorCode } from './errors.ts'
+export type { ListedRoom, RoomQuery } from './finding.ts'
 export type { Unsubscribe } from './listeners.ts'
 export type { Member } from './replica.ts'
 export type {

@@ -42,7 +42,15 @@ import type {
   VisibleState,
 } from '../shared/room-types.ts'
 import type { Client, ConnectOptions, JoinArguments } from './client.ts'
-import { type ConnectionStatus, connect, type Member, type Room, type RoomfulError } from './index.ts'
+import {
+  type ConnectionStatus,
+  connect,
+  type ListedRoom,
+  type Member,
+  type Room,
+  type RoomfulError,
+  type RoomQuery,
+} from './index.ts'
 
 /** Types of your rooms. In `declare module 'roomful/react'`, declare the property `rooms` of this interface. Its type is an object or a list of your room definitions, such as `typeof rooms`. */
 // biome-ignore lint/suspicious/noEmptyInterface: applications fill it.
@@ -84,19 +92,26 @@ export interface RoomfulProviderProps {
  */
 const UNUSED_MS = 1000
 
-/** A room that components share. */
-interface SharedRoom {
+/** A room or a list that components share. */
+interface Shared {
   readonly id: string
-  /** The `Room`. */
-  readonly joined: Promise<unknown>
-  readonly leave: () => void
+  /** The `Room` or `RoomList`. */
+  readonly opened: Promise<unknown>
+  readonly close: () => void
   users: number
   unused: ReturnType<typeof setTimeout> | undefined
   over: boolean
-  /** Reason if the room ended without a request of this client. */
+  /** Reason if the room or the list ended without a request of this client. */
   error: RoomfulError | undefined
   readonly listeners: Set<() => void>
+  readonly changed: () => void
   readonly end: (error: RoomfulError | undefined) => void
+}
+
+/** A list of rooms, kept up to date. */
+interface RoomList {
+  rooms: readonly unknown[]
+  readonly stop: () => void
 }
 
 type TypeName = RoomIn<RegisteredRooms>['type']
@@ -104,12 +119,12 @@ type TypeName = RoomIn<RegisteredRooms>['type']
 /** Connection and rooms of all components below a provider. */
 class Rooms {
   readonly #connect: () => Promise<Client<RegisteredRooms>>
-  readonly #rooms = new Map<string, SharedRoom>()
+  readonly #shared = new Map<string, Shared>()
   readonly #listeners = new Set<() => void>()
   #client: Promise<Client<RegisteredRooms>> | undefined
   #closing: ReturnType<typeof setTimeout> | undefined
-  /** Number of pending joins. */
-  #joining = 0
+  /** Number of rooms and lists that have not arrived. */
+  #opening = 0
   connection: Connection = { status: 'connecting', client: undefined, error: undefined }
 
   constructor(url: string | URL | undefined, options: ConnectOptions) {
@@ -117,45 +132,83 @@ class Rooms {
   }
 
   /** Joins the room at the first call. Later calls return the same room, so that a render can wait for it. */
-  shared<Type extends TypeName>(
+  room<Type extends TypeName>(
     roomType: Type,
     ...options: JoinArguments<RoomOfType<RegisteredRooms, Type>>
-  ): SharedRoom {
-    const id = `${roomType}:${options[0]?.key ?? 'default'}`
-    const known = this.#rooms.get(id)
+  ): Shared {
+    return this.#share(
+      `${roomType}:${options[0]?.key ?? 'default'}`,
+      async (client, { end }) => {
+        const room = await client.join(roomType, ...options)
+        room.onLeave((_reason, error) => end(error))
+        return room
+      },
+      (room) => room.leave(),
+    )
+  }
+
+  /** Watches the list at the first call. */
+  list(roomType: string, query: object): Shared {
+    return this.#share(
+      `${roomType} ${JSON.stringify(query)}`,
+      (client, { changed, end }) =>
+        new Promise<RoomList>((resolve, reject) => {
+          const failed = (error: RoomfulError): void => {
+            reject(error)
+            end(error)
+          }
+          const update = (rooms: readonly unknown[]): void => {
+            list.rooms = rooms
+            resolve(list)
+            changed()
+          }
+          const stop = client.watchRooms<TypedRoom<UntypedRoom>>(roomType, query, update, failed)
+          const list: RoomList = { rooms: [], stop }
+        }),
+      ({ stop }) => stop(),
+    )
+  }
+
+  #share<T>(
+    id: string,
+    open: (client: Client<RegisteredRooms>, shared: Shared) => Promise<T>,
+    close: (opened: T) => unknown,
+  ): Shared {
+    const known = this.#shared.get(id)
     if (known) return known
-    const joined = this.#connected().then((client) => client.join(roomType, ...options))
-    const shared: SharedRoom = {
+    const opened = this.#connected().then((client) => open(client, shared))
+    const shared: Shared = {
       id,
-      joined,
-      leave: () => void joined.then((room) => room.leave()).catch(() => undefined),
+      opened,
+      close: () => void opened.then(close).catch(() => undefined),
       users: 0,
       unused: undefined,
       over: false,
       error: undefined,
       listeners: new Set(),
+      changed: () => {
+        for (const listener of shared.listeners) listener()
+      },
       end: (error) => {
         if (shared.over) return
         shared.over = true
-        shared.error = error
-        for (const listener of shared.listeners) listener()
+        // Closing the page closes its client. This is not a failure.
+        shared.error = error?.code === 'client_closed' ? undefined : error
+        shared.changed()
       },
     }
-    this.#rooms.set(id, shared)
-    this.#joining++
+    this.#shared.set(id, shared)
+    this.#opening++
     const release = (): void => {
-      this.#joining--
+      this.#opening--
       this.#releaseUnused(shared)
     }
-    // Closing the page closes its client. This is not a failure.
-    const ended = (error: RoomfulError | undefined) =>
-      shared.end(error?.code === 'client_closed' ? undefined : error)
-    joined.then((room) => void room.onLeave((_reason, error) => ended(error))).then(release, release)
+    opened.then(release, release)
     return shared
   }
 
-  /** Marks the room as used until the returned function is called. */
-  retain(shared: SharedRoom): () => void {
+  /** Marks the room or list as used until the returned function is called. */
+  retain(shared: Shared): () => void {
     shared.users++
     clearTimeout(shared.unused)
     return () => {
@@ -171,7 +224,7 @@ class Rooms {
       this.#closing = setTimeout(() => {
         this.#client?.then((client) => client.close()).catch(() => undefined)
         this.#client = undefined
-        this.#rooms.clear()
+        this.#shared.clear()
       }, UNUSED_MS)
     }
   }
@@ -207,18 +260,18 @@ class Rooms {
     for (const listener of this.#listeners) listener()
   }
 
-  #releaseUnused(shared: SharedRoom): void {
+  #releaseUnused(shared: Shared): void {
     clearTimeout(shared.unused)
     if (shared.users > 0) return
     const forget = (): void => {
-      // While a join is pending, React mounts no component of that boundary, so the room only seems unused.
-      if (!shared.over && this.#joining > 0) {
+      // While one is pending, React mounts no component of that boundary, so the others only seem unused.
+      if (!shared.over && this.#opening > 0) {
         this.#releaseUnused(shared)
         return
       }
-      if (this.#rooms.get(shared.id) === shared) this.#rooms.delete(shared.id)
+      if (this.#shared.get(shared.id) === shared) this.#shared.delete(shared.id)
       shared.end(undefined)
-      shared.leave()
+      shared.close()
     }
     if (shared.over) forget()
     else shared.unused = setTimeout(forget, UNUSED_MS)
@@ -227,10 +280,28 @@ class Rooms {
 
 const RoomsContext = createContext<Rooms | undefined>(undefined)
 
-function useRooms(): Rooms {
+function useProvider(): Rooms {
   const rooms = use(RoomsContext)
   if (!rooms) throw new Error('This hook needs a <RoomfulProvider> above its component.')
   return rooms
+}
+
+/** Waits for a shared room or list, and uses it while the component is mounted. `snapshot`: the component renders again when it changes. */
+function useShared(rooms: Rooms, shared: Shared, snapshot: (opened: unknown) => unknown): unknown {
+  const opened = use(shared.opened)
+  useEffect(() => rooms.retain(shared), [rooms, shared])
+  const subscribe = useCallback(
+    (listener: () => void) => {
+      shared.listeners.add(listener)
+      return () => void shared.listeners.delete(listener)
+    },
+    [shared],
+  )
+  // Renders again when it is over. This opens it again if it was given up before this component mounted.
+  useSyncExternalStore(subscribe, () => shared.over)
+  const value = useSyncExternalStore(subscribe, () => snapshot(opened))
+  if (shared.error) throw shared.error
+  return value
 }
 
 /**
@@ -265,21 +336,27 @@ export function useRoom(
   roomType: TypeName,
   ...options: JoinArguments<RoomOfType<RegisteredRooms, TypeName>>
 ): unknown {
-  const rooms = useRooms()
-  const shared = rooms.shared(roomType, ...options)
-  const room = use(shared.joined)
-  useEffect(() => rooms.retain(shared), [rooms, shared])
-  const subscribe = useCallback(
-    (listener: () => void) => {
-      shared.listeners.add(listener)
-      return () => void shared.listeners.delete(listener)
-    },
-    [shared],
-  )
-  // Renders again when the room is over. This joins again if the room was given up before this component mounted.
-  useSyncExternalStore(subscribe, () => shared.over)
-  if (shared.error) throw shared.error
-  return room
+  const rooms = useProvider()
+  return useShared(rooms, rooms.room(roomType, ...options), (room) => room)
+}
+
+/**
+ * Returns the rooms of a type that has `listing`. The component renders again after each change, at most once a second. It suspends until
+ * the first list has arrived, and again when the query changes. Components with the same type and query share one list.
+ *
+ * If the server refuses the query, the hook throws a RoomfulError to the nearest error boundary.
+ */
+export function useRooms<R extends TypedRoom = never>(
+  roomType: R['type'],
+  query?: RoomQuery<R>,
+): readonly ListedRoom<R>[]
+export function useRooms<Type extends TypeName>(
+  roomType: Type,
+  query?: RoomQuery<RoomOfType<RegisteredRooms, Type>>,
+): readonly ListedRoom<RoomOfType<RegisteredRooms, Type>>[]
+export function useRooms(roomType: string, query: object = {}): unknown {
+  const rooms = useProvider()
+  return useShared(rooms, rooms.list(roomType, query), (list) => (list as RoomList).rooms)
 }
 
 /**
@@ -328,7 +405,7 @@ export function useEvent<R extends TypedRoom, K extends keyof RoomEvents<R> & st
  * connection.
  */
 export function useConnection(): Connection {
-  const rooms = useRooms()
+  const rooms = useProvider()
   return useSyncExternalStore(rooms.subscribe, () => rooms.connection)
 }
 

@@ -63,6 +63,16 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     return this.#seat.roomId
   }
 
+  /** Type of the room. */
+  get type(): R['type'] {
+    return this.#seat.roomType
+  }
+
+  /** Code of the room, for `joinByCode`. Undefined: its type has no `codes`. */
+  get code(): string | undefined {
+    return this.#seat.code
+  }
+
   /** Status of this client in the room. */
   get status(): RoomStatus {
     const { status } = this.#seat

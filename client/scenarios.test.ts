@@ -5,7 +5,7 @@ import type { Scenario, Step } from '../docs/scenarios/script.ts'
 import type { Json, JsonObject } from '../shared/json.ts'
 import { FakeClock } from '../test/kit/fake-clock.ts'
 import { play } from '../test/support/client/play.ts'
-import { type Client, connect, type Room, RoomfulError } from './index.ts'
+import { type Client, connect, type ListedRoom, type Room, RoomfulError } from './index.ts'
 
 const {
   client: configuration,
@@ -14,7 +14,7 @@ const {
 } = JSON.parse(readFileSync(new URL('../docs/protocol-scenarios.json', import.meta.url), 'utf8')) as Scenarios
 
 /** Level of the SDK. */
-const LEVEL = 5
+const LEVEL = 6
 /** The longest wait for what a step expects of the client: longer than any backoff. */
 const PATIENCE_MS = 15_000
 const STEP_MS = 250
@@ -28,6 +28,9 @@ class Runner {
   readonly #rooms = new Map<string, Room>()
   readonly #outcomes = new Map<string, Json>()
   readonly #events = new Map<string, Json[]>()
+  /** Room ids of each list, by name. */
+  readonly #lists = new Map<string, string[][]>()
+  readonly #watches = new Map<string, () => void>()
   readonly #seats = new Map<string, string>()
   readonly #eventNames: ReadonlySet<string>
   /** How many messages of each socket were read. */
@@ -87,7 +90,38 @@ class Runner {
     if (call === 'connect') void this.#connect()
     else if (call === 'goodbye') this.#client!.close()
     else if (call === 'join')
-      this.#outcome(step, this.#join(String(step.room_type), step.options as JsonObject))
+      this.#outcome(
+        step,
+        this.#joined(this.#client!.join(String(step.room_type), step.options as JsonObject)),
+      )
+    else if (call === 'join_by_code')
+      this.#outcome(step, this.#joined(this.#client!.joinByCode(String(step.code))))
+    else if (call === 'join_or_create')
+      this.#outcome(
+        step,
+        this.#joined(
+          this.#client!.joinOrCreate(
+            String(step.room_type),
+            step.options as JsonObject,
+            step.query as JsonObject,
+          ),
+        ),
+      )
+    else if (call === 'list')
+      this.#outcome(
+        step,
+        this.#client!.rooms(String(step.room_type), step.query as JsonObject).then((rooms) =>
+          this.#listed(step, rooms),
+        ),
+      )
+    else if (call === 'watch')
+      this.#watches.set(
+        String(step.as),
+        this.#client!.watchRooms(String(step.room_type), step.query as JsonObject, (rooms) =>
+          this.#listed(step, rooms),
+        ),
+      )
+    else if (call === 'end_watch') this.#watches.get(String(step.as))!()
     else if (call === 'leave') this.#outcome(step, room!.leave())
     else if (step.ref === false) room!.send(String(step.type), step.data!, { reliable: false })
     else if (step.request === true) this.#outcome(step, room!.request(String(step.type), step.data!))
@@ -103,8 +137,13 @@ class Runner {
     })
   }
 
-  async #join(roomType: string, options: JsonObject): Promise<void> {
-    const room = (await this.#client!.join(roomType, options)) as Room
+  #listed({ as }: Step, rooms: readonly ListedRoom[]): void {
+    const ids = rooms.map(({ roomId }) => roomId)
+    this.#lists.set(String(as), [...(this.#lists.get(String(as)) ?? []), ids])
+  }
+
+  async #joined(joining: Promise<Room>): Promise<void> {
+    const room = await joining
     this.#rooms.set(room.id, room)
     this.#events.set(room.id, [])
     this.#seats.set(room.id, 'joined')
@@ -181,6 +220,8 @@ class Runner {
     if ('seat' in what) expect(this.#seats.get(id)).toBe(what.seat)
     if ('sockets' in what) expect(this.#scene.server.sockets).toHaveLength(Number(what.sockets))
     if ('status' in what) expect(this.#status).toBe(what.status === 'ended' ? 'closed' : what.status)
+    for (const [name, lists] of Object.entries((what.lists ?? {}) as JsonObject))
+      expect([name, this.#lists.get(name)]).toEqual([name, lists])
     for (const [name, outcome] of Object.entries((what.outcomes ?? {}) as JsonObject))
       expect([name, this.#outcomes.get(name)]).toEqual([name, outcome])
   }
@@ -191,7 +232,7 @@ const stepsOf = ({ start, steps }: Scenario): readonly Step[] => [
   ...steps,
 ]
 
-describe.each([1, 2, 3, 4, 5])('scenarios of level %i', (level) => {
+describe.each([1, 2, 3, 4, 5, 6])('scenarios of level %i', (level) => {
   const chosen = scenarios.filter(
     (scenario) => scenario.level === level && (scenario.max_level ?? LEVEL) >= LEVEL,
   )

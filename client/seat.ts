@@ -92,6 +92,8 @@ export class Seat {
   readonly joined: Promise<void>
   readonly #link: SeatLink
   #options: JoinOptions
+  /** False: the join makes no room. */
+  readonly #create: boolean
   /** An earlier page had the seat, and this one has not asked for it. */
   #unclaimed = false
   readonly #unacked: Unacked
@@ -99,6 +101,7 @@ export class Seat {
   #settleJoin: { resolve: () => void; reject: (error: RoomfulError) => void } | undefined
   #status: SeatStatus = 'joining'
   #memberId = ''
+  #code: string | undefined
   #joinRequest: number
   #rejoinsLeft = REJOINS
   #leaving:
@@ -114,8 +117,9 @@ export class Seat {
   #cancelRejoin = () => {}
 
   /** A seat to be: the join goes out with `connected`. */
-  constructor(link: SeatLink, roomId: string, roomType: string, options: JoinOptions) {
+  constructor(link: SeatLink, roomId: string, roomType: string, options: JoinOptions, create = true) {
     this.#link = link
+    this.#create = create
     this.roomId = roomId
     this.roomType = roomType
     this.#options = options
@@ -132,8 +136,9 @@ export class Seat {
 
   /** A seat that an earlier page of the tab had, with what it had sent. */
   static restored(link: SeatLink, tab: TabSession, roomId: string, kept: KeptSeat): Seat {
-    const { room_type: roomType, options, member_id: memberId } = kept
+    const { room_type: roomType, options, member_id: memberId, code } = kept
     const seat = new Seat(link, roomId, roomType, options)
+    seat.#code = code
     seat.#status = 'resuming'
     seat.#memberId = memberId
     seat.#unclaimed = true
@@ -165,7 +170,8 @@ export class Seat {
   get kept(): KeptSeat | undefined {
     const { roomType, memberId } = this
     const has = (this.#status === 'joined' || this.#status === 'resuming') && !this.#leaving
-    return has ? { room_type: roomType, options: this.#options, member_id: memberId } : undefined
+    const code = this.#code === undefined ? {} : { code: this.#code }
+    return has ? { room_type: roomType, options: this.#options, member_id: memberId, ...code } : undefined
   }
 
   get status(): SeatStatus {
@@ -174,6 +180,11 @@ export class Seat {
 
   get memberId(): string {
     return this.#memberId
+  }
+
+  /** Code of the room; undefined: it has none. */
+  get code(): string | undefined {
+    return this.#code
   }
 
   /** Whether the client has asked to leave. */
@@ -321,10 +332,13 @@ export class Seat {
 
   #sendJoin(): void {
     try {
-      const rejoin = this.#status === 'rejoining' ? { rejoin: true } : {}
+      const how = {
+        ...(this.#status === 'rejoining' && { rejoin: true }),
+        ...(!this.#create && { create: false }),
+      }
       const { roomType: room_type } = this
       const request_id = this.#joinRequest
-      this.#link.send({ t: 'join', request_id, room_type, options: this.#options, ...rejoin })
+      this.#link.send({ t: 'join', request_id, room_type, options: this.#options, ...how })
     } catch (error) {
       if (!(error instanceof RoomfulError)) throw error
       this.end('rejoin_failed', error)
@@ -336,9 +350,10 @@ export class Seat {
     this.#link.send({ t: 'leave', request_id: this.#leaving.requestId, room_id: this.roomId })
   }
 
-  #seated({ request_id: requestId, member_id: memberId }: Extract<SeatFrame, { t: 'joined' }>): void {
+  #seated({ request_id: requestId, member_id: memberId, code }: Extract<SeatFrame, { t: 'joined' }>): void {
     if (requestId !== this.#joinRequest) return
     this.#memberId = memberId
+    this.#code = code
     this.replica.restart()
   }
 

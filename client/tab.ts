@@ -40,6 +40,8 @@ export interface KeptSeat {
   readonly room_type: string
   readonly options: JoinOptions
   readonly member_id: string
+  /** Code of the room. Absent: it has none. */
+  readonly code?: string
 }
 
 /** Stored session of an earlier page. */

@@ -86,6 +86,11 @@ export const LIMITS = {
     unit: 'messages',
     why: 'Reliable messages of a member without ack, and rejected messages that its client has not confirmed. Equal to the default of the SDK, which therefore never reaches it.',
   },
+  maxWatchesPerSession: {
+    value: 4,
+    unit: 'lists',
+    why: 'Lists of rooms that a session watches. Each change of a list is sent to each of its watchers.',
+  },
   outboxHighWaterBytes: {
     value: 262_144,
     unit: 'bytes',
@@ -95,6 +100,11 @@ export const LIMITS = {
     value: 1_048_576,
     unit: 'bytes',
     why: 'Bytes queued for a client above which its connection is closed. 20,000 clients at this bound take 20 GiB, so most clients must stay far below it.',
+  },
+  queriesPerSecond: {
+    value: 10,
+    unit: 'queries',
+    why: 'Lists of rooms, codes and searches for a room of a player at a node. A burst of three times as many passes. Each one costs up to a millisecond, or a call to the store.',
   },
   roomQuarantineTtl: {
     value: 259_200,

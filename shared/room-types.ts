@@ -70,6 +70,25 @@ export type RoomReplies<R extends TypedRoom> = NonNullable<TypesOf<R>['replies']
 export type RoomEvents<R extends TypedRoom> = TypesOf<R>['events']
 /** Join options of `R` other than `key`. */
 export type RoomOptions<R extends TypedRoom> = TypesOf<R>['options']
+/** Data of the rooms of `R` in lists. */
+export type RoomListing<R extends TypedRoom> = Exclude<TypesOf<R>['listing'], undefined>
+
+/** A value that lists of rooms can be searched by. */
+type Scalar = string | number | boolean | null
+/** Condition on a field: this value, one of these values, or for a number a range that includes `min` and `max`. */
+export type Condition<Value> =
+  | Value
+  | readonly Value[]
+  | ([Value] extends [number] ? { readonly min?: number; readonly max?: number } : never)
+/** Conditions on fields of a room's `data` in lists. All must hold. Only fields with a text, number, boolean or null can have one. */
+export type RoomWhere<R extends TypedRoom> = Conditions<RoomListing<R>>
+type Conditions<Data> = string extends keyof Data | ([Json] extends [Data] ? string : never)
+  ? { readonly [field: string]: Condition<string> | Condition<number> | Condition<boolean | null> }
+  : {
+      readonly [K in keyof Data as Exclude<Data[K], undefined> extends Scalar ? K : never]?: Condition<
+        Exclude<Data[K], undefined>
+      >
+    }
 
 /** `T`, readonly at every depth, with the values that `Patterns` match optional. */
 export type Visible<T, Patterns extends string> = [Patterns] extends [never]

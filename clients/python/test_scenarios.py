@@ -13,6 +13,7 @@ from fakes import FakeSocket, client_message
 
 DOCS = Path(__file__).parents[2] / "docs"
 FILE = json.loads((DOCS / "protocol-scenarios.json").read_text())
+LEVEL = 5
 STATUS = {"connected": "online", "reconnecting": "reconnecting", "closed": "ended"}
 
 
@@ -209,7 +210,7 @@ class Scenarios(unittest.TestCase):
 
 def add_tests():
     for number, scenario in enumerate(FILE["scenarios"]):
-        if scenario.get("max_level", 5) < 5:
+        if scenario["level"] > LEVEL or scenario.get("max_level", LEVEL) < LEVEL:
             continue
         for codec in ("json", "msgpack"):
             frames_only = any("msgpack" in s and "server" not in s for s in scenario["steps"])

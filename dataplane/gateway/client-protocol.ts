@@ -10,8 +10,9 @@ import { frame } from '../frame.ts'
 import { playerOf, roomAddress, roomIdOf } from '../traffic.ts'
 import type { Authenticator, Rejection } from './authentication.ts'
 import { Connection, type ConnectionListener, type ErrorAbout, type ServerSocket } from './connection.ts'
-import type { GatewayContext, GatewayOptions } from './context.ts'
+import type { GatewayOptions } from './context.ts'
 import type { Edge } from './edge.ts'
+import { type FindingContext, RoomFinder } from './finding.ts'
 import type { Admitted, Handshake, Hello } from './handshake.ts'
 import { countHandshake, type HandshakeResult } from './metrics.ts'
 import type { Flusher } from './outbox.ts'
@@ -49,7 +50,7 @@ type LaterMessage = Exclude<ClientMessage, Hello>
 type Join = Extract<ClientMessage, { t: 'join' }>
 
 /** What the clients of a gateway share. */
-export interface ClientProtocolContext extends GatewayContext {
+export interface ClientProtocolContext extends FindingContext {
   readonly handshake: Handshake
   /** Where hellos wait for their turn. */
   readonly handshakes: HandshakeQueue
@@ -70,6 +71,7 @@ export interface ClientProtocolContext extends GatewayContext {
 export class ClientProtocol implements ConnectionListener {
   readonly connection: Connection
   readonly #context: ClientProtocolContext
+  readonly #finder: RoomFinder
   /** Until there is a session. */
   #pending: PendingConnection | undefined
   /** Until there is a hello. */
@@ -92,6 +94,7 @@ export class ClientProtocol implements ConnectionListener {
     this.#context = context
     this.#pending = pending
     this.connection = new Connection(context, ws, pending.socket, codec, flusher, this)
+    this.#finder = new RoomFinder(context, this.connection, pending.address)
     const refuse = (): void => this.refuse('handshake_timeout', `no hello within ${options.handshakeMs} ms`)
     // In two halves: a process that stood still for all of the time reads what has come meanwhile before the second is over.
     this.#stopWaiting = clock.schedule(options.handshakeMs / 2, () => {
@@ -145,12 +148,14 @@ export class ClientProtocol implements ConnectionListener {
 
   hasRoom(): void {
     if (this.#session) this.#context.edge.hasRoom(this.#session)
+    this.#finder.hasRoom()
   }
 
   closed(name: CloseName | 'lost'): void {
     const { sessions, log, over } = this.#context
     const session = this.#session
     this.#waitNoMore()
+    this.#finder.stop()
     this.#early = []
     this.#endSpan(name)
     over(this)
@@ -214,7 +219,10 @@ export class ClientProtocol implements ConnectionListener {
     const { edge, clock } = this.#context
     if (request.t === 'goodbye') this.#end(session)
     else if (request.t === 'token') this.#renew(session, request.token)
-    else if (request.t === 'join') this.#joinLater(session, request)
+    else if (request.t === 'join') this.#afterRenewals(() => this.#join(session, request))
+    else if (request.t === 'rooms') this.#afterRenewals(() => this.#finder.rooms(session, request))
+    else if (request.t === 'find') this.#afterRenewals(() => this.#finder.find(session, request))
+    else if (request.t === 'rooms.end') this.#afterRenewals(() => this.#finder.endWatch(request.request_id))
     else if (request.t === 'ping')
       this.connection.send({ t: 'pong', at: request.at, server_time: timestamp(clock.now()) })
     else {
@@ -272,12 +280,12 @@ export class ClientProtocol implements ConnectionListener {
     else this.connection.sendError(code, message, request)
   }
 
-  /** A join behind a fresh token may need it: it waits until that is checked. */
-  #joinLater(session: Session, request: Join): void {
-    if (this.#renewals === 0) this.#join(session, request)
+  /** A request behind a fresh token may need it: it waits until that is checked. */
+  #afterRenewals(request: () => void): void {
+    if (this.#renewals === 0) request()
     else
       void this.#renewed.then(() => {
-        if (this.connection.open) this.#join(session, request)
+        if (this.connection.open) request()
       })
   }
 
@@ -288,7 +296,7 @@ export class ClientProtocol implements ConnectionListener {
     const roomId = roomIdOf(room)
     const unlisted = session.subscriptions.get(roomId)
     if (unlisted?.phase === 'detached') {
-      if (unlisted.joinRequest === requestId) {
+      if (unlisted.joinRequest === requestId && session.allows(roomType, roomId)) {
         edge.joinAgain(unlisted, this.connection, session, request)
         return
       }
@@ -354,7 +362,7 @@ export class ClientProtocol implements ConnectionListener {
 
   /**
    * Brings the subscriptions of a resuming session back: the owner of each room is asked what the client has missed. The client names the rooms it
-   * wants to keep, and the session leaves the others. A seat whose `joined` may be lost waits for the same join for `JOIN_AGAIN_MS`.
+   * wants to keep, and the session leaves the others, and those that its token does not allow any more. A seat whose `joined` may be lost waits for the same join for `JOIN_AGAIN_MS`.
    */
   #resumeRooms(session: Session, positions: readonly ResumePosition[]): void {
     const { connection } = this
@@ -366,11 +374,13 @@ export class ClientProtocol implements ConnectionListener {
       else this.#leaveUnlessAsked(session, subscription)
     session.ended.keep(listed)
     for (const [roomId, position] of listed) {
-      const subscription = session.subscriptions.get(roomId)
+      const held = session.subscriptions.get(roomId)
+      const subscription = held && session.allows(held.room.roomType, roomId) ? held : undefined
       const answered = (result: AttachResult): void => metrics.roomResumes.inc({ result })
       if (subscription) edge.attach(subscription, connection, position, answered)
       else {
         answered('lost')
+        if (held) edge.giveUp(held, 'session_ended')
         const farewell = session.ended.get(roomId)?.farewell ?? LOST
         connection.address(roomId)
         connection.send(ownLeft(roomId, position.member_id, session.sub, farewell))

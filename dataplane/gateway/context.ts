@@ -6,6 +6,8 @@ import type { Logger } from '../../shared/log.ts'
 import type { Limits } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
+import type { Directory } from '../directory/directory.ts'
+import type { Placing } from '../directory/placing.ts'
 import type { RoomAddress, ToOwner } from '../traffic.ts'
 import type { GatewayMetrics } from './metrics.ts'
 import type { Polling } from './sockets.ts'
@@ -41,6 +43,12 @@ export interface GatewayContext {
   readonly send: (message: ToOwner) => void
   /** No one at this node is in the room any more. `Router.forget`. */
   readonly unsubscribed: (room: RoomAddress) => void
+  /** Lists of rooms. `Directory`. */
+  readonly directory: Pick<Directory, 'rooms' | 'watch'>
+  /** Chooses rooms for players. `Placing`. */
+  readonly placing: Placing
+  /** Maximum number of members of a room type; undefined: no limit, or the type is not installed. `RoomHost.maxMembers`. */
+  readonly maxMembers: (roomType: string) => number | undefined
   /** Tells another node that a session of its own was resumed here; that node calls `Gateway.sessionTaken`. `Ownership.tellTaken`. */
   readonly tellTaken: (nodeId: string, sessionId: string) => void
   /** Whether some other node has an address of its own, so that sessions may go there. `Ownership.reroutes`. */

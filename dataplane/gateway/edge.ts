@@ -71,7 +71,7 @@ export class Edge {
     session: Session,
     connection: Connection,
     room: RoomAddress,
-    { request_id: requestId, options, rejoin }: Ask<'join'>,
+    { request_id: requestId, options, rejoin, create }: Ask<'join'>,
     memberId = newId('mem', this.#context.random),
   ): void {
     const { clock, nodeId } = this.#context
@@ -91,6 +91,7 @@ export class Edge {
       principal: session.principal,
       options: rest,
       ...(rejoin && { rejoin }),
+      ...(create === false && { create }),
       ...(session.features.has('layers') && { layers: true }),
       ...(span.sampled && contextOf(span)),
     })

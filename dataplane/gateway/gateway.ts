@@ -1,6 +1,7 @@
 import type { AddressInfo } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { type Clock, sleep } from '../../shared/clock.ts'
+import { codeKey } from '../../shared/join-code.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
 import { RateLimits } from '../../shared/rate-limit.ts'
@@ -12,9 +13,11 @@ import { ClientProtocol, type ClientProtocolContext, joinRate } from './client-p
 import type { Connection, ServerSocket } from './connection.ts'
 import { type GatewayContext, type GatewayOptions, gatewayOptions } from './context.ts'
 import { Edge } from './edge.ts'
+import { queryRate } from './finding.ts'
 import { Handshake } from './handshake.ts'
 import { type AskKeyStatus, KeyCache, type KeyName } from './key-cache.ts'
 import { endOfTurn, Flusher } from './outbox.ts'
+import { WrongCodes } from './rate-limits.ts'
 import { Rerouter } from './rerouting.ts'
 import { GatewayServer, HANDSHAKE_STEPS_PER_TURN, HandshakeQueue, type PendingConnection } from './server.ts'
 import { SessionStore } from './session-record.ts'
@@ -98,6 +101,12 @@ export class Gateway {
       tokens,
       sessions,
       joinRates: new RateLimits(clock, joinRate(options)),
+      queryRates: new RateLimits(clock, queryRate(options)),
+      wrongCodes: new WrongCodes(clock),
+      roomOfCode: async (projectId, code) => {
+        const [record] = await records.read([codeKey(projectId, code)])
+        return record && new TextDecoder().decode(record.value)
+      },
       edge,
       flusher: new Flusher(endOfTurn, metrics),
       over: (client) => {

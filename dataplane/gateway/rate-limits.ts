@@ -232,3 +232,50 @@ export class StateRateLimiter {
     })
   }
 }
+
+/** Wrong codes of rooms in a minute of the clock, at a node: of one player, from one address, and in one project. */
+const WRONG_CODES = { player: 10, address: 100, project: 1000 }
+
+/** Who tries a code. `address` undefined: it is not known, and not counted. */
+interface CodeAttempt {
+  readonly projectId: string
+  /** See `Session.player`. */
+  readonly player: string
+  readonly address: string | undefined
+}
+
+/**
+ * How many wrong codes there were in this minute. At the bound of a project only players and addresses with a wrong code are refused, so that
+ * guessing takes the codes of no one else away.
+ */
+export class WrongCodes {
+  readonly #clock: Clock
+  #counts = new Map<string, number>()
+  #minute = 0
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  /** Counts an attempt as wrong until the returned function says that it was right. Undefined: there are too many. */
+  add({ projectId, player, address }: CodeAttempt): (() => void) | undefined {
+    const minute = Math.floor(this.#clock.monotonic() / 60_000)
+    if (minute !== this.#minute) this.#counts = new Map()
+    this.#minute = minute
+    const counts = this.#counts
+    const of = (who: string): number => counts.get(who) ?? 0
+    const [byPlayer, byAddress, byProject] = [
+      `player ${player}`,
+      `address ${address}`,
+      `project ${projectId}`,
+    ]
+    const fromAddress = address === undefined ? 0 : of(byAddress)
+    if (of(byPlayer) >= WRONG_CODES.player || fromAddress >= WRONG_CODES.address) return undefined
+    if (of(byProject) >= WRONG_CODES.project && of(byPlayer) + fromAddress > 0) return undefined
+    const count = (by: number): void => {
+      for (const who of [byPlayer, byAddress, byProject]) counts.set(who, of(who) + by)
+    }
+    count(1)
+    return () => count(-1)
+  }
+}

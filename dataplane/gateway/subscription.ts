@@ -349,7 +349,7 @@ export class Subscription {
 
   /** The join took effect with the flush `seq` of the owner under `epoch`. False: the client is gone and cannot be told. */
   joined(
-    { request_id: requestId, member_id: memberId, seat = memberId, snapshot, layers }: JoinedMember,
+    { request_id: requestId, member_id: memberId, seat = memberId, code, snapshot, layers }: JoinedMember,
     epoch: number,
     seq: number,
   ): boolean {
@@ -363,7 +363,8 @@ export class Subscription {
     this.#epoch = epoch
     this.#seq = seq
     this.#seatId = seat
-    connection.send({ t: 'joined', request_id: requestId, room_id: this.roomId, member_id: seat })
+    const joined = { t: 'joined', request_id: requestId, room_id: this.roomId, member_id: seat } as const
+    connection.send({ ...joined, ...(code !== undefined && { code }) })
     if (layers) this.#push(layers)
     this.#pushState(snapshot)
     return true

@@ -6,6 +6,7 @@ import { defineRoom } from './definition.ts'
 import type { RoomLimits } from './environment.ts'
 import { JournalFormat } from './journal.ts'
 import { LiveTree } from './live-tree.ts'
+import { Tables } from './table.ts'
 
 const shelf = (rate: number) =>
   defineRoom({
@@ -46,12 +47,12 @@ describe('the size of a state', () => {
       checksum: 1,
       memberships: [],
       base: { epoch: 1, seq: 1 },
-      timers: [],
-      tasks: [],
-      bans: [],
+      tables: new Tables(1).flushed,
       layers: undefined,
       updates: [],
       stateVersion: 1,
+      createdAt: 1,
+      code: undefined,
     }
     const { length } = new JournalFormat().snapshot({ ...nothing, state })
     expect(Math.abs(new LiveTree(state).bytes / length - 1)).toBeLessThan(0.25)

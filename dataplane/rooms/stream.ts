@@ -2,7 +2,6 @@ import type { DepartureReason } from '../../shared/protocol/messages.ts'
 import type { Fence } from '../../shared/store/port.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
 import { type RoomAddress, roomIdOf } from '../traffic.ts'
-import { Bans } from './bans.ts'
 import type { RoomDefinition, RoomLog } from './definition.ts'
 import { Delivery, type Flush, type PendingJoin, type PendingLeave, Replies } from './delivery.ts'
 import { type FencedLog, RoomDurability, type RoomLife } from './durability.ts'
@@ -13,6 +12,7 @@ import { History } from './history.ts'
 import type { LostEpochs, MemberOutcome, RoomEvent, RoomSnapshot, Update } from './journal.ts'
 import type { Grants } from './layer-grants.ts'
 import type { Layers, UpdateLayers } from './layers.ts'
+import { RoomListing } from './listing.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
 import { migrate } from './migration.ts'
 import type { RestoredRoom } from './restore.ts'
@@ -21,8 +21,8 @@ import { RoomFrames } from './room-frames.ts'
 import { type CommittedRoom, RoomSaves } from './saves.ts'
 import { FixedRate, type Timer } from './scheduler.ts'
 import { LiveState } from './state.ts'
-import { type RoomTask, Tasks } from './tasks.ts'
-import { Timers } from './timers.ts'
+import type { Tables } from './table.ts'
+import type { RoomTask } from './tasks.ts'
 
 /** A room as its node has claimed it. */
 export interface ClaimedRoom {
@@ -141,15 +141,17 @@ export class RoomStream {
   readonly memberships = new Memberships()
   readonly grants: Grants
   readonly state: LiveState
-  readonly timers: Timers
-  readonly tasks: Tasks
-  readonly bans: Bans
+  readonly tables: Tables
   /** The last updates that members saw, for those who missed some. */
   readonly history: History
   readonly delivery: Delivery
   readonly replies: Replies
   /** What takes the state to a database; undefined: the room type has none. */
   saves: RoomSaves | undefined
+  /** What keeps the room's row and code in the store; undefined: the room type has neither. */
+  listing: RoomListing | undefined
+  /** When the room was made, milliseconds since 1970. */
+  readonly createdAt: number
   /** 0–1: where in an interval this room flushes and ticks. */
   readonly phase: number
   /** The room's record in the store. */
@@ -163,6 +165,9 @@ export class RoomStream {
   /** Of the flushed state, and of the state as it is since it was migrated. */
   #stateVersion: number
   #version: number
+  #code: string | undefined
+  /** The code is another since the last flush. */
+  #codeChanged = false
   readonly #onDelivered: () => void
   readonly #onSaved: () => void
   readonly #onTasks: StreamEvents['tasks']
@@ -222,17 +227,17 @@ export class RoomStream {
           definition.layers,
         ),
     )
-    this.timers = new Timers(begin.timers, fence.epoch)
-    this.tasks = new Tasks(begin.tasks, fence.epoch)
-    this.bans = new Bans(begin.bans)
+    this.tables = begin.tables
     this.#seq = seq
     this.#stateVersion = begin.stateVersion
     this.#version = definition.version
+    this.createdAt = begin.createdAt
+    this.#code = begin.code
     this.#durability = new RoomDurability(definition.durability, environment, this.name, fence, log, {
       whole: () => this.#whole(),
       withoutHistory: () => this.#withoutHistory(),
       life: () => this.#life,
-      wakeAt: () => this.timers.flushedDue,
+      wakeAt: () => this.tables.flushedDue,
       stateVersion: () => this.#stateVersion,
       rewritten: (lost) => this.#renew(lost),
       uncertain: stopped,
@@ -258,6 +263,7 @@ export class RoomStream {
     this.redefine(definition)
     this.#migrate(definition)
     if (begin.epoch >= fence.epoch) return
+    this.listing?.rewrite()
     // Whether the owner before has saved it is not known, and the database is to know of this one.
     this.saves?.changed(this.phase)
     this.#durability.takenOver()
@@ -300,6 +306,18 @@ export class RoomStream {
     return this.#version
   }
 
+  /** Code of the room. Undefined: it has none. */
+  get code(): string | undefined {
+    return this.#code
+  }
+
+  /** Gives the room another code, which its next update stores. */
+  changeCode(code: string): void {
+    this.#code = code
+    this.#codeChanged = true
+    this.touch()
+  }
+
   /** Whether turns have written to the state, or shown or hidden a layer, since the last flush. */
   get dirty(): boolean {
     return this.state.dirty || this.grants.dirty
@@ -330,12 +348,17 @@ export class RoomStream {
    * from when its next timer is due. A room that its database lacks: until that has it, since there is no other copy. Undefined: any other.
    */
   get #life(): RoomLife | undefined {
-    const due = this.timers.flushedDue
+    const due = this.tables.flushedDue
     const lasting = this.#sleeps || due !== undefined
     if (this.unsaved) return { ttlMs: Number.POSITIVE_INFINITY, lasting }
     if (!lasting) return undefined
     const untilDueMs = due === undefined ? 0 : Math.max(0, due - this.environment.clock.now())
     return { ttlMs: Math.ceil(untilDueMs + this.#sleepMs), lasting }
+  }
+
+  /** For how long the store keeps the room without an owner, milliseconds. */
+  get lifeMs(): number {
+    return this.#life?.ttlMs ?? this.environment.limits.recordTtlMs
   }
 
   /** Whether the room is newer than what the database of its type has. */
@@ -373,8 +396,12 @@ export class RoomStream {
   }
 
   /** Goes on by another definition of its type. */
-  redefine({ sync: { rate: perSecond }, onIdle, save, sleepDays, version }: RoomDefinition): void {
+  redefine(definition: RoomDefinition): void {
+    const { sync, onIdle, save, sleepDays, version, listing, codes } = definition
+    const { rate: perSecond } = sync
     this.#version = version
+    if (this.listing) this.listing.redefine(definition)
+    else if (listing || codes) this.listing = new RoomListing(this, definition)
     if (save && this.saves) this.saves.redefine(save)
     else {
       this.saves?.end()
@@ -434,6 +461,7 @@ export class RoomStream {
     this.#timer.cancel()
     this.#durability.end()
     this.saves?.end()
+    this.listing?.end()
     this.history.end()
   }
 
@@ -455,8 +483,8 @@ export class RoomStream {
       return
     }
     this.#underWay = flush
-    const { added, removed } = flush.update.bans
-    const committed = this.#durability.commit(flush.packed, added.length + removed.length > 0)
+    const { bans, reservations } = flush.update.tables ?? {}
+    const committed = this.#durability.commit(flush.packed, (bans ?? reservations) !== undefined)
     if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
   }
@@ -468,7 +496,10 @@ export class RoomStream {
     const whole = this.state.flush()
     const layers = this.state.layers && this.#layersOf(this.state.layers, whole)
     const delta = layers ? layers.base : whole
-    if (this.#stateVersion !== this.#version) this.#durability.snapshotNext()
+    const codeChanged = this.#codeChanged
+    this.#codeChanged = false
+    // No journal entry has these.
+    if (this.#stateVersion !== this.#version || codeChanged) this.#durability.snapshotNext()
     this.#stateVersion = this.#version
     this.#pending = new Pending()
     if (whole) this.saves?.changed()
@@ -484,14 +515,9 @@ export class RoomStream {
       joins.length > 0 ||
       left.length > 0 ||
       presence.length > 0
-    const { timers, tasks, bans } = this
+    const tables = this.tables.flush()
     const recorded =
-      acked.length > 0 ||
-      leaves.length > 0 ||
-      renewed.length > 0 ||
-      timers.changed ||
-      tasks.changed ||
-      bans.changed
+      acked.length > 0 || leaves.length > 0 || renewed.length > 0 || tables !== undefined || codeChanged
     if (!visible && !recorded) return undefined
     if (visible) this.#seq++
     const stillHere = acked.filter((membership) => memberships.has(membership))
@@ -518,10 +544,8 @@ export class RoomStream {
       renewed,
       acks,
       outcomes,
-      timers: timers.flush(),
       layers: layers?.update,
-      tasks: tasks.flush(),
-      bans: bans.flush(),
+      tables,
     }
     return {
       update,
@@ -585,7 +609,9 @@ export class RoomStream {
     const { roomType } = this.address
     metrics.deliveryDuration.observe({ room_type: roomType }, (clock.monotonic() - flush.since) / 1000)
     this.saves?.committed()
-    if (update.tasks.started.length > 0) this.#onTasks(update.tasks.started)
+    this.listing?.committed()
+    const started = update.tables?.tasks?.set
+    if (started) this.#onTasks(started)
     this.#onDelivered()
     if (this.#pending.since !== undefined && !this.#timer.waiting) this.#schedule()
   }
@@ -596,6 +622,7 @@ export class RoomStream {
    */
   #renew(lost: LostEpochs): void {
     this.history.lose(lost)
+    this.listing?.rewrite()
     if (!this.#underWay) return
     const update = { ...this.#underWay.update, epoch: lost.before }
     this.#underWay = { ...this.#underWay, update, packed: this.#durability.entry(update) }
@@ -622,10 +649,10 @@ export class RoomStream {
       memberships: this.#membershipRecords(),
       layers: layers && { checksum, sum: layers.sum, grants: this.grants.record() },
       ...history,
-      timers: this.timers.flushed,
       stateVersion: this.#stateVersion,
-      tasks: this.tasks.flushed,
-      bans: this.bans.flushed,
+      tables: this.tables.flushed,
+      createdAt: this.createdAt,
+      code: this.#code,
     })
   }
 

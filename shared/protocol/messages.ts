@@ -41,6 +41,10 @@ export const MAX = {
   features: 32,
   /** Messages of one member whose replies it may not know. */
   requests: 32,
+  /** A code as a player types it. */
+  code: 32,
+  /** Rooms that a `find` leaves out. */
+  not: 64,
 }
 
 /** Reasons of a client's `state.resync`. */
@@ -73,6 +77,18 @@ const LIMIT_FIELDS = {
   messages_per_second: NUMBER,
   message_burst: NUMBER,
   max_rooms: COUNT,
+}
+
+/** One room in a list, as players see it. */
+const LISTED_ROOM = {
+  room_id: text(),
+  members: COUNT,
+  /** Absent: no limit. */
+  max_members: orNil(COUNT),
+  /** Seats that are kept for players who have not joined yet. */
+  reserved: COUNT,
+  created_at: text(),
+  data: VALUE,
 }
 
 /** Where a room is after one flush. */
@@ -109,6 +125,8 @@ export const CLIENT_MESSAGES = {
     options: OPTIONS,
     /** The client had a seat there, and joins again because its session is lost: no other session of the player loses a seat to it. */
     rejoin: optional(FLAG),
+    /** False: the join makes no room. */
+    create: optional(FLAG),
   }),
   leave: message(2, { request_id: REF, room_id: text(MAX.room_id) }),
   message: message(3, {
@@ -124,6 +142,32 @@ export const CLIENT_MESSAGES = {
   token: message(6, { token: text(MAX.token) }),
   /** Ends the session. Its members leave. */
   goodbye: message(8, {}),
+  /** Asks for the rooms of a list. `watch`: until `rooms.end`, they come again after each change. */
+  rooms: message(9, {
+    request_id: REF,
+    room_type: text(MAX.room_type),
+    query: optional(VALUE),
+    watch: optional(FLAG),
+  }),
+  'rooms.end': message(10, { request_id: REF }),
+  /** Asks which room to join: the one with a code, or one that matches a query or will be made. */
+  find: message(11, {
+    request_id: REF,
+    by: either(
+      ['code', text(MAX.code)],
+      [
+        'room',
+        record({
+          room_type: text(MAX.room_type),
+          query: optional(VALUE),
+          /** Options of the join that follows. Clients with the same query and options can share a new room. */
+          options: optional(VALUE),
+          /** Ids of rooms that the client does not want, or that have refused it. */
+          not: optional(list(text(MAX.room_id), MAX.not)),
+        }),
+      ],
+    ),
+  }),
 } satisfies Table
 
 /** What the server sends, but for the state streams. */
@@ -140,7 +184,7 @@ export const SERVER_MESSAGES = {
     server_time: text(),
     limits: record(LIMIT_FIELDS),
   }),
-  joined: message(17, { request_id: REF, room_id: text(), member_id: text() }),
+  joined: message(17, { request_id: REF, room_id: text(), member_id: text(), code: optional(text()) }),
   /** A fresh token is accepted. */
   token: message(18, { token_seconds: COUNT }),
   event: message(22, { ...IN_ROOM, name: text(), data: VALUE }),
@@ -165,6 +209,8 @@ export const SERVER_MESSAGES = {
   /** `url`: undefined for the address that the client was given. */
   move: message(27, { in_ms: NUMBER, url: optional(text()) }),
   pong: message(28, { at: NUMBER, server_time: text() }),
+  rooms: message(32, { request_id: REF, rooms: list(record(LISTED_ROOM)) }),
+  found: message(33, { request_id: REF, room_id: text() }),
 } satisfies Table
 
 /** All that a client may know of a room at one seq: the state, and everyone in the room. They replace what the client has. */
@@ -215,6 +261,7 @@ export type ResumePosition = Values<typeof RESUME_POSITION>
 /** Options of a join: `key` names the instance, the rest belongs to the room type. */
 export type JoinOptions = JsonObject & { readonly key?: string }
 export type MemberInfo = Values<typeof MEMBER_INFO>
+export type ListedRoom = Values<typeof LISTED_ROOM>
 export type Limits = Values<typeof LIMIT_FIELDS>
 /** A whole state at one flush. */
 export type StateAt = Values<typeof STREAM_HEAD> & { state: Json }

@@ -118,7 +118,7 @@ test.each(['dd ffffffff', 'df ffffffff', 'db ffffffff', 'dc ffff', '94 03 dd 7ff
 test.each([
   ['c0', ProtocolError, /array/],
   ['80', ProtocolError, /array/],
-  ['90', Error, /^the opcode is no number; a client may send 0 to 8/],
+  ['90', Error, /^the opcode is no number; a client may send 0 to 11/],
   ['91 10', Error, /^the opcode is 16/],
   ['91 03', Error, /^room_id is missing/],
   ['93 03 a3613a62 a178', Error, /^data is missing/],

@@ -22,6 +22,7 @@ const CHECKS: { readonly [form in Form]: ReadonlyMap<ClientType, CheckFields> } 
   named: new Map(TYPES.map((t) => [t, checkFields(t, CLIENT_MESSAGES[t].fields, 'named')])),
   positional: new Map(TYPES.map((t) => [t, checkFields(t, CLIENT_MESSAGES[t].fields, 'positional', 1)])),
 }
+const LAST_OPCODE = Math.max(...TYPES.map((t) => CLIENT_MESSAGES[t].opcode))
 const TYPE_OF: ReadonlyMap<unknown, ClientType> = new Map(TYPES.map((t) => [CLIENT_MESSAGES[t].opcode, t]))
 
 /**
@@ -41,7 +42,7 @@ export function parsePositional(found: readonly unknown[]): ClientMessage {
   const t = TYPE_OF.get(opcode)
   if (!t)
     throw new InvalidMessage(
-      `the opcode is ${typeof opcode === 'number' ? opcode : 'no number'}; a client may send 0 to 8`,
+      `the opcode is ${typeof opcode === 'number' ? opcode : 'no number'}; a client may send 0 to ${LAST_OPCODE}`,
     )
   return parse(CHECKS.positional.get(t), t, found)
 }

@@ -7,6 +7,7 @@ import { controlMetrics } from '../../control/metrics.ts'
 import type { GatewayOptions } from '../../dataplane/gateway/context.ts'
 import { createAdminApp } from '../../dataplane/ops/admin.ts'
 import { devRoutes } from '../../deploy/cli/dev-routes.ts'
+import { codeKey } from '../../shared/join-code.ts'
 import { closeName } from '../../shared/protocol/close-codes.ts'
 import type { ClientMessage, ServerMessage } from '../../shared/protocol/messages.ts'
 import { CLIENT_MESSAGES } from '../../shared/protocol/messages.ts'
@@ -396,7 +397,9 @@ describe('a hello', () => {
 describe('a message', () => {
   let test: TestGateway
   beforeAll(async () => {
-    test = await TestGateway.start()
+    const { records } = memoryStore({ clock: new FakeClock() })
+    await records.write([{ put: codeKey('prj_one', 'K7QX2M'), value: Buffer.from('arena:one') }])
+    test = await TestGateway.start({}, { records })
   })
   afterAll(() => test.close())
 
@@ -450,6 +453,9 @@ describe('a message', () => {
     ping: async () => ({ message: { t: 'ping', at: 1 }, answer: 'pong' }),
     token: async () => ({ message: { t: 'token', token: await test.token() } }),
     goodbye: async () => ({ message: { t: 'goodbye' } }),
+    rooms: async () => ({ message: { t: 'rooms', request_id: 7, room_type: 'arena' }, answer: 'rooms' }),
+    'rooms.end': async () => ({ message: { t: 'rooms.end', request_id: 7 } }),
+    find: async () => ({ message: { t: 'find', request_id: 7, code: 'K7QX2M' }, answer: 'found' }),
   }
 
   it('of no kind is without a row', () => {

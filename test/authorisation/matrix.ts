@@ -229,6 +229,9 @@ export const MESSAGES: Readonly<Record<ClientMessage['t'], MessageRow>> = {
   ping: SESSIONS,
   token: SESSIONS,
   goodbye: { ...SESSIONS, ...GOODBYE },
+  rooms: SESSIONS,
+  'rooms.end': SESSIONS,
+  find: { ...SESSIONS, denied: { error: 'room_not_found' } },
 }
 
 const problemCell = (answer: Answer): string =>

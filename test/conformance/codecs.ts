@@ -5,6 +5,7 @@ import {
   type ClientMessage,
   type Json,
   type Limits,
+  type ListedRoom,
   type MemberInfo,
   type Operation,
   ProtocolFault,
@@ -142,6 +143,30 @@ const members: Field = {
   msgpack: (value) => list(value).map((pair) => member(named(pair, ['member_id', 'sub', 'connected']))),
 }
 
+const LISTED = ['room_id', 'members', 'max_members', 'reserved', 'created_at', 'data']
+
+function listedRoom(value: Record<string, unknown>): ListedRoom {
+  const max = value.max_members ?? undefined
+  return {
+    room_id: text(value.room_id) as string,
+    members: count(value.members) as number,
+    ...(max !== undefined && { max_members: count(max) as number }),
+    reserved: count(value.reserved) as number,
+    created_at: time(value.created_at) as string,
+    data: value.data as Json,
+  }
+}
+
+const listedRooms: Field = {
+  name: 'rooms',
+  json: (value) => list(value).map((room) => listedRoom(record(room))),
+  msgpack: (value) =>
+    list(value).map((row) => {
+      const room = named(row, LISTED)
+      return listedRoom({ ...room, data: plain(room.data as WireValue) })
+    }),
+}
+
 /** In MessagePack no element: `RoomContext` has it. */
 const about: Field = { name: 'room_id', json: text, msgpack: text, addressed: true }
 const position = [about, both('epoch', count), both('seq', count)]
@@ -163,7 +188,15 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
       { name: 'limits', json: limits, msgpack: (value) => limits(named(value, LIMITS)) },
     ],
   },
-  joined: { opcode: 17, fields: [both('request_id', ref), both('room_id', text), both('member_id', text)] },
+  joined: {
+    opcode: 17,
+    fields: [
+      both('request_id', ref),
+      both('room_id', text),
+      both('member_id', text),
+      optional(both('code', text)),
+    ],
+  },
   'state.snapshot': { opcode: 19, fields: [...stamp, members] },
   token: { opcode: 18, fields: [both('token_seconds', count)] },
   'state.resync': { opcode: 20, fields: [...stamp, members] },
@@ -203,6 +236,8 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
   },
   move: { opcode: 27, fields: [both('in_ms', count), optional(both('url', text))] },
   pong: { opcode: 28, fields: [both('at', number), both('server_time', time)] },
+  rooms: { opcode: 32, fields: [both('request_id', ref), listedRooms] },
+  found: { opcode: 33, fields: [both('request_id', ref), both('room_id', text)] },
 }
 
 /** Reads the fields of a message of `t`; `value` gives the field on the wire, undefined when it is absent. */
@@ -280,8 +315,11 @@ function elements(message: ClientMessage): unknown[] {
       ])
       return [0, message.project_id, [sessionId, resumeToken, positions], ...features]
     }
-    case 'join':
-      return [1, message.request_id, message.room_type, ...(message.options ? [message.options] : [])]
+    case 'join': {
+      const { request_id: id, room_type: type, options, create } = message
+      if (create !== undefined) return [1, id, type, options ?? null, null, create]
+      return [1, id, type, ...(options ? [options] : [])]
+    }
     case 'leave':
       return [2, message.request_id, message.room_id]
     case 'message': {
@@ -298,6 +336,18 @@ function elements(message: ClientMessage): unknown[] {
       return [6, message.token]
     case 'goodbye':
       return [8]
+    case 'rooms': {
+      const { request_id: id, room_type: type, query, watch } = message
+      if (watch !== undefined) return [9, id, type, query ?? null, watch]
+      return [9, id, type, ...(query === undefined ? [] : [query])]
+    }
+    case 'rooms.end':
+      return [10, message.request_id]
+    case 'find': {
+      if ('code' in message) return [11, message.request_id, message.code]
+      const { room_type: type, query = null, options = null, not } = message.room
+      return [11, message.request_id, [type, query, options, ...(not ? [not] : [])]]
+    }
   }
 }
 

@@ -30,7 +30,13 @@ export type ClientMessage =
       resume: { session_id: string; resume_token: string; rooms: ResumePosition[] }
       features?: string[]
     }
-  | { t: 'join'; request_id: number; room_type: string; options?: { [key: string]: Json } | undefined }
+  | {
+      t: 'join'
+      request_id: number
+      room_type: string
+      options?: { [key: string]: Json } | undefined
+      create?: boolean
+    }
   | { t: 'leave'; request_id: number; room_id: string }
   | {
       t: 'message'
@@ -44,6 +50,28 @@ export type ClientMessage =
   | { t: 'ping'; at: number }
   | { t: 'token'; token: string }
   | { t: 'goodbye' }
+  | { t: 'rooms'; request_id: number; room_type: string; query?: Json; watch?: boolean }
+  | { t: 'rooms.end'; request_id: number }
+  | { t: 'find'; request_id: number; code: string }
+  | { t: 'find'; request_id: number; room: Finding }
+
+/** What `find` looks for, if not for a code. */
+export interface Finding {
+  room_type: string
+  query?: Json
+  options?: Json
+  not?: string[]
+}
+
+/** One room in a list. */
+export interface ListedRoom {
+  room_id: string
+  members: number
+  max_members?: number
+  reserved: number
+  created_at: string
+  data: Json
+}
 
 export interface Member {
   member_id: string
@@ -103,7 +131,7 @@ interface ServerMessages {
     server_time: string
     limits: Limits
   }
-  joined: { request_id: number; room_id: string; member_id: string }
+  joined: { request_id: number; room_id: string; member_id: string; code?: string }
   'state.snapshot': Stamp & { body: WireState; members: MemberInfo[] }
   token: { token_seconds: number }
   'state.resync': Stamp & { body: WireState; members: MemberInfo[] }
@@ -125,6 +153,8 @@ interface ServerMessages {
   }
   move: { in_ms: number; url?: string }
   pong: { at: number; server_time: string }
+  rooms: { request_id: number; rooms: ListedRoom[] }
+  found: { request_id: number; room_id: string }
 }
 
 export type ServerName = keyof ServerMessages

@@ -415,6 +415,8 @@ export class Session {
       case 'move':
       case 'pong':
       case 'token':
+      case 'rooms':
+      case 'found':
         break
       default:
         this.takeRoomMessage(message)
@@ -425,7 +427,7 @@ export class Session {
     message: Exclude<
       ServerMessage,
       {
-        t: 'welcome' | 'token' | 'joined' | 'ack' | 'error' | 'move' | 'pong' | 'reply'
+        t: 'welcome' | 'token' | 'joined' | 'ack' | 'error' | 'move' | 'pong' | 'reply' | 'rooms' | 'found'
       }
     >,
   ): void {

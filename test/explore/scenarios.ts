@@ -201,7 +201,7 @@ class Model implements Explorable {
       return
     }
     const { log } = restored.tree.flushed as { log: string[] }
-    const { timers } = restored
+    const timers = restored.tables.timers.rows
     for (const { memberId, said: refs, position } of edges) {
       if (this.#rings)
         this.#checkTimers(
@@ -244,7 +244,8 @@ const forgetting = (what: 'set' | 'removed') =>
       const format = new JournalFormat()
       const journal = claim?.journal.map((entry) => {
         const update = format.readEntry(entry)
-        return format.entry({ ...update, timers: { ...update.timers, [what]: [] } })
+        const timers = { set: [], removed: [], ...update.tables?.timers, [what]: [] }
+        return format.entry({ ...update, tables: update.tables && { ...update.tables, timers } })
       })
       return claim && journal && { ...claim, journal }
     },

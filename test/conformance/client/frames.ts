@@ -28,6 +28,7 @@ interface SaidFields {
     readonly room_type: string
     readonly options?: object
     readonly rejoin?: boolean
+    readonly create?: boolean
   }
   leave: { readonly request_id: number; readonly room_id: string }
   message: {
@@ -41,6 +42,14 @@ interface SaidFields {
   ping: { readonly at: number }
   token: { readonly token: string }
   goodbye: Record<never, never>
+  rooms: {
+    readonly request_id: number
+    readonly room_type: string
+    readonly query?: unknown
+    readonly watch?: boolean
+  }
+  'rooms.end': { readonly request_id: number }
+  find: { readonly request_id: number; readonly code?: string; readonly room?: unknown }
 }
 
 type SaidName = keyof SaidFields
@@ -103,6 +112,7 @@ const SHAPES: Readonly<Record<SaidName, { opcode: number; fields: readonly Field
       both('room_type', text(64)),
       optional(both('options', record)),
       optional(both('rejoin', flag)),
+      optional(both('create', flag)),
     ],
   },
   leave: { opcode: 2, fields: [both('request_id', integer(1)), both('room_id', roomId)] },
@@ -130,6 +140,29 @@ const SHAPES: Readonly<Record<SaidName, { opcode: number; fields: readonly Field
   ping: { opcode: 5, fields: [both('at', number)] },
   token: { opcode: 6, fields: [both('token', text(8192))] },
   goodbye: { opcode: 8, fields: [] },
+  rooms: {
+    opcode: 9,
+    fields: [
+      both('request_id', integer(1)),
+      both('room_type', text(64)),
+      optional(both('query', anything)),
+      optional(both('watch', flag)),
+    ],
+  },
+  'rooms.end': { opcode: 10, fields: [both('request_id', integer(1))] },
+  find: {
+    opcode: 11,
+    fields: [
+      both('request_id', integer(1)),
+      // In MessagePack, the room is a list in the place of the code.
+      optional({
+        name: 'code',
+        json: text(32),
+        msgpack: (value) => (Array.isArray(value) ? undefined : text(32)(value)),
+      }),
+      optional(both('room', record)),
+    ],
+  },
 }
 const NAMES = new Map(Object.entries(SHAPES).map(([t, { opcode }]) => [opcode, t as SaidName]))
 const BATCH = 7

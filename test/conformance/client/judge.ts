@@ -127,6 +127,11 @@ export class Judge {
         line.goodbye = true
         session.over = { code: 'goodbye', line: line.id }
         break
+      // Requests that change nothing.
+      case 'rooms':
+      case 'rooms.end':
+      case 'find':
+        break
     }
   }
 

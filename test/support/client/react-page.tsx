@@ -2,7 +2,14 @@
 import { Component, type ReactNode, StrictMode, useState } from 'react'
 import { createRoot } from 'react-dom/client'
 import { RoomfulError, type TypedRoom } from '../../../client/index.ts'
-import { RoomfulProvider, useConnection, useEvent, useRoom, useRoomState } from '../../../client/react.ts'
+import {
+  RoomfulProvider,
+  useConnection,
+  useEvent,
+  useRoom,
+  useRoomState,
+  useRooms,
+} from '../../../client/react.ts'
 
 interface Arena {
   readonly state: { count: number }
@@ -48,6 +55,11 @@ function Hearing() {
   )
 }
 
+function Lobby() {
+  const rooms = useRooms<TypedRoom<Arena>>('arena', { order: 'newest' })
+  return <p>rooms: {rooms.map(({ key }) => key).join() || 'none'}</p>
+}
+
 /** A room that there is not. */
 function Nowhere(): ReactNode {
   useRoom<TypedRoom>('nowhere')
@@ -71,6 +83,8 @@ root.render(
       <Constant />
       <Counting />
       <Hearing />
+      <Lobby />
+      <Lobby />
       <Boundary>
         <Nowhere />
       </Boundary>

@@ -31,6 +31,8 @@ export class ScriptedServer {
   readonly clock: Clock
   limits: Limits = { max_message_bytes: 1024, messages_per_second: 100, message_burst: 1000, max_rooms: 16 }
   heartbeatSeconds = 10
+  /** Code of each room that is joined. */
+  code: string | undefined
   /** For how long each token is valid. */
   tokenSeconds = 3600
   /** What happens to a new socket. */
@@ -153,7 +155,8 @@ export class ScriptedServer {
     const memberId = `mem_${this.#members}`
     room.members = [...room.members, { member_id: memberId, sub: 'alice', connected: true }]
     room.own = memberId
-    this.send({ t: 'joined', request_id, room_id: room.roomId, member_id: memberId }, socket)
+    const code = this.code === undefined ? {} : { code: this.code }
+    this.send({ t: 'joined', request_id, room_id: room.roomId, member_id: memberId, ...code }, socket)
     this.deliverTo(socket, room.snapshot())
   }
 

@@ -36,6 +36,8 @@ export class TestRoom {
   readonly members = new Map<string, { sub: string | null; ref: number }>()
   epoch = 1
   seq = 0
+  /** What members learn as the room's code. */
+  code: string | undefined
   state: JsonObject = { count: 0 }
   readonly #codecs: readonly Codec[]
   readonly #encoders: ReadonlyMap<Subprotocol, RoomEncoder>
@@ -78,7 +80,7 @@ export class TestRoom {
       patch,
       rest,
       personal,
-      joined: joined.map((member): JoinedMember => ({ ...member, snapshot })),
+      joined: joined.map((member): JoinedMember => ({ ...member, code: this.code, snapshot })),
     })
   }
 

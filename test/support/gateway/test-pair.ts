@@ -6,6 +6,7 @@ import type { Records } from '../../../shared/store/port.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
 import { TestRecords } from '../test-records.ts'
 import { TestControl, TestGateway } from './test-gateway.ts'
+import { TestLists } from './test-lists.ts'
 import { TestOwner, testCodecs } from './test-owner.ts'
 
 /** Two nodes' gateways, `node_a` and `node_b`, with one store, one control and one owner of all rooms. */
@@ -15,6 +16,7 @@ export class TestPair {
   readonly clock: FakeClock
   readonly owner: TestOwner
   readonly records: TestRecords
+  readonly lists = new TestLists()
   /** While set, nodes do not hear that a session was taken. */
   deaf = false
   /** The node that has all rooms of every session at `node_a`, with its address. */
@@ -44,6 +46,10 @@ export class TestPair {
         {
           nodeId,
           records: shared,
+          directory: {
+            rooms: (list, query, allows) => pair.lists.rooms(list, query, allows),
+            watch: (...query) => pair.lists.watch(...query),
+          },
           storeIsBehind: async (ms) => pair.storeUptimeMs < ms,
           reroutes: () => pair.nearer !== undefined,
           nearerNode: ({ length }) => (nodeId === 'node_a' && length > 0 ? pair.nearer : undefined),

@@ -1,0 +1,295 @@
+import { describe, expect, it } from 'vitest'
+import { code, online, type Play } from '../test/support/client/play.ts'
+import type { Client } from './index.ts'
+
+type Scene = Play & { client: Client }
+
+const DESERT = {
+  room_id: 'arena:one',
+  members: 1,
+  max_members: 4,
+  reserved: 0,
+  created_at: '2026-10-01T12:00:00.000Z',
+  data: { map: 'desert' },
+}
+const ROW = {
+  roomId: 'arena:one',
+  key: 'one',
+  members: 1,
+  maxMembers: 4,
+  reserved: 0,
+  createdAt: '2026-10-01T12:00:00.000Z',
+  data: { map: 'desert' },
+}
+
+/** Answers the latest `find`. */
+const found = ({ server }: Scene, roomId: string): void =>
+  server.send({ t: 'found', request_id: server.all('find').at(-1)!.request_id, room_id: roomId })
+
+/** The connection breaks, and the client comes back. */
+async function reconnect({ server, pass }: Scene): Promise<void> {
+  server.socket.end(1006)
+  await pass(1000)
+}
+
+describe('client.rooms', () => {
+  it('resolves to the rows of the answer', async () => {
+    const { client, server } = await online()
+    const rooms = client.rooms('arena', { where: { map: 'desert' }, order: 'newest', limit: 5 })
+    const [asked] = server.all('rooms')
+    expect(asked).toEqual({
+      t: 'rooms',
+      request_id: 1,
+      room_type: 'arena',
+      query: { where: { map: 'desert' }, order: 'newest', limit: 5 },
+    })
+    server.send({ t: 'rooms', request_id: 1, rooms: [DESERT] })
+    expect(await rooms).toEqual([ROW])
+  })
+
+  it('has undefined as maxMembers of a room without a limit', async () => {
+    const { client, server } = await online()
+    const rooms = client.rooms('arena')
+    const { max_members: _, ...unlimited } = DESERT
+    server.send({ t: 'rooms', request_id: 1, rooms: [unlimited] })
+    expect((await rooms)[0]!.maxMembers).toBe(undefined)
+  })
+
+  it('rejects with the error of the server', async () => {
+    const { client, server } = await online()
+    const rooms = client.rooms('arena', { where: { colour: 'red' } })
+    server.refuse('invalid_options', { request_id: 1 })
+    await expect(rooms).rejects.toEqual(code('invalid_options'))
+  })
+
+  it('rejects a query that is no JSON', async () => {
+    const { client } = await online()
+    const rooms = client.rooms('arena', { where: { map: 1n as never } })
+    await expect(rooms).rejects.toEqual(code('invalid_options'))
+  })
+
+  it('is asked again after a lost connection, with the same request id', async () => {
+    const scene = await online()
+    const rooms = scene.client.rooms('arena')
+    await reconnect(scene)
+    expect(scene.server.all('rooms').map(({ request_id: id }) => id)).toEqual([1, 1])
+    scene.server.send({ t: 'rooms', request_id: 1, rooms: [] })
+    expect(await rooms).toEqual([])
+  })
+
+  it('rejects when the client is closed, before and after the call', async () => {
+    const { client } = await online()
+    const waiting = client.rooms('arena')
+    client.close()
+    await expect(waiting).rejects.toEqual(code('client_closed'))
+    await expect(client.rooms('arena')).rejects.toEqual(code('client_closed'))
+  })
+})
+
+describe('client.watchRooms', () => {
+  it('calls back with each list until it is stopped', async () => {
+    const { client, server } = await online()
+    const seen: unknown[] = []
+    const stop = client.watchRooms('arena', { where: { map: 'desert' } }, (rooms) => seen.push(rooms))
+    expect(server.all('rooms')).toEqual([
+      { t: 'rooms', request_id: 1, room_type: 'arena', query: { where: { map: 'desert' } }, watch: true },
+    ])
+    server.send({ t: 'rooms', request_id: 1, rooms: [] })
+    server.send({ t: 'rooms', request_id: 1, rooms: [DESERT] })
+    stop()
+    server.send({ t: 'rooms', request_id: 1, rooms: [] })
+    expect(seen).toEqual([[], [ROW]])
+    expect(server.all('rooms.end')).toEqual([{ t: 'rooms.end', request_id: 1 }])
+  })
+
+  it('continues after a lost connection, and does not repeat an unchanged list', async () => {
+    const scene = await online()
+    const seen: unknown[] = []
+    scene.client.watchRooms('arena', {}, (rooms) => seen.push(rooms.length))
+    scene.server.send({ t: 'rooms', request_id: 1, rooms: [DESERT] })
+    await reconnect(scene)
+    expect(scene.server.all('rooms')).toHaveLength(2)
+    scene.server.send({ t: 'rooms', request_id: 1, rooms: [DESERT] })
+    scene.server.send({ t: 'rooms', request_id: 1, rooms: [] })
+    expect(seen).toEqual([1, 0])
+  })
+
+  it('is not sent again after it was stopped', async () => {
+    const scene = await online()
+    scene.client.watchRooms('arena', {}, () => {})()
+    await reconnect(scene)
+    expect(scene.server.all('rooms')).toHaveLength(1)
+  })
+
+  it('tries again after a refusal that can end', async () => {
+    const { client, server, pass, errors } = await online()
+    const seen: unknown[] = []
+    client.watchRooms('arena', {}, (rooms) => seen.push(rooms.length))
+    server.refuse('rate_limited', { request_id: 1, retryable: true })
+    await pass(2000)
+    expect(server.all('rooms')).toHaveLength(2)
+    server.send({ t: 'rooms', request_id: 1, rooms: [] })
+    expect([seen, errors]).toEqual([[0], []])
+  })
+
+  it('reports a final refusal to the callback, or to onError', async () => {
+    const { client, server, errors } = await online()
+    const failures: unknown[] = []
+    client.watchRooms(
+      'arena',
+      {},
+      () => {},
+      (error) => failures.push(error.code),
+    )
+    client.watchRooms('arena', {}, () => {})
+    server.refuse('invalid_options', { request_id: 1 })
+    server.refuse('unknown_room_type', { request_id: 2 })
+    expect(failures).toEqual(['invalid_options'])
+    expect(errors).toEqual([code('unknown_room_type')])
+  })
+
+  it('is not told of as an error when the client is closed', async () => {
+    const { client, errors } = await online()
+    client.watchRooms('arena', {}, () => {})
+    client.close()
+    expect(errors).toEqual([])
+  })
+})
+
+describe('client.joinOrCreate', () => {
+  it('joins the room that the server has chosen, with the options', async () => {
+    const scene = await online()
+    const joining = scene.client.joinOrCreate('arena', { map: 'desert' }, { where: { map: 'desert' } })
+    await scene.pass(1)
+    expect(scene.server.all('find')).toEqual([
+      {
+        t: 'find',
+        request_id: 1,
+        room: {
+          room_type: 'arena',
+          query: { where: { map: 'desert' } },
+          options: { map: 'desert' },
+          not: [],
+        },
+      },
+    ])
+    found(scene, 'arena:a:b')
+    const room = await joining
+    expect([room.id, room.type]).toEqual(['arena:a:b', 'arena'])
+    const [join] = scene.server.all('join')
+    expect(join).toEqual({
+      t: 'join',
+      request_id: 2,
+      room_type: 'arena',
+      options: { map: 'desert', key: 'a:b' },
+    })
+  })
+
+  it.each(['room_full', 'banned', 'already_joined'] as const)('goes elsewhere after %s', async (refusal) => {
+    const scene = await online()
+    const joining = scene.client.joinOrCreate('arena')
+    scene.server.onJoin = ({ request_id }) =>
+      scene.server.refuse(refusal, { request_id, room_id: 'arena:full' })
+    await scene.pass(1)
+    found(scene, 'arena:full')
+    await scene.pass(1)
+    expect(scene.server.all('find').at(-1)).toMatchObject({ room: { not: ['arena:full'] } })
+    scene.server.onJoin = (join) => scene.server.seat(join)
+    found(scene, 'arena:free')
+    expect((await joining).id).toBe('arena:free')
+  })
+
+  it('rejects after a refusal that another room would give too', async () => {
+    const scene = await online()
+    const joining = scene.client.joinOrCreate('arena')
+    scene.server.onJoin = ({ request_id }) =>
+      scene.server.refuse('join_refused', { request_id, room_id: 'arena:x' })
+    await scene.pass(1)
+    found(scene, 'arena:x')
+    await expect(joining).rejects.toEqual(code('join_refused'))
+  })
+
+  it('rejects after 10 seconds of full rooms with room_unavailable', async () => {
+    const scene = await online()
+    const outcome = scene.client.joinOrCreate('arena').catch((error: unknown) => error)
+    scene.server.onJoin = ({ request_id, options }) =>
+      scene.server.refuse('room_full', { request_id, room_id: `arena:${options.key}`, retryable: true })
+    for (let at = 0; at <= 10; at++) {
+      await scene.pass(1000)
+      found(scene, `arena:${at}`)
+    }
+    expect(await outcome).toMatchObject({ code: 'room_unavailable', retryable: true })
+  })
+
+  it('asks for no room in which the client is', async () => {
+    const scene = await online()
+    await scene.client.join('arena', { key: 'mine' })
+    void scene.client.joinOrCreate('arena').catch(() => {})
+    await scene.pass(1)
+    expect(scene.server.all('find')[0]).toMatchObject({ room: { not: ['arena:mine'] } })
+  })
+
+  it('finds a room again after a lost connection', async () => {
+    const scene = await online()
+    const joining = scene.client.joinOrCreate('arena')
+    await scene.pass(1)
+    await reconnect(scene)
+    expect(scene.server.all('find').map(({ request_id: id }) => id)).toEqual([1, 1])
+    found(scene, 'arena:one')
+    expect((await joining).id).toBe('arena:one')
+  })
+})
+
+describe('client.create', () => {
+  it('joins a room with a key of 128 random bits', async () => {
+    const { client } = await online()
+    const rooms = [await client.create('arena', { map: 'ice' }), await client.create('arena')]
+    for (const { id } of rooms) expect(id).toMatch(/^arena:[0-9a-f]{32}$/)
+    expect(rooms[0]!.id).not.toBe(rooms[1]!.id)
+  })
+
+  it('has the code that the server gives the room', async () => {
+    const { client, server } = await online()
+    server.code = 'K7QX2M'
+    expect((await client.create('arena')).code).toBe('K7QX2M')
+    server.code = undefined
+    expect((await client.create('arena')).code).toBe(undefined)
+  })
+})
+
+describe('client.joinByCode', () => {
+  it('joins the room of the code, and makes none', async () => {
+    const scene = await online()
+    const joining = scene.client.joinByCode('k7qx2m')
+    await scene.pass(1)
+    expect(scene.server.all('find')).toEqual([{ t: 'find', request_id: 1, code: 'k7qx2m' }])
+    found(scene, 'arena:one')
+    expect((await joining).id).toBe('arena:one')
+    expect(scene.server.all('join')[0]).toMatchObject({ options: { key: 'one' }, create: false })
+  })
+
+  it('rejects with room_not_found for a wrong code', async () => {
+    const { client, server, pass } = await online()
+    const joining = client.joinByCode('wrong')
+    await pass(1)
+    server.refuse('room_not_found', { request_id: 1 })
+    await expect(joining).rejects.toEqual(code('room_not_found'))
+  })
+})
+
+describe('client.join with create: false', () => {
+  it('makes no room, also when it joins again after the seat was lost', async () => {
+    const { client, server, pass } = await online()
+    const room = await client.join('arena', { key: 'one' }, { create: false })
+    const left: unknown[] = []
+    room.onLeave((reason, error) => left.push(reason, error?.code))
+    server.onJoin = ({ request_id }) => server.refuse('room_not_found', { request_id, room_id: 'arena:one' })
+    server.deliver(server.room('arena:one').ownLeft('session_ended'))
+    await pass(1000)
+    expect(server.all('join').map(({ create, rejoin }) => [create, rejoin])).toEqual([
+      [false, undefined],
+      [false, true],
+    ])
+    expect(left).toEqual(['rejoin_failed', 'room_not_found'])
+  })
+})

@@ -1,0 +1,123 @@
+import type { DecodedMessage } from '../shared/protocol/codec.ts'
+import type { ClientMessage } from '../shared/protocol/messages.ts'
+import type { RoomListing, RoomWhere, TypedRoom, UntypedRoom } from '../shared/room-types.ts'
+import { RoomfulError } from './errors.ts'
+import type { Unsubscribe } from './listeners.ts'
+import type { SeatLink } from './seat.ts'
+
+/** Which rooms a list contains, and their order. */
+export interface RoomQuery<R extends TypedRoom = TypedRoom<UntypedRoom>> {
+  /** Conditions on fields of `data`, such as `{ map: 'desert', level: { min: 3, max: 6 } }`. All must hold. Default: none. */
+  readonly where?: RoomWhere<R>
+  /** Default: `fullest`. */
+  readonly order?: 'fullest' | 'emptiest' | 'newest' | 'oldest'
+  /** Maximum number of rooms, 1 to 100. Default 20. */
+  readonly limit?: number
+  /** True: also rooms without a free seat. */
+  readonly full?: boolean
+}
+
+/** One room in a list. It may be out of date: only a join takes a seat. */
+export interface ListedRoom<R extends TypedRoom = TypedRoom<UntypedRoom>> {
+  /** `type:key`. */
+  readonly roomId: string
+  /** Key for `join`. */
+  readonly key: string
+  /** Number of members. */
+  readonly members: number
+  /** Maximum number of members. Undefined: no limit. */
+  readonly maxMembers: number | undefined
+  /** Seats that are kept for players who have not joined yet. */
+  readonly reserved: number
+  /** Time of the room's creation, RFC 3339. */
+  readonly createdAt: string
+  /** Result of the room type's `listing.of`. */
+  readonly data: RoomListing<R>
+}
+
+/** A message without its request id. */
+type Unnumbered<M> = M extends unknown ? Omit<M, 'request_id'> : never
+type Ask = Unnumbered<Extract<ClientMessage, { t: 'rooms' | 'find' }>>
+/** What `find` looks for, if not for a code. */
+export type Finding = Extract<ClientMessage, { room: unknown }>['room']
+export type Answer = Extract<DecodedMessage, { t: 'rooms' | 'found' }>
+
+interface Request {
+  readonly message: Ask
+  readonly answered: (answer: Answer) => void
+  readonly failed: (error: RoomfulError) => void
+}
+
+/** Time until a watch is requested again that the server refuses at the moment. */
+const RETRY_MS = 2000
+
+/** Requests about rooms that the client is not in. They end with their connection, so the client sends them again after each welcome. */
+export class Requests {
+  readonly #link: SeatLink
+  readonly #pending = new Map<number, Request>()
+
+  constructor(link: SeatLink) {
+    this.#link = link
+  }
+
+  /** Resolves to the answer. */
+  ask(message: Ask): Promise<Answer> {
+    return new Promise((answered, failed) => this.#add({ message, answered, failed }))
+  }
+
+  /** Calls `changed` with each list until the returned function is called. `failed`: the watch has ended. */
+  watch(message: Ask, changed: (answer: Answer) => void, failed: (error: RoomfulError) => void): Unsubscribe {
+    const id = this.#add({ message: { ...message, watch: true } as Ask, answered: changed, failed })
+    return () => {
+      if (this.#pending.delete(id)) this.#link.send({ t: 'rooms.end', request_id: id })
+    }
+  }
+
+  /** The connection is (back) there. */
+  connected(): void {
+    for (const id of this.#pending.keys()) this.#send(id)
+  }
+
+  receive(answer: Answer): void {
+    const { request_id: id } = answer
+    const request = this.#pending.get(id)
+    if (request && !isWatch(request)) this.#pending.delete(id)
+    request?.answered(answer)
+  }
+
+  /** An error of the server. False: it is about no request of these. */
+  refused(id: number | undefined, error: RoomfulError): boolean {
+    const request = this.#pending.get(id!)
+    if (!request) return false
+    if (isWatch(request) && error.retryable) {
+      this.#link.clock.schedule(RETRY_MS, () => this.#send(id!))
+      return true
+    }
+    this.#pending.delete(id!)
+    request.failed(error)
+    return true
+  }
+
+  /** The client is closed. */
+  end(error: RoomfulError): void {
+    for (const id of this.#pending.keys()) this.refused(id, new RoomfulError(error.code, error.message))
+  }
+
+  #add(request: Request): number {
+    const id = this.#link.nextRequestId()
+    this.#pending.set(id, request)
+    this.#send(id)
+    return id
+  }
+
+  #send(id: number): void {
+    const request = this.#pending.get(id)
+    try {
+      if (request) this.#link.send({ ...request.message, request_id: id } as ClientMessage)
+    } catch (error) {
+      this.refused(id, error as RoomfulError)
+    }
+  }
+}
+
+const isWatch = ({ message }: Request): boolean => 'watch' in message

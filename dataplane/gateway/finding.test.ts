@@ -1,0 +1,355 @@
+import type { Socket } from 'node:net'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { codeKey } from '../../shared/join-code.ts'
+import type { JsonObject } from '../../shared/json.ts'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { StoreUnavailable } from '../../shared/store/port.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
+import type { TestClient } from '../../test/support/gateway/test-client.ts'
+import { TestControl, TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { listedRow, TestLists } from '../../test/support/gateway/test-lists.ts'
+import { TestOwner, testCodecs } from '../../test/support/gateway/test-owner.ts'
+import { type PlaceRequest, PlacingFailed } from '../directory/placing.ts'
+import { InvalidQuery } from '../directory/query.ts'
+import { WrongCodes } from './rate-limits.ts'
+
+let test: TestGateway
+let lists: TestLists
+let placed: PlaceRequest[]
+let place: (request: PlaceRequest) => Promise<{ key: string; create: boolean }>
+let addCode: (code: string, roomId: string) => Promise<unknown>
+let storeAway: boolean
+
+beforeEach(async () => {
+  const clock = new FakeClock()
+  const { records } = memoryStore({ clock })
+  lists = new TestLists()
+  placed = []
+  place = async () => ({ key: 'chosen', create: false })
+  storeAway = false
+  test = await TestGateway.start(
+    {},
+    {
+      directory: lists,
+      maxMembers: () => 4,
+      placing: {
+        place(request) {
+          placed.push(request)
+          return place(request)
+        },
+      },
+      records: {
+        write: (writes) => records.write(writes),
+        renewLease: (lease) => records.renewLease(lease),
+        page: (...page) => records.page(...page),
+        read: (keys) =>
+          storeAway && keys[0]!.startsWith('code:')
+            ? Promise.reject(new StoreUnavailable('away'))
+            : records.read(keys),
+      },
+    },
+    { clock, control: await TestControl.start(), owner: new TestOwner(testCodecs()) },
+  )
+  addCode = (code, roomId) =>
+    records.write([{ put: codeKey('prj_one', code), value: new TextEncoder().encode(roomId) }])
+})
+afterEach(() => test.close())
+
+/** What the node answers to a request of this id: the message, or the code of the error. */
+async function answered(client: TestClient, id: number): Promise<unknown> {
+  await client.roundTrip()
+  const answers = client.received.filter((message) => 'request_id' in message && message.request_id === id)
+  return answers.map((answer) => (answer.t === 'error' ? answer.code : answer)).at(-1)
+}
+
+let lastId = 0
+const listed = (client: TestClient, query = {}, roomType = 'arena'): Promise<unknown> => {
+  const id = ++lastId
+  client.send({ t: 'rooms', request_id: id, room_type: roomType, query })
+  return answered(client, id)
+}
+const withCode = (client: TestClient, code: string): Promise<unknown> => {
+  const id = ++lastId
+  client.send({ t: 'find', request_id: id, code })
+  return answered(client, id)
+}
+const found = (roomId: string) => expect.objectContaining({ t: 'found', room_id: roomId })
+
+describe('A list of rooms', () => {
+  it('has the rows of the directory, without codes and nodes', async () => {
+    lists.all = [listedRow('one'), listedRow('two', { max_members: 4 })]
+    const { client } = await test.hello()
+    const wire = (key: string, more = {}) => ({
+      room_id: `arena:${key}`,
+      members: 1,
+      ...more,
+      reserved: 0,
+      created_at: '2026-10-01T12:00:00.000Z',
+      data: { map: 'desert' },
+    })
+    expect(await listed(client, { where: { map: 'desert' }, limit: 5 })).toEqual({
+      t: 'rooms',
+      request_id: lastId,
+      rooms: [wire('one'), wire('two', { max_members: 4 })],
+    })
+    const list = { projectId: 'prj_one', roomType: 'arena' }
+    expect(lists.queries).toEqual([[list, { where: { map: 'desert' }, limit: 5 }]])
+  })
+
+  it('has only rooms that the token allows, by the latest token', async () => {
+    lists.all = [listedRow('one'), listedRow('two')]
+    const { client } = await test.hello(await test.token({ rooms: ['arena:one'] }))
+    const ids = async () =>
+      ((await listed(client)) as { rooms: { room_id: string }[] }).rooms.map(({ room_id }) => room_id)
+    expect(await ids()).toEqual(['arena:one'])
+    client.send({ t: 'token', token: await test.token({ rooms: ['arena:two'] }) })
+    expect(await ids()).toEqual(['arena:two'])
+  })
+
+  it('is refused for a wrong query, with what would be right', async () => {
+    const { client } = await test.hello()
+    await listed(client, { limit: 101 })
+    await listed(client, { where: { map: 'x'.repeat(4096) } })
+    const errors = client.received.flatMap((message) => (message.t === 'error' ? [message] : []))
+    expect(errors).toMatchObject([
+      { code: 'invalid_options', message: expect.stringMatching(/^limit is 101: .*1 to 100/) },
+      { code: 'invalid_options', message: expect.stringMatching(/characters: 4096 are allowed/) },
+    ])
+    lists.failure = new InvalidQuery('there is no such room type', 'unknown_room_type')
+    expect(await listed(client, {}, 'chess')).toBe('unknown_room_type')
+  })
+
+  it('is refused with room_unavailable while the store is away', async () => {
+    const { client } = await test.hello()
+    lists.failure = new StoreUnavailable('away')
+    expect(await listed(client)).toBe('room_unavailable')
+  })
+
+  it('is refused above 10 a second and 30 at once, for all sessions of a player', async () => {
+    const { client } = await test.hello()
+    const { client: second } = await test.hello()
+    for (let i = 0; i < 30; i++) expect(await listed(i % 2 ? client : second)).not.toBe('rate_limited')
+    expect(await listed(client)).toBe('rate_limited')
+    expect(await withCode(second, 'K7QX2M')).toBe('rate_limited')
+    const { client: other } = await test.hello(await test.token({ sub: 'bob' }))
+    expect(await listed(other)).not.toBe('rate_limited')
+    test.clock.advance(100)
+    expect([await listed(client), await listed(client)]).toEqual([expect.anything(), 'rate_limited'])
+  })
+})
+
+describe('A watch', () => {
+  const watch = (client: TestClient, id: number) =>
+    client.send({ t: 'rooms', request_id: id, room_type: 'arena', watch: true })
+  const lengths = (client: TestClient, id: number) =>
+    client.received.flatMap((message) =>
+      message.t === 'rooms' && message.request_id === id ? [message.rooms.length] : [],
+    )
+
+  it('sends the list now and after each change, until rooms.end', async () => {
+    const { client } = await test.hello()
+    watch(client, 1)
+    await client.roundTrip()
+    lists.change(listedRow('one'))
+    await client.roundTrip()
+    client.send({ t: 'rooms.end', request_id: 1 })
+    await client.roundTrip()
+    expect(lists.watchers.size).toBe(0)
+    expect(lengths(client, 1)).toEqual([0, 1])
+  })
+
+  it('ends with its connection', async () => {
+    const { client } = await test.hello()
+    watch(client, 1)
+    await client.roundTrip()
+    client.send({ t: 'goodbye' })
+    await client.closed
+    await expect.poll(() => lists.watchers.size).toBe(0)
+  })
+
+  it('with the id of another one takes its place', async () => {
+    const { client } = await test.hello()
+    watch(client, 1)
+    watch(client, 1)
+    await client.roundTrip()
+    expect(lists.watchers.size).toBe(1)
+  })
+
+  it('is refused when the session has four', async () => {
+    const { client } = await test.hello()
+    for (const id of [1, 2, 3, 4, 5]) watch(client, id)
+    expect(await answered(client, 5)).toBe('rate_limited')
+    expect(lists.watchers.size).toBe(4)
+    client.send({ t: 'rooms.end', request_id: 1 })
+    watch(client, 5)
+    expect(await answered(client, 5)).toMatchObject({ t: 'rooms' })
+  })
+
+  it('sends a client that does not read only the latest list', async () => {
+    const { client } = await test.hello()
+    watch(client, 1)
+    await client.roundTrip()
+    const socket = Reflect.get(client.ws, '_socket') as Socket
+    socket.pause()
+    const many = Array.from({ length: 100 }, (_, at) => listedRow(`${at}`, { data: 'x'.repeat(1000) }))
+    for (let i = 0; i < 400; i++) {
+      lists.change(...many)
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+    lists.change(listedRow('latest'))
+    socket.resume()
+    await expect.poll(() => lengths(client, 1).at(-1)).toBe(1)
+    expect(lengths(client, 1).length).toBeLessThan(300)
+  })
+})
+
+describe('A code', () => {
+  it('leads to its room, whatever its case and look-alikes', async () => {
+    await addCode('K0QX1M', 'arena:one')
+    const { client } = await test.hello()
+    expect(await withCode(client, 'koqxim')).toEqual(found('arena:one'))
+  })
+
+  it('of no room, and of one that the token does not allow, is room_not_found', async () => {
+    await addCode('K7QX2M', 'arena:one')
+    const { client } = await test.hello(await test.token({ rooms: ['arena:two', 'chess'] }))
+    expect([
+      await withCode(client, 'K7QX2M'),
+      await withCode(client, '000000'),
+      await withCode(client, 'x'),
+    ]).toEqual(Array(3).fill('room_not_found'))
+  })
+
+  it('is refused after ten wrong ones in a minute, and right ones do not count', async () => {
+    await addCode('K7QX2M', 'arena:one')
+    const { client } = await test.hello()
+    for (let i = 0; i < 9; i++) expect(await withCode(client, '000000')).toBe('room_not_found')
+    for (let i = 0; i < 15; i++) expect(await withCode(client, 'K7QX2M')).toEqual(found('arena:one'))
+    test.clock.advance(1000)
+    expect(await withCode(client, '000000')).toBe('room_not_found')
+    expect(await withCode(client, 'K7QX2M')).toBe('rate_limited')
+    test.clock.advance(60_000)
+    const { client: later } = await test.hello()
+    expect(await withCode(later, 'K7QX2M')).toEqual(found('arena:one'))
+  })
+
+  it('is no wrong one when the store does not answer', async () => {
+    await addCode('K7QX2M', 'arena:one')
+    const { client } = await test.hello()
+    storeAway = true
+    for (let i = 0; i < 11; i++) expect(await withCode(client, 'K7QX2M')).toBe('room_unavailable')
+    storeAway = false
+    expect(await withCode(client, 'K7QX2M')).toEqual(found('arena:one'))
+  })
+})
+
+describe('Wrong codes', () => {
+  const attempt = (player: string, address: string, projectId = 'p') => ({ player, address, projectId })
+
+  it('are 100 in a minute from one address', () => {
+    const codes = new WrongCodes(new FakeClock())
+    for (let i = 0; i < 100; i++) expect(codes.add(attempt(`${i}`, 'one'))).toBeDefined()
+    expect(codes.add(attempt('new', 'one'))).toBe(undefined)
+    expect(codes.add(attempt('new', 'two'))).toBeDefined()
+  })
+
+  it('beyond 1,000 in a project are refused only to players and addresses that have had one', () => {
+    const codes = new WrongCodes(new FakeClock())
+    for (let i = 0; i < 1000; i++) expect(codes.add(attempt(`${i}`, `a${i}`))).toBeDefined()
+    expect(codes.add(attempt('5', 'elsewhere'))).toBe(undefined)
+    expect(codes.add(attempt('new', 'a5'))).toBe(undefined)
+    expect(codes.add(attempt('new', 'elsewhere'))).toBeDefined()
+    expect(codes.add(attempt('5', 'a5', 'other'))).toBeDefined()
+  })
+})
+
+describe('A room for joinOrCreate', () => {
+  const find = async (
+    client: TestClient,
+    room: { options?: JsonObject; query?: JsonObject; not?: string[] } = {},
+  ) => {
+    const id = ++lastId
+    client.send({ t: 'find', request_id: id, room: { room_type: 'arena', ...room } })
+    return answered(client, id)
+  }
+
+  it('is the one that is placed', async () => {
+    const { client, welcome } = await test.hello(await test.token({ rooms: ['arena'] }))
+    const room = { query: { where: { map: 'ice' } }, options: { map: 'ice' }, not: ['arena:full'] }
+    expect(await find(client, room)).toEqual(found('arena:chosen'))
+    expect(placed).toEqual([
+      {
+        projectId: 'prj_one',
+        roomType: 'arena',
+        query: { where: { map: 'ice' } },
+        optionsHash: expect.any(String),
+        sessionId: welcome.session_id,
+        requestId: lastId,
+        not: ['arena:full'],
+        allows: ['arena'],
+        maxMembers: 4,
+      },
+    ])
+  })
+
+  it('is asked for with a hash that tells options apart, whatever the order of their keys', async () => {
+    const { client } = await test.hello()
+    for (const options of [{ a: 1, b: { c: 2, d: 3 } }, { b: { d: 3, c: 2 }, a: 1 }, { a: 2 }, {}, undefined])
+      await find(client, options && { options })
+    const [one, same, two, none, absent] = placed.map(({ optionsHash }) => optionsHash)
+    expect([same, absent]).toEqual([one, none])
+    expect(new Set([one, two, none]).size).toBe(3)
+  })
+
+  it('is refused as the placing says', async () => {
+    const { client } = await test.hello()
+    place = () => Promise.reject(new PlacingFailed('room_unavailable', 'no node can choose a room'))
+    expect(await find(client)).toBe('room_unavailable')
+    place = () => Promise.reject(new PlacingFailed('forbidden', 'the token allows no new room'))
+    expect(await find(client)).toBe('forbidden')
+    expect(await find(client, { query: { limit: 'x' } })).toBe('invalid_options')
+  })
+})
+
+describe('A join with create: false', () => {
+  it('tells the owner so', async () => {
+    const { client } = await test.hello()
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' }, create: false })
+    client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' }, create: true })
+    await client.roundTrip()
+    expect(test.owner.of('join').map(({ create }) => create)).toEqual([false, undefined])
+  })
+})
+
+describe('The code of a room', () => {
+  it('is in the answer to a join', async () => {
+    const { client } = await test.hello()
+    test.owner.room('one').code = 'K7QX2M'
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
+    expect(await client.next('joined')).toMatchObject({ code: 'K7QX2M' })
+  })
+})
+
+describe('A fresh token with another rooms claim', () => {
+  it('leaves seats alone, and is what new joins and resumes are checked by', async () => {
+    const { client, welcome, joined } = await test.join('lobby')
+    client.send({ t: 'token', token: await test.token({ rooms: ['arena:private'] }) })
+    const join = (request_id: number, key: string) =>
+      client.send({ t: 'join', request_id, room_type: 'arena', options: { key } })
+    join(2, 'private')
+    join(3, 'other')
+    client.send({ t: 'message', room_id: 'arena:lobby', type: 'move', data: 1, ref: 1, settled: 0 })
+    expect(await client.next('ack')).toMatchObject({ room_id: 'arena:lobby', ref: 1 })
+    expect(await answered(client, 2)).toMatchObject({ room_id: 'arena:private' })
+    expect(await answered(client, 3)).toBe('forbidden')
+    const left = test.owner.next('leave')
+    const back = await test.resume(welcome, [
+      { room_id: 'arena:lobby', member_id: joined.member_id, epoch: 1, seq: 1 },
+      { room_id: 'arena:private', epoch: 1, seq: 1 },
+    ])
+    expect(await back.next('member')).toMatchObject({ room_id: 'arena:lobby', status: 'left' })
+    expect(await left).toMatchObject({ room: { key: 'lobby' }, reason: 'session_ended' })
+    back.send({ t: 'message', room_id: 'arena:private', type: 'move', data: 1, ref: 1, settled: 0 })
+    expect(await back.next('ack')).toMatchObject({ room_id: 'arena:private' })
+  })
+})
