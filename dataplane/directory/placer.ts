@@ -77,19 +77,15 @@ export class Placer {
     const isAllowed = (roomId: string): boolean =>
       (allows === undefined || allows.includes(list.roomType) || allows.includes(roomId)) &&
       !not.includes(roomId) &&
-      !this.#isPromised(roomId)
-    for (;;) {
-      // A room with promises may be less empty than its row.
-      const limit = query.order === 'emptiest' ? 1 + this.#rooms.size : 1
-      const rows = await directory.rooms(list, { ...query, full: false, limit }, isAllowed)
-      if (rows.length === 0) return this.#made(request, isAllowed)
-      const [best] = rows
-        .map((row) => ({ row, room: this.#compare(row) }))
-        .filter(({ room }) => !this.#isFull(room))
-        .sort((one, other) => takenIn(one.room) - takenIn(other.room))
-      // Rooms that turned out to be full are not in the next answer.
-      if (best) return this.#promise(request, { key: best.row.key, create: false }, best.room)
-    }
+      !this.#isFull(roomId)
+    // A room with promises may be less empty than its row.
+    const limit = query.order === 'emptiest' ? 1 + this.#rooms.size : 1
+    const rows = await directory.rooms(list, { ...query, full: false, limit }, isAllowed)
+    const [best] = rows
+      .map((row) => ({ row, room: this.#compare(row) }))
+      .sort((one, other) => takenIn(one.room) - takenIn(other.room))
+    if (!best) return this.#made(request, isAllowed)
+    return this.#promise(request, { key: best.row.key, create: false }, best.room)
   }
 
   /** Drops promises and answers that are too old. */
@@ -133,16 +129,12 @@ export class Placer {
     return Object.assign(known, { seats, taken, made: undefined })
   }
 
-  /** True: no seat is free as far as is known. */
-  #isPromised(roomId: string): boolean {
+  /** True: all seats of a room are promised, or were taken when it was last compared with its row. */
+  #isFull(roomId: string): boolean {
     const room = this.#rooms.get(roomId)
-    return room !== undefined && this.#isFull(room)
-  }
-
-  #isFull(room: Room): boolean {
-    const { at } = room
+    if (!room) return false
     const now = this.#parts.clock.monotonic()
-    while (at.length > 0 && now - at[0]! >= PROMISE_MS) at.shift()
+    while (room.at.length > 0 && now - room.at[0]! >= PROMISE_MS) room.at.shift()
     return takenIn(room) >= room.seats
   }
 
