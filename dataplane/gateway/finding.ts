@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import { normalizeCode } from '../../shared/join-code.ts'
-import type { Json } from '../../shared/json.ts'
+import { canonicalJson, type Json } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ListedRoom } from '../../shared/protocol/messages.ts'
 import type { Rate, RateLimits } from '../../shared/rate-limit.ts'
@@ -178,7 +178,7 @@ export class RoomFinder {
       projectId: session.projectId,
       roomType,
       query: queryOf(query),
-      optionsHash: hash('sha256', JSON.stringify(options, sortedFields), 'base64url'),
+      optionsHash: hash('sha256', canonicalJson(options), 'base64url'),
       sessionId: session.sessionId,
       requestId,
       not,
@@ -203,11 +203,6 @@ function refusalOf(error: unknown): { readonly code: ErrorCode; readonly message
     return { code: 'room_unavailable', message: 'the store does not answer: try again' }
   return { code: 'room_unavailable', message: 'rooms cannot be found at the moment: try again' }
 }
-
-const sortedFields = (_name: string, value: unknown): unknown =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
-    ? Object.fromEntries(Object.entries(value).sort())
-    : value
 
 const listed = ({ room_id, members, max_members: max, reserved, created_at, data }: RoomRow): ListedRoom => ({
   room_id,
