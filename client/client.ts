@@ -326,7 +326,10 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   ): Promise<RoomOf<R>> {
     return this.#reported(async () => {
       const json = optionsOf(options)
-      return this.#join<R>(await this.#find({ code }), json, false) as Promise<RoomOf<R>>
+      const typed = String(code).trim()
+      if (typed === '' || typed.length > MAX.code)
+        throw new RoomfulError('room_not_found', `No room has the code "${typed}".`)
+      return this.#join<R>(await this.#find({ code: typed }), json, false) as Promise<RoomOf<R>>
     })
   }
 

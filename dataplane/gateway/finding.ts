@@ -149,11 +149,14 @@ export class RoomFinder {
   }
 
   async #withCode(session: Session, typed: string): Promise<string> {
-    const { wrongCodes, roomOfCode } = this.#context
+    const { wrongCodes, roomOfCode, metrics } = this.#context
     const { projectId, player } = session
     // Counts as wrong until the room is found, so that many guesses at once are no way around the limit.
     const right = wrongCodes.add({ projectId, player, address: this.#address })
-    if (!right) throw new Refused('rate_limited', 'too many wrong codes: try again in a minute')
+    if (!right) {
+      metrics.wrongCodes.inc({ result: 'refused' })
+      throw new Refused('rate_limited', 'too many wrong codes: try again in a minute')
+    }
     const code = normalizeCode(typed)
     const roomId =
       code &&
@@ -162,8 +165,10 @@ export class RoomFinder {
         throw error
       }))
     // A room that the token does not allow looks like one that does not exist.
-    if (!roomId || !session.allows(roomId.slice(0, roomId.indexOf(':')), roomId))
+    if (!roomId || !session.allows(roomId.slice(0, roomId.indexOf(':')), roomId)) {
+      metrics.wrongCodes.inc({ result: 'wrong' })
       throw new Refused('room_not_found', `there is no room with the code "${typed}"`)
+    }
     right()
     return roomId
   }
