@@ -185,7 +185,6 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
         lost: () => this.#eachSeat((seat) => seat.disconnected()),
         forgotten: (error) => this.#eachSeat((seat) => seat.forgotten(error)),
         positions: () => this.#positions(),
-        settled: () => this.#settled,
         status: (status, error) => this.#changed(status, error),
       },
     )
@@ -327,7 +326,10 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   ): Promise<RoomOf<R>> {
     return this.#reported(async () => {
       const json = optionsOf(options)
-      return this.#join<R>(await this.#find({ code }), json, false) as Promise<RoomOf<R>>
+      const typed = String(code).trim()
+      if (typed === '' || typed.length > MAX.code)
+        throw new RoomfulError('room_not_found', `No room has the code "${typed}".`)
+      return this.#join<R>(await this.#find({ code: typed }), json, false) as Promise<RoomOf<R>>
     })
   }
 
@@ -562,11 +564,6 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
 
   #positions(): ResumePosition[] {
     return [...this.#seats.values()].flatMap((seat) => seat.position ?? [])
-  }
-
-  get #settled(): boolean {
-    const seats = [...this.#seats.values()]
-    return seats.every(({ status, leaving }) => status === 'joined' && !leaving)
   }
 
   #eachSeat(tell: (seat: Seat) => void): void {

@@ -277,6 +277,14 @@ describe('client.joinByCode', () => {
   })
 })
 
+describe('client.joinByCode of what a player may type', () => {
+  it.each(['', '  ', 'x'.repeat(33)])('rejects %j with room_not_found, without a request', async (typed) => {
+    const { client, server } = await online()
+    await expect(client.joinByCode(typed)).rejects.toEqual(code('room_not_found'))
+    expect(server.all('find')).toEqual([])
+  })
+})
+
 describe('client.join with create: false', () => {
   it('makes no room, also when it joins again after the seat was lost', async () => {
     const { client, server, pass } = await online()

@@ -9,6 +9,7 @@ import type { DevTokens } from './token-source.ts'
 export type {
   Condition,
   Immutable,
+  NumberRange,
   RoomCollection,
   RoomEvents,
   RoomListing,

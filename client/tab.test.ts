@@ -58,6 +58,18 @@ test('a reload keeps the session, the seat and the member, with the state as it 
   expect(server.all('hello')[2]).toMatchObject({ resume: { resume_token: 'resume_2' } })
 })
 
+test('after a reload, joinOrCreate returns the seat that the page had, with the code of its room', async () => {
+  const { server, open, inRoom, pass } = browser()
+  server.code = 'K7QX2M'
+  const before = await inRoom()
+  before.leave()
+  const { client } = await open(before.tab)
+  const room = await client.joinOrCreate('arena', { map: 'ice' })
+  await pass(1)
+  expect([room.memberId, room.code]).toEqual([before.room.memberId, 'K7QX2M'])
+  expect([server.all('find'), server.all('join')]).toEqual([[], [expect.anything()]])
+})
+
 test('a page that is left says no goodbye', async () => {
   const { server, inRoom } = browser()
   const { leave, client } = await inRoom()

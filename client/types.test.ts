@@ -4,7 +4,7 @@ import { defineRoom } from '../dataplane/index.ts'
 import type { Json } from '../shared/json.ts'
 import { inRoom } from '../test/support/client/play.ts'
 import { type Client, connect, type Member, type Room, type TypedRoom } from './index.ts'
-import { useEvent, useRoom, useRoomState } from './react.ts'
+import { useEvent, useRoom, useRoomState, useRooms } from './react.ts'
 
 const arena = defineRoom({
   type: 'arena',
@@ -204,4 +204,62 @@ test("React's hooks know a room by its definition", () => {
     useRoom<typeof arena>('arena', { map: 1 })
   }
   expectTypeOf(useTable).toBeFunction()
+})
+
+test('lists and searches know the data of the listing', () => {
+  const duel = defineRoom({
+    type: 'duel',
+    options: v.object({ map: v.string() }),
+    listing: {
+      data: v.object({
+        map: v.picklist(['ice', 'desert']),
+        level: v.number(),
+        ranked: v.boolean(),
+        tags: v.array(v.string()),
+      }),
+      of: () => null,
+    },
+    create: () => ({ over: false }),
+  })
+  const use = async (client: Client<readonly [typeof duel, typeof arena]>, untyped: Client) => {
+    const [first] = await client.rooms('duel', {
+      where: { map: ['ice', 'desert'], level: { min: 3 }, ranked: true },
+      order: 'newest',
+    })
+    expectTypeOf(first!.data.level).toBeNumber()
+    client.watchRooms('duel', { where: { map: 'ice' } }, (rooms) =>
+      expectTypeOf(rooms[0]!.data.map).toEqualTypeOf<'ice' | 'desert'>(),
+    )
+    expectTypeOf(await client.joinOrCreate('duel', { map: 'ice' }, { where: { level: 3 } })).toEqualTypeOf<
+      Room<typeof duel>
+    >()
+    expectTypeOf(await client.create('arena')).toEqualTypeOf<Arena>()
+    expectTypeOf(await client.join('duel', { map: 'ice' }, { create: false })).toEqualTypeOf<
+      Room<typeof duel>
+    >()
+    const room = await client.joinByCode('K7QX2M')
+    if (room.type === 'duel') expectTypeOf(room.state.over).toBeBoolean()
+    expectTypeOf(await client.joinByCode<typeof arena>('K7QX2M')).toEqualTypeOf<Arena>()
+    await untyped.rooms('anything', { where: { anything: { min: 3 }, other: ['x'] } })
+    // @ts-expect-error: the listing has no such field
+    await client.rooms('duel', { where: { mapp: 'ice' } })
+    // @ts-expect-error: a map is one of two words
+    await client.rooms('duel', { where: { map: 'fire' } })
+    // @ts-expect-error: only numbers have a range
+    await client.rooms('duel', { where: { ranked: { min: 1 } } })
+    // @ts-expect-error: a list has no conditions
+    await client.rooms('duel', { where: { tags: 'x' } })
+    // @ts-expect-error: there is no such room
+    await client.create('duell', { map: 'ice' })
+    // @ts-expect-error: the map is missing
+    await client.create('duel')
+    // @ts-expect-error: the room decides nothing about the key
+    await client.joinOrCreate('duel', { map: 'ice', key: 'mine' })
+  }
+  expectTypeOf(use).toBeFunction()
+  const useLobby = () => {
+    const rooms = useRooms<typeof duel>('duel', { where: { ranked: false } })
+    expectTypeOf(rooms[0]!.data.level).toBeNumber()
+  }
+  expectTypeOf(useLobby).toBeFunction()
 })

@@ -7,3 +7,11 @@ export type JsonObject = { readonly [key: string]: Json }
 export const isWellFormed = (text: string): boolean =>
   // Browsers have the method since 2023. It takes a twentieth of the time.
   text.isWellFormed?.() ?? !/\p{Surrogate}/u.test(text)
+
+/** Returns JSON that is the same for equal values, whatever the order of their keys. */
+export const canonicalJson = (value: Json): string => JSON.stringify(value, sortedKeys)
+
+const sortedKeys = (_key: string, value: Json): Json =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+    ? Object.fromEntries(Object.entries(value).sort())
+    : value

@@ -75,11 +75,16 @@ export type RoomListing<R extends TypedRoom> = Exclude<TypesOf<R>['listing'], un
 
 /** A value that lists of rooms can be searched by. */
 type Scalar = string | number | boolean | null
-/** Condition on a field: this value, one of these values, or for a number a range that includes `min` and `max`. */
-export type Condition<Value> =
-  | Value
-  | readonly Value[]
-  | ([Value] extends [number] ? { readonly min?: number; readonly max?: number } : never)
+/** Range of numbers. */
+export interface NumberRange {
+  /** Smallest number. Default: no limit. */
+  readonly min?: number
+  /** Largest number. Default: no limit. */
+  readonly max?: number
+}
+
+/** Condition on a field: this value, one of these values, or for a number a range. */
+export type Condition<Value> = Value | readonly Value[] | ([Value] extends [number] ? NumberRange : never)
 /** Conditions on fields of a room's `data` in lists. All must hold. Only fields with a text, number, boolean or null can have one. */
 export type RoomWhere<R extends TypedRoom> = Conditions<RoomListing<R>>
 type Conditions<Data> = string extends keyof Data | ([Json] extends [Data] ? string : never)

@@ -1,5 +1,6 @@
 import type { Clock } from '../../shared/clock.ts'
 import { randomToken } from '../../shared/ids.ts'
+import { canonicalJson, type Json } from '../../shared/json.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Directory, RoomList } from './directory.ts'
 import type { PlacedRoom, PlaceRequest } from './placing.ts'
@@ -163,9 +164,4 @@ const answerId = ({ sessionId, requestId }: PlaceRequest): string => `${sessionI
 
 /** Requests with the same conditions and the same join options: what one of them makes fits the others. */
 const kindOf = ({ query, optionsHash }: PlaceRequest): string =>
-  `${optionsHash} ${JSON.stringify(query.where ?? {}, sortedFields)}`
-
-const sortedFields = (_name: string, value: unknown): unknown =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
-    ? Object.fromEntries(Object.entries(value).sort())
-    : value
+  `${optionsHash} ${canonicalJson((query.where ?? {}) as Json)}`

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import { normalizeCode } from '../../shared/join-code.ts'
-import type { Json } from '../../shared/json.ts'
+import { canonicalJson, type Json } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ListedRoom } from '../../shared/protocol/messages.ts'
 import type { Rate, RateLimits } from '../../shared/rate-limit.ts'
@@ -149,11 +149,14 @@ export class RoomFinder {
   }
 
   async #withCode(session: Session, typed: string): Promise<string> {
-    const { wrongCodes, roomOfCode } = this.#context
+    const { wrongCodes, roomOfCode, metrics } = this.#context
     const { projectId, player } = session
     // Counts as wrong until the room is found, so that many guesses at once are no way around the limit.
     const right = wrongCodes.add({ projectId, player, address: this.#address })
-    if (!right) throw new Refused('rate_limited', 'too many wrong codes: try again in a minute')
+    if (!right) {
+      metrics.wrongCodes.inc({ result: 'refused' })
+      throw new Refused('rate_limited', 'too many wrong codes: try again in a minute')
+    }
     const code = normalizeCode(typed)
     const roomId =
       code &&
@@ -162,8 +165,10 @@ export class RoomFinder {
         throw error
       }))
     // A room that the token does not allow looks like one that does not exist.
-    if (!roomId || !session.allows(roomId.slice(0, roomId.indexOf(':')), roomId))
+    if (!roomId || !session.allows(roomId.slice(0, roomId.indexOf(':')), roomId)) {
+      metrics.wrongCodes.inc({ result: 'wrong' })
       throw new Refused('room_not_found', `there is no room with the code "${typed}"`)
+    }
     right()
     return roomId
   }
@@ -178,7 +183,7 @@ export class RoomFinder {
       projectId: session.projectId,
       roomType,
       query: queryOf(query),
-      optionsHash: hash('sha256', JSON.stringify(options, sortedFields), 'base64url'),
+      optionsHash: hash('sha256', canonicalJson(options), 'base64url'),
       sessionId: session.sessionId,
       requestId,
       not,
@@ -203,11 +208,6 @@ function refusalOf(error: unknown): { readonly code: ErrorCode; readonly message
     return { code: 'room_unavailable', message: 'the store does not answer: try again' }
   return { code: 'room_unavailable', message: 'rooms cannot be found at the moment: try again' }
 }
-
-const sortedFields = (_name: string, value: unknown): unknown =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
-    ? Object.fromEntries(Object.entries(value).sort())
-    : value
 
 const listed = ({ room_id, members, max_members: max, reserved, created_at, data }: RoomRow): ListedRoom => ({
   room_id,

@@ -99,6 +99,11 @@ export const GATEWAY_METRICS = {
     'Messages without a ref that an overloaded node dropped unread, since their session has had its share.',
   ),
   rateLimited: RATE_LIMITED,
+  wrongCodes: counter(
+    'service_wrong_codes_total',
+    'Codes of rooms that led to no room (wrong), or were refused since there were too many wrong ones (refused).',
+    { result: ['wrong', 'refused'] },
+  ),
   tokensUntimely: counter(
     'service_tokens_refused_for_time_total',
     'Tokens refused because they have expired, or are not valid yet by the clock of the node.',

@@ -18,19 +18,19 @@ const row = (room_id: string): ListedRoom => ({
   data: { map: 'desert' },
 })
 
-level.add('R47', 'a list', (s) => {
+level.add('R46', 'a list', (s) => {
   s.do('list', { as: 'l', room_type: 'arena', query: QUERY })
   s.client({ t: 'rooms', request_id: 1, room_type: 'arena', query: QUERY })
   s.server({ t: 'rooms', request_id: 1, rooms: [row(ARENA), row(TWO)] })
   s.expect({ lists: { l: [[ARENA, TWO]] } })
 })
 
-level.add('R47', 'a refused list', (s) => {
+level.add('R46', 'a refused list', (s) => {
   s.do('list', { as: 'l', room_type: 'arena', query: QUERY }).client({ t: 'rooms', request_id: 1 })
   s.error('invalid_options', { request_id: 1 }).expect({ outcomes: { l: { error: 'invalid_options' } } })
 })
 
-level.add('R47', 'a watch gets whole lists until it is ended', (s) => {
+level.add('R46', 'a watch gets whole lists until it is ended', (s) => {
   s.do('watch', { as: 'w', room_type: 'arena', query: QUERY })
   s.client({ t: 'rooms', request_id: 1, room_type: 'arena', query: QUERY, watch: true })
   s.server({ t: 'rooms', request_id: 1, rooms: [row(ARENA)] })
@@ -39,7 +39,7 @@ level.add('R47', 'a watch gets whole lists until it is ended', (s) => {
   s.server({ t: 'rooms', request_id: 1, rooms: [] }).expect({ lists: { w: [[ARENA], [TWO]] } })
 })
 
-level.add('R48', 'a code leads to a room, which the join does not make', (s, room) => {
+level.add('R47', 'a code leads to a room, which the join does not make', (s, room) => {
   s.do('join_by_code', { as: ARENA, code: 'k7qx2m' }).client({ t: 'find', request_id: 1, code: 'k7qx2m' })
   s.server({ t: 'found', request_id: 1, room_id: ARENA })
   s.client({
@@ -53,13 +53,13 @@ level.add('R48', 'a code leads to a room, which the join does not make', (s, roo
   s.server(room.snapshot()).expect({ state: STATE, outcomes: { [ARENA]: 'done' } })
 })
 
-level.add('R48', 'a wrong code', (s) => {
+level.add('R47', 'a wrong code', (s) => {
   s.do('join_by_code', { as: 'j', code: 'wrong' }).client({ t: 'find', request_id: 1, code: 'wrong' })
   s.error('room_not_found', { request_id: 1 })
   s.expect({ outcomes: { j: { error: 'room_not_found' } } }).client(null)
 })
 
-level.add('R48', 'a room with a free seat, after one that was full', (s) => {
+level.add('R47', 'a room with a free seat, after one that was full', (s) => {
   const room = new ScriptRoom(TWO)
   const options = { map: 'desert' }
   s.do('join_or_create', { as: 'j', room_type: 'arena', options, query: QUERY })
@@ -74,7 +74,7 @@ level.add('R48', 'a room with a free seat, after one that was full', (s) => {
   s.expect({ room_id: TWO, state: STATE, outcomes: { j: 'done' } })
 })
 
-level.add('R49', 'a lost connection ends no request', (s) => {
+level.add('R48', 'a lost connection ends no request', (s) => {
   const list = { t: 'rooms', request_id: 1, room_type: 'arena' }
   const watch = { t: 'rooms', request_id: 2, room_type: 'arena', watch: true }
   const find = { t: 'find', request_id: 3, code: 'k7qx2m' }
