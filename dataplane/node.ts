@@ -314,6 +314,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     clock,
     random,
     log,
+    metrics,
     draining: () => ownership.draining,
   })
   const gateway: Gateway = new Gateway({

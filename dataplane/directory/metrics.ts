@@ -8,6 +8,11 @@ export const DIRECTORY_METRICS = {
     'Queries of lists of rooms that this node has answered.',
   ),
   listWatchers: gauge('service_directory_watchers', 'Queries whose results this node watches for clients.'),
+  placements: counter(
+    'service_placements_total',
+    'Players of `joinOrCreate` for whom this node, as the placer of their list, has chosen a room: a listed one (listed), or one that has no row yet (new).',
+    { room: ['listed', 'new'] },
+  ),
   failedListPolls: counter(
     'service_directory_failed_polls_total',
     'Reads of changes of a list of rooms that failed. The node continues to answer from its copy.',

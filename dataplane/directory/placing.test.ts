@@ -1,10 +1,13 @@
+import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
 import { createLog } from '../../shared/log.ts'
+import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { TestRecords } from '../../test/support/test-records.ts'
+import { DIRECTORY_METRICS } from './metrics.ts'
 import { ClusterPlacing, type PlacedRoom, type PlaceRequest } from './placing.ts'
 import { InvalidQuery, type RoomQuery, rowMatcher } from './query.ts'
 import type { StoredRow } from './row.ts'
@@ -63,6 +66,8 @@ async function cluster() {
   const store = memoryStore({ clock })
   const records = new TestRecords(store.records, clock)
   const rooms = new Rooms(clock)
+  const registry = new Registry()
+  const metrics = registerMetrics(registry, DIRECTORY_METRICS)
   const copy = { ready: async (): Promise<void> => {} }
   const directory = {
     rooms: async (...query: Parameters<Rooms['rooms']>) => {
@@ -81,6 +86,7 @@ async function cluster() {
       clock,
       random: new SeededRandom(i + 1),
       log: createLog({ logLevel: 'fatal', logFormat: 'json' }, {}),
+      metrics,
       draining: () => draining.has(nodeId),
     })
     await placing.start()
@@ -89,14 +95,16 @@ async function cluster() {
   const turns = async (): Promise<void> => {
     for (let i = 0; i < 5; i++) await new Promise(setImmediate)
   }
-  /** Advances time until `work` is done. */
+  /** Advances time until `work` is done, for at most a minute. */
   const done = async <T>(work: Promise<T>): Promise<T> => {
     let isDone = false
     const ended = work.finally(() => {
       isDone = true
     })
     ended.catch(() => undefined)
-    for (await turns(); !isDone; await turns()) clock.advance(20)
+    const end = clock.monotonic() + 60_000
+    for (await turns(); !isDone && clock.monotonic() < end; await turns()) clock.advance(20)
+    if (!isDone) throw new Error('no end within a minute')
     return ended
   }
   let requests = 0
@@ -139,6 +147,11 @@ async function cluster() {
     rooms,
     copy,
     draining,
+    /** Of all nodes, by room. */
+    placements: async () => {
+      const { values } = await registry.getSingleMetric('service_placements_total')!.get()
+      return Object.fromEntries(values.map(({ labels, value }) => [labels.room, value]))
+    },
     turns,
     done,
     place,
@@ -160,8 +173,9 @@ async function cluster() {
 
 describe('ClusterPlacing', () => {
   it('puts 200 clients that ask at one moment at three nodes into 50 rooms of 4, none of which refuses', async () => {
-    const { done, clients, rooms, refusals } = await cluster()
+    const { done, clients, rooms, refusals, placements } = await cluster()
     await done(Promise.all(clients(200)))
+    expect(await placements()).toEqual({ listed: 0, new: 200 })
     expect(rooms.members.size).toBe(50)
     expect(refusals()).toBe(0)
   })

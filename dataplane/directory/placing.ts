@@ -6,6 +6,7 @@ import type { Random } from '../../shared/random.ts'
 import { type Store, StoreUnavailable } from '../../shared/store/port.ts'
 import { NodeCalls } from '../node-calls.ts'
 import type { Directory } from './directory.ts'
+import type { DirectoryMetrics } from './metrics.ts'
 import { Placer } from './placer.ts'
 import { InvalidQuery, type RoomQuery } from './query.ts'
 
@@ -97,6 +98,7 @@ interface ClusterPlacingParts {
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
+  readonly metrics: Pick<DirectoryMetrics, 'placements'>
   /** True: this node keeps no lease, so that another node becomes the placer before this one ends. */
   readonly draining: () => boolean
 }
@@ -206,14 +208,16 @@ export class ClusterPlacing implements Placing {
 
   /** Answers a request if this node is the placer of its list. */
   async #decide(request: PlaceRequest): Promise<Answer> {
-    const { clock, log } = this.#parts
+    const { clock, log, metrics } = this.#parts
     const { own } = this.#use(request)
     const mayDecide = (): boolean => own !== undefined && clock.monotonic() < own.trustedUntil
     try {
       const placed = own && mayDecide() && (await own.placer.place(request))
       // The directory may have waited for the store, or the process may have been paused.
       if (!mayDecide()) return { is: 'not_placer' }
-      return placed ? { is: 'placed', ...placed } : { is: 'forbidden' }
+      if (!placed) return { is: 'forbidden' }
+      metrics.placements.inc({ room: placed.create ? 'new' : 'listed' })
+      return { is: 'placed', ...placed }
     } catch (error) {
       if (error instanceof InvalidQuery)
         return { is: 'invalid_query', code: error.code, message: error.message }
