@@ -191,12 +191,22 @@ describe('roomful-control', () => {
     const lease = { key: leaseKey('node_a'), listed, holder: 'node_a~1' }
     await node.records.renewLease({ ...lease, value: encodeNodeInfo(info), ttlMs: LONG_MS })
     expect(await node.listings.changes('p/duel', '', 1)).toMatchObject({ rooms: [] })
+    const placer = {
+      key: '{list:p/duel}:placer',
+      holder: 'node_a~1',
+      value: new Uint8Array(1),
+      ttlMs: LONG_MS,
+    }
+    expect((await node.records.renewLease(placer)).holder).toBe('node_a~1')
+    for (const channel of ['node', 'search', 'place'])
+      await (await node.bus.subscribe(`${channel}:node_a~1`, () => {}))()
     const control = await openRedisStore({ url: await addRedisUser(server.url, 'roomful-control') })
     expect(await readLiveNodes(control.records)).toEqual([info])
     const refused = [
       control.records.write([{ remove: leaseKey('node_a') }]),
       control.records.write([{ index: NODES, drop: 'node_a' }]),
       control.records.read(['session:{x}y']),
+      control.records.read(['{list:p/duel}:placer']),
       control.rooms.inspect('p/a:k'),
       control.rooms.counted('p', { limit: 1 }),
       control.listings.changes('p/duel', '', 1),
