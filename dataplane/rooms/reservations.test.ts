@@ -160,6 +160,19 @@ describe('ctx.reserve', () => {
     expect([one.inRoom, reserved(bench)]).toEqual([true, []])
   })
 
+  it('counts one seat for a player while admit runs for the join', async () => {
+    const { bench, reserve } = await tableOf({ maxMembers: 3, admit: new Promise(() => {}) })
+    await reserve('ada')
+    const ada = await bench.join('table', 'ada', { sub: 'ada' })
+    const bob = await bench.join('table', 'bob', { sub: 'bob' })
+    const carol = await bench.join('table', 'carol', { sub: 'carol' })
+    expect([ada, bob, carol].map(({ errors }) => errors[0]?.code)).toEqual([
+      undefined,
+      undefined,
+      'room_full',
+    ])
+  })
+
   it('ends with a ban of the player, for whom no seat can be reserved then', async () => {
     const { bench, ask, reserve } = await tableOf({ maxMembers: 3 })
     const eve = await bench.join('table', 'eve', { sub: 'eve' })
