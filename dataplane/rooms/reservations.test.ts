@@ -193,7 +193,7 @@ describe('ctx.reserve', () => {
     ['no text', 7, 30, 'got 7; it must be the sub of a player'],
     ['a text that is too long', 'x'.repeat(257), 30, 'got "xxx'],
     ['no time', 'ada', 0, 'got 0 as its seconds; it must be a number above 0'],
-    ['a time that is no number', 'ada', 'long', 'got long as its seconds'],
+    ['a time that is no number', 'ada', '30', 'got "30" as its seconds'],
   ])('throws for %s', async (_, sub, seconds, text) => {
     const { host, reserve } = await tableOf()
     await reserve(sub, seconds)
