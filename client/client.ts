@@ -177,6 +177,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
       sendEncoded: (payload) => session.sendEncoded(payload),
       encode: (message) => session.encode(message),
       trySend: (message) => session.trySend(message),
+      handle: (work) => session.handle(work),
       changed: () => this.#save(),
       release: (seat) => {
         this.#seats.delete(seat.roomId)

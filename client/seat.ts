@@ -72,6 +72,7 @@ export interface SeatLink {
   sendEncoded(payload: Encoded): void
   encode(message: ClientMessage): Encoded
   trySend(message: ClientMessage): void
+  handle(work: () => void): void
   /** The seat is taken, or being left. */
   changed(): void
   /** The seat is over. */
@@ -372,7 +373,9 @@ export class Seat {
     const held = this.#held
     this.#held = undefined
     this.#cancelHold()
-    if (held) for (const frame of held) if (this.#status !== 'left') this.receive(frame)
+    this.#link.handle(() => {
+      for (const frame of held ?? []) if (this.#status !== 'left') this.receive(frame)
+    })
   }
 
   #joinRefused(error: RoomfulError): void {

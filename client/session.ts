@@ -1,6 +1,7 @@
 import type { Clock } from '../shared/clock.ts'
 import { CLOSE, closeName } from '../shared/protocol/close-codes.ts'
 import type { DecodedMessage } from '../shared/protocol/codec.ts'
+import { ProtocolError } from '../shared/protocol/error-codes.ts'
 import type { ClientMessage, Limits, ResumePosition } from '../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../shared/protocol/msgpack-client-codec.ts'
 import type { Random } from '../shared/random.ts'
@@ -90,6 +91,8 @@ export class ClientSession {
   #status: ConnectionStatus = 'connecting'
   readonly #right = new ResumeRight()
   #connection: ClientConnection | undefined
+  /** Whether the hello of this connection has been sent. */
+  #greeted = false
   /** Whether the welcome of this connection has come, so that messages may be sent. */
   #ready = false
   /** The move that the server has asked for, until its welcome. `url`: undefined for the address that the client was given. */
@@ -178,6 +181,16 @@ export class ClientSession {
     if (this.#status === 'reconnecting' && !this.#attempt) void this.#dial()
   }
 
+  /** Handles frames that were kept. One that cannot be read ends the connection, as at its arrival. */
+  handle(work: () => void): void {
+    try {
+      work()
+    } catch (error) {
+      if (!(error instanceof ProtocolError)) throw error
+      this.#lost(this.#unreadable(error))
+    }
+  }
+
   /** The page is left: no goodbye, and nothing more until `goOn`. */
   suspend(): void {
     const { status } = this
@@ -196,10 +209,11 @@ export class ClientSession {
   /** Says goodbye, for good. `error`: why, when it was not the caller's wish. */
   close(error?: RoomfulError): void {
     if (this.#status === 'closed') return
-    this.send({ t: 'goodbye' })
-    // In the middle of a move, one of the two has the session.
-    if (this.#replaced)
-      for (const connection of [this.#replaced.connection, this.#connection])
+    // What was sent before a goodbye goes before it.
+    this.#batcher.flush()
+    // After the hello the server may have the session. In the middle of a move, one of the two connections has it.
+    if (this.#greeted)
+      for (const connection of [this.#replaced?.connection, this.#connection])
         connection?.send({ t: 'goodbye' })
     this.#drop()
     this.#cancelConnectTimeout()
@@ -268,19 +282,21 @@ export class ClientSession {
         closed: (code, reason) => ended(this.#closeError(code, reason)),
         silent: () =>
           ended(new RoomfulError('connection_lost', 'The server is silent.', { retryable: true })),
-        broken: (cause) => {
-          const text = `Unreadable frame: ${cause}`
-          const error = new RoomfulError('protocol_error', text, { retryable: true, cause })
-          this.#parts.report(error)
-          ended(error)
-        },
+        broken: (cause) => ended(this.#unreadable(cause)),
       },
     )
     return connection
   }
 
+  #unreadable(cause: unknown): RoomfulError {
+    const error = new RoomfulError('protocol_error', `Unreadable frame: ${cause}`, { retryable: true, cause })
+    this.#parts.report(error)
+    return error
+  }
+
   #sayHello(token: string | undefined): void {
     this.#helloSentAt = this.#parts.clock.monotonic()
+    this.#greeted = true
     const { projectId: project_id } = this.#parts.tokens
     const features = ['layers']
     if (!this.credentials) {
@@ -338,9 +354,9 @@ export class ClientSession {
     if (!moved && this.#connection === connection) this.#handlers.status('online')
   }
 
-  /** The server asks for another connection. One away from a draining node goes before one to another address. */
+  /** The server asks for another connection, in place of one that it has asked for before. */
   #planMove(inMs: number, url: string | undefined): void {
-    if (!this.#ready || (url !== undefined && (this.#move || !this.#reroutes.allow(url)))) return
+    if (!this.#ready || (url !== undefined && !this.#reroutes.allow(url))) return
     this.#dropNext()
     this.#move = { url }
     this.#setTimer(inMs, () => this.#openNext())
@@ -459,11 +475,11 @@ export class ClientSession {
     this.#move = undefined
     this.#dropNext()
     this.#parts.tokens.stop()
-    // What was sent before a goodbye goes before it.
     this.#batcher.flush()
     this.#letGo()
     this.#connection?.close()
     this.#connection = undefined
+    this.#greeted = false
     this.#ready = false
     this.#held = []
     if (this.#status !== 'online') return
