@@ -196,6 +196,53 @@ test('a room that was left is not come back to', async () => {
   expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [] } })
 })
 
+test('messages of a seat that an earlier page was leaving do not go out in the next seat', async () => {
+  const { server, inRoom } = browser()
+  const before = await inRoom()
+  void before.room.send('old').catch(() => {})
+  server.onLeave = () => {}
+  void before.room.leave()
+  before.leave()
+  const after = await inRoom(before.tab)
+  void after.room.send('new').catch(() => {})
+  after.leave()
+  await inRoom(before.tab)
+  expect(server.all('message').map(({ type, ref }) => [type, ref])).toEqual([
+    ['old', 1],
+    ['new', 1],
+    ['new', 1],
+  ])
+})
+
+test('a reload keeps a seat whose leave was refused', async () => {
+  const { server, inRoom } = browser()
+  const before = await inRoom()
+  server.onLeave = ({ request_id, room_id }) => server.refuse('room_unavailable', { request_id, room_id })
+  await expect(before.room.leave()).rejects.toEqual(code('room_unavailable'))
+  before.leave()
+  const after = await inRoom(before.tab)
+  expect(after.room.memberId).toBe(before.room.memberId)
+})
+
+test('a page that gets the lock of its session only after the first attempt takes the session up with the next', async () => {
+  const { server, options, inRoom, pass } = browser()
+  const before = await inRoom()
+  before.leave()
+  let give = (_release: () => void) => {}
+  before.tab.hold = () => new Promise((resolve) => (give = resolve))
+  const connecting = connect(URL, { ...options, tabPlatform: before.tab, connectTimeoutMs: 30_000 })
+  await pass(9_950)
+  expect(server.sockets).toHaveLength(1)
+  // The first attempt ends after 10 s, and the next begins when the wait is over.
+  while (server.sockets.length === 1) {
+    await pass(25)
+    give(() => {})
+  }
+  const client = await connecting
+  expect(server.all('hello')[1]).toMatchObject({ resume: { session_id: 'ses_1' } })
+  expect((await client.join('arena', { key: 'lobby' })).memberId).toBe(before.room.memberId)
+})
+
 test('close leaves nothing in the tab', async () => {
   const { server, open, inRoom } = browser()
   const { room, tab, client } = await inRoom()
