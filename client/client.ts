@@ -156,7 +156,6 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
         lost: () => this.#eachSeat((seat) => seat.disconnected()),
         forgotten: (error) => this.#eachSeat((seat) => seat.forgotten(error)),
         positions: () => this.#positions(),
-        settled: () => this.#settled,
         status: (status, error) => this.#changed(status, error),
       },
     )
@@ -177,7 +176,6 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
       sendEncoded: (payload) => session.sendEncoded(payload),
       encode: (message) => session.encode(message),
       trySend: (message) => session.trySend(message),
-      handle: (work) => session.handle(work),
       changed: () => this.#save(),
       release: (seat) => {
         this.#seats.delete(seat.roomId)
@@ -376,11 +374,6 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
 
   #positions(): ResumePosition[] {
     return [...this.#seats.values()].flatMap((seat) => seat.position ?? [])
-  }
-
-  get #settled(): boolean {
-    const seats = [...this.#seats.values()]
-    return seats.every(({ status, leaving }) => status === 'joined' && !leaving)
   }
 
   #eachSeat(tell: (seat: Seat) => void): void {

@@ -72,7 +72,6 @@ export interface SeatLink {
   sendEncoded(payload: Encoded): void
   encode(message: ClientMessage): Encoded
   trySend(message: ClientMessage): void
-  handle(work: () => void): void
   /** The seat is taken, or being left. */
   changed(): void
   /** The seat is over. */
@@ -373,9 +372,7 @@ export class Seat {
     const held = this.#held
     this.#held = undefined
     this.#cancelHold()
-    this.#link.handle(() => {
-      for (const frame of held ?? []) if (this.#status !== 'left') this.receive(frame)
-    })
+    if (held) for (const frame of held) if (this.#status !== 'left') this.receive(frame)
   }
 
   #joinRefused(error: RoomfulError): void {

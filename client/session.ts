@@ -1,7 +1,6 @@
 import type { Clock } from '../shared/clock.ts'
 import { CLOSE, closeName } from '../shared/protocol/close-codes.ts'
 import type { DecodedMessage } from '../shared/protocol/codec.ts'
-import { ProtocolError } from '../shared/protocol/error-codes.ts'
 import type { ClientMessage, Limits, ResumePosition } from '../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../shared/protocol/msgpack-client-codec.ts'
 import type { Random } from '../shared/random.ts'
@@ -33,8 +32,6 @@ const BACKOFF_MAX_MS = 10_000
 const STABLE_MS = 5000
 /** How long a second socket may take to open, and then its welcome to come. */
 const MOVE_MS = 5000
-/** How often a second socket looks whether joins and leaves have their answers. */
-const SETTLE_MS = 100
 /** Fraction of the server's limits up to which unreliable messages are sent. The rest is for pings, and for frames that arrive closer together than they were sent. */
 const UNRELIABLE_SHARE = 0.8
 /** So many unreliable messages wait while the session moves. */
@@ -72,8 +69,6 @@ export interface SessionHandlers {
   forgotten(error: RoomfulError): void
   /** Where the client stands in each of its rooms. */
   positions(): ResumePosition[]
-  /** Whether there is a room, and no join or leave is under way. */
-  settled(): boolean
   /** After `closed` nothing more comes. `error`: why the connection was lost or closed; undefined for a wish of the client. */
   status(status: ConnectionStatus, error?: RoomfulError): void
 }
@@ -99,7 +94,7 @@ export class ClientSession {
   #move: { readonly url: string | undefined } | undefined
   /** The second socket of a move, until its hello. */
   #next: ClientConnection | undefined
-  /** The first one from then on, until the welcome of the second; `positions` are those of the hello. */
+  /** The first one from then on, until it has closed; `positions` are those of the hello. */
   #replaced: { readonly connection: ClientConnection; readonly positions: ResumePosition[] } | undefined
   /** Unreliable messages that wait for the welcome of a move. */
   #held: Encoded[] = []
@@ -181,16 +176,6 @@ export class ClientSession {
     if (this.#status === 'reconnecting' && !this.#attempt) void this.#dial()
   }
 
-  /** Handles frames that were kept. One that cannot be read ends the connection, as at its arrival. */
-  handle(work: () => void): void {
-    try {
-      work()
-    } catch (error) {
-      if (!(error instanceof ProtocolError)) throw error
-      this.#lost(this.#unreadable(error))
-    }
-  }
-
   /** The page is left: no goodbye, and nothing more until `goOn`. */
   suspend(): void {
     const { status } = this
@@ -212,9 +197,10 @@ export class ClientSession {
     // What was sent before a goodbye goes before it.
     this.#batcher.flush()
     // After the hello the server may have the session. In the middle of a move, one of the two connections has it.
-    if (this.#greeted)
-      for (const connection of [this.#replaced?.connection, this.#connection])
-        connection?.send({ t: 'goodbye' })
+    if (this.#greeted) {
+      if (!this.#ready) this.#replaced?.connection.send({ t: 'goodbye' })
+      this.#connection?.send({ t: 'goodbye' })
+    }
     this.#drop()
     this.#cancelConnectTimeout()
     this.#setStatus('closed', error)
@@ -265,7 +251,7 @@ export class ClientSession {
   #connect(Socket: WebSocketConstructor, url: string, token?: string): ClientConnection {
     const ended = (error: RoomfulError): void => {
       if (connection === this.#next) this.#notMoved()
-      else if (this.#replaced?.connection === connection) return
+      else if (this.#replaced?.connection === connection) this.#letGo()
       else this.#lost(error)
     }
     const connection: ClientConnection = new ClientConnection(
@@ -282,16 +268,15 @@ export class ClientSession {
         closed: (code, reason) => ended(this.#closeError(code, reason)),
         silent: () =>
           ended(new RoomfulError('connection_lost', 'The server is silent.', { retryable: true })),
-        broken: (cause) => ended(this.#unreadable(cause)),
+        broken: (cause) => {
+          const text = `Unreadable frame: ${cause}`
+          const error = new RoomfulError('protocol_error', text, { retryable: true, cause })
+          this.#parts.report(error)
+          ended(error)
+        },
       },
     )
     return connection
-  }
-
-  #unreadable(cause: unknown): RoomfulError {
-    const error = new RoomfulError('protocol_error', `Unreadable frame: ${cause}`, { retryable: true, cause })
-    this.#parts.report(error)
-    return error
   }
 
   #sayHello(token: string | undefined): void {
@@ -350,7 +335,6 @@ export class ClientSession {
     this.#ready = true
     this.#handlers.welcome(moved)
     for (const payload of this.#held.splice(0)) this.#writeUnreliable(payload)
-    this.#letGo()
     if (!moved && this.#connection === connection) this.#handlers.status('online')
   }
 
@@ -394,10 +378,7 @@ export class ClientSession {
    */
   #changeOver(next: ClientConnection): void {
     const before = this.#connection!
-    if (!this.#handlers.settled()) {
-      this.#setTimer(SETTLE_MS, () => this.#changeOver(next))
-      return
-    }
+    this.#letGo()
     this.#parts.tokens.stop()
     this.#batcher.flush()
     this.#ready = false
@@ -410,7 +391,7 @@ export class ClientSession {
     this.#sayHello(undefined)
   }
 
-  /** The connection that was replaced has no more to say. */
+  /** Closes the connection that was replaced, which the server otherwise does. */
   #letGo(): void {
     this.#replaced?.connection.close()
     this.#replaced = undefined
