@@ -49,6 +49,7 @@ function setup(options: Partial<AdminOptions> = {}) {
   const asked: RoomQuery[] = []
   const app = createAdminApp({
     ownerlessRooms: async () => ({ rooms: [], next: undefined }),
+    listedRooms: async () => [],
     endRoom: async () => 'done',
     internalToken: TOKEN,
     registry: new Registry(),

@@ -161,6 +161,7 @@ describe('the admin side of a node', () => {
     createAdminApp({
       internalToken: internalToken,
       ownerlessRooms: async () => ({ rooms: [], next: undefined }),
+      listedRooms: async () => [],
       endRoom: async () => 'done' as const,
       registry: new Registry(),
       random: systemRandom,
