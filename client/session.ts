@@ -32,8 +32,6 @@ const BACKOFF_MAX_MS = 10_000
 const STABLE_MS = 5000
 /** How long a second socket may take to open, and then its welcome to come. */
 const MOVE_MS = 5000
-/** How often a second socket looks whether joins and leaves have their answers. */
-const SETTLE_MS = 100
 /** Fraction of the server's limits up to which unreliable messages are sent. The rest is for pings, and for frames that arrive closer together than they were sent. */
 const UNRELIABLE_SHARE = 0.8
 /** So many unreliable messages wait while the session moves. */
@@ -71,8 +69,6 @@ export interface SessionHandlers {
   forgotten(error: RoomfulError): void
   /** Where the client stands in each of its rooms. */
   positions(): ResumePosition[]
-  /** Whether there is a room, and no join or leave is under way. */
-  settled(): boolean
   /** After `closed` nothing more comes. `error`: why the connection was lost or closed; undefined for a wish of the client. */
   status(status: ConnectionStatus, error?: RoomfulError): void
 }
@@ -90,13 +86,15 @@ export class ClientSession {
   #status: ConnectionStatus = 'connecting'
   readonly #right = new ResumeRight()
   #connection: ClientConnection | undefined
+  /** Whether the hello of this connection has been sent. */
+  #greeted = false
   /** Whether the welcome of this connection has come, so that messages may be sent. */
   #ready = false
   /** The move that the server has asked for, until its welcome. `url`: undefined for the address that the client was given. */
   #move: { readonly url: string | undefined } | undefined
   /** The second socket of a move, until its hello. */
   #next: ClientConnection | undefined
-  /** The first one from then on, until the welcome of the second; `positions` are those of the hello. */
+  /** The first one from then on, until it has closed; `positions` are those of the hello. */
   #replaced: { readonly connection: ClientConnection; readonly positions: ResumePosition[] } | undefined
   /** Unreliable messages that wait for the welcome of a move. */
   #held: Encoded[] = []
@@ -196,11 +194,13 @@ export class ClientSession {
   /** Says goodbye, for good. `error`: why, when it was not the caller's wish. */
   close(error?: RoomfulError): void {
     if (this.#status === 'closed') return
-    this.send({ t: 'goodbye' })
-    // In the middle of a move, one of the two has the session.
-    if (this.#replaced)
-      for (const connection of [this.#replaced.connection, this.#connection])
-        connection?.send({ t: 'goodbye' })
+    // What was sent before a goodbye goes before it.
+    this.#batcher.flush()
+    // After the hello the server may have the session. In the middle of a move, one of the two connections has it.
+    if (this.#greeted) {
+      if (!this.#ready) this.#replaced?.connection.send({ t: 'goodbye' })
+      this.#connection?.send({ t: 'goodbye' })
+    }
     this.#drop()
     this.#cancelConnectTimeout()
     this.#setStatus('closed', error)
@@ -251,7 +251,7 @@ export class ClientSession {
   #connect(Socket: WebSocketConstructor, url: string, token?: string): ClientConnection {
     const ended = (error: RoomfulError): void => {
       if (connection === this.#next) this.#notMoved()
-      else if (this.#replaced?.connection === connection) return
+      else if (this.#replaced?.connection === connection) this.#letGo()
       else this.#lost(error)
     }
     const connection: ClientConnection = new ClientConnection(
@@ -281,6 +281,7 @@ export class ClientSession {
 
   #sayHello(token: string | undefined): void {
     this.#helloSentAt = this.#parts.clock.monotonic()
+    this.#greeted = true
     const { projectId: project_id } = this.#parts.tokens
     const features = ['layers']
     if (!this.credentials) {
@@ -334,13 +335,12 @@ export class ClientSession {
     this.#ready = true
     this.#handlers.welcome(moved)
     for (const payload of this.#held.splice(0)) this.#writeUnreliable(payload)
-    this.#letGo()
     if (!moved && this.#connection === connection) this.#handlers.status('online')
   }
 
-  /** The server asks for another connection. One away from a draining node goes before one to another address. */
+  /** The server asks for another connection, in place of one that it has asked for before. */
   #planMove(inMs: number, url: string | undefined): void {
-    if (!this.#ready || (url !== undefined && (this.#move || !this.#reroutes.allow(url)))) return
+    if (!this.#ready || (url !== undefined && !this.#reroutes.allow(url))) return
     this.#dropNext()
     this.#move = { url }
     this.#setTimer(inMs, () => this.#openNext())
@@ -378,10 +378,7 @@ export class ClientSession {
    */
   #changeOver(next: ClientConnection): void {
     const before = this.#connection!
-    if (!this.#handlers.settled()) {
-      this.#setTimer(SETTLE_MS, () => this.#changeOver(next))
-      return
-    }
+    this.#letGo()
     this.#parts.tokens.stop()
     this.#batcher.flush()
     this.#ready = false
@@ -394,7 +391,7 @@ export class ClientSession {
     this.#sayHello(undefined)
   }
 
-  /** The connection that was replaced has no more to say. */
+  /** Closes the connection that was replaced, which the server otherwise does. */
   #letGo(): void {
     this.#replaced?.connection.close()
     this.#replaced = undefined
@@ -459,11 +456,11 @@ export class ClientSession {
     this.#move = undefined
     this.#dropNext()
     this.#parts.tokens.stop()
-    // What was sent before a goodbye goes before it.
     this.#batcher.flush()
     this.#letGo()
     this.#connection?.close()
     this.#connection = undefined
+    this.#greeted = false
     this.#ready = false
     this.#held = []
     if (this.#status !== 'online') return

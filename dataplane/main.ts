@@ -120,8 +120,15 @@ const DEVELOPMENT_CUT_OFF_MS = 2000
 const developmentLimit = () => (debuggerUrl() === undefined ? DEVELOPMENT_CUT_OFF_MS : undefined)
 const DEVELOPMENT = { limitMs: 1200, cutOffMs: DEVELOPMENT_CUT_OFF_MS }
 
-const watchdogSettings = (config: DataplaneParts['config']) => ({
-  limitMs: config.turnLimitMs ?? defaultTurnLimit(config.nodeLeaseMs),
+/** A turn of a process that gets no CPU time may take so many times the limit, if the lease allows that. */
+const LONGEST_STARVED = 3
+
+const watchdogSettings = (
+  config: DataplaneParts['config'],
+  limitMs = config.turnLimitMs ?? defaultTurnLimit(config.nodeLeaseMs),
+) => ({
+  limitMs,
+  idleShare: Math.max(1 / LONGEST_STARVED, limitMs / (0.8 * config.nodeLeaseMs)),
   redisUrl: config.redisUrl,
   keyPrefix: config.keyPrefix,
   logLevel: config.logLevel,

@@ -96,9 +96,10 @@ describe('a handler that did not return', () => {
     expect(limits.at(-1)).toBeUndefined()
   })
 
-  it('is counted once, also on a node that starts later, and on no node again', async () => {
+  it('is counted once, also if it is written again, on a node that starts later, and on no node again', async () => {
     const { counted, record, start, settle } = await nodes(1)
-    await record.change((shared) => withStuck(shared, turn(), code, { mode: 'guard', now: 0 }))
+    for (let n = 0; n < 2; n++)
+      await record.change((shared) => withStuck(shared, turn(), code, { mode: 'guard', now: 0 }))
     await settle(0)
     await settle(0)
     expect(counted).toEqual(['duel onMessage 1'])
@@ -109,9 +110,9 @@ describe('a handler that did not return', () => {
 
 describe('repaired code', () => {
   it('is no suspect on the nodes that have it, also when its handlers and its players were', async () => {
-    const { started, start } = await nodes(1)
+    const { clock, started, start } = await nodes(1)
     const [broken] = started
-    for (let n = 0; n < 3; n++) await broken!.stuck(turn(), 'refuse')
+    for (let n = 0; n < 3; n++, clock.advance(200)) await broken!.stuck(turn(), 'refuse')
     await broken!.stuck(turn({ hook: 'onTick', type: '' }), 'refuse')
     const repaired = await start('b2')
     const known = (node: Suspects) => [
@@ -159,9 +160,9 @@ describe('a turn that takes long', () => {
 
 describe('a player whose messages did not return three times', () => {
   it('is refused that type of message for ten minutes, in its project only', async () => {
-    const { started, settle } = await nodes(2)
+    const { clock, started, settle } = await nodes(2)
     const [first, second] = started
-    for (let n = 0; n < 3; n++) {
+    for (let n = 0; n < 3; n++, clock.advance(200)) {
       expect(first!.blocks('prj_a', 'ada', 'duel', 'strike')).toBe(false)
       await first!.stuck(turn(), 'guard')
     }

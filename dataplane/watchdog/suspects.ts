@@ -127,7 +127,7 @@ export function withoutRunning(shared: SharedSuspects, turn: Turn, hashes: CodeH
   return suspects.length === shared.suspects.length ? shared : { ...shared, suspects }
 }
 
-/** A turn did not end. */
+/** A turn did not end. `now` names it: if it is written again, since the answer of the store was lost, it counts once. */
 export function withStuck(
   shared: SharedSuspects,
   turn: Turn,
@@ -136,6 +136,8 @@ export function withStuck(
 ): SharedSuspects {
   const code = codeOf(turn, hashes)
   const charge = { by: chargedTo(turn), code, at: now }
+  if (shared.charges.some(({ by, code, at }) => by === charge.by && code === charge.code && at === now))
+    return shared
   const charges = shared.charges.filter(({ at }) => now - at < CHARGE_WINDOW_MS)
   return counted(
     withSuspect(
@@ -336,7 +338,8 @@ export class Suspects {
   /** A turn was cut off, or its code outlived it. Never rejects. */
   async stuck(turn: Turn, mode: Mode): Promise<void> {
     const { clock, hashes } = this.#deps
-    await this.#change((shared) => withStuck(shared, turn, hashes, { mode, now: clock.now() }))
+    const now = clock.now()
+    await this.#change((shared) => withStuck(shared, turn, hashes, { mode, now }))
   }
 
   async #change(change: (shared: SharedSuspects) => SharedSuspects): Promise<void> {

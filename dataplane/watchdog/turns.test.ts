@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import {
+  countedMs,
   decodeNote,
   encodeNote,
   StandstillMeter,
@@ -92,10 +93,17 @@ describe('the turn that two threads share', () => {
 describe('StandstillMeter', () => {
   // A process that is stopped (SIGSTOP), a machine that sleeps: time passes, and the thread that watches makes no ticks either.
   it('counts ticks with the same number, and starts again at another one', () => {
-    const meter = new StandstillMeter(TICK_MS)
-    expect([1, 1, 1, 2, 2, undefined, 2, 2].map((number) => meter.tick(number))).toEqual([
-      0, 25, 50, 0, 25, 0, 0, 25,
-    ])
+    const meter = new StandstillMeter()
+    const numbers = [1, 1, 1, 1, 2, 2, undefined, 2, 2, 2]
+    const ticks = numbers.map((number) => meter.tick(number, TICK_MS))
+    expect(ticks.map(({ reaches }) => reaches(50))).toEqual([0, 0, 1, 0, 0, 0, 0, 0, 0, 1].map(Boolean))
+    expect(ticks.map(({ exceeds }) => exceeds(50))).toEqual([0, 0, 1, 1, 0, 0, 0, 0, 0, 1].map(Boolean))
+  })
+})
+
+describe('a tick', () => {
+  it('counts as the CPU time that the process had, but at least as a share of its length', () => {
+    expect([0, 5, 10, 25, 60].map((cpuMs) => countedMs(TICK_MS, cpuMs, 0.3))).toEqual([7.5, 7.5, 10, 25, 25])
   })
 })
 

@@ -260,19 +260,29 @@ export class TurnReader {
  * not time: in a process that was stopped, and on a machine that slept, no turn has run.
  */
 export class StandstillMeter {
-  readonly #tickMs: number
   #last: number | undefined
-  #ticks = 0
+  #ms = 0
 
-  constructor(tickMs: number) {
-    this.#tickMs = tickMs
-  }
-
-  /** To be called every `tickMs` milliseconds; undefined: nothing can stand still now. Returns the milliseconds without a change. */
-  tick(current: number | undefined): number {
+  /**
+   * `current`: undefined if nothing can stand still now. `ms`: since the tick before. Returns whether the time without a change has reached a
+   * limit with this tick (`reaches`), or with an earlier one (`exceeds`).
+   */
+  tick(current: number | undefined, ms: number) {
     const same = current !== undefined && current === this.#last
     this.#last = current
-    this.#ticks = same ? this.#ticks + 1 : 0
-    return this.#ticks * this.#tickMs
+    const before = same ? this.#ms : 0
+    this.#ms = same ? before + ms : 0
+    const now = this.#ms
+    return {
+      reaches: (limitMs: number): boolean => before < limitMs && now >= limitMs,
+      exceeds: (limitMs: number): boolean => now >= limitMs,
+    }
   }
 }
+
+/**
+ * The milliseconds that a tick counts as. On a busy machine a turn takes long that would be over elsewhere, so CPU time counts. A turn that
+ * blocks takes none: `idleShare` of the tick counts in any case.
+ */
+export const countedMs = (tickMs: number, cpuMs: number, idleShare: number): number =>
+  Math.min(tickMs, Math.max(cpuMs, idleShare * tickMs))

@@ -10,12 +10,14 @@ import type { Store } from '../../shared/store/port.ts'
 import { roomNamed } from '../traffic.ts'
 import { endRoomCode, type Location, locate } from './locate.ts'
 import { fieldsOf, type Mode, SuspectRecord, withoutRunning, withRunning, withStuck } from './suspects.ts'
-import { encodeNote, StandstillMeter, type Turn, TurnReader } from './turns.ts'
+import { countedMs, encodeNote, StandstillMeter, type Turn, TurnReader } from './turns.ts'
 
 /** What the thread is given. */
 export interface WatchdogSettings extends StoreConfig, LogConfig {
   readonly turn: SharedArrayBuffer
   readonly limitMs: number
+  /** Of the time in which the process has no CPU time, so much counts towards the limits: 0–1. */
+  readonly idleShare: number
   /**
    * In development, every turn is cut off after so many milliseconds, and one that takes longer than `limitMs` is only logged. Absent: it ends
    * the process.
@@ -62,12 +64,16 @@ const log = createLog(settings, { node_id: settings.nodeId }, STDERR)
 const store = settings.redisUrl === undefined ? undefined : keepOpen()
 const turns = new TurnReader(settings.turn)
 const tickMs = Math.min(TICK_MS, limitMs / 4)
-const turnMeter = new StandstillMeter(tickMs)
-const loopMeter = new StandstillMeter(tickMs)
+const turnMeter = new StandstillMeter()
+const loopMeter = new StandstillMeter()
+/** CPU time of the process at the last tick, milliseconds. */
+let cpuMs = 0
 /** The loop of a process that has much to do is late as well. */
 const loopLimitMs = settings.beatMs + 2 * limitMs
 /** The turn that is noted, and its number. */
 let noted: { readonly sequence: number; readonly turn: Turn } | undefined
+/** Where the turn is that has reached half of the limit. */
+let looking: Promise<Location | undefined> = Promise.resolve(undefined)
 /** Whether a turn is being cut off again. */
 let cutting = false
 /** Writes of the store, one after the other. */
@@ -75,14 +81,19 @@ let writing: Promise<unknown> = Promise.resolve()
 
 const watch = setInterval(() => {
   const { running } = turns
-  const turnMs = turnMeter.tick(running)
-  const loopMs = loopMeter.tick(turns.beats)
+  const { user, system } = process.cpuUsage()
+  const cpuBefore = cpuMs
+  cpuMs = (user + system) / 1000
+  const ms = countedMs(tickMs, cpuMs - cpuBefore, settings.idleShare)
+  const turn = turnMeter.tick(running, ms)
+  const loop = loopMeter.tick(turns.beats, ms)
   if (noted && noted.sequence !== running) returned(noted.turn)
-  if (ends && running !== undefined && turnMs >= NOTE_AFTER_MS && !noted) overruns(running)
-  // Once, at the tick that passes half of the limit: to find out where it is takes time.
-  if (turnMs >= limitMs / 2 && turnMs - tickMs < limitMs / 2) void longTurn()
-  if (cutOffMs !== undefined && turnMs >= cutOffMs + CUT_AGAIN_MS && !cutting) void cutAgain()
-  if (loopMs >= loopLimitMs && loopMs - tickMs < loopLimitMs) void stuckLoop()
+  if (ends && running !== undefined && turn.exceeds(NOTE_AFTER_MS) && !noted) overruns(running)
+  // Once, and early: to find out where it is takes time.
+  if (turn.reaches(limitMs / 2)) looking = look()
+  if (turn.reaches(limitMs)) void longTurn()
+  if (cutOffMs !== undefined && turn.exceeds(cutOffMs + CUT_AGAIN_MS) && !cutting) void cutAgain()
+  if (loop.reaches(loopLimitMs)) void stuckLoop()
 }, tickMs)
 
 /** The turn that runs may not end: the next owner has to know of it, whatever ends this process. */
@@ -106,13 +117,17 @@ function returned(turn: Turn): void {
   })
 }
 
-/** A turn has reached half of the limit. */
+/**
+ * Where a turn is. A pause of the debugger can swallow the end of a guarded turn. One that its boundary does not end blocks in a native call.
+ */
+const look = async (): Promise<Location | undefined> =>
+  turns.turn.guarded && ends ? undefined : locate(LOCATE_MS)
+
+/** A turn has reached the limit. */
 async function longTurn(): Promise<void> {
   const { turn } = turns
   const sequence = turns.running
-  // A pause of the debugger can swallow the end of a guarded turn. One that its boundary does not end blocks in a native call.
-  const look = turn.guarded && ends ? undefined : locate(LOCATE_MS)
-  const [at] = await Promise.all([look, sleep(limitMs / 2)])
+  const at = await looking
   // It has returned, or its boundary has cut it off.
   if (turns.running !== sequence) return
   if (ends) await end(turn, at ? 'guard' : 'refuse', at)
@@ -155,12 +170,11 @@ function report(turn: Turn, at: Location | undefined): void {
 async function end(turn: Turn, mode: Mode, at: Location | undefined): Promise<void> {
   clearInterval(watch)
   const { name, epoch } = turn.room
+  const now = Date.now()
   const write = inOrder(async (store) => {
     const { rooms } = store
     const note = await rooms.noteStuck(name, epoch, encodeNote(turn), settings.noteTtlMs)
-    await new SuspectRecord(store).change((shared) =>
-      withStuck(shared, turn, hashes, { mode, now: Date.now() }),
-    )
+    await new SuspectRecord(store).change((shared) => withStuck(shared, turn, hashes, { mode, now }))
     return note
   })
   const written = await Promise.race([write, sleep(settings.noteTimeoutMs)])
