@@ -84,6 +84,11 @@ export const CONTROL: Readonly<Record<string, ControlRow>> = {
   'GET /docs': EVERYONE,
 }
 
+/** The routes of `CONTROL`, each once. */
+export const CONTROL_ROUTES: readonly string[] = [
+  ...new Set(Object.keys(CONTROL).map((row) => row.replace(/\?.*/, ''))),
+]
+
 export const ADMIN_CREDENTIALS = {
   none: 'nothing',
   wrong: 'a wrong token',
