@@ -16,6 +16,8 @@ export {
   type HandlerResult,
   type LayerRule,
   type LayerRules,
+  type ListedRoomFacts,
+  type ListingSpec,
   type Member,
   type MessageContext,
   type MessageInput,

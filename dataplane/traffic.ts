@@ -78,6 +78,8 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly options: Json
       /** True if the client had a seat there, and joins again because its session is lost. */
       readonly rejoin?: boolean
+      /** False: the join does not make a room. If there is none, it is refused with `room_not_found`. */
+      readonly create?: false
       /** Whether the client has named the feature `layers`. */
       readonly layers?: boolean
       /** The edge's span of the join (W3C), where that is recorded, and what came with its trace. */
@@ -163,6 +165,8 @@ export interface JoinedMember {
   /** Id of the member, if it differs from `member_id`: the session has taken the seat over from another session of the player. */
   readonly seat?: string | undefined
   readonly request_id: number
+  /** Code of the room. Absent: its type has no codes, or the code is not claimed yet. */
+  readonly code?: string | undefined
   /** `state.snapshot` at the update's seq. */
   readonly snapshot: Frames
   /** `layer.state` of each hidden layer that the member has, where there is something in one. */

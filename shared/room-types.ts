@@ -10,6 +10,8 @@ export interface RoomTypes {
   readonly state: unknown
   /** Paths of the hidden parts. Absent: nothing is hidden. */
   readonly layers?: string
+  /** Data of the room in lists of rooms. Absent or never: the room is not listed. */
+  readonly listing?: unknown
   /** Data that a client sends, by message type. This is the input of the schema, without defaults. */
   readonly messages: { readonly [type: string]: unknown }
   /** Results of `room.request`, by message type. Absent: no message has a reply. */
@@ -23,6 +25,7 @@ export interface RoomTypes {
 /** Types of a room whose definition is unknown: any JSON. */
 export interface UntypedRoom extends RoomTypes {
   readonly state: Json
+  readonly listing: Json
   readonly messages: { readonly [type: string]: Json }
   readonly replies: { readonly [type: string]: Json }
   readonly events: { readonly [name: string]: Json }
@@ -69,7 +72,7 @@ export type RoomEvents<R extends TypedRoom> = TypesOf<R>['events']
 export type RoomOptions<R extends TypedRoom> = TypesOf<R>['options']
 
 /** `T`, readonly at every depth, with the values that `Patterns` match optional. */
-type Visible<T, Patterns extends string> = [Patterns] extends [never]
+export type Visible<T, Patterns extends string> = [Patterns] extends [never]
   ? Immutable<T>
   : T extends readonly unknown[]
     ? Immutable<T>

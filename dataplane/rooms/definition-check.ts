@@ -31,6 +31,11 @@ const A_MIGRATION: Rule = [
   (value) => typeof value === 'function' && !isAsync(value),
   'a function, not an async one, that changes the state or returns another',
 ]
+const A_LISTING: Rule = [
+  (value) => typeof value === 'function' && !isAsync(value),
+  'a function, not an async one, that returns the data of the row, or null',
+]
+const A_FLAG: Rule = [(value) => typeof value === 'boolean', 'true or false']
 const A_SAVE_INTERVAL: Rule = [(value) => isNumber(value, 1, 86_400), '1 to 86400']
 const BY_NAME: Rule = [isObject, 'an object by name']
 
@@ -50,6 +55,8 @@ const FIELDS: Readonly<Record<string, Rule>> = {
   events: BY_NAME,
   tasks: BY_NAME,
   layers: [isObject, 'an object by patterns of paths'],
+  listing: [isObject, '{ data, of, sleeping? }'],
+  codes: A_FLAG,
   timers: BY_NAME,
   state: A_SCHEMA,
   sync: [(value) => rateFrom(value, 0), `{ rate } with 0 (at once) to ${MAX_RATE} flushes per second`],
@@ -139,6 +146,7 @@ export function checkSpec(spec: unknown): void {
     checkRule('save.everySeconds', spec.save.everySeconds, A_SAVE_INTERVAL, check)
     checkRule('save.to', spec.save.to, A_FUNCTION, check)
   }
+  checkListing(spec, check)
   checkNames(spec, check)
   if (problems.length === 0) return
   const name = typeof spec.type === 'string' ? `room type ${JSON.stringify(spec.type)}` : 'the room type'
@@ -192,6 +200,19 @@ function checkMigrations({ version = 1, migrate }: Fields, check: Check): void {
     )
     checkRule(`migrate.${from}`, step, A_MIGRATION, check)
   }
+}
+
+function checkListing({ listing, onIdle }: Fields, check: Check): void {
+  if (!isObject(listing)) return
+  const { data, of, sleeping } = listing
+  checkFields(listing, ['data', 'of', 'sleeping'], 'listing', check)
+  checkRule('listing.data', data, A_SCHEMA, check)
+  checkRule('listing.of', of, A_LISTING, check)
+  if (sleeping !== undefined) checkRule('listing.sleeping', sleeping, A_FLAG, check)
+  check(
+    sleeping !== true || onIdle === 'sleep',
+    () => 'listing.sleeping is true, but the rooms do not sleep: set onIdle: sleep, or leave it out',
+  )
 }
 
 function checkNames(spec: Fields, check: Check): void {

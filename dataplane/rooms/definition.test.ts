@@ -189,6 +189,17 @@ describe('defineRoom', () => {
       { save: { everySecond: 5, to: 'disk' } },
       /everySecond: write everySeconds; save.everySeconds is undefined; it must be 1 to 86400; save.to is "disk"; it must be a function/,
     ],
+    [
+      'a listing without data that takes time',
+      { listing: { of: async () => null, sleep: true } },
+      /sleep is no field of listing; there are data, of, sleeping; listing.data is undefined; it must be a validator.*listing.of is an async function; it must be a function, not an async one/,
+    ],
+    [
+      'a listing of rooms that sleep, in a type whose rooms end',
+      { listing: { data: v.object({}), of: () => null, sleeping: true } },
+      /listing.sleeping is true, but the rooms do not sleep: set onIdle: sleep/,
+    ],
+    ['codes of other kinds', { codes: 6 }, /codes is 6; it must be true or false/],
     ['version 0', { version: 0 }, /version is 0; it must be a whole number, at least 1/],
     [
       'migrations with holes',

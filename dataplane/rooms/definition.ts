@@ -10,7 +10,7 @@ export type {
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import * as v from 'valibot'
 import type { Json, JsonObject } from '../../shared/json.ts'
-import type { Immutable, TypedRoom } from '../../shared/room-types.ts'
+import type { Immutable, TypedRoom, Visible } from '../../shared/room-types.ts'
 import { checkSpec, RoomDefinitionError } from './definition-check.ts'
 import type { LayerRules } from './layer-rules.ts'
 import type { JsonState, LayersOf } from './state-types.ts'
@@ -403,6 +403,30 @@ export interface RoomSave<State> {
   readonly to: (state: Immutable<State>, room: SavedAs) => PromiseLike<unknown> | undefined
 }
 
+/** Facts about a room besides its state, for its row in lists. */
+export interface ListedRoomFacts {
+  /** Key of the room, with which clients join it. */
+  readonly key: string
+  /** Number of members. */
+  readonly members: number
+  /** Maximum number of members. Infinity: no limit. */
+  readonly maxMembers: number
+}
+
+/** Row of a room in lists of rooms (`client.rooms`). */
+export interface ListingSpec<State, Data extends StandardSchemaV1, Patterns extends string> {
+  /** Schema of the row's data. Clients can search by its scalar fields. */
+  readonly data: Data
+  /**
+   * Returns the row's data, at most 1 KiB of JSON, or null: the room is not listed. `state` is what every member sees, without hidden parts,
+   * as a frozen copy. The function must be pure. roomful calls it after stored changes, at most once a second. If it throws, or if its result
+   * does not fit `data`, the previous row stays and roomful logs the error.
+   */
+  readonly of: (state: Visible<State, Patterns>, room: ListedRoomFacts) => In<Data> | null
+  /** True: the room stays in lists while it sleeps (`onIdle: 'sleep'`). Default: it does not. */
+  readonly sleeping?: boolean
+}
+
 /** Argument of `defineRoom`. Write `create` before the handlers, so that TypeScript knows the state's type in the handlers. */
 export interface RoomSpec<
   Type extends string,
@@ -415,6 +439,7 @@ export interface RoomSpec<
   Options extends StandardSchemaV1,
   Timers extends Schemas,
   Patterns extends string,
+  Listing extends StandardSchemaV1,
   Context = TurnContext<EventInputs<Events>, Inputs<Tasks>, Inputs<Timers>>,
   Sent extends Pair = EventInputs<Events>,
 > {
@@ -447,6 +472,13 @@ export interface RoomSpec<
    * `member:<its id>`. `ctx.show` gives a member other layers. A function must always return the same name for the same keys.
    */
   readonly layers?: LayersOf<NoInfer<State>, Patterns>
+  /** Row of the room in lists of rooms. Default: the room is not listed. */
+  readonly listing?: ListingSpec<NoInfer<State>, Listing, NoInfer<Patterns>>
+  /**
+   * True: each room gets a code of six letters and digits, unique in the project, that players can share and type. Only members and backends
+   * see it. The code lives as long as the room. Default: no code.
+   */
+  readonly codes?: boolean
   /** Timers for `ctx.after`, by name. */
   readonly timers?: TimerSpecs<NoInfer<State>, Timers, Context, Sent>
   /**
@@ -579,6 +611,13 @@ export interface TimerType {
   readonly handle: Hook
 }
 
+/** Row of the rooms of a type, untyped. */
+export interface RoomListingRules {
+  readonly data: StandardSchemaV1
+  readonly of: (state: unknown, room: ListedRoomFacts) => unknown
+  readonly sleeping?: boolean
+}
+
 /** Room type with all defaults filled in. Created only by `defineRoom`. */
 export interface RoomDefinition {
   readonly [ROOM]: true
@@ -597,6 +636,8 @@ export interface RoomDefinition {
   readonly events: Schemas | undefined
   readonly tasks: { readonly [name: string]: TaskType }
   readonly layers: LayerRules | undefined
+  readonly listing: RoomListingRules | undefined
+  readonly codes: boolean
   readonly timers: { readonly [name: string]: TimerType }
   readonly state: StandardSchemaV1 | undefined
   readonly sync: { readonly rate: number }
@@ -632,10 +673,12 @@ export interface DefinedTypes<
   Events extends Schemas,
   Options extends StandardSchemaV1,
   Patterns extends string,
+  Listing extends StandardSchemaV1,
   Context,
 > {
   readonly state: State
   readonly layers: Patterns
+  readonly listing: [Listing] extends [never] ? never : Out<Listing>
   readonly context: Context
   readonly given: { readonly [K in Names<Replies>]: ReplyTo<Replies, K> }
   readonly messages: { readonly [K in Names<Messages>]: Input<Messages[K]> }
@@ -673,8 +716,21 @@ export function defineRoom<
   Options extends StandardSchemaV1 = StandardSchemaV1<JsonObject, JsonObject>,
   const Timers extends Schemas = None,
   Patterns extends string = never,
+  Listing extends StandardSchemaV1 = never,
 >(
-  spec: RoomSpec<Type, State, Messages, Replies, Handled, Events, Tasks, Options, Timers, Patterns> & {
+  spec: RoomSpec<
+    Type,
+    State,
+    Messages,
+    Replies,
+    Handled,
+    Events,
+    Tasks,
+    Options,
+    Timers,
+    Patterns,
+    Listing
+  > & {
     readonly messages?: { readonly [K in Types]: unknown }
   },
 ): RoomDefinition &
@@ -686,6 +742,7 @@ export function defineRoom<
       Events,
       Options,
       Patterns,
+      Listing,
       TurnContext<EventInputs<Events>, Inputs<Tasks>, Inputs<Timers>>
     >,
     Type
@@ -714,6 +771,8 @@ export function defineRoom<
     events: spec.events,
     tasks: (spec.tasks ?? {}) as RoomDefinition['tasks'],
     layers: spec.layers,
+    listing: spec.listing as RoomListingRules | undefined,
+    codes: spec.codes ?? false,
     timers: (spec.timers ?? {}) as RoomDefinition['timers'],
     state: spec.state,
     sync: spec.sync ?? { rate: 20 },

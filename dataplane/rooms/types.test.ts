@@ -134,6 +134,37 @@ const small = defineRoom({ type: 'small', create: () => ({}), events: { over: v.
 const wrong = defineRoom({ type: 'wrong', create: () => ({}), events: { over: v.number() } })
 const overOnly = (ctx: ContextOf<typeof small>): void => ctx.emit('over', null)
 
+const listed = defineRoom({
+  type: 'listed',
+  layers: { 'hands.*': (memberId) => `member:${memberId}`, deck: null },
+  listing: {
+    data: v.object({ map: v.string(), level: v.optional(v.number(), 1) }),
+    of: (state, { key, members, maxMembers }) => {
+      expectTypeOf(state.deck).toEqualTypeOf<readonly number[] | undefined>()
+      // @ts-expect-error: the state is read-only
+      state.map = key
+      return members < maxMembers ? { map: state.map } : null
+    },
+  },
+  codes: true,
+  create: () => ({ map: 'desert', deck: [1], hands: {} as Record<string, number[]> }),
+})
+
+describe('the listing of a room', () => {
+  it('gets what every member sees, and gives clients the type of its data', () => {
+    type Data = NonNullable<(typeof listed)['~types']>['listing']
+    expectTypeOf<Data>().toEqualTypeOf<{ map: string; level: number }>()
+    type None = NonNullable<(typeof small)['~types']>['listing']
+    expectTypeOf<None>().toEqualTypeOf<never>()
+    defineRoom({
+      type: 'wrong',
+      create: () => ({ map: 'desert' }),
+      // @ts-expect-error: the data has a map, which is a text
+      listing: { data: v.object({ map: v.string() }), of: () => ({ map: 3 }) },
+    })
+  })
+})
+
 describe('a context', () => {
   it('goes to helpers for contexts that accept no more than it does', () => {
     const use = (

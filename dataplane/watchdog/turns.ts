@@ -16,6 +16,7 @@ export const HOOKS = [
   'task',
   'onTask',
   'onDispose',
+  'listing',
 ] as const
 export type TurnHook = (typeof HOOKS)[number]
 

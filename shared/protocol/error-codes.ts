@@ -14,6 +14,10 @@ export const ERRORS = {
     meaning: 'the room type needs a feature that hello has not named',
   },
   room_full: { retryable: true, meaning: 'the room has no free seat: maxMembers members and reservations' },
+  room_not_found: {
+    retryable: false,
+    meaning: 'there is no such room, or the token does not allow it, and the join makes none',
+  },
   room_unavailable: { retryable: true, meaning: 'the room cannot be reached at the moment' },
   overloaded: { retryable: true, meaning: 'no node can take another room at the moment' },
   project_full: { retryable: true, meaning: 'the project has as many rooms as it may have' },

@@ -8,6 +8,7 @@ export interface Store {
   readonly records: Records
   readonly rooms: RoomRecords
   readonly wakeups: Wakeups
+  readonly listings: Listings
   readonly bus: Bus
   readonly locks: Locks
   readonly vitals: StoreVitals
@@ -344,6 +345,41 @@ export interface Wakeups {
    * unless its owner has said another time by then.
    */
   take(part: number, options: { limit: number; againMs: number }): Promise<Wakeup[]>
+}
+
+/** One room in a list, as the store has it. Of two writes for one room, the one with the higher (epoch, version) stands. */
+export interface ListedRoom {
+  readonly roomId: string
+  readonly epoch: number
+  readonly version: number
+  /** Undefined: the room is no longer listed. */
+  readonly value: Uint8Array | undefined
+}
+
+/** Changes of a list since a cursor. */
+export interface ListingChanges {
+  /** Where the next read continues. Opaque. */
+  readonly cursor: string
+  /** The oldest change first. Of several changes of one room, only the last. */
+  readonly rooms: readonly ListedRoom[]
+  /**
+   * True: the reader's copy is void, and `rooms` begins it anew. This is the first read, the store has lost the list, or the cursor is too
+   * old.
+   */
+  readonly restarted: boolean
+  /** True: there are more changes now. */
+  readonly more: boolean
+}
+
+/** Lists of rooms with their rows. Readers keep a copy of a list, and poll for its changes. `list` is `<project_id>/<room_type>`. */
+export interface Listings {
+  /**
+   * Writes a room's row, which is listed for `ttlMs` (Infinity: for ever) unless it is written again. Without a value, removes the row; its
+   * (epoch, version) stays for `REMOVED_ROW_MS`. False: the list has a later (epoch, version) of the room, and nothing was written.
+   */
+  write(list: string, room: ListedRoom, ttlMs: number): Promise<boolean>
+  /** Returns at most `limit` changes since `cursor`; '' is the beginning. A row that has expired is a change without a value. */
+  changes(list: string, cursor: string, limit: number): Promise<ListingChanges>
 }
 
 /** Messages between processes: at most once, no history, binary safe. */

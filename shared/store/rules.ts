@@ -101,3 +101,6 @@ export const EPOCH_OUTLIVES_MS = 2 * 60 * 60 * 1000
  * and ended in good order costs a few minutes, however many are made: docs/decisions has the whole argument.
  */
 export const ENDED_ROOM_MS = 2 * 60 * 1000
+
+/** For how long a removed row leaves its (epoch, version) in its list. A read that took longer than this starts anew. */
+export const REMOVED_ROW_MS = 2 * 60 * 1000

@@ -1,6 +1,14 @@
 import type { Clock } from '../../shared/clock.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
-import type { Bus, LeaseRenewal, Records, RoomRecords, Store, Wakeups } from '../../shared/store/port.ts'
+import type {
+  Bus,
+  LeaseRenewal,
+  Listings,
+  Records,
+  RoomRecords,
+  Store,
+  Wakeups,
+} from '../../shared/store/port.ts'
 import { hash, type Item, ordinary, textOf } from './explorer.ts'
 import type { Pending, Process } from './model-node.ts'
 
@@ -106,6 +114,7 @@ export class SimStore {
         reserve: async (...asked) => this.#raw.rooms.reserve(...asked),
       },
       wakeups: group<Wakeups>('wakeups', (raw) => raw.wakeups, ['set', 'take']),
+      listings: group<Listings>('listings', (raw) => raw.listings, ['write', 'changes']),
       bus: { publish: async () => 0, subscribe: async () => async () => undefined, listeners },
       locks: { withLock: (_name, _options, work) => work() },
       vitals: this.#raw.vitals,

@@ -10,6 +10,7 @@ import {
   type Wakeups,
 } from '../port.ts'
 import { requireLockTimes, wakeupPart } from '../rules.ts'
+import { MemoryListings } from './listings.ts'
 import { MemoryRecords } from './records.ts'
 import { MemoryRooms } from './rooms.ts'
 
@@ -26,6 +27,7 @@ class MemoryStore implements Store {
   readonly records: MemoryRecords
   readonly rooms: MemoryRooms
   readonly wakeups: MemoryWakeups
+  readonly listings: MemoryListings
   readonly bus: MemoryBus
   readonly locks: MemoryLocks
   readonly vitals = VITALS
@@ -38,6 +40,7 @@ class MemoryStore implements Store {
     this.records = new MemoryRecords(clock, requireOpen)
     this.rooms = new MemoryRooms(clock, requireOpen)
     this.wakeups = new MemoryWakeups(clock, requireOpen)
+    this.listings = new MemoryListings(clock, requireOpen)
     this.bus = new MemoryBus(requireOpen)
     this.locks = new MemoryLocks(clock, requireOpen)
   }

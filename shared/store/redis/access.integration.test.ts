@@ -189,6 +189,7 @@ describe('roomful-control', () => {
     }
     const lease = { key: leaseKey('node_a'), index: NODES, member: 'node_a', holder: 'node_a~1' }
     await node.records.renewLease({ ...lease, value: encodeNodeInfo(info), ttlMs: LONG_MS })
+    expect(await node.listings.changes('p/duel', '', 1)).toMatchObject({ rooms: [] })
     const control = await openRedisStore({ url: await addRedisUser(server.url, 'roomful-control') })
     expect(await readLiveNodes(control.records)).toEqual([info])
     const refused = [
@@ -197,6 +198,7 @@ describe('roomful-control', () => {
       control.records.read(['session:{x}y']),
       control.rooms.inspect('p/a:k'),
       control.rooms.counted('p', { limit: 1 }),
+      control.listings.changes('p/duel', '', 1),
     ]
     for (const call of refused) await expect(call).rejects.toThrow(/NOPERM/)
   })

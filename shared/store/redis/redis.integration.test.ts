@@ -11,7 +11,7 @@ import {
   unavailableAfter,
 } from '../../../test/support/redis-store.ts'
 import { type Store, StoreUnavailable } from '../port.ts'
-import { EPOCH_OUTLIVES_MS } from '../rules.ts'
+import { EPOCH_OUTLIVES_MS, REMOVED_ROW_MS } from '../rules.ts'
 import { describeStore } from '../testing/conformance.ts'
 import { bytes, everyByte, LONG_MS, text } from '../testing/harness.ts'
 import { type RedisStoreOptions, redisStore } from './redis.ts'
@@ -45,6 +45,57 @@ function admin(url: string): Redis {
   onTestFinished(() => redis.disconnect())
   return redis
 }
+
+describe('a list in Redis', () => {
+  const row = { roomId: 'duel:a', epoch: 7, version: 1, value: bytes('x') }
+
+  it('starts every reader anew that was away for two minutes, when removed rows are forgotten', async () => {
+    const [url, keyPrefix] = [inject('redisUrl'), freshPrefix()]
+    const { listings } = await openStore({ url, keyPrefix })
+    await listings.write('p/duel', { ...row, roomId: 'duel:b' }, LONG_MS)
+    await listings.write('p/duel', row, LONG_MS)
+    const { cursor } = await listings.changes('p/duel', '', 10)
+    await listings.write('p/duel', { ...row, version: 2, value: undefined }, LONG_MS)
+    expect(await listings.changes('p/duel', cursor, 10)).toMatchObject({ restarted: false })
+    // As if both had been two minutes ago.
+    await admin(url).zadd(`${keyPrefix}{list:p/duel}:expiry`, 1, 'duel:a')
+    const old = cursor.replace(/\d+$/, (since) => String(Number(since) - REMOVED_ROW_MS))
+    expect(await listings.changes('p/duel', old, 10)).toMatchObject({
+      restarted: true,
+      rooms: [{ roomId: 'duel:b' }],
+    })
+  })
+
+  it('starts readers anew on a promoted replica that is behind', async () => {
+    const [url, keyPrefix] = [inject('redisUrl'), freshPrefix()]
+    const { listings } = await openStore({ url, keyPrefix })
+    await listings.write('p/duel', row, LONG_MS)
+    await listings.write('p/duel', { ...row, version: 2 }, LONG_MS)
+    const { cursor } = await listings.changes('p/duel', '', 10)
+    await admin(url).hset(`${keyPrefix}{list:p/duel}`, 'changes', 1)
+    await admin(url).zadd(`${keyPrefix}{list:p/duel}:order`, 1, 'duel:a')
+    expect(await listings.changes('p/duel', cursor, 10)).toMatchObject({ restarted: true, rooms: [{}] })
+  })
+
+  it('leaves no key behind when its last row is gone, and none for ever unless a row lives for ever', async () => {
+    const [url, keyPrefix] = [inject('redisUrl'), freshPrefix()]
+    const { listings } = await openStore({ url, keyPrefix })
+    const lifetimes = async () => {
+      const keys = await admin(url).keys(`${keyPrefix}*`)
+      return Promise.all(keys.map((key) => admin(url).pttl(key)))
+    }
+    await listings.write('p/duel', row, LONG_MS)
+    await listings.write('p/duel', { ...row, roomId: 'duel:b' }, 1000)
+    for (const ms of await lifetimes()) {
+      expect(ms).toBeGreaterThan(LONG_MS)
+      expect(ms).toBeLessThanOrEqual(LONG_MS + REMOVED_ROW_MS)
+    }
+    await listings.write('p/duel', { ...row, version: 2 }, Number.POSITIVE_INFINITY)
+    expect(await lifetimes()).toEqual([-1, -1, -1, -1])
+    await listings.write('p/duel', { ...row, version: 3, value: undefined }, LONG_MS)
+    for (const ms of await lifetimes()) expect(ms).toBeLessThanOrEqual(2 * REMOVED_ROW_MS)
+  })
+})
 
 describe('several stores on one Redis', () => {
   it('try out by messages to themselves whether they hear anything, where someone listens', async () => {

@@ -9,6 +9,7 @@ import { type BusMode, Probe, RedisBus } from './bus.ts'
 import { Clients, SentinelWatch } from './clients.ts'
 import { ClusterServers, nameOf } from './cluster.ts'
 import { Observers } from './connection.ts'
+import { RedisListings } from './listings.ts'
 import { RedisLocks } from './locks.ts'
 import { RedisRecords } from './records.ts'
 import { RedisRooms } from './rooms.ts'
@@ -102,6 +103,7 @@ class RedisStore implements Store {
   readonly records: RedisRecords
   readonly rooms: RedisRooms
   readonly wakeups: RedisWakeups
+  readonly listings: RedisListings
   readonly bus: RedisBus
   readonly locks: RedisLocks
   readonly vitals: RedisVitals
@@ -117,6 +119,7 @@ class RedisStore implements Store {
     this.records = new RedisRecords(servers, prefix)
     this.rooms = new RedisRooms(servers, prefix)
     this.wakeups = new RedisWakeups(servers, prefix)
+    this.listings = new RedisListings(servers, prefix, parts)
     this.bus = new RedisBus(servers, prefix, { mode, clock })
     this.locks = new RedisLocks(servers, prefix, parts)
     this.vitals = new RedisVitals(servers, parts.observers)

@@ -18,6 +18,8 @@ const NAMES = [
   'quarantine',
   'set_wakeup',
   'take_wakeups',
+  'write_listing',
+  'read_listing',
   'permitted',
 ] as const
 

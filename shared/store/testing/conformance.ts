@@ -1,6 +1,7 @@
 import { describe, expect, it, vi } from 'vitest'
 import { type Locks, StoreUnavailable } from '../port.ts'
 import { bytes, everyByte, LONG_MS, type OpenStore, opened, SHORT_MS, text } from './harness.ts'
+import { describeListings } from './listings.ts'
 import { describeRecords } from './records.ts'
 import { describeRooms } from './rooms.ts'
 import { describeWakeups } from './wakeups.ts'
@@ -13,6 +14,7 @@ export function describeStore(name: string, open: OpenStore): void {
     describeRecords(open)
     describeRooms(open)
     describeWakeups(open)
+    describeListings(open)
     describeBus(open)
     describeLocks(open)
     describeLife(open)
@@ -219,6 +221,8 @@ function describeLife(open: OpenStore): void {
         store.rooms.refresh('r', fence, LONG_MS),
         store.wakeups.set('r', fence, 1),
         store.wakeups.take(0, { limit: 1, againMs: LONG_MS }),
+        store.listings.write('p/r', { roomId: 'r:a', epoch: 1, version: 1, value: bytes('x') }, LONG_MS),
+        store.listings.changes('p/r', '', 1),
         store.bus.publish('c', bytes('x')),
         store.bus.subscribe('c', () => undefined),
         store.bus.listeners(['c']),

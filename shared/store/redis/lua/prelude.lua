@@ -62,3 +62,40 @@ local function count_room(set)
     redis.call('PEXPIREAT', set, last[2])
   end
 end
+
+-- Puts a row into a list of rooms, as its latest change. The list lives as long as the row that lives longest, and so long after it that
+-- a reader has seen it go.
+--
+-- KEYS[1]   the list, a hash: generation, and changes, the number of its changes
+-- KEYS[2]   its rows by room, a hash: `<epoch> <version> <value>`, or `<epoch> <version>` of a room that is not listed any more
+-- KEYS[3]   its rooms by the number of their last change, a sorted set
+-- KEYS[4]   its rooms by the time at which their row expires, a sorted set; milliseconds since 1970
+-- ARGV[1]   how long a removed row keeps its epoch and version, in milliseconds
+local function put_row(room, row, expires_at)
+  redis.call('ZADD', KEYS[3], redis.call('HINCRBY', KEYS[1], 'changes', 1), room)
+  redis.call('HSET', KEYS[2], room, row)
+  redis.call('ZADD', KEYS[4], expires_at, room)
+  local last = redis.call('ZRANGE', KEYS[4], -1, -1, 'WITHSCORES')[2]
+  for _, key in ipairs({ KEYS[1], KEYS[2], KEYS[3], KEYS[4] }) do
+    if last == 'inf' then
+      redis.call('PERSIST', key)
+    else
+      redis.call('PEXPIREAT', key, digits(last + ARGV[1]))
+    end
+  end
+end
+
+-- Purges rows of a list that have expired, at most so many: one with a value loses it, which is a change, and one without a value goes.
+local function purge_rows(most)
+  local time = now()
+  for _, room in ipairs(redis.call('ZRANGE', KEYS[4], '-inf', digits(time), 'BYSCORE', 'LIMIT', 0, most)) do
+    local fence, value = string.match(redis.call('HGET', KEYS[2], room) or '', '^(%d+ %d+)( ?)')
+    if value == ' ' then
+      put_row(room, fence, digits(time + ARGV[1]))
+    else
+      redis.call('HDEL', KEYS[2], room)
+      redis.call('ZREM', KEYS[3], room)
+      redis.call('ZREM', KEYS[4], room)
+    end
+  end
+end

@@ -1,0 +1,28 @@
+-- Writes or removes a room's row in a list.
+--
+-- KEYS[1]..KEYS[4]   the list: see put_row in prelude.lua
+-- ARGV[1]   how long a removed row keeps its epoch and version, in milliseconds
+-- ARGV[2]   the room
+-- ARGV[3]   epoch of the write
+-- ARGV[4]   version of the write, under that epoch
+-- ARGV[5]   a space and the value; '': the row is removed
+-- ARGV[6]   lifetime of the row in milliseconds; '': for ever
+-- ARGV[7]   generation of the list, if this write makes it
+-- returns   1, or 0 when the list has a later row of the room
+--
+-- Invariant: of two writes the one with the larger (epoch, version) stands, whatever their order, also when it has removed the row.
+
+purge_rows(10)
+local epoch, version = string.match(redis.call('HGET', KEYS[2], ARGV[2]) or '', '^(%d+) (%d+)')
+if epoch then
+  local since = tonumber(ARGV[3]) - tonumber(epoch)
+  if since < 0 or (since == 0 and tonumber(ARGV[4]) < tonumber(version)) then
+    return 0
+  end
+end
+
+if redis.call('HGET', KEYS[1], 'generation') == false then
+  redis.call('HSET', KEYS[1], 'generation', ARGV[7])
+end
+put_row(ARGV[2], ARGV[3] .. ' ' .. ARGV[4] .. ARGV[5], ARGV[6] == '' and '+inf' or digits(now() + ARGV[6]))
+return 1
