@@ -30,6 +30,8 @@ import { NodeLinks } from './cluster/links.ts'
 import { OwnerlessRooms } from './cluster/ownerless.ts'
 import { Ownership } from './cluster/ownership.ts'
 import { RoomWaker } from './cluster/waker.ts'
+import { Directory } from './directory/directory.ts'
+import { readQuery } from './directory/query.ts'
 import { drain, stop } from './drain.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { type AskKeyStatus, askControl } from './gateway/key-cache.ts'
@@ -297,6 +299,14 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     openElsewhere: (room, stateVersion) => ownership.openElsewhere(room, stateVersion),
     mayAct: () => ownership.lease.valid(),
   })
+  const directory = new Directory({
+    store,
+    clock,
+    log,
+    metrics,
+    isGone: (other) => ownership.nodes.isGone(other),
+    listingOf: (roomType) => host.listingOf(roomType),
+  })
   const gateway: Gateway = new Gateway({
     nodeId,
     clock,
@@ -338,6 +348,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     clockOffset.stop()
     waker.stop()
     dataWatch.stop()
+    directory.stop()
     await suspects.stop()
     await unsubscribe?.()
     await listening?.close()
@@ -409,6 +420,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       return found && { epoch: found.epoch, owner: found.owner && nodeName(found.owner) }
     },
     ownerlessRooms: (projectId, limit, after) => ownerless.page(projectId, limit, after),
+    listedRooms: async (list, query, after) => directory.rooms(list, readQuery(query), () => true, after),
     endRoom: (projectId, roomId) => ownership.requests.end(roomNamed(`${projectId}/${roomId}`)),
     drain: () => void close().then(toldToDrain),
     setLogLevel: sharing?.setLogLevel ?? ((level) => setLogLevel(log, level)),

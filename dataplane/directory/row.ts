@@ -53,6 +53,6 @@ export function decodeRow(bytes: Uint8Array): StoredRow | undefined {
   }
 }
 
-/** Number of free seats. Reserved seats are not free. */
-export const freeSeats = ({ members, reserved, max_members: maxMembers }: RoomRow): number =>
-  maxMembers === null ? Number.POSITIVE_INFINITY : maxMembers - members - reserved
+/** Number of seats that are taken: those of members, and reserved ones. */
+export const takenSeats = ({ members, reserved }: Pick<RoomRow, 'members' | 'reserved'>): number =>
+  members + reserved

@@ -8,7 +8,7 @@ import { type RoomAddress, roomNamed, type ToOwner } from '../traffic.ts'
 import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
 import { noObserver, type TurnObserver } from '../watchdog/turns.ts'
 import { roomsHash } from './code-hash.ts'
-import { type RoomDefinition, roomTypes } from './definition.ts'
+import { type RoomDefinition, type RoomListingRules, roomTypes } from './definition.ts'
 import { Replies } from './delivery.ts'
 import { Departures } from './departures.ts'
 import { RoomDescriptions } from './describe.ts'
@@ -134,6 +134,12 @@ export class RoomHost {
   /** The version of each room type here: rooms whose states are of a newer one cannot run here. */
   get versions(): Readonly<Record<string, number>> {
     return Object.fromEntries([...this.#types.values()].map(({ type, version }) => [type, version]))
+  }
+
+  /** Returns the `listing` of a room type. Null: the type has none. Undefined: there is no such type here. */
+  listingOf(roomType: string): RoomListingRules | null | undefined {
+    const type = this.#types.get(roomType)
+    return type && (type.listing ?? null)
   }
 
   /** Hash of the code of all room types here. */
