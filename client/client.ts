@@ -156,7 +156,6 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
         lost: () => this.#eachSeat((seat) => seat.disconnected()),
         forgotten: (error) => this.#eachSeat((seat) => seat.forgotten(error)),
         positions: () => this.#positions(),
-        settled: () => this.#settled,
         status: (status, error) => this.#changed(status, error),
       },
     )
@@ -375,11 +374,6 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
 
   #positions(): ResumePosition[] {
     return [...this.#seats.values()].flatMap((seat) => seat.position ?? [])
-  }
-
-  get #settled(): boolean {
-    const seats = [...this.#seats.values()]
-    return seats.every(({ status, leaving }) => status === 'joined' && !leaving)
   }
 
   #eachSeat(tell: (seat: Seat) => void): void {

@@ -1,5 +1,6 @@
 import type { Json, JsonObject } from '../shared/json.ts'
 import type { DecodedMessage, KeyTable } from '../shared/protocol/codec.ts'
+import { ProtocolError } from '../shared/protocol/error-codes.ts'
 import { apply, DeltaMismatch } from '../shared/sync/apply.ts'
 import { Checksum } from '../shared/sync/checksum.ts'
 
@@ -99,7 +100,9 @@ export class LayeredState {
       const { layer, epoch, seq } = frame
       if (frame.t === 'layer.state') {
         const keys: KeyTable = []
-        const state = frame.read(keys)
+        const read = readable(() => ({ state: frame.read(keys) }))
+        if (!read) return false
+        const { state } = read
         if (state === undefined) layers.delete(layer)
         else {
           layers.set(layer, { state, stated: { epoch, seq }, keys })
@@ -117,15 +120,22 @@ export class LayeredState {
 
   /** Returns a state after a patch, or undefined if its checksum differs from the server's. */
   #patched(state: Json, { read, checksum }: PatchFrame, keys: KeyTable): Json | undefined {
-    try {
+    return readable(() => {
       const delta = read(keys)
       if (!delta) return this.#checksum.of(state) === checksum ? state : undefined
       const next = apply(state, delta)
       return this.#checksum.after(state, next, delta) === checksum ? next : undefined
-    } catch (error) {
-      if (error instanceof DeltaMismatch) return undefined
-      throw error
-    }
+    })
+  }
+}
+
+/** Returns what `read` returns, or undefined for a frame that does not fit its key table or its state. */
+export function readable<T>(read: () => T): T | undefined {
+  try {
+    return read()
+  } catch (error) {
+    if (error instanceof DeltaMismatch || error instanceof ProtocolError) return undefined
+    throw error
   }
 }
 

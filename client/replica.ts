@@ -3,7 +3,7 @@ import type { Json } from '../shared/json.ts'
 import type { DecodedMessage, KeyTable, WholeName } from '../shared/protocol/codec.ts'
 import type { ClientMessage, MemberInfo, ResyncReason } from '../shared/protocol/messages.ts'
 import { Events } from './events.ts'
-import { LayeredState, type LayerFrame, type Position } from './layers.ts'
+import { LayeredState, type LayerFrame, type Position, readable } from './layers.ts'
 import { Listeners, type Report } from './listeners.ts'
 import type { Counters } from './stats.ts'
 
@@ -79,11 +79,16 @@ class RoomCopy {
     this.#state.forgetHeld()
   }
 
-  /** Applies a snapshot. `checksum`: its checksum did not match, but it is kept as the best available state. */
+  /** Applies a snapshot. `checksum`: it cannot be read, or its checksum did not match; then it is kept as the best available state. */
   replace(whole: Whole): Verdict {
     if (this.#isOld(whole)) return 'drop'
     const keys: KeyTable = []
-    const { state, members } = whole.read(keys)
+    const read = readable(() => whole.read(keys))
+    if (!read) {
+      this.#resyncing = true
+      return 'checksum'
+    }
+    const { state, members } = read
     const right = !this.#hasState || this.#state.replace(whole, state, keys)
     this.#members = members.map(toMember)
     this.#at = { epoch: whole.epoch, seq: whole.seq }

@@ -32,8 +32,6 @@ const BACKOFF_MAX_MS = 10_000
 const STABLE_MS = 5000
 /** How long a second socket may take to open, and then its welcome to come. */
 const MOVE_MS = 5000
-/** How often a second socket looks whether joins and leaves have their answers. */
-const SETTLE_MS = 100
 /** Fraction of the server's limits up to which unreliable messages are sent. The rest is for pings, and for frames that arrive closer together than they were sent. */
 const UNRELIABLE_SHARE = 0.8
 /** So many unreliable messages wait while the session moves. */
@@ -71,8 +69,6 @@ export interface SessionHandlers {
   forgotten(error: RoomfulError): void
   /** Where the client stands in each of its rooms. */
   positions(): ResumePosition[]
-  /** Whether there is a room, and no join or leave is under way. */
-  settled(): boolean
   /** After `closed` nothing more comes. `error`: why the connection was lost or closed; undefined for a wish of the client. */
   status(status: ConnectionStatus, error?: RoomfulError): void
 }
@@ -96,7 +92,7 @@ export class ClientSession {
   #move: { readonly url: string | undefined } | undefined
   /** The second socket of a move, until its hello. */
   #next: ClientConnection | undefined
-  /** The first one from then on, until the welcome of the second; `positions` are those of the hello. */
+  /** The first one from then on, until it has closed; `positions` are those of the hello. */
   #replaced: { readonly connection: ClientConnection; readonly positions: ResumePosition[] } | undefined
   /** Unreliable messages that wait for the welcome of a move. */
   #held: Encoded[] = []
@@ -251,7 +247,7 @@ export class ClientSession {
   #connect(Socket: WebSocketConstructor, url: string, token?: string): ClientConnection {
     const ended = (error: RoomfulError): void => {
       if (connection === this.#next) this.#notMoved()
-      else if (this.#replaced?.connection === connection) return
+      else if (this.#replaced?.connection === connection) this.#letGo()
       else this.#lost(error)
     }
     const connection: ClientConnection = new ClientConnection(
@@ -334,7 +330,6 @@ export class ClientSession {
     this.#ready = true
     this.#handlers.welcome(moved)
     for (const payload of this.#held.splice(0)) this.#writeUnreliable(payload)
-    this.#letGo()
     if (!moved && this.#connection === connection) this.#handlers.status('online')
   }
 
@@ -378,10 +373,7 @@ export class ClientSession {
    */
   #changeOver(next: ClientConnection): void {
     const before = this.#connection!
-    if (!this.#handlers.settled()) {
-      this.#setTimer(SETTLE_MS, () => this.#changeOver(next))
-      return
-    }
+    this.#letGo()
     this.#parts.tokens.stop()
     this.#batcher.flush()
     this.#ready = false
@@ -394,7 +386,7 @@ export class ClientSession {
     this.#sayHello(undefined)
   }
 
-  /** The connection that was replaced has no more to say. */
+  /** Closes the connection that was replaced, which the server otherwise does. */
   #letGo(): void {
     this.#replaced?.connection.close()
     this.#replaced = undefined

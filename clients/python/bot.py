@@ -30,7 +30,7 @@ async def connect(url, token_url, name, **options):
     async def get_token():
         return (await sign_in(token_url, name))[1]
 
-    return await roomful.connect(url, project_id=project_id, get_token=get_token, **options)
+    return roomful.Client(url, project_id=project_id, get_token=get_token, **options)
 
 
 async def expected(*outcomes):
@@ -61,7 +61,7 @@ async def play(url, token_url, name, codec):
 
 async def main():
     url, token_url = os.environ["ROOMFUL_URL"], os.environ["ROOMFUL_TOKEN_URL"]
-    players = (("ada", "json"), ("bob", "msgpack"), ("cyd", "msgpack"))
+    players = (("ada", roomful.Json), ("bob", roomful.MsgPack), ("cyd", roomful.MsgPack))
     playing = asyncio.gather(*(play(url, token_url, *player) for player in players))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, playing.cancel)
     try:

@@ -87,15 +87,15 @@ class Cluster:
 async def count(cluster, number, totals, stop):
     """Sends messages until `stop` is set. Returns the room when all are acknowledged."""
 
-    async def open_socket(url, subprotocol):
+    async def open_socket(url, **options):
         totals["connections"] += 1
-        return CountingSocket(await roomful.open_websocket(url, subprotocol), totals)
+        return CountingSocket(await roomful.open_websocket(url, **options), totals)
 
-    codec = ("json", "msgpack")[number % 2]
+    codec = (roomful.Json, roomful.MsgPack)[number % 2]
     options = {"codec": codec, "open_socket": open_socket}
     client = await connect(cluster.url, cluster.token_url, f"player-{number}", **options)
     room = await client.join("counter", key="soak")
-    room.on_left = lambda *why: stop.is_set() or print(f"   player-{number} left: {why}")
+    room.on_left = lambda error: stop.is_set() or print(f"   player-{number} left: {error}")
     pending = []
     while not stop.is_set():
         pending.append(room.send("inc", {"by": 1}))

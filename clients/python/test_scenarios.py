@@ -13,6 +13,7 @@ from fakes import FakeSocket, client_message
 
 DOCS = Path(__file__).parents[2] / "docs"
 FILE = json.loads((DOCS / "protocol-scenarios.json").read_text())
+CODECS = {"json": roomful.Json, "msgpack": roomful.MsgPack}
 STATUS = {"connected": "online", "reconnecting": "reconnecting", "closed": "ended"}
 
 
@@ -26,13 +27,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class Runner:
-    def __init__(self, test, codec, steps):
+    def __init__(self, test, codec):
         self.test, self.codec, self.loop = test, codec, asyncio.get_running_loop()
         self.sockets, self.tokens, self.client = [], 0, None
         self.rooms, self.outcomes, self.events, self.seats = {}, {}, {}, {}
-        sent = {step["server"].get("name") for step in steps if "server" in step}
-        seen = {name for step in steps for name, _ in step.get("expect", {}).get("events", ())}
-        self.event_names = sent | seen
 
     async def settle(self, seconds=0):
         """Advances the clock, and lets the client run until it waits."""
@@ -44,7 +42,7 @@ class Runner:
                 return
             self.loop.now = min(end, self.loop.now + 0.25)
 
-    async def open_socket(self, url, subprotocol):
+    async def open_socket(self, url, subprotocols):
         self.sockets.append(FakeSocket(url))
         return await self.sockets[-1].opened
 
@@ -70,7 +68,7 @@ class Runner:
     async def do(self, step, _):
         call, room = step["do"], self.rooms.get(step.get("room_id"))
         if call == "connect":
-            outcome = asyncio.create_task(self.connect())
+            outcome = self.connect()
         elif call == "goodbye":
             outcome = asyncio.create_task(self.client.close())
         elif call == "join":
@@ -83,13 +81,13 @@ class Runner:
             outcome = room.send_unreliable(step["type"], step["data"])
         self.outcomes[step.get("as", call)] = outcome
 
-    async def connect(self):
+    def connect(self):
         config = FILE["client"]
-        self.client = await roomful.connect(
+        self.client = roomful.Client(
             config["address"],
             project_id=config["project_id"],
             get_token=self.get_token,
-            codec=self.codec,
+            codec=CODECS[self.codec],
             move_hosts=config["hosts"],
             open_socket=self.open_socket,
             random=lambda: 0,
@@ -99,9 +97,8 @@ class Runner:
         room = await self.client.join(room_type, options=options)
         events, room_id = self.events.setdefault(room.room_id, []), room.room_id
         self.rooms[room_id] = room
-        room.on_left = lambda reason, _: self.seats.update({room_id: reason})
-        for name in self.event_names:
-            room.on(name, lambda data, name=name: events.append([name, data]))
+        room.on_left = lambda error: self.seats.update({room_id: error.code})
+        room.on_event = lambda name, data: events.append([name, data])
 
     async def open(self, step, _):
         await self.until(lambda: len(self.sockets) >= step["open"])
@@ -195,15 +192,16 @@ class Scenarios(unittest.TestCase):
         steps = FILE["starts"].get(scenario.get("start"), []) + scenario["steps"]
 
         async def main():
-            await Runner(self, codec, steps).run(steps)
+            await Runner(self, codec).run(steps)
 
         loop = VirtualLoop()
         try:
             loop.run_until_complete(main())
         finally:
-            for task in asyncio.all_tasks(loop):
-                task.cancel()
-            loop.run_until_complete(asyncio.sleep(0))
+            while tasks := asyncio.all_tasks(loop):
+                for task in tasks:
+                    task.cancel()
+                loop.run_until_complete(asyncio.sleep(0))
             loop.close()
 
 

@@ -42,7 +42,7 @@ class Vectors(unittest.TestCase):
             if vector["from"] == "client":
                 expected = client_message(bytes_of(vector))
                 self.assertEqual(expected, without_nulls(vector["json"]))
-                self.assertEqual(client_message(MsgPack.encode(vector["json"])), expected)
+                self.assertEqual(client_message(MsgPack().encode(vector["json"])), expected)
                 self.assertEqual(json.loads(Json.encode(vector["json"])), vector["json"])
 
         self.each("messages", check)
@@ -51,7 +51,10 @@ class Vectors(unittest.TestCase):
         def check(vector):
             if vector.get("from") != "client":
                 message, wanted = room_codec().decode(bytes_of(vector)), vector["json"]
-                self.assertEqual(message, wanted and without_nulls(wanted))
+                if wanted:
+                    self.assertEqual(message, without_nulls(wanted))
+                else:  # The address of a room, or a message of a later version.
+                    self.assertFalse(message.keys() - {"t", "room_id"})
 
         self.each("messages", check)
         self.each("frames", check)
@@ -65,8 +68,8 @@ class Vectors(unittest.TestCase):
             def check(vector):
                 frame, layer = read(vector), vector.get("layer")
                 if vector["json"].keys() & {"state", "ops"}:
-                    before = parts[layer] if "ops" in vector["json"] else None
-                    parts[layer] = part_after(frame, before)
+                    before = (parts[layer],) if "ops" in vector["json"] else ()
+                    parts[layer] = part_after(frame, *before)
                     self.assertEqual(parts[layer][0], vector["state"])
                 else:
                     self.assertNotIn("state", frame)
@@ -78,9 +81,9 @@ class Vectors(unittest.TestCase):
     def test_patches(self):
         def check(vector):
             frame = MsgPack().decode(bytes_of(vector))
-            before = vector["state"], vector["keys"], 0
+            before = vector["state"], vector["keys"]
             if vector["applied"]:
-                value, table, _ = part_after(frame, before)
+                value, table = part_after(frame, before)
                 self.assertEqual((value, table), (vector["state_after"], vector["keys_after"]))
             else:
                 with self.assertRaises(CANNOT_APPLY):

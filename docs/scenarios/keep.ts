@@ -155,8 +155,8 @@ level.add('R24', '4200: the client resumes and sends a fresh token', (s, room) =
 })
 
 level.add('R24', 'an unknown code of 42xx: the same', (s, room) => {
-  s.lose(4299, { resume_token: 'resume-1', rooms: [at(room)] }).welcome({ resumed: true })
-  s.client({ t: 'token', token: 'token-2' }).client(null)
+  s.lose(4299, { resume_token: 'resume-1', rooms: [at(room)] }).welcome({ resumed: true, token_seconds: 0 })
+  s.client({ t: 'token', token: 'token-2' }).server({ t: 'token', token_seconds: 3600 }).client(null)
 })
 
 level.add('R24', 'token_seconds 0 after a resume: the client sends a fresh token', (s, room) => {
@@ -272,6 +272,12 @@ level.add('R30', 'kept messages of a lost seat have an unknown outcome', (s, roo
   s.send('a', 1).client({ t: 'message', ref: 1 }).send('b', 2).client({ t: 'message', ref: 2 })
   s.server(room.ack(1)).server(room.out('kicked'))
   s.expect({ seat: 'kicked', outcomes: { a: 'done', b: 'unknown' } }).client(null)
+})
+
+level.add('R30', 'a message with a reply and without an ack has an unknown outcome, too', (s, room) => {
+  s.send('a', 'what?', { request: true }).client({ t: 'message', ref: 1 })
+  s.server(room.reply(1, { answer: 42 })).server(room.out('closed'))
+  s.expect({ seat: 'closed', outcomes: { a: 'unknown' } }).client(null)
 })
 
 level.add('R30', 'nothing is sent again into a seat that is gone', (s, room) => {

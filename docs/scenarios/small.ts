@@ -191,6 +191,19 @@ level.add('R41', 'the keys of a patch that is dropped do not count', (s) => {
     .client(null)
 })
 
+level.add(
+  'R41',
+  'an index in a whole state that is not in its table: the state stays, and the client asks',
+  (s) => {
+    rawRoom(s)
+    const unreadable = new Map<Part, Part>([[KEYS.length, 1]])
+    const head = [SERVER_OPCODES['state.resync'], EPOCH, FIRST_SEQ + 1, 1]
+    s.raw(pack([...head, [0, ...KEYS], unreadable, []])).expect({ state: BEFORE })
+    asks(s)
+    rawRoom(s).client(null)
+  },
+)
+
 level.add('R41', 'tables outlive a connection', (s, room) => {
   const more = room.patch({ ...STATE, first: 1, second: { third: 2 } })
   const missed = room.patch({ ...STATE, first: 2, second: { third: 3, fourth: 4 } })
@@ -290,7 +303,7 @@ const cannotBeApplied: readonly (readonly [string, Part, Part])[] = [
   ['a splice beyond the end', null, new Map<Part, Part>([[3, [new Map(), [3, 2, []]]]])],
 ]
 for (const [name, keys, change] of cannotBeApplied)
-  level.add('R43', `${name}: the state stays, and the client asks`, (s) => {
+  level.add('R42', `${name}: the state stays, and the client asks`, (s) => {
     rawRoom(s)
       .raw(patch(11, BEFORE, keys, change))
       .expect({ state: BEFORE })

@@ -100,7 +100,7 @@ function checkLayers({ clients, end }: History): Violation[] {
       const message = `what came of ${layer} at seq ${seq} led to checksum ${actual}`
       found.push({ name: 'layer_wrong', at, room, member, client, message })
     }
-    if ((kind !== 'frame' && kind !== 'view') || !record.layers) continue
+    if ((kind !== 'frame' && kind !== 'view' && kind !== 'layers') || !record.layers) continue
     const since = wrong.get(client) ?? at
     if (isRight(record.layers)) wrong.delete(client)
     else wrong.set(client, since)

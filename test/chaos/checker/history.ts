@@ -119,6 +119,8 @@ export type ClientRecord = { readonly at: number; readonly client: string } & (
           }
         /** A client library that tells no frames has shown this. */
         | { readonly kind: 'view'; readonly view: View; readonly layers?: HeldLayers }
+        /** A layer has come that was for the state which the client has. */
+        | { readonly kind: 'layers'; readonly layers: HeldLayers }
         | {
             readonly kind: 'sent'
             readonly ref: number

@@ -441,8 +441,12 @@ class RawSeat {
   takeLayer(frame: LayerFrame): void {
     if (frame.epoch < this.#epoch || (this.#waiting && frame.t === 'layer.patch')) return
     const late = !this.#waiting && frame.seq === this.#seq && frame.t !== 'layer.patch'
-    if (late) this.#layers = this.#changed(this.#layers, [frame]) ?? this.#layers
-    else this.#held.push(frame)
+    if (!late) {
+      this.#held.push(frame)
+      return
+    }
+    this.#layers = this.#changed(this.#layers, [frame]) ?? this.#layers
+    this.#write({ kind: 'layers', layers: this.#heldLayers })
   }
 
   send({ ask, ...op }: NewOp): ClientMessage {
@@ -564,7 +568,7 @@ class RawSeat {
     const checksum = 'checksum' in frame ? frame.checksum : undefined
     const actual = applied ? this.#checksum.of(this.#state as Json) : undefined
     const op = frame.t === 'event' && frame.name === 'applied' ? (frame.data as AppliedOp) : undefined
-    const layers = applied ? layersIn(this.#merged as Partial<ChaosState>, this.member) : undefined
+    const layers = applied ? this.#heldLayers : undefined
     const view = applied ? this.#newView() : undefined
     this.#write({
       kind: 'frame',
@@ -577,6 +581,10 @@ class RawSeat {
       ...(view && { view }),
       ...(layers && { layers }),
     })
+  }
+
+  get #heldLayers() {
+    return layersIn(this.#merged as Partial<ChaosState>, this.member)
   }
 
   /** What the state says of this member, when that is something new. */

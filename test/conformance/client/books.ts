@@ -56,8 +56,6 @@ export class Session {
     | { readonly code: 'goodbye'; readonly line: number }
     | { readonly code: number; readonly line: number }
     | undefined
-  /** Whether a close with 42xx has asked for a fresh token. */
-  wants_token = false
   /** Tokens that the client has sent, and answers that have told a time. */
   tokens_sent = 0
   tokens_told = 0
@@ -67,11 +65,6 @@ export class Session {
   constructor(line: Line, features: readonly string[]) {
     this.line = line
     this.features = features
-  }
-
-  /** The requests that wait for an answer. */
-  unanswered(): number[] {
-    return [...this.requests].flatMap(([id, { answered }]) => (answered ? [] : [id]))
   }
 
   /** The answer to a request: an error, or a seat in a room. */

@@ -40,7 +40,7 @@ interface Debt {
 const RESUME_LEVEL = 2
 /** A client's clock may be so much ahead. */
 const CLOCK_MS = 100
-/** After 42xx, and with `token_seconds` 0; R24. */
+/** After a welcome with `token_seconds` 0; R24. */
 const TOKEN_DUE_MS = 5000
 /** Connections of one session without a welcome, and the time in which so many show that a client does not wait. */
 const RUSH = { connections: 10, within_ms: 2000 }
@@ -120,7 +120,6 @@ export class Judge {
         break
       case 'token':
         session.tokens_sent += 1
-        session.wants_token = false
         break
       case 'goodbye':
         this.counts.goodbyes += 1
@@ -230,7 +229,6 @@ export class Judge {
     if (hundred === 40 || hundred === 43) session.over = { code, line: line.id }
     if (hundred === 43) this.mustStartAgain(line, how, 'Session over')
     if (hundred === 40 || hundred === 43) return
-    session.wants_token ||= hundred === 42
     this.mustReturn(line, session, how)
   }
 
@@ -334,7 +332,7 @@ export class Judge {
     if (before.closed_itself && !before.goodbye)
       wrong(
         'Finish',
-        `The client has answered the move on connection ${before.id} by closing that first. Open the new connection first, and close the old one after the welcome.`,
+        `The client has answered the move on connection ${before.id} by closing that first. Open the new connection first. The server closes the old one.`,
       )
     if (before.ended_at !== undefined) return
     this.counts.moves += 1
@@ -344,9 +342,6 @@ export class Judge {
         'Open',
         `The client moves ${Math.round(earlyMs)} ms before the in_ms ${move.in_ms} of the move are over: all clients of a node would come at once.`,
       )
-    const open = session.unanswered()
-    if (open.length > 0)
-      wrong('Change over', `The client moves while request ${open.join(', ')} waits for its answer.`)
   }
 
   private positions(line: Line, session: Session, rooms: readonly SaidRoom[], frame: string): void {
@@ -428,7 +423,7 @@ export class Judge {
         ),
     )
     this.mustPing(line, session)
-    this.mustRenew(line, session, session.wants_token ? 0 : heard.token_seconds)
+    this.mustRenew(line, session, heard.token_seconds)
     if (!heard.resumed) return
     for (const seat of session.seats.values()) this.mustResend(line, seat)
     for (const [id, request] of session.requests)

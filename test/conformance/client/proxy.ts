@@ -60,9 +60,6 @@ const DRAINED_MS = 1000
 const STAYS_AWAY_MS = 1500
 /** Refused by every machine that runs no `discard` service. */
 const NOWHERE = `ws://${HOST}:9`
-/** What the client is told that its token is valid for, in seconds. */
-const SHORT_TOKEN_SECONDS = 6
-
 /** A proxy between a client and a cluster that injects faults, and judges what the client does. */
 export class FaultProxy {
   readonly judge: Judge
@@ -87,8 +84,8 @@ export class FaultProxy {
   private readonly due = new Set<FrameFault>()
   /** The next connection loses its welcome. */
   private cutsNextHello = false
-  /** The next welcome has few `token_seconds`. */
-  private shortens = false
+  /** The next welcome has 0 `token_seconds`. */
+  private expires = false
 
   private constructor(options: ProxyOptions) {
     this.options = options
@@ -218,7 +215,7 @@ export class FaultProxy {
         wire.close(this.dice.choose(RESUME_CODES)!, 'a fault of the conformance proxy')
         break
       case 'token':
-        this.shortens = true
+        this.expires = true
         wire.close(TOKEN_CODE, 'a fault of the conformance proxy: the token has expired')
         break
       case 'silence':
@@ -346,8 +343,8 @@ export class FaultProxy {
     })
     wire.cuts_at_hello = this.cutsNextHello
     this.cutsNextHello = false
-    if (this.shortens) wire.token_seconds = SHORT_TOKEN_SECONDS
-    this.shortens = false
+    if (this.expires) wire.token_seconds = 0
+    this.expires = false
     this.wires.set(wire, { at: performance.now(), node })
   }
 }
