@@ -4,7 +4,7 @@ import * as v from 'valibot'
 import { describe, expect, it, vi } from 'vitest'
 import { codeKey } from '../../shared/join-code.ts'
 import { registerMetrics } from '../../shared/metrics.ts'
-import { StoreUnavailable } from '../../shared/store/port.ts'
+import { StoreRefused, StoreUnavailable } from '../../shared/store/port.ts'
 import { type BenchOptions, RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { Directory } from '../directory/directory.ts'
 import { DIRECTORY_METRICS } from '../directory/metrics.ts'
@@ -287,6 +287,16 @@ describe('the row of a room', () => {
     writes.mockRestore()
     await bench.advance(2000, 100)
     expect([(await listed(bench))[0]?.row, bench.host.claimed]).toEqual([undefined, 0])
+  })
+
+  it('does not keep an ended room for longer than a minute, if the store refuses the removal', async () => {
+    const { bench } = await roomWith(duel(), ['ann'])
+    writesOf(bench).mockRejectedValue(new StoreRefused('no permission', 'NOPERM'))
+    await bench.say('duel', 'ann', 'end', null, 1)
+    await bench.advance(55_000, 500)
+    expect(bench.host.claimed).toBe(1)
+    await bench.advance(10_000, 500)
+    expect(bench.host.claimed).toBe(0)
   })
 
   it('is given up with the node, if the store does not answer', async () => {
