@@ -39,6 +39,7 @@ import { type AdminServerOptions, serveAdmin } from './ops/admin.ts'
 import { readiness } from './ops/health.ts'
 import { nodeMetrics } from './ops/metrics.ts'
 import { LoadMeter } from './ops/overload.ts'
+import { RoomCodes } from './rooms/codes.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { RoomHost } from './rooms/host.ts'
 import type { RoomCode } from './rooms/room-code.ts'
@@ -250,6 +251,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     codecs,
     records: store.rooms,
     wakeups: store.wakeups,
+    listings: store.listings,
+    codes: new RoomCodes(store.records, random),
     clock,
     random,
     log,

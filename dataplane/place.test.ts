@@ -91,6 +91,20 @@ describe('A message for a room that is nowhere', () => {
     })
   })
 
+  it('is refused to joins that make no room, in front of and behind one that makes it', () => {
+    const finding = { ...join, create: false } as const
+    const arrivals = [arrival('ann', finding), arrival('bob', join), arrival('cyd', finding)]
+    expect(refused('absent', arrivals)).toEqual({
+      answers: ['refused room_not_found', 'refused room_not_found'],
+      again: ['join bob'],
+    })
+    expect(refused('project_full', arrivals)).toEqual({
+      answers: ['refused project_full'],
+      again: ['join ann', 'join cyd'],
+    })
+    expect(refused('unavailable', arrivals.slice(2)).answers).toEqual(['refused room_unavailable'])
+  })
+
   it('is refused only to the first join where that may not make the room', () => {
     const arrivals = [arrival('ann', SAID.attach), arrival('bob', join), arrival('cyd', join)]
     expect(refused('project_full', arrivals)).toEqual({

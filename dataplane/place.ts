@@ -1,7 +1,7 @@
 import type { ErrorCode } from '../shared/protocol/error-codes.ts'
 import type { Claim, RoomOwner } from '../shared/store/port.ts'
 import type { Inbox } from './inbox.ts'
-import { type Arrival, type RoomAddress, roomIdOf, type ToEdge } from './traffic.ts'
+import { type Arrival, type JoinRequest, type RoomAddress, roomIdOf, type ToEdge } from './traffic.ts'
 
 /** Options of a claim. */
 export interface ClaimOptions {
@@ -40,13 +40,18 @@ export interface Nowhere<W extends Why = Why> {
   readonly text: string
   /** Error code for the client, if it is not that of `REFUSALS`. */
   readonly code?: ErrorCode
+  /** Member id of the join that the room was to be made for. Absent: that of `firstJoin`. */
+  readonly join?: string
 }
 
 /** Answers to the messages of a room that is nowhere. */
 interface Refusal {
   readonly code: ErrorCode
-  /** Joins that are refused. The others look for the room again: each of them may make it. */
-  readonly joins: 'all' | 'first' | 'none'
+  /**
+   * Joins that are refused. The others look for the room again: each of them may make it. `first`: the join that the room was to be made for.
+   * `finding`: joins that make no room (`create: false`).
+   */
+  readonly joins: 'all' | 'first' | 'finding'
   /**
    * Answer to other messages. `retry`: a client that waits for an answer gets an error, and edges send the other messages again. `no_seat`: the
    * room has no members. `again`: the messages look for the room again.
@@ -56,8 +61,8 @@ interface Refusal {
 
 /** Every way in which a room cannot be served, and what its messages get then. */
 export const REFUSALS = {
-  /** The room does not exist, and no join is there to make it. What waits behind a join goes with it. */
-  absent: { code: 'room_unavailable', joins: 'none', others: 'no_seat' },
+  /** The room does not exist, and no join is there to make it. What waits behind a join that may make it goes with that join. */
+  absent: { code: 'room_not_found', joins: 'finding', others: 'no_seat' },
   /** The first join may not make the room, or its code has made none. */
   rate_limited: { code: 'rate_limited', joins: 'first', others: 'again' },
   project_full: { code: 'project_full', joins: 'first', others: 'again' },
@@ -98,6 +103,12 @@ export const unavailable = (room: RoomAddress, reason: string): Nowhere<'unavail
 export const unavailableText = (room: RoomAddress, reason: string): string =>
   `${roomIdOf(room)} is not available: ${reason}`
 
+/** Returns the join that a room is made for: the first that may make one, else the first. */
+export function firstJoin(inbox: Inbox): JoinRequest | undefined {
+  const joins = inbox.arrivals.flatMap(({ message }) => (message.kind === 'join' ? [message] : []))
+  return joins.find(({ create }) => create !== false) ?? joins[0]
+}
+
 /** Returns the answer to one message for a room that is nowhere. Undefined: it gets none, and its edge sends it again where that is of use. */
 export function refusalOf(
   { message }: Pick<Arrival, 'message'>,
@@ -125,13 +136,14 @@ export function refuseAll(
   deliver: (edge: string, message: ToEdge) => void,
 ): void {
   const { joins, others }: Refusal = REFUSALS[place.why]
-  const first = inbox.arrivals.find(({ message }) => message.kind === 'join')?.message.member_id
-  let joined = false
+  const first = place.join ?? firstJoin(inbox)?.member_id
+  let making = false
   const refused = inbox.remove(({ message }) => {
-    const isJoin = message.kind === 'join'
-    joined ||= isJoin
-    if (isJoin) return joins === 'all' || (joins === 'first' && message.member_id === first)
-    return others !== 'again' && (joins !== 'none' || !joined)
+    const makes = message.kind === 'join' && message.create !== false
+    making ||= makes
+    if (message.kind === 'join')
+      return joins === 'all' || (joins === 'first' ? message.member_id === first : !makes)
+    return others !== 'again' && (joins !== 'finding' || !making)
   })
   const resending = new Map<string, RoomAddress>()
   for (const arrival of refused) {

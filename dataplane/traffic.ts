@@ -80,6 +80,8 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly rejoin?: boolean
       /** False: the join does not make a room. If there is none, it is refused with `room_not_found`. */
       readonly create?: false
+      /** Code that the client joins by. If the room has another code, the join is refused with `room_not_found`. */
+      readonly code?: string
       /** Whether the client has named the feature `layers`. */
       readonly layers?: boolean
       /** The edge's span of the join (W3C), where that is recorded, and what came with its trace. */

@@ -96,6 +96,11 @@ export class RoomAdmission {
       this.#refuse(request, 'room_logic_failed', FAILED)
       return
     }
+    // The code's record can outlive the room: this is a later room of the same key.
+    if (request.code !== undefined && request.code !== this.#stream.code) {
+      this.#refuse(request, 'room_not_found', 'no room has this code')
+      return
+    }
     const { code } = this.#stream.environment
     const options = joinOptions(code, this.#stream, definition, request)
     if (this.#closed) this.#late(request)

@@ -186,7 +186,7 @@ export class Delivery {
     const { member, edge, codec } = membership
     this.#replies.update(edge, this.#delivered.seq, undefined, NONE, [
       {
-        ...seatOf(membership),
+        ...this.#seatOf(membership),
         snapshot: { [codec]: this.#whole('state.snapshot', codec) },
         ...withLayers(codec, this.#statesOf(member.id, codec)),
       },
@@ -297,21 +297,25 @@ export class Delivery {
     for (const { membership } of joins) {
       snapshot[membership.codec] ??= this.#frames.whole('state.snapshot', at, infos, membership.codec)
       append(byEdge, membership.edge, {
-        ...seatOf(membership),
+        ...this.#seatOf(membership),
         snapshot,
         ...withLayers(membership.codec, this.#statesOf(membership.member.id, membership.codec, update)),
       })
     }
     return byEdge
   }
-}
 
-/** Names of a membership whose join is answered. */
-const seatOf = ({ member, subscriptionId, joinRequest }: Membership) => ({
-  member_id: subscriptionId,
-  ...(subscriptionId !== member.id && { seat: member.id }),
-  request_id: joinRequest,
-})
+  /** Names of a membership whose join is answered, and of its room. */
+  #seatOf({ member, subscriptionId, joinRequest }: Membership) {
+    const { code } = this.#replies
+    return {
+      member_id: subscriptionId,
+      ...(subscriptionId !== member.id && { seat: member.id }),
+      request_id: joinRequest,
+      ...(code !== undefined && { code }),
+    }
+  }
+}
 
 const withLayers = (codec: Subprotocol, layers: Frame | undefined): Pick<JoinedMember, 'layers'> =>
   layers ? { layers: { [codec]: layers } } : {}
@@ -341,6 +345,7 @@ type Reply = ToEdge extends infer M ? (M extends ToEdge ? Omit<M, 'room' | 'epoc
 interface ReplyingRoom {
   readonly epoch: number
   readonly durable?: true | undefined
+  readonly code?: string | undefined
 }
 
 /** The way to edges. */
@@ -364,6 +369,11 @@ export class Replies {
 
   get epoch(): number {
     return this.#record.epoch
+  }
+
+  /** Code of the room, for its members. */
+  get code(): string | undefined {
+    return this.#record.code
   }
 
   /** What one edge gets of a flush. */

@@ -3,11 +3,12 @@ import type { Logger } from '../../shared/log.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
-import type { RoomRecords, Wakeups } from '../../shared/store/port.ts'
+import type { Listings, RoomRecords, Wakeups } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { Inbox } from '../inbox.ts'
 import type { ClaimOptions, Place } from '../place.ts'
 import type { RoomAddress, ToEdge } from '../traffic.ts'
+import type { RoomCodes } from './codes.ts'
 import type { OutcomeLimits } from './deduplication.ts'
 import type { Departures } from './departures.ts'
 import type { FailureLog } from './failures.ts'
@@ -92,6 +93,8 @@ export interface RoomDependencies {
   readonly log: Logger
   readonly records: RoomRecords
   readonly wakeups: Wakeups
+  readonly listings: Listings
+  readonly codes: RoomCodes
   readonly metrics: RoomMetrics
   /** `Claims.claim`. */
   readonly claim: ClaimRoom

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { Inbox } from '../inbox.ts'
 import { defineRoom, type RoomDefinition } from './definition.ts'
 
 type State = { notes: string[] }
@@ -96,5 +97,105 @@ describe('load', () => {
     await bench.settle()
     expect(bench.redirected.map(({ message }) => message)).toMatchObject([{ kind: 'join', member_id: 'ann' }])
     expect(await bench.store.store.rooms.inspect('prj_test/board:a')).toMatchObject({ owner: null })
+  })
+})
+
+describe('a join that makes no room', () => {
+  const NOT_FOUND = [{ code: 'room_not_found' }]
+  const plain = (onIdle: 'dispose' | 'sleep' = 'dispose') =>
+    defineRoom({
+      type: 'board',
+      onIdle,
+      idleSeconds: 1,
+      sync: { rate: 0 },
+      create: (): State => ({ notes: ['new'] }),
+    })
+  const finding = { create: false } as const
+  const leave = (bench: RoomBench) => bench.send('board', 'ann', { kind: 'leave', reason: 'left' })
+
+  it('is refused if there is none: nothing is claimed, made or counted', async () => {
+    const bench = new RoomBench([plain()], { quota: { maxRooms: 1, perMinute: 1 } })
+    const ann = await bench.join('board', 'ann', finding)
+    expect(ann.errors).toMatchObject(NOT_FOUND)
+    const { rooms } = bench.store.store
+    expect([await rooms.inspect('prj_test/board:a'), bench.host.claimed]).toEqual([undefined, 0])
+    const bob = await bench.join('board', 'bob', { key: 'other' })
+    expect(bob.inRoom).toBe(true)
+  })
+
+  it('is refused if the room has ended, and leaves it to no owner', async () => {
+    const bench = new RoomBench([plain()])
+    await bench.join('board', 'ann')
+    leave(bench)
+    await bench.advance(2000, 100)
+    const bob = await bench.join('board', 'bob', finding)
+    expect(bob.errors).toMatchObject(NOT_FOUND)
+    expect(await bench.store.store.rooms.inspect('prj_test/board:a')).toMatchObject({ owner: null })
+    expect((await bench.join('board', 'cat')).inRoom).toBe(true)
+  })
+
+  it('opens a room that sleeps', async () => {
+    const bench = new RoomBench([plain('sleep')])
+    await bench.join('board', 'ann')
+    leave(bench)
+    await bench.advance(2000, 100)
+    expect(bench.host.size).toBe(0)
+    const bob = await bench.join('board', 'bob', finding)
+    expect(bob.state).toEqual({ notes: ['new'] })
+  })
+
+  it('gets a seat in a room that another join makes, whichever of them came first', async () => {
+    const bench = new RoomBench([plain()])
+    const inbox = new Inbox(10)
+    const seat = { edge: 'node_a', turn: 0, codec: 'roomful.v1.msgpack', sub: null, principal: 'p' } as const
+    const room = bench.address('board')
+    for (const [member_id, create] of [
+      ['ann', finding],
+      ['bob', {}],
+      ['cat', finding],
+    ] as const)
+      inbox.add({
+        message: {
+          kind: 'join',
+          room,
+          member_id,
+          request_id: 1,
+          session_id: member_id,
+          options: {},
+          ...seat,
+          ...create,
+        },
+        from: 'node_a',
+      })
+    void bench.host.open(room, inbox)
+    await bench.settle()
+    const joined = bench.sentOf('update').flatMap((update) => update.joined.map(({ member_id }) => member_id))
+    expect(joined).toEqual(['ann', 'bob', 'cat'])
+  })
+
+  it('gets a seat in a room that load brings, and is refused if load brings none, which counts for nothing', async () => {
+    const { board, calls } = database()
+    const bench = new RoomBench([board], { quota: { maxRooms: 1 } })
+    const ann = await bench.join('board', 'ann', finding)
+    calls[0]!.answer(undefined)
+    await bench.settle()
+    expect([ann.errors, bench.host.claimed]).toMatchObject([NOT_FOUND, 0])
+    const bob = await bench.join('board', 'bob', { ...finding, key: 'other' })
+    calls[1]!.answer({ notes: ['kept'] })
+    await bench.settle()
+    expect(bob.state).toEqual({ notes: ['kept'] })
+  })
+
+  it('leaves the room to a join that comes during load and may make it', async () => {
+    const { board, calls } = database()
+    const bench = new RoomBench([board])
+    const ann = await bench.join('board', 'ann', finding)
+    const bob = await bench.join('board', 'bob')
+    calls[0]!.answer(undefined)
+    await bench.settle()
+    expect([ann.errors, calls.length]).toMatchObject([NOT_FOUND, 2])
+    calls[1]!.answer(undefined)
+    await bench.settle()
+    expect([bob.state, bob.errors]).toEqual([{ notes: ['new'] }, []])
   })
 })

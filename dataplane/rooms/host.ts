@@ -16,6 +16,7 @@ import { ROOM_LIMITS, type RoomDependencies, type RoomEnvironment, type RoomLimi
 import { FailureLog } from './failures.ts'
 import { HistoryBudget } from './history.ts'
 import { JournalFormat } from './journal.ts'
+import { unlist } from './open.ts'
 import type { Room } from './room.ts'
 import { noSuspects, RoomCode } from './room-code.ts'
 import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
@@ -359,6 +360,7 @@ export class RoomHost {
       try {
         await wakeups.set(name, fence, undefined)
         await records.release(name, fence, { forget: true, ttlMs: limits.recordTtlMs })
+        unlist(this.#environment, address, fence.epoch)
         if (!snapshot && journal.length === 0) refuseAll(inbox, ABSENT, replies.answer)
         for (const { message, from } of inbox.take())
           replies.send(from, { kind: 'done', member_id: message.member_id })

@@ -126,6 +126,10 @@ export interface RoomSnapshot extends Position {
   /** The version of the state, as its room type counts. The journal has none: the first write of an owner is a snapshot. */
   readonly stateVersion: number
   readonly tables: TableRows
+  /** When the room was made, milliseconds since 1970. */
+  readonly createdAt: number
+  /** The room's code. Undefined: it has none. As with `stateVersion`, the journal has none. */
+  readonly code: string | undefined
 }
 
 /** What the store holds of a room is damaged, or is not what any version up to this one writes. */
@@ -493,6 +497,8 @@ const SNAPSHOT = array(
     layers: optional(SNAPSHOT_LAYERS, undefined),
     stateVersion: COUNT,
     tables: TABLE_ROWS,
+    createdAt: COUNT,
+    code: optional(TEXT, undefined),
   }),
 )
 

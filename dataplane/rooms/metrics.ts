@@ -34,6 +34,11 @@ export const ROOM_METRICS = {
     'Calls of `save.to` of room types: they succeeded (saved), failed, or took longer than 30 s (timed_out); rooms are saved again after a pause.',
     { room_type: OPEN, outcome: ['saved', 'failed', 'timed_out'] },
   ),
+  roomRows: counter(
+    'service_room_rows_total',
+    'Rows of rooms for lists: the store has them (written), or does not answer (not_written), or `listing.of` failed, and the previous row stays (failed).',
+    { room_type: OPEN, outcome: ['written', 'not_written', 'failed'] },
+  ),
   roomsAsleep: counter(
     'service_rooms_asleep_total',
     'Empty rooms that were saved and given up, to rest in the store until they are joined.',

@@ -1,7 +1,7 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { Claim } from '../../shared/store/port.ts'
+import { type Claim, StoreUnavailable } from '../../shared/store/port.ts'
 import type { Inbox } from '../inbox.ts'
-import { ABSENT, type Nowhere, nowhere, unavailable, unavailableText } from '../place.ts'
+import { ABSENT, firstJoin, type Nowhere, nowhere, unavailable, unavailableText } from '../place.ts'
 import { type JoinRequest, type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
 import { fieldsOf } from '../watchdog/suspects.ts'
 import type { TurnCause, TurnRoom } from '../watchdog/turns.ts'
@@ -11,6 +11,7 @@ import type { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { FAILED, RoomLogicError, StuckTurns } from './failures.ts'
 import { NewerRecord, UnreadableRecord } from './journal.ts'
+import { LISTED_MS } from './listing.ts'
 import type { LiveTree } from './live-tree.ts'
 import { CannotMigrate, NewerState } from './migration.ts'
 import { newRoom, type RestoredRoom, restore } from './restore.ts'
@@ -52,10 +53,6 @@ export interface OpeningRoom {
 /** What came of an opening: the room runs here, has to be found again, or is nowhere. */
 export type Opened = { readonly at: 'here' } | { readonly at: 'unknown' } | Nowhere
 
-/** The first join that waits: the room is made for it. */
-export const firstJoin = (inbox: Inbox): JoinRequest | undefined =>
-  inbox.arrivals.map(({ message }) => message).find((message) => message.kind === 'join')
-
 const MAX_REASON_LENGTH = 300
 
 /**
@@ -83,30 +80,45 @@ export async function openRoom(
     // One that did not come to the end of its last turn has ended, but for its last save.
     const ended = stuck.last?.hook === 'onDispose' && !definition.save
     const restored = ended ? undefined : restore(claim, environment.format)
-    const begin = restored ?? (first && mayMake ? await newState(opening, first, fence.epoch) : undefined)
+    const begin = restored ?? (first && mayMake ? await created(opening, first, fence.epoch) : undefined)
     const log = environment.log.child({ room_id: roomIdOf(address), project_id: address.projectId })
     const room = begin && run({ environment, address, definition, fence, log, begin, stuck })
     if (room) return { at: 'here' }
     await giveBack(opening, claim, !restored)
     return begin ? { at: 'unknown' } : ABSENT
   } catch (error) {
-    return cannotOpen(opening, claim, error)
+    const place = await cannotOpen(opening, claim, error)
+    return place.at === 'nowhere' && first ? { ...place, join: first.member_id } : place
   }
 }
 
-async function newState(opening: OpeningRoom, first: JoinRequest, epoch: number): Promise<RestoredRoom> {
-  return newRoom(await firstState(opening, first, epoch), epoch, opening.definition.version)
+/** The new room that a join makes. Undefined: the join makes none. */
+async function created(
+  opening: OpeningRoom,
+  first: JoinRequest,
+  epoch: number,
+): Promise<RestoredRoom | undefined> {
+  const { address, definition, environment } = opening
+  const tree = await firstState(opening, first, epoch)
+  if (!tree) return undefined
+  const code = definition.codes ? await environment.codes.claim(address, LISTED_MS) : undefined
+  return newRoom(tree, epoch, definition.version, Math.floor(environment.clock.now()), code)
 }
 
 /**
- * The state that a room which is nowhere begins with: what `load` brings, or else what `create` makes. Of a room that `join` makes under
+ * The state that a room which is nowhere begins with: what `load` brings, or else what `create` makes, if the join may make a room. Of a room that `join` makes under
  * `epoch`: under the claim, validator and all, so that what does not return is known of by whichever node claims the room next. Rejects
  * with CannotCreate, or with CannotLoad after at most `loadMs`.
  */
-async function firstState(opening: OpeningRoom, join: JoinRequest, epoch: number): Promise<LiveTree> {
+async function firstState(
+  opening: OpeningRoom,
+  join: JoinRequest,
+  epoch: number,
+): Promise<LiveTree | undefined> {
   const { environment, address, definition } = opening
   const { code, failures, limits } = environment
   const { load, type } = definition
+  if (!load && join.create === false) return undefined
   const room = { name: address.name, epoch }
   const options = joinOptions(code, room, definition, join)
   if (!options.ok && options.cause === undefined)
@@ -114,7 +126,7 @@ async function firstState(opening: OpeningRoom, join: JoinRequest, epoch: number
   if (!options.ok)
     throw new CannotCreate(failures.explain(`the validator of the options of ${type}`, options.cause))
   const loaded = load && (await loadState(opening, load, join, room, options.value))
-  if (loaded) return loaded
+  if (loaded || join.create === false) return loaded
   try {
     return code.run(joinTurn(room, 'create', join), () =>
       createState(definition, options.value, limits.stateBytes),
@@ -196,6 +208,11 @@ async function cannotOpen(opening: OpeningRoom, claim: Claim, error: unknown): P
     await giveBack(opening, claim, error instanceof CannotLoad)
     return unavailable(address, error.message)
   }
+  // A new room got no code.
+  if (error instanceof StoreUnavailable) {
+    await giveBack(opening, claim, true)
+    return unavailable(address, 'the store does not answer')
+  }
   const isNewer = error instanceof NewerRecord || error instanceof NewerState
   if (isNewer) logNewer(opening, error)
   else environment.log.error({ err: error, room: address.name }, 'a room could not be opened')
@@ -232,6 +249,15 @@ export async function giveBack(
   }
 }
 
+/** Removes the row of a room that slept, and is not opened under its claim. */
+export function unlist({ listings, log }: RoomEnvironment, address: RoomAddress, epoch: number): void {
+  const { name, projectId, roomType } = address
+  const removed = { roomId: roomIdOf(address), epoch, version: 1, value: undefined }
+  listings.write(`${projectId}/${roomType}`, removed, LISTED_MS).catch((error) => {
+    log.warn({ err: error, room: name }, 'the row of a room could not be removed')
+  })
+}
+
 /**
  * Puts the damaged record of a room that was just claimed aside. The text of the error is for the log, and for an operator who reads the
  * record: it has no state and no payload.
@@ -253,6 +279,7 @@ async function quarantine(
     log.error({ err, room: name, reason: error.message }, 'a record could not be put aside')
     return unavailable(address, 'its record cannot be read')
   }
+  unlist(environment, address, fence.epoch)
   metrics.roomsQuarantined.inc({ room_type: roomType })
   log.error({ room: name, epoch: fence.epoch, err: error }, 'a room was put in quarantine')
   return nowhere('quarantined', unavailableText(address, 'its record was put in quarantine'))

@@ -28,7 +28,13 @@ export interface RestoredRoom extends Omit<RoomSnapshot, 'checksum' | 'state' | 
 }
 
 /** A room that is nowhere yet. */
-export function newRoom(tree: LiveTree, epoch: number, stateVersion: number): RestoredRoom {
+export function newRoom(
+  tree: LiveTree,
+  epoch: number,
+  stateVersion: number,
+  createdAt: number,
+  code: string | undefined,
+): RestoredRoom {
   const base = { epoch, seq: 0 }
   const grants = new Grants([])
   return {
@@ -43,6 +49,8 @@ export function newRoom(tree: LiveTree, epoch: number, stateVersion: number): Re
     told: undefined,
     tables: new Tables(epoch),
     stateVersion,
+    createdAt,
+    code,
   }
 }
 
@@ -112,6 +120,8 @@ function readRecord({ snapshot, journal, fence }: Claim, format: JournalFormat):
     tables,
     told,
     stateVersion: whole.stateVersion,
+    createdAt: whole.createdAt,
+    code: whole.code,
   }
 }
 

@@ -51,6 +51,8 @@ describe('the size of a state', () => {
       layers: undefined,
       updates: [],
       stateVersion: 1,
+      createdAt: 1,
+      code: undefined,
     }
     const { length } = new JournalFormat().snapshot({ ...nothing, state })
     expect(Math.abs(new LiveTree(state).bytes / length - 1)).toBeLessThan(0.25)

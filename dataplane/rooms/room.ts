@@ -206,6 +206,7 @@ export class Room {
     }
     this.#inputs.handlers.definition = definition
     this.stream.redefine(definition)
+    this.stream.listing?.rewrite()
     this.#ticks.set(definition.tick?.rate)
     this.stream.memberships.forgetRates()
     return undefined
@@ -245,6 +246,8 @@ export class Room {
     if (!successor) await this.stream.saveLast('once', !keep)
     const released = await this.stream.release(!keep)
     if (released && keep) successor?.take()
+    if (!keep) await this.stream.listing?.leave('ended')
+    else if (released && how === 'asleep') await this.stream.listing?.leave('asleep')
     this.#end(released && keep ? how : keep ? 'fenced' : 'disposed', successor?.nodeId)
   }
 
@@ -280,6 +283,7 @@ export class Room {
   /** Stops waiting for a store, or a database, that does not answer. */
   giveUp(): void {
     this.stream.saves?.giveUp()
+    this.stream.listing?.giveUp()
     this.stream.record.giveUp()
   }
 
@@ -408,6 +412,7 @@ export class Room {
   async #forget(): Promise<void> {
     const saved = await this.stream.saveLast('until_saved', true)
     const ended = (await this.stream.release(saved)) && saved
+    if (saved) await this.stream.listing?.leave('ended')
     this.#end(saved ? 'disposed' : 'released')
     if (!ended) return
     for (const [request, from] of this.#enders)

@@ -1,5 +1,6 @@
 import type { Inbox } from '../inbox.ts'
 import {
+  firstJoin,
   type Inspection,
   type Nowhere,
   nowhere,
@@ -8,11 +9,11 @@ import {
   unavailable,
   unavailableText,
 } from '../place.ts'
-import { type RoomAddress, roomIdOf, type ToOwner, traceOf } from '../traffic.ts'
+import { type JoinRequest, type RoomAddress, roomIdOf, type ToOwner, traceOf } from '../traffic.ts'
 import type { RoomDefinition } from './definition.ts'
 import { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
-import { firstJoin, giveBack, openRoom } from './open.ts'
+import { giveBack, openRoom } from './open.ts'
 import { Room, type RoomEnd, type RoomListener } from './room.ts'
 import type { ClaimedRoom } from './stream.ts'
 
@@ -88,14 +89,16 @@ export class RoomSlot implements RoomListener {
   }
 
   /**
-   * Claims the room and runs it: a join makes a new one, other messages only find one that was. `seen`: what the store has said about it.
+   * Claims the room and runs it: a join makes a new one, other messages and joins with `create: false` only find one that was. `seen`: what the store has said about it.
    * Resolves with the result of the claim. Never rejects.
    */
   async open(seen: Inspection | undefined): Promise<Place> {
     const join = firstJoin(this.#inbox)
-    const place = await this.#claim(join?.principal, seen)
+    // Only the owner of a room can find out whether `load` brings it.
+    const maker = join?.create === false && !this.#definition.load ? undefined : join
+    const place = await this.#claim(maker?.principal, seen)
     // No one waits for what follows: a mistake in it harms this room, and not the node.
-    this.#begin(place, join !== undefined).catch((error) => {
+    this.#begin(place, maker).catch((error) => {
       this.#environment.log.error(
         { err: error, room: this.address.name },
         'a room could not be opened, or not for everyone who waited',
@@ -124,9 +127,10 @@ export class RoomSlot implements RoomListener {
     }
   }
 
-  async #begin(place: Place, mayMake: boolean): Promise<void> {
+  /** `maker`: the join that the room was claimed for. */
+  async #begin(place: Place, maker: JoinRequest | undefined): Promise<void> {
     if (place.at === 'node') this.#forward(place.nodeId)
-    else if (place.at === 'nowhere') this.#refuse(place)
+    else if (place.at === 'nowhere') this.#refuse(maker ? { ...place, join: maker.member_id } : place)
     else if (!this.#host.accepts) {
       await giveBack({ environment: this.#environment, address: this.address }, place.claim, false)
       this.#forward(undefined)
@@ -138,7 +142,9 @@ export class RoomSlot implements RoomListener {
         inbox: this.#inbox,
         replies: this.#replies,
       }
-      const opened = await openRoom(opening, place.claim, mayMake, (claimed) => this.#run(claimed))
+      const opened = await openRoom(opening, place.claim, maker !== undefined, (claimed) =>
+        this.#run(claimed),
+      )
       if (opened.at === 'nowhere') this.#refuse(opened)
       else if (opened.at === 'unknown') this.#forward(undefined)
     }

@@ -12,6 +12,7 @@ import { History } from './history.ts'
 import type { LostEpochs, MemberOutcome, RoomEvent, RoomSnapshot, Update } from './journal.ts'
 import type { Grants } from './layer-grants.ts'
 import type { Layers, UpdateLayers } from './layers.ts'
+import { RoomListing } from './listing.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
 import { migrate } from './migration.ts'
 import type { RestoredRoom } from './restore.ts'
@@ -147,6 +148,10 @@ export class RoomStream {
   readonly replies: Replies
   /** What takes the state to a database; undefined: the room type has none. */
   saves: RoomSaves | undefined
+  /** What keeps the room's row and code in the store; undefined: the room type has neither. */
+  listing: RoomListing | undefined
+  /** When the room was made, milliseconds since 1970. */
+  readonly createdAt: number
   /** 0–1: where in an interval this room flushes and ticks. */
   readonly phase: number
   /** The room's record in the store. */
@@ -160,6 +165,9 @@ export class RoomStream {
   /** Of the flushed state, and of the state as it is since it was migrated. */
   #stateVersion: number
   #version: number
+  #code: string | undefined
+  /** The code is another since the last flush. */
+  #codeChanged = false
   readonly #onDelivered: () => void
   readonly #onSaved: () => void
   readonly #onTasks: StreamEvents['tasks']
@@ -223,6 +231,8 @@ export class RoomStream {
     this.#seq = seq
     this.#stateVersion = begin.stateVersion
     this.#version = definition.version
+    this.createdAt = begin.createdAt
+    this.#code = begin.code
     this.#durability = new RoomDurability(definition.durability, environment, this.name, fence, log, {
       whole: () => this.#whole(),
       withoutHistory: () => this.#withoutHistory(),
@@ -253,6 +263,7 @@ export class RoomStream {
     this.redefine(definition)
     this.#migrate(definition)
     if (begin.epoch >= fence.epoch) return
+    this.listing?.rewrite()
     // Whether the owner before has saved it is not known, and the database is to know of this one.
     this.saves?.changed(this.phase)
     this.#durability.takenOver()
@@ -295,6 +306,18 @@ export class RoomStream {
     return this.#version
   }
 
+  /** Code of the room. Undefined: it has none. */
+  get code(): string | undefined {
+    return this.#code
+  }
+
+  /** Gives the room another code, which its next update stores. */
+  changeCode(code: string): void {
+    this.#code = code
+    this.#codeChanged = true
+    this.touch()
+  }
+
   /** Whether turns have written to the state, or shown or hidden a layer, since the last flush. */
   get dirty(): boolean {
     return this.state.dirty || this.grants.dirty
@@ -333,6 +356,11 @@ export class RoomStream {
     return { ttlMs: Math.ceil(untilDueMs + this.#sleepMs), lasting }
   }
 
+  /** For how long the store keeps the room without an owner, milliseconds. */
+  get lifeMs(): number {
+    return this.#life?.ttlMs ?? this.environment.limits.recordTtlMs
+  }
+
   /** Whether the room is newer than what the database of its type has. */
   get unsaved(): boolean {
     return this.saves?.unsaved ?? false
@@ -368,8 +396,12 @@ export class RoomStream {
   }
 
   /** Goes on by another definition of its type. */
-  redefine({ sync: { rate: perSecond }, onIdle, save, sleepDays, version }: RoomDefinition): void {
+  redefine(definition: RoomDefinition): void {
+    const { sync, onIdle, save, sleepDays, version, listing, codes } = definition
+    const { rate: perSecond } = sync
     this.#version = version
+    if (this.listing) this.listing.redefine(definition)
+    else if (listing || codes) this.listing = new RoomListing(this, definition)
     if (save && this.saves) this.saves.redefine(save)
     else {
       this.saves?.end()
@@ -429,6 +461,7 @@ export class RoomStream {
     this.#timer.cancel()
     this.#durability.end()
     this.saves?.end()
+    this.listing?.end()
     this.history.end()
   }
 
@@ -463,7 +496,10 @@ export class RoomStream {
     const whole = this.state.flush()
     const layers = this.state.layers && this.#layersOf(this.state.layers, whole)
     const delta = layers ? layers.base : whole
-    if (this.#stateVersion !== this.#version) this.#durability.snapshotNext()
+    const codeChanged = this.#codeChanged
+    this.#codeChanged = false
+    // No journal entry has these.
+    if (this.#stateVersion !== this.#version || codeChanged) this.#durability.snapshotNext()
     this.#stateVersion = this.#version
     this.#pending = new Pending()
     if (whole) this.saves?.changed()
@@ -480,7 +516,8 @@ export class RoomStream {
       left.length > 0 ||
       presence.length > 0
     const tables = this.tables.flush()
-    const recorded = acked.length > 0 || leaves.length > 0 || renewed.length > 0 || tables !== undefined
+    const recorded =
+      acked.length > 0 || leaves.length > 0 || renewed.length > 0 || tables !== undefined || codeChanged
     if (!visible && !recorded) return undefined
     if (visible) this.#seq++
     const stillHere = acked.filter((membership) => memberships.has(membership))
@@ -572,6 +609,7 @@ export class RoomStream {
     const { roomType } = this.address
     metrics.deliveryDuration.observe({ room_type: roomType }, (clock.monotonic() - flush.since) / 1000)
     this.saves?.committed()
+    this.listing?.committed()
     const started = update.tables?.tasks?.set
     if (started) this.#onTasks(started)
     this.#onDelivered()
@@ -584,6 +622,7 @@ export class RoomStream {
    */
   #renew(lost: LostEpochs): void {
     this.history.lose(lost)
+    this.listing?.rewrite()
     if (!this.#underWay) return
     const update = { ...this.#underWay.update, epoch: lost.before }
     this.#underWay = { ...this.#underWay, update, packed: this.#durability.entry(update) }
@@ -612,6 +651,8 @@ export class RoomStream {
       ...history,
       stateVersion: this.#stateVersion,
       tables: this.tables.flushed,
+      createdAt: this.createdAt,
+      code: this.#code,
     })
   }
 

@@ -4,6 +4,7 @@ import type { PeerMessage } from '../../dataplane/cluster/envelope.ts'
 import { NodeIdInUse } from '../../dataplane/cluster/lease.ts'
 import { CLUSTER_METRICS } from '../../dataplane/cluster/metrics.ts'
 import { type LocalEdge, Ownership } from '../../dataplane/cluster/ownership.ts'
+import { RoomCodes } from '../../dataplane/rooms/codes.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import type { RoomLimits } from '../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../dataplane/rooms/host.ts'
@@ -106,6 +107,8 @@ export class ModelNode {
       codecs,
       records: store.rooms,
       wakeups: store.wakeups,
+      listings: store.listings,
+      codes: new RoomCodes(store.records, common.random),
       metrics,
       claim: (room, options) => ownership.claims.claim(room, options),
       mayAct: mutation?.mayAct ?? (() => ownership.lease.valid()),

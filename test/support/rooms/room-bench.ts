@@ -5,6 +5,7 @@ import { Claims } from '../../../dataplane/cluster/claims.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import { type Frame, payloadsOf } from '../../../dataplane/frame.ts'
 import { Inbox } from '../../../dataplane/inbox.ts'
+import { RoomCodes } from '../../../dataplane/rooms/codes.ts'
 import type { RoomDefinition } from '../../../dataplane/rooms/definition.ts'
 import { ROOM_LIMITS, type RoomLimits } from '../../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../../dataplane/rooms/host.ts'
@@ -118,14 +119,17 @@ export class RoomBench {
       quota: { maxRooms: 0, maxLasting: 0, perMinute: 0, ...options.quota },
       tracer: options.tracer ?? noTracer,
     })
+    const random = new SeededRandom(options.seed ?? 7)
     this.host = new RoomHost({
       nodeId: this.nodeId,
       rooms,
       codecs: [new JsonCodec(), new MsgpackCodec()],
       records: this.store.store.rooms,
       wakeups: this.store.store.wakeups,
+      listings: this.store.store.listings,
+      codes: new RoomCodes(this.store.store.records, random),
       clock: this.clock,
-      random: new SeededRandom(options.seed ?? 7),
+      random,
       log: options.log ?? log,
       metrics: this.#metrics(),
       claim: (room, asked) => this.claims.claim(room, asked),
@@ -233,6 +237,10 @@ export class RoomBench {
       data?: JsonObject
       traceparent?: string
       rejoin?: boolean
+      /** False: the join makes no room. */
+      create?: false
+      /** Code that the player joins by. */
+      code?: string
       /** Whether its client can put hidden layers together. */
       layers?: boolean
       /** Where its socket is, and how often its session was resumed. */
@@ -257,6 +265,8 @@ export class RoomBench {
       data,
       traceparent,
       rejoin,
+      create,
+      code,
       layers = true,
       edge = EDGE,
       turn = 0,
@@ -281,6 +291,8 @@ export class RoomBench {
         options,
         traceparent,
         ...(rejoin && { rejoin }),
+        ...(create === false && { create }),
+        ...(code !== undefined && { code }),
         layers,
       },
       key,
@@ -441,6 +453,7 @@ export class RoomBench {
       roomLoads: { inc: ({ outcome }) => count(`load ${outcome}`) },
       roomMigrations: { inc: ({ outcome }) => count(outcome) },
       roomSaves: { inc: ({ outcome }) => count(`save ${outcome}`) },
+      roomRows: { inc: ({ outcome }) => count(`row ${outcome}`) },
       roomsAsleep: { inc: () => count('asleep') },
       slowTurns: { inc: ({ hook }) => count(`slow ${hook}`) },
       historyDropped: { inc: (updates) => count('history_dropped', updates) },

@@ -1,0 +1,588 @@
+import { pino } from 'pino'
+import { Registry } from 'prom-client'
+import * as v from 'valibot'
+import { describe, expect, it, vi } from 'vitest'
+import { codeKey } from '../../shared/join-code.ts'
+import { registerMetrics } from '../../shared/metrics.ts'
+import { StoreRefused, StoreUnavailable } from '../../shared/store/port.ts'
+import { type BenchOptions, RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { Directory } from '../directory/directory.ts'
+import { DIRECTORY_METRICS } from '../directory/metrics.ts'
+import { decodeRow } from '../directory/row.ts'
+import { defineRoom } from './definition.ts'
+
+const MINUTE_MS = 60_000
+const HOUR_MS = 60 * MINUTE_MS
+const DAY_MS = 24 * HOUR_MS
+const CANARY = 'CANARY-7f3a'
+
+interface Duel {
+  phase: string
+  level: number
+  text: string
+  noise: number
+  hands: Record<string, string>
+}
+
+interface Options {
+  readonly onIdle?: 'dispose' | 'sleep'
+  readonly sleeping?: boolean
+  readonly durability?: 'journal' | 'snapshot' | 'none'
+  readonly codes?: boolean
+  readonly of?: (state: Partial<Duel>) => unknown
+}
+
+/** A duel whose players set the phase, the level and a text that the list does not show. */
+const duel = ({
+  onIdle = 'dispose',
+  sleeping = false,
+  durability = 'journal',
+  codes = false,
+  of,
+}: Options = {}) =>
+  defineRoom({
+    type: 'duel',
+    maxMembers: 4,
+    idleSeconds: 10,
+    sleepDays: 7,
+    onIdle,
+    durability,
+    codes,
+    sync: { rate: 0 },
+    layers: { 'hands.*': (memberId) => `member:${memberId}` },
+    listing: {
+      data: v.object({ level: v.number(), text: v.optional(v.string(), '') }),
+      of: (state): never =>
+        (of
+          ? of(state as Partial<Duel>)
+          : state.phase === 'open'
+            ? { level: state.level, text: state.text }
+            : null) as never,
+      ...(sleeping && { sleeping }),
+    },
+    create: (): Duel => ({ phase: 'open', level: 1, text: '', noise: 0, hands: {} }),
+    messages: {
+      set: {
+        data: v.partial(
+          v.object({ phase: v.string(), level: v.number(), text: v.string(), noise: v.number() }),
+        ),
+      },
+      reserve: { data: v.string() },
+      end: { data: v.null() },
+    },
+    onJoin(state, member) {
+      state.hands[member.id] = CANARY
+    },
+    onMessage(state, input, ctx) {
+      if (input.type === 'end') ctx.close()
+      else if (input.type === 'reserve') ctx.reserve(input.data, 5)
+      else Object.assign(state, input.data)
+    },
+  })
+
+/** All rooms that the store lists, each as (epoch, version) and row. */
+async function listed(bench: RoomBench) {
+  const { rooms } = await bench.store.store.listings.changes('prj_test/duel', '', 100)
+  return rooms.map(({ epoch, version, value }) => ({ epoch, version, row: value && decodeRow(value) }))
+}
+
+const dataOf = async (bench: RoomBench) => (await listed(bench))[0]?.row?.data
+const writesOf = (bench: RoomBench) => vi.spyOn(bench.store.store.listings, 'write')
+const leave = (bench: RoomBench, name: string) =>
+  bench.send('duel', name, { kind: 'leave', reason: 'left', request_id: 9 })
+const joinedOf = (bench: RoomBench) => bench.sentOf('update').flatMap(({ joined }) => joined)
+
+describe('the row of a room', () => {
+  it('is written when the first update of a new room stands, and not before', async () => {
+    const bench = new RoomBench([duel()])
+    const createdAt = new Date(bench.clock.now()).toISOString()
+    bench.store.mood = 'slow'
+    await bench.join('duel', 'ann')
+    expect([bench.store.held, await listed(bench)]).toEqual([1, []])
+    bench.store.mood = 'fine'
+    bench.store.let()
+    await bench.settle()
+    const { epoch } = bench.host.rooms[0]!
+    const row = {
+      room_id: 'duel:a',
+      room_type: 'duel',
+      key: 'a',
+      members: 1,
+      max_members: 4,
+      reserved: 0,
+      created_at: createdAt,
+      data: { level: 1, text: '' },
+      node_id: 'node_a',
+    }
+    expect(await listed(bench)).toEqual([{ epoch, version: 1, row }])
+  })
+
+  it('follows the room at most once a second, and has its last change', async () => {
+    const of = vi.fn(({ level }: Partial<Duel>) => ({ level }))
+    const { bench } = await roomWith(duel({ of }), ['ann'])
+    const writes = writesOf(bench)
+    of.mockClear()
+    for (let level = 2; level <= 30; level++) {
+      await bench.say('duel', 'ann', 'set', { level }, level - 1)
+      await bench.advance(100, 50)
+    }
+    expect([of.mock.calls.length, writes.mock.calls.length]).toEqual([2, 2])
+    await bench.advance(1000, 50)
+    expect([of.mock.calls.length, await dataOf(bench)]).toEqual([3, { level: 30, text: '' }])
+  })
+
+  it('is not written again while it is the same', async () => {
+    const { bench } = await roomWith(duel(), ['ann'])
+    const writes = writesOf(bench)
+    for (let noise = 1; noise < 5; noise++) {
+      await bench.say('duel', 'ann', 'set', { noise }, noise)
+      await bench.advance(1500, 100)
+    }
+    expect(writes).not.toHaveBeenCalled()
+    await bench.join('duel', 'bob')
+    await bench.advance(1000, 100)
+    expect(writes).toHaveBeenCalledTimes(1)
+    expect((await listed(bench))[0]?.row?.members).toBe(2)
+  })
+
+  it('counts the reservations', async () => {
+    const { bench } = await roomWith(duel(), ['ann'])
+    await bench.say('duel', 'ann', 'reserve', 'bob', 1)
+    await bench.advance(1000, 100)
+    expect(await listed(bench)).toMatchObject([{ row: { members: 1, reserved: 1 } }])
+    await bench.advance(6000, 100)
+    expect(await listed(bench)).toMatchObject([{ row: { members: 1, reserved: 0 } }])
+  })
+
+  it('goes while `of` returns null', async () => {
+    const { bench } = await roomWith(duel(), ['ann'])
+    await bench.say('duel', 'ann', 'set', { phase: 'play' }, 1)
+    await bench.advance(1000, 100)
+    expect(await listed(bench)).toMatchObject([{ version: 2, row: undefined }])
+    await bench.say('duel', 'ann', 'set', { phase: 'open' }, 2)
+    await bench.advance(1000, 100)
+    expect(await listed(bench)).toMatchObject([{ version: 3, row: { members: 1 } }])
+  })
+
+  it.each<[string, (state: Partial<Duel>) => unknown]>([
+    [
+      'throws',
+      () => {
+        throw new Error('a mistake')
+      },
+    ],
+    ['returns data that does not fit', () => ({ level: 'high' })],
+    ['returns no data', () => undefined],
+    ['returns a promise', async () => ({ level: 1 })],
+    ['returns more than 1 KiB of JSON', () => ({ level: 1, text: 'ü'.repeat(510) })],
+    [
+      'changes the state',
+      (state) => {
+        state.level = 99
+        return { level: 1 }
+      },
+    ],
+  ])('stays as it was if `of` %s: no turn fails, and the error is logged and counted', async (_, fail) => {
+    const lines: string[] = []
+    const log = pino({ level: 'warn' }, { write: (line: string) => lines.push(line) })
+    const of = (state: Partial<Duel>) => (state.level === 2 ? fail(state) : { level: state.level })
+    const { bench, ann } = await roomWith(duel({ of }), ['ann'], { log })
+    await bench.say('duel', 'ann', 'set', { level: 2 }, 1)
+    await bench.advance(1000, 100)
+    expect([ann.state, ann.errors]).toMatchObject([{ level: 2 }, []])
+    expect(await listed(bench)).toMatchObject([{ version: 1, row: { data: { level: 1 } } }])
+    expect(lines.map((line) => JSON.parse(line))).toMatchObject([{ failed: 'listing of duel' }])
+    expect([bench.counts['row written'], bench.counts['row failed']]).toEqual([1, 1])
+    await bench.say('duel', 'ann', 'set', { level: 3 }, 2)
+    await bench.advance(1000, 100)
+    expect(await dataOf(bench)).toEqual({ level: 3, text: '' })
+  })
+
+  it('stays if `of` does not return: the call is cut off, and the room continues', async () => {
+    const stuck = vi.fn(async () => {})
+    let limitMs: number | undefined
+    const suspects = {
+      limitOf: ({ hook }: { hook: string }) => (hook === 'listing' ? limitMs : undefined),
+      stuck,
+    }
+    const of = ({ level }: Partial<Duel>) => {
+      while (level === 2);
+      return { level }
+    }
+    const { bench, ann } = await roomWith(duel({ of }), ['ann'], { suspects })
+    limitMs = 20
+    await bench.say('duel', 'ann', 'set', { level: 2 }, 1)
+    await bench.advance(1000, 100)
+    expect(stuck).toHaveBeenCalledWith(expect.objectContaining({ hook: 'listing' }), 'guard')
+    expect(await dataOf(bench)).toMatchObject({ level: 1 })
+    limitMs = undefined
+    await bench.say('duel', 'ann', 'set', { level: 3 }, 2)
+    await bench.advance(5000, 100)
+    expect([ann.state, await dataOf(bench)]).toMatchObject([{ level: 3 }, { level: 3 }])
+  })
+
+  it('has nothing of hidden layers: `of` does not get them', async () => {
+    const seen: Partial<Duel>[] = []
+    const of = (state: Partial<Duel>) => {
+      seen.push(JSON.parse(JSON.stringify(state)))
+      return { level: 1, text: JSON.stringify(state) }
+    }
+    const bench = new RoomBench([duel({ of })])
+    const writes = writesOf(bench)
+    const ann = await bench.join('duel', 'ann')
+    await bench.say('duel', 'ann', 'set', { level: 2 }, 1)
+    await bench.advance(2000, 100)
+    expect(JSON.stringify([...ann.layers])).toContain(CANARY)
+    expect(seen.map(({ hands }) => hands)).toEqual([{}, {}])
+    for (const [, { value }] of writes.mock.calls)
+      expect(new TextDecoder().decode(value)).toSatisfy(
+        (text: string) => text !== '' && !text.includes(CANARY),
+      )
+  })
+
+  it('shows no update that is not stored, also if it is due while that is under way', async () => {
+    const { bench } = await roomWith(duel(), ['ann'])
+    await bench.say('duel', 'ann', 'set', { level: 2 }, 1)
+    bench.store.mood = 'slow'
+    await bench.say('duel', 'ann', 'set', { level: 3 }, 2)
+    await bench.advance(3000, 100)
+    expect(await dataOf(bench)).toMatchObject({ level: 1 })
+    bench.store.mood = 'fine'
+    bench.store.let()
+    await bench.advance(1000, 100)
+    expect(await dataOf(bench)).toMatchObject({ level: 3 })
+  })
+
+  it('and the code are those of a definition that takes the place of another', async () => {
+    const plain = { ...duel(), listing: undefined }
+    const { bench } = await roomWith(plain, ['ann'])
+    await bench.advance(1000, 100)
+    expect(await listed(bench)).toEqual([])
+    bench.host.replaceRoom(duel({ codes: true }))
+    await bench.advance(2000, 100)
+    expect(await listed(bench)).toMatchObject([{ row: { data: { level: 1 }, code: expect.any(String) } }])
+    bench.host.replaceRoom(plain)
+    await bench.advance(2000, 100)
+    expect(await listed(bench)).toMatchObject([{ row: undefined }])
+  })
+
+  it('is removed when the room ends, before an operator who ended it has the answer', async () => {
+    const { bench } = await roomWith(duel(), ['ann'])
+    const { epoch } = bench.host.rooms[0]!
+    bench.send('duel', 'req_1', { kind: 'end' })
+    await bench.settle()
+    expect([await listed(bench), bench.sentOf('done').length]).toEqual([
+      [{ epoch, version: 2, row: undefined }],
+      1,
+    ])
+  })
+
+  it('is removed as soon as the store answers, if it is away when the room ends', async () => {
+    const { bench } = await roomWith(duel(), ['ann'])
+    const writes = writesOf(bench).mockRejectedValue(new StoreUnavailable('away'))
+    await bench.say('duel', 'ann', 'end', null, 1)
+    await bench.advance(5000, 100)
+    expect((await listed(bench))[0]?.row).toBeDefined()
+    expect(bench.host.claimed).toBe(1)
+    writes.mockRestore()
+    await bench.advance(2000, 100)
+    expect([(await listed(bench))[0]?.row, bench.host.claimed]).toEqual([undefined, 0])
+  })
+
+  it('does not keep an ended room for longer than a minute, if the store refuses the removal', async () => {
+    const { bench } = await roomWith(duel(), ['ann'])
+    writesOf(bench).mockRejectedValue(new StoreRefused('no permission', 'NOPERM'))
+    await bench.say('duel', 'ann', 'end', null, 1)
+    await bench.advance(55_000, 500)
+    expect(bench.host.claimed).toBe(1)
+    await bench.advance(10_000, 500)
+    expect(bench.host.claimed).toBe(0)
+  })
+
+  it('is given up with the node, if the store does not answer', async () => {
+    const { bench } = await roomWith(duel({ durability: 'none' }), ['ann'])
+    writesOf(bench).mockRejectedValue(new StoreUnavailable('away'))
+    const closed = bench.host.close(3000)
+    await bench.advance(5000, 100)
+    await closed
+    expect(bench.host.claimed).toBe(0)
+  })
+
+  it.each([
+    [true, { node_id: null, members: 0 }],
+    [false, undefined],
+  ])(
+    'of a room that sleeps stays for as long as its record only with `sleeping` (%s)',
+    async (sleeping, row) => {
+      const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping }), ['ann'])
+      leave(bench, 'ann')
+      await bench.advance(11_000, 500)
+      expect(bench.counts.asleep).toBe(1)
+      const [found] = await listed(bench)
+      expect(found?.row).toEqual(row && expect.objectContaining(row))
+      bench.clock.advance(7 * DAY_MS - MINUTE_MS)
+      expect((await listed(bench)).some((each) => each.row)).toBe(sleeping)
+      bench.clock.advance(2 * MINUTE_MS)
+      expect((await listed(bench)).some((each) => each.row)).toBe(false)
+    },
+  )
+
+  it('of a room that sleeps goes with the record, if that is damaged or an operator ends the room without its code', async () => {
+    const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping: true }), ['ann'])
+    await bench.join('duel', 'bob', { key: 'other' })
+    leave(bench, 'ann')
+    bench.send('duel', 'bob', { kind: 'leave', reason: 'left', request_id: 9 }, 'other')
+    await bench.advance(11_000, 500)
+    expect((await listed(bench)).map(({ row }) => row?.node_id)).toEqual([null, null])
+    const { fence } = await bench.claimed('duel')
+    const { rooms } = bench.store.store
+    await rooms.snapshot('prj_test/duel:a', fence, Uint8Array.of(1, 2, 3), 60_000)
+    const { epoch, version } = (await rooms.inspect('prj_test/duel:a'))!
+    await rooms.release('prj_test/duel:a', { epoch, version }, { forget: false })
+    await bench.join('duel', 'cat')
+    expect(bench.counts.quarantined).toBe(1)
+    const bare = new RoomBench([], { clock: bench.clock, store: bench.store.store })
+    bare.send('duel', 'req_1', { kind: 'end' }, 'other')
+    await bare.settle()
+    expect(bare.sentOf('done')).toHaveLength(1)
+    expect((await listed(bench)).map(({ row }) => row)).toEqual([undefined, undefined])
+  })
+
+  it('is the next owner’s as soon as the room is opened, with the time of its creation; the owner before cannot bring its row back', async () => {
+    const { bench, ann } = await roomWith(duel(), ['ann'])
+    const [first] = await listed(bench)
+    bench.clock.advance(MINUTE_MS)
+    const write = bench.store.store.listings.write.bind(bench.store.store.listings)
+    const heir = bench.successor([ann])
+    await bench.die()
+    heir.attach('duel', ann, 1)
+    await heir.settle()
+    const [second] = await listed(heir)
+    expect(second).toEqual({
+      epoch: heir.host.rooms[0]!.epoch,
+      version: 1,
+      row: { ...first!.row, node_id: 'node_b' },
+    })
+    const { epoch } = first!
+    expect(
+      await write('prj_test/duel', { roomId: 'duel:a', epoch, version: 99, value: undefined }, 1000),
+    ).toBe(false)
+  })
+
+  it('stays when the room is handed over, and is then the successor’s', async () => {
+    const { bench, ann } = await roomWith(duel(), ['ann'])
+    await bench.host.rooms[0]!.handOver({ nodeId: 'node_b', take: () => {} })
+    expect(await listed(bench)).toMatchObject([{ version: 1, row: { node_id: 'node_a' } }])
+    const heir = bench.successor([ann])
+    await heir.host.open(heir.address('duel'))
+    await heir.settle()
+    expect(await listed(heir)).toMatchObject([{ version: 1, row: { node_id: 'node_b' } }])
+  })
+
+  it('is in the directory of every node, but for the time between the death of its owner and its next one', async () => {
+    const { bench, ann } = await roomWith(duel(), ['ann'])
+    const gone = new Set<string>()
+    const directory = new Directory({
+      store: bench.store.store,
+      clock: bench.clock,
+      log: pino({ level: 'silent' }),
+      metrics: registerMetrics(new Registry(), DIRECTORY_METRICS),
+      isGone: (nodeId) => gone.has(nodeId),
+      listingOf: (roomType) => bench.host.listingOf(roomType),
+    })
+    const rows = async (): Promise<readonly (string | null)[]> => {
+      await bench.advance(1000, 100)
+      const list = { projectId: 'prj_test', roomType: 'duel' }
+      const found = await directory.rooms(list, { where: { level: { min: 1 } } }, () => true)
+      return found.map(({ node_id: nodeId }) => nodeId)
+    }
+    expect(await rows()).toEqual(['node_a'])
+    gone.add('node_a')
+    expect(await rows()).toEqual([])
+    const heir = bench.successor([ann])
+    await bench.die()
+    heir.attach('duel', ann, 1)
+    await heir.settle()
+    expect(await rows()).toEqual(['node_b'])
+    await heir.say('duel', 'ann', 'end', null, 1)
+    expect(await rows()).toEqual([])
+    directory.stop()
+  })
+
+  it('is written again before it expires', async () => {
+    const { bench } = await roomWith(duel(), ['ann'])
+    const writes = writesOf(bench)
+    await bench.advance(3 * HOUR_MS, MINUTE_MS)
+    expect(writes.mock.calls.length).toBeGreaterThanOrEqual(4)
+    expect(writes.mock.calls.length).toBeLessThanOrEqual(8)
+    expect(await dataOf(bench)).toEqual({ level: 1, text: '' })
+  })
+
+  it('is the newest once the store takes writes again', async () => {
+    const { bench } = await roomWith(duel(), ['ann'])
+    await bench.advance(1000, 100)
+    const writes = writesOf(bench).mockRejectedValue(new StoreUnavailable('away'))
+    for (const level of [2, 3]) {
+      await bench.say('duel', 'ann', 'set', { level }, level - 1)
+      await bench.advance(1500, 100)
+    }
+    expect(writes.mock.calls.length).toBeLessThanOrEqual(4)
+    writes.mockRestore()
+    await bench.advance(2000, 100)
+    expect(await dataOf(bench)).toMatchObject({ level: 3 })
+    expect(bench.counts['row not_written']).toBeGreaterThan(0)
+  })
+
+  it('is written under the new epoch after the store has lost the room', async () => {
+    const { bench } = await roomWith(duel(), ['ann'])
+    const before = bench.host.rooms[0]!.epoch
+    await lose(bench)
+    const { epoch } = bench.host.rooms[0]!
+    expect(epoch).toBeGreaterThan(before)
+    await bench.advance(1000, 100)
+    expect(await listed(bench)).toMatchObject([{ epoch, row: { members: 1 } }])
+  })
+
+  it('costs a room type without listing and codes no write', async () => {
+    const plain = defineRoom({ type: 'plain', onIdle: 'sleep', idleSeconds: 1, create: () => ({ n: 0 }) })
+    const bench = new RoomBench([plain])
+    const writes = [writesOf(bench), vi.spyOn(bench.store.store.records, 'write')]
+    await bench.join('plain', 'ann')
+    bench.send('plain', 'ann', { kind: 'leave', reason: 'left', request_id: 9 })
+    await bench.advance(5000, 100)
+    await bench.join('plain', 'bob')
+    await bench.advance(HOUR_MS, MINUTE_MS)
+    for (const write of writes) expect(write).not.toHaveBeenCalled()
+  })
+})
+
+/** The store loses the room's record, and the room finds that out. */
+async function lose(bench: RoomBench): Promise<void> {
+  const { rooms } = new RoomBench([]).store.store
+  bench.store.follow(() => rooms)
+  await bench.say('duel', 'ann', 'set', { noise: 1 }, 1)
+  await bench.advance(200, 20)
+}
+
+describe('the code of a room', () => {
+  const withCodes = (more?: Options, options?: BenchOptions) =>
+    roomWith(duel({ codes: true, ...more }), ['ann'], options)
+  const recordOf = async (bench: RoomBench, code: string | undefined) => {
+    const [found] = await bench.store.store.records.read([codeKey('prj_test', code ?? '')])
+    return found && new TextDecoder().decode(found.value)
+  }
+  const codeOf = (bench: RoomBench) => joinedOf(bench).at(-1)?.code
+
+  it('is in the answer to every join, in the store and in the row', async () => {
+    const { bench } = await withCodes()
+    await bench.join('duel', 'bob')
+    const codes = joinedOf(bench).map(({ code }) => code)
+    expect(codes).toEqual([expect.stringMatching(/^[0-9A-HJKMNP-TV-Z]{6}$/), codes[0]])
+    await bench.join('duel', 'cat', { key: 'other' })
+    expect(codeOf(bench)).not.toBe(codes[0])
+    expect(await recordOf(bench, codes[0])).toBe('duel:a')
+    expect((await listed(bench)).map(({ row }) => row?.code)).toContain(codes[0])
+  })
+
+  it('is not there in a type without codes', async () => {
+    const { bench } = await withCodes({ codes: false })
+    expect(joinedOf(bench)).toMatchObject([{ member_id: 'ann' }])
+    expect(joinedOf(bench)[0]).not.toHaveProperty('code')
+    expect((await listed(bench))[0]?.row).not.toHaveProperty('code')
+  })
+
+  it.each(['journal', 'snapshot'] as const)(
+    'stays with the room under its next owner (%s)',
+    async (durability) => {
+      const { bench, ann } = await withCodes({ durability })
+      await bench.advance(1000, 100)
+      const code = codeOf(bench)
+      const heir = bench.successor([ann])
+      await bench.die()
+      await heir.join('duel', 'bob')
+      expect([codeOf(heir), code]).toEqual([code, expect.any(String)])
+      expect(await recordOf(heir, code)).toBe('duel:a')
+    },
+  )
+
+  it('ends with the room', async () => {
+    const { bench } = await withCodes()
+    const code = codeOf(bench)
+    await bench.say('duel', 'ann', 'end', null, 1)
+    expect(await recordOf(bench, code)).toBeUndefined()
+    await bench.join('duel', 'bob')
+    expect(codeOf(bench)).not.toBe(code)
+  })
+
+  it('lives as long as the record of a room that sleeps', async () => {
+    const { bench } = await withCodes({ onIdle: 'sleep' })
+    const code = codeOf(bench)
+    leave(bench, 'ann')
+    await bench.advance(11_000, 500)
+    bench.clock.advance(7 * DAY_MS - MINUTE_MS)
+    expect(await recordOf(bench, code)).toBe('duel:a')
+    bench.clock.advance(2 * MINUTE_MS)
+    expect(await recordOf(bench, code)).toBeUndefined()
+  })
+
+  it('lives on while the room runs', async () => {
+    const { bench } = await withCodes()
+    await bench.advance(3 * HOUR_MS, MINUTE_MS)
+    expect(await recordOf(bench, codeOf(bench))).toBe('duel:a')
+  })
+
+  it.each([
+    ['is claimed again', undefined],
+    ['is another', 'duel:thief'],
+  ])('%s after the store has lost it, where another room has (%s)', async (_, taken) => {
+    const { bench, ann } = await withCodes()
+    const code = codeOf(bench)!
+    const key = codeKey('prj_test', code)
+    const { records } = bench.store.store
+    await records.write([{ remove: key }])
+    if (taken) await records.write([{ put: key, value: new TextEncoder().encode(taken) }])
+    await lose(bench)
+    await bench.advance(2000, 100)
+    expect(await recordOf(bench, code)).toBe(taken ?? 'duel:a')
+    await bench.join('duel', 'bob')
+    await bench.advance(1000, 100)
+    const now = codeOf(bench)!
+    expect([now === code, await recordOf(bench, now)]).toEqual([!taken, 'duel:a'])
+    expect((await listed(bench))[0]?.row?.code).toBe(now)
+    // The next owner has it as well.
+    const heir = bench.successor([ann])
+    heir.store.follow(() => bench.store.store.rooms)
+    await bench.die()
+    await heir.join('duel', 'cat')
+    expect(codeOf(heir)).toBe(now)
+  })
+
+  it('is not made if the store does not answer: the join is refused, and nothing is counted', async () => {
+    const bench = new RoomBench([duel({ codes: true })], { quota: { maxRooms: 1 } })
+    const write = vi.spyOn(bench.store.store.records, 'write').mockRejectedValue(new StoreUnavailable('away'))
+    const ann = await bench.join('duel', 'ann')
+    expect(ann.errors).toMatchObject([{ code: 'room_unavailable' }])
+    write.mockRestore()
+    const bob = await bench.join('duel', 'bob', { key: 'other' })
+    expect(bob.inRoom).toBe(true)
+  })
+
+  it('is another of two rooms that draw the same', async () => {
+    const { bench } = await withCodes()
+    const { records } = bench.store.store
+    const write = vi.spyOn(records, 'write').mockResolvedValueOnce(false)
+    await bench.join('duel', 'bob', { key: 'other' })
+    const keys = write.mock.calls.map(([[first]]) => first && 'put' in first && first.put)
+    expect(keys).toEqual([expect.any(String), codeKey('prj_test', codeOf(bench)!)])
+    expect(keys[0]).not.toBe(keys[1])
+  })
+
+  it('of an earlier room of the same key does not let a player into this one', async () => {
+    const { bench } = await withCodes()
+    const code = codeOf(bench)!
+    const bob = await bench.join('duel', 'bob', { create: false, code: '000000' })
+    expect(bob.errors).toMatchObject([{ code: 'room_not_found' }])
+    const cat = await bench.join('duel', 'cat', { create: false, code })
+    expect(cat.inRoom).toBe(true)
+  })
+})

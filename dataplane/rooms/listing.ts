@@ -1,0 +1,267 @@
+import type { StandardSchemaV1 } from '@standard-schema/spec'
+import { sleep, timestamp } from '../../shared/clock.ts'
+import type { Json } from '../../shared/json.ts'
+import { StoreUnavailable } from '../../shared/store/port.ts'
+import { encodeRow } from '../directory/row.ts'
+import type { ListedRoomFacts, RoomDefinition, RoomListingRules } from './definition.ts'
+import { jsonCopy, RoomLogicError, validate } from './failures.ts'
+import { readOnlyView } from './guarded.ts'
+import type { Timer } from './scheduler.ts'
+import type { RoomStream } from './stream.ts'
+
+/** Least time between two reads of a room for its row. */
+const READ_MS = 1000
+/** Lifetime of rows and codes in the store, unless they are written again. */
+export const LISTED_MS = 3_600_000
+/** Mean time after which they are written again. */
+const REWRITE_MS = LISTED_MS / 2
+/** Least pause after a write that failed; at most twice as long. */
+const RETRY_MS = 1000
+/** For how long a room that has ended waits until the store has removed its row and code. They expire later. */
+const LEAVE_MS = 60_000
+const MAX_DATA_BYTES = 1024
+
+/**
+ * Keeps the row and the code of one running room in the store. A row shows an update that stands, so no list shows what a crash can undo. The
+ * row is written only if it differs from the last one. A node that has lost the room cannot overwrite the row of the next owner, which has a
+ * larger epoch.
+ */
+export class RoomListing {
+  readonly #room: RoomStream
+  readonly #timer: Timer
+  #definition: RoomDefinition
+  /** Version of the last row of this owner. */
+  #version = 0
+  /** The row that the store has. Undefined: none, or that of an earlier owner. */
+  #written: Uint8Array | undefined
+  /** An update stands that was not read. */
+  #changed = false
+  #readAt = Number.NEGATIVE_INFINITY
+  /** When row and code are written again, also if they are the same. */
+  #rewriteAt: number
+  #writing = false
+  #ended = false
+  #givenUp = false
+
+  /** Of a new room, whose code is claimed: its first row follows its first update. Any other room has to be told to `rewrite`. */
+  constructor(room: RoomStream, definition: RoomDefinition) {
+    this.#room = room
+    this.#definition = definition
+    this.#timer = room.environment.scheduler.timer(() => this.#read())
+    this.#rewriteAt = this.#nextRewrite
+  }
+
+  /** Continues with another definition of the room type. */
+  redefine(definition: RoomDefinition): void {
+    this.#definition = definition
+  }
+
+  /** An update stands. */
+  committed(): void {
+    this.#changed = this.#definition.listing !== undefined
+    this.#wait()
+  }
+
+  /** The store may not have the row and the code of this room and this definition: they are written again. */
+  rewrite(): void {
+    this.#rewriteAt = Number.NEGATIVE_INFINITY
+    // A migrated state is not flushed yet. Its first update comes soon.
+    if (!this.#room.state.dirty) this.#wait()
+  }
+
+  /** Nothing more is written, except by `leave`. */
+  end(): void {
+    this.#ended = true
+    this.#timer.cancel()
+  }
+
+  /**
+   * Removes row and code of a room that has ended. Of a room that sleeps, they stay for as long as its record. Resolves when the store has
+   * answered, after `giveUp`, or after a minute. Never rejects.
+   */
+  async leave(how: 'ended' | 'asleep'): Promise<void> {
+    this.end()
+    const { address, code, environment, lifeMs } = this.#room
+    const { codes } = environment
+    const { listing } = this.#definition
+    const row = how === 'asleep' && listing?.sleeping ? this.#row(listing, null, undefined) : undefined
+    const settleCode = (kept: string) =>
+      how === 'asleep' ? codes.keep(address, kept, lifeMs) : codes.remove(address, kept)
+    await Promise.all([
+      listing && this.#untilAnswered(() => this.#put(row, lifeMs)),
+      code !== undefined && this.#untilAnswered(() => settleCode(code)),
+    ])
+  }
+
+  /** Stops asking a store that does not answer. */
+  giveUp(): void {
+    this.#givenUp = true
+  }
+
+  #wait(): void {
+    if (this.#ended || this.#writing) return
+    const due = this.#changed ? Number.NEGATIVE_INFINITY : this.#rewriteAt
+    const at = Math.max(due, this.#readAt + READ_MS)
+    if (at <= this.#now) this.#timer.soon()
+    else this.#timer.at(at)
+  }
+
+  #read(): void {
+    // The state is that of an update which may not stand: `committed` follows.
+    if (this.#room.committing) return
+    const { listing, codes } = this.#definition
+    const { nodeId } = this.#room.environment
+    const rewrites = this.#now >= this.#rewriteAt
+    if (rewrites) this.#rewriteAt = this.#nextRewrite
+    this.#readAt = this.#now
+    this.#changed = false
+    const row = listing && this.#row(listing, nodeId, this.#written)
+    const puts = (listing !== undefined && rewrites) || !isSame(row, this.#written)
+    void this.#write(puts ? () => this.#put(row, LISTED_MS) : undefined, rewrites && codes)
+  }
+
+  /** Never rejects. */
+  async #write(put: (() => Promise<void>) | undefined, keepsCode: boolean): Promise<void> {
+    this.#writing = true
+    try {
+      await Promise.all([put?.(), keepsCode && this.#keepCode()])
+    } catch (error) {
+      this.#failed(error)
+      this.#rewriteAt = this.#now + this.#pauseMs
+    }
+    this.#writing = false
+    this.#wait()
+  }
+
+  /** False: a later owner has written the row. Its room is not this node's any more. */
+  async #put(value: Uint8Array | undefined, ttlMs: number): Promise<void> {
+    const { address, environment, epoch, roomId } = this.#room
+    const { projectId, roomType } = address
+    const version = ++this.#version
+    await environment.listings.write(`${projectId}/${roomType}`, { roomId, epoch, version, value }, ttlMs)
+    this.#written = value
+    this.#count('written')
+  }
+
+  /** Keeps the room's code. A room without one, or whose code another room has since the store lost it, gets another. */
+  async #keepCode(): Promise<void> {
+    const { address, code, environment, lifeMs } = this.#room
+    const ttlMs = Math.max(LISTED_MS, lifeMs)
+    if (code !== undefined && (await environment.codes.keep(address, code, ttlMs))) return
+    this.#room.changeCode(await environment.codes.claim(address, ttlMs))
+  }
+
+  /** Repeats a write until the store has answered, for at most `LEAVE_MS`. */
+  async #untilAnswered(write: () => Promise<unknown>): Promise<void> {
+    const { environment, log } = this.#room
+    const until = this.#now + LEAVE_MS
+    while (!this.#givenUp) {
+      try {
+        await write()
+        return
+      } catch (err) {
+        this.#failed(err)
+        if (!(err instanceof StoreUnavailable)) return
+        // The store may refuse this write only: an ended room must not keep its name for ever.
+        if (this.#now >= until) {
+          log.warn({ err }, 'the row or the code of an ended room was not removed: it expires within an hour')
+          return
+        }
+        await sleep(environment.clock, this.#pauseMs)
+      }
+    }
+  }
+
+  #failed(error: unknown): void {
+    this.#count('not_written')
+    if (!(error instanceof StoreUnavailable))
+      this.#room.log.error({ err: error }, 'the row or the code of a room could not be written')
+  }
+
+  /** The room's row as of its last update. Undefined: it is not listed. `otherwise`: the row if room code fails. */
+  #row(
+    listing: RoomListingRules,
+    nodeId: string | null,
+    otherwise: Uint8Array | undefined,
+  ): Uint8Array | undefined {
+    const { address, code, createdAt, delivery, environment, epoch, name, roomId, state, tables } = this.#room
+    const { clock, failures, loopShare } = environment
+    const { key, roomType } = address
+    const { maxMembers } = this.#definition
+    const members = delivery.delivered.members.length
+    const turn = {
+      room: { name, epoch },
+      hook: 'listing',
+      subject: '',
+      ref: 0,
+      type: '',
+      principal: '',
+    } as const
+    const began = clock.monotonic()
+    try {
+      const data = environment.code.run(turn, () => dataOf(listing, state.base, { key, members, maxMembers }))
+      if (data === null) return undefined
+      return encodeRow({
+        room_id: roomId,
+        room_type: roomType,
+        key,
+        members,
+        max_members: maxMembers === Number.POSITIVE_INFINITY ? null : maxMembers,
+        reserved: tables.reservations.flushed.length,
+        created_at: timestamp(createdAt),
+        data,
+        node_id: nodeId,
+        ...(code !== undefined && { code }),
+      })
+    } catch (error) {
+      this.#count('failed')
+      failures.explain(`listing of ${roomType}`, error)
+      return otherwise
+    } finally {
+      loopShare.use(clock.monotonic() - began)
+    }
+  }
+
+  #count(outcome: 'written' | 'failed' | 'not_written'): void {
+    this.#room.environment.metrics.roomRows.inc({ room_type: this.#room.address.roomType, outcome })
+  }
+
+  get #now(): number {
+    return this.#room.environment.clock.monotonic()
+  }
+
+  // Random, so that many rooms do not write at the same moment.
+
+  get #nextRewrite(): number {
+    return this.#now + REWRITE_MS * (0.75 + this.#room.environment.random.float() / 2)
+  }
+
+  get #pauseMs(): number {
+    return RETRY_MS * (1 + this.#room.environment.random.float())
+  }
+}
+
+/** The data of a room's row; null: the room is not listed. Throws what room code threw, or a RoomLogicError. */
+function dataOf(listing: RoomListingRules, base: Json, facts: ListedRoomFacts): Json {
+  const { view, end } = readOnlyView(base)
+  try {
+    return checkedData(listing.data, listing.of(view, facts))
+  } finally {
+    end()
+  }
+}
+
+function checkedData(schema: StandardSchemaV1, returned: unknown): Json {
+  if (returned === null) return null
+  const valid = validate(schema, returned)
+  if (!valid.ok)
+    throw valid.cause ?? new RoomLogicError(`listing.of returned data that does not fit: ${valid.message}`)
+  const data = jsonCopy(valid.value, 'the data that listing.of returned')
+  const bytes = Buffer.byteLength(JSON.stringify(data))
+  if (bytes > MAX_DATA_BYTES)
+    throw new RoomLogicError(`listing.of returned ${bytes} bytes of JSON; it may return ${MAX_DATA_BYTES}`)
+  return data
+}
+
+const isSame = (one: Uint8Array | undefined, other: Uint8Array | undefined): boolean =>
+  one && other ? Buffer.compare(one, other) === 0 : one === other
