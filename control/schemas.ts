@@ -4,7 +4,7 @@ import { type IdPrefix, idPattern } from '../shared/ids.ts'
 import { isWellFormed } from '../shared/json.ts'
 import { LOG_LEVELS } from '../shared/log-levels.ts'
 import { CONTROL_PROBLEMS } from '../shared/problem.ts'
-import { dataFault, isNameable } from '../shared/tokens.ts'
+import { dataFault, isNameable, MAX_SUB_LENGTH } from '../shared/tokens.ts'
 import { MEMBER_PATTERN } from './creation-order.ts'
 import { MINT_SCOPE, ROOM_READ_SCOPE } from './keys.ts'
 
@@ -78,7 +78,7 @@ export const RotateKey = v.strictObject({
 })
 
 const Sub = v.pipe(
-  text(1, 256, 'The player’s id in the game’s own world; room logic gets it.'),
+  text(1, MAX_SUB_LENGTH, 'The player’s id in the game’s own world; room logic gets it.'),
   v.check(isNameable, 'must not be . or .., which no path can name'),
 )
 

@@ -16,6 +16,8 @@ export interface RoomDescription {
   /** All members, in the order they joined. */
   readonly members: readonly MemberDescription[]
   readonly member_count: number
+  /** Seats that are kept for players who are not members. */
+  readonly reservations: readonly { readonly sub: string; readonly expires_at: string }[]
   /** Members whose socket is attached. */
   readonly connected_count: number
   /** Between the last two times that rooms were listed, a second apart or more; null: it was not yet here at the first of them. */

@@ -90,6 +90,9 @@ const NOT_OURS = {
   nbf: v.exactOptional(v.never()),
   iat: v.exactOptional(v.never()),
 }
+/** Maximum length of a `sub`, in characters. */
+export const MAX_SUB_LENGTH = 256
+
 /** Whether a path can name a player: `.` and `..` are steps in it however they are written, so that they could not be revoked. */
 export const isNameable = (sub: string): boolean => sub !== '.' && sub !== '..'
 

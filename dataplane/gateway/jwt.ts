@@ -15,6 +15,7 @@ import {
   dataFault,
   ISSUED_AHEAD_MS,
   isNameable,
+  MAX_SUB_LENGTH,
   MAX_TOKEN_LENGTH,
   MAX_TOKEN_LIFE_MS,
   type TokenClaims,
@@ -27,7 +28,6 @@ import type { GatewayContext } from './context.ts'
 const ALGORITHMS = ['RS256', 'ES256', 'EdDSA']
 /** The claim that holds what else a token may say: `{ data, rooms }`, as of our own tokens. */
 const OWN_CLAIM = 'roomful'
-const MAX_SUB_LENGTH = 256
 const MAX_ROOMS = 64
 /** How old the keys of an issuer may be when they are fetched again, beside the players who come meanwhile. */
 const REFRESH_MS = 600_000

@@ -60,7 +60,7 @@ export class RoomAdmission {
 
   /** Whether the room has no member, and no join is under way. */
   get empty(): boolean {
-    return this.#places === 0
+    return this.#stream.memberships.size + this.#running.size === 0
   }
 
   /** No one joins any more. */
@@ -210,12 +210,19 @@ export class RoomAdmission {
     for (const answer of early) answer()
   }
 
-  /** Members, and joins that hold a place: those under way that have no seat to take over. */
+  /** Members, reservations, and joins that hold a place: those under way that take over neither a seat nor a reservation. */
   get #places(): number {
-    const { memberships } = this.#stream
-    let places = memberships.size
+    const { memberships, tables } = this.#stream
+    let places = memberships.size + tables.reservations.size - this.#taking.size
     for (const { request } of this.#running.values()) if (!this.#ownSeat(request)) places++
     return places
+  }
+
+  /** Players whose join is under way and takes their reservation. */
+  get #taking(): ReadonlySet<string> {
+    const { reservations } = this.#stream.tables
+    const subs = [...this.#running.values()].map(({ request }) => request.sub)
+    return new Set(subs.filter((sub): sub is string => sub !== null && reservations.has(sub)))
   }
 
   /** The seat of the player's other session that a join may take over. */
@@ -232,11 +239,11 @@ export class RoomAdmission {
 
   /** The seat that a join takes over; undefined: it gets a new one. Otherwise the reason why there is none for it. */
   #seatFor(request: JoinRequest): Membership | Refusal | undefined {
-    const { bans, memberships, roomId } = this.#stream
+    const { memberships, roomId, tables } = this.#stream
     const { sameSub, maxMembers } = this.#inputs.handlers.definition
     const { sub } = request
     const seat = this.#ownSeat(request)
-    if (sub !== null && bans.present.has(sub))
+    if (sub !== null && tables.bans.has(sub))
       return { code: 'banned', message: `${roomId} keeps this player out` }
     if (
       sub !== null &&
@@ -248,9 +255,12 @@ export class RoomAdmission {
         code: sameSub === 'refuse' ? 'already_joined' : 'replaced',
         message: `the player is in ${roomId} with another session`,
       }
-    const full = this.#places >= maxMembers
+    const isReserved = sub !== null && tables.reservations.has(sub) && !this.#taking.has(sub)
+    const full = this.#places - (isReserved ? 1 : 0) >= maxMembers
     if (seat && (full || sameSub === 'replace')) return seat
-    return full ? { code: 'room_full', message: `${roomId} has its ${maxMembers} members` } : undefined
+    return full
+      ? { code: 'room_full', message: `${roomId} has no free seat of its ${maxMembers}` }
+      : undefined
   }
 
   /** Unless the session is at another edge by now. */

@@ -273,6 +273,13 @@ export interface RoomContext {
   kick(member: string | Member, reason?: string, options?: { readonly ban?: boolean }): void
   /** Ends the ban of the player with this `sub`. Returns false if the player was not banned. */
   unban(sub: string): boolean
+  /**
+   * Keeps a seat for the player with this `sub`, for so many seconds or until the player joins. The seat counts as taken (`maxMembers`): only
+   * this player can join in its place, and `admit` still decides. Returns false if the room has no free seat or has banned the player, and
+   * true without effect if the player is a member. Another call for the same player can make the time longer, not shorter. Reservations are
+   * stored with the state. A room has at most 1,000. Throws if the durability is `none`.
+   */
+  reserve(sub: string, seconds: number): boolean
   /** Cancels the timer with this id. Returns false if there is no such timer, for example because it has fired. */
   cancel(id: string): boolean
   /**

@@ -52,8 +52,19 @@ export class RoomDescriptions {
 
   /** The room as its members know it: seq and checksum are those of the last delivered flush; with the state, of one that may be on its way. */
   #describe(room: Room, query: RoomQuery): RoomDescription {
-    const { address, delivery, environment, epoch, flushed, grants, history, memberships, roomId, state } =
-      room.stream
+    const {
+      address,
+      delivery,
+      environment,
+      epoch,
+      flushed,
+      grants,
+      history,
+      memberships,
+      roomId,
+      state,
+      tables,
+    } = room.stream
     const { projectId, roomType, key } = address
     const { seq, checksum } = query.include_state ? flushed : delivery.delivered
     const members: MemberDescription[] = []
@@ -72,6 +83,7 @@ export class RoomDescriptions {
       checksum,
       members,
       member_count: memberships.size,
+      reservations: tables.reservations.rows.map(({ id, due }) => ({ sub: id, expires_at: timestamp(due) })),
       connected_count: connectedCount,
       // Null: the room was not here at the first of the last two samples.
       updates_per_second: this.#seen.get(room)?.perSecond ?? null,

@@ -3,6 +3,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import { Quiet } from '../../shared/quiet.ts'
 import type { Claim } from '../../shared/store/port.ts'
+import { cloneJson, NotJson } from '../../shared/sync/check.ts'
 import { decodeNote, type TurnCause } from '../watchdog/turns.ts'
 import type { RoomDefinition, RoomLog } from './definition.ts'
 import { guarded } from './guarded.ts'
@@ -48,6 +49,16 @@ export const FAILED = "the room's logic failed"
 export const MAX_REPLY_BYTES = 4096
 /** Texts that come from room logic and validators are cut to this many characters before they are sent. */
 const MAX_TEXT = 300
+
+/** Returns a copy of `value` as JSON. Undefined becomes null. Throws a RoomLogicError that calls the value `what`. */
+export function jsonCopy(value: unknown, what: string): Json {
+  try {
+    return cloneJson(value === undefined ? null : value)
+  } catch (error) {
+    if (error instanceof NotJson) throw new RoomLogicError(`${what} is not JSON: ${error.message}`)
+    throw error
+  }
+}
 
 /** Runs a Standard Schema validator. One that answers with a promise fails: rooms validate within the turn. */
 export function validate(schema: StandardSchemaV1, value: unknown): Validated {

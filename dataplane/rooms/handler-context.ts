@@ -2,8 +2,7 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import type { Random } from '../../shared/random.ts'
-import { cloneJson, NotJson } from '../../shared/sync/check.ts'
-import { MAX_BANS } from './bans.ts'
+import { MAX_SUB_LENGTH } from '../../shared/tokens.ts'
 import type {
   Member,
   MessageType,
@@ -14,14 +13,18 @@ import type {
   TurnContext,
 } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
-import { bounded, MAX_REPLY_BYTES, RoomLogicError, RoomLogicRefused, validate } from './failures.ts'
+import { bounded, jsonCopy, MAX_REPLY_BYTES, RoomLogicError, RoomLogicRefused, validate } from './failures.ts'
 import type { RoomEvent } from './journal.ts'
 import type { Grant, Grants } from './layer-grants.ts'
 import { isLayerName, namesOf, ownerOf, ownLayer, RIGHT_NAME } from './layer-rules.ts'
 import type { Memberships } from './memberships.ts'
+import { reserve } from './reservations.ts'
 import type { RoomStream } from './stream.ts'
 import type { Work } from './tasks.ts'
-import { TurnTimers } from './timers.ts'
+import { timerOf } from './timers.ts'
+
+/** Maximum number of players that one room bans. */
+const MAX_BANS = 1000
 
 /** `layer`: it is for those who have that when the turn is over. */
 export type AskedEvent = RoomEvent & { readonly layer?: string }
@@ -31,36 +34,29 @@ interface Asked {
   readonly events: AskedEvent[]
   readonly shown: Grant[]
   readonly kicked: Kick[]
-  banned: Set<string> | undefined
-  readonly tasks: Task[]
   closed: boolean
   reply: Json | undefined
-  timers: TurnTimers | undefined
 }
 
 const nothingAsked = (): Asked => ({
   events: [],
   shown: [],
   kicked: [],
-  banned: undefined,
-  tasks: [],
   closed: false,
   reply: undefined,
-  timers: undefined,
 })
 
 /** What comes of a turn that asks for nothing, as most do. */
 export const NOTHING: Effects = nothingAsked()
 
 /** The room whose handlers run. */
-export interface HandledRoom
-  extends Pick<RoomStream, 'roomId' | 'address' | 'log' | 'state' | 'timers' | 'bans'> {
+export interface HandledRoom extends Pick<RoomStream, 'roomId' | 'address' | 'log' | 'state' | 'tables'> {
   readonly environment: Pick<RoomEnvironment, 'clock' | 'random'>
   readonly memberships: Pick<Memberships, 'members'>
   readonly grants: Pick<Grants, 'count'>
 }
 
-/** Whether the room may have so many timers, or so many tasks more than it has in flight, or a member so many layers. */
+/** Whether the room may have so many tasks or timers, or a member so many layers. */
 export type MayHave = (what: 'tasks' | 'timers' | 'layers', number: number) => boolean
 
 /** Who is to be removed, and why, in words for the player. */
@@ -69,24 +65,14 @@ interface Kick {
   readonly text: string | undefined
 }
 
-/** Work that begins when its turn is committed. */
-interface Task {
-  readonly name: string
-  readonly work: Work
-}
-
-/** What a handler asked for besides the new state; taken over only when it returned normally. */
+/** What a handler asked for besides the new state and rows of tables; taken over only when it returned normally. */
 export interface Effects {
   readonly events: readonly AskedEvent[]
   readonly shown: readonly Grant[]
   readonly kicked: readonly Kick[]
-  /** All players that the room keeps out from here on. Undefined: no change. */
-  readonly banned: ReadonlySet<string> | undefined
-  readonly tasks: readonly Task[]
   readonly closed: boolean
   /** Of a message whose type declares one. */
   readonly reply: Json | undefined
-  readonly timers: TurnTimers | undefined
 }
 
 /** The `ctx` of every handler of one room: collects what one turn asks for. Between turns it refuses to do anything. */
@@ -98,8 +84,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
   readonly #random: Random
   readonly #memberships: HandledRoom['memberships']
   readonly #grants: HandledRoom['grants']
-  readonly #timers: HandledRoom['timers']
-  readonly #bans: HandledRoom['bans']
+  readonly #tables: HandledRoom['tables']
   readonly #mayHave: MayHave
   #definition: RoomDefinition | undefined
   /** Of the message that is being handled, where one is. */
@@ -111,7 +96,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
   #asked: Asked | undefined
 
   constructor(
-    { roomId, address, log, memberships, grants, environment, timers, bans }: HandledRoom,
+    { roomId, address, log, memberships, grants, environment, tables }: HandledRoom,
     mayHave: MayHave,
   ) {
     this.roomId = roomId
@@ -121,8 +106,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
     this.#random = environment.random
     this.#memberships = memberships
     this.#grants = grants
-    this.#timers = timers
-    this.#bans = bans
+    this.#tables = tables
     this.#mayHave = mayHave
     // Authors may take methods off: `const { emit } = ctx`.
     this.random = this.random.bind(this)
@@ -130,6 +114,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
     this.close = this.close.bind(this)
     this.kick = this.kick.bind(this)
     this.unban = this.unban.bind(this)
+    this.reserve = this.reserve.bind(this)
     this.show = this.show.bind(this)
     this.hide = this.hide.bind(this)
     this.task = this.task.bind(this)
@@ -207,27 +192,39 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
           ? `ctx.kick with ban got the member ${memberId}, whose token has no sub: only players with a sub can be banned`
           : `ctx.kick with ban got the id ${JSON.stringify(memberId)}, which no member has: give it a member that is here, or the object of one that has left`,
       )
-    const banned = this.#turnBans()
-    banned.add(sub)
-    if (banned.size > MAX_BANS)
+    const { bans } = this.#tables
+    if (bans.has(sub)) return
+    if (bans.size >= MAX_BANS)
       throw new RoomLogicError(
         `ctx.kick with ban: the room has ${MAX_BANS} bans, the most there may be; end one by ctx.unban(sub)`,
       )
+    bans.set({ id: sub })
+    this.#tables.reservations.delete(sub)
   }
 
   unban(sub: string): boolean {
     this.#during('unban')
     if (typeof sub !== 'string')
       throw new RoomLogicError(`ctx.unban got ${JSON.stringify(sub)}; it must be the sub of a player`)
-    const banned = this.#asked?.banned ?? this.#bans.present
-    return banned.has(sub) && this.#turnBans().delete(sub)
+    return this.#tables.bans.delete(sub)
   }
 
-  /** The bans as this turn leaves them. */
-  #turnBans(): Set<string> {
-    const asked = this.#ask()
-    asked.banned ??= new Set(this.#bans.present)
-    return asked.banned
+  reserve(sub: string, seconds: number): boolean {
+    const { durability, maxMembers, type } = this.#during('reserve')
+    if (durability === 'none')
+      throw new RoomLogicError(
+        `ctx.reserve: the room type ${type} has the durability 'none', which keeps no reservations: use 'journal' or 'snapshot'`,
+      )
+    if (typeof sub !== 'string' || sub === '' || [...sub].length > MAX_SUB_LENGTH || !sub.isWellFormed())
+      throw new RoomLogicError(
+        `ctx.reserve got ${JSON.stringify(sub)}; it must be the sub of a player, a text of 1 to ${MAX_SUB_LENGTH} characters`,
+      )
+    const due = Math.ceil(this.now + seconds * 1000)
+    if (typeof seconds !== 'number' || !(seconds > 0 && Number.isSafeInteger(due)))
+      throw new RoomLogicError(
+        `ctx.reserve got ${JSON.stringify(seconds)} as its seconds; it must be a number above 0, such as 30`,
+      )
+    return reserve([sub], due, maxMembers, this.#memberships.members, this.#tables)
   }
 
   show(member: string | Member, layer: string): void {
@@ -273,28 +270,32 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
       throw new RoomLogicError(
         `ctx.task(…, ${JSON.stringify(name)}) was called in onDispose: the room ends with this turn, so the task could not end; write results by save.to, or start the task before ctx.close()`,
       )
-    const asked = this.#ask()
-    if (!this.#mayHave('tasks', asked.tasks.length + 1))
+    const rows = this.#tables.tasks
+    if (!this.#mayHave('tasks', rows.size + 1))
       throw new RoomLogicError(
         'ctx.task: the room has as many tasks in flight as it may have: wait for an outcome',
       )
-    asked.tasks.push({ name, work })
+    rows.set({ id: this.#tables.newId('tsk'), name, work })
   }
 
   after(ms: number, timer: string, data: unknown, { id }: { readonly id?: string } = {}): string {
     const definition = this.#during('after')
-    return this.#turnTimers().after(definition, this.now, [ms, timer, data, id])
+    const asked = timerOf(definition, this.now, [ms, timer, data, id])
+    const { timers } = this.#tables
+    if (!(asked.id !== undefined && timers.has(asked.id)) && !this.#mayHave('timers', timers.size + 1))
+      throw new RoomLogicError(
+        `ctx.after: the room has ${timers.size} timers, as many as it may have: cancel one, or give the id of the one to replace`,
+      )
+    const known = asked.id ?? this.#tables.newId('tmr')
+    timers.set({ ...asked, id: known })
+    return known
   }
 
   cancel(id: string): boolean {
     this.#during('cancel')
-    return this.#turnTimers().cancel(id)
-  }
-
-  #turnTimers(): TurnTimers {
-    const asked = this.#ask()
-    asked.timers ??= new TurnTimers(this.#timers, (timers) => this.#mayHave('timers', timers))
-    return asked.timers
+    if (typeof id !== 'string')
+      throw new RoomLogicError(`ctx.cancel got ${JSON.stringify(id)}; it must be the id of a timer`)
+    return this.#tables.timers.delete(id)
   }
 
   refuse(message: string): never {
@@ -349,16 +350,6 @@ function checkedReply(schema: StandardSchemaV1, value: unknown): Json {
   if (bytes > MAX_REPLY_BYTES)
     throw new RoomLogicError(`the reply has ${bytes} bytes of JSON; it may have ${MAX_REPLY_BYTES}`)
   return reply
-}
-
-/** `value` as JSON, undefined as null. `what`: its name in what is thrown. */
-function jsonCopy(value: unknown, what: string): Json {
-  try {
-    return cloneJson(value === undefined ? null : value)
-  } catch (error) {
-    if (error instanceof NotJson) throw new RoomLogicError(`${what} is not JSON: ${error.message}`)
-    throw error
-  }
 }
 
 /** The data members get: a copy, checked by the declared schema where there is one. */

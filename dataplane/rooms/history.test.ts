@@ -6,13 +6,10 @@ import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { Replace } from '../../shared/sync/delta.ts'
 import { counting } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench, TestMember } from '../../test/support/rooms/room-bench.ts'
-import { NO_BAN_CHANGES } from './bans.ts'
 import { defineRoom } from './definition.ts'
 import { History, HistoryBudget } from './history.ts'
 import { JournalFormat, type Update } from './journal.ts'
 import { RoomFrames } from './room-frames.ts'
-import { NO_TASK_CHANGES } from './tasks.ts'
-import { NO_TIMER_CHANGES } from './timers.ts'
 
 const MSGPACK = 'roomful.v1.msgpack'
 const BASE = { epoch: 7, seq: 0 }
@@ -31,9 +28,7 @@ const update = (seq: number): Update => ({
   renewed: [],
   acks: [],
   outcomes: [],
-  timers: NO_TIMER_CHANGES,
-  tasks: NO_TASK_CHANGES,
-  bans: NO_BAN_CHANGES,
+  tables: undefined,
   layers: undefined,
 })
 

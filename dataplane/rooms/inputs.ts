@@ -35,7 +35,9 @@ import type { Membership } from './memberships.ts'
 import type { RoomTurn } from './room-code.ts'
 import type { LiveState } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
+import type { Tables } from './table.ts'
 import { checkedResult, outcomeOf, type RoomTask, type Work } from './tasks.ts'
+import type { RoomTimer } from './timers.ts'
 
 /** What turns bring about in their room. */
 interface TurnOutcomes {
@@ -45,7 +47,7 @@ interface TurnOutcomes {
   readonly members: (change: number) => void
   /** The room logic wants the room to end. */
   readonly close: () => void
-  /** Timers were set, or are gone. */
+  /** Rows of tables were written: the room may have to act at another time. */
   readonly timers: () => void
 }
 
@@ -162,9 +164,10 @@ export class Inputs {
 
   /** Adds a member, unless the room logic refuses: then it returns why, and nothing has happened. */
   join(membership: Membership, options: unknown): Refused | undefined {
-    const { memberships, pending } = this.#stream
-    memberships.add(membership)
+    const { memberships, pending, tables } = this.#stream
     const { member, sessionId, joinRequest, principal } = membership
+    memberships.add(membership)
+    if (member.sub !== null) tables.reservations.delete(member.sub)
     const turn = {
       room: this.#stream,
       hook: 'onJoin',
@@ -179,6 +182,7 @@ export class Inputs {
     } catch (error) {
       memberships.remove(membership)
       memberships.release(membership)
+      tables.rollback()
       return this.failures.explain('onJoin', error)
     }
     this.#on.members(1)
@@ -262,12 +266,22 @@ export class Inputs {
     if (this.#stream.dirty || pending.events.length > 0) this.#stream.touch()
   }
 
-  /** The timer that is due next fires: it is gone with its effects, and without them where its handler throws. */
-  fire(): void {
-    const { timers, environment } = this.#stream
-    const timer = timers.next
-    if (!timer) return
-    timers.remove(timer.id)
+  /** Handles the row that is due next: a reservation ends, or a timer fires. */
+  due(): void {
+    const { tables } = this.#stream
+    const [timer, reservation] = [tables.timers.next, tables.reservations.next]
+    if (timer && timer.due === tables.due) this.#fire(timer)
+    else if (reservation) tables.reservations.delete(reservation.id)
+    tables.commit()
+    this.#on.timers()
+    this.#stream.touch()
+  }
+
+  /** A timer fires. It is gone with its effects, and without them where its handler throws. */
+  #fire(timer: RoomTimer): void {
+    const { tables, environment } = this.#stream
+    tables.timers.delete(timer.id)
+    tables.commit()
     const { id, due, name, data } = timer
     const { definition } = this.handlers
     const { clock, metrics } = environment
@@ -281,16 +295,11 @@ export class Inputs {
         type: name,
       })
     metrics.timersFired.inc({ room_type: definition.type })
-    this.#on.timers()
-    this.#stream.touch()
   }
 
   /** The update that has these tasks in it is committed: their work begins. */
   begin(started: readonly RoomTask[]): void {
-    for (const task of started) {
-      const work = this.#stream.tasks.take(task)
-      if (work) void this.#work(task, work)
-    }
+    for (const task of started) if (task.work) void this.#work(task, task.work)
   }
 
   async #work(task: RoomTask, work: Work): Promise<void> {
@@ -315,8 +324,9 @@ export class Inputs {
 
   /** The outcome of a task is a turn of its own, whenever it comes. The task has ended with it, also where its handler throws. */
   taskEnded({ id, name }: RoomTask, outcome: TaskOutcome<unknown>): void {
-    const { tasks } = this.#stream
-    tasks.end(id)
+    const { tables } = this.#stream
+    tables.tasks.delete(id)
+    tables.commit()
     // One that did not come to an end is not begun again.
     if (!this.stuck.hasTaskOutcome(id, name))
       this.#try('onTask', () => this.handlers.taskEnded(name, outcome), {
@@ -402,22 +412,14 @@ export class Inputs {
   }
 
   /** What a turn asked for happens now that it is known to have succeeded. */
-  #takeOver({ events, shown, kicked, banned, tasks, closed, timers }: Effects): void {
-    const { bans, grants, memberships, pending } = this.#stream
+  #takeOver({ events, shown, kicked, closed }: Effects): void {
+    const { grants, memberships, pending, tables } = this.#stream
     for (const grant of shown) if (memberships.get(grant.memberId)) grants.change(grant)
     for (const event of events)
       pending.events.push(event.layer === undefined ? event : this.#addressed(event))
-    if (tasks.length > 0) {
-      for (const { name, work } of tasks) this.#stream.tasks.add(name, work)
-      this.#stream.touch()
-    }
-    if (timers) {
-      timers.takeOver()
+    if (tables.written) {
+      tables.commit()
       this.#on.timers()
-      this.#stream.touch()
-    }
-    if (banned) {
-      bans.present = banned
       this.#stream.touch()
     }
     for (const { memberId, text } of kicked) {
@@ -436,7 +438,7 @@ export class Inputs {
 
   #mayHave(what: Parameters<MayHave>[0], number: number): boolean {
     const { limits, metrics } = this.#stream.environment
-    if ((what === 'tasks' ? this.#stream.tasks.size : 0) + number <= limits[what]) return true
+    if (number <= limits[what]) return true
     metrics.limitsReached.inc({ room_type: this.handlers.definition.type, limit: what })
     return false
   }
@@ -451,11 +453,13 @@ type Input = MessageInput<string, unknown>
 class Handlers {
   definition: RoomDefinition
   readonly #state: LiveState
+  readonly #tables: Tables
   readonly #context: HandlerContext
 
   constructor(definition: RoomDefinition, room: HandledRoom, mayHave: MayHave) {
     this.definition = definition
     this.#state = room.state
+    this.#tables = room.tables
     this.#context = new HandlerContext(room, mayHave)
   }
 
@@ -518,6 +522,7 @@ class Handlers {
       this.#state.commit(result?.state)
       return context.end()
     } catch (error) {
+      this.#tables.rollback()
       throw this.#state.undo(name, error, definition)
     } finally {
       context.end()

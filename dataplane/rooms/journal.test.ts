@@ -57,9 +57,11 @@ const update: Update = {
     { memberId: 'mem_a', ...refusal },
     { memberId: 'mem_a', ...reply },
   ],
-  timers: { set: [timer], removed: ['tmr_1'] },
-  tasks: { started: [task], ended: ['tsk_1_1'] },
-  bans: { added: ['mallory'], removed: ['bo'] },
+  tables: {
+    timers: { set: [timer], removed: ['tmr_1'] },
+    tasks: { set: [task], removed: ['tsk_1_1'] },
+    bans: { set: [{ id: 'mallory' }], removed: ['bo'] },
+  },
   layers: {
     checksum: 17,
     sum: 0xf0000001,
@@ -74,33 +76,33 @@ const update: Update = {
 const layers = { checksum: 19, sum: 20, grants: [{ memberId: 'mem_a', layers: ['team:red'] }] }
 const base = { epoch: 1_795_181_400_000, seq: 70_000 }
 
-/** `update` in a snapshot, as version 7 has it in stores since the first release that wrote it. */
+/** `update` in a snapshot, as version 8 has it in stores since the first release that wrote it. */
 const STORED = Buffer.from(
-  `B4ju2C8AAAG7m8tCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGR
-   kZGRkZGRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyq
-   YsOpcnQg8J+OsoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4
-   q2NvbnN0cnVjdG9ygaZ0b0pTT04BoNQAAZGcpW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzHAAa9ub2RlLTF+ZjNLeDlhX1Gycm9v
-   bWZ1bC52MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaHCSAaN0d28EkstCeh+SZPwAAM4AARFwkZSkdHVybstC
-   eh+SaeWwAKh0dXJuRW5kc4GkdHVybgOTExSRkqVtZW1fYZGodGVhbTpyZWQDkZKndHNrXzFfMqhxdWVzdGlvbpKnbWFsbG9yeaNl
-   dmUAAAQSB8bI9rDcABHLQnofkmUDsADOAAERccPO/ty6mJ0DpGRlZXCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJME
-   kgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
-   BJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIA
-   kwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCSAQKQkJCQ
-   kJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCkbGlzdJMElgCSAYGhYQMB
-   kgGldGhyZWUCkgHAkwMAktQP8ct+N+Q8iAB1nKdwbGF5ZXJzlQOkYW5uYZMDomhwkgHNASyqYsOpcnQg8J+OspICgqJocNL//u6Q
-   o2JhZ5LLQnofkmUDsADZKHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHirY29uc3RydWN0b3KSAoGmdG9K
-   U09OAaCSAtQAAaRnb25lAJKTo2hpdIGiYnmlbWVtX2HAk6R0b2xkwJGlbWVtX2GRnKVtZW1fYaRhbm5hwoGlbGV2ZWwDpXNlc18x
-   wAGvbm9kZS0xfmYzS3g5YV9RsnJvb21mdWwudjEubXNncGFja84AARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBJGc
-   pW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzGlbWVtX2MBr25vZGUtMX5mM0t4OWFfUbJyb29tZnVsLnYxLm1zZ3BhY2vOAAERcJKT
-   Calyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSRlaVtZW1fYsDDwKZraWNrZWSRk6VtZW1fYcKkYW5uYZGSpW1lbV9hgaVsZXZl
-   bAORk6VtZW1fYc4AARFwBJKUpW1lbV9hCalyb29tX2Z1bGykZnVsbJOlbWVtX2EKgaJocJIBo3R3b5KRlKR0dXJuy0J6H5Jp5bAA
-   qHR1cm5FbmRzgaR0dXJuA5GldG1yXzGVEc7wAAABkpSsbWVtYmVyOm1lbV9hkqVoYW5kc6VtZW1fYZICkQcAlMCRpGRlY2sAAJGT
-   rG1lbWJlcjptZW1fYRLDkZOlbWVtX2Glc3RhZmbCkpGSp3Rza18xXzKocXVlc3Rpb26Rp3Rza18xXzGSkadtYWxsb3J5kaJibw==`,
+  `CFUps5QAAAHNmctCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZ
+   GRkZGRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyqYsOp
+   cnQg8J+OsoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2Nvbn
+   N0cnVjdG9ygaZ0b0pTT04BoNQAAZGcpW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzHAAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52
+   MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaHCSAaN0d28EkstCeh+SZPwAAM4AARFwkxMUkZKlbWVtX2GRqHRlYW
+   06cmVkA5SRlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GSp3Rza18xXzKocXVlc3Rpb26SkadtYWxsb3J5kaNldmWRkqNh
+   ZGHLQnofkmxPAAAAAAQTCCDOdI6fy0J6H5JlA7AAzgABEXHDzv7cupidA6RkZWVwkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJ
+   MEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
+   BJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkw
+   SSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkgECkJCQ
+   kJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQpGxpc3STBJYAkgGBoWEDAZ
+   IBpXRocmVlApIBwJMDAJLUD/HLfjfkPIgAdZyncGxheWVyc5UDpGFubmGTA6JocJIBzQEsqmLDqXJ0IPCfjrKSAoKiaHDS//7ukKNi
+   YWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2NvbnN0cnVjdG9ykgKBpnRvSlNPTg
+   GgkgLUAAGkZ29uZQCSk6NoaXSBomJ5pW1lbV9hwJOkdG9sZMCRpW1lbV9hkZylbWVtX2GkYW5uYcKBpWxldmVsA6VzZXNfMcABr25v
+   ZGUtMX5mM0t4OWFfUbJyb29tZnVsLnYxLm1zZ3BhY2vOAAERcJKTCalyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSRnKVtZW1fYa
+   Rhbm5hwoGlbGV2ZWwDpXNlc18xpW1lbV9jAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9m
+   dWxspGZ1bGySCoGiaHCSAaN0d28EkZWlbWVtX2LAw8Cma2lja2VkkZOlbWVtX2HCpGFubmGRkqVtZW1fYYGlbGV2ZWwDkZOlbWVtX2
+   HOAAERcASSlKVtZW1fYQmpcm9vbV9mdWxspGZ1bGyTpW1lbV9hCoGiaHCSAaN0d2+VEc7wAAABkpSsbWVtYmVyOm1lbV9hkqVoYW5k
+   c6VtZW1fYZICkQcAlMCRpGRlY2sAAJGTrG1lbWJlcjptZW1fYRLDkZOlbWVtX2Glc3RhZmbClJKRlKR0dXJuy0J6H5Jp5bAAqHR1cm
+   5FbmRzgaR0dXJuA5GldG1yXzGSkZKndHNrXzFfMqhxdWVzdGlvbpGndHNrXzFfMZKRkadtYWxsb3J5kaJib8A=`,
   'base64',
 )
 
 // A release reads what the one before has stored, and the one before what this one stores while they share a cluster.
-it('reads and writes version 7 of the record to the byte', () => {
+it('reads and writes version 8 of the record to the byte', () => {
   const format = new JournalFormat()
   const { updates, ...snapshot } = format.readSnapshot(STORED)
   expect(snapshot).toEqual({
@@ -108,9 +110,12 @@ it('reads and writes version 7 of the record to the byte', () => {
     state: after,
     memberships: [membership],
     base,
-    timers: [timer],
-    tasks: [task],
-    bans: ['mallory', 'eve'],
+    tables: {
+      timers: [timer],
+      tasks: [task],
+      bans: [{ id: 'mallory' }, { id: 'eve' }],
+      reservations: [{ id: 'ada', due: 1_795_181_430_000 }],
+    },
     layers,
     stateVersion: 3,
   } satisfies Omit<RoomSnapshot, 'updates'>)

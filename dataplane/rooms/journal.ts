@@ -14,13 +14,13 @@ import {
   type Splice,
 } from '../../shared/sync/delta.ts'
 import type { Outcome, RefusedRef, RepliedRef } from '../traffic.ts'
-import { type BanChanges, NO_BAN_CHANGES } from './bans.ts'
 import type { Member } from './definition.ts'
 import type { Grant, MemberGrants } from './layer-grants.ts'
 import type { ChangedLayer, HiddenChange, UpdateLayers } from './layers.ts'
 import { type MembershipRecord, memberFor } from './memberships.ts'
-import { NO_TASK_CHANGES, type RoomTask, type TaskChanges } from './tasks.ts'
-import { NO_TIMER_CHANGES, type RoomTimer, type TimerChanges } from './timers.ts'
+import type { Ban, Reservation, Row, TableChanges, TableRows, TablesChanges } from './table.ts'
+import type { RoomTask } from './tasks.ts'
+import type { RoomTimer } from './timers.ts'
 
 /** A place in a room's history: after the update `seq`, as seen under `epoch`. */
 export interface Position {
@@ -96,14 +96,10 @@ export interface Update extends Position {
   readonly acks: readonly Ack[]
   /** Of the refs of `acks` since the update before: those that were refused or answered, each member's in the order of their refs. */
   readonly outcomes: readonly MemberOutcome[]
-  /** Of the room's timers. */
-  readonly timers: TimerChanges
   /** In a room with layers: then `checksum` and `delta` are of what everyone sees. */
   readonly layers: UpdateLayers | undefined
-  /** Of the room's tasks. */
-  readonly tasks: TaskChanges
-  /** Of the players that the room keeps out. */
-  readonly bans: BanChanges
+  /** Changes of the room's tables. */
+  readonly tables: TablesChanges | undefined
 }
 
 /** What everyone sees of a room, and who sees what besides, at one update. */
@@ -125,16 +121,11 @@ export interface RoomSnapshot extends Position {
   readonly base: Position
   /** The last visible updates as journal entries, gap-free up to `seq`, for members who missed some. */
   readonly updates: readonly Uint8Array[]
-  /** In the order they were set. */
-  readonly timers: readonly RoomTimer[]
   /** In a room with layers. */
   readonly layers: SnapshotLayers | undefined
   /** The version of the state, as its room type counts. The journal has none: the first write of an owner is a snapshot. */
   readonly stateVersion: number
-  /** Those that have not ended. */
-  readonly tasks: readonly RoomTask[]
-  /** Values of `sub` that the room keeps out. */
-  readonly bans: readonly string[]
+  readonly tables: TableRows
 }
 
 /** What the store holds of a room is damaged, or is not what any version up to this one writes. */
@@ -159,7 +150,7 @@ export class NewerRecord extends Error {
  * number. In every version the CRC-32 of all that follows comes next, begun with the version, so that damage is never taken for a version
  * to come.
  */
-const VERSION = 7
+const VERSION = 8
 const LENGTH_BYTES = 4
 const HEAD_BYTES = 5
 const NO_HEAD = new Uint8Array(HEAD_BYTES)
@@ -339,16 +330,6 @@ const optional = <T, N extends null | undefined>(part: Part<T>, nothing: N): Par
     (found, what) => (found === null ? nothing : part.read([found].values(), what)),
   )
 
-/** A part that is mostly the same thing, and then takes a byte. */
-const sometimes = <T>(part: Part<T>, mostly: T): Part<T> =>
-  value(
-    (writer, given) => {
-      if (given === mostly) writer.nil()
-      else part.write(writer, given)
-    },
-    (found, what) => (found === null ? mostly : part.read([found].values(), what)),
-  )
-
 const unlike = (what: string, right: string, found: unknown): TypeError =>
   new TypeError(`${what} is ${typeof found}; it must be ${right}`)
 
@@ -433,8 +414,6 @@ const MEMBERSHIP = array(
 const EVENT = fields<RoomEvent>({ name: TEXT, data: JSON_VALUE, to: optional(listOf(TEXT), undefined) })
 const DEPARTURE = fields<Departure>({ member: MEMBER, reason: value(writeText, departureReason) })
 const ACK = fields<Ack>({ memberId: TEXT, ref: COUNT, forgotten: COUNT })
-const TIMER = array(fields<RoomTimer>({ id: TEXT, due: COUNT, name: TEXT, data: JSON_VALUE }))
-const TIMER_CHANGES = array(fields<TimerChanges>({ set: listOf(TIMER), removed: listOf(TEXT) }))
 const GRANT = fields<Grant>({ memberId: TEXT, layer: TEXT, shown: FLAG })
 const HIDDEN = array(
   fields<HiddenChange>({
@@ -460,9 +439,26 @@ const SNAPSHOT_LAYERS = array(
     grants: listOf(array(fields<MemberGrants>({ memberId: TEXT, layers: listOf(TEXT) }))),
   }),
 )
-const TASK = array(fields<RoomTask>({ id: TEXT, name: TEXT }))
-const TASK_CHANGES = array(fields<TaskChanges>({ started: listOf(TASK), ended: listOf(TEXT) }))
-const BAN_CHANGES = array(fields<BanChanges>({ added: listOf(TEXT), removed: listOf(TEXT) }))
+/** The rows of each table. */
+const ROWS: { readonly [Name in keyof TableRows]: Part<TableRows[Name][number]> } = {
+  timers: fields<RoomTimer>({ id: TEXT, due: COUNT, name: TEXT, data: JSON_VALUE }),
+  tasks: fields<Omit<RoomTask, 'work'>>({ id: TEXT, name: TEXT }),
+  bans: fields<Ban>({ id: TEXT }),
+  reservations: fields<Reservation>({ id: TEXT, due: COUNT }),
+}
+/** Something of each table, made of its rows. */
+const tables = <T>(partOf: (rows: Part<readonly Row[]>) => Part<unknown>): Part<T> =>
+  array(
+    fields(
+      Object.fromEntries(
+        Object.entries<Part<Row>>(ROWS).map(([name, row]) => [name, partOf(listOf(array(row)))]),
+      ),
+    ),
+  ) as Part<T>
+const TABLE_ROWS = tables<TableRows>((rows) => rows)
+const TABLES_CHANGES = tables<TablesChanges>((set) =>
+  optional(array(fields<TableChanges<Row>>({ set, removed: listOf(TEXT) })), undefined),
+)
 const UPDATE = array(
   fields<Update>({
     ...POSITION,
@@ -483,10 +479,8 @@ const UPDATE = array(
         isRefusal,
       ),
     ),
-    timers: sometimes(TIMER_CHANGES, NO_TIMER_CHANGES),
     layers: optional(UPDATE_LAYERS, undefined),
-    tasks: sometimes(TASK_CHANGES, NO_TASK_CHANGES),
-    bans: sometimes(BAN_CHANGES, NO_BAN_CHANGES),
+    tables: optional(TABLES_CHANGES, undefined),
   }),
 )
 const SNAPSHOT = array(
@@ -496,11 +490,9 @@ const SNAPSHOT = array(
     state: JSON_VALUE,
     memberships: listOf(MEMBERSHIP),
     base: array(fields<Position>(POSITION)),
-    timers: listOf(TIMER),
     layers: optional(SNAPSHOT_LAYERS, undefined),
     stateVersion: COUNT,
-    tasks: listOf(TASK),
-    bans: listOf(TEXT),
+    tables: TABLE_ROWS,
   }),
 )
 

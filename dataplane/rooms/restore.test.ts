@@ -7,12 +7,9 @@ import { Checksum } from '../../shared/sync/checksum.ts'
 import { diff } from '../../shared/sync/testing/diff.ts'
 import { json } from '../../test/support/json-arbitrary.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
-import { NO_BAN_CHANGES } from './bans.ts'
 import { defineRoom } from './definition.ts'
 import { JournalFormat } from './journal.ts'
 import { restore } from './restore.ts'
-import { NO_TASK_CHANGES } from './tasks.ts'
-import { NO_TIMER_CHANGES } from './timers.ts'
 
 const format = new JournalFormat()
 
@@ -51,9 +48,7 @@ it('a recorded delta does what the delta did', () => {
     renewed: [],
     acks: [],
     outcomes: [],
-    timers: NO_TIMER_CHANGES,
-    tasks: NO_TASK_CHANGES,
-    bans: NO_BAN_CHANGES,
+    tables: undefined,
     layers: undefined,
   }
   fc.assert(

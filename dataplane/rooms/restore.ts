@@ -13,15 +13,16 @@ import { Grants } from './layer-grants.ts'
 import { hiddenDelta } from './layers.ts'
 import { LiveTree } from './live-tree.ts'
 import { type MembershipRecord, memberFor } from './memberships.ts'
-import type { RoomTimer, TimerChanges } from './timers.ts'
+import { Tables } from './table.ts'
 
 /** A room as it begins on a node: new, or as its record has it, read to the end, so that nothing of it is decoded for the first time later. */
-export interface RestoredRoom extends Omit<RoomSnapshot, 'checksum' | 'state' | 'layers'> {
+export interface RestoredRoom extends Omit<RoomSnapshot, 'checksum' | 'state' | 'layers' | 'tables'> {
   /** The state, which the room goes on with. */
   readonly tree: LiveTree
   /** What `updates` say. */
   readonly history: readonly Update[]
   readonly grants: Grants
+  readonly tables: Tables
   /** What members were told last: the checksum of what everyone sees, and the sum of all layers. Undefined: nothing yet. */
   readonly told: { readonly checksum: number; readonly sum: number } | undefined
 }
@@ -40,10 +41,8 @@ export function newRoom(tree: LiveTree, epoch: number, stateVersion: number): Re
     history: [],
     grants,
     told: undefined,
-    timers: [],
+    tables: new Tables(epoch),
     stateVersion,
-    tasks: [],
-    bans: [],
   }
 }
 
@@ -60,7 +59,7 @@ export function restore(claim: Claim, format: JournalFormat): RestoredRoom | und
   }
 }
 
-function readRecord({ snapshot, journal }: Claim, format: JournalFormat): RestoredRoom | undefined {
+function readRecord({ snapshot, journal, fence }: Claim, format: JournalFormat): RestoredRoom | undefined {
   // An empty one stands for a room that was handed over and is not stored since.
   if (!snapshot?.length) {
     if (journal.length === 0) return undefined
@@ -71,9 +70,7 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
   const history = updates.map((bytes) => format.readEntry(bytes))
   requireGapFree(whole, history)
   const memberships = new Map(whole.memberships.map((membership) => [membership.member.id, open(membership)]))
-  const tasks = new Map(whole.tasks.map((task) => [task.id, task]))
-  const bans = new Set(whole.bans)
-  const timers = new Map(whole.timers.map((timer) => [timer.id, timer]))
+  const tables = new Tables(fence.epoch, whole.tables)
   let state: Json = whole.state
   let { epoch, seq, checksum } = whole
   let told = { checksum: whole.layers?.checksum ?? checksum, sum: whole.layers?.sum ?? 0 }
@@ -86,11 +83,7 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
     const hidden = update.layers && hiddenDelta(state, update.layers)
     if (hidden) state = apply(state, hidden)
     applyToMemberships(memberships, update)
-    applyToTimers(timers, update.timers)
-    for (const task of update.tasks.started) tasks.set(task.id, task)
-    for (const id of update.tasks.ended) tasks.delete(id)
-    for (const sub of update.bans.removed) bans.delete(sub)
-    for (const sub of update.bans.added) bans.add(sub)
+    if (update.tables) tables.apply(update.tables)
     if (update.visible) {
       updates.push(bytes)
       history.push(update)
@@ -115,10 +108,8 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
     base: whole.base,
     updates,
     history,
-    timers: [...timers.values()],
-    tasks: [...tasks.values()],
-    bans: [...bans],
     grants,
+    tables,
     told,
     stateVersion: whole.stateVersion,
   }
@@ -133,14 +124,6 @@ function requireGapFree({ base, seq }: RoomSnapshot, history: readonly Update[])
   }
   if (last !== seq)
     throw new UnreadableRecord(`the history of a snapshot ends at seq ${last}; the snapshot is at ${seq}`)
-}
-
-function applyToTimers(timers: Map<string, RoomTimer>, { set, removed }: TimerChanges): void {
-  for (const id of removed) timers.delete(id)
-  for (const timer of set) {
-    timers.delete(timer.id)
-    timers.set(timer.id, timer)
-  }
 }
 
 function applyToMemberships(

@@ -6,6 +6,7 @@ import { defineRoom } from './definition.ts'
 import type { RoomLimits } from './environment.ts'
 import { JournalFormat } from './journal.ts'
 import { LiveTree } from './live-tree.ts'
+import { Tables } from './table.ts'
 
 const shelf = (rate: number) =>
   defineRoom({
@@ -46,9 +47,7 @@ describe('the size of a state', () => {
       checksum: 1,
       memberships: [],
       base: { epoch: 1, seq: 1 },
-      timers: [],
-      tasks: [],
-      bans: [],
+      tables: new Tables(1).flushed,
       layers: undefined,
       updates: [],
       stateVersion: 1,

@@ -57,7 +57,7 @@ export class Room {
   readonly #admission: RoomAdmission
   readonly #idle
   readonly #ticks: TickTimer
-  /** Waits for the timer of the room logic that is due next. */
+  /** Waits for the row of a table that is due next. */
   readonly #timers: Timer
   /** Waits while the room rests. */
   readonly #rest: Timer
@@ -122,7 +122,8 @@ export class Room {
     this.#ticks.set(definition.tick?.rate)
     this.#watchIdle()
     this.#watchTimers()
-    for (const task of this.stream.tasks.moved) this.#act(() => this.#inputs.taskEnded(task, MOVED))
+    for (const task of this.stream.tables.tasks.rows)
+      if (!task.work) this.#act(() => this.#inputs.taskEnded(task, MOVED))
   }
 
   get definition(): RoomDefinition {
@@ -359,40 +360,40 @@ export class Room {
       this.#idle.at(this.stream.environment.clock.monotonic() + this.definition.idleSeconds * 1000)
   }
 
-  /** Waits for the timer that is due next; and where that was the last, the room may be idle from now on. */
+  /** Waits for the row that is due next; and where that was the last, the room may be idle from now on. */
   #watchTimers(): void {
-    const { environment, timers } = this.stream
+    const { environment, tables } = this.stream
     const { clock } = environment
-    const { next } = timers
+    const { due } = tables
     if (this.#stage !== 'open') return
-    const waitMs = next ? next.due - clock.now() : Number.NaN
+    const waitMs = due === undefined ? Number.NaN : due - clock.now()
     if (waitMs <= 0) this.#timers.soon()
-    else if (next) this.#timers.at(clock.monotonic() + Math.min(waitMs, LONGEST_WAIT_MS))
+    else if (due !== undefined) this.#timers.at(clock.monotonic() + Math.min(waitMs, LONGEST_WAIT_MS))
     else this.#timers.cancel()
     this.#watchIdle()
   }
 
-  /** One turn at a time, so that many that are due together leave room for the rest. */
+  /** One row at a time, so that many that are due together leave room for the rest. */
   #fireDue(): void {
-    const { environment, timers } = this.stream
-    if (this.#stage === 'open' && timers.next && timers.next.due <= environment.clock.now())
-      this.#inputs.fire()
+    const { environment, tables } = this.stream
+    if (this.#stage === 'open' && tables.due !== undefined && tables.due <= environment.clock.now())
+      this.#inputs.due()
     else this.#watchTimers()
   }
 
   #endIfIdle(): void {
     this.#waitsForSave = false
     if (!this.#admission.empty || this.#stage !== 'open') return
-    const { environment, timers } = this.stream
-    const { next } = timers
-    const dueMs = next ? next.due - environment.clock.now() : Number.POSITIVE_INFINITY
+    const { environment, tables } = this.stream
+    const { due } = tables
+    const dueMs = due === undefined ? Number.POSITIVE_INFINITY : due - environment.clock.now()
     // It is awake for its timers: when they are other ones, this is looked at again.
-    if (next && (dueMs < SHORTEST_SLEEP_MS || this.definition.durability === 'none')) return
+    if (due !== undefined && (dueMs < SHORTEST_SLEEP_MS || this.definition.durability === 'none')) return
     if (!this.#mayAct()) this.#idle.at(this.stream.environment.clock.monotonic() + RETRY_IDLE_MS)
     else if (this.stream.unsaved) {
       this.#waitsForSave = true
       this.stream.saves?.soon()
-    } else if (this.definition.onIdle === 'dispose' && !next) this.#close()
+    } else if (this.definition.onIdle === 'dispose' && due === undefined) this.#close()
     else this.#over = this.#leave('asleep').catch(this.#onBroken)
   }
 

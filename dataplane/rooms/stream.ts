@@ -2,7 +2,6 @@ import type { DepartureReason } from '../../shared/protocol/messages.ts'
 import type { Fence } from '../../shared/store/port.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
 import { type RoomAddress, roomIdOf } from '../traffic.ts'
-import { Bans } from './bans.ts'
 import type { RoomDefinition, RoomLog } from './definition.ts'
 import { Delivery, type Flush, type PendingJoin, type PendingLeave, Replies } from './delivery.ts'
 import { type FencedLog, RoomDurability, type RoomLife } from './durability.ts'
@@ -21,8 +20,8 @@ import { RoomFrames } from './room-frames.ts'
 import { type CommittedRoom, RoomSaves } from './saves.ts'
 import { FixedRate, type Timer } from './scheduler.ts'
 import { LiveState } from './state.ts'
-import { type RoomTask, Tasks } from './tasks.ts'
-import { Timers } from './timers.ts'
+import type { Tables } from './table.ts'
+import type { RoomTask } from './tasks.ts'
 
 /** A room as its node has claimed it. */
 export interface ClaimedRoom {
@@ -141,9 +140,7 @@ export class RoomStream {
   readonly memberships = new Memberships()
   readonly grants: Grants
   readonly state: LiveState
-  readonly timers: Timers
-  readonly tasks: Tasks
-  readonly bans: Bans
+  readonly tables: Tables
   /** The last updates that members saw, for those who missed some. */
   readonly history: History
   readonly delivery: Delivery
@@ -222,9 +219,7 @@ export class RoomStream {
           definition.layers,
         ),
     )
-    this.timers = new Timers(begin.timers, fence.epoch)
-    this.tasks = new Tasks(begin.tasks, fence.epoch)
-    this.bans = new Bans(begin.bans)
+    this.tables = begin.tables
     this.#seq = seq
     this.#stateVersion = begin.stateVersion
     this.#version = definition.version
@@ -232,7 +227,7 @@ export class RoomStream {
       whole: () => this.#whole(),
       withoutHistory: () => this.#withoutHistory(),
       life: () => this.#life,
-      wakeAt: () => this.timers.flushedDue,
+      wakeAt: () => this.tables.flushedDue,
       stateVersion: () => this.#stateVersion,
       rewritten: (lost) => this.#renew(lost),
       uncertain: stopped,
@@ -330,7 +325,7 @@ export class RoomStream {
    * from when its next timer is due. A room that its database lacks: until that has it, since there is no other copy. Undefined: any other.
    */
   get #life(): RoomLife | undefined {
-    const due = this.timers.flushedDue
+    const due = this.tables.flushedDue
     const lasting = this.#sleeps || due !== undefined
     if (this.unsaved) return { ttlMs: Number.POSITIVE_INFINITY, lasting }
     if (!lasting) return undefined
@@ -455,8 +450,8 @@ export class RoomStream {
       return
     }
     this.#underWay = flush
-    const { added, removed } = flush.update.bans
-    const committed = this.#durability.commit(flush.packed, added.length + removed.length > 0)
+    const { bans, reservations } = flush.update.tables ?? {}
+    const committed = this.#durability.commit(flush.packed, (bans ?? reservations) !== undefined)
     if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
   }
@@ -484,14 +479,8 @@ export class RoomStream {
       joins.length > 0 ||
       left.length > 0 ||
       presence.length > 0
-    const { timers, tasks, bans } = this
-    const recorded =
-      acked.length > 0 ||
-      leaves.length > 0 ||
-      renewed.length > 0 ||
-      timers.changed ||
-      tasks.changed ||
-      bans.changed
+    const tables = this.tables.flush()
+    const recorded = acked.length > 0 || leaves.length > 0 || renewed.length > 0 || tables !== undefined
     if (!visible && !recorded) return undefined
     if (visible) this.#seq++
     const stillHere = acked.filter((membership) => memberships.has(membership))
@@ -518,10 +507,8 @@ export class RoomStream {
       renewed,
       acks,
       outcomes,
-      timers: timers.flush(),
       layers: layers?.update,
-      tasks: tasks.flush(),
-      bans: bans.flush(),
+      tables,
     }
     return {
       update,
@@ -585,7 +572,8 @@ export class RoomStream {
     const { roomType } = this.address
     metrics.deliveryDuration.observe({ room_type: roomType }, (clock.monotonic() - flush.since) / 1000)
     this.saves?.committed()
-    if (update.tasks.started.length > 0) this.#onTasks(update.tasks.started)
+    const started = update.tables?.tasks?.set
+    if (started) this.#onTasks(started)
     this.#onDelivered()
     if (this.#pending.since !== undefined && !this.#timer.waiting) this.#schedule()
   }
@@ -622,10 +610,8 @@ export class RoomStream {
       memberships: this.#membershipRecords(),
       layers: layers && { checksum, sum: layers.sum, grants: this.grants.record() },
       ...history,
-      timers: this.timers.flushed,
       stateVersion: this.#stateVersion,
-      tasks: this.tasks.flushed,
-      bans: this.bans.flushed,
+      tables: this.tables.flushed,
     })
   }
 

@@ -79,12 +79,14 @@ describe('guarantee 2: rooms survive their node', () => {
     elsewhere!.kill()
   })
 
-  it('a room that no one is in is opened elsewhere when its timer is due, which fires once', async () => {
+  it('a room that no one is in is opened elsewhere when its timer is due, which fires once, and has its reservations', async () => {
     const roomId = 'ledger-journal:timed'
     const [home, elsewhere] = await cluster.processes(2)
     const setter = await cluster.player(login, roomId, home)
     for (const [i, name] of ['first', 'second'].entries())
       await setter.room.send('ringAfter', { ms: 3000 + 500 * i, name })
+    for (const [sub, seconds] of [['ada', 600] as const, ['bob', 3] as const])
+      expect(await setter.room.request('reserve', { sub, seconds })).toBe(true)
     const [owner] = await cluster.ownerFirst(login, roomId, [
       ...nodes.filter(({ open }) => open),
       home!,
@@ -96,6 +98,10 @@ describe('guarantee 2: rooms survive their node', () => {
 
     const late = await cluster.player(login, roomId, owner === elsewhere ? home : elsewhere)
     await until('both have fired', async () => late.room.state.rung.length >= 2)
+    await until("the next owner has ended bob's reservation, and has ada's", async () => {
+      const room = await cluster.room(roomId)
+      return room?.reservations.map(({ sub }) => sub).join() === 'ada'
+    })
     await late.room.send('ringAfter', { ms: 0, name: 'last' })
     await until('one more has fired', async () => late.room.state.rung.includes('last'))
     expect(late.room.state.rung).toEqual(['first', 'second', 'last'])

@@ -24,6 +24,11 @@ const duel = defineRoom({
         ctx.reply({ hp })
       },
     },
+    invite: {
+      data: v.string(),
+      reply: v.boolean(),
+      handle: (_state, { data }, ctx) => ctx.reply(ctx.reserve(data, 30)),
+    },
     whisper: {
       data: v.object({ to: v.string(), text: v.string() }),
       handle: (_state, { data }, ctx) => ctx.emit('heard', data.text, data.to),
@@ -133,6 +138,16 @@ test('a dropped player is shown to the others, keeps its seat for reconnectSecon
   await t.drop(a)
   await t.advance(11_000)
   expect(shown()).toEqual([true])
+})
+
+test('a reservation holds at the next owner of the room, and ends when t.advance passes its time', async () => {
+  const { t, a } = await game()
+  expect([await a.request('invite', 'ada'), await a.request('invite', 'eve')]).toEqual([true, false])
+  await t.killOwner()
+  await expect(t.join('duel', [{ sub: 'eve' }])).rejects.toMatchObject({ code: 'room_full' })
+  await t.advance(31_000)
+  const [eve] = await t.join('duel', [{ sub: 'eve' }])
+  expect(eve.members).toHaveLength(3)
 })
 
 test('what no one answers fails with what it was', async () => {

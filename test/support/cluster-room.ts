@@ -45,6 +45,11 @@ export const ledgerRoom = (kept: Kept) =>
         data: v.object({ ms: v.number(), name: v.string() }),
         handle: (_state, { data: { ms, name } }, ctx) => void ctx.after(ms, 'rings', name),
       },
+      reserve: {
+        data: v.object({ sub: v.string(), seconds: v.number() }),
+        reply: v.boolean(),
+        handle: (_state, { data }, ctx) => ctx.reply(ctx.reserve(data.sub, data.seconds)),
+      },
       /** Each draw has a number of its own. */
       draw: {
         data: v.null(),

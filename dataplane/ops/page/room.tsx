@@ -68,6 +68,14 @@ function Here({ room }: { room: RoomDescription }) {
         ))}
       </ul>
       {more > 0 && <p class="soft">{`and ${count(more)} more`}</p>}
+      {room.reservations.length > 0 && <h3>Reservations {count(room.reservations.length)}</h3>}
+      <ul id="reservations">
+        {room.reservations.slice(0, MOST_MEMBERS).map(({ sub, expires_at }) => (
+          <li key={sub}>
+            {sub} <span class="soft">{`until ${expires_at}`}</span>
+          </li>
+        ))}
+      </ul>
     </div>
   )
 }

@@ -211,7 +211,7 @@ async function audit(store: Store, projectId: string, rooms: readonly string[]):
       const restored = restore(claim, format)
       if (!restored) return NOTHING
       const { seq, tree, told } = restored
-      const timers = restored.timers.map(({ id }) => id)
+      const timers = restored.tables.timers.rows.map(({ id }) => id)
       const [checksum, state] = [told?.checksum ?? tree.checksum, tree.flushed]
       return { records: [{ room, version: owner.version, seq, checksum, state, timers }], unreadable: [] }
     } catch (error) {

@@ -1,0 +1,246 @@
+import type { RoomTask } from './tasks.ts'
+import type { RoomTimer } from './timers.ts'
+
+/** A row of a table. */
+export interface Row {
+  /** Key of the row in its table. */
+  readonly id: string
+  /** Time at which the room acts on the row, in milliseconds since 1970. Undefined: never. */
+  readonly due?: number
+}
+
+/** Changes of a table since the update before. */
+export interface TableChanges<R extends Row> {
+  /** New rows, also those that replace a row with the same id. In the order they were set. */
+  readonly set: readonly R[]
+  /** Ids of the removed rows. */
+  readonly removed: readonly string[]
+}
+
+/** Writes to the tables of a room. */
+interface WriteLog {
+  /** One function for each write that can be undone, the oldest first. */
+  readonly undo: (() => void)[]
+  /** True if something was written since the last flush. */
+  changed: boolean
+}
+
+interface Entry<R extends Row> {
+  readonly row: R
+  /** Counts the writes of the table. Rows are in this order, also after a rollback. */
+  readonly order: number
+}
+
+/** Rows of one kind that a room remembers besides its state: as of its last turn, and as of its last flush. */
+export class Table<R extends Row> {
+  readonly #log: WriteLog
+  readonly #entries = new Map<string, Entry<R>>()
+  /** Entries as of the last flush, of the ids that were written since. */
+  #before: Map<string, Entry<R> | undefined> | undefined
+  /** Entries with a due time. The entry that is due next is the last. */
+  readonly #queue: Entry<R>[] = []
+  #writes = 0
+
+  constructor(log: WriteLog) {
+    this.#log = log
+  }
+
+  get size(): number {
+    return this.#entries.size
+  }
+
+  /** The row that is due next. Of two that are due at the same time, the one that was set first. */
+  get next(): R | undefined {
+    return this.#queue.at(-1)?.row
+  }
+
+  /** All rows, in the order they were set. */
+  get rows(): R[] {
+    return rowsOf([...this.#entries.values()])
+  }
+
+  /** All rows as of the last flush, in the order they were set. */
+  get flushed(): R[] {
+    const before = this.#before
+    if (!before) return this.rows
+    const unchanged = [...this.#entries.values()].filter(({ row }) => !before.has(row.id))
+    return rowsOf([...unchanged, ...[...before.values()].filter((entry) => entry !== undefined)])
+  }
+
+  get(id: string): R | undefined {
+    return this.#entries.get(id)?.row
+  }
+
+  has(id: string): boolean {
+    return this.#entries.has(id)
+  }
+
+  set(row: R): void {
+    this.#write(row.id, { row, order: this.#writes++ })
+  }
+
+  /** Returns false if there is no such row. */
+  delete(id: string): boolean {
+    if (!this.#entries.has(id)) return false
+    this.#write(id, undefined)
+    return true
+  }
+
+  /** Returns the changes since the last flush. Undefined: none. */
+  flush(): TableChanges<R> | undefined {
+    const before = this.#before
+    if (!before) return undefined
+    this.#before = undefined
+    const set: Entry<R>[] = []
+    const removed: string[] = []
+    for (const [id, was] of before) {
+      const is = this.#entries.get(id)
+      if (is && is !== was) set.push(is)
+      else if (!is && was) removed.push(id)
+    }
+    return set.length + removed.length > 0 ? { set: rowsOf(set), removed } : undefined
+  }
+
+  #write(id: string, entry: Entry<R> | undefined): void {
+    const was = this.#entries.get(id)
+    this.#log.undo.push(() => this.#put(id, was))
+    this.#log.changed = true
+    this.#before ??= new Map()
+    if (!this.#before.has(id)) this.#before.set(id, was)
+    this.#put(id, entry)
+  }
+
+  #put(id: string, entry: Entry<R> | undefined): void {
+    const was = this.#entries.get(id)
+    this.#entries.delete(id)
+    if (was?.row.due !== undefined) this.#queue.splice(this.#indexOf(was), 1)
+    if (!entry) return
+    this.#entries.set(id, entry)
+    if (entry.row.due !== undefined) this.#queue.splice(this.#indexOf(entry), 0, entry)
+  }
+
+  /** Returns the index of an entry in the queue, or the index at which to insert it. */
+  #indexOf(entry: Entry<R>): number {
+    let from = 0
+    let to = this.#queue.length
+    while (from < to) {
+      const middle = (from + to) >> 1
+      if (isBefore(entry, this.#queue[middle]!)) from = middle + 1
+      else to = middle
+    }
+    return from
+  }
+}
+
+const rowsOf = <R extends Row>(entries: Entry<R>[]): R[] =>
+  entries.sort((one, other) => one.order - other.order).map(({ row }) => row)
+
+function isBefore(one: Entry<Row>, other: Entry<Row>): boolean {
+  const ms = one.row.due! - other.row.due!
+  return ms < 0 || (ms === 0 && one.order < other.order)
+}
+
+/** A player that the room rejects. The id is its `sub`. */
+export type Ban = Pick<Row, 'id'>
+
+/** A seat that the room keeps for a player, whose `sub` is the id, until the player joins or the seat is due. */
+export type Reservation = Required<Row>
+
+/** The tables of a room. A new one also needs a line in `NAMES`, one in `Tables`, and its fields in `ROWS` of `journal.ts`. */
+interface Rows {
+  readonly timers: RoomTimer
+  readonly tasks: RoomTask
+  readonly bans: Ban
+  readonly reservations: Reservation
+}
+
+const NAMES = ['timers', 'tasks', 'bans', 'reservations'] as const satisfies readonly (keyof Rows)[]
+
+/** All rows of all tables of a room. */
+export type TableRows = { readonly [Name in keyof Rows]: readonly Rows[Name][] }
+
+/** Changes of the tables of a room since the update before. */
+export type TablesChanges = { readonly [Name in keyof Rows]?: TableChanges<Rows[Name]> | undefined }
+
+/** What a room remembers besides its state and its members. Turns write at once. If a turn fails, `rollback` takes its writes back. */
+export class Tables {
+  readonly #log: WriteLog = { undo: [], changed: false }
+  readonly timers = new Table<RoomTimer>(this.#log)
+  readonly tasks = new Table<RoomTask>(this.#log)
+  readonly bans = new Table<Ban>(this.#log)
+  readonly reservations = new Table<Reservation>(this.#log)
+  readonly #epoch: number
+  #ids = 0
+  #flushedDue: number | undefined
+
+  /** `epoch`: of the owner, so that no two owners make the same id. */
+  constructor(epoch: number, rows?: TableRows) {
+    this.#epoch = epoch
+    if (rows) this.#setAll((name) => rows[name])
+  }
+
+  /** Returns an id that no row of this room has had. */
+  newId(prefix: string): string {
+    return `${prefix}_${this.#epoch.toString(36)}_${(++this.#ids).toString(36)}`
+  }
+
+  /** Earlier writes cannot be undone any more. */
+  commit(): void {
+    if (this.written) this.#log.undo.length = 0
+  }
+
+  /** Undoes all writes since `commit`: a turn has failed. */
+  rollback(): void {
+    for (const undo of this.#log.undo.splice(0).reverse()) undo()
+  }
+
+  /** True if something was written since `commit`. */
+  get written(): boolean {
+    return this.#log.undo.length > 0
+  }
+
+  /** Time at which the next row is due, in milliseconds since 1970. Undefined: no row ever is. */
+  get due(): number | undefined {
+    let due = Number.POSITIVE_INFINITY
+    for (const name of NAMES) {
+      const next: Row | undefined = this[name].next
+      due = Math.min(due, next?.due ?? due)
+    }
+    return due < Number.POSITIVE_INFINITY ? due : undefined
+  }
+
+  /** As `due`, as of the last flush. */
+  get flushedDue(): number | undefined {
+    return this.#flushedDue
+  }
+
+  /** Returns the changes since the last flush. Undefined: none. */
+  flush(): TablesChanges | undefined {
+    if (!this.#log.changed) return undefined
+    this.commit()
+    this.#log.changed = false
+    this.#flushedDue = this.due
+    let changes: TablesChanges | undefined
+    for (const name of NAMES) {
+      const flushed = this[name].flush()
+      if (flushed) changes = { ...changes, [name]: flushed }
+    }
+    return changes
+  }
+
+  /** All rows as of the last flush. */
+  get flushed(): TableRows {
+    return Object.fromEntries(NAMES.map((name) => [name, this[name].flushed])) as unknown as TableRows
+  }
+
+  /** Applies changes that an earlier owner has committed. */
+  apply(changes: TablesChanges): void {
+    for (const name of NAMES) for (const id of changes[name]?.removed ?? []) this[name].delete(id)
+    this.#setAll((name) => changes[name]?.set ?? [])
+  }
+
+  #setAll(rowsOf: (name: keyof Rows) => readonly Row[]): void {
+    for (const name of NAMES) for (const row of rowsOf(name)) this[name].set(row as never)
+    this.flush()
+  }
+}
