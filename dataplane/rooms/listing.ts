@@ -1,10 +1,11 @@
+import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { sleep, timestamp } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { encodeRow } from '../directory/row.ts'
 import type { ListedRoomFacts, RoomDefinition, RoomListingRules } from './definition.ts'
 import { jsonCopy, RoomLogicError, validate } from './failures.ts'
-import { frozen, guarded } from './guarded.ts'
+import { readOnlyView } from './guarded.ts'
 import type { Timer } from './scheduler.ts'
 import type { RoomStream } from './stream.ts'
 
@@ -16,6 +17,8 @@ export const LISTED_MS = 3_600_000
 const REWRITE_MS = LISTED_MS / 2
 /** Least pause after a write that failed; at most twice as long. */
 const RETRY_MS = 1000
+/** For how long a room that has ended waits until the store has removed its row and code. They expire later. */
+const LEAVE_MS = 60_000
 const MAX_DATA_BYTES = 1024
 
 /**
@@ -74,7 +77,7 @@ export class RoomListing {
 
   /**
    * Removes row and code of a room that has ended. Of a room that sleeps, they stay for as long as its record. Resolves when the store has
-   * answered, or after `giveUp`. Never rejects.
+   * answered, after `giveUp`, or after a minute. Never rejects.
    */
   async leave(how: 'ended' | 'asleep'): Promise<void> {
     this.end()
@@ -148,16 +151,23 @@ export class RoomListing {
     this.#room.changeCode(await environment.codes.claim(address, ttlMs))
   }
 
-  /** Repeats a write until the store has answered. */
+  /** Repeats a write until the store has answered, for at most `LEAVE_MS`. */
   async #untilAnswered(write: () => Promise<unknown>): Promise<void> {
+    const { environment, log } = this.#room
+    const until = this.#now + LEAVE_MS
     while (!this.#givenUp) {
       try {
         await write()
         return
-      } catch (error) {
-        this.#failed(error)
-        if (!(error instanceof StoreUnavailable)) return
-        await sleep(this.#room.environment.clock, this.#pauseMs)
+      } catch (err) {
+        this.#failed(err)
+        if (!(err instanceof StoreUnavailable)) return
+        // The store may refuse this write only: an ended room must not keep its name for ever.
+        if (this.#now >= until) {
+          log.warn({ err }, 'the row or the code of an ended room was not removed: it expires within an hour')
+          return
+        }
+        await sleep(environment.clock, this.#pauseMs)
       }
     }
   }
@@ -232,8 +242,16 @@ export class RoomListing {
 }
 
 /** The data of a room's row; null: the room is not listed. Throws what room code threw, or a RoomLogicError. */
-function dataOf({ data: schema, of }: RoomListingRules, base: Json, facts: ListedRoomFacts): Json {
-  const returned = of(frozen(guarded(base)), facts)
+function dataOf(listing: RoomListingRules, base: Json, facts: ListedRoomFacts): Json {
+  const { view, end } = readOnlyView(base)
+  try {
+    return checkedData(listing.data, listing.of(view, facts))
+  } finally {
+    end()
+  }
+}
+
+function checkedData(schema: StandardSchemaV1, returned: unknown): Json {
   if (returned === null) return null
   const valid = validate(schema, returned)
   if (!valid.ok)
