@@ -113,8 +113,10 @@ interface List {
   holder: string | undefined
   /** The renewal that is under way. */
   renewing: Promise<void> | undefined
-  /** This node decides, or has decided. */
-  own: { readonly since: number; readonly placer: Placer; trustedUntil: number } | undefined
+  /** Undefined: another node decides. */
+  placer: Placer | undefined
+  /** Until when this node may decide, on the monotonic clock. */
+  trustedUntil: number
   usedAt: number
 }
 
@@ -209,10 +211,11 @@ export class ClusterPlacing implements Placing {
   /** Answers a request if this node is the placer of its list. */
   async #decide(request: PlaceRequest): Promise<Answer> {
     const { clock, log, metrics } = this.#parts
-    const { own } = this.#use(request)
-    const mayDecide = (): boolean => own !== undefined && clock.monotonic() < own.trustedUntil
+    const list = this.#use(request)
+    const { placer } = list
+    const mayDecide = (): boolean => placer === list.placer && clock.monotonic() < list.trustedUntil
     try {
-      const placed = own && mayDecide() && (await own.placer.place(request))
+      const placed = mayDecide() && (await placer?.place(request))
       // The directory may have waited for the store, or the process may have been paused.
       if (!mayDecide()) return { is: 'not_placer' }
       if (!placed) return { is: 'forbidden' }
@@ -231,7 +234,16 @@ export class ClusterPlacing implements Placing {
     const name = `${projectId}/${roomType}`
     let list = this.#lists.get(name)
     if (!list) {
-      list = { projectId, roomType, name, holder: undefined, renewing: undefined, own: undefined, usedAt: 0 }
+      list = {
+        projectId,
+        roomType,
+        name,
+        holder: undefined,
+        renewing: undefined,
+        placer: undefined,
+        trustedUntil: Number.NEGATIVE_INFINITY,
+        usedAt: 0,
+      }
       this.#lists.set(name, list)
       this.#scheduleRenewals()
     }
@@ -245,7 +257,7 @@ export class ClusterPlacing implements Placing {
       const now = this.#parts.clock.monotonic()
       for (const list of this.#lists.values()) {
         if (now - list.usedAt >= UNUSED_MS) this.#lists.delete(list.name)
-        else if (list.own && !this.#parts.draining()) void this.#renew(list)
+        else if (list.placer && !this.#parts.draining()) void this.#renew(list)
       }
       if (this.#lists.size > 0) this.#scheduleRenewals()
     })
@@ -264,21 +276,17 @@ export class ClusterPlacing implements Placing {
   }
 
   async #acquire(list: List): Promise<void> {
-    const { nodeId, store, clock, log } = this.#parts
+    const { nodeId, store, clock } = this.#parts
     const sentAt = clock.monotonic()
-    const { holder, since } = await store.records.renewLease({
+    const { holder } = await store.records.renewLease({
       key: `{list:${list.name}}:placer`,
       holder: nodeId,
       value: new TextEncoder().encode(nodeId),
       ttlMs: LEASE_MS,
     })
     list.holder = holder
-    if (holder !== nodeId) list.own = undefined
-    else if (list.own?.since === since) list.own.trustedUntil = sentAt + TRUSTED_MS
-    else {
-      // Another node may have decided in between: promises of an earlier lease are void.
-      list.own = { since, placer: new Placer({ ...this.#parts, list }), trustedUntil: sentAt + TRUSTED_MS }
-      log.debug({ list: list.name }, 'placer started')
-    }
+    const isPlacer = holder === nodeId
+    list.placer = isPlacer ? (list.placer ?? new Placer({ ...this.#parts, list })) : undefined
+    list.trustedUntil = isPlacer ? sentAt + TRUSTED_MS : Number.NEGATIVE_INFINITY
   }
 }
