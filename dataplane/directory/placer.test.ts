@@ -22,10 +22,11 @@ const row = (key: string, members: number, more: Partial<StoredRow> = {}): Store
 /** A placer of the list `prj/duel`, whose copy has `rows`. */
 function bench(...rows: StoredRow[]) {
   const clock = new FakeClock()
-  const copy = { rows, queries: 0 }
+  const copy = { rows, queries: 0, limit: 0 }
   const order = { emptiest: 1, fullest: -1, newest: 0, oldest: 0 }
   const rooms = async (_: unknown, query: RoomQuery, allows: (roomId: string) => boolean) => {
     copy.queries++
+    copy.limit = query.limit ?? 0
     return copy.rows
       .filter((each) => allows(each.room_id) && rowMatcher(query)(each))
       .sort((a, b) => order[query.order ?? 'fullest'] * (a.members - b.members))
@@ -138,6 +139,16 @@ describe('Placer', () => {
     expect(await place({ query: { where: { ...where, map: 'forest' } } })).not.toEqual(first)
     expect(await place({ query: { where }, optionsHash: 'other' })).not.toEqual(first)
     expect(await place()).not.toEqual(first)
+  })
+
+  it('forgets rooms whose promises have expired: it compares the emptiest room with no others', async () => {
+    const { place, copy, clock } = bench(row('a', 0), row('b', 0))
+    const query = { order: 'emptiest' } as const
+    for (let i = 0; i < 3; i++) await place({ query })
+    expect(copy.limit).toBe(3)
+    clock.advance(3000)
+    await place({ query })
+    expect(copy.limit).toBe(1)
   })
 
   it('puts all clients of a room type without maxMembers into one room', async () => {
