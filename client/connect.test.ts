@@ -220,3 +220,31 @@ test('close while reconnecting ends the attempt', async () => {
   expect(clock.pending).toBe(0)
   expect(client.status).toBe('closed')
 })
+
+test('a close between hello and welcome says goodbye, since the server may have the session by then', async () => {
+  const { client, server, pass } = await online()
+  server.onHello = () => {}
+  server.socket.end(1006)
+  await pass(300)
+  client.close()
+  expect(server.socket.said.map(({ t }) => t)).toEqual(['hello', 'goodbye'])
+  const controller = new AbortController()
+  const scene = play({ signal: controller.signal })
+  scene.server.onHello = () => {}
+  const refused = expect(connect(URL, scene.options)).rejects.toEqual(code('client_closed'))
+  await turn()
+  controller.abort()
+  await refused
+  expect(scene.server.socket.said.map(({ t }) => t)).toEqual(['hello', 'goodbye'])
+})
+
+test('a close before the socket is open says nothing', async () => {
+  const controller = new AbortController()
+  const { server, options } = play({ signal: controller.signal })
+  server.onDial = () => {}
+  const refused = expect(connect(URL, options)).rejects.toEqual(code('client_closed'))
+  await turn()
+  controller.abort()
+  await refused
+  expect(server.socket.said).toEqual([])
+})

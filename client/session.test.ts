@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
-import { code, inRoom, online, statuses } from '../test/support/client/play.ts'
+import { code, inRoom, online, play, statuses, URL } from '../test/support/client/play.ts'
 import { closeError } from './errors.ts'
+import { connect } from './index.ts'
 
 test.each([4000, 4001, 4003, 4005, 4006, 4008, 4099])('close code %i is final', async (number) => {
   const { client, server, room, clock, pass } = await inRoom()
@@ -238,6 +239,23 @@ test('a frame that cannot be read ends the connection, not the session', async (
   await pass(600)
   expect(server.all('hello')).toHaveLength(3)
   expect(server.all('hello')[2]).toHaveProperty('resume')
+})
+
+test('refusals of a new session (4300) do not start the waits again', async () => {
+  const { server, clock, options, pass } = play({
+    connectTimeoutMs: 60_000,
+    random: { bytes: () => new Uint8Array(), float: () => 0.5 },
+  })
+  const hellos: number[] = []
+  server.onHello = () => {
+    hellos.push(clock.monotonic())
+    if (hellos.length < 5) server.socket.end(4300)
+    else server.welcome()
+  }
+  const connecting = connect(URL, options)
+  await pass(5000)
+  await connecting
+  expect(hellos.slice(1).map((at, i) => at - hellos[i]!)).toEqual([125, 250, 500, 1000])
 })
 
 test('a message of a later version of the protocol is ignored', async () => {

@@ -86,6 +86,8 @@ export class ClientSession {
   #status: ConnectionStatus = 'connecting'
   readonly #right = new ResumeRight()
   #connection: ClientConnection | undefined
+  /** Whether the hello of this connection has been sent. */
+  #greeted = false
   /** Whether the welcome of this connection has come, so that messages may be sent. */
   #ready = false
   /** The move that the server has asked for, until its welcome. `url`: undefined for the address that the client was given. */
@@ -192,11 +194,13 @@ export class ClientSession {
   /** Says goodbye, for good. `error`: why, when it was not the caller's wish. */
   close(error?: RoomfulError): void {
     if (this.#status === 'closed') return
-    this.send({ t: 'goodbye' })
-    // In the middle of a move, one of the two has the session.
-    if (this.#replaced)
-      for (const connection of [this.#replaced.connection, this.#connection])
-        connection?.send({ t: 'goodbye' })
+    // What was sent before a goodbye goes before it.
+    this.#batcher.flush()
+    // After the hello the server may have the session. In the middle of a move, one of the two connections has it.
+    if (this.#greeted) {
+      if (!this.#ready) this.#replaced?.connection.send({ t: 'goodbye' })
+      this.#connection?.send({ t: 'goodbye' })
+    }
     this.#drop()
     this.#cancelConnectTimeout()
     this.#setStatus('closed', error)
@@ -277,6 +281,7 @@ export class ClientSession {
 
   #sayHello(token: string | undefined): void {
     this.#helloSentAt = this.#parts.clock.monotonic()
+    this.#greeted = true
     const { projectId: project_id } = this.#parts.tokens
     const features = ['layers']
     if (!this.credentials) {
@@ -333,9 +338,9 @@ export class ClientSession {
     if (!moved && this.#connection === connection) this.#handlers.status('online')
   }
 
-  /** The server asks for another connection. One away from a draining node goes before one to another address. */
+  /** The server asks for another connection, in place of one that it has asked for before. */
   #planMove(inMs: number, url: string | undefined): void {
-    if (!this.#ready || (url !== undefined && (this.#move || !this.#reroutes.allow(url)))) return
+    if (!this.#ready || (url !== undefined && !this.#reroutes.allow(url))) return
     this.#dropNext()
     this.#move = { url }
     this.#setTimer(inMs, () => this.#openNext())
@@ -451,11 +456,11 @@ export class ClientSession {
     this.#move = undefined
     this.#dropNext()
     this.#parts.tokens.stop()
-    // What was sent before a goodbye goes before it.
     this.#batcher.flush()
     this.#letGo()
     this.#connection?.close()
     this.#connection = undefined
+    this.#greeted = false
     this.#ready = false
     this.#held = []
     if (this.#status !== 'online') return

@@ -208,6 +208,54 @@ test('a room that was left is not come back to', async () => {
   expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [] } })
 })
 
+test('messages of a seat that an earlier page was leaving do not go out in the next seat', async () => {
+  const { server, inRoom } = browser()
+  const before = await inRoom()
+  for (const type of ['old', 'older']) void before.room.send(type).catch(() => {})
+  server.onLeave = () => {}
+  void before.room.leave()
+  before.leave()
+  const after = await inRoom(before.tab)
+  void after.room.send('new').catch(() => {})
+  after.leave()
+  await inRoom(before.tab)
+  expect(server.all('message').map(({ type, ref }) => [type, ref])).toEqual([
+    ['old', 1],
+    ['older', 2],
+    ['new', 1],
+    ['new', 1],
+  ])
+})
+
+test('a reload keeps a seat whose leave was refused', async () => {
+  const { server, inRoom } = browser()
+  const before = await inRoom()
+  server.onLeave = ({ request_id, room_id }) => server.refuse('room_unavailable', { request_id, room_id })
+  await expect(before.room.leave()).rejects.toEqual(code('room_unavailable'))
+  before.leave()
+  const after = await inRoom(before.tab)
+  expect(after.room.memberId).toBe(before.room.memberId)
+})
+
+test('a page that gets the lock of its session only after the first attempt takes the session up with the next', async () => {
+  const { server, options, inRoom, pass } = browser()
+  const before = await inRoom()
+  before.leave()
+  let give = (_release: () => void) => {}
+  before.tab.hold = () => new Promise((resolve) => (give = resolve))
+  const random = { bytes: (size: number) => new Uint8Array(size), float: () => 0.9 }
+  const slow = { tabPlatform: before.tab, connectTimeoutMs: 30_000, random }
+  const connecting = connect(URL, { ...options, ...slow })
+  // The first attempt ends after 10 s. The next begins 225 ms later.
+  await pass(10_100)
+  expect(server.sockets).toHaveLength(1)
+  give(() => {})
+  await pass(200)
+  const client = await connecting
+  expect(server.all('hello')[1]).toMatchObject({ resume: { session_id: 'ses_1' } })
+  expect((await client.join('arena', { key: 'lobby' })).memberId).toBe(before.room.memberId)
+})
+
 test('close leaves nothing in the tab', async () => {
   const { server, open, inRoom } = browser()
   const { room, tab, client } = await inRoom()

@@ -114,7 +114,7 @@ export const LIMITS = {
   stateBytesPerSecond: {
     value: 4_194_304,
     unit: 'bytes',
-    why: 'Bytes of full states (joins, resumes, resyncs) of a player at a node. A burst of eight times as many passes: four full states of the largest size.',
+    why: 'Bytes of full states and missed updates (joins, resumes, resyncs) of a player at a node. A burst of eight times as many passes: four full states of the largest size.',
   },
 } as const satisfies Record<string, Limit>
 

@@ -17,6 +17,8 @@ const PLAY_ON_MS = 40_000
 const WORKERS = 6
 /** The connection ended without an answer. */
 const UNANSWERED = 0
+/** No control process has taken the request, as far as its caller knows. */
+const UNSERVED = [UNANSWERED, 503]
 /** How long each may take to send a request, by the configurations; and what a busy machine adds. */
 const SLOW_MS = 5000
 const SPARE_MS = 3000
@@ -125,11 +127,23 @@ describe.each(BALANCERS)('behind %s', (kind) => {
     const rounds = Array.from({ length: 150 }, (_, round) => round)
     const killAt = 60
     const plain: { name: string; status: number }[] = []
+    let repeated = 0
+    // As a backend does: a request that may be repeated, and has no answer, is sent again with the same key.
+    const repeatable = async (line: string, request: Request): Promise<number> => {
+      let answer = await status(line, request)
+      if (!UNSERVED.includes(answer)) return answer
+      repeated += 1
+      await until(`${line} is answered`, async () => {
+        answer = await status(line, request)
+        return !UNSERVED.includes(answer)
+      })
+      return answer
+    }
     const worker = async () => {
       for (let round = rounds.shift(); round !== undefined; round = rounds.shift()) {
         const [token, once, plainly] = await Promise.all([
-          status('POST /tokens', { body: { project_id: projectId } }),
-          status('POST /projects', {
+          repeatable('POST /tokens', { body: { project_id: projectId } }),
+          repeatable('POST /projects', {
             body: { name: `once ${round}` },
             headers: { 'idempotency-key': `${kind} ${round}` },
           }),
@@ -144,16 +158,22 @@ describe.each(BALANCERS)('behind %s', (kind) => {
 
     // What was in flight at that moment is told so, or hears nothing; and nothing is asked for twice.
     const failed = plain.filter(({ status }) => status !== 201)
-    await annotate(`${failed.length} of ${plain.length} requests that may not be repeated failed`)
-    for (const { status } of failed) expect([502, UNANSWERED]).toContain(status)
+    await annotate(
+      `${failed.length} of ${plain.length} requests that may not be repeated failed; ${repeated} of the others were repeated`,
+    )
+    for (const { status } of failed) expect([502, ...UNSERVED]).toContain(status)
     expect(failed.length).toBeLessThanOrEqual(WORKERS)
+    // Only where the balancer had no other process to give them to, such as one that a busy machine has kept from answering its checks.
+    expect(repeated).toBeLessThanOrEqual(2 * WORKERS)
     const names = await projectNames()
     for (const { name, status } of plain) {
       const times = names.filter((known) => known === name).length
       if (status === 201) expect(times, name).toBe(1)
       else expect(times, name).toBeLessThanOrEqual(1)
     }
-    expect(names.filter((name) => name.startsWith('once'))).toHaveLength(150)
+    const once = names.filter((name) => name.startsWith('once'))
+    expect(once).toHaveLength(150)
+    expect(new Set(once).size).toBe(150)
   })
 
   const status = (line: string, request: Request): Promise<number> =>

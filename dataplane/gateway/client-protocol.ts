@@ -192,7 +192,7 @@ export class ClientProtocol implements ConnectionListener {
     const urgent = 'resume' in hello
     this.#context.handshakes.add(
       () => {
-        if (this.connection.open) this.#greet(hello).catch((error: unknown) => this.failed(error))
+        if (this.connection.wanted) this.#greet(hello).catch((error: unknown) => this.failed(error))
       },
       { urgent },
     )
@@ -204,6 +204,7 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   #waitForWelcome(message: LaterMessage, bytes: number): void {
+    if (message.t === 'goodbye') this.connection.goodbye = true
     if (this.#early.push({ message, bytes }) > MAX_EARLY)
       this.#protocolError(`more than ${MAX_EARLY} messages before welcome: wait for it`)
   }
@@ -349,7 +350,8 @@ export class ClientProtocol implements ConnectionListener {
     if (!this.connection.open) {
       // Closed in the instant between being let in and hearing of it.
       this.#endSpan('lost')
-      this.#context.sessions.detach(answer.session)
+      if (this.connection.goodbye) this.#context.sessions.end(answer.session, 'left')
+      else this.#context.sessions.detach(answer.session)
       return
     }
     this.#session = answer.session

@@ -127,6 +127,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   /** Frames that were read already when the pause began: no more than one read of the socket brings. `from`: the first message that waits. */
   readonly #waiting: { readonly data: Buffer; readonly binary: boolean; from: number }[] = []
   #ending = false
+  /** True once the client has said goodbye before its `welcome`. */
+  goodbye = false
 
   /** `socket`: the TCP socket below `ws`. */
   constructor(
@@ -151,6 +153,11 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   /** Whether messages still come and frames still go. */
   get open(): boolean {
     return !this.#closed && !this.#replaced
+  }
+
+  /** Whether a resume for it is to go on: the client is there, or has said goodbye, which ends the session that it resumes. */
+  get wanted(): boolean {
+    return this.open || this.goodbye
   }
 
   /** Whether the client has closed the connection, and what it sent before is handled now: nothing can wait any longer. */

@@ -70,6 +70,24 @@ describe('a join', () => {
   })
 })
 
+describe('a join that is sent again after its seat has ended', () => {
+  // Its client does not know the member id, so that the end of the seat would be no answer.
+  it.each([
+    ['kicked', 'join_refused'],
+    ['closed', 'room_unavailable'],
+  ] as const)('is refused (%s)', async (reason, code) => {
+    const { client } = await test.hello()
+    test.owner.silent.add('join')
+    const asked = test.owner.next('join')
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: 'one' } })
+    const { member_id: memberId } = await asked
+    const farewell = { epoch: 1, seq: 3, reason }
+    test.owner.room('one').send({ kind: 'left', member_id: memberId, farewell })
+    expect(await client.next('error')).toMatchObject({ code, request_id: 1, room_id: 'arena:one' })
+    expect(client.received.some(({ t }) => t === 'member')).toBe(false)
+  })
+})
+
 describe('a reliable message without an ack', () => {
   it('is asked about after 5 s, and given to the owner again if that has not got it', async () => {
     const { client, joined } = await test.join()
@@ -152,6 +170,30 @@ describe('a leave that failed', () => {
     const gone = test.owner.next('leave')
     client.send({ t: 'goodbye' })
     expect(await gone).toMatchObject({ member_id: memberId, reason: 'left' })
+  })
+
+  // The edge forgets a subscription whose leave is under way, so no one would leave again.
+  it.each([
+    ['the connection is lost', ({ ws }: TestClient) => ws.terminate()],
+    ['the client says goodbye', (client: TestClient) => client.send({ t: 'goodbye' })],
+    [
+      'the client joins again',
+      (client: TestClient) =>
+        client.send({ t: 'join', request_id: 3, room_type: 'arena', options: { key: 'one' } }),
+    ],
+  ])('keeps no member in the room if %s before its answer', async (_, end) => {
+    const { client, joined } = await test.join()
+    const { room_id: roomId, member_id: memberId } = joined
+    test.owner.silent.add('leave')
+    const asked = test.owner.next('leave')
+    client.send({ t: 'leave', request_id: 2, room_id: roomId })
+    await asked
+    // A room that refuses the leave with an error. A leave without a request id it never refuses.
+    const certain = test.owner.next('leave')
+    end(client)
+    expect(await certain).toEqual({
+      ...{ kind: 'leave', room: test.owner.room('one').address, member_id: memberId, reason: 'left' },
+    })
   })
 })
 

@@ -139,12 +139,15 @@ export class Edge {
     this.#sendLeave(subscription)
   }
 
-  /** Gives a subscription up without a message to the client. */
+  /**
+   * Gives a subscription up without a message to the client. The room may refuse a leave that is under way, but never this one, which has no
+   * request id.
+   */
   giveUp(subscription: Subscription, reason: 'left' | 'session_ended'): void {
-    const { room, memberId, leaveRequest } = subscription
+    const { room, memberId } = subscription
     const last = this.#remove(subscription)
     // While it is still known where the room is.
-    if (leaveRequest === undefined) this.#context.send({ kind: 'leave', room, member_id: memberId, reason })
+    this.#context.send({ kind: 'leave', room, member_id: memberId, reason })
     if (last) this.#context.unsubscribed(room)
   }
 
@@ -165,7 +168,7 @@ export class Edge {
 
   /** Answers a `leave` that is still under way, so that the client can have a new subscription: the owner gets the two in their order. */
   finishLeave(subscription: Subscription): void {
-    this.forget(subscription)
+    this.giveUp(subscription, 'left')
     subscription.left()
   }
 
@@ -246,7 +249,7 @@ export class Edge {
       this.#asking.delete(subscription)
       this.#states.forget(subscription)
       subscription.detach()
-      if (subscription.leaveRequest !== undefined) this.forget(subscription)
+      if (subscription.leaveRequest !== undefined) this.giveUp(subscription, 'left')
       else this.#sendDetach(subscription, moves)
     }
   }
@@ -341,13 +344,13 @@ export class Edge {
     else this.#context.metrics.statesDelayed.inc()
   }
 
-  /** The owner has answered a subscription with these frames of a whole state, or without any. */
-  #stateCame(subscription: Subscription, states: readonly Frames[]): void {
+  /** The owner has answered a subscription with these frames: of a whole state, of missed updates (`missed`), or none. */
+  #stateCame(subscription: Subscription, answer: readonly Frames[], missed = false): void {
     const codec = subscription.connection?.codec.subprotocol
     let bytes = 0
-    for (const frames of states) bytes += (codec && frames[codec]?.length) ?? 0
+    for (const frames of answer) bytes += (codec && frames[codec]?.length) ?? 0
     const room = this.#rooms.get(subscription.room.name)
-    if (room && bytes > 0) room.stateBytes = bytes
+    if (room && bytes > 0 && !missed) room.stateBytes = bytes
     this.#states.answered(subscription, bytes)
   }
 
@@ -416,7 +419,7 @@ export class Edge {
         break
       case 'attached':
         if (message.ask === subscription.attaching?.ask)
-          this.#stateCame(subscription, message.resumed ? [] : message.frames)
+          this.#stateCame(subscription, message.frames, message.resumed)
         if (subscription.attached(message))
           for (const reliable of subscription.unacked.messages) this.#context.send(reliable)
         if (subscription.phase !== 'attaching' && subscription.leaveRequest === undefined)
@@ -450,9 +453,17 @@ export class Edge {
    * one that has a connection may have lost it already.
    */
   #seatEnded(subscription: Subscription, farewell: Farewell | undefined): void {
-    const { session, room } = subscription
+    const { session, room, join } = subscription
     this.#stateCame(subscription, [])
     this.forget(subscription)
+    if (join) {
+      // The join came again. Its client knows no member id, and waits for an answer.
+      const code = farewell?.reason === 'kicked' ? 'join_refused' : 'room_unavailable'
+      this.#joinAnswered(subscription, code)
+      const text = farewell?.message ?? `the seat in ${subscription.roomId} has ended: ${farewell?.reason}`
+      subscription.fail(code, text, { request_id: join.request_id })
+      return
+    }
     if (farewell && farewell.reason !== 'left') {
       session.ended.add({ room, farewell })
       // What the store does not answer is written again by the sweep of the sessions.

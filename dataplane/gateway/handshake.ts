@@ -130,7 +130,7 @@ export class Handshake {
     }
     if (connection.open) return admitted
     // No one can know of a session that was never welcome; one that was resumed can be resumed again.
-    if (positions) this.#sessions.detach(session)
+    if (positions && !connection.goodbye) this.#sessions.detach(session)
     else this.#sessions.end(session, 'left')
     return undefined
   }

@@ -217,6 +217,20 @@ describe('whole states', () => {
     expect(delayed).toBe(0)
   })
 
+  it('and missed updates come out of one budget: a replay costs its bytes', async () => {
+    let { client, welcome, snapshot } = await test.join('one')
+    const room = test.owner.room('one')
+    room.flush({ state: { ...room.state, missed: 'y'.repeat(2 * STATE_BYTES) } })
+    for (let times = 0; times < 5; times++) {
+      client.ws.terminate()
+      await client.closed
+      client = await test.resume(welcome, [snapshot])
+      welcome = await client.next('welcome')
+      await client.roundTrip()
+    }
+    expect([states(client), delayed]).toEqual([0, 1])
+  })
+
   it('that a join would wait too long for are refused with it: another try is worth while', async () => {
     const { client } = await test.hello()
     fill('large', 9)

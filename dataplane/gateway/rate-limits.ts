@@ -140,8 +140,8 @@ interface Charge {
 }
 
 /**
- * How many bytes of whole states each player may have from this node: by joins, resumes and resyncs, of all rooms and sessions together.
- * Where the token names no player, each session. What is beyond that is asked for later, in its order: a state may be larger than the
+ * How many bytes of whole states and missed updates each player may have from this node: by joins, resumes and resyncs, of all rooms and
+ * sessions together. Where the token names no player, each session. What is beyond that is asked for later, in its order: a state may be larger than the
  * whole budget, and no one is refused one for that.
  */
 export class StateRateLimiter {
@@ -193,7 +193,7 @@ export class StateRateLimiter {
     return this.#waiting.get(subscription.session.player)?.has(subscription) ?? false
   }
 
-  /** A subscription was answered with a state of so many bytes, or with none (0). */
+  /** A subscription was answered with so many bytes of a state or of missed updates, or with none (0). */
   answered(subscription: Subscription, bytes: number): void {
     const { charged, least } = this.#asked.get(subscription) ?? { charged: 0, least: 0 }
     this.forget(subscription)

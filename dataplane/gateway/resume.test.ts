@@ -54,6 +54,17 @@ describe('at one node', () => {
       ])
     })
 
+    it('ends with a goodbye that comes before welcome, also when the client closes the socket at once', async () => {
+      const { client, welcome, snapshot, joined } = await test.join()
+      await test.owner.lose(client)
+      const gone = test.owner.next('leave')
+      const again = await test.resume(welcome, [snapshot])
+      again.send({ t: 'goodbye' })
+      again.ws.close()
+      expect(await gone).toMatchObject({ member_id: joined.member_id, reason: 'left' })
+      await expectClose(await test.resume(welcome), 'resume_failed', /no such session/)
+    })
+
     it('is welcomed before any owner has answered, and gets the frames when it does', async () => {
       const { client, welcome, snapshot } = await test.join()
       await test.owner.lose(client)
@@ -180,7 +191,7 @@ class Race {
     const { random } = this
     await this.wait(random.float() * lateMs)
     const { handshake, sessions } = this.#node(nodeId)
-    const connection: Partial<Connection> = { open: true, close: () => {} }
+    const connection: Partial<Connection> = { open: true, wanted: true, close: () => {} }
     const admitted = await handshake.greet(connection as Connection, {
       t: 'hello',
       project_id: 'prj_one',

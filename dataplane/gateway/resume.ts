@@ -94,7 +94,7 @@ export class Resumption {
       if (!found || 'close' in found) return found
       const refused = await this.#tokens.checkKey(found.record.claims)
       if (refused) return refused
-      if (!claimant.connection.open) return undefined
+      if (!claimant.connection.wanted) return undefined
       const taken = await this.take(found, claimant.resumeToken)
       if (taken) return taken
     }
@@ -106,7 +106,7 @@ export class Resumption {
     const { options, metrics } = this.#context
     const { sessionId, resumeToken } = claimant
     if (!SESSION_ID.test(sessionId) || !isResumeToken(resumeToken)) return UNKNOWN
-    if (!claimant.connection.open) return undefined
+    if (!claimant.connection.wanted) return undefined
     const seen = await this.#look(claimant)
     if (!('undecided' in seen)) return seen
     if (this.#waiting.has(sessionId) || this.#waiting.size >= options.maxResumeWaits) {
@@ -165,7 +165,7 @@ export class Resumption {
     let readAt = begunAt
     for (;;) {
       await sleep(clock, CLAIMANT_CHECK_MS)
-      if (!claimant.connection.open) return undefined
+      if (!claimant.connection.wanted) return undefined
       const now = clock.monotonic()
       if (now < readAt && now < until && !nodeGone(holder)) continue
       const seen = await this.#look(claimant)

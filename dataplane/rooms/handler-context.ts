@@ -220,9 +220,9 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
         `ctx.reserve got ${JSON.stringify(sub)}; it must be the sub of a player, a text of 1 to ${MAX_SUB_LENGTH} characters`,
       )
     const due = Math.ceil(this.now + seconds * 1000)
-    if (!(seconds > 0 && Number.isSafeInteger(due)))
+    if (typeof seconds !== 'number' || !(seconds > 0 && Number.isSafeInteger(due)))
       throw new RoomLogicError(
-        `ctx.reserve got ${seconds} as its seconds; it must be a number above 0, such as 30`,
+        `ctx.reserve got ${JSON.stringify(seconds)} as its seconds; it must be a number above 0, such as 30`,
       )
     return reserve([sub], due, maxMembers, this.#memberships.members, this.#tables)
   }

@@ -47,7 +47,7 @@ interface TurnOutcomes {
   readonly members: (change: number) => void
   /** The room logic wants the room to end. */
   readonly close: () => void
-  /** Timers were set, or are gone. */
+  /** Rows of tables were written: the room may have to act at another time. */
   readonly timers: () => void
 }
 

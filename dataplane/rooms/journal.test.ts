@@ -61,7 +61,6 @@ const update: Update = {
     timers: { set: [timer], removed: ['tmr_1'] },
     tasks: { set: [task], removed: ['tsk_1_1'] },
     bans: { set: [{ id: 'mallory' }], removed: ['bo'] },
-    reservations: undefined,
   },
   layers: {
     checksum: 17,

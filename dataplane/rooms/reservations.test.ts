@@ -160,6 +160,19 @@ describe('ctx.reserve', () => {
     expect([one.inRoom, reserved(bench)]).toEqual([true, []])
   })
 
+  it('counts one seat for a player while admit runs for the join', async () => {
+    const { bench, reserve } = await tableOf({ maxMembers: 3, admit: new Promise(() => {}) })
+    await reserve('ada')
+    const ada = await bench.join('table', 'ada', { sub: 'ada' })
+    const bob = await bench.join('table', 'bob', { sub: 'bob' })
+    const carol = await bench.join('table', 'carol', { sub: 'carol' })
+    expect([ada, bob, carol].map(({ errors }) => errors[0]?.code)).toEqual([
+      undefined,
+      undefined,
+      'room_full',
+    ])
+  })
+
   it('ends with a ban of the player, for whom no seat can be reserved then', async () => {
     const { bench, ask, reserve } = await tableOf({ maxMembers: 3 })
     const eve = await bench.join('table', 'eve', { sub: 'eve' })
@@ -180,7 +193,7 @@ describe('ctx.reserve', () => {
     ['no text', 7, 30, 'got 7; it must be the sub of a player'],
     ['a text that is too long', 'x'.repeat(257), 30, 'got "xxx'],
     ['no time', 'ada', 0, 'got 0 as its seconds; it must be a number above 0'],
-    ['a time that is no number', 'ada', 'long', 'got long as its seconds'],
+    ['a time that is no number', 'ada', '30', 'got "30" as its seconds'],
   ])('throws for %s', async (_, sub, seconds, text) => {
     const { host, reserve } = await tableOf()
     await reserve(sub, seconds)

@@ -19,7 +19,7 @@ export function reserve(
   for (const { sub } of members) if (sub !== null) absent.delete(sub)
   const fresh = [...absent].filter((sub) => !reservations.has(sub))
   const free = Math.min(maxMembers - members.length, MAX_RESERVATIONS) - reservations.size
-  if (fresh.length > free) return false
+  if (fresh.length > 0 && fresh.length > free) return false
   for (const sub of absent) if (bans.has(sub)) return false
   for (const sub of absent) if (due > (reservations.get(sub)?.due ?? 0)) reservations.set({ id: sub, due })
   return true

@@ -160,7 +160,7 @@ const NAMES = ['timers', 'tasks', 'bans', 'reservations'] as const satisfies rea
 export type TableRows = { readonly [Name in keyof Rows]: readonly Rows[Name][] }
 
 /** Changes of the tables of a room since the update before. */
-export type TablesChanges = { readonly [Name in keyof Rows]: TableChanges<Rows[Name]> | undefined }
+export type TablesChanges = { readonly [Name in keyof Rows]?: TableChanges<Rows[Name]> | undefined }
 
 /** What a room remembers besides its state and its members. Turns write at once. If a turn fails, `rollback` takes its writes back. */
 export class Tables {
@@ -199,15 +199,14 @@ export class Tables {
     return this.#log.undo.length > 0
   }
 
-  /** True if something was written since the last flush. */
-  get changed(): boolean {
-    return this.#log.changed
-  }
-
   /** Time at which the next row is due, in milliseconds since 1970. Undefined: no row ever is. */
   get due(): number | undefined {
-    const due = Math.min(...NAMES.map((name): number => (this[name].next as Row | undefined)?.due ?? NEVER))
-    return due === NEVER ? undefined : due
+    let due = Number.POSITIVE_INFINITY
+    for (const name of NAMES) {
+      const next: Row | undefined = this[name].next
+      due = Math.min(due, next?.due ?? due)
+    }
+    return due < Number.POSITIVE_INFINITY ? due : undefined
   }
 
   /** As `due`, as of the last flush. */
@@ -217,17 +216,21 @@ export class Tables {
 
   /** Returns the changes since the last flush. Undefined: none. */
   flush(): TablesChanges | undefined {
-    if (!this.changed) return undefined
+    if (!this.#log.changed) return undefined
     this.commit()
     this.#log.changed = false
-    const changes = byName<TablesChanges>((name) => this[name].flush())
     this.#flushedDue = this.due
-    return NAMES.some((name) => changes[name]) ? changes : undefined
+    let changes: TablesChanges | undefined
+    for (const name of NAMES) {
+      const flushed = this[name].flush()
+      if (flushed) changes = { ...changes, [name]: flushed }
+    }
+    return changes
   }
 
   /** All rows as of the last flush. */
   get flushed(): TableRows {
-    return byName((name) => this[name].flushed)
+    return Object.fromEntries(NAMES.map((name) => [name, this[name].flushed])) as unknown as TableRows
   }
 
   /** Applies changes that an earlier owner has committed. */
@@ -241,9 +244,3 @@ export class Tables {
     this.flush()
   }
 }
-
-const NEVER = Number.POSITIVE_INFINITY
-
-/** Calls `make` for each table. */
-const byName = <T>(make: (name: keyof Rows) => unknown): T =>
-  Object.fromEntries(NAMES.map((name) => [name, make(name)])) as T

@@ -112,7 +112,7 @@ describe('a task', () => {
   it('begins once the update of its turn is committed, and not before', async () => {
     const { bench, asked, say } = await started()
     bench.store.mood = 'deaf'
-    bench.message('quiz', 'ann', 'ask', null, 1)
+    await say('ask')
     await bench.advance(2000)
     expect(asked).toHaveLength(0)
     bench.store.mood = 'fine'

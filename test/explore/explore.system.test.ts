@@ -43,6 +43,7 @@ describe('a mistake in it is found', () => {
     // What the next owner does not know of its timers it does not have in its history either.
     ['refiring', 'timed', 'timers', { known: ['chain'] }],
     ['forgetful', 'timed', 'timers', { known: ['chain'] }],
+    ['unreserving', 'timed', 'reservations', { known: ['chain'] }],
   ]
   for (const [name, scenario, promised, { known, faults } = {}] of cases)
     it(

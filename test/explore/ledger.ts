@@ -30,6 +30,8 @@ export type Promised =
   | 'applied'
   /** Every timer that was set is still to fire, or has fired exactly once. */
   | 'timers'
+  /** Every seat that was reserved is still reserved. */
+  | 'reservations'
   /** Members keep their seats, and are never taken back. */
   | 'members'
   /** Everyone is served once nothing goes wrong any more. */

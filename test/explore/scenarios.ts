@@ -23,7 +23,7 @@ const definition = defineRoom({
   },
 })
 
-/** As `definition`; and a while after each thing that was said it writes down that it rang. */
+/** As `definition`; and a while after each thing that was said it writes down that it rang. Each has a reservation, too. */
 const ringing = defineRoom({
   type: 'log',
   messages: { add: { data: v.string() } },
@@ -35,6 +35,7 @@ const ringing = defineRoom({
     state.log.push(data)
     ctx.after(100, 'rings', data)
     ctx.after(3_600_000, 'later', null, { id: 'later' })
+    ctx.reserve(data, 3600)
   },
   timers: {
     rings: { data: v.string(), handle: (state, { data }) => void state.log.push(`rang ${data}`) },
@@ -201,15 +202,13 @@ class Model implements Explorable {
       return
     }
     const { log } = restored.tree.flushed as { log: string[] }
-    const timers = restored.tables.timers.rows
+    const { timers, reservations } = restored.tables
     for (const { memberId, said: refs, position } of edges) {
-      if (this.#rings)
-        this.#checkTimers(
-          refs.map((ref) => `${memberId}:${ref}`),
-          log,
-          timers,
-        )
-      const said = refs.map((ref) => `${memberId}:${ref}`).join()
+      const lines = refs.map((ref) => `${memberId}:${ref}`)
+      if (this.#rings) this.#checkTimers(lines, log, timers.rows)
+      for (const line of this.#rings ? lines : [])
+        if (!reservations.has(line)) ledger.violate('reservations', `the reservation of ${line} is gone`)
+      const said = lines.join()
       const kept = log.filter((line) => line.startsWith(`${memberId}:`)).join()
       if (said !== kept) ledger.violate('applied', `${memberId} said ${said}, and the record has ${kept}`)
       if (position.seq !== restored.seq)
@@ -236,16 +235,16 @@ const rooms =
   (change: (rooms: RoomRecords) => Partial<RoomRecords>) =>
   (store: Store): Store => ({ ...store, rooms: { ...store.rooms, ...change(store.rooms) } })
 
-/** What the store holds of a room whose journal says nothing of timers that were set, or that are gone. */
-const forgetting = (what: 'set' | 'removed') =>
+/** What the store holds of a room whose journal says nothing of the rows of a table that were set, or that are gone. */
+const forgetting = (what: 'set' | 'removed', table: 'timers' | 'reservations') =>
   rooms((inner) => ({
     claim: async (...asked) => {
       const claim = await inner.claim(...asked)
       const format = new JournalFormat()
       const journal = claim?.journal.map((entry) => {
         const update = format.readEntry(entry)
-        const timers = { set: [], removed: [], ...update.tables?.timers, [what]: [] }
-        return format.entry({ ...update, tables: update.tables && { ...update.tables, timers } })
+        const changes = { set: [], removed: [], ...update.tables?.[table], [what]: [] }
+        return format.entry({ ...update, tables: update.tables && { ...update.tables, [table]: changes } })
       })
       return claim && journal && { ...claim, journal }
     },
@@ -309,9 +308,11 @@ export const MUTATIONS = {
     })),
   },
   /** A new owner that does not know which timers have fired. */
-  refiring: { store: forgetting('removed') },
+  refiring: { store: forgetting('removed', 'timers') },
   /** A new owner that does not know which timers were set. */
-  forgetful: { store: forgetting('set') },
+  forgetful: { store: forgetting('set', 'timers') },
+  /** A new owner that does not know which seats were reserved. */
+  unreserving: { store: forgetting('set', 'reservations') },
 } satisfies Record<string, Mutation>
 
 /** One of them. */

@@ -98,18 +98,13 @@ topic.each('of two racing resumes exactly one wins', TOKEN, async (stage, codec)
   const racers = [await stage.open(codec, {}, peer.session), await stage.open(codec, {}, peer.session)]
   for (const racer of racers) racer.send(hello)
   const welcomed = () => racers.filter((racer) => racer.inbox.some(({ t }) => t === 'welcome'))
-  for (const racer of racers) {
-    await racer.until(
-      'both know',
-      () => welcomed().length + racers.filter((each) => each.ending).length >= 2,
-      5000,
-      'even closed',
-    )
-  }
-  assert.equal(welcomed().length, 1, `${welcomed().length} were welcomed`)
+  await racers[0]!.until('one is welcomed', () => welcomed().length > 0, undefined, 'even closed')
   const [winner] = welcomed()
+  // As R3: until its first frame after welcome, the server cannot know that it has the next token, and lets the other one wait.
+  winner!.send({ t: 'ping', at: 0 })
   const loser = racers.find((racer) => racer !== winner)!
   await loser.closes(CLOSE.taken_over)
+  assert.equal(welcomed().length, 1, `${welcomed().length} were welcomed`)
   await winner!.acted(roomId, 'inc', {})
   assert.equal(counted(view), 1)
 })

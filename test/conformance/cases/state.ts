@@ -125,7 +125,7 @@ topic.each('every frame of a flush has its seq, the patch first', SHARED, async 
 
 topic.each(
   'members of one subprotocol get the same bytes',
-  'contract §2 "Hot frames (patch, event) are the same bytes for every member of a room"',
+  'docs/guarantees.md: 5. Convergence',
   async (stage, codec) => {
     const seated = await seat(stage, 'counter', [codec, codec, codec])
     const [[peer, view]] = seated as [[Peer, RoomView], ...[Peer, RoomView][]]

@@ -95,9 +95,8 @@ export class Judge {
       return
     }
     if (!hello) wrong('Hello', `The first message of the connection is ${said.t}, not hello.`)
-    else if (line.welcomed_at === undefined)
-      wrong('Hello', `The client sends ${said.t} before welcome has arrived.`)
-    else line.spoken = true
+    else if (line.welcomed_at !== undefined) line.spoken = true
+    else if (said.t !== 'goodbye') wrong('Hello', `The client sends ${said.t} before welcome has arrived.`)
     if (!session) return
     if (session.line !== line)
       wrong(
