@@ -76,6 +76,18 @@ export function requireProject(caller: Caller, projectId: string): void {
     throw new Problem('forbidden', `A key’s secret is good for its own project only, not for ${projectId}.`)
 }
 
+/** Throws a `Problem` (forbidden) when the caller is a key. */
+export function requireOperator(caller: Caller): void {
+  if (caller.kind === 'key')
+    throw new Problem('forbidden', 'This takes an operator token; a key’s secret cannot do it.')
+}
+
+/** Throws a `Problem` (missing_scope) when a key has not the scope. */
+export function requireScope(key: KeyRecord, scope: string): void {
+  if (!key.scopes.includes(scope))
+    throw new Problem('missing_scope', `The key ${key.id} has not the scope ${scope}.`)
+}
+
 const unauthenticated = (detail: string): Problem =>
   new Problem('unauthenticated', detail, {
     headers: { 'www-authenticate': 'Bearer realm="roomful control"' },

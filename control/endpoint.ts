@@ -2,11 +2,11 @@ import { toJsonSchema } from '@valibot/to-json-schema'
 import type { Context, Hono } from 'hono'
 import { type DescribeRouteOptions, describeRoute, resolver } from 'hono-openapi'
 import * as v from 'valibot'
-import { PROBLEMS, Problem, type ProblemCode } from '../shared/problem.ts'
+import { PROBLEMS, type ProblemCode } from '../shared/problem.ts'
 import type { StoreFailure } from '../shared/store/port.ts'
 import type { Span } from '../shared/tracing/tracer.ts'
 import { type ObjectSchema, readJson, validate } from '../shared/validate.ts'
-import type { Authentication, Caller } from './auth.ts'
+import { type Authentication, type Caller, requireOperator } from './auth.ts'
 import { ProblemDocument } from './schemas.ts'
 
 /** What middleware leaves for handlers. */
@@ -87,8 +87,7 @@ export class Endpoints {
       return { kind: 'operator', id: 'internal' }
     }
     const caller = await this.#auth.caller(c.req.header('authorization'))
-    if (access === 'operator' && caller.kind === 'key')
-      throw new Problem('forbidden', 'This takes an operator token; a key’s secret cannot do it.')
+    if (access === 'operator') requireOperator(caller)
     return caller
   }
 }

@@ -43,6 +43,8 @@ export interface KeyView {
 
 /** What a key may do unless told otherwise. */
 export const MINT_SCOPE = 'token:mint'
+/** Scope of a key that may list rooms. */
+export const ROOM_READ_SCOPE = 'room:read'
 
 const SECRET_PREFIX = 'rfsk_'
 const SECRET_PATTERN = /^rfsk_([\w-]{16})\.[\w-]{43}$/

@@ -6,7 +6,7 @@ import { LOG_LEVELS } from '../shared/log-levels.ts'
 import { CONTROL_PROBLEMS } from '../shared/problem.ts'
 import { dataFault, isNameable, MAX_SUB_LENGTH } from '../shared/tokens.ts'
 import { MEMBER_PATTERN } from './creation-order.ts'
-import { MINT_SCOPE } from './keys.ts'
+import { MINT_SCOPE, ROOM_READ_SCOPE } from './keys.ts'
 
 /** Any character, of which no half of a surrogate pair is one; also as JSON Schema reads a pattern. */
 const CHARACTER = '[^\\uD800-\\uDFFF]'
@@ -62,7 +62,9 @@ export const CreateKey = v.strictObject({
     v.pipe(
       v.array(text(1, 64, 'A scope.'), 'must be a list of scopes'),
       v.maxLength(32, 'must have at most 32 scopes'),
-      v.description(`What the key may do. A key without ${MINT_SCOPE} cannot issue tokens.`),
+      v.description(
+        `What the key may do. A key without ${MINT_SCOPE} cannot issue tokens, and one without ${ROOM_READ_SCOPE} cannot list rooms.`,
+      ),
     ),
     [MINT_SCOPE],
   ),
@@ -152,11 +154,39 @@ export const PageQuery = v.object({
 })
 
 export const RoomsQuery = v.object({
-  sleeping: v.pipe(
-    v.picklist(['1'], 'must be 1: rooms without owner are the ones that can be listed'),
-    v.description('1: rooms that no node has.'),
+  type: v.exactOptional(
+    v.pipe(v.string(), v.description('Rooms of this type that are listed: see listing of the room type.')),
   ),
-  limit: v.optional(wholeNumberText(1, 200, 'How many to give at most.'), '50'),
+  where: v.exactOptional(
+    v.pipe(
+      v.string(),
+      v.description(
+        'With type: conditions on fields of data, as JSON. Each is a value, a list of values, or {"min":…,"max":…}.',
+      ),
+    ),
+  ),
+  order: v.exactOptional(
+    v.pipe(
+      v.picklist(['fullest', 'emptiest', 'newest', 'oldest'], 'must be fullest, emptiest, newest or oldest'),
+      v.description('With type: the order of the rooms; fullest by default.'),
+    ),
+  ),
+  full: v.exactOptional(
+    v.pipe(v.picklist(['1'], 'must be 1'), v.description('With type, 1: also rooms without a free seat.')),
+  ),
+  sleeping: v.exactOptional(
+    v.pipe(
+      v.picklist(['1'], 'must be 1'),
+      v.description('1, in place of type: rooms that no node has. Takes an operator token.'),
+    ),
+  ),
+  limit: v.exactOptional(
+    wholeNumberText(
+      1,
+      200,
+      'How many to give at most. With type 1 to 100, 20 by default; with sleeping 1 to 200, 50 by default.',
+    ),
+  ),
   cursor: v.optional(v.pipe(v.string(), v.description('The next_cursor of the page before.'))),
 })
 
@@ -172,14 +202,36 @@ export const RoomPage = v.object({
         room_id: v.pipe(v.string(), v.description('type:key, unique in the project.')),
         room_type: v.string(),
         key: v.string(),
-        expires_at: v.pipe(
-          v.nullable(v.string()),
-          v.description(
-            'About when the room is deleted if no one comes back to it; null: not before its database has its last state.',
+        members: v.exactOptional(v.pipe(v.number(), v.description('With type: members of the room.'))),
+        max_members: v.exactOptional(
+          v.pipe(
+            v.nullable(v.number()),
+            v.description('With type: most members of the room; null: no limit.'),
+          ),
+        ),
+        reserved: v.exactOptional(
+          v.pipe(
+            v.number(),
+            v.description('With type: seats that are kept for players who have not joined.'),
+          ),
+        ),
+        created_at: v.exactOptional(time('With type: when the room was created.')),
+        data: v.exactOptional(
+          v.pipe(v.unknown(), v.description('With type: what the room tells of itself.')),
+        ),
+        code: v.exactOptional(
+          v.pipe(v.string(), v.description('With type: code of the room; absent: its type has no codes.')),
+        ),
+        expires_at: v.exactOptional(
+          v.pipe(
+            v.nullable(v.string()),
+            v.description(
+              'With sleeping: about when the room is deleted if no one comes back to it; null: not before its database has its last state.',
+            ),
           ),
         ),
       }),
-      v.metadata({ ref: 'RoomWithoutOwner' }),
+      v.metadata({ ref: 'Room' }),
     ),
   ),
   next_cursor: v.pipe(

@@ -32,6 +32,7 @@ import { Ownership } from './cluster/ownership.ts'
 import { RoomWaker } from './cluster/waker.ts'
 import { Directory } from './directory/directory.ts'
 import { ClusterPlacing } from './directory/placing.ts'
+import { readQuery } from './directory/query.ts'
 import { drain, stop } from './drain.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { type AskKeyStatus, askControl } from './gateway/key-cache.ts'
@@ -433,6 +434,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       return found && { epoch: found.epoch, owner: found.owner && nodeName(found.owner) }
     },
     ownerlessRooms: (projectId, limit, after) => ownerless.page(projectId, limit, after),
+    listedRooms: async (list, query, after) => directory.rooms(list, readQuery(query), () => true, after),
     endRoom: (projectId, roomId) => ownership.requests.end(roomNamed(`${projectId}/${roomId}`)),
     drain: () => void close().then(toldToDrain),
     setLogLevel: sharing?.setLogLevel ?? ((level) => setLogLevel(log, level)),

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { importVerifyKey, isSigned, readToken, requireClaims } from '../shared/tokens.ts'
-import { CONTROL } from './authorisation/matrix.ts'
+import { CONTROL_ROUTES } from './authorisation/matrix.ts'
 import { ControlUnderTest, expectProblem, OPERATOR, type Request } from './support/control-api.ts'
 
 /** The control API as a game's backend meets it, call by call, over HTTP. */
@@ -522,7 +522,7 @@ describe('the control API', () => {
       const calls = Object.entries(body.paths as Record<string, object>).flatMap(([path, item]) =>
         Object.keys(item).map((method) => `${method.toUpperCase()} ${path}`),
       )
-      const routes = Object.keys(CONTROL).map((route) => route.replaceAll(/:(\w+)/g, '{$1}'))
+      const routes = CONTROL_ROUTES.map((route) => route.replaceAll(/:(\w+)/g, '{$1}'))
       expect(calls.sort()).toEqual(routes.sort())
       const wish = body.paths['/tokens'].post.requestBody.content['application/json'].schema
       expect(wish.properties.ttl_seconds).toMatchObject({

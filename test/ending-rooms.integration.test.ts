@@ -65,6 +65,12 @@ it('an operator lists rooms that no node has, page by page, and ends them', asyn
   expect(await list()).toEqual({ rooms: [], next_cursor: null })
   expectProblem(await ask(`GET ${path}?sleeping=1&cursor=nonsense`), 400, 'invalid_request')
   expectProblem(await ask(`GET ${path}`), 400, 'invalid_request')
+  expectProblem(await ask(`GET ${path}?sleeping=1&type=x`), 400, 'invalid_request')
+  // Lists of a type: nodes know which types have one.
+  expect((await ask(`GET ${path}?type=unknown&where={}`)).body).toEqual({ rooms: [], next_cursor: null })
+  const unlisted = await ask(`GET ${path}?type=ledger-journal`)
+  expectProblem(unlisted, 400, 'invalid_request')
+  expect(unlisted.body.detail).toContain('has no listing')
 })
 
 it('without a node the calls are answered with 503', async () => {

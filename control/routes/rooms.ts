@@ -1,5 +1,8 @@
 import { Problem } from '../../shared/problem.ts'
+import { invalid } from '../../shared/validate.ts'
+import { requireOperator, requireProject, requireScope } from '../auth.ts'
 import type { Endpoints } from '../endpoint.ts'
+import { ROOM_READ_SCOPE } from '../keys.ts'
 import type { Nodes } from '../nodes.ts'
 import type { Projects } from '../projects.ts'
 import { EndedRoom, RoomPage, RoomsQuery } from '../schemas.ts'
@@ -11,7 +14,7 @@ export function roomRoutes(
 ): void {
   const { projects, nodes } = parts
 
-  const requireProject = async (projectId: string): Promise<void> => {
+  const requireExists = async (projectId: string): Promise<void> => {
     if (!(await projects.find(projectId)))
       throw new Problem('project_not_found', `There is no project ${projectId}.`)
   }
@@ -21,20 +24,25 @@ export function roomRoutes(
       method: 'GET',
       path: '/projects/:id/rooms',
       tag: 'Rooms',
-      summary: 'List rooms without owner',
+      summary: 'List rooms',
       description:
-        'Rooms that no node has: those that sleep, or wait for a timer, and those whose node has died and to which no one has come back. The ones that expire first come first. A page may have fewer rooms than limit; the list ends where next_cursor is null.',
-      access: 'operator',
+        'With type: the listed rooms of a room type, as players find them, also those whose keys a player could not know. A row can be about two seconds old. A key needs the scope room:read. With sleeping=1: rooms that no node has, which are those that sleep or wait for a timer, and those whose node has died and to which no one has come back. The ones that expire first come first. A page may have fewer rooms than limit; the list ends where next_cursor is null.',
+      access: 'caller',
       query: RoomsQuery,
       answer: { status: 200, description: 'One page of rooms.', schema: RoomPage },
-      problems: ['project_not_found', 'node_unavailable', 'timeout'],
+      problems: ['missing_scope', 'project_not_found', 'node_unavailable', 'timeout'],
     },
-    async ({ params: { id = '' }, query: { limit, cursor } }) => {
-      await requireProject(id)
+    async ({ caller, params: { id = '' }, query: { sleeping, type, limit, ...query } }) => {
+      if (sleeping !== undefined) requireOperator(caller)
+      requireProject(caller, id)
+      if (caller.kind === 'key') requireScope(caller.key, ROOM_READ_SCOPE)
+      if ((type === undefined) === (sleeping === undefined))
+        throw invalid([{ path: 'type', message: 'give either type, or sleeping=1' }])
+      await requireExists(id)
       return nodes.call({
         method: 'GET',
-        path: '/internal/rooms',
-        query: { project_id: id, limit: String(limit), cursor },
+        path: type === undefined ? '/internal/rooms' : '/internal/listings',
+        query: { project_id: id, room_type: type, limit: limit?.toString(), ...query },
       })
     },
   )
@@ -52,7 +60,7 @@ export function roomRoutes(
       problems: ['project_not_found', 'room_not_found', 'room_unavailable', 'node_unavailable', 'timeout'],
     },
     async ({ params: { id = '', type = '', key = '' } }) => {
-      await requireProject(id)
+      await requireExists(id)
       return nodes.call({
         method: 'DELETE',
         path: '/internal/rooms',

@@ -5,7 +5,7 @@ import type { RateLimits } from '../../shared/rate-limit.ts'
 import { issueToken, MAX_TOKEN_LENGTH, type SigningKey, type TokenClaims } from '../../shared/tokens.ts'
 import type { Span, TraceContext } from '../../shared/tracing/tracer.ts'
 import { invalid } from '../../shared/validate.ts'
-import { type Caller, requireProject } from '../auth.ts'
+import { type Caller, requireProject, requireScope } from '../auth.ts'
 import type { Endpoints } from '../endpoint.ts'
 import type { Keyring, StoredPair } from '../keyring.ts'
 import { type KeyRecord, type Keys, keyStatus, MINT_SCOPE } from '../keys.ts'
@@ -102,8 +102,7 @@ export function tokenRoutes(
   function signer(key: KeyRecord): { pair: StoredPair; keyId: string } {
     if (keyStatus(key, clock.now()) === 'revoked')
       throw new Problem('key_revoked', `The key ${key.id} was revoked.`)
-    if (!key.scopes.includes(MINT_SCOPE))
-      throw new Problem('missing_scope', `The key ${key.id} has not the scope ${MINT_SCOPE}.`)
+    requireScope(key, MINT_SCOPE)
     return { pair: key.pair, keyId: key.id }
   }
 }

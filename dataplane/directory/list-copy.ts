@@ -151,22 +151,21 @@ export class ListCopy {
     }
   }
 
-  /** A list that begins anew replaces the copy when all of it has been read: until then the old copy answers. */
+  /** A list that begins anew replaces the copy when all of it has been read. Until then the old copy answers. */
   async #readChanges(): Promise<void> {
     const returns = this.#returns
-    let [cursor, rows] = [this.#cursor, this.#rows]
-    for (;;) {
+    let [cursor, rows, hasMore] = [this.#cursor, this.#rows, true]
+    while (hasMore) {
       const page = await this.#parts.store.listings.changes(this.#list, cursor, PAGE)
-      cursor = page.cursor
       if (page.restarted) rows = new Rows()
       for (const room of page.rooms) this.#apply(rows, room)
-      if (page.more && rows !== this.#rows) continue
-      if (rows !== this.#rows) for (const watcher of this.#watchers) watcher.due = true
-      this.#rows = rows
-      this.#loaded = true
-      if (returns === this.#returns) this.#cursor = cursor
-      if (!page.more) return
+      cursor = page.cursor
+      hasMore = page.more
     }
+    if (rows !== this.#rows) for (const watcher of this.#watchers) watcher.due = true
+    this.#rows = rows
+    this.#loaded = true
+    if (returns === this.#returns) this.#cursor = cursor
   }
 
   #apply(rows: Rows, { roomId, value }: ListedRoom): void {

@@ -1,5 +1,4 @@
-import * as v from 'valibot'
-import type { Json } from '../../shared/json.ts'
+import type { Json, JsonObject } from '../../shared/json.ts'
 import { type RoomRow, takenSeats } from './row.ts'
 
 /** A value of `data` that queries can compare. */
@@ -40,41 +39,55 @@ export class InvalidQuery extends Error {
   }
 }
 
-const SCALAR = v.union([v.string(), v.number(), v.boolean(), v.null()])
-const CONDITION = v.union([
-  SCALAR,
-  v.pipe(v.array(SCALAR), v.minLength(1), v.maxLength(MAX_CONDITIONS)),
-  v.strictObject({ min: v.optional(v.number()), max: v.optional(v.number()) }),
+const isObject = (value: Json): value is { readonly [key: string]: Json } =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+
+const isScalar = (value: Json): value is Scalar => value === null || typeof value !== 'object'
+
+const isCondition = (value: Json): boolean => {
+  if (Array.isArray(value)) return value.length > 0 && value.length <= MAX_CONDITIONS && value.every(isScalar)
+  if (!isObject(value)) return true
+  return Object.entries(value).every(
+    ([name, bound]) => (name === 'min' || name === 'max') && typeof bound === 'number',
+  )
+}
+
+/** The fields of a query: how each is checked, and what would be right. */
+const FIELDS = new Map<string, readonly [isRight: (value: Json) => boolean, right: string]>([
+  [
+    'where',
+    [
+      (value) => isObject(value) && Object.keys(value).length <= MAX_CONDITIONS,
+      `an object of at most ${MAX_CONDITIONS} fields`,
+    ],
+  ],
+  [
+    'order',
+    [
+      (value) => ['fullest', 'emptiest', 'newest', 'oldest'].includes(value as string),
+      'fullest, emptiest, newest or oldest',
+    ],
+  ],
+  [
+    'limit',
+    [
+      (value) => Number.isInteger(value) && (value as number) >= 1 && (value as number) <= MAX_LIMIT,
+      `an integer from 1 to ${MAX_LIMIT}`,
+    ],
+  ],
+  ['full', [(value) => typeof value === 'boolean', 'true or false']],
 ])
-/** Each field of a query, with what a right value is. */
-const FIELDS = {
-  where: [
-    v.pipe(v.record(v.string(), v.unknown()), v.maxEntries(MAX_CONDITIONS)),
-    `an object of at most ${MAX_CONDITIONS} fields`,
-  ],
-  order: [v.picklist(['fullest', 'emptiest', 'newest', 'oldest']), 'fullest, emptiest, newest or oldest'],
-  limit: [
-    v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(MAX_LIMIT)),
-    `an integer from 1 to ${MAX_LIMIT}`,
-  ],
-  full: [v.boolean(), 'true or false'],
-} as const
+const CONDITION = `a text, number, boolean or null, a list of 1 to ${MAX_CONDITIONS} of them, or {"min":…,"max":…}`
 
 /** Returns `input` as a query. Throws `InvalidQuery`. */
 export function readQuery(input: Json): RoomQuery {
   if (!isObject(input)) throw invalid('the query', input, 'an object such as {"where":{"map":"desert"}}')
   for (const [name, value] of Object.entries(input)) {
-    if (!Object.hasOwn(FIELDS, name)) throw invalid(name, value, 'one of where, order, limit and full')
-    const [schema, right] = FIELDS[name as keyof typeof FIELDS]
-    if (!v.is(schema, value)) throw invalid(name, value, right)
+    const [isRight, right] = FIELDS.get(name) ?? [() => false, `one of ${[...FIELDS.keys()].join(', ')}`]
+    if (!isRight(value)) throw invalid(name, value, right)
   }
-  for (const [field, condition] of Object.entries((input as RoomQuery).where ?? {}))
-    if (!v.is(CONDITION, condition))
-      throw invalid(
-        `where.${field}`,
-        condition,
-        `a text, number, boolean or null, a list of 1 to ${MAX_CONDITIONS} of them, or {"min":…,"max":…}`,
-      )
+  for (const [field, condition] of Object.entries((input as { where?: JsonObject }).where ?? {}))
+    if (!isCondition(condition)) throw invalid(`where.${field}`, condition, CONDITION)
   return input as RoomQuery
 }
 
@@ -103,9 +116,6 @@ function conditionTest(condition: Condition): (value: unknown) => boolean {
 }
 
 const isList = (condition: Condition): condition is readonly Scalar[] => Array.isArray(condition)
-
-const isObject = (value: Json): value is { readonly [key: string]: Json } =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
 
 /** Maximum length of a wrong value in an error. */
 const SHOWN = 60

@@ -6,6 +6,8 @@ import { type RoomOwner, StoreUnavailable } from '../../shared/store/port.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { nodeInfo, roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
 import type { ClusterNodeDescription, Found, Query, RoomDescription, RoomQuery } from '../descriptions.ts'
+import { InvalidQuery, readQuery } from '../directory/query.ts'
+import type { StoredRow } from '../directory/row.ts'
 import { type AdminOptions, createAdminApp } from './admin.ts'
 
 const TOKEN = 'a token between processes'
@@ -49,6 +51,7 @@ function setup(options: Partial<AdminOptions> = {}) {
   const asked: RoomQuery[] = []
   const app = createAdminApp({
     ownerlessRooms: async () => ({ rooms: [], next: undefined }),
+    listedRooms: async () => [],
     endRoom: async () => 'done',
     internalToken: TOKEN,
     registry: new Registry(),
@@ -345,5 +348,71 @@ describe('anything else', () => {
     expect(response.status).toBe(500)
     expect(text).not.toContain('broken inside')
     expect(logged.join()).toContain('broken inside')
+  })
+})
+
+describe('GET /internal/listings', () => {
+  const row = (key: string, members: number): StoredRow => ({
+    room_id: `duel:${key}`,
+    room_type: 'duel',
+    key,
+    members,
+    max_members: 4,
+    reserved: 1,
+    created_at: `2026-01-0${members}T00:00:00.000Z`,
+    data: { map: 'desert' },
+    node_id: 'node_1~x',
+    code: 'K7QX2M',
+  })
+
+  it('answers with the rows, their codes and a cursor, but no node ids', async () => {
+    const asked: unknown[] = []
+    const { get } = setup({
+      listedRooms: async (...query) => {
+        asked.push(query)
+        return query[2] ? [] : [row('a', 2), row('b', 1)]
+      },
+    })
+    const path = '/internal/listings?project_id=prj_1&room_type=duel&limit=2&order=fullest&full=1'
+    const page = await (await get(`${path}&where=${encodeURIComponent('{"map":["desert"]}')}`)).json()
+    const { node_id: _, ...shown } = row('a', 2)
+    expect(page.rooms[0]).toEqual(shown)
+    expect(await (await get(`${path}&cursor=${page.next_cursor}`)).json()).toEqual({
+      rooms: [],
+      next_cursor: null,
+    })
+    const query = { order: 'fullest', full: true, limit: 2 }
+    expect(asked).toEqual([
+      [{ projectId: 'prj_1', roomType: 'duel' }, { where: { map: ['desert'] }, ...query }, undefined],
+      [
+        { projectId: 'prj_1', roomType: 'duel' },
+        query,
+        { members: 2, reserved: 0, created_at: '2026-01-01T00:00:00.000Z', room_id: 'duel:b' },
+      ],
+    ])
+  })
+
+  it('has no rooms for an unknown type, and refuses what is no query or no cursor', async () => {
+    const { get } = setup({
+      listedRooms: async ({ roomType }, query) => {
+        if (roomType === 'none') throw new InvalidQuery('there is no such room type', 'unknown_room_type')
+        readQuery(query)
+        throw new StoreUnavailable('the store is away')
+      },
+    })
+    const ask = (query: string) => get(`/internal/listings?project_id=prj_1&${query}`)
+    expect(await (await ask('room_type=none')).json()).toEqual({ rooms: [], next_cursor: null })
+    expect(await (await ask('room_type=duel&where=map')).json()).toMatchObject({
+      code: 'invalid_request',
+      detail: 'where is "map": it must be an object of at most 32 fields.',
+    })
+    for (const wrong of [
+      'room_type=duel&cursor=x',
+      'room_type=duel&limit=0',
+      'room_type=duel&limit=101',
+      'x=1',
+    ])
+      expect(await (await ask(wrong)).json()).toMatchObject({ status: 400, code: 'invalid_request' })
+    expect((await ask('room_type=duel')).status).toBe(503)
   })
 })

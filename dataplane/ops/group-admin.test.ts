@@ -33,6 +33,7 @@ async function group(...workers: readonly Worker[]) {
       })
       const app = createAdminApp({
         ownerlessRooms: async () => ({ rooms: [], next: undefined }),
+        listedRooms: async () => [],
         endRoom: async () => 'done',
         internalToken: TOKEN,
         registry: new Registry(),

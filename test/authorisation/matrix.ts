@@ -62,6 +62,7 @@ const NODES: ControlRow = {
   open: 'unauthenticated',
 }
 
+/** A route whose parameters decide who may call it has a row for each case. */
 export const CONTROL: Readonly<Record<string, ControlRow>> = {
   'POST /projects': OPERATORS,
   'GET /projects': OPERATORS,
@@ -70,7 +71,8 @@ export const CONTROL: Readonly<Record<string, ControlRow>> = {
   'POST /projects/:id/keys/:keyId/revoke': OPERATORS,
   'POST /projects/:id/keys/:keyId/rotate': OPERATORS,
   'POST /projects/:id/subs/:sub/revoke': OPERATORS,
-  'GET /projects/:id/rooms': OPERATORS,
+  'GET /projects/:id/rooms?type=arena': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
+  'GET /projects/:id/rooms?sleeping=1': OPERATORS,
   'DELETE /projects/:id/rooms/:type/:key': OPERATORS,
   'POST /tokens': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
   'PUT /admin/log-level': OPERATORS,
@@ -81,6 +83,11 @@ export const CONTROL: Readonly<Record<string, ControlRow>> = {
   'GET /openapi.json': EVERYONE,
   'GET /docs': EVERYONE,
 }
+
+/** The routes of `CONTROL`, each once. */
+export const CONTROL_ROUTES: readonly string[] = [
+  ...new Set(Object.keys(CONTROL).map((row) => row.replace(/\?.*/, ''))),
+]
 
 export const ADMIN_CREDENTIALS = {
   none: 'nothing',
@@ -115,6 +122,7 @@ export const ADMIN: Readonly<Record<string, AdminRow>> = {
   'PUT /admin/log-level': INTERNAL,
   'GET /internal/rooms': INTERNAL,
   'DELETE /internal/rooms': INTERNAL,
+  'GET /internal/listings': INTERNAL,
 }
 
 /** Where a request of the routes for development comes from. */

@@ -1,0 +1,440 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { Registry } from 'prom-client'
+import * as v from 'valibot'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { createLog } from '../../shared/log.ts'
+import { registerMetrics } from '../../shared/metrics.ts'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { type Listings, StoreUnavailable } from '../../shared/store/port.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
+import { SeededRandom } from '../../test/kit/seeded-random.ts'
+import { Directory } from './directory.ts'
+import { KEPT_MS, POLL_MS } from './list-copy.ts'
+import { DIRECTORY_METRICS } from './metrics.ts'
+import type { RoomQuery } from './query.ts'
+import { encodeRow, type StoredRow } from './row.ts'
+
+const DUELS = { projectId: 'prj_1', roomType: 'duel' }
+const NODE = 'node_a~1'
+const all = () => true
+
+const keysOf = (rows: readonly StoredRow[]): string[] => rows.map(({ key }) => key)
+
+interface Written extends Partial<StoredRow> {
+  readonly key: string
+  readonly epoch?: number
+  readonly ttlMs?: number
+}
+
+/** A directory over a store, and what happens to both. */
+function opened() {
+  const clock = new FakeClock()
+  const gone = new Set<string>()
+  const registry = new Registry()
+  let listings = memoryStore({ clock }).listings
+  let isAway = false
+  let onReturn: () => void = () => undefined
+  const cursors: string[] = []
+  let version = 0
+  const store = {
+    listings: {
+      write: (...write) => listings.write(...write),
+      changes: async (...read) => {
+        cursors.push(read[1])
+        if (isAway) throw new StoreUnavailable('the test store is away')
+        return listings.changes(...read)
+      },
+    } satisfies Listings,
+    onReturn: (callback: () => void) => {
+      onReturn = callback
+      return () => {
+        onReturn = () => undefined
+      }
+    },
+  }
+  const directory = new Directory({
+    store,
+    clock,
+    log: createLog({ logLevel: 'fatal', logFormat: 'json' }, {}),
+    metrics: registerMetrics(registry, DIRECTORY_METRICS),
+    isGone: (nodeId) => gone.has(nodeId),
+    listingOf: (roomType) =>
+      ({
+        duel: { data: v.object({ map: v.string(), level: v.number() }) },
+        free: { data: v.record(v.string(), v.number()) },
+        hidden: null,
+      })[roomType],
+  })
+  onTestFinished(() => directory.stop())
+  return {
+    clock,
+    directory,
+    gone,
+    registry,
+    /** The cursor of each read of the store. */
+    cursors,
+    /** The store does not answer. False: it answers again, and calls back. */
+    away(is: boolean): void {
+      isAway = is
+      if (!is) onReturn()
+    },
+    loseData(): void {
+      listings = memoryStore({ clock }).listings
+    },
+    async write(...rows: readonly Written[]): Promise<void> {
+      for (const { key, epoch = 1, ttlMs = 10 * KEPT_MS, ...row } of rows)
+        await listings.write(
+          'prj_1/duel',
+          {
+            roomId: `duel:${key}`,
+            epoch,
+            version: ++version,
+            value: encodeRow({
+              room_id: `duel:${key}`,
+              room_type: 'duel',
+              key,
+              members: 1,
+              max_members: 4,
+              reserved: 0,
+              created_at: '2026-01-01T00:00:00.000Z',
+              data: { map: 'desert', level: 1 },
+              node_id: NODE,
+              ...row,
+            }),
+          },
+          ttlMs,
+        )
+    },
+    remove: (key: string) =>
+      listings.write(
+        'prj_1/duel',
+        { roomId: `duel:${key}`, epoch: 1, version: ++version, value: undefined },
+        1,
+      ),
+    async keys(query: RoomQuery = {}): Promise<string[]> {
+      return keysOf(await directory.rooms(DUELS, query, all))
+    },
+    /** Lets one poll take place, and everything that comes of it. */
+    async poll(times = 1): Promise<void> {
+      for (let n = 0; n < times; n++) {
+        clock.advance(POLL_MS)
+        await nextTurn()
+      }
+    },
+  }
+}
+
+describe('Directory', () => {
+  it('lists in every order, and pages behind any row of it', async () => {
+    const { write, keys, directory } = opened()
+    const rows = [
+      { key: 'a', members: 1, created_at: '2026-01-01T00:00:00.000Z' },
+      { key: 'b', members: 2, reserved: 1, created_at: '2026-01-02T00:00:00.000Z' },
+      { key: 'c', members: 3, created_at: '2026-01-01T12:00:00.000Z' },
+      { key: 'd', members: 0, created_at: '2026-01-04T00:00:00.000Z' },
+      { key: 'e', members: 1, created_at: '2026-01-01T00:00:00.000Z' },
+    ]
+    await write(...rows)
+    const orders = {
+      // Of equally full rooms the oldest is first, then by id.
+      fullest: ['c', 'b', 'a', 'e', 'd'],
+      emptiest: ['d', 'e', 'a', 'b', 'c'],
+      newest: ['d', 'b', 'c', 'e', 'a'],
+      oldest: ['a', 'e', 'c', 'b', 'd'],
+    } as const
+    expect(await keys()).toEqual(orders.fullest)
+    for (const [order, expected] of Object.entries(orders)) {
+      const query = { order: order as keyof typeof orders, limit: 2 }
+      const listed: StoredRow[] = []
+      for (let page: readonly StoredRow[] = []; ; ) {
+        page = await directory.rooms(DUELS, query, all, listed.at(-1))
+        if (page.length === 0) break
+        listed.push(...page)
+      }
+      expect(keysOf(listed)).toEqual(expected)
+    }
+    // Behind a row that is gone.
+    const behind = { ...rows[0]!, room_id: 'duel:bb', members: 3, reserved: 0 } as StoredRow
+    expect(keysOf(await directory.rooms(DUELS, { order: 'oldest', limit: 9 }, all, behind))).toEqual([
+      'e',
+      'c',
+      'b',
+      'd',
+    ])
+  })
+
+  it('keeps every order while rows change, appear and go', async () => {
+    const { write, remove, keys, poll } = opened()
+    const random = new SeededRandom(3)
+    const expected = new Map<string, { members: number; created_at: string }>()
+    for (let round = 0; round < 40; round++) {
+      for (let n = 0; n < 10; n++) {
+        const key = String(Math.floor(random.float() * 30))
+        if (random.float() < 0.3) {
+          expected.delete(key)
+          await remove(key)
+          continue
+        }
+        const row = {
+          members: Math.floor(random.float() * 4),
+          created_at: `2026-01-0${1 + Math.floor(random.float() * 9)}T00:00:00.000Z`,
+        }
+        expected.set(key, row)
+        await write({ key, ...row })
+      }
+      await keys()
+      await poll()
+      const text = ([key, { created_at: at }]: [string, { created_at: string }]) => `${at} duel:${key}`
+      const oldest = [...expected].sort((one, other) => (text(one) < text(other) ? -1 : 1))
+      expect(await keys({ order: 'oldest', limit: 100 })).toEqual(oldest.map(([key]) => key))
+      const fullest = [...oldest].sort(([, one], [, other]) => other.members - one.members)
+      expect(await keys({ limit: 100 })).toEqual(fullest.map(([key]) => key))
+    }
+  })
+
+  it('lists rooms of its project and type that match, with a free seat, and that the token allows', async () => {
+    const { write, keys, directory } = opened()
+    await write(
+      { key: 'a' },
+      { key: 'b', data: { map: 'snow', level: 4 } },
+      { key: 'c', members: 4 },
+      { key: 'd', members: 3, reserved: 1 },
+    )
+    expect((await keys()).sort()).toEqual(['a', 'b'])
+    expect((await keys({ full: true })).sort()).toEqual(['a', 'b', 'c', 'd'])
+    expect(await keys({ where: { level: { min: 2 } } })).toEqual(['b'])
+    const allowed = await directory.rooms(DUELS, {}, (roomId) => roomId === 'duel:a')
+    expect(keysOf(allowed)).toEqual(['a'])
+    expect(await directory.rooms({ ...DUELS, projectId: 'prj_2' }, {}, all)).toEqual([])
+    expect(await directory.rooms({ ...DUELS, roomType: 'free' }, { where: { x: 1 } }, all)).toEqual([])
+  })
+
+  it('lists no room of a node that has ended, but one that sleeps', async () => {
+    const { write, keys, gone } = opened()
+    await write({ key: 'a' }, { key: 'b', node_id: null }, { key: 'c', node_id: 'node_b~1' })
+    gone.add(NODE)
+    expect((await keys()).sort()).toEqual(['b', 'c'])
+  })
+
+  it.each<[roomType: string, query: RoomQuery, code: string, message: string]>([
+    ['chess', {}, 'unknown_room_type', 'room_type is chess: there is no such room type'],
+    ['hidden', {}, 'invalid_options', 'room_type is hidden: it has no list'],
+    [
+      'duel',
+      { where: { map: 'x', mpa: 'desert' } },
+      'invalid_options',
+      'where.mpa is no field of the list: the fields are map, level',
+    ],
+  ])('refuses a query of %s with %j', async (roomType, query, code, message) => {
+    const { directory } = opened()
+    const list = { projectId: 'prj_1', roomType }
+    const error = await directory.rooms(list, query, all).catch((reason: unknown) => reason)
+    expect(error).toMatchObject({ name: 'InvalidQuery', code, message: expect.stringContaining(message) })
+    expect(() => directory.watch(list, query, all, () => undefined)).toThrow(message)
+  })
+
+  it('answers from its copy, which it polls for a minute after the last query and then drops', async () => {
+    const { write, remove, keys, poll, clock, cursors } = opened()
+    await write({ key: 'a' }, { key: 'b' })
+    await Promise.all([keys(), keys()])
+    expect(cursors.length).toBe(1)
+    await write({ key: 'c' })
+    await remove('a')
+    expect(await keys()).toEqual(['a', 'b'])
+    await poll()
+    expect((await keys()).sort()).toEqual(['b', 'c'])
+    expect(cursors.length).toBe(2)
+    await poll(KEPT_MS / POLL_MS)
+    const reads = cursors.length
+    expect(reads).toBeGreaterThan(100)
+    expect(clock.pending).toBe(0)
+    await poll(10)
+    expect(cursors.length).toBe(reads)
+    expect((await keys()).sort()).toEqual(['b', 'c'])
+  })
+
+  it('goes on to answer from its copy while the store is away, and rejects without one', async () => {
+    const { write, keys, poll, away, registry } = opened()
+    away(true)
+    await expect(keys()).rejects.toBeInstanceOf(StoreUnavailable)
+    away(false)
+    await write({ key: 'a' })
+    expect(await keys()).toEqual(['a'])
+    away(true)
+    await write({ key: 'b' })
+    await poll(3)
+    expect(await keys()).toEqual(['a'])
+    expect(await registry.metrics()).toContain('service_directory_failed_polls_total 4')
+    away(false)
+    await poll()
+    expect(await keys()).toEqual(['a', 'b'])
+  })
+
+  it('follows a store that has lost its data, and keeps the old copy until it has read the new one', async () => {
+    const { write, keys, poll, loseData, clock } = opened()
+    await write({ key: 'a' }, { key: 'b' })
+    await keys()
+    clock.advance(1)
+    loseData()
+    await write({ key: 'b' })
+    expect(await keys()).toEqual(['a', 'b'])
+    await poll()
+    expect(await keys()).toEqual(['b'])
+    loseData()
+    await poll()
+    expect(await keys()).toEqual([])
+  })
+
+  it('reads a list of more rows than one answer of the store has', async () => {
+    const { write, keys, registry } = opened()
+    await write(...Array.from({ length: 1203 }, (_, n) => ({ key: `${n}`, members: n === 1202 ? 3 : 1 })))
+    expect(await keys({ limit: 1 })).toEqual(['1202'])
+    expect(await registry.metrics()).toContain('service_directory_rows 1203')
+  })
+
+  it('reads everything again when the store comes back, since a promoted replica can lack changes', async () => {
+    const { write, keys, poll, away, clock, cursors } = opened()
+    await write({ key: 'a' })
+    await keys()
+    await poll()
+    expect(cursors.map((cursor) => cursor === '')).toEqual([true, false])
+    away(false)
+    await poll(2)
+    expect(cursors.slice(2).map((cursor) => cursor === '')).toEqual([true, false])
+    // Also when a read is under way that began before.
+    clock.advance(POLL_MS)
+    away(false)
+    await nextTurn()
+    await poll()
+    expect(cursors.slice(4).map((cursor) => cursor === '')).toEqual([false, true])
+    expect(await keys()).toEqual(['a'])
+  })
+
+  it('ignores a row that it cannot read', async () => {
+    const { write, keys, poll } = opened()
+    await write({ key: 'a' }, { key: 'b' })
+    await keys()
+    await write({ key: 'b', members: -1 })
+    await poll()
+    expect(await keys()).toEqual(['a'])
+  })
+})
+
+describe('Directory.watch', () => {
+  function watched(test: ReturnType<typeof opened>, query: RoomQuery = {}) {
+    const results: string[][] = []
+    const end = test.directory.watch(DUELS, query, all, (rows) => results.push(keysOf(rows)))
+    return { results, end }
+  }
+
+  it('calls back with the rows now, and again once after changes of the result', async () => {
+    const test = opened()
+    const { write, remove, poll } = test
+    await write({ key: 'a' })
+    const { results, end } = watched(test)
+    await nextTurn()
+    expect(results).toEqual([['a']])
+    await poll(4)
+    expect(results).toHaveLength(1)
+    await write({ key: 'b', members: 0 })
+    await poll()
+    expect(results.slice(1)).toEqual([['a', 'b']])
+    await write({ key: 'c', members: 3 })
+    await poll(2)
+    expect(results.slice(2)).toEqual([['c', 'a', 'b']])
+    await remove('b')
+    await poll(2)
+    expect(results.slice(3)).toEqual([['c', 'a']])
+    end()
+    await remove('c')
+    await poll(4)
+    expect(results).toHaveLength(4)
+  })
+
+  it('calls back at most once a second, with the last change included', async () => {
+    const test = opened()
+    const { write, poll, clock } = test
+    const calls: [at: number, members: number][] = []
+    test.directory.watch(DUELS, {}, all, (rows) => calls.push([clock.monotonic(), rows[0]?.members ?? -1]))
+    for (let members = 0; members < 4; members++) {
+      await write({ key: 'a', members })
+      await poll()
+    }
+    await poll(3)
+    expect(calls.at(-1)?.[1]).toBe(3)
+    for (const [index, [at]] of calls.entries())
+      if (index > 0) expect(at - calls[index - 1]![0]).toBeGreaterThanOrEqual(1000)
+  })
+
+  it('does not call back for rows that do not match, rows behind its end, and rows that are written again unchanged', async () => {
+    const test = opened()
+    const { write, remove, poll } = test
+    await write({ key: 'a', members: 3 }, { key: 'b', members: 2 }, { key: 'z' })
+    const { results } = watched(test, { where: { map: 'desert' }, limit: 2 })
+    await nextTurn()
+    await write({ key: 'c', members: 3, data: { map: 'snow', level: 1 } }, { key: 'd', members: 1 })
+    await write({ key: 'a', members: 3 })
+    await remove('z')
+    await poll(4)
+    expect(results).toEqual([['a', 'b']])
+    // One takes the place of a row that no longer matches.
+    const snow = { map: 'snow', level: 1 }
+    await write({ key: 'b', members: 2, data: snow }, { key: 'x', data: snow })
+    await poll(2)
+    expect(results.slice(1)).toEqual([['a', 'd']])
+    await write({ key: 'e', members: 2 })
+    await poll(2)
+    expect(results.slice(2)).toEqual([['a', 'e']])
+  })
+
+  it('notices that a node has ended, and that its rooms have another owner', async () => {
+    const test = opened()
+    const { write, poll, gone } = test
+    await write({ key: 'a' }, { key: 'b', node_id: 'node_b~1' })
+    const { results } = watched(test)
+    await poll()
+    gone.add(NODE)
+    await poll(2)
+    await write({ key: 'a', epoch: 2, node_id: 'node_b~1' })
+    await poll(2)
+    expect(results).toEqual([['a', 'b'], ['b'], ['a', 'b']])
+  })
+
+  it('keeps its list for as long as it lasts, and begins when the store can be reached', async () => {
+    const test = opened()
+    const { write, poll, away, clock, registry } = test
+    away(true)
+    await write({ key: 'a' })
+    const { results, end } = watched(test)
+    await poll(3)
+    expect(results).toEqual([])
+    away(false)
+    await poll()
+    expect(results).toEqual([['a']])
+    await poll((2 * KEPT_MS) / POLL_MS)
+    await write({ key: 'a', members: 2, data: { map: 'snow', level: 2 } })
+    await poll(2)
+    expect(results).toHaveLength(2)
+    expect(await registry.metrics()).toContain('service_directory_watchers 1')
+    end()
+    expect(await registry.metrics()).toContain('service_directory_watchers 0')
+    await poll(KEPT_MS / POLL_MS + 1)
+    expect(clock.pending).toBe(0)
+  })
+
+  it('calls back after a restart only if the rows are others', async () => {
+    const test = opened()
+    const { write, poll, loseData, clock } = test
+    await write({ key: 'a' })
+    const { results } = watched(test)
+    await poll(2)
+    clock.advance(1)
+    loseData()
+    await write({ key: 'a' })
+    await poll(4)
+    expect(results).toEqual([['a']])
+    loseData()
+    await poll(2)
+    expect(results).toEqual([['a'], []])
+  })
+})
