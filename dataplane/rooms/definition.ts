@@ -418,8 +418,8 @@ export interface ListingSpec<State, Data extends StandardSchemaV1, Patterns exte
   /** Schema of the row's data. Clients can search by its scalar fields. */
   readonly data: Data
   /**
-   * Returns the row's data, at most 1 KiB of JSON, or null: the room is not listed. `state` is what every member sees, without hidden parts,
-   * as a frozen copy. The function must be pure. roomful calls it after stored changes, at most once a second. If it throws, or if its result
+   * Returns the row's data, at most 1 KiB of JSON, or null: the room is not listed. `state` is what every member sees, without hidden parts.
+   * It is read-only, and invalid after the call. The function must be pure. roomful calls it after stored changes, at most once a second. If it throws, or if its result
    * does not fit `data`, the previous row stays and roomful logs the error.
    */
   readonly of: (state: Visible<State, Patterns>, room: ListedRoomFacts) => In<Data> | null

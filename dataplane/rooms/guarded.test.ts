@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { Json } from '../../shared/json.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
-import { guarded } from './guarded.ts'
+import { guarded, readOnlyView } from './guarded.ts'
 
 /** Every name that a client can send and that JavaScript's objects, arrays and functions know. */
 const NAMES = [
@@ -303,5 +303,70 @@ describe('what room code gets', () => {
     expect(copy.at).toBe(at)
     expect(copy.self).toBe(copy)
     expect([guarded(null), guarded('text'), guarded(3)]).toEqual([null, 'text', 3])
+  })
+})
+
+describe('a read-only view', () => {
+  const json = () => ({ phase: 'open', players: { ann: { cards: [3, 1, 2] } }, tags: ['a'] })
+  type State = ReturnType<typeof json>
+  const viewed = (state: Json = json()) => readOnlyView(state) as unknown as { view: State; end: () => void }
+
+  it('reads as the JSON that it shows', () => {
+    const { view } = viewed()
+    expect(JSON.parse(JSON.stringify(view))).toEqual(json())
+    expect(Object.entries(view).map(([key]) => key)).toEqual(['phase', 'players', 'tags'])
+    expect(view.players.ann.cards.map((card) => card * 2).filter((card) => card > 2)).toEqual([6, 4])
+    expect([Array.isArray(view.tags), view.tags.length, 'phase' in view]).toEqual([true, 1, true])
+    const { players } = view
+    expect({ ...view }.phase).toBe('open')
+    expect(view.players).toBe(players)
+  })
+
+  it('refuses every write, at every depth, and changes nothing', () => {
+    const state = json()
+    const { view } = viewed(state)
+    const described = Object.getOwnPropertyDescriptor(view, 'players')!.value as State['players']
+    const writes: (() => unknown)[] = [
+      () => {
+        view.phase = 'over'
+      },
+      () => {
+        described.ann.cards[0] = 9
+      },
+      () => view.players.ann.cards.push(4),
+      () => view.players.ann.cards.sort(),
+      () => Reflect.deleteProperty(view.players, 'ann') || refused(),
+      () => Object.defineProperty(view, 'phase', { value: 'over' }),
+      () => Object.setPrototypeOf(view, {}),
+      () => Object.freeze(view),
+      () => Object.values(view.players)[0]!.cards.splice(0),
+    ]
+    for (const write of writes) expect(write, String(write)).toThrow(TypeError)
+    expect(state).toEqual(json())
+  })
+
+  const refused = () => {
+    throw new TypeError('refused')
+  }
+
+  it('leads no name to what the process shares', () => {
+    const before = sharedProperties()
+    const { view } = viewed()
+    for (const part of [view, view.players, view.tags] as unknown as Record<string, unknown>[])
+      for (const name of NAMES) {
+        const found = part[name]
+        expect(['undefined', 'function', 'number'], name).toContain(typeof found)
+        if (typeof found === 'function')
+          expect([Object.isFrozen(found), Object.getPrototypeOf(found)], name).toEqual([true, null])
+      }
+    expect(takeChanges(before)).toEqual([])
+  })
+
+  it('cannot be read after its end', () => {
+    const { view, end } = viewed()
+    const { cards } = view.players.ann
+    end()
+    expect(() => view.phase).toThrow('read it in the call')
+    expect(() => cards[0]).toThrow('read it in the call')
   })
 })

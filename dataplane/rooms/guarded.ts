@@ -123,6 +123,49 @@ function copyOf(value: object, copies: Map<object, object>): object {
   return copy
 }
 
+/**
+ * Returns a read-only view of JSON for room code, and a function that ends it. Its objects and arrays inherit what guarded copies do. A view of a
+ * large state costs as much as what is read of it. A read after the end throws, since the state may be another then.
+ */
+export function readOnlyView(json: Json): { readonly view: Json; readonly end: () => void } {
+  const views = new Map<object, object>()
+  let ended = false
+  const viewOf = (value: unknown): unknown => {
+    if (typeof value !== 'object' || value === null) return value
+    const view = views.get(value) ?? new Proxy(value, handler)
+    views.set(value, view)
+    return view
+  }
+  const prototypeOf = (target: object): object =>
+    Array.isArray(target) ? Elements.prototype : Entries.prototype
+  const refuse = (): never => {
+    throw new TypeError('the state is read-only here: change it in a handler')
+  }
+  const handler: ProxyHandler<object> = {
+    get(target, key, receiver) {
+      if (ended) throw new TypeError('the state was read after the call that got it: read it in the call')
+      return viewOf(Reflect.get(Object.hasOwn(target, key) ? target : prototypeOf(target), key, receiver))
+    },
+    has: (target, key) => Object.hasOwn(target, key) || key in prototypeOf(target),
+    getOwnPropertyDescriptor(target, key) {
+      const found = Reflect.getOwnPropertyDescriptor(target, key)
+      return found && { ...found, value: viewOf(found.value) }
+    },
+    getPrototypeOf: prototypeOf,
+    set: refuse,
+    defineProperty: refuse,
+    deleteProperty: refuse,
+    setPrototypeOf: refuse,
+    preventExtensions: refuse,
+  }
+  return {
+    view: viewOf(json) as Json,
+    end: () => {
+      ended = true
+    },
+  }
+}
+
 /** Freezes a value with all that is in it, and returns it. */
 export function frozen<T extends Json>(value: T): T {
   if (typeof value !== 'object' || value === null) return value

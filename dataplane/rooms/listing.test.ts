@@ -1,9 +1,13 @@
 import { pino } from 'pino'
+import { Registry } from 'prom-client'
 import * as v from 'valibot'
 import { describe, expect, it, vi } from 'vitest'
 import { codeKey } from '../../shared/join-code.ts'
+import { registerMetrics } from '../../shared/metrics.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { type BenchOptions, RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+import { Directory } from '../directory/directory.ts'
+import { DIRECTORY_METRICS } from '../directory/metrics.ts'
 import { decodeRow } from '../directory/row.ts'
 import { defineRoom } from './definition.ts'
 
@@ -218,9 +222,9 @@ describe('the row of a room', () => {
   })
 
   it('has nothing of hidden layers: `of` does not get them', async () => {
-    const seen: unknown[] = []
+    const seen: Partial<Duel>[] = []
     const of = (state: Partial<Duel>) => {
-      seen.push(state)
+      seen.push(JSON.parse(JSON.stringify(state)))
       return { level: 1, text: JSON.stringify(state) }
     }
     const bench = new RoomBench([duel({ of })])
@@ -229,7 +233,7 @@ describe('the row of a room', () => {
     await bench.say('duel', 'ann', 'set', { level: 2 }, 1)
     await bench.advance(2000, 100)
     expect(JSON.stringify([...ann.layers])).toContain(CANARY)
-    expect(seen).toMatchObject([{ hands: {} }, { hands: {} }])
+    expect(seen.map(({ hands }) => hands)).toEqual([{}, {}])
     for (const [, { value }] of writes.mock.calls)
       expect(new TextDecoder().decode(value)).toSatisfy(
         (text: string) => text !== '' && !text.includes(CANARY),
@@ -342,6 +346,36 @@ describe('the row of a room', () => {
     await heir.host.open(heir.address('duel'))
     await heir.settle()
     expect(await listed(heir)).toMatchObject([{ version: 1, row: { node_id: 'node_b' } }])
+  })
+
+  it('is in the directory of every node, but for the time between the death of its owner and its next one', async () => {
+    const { bench, ann } = await roomWith(duel(), ['ann'])
+    const gone = new Set<string>()
+    const directory = new Directory({
+      store: bench.store.store,
+      clock: bench.clock,
+      log: pino({ level: 'silent' }),
+      metrics: registerMetrics(new Registry(), DIRECTORY_METRICS),
+      isGone: (nodeId) => gone.has(nodeId),
+      listingOf: (roomType) => bench.host.listingOf(roomType),
+    })
+    const rows = async (): Promise<readonly (string | null)[]> => {
+      await bench.advance(1000, 100)
+      const list = { projectId: 'prj_test', roomType: 'duel' }
+      const found = await directory.rooms(list, { where: { level: { min: 1 } } }, () => true)
+      return found.map(({ node_id: nodeId }) => nodeId)
+    }
+    expect(await rows()).toEqual(['node_a'])
+    gone.add('node_a')
+    expect(await rows()).toEqual([])
+    const heir = bench.successor([ann])
+    await bench.die()
+    heir.attach('duel', ann, 1)
+    await heir.settle()
+    expect(await rows()).toEqual(['node_b'])
+    await heir.say('duel', 'ann', 'end', null, 1)
+    expect(await rows()).toEqual([])
+    directory.stop()
   })
 
   it('is written again before it expires', async () => {

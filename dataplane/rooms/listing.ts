@@ -1,10 +1,11 @@
+import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { sleep, timestamp } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { encodeRow } from '../directory/row.ts'
 import type { ListedRoomFacts, RoomDefinition, RoomListingRules } from './definition.ts'
 import { jsonCopy, RoomLogicError, validate } from './failures.ts'
-import { frozen, guarded } from './guarded.ts'
+import { readOnlyView } from './guarded.ts'
 import type { Timer } from './scheduler.ts'
 import type { RoomStream } from './stream.ts'
 
@@ -232,8 +233,16 @@ export class RoomListing {
 }
 
 /** The data of a room's row; null: the room is not listed. Throws what room code threw, or a RoomLogicError. */
-function dataOf({ data: schema, of }: RoomListingRules, base: Json, facts: ListedRoomFacts): Json {
-  const returned = of(frozen(guarded(base)), facts)
+function dataOf(listing: RoomListingRules, base: Json, facts: ListedRoomFacts): Json {
+  const { view, end } = readOnlyView(base)
+  try {
+    return checkedData(listing.data, listing.of(view, facts))
+  } finally {
+    end()
+  }
+}
+
+function checkedData(schema: StandardSchemaV1, returned: unknown): Json {
   if (returned === null) return null
   const valid = validate(schema, returned)
   if (!valid.ok)
