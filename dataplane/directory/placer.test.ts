@@ -22,13 +22,15 @@ const row = (key: string, members: number, more: Partial<StoredRow> = {}): Store
 /** A placer of the list `prj/duel`, whose copy has `rows`. */
 function bench(...rows: StoredRow[]) {
   const clock = new FakeClock()
-  const copy = { rows }
+  const copy = { rows, queries: 0 }
   const order = { emptiest: 1, fullest: -1, newest: 0, oldest: 0 }
-  const rooms = async (_: unknown, query: RoomQuery, allows: (roomId: string) => boolean) =>
-    copy.rows
+  const rooms = async (_: unknown, query: RoomQuery, allows: (roomId: string) => boolean) => {
+    copy.queries++
+    return copy.rows
       .filter((each) => allows(each.room_id) && rowMatcher(query)(each))
       .sort((a, b) => order[query.order ?? 'fullest'] * (a.members - b.members))
       .slice(0, query.limit)
+  }
   const list = { projectId: 'prj', roomType: 'duel' }
   const placer = new Placer({ list, directory: { rooms }, clock, random: new SeededRandom() })
   let requests = 0
@@ -118,6 +120,15 @@ describe('Placer', () => {
     expect((await place({ optionsHash: 'x' }))?.key).not.toBe(another.key)
   })
 
+  it('promises no seat of a new room twice when its first row does not show all joins', async () => {
+    const { copy, placeMany } = bench()
+    const [key] = (await placeMany(4)).keys()
+    copy.rows = [row(key!, 1)]
+    expect((await placeMany(1)).get(key!)).toBe(undefined)
+    copy.rows = [row(key!, 3)]
+    expect((await placeMany(1)).get(key!)).toBe(undefined)
+  })
+
   it('shares a new room between requests with the same conditions and join options only', async () => {
     const { place } = bench()
     const where = { map: 'desert', level: { min: 1, max: 2 } }
@@ -137,16 +148,18 @@ describe('Placer', () => {
   })
 
   it('gives a repeated request the same room for a minute, and promises no second seat', async () => {
-    const { place, clock } = bench(row('a', 2))
+    const { place, copy, clock } = bench(row('a', 2))
     const repeated = { sessionId: 'ses_1', requestId: 7 }
     const first = await place(repeated)
     expect(await place(repeated)).toEqual(first)
     expect((await place())?.key).toBe('a')
     expect((await place())?.key).not.toBe('a')
     clock.advance(59_999)
-    const [again, another] = [await place(repeated), await place({ ...repeated, sessionId: 'ses_2' })]
-    expect(again).toEqual(first)
-    expect(another?.key).toBe('a')
+    copy.rows = [row('a', 2), row('b', 3)]
+    expect(await place(repeated)).toEqual(first)
+    expect((await place({ ...repeated, sessionId: 'ses_2' }))?.key).toBe('b')
+    clock.advance(3000)
+    expect((await place(repeated))?.key).toBe('b')
   })
 
   it('gives one request that arrives twice at one moment one room', async () => {
@@ -172,10 +185,11 @@ describe('Placer', () => {
     expect((await place({ allows: ['duel'] }))?.key).toBe('a')
   })
 
-  it('asks the list for more rows when other requests have taken its answer in the meantime', async () => {
-    const { place } = bench(...Array.from({ length: 20 }, (_, i) => row(`r${i}`, 3)))
+  it('gives 20 clients that ask at one moment the last seats of 20 rooms, with one query each', async () => {
+    const { place, copy } = bench(...Array.from({ length: 20 }, (_, i) => row(`r${i}`, 3)))
     const placed = await Promise.all(Array.from({ length: 20 }, () => place()))
     expect(new Set(placed.map((room) => room?.key)).size).toBe(20)
     expect(placed.some((room) => room?.create)).toBe(false)
+    expect(copy.queries).toBe(20)
   })
 })

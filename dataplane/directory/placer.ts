@@ -14,10 +14,12 @@ interface PlacerParts {
   readonly random: Random
 }
 
-/** Seats of one room that were promised, and which its row may not show yet. */
-interface Promised {
-  /** When each seat was promised, oldest first: monotonic milliseconds. */
+/** A room in which seats were promised. */
+interface Room {
+  /** When each seat was promised that its row does not show yet, oldest first: monotonic milliseconds. */
   at: number[]
+  /** Number of seats of the room. */
+  seats: number
   /** Taken seats in the row when it was last compared with the promises. */
   taken: number
   /** Undefined: the room has a row. */
@@ -46,9 +48,11 @@ const KEY_LENGTH = 22
 export class Placer {
   readonly #parts: PlacerParts
   /** By room id; the latest promise last. */
-  readonly #promised = new Map<string, Promised>()
+  readonly #rooms = new Map<string, Room>()
   /** By session and request, oldest first. */
   readonly #answers = new Map<string, { readonly placed: PlacedRoom; readonly at: number }>()
+  /** The request before. */
+  #previous: Promise<unknown> = Promise.resolve()
 
   constructor(parts: PlacerParts) {
     this.#parts = parts
@@ -58,30 +62,39 @@ export class Placer {
    * Returns a room with a free seat, and promises the seat. A request that is repeated gets the same room, unless the room has refused it.
    * Undefined: there is no such room, and the token does not allow a new one. Rejects as `Directory.rooms`.
    */
-  async place(request: PlaceRequest): Promise<PlacedRoom | undefined> {
+  place(request: PlaceRequest): Promise<PlacedRoom | undefined> {
+    // One after the other: otherwise requests that arrive together would all get the same rows, and most would have to read them again.
+    const placed = this.#previous.then(() => this.#place(request))
+    this.#previous = placed.catch(() => undefined)
+    return placed
+  }
+
+  async #place(request: PlaceRequest): Promise<PlacedRoom | undefined> {
     const { list, directory } = this.#parts
     const { query, not, allows } = request
+    this.#expire()
+    const known = this.#answers.get(answerId(request))?.placed
+    if (known && !not.includes(this.#roomId(known.key))) return known
     const isAllowed = (roomId: string): boolean =>
-      allows === undefined || allows.includes(list.roomType) || allows.includes(roomId)
-    for (;;) {
-      // One more than the rooms that can be left out below.
-      const limit = 1 + this.#promised.size + not.length
-      const rows = await directory.rooms(list, { ...query, full: false, limit }, isAllowed)
-      // From here to the return nothing waits: no other request gets the same seat.
-      this.#expire()
-      const known = this.#answer(request) ?? this.#listed(rows, request)
-      if (known) return known
-      if (rows.length === limit) continue
-      return this.#made(request, isAllowed)
-    }
+      (allows === undefined || allows.includes(list.roomType) || allows.includes(roomId)) &&
+      !not.includes(roomId) &&
+      !this.#isFull(roomId)
+    // A room with promises may be less empty than its row.
+    const limit = query.order === 'emptiest' ? 1 + this.#rooms.size : 1
+    const rows = await directory.rooms(list, { ...query, full: false, limit }, isAllowed)
+    const [best] = rows
+      .map((row) => ({ row, room: this.#compare(row) }))
+      .sort((one, other) => takenIn(one.room) - takenIn(other.room))
+    if (!best) return this.#made(request, isAllowed)
+    return this.#promise(request, { key: best.row.key, create: false }, best.room)
   }
 
   /** Drops promises and answers that are too old. */
   #expire(): void {
     const now = this.#parts.clock.monotonic()
-    for (const [roomId, { at }] of this.#promised) {
-      if (now - at.at(-1)! < PROMISE_MS) break
-      this.#promised.delete(roomId)
+    for (const [roomId, { at }] of this.#rooms) {
+      if (at.length > 0 && now - at.at(-1)! < PROMISE_MS) break
+      this.#rooms.delete(roomId)
     }
     for (const [id, { at }] of this.#answers) {
       if (now - at < ANSWER_MS) break
@@ -89,65 +102,50 @@ export class Placer {
     }
   }
 
-  #answer(request: PlaceRequest): PlacedRoom | undefined {
-    const placed = this.#answers.get(answerId(request))?.placed
-    return placed && !request.not.includes(this.#roomId(placed.key)) ? placed : undefined
-  }
-
-  /** Chooses a room that has a row. */
-  #listed(rows: readonly StoredRow[], request: PlaceRequest): PlacedRoom | undefined {
-    let best: StoredRow | undefined
-    let bestTaken = Number.POSITIVE_INFINITY
-    for (const row of rows) {
-      const taken = takenSeats(row) + this.#countPromised(row)
-      if (taken >= (row.max_members ?? Number.POSITIVE_INFINITY) || request.not.includes(row.room_id))
-        continue
-      if (best && (request.query.order !== 'emptiest' || taken >= bestTaken)) continue
-      best = row
-      bestTaken = taken
-    }
-    if (!best) return undefined
-    return this.#promise(request, { key: best.key, create: false }, takenSeats(best))
-  }
-
   /** Chooses a room that is being made for requests like this one, or a new one. */
   #made(request: PlaceRequest, isAllowed: (roomId: string) => boolean): PlacedRoom | undefined {
     const { clock, random } = this.#parts
-    const { not, maxMembers = Number.POSITIVE_INFINITY } = request
     const now = clock.monotonic()
     const kind = kindOf(request)
-    for (const [roomId, { made, at }] of this.#promised) {
-      if (made?.kind !== kind || now - made.at >= PROMISE_MS || at.length >= maxMembers) continue
-      if (!not.includes(roomId) && isAllowed(roomId))
-        return this.#promise(request, { key: made.key, create: true })
+    for (const [roomId, room] of this.#rooms) {
+      const { made } = room
+      if (made?.kind === kind && now - made.at < PROMISE_MS && isAllowed(roomId))
+        return this.#promise(request, { key: made.key, create: true }, room)
     }
     const key = randomToken(random, KEY_LENGTH)
     if (!isAllowed(this.#roomId(key))) return undefined
-    this.#promised.set(this.#roomId(key), { at: [], taken: 0, made: { key, at: now, kind } })
-    return this.#promise(request, { key, create: true })
+    const seats = request.maxMembers ?? Number.POSITIVE_INFINITY
+    const made = { key, at: now, kind }
+    return this.#promise(request, { key, create: true }, { at: [], seats, taken: 0, made })
   }
 
-  /** Counts the seats of a room that are promised and not taken yet, as far as its row tells. */
-  #countPromised(row: StoredRow): number {
-    const promised = this.#promised.get(row.room_id)
-    if (!promised) return 0
+  /** Returns the promises of a room, compared with its row. */
+  #compare(row: StoredRow): Room {
     const taken = takenSeats(row)
-    const now = this.#parts.clock.monotonic()
+    const seats = row.max_members ?? Number.POSITIVE_INFINITY
+    const known = this.#rooms.get(row.room_id)
+    if (!known) return { at: [], seats, taken, made: undefined }
     // The oldest promises have become the seats that were taken since the last look.
-    promised.at = promised.at.slice(Math.max(0, taken - promised.taken)).filter((at) => now - at < PROMISE_MS)
-    promised.taken = taken
-    promised.made = undefined
-    if (promised.at.length === 0) this.#promised.delete(row.room_id)
-    return promised.at.length
+    known.at.splice(0, taken - known.taken)
+    return Object.assign(known, { seats, taken, made: undefined })
   }
 
-  #promise(request: PlaceRequest, placed: PlacedRoom, taken = 0): PlacedRoom {
+  /** True: all seats of a room are promised, or were taken when it was last compared with its row. */
+  #isFull(roomId: string): boolean {
+    const room = this.#rooms.get(roomId)
+    if (!room) return false
+    const now = this.#parts.clock.monotonic()
+    while (room.at.length > 0 && now - room.at[0]! >= PROMISE_MS) room.at.shift()
+    return takenIn(room) >= room.seats
+  }
+
+  #promise(request: PlaceRequest, placed: PlacedRoom, room: Room): PlacedRoom {
     const now = this.#parts.clock.monotonic()
     const roomId = this.#roomId(placed.key)
-    const promised = this.#promised.get(roomId) ?? { at: [], taken, made: undefined }
-    promised.at.push(now)
-    this.#promised.delete(roomId)
-    this.#promised.set(roomId, promised)
+    room.at.push(now)
+    // The latest comes last.
+    this.#rooms.delete(roomId)
+    this.#rooms.set(roomId, room)
     const id = answerId(request)
     this.#answers.delete(id)
     this.#answers.set(id, { placed, at: now })
@@ -158,6 +156,9 @@ export class Placer {
     return `${this.#parts.list.roomType}:${key}`
   }
 }
+
+/** Seats that are taken or promised. */
+const takenIn = ({ taken, at }: Room): number => taken + at.length
 
 const answerId = ({ sessionId, requestId }: PlaceRequest): string => `${sessionId}/${requestId}`
 
