@@ -222,6 +222,19 @@ describe('the nodes of a cluster', () => {
     expect(await a.nodes.judge('node_b')).toBe('alive')
   })
 
+  // Seen in the explorer: a room was claimed from a node that was heard again and had just claimed it. It had no reason to ask who has the room.
+  it('judge one that was presumed dead by whether it listens now', async () => {
+    const { node, elapse } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    await elapse(600)
+    await b.deafen()
+    await elapse(1000)
+    expect(await a.nodes.judge('node_b')).toBe('dead')
+    await b.listen()
+    expect(await a.nodes.judge('node_b')).toBe('alive')
+  })
+
   it('miss one whose process was replaced by another of the same name, however quickly', async () => {
     const { node, elapse, memory } = parts()
     const a = await node('node_a')

@@ -137,6 +137,8 @@ export class ClusterNodes {
     const [lease] = await store.records.read([leaseKey(name)])
     this.#note(name, lease?.value, askedAt)
     this.#count()
+    // A node that was silent may be heard again since the last poll, and have taken rooms since.
+    if (lease && this.#others.get(nodeId)?.gone) await this.#poll()
     const seen = this.#others.get(nodeId)
     if (seen && !byLease) return seen.gone ? 'dead' : 'alive'
     if (!lease) return askedAt < this.#heldUntil ? 'alive' : 'dead'

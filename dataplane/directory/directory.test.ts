@@ -146,11 +146,7 @@ describe('Directory', () => {
     for (const [order, expected] of Object.entries(orders)) {
       const query = { order: order as keyof typeof orders, limit: 2 }
       const listed: StoredRow[] = []
-      for (let page: readonly StoredRow[] = []; ; ) {
-        page = await directory.rooms(DUELS, query, all, listed.at(-1))
-        if (page.length === 0) break
-        listed.push(...page)
-      }
+      for (let n = 0; n < 4; n++) listed.push(...(await directory.rooms(DUELS, query, all, listed.at(-1))))
       expect(keysOf(listed)).toEqual(expected)
     }
     // Behind a row that is gone.

@@ -34,8 +34,8 @@ export const POLL_MS = 500
 export const KEPT_MS = 60_000
 /** Minimum milliseconds between two calls of a watcher: every second poll, also if the first of them was a little late. */
 const CALL_MS = 950
-/** Rows in one answer of the store. */
-const PAGE = 500
+/** Rows in one answer of the store: a few milliseconds of work. */
+const PAGE = 200
 
 /** A node's copy of one list. It polls the store for changes while it is in use, and evaluates watchers after each poll. */
 export class ListCopy {

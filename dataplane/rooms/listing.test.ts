@@ -4,7 +4,7 @@ import * as v from 'valibot'
 import { describe, expect, it, vi } from 'vitest'
 import { codeKey } from '../../shared/join-code.ts'
 import { registerMetrics } from '../../shared/metrics.ts'
-import { StoreUnavailable } from '../../shared/store/port.ts'
+import { StoreRefused, StoreUnavailable } from '../../shared/store/port.ts'
 import { type BenchOptions, RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { Directory } from '../directory/directory.ts'
 import { DIRECTORY_METRICS } from '../directory/metrics.ts'
@@ -289,6 +289,16 @@ describe('the row of a room', () => {
     expect([(await listed(bench))[0]?.row, bench.host.claimed]).toEqual([undefined, 0])
   })
 
+  it('does not keep an ended room for longer than a minute, if the store refuses the removal', async () => {
+    const { bench } = await roomWith(duel(), ['ann'])
+    writesOf(bench).mockRejectedValue(new StoreRefused('no permission', 'NOPERM'))
+    await bench.say('duel', 'ann', 'end', null, 1)
+    await bench.advance(55_000, 500)
+    expect(bench.host.claimed).toBe(1)
+    await bench.advance(10_000, 500)
+    expect(bench.host.claimed).toBe(0)
+  })
+
   it('is given up with the node, if the store does not answer', async () => {
     const { bench } = await roomWith(duel({ durability: 'none' }), ['ann'])
     writesOf(bench).mockRejectedValue(new StoreUnavailable('away'))
@@ -316,6 +326,27 @@ describe('the row of a room', () => {
       expect((await listed(bench)).some((each) => each.row)).toBe(false)
     },
   )
+
+  it('of a room that sleeps goes with the record, if that is damaged or an operator ends the room without its code', async () => {
+    const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping: true }), ['ann'])
+    await bench.join('duel', 'bob', { key: 'other' })
+    leave(bench, 'ann')
+    bench.send('duel', 'bob', { kind: 'leave', reason: 'left', request_id: 9 }, 'other')
+    await bench.advance(11_000, 500)
+    expect((await listed(bench)).map(({ row }) => row?.node_id)).toEqual([null, null])
+    const { fence } = await bench.claimed('duel')
+    const { rooms } = bench.store.store
+    await rooms.snapshot('prj_test/duel:a', fence, Uint8Array.of(1, 2, 3), 60_000)
+    const { epoch, version } = (await rooms.inspect('prj_test/duel:a'))!
+    await rooms.release('prj_test/duel:a', { epoch, version }, { forget: false })
+    await bench.join('duel', 'cat')
+    expect(bench.counts.quarantined).toBe(1)
+    const bare = new RoomBench([], { clock: bench.clock, store: bench.store.store })
+    bare.send('duel', 'req_1', { kind: 'end' }, 'other')
+    await bare.settle()
+    expect(bare.sentOf('done')).toHaveLength(1)
+    expect((await listed(bench)).map(({ row }) => row)).toEqual([undefined, undefined])
+  })
 
   it('is the next owner’s as soon as the room is opened, with the time of its creation; the owner before cannot bring its row back', async () => {
     const { bench, ann } = await roomWith(duel(), ['ann'])

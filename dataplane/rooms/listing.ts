@@ -17,6 +17,8 @@ export const LISTED_MS = 3_600_000
 const REWRITE_MS = LISTED_MS / 2
 /** Least pause after a write that failed; at most twice as long. */
 const RETRY_MS = 1000
+/** For how long a room that has ended waits until the store has removed its row and code. They expire later. */
+const LEAVE_MS = 60_000
 const MAX_DATA_BYTES = 1024
 
 /**
@@ -75,7 +77,7 @@ export class RoomListing {
 
   /**
    * Removes row and code of a room that has ended. Of a room that sleeps, they stay for as long as its record. Resolves when the store has
-   * answered, or after `giveUp`. Never rejects.
+   * answered, after `giveUp`, or after a minute. Never rejects.
    */
   async leave(how: 'ended' | 'asleep'): Promise<void> {
     this.end()
@@ -149,16 +151,23 @@ export class RoomListing {
     this.#room.changeCode(await environment.codes.claim(address, ttlMs))
   }
 
-  /** Repeats a write until the store has answered. */
+  /** Repeats a write until the store has answered, for at most `LEAVE_MS`. */
   async #untilAnswered(write: () => Promise<unknown>): Promise<void> {
+    const { environment, log } = this.#room
+    const until = this.#now + LEAVE_MS
     while (!this.#givenUp) {
       try {
         await write()
         return
-      } catch (error) {
-        this.#failed(error)
-        if (!(error instanceof StoreUnavailable)) return
-        await sleep(this.#room.environment.clock, this.#pauseMs)
+      } catch (err) {
+        this.#failed(err)
+        if (!(err instanceof StoreUnavailable)) return
+        // The store may refuse this write only: an ended room must not keep its name for ever.
+        if (this.#now >= until) {
+          log.warn({ err }, 'the row or the code of an ended room was not removed: it expires within an hour')
+          return
+        }
+        await sleep(environment.clock, this.#pauseMs)
       }
     }
   }
