@@ -10,6 +10,7 @@ export const rooms = topic.cases
 const JOINED = 'R8'
 const LEFT = 'R9'
 const KEY = 'Messages from the client: `options.key`'
+const NOT_FOUND = 'Error codes: `room_not_found`'
 const FORBIDDEN = 'Error codes: `forbidden`'
 
 /** Sends a join and waits for the error that answers it. */
@@ -17,9 +18,16 @@ async function refusedJoin(
   peer: Peer,
   roomType: string,
   options?: { [key: string]: Json },
+  create?: boolean,
 ): Promise<Received<'error'>> {
   const id = peer.session.nextRequest()
-  peer.send({ t: 'join', request_id: id, room_type: roomType, options })
+  peer.send({
+    t: 'join',
+    request_id: id,
+    room_type: roomType,
+    options,
+    ...(create !== undefined && { create }),
+  })
   await peer.until(`join ${id} is answered`, () =>
     peer.inbox.some(
       (message) => (message.t === 'error' || message.t === 'joined') && message.request_id === id,
@@ -35,6 +43,21 @@ topic.each('joined, then the snapshot', JOINED, async (stage, codec) => {
   assert.equal(view.roomId, `counter:${key}`, '`room_id` is `type:key`')
   assert.deepEqual([...view.members], [[view.memberId, 'anna']])
   assert.equal(canonical(view.state!), '{"count":0}')
+})
+
+topic.each('a join with create: false makes no room', NOT_FOUND, async (stage, codec) => {
+  const peer = await stage.connect(codec)
+  const key = stage.key()
+  for (const _ of ['once', 'again'])
+    assert.equal((await refusedJoin(peer, 'counter', { key }, false)).code, 'room_not_found')
+  await peer.join('counter', key)
+})
+
+topic.each('a wrong code leads to no room', 'R47', async (stage, codec) => {
+  const peer = await stage.connect(codec)
+  const id = peer.session.nextRequest()
+  peer.send({ t: 'find', request_id: id, code: '000000' })
+  await peer.expect('error', { request_id: id, code: 'room_not_found' })
 })
 
 topic.each('without options the key is default', KEY, async (stage, codec) => {
