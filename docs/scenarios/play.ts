@@ -62,8 +62,14 @@ level.add(
   'after a loss, a new session joins the room again with rejoin',
   (s, room) => {
     s.close(1006).open({ url: ADDRESS }).client({ t: 'hello', token: 'token-1' })
-    s.welcome().client({ t: 'join', room_type: 'arena', options: { key: 'lobby' }, rejoin: true })
-    s.server({ t: 'joined', request_id: 1, room_id: ARENA, member_id: 'mem_me' })
+    s.welcome().client({
+      t: 'join',
+      request_id: 2,
+      room_type: 'arena',
+      options: { key: 'lobby' },
+      rejoin: true,
+    })
+    s.server({ t: 'joined', request_id: 2, room_id: ARENA, member_id: 'mem_me' })
     s.server(room.snapshot()).expect({ state: STATE })
   },
   { maxLevel: 1 },
