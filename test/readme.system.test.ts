@@ -231,6 +231,7 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
         return [`${basename(page, '.md')}-${index}.ts`, `${whole}\nexport {}\n`] as const
       })
     })
+    const listed = codeOf('docs/rooms.md', 'ts').find((block) => block.includes('listing:'))
     const [move, walk, page] = codeOf('docs/guides/motion.md', 'ts')
     const motion = { 'rooms/walk/move.ts': move!, 'rooms/walk/room.ts': walk!, 'motion.ts': page! }
     const [react] = codeOf('docs/guides/react.md', 'tsx')
@@ -247,6 +248,7 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
     ] as const
     const complained = await complaints({
       ...Object.fromEntries(files),
+      'rooms/sketch.ts': listed!,
       ...jsx,
       ...motion,
       ...Object.fromEntries(below('docs/recipes.md', recipes)),
