@@ -7,7 +7,7 @@ import { SimWorld } from './world.ts'
 const SMALL = { seconds: 15, nodes: 3, clients: 9, rooms: 3, direct: false }
 const PATIENCE_MS = 60_000
 /** The seeds that have to show a mistake. */
-const FIRST_BROKEN = 3
+const FIRST_BROKEN = 12
 const ENOUGH_SEEDS = 12
 
 const run = (seed: number, mutation?: string) =>
