@@ -58,6 +58,19 @@ export class Directory {
     return this.#copyOf(list).watch(search, callback)
   }
 
+  /** Throws `InvalidQuery` as `rooms` rejects. Reads no list. */
+  check(roomType: string, { where = {} }: RoomQuery): void {
+    const listing = this.#parts.listingOf(roomType)
+    if (listing === undefined)
+      throw new InvalidQuery(`room_type is ${roomType}: there is no such room type`, 'unknown_room_type')
+    if (listing === null)
+      throw new InvalidQuery(`room_type is ${roomType}: it has no list, since its definition has no listing`)
+    const fields = fieldsOf(listing.data)
+    const unknown = fields && Object.keys(where).find((field) => !fields.includes(field))
+    if (unknown !== undefined)
+      throw new InvalidQuery(`where.${unknown} is no field of the list: the fields are ${fields!.join(', ')}`)
+  }
+
   stop(): void {
     for (const copy of this.#copies.values()) copy.stop()
     this.#copies.clear()
@@ -81,25 +94,13 @@ export class Directory {
 
   #search({ roomType }: RoomList, query: RoomQuery, allows: (roomId: string) => boolean): Search {
     const { isGone } = this.#parts
-    this.#check(roomType, query)
+    this.check(roomType, query)
     const matches = rowMatcher(query)
     return {
       matches: (row) => matches(row) && (row.node_id === null || !isGone(row.node_id)) && allows(row.room_id),
       order: query.order ?? 'fullest',
       limit: query.limit ?? DEFAULT_LIMIT,
     }
-  }
-
-  #check(roomType: string, { where = {} }: RoomQuery): void {
-    const listing = this.#parts.listingOf(roomType)
-    if (listing === undefined)
-      throw new InvalidQuery(`room_type is ${roomType}: there is no such room type`, 'unknown_room_type')
-    if (listing === null)
-      throw new InvalidQuery(`room_type is ${roomType}: it has no list, since its definition has no listing`)
-    const fields = fieldsOf(listing.data)
-    const unknown = fields && Object.keys(where).find((field) => !fields.includes(field))
-    if (unknown !== undefined)
-      throw new InvalidQuery(`where.${unknown} is no field of the list: the fields are ${fields!.join(', ')}`)
   }
 }
 

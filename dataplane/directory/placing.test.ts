@@ -7,6 +7,7 @@ import { StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { TestRecords } from '../../test/support/test-records.ts'
+import type { RoomList } from './directory.ts'
 import { DIRECTORY_METRICS } from './metrics.ts'
 import { ClusterPlacing, type PlacedRoom, type PlaceRequest } from './placing.ts'
 import { InvalidQuery, type RoomQuery, rowMatcher } from './query.ts'
@@ -38,7 +39,7 @@ class Rooms {
   }
 
   /** `Directory.rooms` of any node. */
-  async rooms(_: unknown, query: RoomQuery, allows: (roomId: string) => boolean): Promise<StoredRow[]> {
+  async rooms(_: RoomList, query: RoomQuery, allows: (roomId: string) => boolean): Promise<StoredRow[]> {
     const seen = new Map<string, number>()
     const until = this.#clock.monotonic() - ROW_DELAY_MS
     for (const { at, key, members } of this.#changes) if (at <= until) seen.set(key, members)
@@ -70,7 +71,11 @@ async function cluster() {
   const metrics = registerMetrics(registry, DIRECTORY_METRICS)
   const copy = { ready: async (): Promise<void> => {} }
   const directory = {
+    check: (roomType: string) => {
+      if (roomType !== 'duel') throw new InvalidQuery('there is no such room type', 'unknown_room_type')
+    },
     rooms: async (...query: Parameters<Rooms['rooms']>) => {
+      directory.check(query[0].roomType)
       await copy.ready()
       return rooms.rooms(...query)
     },
@@ -300,6 +305,14 @@ describe('ClusterPlacing', () => {
       const { message, code } = error
       await expect(done(place(nodeId))).rejects.toMatchObject({ name: 'InvalidQuery', message, code })
     }
+  })
+
+  it('takes no lease for a room type that does not exist', async () => {
+    const { clock, done, place, records } = await cluster()
+    const asked = done(place('a', { roomType: 'x1' }))
+    await expect(asked).rejects.toMatchObject({ code: 'unknown_room_type' })
+    expect(await records.read(['{list:prj/x1}:placer'])).toEqual([undefined])
+    expect(clock.pending).toBe(0)
   })
 
   it('waits for a placer that cannot read the list at the moment', async () => {

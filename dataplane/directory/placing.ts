@@ -94,7 +94,7 @@ type Answer = v.InferOutput<typeof ANSWER>
 interface ClusterPlacingParts {
   readonly nodeId: string
   readonly store: Pick<Store, 'records' | 'bus'>
-  readonly directory: Pick<Directory, 'rooms'>
+  readonly directory: Pick<Directory, 'check' | 'rooms'>
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
@@ -172,6 +172,8 @@ export class ClusterPlacing implements Placing {
   }
 
   async place(request: PlaceRequest): Promise<PlacedRoom> {
+    // First: a type that only a client has thought up gets no lease.
+    this.#parts.directory.check(request.roomType, request.query)
     const answer = await this.#answerTo(request)
     switch (answer?.is) {
       case 'placed':
