@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net'
+import { pino } from 'pino'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { codeKey } from '../../shared/join-code.ts'
 import type { JsonObject } from '../../shared/json.ts'
@@ -19,6 +20,7 @@ let placed: PlaceRequest[]
 let place: (request: PlaceRequest) => Promise<{ key: string; create: boolean }>
 let addCode: (code: string, roomId: string) => Promise<unknown>
 let storeAway: boolean
+let warnings: object[]
 
 beforeEach(async () => {
   const clock = new FakeClock()
@@ -27,9 +29,11 @@ beforeEach(async () => {
   placed = []
   place = async () => ({ key: 'chosen', create: false })
   storeAway = false
+  warnings = []
   test = await TestGateway.start(
     {},
     {
+      log: pino({ level: 'warn' }, { write: (line) => void warnings.push(JSON.parse(line)) }),
       directory: lists,
       maxMembers: () => 4,
       placing: {
@@ -123,6 +127,17 @@ describe('A list of rooms', () => {
     const { client } = await test.hello()
     lists.failure = new StoreUnavailable('away')
     expect(await listed(client)).toBe('room_unavailable')
+  })
+
+  it('that fails is logged once in 10 s, with how many were not', async () => {
+    const { client } = await test.hello()
+    const { client: second } = await test.hello()
+    lists.failure = new StoreUnavailable('away')
+    for (const one of [client, second, client]) await listed(one)
+    expect(warnings).toMatchObject([{ err: { message: 'away' }, suppressed: 0 }])
+    test.clock.advance(10_000)
+    await listed(client)
+    expect(warnings.slice(1)).toMatchObject([{ suppressed: 2 }])
   })
 
   it('is refused above 10 a second and 30 at once, for all sessions of a player', async () => {

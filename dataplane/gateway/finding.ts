@@ -3,6 +3,7 @@ import { normalizeCode } from '../../shared/join-code.ts'
 import { canonicalJson, type Json } from '../../shared/json.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ListedRoom } from '../../shared/protocol/messages.ts'
+import type { Quiet } from '../../shared/quiet.ts'
 import type { Rate, RateLimits } from '../../shared/rate-limit.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { PlacingFailed } from '../directory/placing.ts'
@@ -30,6 +31,8 @@ export interface FindingContext extends GatewayContext {
   /** Rates of lists and finds, by `Session.player`. */
   readonly queryRates: RateLimits
   readonly wrongCodes: WrongCodes
+  /** Lets a log line about lists and finds that fail pass, by their message. */
+  readonly findingFaults: Quiet
   /** Returns the room id of a code; undefined: no room has it. Rejects with `StoreUnavailable`. */
   readonly roomOfCode: (projectId: string, code: string) => Promise<string | undefined>
 }
@@ -110,7 +113,7 @@ export class RoomFinder {
   }
 
   async #answer(session: Session, requestId: number, work: () => Promise<void>): Promise<void> {
-    const { queryRates, options, log } = this.#context
+    const { queryRates, findingFaults, options, log } = this.#context
     try {
       const { perSecond, burst } = queryRate(options)
       if (!queryRates.take(session.player))
@@ -121,7 +124,8 @@ export class RoomFinder {
       await work()
     } catch (error) {
       const { code, message } = refusalOf(error)
-      if (code === 'room_unavailable') log.warn({ err: error }, 'rooms cannot be listed or found')
+      const suppressed = code === 'room_unavailable' ? findingFaults.pass(message) : undefined
+      if (suppressed !== undefined) log.warn({ err: error, suppressed }, 'rooms cannot be listed or found')
       this.#connection.sendError(code, message, { request_id: requestId })
     }
   }

@@ -3,6 +3,7 @@ import type { Duplex } from 'node:stream'
 import { type Clock, sleep } from '../../shared/clock.ts'
 import { codeKey } from '../../shared/join-code.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
+import { Quiet } from '../../shared/quiet.ts'
 import type { Random } from '../../shared/random.ts'
 import { RateLimits } from '../../shared/rate-limit.ts'
 import type { Records } from '../../shared/store/port.ts'
@@ -38,6 +39,8 @@ export interface GatewayParts extends Omit<GatewayContext, 'options' | 'polling'
 
 /** How often control is asked about the keys of live sessions. */
 const RECHECK_MS = 30_000
+/** How often a failure of lists and finds is logged. */
+const FINDING_QUIET_MS = 10_000
 /** How many waves clients are moved in. */
 const WAVES = 20
 /**
@@ -103,6 +106,7 @@ export class Gateway {
       joinRates: new RateLimits(clock, joinRate(options)),
       queryRates: new RateLimits(clock, queryRate(options)),
       wrongCodes: new WrongCodes(clock),
+      findingFaults: new Quiet(clock, FINDING_QUIET_MS),
       roomOfCode: async (projectId, code) => {
         const [record] = await records.read([codeKey(projectId, code)])
         return record && new TextDecoder().decode(record.value)
