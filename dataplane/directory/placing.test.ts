@@ -271,6 +271,23 @@ describe('ClusterPlacing', () => {
     expect(clock.monotonic() - before).toBeLessThan(500)
   })
 
+  it('does not take the lease again while it drains, unless no other node takes it within a second', async () => {
+    const { clock, done, turns, place, placer, draining } = await cluster()
+    await done(place('a'))
+    draining.add('a')
+    clock.pause(3000)
+    const before = clock.monotonic()
+    await done(place('a'))
+    expect(await placer()).toBe('a')
+    expect(clock.monotonic() - before).toBeGreaterThanOrEqual(1000)
+    expect(clock.monotonic() - before).toBeLessThan(1500)
+    clock.pause(3000)
+    const waiting = place('a')
+    await turns()
+    const { key } = await done(place('b'))
+    expect([await placer(), (await done(waiting)).key === key]).toEqual(['b', true])
+  })
+
   it('fails with room_unavailable within 10 s while no node can have the lease', async () => {
     const { clock, done, place, records } = await cluster()
     records.down = true

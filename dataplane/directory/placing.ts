@@ -99,7 +99,7 @@ interface ClusterPlacingParts {
   readonly random: Random
   readonly log: Logger
   readonly metrics: Pick<DirectoryMetrics, 'placements'>
-  /** True: this node keeps no lease, so that another node becomes the placer before this one ends. */
+  /** True: this node renews no lease, so that another node becomes the placer before this one ends. */
   readonly draining: () => boolean
 }
 
@@ -134,6 +134,8 @@ const ANSWER_WAIT_MS = 1000
 const RETRY_MS = 200
 /** The last attempt begins so long after the request at the latest, and takes at most 2 s. */
 const ATTEMPTS_MS = 8000
+/** For so long, a request at a draining node leaves the lease to other nodes. Then no other node may be left. */
+const LEFT_MS = 1000
 
 /**
  * Chooses rooms for the players of a cluster. For each list, the node that has a lease in the store decides (the placer), and the others ask
@@ -190,11 +192,13 @@ export class ClusterPlacing implements Placing {
   /** Asks the placer until there is an answer. Undefined: there was none in time. */
   async #answerTo(request: PlaceRequest): Promise<Answer | undefined> {
     const { nodeId, clock } = this.#parts
-    const end = clock.monotonic() + ATTEMPTS_MS
+    const begun = clock.monotonic()
+    const end = begun + ATTEMPTS_MS
     let asked: string | undefined
     while (!this.#stopped && clock.monotonic() < end) {
       const list = this.#use(request)
-      if (list.holder === undefined) await this.#renew(list)
+      const leaves = this.#parts.draining() && clock.monotonic() < begun + LEFT_MS
+      if (list.holder === undefined) await (leaves ? this.#learn(list) : this.#renew(list))
       const { holder } = list
       // The same node again: the lease of a placer that has ended, or is busy, is still valid.
       if (holder === undefined || holder === asked) await sleep(clock, RETRY_MS)
@@ -277,11 +281,22 @@ export class ClusterPlacing implements Placing {
     return list.renewing
   }
 
+  /** Learns which node has the lease of a list. Never rejects. */
+  async #learn(list: List): Promise<void> {
+    const { store, log } = this.#parts
+    try {
+      const [lease] = await store.records.read([leaseKey(list)])
+      list.holder = lease && new TextDecoder().decode(lease.value)
+    } catch (error) {
+      log.debug({ err: error, list: list.name }, 'lease of the placer could not be read')
+    }
+  }
+
   async #acquire(list: List): Promise<void> {
     const { nodeId, store, clock } = this.#parts
     const sentAt = clock.monotonic()
     const { holder } = await store.records.renewLease({
-      key: `{list:${list.name}}:placer`,
+      key: leaseKey(list),
       holder: nodeId,
       value: new TextEncoder().encode(nodeId),
       ttlMs: LEASE_MS,
@@ -292,3 +307,5 @@ export class ClusterPlacing implements Placing {
     list.trustedUntil = isPlacer ? sentAt + TRUSTED_MS : Number.NEGATIVE_INFINITY
   }
 }
+
+const leaseKey = ({ name }: List): string => `{list:${name}}:placer`
