@@ -453,7 +453,9 @@ export class ClientProtocol implements ConnectionListener {
     else if ((claims.sub ?? null) !== session.sub) refuse('the token is for another sub')
     else {
       const before = JSON.stringify(session.data)
+      const rooms = JSON.stringify(session.claims.rooms)
       session.renew(claims)
+      if (JSON.stringify(claims.rooms) !== rooms) this.#finder.renewed()
       if (JSON.stringify(session.data) !== before) this.#context.edge.renew(session)
       this.#context.sessions.saveLater(session)
       this.connection.send({ t: 'token', token_seconds: session.tokenSeconds })

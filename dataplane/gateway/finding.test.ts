@@ -200,6 +200,22 @@ describe('A watch', () => {
     expect(await answered(client, 5)).toMatchObject({ t: 'rooms' })
   })
 
+  it('sends the list that a fresh token allows, also if no room changes', async () => {
+    lists.all = [listedRow('one'), listedRow('two')]
+    const { client } = await test.hello()
+    watch(client, 1)
+    for (let i = 0; i < 2; i++) {
+      client.send({ t: 'token', token: await test.token({ rooms: ['arena:one'] }) })
+      await client.next('token')
+    }
+    await client.roundTrip()
+    expect(lengths(client, 1)).toEqual([2, 1])
+    expect(lists.watchers.size).toBe(1)
+    client.send({ t: 'rooms.end', request_id: 1 })
+    await client.roundTrip()
+    expect(lists.watchers.size).toBe(0)
+  })
+
   it('sends a client that does not read only the latest list', async () => {
     const { client } = await test.hello()
     watch(client, 1)

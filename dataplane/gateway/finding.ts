@@ -37,6 +37,13 @@ export interface FindingContext extends GatewayContext {
   readonly roomOfCode: (projectId: string, code: string) => Promise<string | undefined>
 }
 
+/** A list whose changes a client gets. */
+interface Watch {
+  /** Sends the list now and after each change. Returns what ends that. */
+  readonly begin: () => () => void
+  readonly stop: () => void
+}
+
 /** A request that gets an `error`. */
 class Refused extends Error {
   readonly code: ErrorCode
@@ -55,8 +62,8 @@ export class RoomFinder {
   readonly #context: FindingContext
   readonly #connection: Connection
   readonly #address: string | undefined
-  /** By request id, what ends each watch. */
-  readonly #watches = new Map<number, () => void>()
+  /** By request id. */
+  readonly #watches = new Map<number, Watch>()
   /** By request id, the latest list that waits until the client has read. */
   readonly #held = new Map<number, readonly RoomRow[]>()
 
@@ -84,7 +91,7 @@ export class RoomFinder {
 
   /** Ends a watch. */
   endWatch(requestId: number): void {
-    this.#watches.get(requestId)?.()
+    this.#watches.get(requestId)?.stop()
     this.#watches.delete(requestId)
     this.#held.delete(requestId)
   }
@@ -105,6 +112,11 @@ export class RoomFinder {
   hasRoom(): void {
     for (const [requestId, rows] of this.#held) this.#send(requestId, rows)
     this.#held.clear()
+  }
+
+  /** The token allows other rooms than before: each watch begins again. */
+  renewed(): void {
+    for (const [requestId, { begin }] of [...this.#watches]) this.#watch(requestId, begin)
   }
 
   /** The connection is over. */
@@ -136,7 +148,7 @@ export class RoomFinder {
     if (this.#watches.size >= max)
       throw new Refused('rate_limited', `a session can watch ${max} lists: end a watch first`)
     const stop = begin()
-    if (this.#connection.open) this.#watches.set(requestId, stop)
+    if (this.#connection.open) this.#watches.set(requestId, { begin, stop })
     else stop()
   }
 
