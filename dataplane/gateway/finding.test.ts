@@ -233,6 +233,31 @@ describe('A code', () => {
     expect(await withCode(later, 'K7QX2M')).toEqual(found('arena:one'))
   })
 
+  it('goes to the owner with the next join that makes no room, also after a resume', async () => {
+    await addCode('K0QX1M', 'arena:one')
+    const { client, welcome } = await test.hello()
+    const join = (client: TestClient, id: number, more = {}) =>
+      client.send({ t: 'join', request_id: id, room_type: 'arena', options: { key: 'one' }, ...more })
+    await withCode(client, 'koqxim')
+    const back = await test.resume(welcome, [])
+    join(back, 101, { create: false })
+    await answered(back, 101)
+    back.send({ t: 'leave', request_id: 102, room_id: 'arena:one' })
+    await back.next('member')
+    join(back, 103, { create: false })
+    await answered(back, 103)
+    expect(test.owner.of('join').map(({ code }) => code)).toEqual(['K0QX1M', undefined])
+  })
+
+  it('does not go with a join that may make the room', async () => {
+    await addCode('K0QX1M', 'arena:one')
+    const { client } = await test.hello()
+    await withCode(client, 'K0QX1M')
+    client.send({ t: 'join', request_id: 101, room_type: 'arena', options: { key: 'one' } })
+    await client.roundTrip()
+    expect(test.owner.of('join').map(({ code }) => code)).toEqual([undefined])
+  })
+
   it('is no wrong one when the store does not answer', async () => {
     await addCode('K7QX2M', 'arena:one')
     const { client } = await test.hello()

@@ -16,6 +16,9 @@ import type { Session } from './session.ts'
 /** Maximum length of a query, in characters of JSON. */
 const MAX_QUERY_LENGTH = 4096
 
+/** Maximum number of codes that a session remembers: the latest ones. */
+const MAX_CODES = 16
+
 /** Lists and finds of each player: three seconds' worth at once. */
 export const queryRate = ({ queriesPerSecond: perSecond }: GatewayOptions): Rate => ({
   perSecond,
@@ -165,11 +168,16 @@ export class RoomFinder {
         throw error
       }))
     // A room that the token does not allow looks like one that does not exist.
-    if (!roomId || !session.allows(roomId.slice(0, roomId.indexOf(':')), roomId)) {
+    if (!code || !roomId || !session.allows(roomId.slice(0, roomId.indexOf(':')), roomId)) {
       metrics.wrongCodes.inc({ result: 'wrong' })
       throw new Refused('room_not_found', `there is no room with the code "${typed}"`)
     }
     right()
+    const { codes } = session
+    codes.delete(roomId)
+    codes.set(roomId, code)
+    const [oldest] = codes.keys()
+    if (codes.size > MAX_CODES && oldest !== undefined) codes.delete(oldest)
     return roomId
   }
 
