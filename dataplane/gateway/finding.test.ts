@@ -178,7 +178,9 @@ describe('A watch', () => {
   it('is refused when the session has four', async () => {
     const { client } = await test.hello()
     for (const id of [1, 2, 3, 4, 5]) watch(client, id)
-    expect(await answered(client, 5)).toBe('rate_limited')
+    // Not retryable: a client that retries would wait until another list ends.
+    expect(await answered(client, 5)).toBe('too_many_rooms')
+    expect(client.received).toContainEqual(expect.objectContaining({ t: 'error', retryable: false }))
     expect(lists.watchers.size).toBe(4)
     client.send({ t: 'rooms.end', request_id: 1 })
     watch(client, 5)

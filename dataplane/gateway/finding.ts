@@ -133,7 +133,7 @@ export class RoomFinder {
     const { maxWatchesPerSession: max } = this.#context.options
     this.endWatch(requestId)
     if (this.#watches.size >= max)
-      throw new Refused('rate_limited', `a session can watch ${max} lists: end a watch first`)
+      throw new Refused('too_many_rooms', `a session can watch ${max} lists: end a watch first`)
     const stop = begin()
     if (this.#connection.open) this.#watches.set(requestId, stop)
     else stop()
