@@ -443,6 +443,22 @@ describe('the row of a room', () => {
     expect(await listed(bench)).toMatchObject([{ epoch, row: { members: 1 } }])
   })
 
+  it('is written again within seconds after the store was away, since it may have lost it', async () => {
+    const { bench } = await roomWith(duel(), ['ann'])
+    const before = (await listed(bench))[0]!
+    bench.host.recheck()
+    await bench.advance(6000, 100)
+    expect((await listed(bench))[0]).toEqual({ ...before, version: before.version + 1 })
+  })
+
+  it('goes with the end of the room, also while the database does not take its last save', async () => {
+    const save = { everySeconds: 10, to: () => Promise.reject(new Error('the database is away')) }
+    const { bench } = await roomWith({ ...duel(), save }, ['ann'])
+    await bench.say('duel', 'ann', 'end', null, 1)
+    await bench.advance(1000, 100)
+    expect([bench.host.claimed, (await listed(bench))[0]?.row]).toEqual([1, undefined])
+  })
+
   it('costs a room type without listing and codes no write', async () => {
     const plain = defineRoom({ type: 'plain', onIdle: 'sleep', idleSeconds: 1, create: () => ({ n: 0 }) })
     const bench = new RoomBench([plain])

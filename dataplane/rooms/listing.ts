@@ -15,6 +15,8 @@ const READ_MS = 1000
 export const LISTED_MS = 3_600_000
 /** Mean time after which they are written again. */
 const REWRITE_MS = LISTED_MS / 2
+/** Within this time, rooms write again what the store may have lost: not all at one moment. */
+export const REPAIR_MS = 5000
 /** Least pause after a write that failed; at most twice as long. */
 const RETRY_MS = 1000
 /** For how long a room that has ended waits until the store has removed its row and code. They expire later. */
@@ -39,7 +41,10 @@ export class RoomListing {
   #readAt = Number.NEGATIVE_INFINITY
   /** When row and code are written again, also if they are the same. */
   #rewriteAt: number
-  #writing = false
+  /** The write under way. */
+  #writing: Promise<void> | undefined
+  /** The removal of the row of a room that ends. */
+  #unlisted: Promise<void> | undefined
   #ended = false
   #givenUp = false
 
@@ -62,9 +67,9 @@ export class RoomListing {
     this.#wait()
   }
 
-  /** The store may not have the row and the code of this room and this definition: they are written again. */
-  rewrite(): void {
-    this.#rewriteAt = Number.NEGATIVE_INFINITY
+  /** The store may not have the row and the code of this room and this definition: they are written again, within `withinMs`. */
+  rewrite(withinMs = 0): void {
+    this.#rewriteAt = this.#now + withinMs * this.#room.environment.random.float()
     // A migrated state is not flushed yet. Its first update comes soon.
     if (!this.#room.state.dirty) this.#wait()
   }
@@ -73,6 +78,13 @@ export class RoomListing {
   end(): void {
     this.#ended = true
     this.#timer.cancel()
+  }
+
+  /** The room ends: no list shows it any more, however long its last save takes. Resolves as `leave`. */
+  unlist(): Promise<void> {
+    this.end()
+    this.#unlisted ??= this.#leave(undefined, LISTED_MS)
+    return this.#unlisted
   }
 
   /**
@@ -85,10 +97,12 @@ export class RoomListing {
     const { codes } = environment
     const { listing } = this.#definition
     const row = how === 'asleep' && listing?.sleeping ? this.#row(listing, null, undefined) : undefined
+    // What a write under way does with the code comes first.
+    await this.#writing
     const settleCode = (kept: string) =>
       how === 'asleep' ? codes.keep(address, kept, lifeMs) : codes.remove(address, kept)
     await Promise.all([
-      listing && this.#untilAnswered(() => this.#put(row, lifeMs)),
+      how === 'ended' ? this.unlist() : this.#leave(row, lifeMs),
       code !== undefined && this.#untilAnswered(() => settleCode(code)),
     ])
   }
@@ -117,19 +131,19 @@ export class RoomListing {
     this.#changed = false
     const row = listing && this.#row(listing, nodeId, this.#written)
     const puts = (listing !== undefined && rewrites) || !isSame(row, this.#written)
-    void this.#write(puts ? () => this.#put(row, LISTED_MS) : undefined, rewrites && codes)
+    this.#writing = this.#write(puts ? () => this.#put(row, LISTED_MS) : undefined, rewrites && codes)
   }
 
   /** Never rejects. */
   async #write(put: (() => Promise<void>) | undefined, keepsCode: boolean): Promise<void> {
-    this.#writing = true
     try {
-      await Promise.all([put?.(), keepsCode && this.#keepCode()])
+      await put?.()
+      if (keepsCode) await this.#keepCode()
     } catch (error) {
       this.#failed(error)
       this.#rewriteAt = this.#now + this.#pauseMs
     }
-    this.#writing = false
+    this.#writing = undefined
     this.#wait()
   }
 
@@ -141,6 +155,11 @@ export class RoomListing {
     await environment.listings.write(`${projectId}/${roomType}`, { roomId, epoch, version, value }, ttlMs)
     this.#written = value
     this.#count('written')
+  }
+
+  /** Writes the last row of this owner. */
+  async #leave(row: Uint8Array | undefined, ttlMs: number): Promise<void> {
+    if (this.#definition.listing) await this.#untilAnswered(() => this.#put(row, ttlMs))
   }
 
   /** Keeps the room's code. A room without one, or whose code another room has since the store lost it, gets another. */

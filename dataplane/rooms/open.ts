@@ -54,6 +54,7 @@ export interface OpeningRoom {
 export type Opened = { readonly at: 'here' } | { readonly at: 'unknown' } | Nowhere
 
 const MAX_REASON_LENGTH = 300
+const DAY_MS = 86_400_000
 
 /**
  * Opens a room under its claim: restores it, or makes it for the first join, if it was counted for one (`mayMake`). Where that leads to no
@@ -101,7 +102,10 @@ async function created(
   const { address, definition, environment } = opening
   const tree = await firstState(opening, first, epoch)
   if (!tree) return undefined
-  const code = definition.codes ? await environment.codes.claim(address, LISTED_MS) : undefined
+  const { codes, onIdle, sleepDays } = definition
+  // It outlives a node that dies before it has kept the code once.
+  const lifeMs = onIdle === 'sleep' ? Math.max(LISTED_MS, sleepDays * DAY_MS) : LISTED_MS
+  const code = codes ? await environment.codes.claim(address, lifeMs) : undefined
   return newRoom(tree, epoch, definition.version, Math.floor(environment.clock.now()), code)
 }
 

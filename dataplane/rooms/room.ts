@@ -8,6 +8,7 @@ import type { RoomDefinition } from './definition.ts'
 import { errorText, validate } from './failures.ts'
 import { Inputs } from './inputs.ts'
 import { areSameRules } from './layer-rules.ts'
+import { REPAIR_MS } from './listing.ts'
 import { migrate } from './migration.ts'
 import type { RoomTurn } from './room-code.ts'
 import { TickTimer, type Timer } from './scheduler.ts'
@@ -170,7 +171,13 @@ export class Room {
     if (this.#ended || this.stream.record.uncertain) return
     this.stream.record
       .verify()
-      .then((mine) => (mine ? this.#unfreeze() : this.#fenced()))
+      .then((mine) => {
+        if (!mine) this.#fenced()
+        else {
+          this.#unfreeze()
+          this.stream.listing?.rewrite(REPAIR_MS)
+        }
+      })
       .catch(this.#onBroken)
   }
 
@@ -405,6 +412,7 @@ export class Room {
     this.#stage = 'ended'
     this.#cancelTimers()
     this.#inputs.dispose()
+    void this.stream.listing?.unlist()
     this.#over = this.#forget().catch(this.#onBroken)
   }
 
@@ -412,7 +420,7 @@ export class Room {
   async #forget(): Promise<void> {
     const saved = await this.stream.saveLast('until_saved', true)
     const ended = (await this.stream.release(saved)) && saved
-    if (saved) await this.stream.listing?.leave('ended')
+    if (ended) await this.stream.listing?.leave('ended')
     this.#end(saved ? 'disposed' : 'released')
     if (!ended) return
     for (const [request, from] of this.#enders)
