@@ -430,7 +430,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
     const [roomType, key] = partsOf(roomId)
     const options = { ...given, key }
     const kept = this.#seats.get(roomId)
-    if (kept?.claim(options)) {
+    if (kept?.claim(options, create)) {
       await kept.joined
       return new Room<R>(kept)
     }

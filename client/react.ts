@@ -91,6 +91,8 @@ export interface RoomfulProviderProps {
  * are mounted again immediately.
  */
 const UNUSED_MS = 1000
+/** How often a list is asked for while the client watches too many: those of earlier queries end after `UNUSED_MS`. */
+const LIST_TRIES = 5
 
 /** A room or a list that components share. */
 interface Shared {
@@ -111,7 +113,7 @@ interface Shared {
 /** A list of rooms, kept up to date. */
 interface RoomList {
   rooms: readonly unknown[]
-  readonly stop: () => void
+  stop: () => void
 }
 
 type TypeName = RoomIn<RegisteredRooms>['type']
@@ -123,8 +125,8 @@ class Rooms {
   readonly #listeners = new Set<() => void>()
   #client: Promise<Client<RegisteredRooms>> | undefined
   #closing: ReturnType<typeof setTimeout> | undefined
-  /** Number of rooms and lists that have not arrived. */
-  #opening = 0
+  /** Number of rooms that have not arrived. Lists do not count: a list may wait for long, and rooms must not wait for it. */
+  #joining = 0
   connection: Connection = { status: 'connecting', client: undefined, error: undefined }
 
   constructor(url: string | URL | undefined, options: ConnectOptions) {
@@ -139,9 +141,14 @@ class Rooms {
     return this.#share(
       `${roomType}:${options[0]?.key ?? 'default'}`,
       async (client, { end }) => {
-        const room = await client.join(roomType, ...options)
-        room.onLeave((_reason, error) => end(error))
-        return room
+        this.#joining++
+        try {
+          const room = await client.join(roomType, ...options)
+          room.onLeave((_reason, error) => end(error))
+          return room
+        } finally {
+          this.#joining--
+        }
       },
       (room) => room.leave(),
     )
@@ -153,7 +160,12 @@ class Rooms {
       `${roomType} ${JSON.stringify(query)}`,
       (client, { changed, end }) =>
         new Promise<RoomList>((resolve, reject) => {
+          let tries = LIST_TRIES
           const failed = (error: RoomfulError): void => {
+            if (error.code === 'too_many_rooms' && --tries > 0) {
+              setTimeout(begin, UNUSED_MS)
+              return
+            }
             reject(error)
             end(error)
           }
@@ -162,10 +174,13 @@ class Rooms {
             resolve(list)
             changed()
           }
-          const stop = client.watchRooms<TypedRoom<UntypedRoom>>(roomType, query, update, failed)
-          const list: RoomList = { rooms: [], stop }
+          const begin = (): void => {
+            list.stop = client.watchRooms<TypedRoom<UntypedRoom>>(roomType, query, update, failed)
+          }
+          const list: RoomList = { rooms: [], stop: () => {} }
+          begin()
         }),
-      ({ stop }) => stop(),
+      (list) => list.stop(),
     )
   }
 
@@ -198,11 +213,7 @@ class Rooms {
       },
     }
     this.#shared.set(id, shared)
-    this.#opening++
-    const release = (): void => {
-      this.#opening--
-      this.#releaseUnused(shared)
-    }
+    const release = (): void => this.#releaseUnused(shared)
     opened.then(release, release)
     return shared
   }
@@ -264,8 +275,8 @@ class Rooms {
     clearTimeout(shared.unused)
     if (shared.users > 0) return
     const forget = (): void => {
-      // While one is pending, React mounts no component of that boundary, so the others only seem unused.
-      if (!shared.over && this.#opening > 0) {
+      // While a room is pending, React mounts no component of that boundary, so the others only seem unused.
+      if (!shared.over && this.#joining > 0) {
         this.#releaseUnused(shared)
         return
       }
@@ -344,7 +355,7 @@ export function useRoom(
  * Returns the rooms of a type that has `listing`. The component renders again after each change, at most once a second. It suspends until
  * the first list has arrived, and again when the query changes. Components with the same type and query share one list.
  *
- * If the server refuses the query, the hook throws a RoomfulError to the nearest error boundary.
+ * If the server refuses the query, or if the client watches four other lists, the hook throws a RoomfulError to the nearest error boundary.
  */
 export function useRooms<R extends TypedRoom = never>(
   roomType: R['type'],

@@ -93,7 +93,7 @@ export class Seat {
   readonly #link: SeatLink
   #options: JoinOptions
   /** False: the join makes no room. */
-  readonly #create: boolean
+  #create: boolean
   /** An earlier page had the seat, and this one has not asked for it. */
   #unclaimed = false
   readonly #unacked: Unacked
@@ -154,10 +154,11 @@ export class Seat {
   }
 
   /** The page asks for a room in which an earlier page had a seat: it is this one's from here on. False: there was no such seat. */
-  claim(options: JoinOptions): boolean {
+  claim(options: JoinOptions, create: boolean): boolean {
     if (!this.#unclaimed || this.#leaving) return false
     this.#unclaimed = false
     this.#options = options
+    this.#create = create
     return true
   }
 

@@ -284,6 +284,19 @@ test.each([4001, 4003, 4005, 4300])(
   },
 )
 
+test('a page that joins with create: false makes no room where the seat that it had is gone', async () => {
+  const { server, owner, open, inRoom } = browser()
+  const before = await inRoom()
+  before.leave()
+  server.onHello = () => {
+    server.welcome()
+    void turn().then(() => server.deliver(owner.ownLeft('session_ended')))
+  }
+  const { client } = await open(before.tab)
+  await client.join('arena', { key: 'lobby' }, { create: false })
+  expect(server.all('join').map(({ create }) => create)).toEqual([undefined, false])
+})
+
 test('where the seat is gone, though the session is not, the page joins as ever', async () => {
   const { server, owner, inRoom } = browser()
   const before = await inRoom()

@@ -2,7 +2,14 @@ import { newId } from '../../shared/ids.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition, ResyncReason } from '../../shared/protocol/messages.ts'
 import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
-import { type Farewell, type Frames, type RoomAddress, roomAttributes, type ToEdge } from '../traffic.ts'
+import {
+  type Farewell,
+  type Frames,
+  type RoomAddress,
+  roomAttributes,
+  roomIdOf,
+  type ToEdge,
+} from '../traffic.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import { StateRateLimiter } from './rate-limits.ts'
@@ -77,6 +84,7 @@ export class Edge {
     const { clock, nodeId } = this.#context
     const { key: _, ...rest } = options
     const span = this.#joinSpan(session, room)
+    const code = create === false ? session.codes.get(roomIdOf(room)) : undefined
     const subscription = new Subscription(session, room, memberId, this.#unacked, clock.monotonic(), {
       kind: 'join',
       room,
@@ -92,6 +100,7 @@ export class Edge {
       options: rest,
       ...(rejoin && { rejoin }),
       ...(create === false && { create }),
+      ...(code !== undefined && { code }),
       ...(session.features.has('layers') && { layers: true }),
       ...(span.sampled && contextOf(span)),
     })
@@ -485,6 +494,7 @@ export class Edge {
   #joinAnswered(subscription: Subscription, result: 'joined' | ErrorCode): void {
     const { metrics } = this.#context
     metrics.joins.inc({ result })
+    subscription.session.codes.delete(subscription.roomId)
     if (result === 'joined') metrics.joinDuration.observe(this.#since(subscription.madeAt))
     endJoinSpan(subscription.joinSpan, result)
     // A subscription lives for hours, and would keep all that the span was told.

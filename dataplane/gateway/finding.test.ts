@@ -193,7 +193,9 @@ describe('A watch', () => {
   it('is refused when the session has four', async () => {
     const { client } = await test.hello()
     for (const id of [1, 2, 3, 4, 5]) watch(client, id)
-    expect(await answered(client, 5)).toBe('rate_limited')
+    // Not retryable: a client that retries would wait until another list ends.
+    expect(await answered(client, 5)).toBe('too_many_rooms')
+    expect(client.received).toContainEqual(expect.objectContaining({ t: 'error', retryable: false }))
     expect(lists.watchers.size).toBe(4)
     client.send({ t: 'rooms.end', request_id: 1 })
     watch(client, 5)
@@ -262,6 +264,31 @@ describe('A code', () => {
     test.clock.advance(60_000)
     const { client: later } = await test.hello()
     expect(await withCode(later, 'K7QX2M')).toEqual(found('arena:one'))
+  })
+
+  it('goes to the owner with the next join that makes no room, also after a resume', async () => {
+    await addCode('K0QX1M', 'arena:one')
+    const { client, welcome } = await test.hello()
+    const join = (client: TestClient, id: number, more = {}) =>
+      client.send({ t: 'join', request_id: id, room_type: 'arena', options: { key: 'one' }, ...more })
+    await withCode(client, 'koqxim')
+    const back = await test.resume(welcome, [])
+    join(back, 101, { create: false })
+    await answered(back, 101)
+    back.send({ t: 'leave', request_id: 102, room_id: 'arena:one' })
+    await back.next('member')
+    join(back, 103, { create: false })
+    await answered(back, 103)
+    expect(test.owner.of('join').map(({ code }) => code)).toEqual(['K0QX1M', undefined])
+  })
+
+  it('does not go with a join that may make the room', async () => {
+    await addCode('K0QX1M', 'arena:one')
+    const { client } = await test.hello()
+    await withCode(client, 'K0QX1M')
+    client.send({ t: 'join', request_id: 101, room_type: 'arena', options: { key: 'one' } })
+    await client.roundTrip()
+    expect(test.owner.of('join').map(({ code }) => code)).toEqual([undefined])
   })
 
   it('is no wrong one when the store does not answer', async () => {

@@ -17,6 +17,9 @@ import type { Session } from './session.ts'
 /** Maximum length of a query, in characters of JSON. */
 const MAX_QUERY_LENGTH = 4096
 
+/** Maximum number of codes that a session remembers: the latest ones. */
+const MAX_CODES = 16
+
 /** Lists and finds of each player: three seconds' worth at once. */
 export const queryRate = ({ queriesPerSecond: perSecond }: GatewayOptions): Rate => ({
   perSecond,
@@ -146,7 +149,7 @@ export class RoomFinder {
     const { maxWatchesPerSession: max } = this.#context.options
     this.endWatch(requestId)
     if (this.#watches.size >= max)
-      throw new Refused('rate_limited', `a session can watch ${max} lists: end a watch first`)
+      throw new Refused('too_many_rooms', `a session can watch ${max} lists: end a watch first`)
     const stop = begin()
     if (this.#connection.open) this.#watches.set(requestId, { begin, stop })
     else stop()
@@ -181,11 +184,16 @@ export class RoomFinder {
         throw error
       }))
     // A room that the token does not allow looks like one that does not exist.
-    if (!roomId || !session.allows(roomId.slice(0, roomId.indexOf(':')), roomId)) {
+    if (!code || !roomId || !session.allows(roomId.slice(0, roomId.indexOf(':')), roomId)) {
       metrics.wrongCodes.inc({ result: 'wrong' })
       throw new Refused('room_not_found', `there is no room with the code "${typed}"`)
     }
     right()
+    const { codes } = session
+    codes.delete(roomId)
+    codes.set(roomId, code)
+    const [oldest] = codes.keys()
+    if (codes.size > MAX_CODES && oldest !== undefined) codes.delete(oldest)
     return roomId
   }
 

@@ -222,7 +222,7 @@ export class Resumption {
     if (here) this.#sessions.drop(here)
     if (fromNode !== nodeId) tellTaken(fromNode, sessionId)
     const rateLimiter = here?.rateLimiter ?? this.#playerRateLimiters.limiterOf(claims, pace)
-    const session = new Session(clock, { sessionId, claims, right, rateLimiter, place }, ended)
+    const session = new Session(clock, { sessionId, claims, right, rateLimiter, place }, ended, here?.codes)
     const arrived = rerouting && arrivedAt(nodeId, rerouting)
     session.rerouting = arrived ?? rerouting
     if (arrived) metrics.reroutes.inc({ outcome: arrived.failures === 0 ? 'arrived' : 'elsewhere' })

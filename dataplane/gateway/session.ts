@@ -20,6 +20,8 @@ export class Session implements SubscribedSession {
   /** Subscriptions by room id; also those being joined or left. */
   readonly subscriptions = new Map<string, Subscription>()
   readonly ended: EndedSeats
+  /** By room id, the code that led its client there, until a join of the room is answered. */
+  readonly codes: Map<string, string>
   /** What its client understands, by the `hello` of its connection. */
   features: ReadonlySet<string> = new Set()
   /** Undefined: it was never told to go to another node. */
@@ -45,7 +47,9 @@ export class Session implements SubscribedSession {
       place,
     }: Pick<Session, 'sessionId' | 'claims' | 'right' | 'rateLimiter' | 'place'>,
     ended: readonly EndedSeat[] = [],
+    codes = new Map<string, string>(),
   ) {
+    this.codes = codes
     this.sessionId = sessionId
     this.projectId = claims.project_id
     this.#right = right

@@ -72,6 +72,8 @@ export interface SubscribedSession {
   readonly subscriptions: Map<string, Subscription>
   /** Seats that rooms have ended. */
   readonly ended: EndedSeats
+  /** By room id, the code that led its client there, until a join of the room is answered. */
+  readonly codes: Map<string, string>
 }
 
 /** What a new subscription asks its owner for. */
