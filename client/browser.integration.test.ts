@@ -149,3 +149,15 @@ test('components of a page that is left stay as they are, and throw nothing', as
   await shown('closed, heard []')
   await page.close()
 })
+
+test('a room is left when no component uses it any more, also while a list has not come', async () => {
+  const { page, render, shown } = await reactPage()
+  await render()
+  await shown('online, heard []')
+  pair.lists.answers = false
+  const left = pair.owner.next('leave')
+  await page.evaluate('finish()')
+  await pair.meanwhile(left)
+  pair.lists.answers = true
+  await page.close()
+})

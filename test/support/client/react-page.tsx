@@ -1,5 +1,5 @@
 /** @jsxImportSource react */
-import { Component, type ReactNode, StrictMode, useState } from 'react'
+import { Component, type ReactNode, StrictMode, Suspense, useState } from 'react'
 import { createRoot } from 'react-dom/client'
 import { RoomfulError, type TypedRoom } from '../../../client/index.ts'
 import {
@@ -60,6 +60,30 @@ function Lobby() {
   return <p>rooms: {rooms.map(({ key }) => key).join() || 'none'}</p>
 }
 
+function Oldest() {
+  useRooms<TypedRoom<Arena>>('arena', { order: 'oldest' })
+  return 'oldest'
+}
+
+/** Uses the room until `finish` is called, and then another list. */
+function Game() {
+  const [finished, setFinished] = useState(false)
+  Object.assign(globalThis, { finish: () => setFinished(true) })
+  if (finished)
+    return (
+      <Suspense>
+        <Oldest />
+      </Suspense>
+    )
+  return (
+    <>
+      <Constant />
+      <Counting />
+      <Hearing />
+    </>
+  )
+}
+
 /** A room that there is not. */
 function Nowhere(): ReactNode {
   useRoom<TypedRoom>('nowhere')
@@ -80,9 +104,7 @@ const root = createRoot(document.querySelector('div')!)
 root.render(
   <StrictMode>
     <RoomfulProvider url={url} options={{ projectId: 'prj_one', token }}>
-      <Constant />
-      <Counting />
-      <Hearing />
+      <Game />
       <Lobby />
       <Lobby />
       <Boundary>

@@ -22,6 +22,8 @@ export class TestLists {
   all: readonly StoredRow[] = []
   /** What the next query fails with. */
   failure: Error | undefined
+  /** False: watches get no list. */
+  answers = true
   readonly queries: unknown[] = []
   readonly watchers = new Set<() => void>()
 
@@ -42,7 +44,7 @@ export class TestLists {
     callback: (rows: readonly StoredRow[]) => void,
   ): (() => void) => {
     this.queries.push([list, query])
-    const call = () => callback(this.all.filter(({ room_id: roomId }) => allows(roomId)))
+    const call = () => this.answers && callback(this.all.filter(({ room_id: roomId }) => allows(roomId)))
     this.watchers.add(call)
     call()
     return () => void this.watchers.delete(call)
