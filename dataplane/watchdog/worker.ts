@@ -99,6 +99,8 @@ const watch = setInterval(() => {
 /** The turn that runs may not end: the next owner has to know of it, whatever ends this process. */
 function overruns(sequence: number): void {
   const { turn } = turns
+  // The thread of the rooms cuts it off and notes it. To remove the note of its return here could remove that one.
+  if (turn.guarded) return
   noted = { sequence, turn }
   void inOrder(async (store) => {
     const { rooms } = store
