@@ -148,7 +148,7 @@ describe('client.watchRooms', () => {
     expect(errors).toEqual([code('unknown_room_type')])
   })
 
-  it('is not told of as an error when the client is closed', async () => {
+  it('reports no error when the client is closed', async () => {
     const { client, errors } = await online()
     client.watchRooms('arena', {}, () => {})
     client.close()

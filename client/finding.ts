@@ -38,7 +38,7 @@ export interface ListedRoom<R extends TypedRoom = TypedRoom<UntypedRoom>> {
 /** A message without its request id. */
 type Unnumbered<M> = M extends unknown ? Omit<M, 'request_id'> : never
 type Ask = Unnumbered<Extract<ClientMessage, { t: 'rooms' | 'find' }>>
-/** What `find` looks for, if not for a code. */
+/** Content of a `find` that names no code. */
 export type Finding = Extract<ClientMessage, { room: unknown }>['room']
 export type Answer = Extract<DecodedMessage, { t: 'rooms' | 'found' }>
 

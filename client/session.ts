@@ -194,7 +194,7 @@ export class ClientSession {
   /** Says goodbye, for good. `error`: why, when it was not the caller's wish. */
   close(error?: RoomfulError): void {
     if (this.#status === 'closed') return
-    // What was sent before a goodbye goes before it.
+    // Messages that wait must leave before the goodbye.
     this.#batcher.flush()
     // After the hello the server may have the session. In the middle of a move, one of the two connections has it.
     if (this.#greeted) {

@@ -26,7 +26,7 @@ export function roomRoutes(
       tag: 'Rooms',
       summary: 'List rooms',
       description:
-        'With type: the listed rooms of a room type, as players find them, also those whose keys a player could not know. A row can be about two seconds old. A key needs the scope room:read. With sleeping=1: rooms that no node has, which are those that sleep or wait for a timer, and those whose node has died and to which no one has come back. The ones that expire first come first. A page may have fewer rooms than limit; the list ends where next_cursor is null.',
+        'With type: the listed rooms of a room type that have a row. A row can be about two seconds old. A key needs the scope room:read. With sleeping=1: rooms that no node has, which are those that sleep or wait for a timer, and those whose node has died and to which no one has come back. The ones that expire first come first. A page may have fewer rooms than limit; the list ends where next_cursor is null.',
       access: 'caller',
       query: RoomsQuery,
       answer: { status: 200, description: 'One page of rooms.', schema: RoomPage },

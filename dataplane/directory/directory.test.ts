@@ -249,7 +249,7 @@ describe('Directory', () => {
     expect((await keys()).sort()).toEqual(['b', 'c'])
   })
 
-  it('goes on to answer from its copy while the store is away, and rejects without one', async () => {
+  it('answers from its copy while the store is away, and rejects if it has no copy', async () => {
     const { write, keys, poll, away, registry } = opened()
     away(true)
     await expect(keys()).rejects.toBeInstanceOf(StoreUnavailable)

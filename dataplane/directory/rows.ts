@@ -15,7 +15,7 @@ type Compare = (one: Position, other: Position) => number
 
 const byAge: Compare = (one, other) =>
   compareText(one.created_at, other.created_at) || compareText(one.room_id, other.room_id)
-// Of rooms that are equally full, 'fullest' has the oldest first: they fill before newer ones.
+// For equally full rooms, 'fullest' returns the oldest first, so that old rooms fill before new ones.
 const bySeats: Compare = (one, other) => takenSeats(one) - takenSeats(other) || byAge(other, one)
 
 const compareText = (one: string, other: string): number => (one < other ? -1 : one > other ? 1 : 0)
