@@ -663,6 +663,11 @@ export interface RoomDefinition {
   readonly onLeave: Hook | undefined
   readonly onTick: Hook | undefined
   readonly onDispose: Hook | undefined
+  /**
+   * True: a member is not told of other members, and a change of the members sends nothing to those who stay.
+   * @internal
+   */
+  readonly hidesMembers: boolean
 }
 
 /** Types that the client and the contexts infer from a room definition. */
@@ -795,6 +800,7 @@ export function defineRoom<
     onLeave: spec.onLeave as Hook | undefined,
     onTick: spec.onTick as Hook | undefined,
     onDispose: spec.onDispose as Hook | undefined,
+    hidesMembers: false,
   })
 }
 
