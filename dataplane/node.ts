@@ -267,6 +267,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     deliver: (edge, message) => ownership.deliver(edge, message),
     edgeGone: (edge) => ownership.nodes.isGone(edge),
     redirect: (room, inbox, owner) => ownership.router.redirect(room, inbox, owner),
+    matchRooms: () => ({ reserve: async () => 'unknown', cancel: async () => 'unknown' }),
     ...(options.turns && { turns: options.turns }),
     ...(options.revealFailures !== undefined && { revealFailures: options.revealFailures }),
     // A session's end is its edge's to tell; this is for edges that cannot any more.

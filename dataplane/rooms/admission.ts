@@ -6,6 +6,7 @@ import type { Member, RoomDefinition } from './definition.ts'
 import { FAILED, kindOf, parseOptions, RoomLogicError } from './failures.ts'
 import type { Inputs, Refusal } from './inputs.ts'
 import { Membership, memberFor } from './memberships.ts'
+import { seatName } from './reservations.ts'
 import { isPromise, type RoomCode, type RoomTurn } from './room-code.ts'
 import type { RoomStream } from './stream.ts'
 
@@ -226,8 +227,8 @@ export class RoomAdmission {
   /** Players whose join is under way and takes their reservation. */
   get #taking(): ReadonlySet<string> {
     const { reservations } = this.#stream.tables
-    const subs = [...this.#running.values()].map(({ request }) => request.sub)
-    return new Set(subs.filter((sub): sub is string => sub !== null && reservations.has(sub)))
+    const names = [...this.#running.values()].map(({ request }) => seatName(request.sub, request.session_id))
+    return new Set(names.filter((name) => reservations.has(name)))
   }
 
   /** The seat of the player's other session that a join may take over. */
@@ -260,7 +261,8 @@ export class RoomAdmission {
         code: sameSub === 'refuse' ? 'already_joined' : 'replaced',
         message: `the player is in ${roomId} with another session`,
       }
-    const isReserved = sub !== null && tables.reservations.has(sub) && !this.#taking.has(sub)
+    const name = seatName(sub, request.session_id)
+    const isReserved = tables.reservations.has(name) && !this.#taking.has(name)
     const full = this.#places - (isReserved ? 1 : 0) >= maxMembers
     if (seat && (full || sameSub === 'replace')) return seat
     return full

@@ -14,6 +14,7 @@ import type { Departures } from './departures.ts'
 import type { FailureLog } from './failures.ts'
 import type { HistoryBudget, HistoryLimits } from './history.ts'
 import type { JournalFormat } from './journal.ts'
+import type { MatchRooms } from './match-rooms.ts'
 import type { RoomMetrics } from './metrics.ts'
 import type { RoomCode } from './room-code.ts'
 import type { LoopShare, Scheduler, Slowdown } from './scheduler.ts'
@@ -114,6 +115,8 @@ export interface RoomDependencies {
   readonly overloaded: () => boolean
   /** Takes a message to an edge. `Ownership.deliver`. */
   readonly deliver: (edge: string, message: ToEdge) => void
+  /** Rooms of the matches of a project's queues. */
+  readonly matchRooms: (projectId: string) => MatchRooms
   /** Messages for a room that is not here (any more); `owner`: the node that has it, if that is known. `Router.redirect`. */
   readonly redirect: (room: RoomAddress, inbox: Inbox, owner: string | undefined) => void
 }

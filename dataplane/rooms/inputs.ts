@@ -32,6 +32,7 @@ import {
 } from './handler-context.ts'
 import type { RoomEvent } from './journal.ts'
 import type { Membership } from './memberships.ts'
+import { seatName } from './reservations.ts'
 import type { RoomTurn } from './room-code.ts'
 import type { LiveState } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
@@ -169,7 +170,7 @@ export class Inputs {
     const { memberships, pending, tables } = this.#stream
     const { member, sessionId, joinRequest, principal } = membership
     memberships.add(membership)
-    if (member.sub !== null) tables.reservations.delete(member.sub)
+    tables.reservations.delete(seatName(member.sub, sessionId))
     const turn = {
       room: this.#stream,
       hook: 'onJoin',
@@ -322,7 +323,9 @@ export class Inputs {
         throw new RoomLogicError(`there is no task ${JSON.stringify(name)} with retry any more`)
       const valid = validateInput(schema, data)
       if (!valid.ok) throw valid.cause ?? new RoomLogicError(`its data: ${valid.message}`)
-      return run.call(this.handlers.definition.tasks[name], valid.value, { id })
+      const { environment, address } = this.#stream
+      const own = this.handlers.definition.matches && { rooms: environment.matchRooms(address.projectId) }
+      return run.call(this.handlers.definition.tasks[name], valid.value, { id, ...own })
     }
   }
 

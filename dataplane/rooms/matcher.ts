@@ -75,6 +75,10 @@ export class Matcher<Ticket> {
     return this.#comparisons
   }
 
+  has(id: string): boolean {
+    return this.#entries.has(id)
+  }
+
   add(unit: Unit<Ticket>): void {
     const since = Math.min(...unit.tickets.map((ticket) => ticket.since))
     const entry = { unit, since, near: this.#nearOf(unit) }

@@ -3,6 +3,7 @@ import { PublicProtocol } from 'paseto'
 import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public'
 import { WebSocket } from 'ws'
 import { type Client, connect, type JoinArguments, type Room } from '../../client/index.ts'
+import { type QueueOptions, type Queues, type QueueTicket, withQueues } from '../../client/queue.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import { timestamp } from '../../shared/clock.ts'
 import type { JsonObject } from '../../shared/json.ts'
@@ -77,6 +78,7 @@ interface Connected {
   /** All received frames, oldest first. */
   readonly frames: readonly Uint8Array[]
   readonly network: Network
+  readonly random: SeededRandom
 }
 
 /** The network between one client and the nodes. */
@@ -148,6 +150,30 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
       rooms.push(driven)
     }
     return rooms
+  }
+
+  /**
+   * Puts a player into a queue, and returns the ticket when it has its place. The player has a separate client. When the test awaits
+   * `matched` or `cancel`, the time advances until the ticket has its outcome. `drop`, `reconnect`, `killOwner` and `drainOwner` take the
+   * ticket as they take a room.
+   */
+  async queue<Type extends RoomIn<Rooms>['type']>(
+    queue: Type,
+    data: Parameters<Queues<Rooms>['queue']>[1],
+    player: Player = {},
+    options: QueueOptions = {},
+  ): Promise<ReturnType<Queues<Rooms>['queue']>> {
+    const connected = await this.#connect(player)
+    const ticket = withQueues(connected.client, connected.random).queue(queue, data as never, options)
+    const ended = ticket.matched.then(
+      () => {},
+      () => {},
+    )
+    const placed = new Promise<void>((resolve) => ticket.onChange(() => resolve()))
+    await this.#until(Promise.race([placed, ended]), `queue("${queue}")`)
+    const driven = this.#drivenTicket(ticket, connected)
+    this.#players.set(driven, connected)
+    return driven as never
   }
 
   /**
@@ -262,14 +288,15 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
       expires_at: timestamp(this.now + TOKEN_MS),
       ...(data && { data }),
     })
+    const random = new SeededRandom(this.#seed * 1000 - number)
     const client = connect('ws://roomful.test', {
       projectId: PROJECT,
       token,
       clock: this.#time.clock,
-      random: new SeededRandom(this.#seed * 1000 - number),
+      random,
       WebSocket: this.#webSocket(network, frames),
     })
-    return { client: await this.#until(client, 'connect'), frames, network }
+    return { client: await this.#until(client, 'connect'), frames, network, random }
   }
 
   /** WebSocket class for the SDK. */
@@ -311,6 +338,26 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
           const answer: unknown = Reflect.apply(value, room, args)
           if (!(answer instanceof Promise)) return answer
           return this.#until(answer, `${String(name)}(${JSON.stringify(args[0] ?? '')})`)
+        }
+      },
+    })
+  }
+
+  /** Wraps a ticket so that waiting for its outcome advances the time. */
+  #drivenTicket(ticket: QueueTicket, connected: Connected): QueueTicket {
+    const matched = async () => {
+      const room = this.#driven(await this.#until(ticket.matched, `matched of ${ticket.id}`))
+      this.#players.set(room, connected)
+      return room
+    }
+    return new Proxy(ticket, {
+      get: (_, name) => {
+        if (name === 'matched') return matched()
+        const value: unknown = Reflect.get(ticket, name, ticket)
+        if (typeof value !== 'function') return value
+        return (...args: unknown[]): unknown => {
+          const answer: unknown = Reflect.apply(value, ticket, args)
+          return answer instanceof Promise ? this.#until(answer, `${String(name)} of ${ticket.id}`) : answer
         }
       },
     })

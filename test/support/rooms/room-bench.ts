@@ -9,6 +9,7 @@ import { RoomCodes } from '../../../dataplane/rooms/codes.ts'
 import type { RoomDefinition } from '../../../dataplane/rooms/definition.ts'
 import { ROOM_LIMITS, type RoomLimits } from '../../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../../dataplane/rooms/host.ts'
+import type { MatchRooms } from '../../../dataplane/rooms/match-rooms.ts'
 import { ROOM_METRICS, type RoomMetrics } from '../../../dataplane/rooms/metrics.ts'
 import {
   type Arrival,
@@ -90,6 +91,8 @@ export class RoomBench {
   overloaded = false
   /** Default: at once. */
   rewritesAllowedAt = Number.NEGATIVE_INFINITY
+  /** Rooms of matches. Default: they do not answer. */
+  matchRooms: MatchRooms = { reserve: () => new Promise(() => {}), cancel: () => new Promise(() => {}) }
   readonly #rooms: readonly RoomDefinition[]
   readonly #options: BenchOptions
   readonly #store: Store
@@ -140,6 +143,7 @@ export class RoomBench {
       deliver: (_, message) => this.#receive(message),
       edgeGone: () => false,
       redirect: (room, inbox, owner) => this.#redirect(room, inbox, owner),
+      matchRooms: () => this.matchRooms,
       defer: (callback) => this.#deferred.push(callback),
       ...(options.limits ? { limits: options.limits } : {}),
       ...(options.revealFailures ? { revealFailures: true } : {}),
