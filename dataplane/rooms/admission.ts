@@ -236,10 +236,8 @@ export class RoomAdmission {
     const { sameSub } = this.#inputs.handlers.definition
     if (sub === null || sameSub === 'refuse') return undefined
     const fromConnected = sameSub === 'replace' && !rejoin
-    for (const membership of this.#stream.memberships) {
-      const { member } = membership
-      if (member.sub === sub && (fromConnected || !member.connected)) return membership
-    }
+    for (const membership of this.#stream.memberships.ofPlayer(sub))
+      if (fromConnected || !membership.member.connected) return membership
     return undefined
   }
 
@@ -251,12 +249,8 @@ export class RoomAdmission {
     const seat = this.#ownSeat(request)
     if (sub !== null && tables.bans.has(sub))
       return { code: 'banned', message: `${roomId} keeps this player out` }
-    if (
-      sub !== null &&
-      sameSub !== 'allow' &&
-      !seat &&
-      memberships.members.some((member) => member.sub === sub)
-    )
+    const [other] = sub === null ? [] : memberships.ofPlayer(sub)
+    if (sameSub !== 'allow' && !seat && other)
       return {
         code: sameSub === 'refuse' ? 'already_joined' : 'replaced',
         message: `the player is in ${roomId} with another session`,
@@ -408,7 +402,9 @@ export class RoomAdmission {
       roomId,
       key: address.key,
       now: environment.clock.now(),
-      members: memberships.members,
+      get members() {
+        return memberships.members
+      },
       get state() {
         return state.present as never
       },

@@ -8,6 +8,7 @@ import {
   defineRoom,
   type Member,
   type RoomDefinition,
+  type RoomLog,
   type TurnContext,
 } from './definition.ts'
 import { checkQueueSpec } from './definition-check.ts'
@@ -204,8 +205,8 @@ class Queue {
   readonly #spec: AnyQueueSpec
   readonly #players: { readonly min: number; readonly max: number }
   readonly #waitMs: number
-  /** By the context of the room. */
-  readonly #indexes = new WeakMap<QueueContext, TicketIndex>()
+  /** By the logger of the room, which all contexts of the room share. */
+  readonly #indexes = new WeakMap<RoomLog, TicketIndex>()
 
   constructor(spec: AnyQueueSpec, min: number, max: number) {
     this.#spec = spec
@@ -248,10 +249,14 @@ class Queue {
   }
 
   /** A player has one ticket: the same data gets it back, by the seat that the room gives to the newer session. */
-  readonly admit = (member: Member, options: QueueJoin, { state, key }: AdmitContext<QueueState>) => {
-    if (key !== 'default') return 'the queue has one room: join it without a key'
-    const known = member.sub === null ? undefined : state.tickets[member.sub]
-    return known && !isSame(known as TicketRow, options) ? 'already_queued' : undefined
+  readonly admit = (member: Member, options: QueueJoin, ctx: AdmitContext<QueueState>) => {
+    if (ctx.key !== 'default') return 'the queue has one room: join it without a key'
+    const { sub } = member
+    if (sub === null) return undefined
+    // To read the state here copies it.
+    const index = this.#indexes.get(ctx.log)
+    const known = index ? index.ticketOf(sub) : (ctx.state.tickets[sub] as TicketRow | undefined)
+    return known && !isSame(known, options) ? 'already_queued' : undefined
   }
 
   readonly joined = this.#turn((state, member: Member, ctx, index, options: QueueJoin) => {
@@ -498,10 +503,10 @@ class Queue {
   }
 
   #index(state: QueueState, ctx: QueueContext): TicketIndex {
-    const known = this.#indexes.get(ctx)
+    const known = this.#indexes.get(ctx.log)
     if (known?.changes === state.changes) return known
     const index = new TicketIndex()
-    this.#indexes.set(ctx, index)
+    this.#indexes.set(ctx.log, index)
     for (const [player, row] of Object.entries(plain(state.tickets))) this.#add(player, row, ctx, index)
     for (const [player, { at }] of Object.entries(plain(state.matched))) index.expires(player, at)
     index.orders = Object.keys(state.orders).length
@@ -563,6 +568,10 @@ class TicketIndex {
   /** Players of a party that have tickets. */
   partyOf(code: string): ReadonlySet<string> {
     return this.#parties.get(code) ?? new Set()
+  }
+
+  ticketOf(player: string): IndexedTicket | undefined {
+    return this.#tickets.get(player)
   }
 
   playerOf(memberId: string): string | undefined {
@@ -690,8 +699,10 @@ const word = (random: number): string =>
 /** A copy of a part of the state. */
 const plain = <T>(part: T): T => JSON.parse(JSON.stringify(part)) as T
 
-const isSame = ({ ticket, party }: TicketRow, options: QueueJoin): boolean =>
-  canonical(ticket) === canonical(options.ticket) && party === options.party
+const isSame = (
+  { ticket, party }: Pick<IndexedTicket, 'ticket' | 'party'> | TicketRow,
+  options: QueueJoin,
+): boolean => canonical(ticket) === canonical(options.ticket) && party === options.party
 
 /** JSON with sorted keys: the order of keys is no part of the state. */
 const canonical = (value: unknown): string =>
