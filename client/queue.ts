@@ -2,10 +2,17 @@
  * `roomful/client/queue`: matchmaking for the client. A separate module, so that games without queues do not load it.
  * @module roomful/client/queue
  */
-import type { JsonObject } from '../shared/json.ts'
+import type { Json, JsonObject } from '../shared/json.ts'
 import { MATCHED } from '../shared/protocol/queue.ts'
 import { type Random, systemRandom } from '../shared/random.ts'
-import type { RoomCollection, RoomIn, RoomOfType, RoomOptions, TypedRoom } from '../shared/room-types.ts'
+import type {
+  RoomCollection,
+  RoomIn,
+  RoomOfType,
+  RoomOptions,
+  TypedRoom,
+  UntypedRoom,
+} from '../shared/room-types.ts'
 import type { Client } from './client.ts'
 import { RoomfulError, type RoomfulErrorCode } from './errors.ts'
 import { Listeners, type Unsubscribe } from './listeners.ts'
@@ -14,12 +21,17 @@ import type { Room } from './room.ts'
 import type { LeaveReason } from './seat.ts'
 
 /** Data of a ticket, from the definition of the queue. */
-export type TicketData<Q extends TypedRoom> =
-  RoomOptions<Q> extends { readonly ticket: infer Data } ? Data : never
+export type TicketData<Q extends TypedRoom> = string extends keyof RoomOptions<Q>
+  ? Json
+  : RoomOptions<Q> extends { readonly ticket: infer Data }
+    ? Data
+    : never
 
-/** Name of the room type of a queue's matches. */
-type MatchOf<Q extends TypedRoom> =
-  NonNullable<Q['~types']> extends { readonly matches: infer Name extends string } ? Name : string
+/** Room type of the matches of the queue `Q`. */
+export type MatchRoom<Rooms extends RoomCollection, Q extends TypedRoom> =
+  NonNullable<Q['~types']> extends { readonly matches: infer Name extends string }
+    ? RoomOfType<Rooms, Name>
+    : TypedRoom<UntypedRoom>
 
 /** Party of players who want to be in the same match. */
 export interface Party {
@@ -47,7 +59,7 @@ export interface Queues<Rooms extends RoomCollection> {
    * Puts the player into a queue. The ticket has the outcome: `ticket.matched`. A player has one ticket in a queue: another call with the
    * same data, for example after a reload of the page, gets the same ticket.
    */
-  queue<Q extends TypedRoom, R extends TypedRoom>(
+  queue<Q extends TypedRoom = never, R extends TypedRoom = TypedRoom<UntypedRoom>>(
     type: Q['type'],
     data: TicketData<Q>,
     options?: QueueOptions,
@@ -56,7 +68,7 @@ export interface Queues<Rooms extends RoomCollection> {
     type: Type,
     data: TicketData<RoomOfType<Rooms, Type>>,
     options?: QueueOptions,
-  ): QueueTicket<RoomOfType<Rooms, MatchOf<RoomOfType<Rooms, Type>>>>
+  ): QueueTicket<MatchRoom<Rooms, RoomOfType<Rooms, Type>>>
   /** Makes a party for `size` players. Each of them queues with its code within 60 s. */
   party(options: { readonly size: number }): Promise<Party>
 }

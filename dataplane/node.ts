@@ -264,10 +264,10 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     rewritesAllowedAt: () => ownership.nodes.rewritesAllowedAt,
     slowdown: () => load.slowdown,
     overloaded: () => load.overloaded,
+    request: (room, request) => ownership.requests.send(room, request),
     deliver: (edge, message) => ownership.deliver(edge, message),
     edgeGone: (edge) => ownership.nodes.isGone(edge),
     redirect: (room, inbox, owner) => ownership.router.redirect(room, inbox, owner),
-    matchRooms: () => ({ reserve: async () => 'unknown', cancel: async () => 'unknown' }),
     ...(options.turns && { turns: options.turns }),
     ...(options.revealFailures !== undefined && { revealFailures: options.revealFailures }),
     // A session's end is its edge's to tell; this is for edges that cannot any more.
@@ -437,7 +437,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     },
     ownerlessRooms: (projectId, limit, after) => ownerless.page(projectId, limit, after),
     listedRooms: async (list, query, after) => directory.rooms(list, readQuery(query), () => true, after),
-    endRoom: (projectId, roomId) => ownership.requests.end(roomNamed(`${projectId}/${roomId}`)),
+    requestRoom: (projectId, roomId, request) =>
+      ownership.requests.send(roomNamed(`${projectId}/${roomId}`), request),
     drain: () => void close().then(toldToDrain),
     setLogLevel: sharing?.setLogLevel ?? ((level) => setLogLevel(log, level)),
   }

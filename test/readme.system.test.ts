@@ -218,6 +218,7 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
     const shown = [
       'docs/rooms.md',
       'docs/client.md',
+      'docs/matchmaking.md',
       'docs/guides/changing-state.md',
       'docs/guides/production.md',
       'docs/guides/coming-from-colyseus.md',

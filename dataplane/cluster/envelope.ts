@@ -36,7 +36,7 @@ export type PeerMessage =
  * A message is a sequence of MessagePack values: what it is to, the room (its name, or the place in the envelope of one that came before),
  * the kind, and the other fields as a map. Ready frames are `bin`.
  */
-const VERSION = 4
+const VERSION = 5
 
 /**
  * An envelope that is larger leaves in pieces of so much, each when the bus has taken the one before: neither node, nor the store, is busy with a
@@ -74,6 +74,8 @@ const KINDS: readonly string[] = [
   'left',
   'redirect',
   'resend',
+  'request',
+  'answer',
 ]
 
 /** Names of fields that stand as integers, by their places in this list, which may not change without a new version; others are strings. */

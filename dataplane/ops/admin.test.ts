@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { createLog } from '../../shared/log.ts'
 import { PROBLEMS } from '../../shared/problem.ts'
 import { type RoomOwner, StoreUnavailable } from '../../shared/store/port.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { nodeInfo, roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
 import type { ClusterNodeDescription, Found, Query, RoomDescription, RoomQuery } from '../descriptions.ts'
@@ -52,7 +53,8 @@ function setup(options: Partial<AdminOptions> = {}) {
   const app = createAdminApp({
     ownerlessRooms: async () => ({ rooms: [], next: undefined }),
     listedRooms: async () => [],
-    endRoom: async () => 'done',
+    clock: new FakeClock(),
+    requestRoom: async () => ({ reply: { ended: true }, epoch: 1, seq: 1 }),
     internalToken: TOKEN,
     registry: new Registry(),
     random: new SeededRandom(),

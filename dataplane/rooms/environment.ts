@@ -7,14 +7,13 @@ import type { Listings, RoomRecords, Wakeups } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { Inbox } from '../inbox.ts'
 import type { ClaimOptions, Place } from '../place.ts'
-import type { RoomAddress, ToEdge } from '../traffic.ts'
+import type { RequestAnswer, RoomAddress, RoomRequest, ToEdge } from '../traffic.ts'
 import type { RoomCodes } from './codes.ts'
 import type { OutcomeLimits } from './deduplication.ts'
 import type { Departures } from './departures.ts'
 import type { FailureLog } from './failures.ts'
 import type { HistoryBudget, HistoryLimits } from './history.ts'
 import type { JournalFormat } from './journal.ts'
-import type { MatchRooms } from './match-rooms.ts'
 import type { RoomMetrics } from './metrics.ts'
 import type { RoomCode } from './room-code.ts'
 import type { LoopShare, Scheduler, Slowdown } from './scheduler.ts'
@@ -113,10 +112,10 @@ export interface RoomDependencies {
    * `LoadMeter.overloaded`.
    */
   readonly overloaded: () => boolean
+  /** Sends a request to another room. `RoomRequests.send`. */
+  readonly request: (room: RoomAddress, request: RoomRequest) => Promise<RequestAnswer>
   /** Takes a message to an edge. `Ownership.deliver`. */
   readonly deliver: (edge: string, message: ToEdge) => void
-  /** Rooms of the matches of a project's queues. */
-  readonly matchRooms: (projectId: string) => MatchRooms
   /** Messages for a room that is not here (any more); `owner`: the node that has it, if that is known. `Router.redirect`. */
   readonly redirect: (room: RoomAddress, inbox: Inbox, owner: string | undefined) => void
 }

@@ -1,8 +1,8 @@
 import * as v from 'valibot'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
+import { type RequestAnswer, type RoomAddress, type RoomRequest, roomIdOf } from '../traffic.ts'
 import { defineRoom, roomTypes } from './definition.ts'
-import type { Answer, MatchOrder } from './match-rooms.ts'
 import { defineQueue, type QueueSpec } from './queue.ts'
 
 const duel = (rules: { durability?: 'none' | 'journal'; maxMembers?: number } = {}) =>
@@ -22,19 +22,26 @@ const ranked = (rules: Rules = {}) =>
     ...rules,
   })
 
+type Answer = 'done' | 'refused' | 'unknown'
+
 /** Rooms of matches that answer when the test says so. */
 class Rooms {
-  readonly asked: { readonly what: 'reserve' | 'cancel'; readonly order: MatchOrder; readonly id: string }[] =
-    []
-  /** Default: each is carried out at once. */
-  answers = (_what: 'reserve' | 'cancel'): Promise<Answer> => Promise.resolve('done')
+  readonly asked: {
+    readonly what: string
+    readonly order: { room: string; players: readonly string[]; options: unknown }
+    readonly id: string
+  }[] = []
+  /** Default: each request is carried out at once. */
+  answers = (_what: string): Promise<Answer> => Promise.resolve('done')
 
-  reserve = (order: MatchOrder, id: string) => this.#ask('reserve', order, id)
-  cancel = (order: MatchOrder, id: string) => this.#ask('cancel', order, id)
-
-  #ask(what: 'reserve' | 'cancel', order: MatchOrder, id: string): Promise<Answer> {
-    this.asked.push({ what, order, id })
-    return this.answers(what)
+  readonly request = async (address: RoomAddress, request: RoomRequest): Promise<RequestAnswer> => {
+    const { op: what } = request.do
+    const players = 'subs' in request.do ? request.do.subs : []
+    const order = { room: roomIdOf(address), players, options: request.create?.options }
+    this.asked.push({ what, order, id: request.id })
+    const answer = await this.answers(what)
+    if (answer === 'done') return { reply: {}, epoch: 1, seq: 1 }
+    return { code: answer === 'refused' ? 'room_full' : 'timeout', message: answer }
   }
 }
 
@@ -43,8 +50,8 @@ class Bench {
   readonly bench: RoomBench
 
   constructor(rules: Rules = {}) {
-    this.bench = new RoomBench([ranked(rules), duel({ maxMembers: 4 })])
-    this.bench.matchRooms = this.rooms
+    const { request } = this.rooms
+    this.bench = new RoomBench([ranked(rules), duel({ maxMembers: 4 })], { request })
   }
 
   join(sub: string, elo: number, { session = sub, ...options }: { [name: string]: unknown } = {}) {
@@ -190,7 +197,7 @@ describe('Queue', () => {
     expect(queue.rooms.asked[1]!.id).toBe(queue.rooms.asked[0]!.id)
     expect(queue.waiting).toEqual([])
     answers[1]!('unknown')
-    await queue.advance(300)
+    await queue.advance(1500)
     expect([queue.rooms.asked.at(-1)?.what, queue.waiting]).toEqual(['cancel', []])
     queue.rooms.answers = () => new Promise(() => {})
     const cleo = await queue.join('cleo', 1200)
@@ -329,9 +336,8 @@ describe('Queue', () => {
     queue.bench.mayAct = false
     await queue.bench.die()
     const heir = new Bench()
-    const bench = queue.bench.successor(members)
+    const bench = queue.bench.successor(members, { request: heir.rooms.request })
     Object.assign(heir, { bench })
-    bench.matchRooms = heir.rooms
     bench.send('ranked', 'cleo', { kind: 'resync', reason: 'checksum' }, 'default')
     await heir.advance(1000)
     expect(heir.rooms.asked).toEqual([first])

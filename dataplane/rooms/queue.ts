@@ -7,6 +7,7 @@ import {
   type AdmitContext,
   defineRoom,
   type Member,
+  type Pair,
   type RoomDefinition,
   type RoomLog,
   type TurnContext,
@@ -14,9 +15,9 @@ import {
 import { checkQueueSpec } from './definition-check.ts'
 import { errorText, jsonCopy, RoomLogicError, validateInput } from './failures.ts'
 import { frozen, guarded } from './guarded.ts'
-import type { Answer, MatchOrder, MatchRooms } from './match-rooms.ts'
 import { Matcher, type MatchTicket, type Unit } from './matcher.ts'
 import type { RoomMetrics } from './metrics.ts'
+import type { SeatRequest, TaskRooms } from './tasks.ts'
 
 /** Maximum number of waiting tickets of a shard. */
 const MAX_SHARD_TICKETS = 5000
@@ -31,7 +32,9 @@ const MAX_ORDERS = 64
 /** Time for the room of a match to answer, milliseconds. Then the match is cancelled. */
 const ORDER_MS = 10_000
 /** Time for which the room of a match keeps the seats, seconds. */
-export const RESERVE_SECONDS = 30
+const RESERVE_SECONDS = 30
+/** Pause between the attempts to cancel a match, milliseconds. */
+const CANCEL_PAUSE_MS = 1000
 const PARTY_MS = 60_000
 /** Looks for matches per second, and the maximum number of comparisons of each. */
 const LOOKS_PER_SECOND = 10
@@ -95,17 +98,16 @@ interface TicketRow {
   readonly since: number
   /** Code of its party. Absent: the player queues alone. */
   readonly party?: string
-  /** Id of its match, from the turn that has made it until the room of the match has answered. */
+  /** Key of the room of its match, from the turn that has made it until the room of the match has answered. */
   readonly order?: string
   /** True if the seat has ended while the match was pending. */
   readonly gone?: true
 }
 
-/** A match whose room has not answered yet, by its id. */
+/** A match whose room has not answered yet, by the key of the room. */
 interface OrderRow {
   readonly at: number
-  readonly players: readonly string[]
-  readonly options: JsonObject
+  readonly seats: Seats
 }
 
 interface QueueState {
@@ -132,8 +134,7 @@ interface QueueJoin {
 }
 
 /** What a queue needs of its room besides the context of handlers. */
-export interface QueueContext
-  extends TurnContext<never, never, never, readonly [name: string, value: unknown]> {
+export interface QueueContext extends TurnContext<never, never, Pair, Pair> {
   /** Name for which a room reserves a seat of this member's player. */
   seatName(memberId: string): string
   readonly metrics: Pick<RoomMetrics, 'queueMatches' | 'queueWait' | 'queueFailures'>
@@ -166,21 +167,10 @@ export function defineQueue<
     create: (): QueueState => ({ waiting: 0, tickets: {}, parties: {}, orders: {}, matched: {}, changes: 0 }),
     messages: { ticket: { reply: v.number(), handle: queue.asked as never } },
     tasks: {
-      match: {
-        result: ANSWER,
-        retry: true,
-        data: ORDER,
-        run: queue.reserve as never,
-        handle: queue.reserved as never,
-      },
-      cancel: {
-        result: ANSWER,
-        retry: true,
-        data: ORDER,
-        run: queue.cancel as never,
-        handle: queue.cancelled as never,
-      },
+      reserve: task(queue.reserve, queue.reserved),
+      cancel: task(queue.cancel, queue.cancelled),
     },
+    timers: { cancel: { data: v.string(), handle: queue.cancelAgain as never } },
     admit: queue.admit as never,
     onJoin: queue.joined as never,
     onLeave: queue.left as never,
@@ -188,17 +178,34 @@ export function defineQueue<
   })
   return Object.freeze({
     ...definition,
+    system: true,
     hidesMembers: true,
     matches: { room: spec.room, players: max },
   }) as never
 }
 
-const ANSWER = v.picklist(['done', 'refused', 'unknown'])
-const ORDER = v.object({
-  room: v.string(),
-  players: v.array(v.string()),
+/** Seats of a match in its room. */
+type Seats = Omit<SeatRequest, 'roomType'>
+
+const SEATS = v.object({
+  key: v.string(),
+  id: v.string(),
+  principal: v.string(),
+  subs: v.array(v.string()),
   options: v.record(v.string(), v.any()),
 })
+
+/** A task of a queue. Its result is true if the room of the match has done what it was asked for. */
+const task = (run: unknown, handle: unknown) => ({
+  result: v.boolean(),
+  retry: true as const,
+  data: SEATS,
+  run: run as never,
+  handle: handle as never,
+})
+
+/** Refusals of a room that does not exist, and cannot be created with these options: it keeps no seats. */
+const IMPOSSIBLE: ReadonlySet<string> = new Set(['invalid_options', 'invalid_request', 'room_logic_failed'])
 
 /** The hooks of a queue. Between turns, its rooms keep an index of the tickets in memory; the state is what counts. */
 class Queue {
@@ -331,25 +338,27 @@ class Queue {
     })(draft, undefined, ctx)
   }
 
-  /** The work of the task `match`. */
-  readonly reserve = (order: MatchOrder, { id, rooms }: { id: string; rooms: MatchRooms }) =>
-    rooms.reserve(order, id)
+  readonly reserve = async (seats: Seats, { rooms }: { readonly rooms: TaskRooms }): Promise<boolean> => {
+    const answer = await rooms.reserve({ ...seats, roomType: this.#spec.room, seconds: RESERVE_SECONDS })
+    return 'reply' in answer
+  }
 
-  /** The work of the task `cancel`: ends when the room has confirmed it. */
-  readonly cancel = async (order: MatchOrder, { id, rooms }: { id: string; rooms: MatchRooms }) =>
-    rooms.cancel(order, matchOf(id))
+  readonly cancel = async (seats: Seats, { rooms }: { readonly rooms: TaskRooms }): Promise<boolean> => {
+    const answer = await rooms.cancel({ ...seats, roomType: this.#spec.room })
+    return 'reply' in answer || IMPOSSIBLE.has(answer.code)
+  }
 
-  readonly reserved = this.#turn((state, { ok, value, id, data }: Ended, ctx, index) => {
-    const order = state.orders[id]
+  readonly reserved = this.#turn((state, { ok, value, data }: Ended, ctx, index) => {
+    const { key, options } = data
+    const order = state.orders[key]
     if (!order) return
-    if (!ok || value !== 'done' || ctx.now - order.at > ORDER_MS) {
+    if (!ok || !value || ctx.now - order.at > ORDER_MS) {
       ctx.metrics.queueFailures.inc({ room_type: this.#spec.type, reason: 'room' })
-      ctx.task('cancel', data, { id: `${CANCEL}${id}` })
+      ctx.task('cancel', data, { id: `cancel-${key}` })
       return
     }
-    const { room, options } = data
-    const matched = { room_id: room, options, at: ctx.now }
-    for (const player of order.players) {
+    const matched = { room_id: `${this.#spec.room}:${key}`, options: options as JsonObject, at: ctx.now }
+    for (const player of data.subs) {
       const { member, since, gone } = state.tickets[player]!
       ctx.metrics.queueWait.observe({ room_type: this.#spec.type }, Math.max(0, ctx.now - since) / 1000)
       this.#forget(state, player, index)
@@ -357,29 +366,33 @@ class Queue {
       index.expires(player, ctx.now)
       if (!gone) ctx.kick(member, matchedText(matched))
     }
-    delete state.orders[id]
+    delete state.orders[key]
     index.orders--
     ctx.metrics.queueMatches.inc({ room_type: this.#spec.type })
   })
 
-  readonly cancelled = this.#turn((state, { ok, value, id, data }: Ended, ctx, index) => {
-    const match = matchOf(id)
-    const order = state.orders[match]
+  readonly cancelAgain = this.#turn((state, { data: key }: { readonly data: string }, ctx) => {
+    const order = state.orders[key]
+    if (order) ctx.task('cancel', plain(order.seats), { id: `cancel-${key}` })
+  })
+
+  readonly cancelled = this.#turn((state, { ok, value, data }: Ended, ctx, index) => {
+    const order = state.orders[data.key]
     if (!order) return
-    if (!ok || value === 'unknown') {
-      ctx.task('cancel', data, { id })
+    if (!ok || !value) {
+      ctx.after(CANCEL_PAUSE_MS, 'cancel', data.key, { id: `cancel-${data.key}` })
       return
     }
-    delete state.orders[match]
+    delete state.orders[data.key]
     index.orders--
-    for (const player of order.players) {
+    for (const player of data.subs) {
       const { order: _match, ...row } = plain(state.tickets[player]!)
       state.tickets[player] = row
       index.setOrdered(player, false)
     }
-    for (const player of order.players)
+    for (const player of data.subs)
       if (state.tickets[player]!.gone) this.#remove(state, player, ctx.now, index)
-    for (const player of order.players) {
+    for (const player of data.subs) {
       const row = state.tickets[player]
       if (row) this.#add(player, plain(row), ctx, index)
     }
@@ -399,15 +412,16 @@ class Queue {
       for (const unit of match) matcher.add(unit)
       return
     }
-    const id = Array.from({ length: 4 }, () => word(ctx.random())).join('')
+    const key = Array.from({ length: 4 }, () => word(ctx.random())).join('')
     const players = tickets.map((ticket) => ticket.id)
-    state.orders[id] = { at: ctx.now, players, options }
+    const seats = { key, id: `queue:${key}`, principal: `sub:${players[0]}`, subs: players, options }
+    state.orders[key] = { at: ctx.now, seats }
     for (const player of players) {
-      state.tickets[player] = { ...plain(state.tickets[player]!), order: id }
+      state.tickets[player] = { ...plain(state.tickets[player]!), order: key }
       index.setOrdered(player, true)
     }
     index.orders++
-    ctx.task('match', { room: `${this.#spec.room}:${id}`, players, options }, { id })
+    ctx.task('reserve', seats, { id: `reserve-${key}` })
   }
 
   #optionsOf(
@@ -518,9 +532,8 @@ class Queue {
 /** Outcome of a task of a queue. */
 interface Ended {
   readonly ok: boolean
-  readonly value?: Answer
-  readonly id: string
-  readonly data: MatchOrder
+  readonly value?: boolean
+  readonly data: Seats
 }
 
 /** A ticket in memory. */
@@ -681,10 +694,6 @@ const matchedText = ({
   readonly room_id: string
   readonly options: JsonObject
 }): string => `${MATCHED}${JSON.stringify({ room_id, options })}`
-
-const CANCEL = 'cancel-'
-/** Id of the match of a task. */
-const matchOf = (taskId: string): string => taskId.slice(CANCEL.length)
 
 const sizeOfParty = (code: string): number => Number(PARTY_CODE.exec(code)?.[1])
 

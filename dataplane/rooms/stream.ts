@@ -15,6 +15,7 @@ import type { Layers, UpdateLayers } from './layers.ts'
 import { RoomListing } from './listing.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
 import { migrate } from './migration.ts'
+import type { Outcome } from './outcomes.ts'
 import type { RestoredRoom } from './restore.ts'
 import type { RoomTurn } from './room-code.ts'
 import { RoomFrames } from './room-frames.ts'
@@ -35,6 +36,8 @@ export interface ClaimedRoom {
   readonly begin: RestoredRoom
   /** What earlier owners did not come to the end of. */
   readonly stuck: StuckTurns
+  /** `member_id` of the message that the room was made for. Undefined: there was a room. */
+  readonly maker: string | undefined
 }
 
 /** What a stream tells its room. */
@@ -45,6 +48,8 @@ interface StreamEvents {
   readonly saved: () => void
   /** Tasks of an update that is committed, and delivered: they may begin. */
   readonly tasks: (started: readonly RoomTask[]) => void
+  /** Outcomes of an update that is committed: their requests get their answers. */
+  readonly outcomes: (committed: readonly Outcome[]) => void
   /** Another node owns the room: nothing more may leave. */
   readonly fenced: () => void
   /** A turn was cut off: what is in memory besides the last flush must not be used. */
@@ -172,6 +177,7 @@ export class RoomStream {
   readonly #onDelivered: () => void
   readonly #onSaved: () => void
   readonly #onTasks: StreamEvents['tasks']
+  readonly #onOutcomes: StreamEvents['outcomes']
   readonly #onFenced: () => void
   readonly #onStopped: (stopped: boolean) => void
   readonly #onCutOff: (turn: RoomTurn) => void
@@ -191,7 +197,7 @@ export class RoomStream {
 
   constructor(
     { environment, address, definition, fence, log, begin }: ClaimedRoom,
-    { delivered, tasks, saved, fenced, stopped, cutOff }: StreamEvents,
+    { delivered, tasks, outcomes, saved, fenced, stopped, cutOff }: StreamEvents,
   ) {
     const { clock, format, historyBudget, limits, metrics, scheduler } = environment
     const { seq, tree } = begin
@@ -205,6 +211,7 @@ export class RoomStream {
     this.#onDelivered = delivered
     this.#onSaved = saved
     this.#onTasks = tasks
+    this.#onOutcomes = outcomes
     this.#onFenced = fenced
     this.#onStopped = stopped
     this.#onCutOff = cutOff
@@ -485,9 +492,11 @@ export class RoomStream {
       return
     }
     this.#underWay = flush
-    const { bans, reservations, tasks } = flush.update.tables ?? {}
-    const retried = tasks?.set.some(({ due }) => due !== undefined)
-    const committed = this.#durability.commit(flush.packed, (bans ?? reservations ?? retried) !== undefined)
+    const { bans, reservations, outcomes, tasks } = flush.update.tables ?? {}
+    const retries = tasks?.set.some(({ due }) => due !== undefined)
+    const atOnce =
+      bans !== undefined || reservations !== undefined || outcomes !== undefined || retries === true
+    const committed = this.#durability.commit(flush.packed, atOnce)
     if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
   }
@@ -526,6 +535,8 @@ export class RoomStream {
       (this.#hidesMembers && (whole !== undefined || membersChanged))
     if (!visible && !recorded) return undefined
     if (visible) this.#seq++
+    // The turns of the requests did not know the seq.
+    for (const { answer } of tables?.outcomes?.set ?? []) if ('reply' in answer) answer.seq = this.#seq
     const stillHere = acked.filter((membership) => memberships.has(membership))
     const outcomes: MemberOutcome[] = []
     const acks = stillHere.map((membership) => {
@@ -616,8 +627,9 @@ export class RoomStream {
     metrics.deliveryDuration.observe({ room_type: roomType }, (clock.monotonic() - flush.since) / 1000)
     this.saves?.committed()
     this.listing?.committed()
-    const started = update.tables?.tasks?.set
-    if (started) this.#onTasks(started)
+    const { tasks, outcomes } = update.tables ?? {}
+    if (tasks) this.#onTasks(tasks.set)
+    if (outcomes) this.#onOutcomes(outcomes.set)
     this.#onDelivered()
     if (this.#pending.since !== undefined && !this.#timer.waiting) this.#schedule()
   }

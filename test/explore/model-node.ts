@@ -115,7 +115,7 @@ export class ModelNode {
       slowdown: () => 1,
       overloaded: () => false,
       rewritesAllowedAt: () => ownership.nodes.rewritesAllowedAt,
-      matchRooms: () => ({ reserve: async () => 'unknown', cancel: async () => 'unknown' }),
+      request: async () => ({ code: 'timeout', message: 'the model has no requests' }),
       deliver: (edge, message) => ownership.deliver(edge, message),
       edgeGone: () => false,
       redirect: (room, inbox, owner) => ownership.router.redirect(room, inbox, owner),

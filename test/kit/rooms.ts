@@ -3,7 +3,13 @@ import { PublicProtocol } from 'paseto'
 import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public'
 import { WebSocket } from 'ws'
 import { type Client, connect, type JoinArguments, type Room } from '../../client/index.ts'
-import { type QueueOptions, type Queues, type QueueTicket, withQueues } from '../../client/queue.ts'
+import {
+  type MatchRoom,
+  type QueueOptions,
+  type QueueTicket,
+  type TicketData,
+  withQueues,
+} from '../../client/queue.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import { timestamp } from '../../shared/clock.ts'
 import type { JsonObject } from '../../shared/json.ts'
@@ -159,10 +165,10 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
    */
   async queue<Type extends RoomIn<Rooms>['type']>(
     queue: Type,
-    data: Parameters<Queues<Rooms>['queue']>[1],
+    data: TicketData<RoomOfType<Rooms, Type>>,
     player: Player = {},
     options: QueueOptions = {},
-  ): Promise<ReturnType<Queues<Rooms>['queue']>> {
+  ): Promise<QueueTicket<MatchRoom<Rooms, RoomOfType<Rooms, Type>>>> {
     const connected = await this.#connect(player)
     const ticket = withQueues(connected.client, connected.random).queue(queue, data as never, options)
     const ended = ticket.matched.then(
@@ -171,7 +177,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     )
     const placed = new Promise<void>((resolve) => ticket.onChange(() => resolve()))
     await this.#until(Promise.race([placed, ended]), `queue("${queue}")`)
-    const driven = this.#drivenTicket(ticket, connected)
+    const driven = this.#drivenTicket(ticket as unknown as QueueTicket, connected)
     this.#players.set(driven, connected)
     return driven as never
   }

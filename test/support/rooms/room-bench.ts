@@ -9,14 +9,15 @@ import { RoomCodes } from '../../../dataplane/rooms/codes.ts'
 import type { RoomDefinition } from '../../../dataplane/rooms/definition.ts'
 import { ROOM_LIMITS, type RoomLimits } from '../../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../../dataplane/rooms/host.ts'
-import type { MatchRooms } from '../../../dataplane/rooms/match-rooms.ts'
 import { ROOM_METRICS, type RoomMetrics } from '../../../dataplane/rooms/metrics.ts'
 import {
   type Arrival,
   type Farewell,
   type Frames,
   type RepliedRef,
+  type RequestAnswer,
   type RoomAddress,
+  type RoomRequest,
   roomAddress,
   type Settled,
   type ToEdge,
@@ -72,6 +73,8 @@ export interface BenchOptions {
   quota?: Partial<RoomQuota>
   turns?: TurnObserver
   suspects?: Pick<Suspects, 'limitOf' | 'stuck'>
+  /** Answers requests to other rooms. Default: the rooms of the bench. */
+  request?: (room: RoomAddress, request: RoomRequest) => Promise<RequestAnswer>
 }
 
 /** A host of rooms with real codecs and a memory store, whose edge is the test: it does with frames what an edge does. */
@@ -91,11 +94,10 @@ export class RoomBench {
   overloaded = false
   /** Default: at once. */
   rewritesAllowedAt = Number.NEGATIVE_INFINITY
-  /** Rooms of matches. Default: they do not answer. */
-  matchRooms: MatchRooms = { reserve: () => new Promise(() => {}), cancel: () => new Promise(() => {}) }
   readonly #rooms: readonly RoomDefinition[]
   readonly #options: BenchOptions
   readonly #store: Store
+  readonly #asked = new Map<string, (answer: RequestAnswer) => void>()
   #deferred: (() => void)[] = []
   #ref = 1
 
@@ -140,10 +142,10 @@ export class RoomBench {
       slowdown: () => this.slowdown,
       overloaded: () => this.overloaded,
       rewritesAllowedAt: () => this.rewritesAllowedAt,
+      request: options.request ?? ((room, request) => this.#request(room, request)),
       deliver: (_, message) => this.#receive(message),
       edgeGone: () => false,
       redirect: (room, inbox, owner) => this.#redirect(room, inbox, owner),
-      matchRooms: () => this.matchRooms,
       defer: (callback) => this.#deferred.push(callback),
       ...(options.limits ? { limits: options.limits } : {}),
       ...(options.revealFailures ? { revealFailures: true } : {}),
@@ -386,8 +388,22 @@ export class RoomBench {
     else this.redirected.push(...inbox.take())
   }
 
+  /** Sends a request to a room of this bench, as a backend's node would. Resolves with the answer. */
+  request(type: string, request: RoomRequest, key?: string): Promise<RequestAnswer> {
+    return this.#request(this.address(type, key), request)
+  }
+
+  #request(room: RoomAddress, request: RoomRequest): Promise<RequestAnswer> {
+    const id = `request_${this.#ref++}`
+    return new Promise((resolve) => {
+      this.#asked.set(id, resolve)
+      this.send(room.roomType, id, { kind: 'request', request }, room.key)
+    })
+  }
+
   #receive(message: ToEdge): void {
     this.sent.push(message)
+    if (message.kind === 'answer') this.#asked.get(message.member_id)?.(message.answer)
     if (message.kind === 'redirect' || message.kind === 'resend') return
     if (message.kind === 'update') {
       const joined = new Set(message.joined.map(({ member_id: memberId }) => memberId))
