@@ -325,7 +325,7 @@ const place = ({ page, line, heading }: Block) => `${page}:${line} (under "${hea
 describe('the pages', () => {
   it('name close codes that the protocol has', () => {
     const codes: readonly number[] = Object.values(CLOSE)
-    for (const page of pages())
+    for (const page of pages('docs'))
       for (const [, code] of textOf(page).matchAll(/\bwith (4[0-3]\d\d)\b/g))
         expect.soft(codes, page).toContain(Number(code))
   })
