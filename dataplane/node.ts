@@ -338,7 +338,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     directory,
     placing,
     maxMembers: (roomType) => host.maxMembers(roomType),
-    tellTaken: (other, sessionId) => ownership.tellTaken(other, sessionId),
+    tellTaken: (...message) => ownership.tellTaken(...message),
     records: store.records,
     metrics,
     tracer,
@@ -437,6 +437,9 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     ownerlessRooms: (projectId, limit, after) => ownerless.page(projectId, limit, after),
     listedRooms: async (list, query, after) => directory.rooms(list, readQuery(query), () => true, after),
     endRoom: (projectId, roomId) => ownership.requests.end(roomNamed(`${projectId}/${roomId}`)),
+    countedRooms: async (projectId, limit, after) =>
+      store.rooms.counted(projectId, { limit, after: after ?? { until: await store.time(), roomId: '' } }),
+    endSession: (projectId, sessionId) => gateway.endSession(projectId, sessionId),
     drain: () => void close().then(toldToDrain),
     setLogLevel: sharing?.setLogLevel ?? ((level) => setLogLevel(log, level)),
   }
@@ -449,7 +452,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     unsubscribe = await subscribeKeyNews(
       store.bus,
       (news) => {
-        if ('sub' in news) gateway.revokeSub(news.project_id, news.sub, news.revoked_at)
+        if ('disabled' in news) gateway.setProjectDisabled(news.project_id, news.disabled)
+        else if ('sub' in news) gateway.revokeSub(news.project_id, news.sub, news.revoked_at)
         else if (news.status === 'revoked') gateway.revokeKey(news.project_id, news.key_id)
         else gateway.forgetKey(news.project_id, news.key_id)
       },

@@ -43,7 +43,7 @@ export interface LocalEdge {
   /** Whether it has members in a room (`project/type:key`). */
   subscribes(room: string): boolean
   /** The session was resumed at another node. */
-  sessionTaken(sessionId: string): Promise<void>
+  sessionTaken(sessionId: string, ended: boolean): Promise<void>
   /** The store was away, and messages over it may be lost. */
   storeReturned(): void
 }
@@ -141,9 +141,9 @@ export class Ownership {
     await this.lease.stop()
   }
 
-  /** Tells a node that a session it had was resumed here. */
-  tellTaken(nodeId: string, sessionId: string): void {
-    this.#parts.links.send(nodeId, { to: 'gateway', session_id: sessionId })
+  /** Tells a node that a session it had was resumed here, or `ended` here by an operator. */
+  tellTaken(nodeId: string, sessionId: string, ended: boolean): void {
+    this.#parts.links.send(nodeId, { to: 'gateway', session_id: sessionId, ended })
   }
 
   /** Takes a message to an edge, this node's own or another's: the same way for both, as far as rooms know. */
@@ -169,7 +169,7 @@ export class Ownership {
         break
       case 'gateway':
         edge()
-          .sessionTaken(message.session_id)
+          .sessionTaken(message.session_id, message.ended)
           .catch((error: unknown) => {
             log.warn(
               { err: error, session_id: message.session_id },

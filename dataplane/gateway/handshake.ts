@@ -16,7 +16,7 @@ import {
   type ResumeRight,
   type SessionStore,
 } from './session-record.ts'
-import type { Sessions } from './sessions.ts'
+import { ENDED_BY_OPERATOR, type Sessions } from './sessions.ts'
 
 /** How often a newcomer tries to have room made for it. */
 const ROOM_ATTEMPTS = 3
@@ -79,6 +79,24 @@ export class Handshake {
     return 'token' in hello
       ? this.#start(connection, hello.project_id, hello.token)
       : this.#resume(connection, hello.project_id, hello.resume)
+  }
+
+  /** Ends a session, whichever node has it. False: the project has no such session. Rejects with `StoreUnavailable`. */
+  async endSession(projectId: string, sessionId: string): Promise<boolean> {
+    for (;;) {
+      const stored = await this.#store.load(sessionId)
+      if (stored?.record.claims.project_id !== projectId) return false
+      let session = this.#sessions.find(sessionId)
+      if (!session) {
+        const taken = await this.#resumption.take(stored)
+        if (!taken) continue
+        session = this.#resumption.moveIn(taken, true)
+      }
+      const { connection } = session
+      this.#sessions.end(session, 'session_ended')
+      connection?.close('revoked', ENDED_BY_OPERATOR)
+      return true
+    }
   }
 
   async #start(

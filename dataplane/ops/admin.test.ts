@@ -53,6 +53,8 @@ function setup(options: Partial<AdminOptions> = {}) {
     ownerlessRooms: async () => ({ rooms: [], next: undefined }),
     listedRooms: async () => [],
     endRoom: async () => 'done',
+    countedRooms: async () => [],
+    endSession: async () => true,
     internalToken: TOKEN,
     registry: new Registry(),
     random: new SeededRandom(),

@@ -35,6 +35,8 @@ async function group(...workers: readonly Worker[]) {
         ownerlessRooms: async () => ({ rooms: [], next: undefined }),
         listedRooms: async () => [],
         endRoom: async () => 'done',
+        countedRooms: async () => [],
+        endSession: async () => true,
         internalToken: TOKEN,
         registry: new Registry(),
         random: new SeededRandom(),
