@@ -42,6 +42,7 @@ export const PROBLEMS = {
   headers_too_large: { status: 431, title: 'The headers of the request are too large' },
   worker_unavailable: { status: 502, title: 'A worker did not answer' },
   clock_wrong: { status: 503, title: 'The clock of the process is wrong' },
+  cordoned: { status: 503, title: 'The node takes no new rooms and sessions' },
   lease_lost: { status: 503, title: 'The lease of the node has expired' },
   no_worker: { status: 503, title: 'No worker serves' },
 } as const satisfies Record<string, { status: number; title: string }>

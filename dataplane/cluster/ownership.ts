@@ -67,7 +67,7 @@ interface OwnershipParts
   /** How long others take this node for alive after its last renewal. */
   readonly leaseMs: number
   /** What the other nodes are told of this one. */
-  readonly info: () => Omit<NodeInfo, 'node_id' | 'draining' | 'rooms' | 'room_types'>
+  readonly info: () => Omit<NodeInfo, 'node_id' | 'draining' | 'cordoned' | 'rooms' | 'room_types'>
 }
 
 /** How long rooms may take to be handed over; those left are saved for the first node that asks for them. */
@@ -89,6 +89,7 @@ export class Ownership {
   readonly requests: RoomRequests
   readonly #parts: OwnershipParts
   #draining = false
+  #cordoned = false
   #forgetReturn: (() => void) | undefined
 
   constructor(parts: OwnershipParts) {
@@ -178,7 +179,7 @@ export class Ownership {
           })
         break
       case 'host':
-        if (!this.#draining) void rooms().open(message.room)
+        if (!this.#draining && !this.#cordoned) void rooms().open(message.room)
     }
   }
 
@@ -231,6 +232,17 @@ export class Ownership {
     return this.#draining
   }
 
+  /** True: this node keeps its rooms and sessions, and takes no more. */
+  get cordoned(): boolean {
+    return this.#cordoned
+  }
+
+  /** Cordons or uncordons this node. Resolves when the others can read it, or the store has not answered. */
+  async setCordoned(cordoned: boolean): Promise<void> {
+    this.#cordoned = cordoned
+    await this.lease.renewNow()
+  }
+
   /** From now on this node takes no room, and the others know. */
   async drain(): Promise<void> {
     this.#draining = true
@@ -255,7 +267,14 @@ export class Ownership {
   #info(): NodeInfo {
     const { nodeId, rooms, info } = this.#parts
     const { size, versions } = rooms()
-    return { ...info(), node_id: nodeId, draining: this.#draining, rooms: size, room_types: versions }
+    return {
+      ...info(),
+      node_id: nodeId,
+      draining: this.#draining,
+      ...(this.#cordoned && { cordoned: true }),
+      rooms: size,
+      room_types: versions,
+    }
   }
 
   #place(reason: PlacementReason, room: RoomToRun, preferred?: string): string | undefined {

@@ -32,6 +32,8 @@ export interface GatewayContext {
   readonly polling: Polling
   /** Whether this node is asked for more than it can do, so that newcomers are refused. `LoadMeter.overloaded`. */
   readonly overloaded: () => boolean
+  /** Whether this node takes no new sessions. `Ownership.cordoned`. */
+  readonly cordoned: () => boolean
   /** Whether a player's messages of a type, or without a type its joins, are refused, since too many of them did not return. `Suspects.blocks`. */
   readonly blocks: (projectId: string, principal: string, roomType: string, messageType?: string) => boolean
   /**

@@ -108,7 +108,8 @@ export class Handshake {
     const claims = await this.#tokens.check(projectId, token)
     if (!connection.open) return undefined
     if ('close' in claims) return claims
-    if (this.#full) return FULL
+    const closed = this.#closed
+    if (closed) return closed
     const { resume_token: resumeToken, right } = newResumeToken(random)
     const at = clock.monotonic()
     const opened = await this.#comeIn(() => this.#open(connection, claims, right))
@@ -123,7 +124,8 @@ export class Handshake {
   ): Promise<Admitted | Rejection | undefined> {
     const { options } = this.#context
     // A session that comes back to its own node takes no more room than it has.
-    if (this.#full && !this.#sessions.find(sessionId)) return FULL
+    const closed = this.#sessions.find(sessionId) ? undefined : this.#closed
+    if (closed) return closed
     const taken = await this.#comeIn(() =>
       this.#resumption.takeOver({ connection, projectId, sessionId, resumeToken }),
     )
@@ -153,9 +155,12 @@ export class Handshake {
     return undefined
   }
 
-  get #full(): boolean {
-    const { maxSessions } = this.#context.options
-    return maxSessions > 0 && this.#sessions.size + this.#coming >= maxSessions
+  /** Why this node takes no more sessions; undefined: it does. */
+  get #closed(): Rejection | undefined {
+    const { cordoned, options } = this.#context
+    if (cordoned()) return CORDONED
+    const { maxSessions } = options
+    return maxSessions > 0 && this.#sessions.size + this.#coming >= maxSessions ? FULL : undefined
   }
 
   /** Counts a session that is on its way in; a store that does not answer is a refusal. */
@@ -240,4 +245,5 @@ export class Handshake {
 }
 
 const FULL = tryAgain('this node has as many sessions as it takes')
+const CORDONED = tryAgain('this node takes no new sessions')
 const UNAVAILABLE = tryAgain('sessions cannot be written down at the moment')

@@ -71,6 +71,8 @@ export interface AdminOptions extends RuntimeSource, RoomCallsSource, ProjectCal
   readonly ready: () => Promise<Reasons>
   /** Starts to drain the node, as SIGTERM does; returns at once. */
   readonly drain: () => void
+  /** Cordons or uncordons the node. Resolves when the other nodes can read it. */
+  readonly setCordoned: (cordoned: boolean) => Promise<void>
   /** Sets the level of the log of the process, and of its siblings where it is one of several workers. */
   readonly setLogLevel: (level: LogLevel) => void
 }
@@ -121,6 +123,13 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
     options.drain()
     return c.json({ draining: true }, 202)
   })
+  for (const action of ['cordon', 'uncordon'] as const)
+    app.post(`/admin/${action}`, guard, async (c) => {
+      const cordoned = action === 'cordon'
+      log.warn({ request_id: c.get('requestId') }, `asked to ${action}`)
+      await options.setCordoned(cordoned)
+      return c.json({ cordoned })
+    })
   app.put('/admin/log-level', guard, async (c) => {
     const { level } = validate(LOG_LEVEL_BODY, await readJson(c.req.raw), 'body')
     options.setLogLevel(level)

@@ -125,6 +125,8 @@ export const ADMIN: Readonly<Record<string, AdminRow>> = {
   'GET /admin/owner': INTERNAL,
   'GET /admin/search': INTERNAL,
   'POST /admin/drain': INTERNAL,
+  'POST /admin/cordon': INTERNAL,
+  'POST /admin/uncordon': INTERNAL,
   'PUT /admin/log-level': INTERNAL,
   'GET /internal/rooms': INTERNAL,
   'DELETE /internal/rooms': INTERNAL,

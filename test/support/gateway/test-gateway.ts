@@ -154,6 +154,7 @@ export const gatewayContext = (
   tracer: noTracer,
   polling: new Polling(parts.clock, () => 0),
   overloaded: () => false,
+  cordoned: () => false,
   blocks: () => false,
   inputIntervalMs: () => 0,
   send: () => {},
