@@ -449,11 +449,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     unsubscribe = await subscribeKeyNews(
       store.bus,
       (news) => {
-        if ('sub' in news) gateway.revokeSub(news.project_id, news.sub, news.revoked_at)
+        if ('sub' in news) gateway.playerChanged(news.project_id, news.sub)
         else if (news.status === 'revoked') gateway.revokeKey(news.project_id, news.key_id)
         else gateway.forgetKey(news.project_id, news.key_id)
       },
-      () => void gateway.recheckKeys(),
+      () => gateway.newsMissed(),
       (error) => log.warn({ err: error }, 'a message about a key cannot be read'),
     )
     load.start()

@@ -3,7 +3,6 @@ import { Problem } from '../../shared/problem.ts'
 import type { Endpoints } from '../endpoint.ts'
 import { type KeyStatus, type Keys, keyView, MINT_SCOPE } from '../keys.ts'
 import type { Projects } from '../projects.ts'
-import type { RevokedSub, RevokedSubs } from '../revoked-subs.ts'
 import { KeyStatusAnswer, KeyStatusQuery } from '../schemas.ts'
 
 /** What `GET /internal/key-status` answers. */
@@ -16,21 +15,19 @@ export interface KeyStatusBody {
   readonly revoked_at: string | null
   readonly scopes: readonly string[]
   readonly public_key: string | null
-  readonly revoked_subs: readonly RevokedSub[]
 }
 
-/** `GET /internal/key-status`: what nodes need to know of a key, and of the players of its project. */
+/** `GET /internal/key-status`: what nodes need to know of a key. */
 export function internalRoutes(
   endpoints: Endpoints,
   parts: {
     keys: Keys
     projects: Projects
-    revokedSubs: RevokedSubs
     clock: Clock
     dataLost: () => Promise<boolean>
   },
 ): void {
-  const { keys, projects, revokedSubs, clock, dataLost } = parts
+  const { keys, projects, clock, dataLost } = parts
 
   endpoints.mount(
     {
@@ -64,7 +61,6 @@ export function internalRoutes(
       revoked_at: revokedAt,
       scopes,
       public_key: publicKey,
-      revoked_subs: await revokedSubs.list(projectId),
     }
   }
 
@@ -80,7 +76,6 @@ export function internalRoutes(
       revoked_at: null,
       scopes: [MINT_SCOPE],
       public_key: project.pair.public_key,
-      revoked_subs: await revokedSubs.list(projectId),
     }
   }
 
@@ -100,7 +95,6 @@ export function internalRoutes(
       revoked_at: null,
       scopes: [],
       public_key: null,
-      revoked_subs: [],
     }
   }
 }
