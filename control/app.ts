@@ -71,7 +71,7 @@ const STORE_FAILURE_QUIET_MS = 10_000
 export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
   const { store, keyring, clock, random, metrics, log } = deps
   const app = new Hono<ControlEnv>()
-  const projects = new Projects({ records: store.records, clock, random, keyring })
+  const projects = new Projects({ records: store.records, bus: store.bus, clock, random, keyring })
   const keys = new Keys({ records: store.records, bus: store.bus, clock, random, keyring })
   const players = new Players({ records: store.records, bus: store.bus, clock })
   const idempotency = new Idempotency(store.records, keyring)
@@ -94,7 +94,7 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
   })
   app.notFound((c) => problemResponse(strayProblem(app, c.req.path), c.get('requestId')))
 
-  projectRoutes(endpoints, { projects, idempotency })
+  projectRoutes(endpoints, { projects, keys, players, idempotency, nodes: deps.nodes, clock, log })
   keyRoutes(endpoints, { keys, projects, idempotency, clock, metrics, log })
   playerRoutes(endpoints, { players, projects, idempotency, clock, metrics, log })
   tokenRoutes(endpoints, {

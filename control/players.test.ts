@@ -11,6 +11,7 @@ import { FakeClock } from '../test/kit/fake-clock.ts'
 import { createControlApp } from './app.ts'
 import { Keyring } from './keyring.ts'
 import { controlMetrics } from './metrics.ts'
+import { Players } from './players.ts'
 
 const OPERATOR = { authorization: 'Bearer operator-token' }
 const HOUR_MS = 3_600_000
@@ -39,7 +40,7 @@ beforeEach(async () => {
     tracer: noTracer,
     operatorTokens: ['operator-token'],
     openTo: 'this machine',
-    nodes: { call: async () => ({}) },
+    nodes: { call: async () => ({ ended_rooms: 0, next_cursor: null }) },
     internalToken: undefined,
     requireKeyId: false,
     tokenRate: { perSecond: 100, burst: 100 },
@@ -169,7 +170,16 @@ describe('A ban', () => {
 
 describe('A revocation', () => {
   it('is kept for 48 hours, for any number of players, and beside a ban', async () => {
-    for (let n = 0; n < 1001; n++) expect((await onSub('POST', `p${n}`, 'revoke')).status).toBe(200)
+    const players = new Players({ ...store, clock })
+    for (let n = 0; n < 1001; n++) {
+      const { writes } = await players.draft(projectId, `other${n}`, (record) => ({
+        ...record,
+        revoked_at: clock.now(),
+      }))
+      expect(await store.records.write(writes)).toBe(true)
+    }
+    await onSub('POST', 'p0', 'revoke')
+    await onSub('POST', 'p1', 'revoke')
     const revokedAt = clock.now()
     expect(await stored('p0')).toEqual({ revoked_at: revokedAt })
     await onSub('PUT', 'p1', 'ban', { until: inMs(HOUR_MS) })
@@ -196,6 +206,17 @@ describe('The data of a player', () => {
     clock.advance(48 * HOUR_MS)
     expect(await stored('ada')).toEqual({})
     expect(told).toEqual(['ada', 'ada', 'ada', 'ada'])
+  })
+
+  it('goes with its project, as bans do', async () => {
+    await onSub('PUT', 'ada', 'data', { data: { name: 'Ada' } })
+    await onSub('PUT', 'bo:b', 'ban', {})
+    await call(`POST /projects/${projectId}/disable`, undefined, OPERATOR)
+    const answer = await call(`DELETE /projects/${projectId}`, undefined, OPERATOR)
+    expect(answer.body).toMatchObject({ deleted: true })
+    expect([await stored('ada'), await stored('bo:b')]).toEqual([{}, {}])
+    for (const index of ['bans', 'player-data'])
+      expect(await store.records.page(`{control}:${index}:${projectId}`, { limit: 9 })).toEqual([])
   })
 
   it('is an object of at most 2 KiB', async () => {

@@ -4,7 +4,7 @@ import { publishKeyNews } from '../shared/key-news.ts'
 import { type Ban, decodePlayer, type PlayerRecord, playerKey } from '../shared/players.ts'
 import type { Bus, Records, Write } from '../shared/store/port.ts'
 import { REVOCATION_KEPT_MS } from '../shared/tokens.ts'
-import type { PageRequest } from './creation-order.ts'
+import { type PageRequest, removeFromIndex } from './creation-order.ts'
 import type { Plan } from './idempotency.ts'
 
 /** A ban as callers see it. */
@@ -108,6 +108,17 @@ export class Players {
       return ban ? [{ sub, ...banView(ban) }] : []
     })
     return { bans, next: listed.length > limit ? listed[limit - 1] : undefined }
+  }
+
+  /** Removes the records of a project. Those that have a revocation only end within 48 hours. */
+  async removeAll(projectId: string): Promise<void> {
+    for (const index of [bansOf(projectId), dataOf(projectId)])
+      await removeFromIndex(
+        this.#records,
+        index,
+        () => true,
+        (sub) => playerKey(projectId, sub),
+      )
   }
 }
 

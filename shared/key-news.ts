@@ -2,7 +2,7 @@ import * as v from 'valibot'
 import { idPattern } from './ids.ts'
 import type { Bus } from './store/port.ts'
 
-/** Channel for changes of keys and of the records of players. Every node receives them. */
+/** Channel for changes of keys and projects, and of the records of players. Every node receives them. */
 const CHANNEL = 'keys'
 
 const project_id = v.pipe(v.string(), v.regex(idPattern('prj')))
@@ -19,9 +19,14 @@ const News = v.union([
     /** The player whose record has changed. Nodes read it again: no one can ban a player by a message. */
     sub: v.string(),
   }),
+  v.object({
+    project_id,
+    /** True: the project takes no players. */
+    disabled: v.boolean(),
+  }),
 ])
 
-/** The status of a key, or the record of a player, has changed. */
+/** The status of a key or the record of a player has changed, or a project was disabled or enabled. */
 type KeyNews = v.InferOutput<typeof News>
 
 /** Tells every node; resolves with how many heard it. */

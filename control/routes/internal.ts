@@ -15,6 +15,8 @@ export interface KeyStatusBody {
   readonly revoked_at: string | null
   readonly scopes: readonly string[]
   readonly public_key: string | null
+  /** True: the project takes no players. */
+  readonly project_disabled: boolean
 }
 
 /** `GET /internal/key-status`: what nodes need to know of a key. */
@@ -47,8 +49,8 @@ export function internalRoutes(
   )
 
   async function statusOf(projectId: string, keyId: string): Promise<KeyStatusBody> {
-    const key = await keys.find(projectId, keyId)
-    if (!key) return await absent(projectId, keyId)
+    const [key, project] = await Promise.all([keys.find(projectId, keyId), projects.find(projectId)])
+    if (!key || !project) return await absent(projectId, keyId)
     const { status, revoked_at: revokedAt, scopes } = keyView(key, clock.now())
     const revoked = status === 'revoked'
     const { public_key: publicKey } = key.pair
@@ -61,6 +63,7 @@ export function internalRoutes(
       revoked_at: revokedAt,
       scopes,
       public_key: publicKey,
+      project_disabled: project.disabled_at !== null,
     }
   }
 
@@ -76,6 +79,7 @@ export function internalRoutes(
       revoked_at: null,
       scopes: [MINT_SCOPE],
       public_key: project.pair.public_key,
+      project_disabled: project.disabled_at !== null,
     }
   }
 
@@ -95,6 +99,7 @@ export function internalRoutes(
       revoked_at: null,
       scopes: [],
       public_key: null,
+      project_disabled: false,
     }
   }
 }

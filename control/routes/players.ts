@@ -2,7 +2,6 @@ import type { Logger } from 'pino'
 import type { Clock } from '../../shared/clock.ts'
 import type { JsonObject } from '../../shared/json.ts'
 import type { PlayerRecord } from '../../shared/players.ts'
-import { Problem } from '../../shared/problem.ts'
 import { invalid, type ObjectSchema, validate } from '../../shared/validate.ts'
 import { type Caller, requireProject, requireScope } from '../auth.ts'
 import type { Endpoint, Endpoints } from '../endpoint.ts'
@@ -38,8 +37,7 @@ export function playerRoutes(
   async function requireMay(caller: Caller, projectId: string): Promise<void> {
     requireProject(caller, projectId)
     if (caller.kind === 'key') requireScope(caller.key, PLAYER_SCOPE)
-    if (!(await projects.find(projectId)))
-      throw new Problem('project_not_found', `There is no project ${projectId}.`)
+    await projects.require(projectId)
   }
 
   function mount<Body>({ change, apply, ...endpoint }: Change<Body>): void {

@@ -59,6 +59,8 @@ export class KeyCache {
   readonly #ask: AskKeyStatus
   readonly #known = new Map<string, CachedKey>()
   readonly #unknown = new Map<string, CachedKey>()
+  /** Projects that were disabled, or enabled again, and the time of that information on the monotonic clock. */
+  readonly #projects = new Map<string, { readonly disabled: boolean; readonly since: number }>()
   readonly #flights = new Map<string, Promise<KeyState>>()
   readonly #rechecks = new Semaphore(MAX_RUNNING, MAX_KNOWN)
   readonly #lookups: Semaphore
@@ -91,8 +93,14 @@ export class KeyCache {
 
   /** Why the key of a token of these claims is known to be revoked, at this very moment; undefined: it is not. */
   revocation(claims: TokenClaims): string | undefined {
+    if (this.#projects.get(claims.project_id)?.disabled) return 'the project is disabled'
     const key = { projectId: claims.project_id, keyId: claims.key_id }
     return this.#known.get(keyName(key))?.state.kind === 'revoked' ? KEY_REVOKED : undefined
+  }
+
+  /** Disables or enables a project. An answer of control that was requested earlier does not change that. */
+  setDisabled(projectId: string, disabled: boolean): void {
+    this.#projects.set(projectId, { disabled, since: this.#context.clock.monotonic() })
   }
 
   /** The key is said to be revoked: it is, whatever an answer under way may say, until control is asked again. */
@@ -149,11 +157,16 @@ export class KeyCache {
   async #request({ projectId, keyId }: KeyName, since: number): Promise<KeyState> {
     try {
       if (this.#failure && this.#failure.at > since) throw this.#failure.error
+      const askedAt = this.#context.clock.monotonic()
       const answer = await this.#ask(projectId, keyId)
       this.#context.metrics.keyChecks.inc({ result: 'ok' })
       if (this.#logged !== undefined) this.#context.log.info('control answers again')
       this.#logged = undefined
       if (!answer.exists) return { kind: 'unknown' }
+      const { project_disabled: disabled = false } = answer
+      const project = this.#projects.get(projectId)
+      if (project ? project.since < askedAt : disabled)
+        this.#projects.set(projectId, { disabled, since: askedAt })
       if (answer.status === 'revoked') return { kind: 'revoked' }
       const { public_key: publicKey } = answer
       const known = this.#known.get(keyName({ projectId, keyId }))?.state
@@ -243,6 +256,8 @@ const Answer = v.pipe(
       status: v.picklist(['active', 'retiring', 'revoked']),
       /** PASERK `k4.public.…`; tokens of the key carry its signature. */
       public_key: v.string(),
+      /** True: the project takes no players. Absent: control of a version that does not say. */
+      project_disabled: v.exactOptional(v.boolean()),
     }),
   ]),
 )

@@ -46,6 +46,8 @@ export class TestControl {
   asked = 0
   /** The login of prj_one's own: what it says its keys are, at `/jwks.json`. */
   readonly login = generateKeyPairSync('ed25519')
+  /** Whether it says that every project is disabled. */
+  disabled = false
   /** Answers 503 while set. */
   down = false
   /** Takes no one for a node while set. */
@@ -74,7 +76,12 @@ export class TestControl {
       const name = keyName(url.searchParams.get('project_id')!, url.searchParams.get('key_id') ?? undefined)
       const key = this.#keys.get(name)
       const answer = key
-        ? { exists: true, status: key.status, public_key: key.publicKey }
+        ? {
+            exists: true,
+            status: key.status,
+            public_key: key.publicKey,
+            project_disabled: this.disabled,
+          }
         : { exists: false, status: null, public_key: null }
       const down = this.down
       await this.held
@@ -146,6 +153,7 @@ export const gatewayContext = (
   tracer: noTracer,
   polling: new Polling(parts.clock, () => 0),
   overloaded: () => false,
+  cordoned: () => false,
   blocks: () => false,
   inputIntervalMs: () => 0,
   send: () => {},
