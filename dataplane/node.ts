@@ -463,11 +463,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       store.bus,
       (news) => {
         if ('disabled' in news) gateway.setProjectDisabled(news.project_id, news.disabled)
-        else if ('sub' in news) gateway.revokeSub(news.project_id, news.sub, news.revoked_at)
+        else if ('sub' in news) gateway.playerChanged(news.project_id, news.sub)
         else if (news.status === 'revoked') gateway.revokeKey(news.project_id, news.key_id)
         else gateway.forgetKey(news.project_id, news.key_id)
       },
-      () => void gateway.recheckKeys(),
+      () => gateway.newsMissed(),
       (error) => log.warn({ err: error }, 'a message about a key cannot be read'),
     )
     load.start()
