@@ -71,7 +71,7 @@ export class RedisNotices implements Notices {
   rooms(part: number, limit: number): Promise<string[]> {
     requireLimit(limit)
     const [due] = this.#keys(part)
-    return this.#servers.run('rooms_with_notices', due, (redis) => redis.zrange(due, '0', limit - 1))
+    return this.#servers.run('rooms_with_notices', due, (redis) => redis.zrange(due, '0', String(limit - 1)))
   }
 
   async #settle({ room, until }: TakenNotices, delayMs: string, number: number): Promise<number> {

@@ -14,8 +14,8 @@ if not owned() then
 end
 
 redis.call('RPUSH', KEYS[4], ARGV[5])
-redis.call('HINCRBY', KEYS[1], 'version', 1)
 add_notices(6)
+redis.call('HINCRBY', KEYS[1], 'version', 1)
 
 prolong()
 return 1

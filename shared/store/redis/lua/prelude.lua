@@ -48,7 +48,8 @@ local function prolong()
   end
 end
 
--- Adds notices to those of a room, from the argument `first` on. A notice that is there already stays where it is.
+-- Adds notices to those of a room, from the argument `first` on. A notice that is there already stays where it is. Runs before the write that
+-- counts: if the store refuses a command in between, the owner writes again.
 --
 -- KEYS[5]   the room's notices, a sorted set in the order of their turns
 local function add_notices(first)

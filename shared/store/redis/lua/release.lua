@@ -15,8 +15,8 @@ if not record then
   return 0
 end
 
-redis.call('HSET', KEYS[1], 'owner', '')
 add_notices(6)
+redis.call('HSET', KEYS[1], 'owner', '')
 if ARGV[5] ~= '' then
   redis.call('HSET', KEYS[1], 'state_version', '', 'creator', '')
   redis.call('DEL', KEYS[3], KEYS[4])
