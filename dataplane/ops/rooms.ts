@@ -159,7 +159,7 @@ async function end(c: Context, { endRoom }: RoomCallsSource): Promise<Response> 
 }
 
 /** Answers with a 503 if the store does not answer. */
-async function withStore(answer: () => Promise<Response>): Promise<Response> {
+export async function withStore(answer: () => Promise<Response>): Promise<Response> {
   try {
     return await answer()
   } catch (error) {

@@ -113,6 +113,12 @@ describe('ctx.notify', () => {
     },
   )
 
+  it('is stored if its turn changes nothing else, and no client waits for it', async () => {
+    const { bench } = await duelOf()
+    await bench.say('duel', 'ann', 'win', 'bob')
+    expect(await dataOf(bench)).toEqual([{ by: 'bob' }])
+  })
+
   it('stores nothing if its turn fails', async () => {
     const { bench, ann, say } = await duelOf()
     await say('fail', 'bob')

@@ -118,6 +118,8 @@ export const ADMIN: Readonly<Record<string, AdminRow>> = {
   'GET /admin/cluster': INTERNAL,
   'GET /admin/owner': INTERNAL,
   'GET /admin/search': INTERNAL,
+  'GET /admin/notices': INTERNAL,
+  'POST /admin/notices/resend': INTERNAL,
   'POST /admin/drain': INTERNAL,
   'PUT /admin/log-level': INTERNAL,
   'GET /internal/rooms': INTERNAL,
