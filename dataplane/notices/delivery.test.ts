@@ -18,7 +18,7 @@ import { type PostNotice, webhook } from './webhook.ts'
 
 const ROOM = 'prj_a/duel:1'
 const OTHER = 'prj_a/duel:2'
-const LONG_MS = 600_000
+const LONG_MS = 7 * 86_400_000
 const HOUR_MS = 3_600_000
 const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`
 
