@@ -489,8 +489,9 @@ export class RoomStream {
       return
     }
     this.#underWay = flush
-    const { bans, reservations } = flush.update.tables ?? {}
-    const atOnce = (bans ?? reservations) !== undefined || flush.notices.length > 0
+    const { bans, reservations, tasks } = flush.update.tables ?? {}
+    const retried = tasks?.set.some(({ due }) => due !== undefined)
+    const atOnce = (bans ?? reservations) !== undefined || retried === true || flush.notices.length > 0
     const committed = this.#durability.commit(flush.packed, atOnce, flush.notices)
     if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
