@@ -51,6 +51,10 @@ function setup(options: Partial<AdminOptions> = {}) {
   const asked: RoomQuery[] = []
   const app = createAdminApp({
     ownerlessRooms: async () => ({ rooms: [], next: undefined }),
+    notices: {
+      describe: async () => ({ pending: { rooms: 0, notices: 0 }, dead_letters: [], next_cursor: null }),
+      resend: async () => ({ delivered: 0 }),
+    },
     listedRooms: async () => [],
     endRoom: async () => 'done',
     countedRooms: async () => [],

@@ -365,11 +365,11 @@ export class Inputs {
     this.#stream.touch()
   }
 
-  /** The last turn: nothing of it is sent. */
+  /** The last turn: nothing of it is sent to members. Its notices are written with the end of the room. */
   dispose(): void {
     if (this.stuck.last?.hook === 'onDispose') return
     this.#try('onDispose', () => {
-      this.handlers.run('onDispose')
+      this.#stream.notices.push(this.handlers.run('onDispose').notices)
       return NOTHING
     })
   }
@@ -439,7 +439,7 @@ export class Inputs {
   }
 
   /** What a turn asked for happens now that it is known to have succeeded. */
-  #takeOver({ events, shown, kicked, closed }: Effects): void {
+  #takeOver({ events, shown, kicked, notices, closed }: Effects): void {
     const { grants, memberships, pending, tables } = this.#stream
     for (const grant of shown) if (memberships.get(grant.memberId)) grants.change(grant)
     for (const event of events)
@@ -447,6 +447,10 @@ export class Inputs {
     if (tables.written) {
       tables.commit()
       this.#on.timers()
+      this.#stream.touch()
+    }
+    if (notices.length > 0) {
+      this.#stream.notices.push(notices)
       this.#stream.touch()
     }
     for (const { memberId, text } of kicked) {

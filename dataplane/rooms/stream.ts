@@ -15,6 +15,7 @@ import type { Layers, UpdateLayers } from './layers.ts'
 import { RoomListing } from './listing.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
 import { migrate } from './migration.ts'
+import { RoomNotices } from './notices.ts'
 import type { RestoredRoom } from './restore.ts'
 import type { RoomTurn } from './room-code.ts'
 import { RoomFrames } from './room-frames.ts'
@@ -142,6 +143,7 @@ export class RoomStream {
   readonly grants: Grants
   readonly state: LiveState
   readonly tables: Tables
+  readonly notices: RoomNotices
   /** The last updates that members saw, for those who missed some. */
   readonly history: History
   readonly delivery: Delivery
@@ -228,6 +230,7 @@ export class RoomStream {
         ),
     )
     this.tables = begin.tables
+    this.notices = new RoomNotices(environment, address, definition)
     this.#seq = seq
     this.#stateVersion = begin.stateVersion
     this.#version = definition.version
@@ -240,6 +243,7 @@ export class RoomStream {
       wakeAt: () => this.tables.flushedDue,
       stateVersion: () => this.#stateVersion,
       rewritten: (lost) => this.#renew(lost),
+      noticed: (number) => this.notices.wrote(number),
       uncertain: stopped,
       fenced,
     })
@@ -452,7 +456,8 @@ export class RoomStream {
   /** Gives the room up, for others to go on with (`forget` false: saved first) or for good. */
   release(forget: boolean): Promise<boolean> {
     this.end()
-    return this.#durability.release(forget)
+    const seq = this.#seq + (this.state.dirty ? 1 : 0)
+    return this.#durability.release(forget, forget ? this.notices.flush({ epoch: this.epoch, seq }) : NONE)
   }
 
   /** Nothing leaves any more. */
@@ -462,6 +467,7 @@ export class RoomStream {
     this.#durability.end()
     this.saves?.end()
     this.listing?.end()
+    this.notices.end()
     this.history.end()
   }
 
@@ -485,7 +491,8 @@ export class RoomStream {
     this.#underWay = flush
     const { bans, reservations, tasks } = flush.update.tables ?? {}
     const retried = tasks?.set.some(({ due }) => due !== undefined)
-    const committed = this.#durability.commit(flush.packed, (bans ?? reservations ?? retried) !== undefined)
+    const atOnce = (bans ?? reservations) !== undefined || retried === true || flush.notices.length > 0
+    const committed = this.#durability.commit(flush.packed, atOnce, flush.notices)
     if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
   }
@@ -518,7 +525,12 @@ export class RoomStream {
       presence.length > 0
     const tables = this.tables.flush()
     const recorded =
-      acked.length > 0 || leaves.length > 0 || renewed.length > 0 || tables !== undefined || codeChanged
+      acked.length > 0 ||
+      leaves.length > 0 ||
+      renewed.length > 0 ||
+      tables !== undefined ||
+      codeChanged ||
+      this.notices.dirty
     if (!visible && !recorded) return undefined
     if (visible) this.#seq++
     const stillHere = acked.filter((membership) => memberships.has(membership))
@@ -550,6 +562,7 @@ export class RoomStream {
     }
     return {
       update,
+      notices: this.notices.flush(update),
       packed: this.#durability.entry(update),
       members: memberships.members,
       joins,
