@@ -134,7 +134,7 @@ interface QueueJoin {
 }
 
 /** What a queue needs of its room besides the context of handlers. */
-export interface QueueContext extends TurnContext<never, never, Pair, Pair> {
+export interface QueueContext extends TurnContext<never, never, Pair, Pair, never> {
   /** Name for which a room reserves a seat of this member's player. */
   seatName(memberId: string): string
   readonly metrics: Pick<RoomMetrics, 'queueMatches' | 'queueWait' | 'queueFailures'>

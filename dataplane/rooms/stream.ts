@@ -15,6 +15,7 @@ import type { Layers, UpdateLayers } from './layers.ts'
 import { RoomListing } from './listing.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
 import { migrate } from './migration.ts'
+import { RoomNotices } from './notices.ts'
 import type { Outcome } from './outcomes.ts'
 import type { RestoredRoom } from './restore.ts'
 import type { RoomTurn } from './room-code.ts'
@@ -147,6 +148,7 @@ export class RoomStream {
   readonly grants: Grants
   readonly state: LiveState
   readonly tables: Tables
+  readonly notices: RoomNotices
   /** The last updates that members saw, for those who missed some. */
   readonly history: History
   readonly delivery: Delivery
@@ -236,6 +238,7 @@ export class RoomStream {
         ),
     )
     this.tables = begin.tables
+    this.notices = new RoomNotices(environment, address, definition)
     this.#seq = seq
     this.#stateVersion = begin.stateVersion
     this.#version = definition.version
@@ -248,6 +251,7 @@ export class RoomStream {
       wakeAt: () => this.tables.flushedDue,
       stateVersion: () => this.#stateVersion,
       rewritten: (lost) => this.#renew(lost),
+      noticed: (number) => this.notices.wrote(number),
       uncertain: stopped,
       fenced,
     })
@@ -461,7 +465,8 @@ export class RoomStream {
   /** Gives the room up, for others to go on with (`forget` false: saved first) or for good. */
   release(forget: boolean): Promise<boolean> {
     this.end()
-    return this.#durability.release(forget)
+    const seq = this.#seq + (this.state.dirty ? 1 : 0)
+    return this.#durability.release(forget, forget ? this.notices.flush({ epoch: this.epoch, seq }) : NONE)
   }
 
   /** Nothing leaves any more. */
@@ -471,6 +476,7 @@ export class RoomStream {
     this.#durability.end()
     this.saves?.end()
     this.listing?.end()
+    this.notices.end()
     this.history.end()
   }
 
@@ -495,8 +501,12 @@ export class RoomStream {
     const { bans, reservations, outcomes, tasks } = flush.update.tables ?? {}
     const retries = tasks?.set.some(({ due }) => due !== undefined)
     const atOnce =
-      bans !== undefined || reservations !== undefined || outcomes !== undefined || retries === true
-    const committed = this.#durability.commit(flush.packed, atOnce)
+      bans !== undefined ||
+      reservations !== undefined ||
+      outcomes !== undefined ||
+      retries === true ||
+      flush.notices.length > 0
+    const committed = this.#durability.commit(flush.packed, atOnce, flush.notices)
     if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
   }
@@ -532,6 +542,7 @@ export class RoomStream {
       renewed.length > 0 ||
       tables !== undefined ||
       codeChanged ||
+      this.notices.dirty ||
       (this.#hidesMembers && (whole !== undefined || membersChanged))
     if (!visible && !recorded) return undefined
     if (visible) this.#seq++
@@ -566,6 +577,7 @@ export class RoomStream {
     }
     return {
       update,
+      notices: this.notices.flush(update),
       packed: this.#durability.entry(update),
       members: memberships.members,
       joins,
