@@ -179,7 +179,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     player: Player = {},
     options: QueueOptions = {},
   ): Promise<QueueTicket<MatchRoom<Rooms, RoomOfType<Rooms, Type>>>> {
-    const connected = await this.#connect(player)
+    const connected = await this.#connect(player, ++this.#joined)
     const ticket = withQueues(connected.client, connected.random).queue(queue, data as never, options)
     const ended = ticket.matched.then(
       () => {},
