@@ -219,7 +219,6 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
     const shown = [
       'docs/rooms.md',
       'docs/client.md',
-      'docs/matchmaking.md',
       'docs/guides/changing-state.md',
       'docs/guides/production.md',
       'docs/guides/coming-from-colyseus.md',
@@ -237,6 +236,13 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
     const listed = codeOf('docs/rooms.md', 'ts').find((block) => block.includes('listing:'))
     const [move, walk, page] = codeOf('docs/guides/motion.md', 'ts')
     const motion = { 'rooms/walk/move.ts': move!, 'rooms/walk/room.ts': walk!, 'motion.ts': page! }
+    const [match, ranked, queue, party, tested] = codeOf('docs/matchmaking.md', 'ts')
+    const matchmaking = below('docs/matchmaking.md', [
+      ['rooms/match.ts', match!],
+      ['rooms/ranked.ts', ranked!],
+      ['page.ts', `${queue}\n${party}`],
+      ['queue.test.ts', tested!],
+    ])
     const [react] = codeOf('docs/guides/react.md', 'tsx')
     const jsx = { 'react.tsx': `/** @jsxImportSource react */\n${react}` }
     const recipes = codeOf('docs/recipes.md', 'ts').map((block, index) => {
@@ -254,6 +260,7 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
       'rooms/sketch.ts': listed!,
       ...jsx,
       ...motion,
+      ...Object.fromEntries(matchmaking),
       ...Object.fromEntries(below('docs/recipes.md', recipes)),
       ...Object.fromEntries(below('docs/site/index.md', front)),
       ...Object.fromEntries(TESTED.flatMap(testedCode)),
