@@ -356,6 +356,33 @@ describe('Queue', () => {
       expect(Buffer.from(payload).toString('latin1')).not.toMatch(/secret|7777/)
   })
 
+  it('keeps the seat of a match for the session of a player without sub', async () => {
+    const bench = new RoomBench([ranked(), duel()])
+    const options = { ticket: { elo: 1 } }
+    for (const session of ['a', 'b']) await bench.join('ranked', session, { key: 'default', options })
+    await bench.advance(500, 5)
+    const { message } = bench.sentOf('left')[0]!.farewell
+    const key = JSON.parse(message!.slice('matched '.length)).room_id.slice('duel:'.length)
+    expect((await bench.join('duel', 'stranger', { key })).errors[0]?.code).toBe('room_full')
+    for (const session of ['a', 'b']) expect((await bench.join('duel', session, { key })).errors).toEqual([])
+  })
+
+  it('makes one match when the store does not answer for 5 s', async () => {
+    const bench = new RoomBench([ranked(), duel()])
+    for (const sub of ['ada', 'bob']) {
+      bench.askToJoin('ranked', sub, { sub, key: 'default', options: { ticket: { elo: 1 } } })
+      await bench.advance(20, 5)
+      bench.store.mood = 'deaf'
+    }
+    await bench.advance(5000, 50)
+    expect(bench.sentOf('left')).toEqual([])
+    bench.store.mood = 'fine'
+    await bench.advance(5000, 50)
+    const texts = bench.sentOf('left').map(({ farewell }) => farewell.message)
+    expect([texts.length, new Set(texts).size]).toEqual([2, 1])
+    expect(texts[0]).toMatch(/^matched /)
+  })
+
   it('limits the data of a ticket to 512 bytes, and refuses options that it does not know', async () => {
     expect((await queue.join('ada', 1, { region: 'x'.repeat(600) })).errors[0]?.message).toMatch(
       /it may have 512/,
