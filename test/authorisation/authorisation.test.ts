@@ -168,11 +168,16 @@ describe('the admin side of a node', () => {
     createAdminApp({
       internalToken: internalToken,
       ownerlessRooms: async () => ({ rooms: [], next: undefined }),
+      notices: {
+        describe: async () => ({ pending: { rooms: 0, notices: 0 }, dead_letters: [], next_cursor: null }),
+        resend: async () => ({ delivered: 0 }),
+      },
       listedRooms: async () => [],
-      endRoom: async () => 'done' as const,
       countedRooms: async () => [],
       endSession: async () => true,
       setCordoned: async () => undefined,
+      clock: new FakeClock(),
+      requestRoom: async () => ({ reply: { ended: true }, epoch: 1, seq: 1 }),
       registry: new Registry(),
       random: systemRandom,
       log,
@@ -216,6 +221,7 @@ describe('the admin side of a node', () => {
   const QUERIES: Readonly<Record<string, string>> = {
     'GET /admin/owner': '?project_id=prj_one&room_id=arena:one',
     'GET /admin/search': '?q=ada',
+    'GET /admin/notices': '?project_id=prj_one',
     'GET /internal/rooms': '?project_id=prj_one',
     'DELETE /internal/project-rooms': '?project_id=prj_one',
     'DELETE /internal/sessions': '?project_id=prj_one&session_id=ses_one',
@@ -223,7 +229,10 @@ describe('the admin side of a node', () => {
     'GET /internal/listings': '?project_id=prj_one&room_type=arena',
   }
 
-  const BODIES: Readonly<Record<string, string>> = { 'PUT /admin/log-level': '{"level":"debug"}' }
+  const BODIES: Readonly<Record<string, string>> = {
+    'PUT /admin/log-level': '{"level":"debug"}',
+    'POST /admin/notices/resend': '{"project_id":"prj_one"}',
+  }
 
   it('has no route without a row', () => {
     expect(routesOf(node).sort()).toEqual(keysOf(ADMIN).sort())

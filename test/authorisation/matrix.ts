@@ -129,6 +129,8 @@ export const ADMIN: Readonly<Record<string, AdminRow>> = {
   'GET /admin/cluster': INTERNAL,
   'GET /admin/owner': INTERNAL,
   'GET /admin/search': INTERNAL,
+  'GET /admin/notices': INTERNAL,
+  'POST /admin/notices/resend': INTERNAL,
   'POST /admin/drain': INTERNAL,
   'POST /admin/cordon': INTERNAL,
   'POST /admin/uncordon': INTERNAL,
