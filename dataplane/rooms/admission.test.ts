@@ -248,10 +248,10 @@ describe('leaving', () => {
 
   it('of a seat whose player is banned from the room type runs onLeave, and others see it as kicked', async () => {
     const left: string[] = []
-    const { bench, bob } = await roomWith({ ...counter(), onLeave: (_, { id }) => void left.push(id) }, [
-      'ann',
-      'bob',
-    ])
+    const { bench, bob } = await roomWith(
+      { ...counter(), onLeave: (_, member) => void left.push((member as { id: string }).id) },
+      ['ann', 'bob'],
+    )
     bench.send('counter', 'ann', { kind: 'leave', reason: 'kicked' })
     await bench.settle()
     expect(left).toEqual(['ann'])
