@@ -282,6 +282,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     rewritesAllowedAt: () => ownership.nodes.rewritesAllowedAt,
     slowdown: () => load.slowdown,
     overloaded: () => load.overloaded,
+    request: (room, request) => ownership.requests.send(room, request),
     deliver: (edge, message) => ownership.deliver(edge, message),
     edgeGone: (edge) => ownership.nodes.isGone(edge),
     redirect: (room, inbox, owner) => ownership.router.redirect(room, inbox, owner),
@@ -464,11 +465,12 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     ownerlessRooms: (projectId, limit, after) => ownerless.page(projectId, limit, after),
     notices: new NoticeOperations({ notices: store.notices, deadLetters, post, clock }),
     listedRooms: async (list, query, after) => directory.rooms(list, readQuery(query), () => true, after),
-    endRoom: (projectId, roomId) => ownership.requests.end(roomNamed(`${projectId}/${roomId}`)),
     countedRooms: async (projectId, limit, after) =>
       store.rooms.counted(projectId, { limit, after: after ?? { until: await store.time(), roomId: '' } }),
     endSession: (projectId, sessionId) => gateway.endSession(projectId, sessionId),
     setCordoned: (cordoned) => ownership.setCordoned(cordoned),
+    requestRoom: (projectId, roomId, request) =>
+      ownership.requests.send(roomNamed(`${projectId}/${roomId}`), request),
     drain: () => void close().then(toldToDrain),
     setLogLevel: sharing?.setLogLevel ?? ((level) => setLogLevel(log, level)),
   }
@@ -485,11 +487,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       store.bus,
       (news) => {
         if ('disabled' in news) gateway.setProjectDisabled(news.project_id, news.disabled)
-        else if ('sub' in news) gateway.revokeSub(news.project_id, news.sub, news.revoked_at)
+        else if ('sub' in news) gateway.playerChanged(news.project_id, news.sub)
         else if (news.status === 'revoked') gateway.revokeKey(news.project_id, news.key_id)
         else gateway.forgetKey(news.project_id, news.key_id)
       },
-      () => void gateway.recheckKeys(),
+      () => gateway.newsMissed(),
       (error) => log.warn({ err: error }, 'a message about a key cannot be read'),
     )
     load.start()

@@ -3,6 +3,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { createLog } from '../../shared/log.ts'
 import { PROBLEMS } from '../../shared/problem.ts'
 import { type RoomOwner, StoreUnavailable } from '../../shared/store/port.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { nodeInfo, roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
 import type { ClusterNodeDescription, Found, Query, RoomDescription, RoomQuery } from '../descriptions.ts'
@@ -112,10 +113,11 @@ function setup(options: Partial<AdminOptions> = {}) {
       resend: async () => ({ delivered: 0 }),
     },
     listedRooms: async () => [],
-    endRoom: async () => 'done',
     countedRooms: async () => [],
     endSession: async () => true,
     setCordoned: async () => undefined,
+    clock: new FakeClock(),
+    requestRoom: async () => ({ reply: { ended: true }, epoch: 1, seq: 1 }),
     internalToken: TOKEN,
     registry: new Registry(),
     random: new SeededRandom(),

@@ -53,6 +53,7 @@ const FIELDS: Readonly<Record<string, Rule>> = {
   ],
   options: A_SCHEMA,
   messages: BY_NAME,
+  calls: BY_NAME,
   events: BY_NAME,
   tasks: BY_NAME,
   layers: [isObject, 'an object by patterns of paths'],
@@ -231,6 +232,13 @@ function checkNames(spec: Fields, check: Check): void {
     if (reply !== undefined) checkRule(`${what}.reply`, reply, A_SCHEMA, check)
     if (handle !== undefined) checkRule(`${what}.handle`, handle, A_HANDLER, check)
     if (rate !== undefined) checkRate(`${what}.rate`, rate, check)
+  }
+  for (const [name, call] of namesIn(spec, 'calls', check)) {
+    const { data, reply, handle }: Fields = isObject(call) ? call : {}
+    if (isObject(call)) checkFields(call, ['data', 'reply', 'handle'], `calls.${name}`, check)
+    if (data !== undefined) checkRule(`calls.${name}.data`, data, A_SCHEMA, check)
+    if (reply !== undefined) checkRule(`calls.${name}.reply`, reply, A_SCHEMA, check)
+    checkRule(`calls.${name}.handle`, handle, A_HANDLER, check)
   }
   for (const [name, task] of namesIn(spec, 'tasks', check)) {
     check(

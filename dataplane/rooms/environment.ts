@@ -7,7 +7,7 @@ import type { Listings, Notices, RoomRecords, Wakeups } from '../../shared/store
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { Inbox } from '../inbox.ts'
 import type { ClaimOptions, Place } from '../place.ts'
-import type { RoomAddress, ToEdge } from '../traffic.ts'
+import type { RequestAnswer, RoomAddress, RoomRequest, ToEdge } from '../traffic.ts'
 import type { RoomCodes } from './codes.ts'
 import type { OutcomeLimits } from './deduplication.ts'
 import type { Departures } from './departures.ts'
@@ -118,6 +118,8 @@ export interface RoomDependencies {
   readonly overloaded: () => boolean
   /** Notices of a room (`project/type:key`) are written. `NoticeDelivery.deliver`. */
   readonly deliverNotices: (room: string) => void
+  /** Sends a request to another room. `RoomRequests.send`. */
+  readonly request: (room: RoomAddress, request: RoomRequest) => Promise<RequestAnswer>
   /** Takes a message to an edge. `Ownership.deliver`. */
   readonly deliver: (edge: string, message: ToEdge) => void
   /** Messages for a room that is not here (any more); `owner`: the node that has it, if that is known. `Router.redirect`. */

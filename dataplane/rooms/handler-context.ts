@@ -93,8 +93,8 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   readonly #notices: HandledRoom['notices']
   readonly #mayHave: MayHave
   #definition: RoomDefinition | undefined
-  /** Of the message that is being handled, where one is. */
-  #message: MessageType | undefined
+  /** Of the message or call that is being handled, where one is. */
+  #message: Pick<MessageType, 'reply'> | undefined
   /** True if the room ends with this turn. */
   #last = false
   /** Of the turn, once it was asked for: few ask, and the clock is read for every message. */
@@ -132,8 +132,8 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     this.reply = this.reply.bind(this)
   }
 
-  /** A handler of `definition` begins; `message`: the type of the member's message that it handles; `last`: the room ends with it. */
-  begin(definition: RoomDefinition, message: MessageType | undefined, last: boolean): void {
+  /** A handler of `definition` begins; `message`: the type of the message or call that it handles; `last`: the room ends with it. */
+  begin(definition: RoomDefinition, message: Pick<MessageType, 'reply'> | undefined, last: boolean): void {
     this.#definition = definition
     this.#last = last
     this.#message = message
@@ -346,12 +346,12 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     if (!schema)
       throw new RoomLogicError(
         this.#message
-          ? 'ctx.reply answers a message whose type declares no reply: give it one, such as reply: v.object({ … })'
-          : 'ctx.reply answers a message of a member, and this turn is of none',
+          ? 'ctx.reply answers a message or call that declares no reply: give it one, such as reply: v.object({ … })'
+          : 'ctx.reply answers a message or call, and this turn is of none',
       )
     const asked = this.#ask()
     if (asked.reply !== undefined)
-      throw new RoomLogicError('ctx.reply was called twice; a message has one reply')
+      throw new RoomLogicError('ctx.reply was called twice; a message or call has one reply')
     asked.reply = checkedReply(schema, value)
   }
 
@@ -359,7 +359,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   requireReply(): void {
     if (this.#message?.reply && this.#asked?.reply === undefined)
       throw new RoomLogicError(
-        'the type of the message declares a reply, and its handler gave none: call ctx.reply(value), or ctx.refuse(text)',
+        'the message or call declares a reply, and its handler gave none: call ctx.reply(value), or ctx.refuse(text)',
       )
   }
 

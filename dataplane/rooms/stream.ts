@@ -16,6 +16,7 @@ import { RoomListing } from './listing.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
 import { migrate } from './migration.ts'
 import { RoomNotices } from './notices.ts'
+import type { Outcome } from './outcomes.ts'
 import type { RestoredRoom } from './restore.ts'
 import type { RoomTurn } from './room-code.ts'
 import { RoomFrames } from './room-frames.ts'
@@ -36,6 +37,8 @@ export interface ClaimedRoom {
   readonly begin: RestoredRoom
   /** What earlier owners did not come to the end of. */
   readonly stuck: StuckTurns
+  /** `member_id` of the message that the room was made for. Undefined: there was a room. */
+  readonly maker: string | undefined
 }
 
 /** What a stream tells its room. */
@@ -46,6 +49,8 @@ interface StreamEvents {
   readonly saved: () => void
   /** Tasks of an update that is committed, and delivered: they may begin. */
   readonly tasks: (started: readonly RoomTask[]) => void
+  /** Outcomes of an update that is committed: their requests get their answers. */
+  readonly outcomes: (committed: readonly Outcome[]) => void
   /** Another node owns the room: nothing more may leave. */
   readonly fenced: () => void
   /** A turn was cut off: what is in memory besides the last flush must not be used. */
@@ -173,6 +178,7 @@ export class RoomStream {
   readonly #onDelivered: () => void
   readonly #onSaved: () => void
   readonly #onTasks: StreamEvents['tasks']
+  readonly #onOutcomes: StreamEvents['outcomes']
   readonly #onFenced: () => void
   readonly #onStopped: (stopped: boolean) => void
   readonly #onCutOff: (turn: RoomTurn) => void
@@ -192,7 +198,7 @@ export class RoomStream {
 
   constructor(
     { environment, address, definition, fence, log, begin }: ClaimedRoom,
-    { delivered, tasks, saved, fenced, stopped, cutOff }: StreamEvents,
+    { delivered, tasks, outcomes, saved, fenced, stopped, cutOff }: StreamEvents,
   ) {
     const { clock, format, historyBudget, limits, metrics, scheduler } = environment
     const { seq, tree } = begin
@@ -206,6 +212,7 @@ export class RoomStream {
     this.#onDelivered = delivered
     this.#onSaved = saved
     this.#onTasks = tasks
+    this.#onOutcomes = outcomes
     this.#onFenced = fenced
     this.#onStopped = stopped
     this.#onCutOff = cutOff
@@ -489,9 +496,14 @@ export class RoomStream {
       return
     }
     this.#underWay = flush
-    const { bans, reservations, tasks } = flush.update.tables ?? {}
-    const retried = tasks?.set.some(({ due }) => due !== undefined)
-    const atOnce = (bans ?? reservations) !== undefined || retried === true || flush.notices.length > 0
+    const { bans, reservations, outcomes, tasks } = flush.update.tables ?? {}
+    const retries = tasks?.set.some(({ due }) => due !== undefined)
+    const atOnce =
+      bans !== undefined ||
+      reservations !== undefined ||
+      outcomes !== undefined ||
+      retries === true ||
+      flush.notices.length > 0
     const committed = this.#durability.commit(flush.packed, atOnce, flush.notices)
     if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
@@ -533,6 +545,8 @@ export class RoomStream {
       this.notices.dirty
     if (!visible && !recorded) return undefined
     if (visible) this.#seq++
+    // The turns of the requests did not know the seq.
+    for (const { answer } of tables?.outcomes?.set ?? []) if ('reply' in answer) answer.seq = this.#seq
     const stillHere = acked.filter((membership) => memberships.has(membership))
     const outcomes: MemberOutcome[] = []
     const acks = stillHere.map((membership) => {
@@ -624,8 +638,9 @@ export class RoomStream {
     metrics.deliveryDuration.observe({ room_type: roomType }, (clock.monotonic() - flush.since) / 1000)
     this.saves?.committed()
     this.listing?.committed()
-    const started = update.tables?.tasks?.set
-    if (started) this.#onTasks(started)
+    const { tasks, outcomes } = update.tables ?? {}
+    if (tasks) this.#onTasks(tasks.set)
+    if (outcomes) this.#onOutcomes(outcomes.set)
     this.#onDelivered()
     if (this.#pending.since !== undefined && !this.#timer.waiting) this.#schedule()
   }

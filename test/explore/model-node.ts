@@ -117,6 +117,7 @@ export class ModelNode {
       slowdown: () => 1,
       overloaded: () => false,
       rewritesAllowedAt: () => ownership.nodes.rewritesAllowedAt,
+      request: async () => ({ code: 'timeout', message: 'the model has no requests' }),
       deliver: (edge, message) => ownership.deliver(edge, message),
       edgeGone: () => false,
       redirect: (room, inbox, owner) => ownership.router.redirect(room, inbox, owner),

@@ -15,7 +15,9 @@ import {
   type Farewell,
   type Frames,
   type RepliedRef,
+  type RequestAnswer,
   type RoomAddress,
+  type RoomRequest,
   roomAddress,
   type Settled,
   type ToEdge,
@@ -95,6 +97,7 @@ export class RoomBench {
   readonly #rooms: readonly RoomDefinition[]
   readonly #options: BenchOptions
   readonly #store: Store
+  readonly #asked = new Map<string, (answer: RequestAnswer) => void>()
   #deferred: (() => void)[] = []
   #ref = 1
 
@@ -141,6 +144,7 @@ export class RoomBench {
       slowdown: () => this.slowdown,
       overloaded: () => this.overloaded,
       rewritesAllowedAt: () => this.rewritesAllowedAt,
+      request: (room, request) => this.#request(room, request),
       deliver: (_, message) => this.#receive(message),
       edgeGone: () => false,
       redirect: (room, inbox, owner) => this.#redirect(room, inbox, owner),
@@ -386,8 +390,22 @@ export class RoomBench {
     else this.redirected.push(...inbox.take())
   }
 
+  /** Sends a request to a room of this bench, as a backend's node would. Resolves with the answer. */
+  request(type: string, request: RoomRequest, key?: string): Promise<RequestAnswer> {
+    return this.#request(this.address(type, key), request)
+  }
+
+  #request(room: RoomAddress, request: RoomRequest): Promise<RequestAnswer> {
+    const id = `request_${this.#ref++}`
+    return new Promise((resolve) => {
+      this.#asked.set(id, resolve)
+      this.send(room.roomType, id, { kind: 'request', request }, room.key)
+    })
+  }
+
   #receive(message: ToEdge): void {
     this.sent.push(message)
+    if (message.kind === 'answer') this.#asked.get(message.member_id)?.(message.answer)
     if (message.kind === 'redirect' || message.kind === 'resend') return
     if (message.kind === 'update') {
       const joined = new Set(message.joined.map(({ member_id: memberId }) => memberId))
