@@ -18,6 +18,7 @@ import {
   withQueues,
 } from '../../client/queue.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
+import { type Notice, type NoticeOf, readNotice } from '../../server/notices.ts'
 import { timestamp } from '../../shared/clock.ts'
 import type { JsonObject } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'
@@ -115,6 +116,8 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
   readonly #seed: number
   readonly #nodes: TestProcess[] = []
   readonly #ends = new EventEmitter()
+  /** By id, what the backend has received. */
+  readonly #notices = new Map<string, Notice>()
   readonly #players = new Map<object, Connected>()
   #started = 0
   #joined = 0
@@ -262,6 +265,14 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     }
   }
 
+  /**
+   * Returns the notices that a backend has received from `ctx.notify`, oldest first, each once. `room`: only those of this room.
+   */
+  notices(room?: { readonly id: string }): NoticeOf<RoomIn<Rooms>>[] {
+    const notices = [...this.#notices.values()] as NoticeOf<RoomIn<Rooms>>[]
+    return notices.filter(({ roomId }: Notice) => room === undefined || roomId === room.id)
+  }
+
   /** Returns all websocket messages that a player has received, as bytes, oldest first. */
   received(room: object): readonly Uint8Array[] {
     return this.#player(room).frames
@@ -300,6 +311,10 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
       time: this.#time,
       ends: this.#ends,
       random: new SeededRandom(this.#seed * 1000 + number),
+      postNotice: async ({ id, body }) => {
+        this.#notices.set(id, this.#notices.get(id) ?? readNotice(id, body))
+        return 204
+      },
       askKeyStatus: async () => ({
         exists: true,
         status: 'active',
