@@ -62,6 +62,7 @@ beforeAll(async () => {
       roomful: [`${root}dataplane/index.ts`],
       'roomful/client': [`${root}client/index.ts`],
       'roomful/client/motion': [`${root}client/motion.ts`],
+      'roomful/postgres': [`${root}dataplane/postgres.ts`],
       'roomful/react': [`${root}client/react.ts`],
       'roomful/test': [`${root}test/kit/index.ts`],
     },
