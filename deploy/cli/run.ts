@@ -21,6 +21,9 @@ switch (request.kind) {
       process.exitCode = 2
     }
     break
+  case 'admin':
+    process.exitCode = await (await import('./admin.ts')).runAdmin(request.words, process.env, process)
+    break
   case 'mistake':
     process.stderr.write(`roomful: ${request.message}\nroomful --help says more.\n`)
     process.exitCode = 2
