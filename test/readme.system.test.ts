@@ -63,6 +63,7 @@ beforeAll(async () => {
       'roomful/client': [`${root}client/index.ts`],
       'roomful/client/motion': [`${root}client/motion.ts`],
       'roomful/client/queue': [`${root}client/queue.ts`],
+      'roomful/postgres': [`${root}dataplane/postgres.ts`],
       'roomful/react': [`${root}client/react.ts`],
       'roomful/test': [`${root}test/kit/index.ts`],
     },

@@ -492,6 +492,8 @@ export interface SavedAs {
   readonly seq: number
   /** Project of the room. Rooms of two projects may have the same key. */
   readonly projectId: string
+  /** Type of the room. */
+  readonly roomType: string
   /**
    * True if the room ends with this state. No other save follows, except a retry of this save. If nothing has changed since the previous
    * save, the room ends without another save. To get a save with `last: true` at each end, change the state in `onDispose`.
@@ -647,7 +649,7 @@ export interface RoomSpec<
   load?(
     key: string,
     options: Out<Options>,
-    room: { readonly projectId: string },
+    room: Pick<SavedAs, 'projectId' | 'roomType'>,
   ): Promise<NoInfer<State> | undefined> | NoInfer<State> | undefined
   /** Version of the state's shape, an integer. Default 1. Increase it by one when the shape changes. */
   readonly version?: number
@@ -786,7 +788,7 @@ export interface RoomDefinition {
   readonly reconnectSeconds: number
   readonly create: (options: unknown) => unknown
   readonly load:
-    | ((key: string, options: unknown, room: { readonly projectId: string }) => unknown)
+    | ((key: string, options: unknown, room: Pick<SavedAs, 'projectId' | 'roomType'>) => unknown)
     | undefined
   readonly save: RoomSave<Json> | undefined
   readonly version: number

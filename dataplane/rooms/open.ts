@@ -150,7 +150,7 @@ async function loadState(
   options: unknown,
 ): Promise<LiveTree | undefined> {
   const { clock, code, failures, limits, metrics } = environment
-  const { key, projectId } = address
+  const { key, projectId, roomType } = address
   const { type } = definition
   const count = (outcome: 'loaded' | 'none' | 'failed' | 'timed_out') =>
     metrics.roomLoads.inc({ room_type: type, outcome })
@@ -162,7 +162,10 @@ async function loadState(
   })
   try {
     const turn = joinTurn(room, 'load', join)
-    const state = await Promise.race([code.start(turn, () => load(key, options, { projectId })), late])
+    const state = await Promise.race([
+      code.start(turn, () => load(key, options, { projectId, roomType })),
+      late,
+    ])
     if (state === null)
       throw new RoomLogicError('load returned null; return the state, or undefined when there is none')
     // Reading what it brought may run code of the room type: getters, toJSON.
