@@ -437,6 +437,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     },
     ownerlessRooms: (projectId, limit, after) => ownerless.page(projectId, limit, after),
     listedRooms: async (list, query, after) => directory.rooms(list, readQuery(query), () => true, after),
+    describeRoom: (projectId, roomId, shown) =>
+      ownership.describe(roomNamed(`${projectId}/${roomId}`), shown),
     requestRoom: (projectId, roomId, request) =>
       ownership.requests.send(roomNamed(`${projectId}/${roomId}`), request),
     drain: () => void close().then(toldToDrain),

@@ -36,6 +36,7 @@ async function group(...workers: readonly Worker[]) {
         ownerlessRooms: async () => ({ rooms: [], next: undefined }),
         listedRooms: async () => [],
         clock: new FakeClock(),
+        describeRoom: async () => ({ reply: { members: [] }, epoch: 1, seq: 1 }),
         requestRoom: async () => ({ reply: { ended: true }, epoch: 1, seq: 1 }),
         internalToken: TOKEN,
         registry: new Registry(),

@@ -1,6 +1,7 @@
 import { sleep } from '../../shared/clock.ts'
 import {
   type Fence,
+  type Release,
   type RoomRecords,
   StoreRefused,
   StoreRejected,
@@ -108,11 +109,11 @@ export class RoomDurability {
   }
 
   /** Gives the room up, for others to go on with (`forget` false: written first) or for good. */
-  async release(forget: boolean): Promise<boolean> {
+  async release(forget: boolean, outcomes?: Release['outcomes']): Promise<boolean> {
     // A room that is not stored has no history to give.
     const whole = this.#durability === 'none' ? this.#room.withoutHistory : this.#room.whole
     if (!forget && !(await this.record.replace(whole()))) return false
-    return this.record.release(forget)
+    return this.record.release(forget, outcomes)
   }
 
   /** Nothing is written by itself any more. */
@@ -252,8 +253,12 @@ export class FencedLog {
   }
 
   /** Gives the room up; with `forget`, everything but its epoch goes. After that it is not this node's, with any answer. */
-  release(forget: boolean): Promise<boolean> {
-    const options = { forget, ...(forget ? { ttlMs: this.#recordTtlMs } : this.#life) }
+  release(forget: boolean, outcomes?: Release['outcomes']): Promise<boolean> {
+    const options = {
+      forget,
+      ...(forget ? { ttlMs: this.#recordTtlMs } : this.#life),
+      ...(outcomes && { outcomes }),
+    }
     // Refused after a lost answer: the first attempt took place, or the room is another node's.
     return this.#untilAnswered(async (attempt) => {
       const released = (await this.#records.release(this.#room, this.#fence, options)) || attempt > 0

@@ -15,7 +15,7 @@ import type { Layers, UpdateLayers } from './layers.ts'
 import { RoomListing } from './listing.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
 import { migrate } from './migration.ts'
-import type { Outcome } from './outcomes.ts'
+import { type Outcome, outcomesToLeave } from './outcomes.ts'
 import type { RestoredRoom } from './restore.ts'
 import type { RoomTurn } from './room-code.ts'
 import { RoomFrames } from './room-frames.ts'
@@ -459,7 +459,9 @@ export class RoomStream {
   /** Gives the room up, for others to go on with (`forget` false: saved first) or for good. */
   release(forget: boolean): Promise<boolean> {
     this.end()
-    return this.#durability.release(forget)
+    const { clock, format } = this.environment
+    const outcomes = forget ? outcomesToLeave(this.tables.outcomes.flushed, format, clock.now()) : undefined
+    return this.#durability.release(forget, outcomes)
   }
 
   /** Nothing leaves any more. */

@@ -164,6 +164,7 @@ describe('the admin side of a node', () => {
       ownerlessRooms: async () => ({ rooms: [], next: undefined }),
       listedRooms: async () => [],
       clock: new FakeClock(),
+      describeRoom: async () => ({ reply: { members: [] }, epoch: 1, seq: 1 }),
       requestRoom: async () => ({ reply: { ended: true }, epoch: 1, seq: 1 }),
       registry: new Registry(),
       random: systemRandom,

@@ -9,6 +9,7 @@ import type {
   RoomOwner,
   RoomQuota,
   RoomRecords,
+  StoredRoom,
 } from '../port.ts'
 import {
   ENDED_ROOM_MS,
@@ -58,6 +59,7 @@ export class MemoryRooms implements RoomRecords {
   /** By project and principal: when it may make rooms again as fast as any, in monotonic milliseconds. */
   readonly #made: ExpiringMap<number>
   readonly #stuck: ExpiringMap<readonly StuckNote[]>
+  readonly #outcomes: ExpiringMap<Uint8Array>
   readonly #requireOpen: () => void
 
   constructor(clock: Clock, requireOpen: () => void) {
@@ -66,6 +68,7 @@ export class MemoryRooms implements RoomRecords {
     this.#epochs = new ExpiringMap(clock)
     this.#made = new ExpiringMap(clock)
     this.#stuck = new ExpiringMap(clock)
+    this.#outcomes = new ExpiringMap(clock)
     this.#requireOpen = requireOpen
   }
 
@@ -140,6 +143,17 @@ export class MemoryRooms implements RoomRecords {
         ageMs: Math.floor(this.#clock.now()) - at,
         note: note.slice(),
       })),
+      outcomes: this.#outcomes.get(room)?.slice(),
+    }
+  }
+
+  async read(room: string): Promise<StoredRoom> {
+    this.#requireOpen()
+    const { snapshot, journal = [] } = this.#rooms.get(room) ?? {}
+    return {
+      snapshot: snapshot?.slice(),
+      journal: journal.map((entry) => entry.slice()),
+      outcomes: this.#outcomes.get(room)?.slice(),
     }
   }
 
@@ -201,8 +215,9 @@ export class MemoryRooms implements RoomRecords {
     }))
   }
 
-  async release(room: string, fence: Fence, { forget, ttlMs, lasting }: Release): Promise<boolean> {
+  async release(room: string, fence: Fence, { forget, ttlMs, lasting, outcomes }: Release): Promise<boolean> {
     this.#requireOpen()
+    if (outcomes) requireTtl(outcomes.ttlMs)
     // As in Redis: before the end, and whatever becomes of it. Where it is refused, the next refresh counts the room again.
     if (forget) this.#roomsBeside(room).delete(room)
     const creator = this.#rooms.get(room)?.creator
@@ -222,6 +237,7 @@ export class MemoryRooms implements RoomRecords {
       if (ttlMs !== undefined) this.#count(room, ttlMs, creator, lasting)
       return true
     }
+    if (outcomes) this.#outcomes.set(room, new Uint8Array(outcomes.value), outcomes.ttlMs)
     this.#lastingOf(room, creator)?.delete(room)
     const record = this.#rooms.get(room)
     if (record?.contested === false) {
