@@ -134,7 +134,12 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly traceparent?: string | undefined
       readonly tracestate?: string | undefined
     }
-  | { readonly kind: 'leave'; readonly reason: 'left' | 'session_ended'; readonly request_id?: number }
+  /** `kicked`: the player is banned from the room type. */
+  | {
+      readonly kind: 'leave'
+      readonly reason: 'left' | 'session_ended' | 'kicked'
+      readonly request_id?: number
+    }
   | {
       readonly kind: 'message'
       readonly type: string

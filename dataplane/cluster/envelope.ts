@@ -16,8 +16,8 @@ export type PeerMessage =
   /** The receiver is asked to open the room, if no living node owns it. */
   | { readonly to: 'opener'; readonly message: ToOwner }
   | { readonly to: 'edge'; readonly message: ToEdge }
-  /** The session was resumed elsewhere: let go of it. */
-  | { readonly to: 'gateway'; readonly session_id: string }
+  /** The session was resumed elsewhere, or `ended` there by an operator: release it. */
+  | { readonly to: 'gateway'; readonly session_id: string; readonly ended: boolean }
   /** A hand-over: take the room, which was released, over now. */
   | { readonly to: 'host'; readonly room: RoomAddress }
 
@@ -242,6 +242,7 @@ export class EnvelopeWriter {
     to.number(RECEIVERS.indexOf(message.to))
     if (message.to === 'gateway') {
       to.string(message.session_id)
+      to.value(message.ended)
       return
     }
     if (message.to === 'host') {
@@ -382,7 +383,8 @@ export class EnvelopeReader {
   #message(reader: MsgpackReader, rooms: RoomAddress[]): PeerMessage {
     const to = RECEIVERS[reader.value() as number]
     if (to === undefined) throw new ProtocolError('a message to a receiver of unknown number')
-    if (to === 'gateway') return { to, session_id: text(reader.value(), 'a session id') }
+    if (to === 'gateway')
+      return { to, session_id: text(reader.value(), 'a session id'), ended: reader.value() === true }
     const room = this.#room(reader.text() ?? reader.value(), rooms)
     if (to === 'host') return { to, room }
     const number = reader.value()

@@ -37,7 +37,7 @@ export interface RoomCallsSource {
 }
 
 /** A position in the list of rooms without owner, as the text that a caller gives back. */
-const CURSOR = v.pipe(
+export const CURSOR = v.pipe(
   v.string(),
   v.rawTransform(({ dataset, addIssue, NEVER }): CountedRoom => {
     const read = v.safeParse(POSITION, decoded(dataset.value))
@@ -58,7 +58,7 @@ function parsed(text: string): Json | undefined {
   }
 }
 
-const cursorOf = ({ until, roomId }: CountedRoom): string =>
+export const cursorOf = ({ until, roomId }: CountedRoom): string =>
   encoded([until === Number.POSITIVE_INFINITY ? null : until, roomId])
 
 const encoded = (position: Json): string => Buffer.from(JSON.stringify(position)).toString('base64url')
@@ -216,10 +216,21 @@ async function listing(c: Context, { listedRooms }: RoomCallsSource): Promise<Re
   )
 }
 
-async function end(c: Context, { requestRoom, random }: RoomCallsSource): Promise<Response> {
+/** Ends a room for an operator. */
+export const closeRoom = (
+  { requestRoom, random }: Pick<RoomCallsSource, 'requestRoom' | 'random'>,
+  projectId: string,
+  roomId: string,
+): Promise<RequestAnswer> =>
+  requestRoom(projectId, roomId, {
+    id: `operator/${randomToken(random, 16)}`,
+    hash: '',
+    do: { op: 'close' },
+  })
+
+async function end(c: Context, source: RoomCallsSource): Promise<Response> {
   const { project_id: projectId, room_id: roomId } = validate(END_QUERY, c.req.query(), 'query')
-  const id = `operator/${randomToken(random, 16)}`
-  const answer = await requestRoom(projectId, roomId, { id, hash: '', do: { op: 'close' } })
+  const answer = await closeRoom(source, projectId, roomId)
   if ('reply' in answer) return c.json({ project_id: projectId, room_id: roomId, ended: true })
   if (answer.code !== 'timeout') throw problemOf(answer)
   throw new Problem(
@@ -288,7 +299,7 @@ function problemOf({ code, message }: Extract<RequestAnswer, { code: RequestCode
 }
 
 /** Answers with a 503 if the store does not answer. */
-async function withStore(answer: () => Promise<Response>): Promise<Response> {
+export async function withStore(answer: () => Promise<Response>): Promise<Response> {
   try {
     return await answer()
   } catch (error) {

@@ -324,7 +324,7 @@ export interface RoomLog {
 
 /**
  * Context of a handler, for helper functions that work in every room type: `function deal(state: Table, ctx: RoomContext)`. It lacks
- * `emit`, `task`, `after` and `reply`. If a function calls one of these, use `ContextOf`. If the handler throws, its calls of the context
+ * `emit`, `notify`, `task`, `after` and `reply`. If a function calls one of these, use `ContextOf`. If the handler throws, its calls of the context
  * have no effect.
  */
 export interface RoomContext {
@@ -383,6 +383,7 @@ export interface TurnContext<
   in Tasks extends Pair,
   in Timers extends Pair,
   in Retries extends Pair,
+  in Notices extends Pair,
 > extends RoomContext {
   /** Sends an event with the next update, to all members or to those in `to`. */
   readonly emit: <K extends Events[0]>(name: K, data: ValueOf<Events, K>, to?: Recipients) => void
@@ -408,6 +409,12 @@ export interface TurnContext<
     data: ValueOf<Timers, K>,
     options?: { readonly id?: string },
   ) => string
+  /**
+   * Sends a notice to your backend (`NOTIFY_URL`). The notice is stored together with the changes of this handler, and then sent until the
+   * backend accepts it, also if the server crashes or the room ends. The backend may receive it more than once, with the same id. `data`: at
+   * most 16 KiB of JSON. Throws if 1,000 notices of the room wait.
+   */
+  readonly notify: <K extends Notices[0]>(name: K, data: ValueOf<Notices, K>) => void
 }
 
 /** `ctx.task`. */
@@ -543,7 +550,14 @@ export interface RoomSpec<
   Given,
   Calls,
   CallReplies,
-  Context = TurnContext<EventInputs<Events>, OnceInputs<Tasks, Given>, Inputs<Timers>, RetryInputs<Given>>,
+  Notices extends Schemas,
+  Context = TurnContext<
+    EventInputs<Events>,
+    OnceInputs<Tasks, Given>,
+    Inputs<Timers>,
+    RetryInputs<Given>,
+    Inputs<Notices>
+  >,
   Sent extends Pair = EventInputs<Events>,
 > {
   /** Name that clients join by: 1 to 64 letters, digits, `_` and `-`. The first character is a letter or digit. */
@@ -586,6 +600,8 @@ export interface RoomSpec<
   readonly codes?: boolean
   /** Timers for `ctx.after`, by name. */
   readonly timers?: TimerSpecs<NoInfer<State>, Timers, Context, Sent>
+  /** Schemas of the notices for `ctx.notify`, by name. Not with durability `none`. */
+  readonly notices?: Notices
   /**
    * Schema of the state, for development: when you edit the definition, a running room gets the new code only if its state fits the schema.
    */
@@ -758,6 +774,7 @@ export interface RoomDefinition {
   readonly listing: RoomListingRules | undefined
   readonly codes: boolean
   readonly timers: { readonly [name: string]: TimerType }
+  readonly notices: Schemas
   readonly state: StandardSchemaV1 | undefined
   readonly sync: { readonly rate: number }
   readonly tick: { readonly rate: number } | undefined
@@ -795,6 +812,7 @@ export interface DefinedTypes<
   Listing extends StandardSchemaV1,
   Calls,
   CallReplies,
+  Notices extends Schemas,
   Context,
 > {
   readonly state: State
@@ -818,6 +836,7 @@ export interface DefinedTypes<
     ? { readonly [name: string]: Json }
     : { readonly [K in Names<Events>]: Out<Events[K]> }
   readonly options: In<Options> & object
+  readonly notices: { readonly [K in Names<Notices>]: Out<Notices[K]> }
 }
 
 /** Schema of the data of a message type or call that declares none. */
@@ -848,6 +867,7 @@ export function defineRoom<
   CallNames extends string = never,
   const Calls extends ByName = { readonly [K in CallNames]: unknown },
   CallReplies extends ByName = None,
+  const Notices extends Schemas = None,
 >(
   spec: RoomSpec<
     Type,
@@ -863,7 +883,8 @@ export function defineRoom<
     Listing,
     Given,
     Calls,
-    CallReplies
+    CallReplies,
+    Notices
   > & {
     readonly messages?: { readonly [K in Types]: unknown }
     readonly calls?: { readonly [K in CallNames]: unknown }
@@ -880,7 +901,14 @@ export function defineRoom<
       Listing,
       Calls,
       CallReplies,
-      TurnContext<EventInputs<Events>, OnceInputs<Tasks, Given>, Inputs<Timers>, RetryInputs<Given>>
+      Notices,
+      TurnContext<
+        EventInputs<Events>,
+        OnceInputs<Tasks, Given>,
+        Inputs<Timers>,
+        RetryInputs<Given>,
+        Inputs<Notices>
+      >
     >,
     Type
   > {
@@ -918,6 +946,7 @@ export function defineRoom<
     listing: spec.listing as RoomListingRules | undefined,
     codes: spec.codes ?? false,
     timers: (spec.timers ?? {}) as RoomDefinition['timers'],
+    notices: spec.notices ?? {},
     state: spec.state,
     sync: spec.sync ?? { rate: 20 },
     tick: spec.tick,

@@ -379,11 +379,11 @@ export class Inputs {
     this.#stream.touch()
   }
 
-  /** The last turn: nothing of it is sent. */
+  /** The last turn: nothing of it is sent to members. Its notices are written with the end of the room. */
   dispose(): void {
     if (this.stuck.last?.hook === 'onDispose') return
     this.#try('onDispose', () => {
-      this.handlers.run('onDispose')
+      this.#stream.notices.push(this.handlers.run('onDispose').notices)
       return NOTHING
     })
   }
@@ -453,12 +453,16 @@ export class Inputs {
   }
 
   /** What a turn asked for happens now that it is known to have succeeded. */
-  takeOver({ events, shown, kicked, closed }: Effects): void {
+  takeOver({ events, shown, kicked, notices, closed }: Effects): void {
     const { grants, memberships, pending, tables } = this.#stream
     for (const grant of shown) if (memberships.get(grant.memberId)) grants.change(grant)
     for (const event of events)
       pending.events.push(event.layer === undefined ? event : this.#addressed(event))
     if (tables.written) this.rowsChanged()
+    if (notices.length > 0) {
+      this.#stream.notices.push(notices)
+      this.#stream.touch()
+    }
     for (const { memberId, text } of kicked) {
       const membership = memberships.get(memberId)
       if (membership) this.part(membership, 'kicked', text)

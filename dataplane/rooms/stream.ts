@@ -15,6 +15,7 @@ import type { Layers, UpdateLayers } from './layers.ts'
 import { RoomListing } from './listing.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
 import { migrate } from './migration.ts'
+import { RoomNotices } from './notices.ts'
 import { type Outcome, outcomesToLeave } from './outcomes.ts'
 import type { RestoredRoom } from './restore.ts'
 import type { RoomTurn } from './room-code.ts'
@@ -147,6 +148,7 @@ export class RoomStream {
   readonly grants: Grants
   readonly state: LiveState
   readonly tables: Tables
+  readonly notices: RoomNotices
   /** The last updates that members saw, for those who missed some. */
   readonly history: History
   readonly delivery: Delivery
@@ -235,6 +237,7 @@ export class RoomStream {
         ),
     )
     this.tables = begin.tables
+    this.notices = new RoomNotices(environment, address, definition)
     this.#seq = seq
     this.#stateVersion = begin.stateVersion
     this.#version = definition.version
@@ -247,6 +250,7 @@ export class RoomStream {
       wakeAt: () => this.tables.flushedDue,
       stateVersion: () => this.#stateVersion,
       rewritten: (lost) => this.#renew(lost),
+      noticed: (number) => this.notices.wrote(number),
       uncertain: stopped,
       fenced,
     })
@@ -459,9 +463,12 @@ export class RoomStream {
   /** Gives the room up, for others to go on with (`forget` false: saved first) or for good. */
   release(forget: boolean): Promise<boolean> {
     this.end()
+    if (!forget) return this.#durability.release(false)
     const { clock, format } = this.environment
-    const outcomes = forget ? outcomesToLeave(this.tables.outcomes.flushed, format, clock.now()) : undefined
-    return this.#durability.release(forget, outcomes)
+    const seq = this.#seq + (this.state.dirty ? 1 : 0)
+    const notices = this.notices.flush({ epoch: this.epoch, seq })
+    const outcomes = outcomesToLeave(this.tables.outcomes.flushed, format, clock.now())
+    return this.#durability.release(true, { notices, ...(outcomes && { outcomes }) })
   }
 
   /** Nothing leaves any more. */
@@ -471,6 +478,7 @@ export class RoomStream {
     this.#durability.end()
     this.saves?.end()
     this.listing?.end()
+    this.notices.end()
     this.history.end()
   }
 
@@ -495,8 +503,12 @@ export class RoomStream {
     const { bans, reservations, outcomes, tasks } = flush.update.tables ?? {}
     const retries = tasks?.set.some(({ due }) => due !== undefined)
     const atOnce =
-      bans !== undefined || reservations !== undefined || outcomes !== undefined || retries === true
-    const committed = this.#durability.commit(flush.packed, atOnce)
+      bans !== undefined ||
+      reservations !== undefined ||
+      outcomes !== undefined ||
+      retries === true ||
+      flush.notices.length > 0
+    const committed = this.#durability.commit(flush.packed, atOnce, flush.notices)
     if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
   }
@@ -529,7 +541,12 @@ export class RoomStream {
       presence.length > 0
     const tables = this.tables.flush()
     const recorded =
-      acked.length > 0 || leaves.length > 0 || renewed.length > 0 || tables !== undefined || codeChanged
+      acked.length > 0 ||
+      leaves.length > 0 ||
+      renewed.length > 0 ||
+      tables !== undefined ||
+      codeChanged ||
+      this.notices.dirty
     if (!visible && !recorded) return undefined
     if (visible) this.#seq++
     // The turns of the requests did not know the seq.
@@ -563,6 +580,7 @@ export class RoomStream {
     }
     return {
       update,
+      notices: this.notices.flush(update),
       packed: this.#durability.entry(update),
       members: memberships.members,
       joins,

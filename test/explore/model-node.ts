@@ -107,6 +107,8 @@ export class ModelNode {
       codecs,
       records: store.rooms,
       wakeups: store.wakeups,
+      notices: store.notices,
+      deliverNotices: () => undefined,
       listings: store.listings,
       codes: new RoomCodes(store.records, common.random),
       metrics,

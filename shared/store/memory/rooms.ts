@@ -21,6 +21,7 @@ import {
   STUCK_NOTES_KEPT,
 } from '../rules.ts'
 import { ExpiringMap } from './expiring-map.ts'
+import type { MemoryNotices } from './notices.ts'
 
 interface RoomRecord {
   readonly epoch: number
@@ -61,9 +62,11 @@ export class MemoryRooms implements RoomRecords {
   readonly #stuck: ExpiringMap<readonly StuckNote[]>
   readonly #outcomes: ExpiringMap<Uint8Array>
   readonly #requireOpen: () => void
+  readonly #notices: Pick<MemoryNotices, 'add'>
 
-  constructor(clock: Clock, requireOpen: () => void) {
+  constructor(clock: Clock, requireOpen: () => void, notices: Pick<MemoryNotices, 'add'>) {
     this.#clock = clock
+    this.#notices = notices
     this.#rooms = new ExpiringMap(clock)
     this.#epochs = new ExpiringMap(clock)
     this.#made = new ExpiringMap(clock)
@@ -192,9 +195,16 @@ export class MemoryRooms implements RoomRecords {
     return true
   }
 
-  async commit(room: string, fence: Fence, entry: Uint8Array, ttlMs: number): Promise<boolean> {
+  async commit(
+    room: string,
+    fence: Fence,
+    entry: Uint8Array,
+    ttlMs: number,
+    notices: readonly Uint8Array[] = [],
+  ): Promise<boolean> {
     return this.#fenced(room, fence, ttlMs, (record) => {
       record.journal.push(new Uint8Array(entry))
+      this.#notices.add(room, notices)
       return { ...record, version: record.version + 1 }
     })
   }
@@ -205,17 +215,25 @@ export class MemoryRooms implements RoomRecords {
     snapshot: Uint8Array,
     ttlMs: number,
     stateVersion = 1,
+    notices: readonly Uint8Array[] = [],
   ): Promise<boolean> {
-    return this.#fenced(room, fence, ttlMs, (record) => ({
-      ...record,
-      version: record.version + 1,
-      stateVersion: stateVersion === 1 ? undefined : stateVersion,
-      snapshot: new Uint8Array(snapshot),
-      journal: [],
-    }))
+    return this.#fenced(room, fence, ttlMs, (record) => {
+      this.#notices.add(room, notices)
+      return {
+        ...record,
+        version: record.version + 1,
+        stateVersion: stateVersion === 1 ? undefined : stateVersion,
+        snapshot: new Uint8Array(snapshot),
+        journal: [],
+      }
+    })
   }
 
-  async release(room: string, fence: Fence, { forget, ttlMs, lasting, outcomes }: Release): Promise<boolean> {
+  async release(
+    room: string,
+    fence: Fence,
+    { forget, ttlMs, lasting, notices = [], outcomes }: Release,
+  ): Promise<boolean> {
     this.#requireOpen()
     if (outcomes) requireTtl(outcomes.ttlMs)
     // As in Redis: before the end, and whatever becomes of it. Where it is refused, the next refresh counts the room again.
@@ -226,11 +244,10 @@ export class MemoryRooms implements RoomRecords {
       room,
       fence,
       ttlMs ?? Math.max(1, Math.ceil(this.#rooms.leftMs(room))),
-      (record) => ({
-        ...record,
-        owner: null,
-        ...(forget && gone),
-      }),
+      (record) => {
+        this.#notices.add(room, notices)
+        return { ...record, owner: null, ...(forget && gone) }
+      },
     )
     if (!released) return false
     if (!forget) {

@@ -86,6 +86,8 @@ export class RoomBench {
   /** What this node has no place for. */
   readonly redirected: Arrival[] = []
   readonly counts: Record<string, number> = {}
+  /** Rooms whose notices were written. */
+  readonly written: string[] = []
   readonly nodeId: string
   mayAct = true
   slowdown = 1
@@ -129,6 +131,8 @@ export class RoomBench {
       codecs: [new JsonCodec(), new MsgpackCodec()],
       records: this.store.store.rooms,
       wakeups: this.store.store.wakeups,
+      notices: this.store.store.notices,
+      deliverNotices: (room) => this.written.push(room),
       listings: this.store.store.listings,
       codes: new RoomCodes(this.store.store.records, random),
       clock: this.clock,
@@ -734,6 +738,7 @@ export class TestStore {
         },
         take: (...args) => inner.wakeups.take(...args),
       },
+      notices: inner.notices,
       bus: inner.bus,
       locks: inner.locks,
       time: () => inner.time(),
