@@ -16,7 +16,7 @@ import { RoomListing } from './listing.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
 import { migrate } from './migration.ts'
 import { RoomNotices } from './notices.ts'
-import type { Outcome } from './outcomes.ts'
+import { type Outcome, outcomesToLeave } from './outcomes.ts'
 import type { RestoredRoom } from './restore.ts'
 import type { RoomTurn } from './room-code.ts'
 import { RoomFrames } from './room-frames.ts'
@@ -465,8 +465,12 @@ export class RoomStream {
   /** Gives the room up, for others to go on with (`forget` false: saved first) or for good. */
   release(forget: boolean): Promise<boolean> {
     this.end()
+    if (!forget) return this.#durability.release(false)
+    const { clock, format } = this.environment
     const seq = this.#seq + (this.state.dirty ? 1 : 0)
-    return this.#durability.release(forget, forget ? this.notices.flush({ epoch: this.epoch, seq }) : NONE)
+    const notices = this.notices.flush({ epoch: this.epoch, seq })
+    const outcomes = outcomesToLeave(this.tables.outcomes.flushed, format, clock.now())
+    return this.#durability.release(true, { notices, ...(outcomes && { outcomes }) })
   }
 
   /** Nothing leaves any more. */

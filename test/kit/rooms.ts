@@ -19,11 +19,12 @@ import {
 } from '../../client/queue.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import { type Notice, type NoticeOf, readNotice } from '../../server/notices.ts'
+import { roomAddress } from '../../dataplane/traffic.ts'
 import { timestamp } from '../../shared/clock.ts'
-import type { JsonObject } from '../../shared/json.ts'
+import type { Json, JsonObject } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { JoinOptions } from '../../shared/protocol/messages.ts'
-import type { RoomIn, RoomOfType, RoomState, TypedRoom } from '../../shared/room-types.ts'
+import type { RoomCalls, RoomIn, RoomOfType, RoomState, TypedRoom } from '../../shared/room-types.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { issueToken, type SigningKey } from '../../shared/tokens.ts'
@@ -59,6 +60,14 @@ type Times<N extends number, Seat, Seats extends Seat[] = []> = number extends N
   : Seats['length'] extends N
     ? Seats
     : Times<N, Seat, [...Seats, Seat]>
+
+/** Data and reply of a call. */
+type CallOf<R extends TypedRoom, Name extends string> =
+  RoomCalls<R> extends {
+    readonly [K in Name]: infer Call extends { readonly data: unknown; readonly reply: unknown }
+  }
+    ? Call
+    : never
 
 type Definitions = readonly (RoomDefinition & TypedRoom)[]
 
@@ -121,6 +130,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
   readonly #players = new Map<object, Connected>()
   #started = 0
   #joined = 0
+  #called = 0
 
   private constructor(rooms: Rooms, options: TestOptions, key: SigningKey, publicKey: string) {
     this.#rooms = rooms
@@ -245,6 +255,31 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     const described = (await this.#ownerOf(room.id))?.describe(room.id)
     if (!described) throw new Error(`state: no node runs ${room.id}`)
     return described.state as RoomState<R>
+  }
+
+  /**
+   * Calls a room, as a backend does through the control API. Resolves to the reply. Rejects with an error whose `code` is, for example,
+   * `room_logic_refused`. `id`: idempotency key. A second call with the same id and data gets the same reply. Default: a new id.
+   */
+  async call<R extends TypedRoom, Name extends keyof RoomCalls<R> & string>(
+    room: Room<R>,
+    name: Name,
+    data: CallOf<R, Name>['data'],
+    { id = `call_${++this.#called}` }: { readonly id?: string } = {},
+  ): Promise<CallOf<R, Name>['reply']> {
+    const [node] = this.#nodes
+    if (!node) throw new Error('call: no node runs')
+    const [roomType = '', ...key] = room.id.split(':')
+    const answer = await this.#until(
+      node.request(roomAddress(PROJECT, roomType, key.join(':')), {
+        id: `key_test/${id}`,
+        hash: JSON.stringify([name, data]),
+        do: { op: 'call', name, data: data as Json, caller: { key_id: 'key_test', call_id: id } },
+      }),
+      `call("${name}")`,
+    )
+    if ('code' in answer) throw Object.assign(new Error(answer.message), { code: answer.code })
+    return answer.reply as CallOf<R, Name>['reply']
   }
 
   /**

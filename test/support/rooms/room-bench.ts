@@ -754,6 +754,7 @@ export class TestStore {
             throw new StoreUnavailable(`the test store is ${this.mood}`)
           return rooms.inspect(room)
         },
+        read: (...args) => rooms.read(...args),
         reserve: (...args) => rooms.reserve(...args),
         claim: (...args) => rooms.claim(...args),
         recall: (...args) => rooms.recall(...args),
