@@ -99,7 +99,7 @@ interface Route {
   readonly operation: Operation
 }
 
-const METHODS = ['get', 'post'] as const
+const METHODS = ['get', 'post', 'put', 'delete'] as const
 
 /** The page for an API description. */
 export function docsPage(api: OpenApi): Html {

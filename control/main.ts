@@ -129,7 +129,7 @@ export async function startControl({
     tracer,
     operatorTokens,
     openTo: openToAll ? 'everyone' : 'this machine',
-    nodes: new Nodes({ records: store.records, random, log, internalToken: config.internalToken }),
+    nodes: new Nodes({ records: store.records, clock, random, log, internalToken: config.internalToken }),
     internalToken: config.internalToken,
     requireKeyId: config.requireKeyId,
     maxRevokedSubs: LIMITS.maxRevokedSubs.value,

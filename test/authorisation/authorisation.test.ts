@@ -102,6 +102,8 @@ describe('the control API', () => {
   const REQUESTS: Readonly<Record<string, (projectId: string) => { query?: string; body?: object }>> = {
     'POST /projects': () => ({ body: { name: 'a game' } }),
     'POST /tokens': (projectId) => ({ body: { project_id: projectId } }),
+    'POST /projects/:id/rooms/:type/:key/reserve': () => ({ body: { subs: ['ada'], seconds: 30 } }),
+    'POST /projects/:id/rooms/:type/:key/kick': () => ({ body: { sub: 'ada' } }),
     'PUT /admin/log-level': () => ({ body: { level: 'debug' } }),
     'GET /internal/key-status': (projectId) => ({ query: `?project_id=${projectId}` }),
   }
@@ -110,7 +112,8 @@ describe('the control API', () => {
   const headers = {} as Record<ControlCredential, readonly Record<string, string>[]>
   beforeAll(async () => {
     projectId = await newProject()
-    const own = (await newKey(projectId, ['token:mint', 'room:read'])).secret
+    const scopes = ['token:mint', 'room:read', 'room:call', 'player:manage']
+    const own = (await newKey(projectId, scopes)).secret
     const revoked = await newKey(projectId)
     await create(`POST /projects/${projectId}/keys/${revoked.id}/revoke`, {})
     const bearer = (credential: string) => ({ authorization: `Bearer ${credential}` })
@@ -128,7 +131,7 @@ describe('the control API', () => {
       ],
       operator: [bearer(OPERATOR)],
       own_key: [bearer(own)],
-      foreign_key: [bearer((await newKey(await newProject(), ['token:mint', 'room:read'])).secret)],
+      foreign_key: [bearer((await newKey(await newProject(), scopes)).secret)],
       scopeless_key: [bearer((await newKey(projectId, ['reports:read'])).secret)],
       revoked_key: [bearer(revoked.secret)],
       internal: [{ 'x-service-internal-token': INTERNAL }],
@@ -145,7 +148,7 @@ describe('the control API', () => {
       for (const shown of headers[credential]) {
         const { query = '', body } = REQUESTS[route]?.(projectId) ?? {}
         const keyId = route.includes(':keyId') ? (await newKey(projectId)).id : ''
-        const line = `${route.replace(':id', projectId).replace(':keyId', keyId).replace(':sub', 'ada').replace(':type', 'arena').replace(':key', 'one')}${query}`
+        const line = `${route.replace(':id', projectId).replace(':keyId', keyId).replace(':sub', 'ada').replace(':type', 'arena').replace(':key', 'one').replace(':name', 'grant')}${query}`
         const answer = await send(line, body, shown, credential === 'open' ? open : closed)
         const challenge = answer.headers.get('www-authenticate')
         expect(await verdict(answer)).toBe(CONTROL[route]![credential])

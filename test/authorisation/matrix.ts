@@ -50,6 +50,9 @@ const OPERATORS: ControlRow = {
   open: 'yes',
 }
 
+/** Operators, and keys of the project with the scope. */
+const CALLERS: ControlRow = { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' }
+
 const NODES: ControlRow = {
   none: 'unauthenticated',
   wrong: 'unauthenticated',
@@ -71,10 +74,17 @@ export const CONTROL: Readonly<Record<string, ControlRow>> = {
   'POST /projects/:id/keys/:keyId/revoke': OPERATORS,
   'POST /projects/:id/keys/:keyId/rotate': OPERATORS,
   'POST /projects/:id/subs/:sub/revoke': OPERATORS,
-  'GET /projects/:id/rooms?type=arena': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
+  'GET /projects/:id/rooms?type=arena': CALLERS,
   'GET /projects/:id/rooms?sleeping=1': OPERATORS,
   'DELETE /projects/:id/rooms/:type/:key': OPERATORS,
-  'POST /tokens': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
+  'GET /projects/:id/rooms/:type/:key?include_state=1': CALLERS,
+  'GET /projects/:id/rooms/:type/:key?include_layers=1': OPERATORS,
+  'PUT /projects/:id/rooms/:type/:key': CALLERS,
+  'POST /projects/:id/rooms/:type/:key/calls/:name': CALLERS,
+  'POST /projects/:id/rooms/:type/:key/reserve': CALLERS,
+  'POST /projects/:id/rooms/:type/:key/kick': CALLERS,
+  'POST /projects/:id/rooms/:type/:key/close': CALLERS,
+  'POST /tokens': CALLERS,
   'PUT /admin/log-level': OPERATORS,
   'GET /internal/key-status': NODES,
   'GET /healthz': EVERYONE,
