@@ -16,6 +16,10 @@ export interface RoomTypes {
   readonly messages: { readonly [type: string]: unknown }
   /** Results of `room.request`, by message type. Absent: no message has a reply. */
   readonly replies?: { readonly [type: string]: unknown }
+  /** Data that a backend sends, by name of the call. This is the input of the schema, without defaults. Absent: there are no calls. */
+  readonly calls?: { readonly [name: string]: unknown }
+  /** Replies to calls of a backend, by name of the call. Absent: no call has a reply. */
+  readonly callReplies?: { readonly [name: string]: unknown }
   /** Data that members receive, by event name. */
   readonly events: { readonly [name: string]: unknown }
   /** Join options other than `key`. This is the input of the schema, without defaults. */
@@ -28,6 +32,8 @@ export interface UntypedRoom extends RoomTypes {
   readonly listing: Json
   readonly messages: { readonly [type: string]: Json }
   readonly replies: { readonly [type: string]: Json }
+  readonly calls: { readonly [name: string]: Json }
+  readonly callReplies: { readonly [name: string]: Json }
   readonly events: { readonly [name: string]: Json }
   readonly options: JsonObject
 }
@@ -66,6 +72,10 @@ export type VisibleState<R extends TypedRoom> =
 export type RoomMessages<R extends TypedRoom> = TypesOf<R>['messages']
 /** Replies of `R`, by message type. */
 export type RoomReplies<R extends TypedRoom> = NonNullable<TypesOf<R>['replies']>
+/** Data of the calls of `R`, by name. */
+export type RoomCalls<R extends TypedRoom> = NonNullable<TypesOf<R>['calls']>
+/** Replies to the calls of `R`, by name. */
+export type RoomCallReplies<R extends TypedRoom> = NonNullable<TypesOf<R>['callReplies']>
 /** Data of the events of `R`, by event name. */
 export type RoomEvents<R extends TypedRoom> = TypesOf<R>['events']
 /** Join options of `R` other than `key`. */

@@ -74,6 +74,7 @@ const declarations = await keepDeclarations(dist, [
   'client/index.d.ts',
   'client/motion.d.ts',
   'client/react.d.ts',
+  'server/index.d.ts',
   'test/kit/index.d.ts',
 ])
 say(`compiled to dist/, with ${declarations} declarations`)
