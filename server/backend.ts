@@ -1,5 +1,4 @@
 import type { ListedRoom as ClientListedRoom, RoomQuery } from '../client/finding.ts'
-import { randomToken } from '../shared/ids.ts'
 import type { Json, JsonObject } from '../shared/json.ts'
 import type {
   RoomCallReplies,
@@ -9,7 +8,7 @@ import type {
   UntypedRoom,
   VisibleState,
 } from '../shared/room-types.ts'
-import { type BackendOptions, type BackendParts, Control } from './control.ts'
+import { type BackendOptions, type BackendParts, Control, type ControlRequest } from './control.ts'
 
 /** Options of a token. */
 export interface TokenOptions {
@@ -132,19 +131,14 @@ export interface BanList {
   readonly nextCursor: string | undefined
 }
 
-/** Characters of the id of a call that names none: 126 random bits. */
-const ID_LENGTH = 21
-
 /** Rooms and players of a project. `roomful` returns one. */
 export class Backend {
   readonly #control: Control
-  readonly #parts: BackendParts
   readonly #projectId: string
 
   /** Called by `roomful`. */
   constructor(options: BackendOptions, parts: BackendParts) {
     this.#control = new Control(options, parts)
-    this.#parts = parts
     this.#projectId = options.projectId
   }
 
@@ -159,7 +153,7 @@ export class Backend {
    * data and their replies.
    */
   room<R extends TypedRoom = TypedRoom<UntypedRoom>>(type: R['type'], key: string): BackendRoom<R> {
-    return new BackendRoom(this.#control, ['projects', this.#projectId, 'rooms', type, key], this.#parts)
+    return new BackendRoom(this.#control, ['projects', this.#projectId, 'rooms', type, key])
   }
 
   /** Returns a page of the listed rooms of a type (`listing` of the room type). Needs the scope `room:read`. */
@@ -184,7 +178,10 @@ export class Backend {
     }
   }
 
-  /** Closes the player's sessions within a second, and refuses tokens that were issued before now. A newer token is accepted. */
+  /**
+   * Closes the player's sessions within a second, and refuses tokens that were issued before now. A newer token is accepted. Takes an operator
+   * token as `key`.
+   */
   async revokePlayer(sub: string): Promise<void> {
     await this.#request('POST', ['subs', sub, 'revoke'])
   }
@@ -219,7 +216,7 @@ export class Backend {
    * Replaces `member.data` of the player in all rooms, now and for later joins, until `clearData`. Needs the scope `player:manage`.
    */
   async setData(sub: string, data: JsonObject): Promise<void> {
-    await this.#request('PUT', ['subs', sub, 'data'], { body: data })
+    await this.#request('PUT', ['subs', sub, 'data'], { body: { data } })
   }
 
   /** Ends `setData`: the data of the player's token counts again. Needs the scope `player:manage`. */
@@ -230,7 +227,7 @@ export class Backend {
   #request<Answer>(
     method: 'GET' | 'POST' | 'PUT' | 'DELETE',
     path: readonly string[],
-    more?: Parameters<Control['request']>[2],
+    more?: ControlRequest,
   ): Promise<Answer> {
     return this.#control.request<Answer>(method, ['projects', this.#projectId, ...path], more)
   }
@@ -243,13 +240,11 @@ export class Backend {
 export class BackendRoom<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   readonly #control: Control
   readonly #path: readonly string[]
-  readonly #parts: BackendParts
 
   /** Called by `room`. */
-  constructor(control: Control, path: readonly string[], parts: BackendParts) {
+  constructor(control: Control, path: readonly string[]) {
     this.#control = control
     this.#path = path
-    this.#parts = parts
   }
 
   /** Runs a call of the room type (`calls`) and resolves to its reply. Wakes a sleeping room. Needs the scope `room:call`. */
@@ -300,13 +295,8 @@ export class BackendRoom<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     await this.#change('POST', ['close'], { id })
   }
 
-  #change<Answer>(
-    method: 'POST' | 'PUT',
-    path: readonly string[],
-    { id, ...more }: { id: string | undefined; query?: Record<string, number | undefined>; body?: unknown },
-  ): Promise<Answer> {
-    const named = id ?? randomToken(this.#parts.random, ID_LENGTH)
-    return this.#control.request<Answer>(method, [...this.#path, ...path], { ...more, id: named })
+  #change<Answer>(method: 'POST' | 'PUT', path: readonly string[], request: ControlRequest): Promise<Answer> {
+    return this.#control.request<Answer>(method, [...this.#path, ...path], request)
   }
 }
 

@@ -1,4 +1,5 @@
 import { Backoff } from '../client/backoff.ts'
+import { randomToken } from '../shared/ids.ts'
 import type { Random } from '../shared/random.ts'
 import { RoomfulError } from './errors.ts'
 
@@ -29,10 +30,12 @@ export interface ControlRequest {
   readonly query?: Readonly<Record<string, string | number | undefined>>
   /** Body as JSON. Undefined: there is none. */
   readonly body?: unknown
-  /** The `idempotency-key`. */
-  readonly id?: string
+  /** The `idempotency-key` of a change. Undefined: a random one, which covers the attempts of this request. */
+  readonly id?: string | undefined
 }
 
+/** Characters of a random idempotency key: 126 bits. */
+const ID_LENGTH = 21
 const DEFAULT_TIMEOUT_MS = 30_000
 /** Longer than control takes to answer: it gives up after 12 s. */
 const ATTEMPT_MS = 15_000
@@ -72,7 +75,7 @@ export class Control {
       method,
       headers: {
         authorization: `Bearer ${this.#options.key}`,
-        ...(id !== undefined && { 'idempotency-key': id }),
+        ...(method !== 'GET' && { 'idempotency-key': id ?? randomToken(random, ID_LENGTH) }),
         ...(body !== undefined && { 'content-type': 'application/json' }),
       },
       ...(body !== undefined && { body: JSON.stringify(body) }),
