@@ -60,6 +60,7 @@ beforeAll(async () => {
     paths: {
       roomful: [`${root}dataplane/index.ts`],
       'roomful/client': [`${root}client/index.ts`],
+      'roomful/server': [`${root}server/index.ts`],
       'roomful/client/motion': [`${root}client/motion.ts`],
       'roomful/react': [`${root}client/react.ts`],
       'roomful/test': [`${root}test/kit/index.ts`],
