@@ -298,7 +298,7 @@ const turn = {
 }
 
 export const CallAnswer = v.object({
-  reply: v.exactOptional(v.pipe(v.unknown(), v.description('Absent: the call has no reply.'))),
+  reply: v.pipe(v.unknown(), v.description('null: the call has no reply.')),
   ...turn,
 })
 export const OpenedRoom = v.object({

@@ -1,13 +1,6 @@
 import type { ListedRoom as ClientListedRoom, RoomQuery } from '../client/finding.ts'
 import type { Json, JsonObject } from '../shared/json.ts'
-import type {
-  RoomCallReplies,
-  RoomCalls,
-  RoomOptions,
-  TypedRoom,
-  UntypedRoom,
-  VisibleState,
-} from '../shared/room-types.ts'
+import type { RoomCalls, RoomOptions, TypedRoom, UntypedRoom, VisibleState } from '../shared/room-types.ts'
 import { type BackendOptions, type BackendParts, Control, type ControlRequest } from './control.ts'
 
 /** Options of a token. */
@@ -48,11 +41,6 @@ type OpenArguments<Options> =
   Partial<Options> extends Options
     ? [options?: Options, more?: CallOptions]
     : [options: Options, more?: CallOptions]
-
-/** Result of `call`. Undefined: the call has no reply. */
-export type CallReply<R extends TypedRoom, K> = K extends keyof RoomCallReplies<R>
-  ? RoomCallReplies<R>[K]
-  : undefined
 
 /** A member of a room, as a backend sees it. */
 export interface RoomMember {
@@ -247,13 +235,13 @@ export class BackendRoom<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     this.#path = path
   }
 
-  /** Runs a call of the room type (`calls`) and resolves to its reply. Wakes a sleeping room. Needs the scope `room:call`. */
+  /** Runs a call of the room type (`calls`) and resolves to its reply, null if it has none. Wakes a sleeping room. Needs the scope `room:call`. */
   async call<K extends keyof RoomCalls<R> & string>(
     name: K,
-    ...[data, { id, open } = {}]: CallArguments<RoomCalls<R>[K]>
-  ): Promise<CallReply<R, K>> {
+    ...[data, { id, open } = {}]: CallArguments<RoomCalls<R>[K]['data']>
+  ): Promise<RoomCalls<R>[K]['reply']> {
     const more = { id, query: { open: open ? 1 : undefined }, body: data ?? null }
-    return (await this.#change<{ reply: never }>('POST', ['calls', name], more)).reply
+    return (await this.#change<{ reply: RoomCalls<R>[K]['reply'] }>('POST', ['calls', name], more)).reply
   }
 
   /** Creates the room if it does not exist. Resolves to true if it was created. Needs the scope `room:call`. */

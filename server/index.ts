@@ -15,7 +15,6 @@ export type {
   BanOptions,
   CallArguments,
   CallOptions,
-  CallReply,
   ListedRoom,
   Page,
   RoomDescription,

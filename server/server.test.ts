@@ -50,8 +50,10 @@ type Duel = TypedRoom<
     messages: object & { [type: string]: never }
     events: object & { [name: string]: never }
     options: { map?: string }
-    calls: { grant: { sub: string; gold: number }; tick: null }
-    callReplies: { grant: { total: number } }
+    calls: {
+      grant: { data: { sub: string; gold: number }; reply: { total: number } }
+      tick: { data: null; reply: null }
+    }
     listing: { map: string }
   },
   'duel'
@@ -316,7 +318,7 @@ describe('roomful/server', () => {
   it('takes its types from the room definition', () => {
     const room = roomful({ url, projectId: 'prj_a', key: 'k' }).room<Duel>('duel', 'a')
     expectTypeOf(room.call<'grant'>).returns.resolves.toEqualTypeOf<{ total: number }>()
-    expectTypeOf(room.call<'tick'>).returns.resolves.toEqualTypeOf<undefined>()
+    expectTypeOf(room.call<'tick'>).returns.resolves.toEqualTypeOf<null>()
     expectTypeOf(room.state).returns.resolves.toMatchTypeOf<{ state: { readonly hp: number } }>()
     const wrong = () => {
       // @ts-expect-error: there is no such call

@@ -16,10 +16,8 @@ export interface RoomTypes {
   readonly messages: { readonly [type: string]: unknown }
   /** Results of `room.request`, by message type. Absent: no message has a reply. */
   readonly replies?: { readonly [type: string]: unknown }
-  /** Data that a backend sends, by name of the call. This is the input of the schema, without defaults. Absent: there are no calls. */
-  readonly calls?: { readonly [name: string]: unknown }
-  /** Replies to calls of a backend, by name of the call. Absent: no call has a reply. */
-  readonly callReplies?: { readonly [name: string]: unknown }
+  /** Data and replies of the calls of backends, by name. Absent: the room type has no calls. */
+  readonly calls?: { readonly [name: string]: { readonly data: unknown; readonly reply: unknown } }
   /** Data that members receive, by event name. */
   readonly events: { readonly [name: string]: unknown }
   /** Join options other than `key`. This is the input of the schema, without defaults. */
@@ -32,8 +30,7 @@ export interface UntypedRoom extends RoomTypes {
   readonly listing: Json
   readonly messages: { readonly [type: string]: Json }
   readonly replies: { readonly [type: string]: Json }
-  readonly calls: { readonly [name: string]: Json }
-  readonly callReplies: { readonly [name: string]: Json }
+  readonly calls: { readonly [name: string]: { readonly data: Json; readonly reply: Json } }
   readonly events: { readonly [name: string]: Json }
   readonly options: JsonObject
 }
@@ -72,10 +69,8 @@ export type VisibleState<R extends TypedRoom> =
 export type RoomMessages<R extends TypedRoom> = TypesOf<R>['messages']
 /** Replies of `R`, by message type. */
 export type RoomReplies<R extends TypedRoom> = NonNullable<TypesOf<R>['replies']>
-/** Data of the calls of `R`, by name. */
+/** Calls of `R` for backends, by name, each with its `data` and `reply`. */
 export type RoomCalls<R extends TypedRoom> = NonNullable<TypesOf<R>['calls']>
-/** Replies to the calls of `R`, by name. */
-export type RoomCallReplies<R extends TypedRoom> = NonNullable<TypesOf<R>['callReplies']>
 /** Data of the events of `R`, by event name. */
 export type RoomEvents<R extends TypedRoom> = TypesOf<R>['events']
 /** Join options of `R` other than `key`. */
