@@ -36,6 +36,7 @@ const A_LISTING: Rule = [
   'a function, not an async one, that returns the data of the row, or null',
 ]
 const A_FLAG: Rule = [(value) => typeof value === 'boolean', 'true or false']
+const ONLY_TRUE: Rule = [(value) => value === true, 'true, or left out']
 const A_SAVE_INTERVAL: Rule = [(value) => isNumber(value, 1, 86_400), '1 to 86400']
 const BY_NAME: Rule = [isObject, 'an object by name']
 
@@ -232,9 +233,19 @@ function checkNames(spec: Fields, check: Check): void {
       () => `tasks.${name} is a schema: write ${name}: { result: schema, handle(state, outcome, ctx) { … } }`,
     )
     if (isSchema(task)) continue
-    const { result, handle }: Fields = isObject(task) ? task : {}
-    if (isObject(task)) checkFields(task, ['result', 'handle'], `tasks.${name}`, check)
+    const { result, retry, data, run, handle }: Fields = isObject(task) ? task : {}
+    if (isObject(task))
+      checkFields(task, ['result', 'retry', 'data', 'run', 'handle'], `tasks.${name}`, check)
     checkRule(`tasks.${name}.result`, result, A_SCHEMA, check)
+    if (retry !== undefined) {
+      checkRule(`tasks.${name}.retry`, retry, ONLY_TRUE, check)
+      checkRule(`tasks.${name}.data`, data, A_SCHEMA, check)
+      checkRule(`tasks.${name}.run`, run, A_FUNCTION, check)
+    } else
+      check(
+        data === undefined && run === undefined,
+        () => `tasks.${name} has data or run without retry: write retry: true, or leave them out`,
+      )
     checkRule(`tasks.${name}.handle`, handle, A_HANDLER, check)
   }
   for (const [name, timer] of namesIn(spec, 'timers', check)) {

@@ -44,6 +44,17 @@ type Output<S> = S extends StandardSchemaV1 ? Out<S> : null
 export type Pair = readonly [name: string, value: unknown]
 /** Schemas by name as pairs with their inputs. */
 type Inputs<T> = { [K in Names<T>]: readonly [name: K, value: Input<T[K]>] }[Names<T>]
+/** Tasks without `retry`, as pairs with the inputs of their `result` schemas. */
+type OnceInputs<Tasks, Given> = {
+  [K in Names<Tasks>]: DataOf<Given, K> extends StandardSchemaV1
+    ? never
+    : readonly [name: K, value: Input<Tasks[K]>]
+}[Names<Tasks>]
+/** Tasks with `retry`, as pairs with the inputs of their `data` schemas. */
+type RetryInputs<Given> = {
+  [K in Names<Given>]: Given[K] extends StandardSchemaV1 ? readonly [name: K, value: In<Given[K]>] : never
+}[Names<Given>]
+type DataOf<Given, K> = K extends keyof Given ? Given[K] : undefined
 /** The same for events. Without declared events: any name, any value. */
 type EventInputs<Events extends Schemas> = string extends Names<Events> ? Pair : Inputs<Events>
 /** Value of the pair with a name. */
@@ -101,6 +112,18 @@ export type TaskOutcome<T> =
        */
       readonly error: string
     }
+
+/** Names of one run of a task with `retry`. */
+export interface TaskRun {
+  /** Id of the task: that of `ctx.task`. It is the same each time the task runs. Give it to your database or backend, so that it does the work once. */
+  readonly id: string
+}
+
+/** What a task with `retry` was started with. */
+export interface StartedTask<Data> extends TaskRun {
+  /** Data from `ctx.task`, as the output of the task's schema. */
+  readonly data: Data
+}
 
 /** A member's message of type `K`. */
 export interface MessageInput<K extends string, Data> {
@@ -172,12 +195,29 @@ export type TimerSpecs<State, Timers extends Schemas, Context, Sent extends Pair
 }
 
 /** Tasks for `ctx.task`, by name. */
-export type TaskSpecs<State, Tasks extends Schemas, Context, Sent extends Pair> = {
+export type TaskSpecs<State, Tasks extends Schemas, Given, Context, Sent extends Pair> = {
   readonly [K in keyof Tasks]: {
     /** Schema of the work's result. */
     readonly result: Tasks[K]
+    /** True: the task runs at least once. If another server process takes over the room, it runs again there. Needs `data` and `run`. */
+    readonly retry?: true
+    /** Schema of the data of a task with `retry`, at most 16 KiB of JSON. */
+    readonly data?: StandardSchemaV1
+    /** The work of a task with `retry`. It may run more than once, also at the same time on two server processes, always with the same `id`. */
+    run?(data: Output<DataOf<Given, K>>, task: TaskRun): PromiseLike<In<Tasks[K]>> | In<Tasks[K]>
     /** Called when the work has ended. The state may have changed since the task started. */
-    handle(state: Draft<State>, outcome: TaskOutcome<Out<Tasks[K]>>, ctx: Context): HandlerResult<State, Sent>
+    handle(
+      state: Draft<State>,
+      outcome: DataOf<Given, K> extends StandardSchemaV1
+        ? TaskOutcome<Out<Tasks[K]>> & StartedTask<Output<DataOf<Given, K>>>
+        : TaskOutcome<Out<Tasks[K]>>,
+      ctx: Context,
+    ): HandlerResult<State, Sent>
+  }
+} & {
+  readonly [K in keyof Given]: {
+    /** Schema of the data of a task with `retry`, at most 16 KiB of JSON. */
+    readonly data?: Given[K]
   }
 }
 
@@ -292,8 +332,12 @@ export interface RoomContext {
 
 /** Context of a handler of one room type. To name this type in your code, use `ContextOf`. */
 // The functions are properties, because TypeScript compares the parameters of methods too loosely: a helper of another room type would pass.
-export interface TurnContext<in Events extends Pair, in Tasks extends Pair, in Timers extends Pair>
-  extends RoomContext {
+export interface TurnContext<
+  in Events extends Pair,
+  in Tasks extends Pair,
+  in Timers extends Pair,
+  in Retries extends Pair,
+> extends RoomContext {
   /** Sends an event with the next update, to all members or to those in `to`. */
   readonly emit: <K extends Events[0]>(name: K, data: ValueOf<Events, K>, to?: Recipients) => void
   /**
@@ -301,8 +345,12 @@ export interface TurnContext<in Events extends Pair, in Tasks extends Pair, in T
    * durability `snapshot` or `none`: after they are sent). The handler of the task `name` gets the outcome. If another server process takes
    * over the room before the work has ended, the outcome is `{ ok: false, error: 'moved' }`. Throws if the room has 100 unfinished tasks
    * (`maxRoomTasks`).
+   *
+   * `ctx.task(name, data, { id })` starts a task with `retry`, which calls the task's `run`. It runs at least once: if another server process
+   * takes over the room before the work has ended, the task runs again there, with the same `id` (1 to 96 bytes; default: a new one). With
+   * durability `none` the task ends with its server process. Throws if the room has an unfinished task with this id.
    */
-  readonly task: <K extends Tasks[0]>(work: () => PromiseLike<ValueOf<Tasks, K>>, name: K) => void
+  readonly task: StartTask<Tasks, Retries>
   /**
    * Sets a timer and returns its id. The handler of `timer` is called once, `ms` milliseconds after `now`. If `ms` is 0 or less, it is
    * called soon after the current handler. If a timer with this `id` (1 to 96 bytes) exists, the new timer replaces it. If the current
@@ -314,6 +362,12 @@ export interface TurnContext<in Events extends Pair, in Tasks extends Pair, in T
     data: ValueOf<Timers, K>,
     options?: { readonly id?: string },
   ) => string
+}
+
+/** `ctx.task`. */
+export interface StartTask<in Tasks extends Pair, in Retries extends Pair> {
+  <K extends Tasks[0]>(work: () => PromiseLike<ValueOf<Tasks, K>>, name: K): void
+  <K extends Retries[0]>(name: K, data: ValueOf<Retries, K>, options?: { readonly id?: string }): void
 }
 
 /** Context of a message's handler. */
@@ -440,7 +494,8 @@ export interface RoomSpec<
   Timers extends Schemas,
   Patterns extends string,
   Listing extends StandardSchemaV1,
-  Context = TurnContext<EventInputs<Events>, Inputs<Tasks>, Inputs<Timers>>,
+  Given,
+  Context = TurnContext<EventInputs<Events>, OnceInputs<Tasks, Given>, Inputs<Timers>, RetryInputs<Given>>,
   Sent extends Pair = EventInputs<Events>,
 > {
   /** Name that clients join by: 1 to 64 letters, digits, `_` and `-`. The first character is a letter or digit. */
@@ -464,7 +519,7 @@ export interface RoomSpec<
   /** Schemas of the events, by name. Default: any name, any JSON. */
   readonly events?: Events
   /** Tasks for `ctx.task`, by name. */
-  readonly tasks?: TaskSpecs<NoInfer<State>, Tasks, Context, Sent>
+  readonly tasks?: TaskSpecs<NoInfer<State>, Tasks, Given, Context, Sent>
   /**
    * Hidden parts of the state, by path: `{ 'hands.*': (memberId) => `member:${memberId}`, deck: null }`. `*` matches any key. The value at
    * the path, its key and everything in it belong to a layer, which only some members receive. The right side is the layer's name, or a
@@ -602,6 +657,9 @@ export interface MessageType {
 /** Task type. */
 export interface TaskType {
   readonly result: StandardSchemaV1
+  /** Schema of the data. Undefined: the task has no `retry`. */
+  readonly data: StandardSchemaV1 | undefined
+  readonly run: ((data: unknown, task: TaskRun) => unknown) | undefined
   readonly handle: Hook
 }
 
@@ -717,6 +775,7 @@ export function defineRoom<
   const Timers extends Schemas = None,
   Patterns extends string = never,
   Listing extends StandardSchemaV1 = never,
+  Given extends ByName = None,
 >(
   spec: RoomSpec<
     Type,
@@ -729,7 +788,8 @@ export function defineRoom<
     Options,
     Timers,
     Patterns,
-    Listing
+    Listing,
+    Given
   > & {
     readonly messages?: { readonly [K in Types]: unknown }
   },
@@ -743,7 +803,7 @@ export function defineRoom<
       Options,
       Patterns,
       Listing,
-      TurnContext<EventInputs<Events>, Inputs<Tasks>, Inputs<Timers>>
+      TurnContext<EventInputs<Events>, OnceInputs<Tasks, Given>, Inputs<Timers>, RetryInputs<Given>>
     >,
     Type
   > {

@@ -20,7 +20,7 @@ import { isLayerName, namesOf, ownerOf, ownLayer, RIGHT_NAME } from './layer-rul
 import type { Memberships } from './memberships.ts'
 import { reserve } from './reservations.ts'
 import type { RoomStream } from './stream.ts'
-import type { Work } from './tasks.ts'
+import { retryTask, type Work } from './tasks.ts'
 import { timerOf } from './timers.ts'
 
 /** Maximum number of players that one room bans. */
@@ -76,7 +76,7 @@ export interface Effects {
 }
 
 /** The `ctx` of every handler of one room: collects what one turn asks for. Between turns it refuses to do anything. */
-export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
+export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair> {
   readonly roomId: string
   readonly key: string
   readonly log: RoomLog
@@ -251,15 +251,19 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
     shown.push({ memberId, layer, shown: call === 'show' })
   }
 
-  task(work: Work, name: string): void {
-    const { tasks } = this.#during('task')
+  task(work: Work, name: string): void
+  task(name: string, data: unknown, options?: { readonly id?: string }): void
+  task(first: Work | string, second: unknown, { id }: { readonly id?: string } = {}): void {
+    const definition = this.#during('task')
+    const [work, name] = typeof first === 'string' ? [undefined, first] : [first, second as string]
+    const { tasks } = definition
     if (!Object.hasOwn(tasks, name)) {
       const names = Object.keys(tasks).join(', ') || 'none'
       throw new RoomLogicError(
         `ctx.task names the task ${JSON.stringify(name)}, which is not among the room's tasks: there are ${names}`,
       )
     }
-    if (typeof work !== 'function') {
+    if (work !== undefined && typeof work !== 'function') {
       const begun = work as { then?: unknown } | null | undefined
       if (typeof begun?.then === 'function') Promise.resolve(work).catch(() => {})
       throw new RoomLogicError(
@@ -268,14 +272,25 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
     }
     if (this.#last)
       throw new RoomLogicError(
-        `ctx.task(…, ${JSON.stringify(name)}) was called in onDispose: the room ends with this turn, so the task could not end; write results by save.to, or start the task before ctx.close()`,
+        `ctx.task for ${JSON.stringify(name)} was called in onDispose: the room ends with this turn, so the task could not end; write results by save.to, or start the task before ctx.close()`,
       )
     const rows = this.#tables.tasks
     if (!this.#mayHave('tasks', rows.size + 1))
       throw new RoomLogicError(
         'ctx.task: the room has as many tasks in flight as it may have: wait for an outcome',
       )
-    rows.set({ id: this.#tables.newId('tsk'), name, work })
+    if (work && tasks[name]!.run)
+      throw new RoomLogicError(
+        `ctx.task got work for the task ${JSON.stringify(name)}, which has retry and its own run: give it data, as in ctx.task(${JSON.stringify(name)}, data, { id })`,
+      )
+    const row = work
+      ? { id: this.#tables.newId('tsk'), name, data: null, work }
+      : retryTask(definition, this.now, [name, second, id ?? this.#tables.newId('tsk')])
+    if (rows.has(row.id))
+      throw new RoomLogicError(
+        `ctx.task got the id ${JSON.stringify(row.id)}, which a task has that has not ended: wait for its outcome, or give another id`,
+      )
+    rows.set(row)
   }
 
   after(ms: number, timer: string, data: unknown, { id }: { readonly id?: string } = {}): string {

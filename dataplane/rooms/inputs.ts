@@ -36,7 +36,7 @@ import type { RoomTurn } from './room-code.ts'
 import type { LiveState } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
 import type { Tables } from './table.ts'
-import { checkedResult, outcomeOf, type RoomTask, type Work } from './tasks.ts'
+import { checkedResult, MOVED, outcomeOf, RENEW_MS, type RoomTask, STUCK, type Work } from './tasks.ts'
 import type { RoomTimer } from './timers.ts'
 
 /** What turns bring about in their room. */
@@ -67,6 +67,8 @@ export class Inputs {
   readonly stuck: StuckTurns
   readonly #stream: RoomStream
   readonly #on: TurnOutcomes
+  /** Ids of the tasks whose work this owner has started. */
+  readonly #running = new Set<string>()
 
   constructor({ environment, definition, log, stuck }: ClaimedRoom, stream: RoomStream, on: TurnOutcomes) {
     const { clock, revealFailures } = environment
@@ -266,11 +268,13 @@ export class Inputs {
     if (this.#stream.dirty || pending.events.length > 0) this.#stream.touch()
   }
 
-  /** Handles the row that is due next: a reservation ends, or a timer fires. */
+  /** Handles the row that is due next: a timer fires, a task with `retry` is renewed, or a reservation ends. */
   due(): void {
-    const { tables } = this.#stream
-    const [timer, reservation] = [tables.timers.next, tables.reservations.next]
+    const { tables, environment } = this.#stream
+    const [timer, task, reservation] = [tables.timers.next, tables.tasks.next, tables.reservations.next]
     if (timer && timer.due === tables.due) this.#fire(timer)
+    else if (task && task.due === tables.due)
+      tables.tasks.set({ ...task, due: environment.clock.now() + RENEW_MS })
     else if (reservation) tables.reservations.delete(reservation.id)
     tables.commit()
     this.#on.timers()
@@ -297,9 +301,29 @@ export class Inputs {
     metrics.timersFired.inc({ room_type: definition.type })
   }
 
-  /** The update that has these tasks in it is committed: their work begins. */
+  /** The update that has these tasks in it is committed, by this owner or an earlier one: their work begins. */
   begin(started: readonly RoomTask[]): void {
-    for (const task of started) if (task.work) void this.#work(task, task.work)
+    for (const task of started) {
+      if (this.#running.has(task.id)) continue
+      this.#running.add(task.id)
+      const work = task.work ?? this.#retried(task)
+      if (typeof work === 'function') void this.#work(task, work)
+      else this.#on.act(() => this.taskEnded(task, work))
+    }
+  }
+
+  /** Work of a task that the record has, or the outcome of one that cannot run here. */
+  #retried({ id, name, data, due }: RoomTask): Work | TaskOutcome<never> {
+    if (due === undefined) return MOVED
+    if (this.stuck.hasTask(id, name)) return STUCK
+    return async () => {
+      const { data: schema, run } = this.handlers.taskType(name) ?? {}
+      if (!schema || !run)
+        throw new RoomLogicError(`there is no task ${JSON.stringify(name)} with retry any more`)
+      const valid = validateInput(schema, data)
+      if (!valid.ok) throw valid.cause ?? new RoomLogicError(`its data: ${valid.message}`)
+      return run.call(this.handlers.definition.tasks[name], valid.value, { id })
+    }
   }
 
   async #work(task: RoomTask, work: Work): Promise<void> {
@@ -323,13 +347,16 @@ export class Inputs {
   }
 
   /** The outcome of a task is a turn of its own, whenever it comes. The task has ended with it, also where its handler throws. */
-  taskEnded({ id, name }: RoomTask, outcome: TaskOutcome<unknown>): void {
+  taskEnded(task: RoomTask, outcome: TaskOutcome<unknown>): void {
+    const { id, name } = task
     const { tables } = this.#stream
     tables.tasks.delete(id)
     tables.commit()
+    this.#running.delete(id)
+    this.#on.timers()
     // One that did not come to an end is not begun again.
     if (!this.stuck.hasTaskOutcome(id, name))
-      this.#try('onTask', () => this.handlers.taskEnded(name, outcome), {
+      this.#try('onTask', () => this.handlers.taskEnded(task, outcome), {
         kind: `tasks.${name}`,
         subject: id,
         ref: 1,
@@ -491,10 +518,13 @@ class Handlers {
   }
 
   /** Runs the handler of a task. Throws as `run` does. */
-  taskEnded(name: string, outcome: TaskOutcome<unknown>): Effects {
+  taskEnded({ id, name, data, due }: RoomTask, outcome: TaskOutcome<unknown>): Effects {
     const spec = this.taskType(name)
     if (!spec) throw new RoomLogicError(`there is no task ${JSON.stringify(name)} in the room type any more`)
-    return this.#turn(`tasks.${name}`, spec.handle, outcome)
+    if (due === undefined) return this.#turn(`tasks.${name}`, spec.handle, outcome)
+    const valid = spec.data && validateInput(spec.data, data)
+    if (valid?.ok === false) throw valid.cause ?? new RoomLogicError(`its data: ${valid.message}`)
+    return this.#turn(`tasks.${name}`, spec.handle, { ...outcome, id, data: valid?.value })
   }
 
   #turn(

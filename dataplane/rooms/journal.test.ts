@@ -37,7 +37,7 @@ const membership = {
   forgotten: 4,
 } as const
 const timer = { id: 'turn', due: 1_795_181_420_123, name: 'turnEnds', data: { turn: 3 } } as const
-const task = { id: 'tsk_1_2', name: 'question' } as const
+const task = { id: 'tsk_1_2', name: 'question', data: null } as const
 const at = { epoch: 1_795_181_400_123, seq: 70_001, checksum: 0xfedcba98 }
 const update: Update = {
   ...at,
@@ -76,34 +76,34 @@ const update: Update = {
 const layers = { checksum: 19, sum: 20, grants: [{ memberId: 'mem_a', layers: ['team:red'] }] }
 const base = { epoch: 1_795_181_400_000, seq: 70_000 }
 
-/** `update` in a snapshot, as version 8 has it in stores since the first release that wrote it. */
+/** `update` in a snapshot, as version 9 has it in stores since the first release that wrote it. */
 const STORED = Buffer.from(
-  `CAEbqzMAAAHdm8tCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZ
+  `CcGwQI0AAAHfm8tCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZ
    GRkZGRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyqYsOp
    cnQg8J+OsoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2Nvbn
    N0cnVjdG9ygaZ0b0pTT04BoNQAAZGcpW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzHAAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52
    MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaHCSAaN0d28EkstCeh+SZPwAAM4AARFwkxMUkZKlbWVtX2GRqHRlYW
-   06cmVkA5SRlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GSp3Rza18xXzKocXVlc3Rpb26SkadtYWxsb3J5kaNldmWRkqNh
-   ZGHLQnofkmxPAADLQnmy3NfAAACmSzdRWDJNAAAEEwggznSOn8tCeh+SZQOwAM4AARFxw87+3LqYnQOkZGVlcJMEkgCTBJIAkwSSAJ
-   MEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
-   BJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkw
-   SSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJME
-   kgCTBJIAkwSSAJIBApCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkK
-   RsaXN0kwSWAJIBgaFhAwGSAaV0aHJlZQKSAcCTAwCS1A/xy3435DyIAHWcp3BsYXllcnOVA6Rhbm5hkwOiaHCSAc0BLKpiw6lydCDw
-   n46ykgKComhw0v/+7pCjYmFnkstCeh+SZQOwANkoeHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eKtjb25zdH
-   J1Y3RvcpICgaZ0b0pTT04BoJIC1AABpGdvbmUAkpOjaGl0gaJieaVtZW1fYcCTpHRvbGTAkaVtZW1fYZGcpW1lbV9hpGFubmHCgaVs
-   ZXZlbAOlc2VzXzHAAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaH
-   CSAaN0d28EkZylbWVtX2GkYW5uYcKBpWxldmVsA6VzZXNfMaVtZW1fYwGvbm9kZS0xfmYzS3g5YV9RsnJvb21mdWwudjEubXNncGFj
-   a84AARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBJGVpW1lbV9iwMPApmtpY2tlZJGTpW1lbV9hwqRhbm5hkZKlbWVtX2
-   GBpWxldmVsA5GTpW1lbV9hzgABEXAEkpSlbWVtX2EJqXJvb21fZnVsbKRmdWxsk6VtZW1fYQqBomhwkgGjdHdvlRHO8AAAAZKUrG1l
-   bWJlcjptZW1fYZKlaGFuZHOlbWVtX2GSApEHAJTAkaRkZWNrAACRk6xtZW1iZXI6bWVtX2ESw5GTpW1lbV9hpXN0YWZmwpSSkZSkdH
-   VybstCeh+SaeWwAKh0dXJuRW5kc4GkdHVybgORpXRtcl8xkpGSp3Rza18xXzKocXVlc3Rpb26Rp3Rza18xXzGSkZGnbWFsbG9yeZGi
-   Ym/A`,
+   06cmVkA5SRlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GUp3Rza18xXzKocXVlc3Rpb27AwJKRp21hbGxvcnmRo2V2ZZGS
+   o2FkYctCeh+SbE8AAMtCebLc18AAAKZLN1FYMk0AAAQVCR9wiiWfy0J6H5JlA7AAzgABEXHDzv7cupidA6RkZWVwkwSSAJMEkgCTBJ
+   IAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSS
+   AJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkg
+   CTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIA
+   kwSSAJMEkgCTBJIAkgECkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJ
+   CQpGxpc3STBJYAkgGBoWEDAZIBpXRocmVlApIBwJMDAJLUD/HLfjfkPIgAdZyncGxheWVyc5UDpGFubmGTA6JocJIBzQEsqmLDqXJ0
+   IPCfjrKSAoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2Nvbn
+   N0cnVjdG9ykgKBpnRvSlNPTgGgkgLUAAGkZ29uZQCSk6NoaXSBomJ5pW1lbV9hwJOkdG9sZMCRpW1lbV9hkZylbWVtX2GkYW5uYcKB
+   pWxldmVsA6VzZXNfMcABr25vZGUtMX5mM0t4OWFfUbJyb29tZnVsLnYxLm1zZ3BhY2vOAAERcJKTCalyb29tX2Z1bGykZnVsbJIKga
+   JocJIBo3R3bwSRnKVtZW1fYaRhbm5hwoGlbGV2ZWwDpXNlc18xpW1lbV9jAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52MS5tc2dw
+   YWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaHCSAaN0d28EkZWlbWVtX2LAw8Cma2lja2VkkZOlbWVtX2HCpGFubmGRkqVtZW
+   1fYYGlbGV2ZWwDkZOlbWVtX2HOAAERcASSlKVtZW1fYQmpcm9vbV9mdWxspGZ1bGyTpW1lbV9hCoGiaHCSAaN0d2+VEc7wAAABkpSs
+   bWVtYmVyOm1lbV9hkqVoYW5kc6VtZW1fYZICkQcAlMCRpGRlY2sAAJGTrG1lbWJlcjptZW1fYRLDkZOlbWVtX2Glc3RhZmbClJKRlK
+   R0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GldG1yXzGSkZSndHNrXzFfMqhxdWVzdGlvbsDAkad0c2tfMV8xkpGRp21hbGxv
+   cnmRomJvwA==`,
   'base64',
 )
 
 // A release reads what the one before has stored, and the one before what this one stores while they share a cluster.
-it('reads and writes version 8 of the record to the byte', () => {
+it('reads and writes version 9 of the record to the byte', () => {
   const format = new JournalFormat()
   const { updates, ...snapshot } = format.readSnapshot(STORED)
   expect(snapshot).toEqual({

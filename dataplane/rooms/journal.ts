@@ -154,7 +154,7 @@ export class NewerRecord extends Error {
  * number. In every version the CRC-32 of all that follows comes next, begun with the version, so that damage is never taken for a version
  * to come.
  */
-const VERSION = 8
+const VERSION = 9
 const LENGTH_BYTES = 4
 const HEAD_BYTES = 5
 const NO_HEAD = new Uint8Array(HEAD_BYTES)
@@ -446,7 +446,12 @@ const SNAPSHOT_LAYERS = array(
 /** The rows of each table. */
 const ROWS: { readonly [Name in keyof TableRows]: Part<TableRows[Name][number]> } = {
   timers: fields<RoomTimer>({ id: TEXT, due: COUNT, name: TEXT, data: JSON_VALUE }),
-  tasks: fields<Omit<RoomTask, 'work'>>({ id: TEXT, name: TEXT }),
+  tasks: fields<Omit<RoomTask, 'work'>>({
+    id: TEXT,
+    name: TEXT,
+    data: JSON_VALUE,
+    due: optional(COUNT, undefined),
+  }),
   bans: fields<Ban>({ id: TEXT }),
   reservations: fields<Reservation>({ id: TEXT, due: COUNT }),
 }

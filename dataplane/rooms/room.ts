@@ -13,7 +13,6 @@ import { migrate } from './migration.ts'
 import type { RoomTurn } from './room-code.ts'
 import { TickTimer, type Timer } from './scheduler.ts'
 import { type ClaimedRoom, RoomStream } from './stream.ts'
-import { MOVED } from './tasks.ts'
 
 /** How a room ended on this node: for good, released for another owner, saved until it is joined, or lost to another owner. */
 export type RoomEnd = 'disposed' | 'released' | 'asleep' | 'fenced'
@@ -124,7 +123,7 @@ export class Room {
     this.#watchIdle()
     this.#watchTimers()
     for (const task of this.stream.tables.tasks.rows)
-      if (!task.work) this.#act(() => this.#inputs.taskEnded(task, MOVED))
+      if (!task.work) this.#act(() => this.#inputs.begin([task]))
   }
 
   get definition(): RoomDefinition {

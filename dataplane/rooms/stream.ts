@@ -483,8 +483,9 @@ export class RoomStream {
       return
     }
     this.#underWay = flush
-    const { bans, reservations } = flush.update.tables ?? {}
-    const committed = this.#durability.commit(flush.packed, (bans ?? reservations) !== undefined)
+    const { bans, reservations, tasks } = flush.update.tables ?? {}
+    const retried = tasks?.set.some(({ due }) => due !== undefined)
+    const committed = this.#durability.commit(flush.packed, (bans ?? reservations ?? retried) !== undefined)
     if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
   }

@@ -6,7 +6,7 @@ export interface Row {
   /** Key of the row in its table. */
   readonly id: string
   /** Time at which the room acts on the row, in milliseconds since 1970. Undefined: never. */
-  readonly due?: number
+  readonly due?: number | undefined
 }
 
 /** Changes of a table since the update before. */
@@ -144,7 +144,7 @@ function isBefore(one: Entry<Row>, other: Entry<Row>): boolean {
 export type Ban = Pick<Row, 'id'>
 
 /** A seat that the room keeps for a player, whose `sub` is the id, until the player joins or the seat is due. */
-export type Reservation = Required<Row>
+export type Reservation = Row & { readonly due: number }
 
 /** The tables of a room. A new one also needs a line in `NAMES`, one in `Tables`, and its fields in `ROWS` of `journal.ts`. */
 interface Rows {
