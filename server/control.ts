@@ -9,7 +9,7 @@ export interface BackendOptions {
   readonly url: string | URL
   /** Id of the project. */
   readonly projectId: string
-  /** Secret of an API key of the project, with the scopes that the calls need. */
+  /** Secret of an API key of the project, with the scopes that the calls need. Empty: none, which is enough for `npm start` and `roomful dev`. */
   readonly key: string
   /** Milliseconds after which a call rejects, retries included. Default 30,000. */
   readonly timeoutMs?: number
@@ -74,7 +74,7 @@ export class Control {
     const init = {
       method,
       headers: {
-        authorization: `Bearer ${this.#options.key}`,
+        ...(this.#options.key !== '' && { authorization: `Bearer ${this.#options.key}` }),
         ...(method !== 'GET' && { 'idempotency-key': id ?? randomToken(random, ID_LENGTH) }),
         ...(body !== undefined && { 'content-type': 'application/json' }),
       },

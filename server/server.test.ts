@@ -116,6 +116,12 @@ describe('roomful/server', () => {
     ])
   })
 
+  it('sends no credential for an empty key, as roomful dev takes it', async () => {
+    control.answers = [{ body: { token: 't' } }]
+    await roomful({ url, projectId: 'prj_a', key: '' }).token()
+    expect(control.requests[0]!.headers).not.toHaveProperty('authorization')
+  })
+
   it('repeats a call that has no answer, with the same id and the same body', async () => {
     control.answers = [
       'break',
