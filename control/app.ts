@@ -72,7 +72,7 @@ const STORE_FAILURE_QUIET_MS = 10_000
 export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
   const { store, keyring, clock, random, metrics, log } = deps
   const app = new Hono<ControlEnv>()
-  const projects = new Projects({ records: store.records, clock, random, keyring })
+  const projects = new Projects({ records: store.records, bus: store.bus, clock, random, keyring })
   const keys = new Keys({ records: store.records, bus: store.bus, clock, random, keyring })
   const { records, bus } = store
   const revokedSubs = new RevokedSubs({ records, bus, clock, max: deps.maxRevokedSubs })
@@ -96,7 +96,7 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
   })
   app.notFound((c) => problemResponse(strayProblem(app, c.req.path), c.get('requestId')))
 
-  projectRoutes(endpoints, { projects, idempotency })
+  projectRoutes(endpoints, { projects, keys, revokedSubs, idempotency, nodes: deps.nodes, clock, log })
   keyRoutes(endpoints, { keys, projects, revokedSubs, idempotency, clock, metrics, log })
   tokenRoutes(endpoints, {
     keys,

@@ -5,7 +5,7 @@ import { publishKeyNews } from '../shared/key-news.ts'
 import { Problem } from '../shared/problem.ts'
 import type { Random } from '../shared/random.ts'
 import type { Bus, Records, StoredRecord, Write } from '../shared/store/port.ts'
-import { CreationOrder, type PageRequest, readPage } from './creation-order.ts'
+import { CreationOrder, type PageRequest, readPage, removeFromIndex } from './creation-order.ts'
 import type { Keyring, StoredPair } from './keyring.ts'
 
 /** active → (rotate) retiring → (its grace is over) revoked; and (revoke) revoked from either. */
@@ -204,6 +204,11 @@ export class Keys {
   ): Promise<{ keys: KeyRecord[]; next: string | undefined }> {
     const { page, next } = await readPage(this.#records, indexOf(projectId), keyKey, request)
     return { keys: page.map(decode), next }
+  }
+
+  /** Removes every key of a project. */
+  removeAll(projectId: string): Promise<void> {
+    return removeFromIndex(this.#records, indexOf(projectId), () => true, keyKey)
   }
 
   async #require(projectId: string, keyId: string): Promise<{ key: KeyRecord; version: number }> {

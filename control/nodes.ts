@@ -51,6 +51,7 @@ const PASSED_ON = [
   'conflict',
   'rate_limited',
   'room_logic_failed',
+  'session_not_found',
   'room_unavailable',
   'store_unreachable',
   'store_full',

@@ -59,6 +59,11 @@ export class RevokedSubs {
     return (await this.#read(projectId)).revoked
   }
 
+  /** Removes those of a project. */
+  async removeAll(projectId: string): Promise<void> {
+    await this.#parts.records.write([{ remove: keyFor(projectId) }])
+  }
+
   async #read(projectId: string): Promise<{ revoked: readonly RevokedSub[]; version: number }> {
     const { records, clock } = this.#parts
     const [record] = await records.read([keyFor(projectId)])

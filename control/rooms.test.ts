@@ -254,6 +254,17 @@ describe('requests of a backend to a room', () => {
     expectProblem(await control.call(line), 404, 'project_not_found')
   })
 
+  it('a disabled project gets no new rooms, and those that it has can be called', async () => {
+    const id = await control.newProject()
+    const { secret: as } = await control.newKey(id, { scopes: ['room:call'] })
+    await control.call(`POST /projects/${id}/disable`)
+    const at = `/projects/${id}/rooms/duel/a`
+    expectProblem(await api(`PUT ${at}`, { as }), 403, 'project_disabled')
+    expectProblem(await api(`POST ${at}/calls/grant?open=1`, { as }), 403, 'project_disabled')
+    expect((await api(`POST ${at}/calls/grant`, { as })).status).toBe(200)
+    expect(node.requests).toHaveLength(1)
+  })
+
   it('the page of the API shows each of the calls', async () => {
     const page = (await api('GET /docs')).body
     for (const title of ['Call a room', 'Open a room', 'Reserve seats', 'Look into a room', 'End a room'])

@@ -54,7 +54,11 @@ const id = (prefix: IdPrefix, description: string) =>
     v.description(description),
   )
 
-export const CreateProject = v.strictObject({ name: text(1, 100, 'What people call the project.') })
+const ProjectName = text(1, 100, 'What people call the project.')
+
+export const CreateProject = v.strictObject({ name: ProjectName })
+
+export const RenameProject = v.strictObject({ name: ProjectName })
 
 export const CreateKey = v.strictObject({
   name: v.optional(text(1, 100, 'What people call the key.')),
@@ -324,9 +328,29 @@ export const RoomView = v.pipe(
 export const EndedRoom = v.object({ project_id: v.string(), room_id: v.string(), ended: v.literal(true) })
 
 export const Project = v.pipe(
-  v.object({ id: v.string(), name: v.string(), created_at: time('When it was created.') }),
+  v.object({
+    id: v.string(),
+    name: v.string(),
+    created_at: time('When it was created.'),
+    disabled_at: v.pipe(v.nullable(v.string()), v.description('When it was disabled; null: it is enabled.')),
+  }),
   v.metadata({ ref: 'Project' }),
 )
+
+export const DeletedProject = v.object({
+  id: v.string(),
+  deleted: v.pipe(
+    v.boolean(),
+    v.description('false: it still has rooms. Send the request again to end the next of them.'),
+  ),
+  ended_rooms: v.pipe(v.number(), v.description('Rooms that this request has ended.')),
+})
+
+export const EndedSession = v.object({
+  project_id: v.string(),
+  session_id: v.string(),
+  ended: v.literal(true),
+})
 
 export const ProjectPage = v.object({
   projects: v.array(Project),
@@ -409,6 +433,7 @@ export const KeyStatusAnswer = v.object({
     v.array(v.object({ sub: v.string(), revoked_at: v.number() })),
     v.description('Players of the project whose tokens were revoked; times in milliseconds since 1970.'),
   ),
+  project_disabled: v.pipe(v.boolean(), v.description('true: the project takes no players.')),
 })
 
 export const SetLogLevel = v.object({

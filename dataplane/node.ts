@@ -188,6 +188,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const startedAt = timestamp(clock.now())
   const recordTtlMs = config.roomOrphanTtl * 1000
   metrics.draining.read(() => Number(ownership.draining))
+  metrics.cordoned.read(() => Number(ownership.cordoned))
   metrics.addressed.set(config.advertiseUrl === undefined ? 0 : 1)
   metrics.maxSessions.set(config.maxSessions)
   metrics.maxRooms.set(config.maxRooms)
@@ -296,7 +297,12 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     log,
     metrics,
     leaseMs: config.nodeLeaseMs,
-    space: () => (config.maxRooms === 0 ? Number.POSITIVE_INFINITY : config.maxRooms - host.claimed),
+    space: () =>
+      ownership.cordoned
+        ? 0
+        : config.maxRooms === 0
+          ? Number.POSITIVE_INFINITY
+          : config.maxRooms - host.claimed,
     openElsewhere: (room, stateVersion) => ownership.openElsewhere(room, stateVersion),
     mayAct: () => ownership.lease.valid(),
   })
@@ -326,6 +332,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     codecs,
     askKeyStatus: options.askKeyStatus ?? askControl(config, CONTROL_TIMEOUT_MS),
     overloaded: () => load.overloaded,
+    cordoned: () => ownership.cordoned,
     blocks: (...message) => suspects.blocks(...message),
     inputIntervalMs: () => load.inputIntervalMs,
     send: (message) => ownership.router.send(message),
@@ -338,7 +345,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     directory,
     placing,
     maxMembers: (roomType) => host.maxMembers(roomType),
-    tellTaken: (other, sessionId) => ownership.tellTaken(other, sessionId),
+    tellTaken: (...message) => ownership.tellTaken(...message),
     records: store.records,
     metrics,
     tracer,
@@ -386,6 +393,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     ready: readiness({
       ping: () => store.ping(),
       draining: () => ownership.draining,
+      cordoned: () => ownership.cordoned,
       leaseValid: () => ownership.lease.valid(),
       clockWrong: () => clockOffset.wrong,
       clock,
@@ -396,6 +404,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       rooms_hash: host.roomsHash,
       started_at: startedAt,
       draining: ownership.draining,
+      cordoned: ownership.cordoned,
       load: load.read(),
     }),
     problems: async () => {
@@ -437,6 +446,10 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     ownerlessRooms: (projectId, limit, after) => ownerless.page(projectId, limit, after),
     listedRooms: async (list, query, after) => directory.rooms(list, readQuery(query), () => true, after),
     endRoom: (projectId, roomId) => ownership.requests.end(roomNamed(`${projectId}/${roomId}`)),
+    countedRooms: async (projectId, limit, after) =>
+      store.rooms.counted(projectId, { limit, after: after ?? { until: await store.time(), roomId: '' } }),
+    endSession: (projectId, sessionId) => gateway.endSession(projectId, sessionId),
+    setCordoned: (cordoned) => ownership.setCordoned(cordoned),
     drain: () => void close().then(toldToDrain),
     setLogLevel: sharing?.setLogLevel ?? ((level) => setLogLevel(log, level)),
   }
@@ -449,7 +462,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     unsubscribe = await subscribeKeyNews(
       store.bus,
       (news) => {
-        if ('sub' in news) gateway.revokeSub(news.project_id, news.sub, news.revoked_at)
+        if ('disabled' in news) gateway.setProjectDisabled(news.project_id, news.disabled)
+        else if ('sub' in news) gateway.revokeSub(news.project_id, news.sub, news.revoked_at)
         else if (news.status === 'revoked') gateway.revokeKey(news.project_id, news.key_id)
         else gateway.forgetKey(news.project_id, news.key_id)
       },

@@ -383,7 +383,7 @@ describe('the pages', () => {
     await shows(ada, '#blank', 'An empty board')
   })
 
-  test('in the playground two players use a room by hand on a phone: forms, state, log with seq, and a cut connection', async () => {
+  test('in the playground two players use a room by hand on a phone: forms, state, log with seq, a cut connection, and a listed room', async () => {
     const page = await player('/playground', phone)
     /** The pane of a player, behind its tab. */
     const pane = async (name: string) => {
@@ -425,6 +425,13 @@ describe('the pages', () => {
     await bob.locator('.log', { hasText: 'resumed' }).waitFor()
     await bob.getByRole('treeitem', { name: 'count 7' }).waitFor()
     await bob.getByText(/node-1 · (1[5-9]\d|[2-9]\d\d) ms/).waitFor()
+
+    await page.goto(new URL('/playground#arena', url).href)
+    await page.reload()
+    const rooms = page.getByRole('list', { name: 'Rooms of arena' }).getByRole('listitem')
+    const visitor = await player('/arena/?room=p')
+    await rooms.filter({ hasText: 'p1 of 64{"wounded":0}' }).getByRole('button', { name: 'Join' }).tap()
+    await shows(visitor, '.count', '3')
   })
 
   test('the front page leads to every page', async () => {

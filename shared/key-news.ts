@@ -2,7 +2,7 @@ import * as v from 'valibot'
 import { idPattern } from './ids.ts'
 import type { Bus } from './store/port.ts'
 
-/** Where changes of keys, and revocations of players, are told to every node. */
+/** Channel for changes of keys and projects, and for revocations of players. Every node receives them. */
 const CHANNEL = 'keys'
 
 const project_id = v.pipe(v.string(), v.regex(idPattern('prj')))
@@ -20,9 +20,14 @@ const News = v.union([
     sub: v.string(),
     revoked_at: v.number(),
   }),
+  v.object({
+    project_id,
+    /** True: the project takes no players. */
+    disabled: v.boolean(),
+  }),
 ])
 
-/** A key's status has changed, or a player's tokens were revoked. */
+/** A key's status has changed, a player's tokens were revoked, or a project was disabled or enabled. */
 type KeyNews = v.InferOutput<typeof News>
 
 /** Tells every node; resolves with how many heard it. */

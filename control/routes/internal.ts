@@ -17,6 +17,8 @@ export interface KeyStatusBody {
   readonly scopes: readonly string[]
   readonly public_key: string | null
   readonly revoked_subs: readonly RevokedSub[]
+  /** True: the project takes no players. */
+  readonly project_disabled: boolean
 }
 
 /** `GET /internal/key-status`: what nodes need to know of a key, and of the players of its project. */
@@ -50,8 +52,8 @@ export function internalRoutes(
   )
 
   async function statusOf(projectId: string, keyId: string): Promise<KeyStatusBody> {
-    const key = await keys.find(projectId, keyId)
-    if (!key) return await absent(projectId, keyId)
+    const [key, project] = await Promise.all([keys.find(projectId, keyId), projects.find(projectId)])
+    if (!key || !project) return await absent(projectId, keyId)
     const { status, revoked_at: revokedAt, scopes } = keyView(key, clock.now())
     const revoked = status === 'revoked'
     const { public_key: publicKey } = key.pair
@@ -65,6 +67,7 @@ export function internalRoutes(
       scopes,
       public_key: publicKey,
       revoked_subs: await revokedSubs.list(projectId),
+      project_disabled: project.disabled_at !== null,
     }
   }
 
@@ -81,6 +84,7 @@ export function internalRoutes(
       scopes: [MINT_SCOPE],
       public_key: project.pair.public_key,
       revoked_subs: await revokedSubs.list(projectId),
+      project_disabled: project.disabled_at !== null,
     }
   }
 
@@ -101,6 +105,7 @@ export function internalRoutes(
       scopes: [],
       public_key: null,
       revoked_subs: [],
+      project_disabled: false,
     }
   }
 }

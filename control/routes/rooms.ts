@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto'
 import { randomToken } from '../../shared/ids.ts'
-import { Problem, type ProblemCode } from '../../shared/problem.ts'
+import type { ProblemCode } from '../../shared/problem.ts'
 import type { Random } from '../../shared/random.ts'
 import { invalid } from '../../shared/validate.ts'
 import { type Caller, requireOperator, requireProject, requireScope } from '../auth.ts'
@@ -48,16 +48,11 @@ export function roomRoutes(
 ): void {
   const { projects, nodes, random } = parts
 
-  const requireExists = async (projectId: string): Promise<void> => {
-    if (!(await projects.find(projectId)))
-      throw new Problem('project_not_found', `There is no project ${projectId}.`)
-  }
-
   /** A key shows that its project exists, which spares a call to the store. */
   async function authorise(caller: Caller, projectId: string, scope: string): Promise<void> {
     requireProject(caller, projectId)
     if (caller.kind === 'key') requireScope(caller.key, scope)
-    else await requireExists(projectId)
+    else await projects.require(projectId)
   }
 
   endpoints.mount(
@@ -107,6 +102,8 @@ export function roomRoutes(
         const callId = checkedKey(idempotencyKey) ?? randomToken(random, KEY_LENGTH)
         await authorise(caller, projectId, scope)
         const wish = wishOf(call, callId)
+        // A disabled project gets no rooms, so that its deletion comes to an end.
+        if (wish.create) await projects.requireEnabled(projectId)
         const request = {
           id: `${caller.id}/${callId}`,
           hash: hash('sha256', JSON.stringify(wish), 'base64url'),
@@ -128,7 +125,7 @@ export function roomRoutes(
       body: CallData,
       query: CallQuery,
       answer: { status: 200, description: 'The reply of the room.', schema: CallAnswer },
-      problems: ['room_not_found', 'room_logic_refused', 'room_logic_failed'],
+      problems: ['room_not_found', 'room_logic_refused', 'room_logic_failed', 'project_disabled'],
     },
     ROOM_CALL_SCOPE,
     ({ caller, params: { name }, query, body }, callId) => ({
@@ -146,7 +143,7 @@ export function roomRoutes(
         'Creates the room if it does not exist, as the first join would. A key needs the scope room:call.',
       body: OpenRoom,
       answer: { status: 200, description: 'The room exists.', schema: OpenedRoom },
-      problems: ['room_logic_failed'],
+      problems: ['room_logic_failed', 'project_disabled'],
     },
     ROOM_CALL_SCOPE,
     ({ body }) => ({ do: { op: 'open' }, create: body }),
@@ -231,7 +228,7 @@ export function roomRoutes(
       problems: ['room_not_found', 'room_unavailable', ...FORWARDED],
     },
     async ({ params: { id = '', type = '', key = '' } }) => {
-      await requireExists(id)
+      await projects.require(id)
       return nodes.call({
         method: 'DELETE',
         path: '/internal/rooms',

@@ -191,9 +191,12 @@ export class Gateway {
     this.#edge.reattach(room)
   }
 
-  /** Another node says that a session which was here was resumed there. If so, nothing is left of it here, and its rooms hear nothing. */
-  sessionTaken(sessionId: string): Promise<void> {
-    return this.#sessions.taken(sessionId)
+  /**
+   * Another node says that a session which was here was resumed there, or that an operator has `ended` it there. If so, nothing is left of it
+   * here, and its rooms hear nothing.
+   */
+  sessionTaken(sessionId: string, ended = false): Promise<void> {
+    return this.#sessions.taken(sessionId, ended)
   }
 
   /** The store can be reached again: what it holds of sessions may be old, or gone, and is written again within seconds. */
@@ -211,6 +214,17 @@ export class Gateway {
   revokeSub(projectId: string, sub: string, revokedAt: number): void {
     this.#keys.revokedSubs.add(projectId, sub, revokedAt)
     this.#endRevoked()
+  }
+
+  /** Disables a project and ends its sessions, or enables it. */
+  setProjectDisabled(projectId: string, disabled: boolean): void {
+    this.#keys.setDisabled(projectId, disabled)
+    this.#endRevoked()
+  }
+
+  /** Ends a session, whichever node has it. False: the project has no such session. Rejects with `StoreUnavailable`. */
+  endSession(projectId: string, sessionId: string): Promise<boolean> {
+    return this.#clientContext.handshake.endSession(projectId, sessionId)
   }
 
   /** Something about a key has changed: what is known about it is asked again before it is used. */

@@ -16,7 +16,7 @@ import {
   type ResumeRight,
   type SessionStore,
 } from './session-record.ts'
-import type { Sessions } from './sessions.ts'
+import { ENDED_BY_OPERATOR, type Sessions } from './sessions.ts'
 
 /** How often a newcomer tries to have room made for it. */
 const ROOM_ATTEMPTS = 3
@@ -81,6 +81,24 @@ export class Handshake {
       : this.#resume(connection, hello.project_id, hello.resume)
   }
 
+  /** Ends a session, whichever node has it. False: the project has no such session. Rejects with `StoreUnavailable`. */
+  async endSession(projectId: string, sessionId: string): Promise<boolean> {
+    for (;;) {
+      const stored = await this.#store.load(sessionId)
+      if (stored?.record.claims.project_id !== projectId) return false
+      let session = this.#sessions.find(sessionId)
+      if (!session) {
+        const taken = await this.#resumption.take(stored)
+        if (!taken) continue
+        session = this.#resumption.moveIn(taken, true)
+      }
+      const { connection } = session
+      this.#sessions.end(session, 'session_ended')
+      connection?.close('revoked', ENDED_BY_OPERATOR)
+      return true
+    }
+  }
+
   async #start(
     connection: Connection,
     projectId: string,
@@ -90,7 +108,8 @@ export class Handshake {
     const claims = await this.#tokens.check(projectId, token)
     if (!connection.open) return undefined
     if ('close' in claims) return claims
-    if (this.#full) return FULL
+    const closed = this.#closed
+    if (closed) return closed
     const { resume_token: resumeToken, right } = newResumeToken(random)
     const at = clock.monotonic()
     const opened = await this.#comeIn(() => this.#open(connection, claims, right))
@@ -105,7 +124,8 @@ export class Handshake {
   ): Promise<Admitted | Rejection | undefined> {
     const { options } = this.#context
     // A session that comes back to its own node takes no more room than it has.
-    if (this.#full && !this.#sessions.find(sessionId)) return FULL
+    const closed = this.#sessions.find(sessionId) ? undefined : this.#closed
+    if (closed) return closed
     const taken = await this.#comeIn(() =>
       this.#resumption.takeOver({ connection, projectId, sessionId, resumeToken }),
     )
@@ -135,9 +155,12 @@ export class Handshake {
     return undefined
   }
 
-  get #full(): boolean {
-    const { maxSessions } = this.#context.options
-    return maxSessions > 0 && this.#sessions.size + this.#coming >= maxSessions
+  /** Why this node takes no more sessions; undefined: it does. */
+  get #closed(): Rejection | undefined {
+    const { cordoned, options } = this.#context
+    if (cordoned()) return CORDONED
+    const { maxSessions } = options
+    return maxSessions > 0 && this.#sessions.size + this.#coming >= maxSessions ? FULL : undefined
   }
 
   /** Counts a session that is on its way in; a store that does not answer is a refusal. */
@@ -222,4 +245,5 @@ export class Handshake {
 }
 
 const FULL = tryAgain('this node has as many sessions as it takes')
+const CORDONED = tryAgain('this node takes no new sessions')
 const UNAVAILABLE = tryAgain('sessions cannot be written down at the moment')

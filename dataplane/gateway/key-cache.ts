@@ -67,6 +67,8 @@ export class KeyCache {
   readonly #unknown = new Map<string, CachedKey>()
   /** The players whose tokens were revoked, as answers about keys and news tell. */
   readonly revokedSubs = new RevokedSubs()
+  /** Projects that were disabled, or enabled again, and the time of that information on the monotonic clock. */
+  readonly #projects = new Map<string, { readonly disabled: boolean; readonly since: number }>()
   readonly #flights = new Map<string, Promise<KeyState>>()
   readonly #rechecks = new Semaphore(MAX_RUNNING, MAX_KNOWN)
   readonly #lookups: Semaphore
@@ -99,9 +101,15 @@ export class KeyCache {
 
   /** Why a token of these claims is known to be revoked, at this very moment; undefined: it is not. */
   revocation(claims: TokenClaims): string | undefined {
+    if (this.#projects.get(claims.project_id)?.disabled) return 'the project is disabled'
     if (this.revokedSubs.has(claims)) return 'the tokens of the player were revoked'
     const key = { projectId: claims.project_id, keyId: claims.key_id }
     return this.#known.get(keyName(key))?.state.kind === 'revoked' ? KEY_REVOKED : undefined
+  }
+
+  /** Disables or enables a project. An answer of control that was requested earlier does not change that. */
+  setDisabled(projectId: string, disabled: boolean): void {
+    this.#projects.set(projectId, { disabled, since: this.#context.clock.monotonic() })
   }
 
   /** The key is said to be revoked: it is, whatever an answer under way may say, until control is asked again. */
@@ -158,11 +166,16 @@ export class KeyCache {
   async #request({ projectId, keyId }: KeyName, since: number): Promise<KeyState> {
     try {
       if (this.#failure && this.#failure.at > since) throw this.#failure.error
+      const askedAt = this.#context.clock.monotonic()
       const answer = await this.#ask(projectId, keyId)
       this.#context.metrics.keyChecks.inc({ result: 'ok' })
       if (this.#logged !== undefined) this.#context.log.info('control answers again')
       this.#logged = undefined
       if (!answer.exists) return { kind: 'unknown' }
+      const { project_disabled: disabled = false } = answer
+      const project = this.#projects.get(projectId)
+      if (project ? project.since < askedAt : disabled)
+        this.#projects.set(projectId, { disabled, since: askedAt })
       for (const { sub, revoked_at: at } of answer.revoked_subs) this.revokedSubs.add(projectId, sub, at)
       if (answer.status === 'revoked') return { kind: 'revoked' }
       const { public_key: publicKey } = answer
@@ -255,6 +268,8 @@ const Answer = v.pipe(
       public_key: v.string(),
       /** Players of the project, and until when (milliseconds since 1970) issued tokens of theirs are no good. */
       revoked_subs: v.array(v.object({ sub: v.string(), revoked_at: v.number() })),
+      /** True: the project takes no players. Absent: control of a version that does not say. */
+      project_disabled: v.exactOptional(v.boolean()),
     }),
   ]),
 )

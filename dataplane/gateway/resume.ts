@@ -213,16 +213,21 @@ export class Resumption {
 
   /**
    * The session as its record says, in place of what any node still has of it. A session that comes back to its own node is made again,
-   * too, so that there is one way to resume.
+   * too, so that there is one way to resume. `ended`: an operator ends it, which its client learns from the node that it left.
    */
-  moveIn({ record, version, fromNode, pace }: TakenSession): Session {
+  moveIn({ record, version, fromNode, pace }: TakenSession, ended = false): Session {
     const { nodeId, clock, metrics, tellTaken } = this.#context
-    const { session_id: sessionId, claims, right, place, seats, ended, rerouting } = record
+    const { session_id: sessionId, claims, right, place, seats, rerouting } = record
     const here = this.#sessions.find(sessionId)
     if (here) this.#sessions.drop(here)
-    if (fromNode !== nodeId) tellTaken(fromNode, sessionId)
+    if (fromNode !== nodeId) tellTaken(fromNode, sessionId, ended)
     const rateLimiter = here?.rateLimiter ?? this.#playerRateLimiters.limiterOf(claims, pace)
-    const session = new Session(clock, { sessionId, claims, right, rateLimiter, place }, ended, here?.codes)
+    const session = new Session(
+      clock,
+      { sessionId, claims, right, rateLimiter, place },
+      record.ended,
+      here?.codes,
+    )
     const arrived = rerouting && arrivedAt(nodeId, rerouting)
     session.rerouting = arrived ?? rerouting
     if (arrived) metrics.reroutes.inc({ outcome: arrived.failures === 0 ? 'arrived' : 'elsewhere' })

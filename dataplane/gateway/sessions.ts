@@ -8,6 +8,9 @@ import type { Session } from './session.ts'
 import type { SessionStore } from './session-record.ts'
 import type { SubscribedSession } from './subscription.ts'
 
+/** Close reason of a session that an operator has ended. */
+export const ENDED_BY_OPERATOR = 'an operator ended the session'
+
 type EndReason = 'left' | 'session_ended'
 
 /** How often `sweep` is called. */
@@ -132,14 +135,18 @@ export class Sessions {
     this.#run(this.#finish(writer), session)
   }
 
-  /** Another node has the session: nothing is left of it here. Its subscriptions are the other node's now. */
-  drop(session: Session): void {
+  /**
+   * Another node has the session: nothing is left of it here. Its subscriptions are the other node's now. `ended`: an operator has ended it
+   * there.
+   */
+  drop(session: Session, ended = false): void {
     if (!this.#writerOf(session)) return
     this.#writers.delete(session.sessionId)
     this.#abandonSubscriptions(session)
     const { connection } = session
     const end = (): void => connection?.close('session_taken_over', 'a newer connection resumed this session')
-    if (!this.#moves(session)) end()
+    if (ended) connection?.close('revoked', ENDED_BY_OPERATOR)
+    else if (!this.#moves(session)) end()
     else {
       // The client closes it when it has its next `welcome`, and must not take the end of this one for a loss before.
       connection?.replaced()
@@ -148,13 +155,14 @@ export class Sessions {
   }
 
   /**
-   * Another node says that it has taken a session: if so, it is dropped here. One without a record was taken, and has ended there.
+   * Another node says that it has taken a session, or that an operator has `ended` it there: if so, it is dropped here. One without a record
+   * was taken, and has ended there.
    */
-  async taken(sessionId: string): Promise<void> {
+  async taken(sessionId: string, ended: boolean): Promise<void> {
     const writer = this.#writers.get(sessionId)
     if (!writer) return
     try {
-      if ((await writer.check()) !== true) this.drop(writer.session)
+      if ((await writer.check()) !== true) this.drop(writer.session, ended)
     } catch (error) {
       // The next write of the record finds out.
       this.#context.log.debug(

@@ -53,6 +53,9 @@ function setup(options: Partial<AdminOptions> = {}) {
     ownerlessRooms: async () => ({ rooms: [], next: undefined }),
     listedRooms: async () => [],
     endRoom: async () => 'done',
+    countedRooms: async () => [],
+    endSession: async () => true,
+    setCordoned: async () => undefined,
     internalToken: TOKEN,
     registry: new Registry(),
     random: new SeededRandom(),
@@ -65,6 +68,7 @@ function setup(options: Partial<AdminOptions> = {}) {
       rooms_hash: 'a1b2c3d4e5f6',
       started_at: '2026-01-01T00:00:00.000Z',
       draining: drained.length > 0,
+      cordoned: false,
       load: { event_loop_utilisation: 0.25, event_loop_delay_ms: 1, rss_bytes: 4096 },
     }),
     problems: async () => [{ code: 'rooms_frozen', detail: 'rooms that can do nothing' }],
@@ -115,6 +119,7 @@ describe('GET /admin/runtime', () => {
       rooms_hash: 'a1b2c3d4e5f6',
       started_at: '2026-01-01T00:00:00.000Z',
       draining: false,
+      cordoned: false,
       load: { event_loop_utilisation: 0.25, event_loop_delay_ms: 1, rss_bytes: 4096 },
     })
     expect(body.problems).toEqual([{ code: 'rooms_frozen', detail: 'rooms that can do nothing' }])
@@ -277,6 +282,19 @@ describe('POST /admin/drain', () => {
     expect([response.status, await response.json()]).toEqual([202, { draining: true }])
     expect(drained).toEqual(['drained'])
   })
+})
+
+it('POST /admin/cordon and /admin/uncordon set whether the node takes more', async () => {
+  const set: boolean[] = []
+  const { app } = setup({ setCordoned: async (cordoned) => void set.push(cordoned) })
+  for (const action of ['cordon', 'uncordon']) {
+    const response = await app.request(`/admin/${action}`, {
+      method: 'POST',
+      headers: { 'x-service-internal-token': TOKEN },
+    })
+    expect([response.status, await response.json()]).toEqual([200, { cordoned: action === 'cordon' }])
+  }
+  expect(set).toEqual([true, false])
 })
 
 describe('PUT /admin/log-level', () => {

@@ -32,7 +32,7 @@ export interface RoomCallsSource {
 }
 
 /** A position in the list of rooms without owner, as the text that a caller gives back. */
-const CURSOR = v.pipe(
+export const CURSOR = v.pipe(
   v.string(),
   v.rawTransform(({ dataset, addIssue, NEVER }): CountedRoom => {
     const read = v.safeParse(POSITION, decoded(dataset.value))
@@ -53,7 +53,7 @@ function parsed(text: string): Json | undefined {
   }
 }
 
-const cursorOf = ({ until, roomId }: CountedRoom): string =>
+export const cursorOf = ({ until, roomId }: CountedRoom): string =>
   encoded([until === Number.POSITIVE_INFINITY ? null : until, roomId])
 
 const encoded = (position: Json): string => Buffer.from(JSON.stringify(position)).toString('base64url')
@@ -159,7 +159,7 @@ async function end(c: Context, { endRoom }: RoomCallsSource): Promise<Response> 
 }
 
 /** Answers with a 503 if the store does not answer. */
-async function withStore(answer: () => Promise<Response>): Promise<Response> {
+export async function withStore(answer: () => Promise<Response>): Promise<Response> {
   try {
     return await answer()
   } catch (error) {

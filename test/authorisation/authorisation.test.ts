@@ -71,7 +71,7 @@ describe('the control API', () => {
       tracer: noTracer,
       operatorTokens,
       openTo: 'this machine',
-      nodes: { call: async () => ({ rooms: [], next_cursor: null }) },
+      nodes: { call: async () => ({ rooms: [], ended_rooms: 0, next_cursor: null }) },
       internalToken: INTERNAL,
       requireKeyId: false,
       maxRevokedSubs: 10,
@@ -89,7 +89,7 @@ describe('the control API', () => {
     return app.request(path!, {
       method: method!,
       headers: { host: 'localhost:3000', 'content-type': 'application/json', ...headers },
-      ...((method === 'POST' || method === 'PUT') && { body: JSON.stringify(body ?? {}) }),
+      ...(method !== 'GET' && method !== 'DELETE' && { body: JSON.stringify(body ?? {}) }),
     })
   }
   const create = async (line: string, body: object) =>
@@ -101,6 +101,7 @@ describe('the control API', () => {
   /** What to send for each route, where it is more than the route itself. */
   const REQUESTS: Readonly<Record<string, (projectId: string) => { query?: string; body?: object }>> = {
     'POST /projects': () => ({ body: { name: 'a game' } }),
+    'PATCH /projects/:id': () => ({ body: { name: 'a game' } }),
     'POST /tokens': (projectId) => ({ body: { project_id: projectId } }),
     'POST /projects/:id/rooms/:type/:key/reserve': () => ({ body: { subs: ['ada'], seconds: 30 } }),
     'POST /projects/:id/rooms/:type/:key/kick': () => ({ body: { sub: 'ada' } }),
@@ -148,7 +149,10 @@ describe('the control API', () => {
       for (const shown of headers[credential]) {
         const { query = '', body } = REQUESTS[route]?.(projectId) ?? {}
         const keyId = route.includes(':keyId') ? (await newKey(projectId)).id : ''
-        const line = `${route.replace(':id', projectId).replace(':keyId', keyId).replace(':sub', 'ada').replace(':type', 'arena').replace(':key', 'one').replace(':name', 'grant')}${query}`
+        const isDeletion = route === 'DELETE /projects/:id'
+        const id = isDeletion ? await newProject() : projectId
+        if (isDeletion) await create(`POST /projects/${id}/disable`, {})
+        const line = `${route.replace(':id', id).replace(':keyId', keyId).replace(':sub', 'ada').replace(':type', 'arena').replace(':key', 'one').replace(':name', 'grant').replace(':sessionId', 'ses_one')}${query}`
         const answer = await send(line, body, shown, credential === 'open' ? open : closed)
         const challenge = answer.headers.get('www-authenticate')
         expect(await verdict(answer)).toBe(CONTROL[route]![credential])
@@ -167,6 +171,9 @@ describe('the admin side of a node', () => {
       ownerlessRooms: async () => ({ rooms: [], next: undefined }),
       listedRooms: async () => [],
       endRoom: async () => 'done' as const,
+      countedRooms: async () => [],
+      endSession: async () => true,
+      setCordoned: async () => undefined,
       registry: new Registry(),
       random: systemRandom,
       log,
@@ -178,6 +185,7 @@ describe('the admin side of a node', () => {
         rooms_hash: 'a1b2c3d4e5f6',
         started_at: '2026-01-01T00:00:00.000Z',
         draining: false,
+        cordoned: false,
         load: { event_loop_utilisation: 0, event_loop_delay_ms: 1, rss_bytes: 1 },
       }),
       problems: async () => [],
@@ -210,6 +218,8 @@ describe('the admin side of a node', () => {
     'GET /admin/owner': '?project_id=prj_one&room_id=arena:one',
     'GET /admin/search': '?q=ada',
     'GET /internal/rooms': '?project_id=prj_one',
+    'DELETE /internal/project-rooms': '?project_id=prj_one',
+    'DELETE /internal/sessions': '?project_id=prj_one&session_id=ses_one',
     'DELETE /internal/rooms': '?project_id=prj_one&room_id=arena:one',
     'GET /internal/listings': '?project_id=prj_one&room_type=arena',
   }
@@ -328,6 +338,10 @@ describe('a hello', () => {
       test.control.setStatus('revoked', 'prj_one', 'key_a')
       return withToken(await test.token())
     },
+    'a token of a disabled project': async (test) => {
+      test.gateway.setProjectDisabled('prj_one', true)
+      return withToken(await test.token())
+    },
     'a token that has expired': async (test) => withToken(await test.token({}, -1)),
     'a token that is not valid yet': async (test) =>
       withToken(await test.token({ issued_at: '2026-01-01T00:01:00.000Z' })),
@@ -355,6 +369,13 @@ describe('a hello', () => {
     'a resume token of a session whose key was revoked': async (test) => {
       const welcome = await away(test)
       test.control.setStatus('revoked', 'prj_one', 'key_a')
+      test.gateway.forgetKey('prj_one', 'key_a')
+      return resumed(welcome)
+    },
+    'a resume token of a disabled project': async (test) => {
+      const welcome = await away(test)
+      // The node has not heard of it: control says so when it is asked.
+      test.control.disabled = true
       test.gateway.forgetKey('prj_one', 'key_a')
       return resumed(welcome)
     },

@@ -69,6 +69,12 @@ const NODES: ControlRow = {
 export const CONTROL: Readonly<Record<string, ControlRow>> = {
   'POST /projects': OPERATORS,
   'GET /projects': OPERATORS,
+  'GET /projects/:id': OPERATORS,
+  'PATCH /projects/:id': OPERATORS,
+  'POST /projects/:id/disable': OPERATORS,
+  'POST /projects/:id/enable': OPERATORS,
+  'DELETE /projects/:id': OPERATORS,
+  'DELETE /projects/:id/sessions/:sessionId': OPERATORS,
   'POST /projects/:id/keys': OPERATORS,
   'GET /projects/:id/keys': { ...OPERATORS, own_key: 'yes', scopeless_key: 'yes' },
   'POST /projects/:id/keys/:keyId/revoke': OPERATORS,
@@ -129,9 +135,13 @@ export const ADMIN: Readonly<Record<string, AdminRow>> = {
   'GET /admin/owner': INTERNAL,
   'GET /admin/search': INTERNAL,
   'POST /admin/drain': INTERNAL,
+  'POST /admin/cordon': INTERNAL,
+  'POST /admin/uncordon': INTERNAL,
   'PUT /admin/log-level': INTERNAL,
   'GET /internal/rooms': INTERNAL,
   'DELETE /internal/rooms': INTERNAL,
+  'DELETE /internal/project-rooms': INTERNAL,
+  'DELETE /internal/sessions': INTERNAL,
   'GET /internal/listings': INTERNAL,
 }
 
@@ -179,6 +189,7 @@ export const HELLO: Readonly<Record<string, 'yes' | CloseName>> = {
   'a token of a key that does not exist': 'unauthenticated',
   'a token with an empty key id': 'unauthenticated',
   'a token of a revoked key': 'revoked',
+  'a token of a disabled project': 'revoked',
   'a token that has expired': 'token_expired',
   'a token that is not valid yet': 'unauthenticated',
   'a token of a player whose tokens were revoked': 'revoked',
@@ -190,6 +201,7 @@ export const HELLO: Readonly<Record<string, 'yes' | CloseName>> = {
   'a resume token under another project': 'resume_failed',
   'a resume token of another session': 'resume_failed',
   'a resume token of a session whose key was revoked': 'revoked',
+  'a resume token of a disabled project': 'revoked',
   'a resume token of a player whose tokens were revoked': 'revoked',
 }
 

@@ -16,6 +16,7 @@ describe('a cluster that is broken on purpose', () => {
       nodes: 3,
       clients: 9,
       rooms: 3,
+      lobby: 4,
       unfenced: false,
       direct: true,
       folder: join(await newFolder(), 'not there yet'),

@@ -6,10 +6,15 @@ import type { NodeOptions } from '../../dataplane/node.ts'
 import { sleep, timestamp } from '../../shared/clock.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { issueToken, type SigningKey } from '../../shared/tokens.ts'
-import type { End } from '../chaos/checker/history.ts'
 import type { Door } from '../chaos/harness/player.ts'
 import { Run, type RunOptions } from '../chaos/harness/run.ts'
-import type { System, SystemHistory, SystemLink } from '../chaos/harness/system.ts'
+import {
+  type OwnedRoom,
+  ownedRoom,
+  type System,
+  type SystemHistory,
+  type SystemLink,
+} from '../chaos/harness/system.ts'
 import { historyOf } from '../chaos/node/recording-store.ts'
 import { SeededRandom } from '../kit/seeded-random.ts'
 import { TestTime } from '../kit/time.ts'
@@ -37,7 +42,7 @@ interface Slot {
 }
 
 /** What a world is made of. */
-export interface WorldOptions extends Omit<RunOptions, 'unfenced' | 'say'> {
+export interface WorldOptions extends Omit<RunOptions, 'unfenced' | 'lobby' | 'say'> {
   /** Breaks what nodes say to the store, on purpose. Default: nothing is broken. */
   readonly mutation?: (store: Store) => Store
   /** Hears what a run has waited for in vain. Default: no one. */
@@ -88,7 +93,7 @@ export class SimWorld implements System {
     const history = (async () => {
       await Promise.all(world.#slots.map((_, slot) => world.startNode(slot)))
       return new Run(
-        { say: () => undefined, unfenced: options.mutation !== undefined, ...options },
+        { say: () => undefined, unfenced: options.mutation !== undefined, lobby: 0, ...options },
         world,
       ).history()
     })()
@@ -108,13 +113,21 @@ export class SimWorld implements System {
   }
 
   async login(): Promise<{ projectId: string; token: string }> {
+    return { projectId: PROJECT, token: await this.#issue() }
+  }
+
+  tokenOf(_projectId: string, sub: string): Promise<string> {
+    return this.#issue(sub)
+  }
+
+  #issue(sub?: string): Promise<string> {
     const now = this.clock.now() - ISSUER_LAG_MS
-    const token = await issueToken(this.#key, {
+    return issueToken(this.#key, {
       project_id: PROJECT,
+      ...(sub !== undefined && { sub }),
       issued_at: timestamp(now),
       expires_at: timestamp(now + TOKEN_MS),
     })
-    return { projectId: PROJECT, token }
   }
 
   doors(): Door[] {
@@ -176,18 +189,9 @@ export class SimWorld implements System {
     await Promise.all(this.#lives.map((node) => node.kill()))
   }
 
-  async owners(): Promise<End['owners']> {
+  async owners(): Promise<OwnedRoom[]> {
     return this.#slots.flatMap(({ node }) =>
-      node?.alive
-        ? node.describe().map(({ room_id: room, epoch, seq, checksum, state = null }) => ({
-            room,
-            node: node.node,
-            epoch,
-            seq,
-            checksum,
-            state,
-          }))
-        : [],
+      node?.alive ? node.describe().map((room) => ownedRoom(room, node.node)) : [],
     )
   }
 

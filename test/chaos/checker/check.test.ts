@@ -20,7 +20,47 @@ function journal(): OpenHistory {
   scenario.claim('node_c')
   scenario.resume('ann')
   ops(scenario)
-  return scenario.end()
+  return withLobby(scenario.end())
+}
+
+const LOBBY_ROOM = 'chaos-lobby:one'
+const LOBBY_ROW = { room: LOBBY_ROOM, members: 1, reserved: 0, phase: 'open' }
+
+/** Eve is in a lobby room of node_c and sees it in her list. */
+function withLobby(history: OpenHistory): OpenHistory {
+  const { at } = history.end
+  const state = { phase: 'open', seats: {}, reserved: {}, turns: 1, secret: '', wrong: [] }
+  const began = at - 10_000
+  history.store.push({
+    kind: 'claim',
+    node: 'node_c',
+    room: LOBBY_ROOM,
+    began,
+    ended: began,
+    ok: true,
+    epoch: 1,
+    version: 0,
+  })
+  history.lobby = {
+    records: [
+      { at: began, client: 'eve', kind: 'found', by: 'create', room: LOBBY_ROOM, code: 'K7QX2M' },
+      { at, client: 'eve', kind: 'listed', node: 'node_a', rows: [LOBBY_ROW] },
+    ],
+    end: {
+      at,
+      rooms: [{ ...LOBBY_ROW, node: 'node_c', state }],
+      lists: [{ client: 'eve', rows: [LOBBY_ROW] }],
+      roomless: [],
+    },
+  }
+  return history
+}
+
+/** Fay's search for the room of eve, 5 s before the end. `told`: when eve told her of it. */
+function search(history: OpenHistory, what: object, told = history.end.at - 6000): void {
+  const expected = { room: LOBBY_ROOM, since: told, code: 'K7QX2M' }
+  const record = { at: history.end.at - 5000, client: 'fay', expected, ...what }
+  history.lobby!.records.push(record as never)
 }
 
 function play(scenario: Scenario): void {
@@ -288,7 +328,8 @@ const PLANTED: { [N in ViolationName]: (history: OpenHistory) => void } = {
     history.late.push({ node: 'node_a', room: history.rooms[0]!.room, hook: 'onMessage', at: 1 })
   },
   room_lost: (history) => {
-    const last = history.store.filter(({ kind }) => kind === 'claim').at(-1)!
+    const [{ room: lost }] = history.rooms as [OpenHistory['rooms'][number]]
+    const last = history.store.filter(({ kind, room }) => kind === 'claim' && room === lost).at(-1)!
     last.version = 0
   },
   record_differs: (history) => {
@@ -428,6 +469,23 @@ const PLANTED: { [N in ViolationName]: (history: OpenHistory) => void } = {
   two_owners: (history) => {
     history.end.owners.push({ ...history.end.owners[0]!, node: 'node_b', epoch: 1 })
   },
+  listed_ghost: (history) => {
+    const at = history.end.at - 3100
+    history.faults.push({ kind: 'kill', node: 'node_c', at, until: at })
+  },
+  list_wrong: (history) => {
+    history.lobby!.end.lists = [{ client: 'eve', rows: [{ ...LOBBY_ROW, members: 2 }] }]
+  },
+  room_full: (history) => search(history, { kind: 'not_found', by: 'joinOrCreate', error: 'room_full' }),
+  seat_twice: (history) => {
+    const [room] = history.lobby!.end.rooms
+    const wrong = [{ name: 'seat_twice', message: 'l1, l2, l3 have a seat, and l4 a reservation' }]
+    history.lobby!.end.rooms = [{ ...room!, state: { ...(room!.state as object), wrong } }]
+  },
+  reservation_broken: (history) =>
+    search(history, { kind: 'not_found', by: 'reservation', error: 'room_full' }),
+  code_misleads: (history) =>
+    search(history, { kind: 'found', by: 'code', room: 'chaos-lobby:two', code: 'K7QX2M' }),
   final_mismatch: (history) => {
     history.end.members[0]!.state = { total: 0 }
   },
@@ -480,6 +538,101 @@ describe('one planted violation of each kind is caught under its own name', () =
   it('and so is one whose owner had begun to tell it', () => {
     expect(names(emptied({ owner_fault: true, reclaimed: true }))).toEqual([])
     expect(names(emptied({ owner_fault: false, reclaimed: true }))).toContain('rollback')
+  })
+})
+
+describe('the lobby', () => {
+  const lobby = (change: (history: OpenHistory) => void): ViolationName[] => {
+    const history = journal()
+    change(history)
+    return names(history)
+  }
+  const wipe = (history: OpenHistory, before: number) => {
+    const at = history.end.at - before
+    history.faults.push({ kind: 'redis_lost', at, until: at + 1 })
+  }
+  const ended = (history: OpenHistory, before: number) => {
+    const claim = history.store.find(({ room }) => room === LOBBY_ROOM)!
+    const at = history.end.at - before
+    history.store.push({ ...claim, kind: 'release', began: at, ended: at, forget: true })
+  }
+
+  it.each([
+    ['has ended', (before: number) => (history: OpenHistory) => ended(history, before)],
+    [
+      'has an owner that has drained',
+      (before: number) => (history: OpenHistory) => {
+        const at = history.end.at - before
+        history.faults.push({ kind: 'drain', node: 'node_c', at: at - 2000, until: at })
+      },
+    ],
+  ])('may list a room that %s for a lease and 2 s, and not longer', (_, happens) => {
+    expect(lobby(happens(2900))).not.toContain('listed_ghost')
+    expect(lobby(happens(3100))).toContain('listed_ghost')
+  })
+
+  it('may list a room longer while its node does not reach the store', () => {
+    const cut = (node: string) => (history: OpenHistory) => {
+      ended(history, 3100)
+      history.faults.push({ kind: 'delay', node, at: history.end.at - 3500, until: history.end.at - 2000 })
+    }
+    expect(lobby(cut('node_a'))).not.toContain('listed_ghost')
+    expect(lobby(cut('node_b'))).toContain('listed_ghost')
+  })
+
+  it('may list a room that was claimed again', () => {
+    const again = (history: OpenHistory) => {
+      ended(history, 9000)
+      const claim = history.store.find(({ room }) => room === LOBBY_ROOM)!
+      history.store.push({ ...claim, epoch: 2, began: history.end.at - 8000, ended: history.end.at - 8000 })
+    }
+    expect(lobby(again)).not.toContain('listed_ghost')
+  })
+
+  it('has a room in no list that does not run, and no player without a room', () => {
+    const without = (history: OpenHistory) => {
+      history.lobby!.end.rooms = []
+    }
+    expect(lobby(without)).toContain('list_wrong')
+    const roomless = (history: OpenHistory) => {
+      history.lobby!.end.roomless = ['eve']
+    }
+    expect(lobby(roomless)).toContain('left_out')
+  })
+
+  it('leaks hidden state to no player', () => {
+    expect(lobby((history) => search(history, { kind: 'marks', marks: ['§lobby#3()§'] }))).toContain(
+      'layer_leaked',
+    )
+  })
+
+  it('may give a code or a seat away that the store has lost since', () => {
+    const code = { kind: 'found', by: 'code', room: 'chaos-lobby:two', code: 'K7QX2M' }
+    const seat = { kind: 'not_found', by: 'reservation', error: 'room_full' }
+    for (const what of [code, seat]) {
+      const lost = (before: number) =>
+        lobby((history) => {
+          wipe(history, before)
+          search(history, what)
+        })
+      const name = what === code ? 'code_misleads' : 'reservation_broken'
+      expect(lost(5500)).not.toContain(name)
+      expect(lost(6500)).toContain(name)
+    }
+  })
+
+  it('may refuse a player whose reservation is used, or whose room has ended', () => {
+    const seat = { kind: 'not_found', by: 'reservation', error: 'room_full' }
+    const used = (history: OpenHistory) => {
+      search(history, { at: history.end.at - 5500, kind: 'found', by: 'joinOrCreate', room: LOBBY_ROOM })
+      search(history, seat)
+    }
+    const gone = (history: OpenHistory) => {
+      ended(history, 5500)
+      search(history, seat)
+    }
+    expect(lobby(used)).not.toContain('reservation_broken')
+    expect(lobby(gone)).not.toContain('reservation_broken')
   })
 })
 

@@ -4,6 +4,7 @@ import { type ChaosState, visibleTo } from '../room-logic.ts'
 import { type ExcusedShare, Excuses, excusedShare, type Known, learn, NOTHING_KNOWN } from './excuses.ts'
 import { checkFeatures } from './feature-rules.ts'
 import type { ClientRecord, History, Violation, ViolationName } from './history.ts'
+import { checkLobby } from './lobby-rules.ts'
 import { checkOps } from './op-rules.ts'
 import { type Ownership, Ownerships } from './ownership.ts'
 import { CommitTimes, checkCommits, checkStore } from './store-rules.ts'
@@ -29,6 +30,7 @@ export function check(history: History): Verdict {
     ...checkStreams(history, ownerships, excuses),
     ...checkOps(history, excuses, times),
     ...checkFeatures(history, ownerships),
+    ...checkLobby(history, ownerships),
     ...checkClients(history, excuses),
     ...checkEnd(history),
   ].sort((a, b) => a.at - b.at)

@@ -19,7 +19,74 @@ export interface History {
   /** Calls of handlers that change the state, on nodes whose lease had run out. */
   readonly late: readonly LateCall[]
   readonly faults: readonly Fault[]
+  /** Observations of the players of the lobby, in the order of their times. Absent: the run had none. */
+  readonly lobby?: Lobby
   readonly end: End
+}
+
+/** Players who find rooms by lists, codes and reservations. */
+export interface Lobby {
+  readonly records: readonly LobbyRecord[]
+  /** The rooms that the nodes run at the end, and the lists of each player then. */
+  readonly end: {
+    readonly at: number
+    readonly rooms: readonly LobbyRoom[]
+    readonly lists: readonly { readonly client: string; readonly rows: readonly ListedRow[] }[]
+    /** Players without a room. */
+    readonly roomless: readonly string[]
+  }
+}
+
+/** A running lobby room, as its owner describes it. */
+export interface LobbyRoom {
+  readonly room: string
+  readonly node: string
+  readonly members: number
+  readonly reserved: number
+  readonly state: Json
+}
+
+/** What a player has seen of a room in a list. */
+export interface ListedRow {
+  readonly room: string
+  readonly members: number
+  readonly reserved: number
+  readonly phase: string
+}
+
+/** Way to a room. */
+export type FoundBy = 'joinOrCreate' | 'create' | 'code' | 'reservation'
+
+/** One observation of a lobby player. */
+export type LobbyRecord = {
+  readonly at: number
+  readonly client: string
+} /** Rows of a query or of a watch, which came from a node. */ & (
+  | { readonly kind: 'listed'; readonly node: string; readonly rows: readonly ListedRow[] }
+  /** `code`: of the room, by its answer. `expected`: the room whose member has told the code or the reservation, and when. */
+  | {
+      readonly kind: 'found'
+      readonly by: FoundBy
+      readonly room: string
+      readonly code: string | undefined
+      readonly expected?: Expected
+    }
+  | {
+      readonly kind: 'not_found'
+      readonly by: FoundBy
+      readonly error: string
+      readonly expected?: Expected
+    }
+  /** Marks of hidden state that were in a frame. */
+  | { readonly kind: 'marks'; readonly marks: readonly string[] }
+)
+
+/** Where a code or a reservation leads. */
+export interface Expected {
+  readonly room: string
+  /** When its room has confirmed it. */
+  readonly since: number
+  readonly code?: string
 }
 
 /** A call of a handler on a node without a lease. */
@@ -172,6 +239,8 @@ export interface StoreRecord {
   readonly version: number
   /** What was written. */
   readonly content?: Content
+  /** True: the release of a room that has ended. */
+  readonly forget?: boolean
 }
 
 /** A node began the work of a room's task. */
@@ -277,6 +346,12 @@ export const VIOLATIONS = {
   left_out: 'a client is in no room although everything works',
   no_owner: 'no one runs a room that has members',
   two_owners: 'two nodes run one room',
+  listed_ghost: 'a list contained a room that had ended, or whose owner had died',
+  list_wrong: 'a list differs from the rooms that run although everything works',
+  room_full: 'joinOrCreate answered room_full',
+  seat_twice: 'a room gave away a seat that was taken or reserved for another player',
+  reservation_broken: 'a room refused the player for whom it had reserved a seat',
+  code_misleads: 'a code led to another room than its own',
   final_mismatch: 'a member ended with another state than the owner',
   too_little: 'too little happened to prove anything',
 } as const

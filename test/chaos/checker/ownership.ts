@@ -22,7 +22,7 @@ const FREEZING: readonly FaultKind[] = [
   'stall',
 ]
 /** A node loses its rooms at most so many leases after the end of what kept it from the store: no one is judged for one, then it may be asked for twice. */
-const DETECTED_LEASES = 2.5
+export const DETECTED_LEASES = 2.5
 /** A stall that is shorter than so much of a lease costs no one a room. */
 const STALL_LEASES = 0.5
 /** Outages no further apart are one: between them the owner may not have come to save. */

@@ -19,6 +19,8 @@ import type {
   FaultKind,
   History,
   LateCall,
+  Lobby,
+  LobbyRecord,
   RunPlan,
   SessionWrite,
   StoreRecord,
@@ -29,7 +31,10 @@ type Mutable<T> = { -readonly [K in keyof T]: T[K] }
 
 /** A history that tests may change. */
 export interface OpenHistory
-  extends Omit<History, 'run' | 'clients' | 'store' | 'sessions' | 'tasks' | 'late' | 'faults' | 'end'> {
+  extends Omit<
+    History,
+    'run' | 'clients' | 'store' | 'sessions' | 'tasks' | 'late' | 'faults' | 'lobby' | 'end'
+  > {
   run: Mutable<RunPlan>
   clients: Mutable<ClientRecord>[]
   store: Mutable<StoreRecord>[]
@@ -37,6 +42,7 @@ export interface OpenHistory
   tasks: TaskBegin[]
   late: LateCall[]
   faults: Fault[]
+  lobby?: { records: LobbyRecord[]; end: { -readonly [K in keyof Lobby['end']]: Mutable<Lobby['end']>[K] } }
   end: { -readonly [K in keyof End]: Mutable<End[K][number & keyof End[K]]>[] } & { at: number }
 }
 

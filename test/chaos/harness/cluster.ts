@@ -12,16 +12,22 @@ import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import { redisStore } from '../../../shared/store/redis/redis.ts'
-import { loginAt, runtimeOf } from '../../support/calls.ts'
+import { callControl, loginAt, runtimeOf } from '../../support/calls.ts'
 import { FaultyLink } from '../../support/faulty-link.ts'
 import { freePort } from '../../support/redis-port.ts'
 import { type RedisServer, startRedis } from '../../support/redis-server.ts'
 import { runEnvironment } from '../../support/run-folder.ts'
-import type { End } from '../checker/history.ts'
 import { machineClock, machineNow } from '../node/clocks.ts'
 import { historyOf, readStoreLines, type StoreHistory, storeLinesIn } from '../node/recording-store.ts'
 import type { Door } from './player.ts'
-import type { StoreSwitch, System, SystemHistory, SystemNode } from './system.ts'
+import {
+  type OwnedRoom,
+  ownedRoom,
+  type StoreSwitch,
+  type System,
+  type SystemHistory,
+  type SystemNode,
+} from './system.ts'
 
 const INTERNAL_TOKEN = 'internal-token-of-the-chaos-runs'
 const KEY_PREFIX = 'chaos:'
@@ -110,6 +116,12 @@ export class Cluster implements System {
     return loginAt(this.#control.url, { ttl_seconds: DAY_SECONDS })
   }
 
+  async tokenOf(projectId: string, sub: string): Promise<string> {
+    const body = { project_id: projectId, sub, ttl_seconds: DAY_SECONDS }
+    const { token = '' } = await callControl(this.#control.url, 'POST', '/tokens', body)
+    return token
+  }
+
   async startNode(slotNumber: number): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       try {
@@ -167,20 +179,13 @@ export class Cluster implements System {
     )
   }
 
-  async owners(): Promise<End['owners']> {
+  async owners(): Promise<OwnedRoom[]> {
     const living = this.#slots.flatMap(({ process }) => (process?.alive ? [process] : []))
     const answers = await Promise.all(
       living.map(async ({ node, child }) => {
         const url = child.said?.groups?.admin_url ?? ''
         const { rooms } = await runtimeOf(url, INTERNAL_TOKEN, ASK_WITHIN_MS)
-        return rooms.map(({ room_id: room, epoch, seq, checksum, state = null }) => ({
-          room,
-          node,
-          epoch,
-          seq,
-          checksum,
-          state,
-        }))
+        return rooms.map((room) => ownedRoom(room, node))
       }),
     )
     return answers.flat()

@@ -1,5 +1,5 @@
 import { describeExcused, percent } from '../checker/excuses.ts'
-import { type History, VIOLATIONS, type Violation } from '../checker/history.ts'
+import { type History, type Lobby, VIOLATIONS, type Violation } from '../checker/history.ts'
 import type { ChaosOptions, ChaosResult } from './chaos.ts'
 
 /** So many violations get a trace; the others are counted. */
@@ -28,6 +28,7 @@ export function report({ history, violations, excused, folder }: ChaosResult, co
   const lines = [
     '',
     `${command}: ${clients.length} client records (${count('frame')} frames, ${count('sent')} sends, ${count('ack')} acks, ${count('refused')} refusals, ${resyncs} resyncs, ${count('resuming')} resumes, ${count('rerouted')} of ${count('rerouting')} change-overs done), ${standing} commits and ${claims} claims in the store, ${faults.filter(({ kind }) => kind !== 'stall').length} faults`,
+    ...(history.lobby ? [describeLobby(history.lobby)] : []),
     '',
     ...describeExcused(excused),
     '',
@@ -51,6 +52,20 @@ export function report({ history, violations, excused, folder }: ChaosResult, co
   return [...lines, ''].join('\n')
 }
 
+function describeLobby({ records }: Lobby): string {
+  const counts = new Map<string, number>()
+  for (const record of records) {
+    const what =
+      record.kind === 'not_found'
+        ? `${record.by} ${record.error}`
+        : record.kind === 'found'
+          ? `found by ${record.by}`
+          : record.kind
+    counts.set(what, (counts.get(what) ?? 0) + 1)
+  }
+  return `lobby: ${[...counts].map(([what, count]) => `${count} ${what}`).join(', ')}`
+}
+
 /** The command that does the same run once more. */
 export const commandFor = ({
   seed,
@@ -58,10 +73,11 @@ export const commandFor = ({
   nodes,
   clients,
   rooms,
+  lobby,
   unfenced,
   direct,
 }: ChaosOptions): string =>
-  `npm run chaos -- --seed ${seed} --seconds ${seconds} --nodes ${nodes} --clients ${clients} --rooms ${rooms}${direct ? ' --direct' : ''}${unfenced ? ' --unfenced' : ''}`
+  `npm run chaos -- --seed ${seed} --seconds ${seconds} --nodes ${nodes} --clients ${clients} --rooms ${rooms} --lobby ${lobby}${direct ? ' --direct' : ''}${unfenced ? ' --unfenced' : ''}`
 
 /** Only so many records of a kind are shown. */
 const RECORDS_BEFORE = 24

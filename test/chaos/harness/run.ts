@@ -4,9 +4,11 @@ import { restore } from '../../../dataplane/rooms/restore.ts'
 import { sleep } from '../../../shared/clock.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
-import type { ClientRecord, Durability, End, Fault, History } from '../checker/history.ts'
+import type { ClientRecord, Durability, End, Fault, History, Lobby, LobbyRecord } from '../checker/history.ts'
+import { checkLobbyEnd } from '../checker/lobby-rules.ts'
 import { type ChaosState, visibleTo } from '../room-logic.ts'
 import { Faults } from './faults.ts'
+import { LobbyPlayer } from './lobby-player.ts'
 import { planFaults } from './plan.ts'
 import type { Player } from './player.ts'
 import { RawPlayer } from './raw-player.ts'
@@ -21,6 +23,8 @@ export interface RunOptions {
   readonly nodes: number
   readonly clients: number
   readonly rooms: number
+  /** Players who find rooms by lists, codes and reservations, besides the clients. */
+  readonly lobby: number
   /** Commits are not fenced: the run must fail. */
   readonly unfenced: boolean
   /** Nodes have addresses of their own, and two of three clients go to the node of their room. */
@@ -41,6 +45,8 @@ const LOOK_MS = 50
 /** A snapshot room is saved at least once a second. */
 const SAVED_WITHIN_MS = 1500
 
+type AtRest = Omit<End, 'records' | 'unreadable'> & { readonly lobby: Lobby['end'] }
+
 /** One run on a system: clients play, it is broken as the seed says and heals, and all that everyone saw becomes a history. */
 export class Run {
   readonly #options: RunOptions
@@ -50,6 +56,8 @@ export class Run {
   /** Faults that have begun. */
   readonly #faults: Fault[] = []
   #players: Player[] = []
+  #lobby: LobbyPlayer[] = []
+  readonly #lobbyRecords: LobbyRecord[] = []
 
   constructor(options: RunOptions, system: System) {
     this.#options = options
@@ -63,7 +71,8 @@ export class Run {
   async history(): Promise<History> {
     const { projectId, token } = await this.#system.login()
     this.#players = this.#invite(projectId, token)
-    for (const player of this.#players) player.start()
+    this.#lobby = await this.#inviteToLobby(projectId)
+    for (const player of [...this.#players, ...this.#lobby]) player.start()
     await this.#until('every client is in its room', JOINED_WITHIN_MS, () =>
       this.#players.every((player) => player.stand()),
     )
@@ -73,7 +82,7 @@ export class Run {
     const { seed, seconds, nodes, clients } = this.#options
     const plan = planFaults({ seed, seconds, nodes, clients, lease_ms: LEASE_MS })
     const trouble = new Faults(this.#system, this.#players, this.#faults)
-    let end: Omit<End, 'records' | 'unreadable'>
+    let end: AtRest
     try {
       trouble.start(plan)
       await sleep(clock, seconds * 1000)
@@ -82,13 +91,15 @@ export class Run {
       end = await this.#comeToRest()
     } finally {
       trouble.stop()
-      for (const player of this.#players) player.close()
+      for (const player of [...this.#players, ...this.#lobby]) player.close()
     }
     await this.#system.killNodes()
     const rooms = this.#rooms.map(({ room, durability }) => ({ room, durability }))
     const durable = rooms.filter(({ durability }) => durability !== 'none').map(({ room }) => room)
     const found = await audit(await this.#system.openStore(), projectId, durable)
     const { stalls, ...told } = this.#system.history()
+    const { lobby, ...rest } = end
+    const records = this.#lobbyRecords.filter(({ at }) => at <= end.at)
     return {
       run: { began, ended, clients, faults: plan.length, lease_ms: LEASE_MS },
       rooms,
@@ -96,7 +107,8 @@ export class Run {
       clients: this.#records.filter(({ at }) => at <= end.at),
       ...told,
       faults: [...this.#faults, ...stalls].sort((one, other) => one.at - other.at),
-      end: { ...end, ...found },
+      ...(this.#lobby.length > 0 && { lobby: { records, end: lobby } }),
+      end: { ...rest, ...found },
     }
   }
 
@@ -136,25 +148,63 @@ export class Run {
     })
   }
 
+  async #inviteToLobby(projectId: string): Promise<LobbyPlayer[]> {
+    const { clock, dial } = this.#system
+    const subs = Array.from({ length: this.#options.lobby }, (_, i) => `l${i}`)
+    const board = { subs, codes: [], reservations: new Map() }
+    return Promise.all(
+      subs.map(async (name, i) => {
+        const random = new SeededRandom(Math.imul(this.#options.seed * 1000 + i + 500, 0xc2b2ae35))
+        return new LobbyPlayer({
+          name,
+          project_id: projectId,
+          token: await this.#system.tokenOf(projectId, name),
+          note: (note) =>
+            void this.#lobbyRecords.push({ at: clock.monotonic(), client: name, ...note } as LobbyRecord),
+          doors: () => this.#system.doors(),
+          random: () => random.float(),
+          clock,
+          dial,
+          board,
+        })
+      }),
+    )
+  }
+
   /** Everyone stops, sends one last op, and waits; then nothing moves any more. */
-  async #comeToRest(): Promise<Omit<End, 'records' | 'unreadable'>> {
+  async #comeToRest(): Promise<AtRest> {
     const { clock } = this.#system
-    for (const player of this.#players) player.rest()
+    for (const player of [...this.#players, ...this.#lobby]) player.rest()
     await this.#settled()
     for (const player of this.#players) player.last()
     await this.#settled()
-    const take = async () => ({
-      at: clock.monotonic(),
-      owners: await this.#system.owners(),
-      members: this.#players.flatMap((player) => player.stand() ?? []),
-    })
+    const take = async () => {
+      const all = await this.#system.owners()
+      const at = clock.monotonic()
+      const isLobby = ({ room }: { room: string }) => room.startsWith('chaos-lobby:')
+      return {
+        at,
+        owners: all.filter((owner) => !isLobby(owner)),
+        members: this.#players.flatMap((player) => player.stand() ?? []),
+        lobby: {
+          at,
+          rooms: all.filter(isLobby),
+          lists: this.#lobby.map(({ name: client, rows }) => ({ client, rows })),
+          roomless: this.#lobby.filter(({ hasRoom }) => !hasRoom).map(({ name }) => name),
+        },
+      }
+    }
     // A room may tell late who has no connection any more, and is saved a second behind that.
     const deadline = clock.monotonic() + EQUAL_WITHIN_MS
     let before = await take()
     for (;;) {
       await sleep(clock, SAVED_WITHIN_MS)
       const end = await take()
-      const rests = isDeepStrictEqual(end.owners, before.owners) && this.#isEqual(end)
+      const rests =
+        isDeepStrictEqual(end.owners, before.owners) &&
+        this.#isEqual(end) &&
+        isDeepStrictEqual({ ...end.lobby, at: 0 }, { ...before.lobby, at: 0 }) &&
+        checkLobbyEnd(end.lobby).length === 0
       if (rests || clock.monotonic() > deadline) return end
       before = end
     }
@@ -170,7 +220,7 @@ export class Run {
   }
 
   /** Whether every client is in its room, and has what the room's owner has. */
-  #isEqual({ owners, members }: Omit<End, 'records' | 'unreadable'>): boolean {
+  #isEqual({ owners, members }: AtRest): boolean {
     if (members.length < this.#players.length) return false
     return members.every(({ room, member, state }) =>
       owners.some(

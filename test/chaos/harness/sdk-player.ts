@@ -74,7 +74,7 @@ export class SdkPlayer extends Player {
 
   async #begin(): Promise<void> {
     const { project_id: projectId, token, room_type: roomType, key, reroutes: reroute, clock } = this.parts
-    const random = { float: this.parts.random, bytes: systemRandom.bytes }
+    const random = { float: this.parts.random, bytes: (count: number) => systemRandom.bytes(count) }
     const { WebSocket } = this.#network
     this.#moves = 0
     this.#seatsLost = 0
@@ -192,10 +192,10 @@ export class SdkPlayer extends Player {
 const UNKNOWN = ['resume_failed', 'client_closed', 'not_in_room', 'seat_lost', 'unknown']
 
 /** The address that the SDK is given: each connection goes to a node drawn at random. */
-const ANY_NODE = 'ws://127.0.0.1:9/any-node'
+export const ANY_NODE = 'ws://127.0.0.1:9/any-node'
 
 /** The connections of one SDK, which can be broken: those to `ANY_NODE`, and those to the node of its room. */
-class Network {
+export class Network {
   readonly WebSocket: NonNullable<ConnectOptions['WebSocket']>
   readonly #open = new Set<RoutedSocket>()
 

@@ -1,7 +1,8 @@
 import type { Duplex } from 'node:stream'
+import type { RoomDescription } from '../../../dataplane/descriptions.ts'
 import type { Clock } from '../../../shared/clock.ts'
 import type { Store } from '../../../shared/store/port.ts'
-import type { End, Fault, History } from '../checker/history.ts'
+import type { End, Fault, History, LobbyRoom } from '../checker/history.ts'
 import type { Door } from './player.ts'
 
 /** A deployment that a run plays on and breaks: real processes over a real Redis, or a simulated world. */
@@ -13,6 +14,8 @@ export interface System {
   readonly store: StoreSwitch
   /** A project with a token that lives as long as any run. */
   login(): Promise<{ projectId: string; token: string }>
+  /** A token of a player of this project. */
+  tokenOf(projectId: string, sub: string): Promise<string>
   /** The nodes that live. */
   doors(): Door[]
   /** The node in a slot, if it lives. */
@@ -24,12 +27,20 @@ export interface System {
   /** Kills every node and waits until they are gone. */
   killNodes(): Promise<void>
   /** Everything that the nodes say they run, with states. Rejects when a node does not answer. */
-  owners(): Promise<End['owners']>
+  owners(): Promise<readonly OwnedRoom[]>
   /** What every node did with the store, which tasks it began, what it ran without a lease, and when it did not get on. */
   history(): SystemHistory
   /** The store as an auditor reaches it, who closes it. */
   openStore(): Promise<Store>
 }
+
+/** A room that a node runs. */
+export type OwnedRoom = End['owners'][number] & Pick<LobbyRoom, 'members' | 'reserved'>
+
+export const ownedRoom = (
+  { room_id: room, epoch, seq, checksum, state = null, member_count: members, reservations }: RoomDescription,
+  node: string,
+): OwnedRoom => ({ room, node, epoch, seq, checksum, state, members, reserved: reservations.length })
 
 export type SystemHistory = Pick<History, 'store' | 'sessions' | 'tasks' | 'late'> & {
   readonly stalls: readonly Fault[]

@@ -6,6 +6,7 @@ import { createLog } from '../../../shared/log.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { openStore } from '../../../shared/store/open.ts'
 import type { Store } from '../../../shared/store/port.ts'
+import { lobbyRoom } from '../lobby-room.ts'
 import { chaosRoom } from '../room-logic.ts'
 import { JumpingClock, machineNow, watchSlow, watchStalls } from './clocks.ts'
 import { overriding, type StoreLine, StoreRecorder, unfenced } from './recording-store.ts'
@@ -40,9 +41,12 @@ const start = async () => {
   watchStalls((stall) => recorder.stalled(stall))
   const node = await startNode({
     ...config,
-    rooms: (['journal', 'snapshot', 'none'] as const).map((durability) =>
-      chaosRoom(durability, (room, op) => recorder.began(room, op)),
-    ),
+    rooms: [
+      lobbyRoom,
+      ...(['journal', 'snapshot', 'none'] as const).map((durability) =>
+        chaosRoom(durability, (room, op) => recorder.began(room, op)),
+      ),
+    ],
     store: recorded(store, rooms, recorder),
     turns: recorder.calls,
     log,

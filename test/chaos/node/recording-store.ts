@@ -130,7 +130,7 @@ export class StoreRecorder {
           rooms.snapshot(room, fence, snapshot, ...rest),
         ),
       release: (room, fence, options) =>
-        this.#record('release', room, fence, undefined, () => rooms.release(room, fence, options)),
+        this.#record('release', room, fence, options.forget, () => rooms.release(room, fence, options)),
       quarantine: (room, fence, quarantine) =>
         this.#record('quarantine', room, fence, undefined, () => rooms.quarantine(room, fence, quarantine)),
     })
@@ -147,7 +147,7 @@ export class StoreRecorder {
     if (snapshot.length === 0) return undefined
     const { seq, layers, state } = this.#format.readSnapshot(snapshot)
     const checksum = layers?.checksum ?? 0
-    const players = Object.entries((state as ChaosState).players)
+    const players = Object.entries((state as Partial<ChaosState>).players ?? {})
     const applied = Object.fromEntries(players.map(([member, { lastRef }]) => [member, lastRef]))
     return { seq, checksum, visible: undefined, applied }
   }
@@ -156,13 +156,14 @@ export class StoreRecorder {
     kind: StoreRecord['kind'],
     room: string,
     { epoch, version }: Fence,
-    content: Content | undefined,
+    detail: Content | boolean | undefined,
     work: () => Promise<T>,
   ): Promise<T> {
     this.#calls += 1
     const call = this.#calls
     const began = this.#now()
-    this.#write({ call, kind, node: this.#node, room, began, epoch, version, ...(content && { content }) })
+    const details = detail === true ? { forget: true } : detail ? { content: detail } : {}
+    this.#write({ call, kind, node: this.#node, room, began, epoch, version, ...details })
     try {
       const answer = await work()
       const fence = typeof answer === 'object' ? answer.fence : undefined

@@ -46,6 +46,8 @@ export class TestControl {
   readonly login = generateKeyPairSync('ed25519')
   /** What it says of players whose tokens were revoked. */
   revokedSubs: readonly { readonly sub: string; readonly revoked_at: number }[] = []
+  /** Whether it says that every project is disabled. */
+  disabled = false
   /** Answers 503 while set. */
   down = false
   /** Takes no one for a node while set. */
@@ -74,7 +76,13 @@ export class TestControl {
       const name = keyName(url.searchParams.get('project_id')!, url.searchParams.get('key_id') ?? undefined)
       const key = this.#keys.get(name)
       const answer = key
-        ? { exists: true, status: key.status, public_key: key.publicKey, revoked_subs: this.revokedSubs }
+        ? {
+            exists: true,
+            status: key.status,
+            public_key: key.publicKey,
+            revoked_subs: this.revokedSubs,
+            project_disabled: this.disabled,
+          }
         : { exists: false, status: null, public_key: null }
       const down = this.down
       await this.held
@@ -146,6 +154,7 @@ export const gatewayContext = (
   tracer: noTracer,
   polling: new Polling(parts.clock, () => 0),
   overloaded: () => false,
+  cordoned: () => false,
   blocks: () => false,
   inputIntervalMs: () => 0,
   send: () => {},
