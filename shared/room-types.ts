@@ -22,6 +22,8 @@ export interface RoomTypes {
   readonly events: { readonly [name: string]: unknown }
   /** Join options other than `key`. This is the input of the schema, without defaults. */
   readonly options: object
+  /** Data of the notices that a backend receives, by name. Absent: the room sends none. */
+  readonly notices?: { readonly [name: string]: unknown }
 }
 
 /** Types of a room whose definition is unknown: any JSON. */
@@ -33,6 +35,7 @@ export interface UntypedRoom extends RoomTypes {
   readonly calls: { readonly [name: string]: { readonly data: Json; readonly reply: Json } }
   readonly events: { readonly [name: string]: Json }
   readonly options: JsonObject
+  readonly notices: { readonly [name: string]: Json }
 }
 
 /** A room definition as the client needs it: its name, and its types in a property that exists only for the compiler. */
@@ -73,6 +76,8 @@ export type RoomReplies<R extends TypedRoom> = NonNullable<TypesOf<R>['replies']
 export type RoomCalls<R extends TypedRoom> = NonNullable<TypesOf<R>['calls']>
 /** Data of the events of `R`, by event name. */
 export type RoomEvents<R extends TypedRoom> = TypesOf<R>['events']
+/** Data of the notices of `R`, by name. */
+export type RoomNotices<R extends TypedRoom> = NonNullable<TypesOf<R>['notices']>
 /** Join options of `R` other than `key`. */
 export type RoomOptions<R extends TypedRoom> = TypesOf<R>['options']
 /** Data of the rooms of `R` in lists. */
