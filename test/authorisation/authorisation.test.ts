@@ -233,6 +233,11 @@ describe('the admin side of a node', () => {
   const BODIES: Readonly<Record<string, string>> = {
     'PUT /admin/log-level': '{"level":"debug"}',
     'POST /admin/notices/resend': '{"project_id":"prj_one"}',
+    'POST /internal/rooms/requests': JSON.stringify({
+      project_id: 'prj_one',
+      room_id: 'arena:one',
+      request: { id: 'key_one/1', hash: '1', do: { op: 'close' } },
+    }),
   }
 
   it('has no route without a row', () => {

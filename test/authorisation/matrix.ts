@@ -147,6 +147,7 @@ export const ADMIN: Readonly<Record<string, AdminRow>> = {
   'PUT /admin/log-level': INTERNAL,
   'GET /internal/rooms': INTERNAL,
   'DELETE /internal/rooms': INTERNAL,
+  'POST /internal/rooms/requests': INTERNAL,
   'DELETE /internal/project-rooms': INTERNAL,
   'DELETE /internal/sessions': INTERNAL,
   'GET /internal/listings': INTERNAL,

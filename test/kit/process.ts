@@ -3,6 +3,7 @@ import { type Duplex, duplexPair } from 'node:stream'
 import { pino } from 'pino'
 import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import { type NodeOptions, startNode } from '../../dataplane/node.ts'
+import type { RoomCallsSource } from '../../dataplane/ops/rooms.ts'
 import type { Clock } from '../../shared/clock.ts'
 import type { Store } from '../../shared/store/port.ts'
 import type { TestTime } from './time.ts'
@@ -33,6 +34,7 @@ export class TestProcess {
   readonly #subscriptions: Promise<() => Promise<void>>[] = []
   #accept: (socket: Duplex) => void = () => {}
   #describe: (roomId: string) => RoomDescription | undefined = () => undefined
+  #request: RoomCallsSource['requestRoom'] | undefined
   #drain: () => Promise<void> = async () => undefined
   #alive = true
 
@@ -57,6 +59,7 @@ export class TestProcess {
       loadClock: { now: () => 0, monotonic: () => 0, schedule: () => () => undefined },
       listen: async (gateway, admin) => {
         process.#accept = gateway.listenInProcess()
+        process.#request = admin.requestRoom
         process.#describe = (roomId) => {
           const { items } = admin.describeRooms({
             room_id: roomId,
@@ -88,6 +91,13 @@ export class TestProcess {
     this.#time.happened()
     this.#accept(far)
     return near
+  }
+
+  /** Sends a request to a room, as control does. */
+  request(
+    ...request: Parameters<RoomCallsSource['requestRoom']>
+  ): ReturnType<RoomCallsSource['requestRoom']> {
+    return this.#request!(...request)
   }
 
   /** Describes a room of this node, as for operators. */

@@ -11,11 +11,13 @@ import {
   type RoomQuery,
 } from '../../client/index.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
+import type { CallArguments } from '../../server/backend.ts'
+import { RoomfulError } from '../../server/errors.ts'
 import { timestamp } from '../../shared/clock.ts'
-import type { JsonObject } from '../../shared/json.ts'
+import type { Json, JsonObject } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { JoinOptions } from '../../shared/protocol/messages.ts'
-import type { RoomIn, RoomOfType, RoomState, TypedRoom } from '../../shared/room-types.ts'
+import type { RoomCalls, RoomIn, RoomOfType, RoomState, TypedRoom } from '../../shared/room-types.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { issueToken, type SigningKey } from '../../shared/tokens.ts'
@@ -110,6 +112,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
   readonly #players = new Map<object, Connected>()
   #started = 0
   #joined = 0
+  #called = 0
 
   private constructor(rooms: Rooms, options: TestOptions, key: SigningKey, publicKey: string) {
     this.#rooms = rooms
@@ -203,6 +206,29 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
    */
   drainOwner(room?: { readonly id: string }): Promise<void> {
     return this.#replaceOwner('drainOwner', room, (owner) => this.#until(owner.drain(), 'drainOwner'))
+  }
+
+  /**
+   * Calls a room (`calls` of the room type), as a backend does with `roomful/server`, and resolves to the reply. In the handler,
+   * `caller.keyId` is `key_test`, and `caller.callId` is the option `id`, by default another one for each call. Advances the time until
+   * the answer arrives. Rejects as `call` of `roomful/server` does.
+   */
+  async call<R extends TypedRoom, K extends keyof RoomCalls<R> & string>(
+    room: Room<R>,
+    name: K,
+    ...[data, options]: CallArguments<RoomCalls<R>[K]['data']>
+  ): Promise<RoomCalls<R>[K]['reply']> {
+    const callId = options?.id ?? `call-${++this.#called}`
+    const caller = { key_id: 'key_test', call_id: callId }
+    const json: Json = JSON.parse(JSON.stringify(data ?? null))
+    const request = {
+      id: `${caller.key_id}/${callId}`,
+      hash: JSON.stringify([name, json]),
+      do: { op: 'call', name, data: json, caller },
+    } as const
+    const answer = await this.#until(this.#nodes[0]!.request(PROJECT, room.id, request), `call("${name}")`)
+    if ('code' in answer) throw new RoomfulError(answer.code as RoomfulError['code'], answer.message)
+    return answer.reply
   }
 
   /** Returns the whole state of a room, hidden parts included. Rejects if no node runs the room. */
