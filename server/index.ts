@@ -25,6 +25,7 @@ export type {
 } from './backend.ts'
 export type { BackendOptions } from './control.ts'
 export { type LocalErrorCode, RoomfulError, type RoomfulErrorCode } from './errors.ts'
+export { InvalidNotice, type Notice, type NoticeOf, verifyNotice } from './notices.ts'
 
 /**
  * Returns the calls of a project. Nothing is sent yet. Each call repeats its request after network errors and the answers 429, 502, 503 and

@@ -1,5 +1,5 @@
 import { Registry } from 'prom-client'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { createLog } from '../../shared/log.ts'
 import { PROBLEMS } from '../../shared/problem.ts'
 import { type RoomOwner, StoreUnavailable } from '../../shared/store/port.ts'
@@ -43,6 +43,62 @@ const OWNERS: Record<string, RoomOwner> = {
 function found<T>(items: readonly T[], { limit }: Query, dress: (item: T) => T = (item) => item): Found<T> {
   return { items: items.slice(0, limit).map(dress), found: items.length, total: items.length }
 }
+
+describe('/admin/notices', () => {
+  const headers = { 'x-service-internal-token': TOKEN, 'content-type': 'application/json' }
+  const setupNotices = (fail?: Error) => {
+    const calls: unknown[] = []
+    const answer = <T>(value: T) =>
+      vi.fn(async (...args: unknown[]): Promise<T> => {
+        calls.push(args)
+        if (fail) throw fail
+        return value
+      })
+    const described = { pending: { rooms: 1, notices: 3 }, dead_letters: [], next_cursor: 'next' }
+    const notices = { describe: answer(described), resend: answer({ delivered: 2 }) }
+    return { ...setup({ notices }), calls, described }
+  }
+
+  it('describes the notices of a project page by page', async () => {
+    const { app, calls, described } = setupNotices()
+    const answer = await app.request('/admin/notices?project_id=prj_1&limit=7&cursor=c', { headers })
+    expect([answer.status, await answer.json()]).toEqual([200, described])
+    await app.request('/admin/notices?project_id=prj_1', { headers })
+    expect(calls).toEqual([
+      ['prj_1', 7, 'c'],
+      ['prj_1', 50, undefined],
+    ])
+  })
+
+  it('resends the dead letters of a project, or one', async () => {
+    const { app, calls } = setupNotices()
+    const send = (body: object) =>
+      app.request('/admin/notices/resend', { method: 'POST', headers, body: JSON.stringify(body) })
+    expect(await (await send({ project_id: 'prj_1' })).json()).toEqual({ delivered: 2 })
+    await send({ project_id: 'prj_1', id: 'ntc_1' })
+    expect(calls).toEqual([
+      ['prj_1', undefined],
+      ['prj_1', 'ntc_1'],
+    ])
+  })
+
+  it.each([
+    ['GET', '/admin/notices', undefined],
+    ['GET', '/admin/notices?project_id=prj_1&limit=0', undefined],
+    ['GET', '/admin/notices?project_id=prj_1&page=2', undefined],
+    ['POST', '/admin/notices/resend', '{}'],
+    ['POST', '/admin/notices/resend', '{"project_id":"prj_1","ids":[]}'],
+  ])('answers 400 to %s %s %s', async (method, path, body) => {
+    const { app } = setupNotices()
+    const answer = await app.request(path, { method, headers, ...(body !== undefined && { body }) })
+    expect([answer.status, (await answer.json()).code]).toEqual([400, 'invalid_request'])
+  })
+
+  it('answers 503 while the store is away', async () => {
+    const { app } = setupNotices(new StoreUnavailable('down'))
+    expect((await app.request('/admin/notices?project_id=prj_1', { headers })).status).toBe(503)
+  })
+})
 
 function setup(options: Partial<AdminOptions> = {}) {
   const drained: string[] = []

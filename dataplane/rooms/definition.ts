@@ -799,6 +799,16 @@ export interface RoomDefinition {
   readonly onLeave: Hook | undefined
   readonly onTick: Hook | undefined
   readonly onDispose: Hook | undefined
+  /**
+   * True: a member is not told of other members, and a change of the members sends nothing to those who stay.
+   * @internal
+   */
+  readonly hidesMembers: boolean
+  /**
+   * Room type and largest number of players of the matches of a queue. Absent: the room type is no queue.
+   * @internal
+   */
+  readonly matches?: { readonly room: string; readonly players: number }
 }
 
 /** Types that the client and the contexts infer from a room definition. */
@@ -968,6 +978,7 @@ export function defineRoom<
     onLeave: spec.onLeave as Hook | undefined,
     onTick: spec.onTick as Hook | undefined,
     onDispose: spec.onDispose as Hook | undefined,
+    hidesMembers: false,
   })
 }
 
@@ -987,5 +998,26 @@ export function roomTypes(definitions: readonly RoomDefinition[]): Map<string, R
       )
     types.set(definition.type, definition)
   }
+  for (const { type, matches } of types.values()) if (matches) checkMatches(type, matches, types)
   return types
+}
+
+/** Throws a RoomDefinitionError unless the rooms of a queue's matches can be made, and can keep seats for all players of a match. */
+function checkMatches(
+  queue: string,
+  { room, players }: NonNullable<RoomDefinition['matches']>,
+  types: ReadonlyMap<string, RoomDefinition>,
+): void {
+  const target = types.get(room)
+  const problem = !target
+    ? `the room type ${JSON.stringify(room)}, which does not exist: there are ${[...types.keys()].join(', ')}`
+    : target.matches
+      ? `${JSON.stringify(room)}, which is a queue: name a room type`
+      : target.durability === 'none'
+        ? `${JSON.stringify(room)}, whose durability none keeps no reservations: use journal or snapshot`
+        : target.maxMembers < players
+          ? `${JSON.stringify(room)} with ${players} players, but its maxMembers is ${target.maxMembers}`
+          : undefined
+  if (problem !== undefined)
+    throw new RoomDefinitionError(`the queue ${JSON.stringify(queue)} makes matches in ${problem}`)
 }

@@ -94,6 +94,7 @@ export class RoomHost {
     }
     metrics.rooms.read(() => this.size)
     metrics.members.read(() => this.#members)
+    metrics.queueTickets.read(() => this.#tickets)
     metrics.roomsFrozen.read(() => this.frozen)
     metrics.historyBytes.read(() => this.historyBytes)
     const everyMs = limits.recordTtlMs / 4
@@ -107,6 +108,14 @@ export class RoomHost {
 
   get size(): number {
     return this.#rooms.size
+  }
+
+  /** Tickets of the queues: each is a member. */
+  get #tickets(): number {
+    let tickets = 0
+    for (const { definition, stream } of this.rooms)
+      if (definition.matches) tickets += stream.memberships.size
+    return tickets
   }
 
   /** Rooms that run here, and those that are about to. */

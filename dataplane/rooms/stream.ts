@@ -166,6 +166,7 @@ export class RoomStream {
   /** Whether acks wait until their update is committed. */
   readonly durable: true | undefined
   readonly #durability: RoomDurability
+  readonly #hidesMembers: boolean
   /** Whether a room of this type rests until it is joined, and for how long one without owner stays in the store. */
   #sleeps = false
   #sleepMs = 0
@@ -255,7 +256,8 @@ export class RoomStream {
       fenced,
     })
     this.record = this.#durability.record
-    const frames = new RoomFrames(this.roomId, environment.codecs)
+    this.#hidesMembers = definition.hidesMembers
+    const frames = new RoomFrames(this.roomId, environment.codecs, this.#hidesMembers)
     this.history = new History(limits.history, historyBudget, frames, format, begin.base)
     if (this.#isAsTold(begin.told))
       begin.history.forEach((update, i) => {
@@ -528,13 +530,11 @@ export class RoomStream {
       joins.filter((join) => join.replaces === replaces).map(({ membership }) => membership.record())
     const [joined, replaced] = joins.length > 0 ? [recordsOf(false), recordsOf(true)] : [NONE, NONE]
     const { presence, renewed } = changesOf(changed, memberships)
-    const visible =
-      whole !== undefined ||
-      (layers !== undefined && layers.update.grants.length > 0) ||
-      events.length > 0 ||
-      joins.length > 0 ||
-      left.length > 0 ||
-      presence.length > 0
+    const membersChanged = joins.length > 0 || left.length > 0 || presence.length > 0
+    const shown = layers?.update.grants.length ? true : events.length > 0
+    const visible = this.#hidesMembers
+      ? shown || delta !== undefined || (layers !== undefined && layers.update.changed.length > 0)
+      : shown || whole !== undefined || membersChanged
     const tables = this.tables.flush()
     const recorded =
       acked.length > 0 ||
@@ -542,7 +542,8 @@ export class RoomStream {
       renewed.length > 0 ||
       tables !== undefined ||
       codeChanged ||
-      this.notices.dirty
+      this.notices.dirty ||
+      (this.#hidesMembers && (whole !== undefined || membersChanged))
     if (!visible && !recorded) return undefined
     if (visible) this.#seq++
     // The turns of the requests did not know the seq.

@@ -73,6 +73,7 @@ const declarations = await keepDeclarations(dist, [
   'dataplane/index.d.ts',
   'client/index.d.ts',
   'client/motion.d.ts',
+  'client/queue.d.ts',
   'client/react.d.ts',
   'server/index.d.ts',
   'test/kit/index.d.ts',

@@ -9,7 +9,8 @@ import type { Store } from '../../shared/store/port.ts'
 import type { TestTime } from './time.ts'
 
 /** Options of a test's node. */
-export interface ProcessOptions extends Required<Pick<NodeOptions, 'rooms' | 'random' | 'askKeyStatus'>> {
+export interface ProcessOptions
+  extends Required<Pick<NodeOptions, 'rooms' | 'random' | 'askKeyStatus' | 'postNotice'>> {
   readonly nodeId: string
   readonly time: TestTime
   /** Shared by all nodes. */

@@ -278,3 +278,31 @@ test('rooms are typed by their definitions', async () => {
     await a.request('strike', { power: 'x' })
   })
 })
+
+test('notices are those that a backend receives, also after the owner was killed', async () => {
+  const match = defineRoom({
+    type: 'match',
+    sync: { rate: 0 },
+    create: () => ({}),
+    notices: { won: v.object({ by: v.string() }) },
+    messages: {
+      win: { data: v.string(), handle: (_state, { data }, ctx) => ctx.notify('won', { by: data }) },
+      end: { handle: (_state, _input, ctx) => ctx.close() },
+    },
+    onDispose: (_state, ctx) => ctx.notify('won', { by: 'no one' }),
+  })
+  const t = await testRooms([match])
+  const [one] = await t.join('match', 1, { key: 'one' })
+  const [two] = await t.join('match', 1, { key: 'two' })
+  await one.send('win', 'ada')
+  await two.send('win', 'bob')
+  expect(t.notices()).toMatchObject([
+    { type: 'won', projectId: 'prj_test', roomId: 'match:one', data: { by: 'ada' } },
+    { roomId: 'match:two', data: { by: 'bob' } },
+  ])
+  await t.killOwner(one)
+  await one.send('win', 'eve')
+  await one.send('end')
+  expect(t.notices(one).map(({ data }) => data.by)).toEqual(['ada', 'eve', 'no one'])
+  await t.close()
+})

@@ -10,9 +10,17 @@ import {
   type Room,
   type RoomQuery,
 } from '../../client/index.ts'
+import {
+  type MatchRoom,
+  type QueueOptions,
+  type QueueTicket,
+  type TicketData,
+  withQueues,
+} from '../../client/queue.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import type { CallArguments } from '../../server/backend.ts'
 import { RoomfulError } from '../../server/errors.ts'
+import { type Notice, type NoticeOf, readNotice } from '../../server/notices.ts'
 import { timestamp } from '../../shared/clock.ts'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'
@@ -88,6 +96,7 @@ interface Connected {
   /** All received frames, oldest first. */
   readonly frames: readonly Uint8Array[]
   readonly network: Network
+  readonly random: SeededRandom
 }
 
 /** The network between one client and the nodes. */
@@ -109,6 +118,8 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
   readonly #seed: number
   readonly #nodes: TestProcess[] = []
   readonly #ends = new EventEmitter()
+  /** By id, what the backend has received. */
+  readonly #notices = new Map<string, Notice>()
   readonly #players = new Map<object, Connected>()
   #started = 0
   #joined = 0
@@ -161,6 +172,30 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
       rooms.push(driven)
     }
     return rooms
+  }
+
+  /**
+   * Puts a player into a queue, and returns the ticket when it has its place. The player has a separate client. When the test awaits
+   * `matched` or `cancel`, the time advances until the ticket has its outcome. `drop`, `reconnect`, `killOwner` and `drainOwner` take the
+   * ticket as they take a room.
+   */
+  async queue<Type extends RoomIn<Rooms>['type']>(
+    queue: Type,
+    data: TicketData<RoomOfType<Rooms, Type>>,
+    player: Player = {},
+    options: QueueOptions = {},
+  ): Promise<QueueTicket<MatchRoom<Rooms, RoomOfType<Rooms, Type>>>> {
+    const connected = await this.#connect(player, ++this.#joined)
+    const ticket = withQueues(connected.client, connected.random).queue(queue, data as never, options)
+    const ended = ticket.matched.then(
+      () => {},
+      () => {},
+    )
+    const placed = new Promise<void>((resolve) => ticket.onChange(() => resolve()))
+    await this.#until(Promise.race([placed, ended]), `queue("${queue}")`)
+    const driven = this.#drivenTicket(ticket as unknown as QueueTicket, connected)
+    this.#players.set(driven, connected)
+    return driven as never
   }
 
   /**
@@ -256,6 +291,14 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     }
   }
 
+  /**
+   * Returns the notices that a backend has received from `ctx.notify`, oldest first, each once. `room`: only those of this room.
+   */
+  notices(room?: { readonly id: string }): NoticeOf<RoomIn<Rooms>>[] {
+    const notices = [...this.#notices.values()] as NoticeOf<RoomIn<Rooms>>[]
+    return notices.filter(({ roomId }: Notice) => room === undefined || roomId === room.id)
+  }
+
   /** Returns all websocket messages that a player has received, as bytes, oldest first. */
   received(room: object): readonly Uint8Array[] {
     return this.#player(room).frames
@@ -294,6 +337,10 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
       time: this.#time,
       ends: this.#ends,
       random: new SeededRandom(this.#seed * 1000 + number),
+      postNotice: async ({ id, body }) => {
+        this.#notices.set(id, this.#notices.get(id) ?? readNotice(id, body))
+        return 204
+      },
       askKeyStatus: async () => ({
         exists: true,
         status: 'active',
@@ -315,14 +362,15 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
       expires_at: timestamp(this.now + TOKEN_MS),
       ...(data && { data }),
     })
+    const random = new SeededRandom(this.#seed * 1000 - number)
     const client = connect('ws://roomful.test', {
       projectId: PROJECT,
       token,
       clock: this.#time.clock,
-      random: new SeededRandom(this.#seed * 1000 - number),
+      random,
       WebSocket: this.#webSocket(network, frames),
     })
-    return { client: await this.#until(client, 'connect'), frames, network }
+    return { client: await this.#until(client, 'connect'), frames, network, random }
   }
 
   /** WebSocket class for the SDK. */
@@ -363,6 +411,26 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
           const answer: unknown = Reflect.apply(value, room, args)
           if (!(answer instanceof Promise)) return answer
           return this.#until(answer, `${String(name)}(${JSON.stringify(args[0] ?? '')})`)
+        }
+      },
+    })
+  }
+
+  /** Wraps a ticket so that waiting for its outcome advances the time. */
+  #drivenTicket(ticket: QueueTicket, connected: Connected): QueueTicket {
+    const matched = async () => {
+      const room = this.#driven(await this.#until(ticket.matched, `matched of ${ticket.id}`))
+      this.#players.set(room, connected)
+      return room
+    }
+    return new Proxy(ticket, {
+      get: (_, name) => {
+        if (name === 'matched') return matched()
+        const value: unknown = Reflect.get(ticket, name, ticket)
+        if (typeof value !== 'function') return value
+        return (...args: unknown[]): unknown => {
+          const answer: unknown = Reflect.apply(value, ticket, args)
+          return answer instanceof Promise ? this.#until(answer, `${String(name)} of ${ticket.id}`) : answer
         }
       },
     })
