@@ -140,7 +140,7 @@ describe('DELETE /projects/:id', () => {
       internalToken: 'internal',
       nodes: {
         call: async ({ method, path, query }) => {
-          asked.push([method, path, query.cursor])
+          asked.push([method, path, query?.cursor])
           clock.advance(passes)
           return { ended_rooms: 50, next_cursor: asked.length < batches ? `page ${asked.length}` : null }
         },

@@ -106,7 +106,7 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
     metrics,
     requireKeyId: deps.requireKeyId,
   })
-  roomRoutes(endpoints, { projects, nodes: deps.nodes })
+  roomRoutes(endpoints, { projects, nodes: deps.nodes, random })
   internalRoutes(endpoints, { keys, projects, clock, dataLost: deps.dataLost })
   logRoutes(endpoints, deps.setLogLevel)
   const { exposition, draining, clockWrong } = deps

@@ -10,10 +10,10 @@ type OpenApi = Awaited<ReturnType<typeof generateSpecs>>
 const API_VERSION = '1.0.0'
 
 const DESCRIPTION = `For game backends, never for game clients. A backend creates projects and keys, and exchanges a key’s secret for
-short-lived client tokens that it hands to its players.
+short-lived client tokens that it hands to its players. It calls rooms and acts on players.
 
 Send \`Authorization: Bearer <credential>\`: an operator token, which may call everything but \`/internal\`, or a key’s secret, which may
-issue tokens for its own project and read its own project’s keys. Times are RFC 3339 in UTC with milliseconds. Ids are opaque. A body
+read its own project’s keys, and do there what its scopes allow. Times are RFC 3339 in UTC with milliseconds. Ids are opaque. A body
 field that is not known is refused. Errors are \`application/problem+json\` (RFC 9457) with a stable \`code\`, and every answer has an
 \`x-request-id\` (yours, when you send a sensible one). Bodies may have 64 KiB.`
 
@@ -99,7 +99,7 @@ interface Route {
   readonly operation: Operation
 }
 
-const METHODS = ['get', 'post'] as const
+const METHODS = ['get', 'post', 'put', 'delete'] as const
 
 /** The page for an API description. */
 export function docsPage(api: OpenApi): Html {

@@ -4,8 +4,9 @@ import { type DescribeRouteOptions, describeRoute, resolver } from 'hono-openapi
 import * as v from 'valibot'
 import { PROBLEMS, type ProblemCode } from '../shared/problem.ts'
 import type { StoreFailure } from '../shared/store/port.ts'
+import { checkJson, NotJson } from '../shared/sync/check.ts'
 import type { Span } from '../shared/tracing/tracer.ts'
-import { type ObjectSchema, readJson, validate } from '../shared/validate.ts'
+import { invalid, MAX_BODY_BYTES, type ObjectSchema, readJson, validate } from '../shared/validate.ts'
 import { type Authentication, type Caller, requireOperator } from './auth.ts'
 import { ProblemDocument } from './schemas.ts'
 
@@ -25,10 +26,11 @@ export interface Endpoint<Body, Query> {
   readonly summary: string
   readonly description: string
   readonly access: Access
-  readonly body?: ObjectSchema<Body>
+  /** A schema without entries: any JSON, `null` when there is no body. */
+  readonly body?: ObjectSchema<Body> | v.GenericSchema<unknown, Body>
   readonly query?: ObjectSchema<Query>
-  /** Whether it honours `idempotency-key`. */
-  readonly idempotent?: boolean
+  /** How long it remembers an `idempotency-key`. Absent: it has none. */
+  readonly idempotent?: '24 hours' | '10 minutes'
   readonly answer: {
     readonly status: 200 | 201
     readonly description: string
@@ -72,7 +74,7 @@ export class Endpoints {
         caller,
         params: c.req.param() as Record<string, string>,
         query: validate<unknown>(endpoint.query ?? NO_QUERY, c.req.query(), 'query') as Query,
-        body: (endpoint.body && validate(endpoint.body, await readJson(c.req.raw), 'body')) as Body,
+        body: (endpoint.body && (await readBody(endpoint.body, c.req.raw))) as Body,
         path: c.req.path,
         idempotencyKey: c.req.header('idempotency-key'),
         span: c.get('span'),
@@ -94,6 +96,20 @@ export class Endpoints {
 
 const NO_QUERY = v.object({})
 
+async function readBody(schema: v.GenericSchema, request: Request): Promise<unknown> {
+  if (isObjectSchema(schema)) return validate(schema, await readJson(request), 'body')
+  const value = await readJson(request, MAX_BODY_BYTES, null)
+  try {
+    checkJson(value)
+  } catch (error) {
+    if (!(error instanceof NotJson)) throw error
+    throw invalid([{ path: error.path, message: error.found }])
+  }
+  return value
+}
+
+const isObjectSchema = (schema: v.GenericSchema): schema is ObjectSchema<unknown> => 'entries' in schema
+
 function describe<Body, Query>(endpoint: Endpoint<Body, Query>): DescribeRouteOptions {
   const { body, query, answer } = endpoint
   return {
@@ -101,7 +117,10 @@ function describe<Body, Query>(endpoint: Endpoint<Body, Query>): DescribeRouteOp
     summary: endpoint.summary,
     description: endpoint.description,
     security: security(endpoint.access),
-    parameters: [...(query ? queryParameters(query) : []), ...(endpoint.idempotent ? [IDEMPOTENCY_KEY] : [])],
+    parameters: [
+      ...(query ? queryParameters(query) : []),
+      ...(endpoint.idempotent ? [idempotencyKey(endpoint.idempotent)] : []),
+    ],
     ...(body && {
       requestBody: {
         required: isRequired(body),
@@ -120,12 +139,13 @@ function describe<Body, Query>(endpoint: Endpoint<Body, Query>): DescribeRouteOp
 
 const security = (access: Access) => (access === 'internal' ? [{ internal: [] }] : [{ bearer: [] }])
 
-const IDEMPOTENCY_KEY = {
-  in: 'header',
-  name: 'idempotency-key',
-  description: 'The same key and body within 24 hours give the first answer again; another body is a 409.',
-  schema: { type: 'string', minLength: 1, maxLength: 255 },
-} as const
+const idempotencyKey = (kept: string) =>
+  ({
+    in: 'header',
+    name: 'idempotency-key',
+    description: `The same key and body within ${kept} give the first answer again; another body is a 409.`,
+    schema: { type: 'string', minLength: 1, maxLength: 255 },
+  }) as const
 
 type Parameter = NonNullable<DescribeRouteOptions['parameters']>[number]
 

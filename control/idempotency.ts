@@ -37,6 +37,12 @@ const KEY_PATTERN = /^[\x20-\x7e]{1,255}$/
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('base64url')
 
+/** Returns the value of an `idempotency-key` header. Throws a `Problem` (invalid_request) for one that is none. */
+export function checkedKey(key: string | undefined): string | undefined {
+  if (key === undefined || KEY_PATTERN.test(key)) return key
+  throw invalid([{ path: 'idempotency-key', message: 'must be 1 to 255 printable ASCII characters' }])
+}
+
 /**
  * Carries out plans, each idempotency key of a caller and path once. The answer is remembered **in the same atomic write** as what the
  * plan does, so there is no moment in which one stands without the other, and of concurrent duplicates one wins and the others give
@@ -56,9 +62,7 @@ export class Idempotency {
    * remembered. Rejects with a `Problem`: invalid_request for a key that is none, conflict for a known key with another body.
    */
   async run<Answer>(request: RequestIdentity, plan: () => Promise<Plan<Answer>>): Promise<Outcome<Answer>> {
-    const key = request.idempotencyKey
-    if (key !== undefined && !KEY_PATTERN.test(key))
-      throw invalid([{ path: 'idempotency-key', message: 'must be 1 to 255 printable ASCII characters' }])
+    const key = checkedKey(request.idempotencyKey)
     const recordKey = `{control}:idempotency:${sha256(JSON.stringify([request.callerId, request.path, key]))}`
     const fingerprint = sha256(JSON.stringify(request.body))
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {

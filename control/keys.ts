@@ -43,8 +43,10 @@ export interface KeyView {
 
 /** What a key may do unless told otherwise. */
 export const MINT_SCOPE = 'token:mint'
-/** Scope of a key that may list rooms. */
+/** Scope of a key that may list rooms and look into them. */
 export const ROOM_READ_SCOPE = 'room:read'
+/** Scope of a key that may call, open and close rooms and reserve their seats. */
+export const ROOM_CALL_SCOPE = 'room:call'
 /** Scope of a key that may act on players. */
 export const PLAYER_SCOPE = 'player:manage'
 

@@ -128,7 +128,7 @@ export async function startControl({
     tracer,
     operatorTokens,
     openTo: openToAll ? 'everyone' : 'this machine',
-    nodes: new Nodes({ records: store.records, random, log, internalToken: config.internalToken }),
+    nodes: new Nodes({ records: store.records, clock, random, log, internalToken: config.internalToken }),
     internalToken: config.internalToken,
     requireKeyId: config.requireKeyId,
     tokenRate: config.tokenRate ?? DEFAULT_TOKEN_RATE,

@@ -1,9 +1,11 @@
 import { createServer, type RequestListener, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { json } from 'node:stream/consumers'
 import { pino } from 'pino'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { encodeNodeInfo, leaseKey, NODES, type NodeInfo } from '../shared/node-registry.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
+import type { Records } from '../shared/store/port.ts'
 import { FakeClock } from '../test/kit/fake-clock.ts'
 import { SeededRandom } from '../test/kit/seeded-random.ts'
 import { type NodeCall, Nodes } from './nodes.ts'
@@ -31,7 +33,12 @@ const answering =
 
 /** Control beside nodes at these addresses; undefined: the node tells none. */
 async function setup(urls: readonly (string | undefined)[], draining: readonly boolean[] = []) {
-  const store = memoryStore({ clock: new FakeClock() })
+  return (await setupStore(urls, draining)).nodes
+}
+
+async function setupStore(urls: readonly (string | undefined)[], draining: readonly boolean[] = []) {
+  const clock = new FakeClock()
+  const store = memoryStore({ clock })
   for (const [i, adminUrl] of urls.entries()) {
     const name = `node-${i}`
     const info: NodeInfo = {
@@ -49,13 +56,23 @@ async function setup(urls: readonly (string | undefined)[], draining: readonly b
     const lease = { key: leaseKey(name), holder: `${name}~1`, value: encodeNodeInfo(info), ttlMs: 60_000 }
     await store.records.renewLease({ ...lease, listed: { index: NODES, member: name } })
   }
-  return new Nodes({
-    records: store.records,
+  let reads = 0
+  const records: Pick<Records, 'page' | 'read'> = {
+    page: (...query) => store.records.page(...query),
+    read: (keys) => {
+      reads++
+      return store.records.read(keys)
+    },
+  }
+  const nodes = new Nodes({
+    records,
+    clock,
     random: new SeededRandom(),
     log: pino({ level: 'silent' }),
     internalToken: 'first,second',
     answerMs: 200,
   })
+  return { nodes, clock, reads: () => reads }
 }
 
 /** An address at which nothing listens. */
@@ -70,6 +87,45 @@ describe('Nodes', () => {
     })
     expect(await (await setup([`${url}/worker/1`])).call(CALL)).toEqual({ ended: true })
     expect(seen).toEqual([['DELETE', '/worker/1/internal/rooms?room_id=a%3Ab+c', 'first']])
+  })
+
+  it('sends the JSON of a POST, and resolves with the answer', async () => {
+    const seen: unknown[] = []
+    const url = await listening(async (request, response) => {
+      const { method, headers } = request
+      seen.push([method, request.url, headers['content-type'], await json(request)])
+      response.end('{"reply":1}')
+    })
+    const call = { method: 'POST', path: '/internal/rooms/requests', body: { text: 'Käfer' } } as const
+    expect(await (await setup([url])).call(call)).toEqual({ reply: 1 })
+    expect(seen).toEqual([['POST', '/internal/rooms/requests', 'application/json', { text: 'Käfer' }]])
+  })
+
+  it('sends a call again when the node closes a kept connection, though it is the only node', async () => {
+    const requests: number[] = []
+    const url = await listening((request, response) => {
+      requests.push(request.socket.remotePort!)
+      if (requests.length === 2) request.socket.destroy()
+      else response.end('{"ok":true}')
+    })
+    const nodes = await setup([url])
+    for (let i = 0; i < 2; i++) expect(await nodes.call(CALL)).toEqual({ ok: true })
+    expect(requests).toHaveLength(3)
+    expect([requests[1] === requests[0], requests[2] === requests[0]]).toEqual([true, false])
+  })
+
+  it('reads the list of nodes once a second, and again after a node was unreachable', async () => {
+    const good = await listening(answering(200, {}))
+    const { nodes, clock, reads } = await setupStore([good])
+    await Promise.all([nodes.call(CALL), nodes.call(CALL)])
+    await nodes.call(CALL)
+    expect(reads()).toBe(1)
+    clock.advance(1000)
+    await nodes.call(CALL)
+    expect(reads()).toBe(2)
+    const lonely = await setupStore([NOWHERE])
+    for (let i = 0; i < 2; i++) await lonely.nodes.call(CALL).catch(() => undefined)
+    expect(lonely.reads()).toBe(2)
   })
 
   it('asks another node when one cannot be reached, or ends the connection', async () => {
@@ -97,6 +153,7 @@ describe('Nodes', () => {
 
   it.each([
     [404, { code: 'room_not_found', detail: 'there is no room' }, 'room_not_found', 'there is no room'],
+    [409, { code: 'room_logic_refused', detail: 'no gold' }, 'room_logic_refused', 'no gold'],
     [503, { code: 'store_full', detail: 'try again' }, 'store_full', 'try again'],
     [401, { code: 'unauthenticated', detail: 'x' }, 'node_unavailable', 'INTERNAL_TOKEN must be the same'],
     [404, { code: 'not_found', detail: 'an older node' }, 'node_unavailable', 'it answered 404'],
@@ -104,6 +161,16 @@ describe('Nodes', () => {
   ] as const)('turns a %i with %j into its own problem', async (status, body, code, detail) => {
     const nodes = await setup([await listening(answering(status, body))])
     await expect(nodes.call(CALL)).rejects.toMatchObject({ code, message: expect.stringContaining(detail) })
+  })
+
+  it('passes on the fields at fault, and when to try again', async () => {
+    const errors = [{ path: 'data.gold', message: 'is required' }]
+    const url = await listening((_, response) => {
+      const body = { code: 'rate_limited', detail: 'slow down', errors }
+      response.writeHead(429, { 'retry-after': '7' }).end(JSON.stringify(body))
+    })
+    const nodes = await setup([url])
+    await expect(nodes.call(CALL)).rejects.toMatchObject({ errors, headers: { 'retry-after': '7' } })
   })
 
   it('rejects with timeout when a node does not answer, and asks no other', async () => {

@@ -1,6 +1,7 @@
 import http from 'node:http'
 import https from 'node:https'
 import * as v from 'valibot'
+import type { Clock } from '../shared/clock.ts'
 import { nodeName } from '../shared/ids.ts'
 import { InternalToken } from '../shared/internal-token.ts'
 import type { Logger } from '../shared/log.ts'
@@ -12,6 +13,7 @@ import type { Records } from '../shared/store/port.ts'
 /** Dependencies of Nodes. */
 interface NodesParts {
   readonly records: Pick<Records, 'page' | 'read'>
+  readonly clock: Clock
   readonly random: Random
   readonly log: Logger
   /** What nodes accept (`INTERNAL_TOKEN`). */
@@ -23,18 +25,32 @@ interface NodesParts {
 
 /** A call of a node's `/internal` routes. */
 export interface NodeCall {
-  readonly method: 'GET' | 'DELETE'
+  /** Calls of each method may be sent twice: a POST has an id, and the room runs each id once. */
+  readonly method: 'GET' | 'DELETE' | 'POST'
   readonly path: `/internal/${string}`
-  readonly query: Readonly<Record<string, string | undefined>>
+  readonly query?: Readonly<Record<string, string | undefined>>
+  /** JSON of a POST. */
+  readonly body?: object
 }
+
+/** A node with the address of its `/internal` routes. */
+type Reachable = NodeInfo & { readonly admin_url: string }
 
 /** So many nodes are tried. */
 const MOST_TRIED = 3
+
+/** How long the list of living nodes is used before it is read again. Reading it costs more than a call. */
+const NODES_KEPT_MS = 1000
 
 /** Problems of a node that are the caller's to know. Any other says that the node cannot serve the call. */
 const PASSED_ON = [
   'invalid_request',
   'room_not_found',
+  'room_full',
+  'room_logic_refused',
+  'conflict',
+  'rate_limited',
+  'room_logic_failed',
   'session_not_found',
   'room_unavailable',
   'store_unreachable',
@@ -43,10 +59,24 @@ const PASSED_ON = [
   'timeout',
 ] as const satisfies readonly ProblemCode[]
 
-const ProblemAnswer = v.object({ code: v.picklist(PASSED_ON), detail: v.string() })
-/** A call that could not reach a node: nothing has happened there. */
+const ProblemAnswer = v.object({
+  code: v.picklist(PASSED_ON),
+  detail: v.string(),
+  errors: v.exactOptional(v.array(v.object({ path: v.string(), message: v.string() }))),
+})
+
+/** A node gave no answer. The call may have reached it. */
 class Unreachable extends Error {
   override readonly name = 'Unreachable'
+}
+
+/** The node closed a kept connection at the moment at which the call was sent on it. Another connection may reach the node. */
+class Stale extends Unreachable {}
+
+interface NodeAnswer {
+  readonly status: number
+  readonly body: string
+  readonly retryAfter: string | undefined
 }
 
 /**
@@ -56,6 +86,11 @@ class Unreachable extends Error {
 export class Nodes {
   readonly #parts: NodesParts
   readonly #token: string | undefined
+  readonly #agents = {
+    'http:': new http.Agent({ keepAlive: true }),
+    'https:': new https.Agent({ keepAlive: true }),
+  }
+  #known: { readonly nodes: Promise<readonly Reachable[]>; readonly until: number } | undefined
 
   constructor(parts: NodesParts) {
     this.#parts = parts
@@ -67,14 +102,14 @@ export class Nodes {
    * `timeout`; with `StoreUnavailable` when the registry cannot be read.
    */
   async call(call: NodeCall): Promise<object> {
-    const { records, log } = this.#parts
-    const nodes = this.#inOrder(await readLiveNodes(records))
+    const nodes = this.#inOrder(await this.#living())
     for (const node of nodes.slice(0, MOST_TRIED)) {
       try {
         return await this.#ask(node, call)
       } catch (error) {
         if (!(error instanceof Unreachable)) throw error
-        log.warn(
+        this.#known = undefined
+        this.#parts.log.warn(
           { node_id: nodeName(node.node_id), admin_url: node.admin_url, err: error },
           'node unreachable',
         )
@@ -87,21 +122,45 @@ export class Nodes {
     )
   }
 
-  /** Nodes that have an address, in random order, those that drain last. */
-  #inOrder(nodes: readonly NodeInfo[]): (NodeInfo & { readonly admin_url: string })[] {
+  /** Nodes that have an address, as they were at most `NODES_KEPT_MS` ago. */
+  #living(): Promise<readonly Reachable[]> {
+    const { records, clock } = this.#parts
+    if (this.#known && clock.monotonic() < this.#known.until) return this.#known.nodes
+    const nodes = readLiveNodes(records).then((all) =>
+      all.flatMap((node) => (node.admin_url === undefined ? [] : { ...node, admin_url: node.admin_url })),
+    )
+    const known = { nodes, until: clock.monotonic() + NODES_KEPT_MS }
+    this.#known = known
+    const forget = (): void => {
+      if (this.#known === known) this.#known = undefined
+    }
+    // A list without nodes is not kept: the first node of a deployment must be found as soon as it is there.
+    nodes.then((all) => all.length === 0 && forget(), forget)
     return nodes
-      .flatMap((node) => (node.admin_url === undefined ? [] : { ...node, admin_url: node.admin_url }))
+  }
+
+  /** In random order, those that drain last. */
+  #inOrder(nodes: readonly Reachable[]): Reachable[] {
+    return nodes
       .map((node) => ({ node, rank: this.#parts.random.float() + (node.draining ? 1 : 0) }))
       .sort((one, other) => one.rank - other.rank)
       .map(({ node }) => node)
   }
 
-  async #ask(node: NodeInfo & { readonly admin_url: string }, call: NodeCall): Promise<object> {
-    const { status, body } = await this.#send(node.admin_url, call)
+  async #ask(node: Reachable, call: NodeCall): Promise<object> {
+    const url = addressOf(node.admin_url, call)
+    const { status, body, retryAfter } = await this.#send(url, call).catch((error: unknown) => {
+      if (error instanceof Stale) return this.#send(url, call)
+      throw error
+    })
     const json = parsed(body)
     if (status >= 200 && status <= 299 && json !== undefined) return json
     const problem = v.safeParse(ProblemAnswer, json)
-    if (problem.success && status !== 401) throw new Problem(problem.output.code, problem.output.detail)
+    if (problem.success && status !== 401) {
+      const { code, detail, errors } = problem.output
+      const headers = retryAfter === undefined ? {} : { 'retry-after': retryAfter }
+      throw new Problem(code, detail, { headers, ...(errors && { errors }) })
+    }
     const reason =
       status === 401
         ? 'it does not accept the internal token of control: INTERNAL_TOKEN must be the same in every process'
@@ -114,23 +173,30 @@ export class Nodes {
   }
 
   /** Rejects with `Unreachable`, or with a `Problem` (timeout). */
-  #send(adminUrl: string, { method, path, query }: NodeCall): Promise<{ status: number; body: string }> {
+  #send(url: URL, { method, body }: NodeCall): Promise<NodeAnswer> {
     const { connectMs = 2000, answerMs = 12_000 } = this.#parts
     return new Promise((resolve, reject) => {
-      const url = new URL(adminUrl.replace(/\/$/, '') + path)
-      for (const [name, value] of Object.entries(query))
-        if (value !== undefined) url.searchParams.set(name, value)
-      const headers = this.#token === undefined ? {} : { 'x-service-internal-token': this.#token }
-      const request = (url.protocol === 'https:' ? https : http).request(
-        url,
-        { method, headers },
-        (response) => {
-          const parts: string[] = []
-          response.setEncoding('utf8').on('data', (part: string) => parts.push(part))
-          response.on('end', () => resolve({ status: response.statusCode!, body: parts.join('') }))
-          response.on('error', (error) => reject(new Unreachable('the answer broke off', { cause: error })))
-        },
-      )
+      const text = body && JSON.stringify(body)
+      const headers = {
+        ...(this.#token !== undefined && { 'x-service-internal-token': this.#token }),
+        ...(text !== undefined && {
+          'content-type': 'application/json',
+          'content-length': Buffer.byteLength(text),
+        }),
+      }
+      const options = { method, headers, agent: this.#agents[url.protocol as 'http:' | 'https:'] }
+      const request = (url.protocol === 'https:' ? https : http).request(url, options, (response) => {
+        const parts: string[] = []
+        response.setEncoding('utf8').on('data', (part: string) => parts.push(part))
+        response.on('end', () =>
+          resolve({
+            status: response.statusCode!,
+            body: parts.join(''),
+            retryAfter: response.headers['retry-after'],
+          }),
+        )
+        response.on('error', (error) => reject(new Unreachable('the answer broke off', { cause: error })))
+      })
       const connecting = setTimeout(
         () => request.destroy(new Unreachable(`no connection within ${connectMs} ms`)),
         connectMs,
@@ -147,17 +213,26 @@ export class Nodes {
         if (socket.connecting) socket.once('connect', connected)
         else connected()
       })
-      // Both methods may be sent twice, so a connection that ends without an answer is no reason to give up.
-      request.on('error', (error) =>
-        reject(error instanceof Problem ? error : new Unreachable(error.message, { cause: error })),
-      )
+      // Every call may be sent twice, so a connection that ends without an answer is no reason to give up.
+      request.on('error', (error: NodeJS.ErrnoException) => {
+        if (error instanceof Problem) return reject(error)
+        const stale = request.reusedSocket && (error.code === 'ECONNRESET' || error.code === 'EPIPE')
+        reject(new (stale ? Stale : Unreachable)(error.message, { cause: error }))
+      })
       request.on('close', () => {
         clearTimeout(connecting)
         clearTimeout(answering)
       })
-      request.end()
+      request.end(text)
     })
   }
+}
+
+function addressOf(adminUrl: string, { path, query = {} }: NodeCall): URL {
+  const url = new URL(adminUrl.replace(/\/$/, '') + path)
+  for (const [name, value] of Object.entries(query))
+    if (value !== undefined) url.searchParams.set(name, value)
+  return url
 }
 
 const unavailable = (detail: string): Problem =>

@@ -7,7 +7,7 @@ import { MAX_BAN_REASON_BYTES } from '../shared/players.ts'
 import { CONTROL_PROBLEMS } from '../shared/problem.ts'
 import { dataFault, isNameable, MAX_SUB_LENGTH } from '../shared/tokens.ts'
 import { MEMBER_PATTERN } from './creation-order.ts'
-import { MINT_SCOPE, PLAYER_SCOPE, ROOM_READ_SCOPE } from './keys.ts'
+import { MINT_SCOPE, PLAYER_SCOPE, ROOM_CALL_SCOPE, ROOM_READ_SCOPE } from './keys.ts'
 
 /** Any character, of which no half of a surrogate pair is one; also as JSON Schema reads a pattern. */
 const CHARACTER = '[^\\uD800-\\uDFFF]'
@@ -68,7 +68,7 @@ export const CreateKey = v.strictObject({
       v.array(text(1, 64, 'A scope.'), 'must be a list of scopes'),
       v.maxLength(32, 'must have at most 32 scopes'),
       v.description(
-        `What the key may do. A key without ${MINT_SCOPE} cannot issue tokens, one without ${ROOM_READ_SCOPE} cannot list rooms, and one without ${PLAYER_SCOPE} cannot act on players.`,
+        `What the key may do: ${MINT_SCOPE} issues tokens, ${ROOM_READ_SCOPE} lists rooms and looks into them, ${ROOM_CALL_SCOPE} calls, opens and closes rooms and reserves seats, ${PLAYER_SCOPE} acts on players.`,
       ),
     ),
     [MINT_SCOPE],
@@ -295,6 +295,87 @@ export const RoomPage = v.object({
     v.description('Give it as cursor for the next page; null: no more.'),
   ),
 })
+
+/** An object of any JSON. A schema of objects would take an array, and give back another value than came. */
+const jsonObject = (description: string) =>
+  v.pipe(
+    v.unknown(),
+    v.check(
+      (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
+      'must be an object',
+    ),
+    v.metadata({ type: 'object' }),
+    v.description(description),
+  )
+
+export const CallData = v.pipe(v.unknown(), v.description('The data of the call: any JSON. No body: null.'))
+
+export const CallQuery = v.object({
+  open: v.exactOptional(
+    v.pipe(v.picklist(['1'], 'must be 1'), v.description('1: creates the room if it does not exist.')),
+  ),
+})
+
+export const OpenRoom = v.strictObject({
+  options: v.exactOptional(jsonObject('Join options of the first member, for a room that does not exist.')),
+})
+
+export const ReserveSeats = v.strictObject({
+  subs: v.pipe(
+    v.array(Sub, 'must be a list of subs'),
+    v.minLength(1, 'must have at least one sub'),
+    v.maxLength(1000, 'must have at most 1000 subs'),
+    v.description('The players who get a seat: all of them, or none.'),
+  ),
+  seconds: wholeNumber(1, 86_400, 'How long the seats are kept, in seconds.'),
+})
+
+export const KickPlayer = v.strictObject({
+  sub: Sub,
+  reason: v.exactOptional(text(1, 300, 'What the player is told.')),
+})
+
+export const RoomQuery = v.object({
+  include_state: v.exactOptional(
+    v.pipe(v.picklist(['1'], 'must be 1'), v.description('1: with the state, without its hidden layers.')),
+  ),
+  include_layers: v.exactOptional(
+    v.pipe(
+      v.picklist(['1'], 'must be 1'),
+      v.description('1: with the hidden layers. Takes an operator token.'),
+    ),
+  ),
+})
+
+/** Where a committed turn is among those of its room. */
+const turn = {
+  epoch: v.pipe(v.number(), v.description('Number that grows each time a node opens the room.')),
+  seq: v.pipe(v.number(), v.description('Number of the committed update.')),
+}
+
+export const CallAnswer = v.object({
+  reply: v.pipe(v.unknown(), v.description('null: the call has no reply.')),
+  ...turn,
+})
+export const OpenedRoom = v.object({
+  created: v.pipe(v.boolean(), v.description('False: the room existed.')),
+  ...turn,
+})
+export const ReservedSeats = v.object({ reserved: v.literal(true), ...turn })
+export const KickedPlayer = v.object({
+  kicked: v.pipe(v.number(), v.description('Seats of the player that have ended.')),
+  ...turn,
+})
+export const ClosedRoom = v.object({ ended: v.literal(true) })
+
+export const RoomView = v.pipe(
+  v.object({
+    members: v.array(v.unknown()),
+    ...turn,
+    state: v.exactOptional(v.pipe(v.unknown(), v.description('With include_state.'))),
+  }),
+  v.metadata({ ref: 'RoomView' }),
+)
 
 export const EndedRoom = v.object({ project_id: v.string(), room_id: v.string(), ended: v.literal(true) })
 

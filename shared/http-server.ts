@@ -1,9 +1,9 @@
-import { createServer, type RequestListener, type Server, type ServerOptions } from 'node:http'
+import { createServer, type RequestListener, type Server, type ServerOptions, STATUS_CODES } from 'node:http'
 import { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { getRequestListener } from '@hono/node-server'
 import { newId } from './ids.ts'
-import { endWithProblem, Problem, type ProblemCode, problemResponse } from './problem.ts'
+import { answerOf, Problem, type ProblemCode, problemResponse } from './problem.ts'
 import type { Random } from './random.ts'
 
 /** How long a refused client may take to close its half of the connection. */
@@ -46,6 +46,15 @@ export function refuseUnreadable(
   // A client that does not close its half of the connection would keep it open for good.
   if (socket instanceof Socket) socket.setTimeout(LINGER_MS, () => socket.destroy())
   return problem.code
+}
+
+/** Answers a connection without a response object, such as one that asks for an upgrade, with `problem`, and closes it. */
+export function endWithProblem(socket: Duplex, problem: Problem, requestId: string): void {
+  const { status, body, headers } = answerOf(problem, requestId)
+  const lines = Object.entries({ ...headers, connection: 'close', 'content-length': Buffer.byteLength(body) })
+  socket.end(
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n${body}`,
+  )
 }
 
 const unreadable = (): Problem => new Problem('invalid_request', 'The request cannot be read as HTTP.')

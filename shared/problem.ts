@@ -1,6 +1,3 @@
-import { STATUS_CODES } from 'node:http'
-import type { Duplex } from 'node:stream'
-
 /** Error answers of both planes: what can go wrong with a request, as `application/problem+json` (RFC 9457) and as an error to throw. */
 
 /** Every `code` of an error answer of the control API. */
@@ -88,8 +85,8 @@ export interface ProblemBody {
   readonly errors?: readonly FieldError[]
 }
 
-/** Returns the body and the headers of the answer. */
-function answerOf(problem: Problem, requestId: string) {
+/** Returns the status, the body and the headers of the answer. */
+export function answerOf(problem: Problem, requestId: string) {
   const { status, title } = PROBLEMS[problem.code]
   const body: ProblemBody = {
     type: `urn:roomful:problem:${problem.code}`,
@@ -112,13 +109,4 @@ function answerOf(problem: Problem, requestId: string) {
 export function problemResponse(problem: Problem, requestId: string): Response {
   const { body, ...init } = answerOf(problem, requestId)
   return new Response(body, init)
-}
-
-/** Answers a connection without a response object, such as one that asks for an upgrade, with `problem`, and closes it. */
-export function endWithProblem(socket: Duplex, problem: Problem, requestId: string): void {
-  const { status, body, headers } = answerOf(problem, requestId)
-  const lines = Object.entries({ ...headers, connection: 'close', 'content-length': Buffer.byteLength(body) })
-  socket.end(
-    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n${body}`,
-  )
 }

@@ -58,12 +58,16 @@ const shorten = (text: string): string =>
 export const MAX_BODY_BYTES = 64 * 1024
 
 /**
- * Returns the JSON value in the body of `request`, or `{}` if it has none; then it needs no content type. Rejects with a `Problem`:
+ * Returns the JSON value in the body of `request`, or `absent` if it has none; then it needs no content type. Rejects with a `Problem`:
  * unsupported_media_type, payload_too_large before more than `maxBytes` are kept, or invalid_request.
  */
-export async function readJson(request: Request, maxBytes = MAX_BODY_BYTES): Promise<unknown> {
+export async function readJson(
+  request: Request,
+  maxBytes = MAX_BODY_BYTES,
+  absent: unknown = {},
+): Promise<unknown> {
   const bytes = await readBytes(request, maxBytes)
-  if (bytes.length === 0) return {}
+  if (bytes.length === 0) return absent
   const encoding = request.headers.get('content-encoding') ?? 'identity'
   if (encoding.toLowerCase() !== 'identity')
     throw new Problem(

@@ -145,17 +145,18 @@ describe('the installed package', () => {
     expect(dead).toEqual([])
   })
 
-  it('gives rooms, clients and tests to plain JavaScript', async () => {
+  it('gives rooms, clients, backends and tests to plain JavaScript', async () => {
     const script = `
       import { defineRoom } from 'roomful'
       import { connect } from 'roomful/client'
+      import { roomful } from 'roomful/server'
       import { testRooms } from 'roomful/test'
       const t = await testRooms([defineRoom({ type: 'lobby', create: () => ({ open: true }) })])
       const [a] = await t.join('lobby')
-      console.log(typeof connect, a.state.open)
+      console.log(typeof connect, typeof roomful, a.state.open)
     `
     const { stdout } = await run(process.execPath, ['--input-type=module', '-e', script], { cwd: folder })
-    expect(stdout.trim()).toBe('function true')
+    expect(stdout.trim()).toBe('function function true')
   })
 
   it('has types that infer from a room to its client', async () => {

@@ -61,6 +61,7 @@ beforeAll(async () => {
     paths: {
       roomful: [`${root}dataplane/index.ts`],
       'roomful/client': [`${root}client/index.ts`],
+      'roomful/server': [`${root}server/index.ts`],
       'roomful/client/motion': [`${root}client/motion.ts`],
       'roomful/client/queue': [`${root}client/queue.ts`],
       'roomful/postgres': [`${root}dataplane/postgres.ts`],
@@ -250,6 +251,12 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
       const [, type] = /^ {2}type: '(.+)',$/m.exec(block) ?? []
       return [type ? `rooms/${type}.ts` : `recipe-${index}.ts`, block] as const
     })
+    const [use, duel, backend] = codeOf('docs/backend.md', 'ts')
+    const backendFiles = [
+      ['use.ts', use!],
+      ['rooms/duel.ts', duel!],
+      ['backend.ts', backend!],
+    ] as const
     const [table, play] = codeOf('docs/site/index.md', 'ts')
     const left = 'declare function draw(table: readonly number[], hand: readonly number[]): void'
     const front = [
@@ -263,6 +270,7 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
       ...motion,
       ...Object.fromEntries(matchmaking),
       ...Object.fromEntries(below('docs/recipes.md', recipes)),
+      ...Object.fromEntries(below('docs/backend.md', backendFiles)),
       ...Object.fromEntries(below('docs/site/index.md', front)),
       ...Object.fromEntries(TESTED.flatMap(testedCode)),
     })

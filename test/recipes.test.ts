@@ -69,7 +69,7 @@ const stateOf = (room: AnyRoom) => room.state as State
 const refused = (message: string) => ({ code: 'room_logic_refused', message })
 
 it('has rooms of at most 40 lines', () => {
-  expect(rooms.size).toBe(10)
+  expect(rooms.size).toBe(11)
   for (const { code, heading } of blocks)
     expect.soft(code.trimEnd().split('\n').length, heading).toBeLessThanOrEqual(40)
 })
@@ -248,6 +248,27 @@ it('drawing: sends what the pointer did 20 times a second, and a newcomer sees i
   ]
   expect(stateOf(bob)).toEqual({ strokes: strokes.map((points) => ({ by: 'ann', points })) })
   await expect(bob.send('stroke', [[-1, 0]])).rejects.toMatchObject({ code: 'invalid_payload' })
+})
+
+it('coins from the backend: an order counts once, also if the node dies, and only coins that are there are spent', async () => {
+  const { t, join } = await play('shop')
+  const { paid } = await pageOf<{
+    paid: (game: object, order: string, sub: string, coins: number) => Promise<number>
+  }>('Coins from the backend')
+  const ann = await join('ann')
+  const game = {
+    room: () => ({
+      call: (name: string, data: Json, options: { id: string }) => t.call(ann, name, data, options),
+    }),
+  }
+  expect(await paid(game, 'order-1', 'ann', 5)).toBe(5)
+  await t.killOwner(ann)
+  expect(await paid(game, 'order-1', 'ann', 5)).toBe(5)
+  expect(await paid(game, 'order-2', 'ann', 2)).toBe(7)
+  await expect(paid(game, 'order-2', 'ann', 9)).rejects.toMatchObject({ code: 'conflict' })
+  await ann.send('spend', 4)
+  await expect(ann.send('spend', 4)).rejects.toMatchObject(refused('you have 3 coins'))
+  expect(stateOf(ann)).toEqual({ coins: { ann: 3 } })
 })
 
 it('saving scores: tries until the backend has them, although players and node are gone', async () => {

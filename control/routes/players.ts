@@ -45,7 +45,7 @@ export function playerRoutes(
       {
         ...endpoint,
         tag: 'Players',
-        idempotent: true,
+        idempotent: '24 hours',
         answer: { status: 200, description: 'The player.', schema: Player },
         problems: [
           'project_not_found',

@@ -46,7 +46,7 @@ export function projectRoutes(
       description: 'A project has its own keys, tokens and rooms. It gets a built-in signing pair at once.',
       access: 'operator',
       body: CreateProject,
-      idempotent: true,
+      idempotent: '24 hours',
       answer: { status: 201, description: 'The project.', schema: Project },
       problems: ['conflict'],
     },

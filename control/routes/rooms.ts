@@ -1,22 +1,58 @@
-import { Problem } from '../../shared/problem.ts'
+import { hash } from 'node:crypto'
+import { randomToken } from '../../shared/ids.ts'
+import type { ProblemCode } from '../../shared/problem.ts'
+import type { Random } from '../../shared/random.ts'
 import { invalid } from '../../shared/validate.ts'
-import { requireOperator, requireProject, requireScope } from '../auth.ts'
-import type { Endpoints } from '../endpoint.ts'
-import { ROOM_READ_SCOPE } from '../keys.ts'
+import { type Caller, requireOperator, requireProject, requireScope } from '../auth.ts'
+import type { Call, Endpoint, Endpoints } from '../endpoint.ts'
+import { checkedKey } from '../idempotency.ts'
+import { PLAYER_SCOPE, ROOM_CALL_SCOPE, ROOM_READ_SCOPE } from '../keys.ts'
 import type { Nodes } from '../nodes.ts'
 import type { Projects } from '../projects.ts'
-import { EndedRoom, RoomPage, RoomsQuery } from '../schemas.ts'
+import {
+  CallAnswer,
+  CallData,
+  CallQuery,
+  ClosedRoom,
+  EndedRoom,
+  KickedPlayer,
+  KickPlayer,
+  Nothing,
+  OpenedRoom,
+  OpenRoom,
+  ReservedSeats,
+  ReserveSeats,
+  RoomPage,
+  RoomQuery,
+  RoomsQuery,
+  RoomView,
+} from '../schemas.ts'
 
-/** `GET /projects/:id/rooms`, `DELETE /projects/:id/rooms/:type/:key`: a node answers them. */
+/** What a request wants of a room, as a node takes it. */
+interface Wish {
+  readonly do: { readonly op: string; readonly [field: string]: unknown }
+  /** Given: a room that does not exist is created. */
+  readonly create?: { readonly options?: unknown }
+}
+
+/** Problems of every call that a node answers. */
+const FORWARDED: readonly ProblemCode[] = ['project_not_found', 'node_unavailable', 'timeout']
+
+/** Characters of an idempotency key that control makes: 126 random bits. */
+const KEY_LENGTH = 21
+
+/** `GET /projects/:id/rooms` and everything below it: a node answers them. */
 export function roomRoutes(
   endpoints: Endpoints,
-  parts: { projects: Projects; nodes: Pick<Nodes, 'call'> },
+  parts: { projects: Projects; nodes: Pick<Nodes, 'call'>; random: Random },
 ): void {
-  const { projects, nodes } = parts
+  const { projects, nodes, random } = parts
 
-  const requireExists = async (projectId: string): Promise<void> => {
-    if (!(await projects.find(projectId)))
-      throw new Problem('project_not_found', `There is no project ${projectId}.`)
+  /** A key shows that its project exists, which spares a call to the store. */
+  async function authorise(caller: Caller, projectId: string, scope: string): Promise<void> {
+    requireProject(caller, projectId)
+    if (caller.kind === 'key') requireScope(caller.key, scope)
+    else await projects.require(projectId)
   }
 
   endpoints.mount(
@@ -30,20 +66,152 @@ export function roomRoutes(
       access: 'caller',
       query: RoomsQuery,
       answer: { status: 200, description: 'One page of rooms.', schema: RoomPage },
-      problems: ['missing_scope', 'project_not_found', 'node_unavailable', 'timeout'],
+      problems: ['missing_scope', ...FORWARDED],
     },
     async ({ caller, params: { id = '' }, query: { sleeping, type, limit, ...query } }) => {
       if (sleeping !== undefined) requireOperator(caller)
-      requireProject(caller, id)
-      if (caller.kind === 'key') requireScope(caller.key, ROOM_READ_SCOPE)
+      await authorise(caller, id, ROOM_READ_SCOPE)
       if ((type === undefined) === (sleeping === undefined))
         throw invalid([{ path: 'type', message: 'give either type, or sleeping=1' }])
-      await requireExists(id)
       return nodes.call({
         method: 'GET',
         path: type === undefined ? '/internal/rooms' : '/internal/listings',
         query: { project_id: id, room_type: type, limit: limit?.toString(), ...query },
       })
+    },
+  )
+
+  /** Mounts a call that is one turn of a room. The room runs it once for each idempotency key of a caller, and keeps the outcome. */
+  function mountRequest<Body, Query>(
+    endpoint: Omit<Endpoint<Body, Query>, 'tag' | 'access' | 'idempotent'>,
+    scope: string,
+    wishOf: (call: Call<Body, Query>, callId: string) => Wish,
+  ): void {
+    const problems = ['missing_scope', 'room_unavailable', 'rate_limited', 'conflict', ...endpoint.problems]
+    endpoints.mount<Body, Query>(
+      {
+        ...endpoint,
+        tag: 'Rooms',
+        access: 'caller',
+        idempotent: '10 minutes',
+        problems: [...(problems as ProblemCode[]), ...FORWARDED],
+      },
+      async (call) => {
+        const { caller, params, idempotencyKey } = call
+        const { id: projectId = '', type = '', key = '' } = params
+        const callId = checkedKey(idempotencyKey) ?? randomToken(random, KEY_LENGTH)
+        await authorise(caller, projectId, scope)
+        const wish = wishOf(call, callId)
+        // A disabled project gets no rooms, so that its deletion comes to an end.
+        if (wish.create) await projects.requireEnabled(projectId)
+        const request = {
+          id: `${caller.id}/${callId}`,
+          hash: hash('sha256', JSON.stringify(wish), 'base64url'),
+          ...wish,
+        }
+        const body = { project_id: projectId, room_id: `${type}:${key}`, request }
+        return nodes.call({ method: 'POST', path: '/internal/rooms/requests', body })
+      },
+    )
+  }
+
+  mountRequest(
+    {
+      method: 'POST',
+      path: '/projects/:id/rooms/:type/:key/calls/:name',
+      summary: 'Call a room',
+      description:
+        'Runs a call of the room type (calls) as one turn of the room, in the order of arrival with the messages of players, and answers after the turn is stored. The body is the data of the call. It wakes a sleeping room. If the owner of the room dies, the call waits for the next owner for up to 10 s; after a 504, the same key is safe to send again. A key needs the scope room:call.',
+      body: CallData,
+      query: CallQuery,
+      answer: { status: 200, description: 'The reply of the room.', schema: CallAnswer },
+      problems: ['room_not_found', 'room_logic_refused', 'room_logic_failed', 'project_disabled'],
+    },
+    ROOM_CALL_SCOPE,
+    ({ caller, params: { name }, query, body }, callId) => ({
+      do: { op: 'call', name, data: body, caller: { key_id: caller.id, call_id: callId } },
+      ...(query.open !== undefined && { create: {} }),
+    }),
+  )
+
+  mountRequest(
+    {
+      method: 'PUT',
+      path: '/projects/:id/rooms/:type/:key',
+      summary: 'Open a room',
+      description:
+        'Creates the room if it does not exist, as the first join would. A key needs the scope room:call.',
+      body: OpenRoom,
+      answer: { status: 200, description: 'The room exists.', schema: OpenedRoom },
+      problems: ['room_logic_failed', 'project_disabled'],
+    },
+    ROOM_CALL_SCOPE,
+    ({ body }) => ({ do: { op: 'open' }, create: body }),
+  )
+
+  mountRequest(
+    {
+      method: 'POST',
+      path: '/projects/:id/rooms/:type/:key/reserve',
+      summary: 'Reserve seats',
+      description:
+        'Keeps seats for players, for all of them or for none (room_full). A reservation counts towards maxMembers until its player joins or its time is over. 409 for a room type with durability none. A key needs the scope room:call.',
+      body: ReserveSeats,
+      answer: { status: 200, description: 'The seats are reserved.', schema: ReservedSeats },
+      problems: ['room_not_found', 'room_full'],
+    },
+    ROOM_CALL_SCOPE,
+    ({ body }) => ({ do: { op: 'reserve', ...body } }),
+  )
+
+  mountRequest(
+    {
+      method: 'POST',
+      path: '/projects/:id/rooms/:type/:key/kick',
+      summary: 'Remove a player from a room',
+      description:
+        'Ends all seats of a player, who leaves with reason kicked; onLeave runs. The player can join again. A key needs the scope player:manage.',
+      body: KickPlayer,
+      answer: { status: 200, description: 'The player has no seat.', schema: KickedPlayer },
+      problems: ['room_not_found'],
+    },
+    PLAYER_SCOPE,
+    ({ body }) => ({ do: { op: 'kick', ...body } }),
+  )
+
+  mountRequest(
+    {
+      method: 'POST',
+      path: '/projects/:id/rooms/:type/:key/close',
+      summary: 'Close a room',
+      description:
+        'Ends the room as ctx.close() does: its members leave with reason closed, onDispose runs, and its database gets the last state. A key needs the scope room:call.',
+      body: Nothing,
+      answer: { status: 200, description: 'The room has ended.', schema: ClosedRoom },
+      problems: ['room_not_found'],
+    },
+    ROOM_CALL_SCOPE,
+    () => ({ do: { op: 'close' } }),
+  )
+
+  endpoints.mount(
+    {
+      method: 'GET',
+      path: '/projects/:id/rooms/:type/:key',
+      tag: 'Rooms',
+      summary: 'Look into a room',
+      description:
+        'Members and position of a room, and its state if asked for. A sleeping room is read without waking it. A key needs the scope room:read.',
+      access: 'caller',
+      query: RoomQuery,
+      answer: { status: 200, description: 'The room.', schema: RoomView },
+      problems: ['missing_scope', 'room_not_found', 'room_unavailable', ...FORWARDED],
+    },
+    async ({ caller, params: { id = '', type = '', key = '' }, query }) => {
+      if (query.include_layers !== undefined) requireOperator(caller)
+      await authorise(caller, id, ROOM_READ_SCOPE)
+      const about = { project_id: id, room_id: `${type}:${key}` }
+      return nodes.call({ method: 'GET', path: '/internal/room', query: { ...about, ...query } })
     },
   )
 
@@ -57,10 +225,10 @@ export function roomRoutes(
         'Ends a room as ctx.close() does: its members leave with reason closed, onDispose runs, and its database gets the last state. A room that sleeps or waits for a timer is opened for that. One of a type that no node has code for is deleted without a hook.',
       access: 'operator',
       answer: { status: 200, description: 'The room has ended.', schema: EndedRoom },
-      problems: ['project_not_found', 'room_not_found', 'room_unavailable', 'node_unavailable', 'timeout'],
+      problems: ['room_not_found', 'room_unavailable', ...FORWARDED],
     },
     async ({ params: { id = '', type = '', key = '' } }) => {
-      await requireExists(id)
+      await projects.require(id)
       return nodes.call({
         method: 'DELETE',
         path: '/internal/rooms',

@@ -76,6 +76,7 @@ const declarations = await keepDeclarations(dist, [
   'client/motion.d.ts',
   'client/queue.d.ts',
   'client/react.d.ts',
+  'server/index.d.ts',
   'test/kit/index.d.ts',
 ])
 say(`compiled to dist/, with ${declarations} declarations`)

@@ -535,6 +535,11 @@ export const ATTACKS: readonly Attack[] = [
         '/projects',
         '/tokens',
         `/projects/${target.projectId}/keys`,
+        `/projects/${target.projectId}/rooms/vault/nowhere`,
+        `/projects/${target.projectId}/rooms/vault/nowhere/calls/take`,
+        `/projects/${target.projectId}/rooms/vault/nowhere/reserve`,
+        `/projects/${target.projectId}/rooms/vault/nowhere/kick`,
+        `/projects/${target.projectId}/rooms/vault/nowhere/close`,
         '/internal/key-status',
         '/%00',
         '/..%2f',
@@ -543,10 +548,11 @@ export const ATTACKS: readonly Attack[] = [
       const answers = new Tally<number>()
       await forSeconds(seconds, async (round) => {
         const path = paths[round % paths.length]!
-        const body =
-          randomInt(2) === 0
-            ? randomBytes(randomInt(1, 200))
-            : JSON.stringify({ project_id: [randomInt(9)], name: '\ud800' })
+        const body = [
+          randomBytes(randomInt(1, 200)),
+          JSON.stringify({ project_id: [randomInt(9)], name: '\ud800' }),
+          '['.repeat(20_000) + ']'.repeat(20_000),
+        ][randomInt(3)]!
         const response = await fetch(`${target.controlUrl}${path}`, {
           method: ['POST', 'PUT', 'DELETE', 'PATCH'][randomInt(4)]!,
           headers: {

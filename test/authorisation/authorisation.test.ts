@@ -102,6 +102,8 @@ describe('the control API', () => {
     'POST /projects': () => ({ body: { name: 'a game' } }),
     'PATCH /projects/:id': () => ({ body: { name: 'a game' } }),
     'POST /tokens': (projectId) => ({ body: { project_id: projectId } }),
+    'POST /projects/:id/rooms/:type/:key/reserve': () => ({ body: { subs: ['ada'], seconds: 30 } }),
+    'POST /projects/:id/rooms/:type/:key/kick': () => ({ body: { sub: 'ada' } }),
     'PUT /projects/:id/subs/:sub/data': () => ({ body: { data: { name: 'Ada' } } }),
     'PUT /admin/log-level': () => ({ body: { level: 'debug' } }),
     'GET /internal/key-status': (projectId) => ({ query: `?project_id=${projectId}` }),
@@ -111,7 +113,8 @@ describe('the control API', () => {
   const headers = {} as Record<ControlCredential, readonly Record<string, string>[]>
   beforeAll(async () => {
     projectId = await newProject()
-    const own = (await newKey(projectId, ['token:mint', 'room:read', 'player:manage'])).secret
+    const scopes = ['token:mint', 'room:read', 'room:call', 'player:manage']
+    const own = (await newKey(projectId, scopes)).secret
     const revoked = await newKey(projectId)
     await create(`POST /projects/${projectId}/keys/${revoked.id}/revoke`, {})
     const bearer = (credential: string) => ({ authorization: `Bearer ${credential}` })
@@ -129,9 +132,7 @@ describe('the control API', () => {
       ],
       operator: [bearer(OPERATOR)],
       own_key: [bearer(own)],
-      foreign_key: [
-        bearer((await newKey(await newProject(), ['token:mint', 'room:read', 'player:manage'])).secret),
-      ],
+      foreign_key: [bearer((await newKey(await newProject(), scopes)).secret)],
       scopeless_key: [bearer((await newKey(projectId, ['reports:read'])).secret)],
       revoked_key: [bearer(revoked.secret)],
       internal: [{ 'x-service-internal-token': INTERNAL }],
@@ -151,7 +152,7 @@ describe('the control API', () => {
         const isDeletion = route === 'DELETE /projects/:id'
         const id = isDeletion ? await newProject() : projectId
         if (isDeletion) await create(`POST /projects/${id}/disable`, {})
-        const line = `${route.replace(':id', id).replace(':keyId', keyId).replace(':sub', 'ada').replace(':type', 'arena').replace(':key', 'one').replace(':sessionId', 'ses_one')}${query}`
+        const line = `${route.replace(':id', id).replace(':keyId', keyId).replace(':sub', 'ada').replace(':type', 'arena').replace(':key', 'one').replace(':name', 'grant').replace(':sessionId', 'ses_one')}${query}`
         const answer = await send(line, body, shown, credential === 'open' ? open : closed)
         const challenge = answer.headers.get('www-authenticate')
         expect(await verdict(answer)).toBe(CONTROL[route]![credential])
@@ -233,6 +234,11 @@ describe('the admin side of a node', () => {
   const BODIES: Readonly<Record<string, string>> = {
     'PUT /admin/log-level': '{"level":"debug"}',
     'POST /admin/notices/resend': '{"project_id":"prj_one"}',
+    'POST /internal/rooms/requests': JSON.stringify({
+      project_id: 'prj_one',
+      room_id: 'arena:one',
+      request: { id: 'key_one/1', hash: '1', do: { op: 'close' } },
+    }),
   }
 
   it('has no route without a row', () => {

@@ -50,6 +50,9 @@ const OPERATORS: ControlRow = {
   open: 'yes',
 }
 
+/** Operators, and keys of the project with the scope. */
+const CALLERS: ControlRow = { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' }
+
 const NODES: ControlRow = {
   none: 'unauthenticated',
   wrong: 'unauthenticated',
@@ -77,15 +80,22 @@ export const CONTROL: Readonly<Record<string, ControlRow>> = {
   'POST /projects/:id/keys/:keyId/revoke': OPERATORS,
   'POST /projects/:id/keys/:keyId/rotate': OPERATORS,
   'POST /projects/:id/subs/:sub/revoke': OPERATORS,
-  'PUT /projects/:id/subs/:sub/ban': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
-  'DELETE /projects/:id/subs/:sub/ban': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
-  'PUT /projects/:id/subs/:sub/data': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
-  'DELETE /projects/:id/subs/:sub/data': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
-  'GET /projects/:id/bans': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
-  'GET /projects/:id/rooms?type=arena': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
+  'PUT /projects/:id/subs/:sub/ban': CALLERS,
+  'DELETE /projects/:id/subs/:sub/ban': CALLERS,
+  'PUT /projects/:id/subs/:sub/data': CALLERS,
+  'DELETE /projects/:id/subs/:sub/data': CALLERS,
+  'GET /projects/:id/bans': CALLERS,
+  'GET /projects/:id/rooms?type=arena': CALLERS,
   'GET /projects/:id/rooms?sleeping=1': OPERATORS,
   'DELETE /projects/:id/rooms/:type/:key': OPERATORS,
-  'POST /tokens': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
+  'GET /projects/:id/rooms/:type/:key?include_state=1': CALLERS,
+  'GET /projects/:id/rooms/:type/:key?include_layers=1': OPERATORS,
+  'PUT /projects/:id/rooms/:type/:key': CALLERS,
+  'POST /projects/:id/rooms/:type/:key/calls/:name': CALLERS,
+  'POST /projects/:id/rooms/:type/:key/reserve': CALLERS,
+  'POST /projects/:id/rooms/:type/:key/kick': CALLERS,
+  'POST /projects/:id/rooms/:type/:key/close': CALLERS,
+  'POST /tokens': CALLERS,
   'PUT /admin/log-level': OPERATORS,
   'GET /internal/key-status': NODES,
   'GET /healthz': EVERYONE,
@@ -137,6 +147,7 @@ export const ADMIN: Readonly<Record<string, AdminRow>> = {
   'PUT /admin/log-level': INTERNAL,
   'GET /internal/rooms': INTERNAL,
   'DELETE /internal/rooms': INTERNAL,
+  'POST /internal/rooms/requests': INTERNAL,
   'DELETE /internal/project-rooms': INTERNAL,
   'DELETE /internal/sessions': INTERNAL,
   'GET /internal/listings': INTERNAL,

@@ -1,9 +1,9 @@
 import { type EventEmitter, once } from 'node:events'
 import { type Duplex, duplexPair } from 'node:stream'
 import { pino } from 'pino'
-import type { RoomRequests } from '../../dataplane/cluster/requests.ts'
 import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import { type NodeOptions, startNode } from '../../dataplane/node.ts'
+import type { RoomCallsSource } from '../../dataplane/ops/rooms.ts'
 import type { Clock } from '../../shared/clock.ts'
 import type { Store } from '../../shared/store/port.ts'
 import type { TestTime } from './time.ts'
@@ -35,7 +35,7 @@ export class TestProcess {
   readonly #subscriptions: Promise<() => Promise<void>>[] = []
   #accept: (socket: Duplex) => void = () => {}
   #describe: (roomId: string) => RoomDescription | undefined = () => undefined
-  #request: RoomRequests['send'] = async () => ({ code: 'room_unavailable', message: 'the node starts' })
+  #request: RoomCallsSource['requestRoom'] | undefined
   #drain: () => Promise<void> = async () => undefined
   #alive = true
 
@@ -60,6 +60,7 @@ export class TestProcess {
       loadClock: { now: () => 0, monotonic: () => 0, schedule: () => () => undefined },
       listen: async (gateway, admin) => {
         process.#accept = gateway.listenInProcess()
+        process.#request = admin.requestRoom
         process.#describe = (roomId) => {
           const { items } = admin.describeRooms({
             room_id: roomId,
@@ -67,8 +68,6 @@ export class TestProcess {
           })
           return [...items][0]
         }
-        process.#request = ({ projectId, roomType, key }, request) =>
-          admin.requestRoom(projectId, `${roomType}:${key}`, request)
         return { wsUrl: 'ws://node.test', adminUrl: 'http://node.test', close: async () => undefined }
       },
     })
@@ -95,14 +94,16 @@ export class TestProcess {
     return near
   }
 
+  /** Sends a request to a room, as control does. */
+  request(
+    ...request: Parameters<RoomCallsSource['requestRoom']>
+  ): ReturnType<RoomCallsSource['requestRoom']> {
+    return this.#request!(...request)
+  }
+
   /** Describes a room of this node, as for operators. */
   describe(roomId: string): RoomDescription | undefined {
     return this.#describe(roomId)
-  }
-
-  /** Sends a request to a room, whichever node has it. */
-  request(...request: Parameters<RoomRequests['send']>): ReturnType<RoomRequests['send']> {
-    return this.#request(...request)
   }
 
   /** Hands off the rooms, moves the clients, and ends, as after SIGTERM. */

@@ -18,8 +18,9 @@ import {
   withQueues,
 } from '../../client/queue.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
+import type { CallArguments } from '../../server/backend.ts'
+import { RoomfulError } from '../../server/errors.ts'
 import { type Notice, type NoticeOf, readNotice } from '../../server/notices.ts'
-import { roomAddress } from '../../dataplane/traffic.ts'
 import { timestamp } from '../../shared/clock.ts'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'
@@ -60,14 +61,6 @@ type Times<N extends number, Seat, Seats extends Seat[] = []> = number extends N
   : Seats['length'] extends N
     ? Seats
     : Times<N, Seat, [...Seats, Seat]>
-
-/** Data and reply of a call. */
-type CallOf<R extends TypedRoom, Name extends string> =
-  RoomCalls<R> extends {
-    readonly [K in Name]: infer Call extends { readonly data: unknown; readonly reply: unknown }
-  }
-    ? Call
-    : never
 
 type Definitions = readonly (RoomDefinition & TypedRoom)[]
 
@@ -250,36 +243,34 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     return this.#replaceOwner('drainOwner', room, (owner) => this.#until(owner.drain(), 'drainOwner'))
   }
 
+  /**
+   * Calls a room (`calls` of the room type), as a backend does with `roomful/server`, and resolves to the reply. In the handler,
+   * `caller.keyId` is `key_test`, and `caller.callId` is the option `id`, by default another one for each call. Advances the time until
+   * the answer arrives. Rejects as `call` of `roomful/server` does.
+   */
+  async call<R extends TypedRoom, K extends keyof RoomCalls<R> & string>(
+    room: Room<R>,
+    name: K,
+    ...[data, options]: CallArguments<RoomCalls<R>[K]['data']>
+  ): Promise<RoomCalls<R>[K]['reply']> {
+    const callId = options?.id ?? `call-${++this.#called}`
+    const caller = { key_id: 'key_test', call_id: callId }
+    const json: Json = JSON.parse(JSON.stringify(data ?? null))
+    const request = {
+      id: `${caller.key_id}/${callId}`,
+      hash: JSON.stringify([name, json]),
+      do: { op: 'call', name, data: json, caller },
+    } as const
+    const answer = await this.#until(this.#nodes[0]!.request(PROJECT, room.id, request), `call("${name}")`)
+    if ('code' in answer) throw new RoomfulError(answer.code as RoomfulError['code'], answer.message)
+    return answer.reply
+  }
+
   /** Returns the whole state of a room, hidden parts included. Rejects if no node runs the room. */
   async state<R extends TypedRoom>(room: Room<R>): Promise<RoomState<R>> {
     const described = (await this.#ownerOf(room.id))?.describe(room.id)
     if (!described) throw new Error(`state: no node runs ${room.id}`)
     return described.state as RoomState<R>
-  }
-
-  /**
-   * Calls a room, as a backend does through the control API. Resolves to the reply. Rejects with an error whose `code` is, for example,
-   * `room_logic_refused`. `id`: idempotency key. A second call with the same id and data gets the same reply. Default: a new id.
-   */
-  async call<R extends TypedRoom, Name extends keyof RoomCalls<R> & string>(
-    room: Room<R>,
-    name: Name,
-    data: CallOf<R, Name>['data'],
-    { id = `call_${++this.#called}` }: { readonly id?: string } = {},
-  ): Promise<CallOf<R, Name>['reply']> {
-    const [node] = this.#nodes
-    if (!node) throw new Error('call: no node runs')
-    const [roomType = '', ...key] = room.id.split(':')
-    const answer = await this.#until(
-      node.request(roomAddress(PROJECT, roomType, key.join(':')), {
-        id: `key_test/${id}`,
-        hash: JSON.stringify([name, data]),
-        do: { op: 'call', name, data: data as Json, caller: { key_id: 'key_test', call_id: id } },
-      }),
-      `call("${name}")`,
-    )
-    if ('code' in answer) throw Object.assign(new Error(answer.message), { code: answer.code })
-    return answer.reply as CallOf<R, Name>['reply']
   }
 
   /**

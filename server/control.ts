@@ -1,0 +1,139 @@
+import { Backoff } from '../client/backoff.ts'
+import { randomToken } from '../shared/ids.ts'
+import type { Random } from '../shared/random.ts'
+import { RoomfulError } from './errors.ts'
+
+/** Options of `roomful`. */
+export interface BackendOptions {
+  /** Address of the control API, such as `http://control:3000`. */
+  readonly url: string | URL
+  /** Id of the project. */
+  readonly projectId: string
+  /** Secret of an API key of the project, with the scopes that the calls need. Empty: none, which is enough for `npm start` and `roomful dev`. */
+  readonly key: string
+  /** Milliseconds after which a call rejects, retries included. Default 30,000. */
+  readonly timeoutMs?: number
+}
+
+/** What calls are made with besides the options. */
+export interface BackendParts {
+  readonly fetch: typeof fetch
+  readonly random: Random
+  /** Milliseconds since an arbitrary start. */
+  readonly monotonic: () => number
+  readonly sleep: (ms: number) => Promise<void>
+}
+
+/** A request of the control API. */
+export interface ControlRequest {
+  /** Parameters of the query. Undefined: left out. */
+  readonly query?: Readonly<Record<string, string | number | undefined>>
+  /** Body as JSON. Undefined: there is none. */
+  readonly body?: unknown
+  /** The `idempotency-key` of a change. Undefined: a random one, which covers the attempts of this request. */
+  readonly id?: string | undefined
+}
+
+/** Characters of a random idempotency key: 126 bits. */
+const ID_LENGTH = 21
+const DEFAULT_TIMEOUT_MS = 30_000
+/** Longer than control takes to answer: it gives up after 12 s. */
+const ATTEMPT_MS = 15_000
+/** With less time left there is no further attempt: it would end in a timeout, which hides the error before it. */
+const LEAST_ATTEMPT_MS = 500
+const RETRY_BASE_MS = 100
+const RETRY_MAX_MS = 2000
+/** 502 comes from proxies. The others are those of control that pass. */
+const RETRIED = new Set([429, 502, 503, 504])
+
+/** The control API over HTTP. Each request is repeated until there is an answer that stays, or the time is over. */
+export class Control {
+  readonly #options: BackendOptions
+  readonly #parts: BackendParts
+  readonly #base: string
+
+  constructor(options: BackendOptions, parts: BackendParts) {
+    this.#options = options
+    this.#parts = parts
+    this.#base = String(options.url).replace(/\/$/, '')
+  }
+
+  /** Resolves to the JSON of the answer. `parts` are the parts of the path. Rejects with a `RoomfulError`. */
+  async request<Answer>(
+    method: 'GET' | 'POST' | 'PUT' | 'DELETE',
+    parts: readonly string[],
+    { query = {}, body, id }: ControlRequest = {},
+  ): Promise<Answer> {
+    const { random, monotonic, sleep } = this.#parts
+    const deadline = monotonic() + (this.#options.timeoutMs ?? DEFAULT_TIMEOUT_MS)
+    const given = Object.entries(query).flatMap(([name, value]) =>
+      value === undefined ? [] : [[name, String(value)]],
+    )
+    const search = given.length > 0 ? `?${new URLSearchParams(given)}` : ''
+    const url = `${this.#base}/${parts.map(encodeURIComponent).join('/')}${search}`
+    const init = {
+      method,
+      headers: {
+        ...(this.#options.key !== '' && { authorization: `Bearer ${this.#options.key}` }),
+        ...(method !== 'GET' && { 'idempotency-key': id ?? randomToken(random, ID_LENGTH) }),
+        ...(body !== undefined && { 'content-type': 'application/json' }),
+      },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    }
+    const backoff = new Backoff(random, RETRY_BASE_MS, RETRY_MAX_MS)
+    for (;;) {
+      const { answer, error, retryAfterMs } = await this.#attempt(url, init, deadline - monotonic())
+      if (!error) return answer as Answer
+      const waitMs = retryAfterMs + backoff.next()
+      if (!error.retryable || monotonic() + waitMs + LEAST_ATTEMPT_MS > deadline) throw error
+      await sleep(waitMs)
+    }
+  }
+
+  async #attempt(url: string, init: RequestInit, leftMs: number): Promise<Attempt> {
+    let response: Response
+    let text: string
+    // Whole milliseconds: Node throws at others.
+    const signal = AbortSignal.timeout(Math.ceil(Math.max(0, Math.min(ATTEMPT_MS, leftMs))))
+    try {
+      response = await this.#parts.fetch(url, { ...init, signal })
+      text = await response.text()
+    } catch (cause) {
+      const message = `control cannot be reached at ${this.#base}: ${reasonOf(cause)}`
+      return { error: new RoomfulError('unreachable', message, { retryable: true, cause }), retryAfterMs: 0 }
+    }
+    const { status, headers } = response
+    const answer = parsed(text)
+    if (response.ok && answer !== undefined) return { answer, retryAfterMs: 0 }
+    const { code, detail, errors } = Object(answer)
+    const known = typeof code === 'string' && typeof detail === 'string'
+    const error = new RoomfulError(
+      known ? (code as RoomfulError['code']) : 'unexpected_answer',
+      known ? detail : `${url} answered ${status}, and not as the control API of roomful does`,
+      { status, retryable: RETRIED.has(status), ...(Array.isArray(errors) && { errors }) },
+    )
+    return { error, retryAfterMs: 1000 * (Number(headers.get('retry-after')) || 0) }
+  }
+}
+
+/** Result of one attempt: an answer or an error. */
+interface Attempt {
+  readonly answer?: unknown
+  readonly error?: RoomfulError
+  readonly retryAfterMs: number
+}
+
+/** `fetch failed` says nothing; its cause does. */
+function reasonOf(error: unknown): string {
+  const { message, cause } = Object(error)
+  const { message: deeper, code } = Object(cause)
+  return String(deeper || code || message || error)
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
