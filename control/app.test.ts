@@ -39,7 +39,6 @@ function appWith(changes: Partial<ControlDeps> = {}) {
     nodes: { call: async () => ({}) },
     internalToken: undefined,
     requireKeyId: false,
-    maxRevokedSubs: 2,
     tokenRate: { perSecond: 100, burst: 100 },
     setLogLevel: () => undefined,
     draining: () => false,
@@ -207,38 +206,6 @@ describe('when a request fails for no reason of the caller’s', () => {
       request_id: answer.body.request_id,
       err: { message: expect.stringContaining('wrapping key') },
     })
-  })
-})
-
-describe('players whose tokens are revoked', () => {
-  it('are told to nodes for 48 hours, and no more of them than may be', async () => {
-    const call = appWith({ internalToken: 'internal' })
-    const { id } = (await call('POST /projects', { name: 'a' })).body
-    const revoke = async (sub: string) =>
-      call(`POST /projects/${id}/subs/${encodeURIComponent(sub)}/revoke`, {})
-    const told = async () => {
-      const headers = { 'x-service-internal-token': 'internal' }
-      return (await call(`GET /internal/key-status?project_id=${id}`, undefined, headers)).body.revoked_subs
-    }
-    const began = clock.now()
-    expect((await revoke('ada/ü')).body).toEqual({
-      project_id: id,
-      sub: 'ada/ü',
-      revoked_at: new Date(began).toISOString(),
-    })
-    clock.advance(1000)
-    await revoke('__proto__')
-    expect(await revoke('ada/ü')).toMatchObject({ status: 200 })
-    expect(await told()).toEqual([
-      { sub: '__proto__', revoked_at: began + 1000 },
-      { sub: 'ada/ü', revoked_at: began + 1000 },
-    ])
-    expect(await revoke('eve')).toMatchObject({ status: 409, body: { code: 'conflict' } })
-    expect(await revoke('x'.repeat(257))).toMatchObject({ status: 400, body: { code: 'invalid_request' } })
-    expect(await call('POST /projects/prj_a/subs/ada/revoke', {})).toMatchObject({ status: 404 })
-    clock.advance(2 * 86_400_000)
-    expect(await told()).toEqual([])
-    expect(await revoke('eve')).toMatchObject({ status: 200 })
   })
 })
 

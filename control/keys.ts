@@ -45,6 +45,8 @@ export interface KeyView {
 export const MINT_SCOPE = 'token:mint'
 /** Scope of a key that may list rooms. */
 export const ROOM_READ_SCOPE = 'room:read'
+/** Scope of a key that may act on players. */
+export const PLAYER_SCOPE = 'player:manage'
 
 const SECRET_PREFIX = 'rfsk_'
 const SECRET_PATTERN = /^rfsk_([\w-]{16})\.[\w-]{43}$/

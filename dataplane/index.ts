@@ -26,6 +26,7 @@ export {
   type Migration,
   type OutgoingEvent,
   type Recipients,
+  type RoomCalls,
   type RoomContext,
   type RoomDefinition,
   type RoomEvents,

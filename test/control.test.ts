@@ -488,7 +488,6 @@ describe('the control API', () => {
         revoked_at: null,
         scopes: ['token:mint', 'x'],
         public_key: expect.stringMatching(/^k4\.public\./),
-        revoked_subs: [],
         project_disabled: false,
       })
       await api(`POST /projects/${projectId}/keys/${key.id}/revoke`)
@@ -519,7 +518,6 @@ describe('the control API', () => {
         revoked_at: null,
         scopes: [],
         public_key: null,
-        revoked_subs: [],
         project_disabled: false,
       }
       const unknown = [

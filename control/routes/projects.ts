@@ -5,8 +5,8 @@ import type { Endpoints } from '../endpoint.ts'
 import type { Idempotency } from '../idempotency.ts'
 import type { Keys } from '../keys.ts'
 import type { Nodes } from '../nodes.ts'
+import type { Players } from '../players.ts'
 import { type Projects, projectView } from '../projects.ts'
-import type { RevokedSubs } from '../revoked-subs.ts'
 import {
   CreateProject,
   DeletedProject,
@@ -28,14 +28,14 @@ export function projectRoutes(
   parts: {
     projects: Projects
     keys: Keys
-    revokedSubs: RevokedSubs
+    players: Players
     idempotency: Idempotency
     nodes: Pick<Nodes, 'call'>
     clock: Clock
     log: Logger
   },
 ): void {
-  const { projects, keys, revokedSubs, idempotency, nodes, clock, log } = parts
+  const { projects, keys, players, idempotency, nodes, clock, log } = parts
 
   endpoints.mount(
     {
@@ -158,7 +158,7 @@ export function projectRoutes(
           return { id, deleted: false, ended_rooms: ended }
       } while (cursor !== undefined)
       await keys.removeAll(id)
-      await revokedSubs.removeAll(id)
+      await players.removeAll(id)
       await projects.remove(id)
       log.info({ project_id: id, rooms: ended }, 'project deleted')
       return { id, deleted: true, ended_rooms: ended }

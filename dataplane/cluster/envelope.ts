@@ -74,6 +74,8 @@ const KINDS: readonly string[] = [
   'left',
   'redirect',
   'resend',
+  'request',
+  'answer',
 ]
 
 /** Names of fields that stand as integers, by their places in this list, which may not change without a new version; others are strings. */

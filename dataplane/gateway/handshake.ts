@@ -5,6 +5,7 @@ import { type Authenticator, type Rejection, tryAgain } from './authentication.t
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
+import type { Players } from './players.ts'
 import { PlayerRateLimiters } from './rate-limits.ts'
 import { Resumption } from './resume.ts'
 import { principalOf, Session } from './session.ts'
@@ -52,8 +53,10 @@ interface Quota {
 export class Handshake {
   readonly #context: GatewayContext
   readonly #tokens: Pick<Authenticator, 'check' | 'checkKey' | 'revoked'>
+  readonly #edge: Edge
   readonly #store: SessionStore
   readonly #sessions: Sessions
+  readonly #players: Players
   readonly #playerRateLimiters: PlayerRateLimiters
   readonly #resumption: Resumption
   /** Sessions that are on their way in. */
@@ -65,13 +68,24 @@ export class Handshake {
     edge: Edge,
     store: SessionStore,
     sessions: Sessions,
+    players: Players,
   ) {
     this.#context = context
     this.#tokens = tokens
+    this.#edge = edge
     this.#store = store
     this.#sessions = sessions
+    this.#players = players
     this.#playerRateLimiters = new PlayerRateLimiters(context.clock, context.options.limits)
-    this.#resumption = new Resumption(context, tokens, edge, store, sessions, this.#playerRateLimiters)
+    this.#resumption = new Resumption(
+      context,
+      tokens,
+      edge,
+      store,
+      sessions,
+      players,
+      this.#playerRateLimiters,
+    )
   }
 
   /** Binds a session to the connection, or says why not. Undefined: the connection closed meanwhile, and there is nothing to answer. */
@@ -112,7 +126,13 @@ export class Handshake {
     if (closed) return closed
     const { resume_token: resumeToken, right } = newResumeToken(random)
     const at = clock.monotonic()
-    const opened = await this.#comeIn(() => this.#open(connection, claims, right))
+    const opened = await this.#comeIn(() =>
+      this.#players.during(claims, {
+        write: () => this.#open(connection, claims, right),
+        arrive: (session) => session,
+        undo: (session) => 'close' in session || this.#sessions.end(session, 'left'),
+      }),
+    )
     if ('close' in opened) return opened
     return this.#admit(connection, { session: opened, resumeToken, at, positions: undefined })
   }
@@ -130,24 +150,25 @@ export class Handshake {
       this.#resumption.takeOver({ connection, projectId, sessionId, resumeToken }),
     )
     if (!taken || 'close' in taken) return taken
-    const session = this.#resumption.moveIn(taken)
+    const { session } = taken
     if (session.expiredMs > options.sessionResumeTtl * 1000) {
       this.#sessions.end(session, 'session_ended')
       return { close: 'resume_failed', reason: 'the token expired too long ago: start a new session' }
     }
     session.connect(connection)
     if (session.expiredMs >= 0) session.allowFreshToken(options.handshakeMs)
-    return this.#admit(connection, { session, ...taken, traceBefore: taken.record.trace, positions: rooms })
+    return this.#admit(connection, { ...taken, traceBefore: taken.record.trace, positions: rooms })
   }
 
   /** The last look before a client is let in: all of this may have changed while the store was writing. */
   #admit(connection: Connection, admitted: Admitted): Admitted | Rejection | undefined {
     const { session, positions } = admitted
-    const revoked = this.#tokens.revoked(session.claims)
-    if (revoked) {
+    const rejection = this.#tokens.revoked(session.claims) ?? session.rejection
+    if (rejection) {
       this.#sessions.end(session, 'session_ended')
-      return revoked
+      return rejection
     }
+    this.#edge.expelBanned(session)
     if (connection.open) return admitted
     // No one can know of a session that was never welcome; one that was resumed can be resumed again.
     if (positions && !connection.goodbye) this.#sessions.detach(session)

@@ -62,7 +62,7 @@ describe('a player whose tokens were revoked', () => {
     const players = [await test.hello(own), await test.hello(await test.jwt())]
     const other = await test.hello(await test.token({ sub: 'eve' }))
     test.clock.advance(1000)
-    test.gateway.revokeSub('prj_one', 'ada', test.clock.now())
+    await test.decide({ revoked_at: test.clock.now() })
     for (const { client } of players) await expectClose(client, 'revoked', /player were revoked/)
     await expectClose(await test.present(own), 'revoked', /player were revoked/)
     await expectClose(await test.present(await test.token({}, 60_000)), 'revoked', /player were revoked/)
@@ -109,13 +109,9 @@ const disable = (): void => {
   test.control.disabled = true
 }
 const revokeKey = (): void => test.control.setStatus('revoked', 'prj_one', 'key_a')
-const revokePlayer = (): void => {
-  test.control.revokedSubs = [{ sub: 'ada', revoked_at: test.clock.now() }]
-}
 
 it.each([
   ['key', revokeKey, /key .*revoked/],
-  ['player', revokePlayer, /player were revoked/],
   ['project', disable, /project is disabled/],
 ])(
   'a %s of which no one told that it is revoked or disabled is found within 30 seconds',

@@ -4,6 +4,7 @@ import { type Found, type Query, type SessionDescription, select, textFinder } f
 import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
 import { type KeyName, keyName } from './key-cache.ts'
+import type { Players } from './players.ts'
 import type { Session } from './session.ts'
 import type { SessionStore } from './session-record.ts'
 import type { SubscribedSession } from './subscription.ts'
@@ -42,16 +43,18 @@ export class Sessions {
   readonly #context: GatewayContext
   readonly #store: SessionStore
   readonly #edge: Edge
+  readonly #players: Players
   readonly #writers = new Map<string, SessionWriter>()
   /** Of sessions that are over here, and whose rooms have not been told yet, for what reason. */
   readonly #endings = new Map<SessionWriter, EndReason>()
   #moving = false
   readonly #underWay = new Set<Promise<void>>()
 
-  constructor(context: GatewayContext, store: SessionStore, edge: Edge) {
+  constructor(context: GatewayContext, store: SessionStore, edge: Edge, players: Players) {
     this.#context = context
     this.#store = store
     this.#edge = edge
+    this.#players = players
   }
 
   get size(): number {
@@ -80,13 +83,13 @@ export class Sessions {
   async open(session: Session, max: number): Promise<boolean> {
     const writer = new SessionWriter(this.#context, this.#store, session, 0)
     if (!(await writer.create(max))) return false
-    this.#writers.set(session.sessionId, writer)
+    this.#add(writer)
     return true
   }
 
   /** Takes a session in whose record stands, at `version`. */
   add(session: Session, version: number): void {
-    this.#writers.set(session.sessionId, new SessionWriter(this.#context, this.#store, session, version))
+    this.#add(new SessionWriter(this.#context, this.#store, session, version))
   }
 
   /**
@@ -130,7 +133,7 @@ export class Sessions {
   end(session: Session, reason: EndReason): void {
     const writer = this.#writerOf(session)
     if (!writer) return
-    this.#writers.delete(session.sessionId)
+    this.#remove(session)
     this.#endings.set(writer, reason)
     this.#run(this.#finish(writer), session)
   }
@@ -141,7 +144,7 @@ export class Sessions {
    */
   drop(session: Session, ended = false): void {
     if (!this.#writerOf(session)) return
-    this.#writers.delete(session.sessionId)
+    this.#remove(session)
     this.#abandonSubscriptions(session)
     const { connection } = session
     const end = (): void => connection?.close('session_taken_over', 'a newer connection resumed this session')
@@ -225,6 +228,17 @@ export class Sessions {
   /** Whether the client was told to move. */
   #moves({ rerouting }: Session): boolean {
     return this.#moving || rerouting?.to !== undefined
+  }
+
+  #add(writer: SessionWriter): void {
+    const { session } = writer
+    this.#writers.set(session.sessionId, writer)
+    session.known = this.#players.add(session)
+  }
+
+  #remove(session: Session): void {
+    this.#writers.delete(session.sessionId)
+    this.#players.remove(session)
   }
 
   #writerOf(session: SubscribedSession): SessionWriter | undefined {

@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { createLog } from '../../shared/log.ts'
 import { PROBLEMS } from '../../shared/problem.ts'
 import { type RoomOwner, StoreUnavailable } from '../../shared/store/port.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { nodeInfo, roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
 import type { ClusterNodeDescription, Found, Query, RoomDescription, RoomQuery } from '../descriptions.ts'
@@ -51,11 +52,16 @@ function setup(options: Partial<AdminOptions> = {}) {
   const asked: RoomQuery[] = []
   const app = createAdminApp({
     ownerlessRooms: async () => ({ rooms: [], next: undefined }),
+    notices: {
+      describe: async () => ({ pending: { rooms: 0, notices: 0 }, dead_letters: [], next_cursor: null }),
+      resend: async () => ({ delivered: 0 }),
+    },
     listedRooms: async () => [],
-    endRoom: async () => 'done',
     countedRooms: async () => [],
     endSession: async () => true,
     setCordoned: async () => undefined,
+    clock: new FakeClock(),
+    requestRoom: async () => ({ reply: { ended: true }, epoch: 1, seq: 1 }),
     internalToken: TOKEN,
     registry: new Registry(),
     random: new SeededRandom(),

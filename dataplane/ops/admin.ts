@@ -21,6 +21,7 @@ import {
   MOST_MATCHES,
 } from './cluster-search.ts'
 import type { Reasons } from './health.ts'
+import { type NoticesSource, noticeCalls } from './notices.ts'
 import { type ProjectCallsSource, projectCalls } from './projects.ts'
 import {
   type AdminEnv,
@@ -53,7 +54,7 @@ export interface RoomWhereabouts {
 }
 
 /** What the operations side of a node needs to know of it; plain functions, so that it knows nothing of gateway and rooms. */
-export interface AdminOptions extends RuntimeSource, RoomCallsSource, ProjectCallsSource {
+export interface AdminOptions extends RuntimeSource, RoomCallsSource, NoticesSource, ProjectCallsSource {
   readonly describeCluster: () => readonly ClusterNodeDescription[]
   /** Who owns a room, as recorded; undefined: there is no record of it. Rejects when the store cannot be reached. */
   readonly findOwner: (
@@ -137,6 +138,7 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   })
 
   roomCalls(app, guard, options)
+  noticeCalls(app, guard, options)
   projectCalls(app, guard, options)
 
   app.notFound((c) => {

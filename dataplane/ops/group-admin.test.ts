@@ -2,6 +2,7 @@ import type { AddressInfo } from 'node:net'
 import { Registry } from 'prom-client'
 import { expect, it, onTestFinished } from 'vitest'
 import { createLog } from '../../shared/log.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
 import type { Query, RoomDescription, SessionDescription } from '../descriptions.ts'
@@ -34,11 +35,16 @@ async function group(...workers: readonly Worker[]) {
       })
       const app = createAdminApp({
         ownerlessRooms: async () => ({ rooms: [], next: undefined }),
+        notices: {
+          describe: async () => ({ pending: { rooms: 0, notices: 0 }, dead_letters: [], next_cursor: null }),
+          resend: async () => ({ delivered: 0 }),
+        },
         listedRooms: async () => [],
-        endRoom: async () => 'done',
         countedRooms: async () => [],
         endSession: async () => true,
         setCordoned: async () => void cordoned.push(i + 1),
+        clock: new FakeClock(),
+        requestRoom: async () => ({ reply: { ended: true }, epoch: 1, seq: 1 }),
         internalToken: TOKEN,
         registry: new Registry(),
         random: new SeededRandom(),

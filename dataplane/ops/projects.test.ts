@@ -2,11 +2,12 @@ import { expect, it } from 'vitest'
 import { Problem } from '../../shared/problem.ts'
 import type { CountedRoom } from '../../shared/store/port.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
-import { type ProjectCallsSource, projectCalls } from './projects.ts'
+import type { RequestAnswer } from '../traffic.ts'
+import { projectCalls } from './projects.ts'
 import { newAdminApp } from './query.ts'
 
 /** A node whose store counts 120 rooms of prj_1. */
-function setup(outcomes: Readonly<Record<string, Awaited<ReturnType<ProjectCallsSource['endRoom']>>>> = {}) {
+function setup(answers: Readonly<Record<string, RequestAnswer>> = {}) {
   const rooms: CountedRoom[] = Array.from({ length: 120 }, (_, n) => ({
     roomId: `arena:${n}`,
     until: 1000 + n,
@@ -16,9 +17,10 @@ function setup(outcomes: Readonly<Record<string, Awaited<ReturnType<ProjectCalls
   projectCalls(app, (_, next) => next(), {
     countedRooms: async (projectId, limit, after) =>
       projectId === 'prj_1' ? rooms.filter(({ until }) => until > (after?.until ?? 0)).slice(0, limit) : [],
-    endRoom: async (_, roomId) => {
-      ended.push(roomId)
-      return outcomes[roomId] ?? 'done'
+    random: new SeededRandom(),
+    requestRoom: async (_, roomId, request) => {
+      if (request.do.op === 'close') ended.push(roomId)
+      return answers[roomId] ?? { reply: { ended: true }, epoch: 1, seq: 1 }
     },
     endSession: async (_, sessionId) => sessionId === 'ses_1',
   })
@@ -30,7 +32,7 @@ function setup(outcomes: Readonly<Record<string, Awaited<ReturnType<ProjectCalls
 }
 
 it('ends the rooms of a project, 50 at a time, each once', async () => {
-  const { call, ended } = setup({ 'arena:7': 'not_found' })
+  const { call, ended } = setup({ 'arena:7': { code: 'room_not_found', message: 'it is nowhere' } })
   const counts: number[] = []
   for (let cursor: string | null = ''; cursor !== null; ) {
     const { body } = await call(`/internal/project-rooms?project_id=prj_1${cursor && `&cursor=${cursor}`}`)
@@ -43,10 +45,10 @@ it('ends the rooms of a project, 50 at a time, each once', async () => {
 })
 
 it.each([
-  ['timed_out' as const, 'no end within 10 s'],
-  [{ code: 'room_unavailable' as const, message: 'its code fails' }, 'its code fails'],
-])('names a room that has not ended', async (outcome, reason) => {
-  const { call } = setup({ 'arena:3': outcome })
+  ['timeout' as const, 'no answer within 10 s'],
+  ['room_unavailable' as const, 'its code fails'],
+])('names a room that has not ended: %s', async (code, reason) => {
+  const { call } = setup({ 'arena:3': { code, message: reason } })
   const { status, body } = await call('/internal/project-rooms?project_id=prj_1')
   expect([status, body.code, body.detail]).toEqual([
     503,

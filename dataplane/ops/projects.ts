@@ -5,10 +5,10 @@ import { Problem } from '../../shared/problem.ts'
 import type { CountedRoom } from '../../shared/store/port.ts'
 import { validate } from '../../shared/validate.ts'
 import { type AdminEnv, PROJECT_ID } from './query.ts'
-import { CURSOR, cursorOf, type RoomCallsSource, withStore } from './rooms.ts'
+import { CURSOR, closeRoom, cursorOf, type RoomCallsSource, withStore } from './rooms.ts'
 
 /** What the calls about a whole project, or a session, need to know of the node. */
-export interface ProjectCallsSource extends Pick<RoomCallsSource, 'endRoom'> {
+export interface ProjectCallsSource extends Pick<RoomCallsSource, 'requestRoom' | 'random'> {
   /** Rooms of a project in the store, behind `after`. Rejects with `StoreUnavailable`. */
   readonly countedRooms: (
     projectId: string,
@@ -35,15 +35,14 @@ export function projectCalls(
   app.delete('/internal/sessions', guard, (c) => withStore(() => endSession(c, source)))
 }
 
-async function endRooms(c: Context, { countedRooms, endRoom }: ProjectCallsSource): Promise<Response> {
+async function endRooms(c: Context, source: ProjectCallsSource): Promise<Response> {
   const { project_id: projectId, cursor } = validate(ROOMS_QUERY, c.req.query(), 'query')
-  const rooms = await countedRooms(projectId, BATCH, cursor)
+  const rooms = await source.countedRooms(projectId, BATCH, cursor)
   await Promise.all(
     rooms.map(async ({ roomId }) => {
-      const outcome = await endRoom(projectId, roomId)
-      if (outcome === 'done' || outcome === 'not_found') return
-      const reason = outcome === 'timed_out' ? 'no end within 10 s' : outcome.message
-      throw new Problem('room_unavailable', `${roomId} has not ended: ${reason}. Try again.`)
+      const answer = await closeRoom(source, projectId, roomId)
+      if ('reply' in answer || answer.code === 'room_not_found') return
+      throw new Problem('room_unavailable', `${roomId} has not ended: ${answer.message}. Try again.`)
     }),
   )
   const last = rooms.length === BATCH ? rooms.at(-1) : undefined

@@ -4,6 +4,8 @@ import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
 import type { RefusedRange, ToOwner } from '../traffic.ts'
 import type { TurnHook } from '../watchdog/turns.ts'
 import type {
+  CallInput,
+  CallType,
   Hook as Handler,
   Member,
   MessageInput,
@@ -36,7 +38,16 @@ import type { RoomTurn } from './room-code.ts'
 import type { LiveState } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
 import type { Tables } from './table.ts'
-import { checkedResult, MOVED, outcomeOf, RENEW_MS, type RoomTask, STUCK, type Work } from './tasks.ts'
+import {
+  checkedResult,
+  MOVED,
+  outcomeOf,
+  RENEW_MS,
+  type RoomTask,
+  STUCK,
+  taskRooms,
+  type Work,
+} from './tasks.ts'
 import type { RoomTimer } from './timers.ts'
 
 /** What turns bring about in their room. */
@@ -151,7 +162,7 @@ export class Inputs {
       if (reply !== undefined) membership.refs.keep({ ref, reply }, stream.memberships.size)
       stream.pending.ack(membership)
     }
-    this.#takeOver(effects)
+    this.takeOver(effects)
     metrics.messagesApplied.inc({ room_type: this.handlers.definition.type })
     // What changed nothing and waits for no ack needs no flush; a kick has asked for one already.
     if (ref !== undefined || stream.dirty || effects.events.length > 0) stream.touch()
@@ -190,7 +201,7 @@ export class Inputs {
     this.#on.members(1)
     this.#logMember(membership, 'member joined')
     pending.join(membership)
-    this.#takeOver(effects)
+    this.takeOver(effects)
     this.#stream.touch()
     return undefined
   }
@@ -322,7 +333,10 @@ export class Inputs {
         throw new RoomLogicError(`there is no task ${JSON.stringify(name)} with retry any more`)
       const valid = validateInput(schema, data)
       if (!valid.ok) throw valid.cause ?? new RoomLogicError(`its data: ${valid.message}`)
-      return run.call(this.handlers.definition.tasks[name], valid.value, { id })
+      const { address, environment } = this.#stream
+      const isSystem = this.handlers.definition.system === true
+      const rooms = isSystem && taskRooms(address.projectId, environment.request)
+      return run.call(this.handlers.definition.tasks[name], valid.value, { id, ...(rooms && { rooms }) })
     }
   }
 
@@ -365,11 +379,11 @@ export class Inputs {
     this.#stream.touch()
   }
 
-  /** The last turn: nothing of it is sent. */
+  /** The last turn: nothing of it is sent to members. Its notices are written with the end of the room. */
   dispose(): void {
     if (this.stuck.last?.hook === 'onDispose') return
     this.#try('onDispose', () => {
-      this.handlers.run('onDispose')
+      this.#stream.notices.push(this.handlers.run('onDispose').notices)
       return NOTHING
     })
   }
@@ -435,18 +449,18 @@ export class Inputs {
       metrics.roomErrors.inc({ room_type: this.handlers.definition.type, code })
       return
     }
-    this.#takeOver(effects)
+    this.takeOver(effects)
   }
 
   /** What a turn asked for happens now that it is known to have succeeded. */
-  #takeOver({ events, shown, kicked, closed }: Effects): void {
+  takeOver({ events, shown, kicked, notices, closed }: Effects): void {
     const { grants, memberships, pending, tables } = this.#stream
     for (const grant of shown) if (memberships.get(grant.memberId)) grants.change(grant)
     for (const event of events)
       pending.events.push(event.layer === undefined ? event : this.#addressed(event))
-    if (tables.written) {
-      tables.commit()
-      this.#on.timers()
+    if (tables.written) this.rowsChanged()
+    if (notices.length > 0) {
+      this.#stream.notices.push(notices)
       this.#stream.touch()
     }
     for (const { memberId, text } of kicked) {
@@ -454,6 +468,13 @@ export class Inputs {
       if (membership) this.part(membership, 'kicked', text)
     }
     if (closed) this.#on.close()
+  }
+
+  /** A turn that cannot fail any more has written rows of tables. */
+  rowsChanged(): void {
+    this.#stream.tables.commit()
+    this.#on.timers()
+    this.#stream.touch()
   }
 
   /** An event for a layer, with the members who are to get it. */
@@ -511,6 +532,11 @@ class Handlers {
     return this.#turn(`timers.${name}`, spec.handle, { data: valid.value })
   }
 
+  /** Runs the handler of a call. Throws as `run` does. */
+  call(name: string, spec: CallType, input: CallInput<unknown>): Effects {
+    return this.#turn(handleOfCall(name), spec.handle, input, undefined, spec)
+  }
+
   /** Undefined: the definition knows it no more. */
   taskType(name: string): TaskType | undefined {
     const { tasks } = this.definition
@@ -532,7 +558,7 @@ class Handlers {
     handler: Handler,
     subject?: unknown,
     options?: unknown,
-    message?: MessageType,
+    message?: Pick<MessageType, 'reply'>,
   ): Effects {
     const { definition } = this
     const context = this.#context
@@ -559,6 +585,9 @@ class Handlers {
     }
   }
 }
+
+/** The handler of a call, as its author finds it. */
+export const handleOfCall = (name: string): string => `calls.${name}.handle`
 
 /** The handler that a type of messages has for itself, as its author finds it. */
 const handleName = (type: string): string => `messages.${type}.handle`

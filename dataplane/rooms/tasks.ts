@@ -1,5 +1,12 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Json } from '../../shared/json.ts'
+import {
+  type RequestAnswer,
+  type RoomAction,
+  type RoomAddress,
+  type RoomRequest,
+  roomAddress,
+} from '../traffic.ts'
 import type { RoomDefinition, TaskOutcome } from './definition.ts'
 import { errorText, jsonCopy, RoomLogicError, validate, validateInput } from './failures.ts'
 import { requireId } from './timers.ts'
@@ -27,6 +34,48 @@ export interface RoomTask {
   readonly due?: number | undefined
   /** Work of a task without `retry`. The record does not have it: undefined in a room that had another owner when the task started. */
   readonly work?: Work
+}
+
+/** A room, and the seats in it, that a task of roomful asks for. */
+export interface SeatRequest {
+  readonly roomType: string
+  readonly key: string
+  /** Idempotency id, unique in the cluster. */
+  readonly id: string
+  readonly subs: readonly string[]
+  /** Join options of the room, if it has to be created. */
+  readonly options: Json
+  /** Principal on whose account the room is created. */
+  readonly principal: string
+}
+
+/** Requests of a task to other rooms of its project. Neither method rejects. A call with the same id can be repeated. */
+export interface TaskRooms {
+  /** Reserves a seat for each player, all or none. Creates the room if there is none. The reply is `{ reserved: true }`. */
+  reserve(request: SeatRequest & { readonly seconds: number }): Promise<RequestAnswer>
+  /**
+   * Ends the reservations of `reserve` with this id, and refuses a later one. Also creates the room, so that it can refuse. The reply is
+   * `{ cancelled: true }`.
+   */
+  cancel(request: SeatRequest): Promise<RequestAnswer>
+}
+
+/** Returns the requests of tasks in the project `projectId`. `send`: of the room's environment. */
+export function taskRooms(
+  projectId: string,
+  send: (room: RoomAddress, request: RoomRequest) => Promise<RequestAnswer>,
+): TaskRooms {
+  const ask = ({ roomType, key, id, options, principal }: SeatRequest, action: RoomAction) =>
+    send(roomAddress(projectId, roomType, key), {
+      id,
+      hash: 'seats',
+      create: { principal, options },
+      do: action,
+    })
+  return {
+    reserve: (request) => ask(request, { op: 'reserve', subs: request.subs, seconds: request.seconds }),
+    cancel: (request) => ask(request, { op: 'cancel', subs: request.subs }),
+  }
 }
 
 /** Returns the task with `retry` that `ctx.task(name, data, { id })` asks for at `now`. Throws a RoomLogicError that says what would be right. */

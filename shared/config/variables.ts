@@ -8,6 +8,7 @@ import {
   type Kind,
   list,
   networks,
+  notifyUrl,
   oneOf,
   origins,
   port,
@@ -15,6 +16,7 @@ import {
   text,
   trueOrFalse,
   url,
+  webhookSecrets,
   workers,
 } from './kinds.ts'
 
@@ -321,6 +323,19 @@ export const VARIABLES = {
     schema: integer(0, 1_000_000, 'rooms'),
     default: '60',
     readBy: DATAPLANE,
+  },
+  NOTIFY_URL: {
+    topic: 'rooms',
+    help: 'Where nodes send the notices of rooms: a route of your backend. Not set: notices wait in the store, for 24 hours at most.',
+    schema: notifyUrl,
+    readBy: DATAPLANE,
+  },
+  NOTIFY_SECRET: {
+    topic: 'rooms',
+    help: 'Signs the notices (Standard Webhooks). Required with NOTIFY_URL. Of several, each signs, so that the backend can change from one to the next.',
+    schema: webhookSecrets,
+    readBy: DATAPLANE,
+    secret: true,
   },
   EXAMPLES_PORT: {
     topic: 'ports',

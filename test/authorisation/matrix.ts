@@ -77,6 +77,11 @@ export const CONTROL: Readonly<Record<string, ControlRow>> = {
   'POST /projects/:id/keys/:keyId/revoke': OPERATORS,
   'POST /projects/:id/keys/:keyId/rotate': OPERATORS,
   'POST /projects/:id/subs/:sub/revoke': OPERATORS,
+  'PUT /projects/:id/subs/:sub/ban': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
+  'DELETE /projects/:id/subs/:sub/ban': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
+  'PUT /projects/:id/subs/:sub/data': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
+  'DELETE /projects/:id/subs/:sub/data': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
+  'GET /projects/:id/bans': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
   'GET /projects/:id/rooms?type=arena': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
   'GET /projects/:id/rooms?sleeping=1': OPERATORS,
   'DELETE /projects/:id/rooms/:type/:key': OPERATORS,
@@ -124,6 +129,8 @@ export const ADMIN: Readonly<Record<string, AdminRow>> = {
   'GET /admin/cluster': INTERNAL,
   'GET /admin/owner': INTERNAL,
   'GET /admin/search': INTERNAL,
+  'GET /admin/notices': INTERNAL,
+  'POST /admin/notices/resend': INTERNAL,
   'POST /admin/drain': INTERNAL,
   'POST /admin/cordon': INTERNAL,
   'POST /admin/uncordon': INTERNAL,
@@ -183,6 +190,7 @@ export const HELLO: Readonly<Record<string, 'yes' | CloseName>> = {
   'a token that has expired': 'token_expired',
   'a token that is not valid yet': 'unauthenticated',
   'a token of a player whose tokens were revoked': 'revoked',
+  'a token of a banned player': 'banned',
   'a JWT of the project’s own login': 'yes',
   'a JWT that is not signed': 'unauthenticated',
   'a resume token': 'yes',
@@ -193,6 +201,7 @@ export const HELLO: Readonly<Record<string, 'yes' | CloseName>> = {
   'a resume token of a session whose key was revoked': 'revoked',
   'a resume token of a disabled project': 'revoked',
   'a resume token of a player whose tokens were revoked': 'revoked',
+  'a resume token of a banned player': 'banned',
 }
 
 /** Where a client stands when it sends a message. */

@@ -23,7 +23,8 @@ export const lobbyRoom = defineRoom({
   type: 'chaos-lobby',
   maxMembers: LOBBY_SEATS,
   codes: true,
-  idleSeconds: 1,
+  // Empty rooms stay listed for a while: they are those of which a dead owner leaves a row.
+  idleSeconds: 6,
   reconnectSeconds: 10,
   create: (): LobbyState => ({ phase: 'open', seats: {}, reserved: {}, turns: 0, secret: '', wrong: [] }),
   layers: { secret: null },

@@ -31,3 +31,10 @@ test('the same rooms on two nodes of one Redis are measured together, also when 
   expect(direct.delivered).toBeGreaterThan(0)
   expect(direct.crossing).toBe(0)
 })
+
+test('rooms in a list, and clients that find them, are measured together', async () => {
+  const lobby = { ...SCENARIOS.find(({ name }) => name === 'lobby')!, clients: 20 }
+  const { cost, finding } = await measure('roomful', lobby, options)
+  expect(cost).toBeGreaterThan(0)
+  expect(finding).toBeGreaterThan(0)
+})

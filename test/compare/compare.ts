@@ -12,7 +12,7 @@ import { needsRedis, SCENARIOS, type Scenario } from './scenarios.ts'
 /** `npm run compare`: the same load on this project and on other servers. Each server has one core, the generator has another. */
 
 const SERVERS = Object.keys(DIALECTS) as ServerName[]
-const HELP = `npm run compare -- [options]
+const HELP = `npm run compare -- [options] [scenario …]
 
   --scenarios A,B  some of ${SCENARIOS.map(({ name }) => name).join(', ')}
   --servers A,B    some of ${SERVERS.join(', ')}
@@ -44,7 +44,8 @@ function readOptions() {
     help: { type: 'boolean', default: false },
   } as const
   try {
-    return parseArgs({ options }).values
+    const { values: given, positionals } = parseArgs({ options, allowPositionals: true })
+    return positionals.length > 0 ? { ...given, scenarios: positionals.join(',') } : given
   } catch (error) {
     return refuse(error)
   }
@@ -72,7 +73,11 @@ function chosen<T extends { readonly name: string }>(known: readonly T[], asked:
  * nodes also on bare servers, which are the lower limit for nodes.
  */
 function contenders(scenario: Scenario, servers: readonly ServerName[]) {
-  const { against, nodes } = scenario
+  const { against, nodes, kind } = scenario
+  if (kind === 'lobby')
+    return servers
+      .filter((server) => DIALECTS[server].finder)
+      .map((server) => ({ name: server, server, scenario }))
   if (against === undefined) return servers.map((server) => ({ name: server, server, scenario }))
   return servers
     .filter((server) => server === 'roomful' || (server === 'bare' && nodes !== undefined))

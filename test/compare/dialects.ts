@@ -7,7 +7,7 @@ import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.t
 import { ReadingCodec } from '../../shared/protocol/reading-codec.ts'
 import { apply } from '../../shared/sync/apply.ts'
 import { type Dialect, dial, type Endpoint, type Joined } from './generator.ts'
-import { type Listening, place, somewhere } from './servers/served.ts'
+import { type Listening, mapOf, place, somewhere } from './servers/served.ts'
 
 /** The wire format of each server: the bytes that its client library would send and look for. */
 
@@ -67,6 +67,16 @@ const bare: Dialect = {
 
 const codec = new MsgpackClientCodec()
 
+/** Connects a client of roomful. */
+async function welcomed({ port, credentials }: Endpoint, client: number) {
+  const own = new MsgpackClientCodec()
+  const { projectId: project_id, token } = credentials[client]!
+  const socket = dial(port, '/', own.subprotocol)
+  socket.once('open', () => socket.send(own.encode({ t: 'hello', project_id, token })))
+  await joined(socket, (bytes) => own.decode(bytes).t === 'welcome')
+  return { own, socket: socket.removeAllListeners('message') }
+}
+
 /** The server tells a client within this time that its room is at another node. */
 const REROUTE_MS = 8_000
 
@@ -122,6 +132,28 @@ const roomful: Dialect = {
     })
     return direct ? rerouted(here, own, session, room) : here
   },
+  async watch(endpoint, client, map) {
+    const { own, socket } = await welcomed(endpoint, client)
+    const query = { where: { map } }
+    socket.send(own.encode({ t: 'rooms', request_id: 1, room_type: 'arena', query, watch: true }))
+    return joined(socket, (bytes) => own.decode(bytes).t === 'rooms')
+  },
+  async finder(endpoint, client, map) {
+    const { own, socket } = await welcomed(endpoint, client)
+    const room = { room_type: 'arena', query: { where: { map } }, options: {}, not: [] }
+    return () => {
+      socket.send(own.encode({ t: 'find', request_id: 1, room }))
+      return joined(socket, (bytes) => {
+        const message = own.decode(bytes)
+        if (message.t === 'error') throw new Error(`${message.code}: ${message.message}`)
+        if (message.t === 'found') {
+          const key = message.room_id.slice(message.room_id.indexOf(':') + 1)
+          socket.send(own.encode({ t: 'join', request_id: 2, room_type: 'arena', options: { key } }))
+        }
+        return message.t === 'state.snapshot'
+      })
+    }
+  },
   move: (room, x, ref) =>
     codec.encode({
       t: 'message',
@@ -148,12 +180,13 @@ const roomful: Dialect = {
 /** Reserves a seat in a room, which Colyseus does over HTTP before the websocket. */
 async function reserveSeat(
   port: number,
-  key: string,
+  options: object,
+  name = 'arena',
 ): Promise<Record<'processId' | 'roomId' | 'sessionId', string>> {
-  const response = await fetch(`http://127.0.0.1:${port}/matchmake/joinOrCreate/arena`, {
+  const response = await fetch(`http://127.0.0.1:${port}/matchmake/joinOrCreate/${name}`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ key }),
+    body: JSON.stringify(options),
   })
   if (response.ok) return response.json()
   throw new Error(`a seat was refused with HTTP ${response.status}: ${await response.text()}`)
@@ -166,15 +199,24 @@ const COLYSEUS = { join: 10, data: 13, state: 14, patch: 15 }
 const colyseusMessage = (type: string, data: object): Buffer =>
   Buffer.concat([Buffer.from([COLYSEUS.data, 0xa0 | type.length]), Buffer.from(type), encode(data)])
 
+/** Reserves a seat and takes it. Resolves with the first message of this code. */
+async function colyseusJoin(port: number, options: object, until: number, name?: string): Promise<Joined> {
+  const { processId, roomId, sessionId } = await reserveSeat(port, options, name)
+  const socket = dial(port, `/${processId}/${roomId}?sessionId=${sessionId}`)
+  return joined(socket, ([code]) => {
+    if (code === COLYSEUS.join) socket.send(Buffer.from([COLYSEUS.join]))
+    return code === until
+  })
+}
+
 const colyseus: Dialect = {
-  async join({ port }, _client, key) {
-    const { processId, roomId, sessionId } = await reserveSeat(port, key)
-    const socket = dial(port, `/${processId}/${roomId}?sessionId=${sessionId}`)
-    return joined(socket, ([code]) => {
-      if (code === COLYSEUS.join) socket.send(Buffer.from([COLYSEUS.join]))
-      return code === COLYSEUS.state
-    })
-  },
+  join: ({ port }, _client, key) => colyseusJoin(port, { key, map: mapOf(key) }, COLYSEUS.state),
+  watch: ({ port }, _client, map) =>
+    colyseusJoin(port, { filter: { name: 'arena', metadata: { map } } }, COLYSEUS.data, 'lobby'),
+  finder:
+    async ({ port }, _client, map) =>
+    () =>
+      colyseusJoin(port, { map }, COLYSEUS.state),
   move: (_room, x) => colyseusMessage('move', place(x)),
   nudge: () => colyseusMessage('nudge', place()),
   mark: float32,
@@ -225,7 +267,7 @@ const socketio: Dialect = {
   },
 }
 
-export const DIALECTS = { roomful, bare, colyseus, socketio }
+export const DIALECTS = { roomful, bare, colyseus, socketio } satisfies Record<string, Dialect>
 export type ServerName = keyof typeof DIALECTS
 
 /** The endpoints of a server. For roomful it also issues a token for each client, each with another player. */

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { WebSocket } from 'ws'
 import type { Credentials } from '../../loadtest/issuer.ts'
 import type { Scenario } from './scenarios.ts'
-import type { Listening } from './servers/served.ts'
+import { type Listening, mapOf } from './servers/served.ts'
 
 /** The load generator. It decodes no updates: clients that measure round trips search for the bytes of one number. */
 
@@ -30,6 +30,10 @@ export interface Dialect {
   endpoint?(endpoints: readonly Endpoint[], room: number): Endpoint | undefined
   /** Connects client number `client` and joins a room. Resolves when it has the room's state. */
   join(endpoint: Endpoint, client: number, room: string): Promise<Joined>
+  /** Watches the list of the rooms of a map. Absent: the server has no lists. */
+  watch?(endpoint: Endpoint, client: number, map: string): Promise<Joined>
+  /** Does what a client has done before it looks for a room. The returned function finds a room of a map with a free seat, and joins it. */
+  finder?(endpoint: Endpoint, client: number, map: string): Promise<() => Promise<Joined>>
   /** Encodes a move, to a given x where there is one. `ref`: the server acknowledges it. */
   move(room: string, x?: number, ref?: number): Uint8Array | string
   /** Encodes an input that changes nothing. */
@@ -92,6 +96,15 @@ export interface Received {
 type Sending = Pick<Scenario, 'inputs' | 'nudges' | 'reliable'>
 const anyOf = <T>(all: readonly T[]): T => all[Math.floor(Math.random() * all.length)]!
 
+/** Calls `work` with each item, with so many calls at once. */
+async function each<T>(items: readonly T[], atOnce: number, work: (item: T) => Promise<void>): Promise<void> {
+  const waiting = [...items]
+  const next = async (): Promise<void> => {
+    for (let item = waiting.shift(); item !== undefined; item = waiting.shift()) await work(item)
+  }
+  await Promise.all(Array.from({ length: atOnce }, next))
+}
+
 /** The clients of one server. */
 export class Clients {
   /** Close reasons of connections that the server ended. */
@@ -99,6 +112,9 @@ export class Clients {
   readonly #dialect: Dialect
   readonly #endpoints: readonly Endpoint[]
   readonly #clients: Client[] = []
+  /** Watchers, and clients that have found a room. */
+  readonly #extra: Joined[] = []
+  #numbered = 0
   #bytes = 0
   #inputs = 0
   #roundTrips: number[] = []
@@ -170,6 +186,35 @@ export class Clients {
     sample.since = undefined
   }
 
+  /** So many clients watch lists from now on. */
+  async watch(count: number): Promise<void> {
+    const numbers = this.#others(count)
+    const [endpoint] = this.#endpoints
+    const watch = this.#dialect.watch!
+    this.#extra.push(...(await Promise.all(numbers.map((n) => watch(endpoint!, n, mapOf(n))))))
+  }
+
+  /** So many clients get ready. The returned function: each finds a room and joins it, some of them at once. */
+  async finders(count: number, atOnce: number): Promise<() => Promise<void>> {
+    const [endpoint] = this.#endpoints
+    const finder = this.#dialect.finder!
+    const ready: (() => Promise<Joined>)[] = []
+    await each(this.#others(count), atOnce, async (n) => {
+      ready.push(await finder(endpoint!, n, mapOf(n)))
+    })
+    return () =>
+      each(ready, atOnce, async (find) => {
+        this.#extra.push(await find())
+      })
+  }
+
+  /** Numbers for clients that have none yet. */
+  #others(count: number): number[] {
+    const first = this.#clients.length + this.#numbered
+    this.#numbered += count
+    return Array.from({ length: count }, (_, i) => first + i)
+  }
+
   /** Plays for so many seconds. Each client sends at its rate by absolute deadlines. */
   async play(seconds: number, sending: Sending): Promise<Received> {
     const start = performance.now()
@@ -237,6 +282,7 @@ export class Clients {
 
   /** Ends all connections. */
   end(): void {
-    for (const { socket } of this.#clients) socket.removeAllListeners('close').terminate()
+    for (const { socket } of [...this.#clients, ...this.#extra])
+      socket.removeAllListeners('close').terminate()
   }
 }

@@ -24,6 +24,11 @@ const STALL_SECONDS = 10
 const WITNESSES = 2
 /** Time for the last updates to arrive after the rooms stop moving. */
 const LAST_SECONDS = 3
+/** For each room in a list: the share of clients that watch the list, and of those that look for a room. */
+const WATCHERS = 0.02
+const FINDERS = 0.5
+/** Number of clients that look for a room at once. */
+const FINDING = 16
 /** Nodes regard each other as busy for some time after their start. Before that, rooms would open elsewhere. */
 const CALM_MS = 3000
 
@@ -46,17 +51,36 @@ async function withServer<T>(
   { built, redis }: Options,
   use: (server: Server, clients: Clients) => Promise<T>,
 ): Promise<T> {
-  const { tick, entities, nudges, journal, clients: count, nodes: processes = 1, direct = false } = scenario
+  const {
+    tick,
+    entities,
+    nudges,
+    journal,
+    listed = false,
+    clients,
+    kind,
+    nodes: processes = 1,
+    direct = false,
+  } = scenario
   const redisUrl = needsRedis(scenario) ? redis?.url : undefined
-  const settings = { tick, entities, nudges, journal, built, ...(redisUrl !== undefined && { redisUrl }) }
+  const settings = {
+    tick,
+    entities,
+    nudges,
+    journal,
+    listed,
+    built,
+    ...(redisUrl !== undefined && { redisUrl }),
+  }
+  const count = kind === 'lobby' ? clients + shareOf(clients, WATCHERS) + shareOf(clients, FINDERS) : clients
   const server = await startServer(name, { count: processes, direct }, settings)
-  let clients: Clients | undefined
+  let all: Clients | undefined
   try {
-    clients = new Clients(DIALECTS[name], await endpointsOf(server.listening, count, direct))
+    all = new Clients(DIALECTS[name], await endpointsOf(server.listening, count, direct))
     if (processes > 1) await sleep(CALM_MS)
-    return await use(server, clients)
+    return await use(server, all)
   } finally {
-    clients?.end()
+    all?.end()
     await server.stop()
   }
 }
@@ -67,6 +91,7 @@ export function measure(name: ServerName, scenario: Scenario, options: Options):
   if (kind === 'capacity') return capacity(name, scenario, options)
   return withServer(name, scenario, options, async (server, clients) => {
     if (kind === 'joins') return joins(server, clients, scenario)
+    if (kind === 'lobby') return lobby(server, clients, scenario, options)
     if (kind === 'stalled') return stalled(server, clients, scenario)
     const empty = await server.sample('collect')
     await clients.join(count, perRoom)
@@ -124,6 +149,30 @@ async function joins(
   const cost = (after.cpuUs - before.cpuUs) / count
   return { cost, joinsPerSecond: count / seconds, busy, others: others() }
 }
+
+/** Rooms whose rows change while clients watch them. Then the rows rest, and other clients find rooms. */
+async function lobby(
+  server: Server,
+  clients: Clients,
+  scenario: Scenario,
+  options: Options,
+): Promise<Figures> {
+  const finders = shareOf(scenario.clients, FINDERS)
+  await clients.join(scenario.clients, scenario.perRoom)
+  await clients.watch(shareOf(scenario.clients, WATCHERS))
+  const { slowest: _, ...figures } = await quietWindow(server, clients, scenario, options)
+  await server.sample('freeze')
+  const find = await clients.finders(finders, FINDING)
+  await sleep(CALM_MS)
+  const others = watchOthers([process.pid, ...server.pids])
+  const before = await server.sample()
+  await find()
+  const after = await server.sample()
+  const finding = (after.cpuUs - before.cpuUs) / finders
+  return { ...figures, finding, others: Math.max(figures.others ?? 0, others()) }
+}
+
+const shareOf = (count: number, share: number): number => Math.ceil(count * share)
 
 /** Some clients stop reading: how much memory the server holds for each, and whether their state is correct in the end. */
 async function stalled(
@@ -197,13 +246,14 @@ function figuresOf(
     flush: updates / perRoom,
     join: count,
     'client and second': count * seconds,
+    'room and second': (count / perRoom) * seconds,
   }
   const delivered = per === 'input' ? seen / sent : updates / (count * FLUSHES_PER_SECOND * seconds)
   return {
     cost: (after.cpuUs - before.cpuUs) / units[per],
     busy,
     ...(lost.length > 0 && { lost: lost.length }),
-    ...(per !== 'client and second' && { delivered }),
+    ...(!per.endsWith('second') && { delivered }),
     ...((per === 'update' || per === 'flush') && { bytes: bytes / updates, slowest: fewest / seconds }),
     ...(inputs > 0 &&
       tick === 'none' &&

@@ -4,6 +4,7 @@ import type { Scenario } from './scenarios.ts'
 /** The figures of a measurement in the order of the tables. docs/loadtest.md explains them. */
 const COLUMNS = [
   { name: 'cost', title: 'CPU-µs', text: digits },
+  { name: 'finding', title: 'CPU-µs per joinOrCreate', text: digits },
   { name: 'delivered', title: 'delivered', text: percent },
   { name: 'crossing', title: 'over the bus', text: percent },
   { name: 'p50', title: 'p50 ms', text: count },
@@ -70,10 +71,16 @@ export function rowOf(name: string, runs: readonly Figures[], problems: readonly
 
 /** A table as texts, with its head first. The last two columns: the cost relative to the base row, and remarks. */
 function cellsOf({ scenario, rows }: Comparison): string[][] {
-  const base = rows.find(({ name }) => name === (scenario.against?.[0]?.name ?? 'bare'))
+  const first = scenario.against?.[0]?.name ?? (scenario.kind === 'lobby' ? 'colyseus' : 'bare')
+  const base = rows.find(({ name }) => name === first)
   const columns = COLUMNS.filter(({ name }) => rows.some(({ figures }) => figures[name] !== undefined))
-  const ratio = ({ figures: { cost } }: Row): string =>
-    base?.figures.cost === undefined || cost === undefined ? NONE : (cost / base.figures.cost).toFixed(2)
+  const ratio = ({ figures }: Row): string =>
+    (['cost', 'finding'] as const)
+      .flatMap((name) => {
+        const [one, other] = [figures[name], base?.figures[name]]
+        return one === undefined || other === undefined ? [] : (one / other).toFixed(2)
+      })
+      .join(' and ') || NONE
   return [
     ['', ...columns.map(({ title }) => title), `× ${base?.name ?? NONE}`, ''],
     ...rows.map((row) => [

@@ -1,13 +1,13 @@
 import type { Settings } from './servers/served.ts'
 
 /** One kind of load. */
-export interface Scenario extends Pick<Settings, 'tick' | 'entities' | 'nudges' | 'journal'> {
+export interface Scenario extends Pick<Settings, 'tick' | 'entities' | 'nudges' | 'journal' | 'listed'> {
   readonly name: string
   readonly meaning: string
-  /** `play` measures a window of load; `capacity` searches the largest load that a server carries, up to `clients`. */
-  readonly kind: 'play' | 'joins' | 'stalled' | 'capacity'
+  /** `play` measures a window of load; `lobby` also players who look for a room; `capacity` searches the largest load that a server carries, up to `clients`. */
+  readonly kind: 'play' | 'lobby' | 'joins' | 'stalled' | 'capacity'
   /** Divisor of the CPU time of the server. */
-  readonly per: 'update' | 'input' | 'flush' | 'join' | 'client and second'
+  readonly per: 'update' | 'input' | 'flush' | 'join' | 'client and second' | 'room and second'
   readonly clients: number
   readonly perRoom: number
   /** Inputs per second and client. */
@@ -108,6 +108,13 @@ export const SCENARIOS: readonly Scenario[] = [
     clients: 5_000,
     perRoom: 50,
     inputs: 0,
+  }),
+  like('lobby', '1,000 listed rooms whose rows change each second, 20 watchers, then 500 × joinOrCreate', {
+    kind: 'lobby',
+    per: 'room and second',
+    perRoom: 1,
+    inputs: 0,
+    listed: true,
   }),
   like('stalled', '4 of 20 clients read nothing for 10 s, while each tick moves 4,000 entities', {
     kind: 'stalled',

@@ -272,7 +272,6 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
         exists: true,
         status: 'active',
         public_key: this.#publicKey,
-        revoked_subs: [],
       }),
       ...(log && { log }),
     })

@@ -1,8 +1,8 @@
 import { createServer } from 'node:http'
-import { Room, Server } from '@colyseus/core'
+import { LobbyRoom, Room, Server } from '@colyseus/core'
 import { Encoder, schema, t } from '@colyseus/schema'
 import { WebSocketTransport } from '@colyseus/ws-transport'
-import { AREA, FLUSHES_PER_SECOND, place, serve, somewhere, tickOnce } from './served.ts'
+import { AREA, FLUSHES_PER_SECOND, LISTED_SEATS, mapOf, place, serve, somewhere, tickOnce } from './served.ts'
 
 /**
  * Colyseus as its documentation recommends: state as a schema, with the narrowest field types, whose changes the room sends at
@@ -51,10 +51,33 @@ const arena = (settings, served) =>
     }
   }
 
+const Level = schema({ level: t.uint32() })
+
+/** A listed room whose level changes once a second. */
+const listed = (served) =>
+  class extends Room {
+    maxClients = LISTED_SEATS
+    patchRate = 1_000 / FLUSHES_PER_SECOND
+    state = new Level().assign({ level: 0 })
+
+    onCreate({ key }) {
+      const map = mapOf(key)
+      this.setMetadata({ key, map, level: 0 })
+      this.clock.setInterval(() => {
+        if (served.frozen) return
+        this.state.level += 1
+        this.setMetadata({ key, map, level: this.state.level })
+      }, 1_000)
+    }
+  }
+
 await serve(async (settings, served) => {
   const http = createServer()
   const server = new Server({ transport: new WebSocketTransport({ server: http }), greet: false })
-  server.define('arena', arena(settings, served)).filterBy(['key'])
+  if (settings.listed) {
+    server.define('lobby', LobbyRoom)
+    server.define('arena', listed(served)).filterBy(['key', 'map']).enableRealtimeListing()
+  } else server.define('arena', arena(settings, served)).filterBy(['key'])
   await server.listen(0, '127.0.0.1')
   return { port: http.address().port }
 })

@@ -4,6 +4,8 @@ import type { defineRoom as DefineRoom } from '../../../dataplane/index.ts'
 import {
   AREA,
   FLUSHES_PER_SECOND,
+  LISTED_SEATS,
+  mapOf,
   place,
   type Served,
   type Settings,
@@ -63,6 +65,24 @@ const arena = (defineRoom: typeof DefineRoom, settings: Settings, served: Served
     }),
   })
 
+/** A listed room whose level changes once a second. */
+const listed = (defineRoom: typeof DefineRoom, served: Served) =>
+  defineRoom({
+    type: 'arena',
+    maxMembers: LISTED_SEATS,
+    sync: { rate: FLUSHES_PER_SECOND },
+    durability: 'none',
+    create: (): { level: number } => ({ level: 0 }),
+    listing: {
+      data: v.object({ map: v.string(), level: v.number() }),
+      of: ({ level }, { key }) => ({ map: mapOf(key), level }),
+    },
+    tick: { rate: 1 },
+    onTick(state) {
+      if (!served.frozen) state.level += 1
+    },
+  })
+
 await serve(async (settings, served) => {
   const load = <T>(name: string): Promise<T> =>
     import(new URL(`../../../${settings.built ? `dist/${name}.js` : `${name}.ts`}`, import.meta.url).href)
@@ -77,7 +97,7 @@ await serve(async (settings, served) => {
   const config = { controlPort: 0, internalToken: INTERNAL_TOKEN, tokenRate: UNLIMITED }
   const control = await startControl({ config, store, log, clock, random })
   const node = await startNode({
-    rooms: [arena(defineRoom, settings, served)],
+    rooms: [settings.listed ? listed(defineRoom, served) : arena(defineRoom, settings, served)],
     store,
     log,
     wsPort: settings.port ?? 0,

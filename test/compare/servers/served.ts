@@ -14,6 +14,8 @@ export interface Settings {
   readonly entities: number
   /** Whether clients send inputs that change nothing, as MessagePack. */
   readonly nudges: boolean
+  /** Rooms have 4 seats, and a row in a list that changes once a second. */
+  readonly listed?: boolean
   /** For roomful: each flush is committed to Redis before it goes out. */
   readonly journal: boolean
   /** The Redis of several nodes, and roomful's store; absent: one node, in memory. */
@@ -55,6 +57,12 @@ export interface Served {
   /** Nothing moves without inputs. */
   frozen: boolean
 }
+
+/** Number of maps, over which listed rooms are spread. A list is searched by its map. */
+const MAPS = 50
+export const LISTED_SEATS = 4
+/** The map of a room by its key, or by a number. */
+export const mapOf = (key: string | number): string => `m${Number(String(key).replace('r', '')) % MAPS}`
 
 /** A request for a `Sample`. `collect`: after a garbage collection; `freeze`: nothing moves from now on. */
 export type Question = 'sample' | 'collect' | 'freeze'
