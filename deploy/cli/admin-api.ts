@@ -62,6 +62,10 @@ export class DeploymentApi {
     const { nodeUrl, internalToken } = this.#config
     const { shown } = new InternalToken(internalToken)
     const other = node?.self ? undefined : node
+    if (other && other.admin_url === undefined)
+      return Promise.reject(
+        new RequestFailed(`node ${other.node_id} has no admin address in the registry yet`),
+      )
     return send<T>({
       who: node ? `node ${node.node_id}` : 'the node',
       url: other?.admin_url ?? nodeUrl,
