@@ -76,8 +76,8 @@ beforeAll(async () => {
   env = {
     PATH: `${folder}:${process.env.PATH}`,
     HOME: folder,
-    CONTROL: control.url,
-    NODE: adminUrl!,
+    CONTROL_URL: control.url,
+    NODE_URL: adminUrl!,
     OPERATOR_TOKEN: 'operator-of-the-runbooks',
     INTERNAL_TOKEN: INTERNAL,
     REDIS_URL: asRedisUser(redis.url, 'roomful-control'),
@@ -124,6 +124,14 @@ async function type(block: string, more: Record<string, string> = {}): Promise<s
   return stdout
 }
 
+/** Cells of a table of `roomful admin`, without the headings. */
+const rowsOf = (out: string): string[][] =>
+  out
+    .trimEnd()
+    .split('\n')
+    .slice(1)
+    .map((line) => line.split(/ {2,}/))
+
 const call = (url: string, path: string, body?: object) => callControl(url, 'POST', path, body, OPERATOR)
 
 /** A project with a key, at a control process. */
@@ -160,10 +168,10 @@ describe('docs/operations.md, as it is typed', () => {
     const key = await makeKey(control.url)
     const fresh = JSON.parse(await type(rotate!, key))
     expect(fresh).toMatchObject({ rotated_from: key.KEY, secret: expect.stringMatching(/^rfsk_/) })
-    const rows = (await type(list!, key)).trim().split('\n')
-    expect(rows.map((row) => row.split('\t').slice(0, 2))).toEqual([
-      [fresh.id, 'active'],
-      [key.KEY, 'retiring'],
+    const rows = rowsOf(await type(list!, key))
+    expect(rows.map((row) => row.slice(0, 3))).toEqual([
+      [fresh.id, '-', 'active'],
+      [key.KEY, '-', 'retiring'],
     ])
     expect(JSON.parse(await type(revoke!, key))).toMatchObject({ id: key.KEY, status: 'revoked' })
     expect(await canIssue(control.url, key)).toBe(false)
@@ -234,17 +242,34 @@ describe('docs/operations.md, as it is typed', () => {
     const room = await client.join<typeof arena>('arena', { key: 'stuck' })
     await room.send('move', { x: 1, y: 2 })
     const [look] = blocks(runbooks, 'sh')
-    expect((await type(look!)).split('\t').slice(0, 5)).toEqual(['node-1', 'true', 'false', '1', '1'])
-    const [whereabouts, owner] = commands('A room is stuck')
+    expect(rowsOf(await type(look!))[0]!.slice(0, 4)).toEqual(['node-1', 'serving', '1', '1'])
+    const [find, lookInto, close] = commands('A room is stuck')
     const which = { PROJECT, ROOM: 'arena:stuck' }
-    expect(JSON.parse(await type(whereabouts!, which))).toMatchObject({
-      owner: { node_id: 'node-1', alive: true },
-    })
-    expect(JSON.parse(await type(owner!, which))).toMatchObject({
-      room_id: 'arena:stuck',
-      members: [{ sub: 'player-1', connected: true, node_id: 'node-1' }],
-    })
+    expect(rowsOf(await type(find!, which))).toEqual([[`${PROJECT}/arena:stuck`, '1', '1', 'node-1']])
+    const shown = await type(lookInto!, which)
+    for (const part of ['player-1', 'seq: ', '"players"']) expect(shown).toContain(part)
+    const left = new Promise((resolve) => room.onLeave(resolve))
+    expect(await type(close!, which)).toBe('arena:stuck: closed\n')
+    expect(await left).toBe('closed')
     client.close()
+  })
+
+  it('cordons a node, ends a session, and disables and deletes a project', async () => {
+    const [cordon] = commands('Cordon a node')
+    expect(await type(cordon!)).toBe('node-1: cordoned\nnode-1: uncordoned\n')
+    const [end, disable, remove] = commands('End a session, disable or delete a project')
+    const { token, PROJECT } = await loginTo(control.url)
+    const client = await connect(wsUrl, { projectId: PROJECT, token })
+    await client.join('arena', { key: 'short' })
+    const closed = new Promise((resolve) =>
+      client.onConnectionChange((_, error) => error && resolve(error.code)),
+    )
+    const [find] = end!.split('\n')
+    const [row] = rowsOf(await type(find!)).filter(([, project]) => project === PROJECT)
+    expect(await type(end!, { PROJECT, SESSION: row![0]! })).toContain(`${row![0]}: ended`)
+    expect(await closed).toBe('revoked')
+    expect(rowsOf(await type(disable!, { PROJECT }))[0]).toContain('disabled')
+    expect(await type(remove!, { PROJECT })).toContain(`${PROJECT}: deleted, with 1 rooms`)
   })
 
   it('shows a room that was put in quarantine, and puts it back', async () => {
@@ -348,7 +373,7 @@ describe('docs/operations.md, as it is typed', () => {
     const exported = (await type(`${given}\nexport -p`, { PATH: process.env.PATH! }))
       .split('\n')
       .map((line) => /^declare -x ([A-Z_]+)=/.exec(line)?.[1])
-    for (const name of ['CONTROL', 'NODE', 'OPERATOR_TOKEN', 'INTERNAL_TOKEN', 'OPERATOR_REDIS_URL'])
+    for (const name of ['CONTROL_URL', 'NODE_URL', 'OPERATOR_TOKEN', 'INTERNAL_TOKEN', 'OPERATOR_REDIS_URL'])
       expect(given).toContain(`export ${name}=`)
     const [, procedures] = page.split('\n## Procedures\n')
     const prose = procedures!.replaceAll(/^```.*?^```/gms, '')
@@ -365,7 +390,7 @@ describe('docs/operations.md, as it is typed', () => {
     await client.join('arena', { key: 'lobby-1' })
     const [look] = codeOf('docs/reference.md', 'sh', 'Admin')
     const [shown] = codeOf('docs/reference.md', 'json', 'Admin')
-    const told = JSON.parse(await type(look!.replace('http://127.0.0.1:9100', env.NODE!)))
+    const told = JSON.parse(await type(look!.replace('http://127.0.0.1:9100', env.NODE_URL!)))
     const [room] = told.rooms
     expect(room.state.players).toBeDefined()
     delete room.state
@@ -375,7 +400,7 @@ describe('docs/operations.md, as it is typed', () => {
 
   it('takes a node out, which ends by itself', async () => {
     const [drain] = commands('Take a node out')
-    expect(JSON.parse(await type(drain!))).toEqual({ draining: true })
+    expect(await type(drain!)).toBe('node-1: draining\n')
     expect(await node.ended).toBe(0)
   })
 })

@@ -107,7 +107,8 @@ export class Handshake {
         session = this.#resumption.moveIn(taken, true)
       }
       const { connection } = session
-      this.#sessions.end(session, 'session_ended')
+      // Rooms ignore 'session_ended' from an edge that does not serve the member yet: here the edge before may still be the one.
+      this.#sessions.end(session, 'kicked')
       connection?.close('revoked', ENDED_BY_OPERATOR)
       return true
     }

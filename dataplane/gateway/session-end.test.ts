@@ -19,7 +19,7 @@ describe('A session that an operator ends', () => {
       const leaving = pair.owner.next('leave')
       expect(await end(node, welcome.session_id)).toBe(true)
       await expectClose(client, 'revoked', /operator ended the session/)
-      expect(await leaving).toMatchObject({ member_id: joined.member_id, reason: 'session_ended' })
+      expect(await leaving).toMatchObject({ member_id: joined.member_id, reason: 'kicked' })
       expect(pair.owner.of('leave')).toHaveLength(1)
       await expectClose(await pair.a.resume(welcome), 'resume_failed', /no such session/)
       expect([pair.a.gateway.sessions, pair.b.gateway.sessions]).toEqual([0, 0])
@@ -34,7 +34,7 @@ describe('A session that an operator ends', () => {
     pair.deaf = true
     const leaving = pair.owner.next('leave')
     expect(await end('b', welcome.session_id)).toBe(true)
-    expect(await leaving).toMatchObject({ reason: 'session_ended' })
+    expect(await leaving).toMatchObject({ reason: 'kicked' })
   })
 
   it('is of the project that was named, and is there once', async () => {

@@ -12,7 +12,7 @@ import type { SubscribedSession } from './subscription.ts'
 /** Close reason of a session that an operator has ended. */
 export const ENDED_BY_OPERATOR = 'an operator ended the session'
 
-type EndReason = 'left' | 'session_ended'
+type EndReason = 'left' | 'session_ended' | 'kicked'
 
 /** How often `sweep` is called. */
 export const SWEEP_MS = 1000

@@ -293,6 +293,11 @@ describe('the admin page of a node among others', () => {
     expect(page.url()).toBe(`${owner.adminUrl}/admin#room=${name}`)
     await page.keyboard.press('Escape')
 
+    await page.getByRole('button', { name: 'Cordon' }).click()
+    await page.locator('#status', { hasText: 'cordoned' }).waitFor()
+    await page.getByRole('button', { name: 'Uncordon' }).click()
+    await page.locator('#status', { hasText: 'serving' }).waitFor()
+
     const drain = page.getByRole('button', { name: 'Drain…' })
     const sure = page.getByLabel(`Yes, drain ${owner.nodeId}`)
     await drain.click()

@@ -17,6 +17,8 @@ export class RequestFailed extends Error {
 /** A node as `GET /admin/cluster` describes it. */
 export interface ClusterNode {
   readonly node_id: string
+  /** True: it is the node that answers at `NODE_URL`. */
+  readonly self: boolean
   readonly alive: boolean
   readonly draining: boolean
   readonly cordoned?: boolean
@@ -55,14 +57,19 @@ export class DeploymentApi {
     })
   }
 
-  /** Calls a node. `node`: absent, the node at `NODE_URL`. */
+  /** Calls a node. Without `node`, or if `node` is the node at `NODE_URL`, at that address: its ADMIN_URL may be an address inside of a cluster only. */
   node<T = object>(method: Method, path: string, node?: ClusterNode): Promise<T> {
     const { nodeUrl, internalToken } = this.#config
     const { shown } = new InternalToken(internalToken)
+    const other = node?.self ? undefined : node
+    if (other && other.admin_url === undefined)
+      return Promise.reject(
+        new RequestFailed(`node ${other.node_id} has no admin address in the registry yet`),
+      )
     return send<T>({
       who: node ? `node ${node.node_id}` : 'the node',
-      url: node?.admin_url ?? nodeUrl,
-      address: node ? 'ADMIN_URL of that node' : 'NODE_URL',
+      url: other?.admin_url ?? nodeUrl,
+      address: other ? 'ADMIN_URL of that node' : 'NODE_URL',
       credential: 'INTERNAL_TOKEN',
       headers: shown === undefined ? {} : { 'x-service-internal-token': shown },
       method,

@@ -80,6 +80,14 @@ function Header({ onDrain }: { onDrain: () => void }) {
             {`version ${node.version} (${node.commit}), room code ${node.rooms_hash}, up ${duration(api.age(node.started_at))}${skew}`}
           </p>
           <div id="actions">
+            <button
+              type="button"
+              disabled={node.draining}
+              title={node.cordoned ? 'Take new rooms and sessions again' : 'Take no new rooms and sessions'}
+              onClick={() => void model.tell(node.cordoned ? 'uncordon' : 'cordon')}
+            >
+              {node.cordoned ? 'Uncordon' : 'Cordon'}
+            </button>
             <button type="button" class="danger" disabled={node.draining} onClick={onDrain}>
               Drain…
             </button>
@@ -126,7 +134,9 @@ function Gate({ why }: { why: string }) {
 /** Says what a drain would do now, before it does anything. */
 function DrainDialog({ onClose }: { onClose: () => void }) {
   const { node, totals } = model.heard!.runtime
-  const others = model.heard!.nodes.filter((other) => other.alive && !other.self && !other.draining)
+  const others = model.heard!.nodes.filter(
+    (other) => other.alive && !other.self && !other.draining && !other.cordoned,
+  )
   const dialog = useRef<HTMLDialogElement>(null)
   const [isSure, setIsSure] = useState(false)
   useLayoutEffect(() => {
@@ -138,7 +148,7 @@ function DrainDialog({ onClose }: { onClose: () => void }) {
     if (node.draining) dialog.current!.close()
   })
   const closed = () => {
-    if (dialog.current!.returnValue === 'drain') void model.startDrain()
+    if (dialog.current!.returnValue === 'drain') void model.tell('drain')
     onClose()
   }
   return (

@@ -157,13 +157,14 @@ export class AdminModel {
     }
   }
 
-  async startDrain(): Promise<void> {
+  /** Drains, cordons or uncordons the node. */
+  async tell(action: 'drain' | 'cordon' | 'uncordon'): Promise<void> {
     try {
-      await this.api.ask('drain', {}, 'POST')
+      await this.api.ask(action, {}, 'POST')
       this.refresh()
     } catch (error) {
       if (isWrongToken(error)) this.#fail(error)
-      else this.failure = `The node was not told to drain: ${(error as Error).message}`
+      else this.failure = `The node was not told to ${action}: ${(error as Error).message}`
       this.#show()
     }
   }
@@ -221,7 +222,8 @@ export class AdminModel {
     this.failure = ''
     this.heard = { runtime, nodes, at: Date.now() }
     this.answer = answer
-    this.status = node.draining ? { word: 'draining', mood: 'warn' } : { word: 'serving', mood: 'good' }
+    const word = node.draining ? 'draining' : node.cordoned ? 'cordoned' : 'serving'
+    this.status = { word, mood: word === 'serving' ? 'good' : 'warn' }
     document.title = `${node.draining ? 'Draining: ' : ''}${node.node_id} – roomful`
     this.#show()
     if (isFirst && document.activeElement === document.body)

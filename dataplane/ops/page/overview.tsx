@@ -54,7 +54,11 @@ export function Problems() {
 
 type Node = ClusterNodeDescription
 
-const wordOf = (node: Node) => (node.alive ? (node.draining ? 'draining' : 'serving') : 'gone')
+function wordOf({ alive, draining, cordoned }: Node): string {
+  if (!alive) return 'gone'
+  if (draining) return 'draining'
+  return cordoned ? 'cordoned' : 'serving'
+}
 /** A limit of 0 is none. */
 const ofMost = (used: number, limit: number) => count(used) + (limit === 0 ? '' : ` of ${count(limit)}`)
 
