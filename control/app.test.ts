@@ -39,7 +39,6 @@ function appWith(changes: Partial<ControlDeps> = {}) {
     nodes: { call: async () => ({}) },
     internalToken: undefined,
     requireKeyId: false,
-    maxRevokedSubs: 2,
     tokenRate: { perSecond: 100, burst: 100 },
     setLogLevel: () => undefined,
     draining: () => false,
@@ -133,6 +132,67 @@ describe('when the store cannot be reached', () => {
   })
 })
 
+describe('DELETE /projects/:id', () => {
+  /** A project with two keys, and nodes that have `batches` batches of rooms, the next after `passes` ms each. */
+  async function setup(batches: number, passes = 0) {
+    const asked: unknown[] = []
+    const app = appWith({
+      internalToken: 'internal',
+      nodes: {
+        call: async ({ method, path, query }) => {
+          asked.push([method, path, query.cursor])
+          clock.advance(passes)
+          return { ended_rooms: 50, next_cursor: asked.length < batches ? `page ${asked.length}` : null }
+        },
+      },
+    })
+    const { id } = (await app('POST /projects', { name: 'a' })).body
+    const keys = [await app(`POST /projects/${id}/keys`, {}), await app(`POST /projects/${id}/keys`, {})]
+    await app(`POST /projects/${id}/subs/ada/revoke`, {})
+    return { app, asked, id: id as string, keys: keys.map(({ body }) => body) }
+  }
+
+  it('takes no project that is enabled', async () => {
+    const { app, asked, id } = await setup(1)
+    const refused = await app(`DELETE /projects/${id}`)
+    expect([refused.status, refused.body.code]).toEqual([409, 'conflict'])
+    expect((await app(`GET /projects/${id}`)).status).toBe(200)
+    expect(asked).toEqual([])
+  })
+
+  it('ends the rooms batch by batch, and leaves nothing of the project in the store', async () => {
+    const { app, asked, id, keys } = await setup(3)
+    const { id: other } = (await app('POST /projects', { name: 'other' })).body
+    await app(`POST /projects/${id}/disable`, {})
+    expect((await app(`DELETE /projects/${id}`)).body).toEqual({ id, deleted: true, ended_rooms: 150 })
+    const batch = ['DELETE', '/internal/project-rooms']
+    expect(asked).toEqual([
+      [...batch, undefined],
+      [...batch, 'page 1'],
+      [...batch, 'page 2'],
+    ])
+    expect((await app(`GET /projects/${id}`)).body.code).toBe('project_not_found')
+    expect((await app('GET /projects')).body.projects).toMatchObject([{ id: other }])
+    for (const { secret } of keys) {
+      const answer = await app('POST /tokens', { project_id: id }, { authorization: `Bearer ${secret}` })
+      expect(answer.body.code).toBe('unauthenticated')
+    }
+    const left = ['{control}:projects', `{control}:keys:${id}`].map((index) =>
+      store.records.page(index, { limit: 10 }),
+    )
+    expect((await Promise.all(left)).map(({ length }) => length)).toEqual([1, 0])
+    const records = [`{control}:project:${id}`, `{control}:revoked-subs:${id}`]
+    expect(await store.records.read(records)).toEqual([undefined, undefined])
+  })
+
+  it('answers after 15 s that rooms are left, and keeps the project and its keys', async () => {
+    const { app, id } = await setup(10, 8000)
+    await app(`POST /projects/${id}/disable`, {})
+    expect((await app(`DELETE /projects/${id}`)).body).toEqual({ id, deleted: false, ended_rooms: 100 })
+    expect((await app(`GET /projects/${id}/keys`)).body.keys).toHaveLength(2)
+  })
+})
+
 describe('when a request fails for no reason of the caller’s', () => {
   it('the caller learns nothing of the inside, and the log has it under the same request id', async () => {
     const project = (await appWith()('POST /projects', { name: 'a' })).body
@@ -146,38 +206,6 @@ describe('when a request fails for no reason of the caller’s', () => {
       request_id: answer.body.request_id,
       err: { message: expect.stringContaining('wrapping key') },
     })
-  })
-})
-
-describe('players whose tokens are revoked', () => {
-  it('are told to nodes for 48 hours, and no more of them than may be', async () => {
-    const call = appWith({ internalToken: 'internal' })
-    const { id } = (await call('POST /projects', { name: 'a' })).body
-    const revoke = async (sub: string) =>
-      call(`POST /projects/${id}/subs/${encodeURIComponent(sub)}/revoke`, {})
-    const told = async () => {
-      const headers = { 'x-service-internal-token': 'internal' }
-      return (await call(`GET /internal/key-status?project_id=${id}`, undefined, headers)).body.revoked_subs
-    }
-    const began = clock.now()
-    expect((await revoke('ada/ü')).body).toEqual({
-      project_id: id,
-      sub: 'ada/ü',
-      revoked_at: new Date(began).toISOString(),
-    })
-    clock.advance(1000)
-    await revoke('__proto__')
-    expect(await revoke('ada/ü')).toMatchObject({ status: 200 })
-    expect(await told()).toEqual([
-      { sub: '__proto__', revoked_at: began + 1000 },
-      { sub: 'ada/ü', revoked_at: began + 1000 },
-    ])
-    expect(await revoke('eve')).toMatchObject({ status: 409, body: { code: 'conflict' } })
-    expect(await revoke('x'.repeat(257))).toMatchObject({ status: 400, body: { code: 'invalid_request' } })
-    expect(await call('POST /projects/prj_a/subs/ada/revoke', {})).toMatchObject({ status: 404 })
-    clock.advance(2 * 86_400_000)
-    expect(await told()).toEqual([])
-    expect(await revoke('eve')).toMatchObject({ status: 200 })
   })
 })
 

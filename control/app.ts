@@ -19,11 +19,12 @@ import type { Keyring } from './keyring.ts'
 import { Keys } from './keys.ts'
 import { type ControlMetrics, countRequest, REFUSALS } from './metrics.ts'
 import type { Nodes } from './nodes.ts'
+import { Players } from './players.ts'
 import { Projects } from './projects.ts'
-import { RevokedSubs } from './revoked-subs.ts'
 import { internalRoutes } from './routes/internal.ts'
 import { keyRoutes } from './routes/keys.ts'
 import { logRoutes, opsRoutes } from './routes/ops.ts'
+import { playerRoutes } from './routes/players.ts'
 import { projectRoutes } from './routes/projects.ts'
 import { roomRoutes } from './routes/rooms.ts'
 import { tokenRoutes } from './routes/tokens.ts'
@@ -48,8 +49,6 @@ export interface ControlDeps {
   /** Undefined: `/internal` answers 401 to everyone. */
   readonly internalToken: string | undefined
   readonly requireKeyId: boolean
-  /** How many players of a project may be revoked at a time. */
-  readonly maxRevokedSubs: number
   /** How often one caller may ask for tokens. */
   readonly tokenRate: Rate
   /** Sets the level of the log of the process, and of its siblings where it is one of several workers. */
@@ -72,10 +71,9 @@ const STORE_FAILURE_QUIET_MS = 10_000
 export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
   const { store, keyring, clock, random, metrics, log } = deps
   const app = new Hono<ControlEnv>()
-  const projects = new Projects({ records: store.records, clock, random, keyring })
+  const projects = new Projects({ records: store.records, bus: store.bus, clock, random, keyring })
   const keys = new Keys({ records: store.records, bus: store.bus, clock, random, keyring })
-  const { records, bus } = store
-  const revokedSubs = new RevokedSubs({ records, bus, clock, max: deps.maxRevokedSubs })
+  const players = new Players({ records: store.records, bus: store.bus, clock })
   const idempotency = new Idempotency(store.records, keyring)
   const { operatorTokens, internalToken } = deps
   const endpoints = new Endpoints(app, new Authentication({ operatorTokens, internalToken, keys, clock }))
@@ -96,8 +94,9 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
   })
   app.notFound((c) => problemResponse(strayProblem(app, c.req.path), c.get('requestId')))
 
-  projectRoutes(endpoints, { projects, idempotency })
-  keyRoutes(endpoints, { keys, projects, revokedSubs, idempotency, clock, metrics, log })
+  projectRoutes(endpoints, { projects, keys, players, idempotency, nodes: deps.nodes, clock, log })
+  keyRoutes(endpoints, { keys, projects, idempotency, clock, metrics, log })
+  playerRoutes(endpoints, { players, projects, idempotency, clock, metrics, log })
   tokenRoutes(endpoints, {
     keys,
     projects,
@@ -108,7 +107,7 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
     requireKeyId: deps.requireKeyId,
   })
   roomRoutes(endpoints, { projects, nodes: deps.nodes })
-  internalRoutes(endpoints, { keys, projects, revokedSubs, clock, dataLost: deps.dataLost })
+  internalRoutes(endpoints, { keys, projects, clock, dataLost: deps.dataLost })
   logRoutes(endpoints, deps.setLogLevel)
   const { exposition, draining, clockWrong } = deps
   opsRoutes(app, { store, exposition, draining, clockWrong })

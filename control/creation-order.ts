@@ -1,5 +1,5 @@
 import type { Clock } from '../shared/clock.ts'
-import type { Records, StoredRecord } from '../shared/store/port.ts'
+import type { Records, StoredRecord, Write } from '../shared/store/port.ts'
 
 /** Hands out members of an ordered set that sort by time of creation, also within one millisecond of one process. */
 export class CreationOrder {
@@ -47,3 +47,26 @@ export async function readPage(
 
 /** The id inside a member. */
 const idOf = (member: string): string => member.slice(member.indexOf(':') + 1)
+
+/** How many entries of an index are read or removed at once. */
+const BATCH = 500
+
+/** Removes the entries of an index whose ids `fits` accepts, with the record of each if `keyOf` gives its store key. In batches. */
+export async function removeFromIndex(
+  records: Records,
+  index: string,
+  fits: (id: string) => boolean,
+  keyOf?: (id: string) => string,
+): Promise<void> {
+  for (let before: string | undefined; ; ) {
+    const members = await records.page(index, { limit: BATCH, ...(before !== undefined && { before }) })
+    const dropped = members.filter((member) => fits(idOf(member)))
+    const writes = dropped.flatMap((member): Write[] => [
+      ...(keyOf ? [{ remove: keyOf(idOf(member)) }] : []),
+      { index, drop: member },
+    ])
+    if (writes.length > 0) await records.write(writes)
+    if (members.length < BATCH) return
+    before = members.at(-1)
+  }
+}

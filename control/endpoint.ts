@@ -19,7 +19,7 @@ export type Access = 'operator' | 'caller' | 'internal'
 
 /** One call of the API: what it takes, gives and refuses. Requests are validated by, and the API description made from, this. */
 export interface Endpoint<Body, Query> {
-  readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE'
+  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   readonly path: string
   readonly tag: string
   readonly summary: string

@@ -5,7 +5,7 @@ import { publishKeyNews } from '../shared/key-news.ts'
 import { Problem } from '../shared/problem.ts'
 import type { Random } from '../shared/random.ts'
 import type { Bus, Records, StoredRecord, Write } from '../shared/store/port.ts'
-import { CreationOrder, type PageRequest, readPage } from './creation-order.ts'
+import { CreationOrder, type PageRequest, readPage, removeFromIndex } from './creation-order.ts'
 import type { Keyring, StoredPair } from './keyring.ts'
 
 /** active → (rotate) retiring → (its grace is over) revoked; and (revoke) revoked from either. */
@@ -45,6 +45,8 @@ export interface KeyView {
 export const MINT_SCOPE = 'token:mint'
 /** Scope of a key that may list rooms. */
 export const ROOM_READ_SCOPE = 'room:read'
+/** Scope of a key that may act on players. */
+export const PLAYER_SCOPE = 'player:manage'
 
 const SECRET_PREFIX = 'rfsk_'
 const SECRET_PATTERN = /^rfsk_([\w-]{16})\.[\w-]{43}$/
@@ -200,6 +202,11 @@ export class Keys {
   ): Promise<{ keys: KeyRecord[]; next: string | undefined }> {
     const { page, next } = await readPage(this.#records, indexOf(projectId), keyKey, request)
     return { keys: page.map(decode), next }
+  }
+
+  /** Removes every key of a project. */
+  removeAll(projectId: string): Promise<void> {
+    return removeFromIndex(this.#records, indexOf(projectId), () => true, keyKey)
   }
 
   async #require(projectId: string, keyId: string): Promise<{ key: KeyRecord; version: number }> {

@@ -11,7 +11,6 @@ import {
   type StoreConfig,
 } from '../shared/config.ts'
 import { createHttpServer } from '../shared/http-server.ts'
-import { LIMITS } from '../shared/limits.ts'
 import { setLogLevel } from '../shared/log.ts'
 import type { LogLevel } from '../shared/log-levels.ts'
 import { processMetrics } from '../shared/metrics.ts'
@@ -132,7 +131,6 @@ export async function startControl({
     nodes: new Nodes({ records: store.records, random, log, internalToken: config.internalToken }),
     internalToken: config.internalToken,
     requireKeyId: config.requireKeyId,
-    maxRevokedSubs: LIMITS.maxRevokedSubs.value,
     tokenRate: config.tokenRate ?? DEFAULT_TOKEN_RATE,
     setLogLevel: sharing?.setLogLevel ?? ((level) => setLogLevel(log, level)),
     draining: () => draining,

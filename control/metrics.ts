@@ -8,6 +8,11 @@ export const REFUSALS = Object.entries(CONTROL_PROBLEMS).flatMap(([code, { statu
   [401, 403, 429].includes(status) ? [code] : [],
 )
 
+const PLAYER_CHANGES = ['revoked', 'banned', 'unbanned', 'data_set', 'data_deleted'] as const
+
+/** A change of the record of a player. */
+export type PlayerChange = (typeof PLAYER_CHANGES)[number]
+
 const METRICS = {
   httpRequests: counter('service_http_requests_total', 'Requests to the control API that were answered.', {
     method: OPEN,
@@ -27,7 +32,11 @@ const METRICS = {
   keyChanges: counter('service_key_changes_total', 'Keys created, rotated and revoked.', {
     change: ['created', 'rotated', 'revoked'],
   }),
-  subsRevoked: counter('service_subs_revoked_total', 'Players (sub) whose tokens were revoked.'),
+  playerChanges: counter(
+    'service_player_changes_total',
+    'Changes of the records of players (sub): revocations, bans and data.',
+    { change: PLAYER_CHANGES },
+  ),
   httpRefusals: counter('service_http_refusals_total', 'Requests refused with 401, 403 or 429, by code.', {
     code: REFUSALS,
   }),

@@ -35,6 +35,7 @@ const MOST_TRIED = 3
 const PASSED_ON = [
   'invalid_request',
   'room_not_found',
+  'session_not_found',
   'room_unavailable',
   'store_unreachable',
   'store_full',

@@ -1,15 +1,19 @@
 import { type Clock, timestamp } from '../shared/clock.ts'
 import { newId } from '../shared/ids.ts'
+import { publishKeyNews } from '../shared/key-news.ts'
+import { Problem } from '../shared/problem.ts'
 import type { Random } from '../shared/random.ts'
-import type { Records, StoredRecord, Write } from '../shared/store/port.ts'
-import { CreationOrder, type PageRequest, readPage } from './creation-order.ts'
+import type { Bus, Records, StoredRecord, Write } from '../shared/store/port.ts'
+import { CreationOrder, type PageRequest, readPage, removeFromIndex } from './creation-order.ts'
 import type { Keyring, StoredPair } from './keyring.ts'
 
-/** A project as the store holds it. `created_at` is milliseconds since 1970; `pair` signs tokens that have no key of their own. */
+/** A project as the store holds it. Times are milliseconds since 1970; `pair` signs tokens that have no key of their own. */
 export interface ProjectRecord {
   readonly id: string
   readonly name: string
   readonly created_at: number
+  /** When it was disabled; null: it is enabled. */
+  readonly disabled_at: number | null
   readonly pair: StoredPair
 }
 
@@ -18,6 +22,7 @@ export interface ProjectView {
   readonly id: string
   readonly name: string
   readonly created_at: string
+  readonly disabled_at: string | null
 }
 
 const INDEX = '{control}:projects'
@@ -25,6 +30,7 @@ const INDEX = '{control}:projects'
 /** The store key of a project's record. */
 export const projectKey = (id: string): string => `{control}:project:${id}`
 
+const encode = (project: ProjectRecord): Uint8Array => new TextEncoder().encode(JSON.stringify(project))
 const decode = (record: StoredRecord): ProjectRecord => JSON.parse(new TextDecoder().decode(record.value))
 
 /** `project` as callers see it. */
@@ -32,18 +38,21 @@ export const projectView = (project: ProjectRecord): ProjectView => ({
   id: project.id,
   name: project.name,
   created_at: timestamp(project.created_at),
+  disabled_at: project.disabled_at === null ? null : timestamp(project.disabled_at),
 })
 
 /** The projects of a deployment. */
 export class Projects {
   readonly #records: Records
+  readonly #bus: Bus
   readonly #clock: Clock
   readonly #random: Random
   readonly #keyring: Keyring
   readonly #order: CreationOrder
 
-  constructor(parts: { records: Records; clock: Clock; random: Random; keyring: Keyring }) {
+  constructor(parts: { records: Records; bus: Bus; clock: Clock; random: Random; keyring: Keyring }) {
     this.#records = parts.records
+    this.#bus = parts.bus
     this.#clock = parts.clock
     this.#random = parts.random
     this.#keyring = parts.keyring
@@ -56,11 +65,11 @@ export class Projects {
       id: newId('prj', this.#random),
       name,
       created_at: this.#clock.now(),
+      disabled_at: null,
       pair: await this.#keyring.createPair(),
     }
-    const value = new TextEncoder().encode(JSON.stringify(project))
     const writes: Write[] = [
-      { put: projectKey(project.id), value, ifVersion: 0 },
+      { put: projectKey(project.id), value: encode(project), ifVersion: 0 },
       { index: INDEX, add: this.#order.member(project.id) },
     ]
     return { project, writes }
@@ -69,6 +78,63 @@ export class Projects {
   async find(id: string): Promise<ProjectRecord | undefined> {
     const [record] = await this.#records.read([projectKey(id)])
     return record && decode(record)
+  }
+
+  /** A project that must exist. Rejects with a `Problem` (project_not_found). */
+  async require(id: string): Promise<ProjectRecord> {
+    return (await this.#require(id)).project
+  }
+
+  /** As `require`, also rejects with a `Problem` (project_disabled). */
+  async requireEnabled(id: string): Promise<ProjectRecord> {
+    const project = await this.require(id)
+    if (project.disabled_at !== null)
+      throw new Problem('project_disabled', `The project ${id} is disabled: enable it first.`)
+    return project
+  }
+
+  rename(id: string, name: string): Promise<ProjectRecord> {
+    return this.#change(id, (project) => ({ ...project, name }))
+  }
+
+  /** Disables or enables a project, and notifies every node, also if nothing changes. */
+  async setDisabled(id: string, disabled: boolean): Promise<ProjectRecord> {
+    const now = this.#clock.now()
+    const changed = await this.#change(id, (project) => ({
+      ...project,
+      disabled_at: disabled ? (project.disabled_at ?? now) : null,
+    }))
+    await publishKeyNews(this.#bus, { project_id: id, disabled })
+    return changed
+  }
+
+  /** Removes a project that is still disabled. Rejects with a `Problem`: project_not_found or conflict. */
+  async remove(id: string): Promise<void> {
+    const { project, version } = await this.#require(id)
+    if (
+      project.disabled_at === null ||
+      !(await this.#records.write([{ remove: projectKey(id), ifVersion: version }]))
+    )
+      throw new Problem(
+        'conflict',
+        `The project ${id} was changed while it was deleted: disable it and delete it again.`,
+      )
+    await removeFromIndex(this.#records, INDEX, (other) => other === id)
+  }
+
+  async #change(id: string, change: (project: ProjectRecord) => ProjectRecord): Promise<ProjectRecord> {
+    for (;;) {
+      const { project, version } = await this.#require(id)
+      const changed = change(project)
+      if (await this.#records.write([{ put: projectKey(id), value: encode(changed), ifVersion: version }]))
+        return changed
+    }
+  }
+
+  async #require(id: string): Promise<{ project: ProjectRecord; version: number }> {
+    const [record] = await this.#records.read([projectKey(id)])
+    if (!record) throw new Problem('project_not_found', `There is no project ${id}.`)
+    return { project: decode(record), version: record.version }
   }
 
   /** One page of the projects, newest first. */

@@ -3,10 +3,11 @@ import * as v from 'valibot'
 import { type IdPrefix, idPattern } from '../shared/ids.ts'
 import { isWellFormed } from '../shared/json.ts'
 import { LOG_LEVELS } from '../shared/log-levels.ts'
+import { MAX_BAN_REASON_BYTES } from '../shared/players.ts'
 import { CONTROL_PROBLEMS } from '../shared/problem.ts'
 import { dataFault, isNameable, MAX_SUB_LENGTH } from '../shared/tokens.ts'
 import { MEMBER_PATTERN } from './creation-order.ts'
-import { MINT_SCOPE, ROOM_READ_SCOPE } from './keys.ts'
+import { MINT_SCOPE, PLAYER_SCOPE, ROOM_READ_SCOPE } from './keys.ts'
 
 /** Any character, of which no half of a surrogate pair is one; also as JSON Schema reads a pattern. */
 const CHARACTER = '[^\\uD800-\\uDFFF]'
@@ -54,7 +55,11 @@ const id = (prefix: IdPrefix, description: string) =>
     v.description(description),
   )
 
-export const CreateProject = v.strictObject({ name: text(1, 100, 'What people call the project.') })
+const ProjectName = text(1, 100, 'What people call the project.')
+
+export const CreateProject = v.strictObject({ name: ProjectName })
+
+export const RenameProject = v.strictObject({ name: ProjectName })
 
 export const CreateKey = v.strictObject({
   name: v.optional(text(1, 100, 'What people call the key.')),
@@ -63,7 +68,7 @@ export const CreateKey = v.strictObject({
       v.array(text(1, 64, 'A scope.'), 'must be a list of scopes'),
       v.maxLength(32, 'must have at most 32 scopes'),
       v.description(
-        `What the key may do. A key without ${MINT_SCOPE} cannot issue tokens, and one without ${ROOM_READ_SCOPE} cannot list rooms.`,
+        `What the key may do. A key without ${MINT_SCOPE} cannot issue tokens, one without ${ROOM_READ_SCOPE} cannot list rooms, and one without ${PLAYER_SCOPE} cannot act on players.`,
       ),
     ),
     [MINT_SCOPE],
@@ -90,6 +95,53 @@ export const Nothing = v.strictObject({})
 const ROOMS_MESSAGE = 'must be a room type, or type:key with a key of 1 to 128 characters'
 const ROOMS_PATTERN = new RegExp(`^(?:(?!:)${CHARACTER}){1,64}(?::${CHARACTER}{1,128})?$`, 'u')
 
+const Data = v.pipe(
+  // A schema of objects would take an array, and give back another value than came.
+  v.unknown(),
+  v.rawCheck(({ dataset, addIssue }) => {
+    const message = dataset.typed ? dataFault(dataset.value) : undefined
+    if (message !== undefined) addIssue({ message })
+  }),
+  v.metadata({ type: 'object' }),
+  v.description(
+    'What the rooms are to know of the player, an object of at most 2 KiB as JSON: room logic gets it, other players do not. The bearer can read it.',
+  ),
+)
+
+export const SetData = v.strictObject({ data: Data })
+
+const ROOM_TYPE_MESSAGE = 'must be a room type of 1 to 64 characters without a colon'
+
+export const SetBan = v.strictObject({
+  until: v.exactOptional(
+    v.pipe(
+      v.string(),
+      v.isoTimestamp('must be a time such as 2026-01-31T12:00:00.000Z'),
+      v.description('When the ban ends. Absent: it does not end.'),
+    ),
+  ),
+  room_types: v.exactOptional(
+    v.pipe(
+      v.array(
+        v.pipe(
+          v.string(ROOM_TYPE_MESSAGE),
+          v.regex(new RegExp(`^(?:(?!:)${CHARACTER}){1,64}$`, 'u'), misses(ROOM_TYPE_MESSAGE)),
+        ),
+        'must be a list of room types',
+      ),
+      v.minLength(1, 'must have at least 1 room type: leave it out to ban the player from the whole project'),
+      v.maxLength(64, 'must have at most 64 room types'),
+      v.description('The room types that the player is kept out of. Absent: the whole project.'),
+    ),
+  ),
+  reason: v.exactOptional(
+    v.pipe(
+      text(1, MAX_BAN_REASON_BYTES, 'Text for the player, of at most 100 bytes.'),
+      v.maxBytes(MAX_BAN_REASON_BYTES, `must have at most ${MAX_BAN_REASON_BYTES} bytes in UTF-8`),
+    ),
+  ),
+})
+
 export const IssueToken = v.strictObject({
   project_id: id('prj', 'The project the token is for.'),
   key_id: v.optional(
@@ -101,20 +153,7 @@ export const IssueToken = v.strictObject({
   ttl_seconds: v.optional(wholeNumber(10, 86_400, 'How long the token is valid, in seconds.'), 300),
   aud: v.optional(text(1, 256, 'The audience of the token.')),
   sub: v.optional(Sub),
-  data: v.optional(
-    v.pipe(
-      // A schema of objects would take an array, and give back another value than came.
-      v.unknown(),
-      v.rawCheck(({ dataset, addIssue }) => {
-        const message = dataset.typed ? dataFault(dataset.value) : undefined
-        if (message !== undefined) addIssue({ message })
-      }),
-      v.metadata({ type: 'object' }),
-      v.description(
-        'What the rooms are to know of the player, an object of at most 2 KiB as JSON: room logic gets it, other players do not. The bearer can read it.',
-      ),
-    ),
-  ),
+  data: v.optional(Data),
   rooms: v.optional(
     v.pipe(
       v.array(
@@ -148,6 +187,23 @@ export const PageQuery = v.object({
         'must be the next_cursor of an earlier answer',
       ),
       v.transform(decodeCursor),
+      v.metadata({ description: 'The next_cursor of the page before.' }),
+    ),
+  ),
+})
+
+const decodeText = (cursor: string): string => Buffer.from(cursor, 'base64url').toString()
+
+export const BansQuery = v.object({
+  limit: PageQuery.entries.limit,
+  cursor: v.optional(
+    v.pipe(
+      v.string(),
+      v.check(
+        (cursor) => /^\d{15}:/.test(decodeText(cursor)),
+        'must be the next_cursor of an earlier answer',
+      ),
+      v.transform(decodeText),
       v.metadata({ description: 'The next_cursor of the page before.' }),
     ),
   ),
@@ -243,9 +299,29 @@ export const RoomPage = v.object({
 export const EndedRoom = v.object({ project_id: v.string(), room_id: v.string(), ended: v.literal(true) })
 
 export const Project = v.pipe(
-  v.object({ id: v.string(), name: v.string(), created_at: time('When it was created.') }),
+  v.object({
+    id: v.string(),
+    name: v.string(),
+    created_at: time('When it was created.'),
+    disabled_at: v.pipe(v.nullable(v.string()), v.description('When it was disabled; null: it is enabled.')),
+  }),
   v.metadata({ ref: 'Project' }),
 )
+
+export const DeletedProject = v.object({
+  id: v.string(),
+  deleted: v.pipe(
+    v.boolean(),
+    v.description('false: it still has rooms. Send the request again to end the next of them.'),
+  ),
+  ended_rooms: v.pipe(v.number(), v.description('Rooms that this request has ended.')),
+})
+
+export const EndedSession = v.object({
+  project_id: v.string(),
+  session_id: v.string(),
+  ended: v.literal(true),
+})
 
 export const ProjectPage = v.object({
   projects: v.array(Project),
@@ -306,14 +382,33 @@ export const IssuedToken = v.object({
   ),
 })
 
-export const RevokedSub = v.pipe(
+const banFields = {
+  until: v.pipe(v.nullable(v.string()), v.description('When the ban ends. null: it does not end.')),
+  room_types: v.pipe(v.nullable(v.array(v.string())), v.description('The room types it is for. null: all.')),
+  reason: v.pipe(v.nullable(v.string()), v.description('Text for the player.')),
+}
+
+export const Player = v.pipe(
   v.object({
     project_id: v.string(),
     sub: v.string(),
-    revoked_at: time('Tokens of the player that were issued until then are refused.'),
+    revoked_at: v.pipe(
+      v.nullable(v.string()),
+      v.description('Tokens that were issued until then are refused.'),
+    ),
+    ban: v.nullable(v.object(banFields)),
+    data: v.pipe(
+      v.nullable(v.record(v.string(), v.unknown())),
+      v.description('Used in place of the claim data of tokens. null: there is none.'),
+    ),
   }),
-  v.metadata({ ref: 'RevokedSub' }),
+  v.metadata({ ref: 'Player' }),
 )
+
+export const BanPage = v.object({
+  bans: v.array(v.pipe(v.object({ sub: v.string(), ...banFields }), v.metadata({ ref: 'Ban' }))),
+  next_cursor: NextCursor,
+})
 
 export const KeyStatusAnswer = v.object({
   project_id: v.string(),
@@ -324,10 +419,7 @@ export const KeyStatusAnswer = v.object({
   revoked_at: v.nullable(v.string()),
   scopes: v.array(v.string()),
   public_key: v.pipe(v.nullable(v.string()), v.description('PASERK k4.public; null when it does not exist.')),
-  revoked_subs: v.pipe(
-    v.array(v.object({ sub: v.string(), revoked_at: v.number() })),
-    v.description('Players of the project whose tokens were revoked; times in milliseconds since 1970.'),
-  ),
+  project_disabled: v.pipe(v.boolean(), v.description('true: the project takes no players.')),
 })
 
 export const SetLogLevel = v.object({

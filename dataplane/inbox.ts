@@ -17,9 +17,13 @@ export class Inbox {
   readonly #mostMessages: number
   readonly #waiting = new Map<string | number, Arrival | OwnEvent>()
   #messages = 0
+  #requests = 0
   #number = 0
 
-  /** `mostMessages`: how many messages of members may wait; of joins, attaches, resyncs and leaves together ten times as many. */
+  /**
+   * `mostMessages`: how many messages of members may wait, and apart from them as many requests of backends and operators; of joins, attaches,
+   * resyncs and leaves together ten times as many.
+   */
   constructor(mostMessages: number) {
     this.#mostMessages = mostMessages
   }
@@ -39,8 +43,15 @@ export class Inbox {
       case 'attach':
       case 'resync':
       case 'renew':
-      case 'end':
         return this.#replace(`${kind} ${memberId}`, arrival)
+      case 'request': {
+        const key = `request ${memberId}`
+        if (this.#waiting.has(key)) return true
+        if (this.#requests >= this.#mostMessages) return false
+        this.#requests++
+        this.#waiting.set(key, arrival)
+        return true
+      }
       case 'join':
         return this.#keep(`join ${memberId}`, arrival)
       case 'leave':
@@ -109,11 +120,10 @@ export class Inbox {
 
   #delete(key: string | number, waiting: Arrival | OwnEvent): void {
     this.#waiting.delete(key)
-    if (
-      typeof waiting !== 'function' &&
-      (waiting.message.kind === 'message' || waiting.message.kind === 'refuse')
-    )
-      this.#messages--
+    if (typeof waiting === 'function') return
+    const { kind } = waiting.message
+    if (kind === 'message' || kind === 'refuse') this.#messages--
+    else if (kind === 'request') this.#requests--
   }
 
   #replace(key: string, arrival: Arrival): boolean {
@@ -130,6 +140,6 @@ export class Inbox {
   }
 
   get #full(): boolean {
-    return this.#waiting.size - this.#messages >= OTHERS_PER_MESSAGE * this.#mostMessages
+    return this.#waiting.size - this.#messages - this.#requests >= OTHERS_PER_MESSAGE * this.#mostMessages
   }
 }

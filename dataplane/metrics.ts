@@ -33,6 +33,7 @@ export const NODE_METRICS = {
     'service_addressed',
     '1 where the node has an address of its own (ADVERTISE_URL), so that clients whose rooms are here may be sent to it.',
   ),
+  cordoned: gauge('service_cordoned', '1 while the node is cordoned: it takes no new rooms and sessions.'),
   draining: gauge('service_draining', '1 while the node drains.'),
   nodeInfo: gauge(
     'service_node_info',

@@ -36,6 +36,10 @@ import { readQuery } from './directory/query.ts'
 import { drain, stop } from './drain.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { type AskKeyStatus, askControl } from './gateway/key-cache.ts'
+import { DeadLetters } from './notices/dead-letters.ts'
+import { NoticeDelivery } from './notices/delivery.ts'
+import { NoticeOperations } from './notices/operations.ts'
+import { noUrl, type PostNotice, webhook } from './notices/webhook.ts'
 import { type AdminServerOptions, serveAdmin } from './ops/admin.ts'
 import { readiness } from './ops/health.ts'
 import { nodeMetrics } from './ops/metrics.ts'
@@ -100,6 +104,11 @@ export interface NodeOptions extends Partial<NodeConfig & NodeLimits> {
   readonly maxConnections?: number
   /** Returns the status of an API key, for example that it is revoked. Default: asks the control plane at the configured address. */
   readonly askKeyStatus?: AskKeyStatus
+  /**
+   * Sends one notice. Default: a POST to the configured URL.
+   * @internal
+   */
+  readonly postNotice?: PostNotice
   /**
    * Opens the ports for clients and operators. Default: the configured ports.
    * @internal
@@ -188,6 +197,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const startedAt = timestamp(clock.now())
   const recordTtlMs = config.roomOrphanTtl * 1000
   metrics.draining.read(() => Number(ownership.draining))
+  metrics.cordoned.read(() => Number(ownership.cordoned))
   metrics.addressed.set(config.advertiseUrl === undefined ? 0 : 1)
   metrics.maxSessions.set(config.maxSessions)
   metrics.maxRooms.set(config.maxRooms)
@@ -245,6 +255,12 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     onCount: (roomType, hook, count) => metrics.turnsStuck.inc({ room_type: roomType, hook }, count),
   })
   metrics.playersBlocked.read(() => suspects.blocked)
+  const { notifyUrl, notifySecret = [] } = config
+  const webhookPost =
+    notifyUrl === undefined ? noUrl : webhook({ url: notifyUrl, secrets: notifySecret, clock })
+  const { postNotice: post = webhookPost } = options
+  const deadLetters = new DeadLetters({ records: store.records, clock, log, metrics })
+  const delivery = new NoticeDelivery({ store, deadLetters, clock, random, log, metrics, post })
   const host: RoomHost = new RoomHost({
     suspects,
     nodeId,
@@ -252,6 +268,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     codecs,
     records: store.rooms,
     wakeups: store.wakeups,
+    notices: store.notices,
+    deliverNotices: (room) => delivery.deliver(room),
     listings: store.listings,
     codes: new RoomCodes(store.records, random),
     clock,
@@ -264,6 +282,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     rewritesAllowedAt: () => ownership.nodes.rewritesAllowedAt,
     slowdown: () => load.slowdown,
     overloaded: () => load.overloaded,
+    request: (room, request) => ownership.requests.send(room, request),
     deliver: (edge, message) => ownership.deliver(edge, message),
     edgeGone: (edge) => ownership.nodes.isGone(edge),
     redirect: (room, inbox, owner) => ownership.router.redirect(room, inbox, owner),
@@ -296,7 +315,12 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     log,
     metrics,
     leaseMs: config.nodeLeaseMs,
-    space: () => (config.maxRooms === 0 ? Number.POSITIVE_INFINITY : config.maxRooms - host.claimed),
+    space: () =>
+      ownership.cordoned
+        ? 0
+        : config.maxRooms === 0
+          ? Number.POSITIVE_INFINITY
+          : config.maxRooms - host.claimed,
     openElsewhere: (room, stateVersion) => ownership.openElsewhere(room, stateVersion),
     mayAct: () => ownership.lease.valid(),
   })
@@ -326,6 +350,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     codecs,
     askKeyStatus: options.askKeyStatus ?? askControl(config, CONTROL_TIMEOUT_MS),
     overloaded: () => load.overloaded,
+    cordoned: () => ownership.cordoned,
     blocks: (...message) => suspects.blocks(...message),
     inputIntervalMs: () => load.inputIntervalMs,
     send: (message) => ownership.router.send(message),
@@ -338,7 +363,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     directory,
     placing,
     maxMembers: (roomType) => host.maxMembers(roomType),
-    tellTaken: (other, sessionId) => ownership.tellTaken(other, sessionId),
+    tellTaken: (...message) => ownership.tellTaken(...message),
     records: store.records,
     metrics,
     tracer,
@@ -361,6 +386,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     load.stop()
     clockOffset.stop()
     waker.stop()
+    await delivery.stop()
     dataWatch.stop()
     await placing.stop()
     directory.stop()
@@ -386,6 +412,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     ready: readiness({
       ping: () => store.ping(),
       draining: () => ownership.draining,
+      cordoned: () => ownership.cordoned,
       leaseValid: () => ownership.lease.valid(),
       clockWrong: () => clockOffset.wrong,
       clock,
@@ -396,6 +423,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       rooms_hash: host.roomsHash,
       started_at: startedAt,
       draining: ownership.draining,
+      cordoned: ownership.cordoned,
       load: load.read(),
     }),
     problems: async () => {
@@ -435,8 +463,14 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       return found && { epoch: found.epoch, owner: found.owner && nodeName(found.owner) }
     },
     ownerlessRooms: (projectId, limit, after) => ownerless.page(projectId, limit, after),
+    notices: new NoticeOperations({ notices: store.notices, deadLetters, post, clock }),
     listedRooms: async (list, query, after) => directory.rooms(list, readQuery(query), () => true, after),
-    endRoom: (projectId, roomId) => ownership.requests.end(roomNamed(`${projectId}/${roomId}`)),
+    countedRooms: async (projectId, limit, after) =>
+      store.rooms.counted(projectId, { limit, after: after ?? { until: await store.time(), roomId: '' } }),
+    endSession: (projectId, sessionId) => gateway.endSession(projectId, sessionId),
+    setCordoned: (cordoned) => ownership.setCordoned(cordoned),
+    requestRoom: (projectId, roomId, request) =>
+      ownership.requests.send(roomNamed(`${projectId}/${roomId}`), request),
     drain: () => void close().then(toldToDrain),
     setLogLevel: sharing?.setLogLevel ?? ((level) => setLogLevel(log, level)),
   }
@@ -446,14 +480,18 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   try {
     await placing.start()
     waker.start()
+    // Others would look in vain.
+    if (notifyUrl !== undefined || options.rooms.some(({ notices }) => Object.keys(notices).length > 0))
+      delivery.start()
     unsubscribe = await subscribeKeyNews(
       store.bus,
       (news) => {
-        if ('sub' in news) gateway.revokeSub(news.project_id, news.sub, news.revoked_at)
+        if ('disabled' in news) gateway.setProjectDisabled(news.project_id, news.disabled)
+        else if ('sub' in news) gateway.playerChanged(news.project_id, news.sub)
         else if (news.status === 'revoked') gateway.revokeKey(news.project_id, news.key_id)
         else gateway.forgetKey(news.project_id, news.key_id)
       },
-      () => void gateway.recheckKeys(),
+      () => gateway.newsMissed(),
       (error) => log.warn({ err: error }, 'a message about a key cannot be read'),
     )
     load.start()

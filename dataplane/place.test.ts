@@ -15,7 +15,7 @@ const SAID = {
   leave: { kind: 'leave', reason: 'left', request_id: 3 },
   attach: { kind: 'attach', ask: 1, ...seat, epoch: 1, seq: 1, settled: 0, through: 0 },
   detach: { kind: 'detach' },
-  end: { kind: 'end' },
+  request: { kind: 'request', request: { id: 'operator/1', hash: '', do: { op: 'close' } } },
 } satisfies Record<string, Said>
 
 const arrival = (memberId: string, said: Said): Arrival => ({
@@ -30,7 +30,10 @@ function refused(why: Why, arrivals: readonly Arrival[]) {
   for (const each of arrivals) inbox.add(each)
   refuseAll(inbox, nowhere(why, 'because'), (_, message) => sent.push(message))
   return {
-    answers: sent.map((message) => ('code' in message ? `${message.kind} ${message.code}` : message.kind)),
+    answers: sent.map((message) => {
+      const said = message.kind === 'answer' ? message.answer : message
+      return 'code' in said ? `${message.kind} ${said.code}` : message.kind
+    }),
     again: inbox.arrivals.map(({ message }) => `${message.kind} ${message.member_id}`),
   }
 }
@@ -48,14 +51,14 @@ describe('A message for a room that is nowhere', () => {
     leave: `error ${code}`,
     attach: 'none',
     detach: 'none',
-    end: `error ${code}`,
+    request: `answer ${code}`,
   })
   const noSeat = {
     message: 'no_seat',
     reliable: 'no_seat',
     leave: 'no_seat',
     attach: 'no_seat',
-    end: 'no_seat',
+    request: 'answer room_not_found',
   }
   const again = Object.fromEntries(Object.keys(SAID).map((kind) => [kind, 'again']))
   const table: Record<Why, Readonly<Record<string, string>>> = {

@@ -1,7 +1,14 @@
 import type { ErrorCode } from '../shared/protocol/error-codes.ts'
 import type { Claim, RoomOwner } from '../shared/store/port.ts'
 import type { Inbox } from './inbox.ts'
-import { type Arrival, type JoinRequest, type RoomAddress, roomIdOf, type ToEdge } from './traffic.ts'
+import {
+  type Arrival,
+  type JoinRequest,
+  type RoomAddress,
+  roomIdOf,
+  type ToEdge,
+  type ToOwner,
+} from './traffic.ts'
 
 /** Options of a claim. */
 export interface ClaimOptions {
@@ -40,16 +47,16 @@ export interface Nowhere<W extends Why = Why> {
   readonly text: string
   /** Error code for the client, if it is not that of `REFUSALS`. */
   readonly code?: ErrorCode
-  /** Member id of the join that the room was to be made for. Absent: that of `firstJoin`. */
-  readonly join?: string
+  /** `member_id` of the message that the room was to be made for. Absent: that of `firstMaker`. */
+  readonly maker?: string
 }
 
 /** Answers to the messages of a room that is nowhere. */
 interface Refusal {
   readonly code: ErrorCode
   /**
-   * Joins that are refused. The others look for the room again: each of them may make it. `first`: the join that the room was to be made for.
-   * `finding`: joins that make no room (`create: false`).
+   * Joins, and requests with `create`, that are refused. The others look for the room again: each of them may make it. `first`: the one that
+   * the room was to be made for. `finding`: joins that make no room (`create: false`).
    */
   readonly joins: 'all' | 'first' | 'finding'
   /**
@@ -103,10 +110,24 @@ export const unavailable = (room: RoomAddress, reason: string): Nowhere<'unavail
 export const unavailableText = (room: RoomAddress, reason: string): string =>
   `${roomIdOf(room)} is not available: ${reason}`
 
-/** Returns the join that a room is made for: the first that may make one, else the first. */
-export function firstJoin(inbox: Inbox): JoinRequest | undefined {
-  const joins = inbox.arrivals.flatMap(({ message }) => (message.kind === 'join' ? [message] : []))
-  return joins.find(({ create }) => create !== false) ?? joins[0]
+/** A message that can make its room. */
+export type Maker = Pick<
+  JoinRequest,
+  'member_id' | 'session_id' | 'request_id' | 'sub' | 'principal' | 'options' | 'create'
+>
+
+/** Returns a join, or a request with `create`, as a maker of its room. Undefined: another message. */
+export function makerOf(message: ToOwner): Maker | undefined {
+  if (message.kind === 'join') return message
+  if (message.kind !== 'request' || !message.request.create) return undefined
+  const { member_id, request } = message
+  return { ...message.request.create, member_id, session_id: request.id, request_id: 0, sub: null }
+}
+
+/** Returns the message that a room is made for: the first that may make one, else the first join. */
+export function firstMaker(inbox: Inbox): Maker | undefined {
+  const makers = inbox.arrivals.flatMap(({ message }) => makerOf(message) ?? [])
+  return makers.find(({ create }) => create !== false) ?? makers[0]
 }
 
 /** Returns the answer to one message for a room that is nowhere. Undefined: it gets none, and its edge sends it again where that is of use. */
@@ -120,10 +141,13 @@ export function refusalOf(
   const { others } = refusal
   const answer = { room, epoch, member_id, code: place.code ?? refusal.code, message: place.text }
   if (kind === 'join') return { ...answer, kind: 'refused', request_id: message.request_id }
-  if (others === 'again' || kind === 'detach') return undefined
+  if ((others === 'again' && !makerOf(message)) || kind === 'detach') return undefined
+  if (kind === 'request') {
+    const { code } = answer
+    return { room, epoch, kind: 'answer', member_id, answer: { code, message: place.text } }
+  }
   const request_id = kind === 'leave' ? message.request_id : undefined
-  const waits =
-    request_id !== undefined || (kind === 'message' && message.ref === undefined) || kind === 'end'
+  const waits = request_id !== undefined || (kind === 'message' && message.ref === undefined)
   if (others !== 'no_seat' && waits)
     return { ...answer, kind: 'error', ...(request_id !== undefined && { request_id }) }
   return others === 'retry' ? undefined : { room, epoch, member_id, kind: 'no_seat' }
@@ -136,13 +160,13 @@ export function refuseAll(
   deliver: (edge: string, message: ToEdge) => void,
 ): void {
   const { joins, others }: Refusal = REFUSALS[place.why]
-  const first = place.join ?? firstJoin(inbox)?.member_id
+  const first = place.maker ?? firstMaker(inbox)?.member_id
   let making = false
   const refused = inbox.remove(({ message }) => {
-    const makes = message.kind === 'join' && message.create !== false
+    const maker = makerOf(message)
+    const makes = maker !== undefined && maker.create !== false
     making ||= makes
-    if (message.kind === 'join')
-      return joins === 'all' || (joins === 'first' ? message.member_id === first : !makes)
+    if (maker) return joins === 'all' || (joins === 'first' ? message.member_id === first : !makes)
     return others !== 'again' && (joins !== 'finding' || !making)
   })
   const resending = new Map<string, RoomAddress>()

@@ -49,6 +49,43 @@ export function roomNamed(name: string): RoomAddress {
 export const playerOf = (sub: string | null, sessionId: string): string =>
   sub === null ? `session:${sessionId}` : `sub:${sub}`
 
+/** What a backend, an operator or another room asks of a room. The room carries it out in one turn. */
+export type RoomAction =
+  | {
+      readonly op: 'call'
+      /** Name in the room type's `calls`. */
+      readonly name: string
+      readonly data: Json
+      readonly caller: { readonly key_id: string; readonly call_id: string }
+    }
+  /** Keeps seats for players, all or none. */
+  | { readonly op: 'reserve'; readonly subs: readonly string[]; readonly seconds: number }
+  /** Ends the reservations that the request with this id has made for `subs`. If there was none, later requests with this id are refused. */
+  | { readonly op: 'cancel'; readonly subs: readonly string[] }
+  | { readonly op: 'kick'; readonly sub: string; readonly reason?: string }
+  | { readonly op: 'close' }
+  /** Makes the room, with `create`, if it does not exist. */
+  | { readonly op: 'open' }
+
+/** A request to a room, which carries it out once, however often it arrives within 10 minutes. */
+export interface RoomRequest {
+  /** Idempotency id, unique in the cluster: it begins with the name of its caller. */
+  readonly id: string
+  /** Hash of the content. A request with a known id and another hash is refused. */
+  readonly hash: string
+  /** Principal and options of the room that the request makes if there is none. Absent: it makes none. */
+  readonly create?: { readonly principal: string; readonly options: Json }
+  readonly do: RoomAction
+}
+
+/** Error code of a request to a room. */
+export type RequestCode = ErrorCode | 'invalid_request' | 'conflict' | 'cancelled' | 'timeout'
+
+/** Answer to a request to a room. `epoch` and `seq`: of the update that has its effect. The flush of that update sets `seq`. */
+export type RequestAnswer =
+  | { readonly reply: Json; readonly epoch: number; seq: number }
+  | { readonly code: RequestCode; readonly message: string }
+
 /** A reliable message of a member. The refs of a member are 1, 2, 3 …: the owner handles each once and in order. */
 export type ReliableMessage = Extract<ToOwner, { kind: 'message' }> & { readonly ref: number }
 
@@ -88,7 +125,12 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly traceparent?: string | undefined
       readonly tracestate?: string | undefined
     }
-  | { readonly kind: 'leave'; readonly reason: 'left' | 'session_ended'; readonly request_id?: number }
+  /** `kicked`: the player is banned from the room type. */
+  | {
+      readonly kind: 'leave'
+      readonly reason: 'left' | 'session_ended' | 'kicked'
+      readonly request_id?: number
+    }
   | {
       readonly kind: 'message'
       readonly type: string
@@ -109,8 +151,8 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
   | { readonly kind: 'resync'; readonly reason: ResyncReason | 'stalled' }
   /** The session's socket is gone; its member stays. `moves`: the session goes on at another edge, as far as is known. */
   | { readonly kind: 'detach'; readonly moves?: boolean }
-  /** An operator ends the room. `member_id` names the request, and no member: the answer has it. */
-  | { readonly kind: 'end' }
+  /** `member_id` names this attempt, and no member: the answer has it. */
+  | { readonly kind: 'request'; readonly request: RoomRequest }
   /** The session has a fresh token, with this claim. */
   | { readonly kind: 'renew'; readonly data?: JsonObject | undefined }
   /** The session is at `edge`, and has everything up to `seq` of `epoch`. `ask` comes back with the answer. */
@@ -135,6 +177,13 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly traceparent?: string | undefined
     }
 )
+
+/** A request to a room. */
+export type RequestMessage = Extract<ToOwner, { kind: 'request' }>
+
+/** True for a request that ends its room. */
+export const isClose = (message: ToOwner): boolean =>
+  message.kind === 'request' && message.request.do.op === 'close'
 
 /** A session asks to join. */
 export type JoinRequest = Extract<ToOwner, { kind: 'join' }>
@@ -266,9 +315,9 @@ type EdgeMessage =
       readonly resumed: boolean
       readonly frames: readonly Frames[]
     } & Settled)
-  /** What an operator has asked for is carried out: `member_id` is that of the request. */
-  | { readonly kind: 'done'; readonly member_id: string }
-  /** The member holds no seat (any more): the answer to attach, message, leave or resync of a stranger, and to a request for a room that is nowhere. */
+  /** The answer to a request, once its outcome is committed. */
+  | { readonly kind: 'answer'; readonly member_id: string; readonly answer: RequestAnswer }
+  /** The member holds no seat (any more): the answer to attach, message, leave or resync of a stranger. */
   | { readonly kind: 'no_seat'; readonly member_id: string }
   /** A join that did not take place. */
   | {

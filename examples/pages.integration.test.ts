@@ -220,6 +220,25 @@ describe('the arena', () => {
     await shows(bob, '#feed', 'knocked out you')
   })
 
+  test('has a lobby with a live list, which leads to others and back, also after a cut connection', async () => {
+    const cid = await player('/arena/', phone)
+    const row = cid.locator('.choice', { hasText: /^f/ })
+    await row.filter({ hasText: '2 of 64' }).waitFor()
+    const seen = ['reconnecting', 'ms'].map((status) => shows(cid, '.pill', status))
+    await cid.tap('text=Cut my connection')
+    await Promise.all(seen)
+    await row.tap()
+    await cid.waitForURL(/\?room=f$/)
+    await shows(ada, '.count', '3')
+    await cid.tap('text=Other rooms')
+    await row.filter({ hasText: '2 of 64' }).waitFor()
+    await cid.tap('text=Play now')
+    await shows(ada, '.count', '3')
+    await cid.tap('text=Other rooms')
+    await shows(ada, '.count', '2')
+    await cid.close()
+  })
+
   test('has no player leave when a page is reloaded', async () => {
     await bob.evaluate(() => {
       const count = document.querySelector<HTMLElement>('.count')!
@@ -295,9 +314,19 @@ const PHONES = [
 describe('the pages', () => {
   afterEach(endAll)
 
-  test('in the card game each has a hand of its own, and plays it in turns, by mouse and by keyboard', async () => {
-    const players = [await player('/cards/?room=k'), await player('/cards/?room=k')]
-    for (const page of players) await shows(page, '#verdict', '2 at the table')
+  test('in the card game a friend joins by a code, and each has a hand of its own, and plays it in turns, by mouse and by keyboard', async () => {
+    const players = [await player('/cards/'), await player('/cards/', phone)]
+    await players[0]!.click('text=Play with a friend')
+    const code = (await players[0]!.textContent('#invite strong'))!
+    for (const [typed, leads] of [
+      ['no-code', () => shows(players[1]!, '.alarm', 'no room with the code')],
+      [code.toLowerCase(), () => shows(players[1]!, '#verdict', '2 at the table')],
+    ] as const) {
+      await players[1]!.fill('#code', typed)
+      await players[1]!.tap('text=Join by code')
+      await leads()
+    }
+    await shows(players[0]!, '#verdict', '2 at the table')
     await players[0]!.click('#deal')
     const handOf = async (page: Page) => {
       await page.locator('#hand [data-card]').first().waitFor()
@@ -354,7 +383,7 @@ describe('the pages', () => {
     await shows(ada, '#blank', 'An empty board')
   })
 
-  test('in the playground two players use a room by hand on a phone: forms, state, log with seq, and a cut connection', async () => {
+  test('in the playground two players use a room by hand on a phone: forms, state, log with seq, a cut connection, and a listed room', async () => {
     const page = await player('/playground', phone)
     /** The pane of a player, behind its tab. */
     const pane = async (name: string) => {
@@ -396,6 +425,13 @@ describe('the pages', () => {
     await bob.locator('.log', { hasText: 'resumed' }).waitFor()
     await bob.getByRole('treeitem', { name: 'count 7' }).waitFor()
     await bob.getByText(/node-1 · (1[5-9]\d|[2-9]\d\d) ms/).waitFor()
+
+    await page.goto(new URL('/playground#arena', url).href)
+    await page.reload()
+    const rooms = page.getByRole('list', { name: 'Rooms of arena' }).getByRole('listitem')
+    const visitor = await player('/arena/?room=p')
+    await rooms.filter({ hasText: 'p1 of 64{"wounded":0}' }).getByRole('button', { name: 'Join' }).tap()
+    await shows(visitor, '.count', '3')
   })
 
   test('the front page leads to every page', async () => {
@@ -403,8 +439,8 @@ describe('the pages', () => {
     const links = await page
       .locator('h2 a')
       .evaluateAll((all) => all.map((link) => link.getAttribute('href')))
-    const games = ['arena', 'cards', 'tictactoe', 'counter', 'notes']
-    expect(links).toEqual([...games.map((game) => `/${game}/?room=lobby-1`), '/playground'])
+    const games = ['tictactoe', 'counter', 'notes'].map((game) => `/${game}/?room=lobby-1`)
+    expect(links).toEqual(['/arena/', '/cards/', ...games, '/playground'])
   })
 })
 
@@ -417,6 +453,7 @@ describe('on phones, upright and on their side, in light and in dark', () => {
 
   test.each([
     ...[...GAMES, 'notes'].map((game) => [`/${game}/?room=h`, () => shows(page, '.pill', 'ms')] as const),
+    ...['arena', 'cards'].map((game) => [`/${game}/`, () => shows(page, '.lobby', '.')] as const),
     ['/', () => shows(page, 'h1', 'Games')],
     ['/arena/source', () => shows(page, 'h1', 'How arena works')],
     [

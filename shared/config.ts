@@ -8,6 +8,7 @@ import {
   type Defaults,
   type Environment,
   keyOf,
+  VARIABLES,
   type Values,
   type Variable,
   type VariableName,
@@ -302,6 +303,12 @@ function contradictions(values: Values, isWrong: (name: VariableName) => boolean
         was: `too easy to guess (${why}) while ${reachable.name} is "${reachable.host}"`,
         mayBe: `${STRONG_SECRET}; a weaker one only on loopback addresses`,
       })
+  if (values.notifyUrl !== undefined && values.notifySecret === undefined && !isWrong('NOTIFY_SECRET'))
+    found.push({
+      name: 'NOTIFY_SECRET',
+      was: 'not set while NOTIFY_URL is set',
+      mayBe: expects(VARIABLES.NOTIFY_SECRET.schema),
+    })
   const { turnLimitMs: turn, nodeLeaseMs: lease } = values
   if (turn !== undefined && lease !== undefined && turn > longestTurn(lease))
     found.push({

@@ -1,7 +1,7 @@
 import type { Random } from './random.ts'
 
 /** What an id names; the prefix makes a pasted id tell its kind. */
-export type IdPrefix = 'prj' | 'key' | 'ses' | 'mem' | 'node' | 'req'
+export type IdPrefix = 'prj' | 'key' | 'ses' | 'mem' | 'node' | 'req' | 'ntc'
 
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_'
 

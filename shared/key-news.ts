@@ -2,7 +2,7 @@ import * as v from 'valibot'
 import { idPattern } from './ids.ts'
 import type { Bus } from './store/port.ts'
 
-/** Where changes of keys, and revocations of players, are told to every node. */
+/** Channel for changes of keys and projects, and of the records of players. Every node receives them. */
 const CHANNEL = 'keys'
 
 const project_id = v.pipe(v.string(), v.regex(idPattern('prj')))
@@ -16,13 +16,17 @@ const News = v.union([
   }),
   v.object({
     project_id,
-    /** The player whose tokens of before `revoked_at` (milliseconds since 1970) are no good. */
+    /** The player whose record has changed. Nodes read it again: no one can ban a player by a message. */
     sub: v.string(),
-    revoked_at: v.number(),
+  }),
+  v.object({
+    project_id,
+    /** True: the project takes no players. */
+    disabled: v.boolean(),
   }),
 ])
 
-/** A key's status has changed, or a player's tokens were revoked. */
+/** The status of a key or the record of a player has changed, or a project was disabled or enabled. */
 type KeyNews = v.InferOutput<typeof News>
 
 /** Tells every node; resolves with how many heard it. */

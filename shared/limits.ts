@@ -7,8 +7,8 @@ interface Limit {
 }
 
 /**
- * Bounds that an operator does not size a deployment by. All but `maxRevokedSubs`, which belongs to control, are also options of
- * `startNode`. docs/operations.md says what happens at each bound.
+ * Bounds that an operator does not size a deployment by. They are also options of `startNode`. docs/operations.md says what happens at each
+ * bound.
  */
 export const LIMITS = {
   connectionsPerSecondPerAddress: {
@@ -50,11 +50,6 @@ export const LIMITS = {
     value: 256,
     unit: 'resumes',
     why: 'Resumes with a used token that wait at a node until it is clear whether a later one has arrived. Each holds a connection.',
-  },
-  maxRevokedSubs: {
-    value: 1000,
-    unit: 'players',
-    why: 'Players of a project that are revoked at the same time, for 48 hours each. Nodes keep the list in memory and check each token against it.',
   },
   maxRoomBacklog: {
     value: 1000,
@@ -119,12 +114,10 @@ export const LIMITS = {
 } as const satisfies Record<string, Limit>
 
 /** Values of the limits of a node. */
-export type NodeLimits = { readonly [name in Exclude<keyof typeof LIMITS, 'maxRevokedSubs'>]: number }
+export type NodeLimits = Readonly<Record<keyof typeof LIMITS, number>>
 
 /** Returns the limits of a node, each with its value. */
-export const nodeLimits = (): NodeLimits => {
-  const { maxRevokedSubs: _, ...limits } = LIMITS
-  return Object.fromEntries(
-    Object.entries(limits).map(([name, { value }]) => [name, value]),
+export const nodeLimits = (): NodeLimits =>
+  Object.fromEntries(
+    Object.entries(LIMITS).map(([name, { value }]) => [name, value]),
   ) as unknown as NodeLimits
-}

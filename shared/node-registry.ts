@@ -21,6 +21,8 @@ const NODE_INFO = v.object({
   rooms_hash: v.exactOptional(v.string()),
   /** It gives its rooms away, and takes nothing more. */
   draining: v.boolean(),
+  /** It keeps its rooms and sessions, and takes no more. Absent: it does, or is of a version that does not say. */
+  cordoned: v.exactOptional(v.boolean()),
   /** Rooms it owns. */
   rooms: COUNT,
   sessions: COUNT,

@@ -16,10 +16,14 @@ export interface RoomTypes {
   readonly messages: { readonly [type: string]: unknown }
   /** Results of `room.request`, by message type. Absent: no message has a reply. */
   readonly replies?: { readonly [type: string]: unknown }
+  /** Data and replies of the calls of backends, by name. Absent: the room type has no calls. */
+  readonly calls?: { readonly [name: string]: { readonly data: unknown; readonly reply: unknown } }
   /** Data that members receive, by event name. */
   readonly events: { readonly [name: string]: unknown }
   /** Join options other than `key`. This is the input of the schema, without defaults. */
   readonly options: object
+  /** Data of the notices that a backend receives, by name. Absent: the room sends none. */
+  readonly notices?: { readonly [name: string]: unknown }
 }
 
 /** Types of a room whose definition is unknown: any JSON. */
@@ -28,8 +32,10 @@ export interface UntypedRoom extends RoomTypes {
   readonly listing: Json
   readonly messages: { readonly [type: string]: Json }
   readonly replies: { readonly [type: string]: Json }
+  readonly calls: { readonly [name: string]: { readonly data: Json; readonly reply: Json } }
   readonly events: { readonly [name: string]: Json }
   readonly options: JsonObject
+  readonly notices: { readonly [name: string]: Json }
 }
 
 /** A room definition as the client needs it: its name, and its types in a property that exists only for the compiler. */
@@ -66,8 +72,12 @@ export type VisibleState<R extends TypedRoom> =
 export type RoomMessages<R extends TypedRoom> = TypesOf<R>['messages']
 /** Replies of `R`, by message type. */
 export type RoomReplies<R extends TypedRoom> = NonNullable<TypesOf<R>['replies']>
+/** Calls of `R` for backends, by name, each with its `data` and `reply`. */
+export type RoomCalls<R extends TypedRoom> = NonNullable<TypesOf<R>['calls']>
 /** Data of the events of `R`, by event name. */
 export type RoomEvents<R extends TypedRoom> = TypesOf<R>['events']
+/** Data of the notices of `R`, by name. */
+export type RoomNotices<R extends TypedRoom> = NonNullable<TypesOf<R>['notices']>
 /** Join options of `R` other than `key`. */
 export type RoomOptions<R extends TypedRoom> = TypesOf<R>['options']
 /** Data of the rooms of `R` in lists. */

@@ -54,15 +54,15 @@ function complaint(issue: v.BaseIssue<unknown>): FieldError {
 const shorten = (text: string): string =>
   text.length > SHOWN_CHARACTERS ? `${text.slice(0, SHOWN_CHARACTERS)}…` : text
 
-/** The largest request body, in bytes. */
-const MAX_BODY_BYTES = 64 * 1024
+/** Maximum size of a request body, in bytes. */
+export const MAX_BODY_BYTES = 64 * 1024
 
 /**
  * Returns the JSON value in the body of `request`, or `{}` if it has none; then it needs no content type. Rejects with a `Problem`:
- * unsupported_media_type, payload_too_large before more than the limit is kept, or invalid_request.
+ * unsupported_media_type, payload_too_large before more than `maxBytes` are kept, or invalid_request.
  */
-export async function readJson(request: Request): Promise<unknown> {
-  const bytes = await readBytes(request)
+export async function readJson(request: Request, maxBytes = MAX_BODY_BYTES): Promise<unknown> {
+  const bytes = await readBytes(request, maxBytes)
   if (bytes.length === 0) return {}
   const encoding = request.headers.get('content-encoding') ?? 'identity'
   if (encoding.toLowerCase() !== 'identity')
@@ -85,31 +85,31 @@ export async function readJson(request: Request): Promise<unknown> {
   }
 }
 
-async function readBytes(request: Request): Promise<Uint8Array> {
+async function readBytes(request: Request, maxBytes: number): Promise<Uint8Array> {
   const announced = request.headers.get('content-length')
-  if (Number(announced ?? 0) > MAX_BODY_BYTES) throw tooLarge()
+  if (Number(announced ?? 0) > maxBytes) throw tooLarge(maxBytes)
   try {
     // HTTP holds a body to its announced length. Taking it whole spares the stream, which costs more than everything else that is read.
     const bytes =
-      announced === null ? await gather(request.body) : new Uint8Array(await request.arrayBuffer())
-    if (bytes.length <= MAX_BODY_BYTES) return bytes
+      announced === null ? await gather(request.body, maxBytes) : new Uint8Array(await request.arrayBuffer())
+    if (bytes.length <= maxBytes) return bytes
   } catch {
     throw invalid([{ path: '', message: 'the body ends before its end' }])
   }
-  throw tooLarge()
+  throw tooLarge(maxBytes)
 }
 
 /** What a stream holds; of one that holds too much, a little more than the limit. */
-async function gather(stream: ReadableStream<Uint8Array> | null): Promise<Uint8Array> {
+async function gather(stream: ReadableStream<Uint8Array> | null, maxBytes: number): Promise<Uint8Array> {
   const chunks: Uint8Array[] = []
   let length = 0
   for await (const chunk of stream ?? []) {
     chunks.push(chunk)
     length += chunk.length
-    if (length > MAX_BODY_BYTES) break
+    if (length > maxBytes) break
   }
   return Buffer.concat(chunks)
 }
 
-const tooLarge = (): Problem =>
-  new Problem('payload_too_large', `The body is larger than ${MAX_BODY_BYTES} bytes.`)
+const tooLarge = (maxBytes: number): Problem =>
+  new Problem('payload_too_large', `The body is larger than ${maxBytes} bytes.`)

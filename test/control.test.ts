@@ -21,7 +21,38 @@ describe('the control API', () => {
         id: expect.stringMatching(/^prj_[\w-]{16,}$/),
         name: 'Käfer & Söhne',
         created_at: new Date(clock.now()).toISOString(),
+        disabled_at: null,
       })
+    })
+
+    it('are read and renamed one by one', async () => {
+      const id = await control.newProject('before')
+      const renamed = await api(`PATCH /projects/${id}`, { body: { name: 'after' } })
+      expect(renamed.body).toMatchObject({ id, name: 'after', disabled_at: null })
+      expect((await api(`GET /projects/${id}`)).body).toEqual(renamed.body)
+      expectProblem(await api(`PATCH /projects/${id}`, { body: { name: '' } }), 400, 'invalid_request')
+      expectProblem(await api('GET /projects/prj_none'), 404, 'project_not_found')
+    })
+
+    it('get no token while they are disabled, and nodes learn it with each key', async () => {
+      const id = await control.newProject()
+      const key = await control.newKey(id)
+      const { heard, end } = await control.hearKeys()
+      const since = new Date(clock.now()).toISOString()
+      expect((await api(`POST /projects/${id}/disable`)).body).toMatchObject({ id, disabled_at: since })
+      clock.advance(1000)
+      expect((await api(`POST /projects/${id}/disable`)).body).toMatchObject({ disabled_at: since })
+      for (const as of [OPERATOR, key.secret]) {
+        const refused = await api('POST /tokens', { body: { project_id: id }, as })
+        expectProblem(refused, 403, 'project_disabled')
+      }
+      for (const keyId of [undefined, key.id])
+        expect(await control.statusOf(id, keyId)).toMatchObject({ status: 'active', project_disabled: true })
+      expect((await api(`POST /projects/${id}/enable`)).body).toMatchObject({ disabled_at: null })
+      expect(await control.statusOf(id)).toMatchObject({ project_disabled: false })
+      expect((await api('POST /tokens', { body: { project_id: id }, as: key.secret })).status).toBe(200)
+      await end()
+      expect(heard).toEqual([true, true, false].map((disabled) => ({ project_id: id, disabled })))
     })
 
     it('are listed newest first, page by page, each once', async () => {
@@ -457,7 +488,7 @@ describe('the control API', () => {
         revoked_at: null,
         scopes: ['token:mint', 'x'],
         public_key: expect.stringMatching(/^k4\.public\./),
-        revoked_subs: [],
+        project_disabled: false,
       })
       await api(`POST /projects/${projectId}/keys/${key.id}/revoke`)
       const revokedAt = new Date(clock.now()).toISOString()
@@ -487,7 +518,7 @@ describe('the control API', () => {
         revoked_at: null,
         scopes: [],
         public_key: null,
-        revoked_subs: [],
+        project_disabled: false,
       }
       const unknown = [
         [mine, 'key_nobody'],

@@ -13,6 +13,7 @@ import { GAMES } from '../examples/backend/games.ts'
 import { parseRun } from '../loadtest/options.ts'
 import { SCENARIOS } from '../loadtest/scenarios/index.ts'
 import { variables } from '../shared/config/variables.ts'
+import { CLOSE } from '../shared/protocol/close-codes.ts'
 import {
   type Block,
   blocksOf,
@@ -192,7 +193,7 @@ async function started(command: string) {
 
 /** Guides that show a room, and tests of it. */
 const TESTED: readonly (readonly [page: string, roomFile: string, passed: number])[] = [
-  ['docs/guides/testing-rooms.md', 'rooms/duel.ts', 5],
+  ['docs/guides/testing-rooms.md', 'rooms/duel.ts', 6],
   ['docs/guides/reconnecting.md', 'rooms/dice.ts', 3],
   ['docs/guides/time.md', 'rooms/table.ts', 4],
   ['docs/guides/hidden-information.md', 'rooms/cards.ts', 1],
@@ -322,6 +323,13 @@ const place = ({ page, line, heading }: Block) => `${page}:${line} (under "${hea
 
 /** What pages tell people to type names only what is there. Many blocks are run besides, here, by runbooks.system.test.ts and the tests in deploy/. */
 describe('the pages', () => {
+  it('name close codes that the protocol has', () => {
+    const codes: readonly number[] = Object.values(CLOSE)
+    for (const page of pages('docs'))
+      for (const [, code] of textOf(page).matchAll(/\bwith (4[0-3]\d\d)\b/g))
+        expect.soft(codes, page).toContain(Number(code))
+  })
+
   it('have commands that name what is there, and variables that are read', () => {
     for (const block of written('sh')) {
       const { page, code } = block

@@ -1,17 +1,24 @@
 import { symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterEach, beforeAll, expect, it, vi } from 'vitest'
-import type { Room } from '../client/index.ts'
+import { afterEach, beforeAll, expect, it, onTestFinished, vi } from 'vitest'
+import { type Client, connect, type Room } from '../client/index.ts'
 import type { RoomDefinition } from '../dataplane/index.ts'
 import type { Json } from '../shared/json.ts'
 import type { TypedRoom, UntypedRoom } from '../shared/room-types.ts'
 import { type Player, type TestRooms, testRooms } from './kit/index.ts'
 import { type Block, blocksOf, ROOT } from './support/pages/pages.ts'
 import { newFolder } from './support/run-folder.ts'
+import { startService } from './support/service.ts'
 
 /** The code of docs/recipes.md, as it stands there, played by real clients. */
 
 type AnyRoom = Room<TypedRoom<UntypedRoom>>
+interface Lobby {
+  playNow(): Promise<AnyRoom>
+  join(key: string): Promise<AnyRoom>
+  createPrivate(): Promise<AnyRoom>
+  joinPrivate(code: string): Promise<AnyRoom>
+}
 type State = { readonly [name: string]: Json }
 
 const blocks = blocksOf('docs/recipes.md', 'ts')
@@ -62,9 +69,51 @@ const stateOf = (room: AnyRoom) => room.state as State
 const refused = (message: string) => ({ code: 'room_logic_refused', message })
 
 it('has rooms of at most 40 lines', () => {
-  expect(rooms.size).toBe(9)
+  expect(rooms.size).toBe(10)
   for (const { code, heading } of blocks)
     expect.soft(code.trimEnd().split('\n').length, heading).toBeLessThanOrEqual(40)
+})
+
+it('lobby and private rooms: takes at most 15 lines of room and page', () => {
+  const [room, page] = blocks.filter(({ heading }) => heading === 'Lobby and private rooms')
+  const finds = room!.code.match(
+    /^ {2}(?:(?:maxMembers|options|codes): .*|listing: \{\n(?: {4}.*\n)*? {2}\},)$/gm,
+  )!
+  const lines = `${finds.join('\n')}\n${page!.code.replaceAll(/^(?:import|\/\*\*).*\n/gm, '')}`
+    .split('\n')
+    .filter((line) => line !== '')
+  expect([finds.length, lines.length]).toEqual([4, 15])
+})
+
+it('lobby and private rooms: lists open games until they start, and leads friends to each other by a code', async () => {
+  const { lobby } = await pageOf<{
+    lobby: (client: Client, show: (rows: readonly object[]) => void) => Lobby
+  }>('Lobby and private rooms')
+  const service = await startService({ rooms: [rooms.get('doodle')!] })
+  onTestFinished(() => service.close())
+  const credentials = await service.login()
+  const enter = async () => {
+    let rows: readonly object[] | undefined
+    const client = await connect(service.wsUrl, credentials)
+    onTestFinished(() => client.close())
+    const ways = lobby(client, (shown) => {
+      rows = shown
+    })
+    const shows = (wanted: readonly object[]) =>
+      vi.waitFor(() => expect(rows).toMatchObject(wanted), { timeout: 10_000 })
+    return { ...ways, shows }
+  }
+  const [ann, bob, eve] = [await enter(), await enter(), await enter()]
+  await eve.shows([])
+  const friends = await ann.createPrivate()
+  const game = await bob.playNow()
+  expect(game.id).not.toBe(friends.id)
+  await eve.shows([{ key: game.id.slice('doodle:'.length), members: 1, data: { ready: 0 } }])
+  await expect(bob.joinPrivate('no-code')).rejects.toMatchObject({ code: 'room_not_found' })
+  expect((await bob.joinPrivate(friends.code!.toLowerCase())).id).toBe(friends.id)
+  const seat = await eve.join(game.id.slice('doodle:'.length))
+  await Promise.all([game, seat].map((room) => room.send('ready')))
+  await eve.shows([])
 })
 
 it('ready check: starts when all are ready, and one who is away is not', async () => {

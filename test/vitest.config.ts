@@ -51,7 +51,7 @@ const TWO_LENGTHS = [
 ]
 
 const anywhere = (name: string) =>
-  `{shared,control,dataplane,client,examples,deploy,docs,loadtest,test}/**/${name}`
+  `{shared,control,dataplane,client,server,examples,deploy,docs,loadtest,test}/**/${name}`
 
 function tier(name: string, include: string[], { exclude = [] as string[], fullLength = false } = {}) {
   return {
@@ -76,6 +76,7 @@ export default defineConfig({
       { find: /^roomful\/client$/, replacement: `${root}client/index.ts` },
       { find: /^roomful\/client\/motion$/, replacement: `${root}client/motion.ts` },
       { find: /^roomful\/react$/, replacement: `${root}client/react.ts` },
+      { find: /^roomful\/server$/, replacement: `${root}server/index.ts` },
       { find: /^roomful\/test$/, replacement: `${root}test/kit/index.ts` },
     ],
   },
@@ -96,7 +97,7 @@ export default defineConfig({
     maxWorkers: 3,
     sequence: { sequencer: LongestFirst },
     coverage: {
-      include: ['{shared,control,dataplane,client,examples,deploy,loadtest}/**/*.ts'],
+      include: ['{shared,control,dataplane,client,server,examples,deploy,loadtest}/**/*.ts'],
       exclude: ['**/*.test.ts', '**/*suite.ts', '**/testing/**', '**/conformance/**'],
       reporter: ['text', 'text-summary'],
     },

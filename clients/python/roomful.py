@@ -1,4 +1,4 @@
-"""The reference client of roomful. The rules (R1 to R45) are those of docs/protocol.md."""
+"""The reference client of roomful, at level 5. The rules (R1 to R45) are those of levels 1 to 5 of docs/protocol.md."""
 
 import asyncio
 import json

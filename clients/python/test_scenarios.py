@@ -208,7 +208,7 @@ class Scenarios(unittest.TestCase):
 
 def add_tests():
     for number, scenario in enumerate(FILE["scenarios"]):
-        if scenario["level"] > LEVEL or scenario.get("max_level", LEVEL) < LEVEL:
+        if scenario["level"] > LEVEL:
             continue
         for codec in ("json", "msgpack"):
             frames_only = any("msgpack" in s and "server" not in s for s in scenario["steps"])

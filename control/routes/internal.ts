@@ -3,7 +3,6 @@ import { Problem } from '../../shared/problem.ts'
 import type { Endpoints } from '../endpoint.ts'
 import { type KeyStatus, type Keys, keyView, MINT_SCOPE } from '../keys.ts'
 import type { Projects } from '../projects.ts'
-import type { RevokedSub, RevokedSubs } from '../revoked-subs.ts'
 import { KeyStatusAnswer, KeyStatusQuery } from '../schemas.ts'
 
 /** What `GET /internal/key-status` answers. */
@@ -16,21 +15,21 @@ export interface KeyStatusBody {
   readonly revoked_at: string | null
   readonly scopes: readonly string[]
   readonly public_key: string | null
-  readonly revoked_subs: readonly RevokedSub[]
+  /** True: the project takes no players. */
+  readonly project_disabled: boolean
 }
 
-/** `GET /internal/key-status`: what nodes need to know of a key, and of the players of its project. */
+/** `GET /internal/key-status`: what nodes need to know of a key. */
 export function internalRoutes(
   endpoints: Endpoints,
   parts: {
     keys: Keys
     projects: Projects
-    revokedSubs: RevokedSubs
     clock: Clock
     dataLost: () => Promise<boolean>
   },
 ): void {
-  const { keys, projects, revokedSubs, clock, dataLost } = parts
+  const { keys, projects, clock, dataLost } = parts
 
   endpoints.mount(
     {
@@ -50,8 +49,8 @@ export function internalRoutes(
   )
 
   async function statusOf(projectId: string, keyId: string): Promise<KeyStatusBody> {
-    const key = await keys.find(projectId, keyId)
-    if (!key) return await absent(projectId, keyId)
+    const [key, project] = await Promise.all([keys.find(projectId, keyId), projects.find(projectId)])
+    if (!key || !project) return await absent(projectId, keyId)
     const { status, revoked_at: revokedAt, scopes } = keyView(key, clock.now())
     const revoked = status === 'revoked'
     const { public_key: publicKey } = key.pair
@@ -64,7 +63,7 @@ export function internalRoutes(
       revoked_at: revokedAt,
       scopes,
       public_key: publicKey,
-      revoked_subs: await revokedSubs.list(projectId),
+      project_disabled: project.disabled_at !== null,
     }
   }
 
@@ -80,7 +79,7 @@ export function internalRoutes(
       revoked_at: null,
       scopes: [MINT_SCOPE],
       public_key: project.pair.public_key,
-      revoked_subs: await revokedSubs.list(projectId),
+      project_disabled: project.disabled_at !== null,
     }
   }
 
@@ -100,7 +99,7 @@ export function internalRoutes(
       revoked_at: null,
       scopes: [],
       public_key: null,
-      revoked_subs: [],
+      project_disabled: false,
     }
   }
 }

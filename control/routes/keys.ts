@@ -1,14 +1,12 @@
 import type { Logger } from 'pino'
-import { type Clock, timestamp } from '../../shared/clock.ts'
+import type { Clock } from '../../shared/clock.ts'
 import { Problem } from '../../shared/problem.ts'
-import { validate } from '../../shared/validate.ts'
 import { requireProject } from '../auth.ts'
 import type { Endpoints } from '../endpoint.ts'
 import type { Idempotency } from '../idempotency.ts'
 import { type KeyDraft, type Keys, keyStatus, keyView } from '../keys.ts'
 import type { ControlMetrics } from '../metrics.ts'
 import type { Projects } from '../projects.ts'
-import type { RevokedSubs } from '../revoked-subs.ts'
 import {
   CreateKey,
   encodeCursor,
@@ -17,25 +15,22 @@ import {
   KeyWithSecret,
   Nothing,
   PageQuery,
-  RevokedSub,
   RotateKey,
-  SubPath,
 } from '../schemas.ts'
 
-/** `/projects/:id/keys` and what is below it, and the revocation of a player's tokens. */
+/** `/projects/:id/keys` and what is below it. */
 export function keyRoutes(
   endpoints: Endpoints,
   parts: {
     keys: Keys
     projects: Projects
-    revokedSubs: RevokedSubs
     idempotency: Idempotency
     clock: Clock
     metrics: ControlMetrics
     log: Logger
   },
 ): void {
-  const { keys, projects, revokedSubs, idempotency, clock, metrics, log } = parts
+  const { keys, projects, idempotency, clock, metrics, log } = parts
 
   const requireKnown = async (projectId: string): Promise<void> => {
     if (!(await projects.find(projectId)))
@@ -146,30 +141,6 @@ export function keyRoutes(
       log.info({ project_id: projectId, key_id: oldId, new_key_id: answer.id, replayed }, 'key rotated')
       await announceRotation(projectId, oldId)
       return answer
-    },
-  )
-
-  endpoints.mount(
-    {
-      method: 'POST',
-      path: '/projects/:id/subs/:sub/revoke',
-      tag: 'Tokens',
-      summary: 'Revoke the tokens of a player',
-      description:
-        'Every live session of the player (sub) is closed (4003) on every node within a second and cannot resume, and tokens issued before now are refused, JWTs of your own login as well; clocks may differ by 5 s. One that is issued later lets the player in again. Doing it again is safe.',
-      access: 'operator',
-      body: Nothing,
-      answer: { status: 200, description: 'The player, and when.', schema: RevokedSub },
-      problems: ['project_not_found', 'conflict'],
-    },
-    async ({ params }) => {
-      const projectId = params.id!
-      const { sub } = validate(SubPath, { sub: params.sub }, 'query')
-      await requireKnown(projectId)
-      const { revoked_at: revokedAt } = await revokedSubs.revoke(projectId, sub)
-      metrics.subsRevoked.inc()
-      log.info({ project_id: projectId, sub }, 'tokens of a player revoked')
-      return { project_id: projectId, sub, revoked_at: timestamp(revokedAt) }
     },
   )
 

@@ -10,7 +10,7 @@ import type { Endpoints } from '../endpoint.ts'
 import type { Keyring, StoredPair } from '../keyring.ts'
 import { type KeyRecord, type Keys, keyStatus, MINT_SCOPE } from '../keys.ts'
 import type { ControlMetrics } from '../metrics.ts'
-import type { Projects } from '../projects.ts'
+import type { ProjectRecord, Projects } from '../projects.ts'
 import { IssuedToken, IssueToken } from '../schemas.ts'
 
 /** `POST /tokens`. */
@@ -39,12 +39,13 @@ export function tokenRoutes(
       access: 'caller',
       body: IssueToken,
       answer: { status: 200, description: 'The token and what it says.', schema: IssuedToken },
-      problems: ['missing_scope', 'project_not_found', 'key_not_found', 'rate_limited'],
+      problems: ['missing_scope', 'project_not_found', 'project_disabled', 'key_not_found', 'rate_limited'],
     },
     async ({ caller, body, span }) => {
       limit(caller)
       requireProject(caller, body.project_id)
-      const { pair, keyId } = await signerOf(caller, body.project_id, body.key_id)
+      const project = await projects.requireEnabled(body.project_id)
+      const { pair, keyId } = await signerOf(caller, project, body.key_id)
       const now = clock.now()
       const claims: TokenClaims = {
         project_id: body.project_id,
@@ -73,23 +74,20 @@ export function tokenRoutes(
 
   async function signerOf(
     caller: Caller,
-    projectId: string,
+    project: ProjectRecord,
     keyId: string | undefined,
   ): Promise<{ pair: StoredPair; keyId?: string }> {
     if (caller.kind === 'key') return signer(await ownKey(caller.key, keyId))
-    if (keyId !== undefined) return signer(await namedKey(projectId, keyId))
+    if (keyId !== undefined) return signer(await namedKey(project.id, keyId))
     if (parts.requireKeyId)
       throw invalid([{ path: 'key_id', message: 'is required: this service issues no token without a key' }])
-    const project = await projects.find(projectId)
-    if (!project) throw projectNotFound(projectId)
     return { pair: project.pair }
   }
 
   async function namedKey(projectId: string, keyId: string): Promise<KeyRecord> {
     const key = await keys.find(projectId, keyId)
     if (key) return key
-    if (await projects.find(projectId)) throw keyNotFound(projectId, keyId)
-    throw projectNotFound(projectId)
+    throw keyNotFound(projectId, keyId)
   }
 
   /** A key signs for itself only: a token under a sibling would outlive the revocation of the key that asked for it. */
@@ -131,9 +129,6 @@ async function issueTraced(key: SigningKey, claims: TokenClaims, span: Span): Pr
   }
   return issued!
 }
-
-const projectNotFound = (projectId: string): Problem =>
-  new Problem('project_not_found', `There is no project ${projectId}.`)
 
 const keyNotFound = (projectId: string, keyId: string): Problem =>
   new Problem('key_not_found', `The project ${projectId} has no key ${keyId}.`)

@@ -16,8 +16,8 @@ export type PeerMessage =
   /** The receiver is asked to open the room, if no living node owns it. */
   | { readonly to: 'opener'; readonly message: ToOwner }
   | { readonly to: 'edge'; readonly message: ToEdge }
-  /** The session was resumed elsewhere: let go of it. */
-  | { readonly to: 'gateway'; readonly session_id: string }
+  /** The session was resumed elsewhere, or `ended` there by an operator: release it. */
+  | { readonly to: 'gateway'; readonly session_id: string; readonly ended: boolean }
   /** A hand-over: take the room, which was released, over now. */
   | { readonly to: 'host'; readonly room: RoomAddress }
 
@@ -36,7 +36,7 @@ export type PeerMessage =
  * A message is a sequence of MessagePack values: what it is to, the room (its name, or the place in the envelope of one that came before),
  * the kind, and the other fields as a map. Ready frames are `bin`.
  */
-const VERSION = 4
+const VERSION = 5
 
 /**
  * An envelope that is larger leaves in pieces of so much, each when the bus has taken the one before: neither node, nor the store, is busy with a
@@ -74,6 +74,8 @@ const KINDS: readonly string[] = [
   'left',
   'redirect',
   'resend',
+  'request',
+  'answer',
 ]
 
 /** Names of fields that stand as integers, by their places in this list, which may not change without a new version; others are strings. */
@@ -240,6 +242,7 @@ export class EnvelopeWriter {
     to.number(RECEIVERS.indexOf(message.to))
     if (message.to === 'gateway') {
       to.string(message.session_id)
+      to.value(message.ended)
       return
     }
     if (message.to === 'host') {
@@ -380,7 +383,8 @@ export class EnvelopeReader {
   #message(reader: MsgpackReader, rooms: RoomAddress[]): PeerMessage {
     const to = RECEIVERS[reader.value() as number]
     if (to === undefined) throw new ProtocolError('a message to a receiver of unknown number')
-    if (to === 'gateway') return { to, session_id: text(reader.value(), 'a session id') }
+    if (to === 'gateway')
+      return { to, session_id: text(reader.value(), 'a session id'), ended: reader.value() === true }
     const room = this.#room(reader.text() ?? reader.value(), rooms)
     if (to === 'host') return { to, room }
     const number = reader.value()

@@ -15,7 +15,7 @@ const settle = async () => {
   for (let i = 0; i < 500; i++) await Promise.resolve()
 }
 
-const about = (sessionId: string): PeerMessage => ({ to: 'gateway', session_id: sessionId })
+const about = (sessionId: string): PeerMessage => ({ to: 'gateway', ended: false, session_id: sessionId })
 
 /** Some nodes on one bus whose publications can be dropped, or fail; what each hears, in order. */
 function parts() {

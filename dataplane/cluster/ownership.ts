@@ -43,7 +43,7 @@ export interface LocalEdge {
   /** Whether it has members in a room (`project/type:key`). */
   subscribes(room: string): boolean
   /** The session was resumed at another node. */
-  sessionTaken(sessionId: string): Promise<void>
+  sessionTaken(sessionId: string, ended: boolean): Promise<void>
   /** The store was away, and messages over it may be lost. */
   storeReturned(): void
 }
@@ -67,7 +67,7 @@ interface OwnershipParts
   /** How long others take this node for alive after its last renewal. */
   readonly leaseMs: number
   /** What the other nodes are told of this one. */
-  readonly info: () => Omit<NodeInfo, 'node_id' | 'draining' | 'rooms' | 'room_types'>
+  readonly info: () => Omit<NodeInfo, 'node_id' | 'draining' | 'cordoned' | 'rooms' | 'room_types'>
 }
 
 /** How long rooms may take to be handed over; those left are saved for the first node that asks for them. */
@@ -89,6 +89,7 @@ export class Ownership {
   readonly requests: RoomRequests
   readonly #parts: OwnershipParts
   #draining = false
+  #cordoned = false
   #forgetReturn: (() => void) | undefined
 
   constructor(parts: OwnershipParts) {
@@ -141,9 +142,9 @@ export class Ownership {
     await this.lease.stop()
   }
 
-  /** Tells a node that a session it had was resumed here. */
-  tellTaken(nodeId: string, sessionId: string): void {
-    this.#parts.links.send(nodeId, { to: 'gateway', session_id: sessionId })
+  /** Tells a node that a session it had was resumed here, or `ended` here by an operator. */
+  tellTaken(nodeId: string, sessionId: string, ended: boolean): void {
+    this.#parts.links.send(nodeId, { to: 'gateway', session_id: sessionId, ended })
   }
 
   /** Takes a message to an edge, this node's own or another's: the same way for both, as far as rooms know. */
@@ -169,7 +170,7 @@ export class Ownership {
         break
       case 'gateway':
         edge()
-          .sessionTaken(message.session_id)
+          .sessionTaken(message.session_id, message.ended)
           .catch((error: unknown) => {
             log.warn(
               { err: error, session_id: message.session_id },
@@ -178,7 +179,7 @@ export class Ownership {
           })
         break
       case 'host':
-        if (!this.#draining) void rooms().open(message.room)
+        if (!this.#draining && !this.#cordoned) void rooms().open(message.room)
     }
   }
 
@@ -231,6 +232,17 @@ export class Ownership {
     return this.#draining
   }
 
+  /** True: this node keeps its rooms and sessions, and takes no more. */
+  get cordoned(): boolean {
+    return this.#cordoned
+  }
+
+  /** Cordons or uncordons this node. Resolves when the others can read it, or the store has not answered. */
+  async setCordoned(cordoned: boolean): Promise<void> {
+    this.#cordoned = cordoned
+    await this.lease.renewNow()
+  }
+
   /** From now on this node takes no room, and the others know. */
   async drain(): Promise<void> {
     this.#draining = true
@@ -255,7 +267,14 @@ export class Ownership {
   #info(): NodeInfo {
     const { nodeId, rooms, info } = this.#parts
     const { size, versions } = rooms()
-    return { ...info(), node_id: nodeId, draining: this.#draining, rooms: size, room_types: versions }
+    return {
+      ...info(),
+      node_id: nodeId,
+      draining: this.#draining,
+      ...(this.#cordoned && { cordoned: true }),
+      rooms: size,
+      room_types: versions,
+    }
   }
 
   #place(reason: PlacementReason, room: RoomToRun, preferred?: string): string | undefined {

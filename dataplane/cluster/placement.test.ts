@@ -48,6 +48,15 @@ describe('a new room', () => {
     expect(tally(100, () => create([{ ...a, load: 0.2 }, b, c]))).toEqual({ node_a: 100 })
   })
 
+  it('goes to a node that is not cordoned, and to none if all are', () => {
+    const cordoned = { ...a, cordoned: true }
+    for (const reason of ['create', 'take_over', 'hand_over'] as const) {
+      const choose = (nodes: readonly NodeInfo[]) => place({ ...common, nodes, reason, preferred: 'node_c' })
+      expect(choose([cordoned, b, { ...c, cordoned: true }])).toBe('node_b')
+      expect(choose([cordoned, { ...b, cordoned: true }])).toBeUndefined()
+    }
+  })
+
   it('goes to another node when this one has more than its share of rooms, or of load', () => {
     expect(tally(100, () => create([{ ...a, rooms: 500 }, b, c])).node_a).toBeUndefined()
     expect(tally(100, () => create([{ ...a, load: 0.9 }, b, c])).node_a).toBeUndefined()

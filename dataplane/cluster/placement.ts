@@ -80,18 +80,19 @@ const NEARLY_FULL = 0.9
 /** Whether a node that has the rooms of a session is to have the session too. */
 export const takesSessions = ({
   draining,
+  cordoned,
   overloaded,
   load,
   sessions,
   max_sessions: maxSessions,
 }: NodeInfo): boolean =>
-  !draining && !overloaded && load < BUSY && hasSpace(sessions, maxSessions * NEARLY_FULL)
+  !draining && !cordoned && !overloaded && load < BUSY && hasSpace(sessions, maxSessions * NEARLY_FULL)
 
 /** Whether one more is allowed; `max` 0: no limit. */
 const hasSpace = (count: number, max: number): boolean => max === 0 || count < max
 
-const isOpen = ({ draining, rooms, max_rooms: maxRooms }: NodeInfo): boolean =>
-  !draining && hasSpace(rooms, maxRooms)
+const isOpen = ({ draining, cordoned, rooms, max_rooms: maxRooms }: NodeInfo): boolean =>
+  !draining && !cordoned && hasSpace(rooms, maxRooms)
 
 /** Those that can take sessions too; when there are none, all: members who are here already may still open rooms. */
 function preferSessions(nodes: readonly NodeInfo[]): readonly NodeInfo[] {

@@ -1,10 +1,12 @@
 import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
-import { roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
+import { type RoomRequest, roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
 import { RoomRequests } from './requests.ts'
 
 const ROOM = roomAddress('prj_test', 'arena', 'a')
+const REQUEST: RoomRequest = { id: 'key_1/a', hash: 'h', do: { op: 'kick', sub: 'ada' } }
+const KICKED = { reply: { kicked: 1 }, epoch: 7, seq: 3 }
 
 /** Requests of a node, and what was sent to owners. */
 function setup() {
@@ -15,36 +17,27 @@ function setup() {
     random: new SeededRandom(),
     send: (message) => sent.push(message),
   })
-  const outcomes: unknown[] = []
-  requests.end(ROOM).then((outcome) => outcomes.push(outcome))
+  const answers: unknown[] = []
+  requests.send(ROOM, REQUEST).then((answer) => answers.push(answer))
   const { member_id: id } = sent[0]!
   const hear = async (message: Record<string, unknown>) => {
     const taken = requests.receive({ room: ROOM, epoch: 7, ...message } as unknown as ToEdge)
     await Promise.resolve()
     return taken
   }
-  return { clock, sent, requests, outcomes, id, hear }
+  return { clock, sent, answers, id, hear }
 }
 
 describe('RoomRequests', () => {
-  it('resolves with the answer of the owner, which no one else gets', async () => {
-    const { sent, outcomes, id, hear } = setup()
-    expect(sent).toEqual([{ kind: 'end', room: ROOM, member_id: id }])
-    expect(await hear({ kind: 'done', member_id: 'a member' })).toBe(false)
-    expect(await hear({ kind: 'done', member_id: id })).toBe(true)
-    expect(outcomes).toEqual(['done'])
-    expect(await hear({ kind: 'done', member_id: id })).toBe(false)
-  })
-
-  it('tells a room that does not exist from one whose end was not heard', async () => {
-    const unknown = setup()
-    await unknown.hear({ kind: 'no_seat', member_id: unknown.id })
-    expect(unknown.outcomes).toEqual(['not_found'])
-    const lost = setup()
-    await lost.clock.advance(3000)
-    expect(lost.sent).toHaveLength(2)
-    await lost.hear({ kind: 'no_seat', member_id: lost.id })
-    expect(lost.outcomes).toEqual(['done'])
+  it('resolves with the answer of the owner, which no session gets', async () => {
+    const { sent, answers, id, hear } = setup()
+    expect(sent).toEqual([{ kind: 'request', room: ROOM, member_id: id, request: REQUEST }])
+    expect(await hear({ kind: 'error', member_id: 'a member', code: 'forbidden', message: 'no' })).toBe(false)
+    expect(await hear({ kind: 'answer', member_id: id, answer: KICKED })).toBe(true)
+    expect(await hear({ kind: 'answer', member_id: id, answer: { code: 'conflict', message: '' } })).toBe(
+      true,
+    )
+    expect(answers).toEqual([KICKED])
   })
 
   it('sends a request again when its room moves, and every 3 s without an answer', async () => {
@@ -60,16 +53,10 @@ describe('RoomRequests', () => {
     expect(sent.map(({ member_id: each }) => each)).toEqual([id, id, id])
   })
 
-  it('resolves with a refusal', async () => {
-    const { outcomes, id, hear } = setup()
-    await hear({ kind: 'error', member_id: id, code: 'room_unavailable', message: 'the store is away' })
-    expect(outcomes).toEqual([{ code: 'room_unavailable', message: 'the store is away' }])
-  })
-
-  it('times out after 10 s, and sends nothing afterwards', async () => {
-    const { clock, sent, outcomes } = setup()
+  it('resolves with timeout after 10 s, and sends nothing afterwards', async () => {
+    const { clock, sent, answers } = setup()
     await clock.advance(10_000)
-    expect(outcomes).toEqual(['timed_out'])
+    expect(answers).toEqual([{ code: 'timeout', message: 'arena:a has not answered within 10 s' }])
     const before = sent.length
     await clock.advance(60_000)
     expect(sent).toHaveLength(before)

@@ -1,8 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 import { randomToken } from '../../shared/ids.ts'
-import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Random } from '../../shared/random.ts'
-import type { RoomAddress, ToEdge, ToOwner } from '../traffic.ts'
+import type { RequestAnswer, RequestMessage, RoomAddress, RoomRequest, ToEdge, ToOwner } from '../traffic.ts'
 
 /** Dependencies of RoomRequests. */
 interface RoomRequestsParts {
@@ -12,18 +11,10 @@ interface RoomRequestsParts {
   readonly send: (message: ToOwner) => void
 }
 
-/** How a request ended: carried out, no such room, refused with a code of the protocol, or without an answer in time. */
-export type RequestOutcome =
-  | 'done'
-  | 'not_found'
-  | 'timed_out'
-  | { readonly code: ErrorCode; readonly message: string }
-
 /** A request that waits for its answer. */
 interface Pending {
-  readonly message: ToOwner
-  readonly settle: (outcome: RequestOutcome) => void
-  sent: number
+  readonly message: RequestMessage
+  readonly settle: (answer: RequestAnswer) => void
   cancelResend: () => void
 }
 
@@ -34,8 +25,8 @@ const MOVED_MS = 100
 const TIMEOUT_MS = 10_000
 
 /**
- * Requests of operators to the owners of rooms. They travel as members' messages do, with the id of the request in the place of a member's,
- * and are sent again when the room moves or nothing comes back. A room carries out each once, however often it arrives.
+ * Requests of backends, operators and queues to the owners of rooms. They travel as members' messages do, with the id of the attempt in the place
+ * of a member's, and are sent again when the room moves or nothing comes back. A room carries out each once, however often it arrives.
  */
 export class RoomRequests {
   readonly #parts: RoomRequestsParts
@@ -45,21 +36,26 @@ export class RoomRequests {
     this.#parts = parts
   }
 
-  /** Ends a room as `ctx.close()` does, on whichever node it is; one without owner is opened for that. Resolves within 10 s. */
-  end(room: RoomAddress): Promise<RequestOutcome> {
+  /**
+   * Sends a request to the owner of a room. A room without owner is opened. Resolves with the answer of the room, or within 10 s with the code
+   * `timeout`: then a request with the same id can be sent again. Never rejects.
+   */
+  send(room: RoomAddress, request: RoomRequest): Promise<RequestAnswer> {
     const { clock, random } = this.#parts
     const id = `request_${randomToken(random, 16)}`
     return new Promise((resolve) => {
-      const cancelTimeout = clock.schedule(TIMEOUT_MS, () => pending.settle('timed_out'))
+      const late = `${room.roomType}:${room.key} has not answered within ${TIMEOUT_MS / 1000} s`
+      const cancelTimeout = clock.schedule(TIMEOUT_MS, () =>
+        pending.settle({ code: 'timeout', message: late }),
+      )
       const pending: Pending = {
-        message: { kind: 'end', room, member_id: id },
-        sent: 0,
+        message: { kind: 'request', room, member_id: id, request },
         cancelResend: () => {},
-        settle: (outcome) => {
+        settle: (answer) => {
           cancelTimeout()
           pending.cancelResend()
           this.#pending.delete(id)
-          resolve(outcome)
+          resolve(answer)
         },
       }
       this.#pending.set(id, pending)
@@ -69,23 +65,17 @@ export class RoomRequests {
 
   /** Something of an owner for this node. True: it was the answer to a request, and for no one else. */
   receive(message: ToEdge): boolean {
-    if (this.#pending.size === 0) return false
     if (message.kind === 'redirect') {
       for (const pending of this.#pending.values())
         if (pending.message.room.name === message.room.name) this.#sendIn(pending, MOVED_MS)
       return false
     }
-    const pending = 'member_id' in message ? this.#pending.get(message.member_id) : undefined
-    if (!pending) return false
-    if (message.kind === 'done') pending.settle('done')
-    else if (message.kind === 'error') pending.settle({ code: message.code, message: message.message })
-    // Its owner may have carried it out before, and its answer was lost.
-    else if (message.kind === 'no_seat') pending.settle(pending.sent > 1 ? 'done' : 'not_found')
+    if (message.kind !== 'answer') return false
+    this.#pending.get(message.member_id)?.settle(message.answer)
     return true
   }
 
   #send(pending: Pending): void {
-    pending.sent++
     this.#sendIn(pending, RESEND_MS)
     this.#parts.send(pending.message)
   }

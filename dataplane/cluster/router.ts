@@ -4,6 +4,7 @@ import { Inbox } from '../inbox.ts'
 import {
   ABSENT,
   type Inspection,
+  makerOf,
   type Nowhere,
   nowhere,
   type Place,
@@ -11,7 +12,7 @@ import {
   unavailable,
   unavailableText,
 } from '../place.ts'
-import type { Arrival, RoomAddress, ToEdge, ToOwner } from '../traffic.ts'
+import { type Arrival, isClose, type RoomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
 import type { Claims } from './claims.ts'
 import type { NodeLinks } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
@@ -221,13 +222,13 @@ export class Router {
     // A node that is alive only as far as is known is asked all the same: when it is gone, its edge asks again.
     const elsewhere =
       owner !== null && owner !== nodeId && (nodes.isAlive(owner) || (await nodes.judge(owner)) === 'alive')
-    const joined = (): boolean => inbox.arrivals.some(({ message }) => message.kind === 'join')
+    const joined = (): boolean => inbox.arrivals.some(({ message }) => makerOf(message) !== undefined)
     // Its owner may not have written it again.
     const mayBeLost = !found && !joined() && (await nodes.storeIsBehind(ROOMS_REWRITTEN_MS))
     const waiting = inbox.arrivals
     const joins = joined()
     // Ending a room needs no code for it, and takes no space.
-    const ends = waiting.length > 0 && waiting.every(({ message }) => message.kind === 'end')
+    const ends = waiting.length > 0 && waiting.every(({ message }) => isClose(message))
     const asked = waiting.some(({ from }) => from !== nodeId)
     if (rooms().has(name)) this.#found(route, inbox, nodeId, 'owner', seen)
     else if (elsewhere) this.#found(route, inbox, owner, 'owner', seen)

@@ -103,13 +103,13 @@ export class Authenticator {
       log.warn({ fault, now: timestamp(clock.now()), reason: error.message }, 'token refused for its time')
   }
 
-  /** Undefined when the key and the player of a session still stand, or why the session may not be resumed. */
+  /** Undefined when the key of a session still stands, or why the session may not be resumed. */
   async checkKey(claims: TokenClaims): Promise<Rejection | undefined> {
     const key = await this.#keyOf(claims)
     return 'close' in key ? key : this.revoked(claims)
   }
 
-  /** Why no client may come in with these claims, if that is known at this very moment. */
+  /** Why no client may come in under the key of these claims, if that is known at this very moment. */
   revoked(claims: TokenClaims): Rejection | undefined {
     const reason = this.#keys.revocation(claims)
     return reason === undefined ? undefined : refuse('revoked', reason)
@@ -155,7 +155,7 @@ export class Authenticator {
     return { project_id: projectId, now: clock.now(), ...(audience === undefined ? {} : { audience }) }
   }
 
-  /** Of a JWT, too: that its project is there, and which players were revoked, comes with the project's built-in pair. */
+  /** Of a JWT, too: that its project is there comes with the project's built-in pair. */
   async #keyOf({
     project_id: projectId,
     key_id: keyId,

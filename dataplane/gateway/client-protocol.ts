@@ -16,6 +16,7 @@ import { type FindingContext, RoomFinder } from './finding.ts'
 import type { Admitted, Handshake, Hello } from './handshake.ts'
 import { countHandshake, type HandshakeResult } from './metrics.ts'
 import type { Flusher } from './outbox.ts'
+import type { Players } from './players.ts'
 import type { RateVerdict } from './rate-limits.ts'
 import { WELCOME_WITHIN_MS } from './resume.ts'
 import type { HandshakeQueue, PendingConnection } from './server.ts'
@@ -56,6 +57,7 @@ export interface ClientProtocolContext extends FindingContext {
   readonly handshakes: HandshakeQueue
   readonly tokens: Authenticator
   readonly sessions: Sessions
+  readonly players: Pick<Players, 'read'>
   /**
    * How fast subscriptions may be asked for at this node: by each player in all sessions together, and where a token names no player, by
    * each session, since many clients may share such a token.
@@ -326,6 +328,8 @@ export class ClientProtocol implements ConnectionListener {
       return { code: 'unknown_room_type', message: `there is no room type "${roomType}"` }
     if (!session.allows(roomType, roomId))
       return { code: 'forbidden', message: `the token does not allow ${roomId}` }
+    const banned = session.bannedFrom(roomType)
+    if (banned !== undefined) return { code: 'banned', message: banned }
     const subscription = session.subscriptions.get(roomId)
     if (subscription && subscription.leaveRequest === undefined)
       return { code: 'already_joined', message: `the session is in ${roomId}, or joining it, already` }
@@ -449,8 +453,12 @@ export class ClientProtocol implements ConnectionListener {
   async #check(session: Session, token: string): Promise<void> {
     const claims = await this.#context.tokens.check(session.projectId, token)
     const refuse = (reason: string): void => this.connection.sendError('invalid_token', reason)
-    if ('close' in claims) refuse(claims.reason)
-    else if ((claims.sub ?? null) !== session.sub) refuse('the token is for another sub')
+    if ('close' in claims) return refuse(claims.reason)
+    if ((claims.sub ?? null) !== session.sub) return refuse('the token is for another sub')
+    // Closes the connection of a player who is banned.
+    await this.#context.players.read(session)
+    const rejection = session.known?.rejection(claims)
+    if (rejection) refuse(rejection.reason)
     else {
       const before = JSON.stringify(session.data)
       const rooms = JSON.stringify(session.claims.rooms)

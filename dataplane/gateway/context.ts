@@ -32,6 +32,8 @@ export interface GatewayContext {
   readonly polling: Polling
   /** Whether this node is asked for more than it can do, so that newcomers are refused. `LoadMeter.overloaded`. */
   readonly overloaded: () => boolean
+  /** Whether this node takes no new sessions. `Ownership.cordoned`. */
+  readonly cordoned: () => boolean
   /** Whether a player's messages of a type, or without a type its joins, are refused, since too many of them did not return. `Suspects.blocks`. */
   readonly blocks: (projectId: string, principal: string, roomType: string, messageType?: string) => boolean
   /**
@@ -49,8 +51,11 @@ export interface GatewayContext {
   readonly placing: Placing
   /** Maximum number of members of a room type; undefined: no limit, or the type is not installed. `RoomHost.maxMembers`. */
   readonly maxMembers: (roomType: string) => number | undefined
-  /** Tells another node that a session of its own was resumed here; that node calls `Gateway.sessionTaken`. `Ownership.tellTaken`. */
-  readonly tellTaken: (nodeId: string, sessionId: string) => void
+  /**
+   * Tells another node that a session of its own was resumed here, or that an operator has `ended` it here; that node calls
+   * `Gateway.sessionTaken`. `Ownership.tellTaken`.
+   */
+  readonly tellTaken: (nodeId: string, sessionId: string, ended: boolean) => void
   /** Whether some other node has an address of its own, so that sessions may go there. `Ownership.reroutes`. */
   readonly reroutes: () => boolean
   /**

@@ -14,7 +14,7 @@ import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import { StateRateLimiter } from './rate-limits.ts'
 import type { Session } from './session.ts'
-import { type AttachResult, FlushFrames, type SubscribedSession, Subscription } from './subscription.ts'
+import { type AttachResult, FlushFrames, LOST, type SubscribedSession, Subscription } from './subscription.ts'
 import type { Reliable, UnackedLimits } from './unacked.ts'
 
 /** The subscriptions of one room at this edge. */
@@ -152,12 +152,28 @@ export class Edge {
    * Gives a subscription up without a message to the client. The room may refuse a leave that is under way, but never this one, which has no
    * request id.
    */
-  giveUp(subscription: Subscription, reason: 'left' | 'session_ended'): void {
+  giveUp(subscription: Subscription, reason: 'left' | 'session_ended' | 'kicked'): void {
     const { room, memberId } = subscription
     const last = this.#remove(subscription)
     // While it is still known where the room is.
     this.#context.send({ kind: 'leave', room, member_id: memberId, reason })
     if (last) this.#context.unsubscribed(room)
+  }
+
+  /** Ends the seats of a session in rooms that its player is banned from, and its joins of such rooms. */
+  expelBanned(session: Session): void {
+    for (const subscription of [...session.subscriptions.values()]) {
+      const { room, join } = subscription
+      const message = session.bannedFrom(room.roomType)
+      if (message === undefined) continue
+      if (join) this.#failJoin(subscription, 'banned', message)
+      else {
+        const farewell: Farewell = { ...LOST, reason: 'kicked', message }
+        this.giveUp(subscription, 'kicked')
+        this.#remember(session, room, farewell)
+        subscription.left(farewell)
+      }
+    }
   }
 
   /**
@@ -241,12 +257,11 @@ export class Edge {
     this.#askState(subscription)
   }
 
-  /** The session has a fresh token, with another claim for room code. */
+  /** The session has other data for room code. */
   renew(session: Session): void {
-    // What is on its way has the old claim, which the owner replaces then.
-    for (const { room, memberId, phase } of session.subscriptions.values())
-      if (phase !== 'detached')
-        this.#context.send({ kind: 'renew', room, member_id: memberId, data: session.data })
+    // What is on its way has the old data, which the owner replaces then.
+    for (const { room, memberId } of session.subscriptions.values())
+      this.#context.send({ kind: 'renew', room, member_id: memberId, data: session.data })
   }
 
   /**
@@ -473,12 +488,15 @@ export class Edge {
       subscription.fail(code, text, { request_id: join.request_id })
       return
     }
-    if (farewell && farewell.reason !== 'left') {
-      session.ended.add({ room, farewell })
-      // What the store does not answer is written again by the sweep of the sessions.
-      this.#record(session).catch(() => {})
-    }
+    if (farewell && farewell.reason !== 'left') this.#remember(session, room, farewell)
     subscription.left(farewell)
+  }
+
+  /** Writes down why a seat has ended, for a client that has lost its connection. */
+  #remember(session: SubscribedSession, room: RoomAddress, farewell: Farewell): void {
+    session.ended.add({ room, farewell })
+    // What the store does not answer is written again by the sweep of the sessions.
+    this.#record(session).catch(() => {})
   }
 
   /** A client asks for a subscription; what the owner does about it belongs to this span. */

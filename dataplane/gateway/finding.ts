@@ -203,6 +203,8 @@ export class RoomFinder {
     { room_type: roomType, query, options = {}, not = [] }: Extract<Ask<'find'>, { room: unknown }>['room'],
   ): Promise<string> {
     const { placing, maxMembers } = this.#context
+    const banned = session.bannedFrom(roomType)
+    if (banned !== undefined) throw new Refused('banned', banned)
     const { key } = await placing.place({
       projectId: session.projectId,
       roomType,

@@ -2,6 +2,7 @@ import type { AddressInfo } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { type Clock, sleep } from '../../shared/clock.ts'
 import { codeKey } from '../../shared/join-code.ts'
+import type { PlayerRecord } from '../../shared/players.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import { Quiet } from '../../shared/quiet.ts'
 import type { Random } from '../../shared/random.ts'
@@ -9,7 +10,7 @@ import { RateLimits } from '../../shared/rate-limit.ts'
 import type { Records } from '../../shared/store/port.ts'
 import type { Found, Query, SessionDescription } from '../descriptions.ts'
 import type { RoomAddress, ToEdge } from '../traffic.ts'
-import { Authenticator } from './authentication.ts'
+import { Authenticator, type Rejection } from './authentication.ts'
 import { ClientProtocol, type ClientProtocolContext, joinRate } from './client-protocol.ts'
 import type { Connection, ServerSocket } from './connection.ts'
 import { type GatewayContext, type GatewayOptions, gatewayOptions } from './context.ts'
@@ -18,9 +19,11 @@ import { queryRate } from './finding.ts'
 import { Handshake } from './handshake.ts'
 import { type AskKeyStatus, KeyCache, type KeyName } from './key-cache.ts'
 import { endOfTurn, Flusher } from './outbox.ts'
+import { type Player, Players } from './players.ts'
 import { WrongCodes } from './rate-limits.ts'
 import { Rerouter } from './rerouting.ts'
 import { GatewayServer, HANDSHAKE_STEPS_PER_TURN, HandshakeQueue, type PendingConnection } from './server.ts'
+import type { Session } from './session.ts'
 import { SessionStore } from './session-record.ts'
 import { Sessions, SWEEP_MS } from './sessions.ts'
 import { Polling } from './sockets.ts'
@@ -65,6 +68,7 @@ export class Gateway {
   readonly #server: GatewayServer
   readonly #keys: KeyCache
   readonly #edge: Edge
+  readonly #players: Players
   readonly #sessions: Sessions
   readonly #rerouter: Rerouter
   readonly #clientContext: ClientProtocolContext
@@ -87,7 +91,8 @@ export class Gateway {
     metrics.outboxBytes.read(() => this.queuedBytes)
     const store = new SessionStore(records)
     const edge = new Edge(context, (session) => sessions.save(session))
-    const sessions = new Sessions(context, store, edge)
+    this.#players = new Players(context, records, (player, before) => this.#playerRead(player, before))
+    const sessions = new Sessions(context, store, edge, this.#players)
     this.#context = context
     this.#codecs = codecs
     this.#edge = edge
@@ -100,7 +105,8 @@ export class Gateway {
     this.#clientContext = {
       ...context,
       handshakes,
-      handshake: new Handshake(context, tokens, edge, store, sessions),
+      handshake: new Handshake(context, tokens, edge, store, sessions, this.#players),
+      players: this.#players,
       tokens,
       sessions,
       joinRates: new RateLimits(clock, joinRate(options)),
@@ -191,9 +197,12 @@ export class Gateway {
     this.#edge.reattach(room)
   }
 
-  /** Another node says that a session which was here was resumed there. If so, nothing is left of it here, and its rooms hear nothing. */
-  sessionTaken(sessionId: string): Promise<void> {
-    return this.#sessions.taken(sessionId)
+  /**
+   * Another node says that a session which was here was resumed there, or that an operator has `ended` it there. If so, nothing is left of it
+   * here, and its rooms hear nothing.
+   */
+  sessionTaken(sessionId: string, ended = false): Promise<void> {
+    return this.#sessions.taken(sessionId, ended)
   }
 
   /** The store can be reached again: what it holds of sessions may be old, or gone, and is written again within seconds. */
@@ -207,10 +216,26 @@ export class Gateway {
     this.#endRevoked()
   }
 
-  /** Ends every session of a player whose token was issued until `revokedAt` (milliseconds since 1970), and lets none of these tokens in. */
-  revokeSub(projectId: string, sub: string, revokedAt: number): void {
-    this.#keys.revokedSubs.add(projectId, sub, revokedAt)
+  /** The record of a player (`shared/players.ts`) has changed. It is read if the player has sessions here. */
+  playerChanged(projectId: string, sub: string): void {
+    this.#players.news(projectId, sub)
+  }
+
+  /** Messages about keys and players may be missed: asks about every key, and reads the records of all players, of the sessions here. */
+  newsMissed(): void {
+    void this.recheckKeys()
+    this.#players.newsMissed()
+  }
+
+  /** Disables a project and ends its sessions, or enables it. */
+  setProjectDisabled(projectId: string, disabled: boolean): void {
+    this.#keys.setDisabled(projectId, disabled)
     this.#endRevoked()
+  }
+
+  /** Ends a session, whichever node has it. False: the project has no such session. Rejects with `StoreUnavailable`. */
+  endSession(projectId: string, sessionId: string): Promise<boolean> {
+    return this.#clientContext.handshake.endSession(projectId, sessionId)
   }
 
   /** Something about a key has changed: what is known about it is asked again before it is used. */
@@ -219,8 +244,8 @@ export class Gateway {
   }
 
   /**
-   * Asks control about every key that some session depends on, and ends the sessions of those, and of players, that were revoked. Happens by itself
-   * every 30 s; call it when news of a revocation may have been missed.
+   * Asks control about every key that some session depends on, and ends the sessions of those that were revoked. Happens by itself
+   * every 30 s.
    */
   async recheckKeys(): Promise<void> {
     const keys = this.#sessions.keys()
@@ -290,6 +315,7 @@ export class Gateway {
         session.connection.close('token_expired', 'the token has expired and no fresh one came')
     this.#sessions.sweep()
     this.#edge.sweep()
+    void this.#players.refresh()
     if (!this.#draining) this.#rerouter.sweep(this.#sessions)
     const now = this.#context.clock.monotonic()
     if (now < this.#recheckAt) return
@@ -297,14 +323,31 @@ export class Gateway {
     void this.recheckKeys()
   }
 
+  /** The record of a player was read. */
+  #playerRead(player: Player, before: PlayerRecord): void {
+    const hasOtherData = JSON.stringify(player.record.data) !== JSON.stringify(before.data)
+    for (const session of [...player.sessions]) {
+      const { rejection } = session
+      if (rejection) this.#end(session, rejection)
+      else {
+        this.#edge.expelBanned(session)
+        if (hasOtherData) this.#edge.renew(session)
+      }
+    }
+  }
+
+  #end(session: Session, { close, reason }: Rejection): void {
+    const { connection } = session
+    this.#sessions.end(session, 'session_ended')
+    connection?.close(close, reason)
+  }
+
   #endRevoked(): void {
     const ended = new Map<string, number>()
     for (const session of [...this.#sessions]) {
       const reason = this.#keys.revocation(session.claims)
       if (reason === undefined) continue
-      const { connection } = session
-      this.#sessions.end(session, 'session_ended')
-      connection?.close('revoked', reason)
+      this.#end(session, { close: 'revoked', reason })
       ended.set(session.projectId, (ended.get(session.projectId) ?? 0) + 1)
     }
     for (const [projectId, sessions] of ended)

@@ -5,6 +5,7 @@ import { type Authenticator, type Rejection, tryAgain } from './authentication.t
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
+import type { Players } from './players.ts'
 import { PlayerRateLimiters } from './rate-limits.ts'
 import { Resumption } from './resume.ts'
 import { principalOf, Session } from './session.ts'
@@ -16,7 +17,7 @@ import {
   type ResumeRight,
   type SessionStore,
 } from './session-record.ts'
-import type { Sessions } from './sessions.ts'
+import { ENDED_BY_OPERATOR, type Sessions } from './sessions.ts'
 
 /** How often a newcomer tries to have room made for it. */
 const ROOM_ATTEMPTS = 3
@@ -52,8 +53,10 @@ interface Quota {
 export class Handshake {
   readonly #context: GatewayContext
   readonly #tokens: Pick<Authenticator, 'check' | 'checkKey' | 'revoked'>
+  readonly #edge: Edge
   readonly #store: SessionStore
   readonly #sessions: Sessions
+  readonly #players: Players
   readonly #playerRateLimiters: PlayerRateLimiters
   readonly #resumption: Resumption
   /** Sessions that are on their way in. */
@@ -65,13 +68,24 @@ export class Handshake {
     edge: Edge,
     store: SessionStore,
     sessions: Sessions,
+    players: Players,
   ) {
     this.#context = context
     this.#tokens = tokens
+    this.#edge = edge
     this.#store = store
     this.#sessions = sessions
+    this.#players = players
     this.#playerRateLimiters = new PlayerRateLimiters(context.clock, context.options.limits)
-    this.#resumption = new Resumption(context, tokens, edge, store, sessions, this.#playerRateLimiters)
+    this.#resumption = new Resumption(
+      context,
+      tokens,
+      edge,
+      store,
+      sessions,
+      players,
+      this.#playerRateLimiters,
+    )
   }
 
   /** Binds a session to the connection, or says why not. Undefined: the connection closed meanwhile, and there is nothing to answer. */
@@ -79,6 +93,24 @@ export class Handshake {
     return 'token' in hello
       ? this.#start(connection, hello.project_id, hello.token)
       : this.#resume(connection, hello.project_id, hello.resume)
+  }
+
+  /** Ends a session, whichever node has it. False: the project has no such session. Rejects with `StoreUnavailable`. */
+  async endSession(projectId: string, sessionId: string): Promise<boolean> {
+    for (;;) {
+      const stored = await this.#store.load(sessionId)
+      if (stored?.record.claims.project_id !== projectId) return false
+      let session = this.#sessions.find(sessionId)
+      if (!session) {
+        const taken = await this.#resumption.take(stored)
+        if (!taken) continue
+        session = this.#resumption.moveIn(taken, true)
+      }
+      const { connection } = session
+      this.#sessions.end(session, 'session_ended')
+      connection?.close('revoked', ENDED_BY_OPERATOR)
+      return true
+    }
   }
 
   async #start(
@@ -90,10 +122,17 @@ export class Handshake {
     const claims = await this.#tokens.check(projectId, token)
     if (!connection.open) return undefined
     if ('close' in claims) return claims
-    if (this.#full) return FULL
+    const closed = this.#closed
+    if (closed) return closed
     const { resume_token: resumeToken, right } = newResumeToken(random)
     const at = clock.monotonic()
-    const opened = await this.#comeIn(() => this.#open(connection, claims, right))
+    const opened = await this.#comeIn(() =>
+      this.#players.during(claims, {
+        write: () => this.#open(connection, claims, right),
+        arrive: (session) => session,
+        undo: (session) => 'close' in session || this.#sessions.end(session, 'left'),
+      }),
+    )
     if ('close' in opened) return opened
     return this.#admit(connection, { session: opened, resumeToken, at, positions: undefined })
   }
@@ -105,29 +144,31 @@ export class Handshake {
   ): Promise<Admitted | Rejection | undefined> {
     const { options } = this.#context
     // A session that comes back to its own node takes no more room than it has.
-    if (this.#full && !this.#sessions.find(sessionId)) return FULL
+    const closed = this.#sessions.find(sessionId) ? undefined : this.#closed
+    if (closed) return closed
     const taken = await this.#comeIn(() =>
       this.#resumption.takeOver({ connection, projectId, sessionId, resumeToken }),
     )
     if (!taken || 'close' in taken) return taken
-    const session = this.#resumption.moveIn(taken)
+    const { session } = taken
     if (session.expiredMs > options.sessionResumeTtl * 1000) {
       this.#sessions.end(session, 'session_ended')
       return { close: 'resume_failed', reason: 'the token expired too long ago: start a new session' }
     }
     session.connect(connection)
     if (session.expiredMs >= 0) session.allowFreshToken(options.handshakeMs)
-    return this.#admit(connection, { session, ...taken, traceBefore: taken.record.trace, positions: rooms })
+    return this.#admit(connection, { ...taken, traceBefore: taken.record.trace, positions: rooms })
   }
 
   /** The last look before a client is let in: all of this may have changed while the store was writing. */
   #admit(connection: Connection, admitted: Admitted): Admitted | Rejection | undefined {
     const { session, positions } = admitted
-    const revoked = this.#tokens.revoked(session.claims)
-    if (revoked) {
+    const rejection = this.#tokens.revoked(session.claims) ?? session.rejection
+    if (rejection) {
       this.#sessions.end(session, 'session_ended')
-      return revoked
+      return rejection
     }
+    this.#edge.expelBanned(session)
     if (connection.open) return admitted
     // No one can know of a session that was never welcome; one that was resumed can be resumed again.
     if (positions && !connection.goodbye) this.#sessions.detach(session)
@@ -135,9 +176,12 @@ export class Handshake {
     return undefined
   }
 
-  get #full(): boolean {
-    const { maxSessions } = this.#context.options
-    return maxSessions > 0 && this.#sessions.size + this.#coming >= maxSessions
+  /** Why this node takes no more sessions; undefined: it does. */
+  get #closed(): Rejection | undefined {
+    const { cordoned, options } = this.#context
+    if (cordoned()) return CORDONED
+    const { maxSessions } = options
+    return maxSessions > 0 && this.#sessions.size + this.#coming >= maxSessions ? FULL : undefined
   }
 
   /** Counts a session that is on its way in; a store that does not answer is a refusal. */
@@ -222,4 +266,5 @@ export class Handshake {
 }
 
 const FULL = tryAgain('this node has as many sessions as it takes')
+const CORDONED = tryAgain('this node takes no new sessions')
 const UNAVAILABLE = tryAgain('sessions cannot be written down at the moment')

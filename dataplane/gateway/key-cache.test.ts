@@ -47,7 +47,7 @@ class Bench {
       if (this.slow) await new Promise<void>((resolve) => this.open.push(resolve))
       if (this.fault) throw this.fault
       if (keyId !== undefined && keyId !== 'key_good') return { exists: false }
-      return { exists: true, status: 'active', public_key: publicKey, revoked_subs: [] }
+      return { exists: true, status: 'active', public_key: publicKey }
     }
     const metrics = {
       ...registerMetrics(new Registry(), GATEWAY_METRICS),

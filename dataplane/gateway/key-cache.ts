@@ -3,13 +3,7 @@ import https from 'node:https'
 import * as v from 'valibot'
 import { InternalToken } from '../../shared/internal-token.ts'
 import { Quiet } from '../../shared/quiet.ts'
-import {
-  CLOCK_TOLERANCE_MS,
-  importVerifyKey,
-  REVOCATION_KEPT_MS,
-  type TokenClaims,
-  type VerifyKey,
-} from '../../shared/tokens.ts'
+import { importVerifyKey, type TokenClaims, type VerifyKey } from '../../shared/tokens.ts'
 import type { GatewayContext, GatewayOptions } from './context.ts'
 
 /** What a node knows about a key. */
@@ -65,8 +59,8 @@ export class KeyCache {
   readonly #ask: AskKeyStatus
   readonly #known = new Map<string, CachedKey>()
   readonly #unknown = new Map<string, CachedKey>()
-  /** The players whose tokens were revoked, as answers about keys and news tell. */
-  readonly revokedSubs = new RevokedSubs()
+  /** Projects that were disabled, or enabled again, and the time of that information on the monotonic clock. */
+  readonly #projects = new Map<string, { readonly disabled: boolean; readonly since: number }>()
   readonly #flights = new Map<string, Promise<KeyState>>()
   readonly #rechecks = new Semaphore(MAX_RUNNING, MAX_KNOWN)
   readonly #lookups: Semaphore
@@ -97,11 +91,16 @@ export class KeyCache {
     return this.#flights.get(name) ?? this.#fly(name, key)
   }
 
-  /** Why a token of these claims is known to be revoked, at this very moment; undefined: it is not. */
+  /** Why the key of a token of these claims is known to be revoked, at this very moment; undefined: it is not. */
   revocation(claims: TokenClaims): string | undefined {
-    if (this.revokedSubs.has(claims)) return 'the tokens of the player were revoked'
+    if (this.#projects.get(claims.project_id)?.disabled) return 'the project is disabled'
     const key = { projectId: claims.project_id, keyId: claims.key_id }
     return this.#known.get(keyName(key))?.state.kind === 'revoked' ? KEY_REVOKED : undefined
+  }
+
+  /** Disables or enables a project. An answer of control that was requested earlier does not change that. */
+  setDisabled(projectId: string, disabled: boolean): void {
+    this.#projects.set(projectId, { disabled, since: this.#context.clock.monotonic() })
   }
 
   /** The key is said to be revoked: it is, whatever an answer under way may say, until control is asked again. */
@@ -158,12 +157,16 @@ export class KeyCache {
   async #request({ projectId, keyId }: KeyName, since: number): Promise<KeyState> {
     try {
       if (this.#failure && this.#failure.at > since) throw this.#failure.error
+      const askedAt = this.#context.clock.monotonic()
       const answer = await this.#ask(projectId, keyId)
       this.#context.metrics.keyChecks.inc({ result: 'ok' })
       if (this.#logged !== undefined) this.#context.log.info('control answers again')
       this.#logged = undefined
       if (!answer.exists) return { kind: 'unknown' }
-      for (const { sub, revoked_at: at } of answer.revoked_subs) this.revokedSubs.add(projectId, sub, at)
+      const { project_disabled: disabled = false } = answer
+      const project = this.#projects.get(projectId)
+      if (project ? project.since < askedAt : disabled)
+        this.#projects.set(projectId, { disabled, since: askedAt })
       if (answer.status === 'revoked') return { kind: 'revoked' }
       const { public_key: publicKey } = answer
       const known = this.#known.get(keyName({ projectId, keyId }))?.state
@@ -253,8 +256,8 @@ const Answer = v.pipe(
       status: v.picklist(['active', 'retiring', 'revoked']),
       /** PASERK `k4.public.…`; tokens of the key carry its signature. */
       public_key: v.string(),
-      /** Players of the project, and until when (milliseconds since 1970) issued tokens of theirs are no good. */
-      revoked_subs: v.array(v.object({ sub: v.string(), revoked_at: v.number() })),
+      /** True: the project takes no players. Absent: control of a version that does not say. */
+      project_disabled: v.exactOptional(v.boolean()),
     }),
   ]),
 )
@@ -346,32 +349,5 @@ export function askControl(
       'foreign',
       `another server answered ${what}, with nothing that control says`,
     )
-  }
-}
-
-/**
- * Which players' tokens were revoked, and when: what control has said since this node began, for as long as a token or session of before
- * can come back. Control bounds how many there are of a project.
- */
-class RevokedSubs {
-  readonly #projects = new Map<string, Map<string, number>>()
-
-  /** Tokens of `sub` that were issued until `revokedAt` (milliseconds since 1970) are no good. An earlier revocation changes nothing. */
-  add(projectId: string, sub: string, revokedAt: number): void {
-    const subs = this.#projects.get(projectId) ?? new Map<string, number>()
-    this.#projects.set(projectId, subs)
-    if (revokedAt <= (subs.get(sub) ?? 0)) return
-    subs.delete(sub)
-    subs.set(sub, revokedAt)
-    for (const [oldest, at] of subs) {
-      if (at + REVOCATION_KEPT_MS > revokedAt) break
-      subs.delete(oldest)
-    }
-  }
-
-  /** Whoever issued a token may have a clock that is ahead of control's: its `issued_at` is taken to be as much too late as it may be. */
-  has({ project_id: projectId, sub, issued_at: issuedAt }: TokenClaims): boolean {
-    const revokedAt = sub === undefined ? undefined : this.#projects.get(projectId)?.get(sub)
-    return revokedAt !== undefined && Date.parse(issuedAt) <= revokedAt + CLOCK_TOLERANCE_MS
   }
 }

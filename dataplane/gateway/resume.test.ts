@@ -9,6 +9,7 @@ import { TestRecords } from '../../test/support/test-records.ts'
 import type { Connection } from './connection.ts'
 import { Edge } from './edge.ts'
 import { Handshake } from './handshake.ts'
+import { Players } from './players.ts'
 import { newResumeToken, SessionStore } from './session-record.ts'
 import { Sessions } from './sessions.ts'
 
@@ -211,9 +212,10 @@ class Race {
   #node(nodeId: string) {
     const context = gatewayContext({ nodeId, clock: this.clock, random: this.random })
     const edge = new Edge(context, async () => true)
-    const sessions = new Sessions(context, this.store, edge)
+    const players = new Players(context, this.records, () => {})
+    const sessions = new Sessions(context, this.store, edge, players)
     const tokens = { check: async () => CLAIMS, checkKey: async () => undefined, revoked: () => undefined }
-    return { sessions, handshake: new Handshake(context, tokens, edge, this.store, sessions) }
+    return { sessions, handshake: new Handshake(context, tokens, edge, this.store, sessions, players) }
   }
 
   wait(ms: number): Promise<void> {

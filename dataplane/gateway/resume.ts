@@ -6,6 +6,7 @@ import { type Authenticator, type Rejection, tryAgain } from './authentication.t
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
+import type { Players } from './players.ts'
 import { type PlayerRateLimiters, type RateLevel, whileConnected } from './rate-limits.ts'
 import { arrivedAt } from './rerouting.ts'
 import { Session } from './session.ts'
@@ -42,7 +43,7 @@ interface Undecided {
   readonly undecided: StoredSession
 }
 
-/** A session that this node has from now on. */
+/** A session that was taken for this node. */
 interface TakenSession extends StoredSession {
   /** What it may still send; undefined: as much as a new one. */
   readonly pace: RateLevel | undefined
@@ -52,6 +53,11 @@ interface TakenSession extends StoredSession {
   readonly at: number
 }
 
+/** A session that is at this node from now on. */
+interface Resumed extends TakenSession {
+  readonly session: Session
+}
+
 /** Decides who gets an old session, wherever it is, and brings it to this node. */
 export class Resumption {
   readonly #context: GatewayContext
@@ -59,6 +65,7 @@ export class Resumption {
   readonly #edge: Edge
   readonly #store: SessionStore
   readonly #sessions: Sessions
+  readonly #players: Players
   readonly #playerRateLimiters: PlayerRateLimiters
   /** Sessions that some claimant at this node waits for: one each, so that waiting costs no more however many claim. */
   readonly #waiting = new Set<string>()
@@ -69,6 +76,7 @@ export class Resumption {
     edge: Edge,
     store: SessionStore,
     sessions: Sessions,
+    players: Players,
     playerRateLimiters: PlayerRateLimiters,
   ) {
     this.#context = context
@@ -76,11 +84,12 @@ export class Resumption {
     this.#edge = edge
     this.#store = store
     this.#sessions = sessions
+    this.#players = players
     this.#playerRateLimiters = playerRateLimiters
   }
 
   /**
-   * Takes a session for this node, wherever it was, if the claimant has its resume token and its key still stands. The write that does
+   * Brings a session to this node, wherever it was, if the claimant has its resume token and its key still stands. The write that does
    * it also puts the next token in force, and is made over the record as it was read: of several claimants with the same token one gets
    * the session. Undefined: the claimant has gone, and nothing has happened. Rejects with `StoreUnavailable`.
    *
@@ -88,15 +97,19 @@ export class Resumption {
    * is used. So a used token is refused only once the client of the later resume is known to have its `welcome`, and good again when
    * that client is lost before.
    */
-  async takeOver(claimant: Claimant): Promise<TakenSession | Rejection | undefined> {
+  async takeOver(claimant: Claimant): Promise<Resumed | Rejection | undefined> {
     for (let attempt = 0; attempt < TAKE_ATTEMPTS; attempt++) {
       const found = await this.#find(claimant)
       if (!found || 'close' in found) return found
       const refused = await this.#tokens.checkKey(found.record.claims)
       if (refused) return refused
       if (!claimant.connection.wanted) return undefined
-      const taken = await this.take(found, claimant.resumeToken)
-      if (taken) return taken
+      const resumed = await this.#players.during(found.record.claims, {
+        write: () => this.take(found, claimant.resumeToken),
+        arrive: (taken) => taken && { ...taken, session: this.moveIn(taken) },
+        undo: (arrived) => arrived && this.#sessions.detach(arrived.session),
+      })
+      if (resumed) return resumed
     }
     return BUSY
   }
@@ -213,16 +226,21 @@ export class Resumption {
 
   /**
    * The session as its record says, in place of what any node still has of it. A session that comes back to its own node is made again,
-   * too, so that there is one way to resume.
+   * too, so that there is one way to resume. `ended`: an operator ends it, which its client learns from the node that it left.
    */
-  moveIn({ record, version, fromNode, pace }: TakenSession): Session {
+  moveIn({ record, version, fromNode, pace }: TakenSession, ended = false): Session {
     const { nodeId, clock, metrics, tellTaken } = this.#context
-    const { session_id: sessionId, claims, right, place, seats, ended, rerouting } = record
+    const { session_id: sessionId, claims, right, place, seats, rerouting } = record
     const here = this.#sessions.find(sessionId)
     if (here) this.#sessions.drop(here)
-    if (fromNode !== nodeId) tellTaken(fromNode, sessionId)
+    if (fromNode !== nodeId) tellTaken(fromNode, sessionId, ended)
     const rateLimiter = here?.rateLimiter ?? this.#playerRateLimiters.limiterOf(claims, pace)
-    const session = new Session(clock, { sessionId, claims, right, rateLimiter, place }, ended, here?.codes)
+    const session = new Session(
+      clock,
+      { sessionId, claims, right, rateLimiter, place },
+      record.ended,
+      here?.codes,
+    )
     const arrived = rerouting && arrivedAt(nodeId, rerouting)
     session.rerouting = arrived ?? rerouting
     if (arrived) metrics.reroutes.inc({ outcome: arrived.failures === 0 ? 'arrived' : 'elsewhere' })

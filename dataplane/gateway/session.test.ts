@@ -62,7 +62,7 @@ describe('a player whose tokens were revoked', () => {
     const players = [await test.hello(own), await test.hello(await test.jwt())]
     const other = await test.hello(await test.token({ sub: 'eve' }))
     test.clock.advance(1000)
-    test.gateway.revokeSub('prj_one', 'ada', test.clock.now())
+    await test.decide({ revoked_at: test.clock.now() })
     for (const { client } of players) await expectClose(client, 'revoked', /player were revoked/)
     await expectClose(await test.present(own), 'revoked', /player were revoked/)
     await expectClose(await test.present(await test.token({}, 60_000)), 'revoked', /player were revoked/)
@@ -74,22 +74,56 @@ describe('a player whose tokens were revoked', () => {
   })
 })
 
-const revokeKey = (): void => test.control.setStatus('revoked', 'prj_one', 'key_a')
-const revokePlayer = (): void => {
-  test.control.revokedSubs = [{ sub: 'ada', revoked_at: test.clock.now() }]
+describe('a disabled project', () => {
+  it('has no session and takes none, under any key, until it is enabled', async () => {
+    const tokens = [await test.token(), await test.token({ key_id: undefined }), await test.jwt()]
+    for (const token of tokens) {
+      const { client } = await test.hello(token)
+      test.gateway.setProjectDisabled('prj_one', true)
+      await expectClose(client, 'revoked', /project is disabled/)
+      await expectClose(await test.present(token), 'revoked', /project is disabled/)
+      test.gateway.setProjectDisabled('prj_one', false)
+      await (await test.hello(token)).client.roundTrip()
+    }
+  })
+
+  it('stays disabled when control answers a question of before, and other projects stay enabled', async () => {
+    let answer = (): void => {}
+    test.control.held = new Promise((resolve) => {
+      answer = resolve
+    })
+    const client = await test.present()
+    await test.control.firstQuestion
+    test.clock.advance(1)
+    test.gateway.setProjectDisabled('prj_one', true)
+    answer()
+    await expectClose(client, 'revoked', /project is disabled/)
+    const token = await test.token({ project_id: 'prj_two' })
+    const other = await test.open()
+    other.send({ t: 'hello', project_id: 'prj_two', token })
+    await other.next('welcome')
+  })
+})
+
+const disable = (): void => {
+  test.control.disabled = true
 }
+const revokeKey = (): void => test.control.setStatus('revoked', 'prj_one', 'key_a')
 
 it.each([
   ['key', revokeKey, /key .*revoked/],
-  ['player', revokePlayer, /player were revoked/],
-])('a %s of which no one told that it is revoked is found within 30 seconds', async (_, revoke, reason) => {
-  const { client } = await test.hello()
-  revoke()
-  for (let second = 0; second < 15; second++) test.clock.advance(1000)
-  await client.roundTrip()
-  for (let second = 0; second < 15; second++) test.clock.advance(1000)
-  await expectClose(client, 'revoked', reason)
-})
+  ['project', disable, /project is disabled/],
+])(
+  'a %s of which no one told that it is revoked or disabled is found within 30 seconds',
+  async (_, revoke, reason) => {
+    const { client } = await test.hello()
+    revoke()
+    for (let second = 0; second < 15; second++) test.clock.advance(1000)
+    await client.roundTrip()
+    for (let second = 0; second < 15; second++) test.clock.advance(1000)
+    await expectClose(client, 'revoked', reason)
+  },
+)
 
 describe('sessions as operators see them', () => {
   it('are listed with what they hold', async () => {

@@ -4,7 +4,9 @@ import type { JsonObject } from '../../shared/json.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
 import { roomIdOf } from '../traffic.ts'
+import type { Rejection } from './authentication.ts'
 import type { Connection } from './connection.ts'
+import type { Player } from './players.ts'
 import { type MessageRateLimiter, whileConnected } from './rate-limits.ts'
 import type { EndedSeat, QuotaPlace, Rerouting, ResumeRight, SessionRecord } from './session-record.ts'
 import type { SubscribedSession, Subscription } from './subscription.ts'
@@ -26,6 +28,8 @@ export class Session implements SubscribedSession {
   features: ReadonlySet<string> = new Set()
   /** Undefined: it was never told to go to another node. */
   rerouting: Rerouting | undefined
+  /** What control has recorded of its player. Undefined: the token names none, or the session is not at this node yet. */
+  known: Player | undefined
   /** The span of the handshake that brought it here, for what the client asks to go on with. */
   trace: TraceContext | undefined
   readonly #clock: Clock
@@ -85,9 +89,14 @@ export class Session implements SubscribedSession {
     return this.#claims.sub ?? null
   }
 
-  /** The claim for room code, absent: the token carries none. */
+  /** The data for room code: that of the player's record, else the claim of the token. Undefined: there is neither. */
   get data(): JsonObject | undefined {
-    return this.#claims.data
+    return this.known?.record.data ?? this.#claims.data
+  }
+
+  /** Why its player may not have the session. Undefined: it may. */
+  get rejection(): Rejection | undefined {
+    return this.known?.rejection(this.#claims)
   }
 
   /** Whom a node counts by: the player, or where the token names none, the session, since many clients may share such a token. */
@@ -183,6 +192,11 @@ export class Session implements SubscribedSession {
       ...(this.rerouting && { rerouting: this.rerouting }),
       ...(this.trace?.traceparent !== undefined && { trace: this.trace.traceparent }),
     }
+  }
+
+  /** The text for the player if it is banned from a room type. */
+  bannedFrom(roomType: string): string | undefined {
+    return this.known?.bannedFrom(roomType)
   }
 
   /** Whether the token lets its bearer into a room. */

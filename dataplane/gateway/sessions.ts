@@ -4,9 +4,13 @@ import { type Found, type Query, type SessionDescription, select, textFinder } f
 import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
 import { type KeyName, keyName } from './key-cache.ts'
+import type { Players } from './players.ts'
 import type { Session } from './session.ts'
 import type { SessionStore } from './session-record.ts'
 import type { SubscribedSession } from './subscription.ts'
+
+/** Close reason of a session that an operator has ended. */
+export const ENDED_BY_OPERATOR = 'an operator ended the session'
 
 type EndReason = 'left' | 'session_ended'
 
@@ -39,16 +43,18 @@ export class Sessions {
   readonly #context: GatewayContext
   readonly #store: SessionStore
   readonly #edge: Edge
+  readonly #players: Players
   readonly #writers = new Map<string, SessionWriter>()
   /** Of sessions that are over here, and whose rooms have not been told yet, for what reason. */
   readonly #endings = new Map<SessionWriter, EndReason>()
   #moving = false
   readonly #underWay = new Set<Promise<void>>()
 
-  constructor(context: GatewayContext, store: SessionStore, edge: Edge) {
+  constructor(context: GatewayContext, store: SessionStore, edge: Edge, players: Players) {
     this.#context = context
     this.#store = store
     this.#edge = edge
+    this.#players = players
   }
 
   get size(): number {
@@ -77,13 +83,13 @@ export class Sessions {
   async open(session: Session, max: number): Promise<boolean> {
     const writer = new SessionWriter(this.#context, this.#store, session, 0)
     if (!(await writer.create(max))) return false
-    this.#writers.set(session.sessionId, writer)
+    this.#add(writer)
     return true
   }
 
   /** Takes a session in whose record stands, at `version`. */
   add(session: Session, version: number): void {
-    this.#writers.set(session.sessionId, new SessionWriter(this.#context, this.#store, session, version))
+    this.#add(new SessionWriter(this.#context, this.#store, session, version))
   }
 
   /**
@@ -127,19 +133,23 @@ export class Sessions {
   end(session: Session, reason: EndReason): void {
     const writer = this.#writerOf(session)
     if (!writer) return
-    this.#writers.delete(session.sessionId)
+    this.#remove(session)
     this.#endings.set(writer, reason)
     this.#run(this.#finish(writer), session)
   }
 
-  /** Another node has the session: nothing is left of it here. Its subscriptions are the other node's now. */
-  drop(session: Session): void {
+  /**
+   * Another node has the session: nothing is left of it here. Its subscriptions are the other node's now. `ended`: an operator has ended it
+   * there.
+   */
+  drop(session: Session, ended = false): void {
     if (!this.#writerOf(session)) return
-    this.#writers.delete(session.sessionId)
+    this.#remove(session)
     this.#abandonSubscriptions(session)
     const { connection } = session
     const end = (): void => connection?.close('session_taken_over', 'a newer connection resumed this session')
-    if (!this.#moves(session)) end()
+    if (ended) connection?.close('revoked', ENDED_BY_OPERATOR)
+    else if (!this.#moves(session)) end()
     else {
       // The client closes it when it has its next `welcome`, and must not take the end of this one for a loss before.
       connection?.replaced()
@@ -148,13 +158,14 @@ export class Sessions {
   }
 
   /**
-   * Another node says that it has taken a session: if so, it is dropped here. One without a record was taken, and has ended there.
+   * Another node says that it has taken a session, or that an operator has `ended` it there: if so, it is dropped here. One without a record
+   * was taken, and has ended there.
    */
-  async taken(sessionId: string): Promise<void> {
+  async taken(sessionId: string, ended: boolean): Promise<void> {
     const writer = this.#writers.get(sessionId)
     if (!writer) return
     try {
-      if ((await writer.check()) !== true) this.drop(writer.session)
+      if ((await writer.check()) !== true) this.drop(writer.session, ended)
     } catch (error) {
       // The next write of the record finds out.
       this.#context.log.debug(
@@ -217,6 +228,17 @@ export class Sessions {
   /** Whether the client was told to move. */
   #moves({ rerouting }: Session): boolean {
     return this.#moving || rerouting?.to !== undefined
+  }
+
+  #add(writer: SessionWriter): void {
+    const { session } = writer
+    this.#writers.set(session.sessionId, writer)
+    session.known = this.#players.add(session)
+  }
+
+  #remove(session: Session): void {
+    this.#writers.delete(session.sessionId)
+    this.#players.remove(session)
   }
 
   #writerOf(session: SubscribedSession): SessionWriter | undefined {

@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { createLog } from '../../shared/log.ts'
 import { PROBLEMS } from '../../shared/problem.ts'
 import { type RoomOwner, StoreUnavailable } from '../../shared/store/port.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { nodeInfo, roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
 import type { ClusterNodeDescription, Found, Query, RoomDescription, RoomQuery } from '../descriptions.ts'
@@ -51,8 +52,16 @@ function setup(options: Partial<AdminOptions> = {}) {
   const asked: RoomQuery[] = []
   const app = createAdminApp({
     ownerlessRooms: async () => ({ rooms: [], next: undefined }),
+    notices: {
+      describe: async () => ({ pending: { rooms: 0, notices: 0 }, dead_letters: [], next_cursor: null }),
+      resend: async () => ({ delivered: 0 }),
+    },
     listedRooms: async () => [],
-    endRoom: async () => 'done',
+    countedRooms: async () => [],
+    endSession: async () => true,
+    setCordoned: async () => undefined,
+    clock: new FakeClock(),
+    requestRoom: async () => ({ reply: { ended: true }, epoch: 1, seq: 1 }),
     internalToken: TOKEN,
     registry: new Registry(),
     random: new SeededRandom(),
@@ -65,6 +74,7 @@ function setup(options: Partial<AdminOptions> = {}) {
       rooms_hash: 'a1b2c3d4e5f6',
       started_at: '2026-01-01T00:00:00.000Z',
       draining: drained.length > 0,
+      cordoned: false,
       load: { event_loop_utilisation: 0.25, event_loop_delay_ms: 1, rss_bytes: 4096 },
     }),
     problems: async () => [{ code: 'rooms_frozen', detail: 'rooms that can do nothing' }],
@@ -115,6 +125,7 @@ describe('GET /admin/runtime', () => {
       rooms_hash: 'a1b2c3d4e5f6',
       started_at: '2026-01-01T00:00:00.000Z',
       draining: false,
+      cordoned: false,
       load: { event_loop_utilisation: 0.25, event_loop_delay_ms: 1, rss_bytes: 4096 },
     })
     expect(body.problems).toEqual([{ code: 'rooms_frozen', detail: 'rooms that can do nothing' }])
@@ -277,6 +288,19 @@ describe('POST /admin/drain', () => {
     expect([response.status, await response.json()]).toEqual([202, { draining: true }])
     expect(drained).toEqual(['drained'])
   })
+})
+
+it('POST /admin/cordon and /admin/uncordon set whether the node takes more', async () => {
+  const set: boolean[] = []
+  const { app } = setup({ setCordoned: async (cordoned) => void set.push(cordoned) })
+  for (const action of ['cordon', 'uncordon']) {
+    const response = await app.request(`/admin/${action}`, {
+      method: 'POST',
+      headers: { 'x-service-internal-token': TOKEN },
+    })
+    expect([response.status, await response.json()]).toEqual([200, { cordoned: action === 'cordon' }])
+  }
+  expect(set).toEqual([true, false])
 })
 
 describe('PUT /admin/log-level', () => {

@@ -21,6 +21,8 @@ import {
   MOST_MATCHES,
 } from './cluster-search.ts'
 import type { Reasons } from './health.ts'
+import { type NoticesSource, noticeCalls } from './notices.ts'
+import { type ProjectCallsSource, projectCalls } from './projects.ts'
 import {
   type AdminEnv,
   countUpTo,
@@ -52,7 +54,7 @@ export interface RoomWhereabouts {
 }
 
 /** What the operations side of a node needs to know of it; plain functions, so that it knows nothing of gateway and rooms. */
-export interface AdminOptions extends RuntimeSource, RoomCallsSource {
+export interface AdminOptions extends RuntimeSource, RoomCallsSource, NoticesSource, ProjectCallsSource {
   readonly describeCluster: () => readonly ClusterNodeDescription[]
   /** Who owns a room, as recorded; undefined: there is no record of it. Rejects when the store cannot be reached. */
   readonly findOwner: (
@@ -70,6 +72,8 @@ export interface AdminOptions extends RuntimeSource, RoomCallsSource {
   readonly ready: () => Promise<Reasons>
   /** Starts to drain the node, as SIGTERM does; returns at once. */
   readonly drain: () => void
+  /** Cordons or uncordons the node. Resolves when the other nodes can read it. */
+  readonly setCordoned: (cordoned: boolean) => Promise<void>
   /** Sets the level of the log of the process, and of its siblings where it is one of several workers. */
   readonly setLogLevel: (level: LogLevel) => void
 }
@@ -120,6 +124,13 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
     options.drain()
     return c.json({ draining: true }, 202)
   })
+  for (const action of ['cordon', 'uncordon'] as const)
+    app.post(`/admin/${action}`, guard, async (c) => {
+      const cordoned = action === 'cordon'
+      log.warn({ request_id: c.get('requestId') }, `asked to ${action}`)
+      await options.setCordoned(cordoned)
+      return c.json({ cordoned })
+    })
   app.put('/admin/log-level', guard, async (c) => {
     const { level } = validate(LOG_LEVEL_BODY, await readJson(c.req.raw), 'body')
     options.setLogLevel(level)
@@ -127,6 +138,8 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   })
 
   roomCalls(app, guard, options)
+  noticeCalls(app, guard, options)
+  projectCalls(app, guard, options)
 
   app.notFound((c) => {
     const { method, path } = c.req

@@ -2,6 +2,7 @@ import type { AddressInfo } from 'node:net'
 import { Registry } from 'prom-client'
 import { expect, it, onTestFinished } from 'vitest'
 import { createLog } from '../../shared/log.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
 import type { Query, RoomDescription, SessionDescription } from '../descriptions.ts'
@@ -23,6 +24,7 @@ const room = (key: string, members: number) => roomDescription(`arena:${key}`, {
 /** A group whose workers answer as nodes do, each on a port of its own; `drained`: their numbers, when they were told to. */
 async function group(...workers: readonly Worker[]) {
   const drained: number[] = []
+  const cordoned: number[] = []
   const log = createLog({ logLevel: 'silent', logFormat: 'json' }, {})
   const addresses = await Promise.all(
     workers.map(async ({ rooms = [], sessions = [], ready = true, load = 0 }, i) => {
@@ -33,8 +35,16 @@ async function group(...workers: readonly Worker[]) {
       })
       const app = createAdminApp({
         ownerlessRooms: async () => ({ rooms: [], next: undefined }),
+        notices: {
+          describe: async () => ({ pending: { rooms: 0, notices: 0 }, dead_letters: [], next_cursor: null }),
+          resend: async () => ({ delivered: 0 }),
+        },
         listedRooms: async () => [],
-        endRoom: async () => 'done',
+        countedRooms: async () => [],
+        endSession: async () => true,
+        setCordoned: async () => void cordoned.push(i + 1),
+        clock: new FakeClock(),
+        requestRoom: async () => ({ reply: { ended: true }, epoch: 1, seq: 1 }),
         internalToken: TOKEN,
         registry: new Registry(),
         random: new SeededRandom(),
@@ -47,6 +57,7 @@ async function group(...workers: readonly Worker[]) {
           rooms_hash: 'a1b2c3d4e5f6',
           started_at: `2026-01-01T00:00:0${9 - i}.000Z`,
           draining: !ready,
+          cordoned: false,
           load: { event_loop_utilisation: load, event_loop_delay_ms: 10 * load, rss_bytes: 1000 },
         }),
         problems: async () => (ready ? [] : [{ code: 'draining', detail: 'the node is draining' }]),
@@ -79,7 +90,7 @@ async function group(...workers: readonly Worker[]) {
     log,
   })
   const get = (path: string, headers: Record<string, string> = HEADERS) => app.request(path, { headers })
-  return { app, get, drained, workers: addresses }
+  return { app, get, drained, cordoned, workers: addresses }
 }
 
 it('shows the rooms and sessions of all workers as those of one node: one order, one limit, sums and the highest load', async () => {
@@ -99,6 +110,7 @@ it('shows the rooms and sessions of all workers as those of one node: one order,
     rooms_hash: 'a1b2c3d4e5f6',
     started_at: '2026-01-01T00:00:08.000Z',
     draining: false,
+    cordoned: false,
     load: { event_loop_utilisation: 0.75, event_loop_delay_ms: 7.5, rss_bytes: 2000 },
   })
 })
@@ -131,6 +143,13 @@ it('asks one worker alone by its number, and says which there are', async () => 
   const unknown = await get('/worker/7/admin/runtime')
   expect(unknown.status).toBe(404)
   expect((await unknown.json()).detail).toBe('There is no worker 7 that serves; there are 1, 2.')
+})
+
+it('cordons every worker', async () => {
+  const { app, cordoned } = await group({}, {})
+  const answer = await app.request('/admin/cordon', { method: 'POST', headers: HEADERS })
+  expect(await answer.json()).toEqual({ cordoned: true })
+  expect(cordoned.toSorted()).toEqual([1, 2])
 })
 
 it('drains every worker, and says so when one was not told', async () => {

@@ -79,13 +79,14 @@ export function createGroupAdminApp({
     const runtimes = await Promise.all(answers.map((answer) => answer.json() as Promise<AnswerOfNode>))
     return c.json(mergeRuntimes(name, runtimes, c.req.query()), 200, { 'cache-control': 'no-store' })
   })
-  app.post('/admin/drain', async (c) => {
-    const told = workers().length
-    const answers = await all(c)
-    if (answers.length < told)
-      throw new Error(`${told - answers.length} of ${told} workers were not told to drain`)
-    return answers.find(({ ok }) => !ok) ?? answers[0] ?? none()
-  })
+  for (const action of ['drain', 'cordon', 'uncordon'])
+    app.post(`/admin/${action}`, async (c) => {
+      const told = workers().length
+      const answers = await all(c)
+      if (answers.length < told)
+        throw new Error(`${told - answers.length} of ${told} workers were not told to ${action}`)
+      return answers.find(({ ok }) => !ok) ?? answers[0] ?? none()
+    })
   app.all('/worker/:number{[0-9]+}/*', (c) => {
     const worker = workers().find(({ number }) => String(number) === c.req.param('number'))
     if (worker) return forward(c, worker, c.req.path.replace(/^\/worker\/\d+/, ''))
@@ -153,6 +154,7 @@ function mergeRuntimes(
       rooms_hash: nodes[0]!.rooms_hash,
       started_at: nodes.map((node) => node.started_at).sort()[0]!,
       draining: nodes.every((node) => node.draining),
+      cordoned: nodes.every((node) => node.cordoned),
       load: {
         event_loop_utilisation: most((load) => load.event_loop_utilisation),
         event_loop_delay_ms: most((load) => load.event_loop_delay_ms),

@@ -5,6 +5,7 @@ import { readiness } from './health.ts'
 
 const serving = {
   draining: () => false,
+  cordoned: () => false,
   leaseValid: () => true,
   clockWrong: () => undefined,
   clock: new FakeClock(),
@@ -20,17 +21,19 @@ describe('readiness', () => {
     ['store_full', 'OOM', 'the store has no memory left and refuses writes (OOM)'],
     ['store_refused', 'NOPERM', 'the store refuses commands (NOPERM)'],
   ])(
-    'tells of draining, of the store (%s), of a lost lease, and of a wrong clock',
+    'tells of draining, of a cordon, of the store (%s), of a lost lease, and of a wrong clock',
     async (code, reply, detail) => {
       const ready = readiness({
         ...serving,
         draining: () => true,
+        cordoned: () => true,
         ping: () => Promise.reject(new StoreUnavailable('no', reply)),
         leaseValid: () => false,
         clockWrong: () => 'the clock of this process is 31 s ahead',
       })
       expect(await ready()).toEqual([
         { code: 'draining', detail: 'the node is draining' },
+        { code: 'cordoned', detail: 'the node is cordoned: it takes no new rooms and sessions' },
         { code, detail },
         { code: 'lease_lost', detail: 'the lease of the node has run out' },
         { code: 'clock_wrong', detail: 'the clock of this process is 31 s ahead' },

@@ -4,9 +4,17 @@ import { CLUSTER_METRICS } from '../cluster/metrics.ts'
 import { DIRECTORY_METRICS } from '../directory/metrics.ts'
 import { GATEWAY_METRICS } from '../gateway/metrics.ts'
 import { NODE_METRICS } from '../metrics.ts'
+import { NOTICE_METRICS } from '../notices/metrics.ts'
 import { ROOM_METRICS } from '../rooms/metrics.ts'
 
-const ALL = { ...GATEWAY_METRICS, ...ROOM_METRICS, ...CLUSTER_METRICS, ...DIRECTORY_METRICS, ...NODE_METRICS }
+const ALL = {
+  ...GATEWAY_METRICS,
+  ...ROOM_METRICS,
+  ...CLUSTER_METRICS,
+  ...DIRECTORY_METRICS,
+  ...NOTICE_METRICS,
+  ...NODE_METRICS,
+}
 
 /** What all parts of a node count with. */
 type NodeMetrics = Metrics<typeof ALL>

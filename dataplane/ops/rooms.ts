@@ -1,17 +1,21 @@
 import type { Context, Hono } from 'hono'
 import type { MiddlewareHandler } from 'hono/types'
 import * as v from 'valibot'
-import { timestamp } from '../../shared/clock.ts'
+import { type Clock, timestamp } from '../../shared/clock.ts'
+import { randomToken } from '../../shared/ids.ts'
 import type { Json, JsonObject } from '../../shared/json.ts'
-import { Problem } from '../../shared/problem.ts'
-import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
+import { Problem, type ProblemCode } from '../../shared/problem.ts'
+import type { Random } from '../../shared/random.ts'
+import { RateLimits } from '../../shared/rate-limit.ts'
 import { type CountedRoom, StoreUnavailable } from '../../shared/store/port.ts'
 import { storeProblem } from '../../shared/store/problem.ts'
-import { invalid, validate } from '../../shared/validate.ts'
+import { MAX_SUB_LENGTH } from '../../shared/tokens.ts'
+import { invalid, MAX_BODY_BYTES, readJson, validate } from '../../shared/validate.ts'
 import type { RoomList } from '../directory/directory.ts'
 import { DEFAULT_LIMIT, InvalidQuery, MAX_LIMIT } from '../directory/query.ts'
 import { type StoredRow, takenSeats } from '../directory/row.ts'
 import type { Position } from '../directory/rows.ts'
+import type { RequestAnswer, RequestCode, RoomRequest } from '../traffic.ts'
 import { type AdminEnv, countUpTo, PROJECT_ID, ROOM_ID } from './query.ts'
 
 /** What the calls under `/internal/rooms` need to know of the node. */
@@ -24,15 +28,14 @@ export interface RoomCallsSource {
   ) => Promise<{ readonly rooms: readonly CountedRoom[]; readonly next: CountedRoom | undefined }>
   /** Rows of a list that match, behind `after`. Rejects with `InvalidQuery` or `StoreUnavailable`. */
   readonly listedRooms: (list: RoomList, query: JsonObject, after?: Position) => Promise<readonly StoredRow[]>
-  /** Ends a room, whichever node has it. */
-  readonly endRoom: (
-    projectId: string,
-    roomId: string,
-  ) => Promise<'done' | 'not_found' | 'timed_out' | { readonly code: ErrorCode; readonly message: string }>
+  /** Sends a request to a room, whichever node has it. Never rejects. */
+  readonly requestRoom: (projectId: string, roomId: string, request: RoomRequest) => Promise<RequestAnswer>
+  readonly clock: Clock
+  readonly random: Random
 }
 
 /** A position in the list of rooms without owner, as the text that a caller gives back. */
-const CURSOR = v.pipe(
+export const CURSOR = v.pipe(
   v.string(),
   v.rawTransform(({ dataset, addIssue, NEVER }): CountedRoom => {
     const read = v.safeParse(POSITION, decoded(dataset.value))
@@ -53,7 +56,7 @@ function parsed(text: string): Json | undefined {
   }
 }
 
-const cursorOf = ({ until, roomId }: CountedRoom): string =>
+export const cursorOf = ({ until, roomId }: CountedRoom): string =>
   encoded([until === Number.POSITIVE_INFINITY ? null : until, roomId])
 
 const encoded = (position: Json): string => Buffer.from(JSON.stringify(position)).toString('base64url')
@@ -67,6 +70,60 @@ const LIST_QUERY = v.object({
   ),
   cursor: v.exactOptional(CURSOR),
 })
+/** Maximum number of seats of one request. */
+const MAX_SUBS = 1000
+
+/** Idempotency id of a request: the id of an API key, a slash, and the key of the request. Printable ASCII. */
+const REQUEST_ID = v.pipe(
+  v.string(),
+  v.regex(/^[!-.0-~]{1,64}\/[ -~]{1,255}$/, 'must be <key id>/<idempotency key>'),
+)
+const SUB = v.pipe(
+  v.string(),
+  v.minLength(1, 'must not be empty'),
+  v.maxLength(MAX_SUB_LENGTH, `must have at most ${MAX_SUB_LENGTH} characters`),
+)
+const SUBS = v.pipe(
+  v.array(SUB),
+  v.minLength(1, 'must not be empty'),
+  v.maxLength(MAX_SUBS, `must have at most ${MAX_SUBS} entries`),
+)
+const ACTION = v.variant('op', [
+  v.strictObject({
+    op: v.literal('call'),
+    name: v.string(),
+    data: v.unknown() as v.GenericSchema<unknown, Json>,
+    caller: v.strictObject({ key_id: v.string(), call_id: v.string() }),
+  }),
+  v.strictObject({
+    op: v.literal('reserve'),
+    subs: SUBS,
+    seconds: v.pipe(v.number(), v.gtValue(0, 'must be above 0'), v.maxValue(86_400, 'must be at most 86400')),
+  }),
+  v.strictObject({ op: v.literal('cancel'), subs: SUBS }),
+  v.strictObject({
+    op: v.literal('kick'),
+    sub: SUB,
+    reason: v.exactOptional(v.pipe(v.string(), v.minLength(1, 'must not be empty'))),
+  }),
+  v.strictObject({ op: v.literal('close') }),
+  v.strictObject({ op: v.literal('open') }),
+])
+const REQUEST_BODY = v.object({
+  project_id: PROJECT_ID,
+  room_id: ROOM_ID,
+  request: v.strictObject({
+    id: REQUEST_ID,
+    hash: v.pipe(v.string(), v.maxLength(64, 'must have at most 64 characters')),
+    create: v.exactOptional(v.strictObject({ options: v.optional(v.record(v.string(), v.unknown()), {}) })),
+    do: ACTION,
+  }),
+})
+/** Size of a request around its data, which may be as large as a request body of control. */
+const REQUEST_BYTES = MAX_BODY_BYTES + 16 * 1024
+/** Requests of a project at this node. A burst of one second passes. */
+const REQUEST_RATE = { perSecond: 200, burst: 200 }
+
 const END_QUERY = v.object({ project_id: v.optional(PROJECT_ID, ''), room_id: v.optional(ROOM_ID, '') })
 
 const LISTING_QUERY = v.object({
@@ -81,7 +138,10 @@ const LISTING_QUERY = v.object({
 /** The position of a row in its list, as `next_cursor` has it. */
 const ROW_POSITION = v.strictTuple([v.number(), v.string(), v.string()])
 
-/** Mounts the calls that control forwards to a node: `GET` and `DELETE /internal/rooms`, and `GET /internal/listings`. */
+/**
+ * Mounts the calls that control forwards to a node: `GET` and `DELETE /internal/rooms`, `POST /internal/rooms/requests`, and
+ * `GET /internal/listings`.
+ */
 export function roomCalls(
   app: Hono<AdminEnv>,
   guard: MiddlewareHandler<AdminEnv>,
@@ -89,6 +149,8 @@ export function roomCalls(
 ): void {
   app.get('/internal/rooms', guard, (c) => withStore(() => list(c, source)))
   app.delete('/internal/rooms', guard, (c) => withStore(() => end(c, source)))
+  const rates = new RateLimits(source.clock, REQUEST_RATE)
+  app.post('/internal/rooms/requests', guard, (c) => request(c, source, rates))
   app.get('/internal/listings', guard, (c) => withStore(() => listing(c, source)))
 }
 
@@ -144,22 +206,77 @@ async function listing(c: Context, { listedRooms }: RoomCallsSource): Promise<Re
   )
 }
 
-async function end(c: Context, { endRoom }: RoomCallsSource): Promise<Response> {
+/** Ends a room for an operator. */
+export const closeRoom = (
+  { requestRoom, random }: Pick<RoomCallsSource, 'requestRoom' | 'random'>,
+  projectId: string,
+  roomId: string,
+): Promise<RequestAnswer> =>
+  requestRoom(projectId, roomId, {
+    id: `operator/${randomToken(random, 16)}`,
+    hash: '',
+    do: { op: 'close' },
+  })
+
+async function end(c: Context, source: RoomCallsSource): Promise<Response> {
   const { project_id: projectId, room_id: roomId } = validate(END_QUERY, c.req.query(), 'query')
-  const outcome = await endRoom(projectId, roomId)
-  if (outcome === 'done') return c.json({ project_id: projectId, room_id: roomId, ended: true })
-  if (outcome === 'not_found')
-    throw new Problem('room_not_found', `There is no room ${roomId} in the project ${projectId}.`)
-  if (outcome === 'timed_out')
+  const answer = await closeRoom(source, projectId, roomId)
+  if ('reply' in answer) return c.json({ project_id: projectId, room_id: roomId, ended: true })
+  if (answer.code !== 'timeout') throw problemOf(answer)
+  throw new Problem(
+    'timeout',
+    `${roomId} has not ended within 10 s: its owner does not answer, or its database does not take its last state. Try again.`,
+  )
+}
+
+/** Carries a request of a backend out, once. */
+async function request(c: Context, source: RoomCallsSource, rates: RateLimits): Promise<Response> {
+  const body = validate(REQUEST_BODY, await readJson(c.req.raw, REQUEST_BYTES), 'body')
+  const { project_id: projectId, room_id: roomId } = body
+  const { create, ...asked } = body.request
+  const rate = rates.of(projectId)
+  if (!rate.take())
     throw new Problem(
-      'timeout',
-      `${roomId} has not ended within 10 s: its owner does not answer, or its database does not take its last state. Try again.`,
+      'rate_limited',
+      `The project ${projectId} sends more than ${REQUEST_RATE.perSecond} requests to rooms in a second.`,
+      { headers: { 'retry-after': '1' } },
     )
-  throw new Problem('room_unavailable', outcome.message)
+  const [keyId] = asked.id.split('/')
+  const answer = await source.requestRoom(projectId, roomId, {
+    ...asked,
+    ...(create && { create: { principal: `backend:${keyId}`, options: create.options as JsonObject } }),
+  })
+  if ('code' in answer) throw problemOf(answer)
+  const { reply, epoch, seq } = answer
+  const fields = asked.do.op === 'call' ? { reply } : (reply as JsonObject)
+  return c.json({ ...fields, epoch, seq })
+}
+
+/** Codes of rooms as problems. Any other: `room_unavailable`. */
+const PROBLEM_OF: { readonly [code in RequestCode]?: ProblemCode } = {
+  room_not_found: 'room_not_found',
+  unknown_room_type: 'room_not_found',
+  room_full: 'room_full',
+  room_logic_refused: 'room_logic_refused',
+  room_logic_failed: 'room_logic_failed',
+  invalid_options: 'invalid_request',
+  invalid_request: 'invalid_request',
+  conflict: 'conflict',
+  cancelled: 'conflict',
+  rate_limited: 'rate_limited',
+  project_full: 'rate_limited',
+  too_many_rooms: 'rate_limited',
+  timeout: 'timeout',
+}
+
+function problemOf({ code, message }: Extract<RequestAnswer, { code: RequestCode }>): Problem {
+  const problem = PROBLEM_OF[code] ?? 'room_unavailable'
+  const again = problem === 'room_unavailable' || problem === 'rate_limited'
+  return new Problem(problem, message, again ? { headers: { 'retry-after': '1' } } : {})
 }
 
 /** Answers with a 503 if the store does not answer. */
-async function withStore(answer: () => Promise<Response>): Promise<Response> {
+export async function withStore(answer: () => Promise<Response>): Promise<Response> {
   try {
     return await answer()
   } catch (error) {

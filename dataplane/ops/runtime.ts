@@ -36,6 +36,7 @@ interface NodeDescription {
   readonly rooms_hash: string
   readonly started_at: string
   readonly draining: boolean
+  readonly cordoned: boolean
   readonly load: Load
 }
 

@@ -1,5 +1,6 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Span } from '../../shared/tracing/tracer.ts'
+import type { Maker } from '../place.ts'
 import { type JoinRequest, playerOf, roomAttributes, type ToOwner } from '../traffic.ts'
 import type { TurnRoom } from '../watchdog/turns.ts'
 import type { Member, RoomDefinition } from './definition.ts'
@@ -562,7 +563,7 @@ export function joinOptions(
   code: RoomCode,
   room: TurnRoom,
   definition: RoomDefinition,
-  join: JoinRequest,
+  join: Maker,
 ): ReturnType<typeof parseOptions> {
   try {
     return code.run(joinTurn(room, 'options', join), () => parseOptions(definition, join.options))
@@ -571,11 +572,11 @@ export function joinOptions(
   }
 }
 
-/** A turn of room code for a join, which does not write to the state of a room that runs. */
+/** A turn of room code for a join or a request with `create`, which does not write to the state of a room that runs. */
 export const joinTurn = (
   { name, epoch }: TurnRoom,
   hook: 'options' | 'create' | 'load' | 'admit',
-  { session_id: sessionId, request_id: ref, sub }: JoinRequest,
+  { session_id: sessionId, request_id: ref, sub }: Maker,
 ): RoomTurn => ({
   room: { name, epoch },
   hook,

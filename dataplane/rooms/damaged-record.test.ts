@@ -172,7 +172,7 @@ describe('a damaged record', () => {
     )
     expect(broken({ snapshot: snapshot.slice(0, 20) })).toThrow(/20 bytes is damaged: its CRC/)
     expect(broken({ snapshot: Uint8Array.of(3) })).toThrow(/has 1 bytes; the shortest has 5/)
-    expect(broken({ snapshot: sealed(snapshot, 3) })).toThrow(/version 3; this node reads version 8/)
+    expect(broken({ snapshot: sealed(snapshot, 3) })).toThrow(/version 3; this node reads version 9/)
     expect(broken({ journal: journal.slice(1) })).toThrow(/a journal entry has seq \d+ behind seq \d+/)
     const holed = format.snapshot({ ...whole, updates: whole.updates.slice(1) })
     expect(broken({ snapshot: holed })).toThrow(/the history of a snapshot has seq/)
@@ -196,13 +196,13 @@ describe('a damaged record', () => {
 
 describe('a record of a newer version', () => {
   it.each([
-    ['its snapshot', () => withPart(0, sealed(sound.snapshot, 9))],
-    ['a journal entry', () => withPart(2, sealed(sound.journal[1]!, 9))],
+    ['its snapshot', () => withPart(0, sealed(sound.snapshot, 10))],
+    ['a journal entry', () => withPart(2, sealed(sound.journal[1]!, 10))],
     [
       'an entry of its history',
       () => {
         const whole = format.readSnapshot(sound.snapshot)
-        const updates = whole.updates.map((entry, i) => (i === 1 ? sealed(entry, 9) : entry))
+        const updates = whole.updates.map((entry, i) => (i === 1 ? sealed(entry, 10) : entry))
         return withPart(0, format.snapshot({ ...whole, updates }))
       },
     ],
@@ -219,7 +219,7 @@ describe('a record of a newer version', () => {
       ])
     }
     const told = lines.filter(({ level }) => level >= 50)
-    expect(told).toMatchObject([{ room: ROOM, err: { message: expect.stringContaining('version 9') } }])
+    expect(told).toMatchObject([{ room: ROOM, err: { message: expect.stringContaining('version 10') } }])
     const { epoch, owner } = (await store.rooms.inspect(ROOM))!
     expect(owner).toBeNull()
     expect(await store.rooms.claim(ROOM, 'node_c', epoch, LONG_MS)).toMatchObject(record)

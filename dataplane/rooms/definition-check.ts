@@ -36,6 +36,7 @@ const A_LISTING: Rule = [
   'a function, not an async one, that returns the data of the row, or null',
 ]
 const A_FLAG: Rule = [(value) => typeof value === 'boolean', 'true or false']
+const ONLY_TRUE: Rule = [(value) => value === true, 'true, or left out']
 const A_SAVE_INTERVAL: Rule = [(value) => isNumber(value, 1, 86_400), '1 to 86400']
 const BY_NAME: Rule = [isObject, 'an object by name']
 
@@ -52,12 +53,14 @@ const FIELDS: Readonly<Record<string, Rule>> = {
   ],
   options: A_SCHEMA,
   messages: BY_NAME,
+  calls: BY_NAME,
   events: BY_NAME,
   tasks: BY_NAME,
   layers: [isObject, 'an object by patterns of paths'],
   listing: [isObject, '{ data, of, sleeping? }'],
   codes: A_FLAG,
   timers: BY_NAME,
+  notices: BY_NAME,
   state: A_SCHEMA,
   sync: [(value) => rateFrom(value, 0), `{ rate } with 0 (at once) to ${MAX_RATE} flushes per second`],
   tick: [
@@ -136,6 +139,10 @@ export function checkSpec(spec: unknown): void {
     spec.onIdle !== 'sleep' || spec.durability !== 'none',
     () =>
       'onIdle: sleep needs a room that is stored; with durability none there is nothing to rest: write journal or snapshot',
+  )
+  check(
+    spec.notices === undefined || spec.durability !== 'none',
+    () => 'notices need a room that is stored, and durability is none: write journal or snapshot',
   )
   if (isObject(spec.layers)) problems.push(...problemsOfLayers(spec.layers))
   if (isObject(spec.layers) && problems.length === 0)
@@ -226,15 +233,32 @@ function checkNames(spec: Fields, check: Check): void {
     if (handle !== undefined) checkRule(`${what}.handle`, handle, A_HANDLER, check)
     if (rate !== undefined) checkRate(`${what}.rate`, rate, check)
   }
+  for (const [name, call] of namesIn(spec, 'calls', check)) {
+    const { data, reply, handle }: Fields = isObject(call) ? call : {}
+    if (isObject(call)) checkFields(call, ['data', 'reply', 'handle'], `calls.${name}`, check)
+    if (data !== undefined) checkRule(`calls.${name}.data`, data, A_SCHEMA, check)
+    if (reply !== undefined) checkRule(`calls.${name}.reply`, reply, A_SCHEMA, check)
+    checkRule(`calls.${name}.handle`, handle, A_HANDLER, check)
+  }
   for (const [name, task] of namesIn(spec, 'tasks', check)) {
     check(
       !isSchema(task),
       () => `tasks.${name} is a schema: write ${name}: { result: schema, handle(state, outcome, ctx) { … } }`,
     )
     if (isSchema(task)) continue
-    const { result, handle }: Fields = isObject(task) ? task : {}
-    if (isObject(task)) checkFields(task, ['result', 'handle'], `tasks.${name}`, check)
+    const { result, retry, data, run, handle }: Fields = isObject(task) ? task : {}
+    if (isObject(task))
+      checkFields(task, ['result', 'retry', 'data', 'run', 'handle'], `tasks.${name}`, check)
     checkRule(`tasks.${name}.result`, result, A_SCHEMA, check)
+    if (retry !== undefined) {
+      checkRule(`tasks.${name}.retry`, retry, ONLY_TRUE, check)
+      checkRule(`tasks.${name}.data`, data, A_SCHEMA, check)
+      checkRule(`tasks.${name}.run`, run, A_FUNCTION, check)
+    } else
+      check(
+        data === undefined && run === undefined,
+        () => `tasks.${name} has data or run without retry: write retry: true, or leave them out`,
+      )
     checkRule(`tasks.${name}.handle`, handle, A_HANDLER, check)
   }
   for (const [name, timer] of namesIn(spec, 'timers', check)) {
@@ -243,8 +267,9 @@ function checkNames(spec: Fields, check: Check): void {
     checkRule(`timers.${name}.data`, data, A_SCHEMA, check)
     checkRule(`timers.${name}.handle`, handle, A_HANDLER, check)
   }
-  for (const [name, schema] of namesIn(spec, 'events', check))
-    checkRule(`events.${name}`, schema, A_SCHEMA, check)
+  for (const field of ['events', 'notices'])
+    for (const [name, schema] of namesIn(spec, field, check))
+      checkRule(`${field}.${name}`, schema, A_SCHEMA, check)
   check(
     spec.onMessage !== undefined ||
       spec.on_message !== undefined ||

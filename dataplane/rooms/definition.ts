@@ -1,4 +1,5 @@
 export type {
+  RoomCalls,
   RoomEvents,
   RoomMessages,
   RoomOptions,
@@ -14,6 +15,7 @@ import type { Immutable, TypedRoom, Visible } from '../../shared/room-types.ts'
 import { checkSpec, RoomDefinitionError } from './definition-check.ts'
 import type { LayerRules } from './layer-rules.ts'
 import type { JsonState, LayersOf } from './state-types.ts'
+import type { TaskRooms } from './tasks.ts'
 
 export type { LayerRule, LayerRules } from './layer-rules.ts'
 
@@ -44,6 +46,17 @@ type Output<S> = S extends StandardSchemaV1 ? Out<S> : null
 export type Pair = readonly [name: string, value: unknown]
 /** Schemas by name as pairs with their inputs. */
 type Inputs<T> = { [K in Names<T>]: readonly [name: K, value: Input<T[K]>] }[Names<T>]
+/** Tasks without `retry`, as pairs with the inputs of their `result` schemas. */
+type OnceInputs<Tasks, Given> = {
+  [K in Names<Tasks>]: DataOf<Given, K> extends StandardSchemaV1
+    ? never
+    : readonly [name: K, value: Input<Tasks[K]>]
+}[Names<Tasks>]
+/** Tasks with `retry`, as pairs with the inputs of their `data` schemas. */
+type RetryInputs<Given> = {
+  [K in Names<Given>]: Given[K] extends StandardSchemaV1 ? readonly [name: K, value: In<Given[K]>] : never
+}[Names<Given>]
+type DataOf<Given, K> = K extends keyof Given ? Given[K] : undefined
 /** The same for events. Without declared events: any name, any value. */
 type EventInputs<Events extends Schemas> = string extends Names<Events> ? Pair : Inputs<Events>
 /** Value of the pair with a name. */
@@ -101,6 +114,23 @@ export type TaskOutcome<T> =
        */
       readonly error: string
     }
+
+/** Names of one run of a task with `retry`. */
+export interface TaskRun {
+  /** Id of the task: that of `ctx.task`. It is the same each time the task runs. Give it to your database or backend, so that it does the work once. */
+  readonly id: string
+  /**
+   * Requests to other rooms of the project, for room types of roomful itself (`system`).
+   * @internal
+   */
+  readonly rooms?: TaskRooms
+}
+
+/** What a task with `retry` was started with. */
+export interface StartedTask<Data> extends Pick<TaskRun, 'id'> {
+  /** Data from `ctx.task`, as the output of the task's schema. */
+  readonly data: Data
+}
 
 /** A member's message of type `K`. */
 export interface MessageInput<K extends string, Data> {
@@ -172,12 +202,68 @@ export type TimerSpecs<State, Timers extends Schemas, Context, Sent extends Pair
 }
 
 /** Tasks for `ctx.task`, by name. */
-export type TaskSpecs<State, Tasks extends Schemas, Context, Sent extends Pair> = {
+export type TaskSpecs<State, Tasks extends Schemas, Given, Context, Sent extends Pair> = {
   readonly [K in keyof Tasks]: {
     /** Schema of the work's result. */
     readonly result: Tasks[K]
+    /** True: the task runs at least once. If another server process takes over the room, it runs again there. Needs `data` and `run`. */
+    readonly retry?: true
+    /** Schema of the data of a task with `retry`, at most 16 KiB of JSON. */
+    readonly data?: StandardSchemaV1
+    /** The work of a task with `retry`. It may run more than once, also at the same time on two server processes, always with the same `id`. */
+    run?(data: Output<DataOf<Given, K>>, task: TaskRun): PromiseLike<In<Tasks[K]>> | In<Tasks[K]>
     /** Called when the work has ended. The state may have changed since the task started. */
-    handle(state: Draft<State>, outcome: TaskOutcome<Out<Tasks[K]>>, ctx: Context): HandlerResult<State, Sent>
+    handle(
+      state: Draft<State>,
+      outcome: DataOf<Given, K> extends StandardSchemaV1
+        ? TaskOutcome<Out<Tasks[K]>> & StartedTask<Output<DataOf<Given, K>>>
+        : TaskOutcome<Out<Tasks[K]>>,
+      ctx: Context,
+    ): HandlerResult<State, Sent>
+  }
+} & {
+  readonly [K in keyof Given]: {
+    /** Schema of the data of a task with `retry`, at most 16 KiB of JSON. */
+    readonly data?: Given[K]
+  }
+}
+
+/** A call of a backend. */
+export interface CallInput<Data> {
+  /** Data of the call, as the output of its schema; null if the call has no schema. */
+  readonly data: Data
+  /** Sender of the call. */
+  readonly caller: {
+    /** Id of the API key. */
+    readonly keyId: string
+    /** `Idempotency-Key` of the call. roomful knows it for 10 minutes. To know it for longer, store it in the state. */
+    readonly callId: string
+  }
+}
+
+/** Calls that backends may make, by name. */
+export type CallSpecs<State, Calls, Replies, Context, Sent extends Pair> = {
+  readonly [K in keyof Calls]: {
+    /** Schema of the data. Default: the call has no data, and `data` is `null`. */
+    readonly data?: Calls[K]
+    /** Schema of the reply. If it is given, the handler must reply to each call. Default: the reply is `null`. */
+    readonly reply?: StandardSchemaV1
+    /**
+     * Handles the call, in one turn. roomful stores the outcome with the changes of the handler, so that a repeated call has no further effect
+     * and gets the same answer.
+     */
+    handle(
+      state: Draft<State>,
+      input: CallInput<Output<Calls[K]>>,
+      ctx: MessageContext<Context, ReplyTo<Replies, K>>,
+    ): HandlerResult<State, Sent>
+  }
+} & {
+  readonly [K in keyof Replies]: {
+    /** Schema of the reply. If it is given, the handler must reply to each call. Default: the reply is `null`. */
+    readonly reply?: Replies[K]
+    /** Schema of the data. */
+    readonly data?: StandardSchemaV1
   }
 }
 
@@ -238,7 +324,7 @@ export interface RoomLog {
 
 /**
  * Context of a handler, for helper functions that work in every room type: `function deal(state: Table, ctx: RoomContext)`. It lacks
- * `emit`, `task`, `after` and `reply`. If a function calls one of these, use `ContextOf`. If the handler throws, its calls of the context
+ * `emit`, `notify`, `task`, `after` and `reply`. If a function calls one of these, use `ContextOf`. If the handler throws, its calls of the context
  * have no effect.
  */
 export interface RoomContext {
@@ -292,8 +378,13 @@ export interface RoomContext {
 
 /** Context of a handler of one room type. To name this type in your code, use `ContextOf`. */
 // The functions are properties, because TypeScript compares the parameters of methods too loosely: a helper of another room type would pass.
-export interface TurnContext<in Events extends Pair, in Tasks extends Pair, in Timers extends Pair>
-  extends RoomContext {
+export interface TurnContext<
+  in Events extends Pair,
+  in Tasks extends Pair,
+  in Timers extends Pair,
+  in Retries extends Pair,
+  in Notices extends Pair,
+> extends RoomContext {
   /** Sends an event with the next update, to all members or to those in `to`. */
   readonly emit: <K extends Events[0]>(name: K, data: ValueOf<Events, K>, to?: Recipients) => void
   /**
@@ -301,8 +392,12 @@ export interface TurnContext<in Events extends Pair, in Tasks extends Pair, in T
    * durability `snapshot` or `none`: after they are sent). The handler of the task `name` gets the outcome. If another server process takes
    * over the room before the work has ended, the outcome is `{ ok: false, error: 'moved' }`. Throws if the room has 100 unfinished tasks
    * (`maxRoomTasks`).
+   *
+   * `ctx.task(name, data, { id })` starts a task with `retry`, which calls the task's `run`. It runs at least once: if another server process
+   * takes over the room before the work has ended, the task runs again there, with the same `id` (1 to 96 bytes; default: a new one). With
+   * durability `none` the task ends with its server process. Throws if the room has an unfinished task with this id.
    */
-  readonly task: <K extends Tasks[0]>(work: () => PromiseLike<ValueOf<Tasks, K>>, name: K) => void
+  readonly task: StartTask<Tasks, Retries>
   /**
    * Sets a timer and returns its id. The handler of `timer` is called once, `ms` milliseconds after `now`. If `ms` is 0 or less, it is
    * called soon after the current handler. If a timer with this `id` (1 to 96 bytes) exists, the new timer replaces it. If the current
@@ -314,6 +409,18 @@ export interface TurnContext<in Events extends Pair, in Tasks extends Pair, in T
     data: ValueOf<Timers, K>,
     options?: { readonly id?: string },
   ) => string
+  /**
+   * Sends a notice to your backend (`NOTIFY_URL`). The notice is stored together with the changes of this handler, and then sent until the
+   * backend accepts it, also if the server crashes or the room ends. The backend may receive it more than once, with the same id. `data`: at
+   * most 16 KiB of JSON. Throws if 1,000 notices of the room wait.
+   */
+  readonly notify: <K extends Notices[0]>(name: K, data: ValueOf<Notices, K>) => void
+}
+
+/** `ctx.task`. */
+export interface StartTask<in Tasks extends Pair, in Retries extends Pair> {
+  <K extends Tasks[0]>(work: () => PromiseLike<ValueOf<Tasks, K>>, name: K): void
+  <K extends Retries[0]>(name: K, data: ValueOf<Retries, K>, options?: { readonly id?: string }): void
 }
 
 /** Context of a message's handler. */
@@ -440,7 +547,17 @@ export interface RoomSpec<
   Timers extends Schemas,
   Patterns extends string,
   Listing extends StandardSchemaV1,
-  Context = TurnContext<EventInputs<Events>, Inputs<Tasks>, Inputs<Timers>>,
+  Given,
+  Calls,
+  CallReplies,
+  Notices extends Schemas,
+  Context = TurnContext<
+    EventInputs<Events>,
+    OnceInputs<Tasks, Given>,
+    Inputs<Timers>,
+    RetryInputs<Given>,
+    Inputs<Notices>
+  >,
   Sent extends Pair = EventInputs<Events>,
 > {
   /** Name that clients join by: 1 to 64 letters, digits, `_` and `-`. The first character is a letter or digit. */
@@ -461,10 +578,12 @@ export interface RoomSpec<
   readonly options?: Options
   /** Messages that members may send, by type. */
   readonly messages?: MessageSpecs<NoInfer<State>, Messages, Replies, Handled, Context, Sent>
+  /** Calls that your backends may make through the control API, by name. */
+  readonly calls?: CallSpecs<NoInfer<State>, Calls, CallReplies, Context, Sent>
   /** Schemas of the events, by name. Default: any name, any JSON. */
   readonly events?: Events
   /** Tasks for `ctx.task`, by name. */
-  readonly tasks?: TaskSpecs<NoInfer<State>, Tasks, Context, Sent>
+  readonly tasks?: TaskSpecs<NoInfer<State>, Tasks, Given, Context, Sent>
   /**
    * Hidden parts of the state, by path: `{ 'hands.*': (memberId) => `member:${memberId}`, deck: null }`. `*` matches any key. The value at
    * the path, its key and everything in it belong to a layer, which only some members receive. The right side is the layer's name, or a
@@ -481,6 +600,8 @@ export interface RoomSpec<
   readonly codes?: boolean
   /** Timers for `ctx.after`, by name. */
   readonly timers?: TimerSpecs<NoInfer<State>, Timers, Context, Sent>
+  /** Schemas of the notices for `ctx.notify`, by name. Not with durability `none`. */
+  readonly notices?: Notices
   /**
    * Schema of the state, for development: when you edit the definition, a running room gets the new code only if its state fits the schema.
    */
@@ -599,9 +720,17 @@ export interface MessageType {
   readonly handle: Hook | undefined
 }
 
+/** Call type with defaults filled in. */
+export interface CallType extends Pick<MessageType, 'data' | 'reply'> {
+  readonly handle: Hook
+}
+
 /** Task type. */
 export interface TaskType {
   readonly result: StandardSchemaV1
+  /** Schema of the data. Undefined: the task has no `retry`. */
+  readonly data: StandardSchemaV1 | undefined
+  readonly run: ((data: unknown, task: TaskRun) => unknown) | undefined
   readonly handle: Hook
 }
 
@@ -629,16 +758,23 @@ export interface RoomDefinition {
    * @internal
    */
   readonly codeHash?: string
+  /**
+   * The room type is a part of roomful. Its tasks can send requests to other rooms.
+   * @internal
+   */
+  readonly system?: true
   readonly maxMembers: number
   readonly sameSub: 'allow' | 'replace' | 'refuse'
   readonly options: StandardSchemaV1 | undefined
   readonly messages: { readonly [type: string]: MessageType }
+  readonly calls: { readonly [name: string]: CallType }
   readonly events: Schemas | undefined
   readonly tasks: { readonly [name: string]: TaskType }
   readonly layers: LayerRules | undefined
   readonly listing: RoomListingRules | undefined
   readonly codes: boolean
   readonly timers: { readonly [name: string]: TimerType }
+  readonly notices: Schemas
   readonly state: StandardSchemaV1 | undefined
   readonly sync: { readonly rate: number }
   readonly tick: { readonly rate: number } | undefined
@@ -674,6 +810,9 @@ export interface DefinedTypes<
   Options extends StandardSchemaV1,
   Patterns extends string,
   Listing extends StandardSchemaV1,
+  Calls,
+  CallReplies,
+  Notices extends Schemas,
   Context,
 > {
   readonly state: State
@@ -687,14 +826,21 @@ export interface DefinedTypes<
       ? K
       : never]: Replies[K] extends StandardSchemaV1 ? Out<Replies[K]> : never
   }
+  readonly calls: {
+    readonly [K in Names<Calls>]: {
+      readonly data: Input<Calls[K]>
+      readonly reply: Output<K extends keyof CallReplies ? CallReplies[K] : undefined>
+    }
+  }
   readonly events: string extends Names<Events>
     ? { readonly [name: string]: Json }
     : { readonly [K in Names<Events>]: Out<Events[K]> }
   readonly options: In<Options> & object
+  readonly notices: { readonly [K in Names<Notices>]: Out<Notices[K]> }
 }
 
-/** Schema of the data of a message type that declares none. */
-const NO_DATA = v.null('this message has no data: send null, or declare `data` in the room type')
+/** Schema of the data of a message type or call that declares none. */
+const NO_DATA = v.null('no data is expected: send null, or declare `data` in the room type')
 
 /** Inferred when a definition omits the property. */
 type None = Record<never, never>
@@ -717,6 +863,11 @@ export function defineRoom<
   const Timers extends Schemas = None,
   Patterns extends string = never,
   Listing extends StandardSchemaV1 = never,
+  Given extends ByName = None,
+  CallNames extends string = never,
+  const Calls extends ByName = { readonly [K in CallNames]: unknown },
+  CallReplies extends ByName = None,
+  const Notices extends Schemas = None,
 >(
   spec: RoomSpec<
     Type,
@@ -729,9 +880,14 @@ export function defineRoom<
     Options,
     Timers,
     Patterns,
-    Listing
+    Listing,
+    Given,
+    Calls,
+    CallReplies,
+    Notices
   > & {
     readonly messages?: { readonly [K in Types]: unknown }
+    readonly calls?: { readonly [K in CallNames]: unknown }
   },
 ): RoomDefinition &
   TypedRoom<
@@ -743,7 +899,16 @@ export function defineRoom<
       Options,
       Patterns,
       Listing,
-      TurnContext<EventInputs<Events>, Inputs<Tasks>, Inputs<Timers>>
+      Calls,
+      CallReplies,
+      Notices,
+      TurnContext<
+        EventInputs<Events>,
+        OnceInputs<Tasks, Given>,
+        Inputs<Timers>,
+        RetryInputs<Given>,
+        Inputs<Notices>
+      >
     >,
     Type
   > {
@@ -758,6 +923,12 @@ export function defineRoom<
       handle,
     },
   ])
+  const calls = (Object.entries(spec.calls ?? {}) as [string, Partial<CallType>][]).map(
+    ([name, { data = NO_DATA, reply, handle }]): [string, CallType] => [
+      name,
+      { data, reply, handle: handle! },
+    ],
+  )
   const definedAt = new Error('defineRoom')
   Error.captureStackTrace(definedAt, defineRoom)
   return Object.freeze({
@@ -768,12 +939,14 @@ export function defineRoom<
     sameSub: spec.sameSub ?? 'allow',
     options: spec.options,
     messages: Object.fromEntries(messages),
+    calls: Object.fromEntries(calls),
     events: spec.events,
     tasks: (spec.tasks ?? {}) as RoomDefinition['tasks'],
     layers: spec.layers,
     listing: spec.listing as RoomListingRules | undefined,
     codes: spec.codes ?? false,
     timers: (spec.timers ?? {}) as RoomDefinition['timers'],
+    notices: spec.notices ?? {},
     state: spec.state,
     sync: spec.sync ?? { rate: 20 },
     tick: spec.tick,

@@ -57,6 +57,8 @@ export interface PendingLeave {
 
 /** One flush on its way out: the update, and what its delivery needs to know. */
 export interface Flush {
+  /** Notices that are written with the update. */
+  readonly notices: readonly Uint8Array[]
   readonly update: Update
   /** Its journal entry; undefined in a room that is not stored. */
   readonly packed: Uint8Array | undefined

@@ -77,13 +77,18 @@ export class RoomDurability {
   /**
    * Keeps the update that the room has flushed last, of which this is the entry. The promise tells whether it stands; undefined: it need
    * not be waited for. `atOnce`: a `snapshot` room is written with this update, which waits for the write.
+   * `notices` are written with the update.
    */
-  commit(entry: Uint8Array | undefined, atOnce: boolean): Promise<boolean> | undefined {
+  commit(
+    entry: Uint8Array | undefined,
+    atOnce: boolean,
+    notices: readonly Uint8Array[],
+  ): Promise<boolean> | undefined {
     if (!entry) return undefined
     if (this.#durability === 'snapshot' && atOnce) {
       this.#snapshot.cancel()
       this.#changedSince = undefined
-      return this.record.replace(this.#room.withoutHistory())
+      return this.record.replace(this.#room.withoutHistory(), notices)
     }
     if (this.#durability === 'snapshot') {
       this.#changedSince ??= this.#environment.clock.monotonic()
@@ -95,11 +100,11 @@ export class RoomDurability {
     if (entries >= journalEntries || bytes >= Math.max(journalBytes, snapshotBytes)) {
       const whole = this.#room.whole()
       this.#journal = { entries: 0, bytes: 0, snapshotBytes: whole.length }
-      return this.record.replace(whole)
+      return this.record.replace(whole, notices)
     }
     this.#journal.entries++
     this.#journal.bytes += entry.length
-    return this.record.append(entry)
+    return this.record.append(entry, notices)
   }
 
   /** The next update is written as a whole snapshot, which says the version of the state: no entry does. */
@@ -107,12 +112,12 @@ export class RoomDurability {
     this.#journal.entries = Number.POSITIVE_INFINITY
   }
 
-  /** Gives the room up, for others to go on with (`forget` false: written first) or for good. */
-  async release(forget: boolean): Promise<boolean> {
+  /** Gives the room up, for others to go on with (`forget` false: written first) or for good, with the notices of its last turn. */
+  async release(forget: boolean, notices: readonly Uint8Array[]): Promise<boolean> {
     // A room that is not stored has no history to give.
     const whole = this.#durability === 'none' ? this.#room.withoutHistory : this.#room.whole
     if (!forget && !(await this.record.replace(whole()))) return false
-    return this.record.release(forget)
+    return this.record.release(forget, notices)
   }
 
   /** Nothing is written by itself any more. */
@@ -170,11 +175,15 @@ interface LogEvents {
   readonly stateVersion: () => number
   /** The room goes on from memory under a new epoch: what others did with it under an epoch between the two is lost. */
   readonly rewritten: (lost: LostEpochs) => void
+  /** So many notices are written. */
+  readonly noticed: (number: number) => void
   /** The store does not answer (true), or does again (false). While it does not, nothing may be applied. */
   readonly uncertain: (uncertain: boolean) => void
 }
 
 type Write = (fence: Fence) => Promise<boolean>
+/** A write that adds notices. */
+type NoticingWrite = (fence: Fence, notices: readonly Uint8Array[]) => Promise<boolean>
 type Standing = 'same' | 'next' | 'rewritten' | 'lost'
 
 /**
@@ -206,6 +215,8 @@ export class FencedLog {
   /** Entries given to the journal, and how many of them a whole room that was written in their place has in it. */
   #entries = 0
   #covered = 0
+  /** Notices that are not known to be written, by update. */
+  readonly #unwritten = new Set<readonly Uint8Array[]>()
 
   /** Of a room (`project/type:key`) that this node has claimed. */
   constructor(environment: RoomEnvironment, room: string, fence: Fence, log: RoomLog, on: LogEvents) {
@@ -228,36 +239,42 @@ export class FencedLog {
   }
 
   /** Adds an entry to the journal. */
-  append(entry: Uint8Array): Promise<boolean> {
+  append(entry: Uint8Array, notices: readonly Uint8Array[]): Promise<boolean> {
     const number = ++this.#entries
     const { ttlMs } = this.#life
     const wakeAt = this.#on.wakeAt()
+    if (notices.length > 0) this.#unwritten.add(notices)
     const done = this.#alone(async () => {
       // The store had lost the record, and was told all of the room while this entry waited.
       if (number <= this.#covered) return true
-      const write: Write = (fence) => this.#records.commit(this.#room, fence, entry, ttlMs)
-      return this.#waking(wakeAt, write, 'appends')
+      const write: NoticingWrite = (fence, added) =>
+        this.#records.commit(this.#room, fence, entry, ttlMs, added)
+      return this.#waking(wakeAt, [notices], write, 'appends')
     })
     this.#countFor(ttlMs)
     return done
   }
 
   /** Replaces snapshot and journal. */
-  replace(snapshot: Uint8Array): Promise<boolean> {
+  replace(snapshot: Uint8Array, notices: readonly Uint8Array[] = []): Promise<boolean> {
     const said = this.#said()
     const wakeAt = this.#on.wakeAt()
-    const done = this.#alone(() => this.#waking(wakeAt, (fence) => this.#snapshot(fence, snapshot, said)))
+    if (notices.length > 0) this.#unwritten.add(notices)
+    const write: NoticingWrite = (fence, added) => this.#snapshot(fence, snapshot, said, added)
+    const done = this.#alone(() => this.#waking(wakeAt, [notices], write))
     this.#countFor(said.ttlMs)
     return done
   }
 
   /** Gives the room up; with `forget`, everything but its epoch goes. After that it is not this node's, with any answer. */
-  release(forget: boolean): Promise<boolean> {
-    const options = { forget, ...(forget ? { ttlMs: this.#recordTtlMs } : this.#life) }
+  release(forget: boolean, notices: readonly Uint8Array[] = []): Promise<boolean> {
+    const options = { forget, ...(forget ? { ttlMs: this.#recordTtlMs } : this.#life), notices }
     // Refused after a lost answer: the first attempt took place, or the room is another node's.
     return this.#untilAnswered(async (attempt) => {
+      if (notices.length > 0) await this.#environment.notices.announce(this.#room, this.#fence)
       const released = (await this.#records.release(this.#room, this.#fence, options)) || attempt > 0
       if (released && forget && this.#wakeAt !== undefined) this.#tellWakeup(undefined)
+      if (released && notices.length > 0) this.#on.noticed(notices.length)
       return released
     })
   }
@@ -269,27 +286,46 @@ export class FencedLog {
 
   /**
    * Writes what a room that is to be woken at `wakeAt` has: the store is told before where that is earlier than it knows, and after where
-   * it is not.
+   * it is not. If notices of `updates` are not written yet, they are written as well, and the store is told before, so that no notice is in no
+   * index.
    */
-  async #waking(wakeAt: number | undefined, write: Write, appends?: 'appends'): Promise<boolean> {
+  async #waking(
+    wakeAt: number | undefined,
+    updates: readonly (readonly Uint8Array[])[],
+    write: NoticingWrite,
+    appends?: 'appends',
+  ): Promise<boolean> {
+    const unwritten = updates.filter((notices) => this.#unwritten.has(notices))
+    if (unwritten.length > 0 && !(await this.#announce())) return false
     const known = this.#wakeAt ?? Number.POSITIVE_INFINITY
     if (wakeAt !== undefined && wakeAt < known && !(await this.#requireWakeup(wakeAt))) return false
-    const stands = await this.#settle(write, appends)
+    const stands = await this.#settle((fence) => write(fence, unwritten.flat()), appends)
+    if (stands) this.#wrote(unwritten)
     if (stands && this.#wakeAt !== wakeAt) this.#tellWakeup(wakeAt)
     return stands
   }
 
   /** Tells the store when to wake the room, until it has answered; false: that is given up. */
-  async #requireWakeup(at: number): Promise<boolean> {
-    for (let attempt = 0; ; attempt++) {
-      try {
-        await this.#environment.wakeups.set(this.#room, this.#nextWakeup(), at)
-        this.#wakeAt = at
-        return true
-      } catch (error) {
-        if (!(await this.#pause(attempt, error))) return false
-      }
-    }
+  #requireWakeup(at: number): Promise<boolean> {
+    return this.#retry(async () => {
+      await this.#environment.wakeups.set(this.#room, this.#nextWakeup(), at)
+      this.#wakeAt = at
+      return true
+    })
+  }
+
+  /** Tells the store that notices follow, until it has answered. False: that is given up. */
+  #announce(): Promise<boolean> {
+    return this.#retry(async () => {
+      await this.#environment.notices.announce(this.#room, this.#fence)
+      return true
+    })
+  }
+
+  /** The notices of these updates are written. */
+  #wrote(updates: readonly (readonly Uint8Array[])[]): void {
+    const written = updates.filter((notices) => this.#unwritten.delete(notices)).flat()
+    if (written.length > 0) this.#on.noticed(written.length)
   }
 
   /** The same, for what no write waits for. */
@@ -325,15 +361,17 @@ export class FencedLog {
 
   /** Asks the store, in its turn, until it has answered; false: that is given up. */
   #untilAnswered(ask: (attempt: number) => Promise<boolean>): Promise<boolean> {
-    return this.#alone(async () => {
-      for (let attempt = 0; ; attempt++) {
-        try {
-          return await ask(attempt)
-        } catch (error) {
-          if (!(await this.#pause(attempt, error))) return false
-        }
+    return this.#alone(() => this.#retry(ask))
+  }
+
+  async #retry(ask: (attempt: number) => Promise<boolean>): Promise<boolean> {
+    for (let attempt = 0; ; attempt++) {
+      try {
+        return await ask(attempt)
+      } catch (error) {
+        if (!(await this.#pause(attempt, error))) return false
       }
-    })
+    }
   }
 
   /**
@@ -452,7 +490,8 @@ export class FencedLog {
     const wakeAt = this.#on.wakeAt()
     // The store may have lost this with the record.
     if (this.#wakeAt !== undefined) this.#wakeAt = Number.POSITIVE_INFINITY
-    if (!(await this.#waking(wakeAt, (fence) => this.#snapshot(fence, whole, said)))) return false
+    const write: NoticingWrite = (fence, added) => this.#snapshot(fence, whole, said, added)
+    if (!(await this.#waking(wakeAt, [...this.#unwritten], write))) return false
     this.#covered = Math.max(this.#covered, entries)
     return true
   }
@@ -461,8 +500,9 @@ export class FencedLog {
     fence: Fence,
     snapshot: Uint8Array,
     { ttlMs, stateVersion }: { ttlMs: number; stateVersion: number },
+    notices: readonly Uint8Array[],
   ): Promise<boolean> {
-    return this.#records.snapshot(this.#room, fence, snapshot, ttlMs, stateVersion)
+    return this.#records.snapshot(this.#room, fence, snapshot, ttlMs, stateVersion, notices)
   }
 
   get #records(): RoomRecords {

@@ -3,11 +3,11 @@ import type { Logger } from '../../shared/log.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
-import type { Listings, RoomRecords, Wakeups } from '../../shared/store/port.ts'
+import type { Listings, Notices, RoomRecords, Wakeups } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { Inbox } from '../inbox.ts'
 import type { ClaimOptions, Place } from '../place.ts'
-import type { RoomAddress, ToEdge } from '../traffic.ts'
+import type { RequestAnswer, RoomAddress, RoomRequest, ToEdge } from '../traffic.ts'
 import type { RoomCodes } from './codes.ts'
 import type { OutcomeLimits } from './deduplication.ts'
 import type { Departures } from './departures.ts'
@@ -32,6 +32,8 @@ export interface RoomLimits {
   readonly tasks: number
   /** Timers that room logic has set. */
   readonly timers: number
+  /** Notices that wait to be delivered. */
+  readonly notices: number
   /** Hidden layers that one member was shown. */
   readonly layers: number
   /** Bytes of the state, as `LiveState` counts them. */
@@ -67,6 +69,7 @@ export const ROOM_LIMITS: RoomLimits = {
   outcomes: { messages: 1024, bytes: 256 * 1024 },
   tasks: 100,
   timers: 1000,
+  notices: 1000,
   layers: 1024,
   stateBytes: 8 * 1024 * 1024,
   admitMs: 5000,
@@ -93,6 +96,7 @@ export interface RoomDependencies {
   readonly log: Logger
   readonly records: RoomRecords
   readonly wakeups: Wakeups
+  readonly notices: Pick<Notices, 'announce' | 'count'>
   readonly listings: Listings
   readonly codes: RoomCodes
   readonly metrics: RoomMetrics
@@ -112,6 +116,10 @@ export interface RoomDependencies {
    * `LoadMeter.overloaded`.
    */
   readonly overloaded: () => boolean
+  /** Notices of a room (`project/type:key`) are written. `NoticeDelivery.deliver`. */
+  readonly deliverNotices: (room: string) => void
+  /** Sends a request to another room. `RoomRequests.send`. */
+  readonly request: (room: RoomAddress, request: RoomRequest) => Promise<RequestAnswer>
   /** Takes a message to an edge. `Ownership.deliver`. */
   readonly deliver: (edge: string, message: ToEdge) => void
   /** Messages for a room that is not here (any more); `owner`: the node that has it, if that is known. `Router.redirect`. */

@@ -236,6 +236,16 @@ export class StuckTurns {
     return this.#has('onTimer', id, due) || this.rests('onTimer', name)
   }
 
+  /** Whether the handler of a call must not start. */
+  hasCall(id: string, name: string): boolean {
+    return this.#has('onCall', id, 0) || this.rests('onCall', name)
+  }
+
+  /** Whether `run` of a task must not start. */
+  hasTask(id: string, name: string): boolean {
+    return this.#has('task', id, 0) || this.rests('task', name)
+  }
+
   /** Whether the handler of a task's outcome must not start. */
   hasTaskOutcome(id: string, name: string): boolean {
     return this.#has('onTask', id, 1) || this.rests('onTask', name)

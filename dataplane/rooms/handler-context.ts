@@ -18,9 +18,10 @@ import type { RoomEvent } from './journal.ts'
 import type { Grant, Grants } from './layer-grants.ts'
 import { isLayerName, namesOf, ownerOf, ownLayer, RIGHT_NAME } from './layer-rules.ts'
 import type { Memberships } from './memberships.ts'
+import { type Notice, noticeOf } from './notices.ts'
 import { reserve } from './reservations.ts'
 import type { RoomStream } from './stream.ts'
-import type { Work } from './tasks.ts'
+import { retryTask, type Work } from './tasks.ts'
 import { timerOf } from './timers.ts'
 
 /** Maximum number of players that one room bans. */
@@ -34,6 +35,7 @@ interface Asked {
   readonly events: AskedEvent[]
   readonly shown: Grant[]
   readonly kicked: Kick[]
+  readonly notices: Notice[]
   closed: boolean
   reply: Json | undefined
 }
@@ -42,6 +44,7 @@ const nothingAsked = (): Asked => ({
   events: [],
   shown: [],
   kicked: [],
+  notices: [],
   closed: false,
   reply: undefined,
 })
@@ -50,14 +53,15 @@ const nothingAsked = (): Asked => ({
 export const NOTHING: Effects = nothingAsked()
 
 /** The room whose handlers run. */
-export interface HandledRoom extends Pick<RoomStream, 'roomId' | 'address' | 'log' | 'state' | 'tables'> {
+export interface HandledRoom
+  extends Pick<RoomStream, 'roomId' | 'address' | 'log' | 'state' | 'tables' | 'notices'> {
   readonly environment: Pick<RoomEnvironment, 'clock' | 'random'>
   readonly memberships: Pick<Memberships, 'members'>
   readonly grants: Pick<Grants, 'count'>
 }
 
-/** Whether the room may have so many tasks or timers, or a member so many layers. */
-export type MayHave = (what: 'tasks' | 'timers' | 'layers', number: number) => boolean
+/** Whether the room may have so many tasks, timers or notices, or a member so many layers. */
+export type MayHave = (what: 'tasks' | 'timers' | 'layers' | 'notices', number: number) => boolean
 
 /** Who is to be removed, and why, in words for the player. */
 interface Kick {
@@ -70,13 +74,14 @@ export interface Effects {
   readonly events: readonly AskedEvent[]
   readonly shown: readonly Grant[]
   readonly kicked: readonly Kick[]
+  readonly notices: readonly Notice[]
   readonly closed: boolean
   /** Of a message whose type declares one. */
   readonly reply: Json | undefined
 }
 
 /** The `ctx` of every handler of one room: collects what one turn asks for. Between turns it refuses to do anything. */
-export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
+export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair> {
   readonly roomId: string
   readonly key: string
   readonly log: RoomLog
@@ -85,10 +90,11 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
   readonly #memberships: HandledRoom['memberships']
   readonly #grants: HandledRoom['grants']
   readonly #tables: HandledRoom['tables']
+  readonly #notices: HandledRoom['notices']
   readonly #mayHave: MayHave
   #definition: RoomDefinition | undefined
-  /** Of the message that is being handled, where one is. */
-  #message: MessageType | undefined
+  /** Of the message or call that is being handled, where one is. */
+  #message: Pick<MessageType, 'reply'> | undefined
   /** True if the room ends with this turn. */
   #last = false
   /** Of the turn, once it was asked for: few ask, and the clock is read for every message. */
@@ -96,7 +102,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
   #asked: Asked | undefined
 
   constructor(
-    { roomId, address, log, memberships, grants, environment, tables }: HandledRoom,
+    { roomId, address, log, memberships, grants, environment, tables, notices }: HandledRoom,
     mayHave: MayHave,
   ) {
     this.roomId = roomId
@@ -107,6 +113,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
     this.#memberships = memberships
     this.#grants = grants
     this.#tables = tables
+    this.#notices = notices
     this.#mayHave = mayHave
     // Authors may take methods off: `const { emit } = ctx`.
     this.random = this.random.bind(this)
@@ -120,12 +127,13 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
     this.task = this.task.bind(this)
     this.after = this.after.bind(this)
     this.cancel = this.cancel.bind(this)
+    this.notify = this.notify.bind(this)
     this.refuse = this.refuse.bind(this)
     this.reply = this.reply.bind(this)
   }
 
-  /** A handler of `definition` begins; `message`: the type of the member's message that it handles; `last`: the room ends with it. */
-  begin(definition: RoomDefinition, message: MessageType | undefined, last: boolean): void {
+  /** A handler of `definition` begins; `message`: the type of the message or call that it handles; `last`: the room ends with it. */
+  begin(definition: RoomDefinition, message: Pick<MessageType, 'reply'> | undefined, last: boolean): void {
     this.#definition = definition
     this.#last = last
     this.#message = message
@@ -251,15 +259,19 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
     shown.push({ memberId, layer, shown: call === 'show' })
   }
 
-  task(work: Work, name: string): void {
-    const { tasks } = this.#during('task')
+  task(work: Work, name: string): void
+  task(name: string, data: unknown, options?: { readonly id?: string }): void
+  task(first: Work | string, second: unknown, { id }: { readonly id?: string } = {}): void {
+    const definition = this.#during('task')
+    const [work, name] = typeof first === 'string' ? [undefined, first] : [first, second as string]
+    const { tasks } = definition
     if (!Object.hasOwn(tasks, name)) {
       const names = Object.keys(tasks).join(', ') || 'none'
       throw new RoomLogicError(
         `ctx.task names the task ${JSON.stringify(name)}, which is not among the room's tasks: there are ${names}`,
       )
     }
-    if (typeof work !== 'function') {
+    if (work !== undefined && typeof work !== 'function') {
       const begun = work as { then?: unknown } | null | undefined
       if (typeof begun?.then === 'function') Promise.resolve(work).catch(() => {})
       throw new RoomLogicError(
@@ -268,14 +280,25 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
     }
     if (this.#last)
       throw new RoomLogicError(
-        `ctx.task(…, ${JSON.stringify(name)}) was called in onDispose: the room ends with this turn, so the task could not end; write results by save.to, or start the task before ctx.close()`,
+        `ctx.task for ${JSON.stringify(name)} was called in onDispose: the room ends with this turn, so the task could not end; write results by save.to, or start the task before ctx.close()`,
       )
     const rows = this.#tables.tasks
     if (!this.#mayHave('tasks', rows.size + 1))
       throw new RoomLogicError(
         'ctx.task: the room has as many tasks in flight as it may have: wait for an outcome',
       )
-    rows.set({ id: this.#tables.newId('tsk'), name, work })
+    if (work && tasks[name]!.run)
+      throw new RoomLogicError(
+        `ctx.task got work for the task ${JSON.stringify(name)}, which has retry and its own run: give it data, as in ctx.task(${JSON.stringify(name)}, data, { id })`,
+      )
+    const row = work
+      ? { id: this.#tables.newId('tsk'), name, data: null, work }
+      : retryTask(definition, this.now, [name, second, id ?? this.#tables.newId('tsk')])
+    if (rows.has(row.id))
+      throw new RoomLogicError(
+        `ctx.task got the id ${JSON.stringify(row.id)}, which a task has that has not ended: wait for its outcome, or give another id`,
+      )
+    rows.set(row)
   }
 
   after(ms: number, timer: string, data: unknown, { id }: { readonly id?: string } = {}): string {
@@ -298,6 +321,18 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
     return this.#tables.timers.delete(id)
   }
 
+  notify(name: string, data: unknown): void {
+    const definition = this.#during('notify')
+    const notice = noticeOf(definition, name, data)
+    const { notices } = this.#ask()
+    const waiting = this.#notices.size + notices.length
+    if (!this.#mayHave('notices', waiting + 1))
+      throw new RoomLogicError(
+        `ctx.notify: ${waiting} notices of the room wait to be delivered, as many as may: the backend at NOTIFY_URL does not accept them`,
+      )
+    notices.push(notice)
+  }
+
   refuse(message: string): never {
     this.#during('refuse')
     if (typeof message !== 'string' || message === '')
@@ -311,12 +346,12 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
     if (!schema)
       throw new RoomLogicError(
         this.#message
-          ? 'ctx.reply answers a message whose type declares no reply: give it one, such as reply: v.object({ … })'
-          : 'ctx.reply answers a message of a member, and this turn is of none',
+          ? 'ctx.reply answers a message or call that declares no reply: give it one, such as reply: v.object({ … })'
+          : 'ctx.reply answers a message or call, and this turn is of none',
       )
     const asked = this.#ask()
     if (asked.reply !== undefined)
-      throw new RoomLogicError('ctx.reply was called twice; a message has one reply')
+      throw new RoomLogicError('ctx.reply was called twice; a message or call has one reply')
     asked.reply = checkedReply(schema, value)
   }
 
@@ -324,7 +359,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair> {
   requireReply(): void {
     if (this.#message?.reply && this.#asked?.reply === undefined)
       throw new RoomLogicError(
-        'the type of the message declares a reply, and its handler gave none: call ctx.reply(value), or ctx.refuse(text)',
+        'the message or call declares a reply, and its handler gave none: call ctx.reply(value), or ctx.refuse(text)',
       )
   }
 

@@ -4,7 +4,7 @@ import { noTracer } from '../../shared/tracing/tracer.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { Inbox } from '../inbox.ts'
 import { ABSENT, type Inspection, nowhere, type Place, refuseAll, unavailable } from '../place.ts'
-import { type RoomAddress, roomNamed, type ToOwner } from '../traffic.ts'
+import { isClose, type RoomAddress, roomNamed, type ToOwner } from '../traffic.ts'
 import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
 import { noObserver, type TurnObserver } from '../watchdog/turns.ts'
 import { roomsHash } from './code-hash.ts'
@@ -344,7 +344,7 @@ export class RoomHost {
 
   #unknownType(address: RoomAddress, inbox: Inbox): void {
     const replies = new Replies(address, NO_EPOCH, this.#environment)
-    const ends = inbox.remove(({ message }) => message.kind === 'end')
+    const ends = inbox.remove(({ message }) => isClose(message))
     const { roomType } = address
     const nearest = nearestOf(roomType, [...this.#types.keys()])
     const meant = nearest === undefined ? '' : `; did you mean ${JSON.stringify(nearest)}?`
@@ -369,7 +369,11 @@ export class RoomHost {
         unlist(this.#environment, address, fence.epoch)
         if (!snapshot && journal.length === 0) refuseAll(inbox, ABSENT, replies.answer)
         for (const { message, from } of inbox.take())
-          replies.send(from, { kind: 'done', member_id: message.member_id })
+          replies.send(from, {
+            kind: 'answer',
+            member_id: message.member_id,
+            answer: { reply: { ended: true }, epoch: fence.epoch, seq: 0 },
+          })
       } catch (error) {
         log.warn({ err: error, room: name }, 'a room could not be ended')
         refuseAll(inbox, unavailable(address, 'the store does not answer'), replies.answer)

@@ -4,6 +4,8 @@ import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
 import type { RefusedRange, ToOwner } from '../traffic.ts'
 import type { TurnHook } from '../watchdog/turns.ts'
 import type {
+  CallInput,
+  CallType,
   Hook as Handler,
   Member,
   MessageInput,
@@ -36,7 +38,16 @@ import type { RoomTurn } from './room-code.ts'
 import type { LiveState } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
 import type { Tables } from './table.ts'
-import { checkedResult, outcomeOf, type RoomTask, type Work } from './tasks.ts'
+import {
+  checkedResult,
+  MOVED,
+  outcomeOf,
+  RENEW_MS,
+  type RoomTask,
+  STUCK,
+  taskRooms,
+  type Work,
+} from './tasks.ts'
 import type { RoomTimer } from './timers.ts'
 
 /** What turns bring about in their room. */
@@ -67,6 +78,8 @@ export class Inputs {
   readonly stuck: StuckTurns
   readonly #stream: RoomStream
   readonly #on: TurnOutcomes
+  /** Ids of the tasks whose work this owner has started. */
+  readonly #running = new Set<string>()
 
   constructor({ environment, definition, log, stuck }: ClaimedRoom, stream: RoomStream, on: TurnOutcomes) {
     const { clock, revealFailures } = environment
@@ -149,7 +162,7 @@ export class Inputs {
       if (reply !== undefined) membership.refs.keep({ ref, reply }, stream.memberships.size)
       stream.pending.ack(membership)
     }
-    this.#takeOver(effects)
+    this.takeOver(effects)
     metrics.messagesApplied.inc({ room_type: this.handlers.definition.type })
     // What changed nothing and waits for no ack needs no flush; a kick has asked for one already.
     if (ref !== undefined || stream.dirty || effects.events.length > 0) stream.touch()
@@ -188,7 +201,7 @@ export class Inputs {
     this.#on.members(1)
     this.#logMember(membership, 'member joined')
     pending.join(membership)
-    this.#takeOver(effects)
+    this.takeOver(effects)
     this.#stream.touch()
     return undefined
   }
@@ -266,11 +279,13 @@ export class Inputs {
     if (this.#stream.dirty || pending.events.length > 0) this.#stream.touch()
   }
 
-  /** Handles the row that is due next: a reservation ends, or a timer fires. */
+  /** Handles the row that is due next: a timer fires, a task with `retry` is renewed, or a reservation ends. */
   due(): void {
-    const { tables } = this.#stream
-    const [timer, reservation] = [tables.timers.next, tables.reservations.next]
+    const { tables, environment } = this.#stream
+    const [timer, task, reservation] = [tables.timers.next, tables.tasks.next, tables.reservations.next]
     if (timer && timer.due === tables.due) this.#fire(timer)
+    else if (task && task.due === tables.due)
+      tables.tasks.set({ ...task, due: environment.clock.now() + RENEW_MS })
     else if (reservation) tables.reservations.delete(reservation.id)
     tables.commit()
     this.#on.timers()
@@ -297,9 +312,32 @@ export class Inputs {
     metrics.timersFired.inc({ room_type: definition.type })
   }
 
-  /** The update that has these tasks in it is committed: their work begins. */
+  /** The update that has these tasks in it is committed, by this owner or an earlier one: their work begins. */
   begin(started: readonly RoomTask[]): void {
-    for (const task of started) if (task.work) void this.#work(task, task.work)
+    for (const task of started) {
+      if (this.#running.has(task.id)) continue
+      this.#running.add(task.id)
+      const work = task.work ?? this.#retried(task)
+      if (typeof work === 'function') void this.#work(task, work)
+      else this.#on.act(() => this.taskEnded(task, work))
+    }
+  }
+
+  /** Work of a task that the record has, or the outcome of one that cannot run here. */
+  #retried({ id, name, data, due }: RoomTask): Work | TaskOutcome<never> {
+    if (due === undefined) return MOVED
+    if (this.stuck.hasTask(id, name)) return STUCK
+    return async () => {
+      const { data: schema, run } = this.handlers.taskType(name) ?? {}
+      if (!schema || !run)
+        throw new RoomLogicError(`there is no task ${JSON.stringify(name)} with retry any more`)
+      const valid = validateInput(schema, data)
+      if (!valid.ok) throw valid.cause ?? new RoomLogicError(`its data: ${valid.message}`)
+      const { address, environment } = this.#stream
+      const isSystem = this.handlers.definition.system === true
+      const rooms = isSystem && taskRooms(address.projectId, environment.request)
+      return run.call(this.handlers.definition.tasks[name], valid.value, { id, ...(rooms && { rooms }) })
+    }
   }
 
   async #work(task: RoomTask, work: Work): Promise<void> {
@@ -323,13 +361,16 @@ export class Inputs {
   }
 
   /** The outcome of a task is a turn of its own, whenever it comes. The task has ended with it, also where its handler throws. */
-  taskEnded({ id, name }: RoomTask, outcome: TaskOutcome<unknown>): void {
+  taskEnded(task: RoomTask, outcome: TaskOutcome<unknown>): void {
+    const { id, name } = task
     const { tables } = this.#stream
     tables.tasks.delete(id)
     tables.commit()
+    this.#running.delete(id)
+    this.#on.timers()
     // One that did not come to an end is not begun again.
     if (!this.stuck.hasTaskOutcome(id, name))
-      this.#try('onTask', () => this.handlers.taskEnded(name, outcome), {
+      this.#try('onTask', () => this.handlers.taskEnded(task, outcome), {
         kind: `tasks.${name}`,
         subject: id,
         ref: 1,
@@ -338,11 +379,11 @@ export class Inputs {
     this.#stream.touch()
   }
 
-  /** The last turn: nothing of it is sent. */
+  /** The last turn: nothing of it is sent to members. Its notices are written with the end of the room. */
   dispose(): void {
     if (this.stuck.last?.hook === 'onDispose') return
     this.#try('onDispose', () => {
-      this.handlers.run('onDispose')
+      this.#stream.notices.push(this.handlers.run('onDispose').notices)
       return NOTHING
     })
   }
@@ -408,18 +449,18 @@ export class Inputs {
       metrics.roomErrors.inc({ room_type: this.handlers.definition.type, code })
       return
     }
-    this.#takeOver(effects)
+    this.takeOver(effects)
   }
 
   /** What a turn asked for happens now that it is known to have succeeded. */
-  #takeOver({ events, shown, kicked, closed }: Effects): void {
+  takeOver({ events, shown, kicked, notices, closed }: Effects): void {
     const { grants, memberships, pending, tables } = this.#stream
     for (const grant of shown) if (memberships.get(grant.memberId)) grants.change(grant)
     for (const event of events)
       pending.events.push(event.layer === undefined ? event : this.#addressed(event))
-    if (tables.written) {
-      tables.commit()
-      this.#on.timers()
+    if (tables.written) this.rowsChanged()
+    if (notices.length > 0) {
+      this.#stream.notices.push(notices)
       this.#stream.touch()
     }
     for (const { memberId, text } of kicked) {
@@ -427,6 +468,13 @@ export class Inputs {
       if (membership) this.part(membership, 'kicked', text)
     }
     if (closed) this.#on.close()
+  }
+
+  /** A turn that cannot fail any more has written rows of tables. */
+  rowsChanged(): void {
+    this.#stream.tables.commit()
+    this.#on.timers()
+    this.#stream.touch()
   }
 
   /** An event for a layer, with the members who are to get it. */
@@ -484,6 +532,11 @@ class Handlers {
     return this.#turn(`timers.${name}`, spec.handle, { data: valid.value })
   }
 
+  /** Runs the handler of a call. Throws as `run` does. */
+  call(name: string, spec: CallType, input: CallInput<unknown>): Effects {
+    return this.#turn(handleOfCall(name), spec.handle, input, undefined, spec)
+  }
+
   /** Undefined: the definition knows it no more. */
   taskType(name: string): TaskType | undefined {
     const { tasks } = this.definition
@@ -491,10 +544,13 @@ class Handlers {
   }
 
   /** Runs the handler of a task. Throws as `run` does. */
-  taskEnded(name: string, outcome: TaskOutcome<unknown>): Effects {
+  taskEnded({ id, name, data, due }: RoomTask, outcome: TaskOutcome<unknown>): Effects {
     const spec = this.taskType(name)
     if (!spec) throw new RoomLogicError(`there is no task ${JSON.stringify(name)} in the room type any more`)
-    return this.#turn(`tasks.${name}`, spec.handle, outcome)
+    if (due === undefined) return this.#turn(`tasks.${name}`, spec.handle, outcome)
+    const valid = spec.data && validateInput(spec.data, data)
+    if (valid?.ok === false) throw valid.cause ?? new RoomLogicError(`its data: ${valid.message}`)
+    return this.#turn(`tasks.${name}`, spec.handle, { ...outcome, id, data: valid?.value })
   }
 
   #turn(
@@ -502,7 +558,7 @@ class Handlers {
     handler: Handler,
     subject?: unknown,
     options?: unknown,
-    message?: MessageType,
+    message?: Pick<MessageType, 'reply'>,
   ): Effects {
     const { definition } = this
     const context = this.#context
@@ -529,6 +585,9 @@ class Handlers {
     }
   }
 }
+
+/** The handler of a call, as its author finds it. */
+export const handleOfCall = (name: string): string => `calls.${name}.handle`
 
 /** The handler that a type of messages has for itself, as its author finds it. */
 const handleName = (type: string): string => `messages.${type}.handle`

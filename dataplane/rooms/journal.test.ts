@@ -37,7 +37,7 @@ const membership = {
   forgotten: 4,
 } as const
 const timer = { id: 'turn', due: 1_795_181_420_123, name: 'turnEnds', data: { turn: 3 } } as const
-const task = { id: 'tsk_1_2', name: 'question' } as const
+const task = { id: 'tsk_1_2', name: 'question', data: null } as const
 const at = { epoch: 1_795_181_400_123, seq: 70_001, checksum: 0xfedcba98 }
 const update: Update = {
   ...at,
@@ -76,34 +76,34 @@ const update: Update = {
 const layers = { checksum: 19, sum: 20, grants: [{ memberId: 'mem_a', layers: ['team:red'] }] }
 const base = { epoch: 1_795_181_400_000, seq: 70_000 }
 
-/** `update` in a snapshot, as version 8 has it in stores since the first release that wrote it. */
+/** `update` in a snapshot, as version 9 has it in stores since the first release that wrote it. */
 const STORED = Buffer.from(
-  `CAEbqzMAAAHdm8tCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZ
+  `CSt0pbUAAAIhm8tCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZ
    GRkZGRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDUD/HLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGiaHDNASyqYsOp
    cnQg8J+OsoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2Nvbn
    N0cnVjdG9ygaZ0b0pTT04BoNQAAZGcpW1lbV9hpGFubmHCgaVsZXZlbAOlc2VzXzHAAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52
    MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaHCSAaN0d28EkstCeh+SZPwAAM4AARFwkxMUkZKlbWVtX2GRqHRlYW
-   06cmVkA5SRlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GSp3Rza18xXzKocXVlc3Rpb26SkadtYWxsb3J5kaNldmWRkqNh
-   ZGHLQnofkmxPAADLQnmy3NfAAACmSzdRWDJNAAAEEwggznSOn8tCeh+SZQOwAM4AARFxw87+3LqYnQOkZGVlcJMEkgCTBJIAkwSSAJ
-   MEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
+   06cmVkA5WRlKR0dXJuy0J6H5Jp5bAAqHR1cm5FbmRzgaR0dXJuA5GUp3Rza18xXzKocXVlc3Rpb27AwJKRp21hbGxvcnmRo2V2ZZGS
+   o2FkYctCeh+SbE8AAJKUp2tleV8xL2GhaMtCeh+SbsAAAJOBpXRvdGFsBwMJlKdrZXlfMS9ioWnLQnofknExAACSqXJvb21fZnVsbK
+   Jub8tCebLc18AAAKZLN1FYMk0AAAQWCWZB5Hify0J6H5JlA7AAzgABEXHDzv7cupidA6RkZWVwkwSSAJMEkgCTBJIAkwSSAJMEkgCT
    BJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkw
    SSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJME
-   kgCTBJIAkwSSAJIBApCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkK
-   RsaXN0kwSWAJIBgaFhAwGSAaV0aHJlZQKSAcCTAwCS1A/xy3435DyIAHWcp3BsYXllcnOVA6Rhbm5hkwOiaHCSAc0BLKpiw6lydCDw
-   n46ykgKComhw0v/+7pCjYmFnkstCeh+SZQOwANkoeHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eKtjb25zdH
-   J1Y3RvcpICgaZ0b0pTT04BoJIC1AABpGdvbmUAkpOjaGl0gaJieaVtZW1fYcCTpHRvbGTAkaVtZW1fYZGcpW1lbV9hpGFubmHCgaVs
-   ZXZlbAOlc2VzXzHAAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52MS5tc2dwYWNrzgABEXCSkwmpcm9vbV9mdWxspGZ1bGySCoGiaH
-   CSAaN0d28EkZylbWVtX2GkYW5uYcKBpWxldmVsA6VzZXNfMaVtZW1fYwGvbm9kZS0xfmYzS3g5YV9RsnJvb21mdWwudjEubXNncGFj
-   a84AARFwkpMJqXJvb21fZnVsbKRmdWxskgqBomhwkgGjdHdvBJGVpW1lbV9iwMPApmtpY2tlZJGTpW1lbV9hwqRhbm5hkZKlbWVtX2
-   GBpWxldmVsA5GTpW1lbV9hzgABEXAEkpSlbWVtX2EJqXJvb21fZnVsbKRmdWxsk6VtZW1fYQqBomhwkgGjdHdvlRHO8AAAAZKUrG1l
-   bWJlcjptZW1fYZKlaGFuZHOlbWVtX2GSApEHAJTAkaRkZWNrAACRk6xtZW1iZXI6bWVtX2ESw5GTpW1lbV9hpXN0YWZmwpSSkZSkdH
-   VybstCeh+SaeWwAKh0dXJuRW5kc4GkdHVybgORpXRtcl8xkpGSp3Rza18xXzKocXVlc3Rpb26Rp3Rza18xXzGSkZGnbWFsbG9yeZGi
-   Ym/A`,
+   kgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJ
+   IAkgECkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQpGxpc3STBJYA
+   kgGBoWEDAZIBpXRocmVlApIBwJMDAJLUD/HLfjfkPIgAdZyncGxheWVyc5UDpGFubmGTA6JocJIBzQEsqmLDqXJ0IPCfjrKSAoKiaH
+   DS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2NvbnN0cnVjdG9ykgKB
+   pnRvSlNPTgGgkgLUAAGkZ29uZQCSk6NoaXSBomJ5pW1lbV9hwJOkdG9sZMCRpW1lbV9hkZylbWVtX2GkYW5uYcKBpWxldmVsA6VzZX
+   NfMcABr25vZGUtMX5mM0t4OWFfUbJyb29tZnVsLnYxLm1zZ3BhY2vOAAERcJKTCalyb29tX2Z1bGykZnVsbJIKgaJocJIBo3R3bwSR
+   nKVtZW1fYaRhbm5hwoGlbGV2ZWwDpXNlc18xpW1lbV9jAa9ub2RlLTF+ZjNLeDlhX1Gycm9vbWZ1bC52MS5tc2dwYWNrzgABEXCSkw
+   mpcm9vbV9mdWxspGZ1bGySCoGiaHCSAaN0d28EkZWlbWVtX2LAw8Cma2lja2VkkZOlbWVtX2HCpGFubmGRkqVtZW1fYYGlbGV2ZWwD
+   kZOlbWVtX2HOAAERcASSlKVtZW1fYQmpcm9vbV9mdWxspGZ1bGyTpW1lbV9hCoGiaHCSAaN0d2+VEc7wAAABkpSsbWVtYmVyOm1lbV
+   9hkqVoYW5kc6VtZW1fYZICkQcAlMCRpGRlY2sAAJGTrG1lbWJlcjptZW1fYRLDkZOlbWVtX2Glc3RhZmbClZKRlKR0dXJuy0J6H5Jp
+   5bAAqHR1cm5FbmRzgaR0dXJuA5GldG1yXzGSkZSndHNrXzFfMqhxdWVzdGlvbsDAkad0c2tfMV8xkpGRp21hbGxvcnmRomJvwMA=`,
   'base64',
 )
 
 // A release reads what the one before has stored, and the one before what this one stores while they share a cluster.
-it('reads and writes version 8 of the record to the byte', () => {
+it('reads and writes version 9 of the record to the byte', () => {
   const format = new JournalFormat()
   const { updates, ...snapshot } = format.readSnapshot(STORED)
   expect(snapshot).toEqual({
@@ -116,6 +116,15 @@ it('reads and writes version 8 of the record to the byte', () => {
       tasks: [task],
       bans: [{ id: 'mallory' }, { id: 'eve' }],
       reservations: [{ id: 'ada', due: 1_795_181_430_000 }],
+      outcomes: [
+        {
+          id: 'key_1/a',
+          hash: 'h',
+          due: 1_795_181_440_000,
+          answer: { reply: { total: 7 }, epoch: 3, seq: 9 },
+        },
+        { id: 'key_1/b', hash: 'i', due: 1_795_181_450_000, answer: { code: 'room_full', message: 'no' } },
+      ],
     },
     layers,
     stateVersion: 3,

@@ -13,11 +13,12 @@ import {
   Replace,
   type Splice,
 } from '../../shared/sync/delta.ts'
-import type { Outcome, RefusedRef, RepliedRef } from '../traffic.ts'
+import type { Outcome, RefusedRef, RepliedRef, RequestAnswer, RequestCode } from '../traffic.ts'
 import type { Member } from './definition.ts'
 import type { Grant, MemberGrants } from './layer-grants.ts'
 import type { ChangedLayer, HiddenChange, UpdateLayers } from './layers.ts'
 import { type MembershipRecord, memberFor } from './memberships.ts'
+import type { Outcome as RequestOutcome } from './outcomes.ts'
 import type { Ban, Reservation, Row, TableChanges, TableRows, TablesChanges } from './table.ts'
 import type { RoomTask } from './tasks.ts'
 import type { RoomTimer } from './timers.ts'
@@ -154,7 +155,7 @@ export class NewerRecord extends Error {
  * number. In every version the CRC-32 of all that follows comes next, begun with the version, so that damage is never taken for a version
  * to come.
  */
-const VERSION = 8
+const VERSION = 9
 const LENGTH_BYTES = 4
 const HEAD_BYTES = 5
 const NO_HEAD = new Uint8Array(HEAD_BYTES)
@@ -369,6 +370,8 @@ function errorCode(found: unknown, what: string): ErrorCode {
   return Object.hasOwn(ERRORS, code) ? (code as ErrorCode) : 'room_logic_failed'
 }
 
+const requestCode = (found: unknown, what: string): RequestCode => text(found, what) as RequestCode
+
 /** A reason that a newer version knows is for clients to understand. */
 const departureReason = (found: unknown, what: string): DepartureReason =>
   text(found, what) as DepartureReason
@@ -443,12 +446,29 @@ const SNAPSHOT_LAYERS = array(
     grants: listOf(array(fields<MemberGrants>({ memberId: TEXT, layers: listOf(TEXT) }))),
   }),
 )
+type Failed = Extract<RequestAnswer, { code: RequestCode }>
+type Replied = Extract<RequestAnswer, { reply: Json }>
 /** The rows of each table. */
 const ROWS: { readonly [Name in keyof TableRows]: Part<TableRows[Name][number]> } = {
   timers: fields<RoomTimer>({ id: TEXT, due: COUNT, name: TEXT, data: JSON_VALUE }),
-  tasks: fields<Omit<RoomTask, 'work'>>({ id: TEXT, name: TEXT }),
+  tasks: fields<Omit<RoomTask, 'work'>>({
+    id: TEXT,
+    name: TEXT,
+    data: JSON_VALUE,
+    due: optional(COUNT, undefined),
+  }),
   bans: fields<Ban>({ id: TEXT }),
   reservations: fields<Reservation>({ id: TEXT, due: COUNT }),
+  outcomes: fields<RequestOutcome>({
+    id: TEXT,
+    hash: TEXT,
+    due: COUNT,
+    answer: oneOf<Failed, Replied>(
+      fields({ code: value(writeText, requestCode), message: TEXT }),
+      fields({ reply: JSON_VALUE, epoch: COUNT, seq: COUNT }),
+      (answer) => 'code' in answer,
+    ),
+  }),
 }
 /** Something of each table, made of its rows. */
 const tables = <T>(partOf: (rows: Part<readonly Row[]>) => Part<unknown>): Part<T> =>

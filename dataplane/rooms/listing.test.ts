@@ -269,9 +269,12 @@ describe('the row of a room', () => {
   it('is removed when the room ends, before an operator who ended it has the answer', async () => {
     const { bench } = await roomWith(duel(), ['ann'])
     const { epoch } = bench.host.rooms[0]!
-    bench.send('duel', 'req_1', { kind: 'end' })
+    bench.send('duel', 'req_1', {
+      kind: 'request',
+      request: { id: 'operator/1', hash: '', do: { op: 'close' } },
+    })
     await bench.settle()
-    expect([await listed(bench), bench.sentOf('done').length]).toEqual([
+    expect([await listed(bench), bench.sentOf('answer').length]).toEqual([
       [{ epoch, version: 2, row: undefined }],
       1,
     ])
@@ -342,9 +345,14 @@ describe('the row of a room', () => {
     await bench.join('duel', 'cat')
     expect(bench.counts.quarantined).toBe(1)
     const bare = new RoomBench([], { clock: bench.clock, store: bench.store.store })
-    bare.send('duel', 'req_1', { kind: 'end' }, 'other')
+    bare.send(
+      'duel',
+      'req_1',
+      { kind: 'request', request: { id: 'operator/1', hash: '', do: { op: 'close' } } },
+      'other',
+    )
     await bare.settle()
-    expect(bare.sentOf('done')).toHaveLength(1)
+    expect(bare.sentOf('answer')).toHaveLength(1)
     expect((await listed(bench)).map(({ row }) => row)).toEqual([undefined, undefined])
   })
 

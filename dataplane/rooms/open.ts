@@ -1,8 +1,17 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type Claim, StoreUnavailable } from '../../shared/store/port.ts'
 import type { Inbox } from '../inbox.ts'
-import { ABSENT, firstJoin, type Nowhere, nowhere, unavailable, unavailableText } from '../place.ts'
-import { type JoinRequest, type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
+import {
+  ABSENT,
+  firstMaker,
+  type Maker,
+  makerOf,
+  type Nowhere,
+  nowhere,
+  unavailable,
+  unavailableText,
+} from '../place.ts'
+import { type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
 import { fieldsOf } from '../watchdog/suspects.ts'
 import type { TurnCause, TurnRoom } from '../watchdog/turns.ts'
 import { joinOptions, joinTurn } from './admission.ts'
@@ -76,29 +85,26 @@ export async function openRoom(
     return unavailable(address, 'its state could not be brought to the version of its code')
   }
   refuseStuckJoins(opening, stuck)
-  const first = firstJoin(inbox)
+  const first = firstMaker(inbox)
   try {
     // One that did not come to the end of its last turn has ended, but for its last save.
     const ended = stuck.last?.hook === 'onDispose' && !definition.save
     const restored = ended ? undefined : restore(claim, environment.format)
     const begin = restored ?? (first && mayMake ? await created(opening, first, fence.epoch) : undefined)
     const log = environment.log.child({ room_id: roomIdOf(address), project_id: address.projectId })
-    const room = begin && run({ environment, address, definition, fence, log, begin, stuck })
+    const maker = restored ? undefined : first?.member_id
+    const room = begin && run({ environment, address, definition, fence, log, begin, stuck, maker })
     if (room) return { at: 'here' }
     await giveBack(opening, claim, !restored)
     return begin ? { at: 'unknown' } : ABSENT
   } catch (error) {
     const place = await cannotOpen(opening, claim, error)
-    return place.at === 'nowhere' && first ? { ...place, join: first.member_id } : place
+    return place.at === 'nowhere' && first ? { ...place, maker: first.member_id } : place
   }
 }
 
-/** The new room that a join makes. Undefined: the join makes none. */
-async function created(
-  opening: OpeningRoom,
-  first: JoinRequest,
-  epoch: number,
-): Promise<RestoredRoom | undefined> {
+/** The new room that a join or a request makes. Undefined: it makes none. */
+async function created(opening: OpeningRoom, first: Maker, epoch: number): Promise<RestoredRoom | undefined> {
   const { address, definition, environment } = opening
   const tree = await firstState(opening, first, epoch)
   if (!tree) return undefined
@@ -114,11 +120,7 @@ async function created(
  * `epoch`: under the claim, validator and all, so that what does not return is known of by whichever node claims the room next. Rejects
  * with CannotCreate, or with CannotLoad after at most `loadMs`.
  */
-async function firstState(
-  opening: OpeningRoom,
-  join: JoinRequest,
-  epoch: number,
-): Promise<LiveTree | undefined> {
+async function firstState(opening: OpeningRoom, join: Maker, epoch: number): Promise<LiveTree | undefined> {
   const { environment, address, definition } = opening
   const { code, failures, limits } = environment
   const { load, type } = definition
@@ -143,7 +145,7 @@ async function firstState(
 async function loadState(
   { environment, address, definition }: OpeningRoom,
   load: NonNullable<RoomDefinition['load']>,
-  join: JoinRequest,
+  join: Maker,
   room: TurnRoom,
   options: unknown,
 ): Promise<LiveTree | undefined> {
@@ -191,12 +193,16 @@ function logStuck({ environment, address }: OpeningRoom, { over }: Claim, cause:
   )
 }
 
-/** Refuses joins that an owner did not come to the end of. */
+/** Refuses joins and requests with `create` that an owner did not come to the end of. */
 function refuseStuckJoins({ inbox, replies }: OpeningRoom, stuck: StuckTurns): void {
   const { hook } = stuck.last ?? {}
-  const isStuck = (message: ToOwner): boolean =>
-    message.kind === 'join' &&
-    (hook === 'create' || hook === 'load' || stuck.hasJoin(message.session_id, message.request_id))
+  const isStuck = (message: ToOwner): boolean => {
+    const maker = makerOf(message)
+    return (
+      maker !== undefined &&
+      (hook === 'create' || hook === 'load' || stuck.hasJoin(maker.session_id, maker.request_id))
+    )
+  }
   for (const arrival of inbox.remove(({ message }) => isStuck(message)))
     replies.turnAway(arrival, nowhere('not_created', FAILED))
 }

@@ -1,7 +1,7 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Inbox } from '../inbox.ts'
 import { nowhere } from '../place.ts'
-import type { Arrival, RoomAddress, ToOwner } from '../traffic.ts'
+import { type Arrival, isClose, type RoomAddress, type ToOwner } from '../traffic.ts'
 import { encodeNote } from '../watchdog/turns.ts'
 import { RoomAdmission } from './admission.ts'
 import type { RoomDefinition } from './definition.ts'
@@ -10,10 +10,10 @@ import { Inputs } from './inputs.ts'
 import { areSameRules } from './layer-rules.ts'
 import { REPAIR_MS } from './listing.ts'
 import { migrate } from './migration.ts'
+import { RequestTurns } from './request-turns.ts'
 import type { RoomTurn } from './room-code.ts'
 import { TickTimer, type Timer } from './scheduler.ts'
 import { type ClaimedRoom, RoomStream } from './stream.ts'
-import { MOVED } from './tasks.ts'
 
 /** How a room ended on this node: for good, released for another owner, saved until it is joined, or lost to another owner. */
 export type RoomEnd = 'disposed' | 'released' | 'asleep' | 'fenced'
@@ -72,8 +72,11 @@ export class Room {
   #stage: 'open' | 'closing' | 'leaving' | 'ended' = 'open'
   /** It was empty for long, and ends once its database has it: whatever happens in it meanwhile is asked for by someone. */
   #waitsForSave = false
-  /** Requests of operators to end it, and the nodes that they come from. */
-  readonly #enders = new Map<string, string>()
+  readonly #requests: RequestTurns
+  /** Requests that came while the room was ending: for the next owner. */
+  readonly #late: Arrival[] = []
+  /** Requests that the room answers when it has ended. */
+  readonly #enders: Parameters<RequestTurns['ended']>[0][] = []
   /** Settles when a room that ended for good is out of the store, and one that was handed over out of this node. */
   #over: Promise<void> = Promise.resolve()
 
@@ -87,6 +90,7 @@ export class Room {
       delivered: () => this.#delivered(),
       // One that is on its way out leaves them to the next owner, which tells that they have moved.
       tasks: (started) => this.#stage === 'open' && this.#inputs.begin(started),
+      outcomes: (committed) => this.#requests.committed(committed),
       saved: () => this.#saveEnded(),
       fenced: () => this.#fenced(),
       cutOff: (turn) => this.#cutOff(turn),
@@ -101,6 +105,12 @@ export class Room {
       },
       close: () => this.#close(),
       timers: () => this.#watchTimers(),
+    })
+    this.#requests = new RequestTurns(claimed, this.stream, this.#inputs, {
+      close: (asker) => {
+        this.#enders.push(asker)
+        this.#close()
+      },
     })
     this.#admission = new RoomAdmission(this.stream, this.#inputs, {
       act,
@@ -124,7 +134,7 @@ export class Room {
     this.#watchIdle()
     this.#watchTimers()
     for (const task of this.stream.tables.tasks.rows)
-      if (!task.work) this.#act(() => this.#inputs.taskEnded(task, MOVED))
+      if (!task.work) this.#act(() => this.#inputs.begin([task]))
   }
 
   get definition(): RoomDefinition {
@@ -340,9 +350,10 @@ export class Room {
       case 'renew':
         this.#admission.renew(message, from)
         break
-      case 'end':
-        this.#enders.set(message.member_id, from)
-        this.#close()
+      case 'request':
+        // The next owner has the outcomes of this one.
+        if (this.#stage === 'open' || isClose(message)) this.#requests.handle(message, from)
+        else this.#late.push({ message, from })
         break
     }
   }
@@ -423,8 +434,7 @@ export class Room {
     if (ended) await this.stream.listing?.leave('ended')
     this.#end(saved ? 'disposed' : 'released')
     if (!ended) return
-    for (const [request, from] of this.#enders)
-      this.stream.replies.send(from, { kind: 'done', member_id: request })
+    for (const asker of this.#enders) this.#requests.ended(asker)
   }
 
   #saveEnded(): void {
@@ -599,6 +609,7 @@ export class Room {
     const { memberships, replies } = this.stream
     this.#on.members(-memberships.size)
     this.#admission.ended(end)
+    for (const arrival of this.#late) this.#inbox.add(arrival)
     // While the room still counts as here, so that no one asks for it before the edges know where it is.
     for (const edge of [...memberships.edges])
       replies.send(edge, { kind: 'redirect', owner: successor ?? null })

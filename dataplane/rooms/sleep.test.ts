@@ -171,18 +171,18 @@ describe('a room that sleeps when it is idle', () => {
 })
 
 describe('A room that an operator ends', () => {
+  let asked = 0
   const ended = async (bench: RoomBench) => {
-    bench.send('board', 'request_1', { kind: 'end' })
+    const request = { id: `operator/${++asked}`, hash: '', do: { op: 'close' } } as const
+    bench.send('board', `request_${asked}`, { kind: 'request', request })
     await bench.settle()
-    return bench.sent.flatMap((message) =>
-      'member_id' in message && message.member_id === 'request_1' ? message.kind : [],
-    )
+    return bench.sentOf('answer').map(({ answer }) => ('code' in answer ? answer.code : answer.reply))
   }
 
   it('ends while members are in it, who leave with reason closed', async () => {
     const bench = new RoomBench([board()])
     const ann = await bench.join('board', 'ann')
-    expect(await ended(bench)).toEqual(['done'])
+    expect(await ended(bench)).toEqual([{ ended: true }])
     expect([ann.heard.at(-1), bench.host.size]).toEqual(['-ann closed', 0])
     expect((await bench.join('board', 'bob')).state).toEqual({ notes: [] })
   })
@@ -190,17 +190,17 @@ describe('A room that an operator ends', () => {
   it('ends while it sleeps, and counts no more', async () => {
     const bench = await left()
     await bench.advance(11_000, 500)
-    expect(await ended(bench)).toEqual(['done'])
+    expect(await ended(bench)).toEqual([{ ended: true }])
     expect(await bench.store.store.rooms.counted('prj_test', { limit: 1 })).toEqual([])
-    expect(await ended(bench)).toEqual(['done', 'no_seat'])
+    expect(await ended(bench)).toEqual([{ ended: true }, 'room_not_found'])
   })
 
   it('ends without a hook where there is no code for its type', async () => {
     const bench = await left()
     await bench.advance(11_000, 500)
     const other = new RoomBench([], { clock: bench.clock, store: bench.store.store, nodeId: 'node_b' })
-    expect(await ended(other)).toEqual(['done'])
-    expect(await ended(other)).toEqual(['done', 'no_seat'])
+    expect(await ended(other)).toEqual([{ ended: true }])
+    expect(await ended(other)).toEqual([{ ended: true }, 'room_not_found'])
     expect((await bench.join('board', 'bob')).state).toEqual({ notes: [] })
   })
 })

@@ -29,7 +29,7 @@ const SAID = {
   },
   leave: { kind: 'leave', reason: 'left', request_id: 2 },
   detach: { kind: 'detach' },
-  end: { kind: 'end' },
+  request: { kind: 'request', request: { id: 'operator/1', hash: '', do: { op: 'close' } } },
 } satisfies Record<string, Said>
 const KINDS = Object.keys(SAID) as (keyof typeof SAID)[]
 

@@ -1,7 +1,8 @@
 import type { Inbox } from '../inbox.ts'
 import {
-  firstJoin,
+  firstMaker,
   type Inspection,
+  type Maker,
   type Nowhere,
   nowhere,
   type Place,
@@ -9,7 +10,7 @@ import {
   unavailable,
   unavailableText,
 } from '../place.ts'
-import { type JoinRequest, type RoomAddress, roomIdOf, type ToOwner, traceOf } from '../traffic.ts'
+import { type RoomAddress, roomIdOf, type ToOwner, traceOf } from '../traffic.ts'
 import type { RoomDefinition } from './definition.ts'
 import { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
@@ -93,9 +94,9 @@ export class RoomSlot implements RoomListener {
    * Resolves with the result of the claim. Never rejects.
    */
   async open(seen: Inspection | undefined): Promise<Place> {
-    const join = firstJoin(this.#inbox)
+    const first = firstMaker(this.#inbox)
     // Only the owner of a room can find out whether `load` brings it.
-    const maker = join?.create === false && !this.#definition.load ? undefined : join
+    const maker = first?.create === false && !this.#definition.load ? undefined : first
     const place = await this.#claim(maker?.principal, seen)
     // No one waits for what follows: a mistake in it harms this room, and not the node.
     this.#begin(place, maker).catch((error) => {
@@ -128,9 +129,9 @@ export class RoomSlot implements RoomListener {
   }
 
   /** `maker`: the join that the room was claimed for. */
-  async #begin(place: Place, maker: JoinRequest | undefined): Promise<void> {
+  async #begin(place: Place, maker: Maker | undefined): Promise<void> {
     if (place.at === 'node') this.#forward(place.nodeId)
-    else if (place.at === 'nowhere') this.#refuse(maker ? { ...place, join: maker.member_id } : place)
+    else if (place.at === 'nowhere') this.#refuse(maker ? { ...place, maker: maker.member_id } : place)
     else if (!this.#host.accepts) {
       await giveBack({ environment: this.#environment, address: this.address }, place.claim, false)
       this.#forward(undefined)

@@ -15,6 +15,8 @@ import type { Layers, UpdateLayers } from './layers.ts'
 import { RoomListing } from './listing.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
 import { migrate } from './migration.ts'
+import { RoomNotices } from './notices.ts'
+import type { Outcome } from './outcomes.ts'
 import type { RestoredRoom } from './restore.ts'
 import type { RoomTurn } from './room-code.ts'
 import { RoomFrames } from './room-frames.ts'
@@ -35,6 +37,8 @@ export interface ClaimedRoom {
   readonly begin: RestoredRoom
   /** What earlier owners did not come to the end of. */
   readonly stuck: StuckTurns
+  /** `member_id` of the message that the room was made for. Undefined: there was a room. */
+  readonly maker: string | undefined
 }
 
 /** What a stream tells its room. */
@@ -45,6 +49,8 @@ interface StreamEvents {
   readonly saved: () => void
   /** Tasks of an update that is committed, and delivered: they may begin. */
   readonly tasks: (started: readonly RoomTask[]) => void
+  /** Outcomes of an update that is committed: their requests get their answers. */
+  readonly outcomes: (committed: readonly Outcome[]) => void
   /** Another node owns the room: nothing more may leave. */
   readonly fenced: () => void
   /** A turn was cut off: what is in memory besides the last flush must not be used. */
@@ -142,6 +148,7 @@ export class RoomStream {
   readonly grants: Grants
   readonly state: LiveState
   readonly tables: Tables
+  readonly notices: RoomNotices
   /** The last updates that members saw, for those who missed some. */
   readonly history: History
   readonly delivery: Delivery
@@ -171,6 +178,7 @@ export class RoomStream {
   readonly #onDelivered: () => void
   readonly #onSaved: () => void
   readonly #onTasks: StreamEvents['tasks']
+  readonly #onOutcomes: StreamEvents['outcomes']
   readonly #onFenced: () => void
   readonly #onStopped: (stopped: boolean) => void
   readonly #onCutOff: (turn: RoomTurn) => void
@@ -190,7 +198,7 @@ export class RoomStream {
 
   constructor(
     { environment, address, definition, fence, log, begin }: ClaimedRoom,
-    { delivered, tasks, saved, fenced, stopped, cutOff }: StreamEvents,
+    { delivered, tasks, outcomes, saved, fenced, stopped, cutOff }: StreamEvents,
   ) {
     const { clock, format, historyBudget, limits, metrics, scheduler } = environment
     const { seq, tree } = begin
@@ -204,6 +212,7 @@ export class RoomStream {
     this.#onDelivered = delivered
     this.#onSaved = saved
     this.#onTasks = tasks
+    this.#onOutcomes = outcomes
     this.#onFenced = fenced
     this.#onStopped = stopped
     this.#onCutOff = cutOff
@@ -228,6 +237,7 @@ export class RoomStream {
         ),
     )
     this.tables = begin.tables
+    this.notices = new RoomNotices(environment, address, definition)
     this.#seq = seq
     this.#stateVersion = begin.stateVersion
     this.#version = definition.version
@@ -240,6 +250,7 @@ export class RoomStream {
       wakeAt: () => this.tables.flushedDue,
       stateVersion: () => this.#stateVersion,
       rewritten: (lost) => this.#renew(lost),
+      noticed: (number) => this.notices.wrote(number),
       uncertain: stopped,
       fenced,
     })
@@ -452,7 +463,8 @@ export class RoomStream {
   /** Gives the room up, for others to go on with (`forget` false: saved first) or for good. */
   release(forget: boolean): Promise<boolean> {
     this.end()
-    return this.#durability.release(forget)
+    const seq = this.#seq + (this.state.dirty ? 1 : 0)
+    return this.#durability.release(forget, forget ? this.notices.flush({ epoch: this.epoch, seq }) : NONE)
   }
 
   /** Nothing leaves any more. */
@@ -462,6 +474,7 @@ export class RoomStream {
     this.#durability.end()
     this.saves?.end()
     this.listing?.end()
+    this.notices.end()
     this.history.end()
   }
 
@@ -483,8 +496,15 @@ export class RoomStream {
       return
     }
     this.#underWay = flush
-    const { bans, reservations } = flush.update.tables ?? {}
-    const committed = this.#durability.commit(flush.packed, (bans ?? reservations) !== undefined)
+    const { bans, reservations, outcomes, tasks } = flush.update.tables ?? {}
+    const retries = tasks?.set.some(({ due }) => due !== undefined)
+    const atOnce =
+      bans !== undefined ||
+      reservations !== undefined ||
+      outcomes !== undefined ||
+      retries === true ||
+      flush.notices.length > 0
+    const committed = this.#durability.commit(flush.packed, atOnce, flush.notices)
     if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
   }
@@ -517,9 +537,16 @@ export class RoomStream {
       presence.length > 0
     const tables = this.tables.flush()
     const recorded =
-      acked.length > 0 || leaves.length > 0 || renewed.length > 0 || tables !== undefined || codeChanged
+      acked.length > 0 ||
+      leaves.length > 0 ||
+      renewed.length > 0 ||
+      tables !== undefined ||
+      codeChanged ||
+      this.notices.dirty
     if (!visible && !recorded) return undefined
     if (visible) this.#seq++
+    // The turns of the requests did not know the seq.
+    for (const { answer } of tables?.outcomes?.set ?? []) if ('reply' in answer) answer.seq = this.#seq
     const stillHere = acked.filter((membership) => memberships.has(membership))
     const outcomes: MemberOutcome[] = []
     const acks = stillHere.map((membership) => {
@@ -549,6 +576,7 @@ export class RoomStream {
     }
     return {
       update,
+      notices: this.notices.flush(update),
       packed: this.#durability.entry(update),
       members: memberships.members,
       joins,
@@ -610,8 +638,9 @@ export class RoomStream {
     metrics.deliveryDuration.observe({ room_type: roomType }, (clock.monotonic() - flush.since) / 1000)
     this.saves?.committed()
     this.listing?.committed()
-    const started = update.tables?.tasks?.set
-    if (started) this.#onTasks(started)
+    const { tasks, outcomes } = update.tables ?? {}
+    if (tasks) this.#onTasks(tasks.set)
+    if (outcomes) this.#onOutcomes(outcomes.set)
     this.#onDelivered()
     if (this.#pending.since !== undefined && !this.#timer.waiting) this.#schedule()
   }

@@ -1,3 +1,4 @@
+import type { Outcome } from './outcomes.ts'
 import type { RoomTask } from './tasks.ts'
 import type { RoomTimer } from './timers.ts'
 
@@ -6,7 +7,7 @@ export interface Row {
   /** Key of the row in its table. */
   readonly id: string
   /** Time at which the room acts on the row, in milliseconds since 1970. Undefined: never. */
-  readonly due?: number
+  readonly due?: number | undefined
 }
 
 /** Changes of a table since the update before. */
@@ -144,7 +145,7 @@ function isBefore(one: Entry<Row>, other: Entry<Row>): boolean {
 export type Ban = Pick<Row, 'id'>
 
 /** A seat that the room keeps for a player, whose `sub` is the id, until the player joins or the seat is due. */
-export type Reservation = Required<Row>
+export type Reservation = Row & { readonly due: number }
 
 /** The tables of a room. A new one also needs a line in `NAMES`, one in `Tables`, and its fields in `ROWS` of `journal.ts`. */
 interface Rows {
@@ -152,9 +153,16 @@ interface Rows {
   readonly tasks: RoomTask
   readonly bans: Ban
   readonly reservations: Reservation
+  readonly outcomes: Outcome
 }
 
-const NAMES = ['timers', 'tasks', 'bans', 'reservations'] as const satisfies readonly (keyof Rows)[]
+const NAMES = [
+  'timers',
+  'tasks',
+  'bans',
+  'reservations',
+  'outcomes',
+] as const satisfies readonly (keyof Rows)[]
 
 /** All rows of all tables of a room. */
 export type TableRows = { readonly [Name in keyof Rows]: readonly Rows[Name][] }
@@ -169,6 +177,7 @@ export class Tables {
   readonly tasks = new Table<RoomTask>(this.#log)
   readonly bans = new Table<Ban>(this.#log)
   readonly reservations = new Table<Reservation>(this.#log)
+  readonly outcomes = new Table<Outcome>(this.#log)
   readonly #epoch: number
   #ids = 0
   #flushedDue: number | undefined
@@ -199,10 +208,12 @@ export class Tables {
     return this.#log.undo.length > 0
   }
 
-  /** Time at which the next row is due, in milliseconds since 1970. Undefined: no row ever is. */
+  /** Time at which the room acts on the next row, in milliseconds since 1970. Undefined: on no row. */
   get due(): number | undefined {
     let due = Number.POSITIVE_INFINITY
     for (const name of NAMES) {
+      // The next request deletes outcomes that have expired. No room stays awake for that.
+      if (name === 'outcomes') continue
       const next: Row | undefined = this[name].next
       due = Math.min(due, next?.due ?? due)
     }

@@ -1,23 +1,108 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
-import type { TaskOutcome } from './definition.ts'
-import { errorText, validateInput } from './failures.ts'
+import type { Json } from '../../shared/json.ts'
+import {
+  type RequestAnswer,
+  type RoomAction,
+  type RoomAddress,
+  type RoomRequest,
+  roomAddress,
+} from '../traffic.ts'
+import type { RoomDefinition, TaskOutcome } from './definition.ts'
+import { errorText, jsonCopy, RoomLogicError, validate, validateInput } from './failures.ts'
+import { requireId } from './timers.ts'
 
-/** What a task does. */
+/** Maximum size of a task's data, as bytes of JSON. */
+const MAX_DATA_BYTES = 16_384
+
+/**
+ * Interval in milliseconds at which an owner renews the due time of a task with `retry`. Until the task ends, the room is not idle, and a node
+ * wakes it if it has no owner.
+ */
+export const RENEW_MS = 30_000
+
+/** Starts the work of a task. */
 export type Work = () => PromiseLike<unknown>
 
 /** A task of a room that has not ended. */
 export interface RoomTask {
   readonly id: string
-  /** Which of the room type's `tasks` it is. */
+  /** Name in the room type's `tasks`. */
   readonly name: string
-  /**
-   * Begins the work, once the update that has the task in it is committed. The record does not have it. Undefined: an earlier owner has begun
-   * the task or was about to, and nothing more is known of it.
-   */
+  /** Data of a task with `retry`, before its schema was applied; null for other tasks. */
+  readonly data: Json
+  /** Time at which the owner renews the row, in milliseconds since 1970. Undefined: the task has no `retry`. */
+  readonly due?: number | undefined
+  /** Work of a task without `retry`. The record does not have it: undefined in a room that had another owner when the task started. */
   readonly work?: Work
 }
 
-/** The outcome of work that `begin` starts; `check` makes it of the value that the work resolves with. Never rejects. */
+/** A room, and the seats in it, that a task of roomful asks for. */
+export interface SeatRequest {
+  readonly roomType: string
+  readonly key: string
+  /** Idempotency id, unique in the cluster. */
+  readonly id: string
+  readonly subs: readonly string[]
+  /** Join options of the room, if it has to be created. */
+  readonly options: Json
+  /** Principal on whose account the room is created. */
+  readonly principal: string
+}
+
+/** Requests of a task to other rooms of its project. Neither method rejects. A call with the same id can be repeated. */
+export interface TaskRooms {
+  /** Reserves a seat for each player, all or none. Creates the room if there is none. The reply is `{ reserved: true }`. */
+  reserve(request: SeatRequest & { readonly seconds: number }): Promise<RequestAnswer>
+  /**
+   * Ends the reservations of `reserve` with this id, and refuses a later one. Also creates the room, so that it can refuse. The reply is
+   * `{ cancelled: true }`.
+   */
+  cancel(request: SeatRequest): Promise<RequestAnswer>
+}
+
+/** Returns the requests of tasks in the project `projectId`. `send`: of the room's environment. */
+export function taskRooms(
+  projectId: string,
+  send: (room: RoomAddress, request: RoomRequest) => Promise<RequestAnswer>,
+): TaskRooms {
+  const ask = ({ roomType, key, id, options, principal }: SeatRequest, action: RoomAction) =>
+    send(roomAddress(projectId, roomType, key), {
+      id,
+      hash: 'seats',
+      create: { principal, options },
+      do: action,
+    })
+  return {
+    reserve: (request) => ask(request, { op: 'reserve', subs: request.subs, seconds: request.seconds }),
+    cancel: (request) => ask(request, { op: 'cancel', subs: request.subs }),
+  }
+}
+
+/** Returns the task with `retry` that `ctx.task(name, data, { id })` asks for at `now`. Throws a RoomLogicError that says what would be right. */
+export function retryTask(
+  { tasks }: RoomDefinition,
+  now: number,
+  [name, data, id]: readonly [name: string, data: unknown, id: string],
+): RoomTask {
+  requireId('ctx.task', id)
+  const schema = tasks[name]?.data
+  if (!schema)
+    throw new RoomLogicError(
+      `ctx.task got data for the task ${JSON.stringify(name)}, which has no retry: give it work, as in ctx.task(() => work(), ${JSON.stringify(name)}), or declare retry: true with data and run`,
+    )
+  const what = `the data of the task ${JSON.stringify(name)}`
+  const valid = validate(schema, data)
+  if (!valid.ok) throw new RoomLogicError(`${what}: ${valid.message}`)
+  const copy = jsonCopy(data, what)
+  const bytes = Buffer.byteLength(JSON.stringify(copy))
+  if (bytes > MAX_DATA_BYTES)
+    throw new RoomLogicError(
+      `${what} has ${bytes} bytes of JSON; it may have ${MAX_DATA_BYTES}: keep it in your database, and give the task its key`,
+    )
+  return { id, name, data: copy, due: now + RENEW_MS }
+}
+
+/** Resolves with the outcome of the work that `begin` starts. `check` turns the work's result into the outcome. Never rejects. */
 export async function outcomeOf(
   begin: Work,
   check: (value: unknown) => TaskOutcome<unknown>,
@@ -38,3 +123,6 @@ export function checkedResult(schema: StandardSchemaV1 | undefined, value: unkno
 
 /** The outcome of a task that was lost with its owner: whether it has done anything is not known. */
 export const MOVED: TaskOutcome<never> = { ok: false, error: 'moved' }
+
+/** The outcome of a task with `retry` whose `run` did not return under an earlier owner. */
+export const STUCK: TaskOutcome<never> = { ok: false, error: 'run did not return' }

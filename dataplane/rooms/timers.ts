@@ -28,7 +28,7 @@ export function timerOf(
   now: number,
   [ms, name, data, id]: readonly [ms: number, name: string, data: unknown, id: string | undefined],
 ): Omit<RoomTimer, 'id'> & { readonly id: string | undefined } {
-  if (id !== undefined) requireId(id)
+  if (id !== undefined) requireId('ctx.after', id)
   return { id, due: dueAfter(now, ms), name, data: checkedData(timers, name, data) }
 }
 
@@ -43,12 +43,11 @@ function dueAfter(now: number, ms: number): number {
   )
 }
 
-function requireId(id: string): void {
+/** Throws a RoomLogicError unless `id`, which `call` was given, can be the id of a timer or task. */
+export function requireId(call: string, id: string): void {
   if (typeof id === 'string' && id !== '' && id.isWellFormed() && Buffer.byteLength(id) <= MAX_ID_BYTES)
     return
-  throw new RoomLogicError(
-    `ctx.after got the id ${show(id)}; it must be a text of 1 to ${MAX_ID_BYTES} bytes`,
-  )
+  throw new RoomLogicError(`${call} got the id ${show(id)}; it must be a text of 1 to ${MAX_ID_BYTES} bytes`)
 }
 
 /** A copy of the data, which its schema has accepted. */

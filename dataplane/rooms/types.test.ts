@@ -2,7 +2,14 @@ import * as v from 'valibot'
 import { describe, expectTypeOf, it } from 'vitest'
 import type { Room } from '../../client/index.ts'
 import type { Json } from '../../shared/json.ts'
-import { type ContextOf, type Draft, defineRoom, type RoomContext, type RoomState } from './definition.ts'
+import {
+  type ContextOf,
+  type Draft,
+  defineRoom,
+  type RoomContext,
+  type RoomState,
+  type TaskOutcome,
+} from './definition.ts'
 
 const duel = defineRoom({
   type: 'duel',
@@ -52,7 +59,23 @@ const duel = defineRoom({
   tasks: {
     saved: {
       result: v.string(),
-      handle(state, _outcome, ctx) {
+      handle(state, outcome, ctx) {
+        expectTypeOf(outcome).toEqualTypeOf<TaskOutcome<string>>()
+        endTurn(state, ctx)
+      },
+    },
+    paid: {
+      retry: true,
+      data: v.object({ gold: v.pipe(v.string(), v.transform(Number)) }),
+      result: v.boolean(),
+      async run(data, { id }) {
+        expectTypeOf(data).toEqualTypeOf<{ gold: number }>()
+        expectTypeOf(id).toEqualTypeOf<string>()
+        return data.gold > 0
+      },
+      handle(state, outcome, ctx) {
+        expectTypeOf(outcome.data).toEqualTypeOf<{ gold: number }>()
+        if (outcome.ok) expectTypeOf(outcome.value).toEqualTypeOf<boolean>()
         endTurn(state, ctx)
       },
     },
@@ -94,6 +117,13 @@ function endTurn(state: Draft<RoomState<typeof duel>>, ctx: ContextOf<typeof due
   ctx.after(1000, 'turnBegins', {})
   // @ts-expect-error: the work resolves to a text
   ctx.task(async () => 3, 'saved')
+  ctx.task('paid', { gold: '5' }, { id: 'order_1' })
+  // @ts-expect-error: the data has gold as a text
+  ctx.task('paid', { gold: 5 })
+  // @ts-expect-error: a task with retry has its own work
+  ctx.task(async () => true, 'paid')
+  // @ts-expect-error: a task without retry needs work
+  ctx.task('saved', {})
   // @ts-expect-error: not every message has a reply
   ctx.reply({ card: 3 })
 }

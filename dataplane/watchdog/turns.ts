@@ -8,6 +8,7 @@ export const HOOKS = [
   'admit',
   'onJoin',
   'onMessage',
+  'onCall',
   'onDisconnect',
   'onReconnect',
   'onLeave',
@@ -30,11 +31,11 @@ export interface TurnRoom {
 /** What a call of room code is about, as far as the room's next owner has to know. */
 export interface TurnCause {
   readonly hook: TurnHook
-  /** Id of the member, the timer or the task; of a join, the session; empty: none. */
+  /** Id of the member, the timer, the task or the request; of a join, the session; empty: none. */
   readonly subject: string
   /** Ref of the message or of the join; due time of a timer; 0: none. */
   readonly ref: number
-  /** Type of the message, name of the timer or the task; empty: none. */
+  /** Type of the message, name of the call, the timer or the task; empty: none. */
   readonly type: string
   /** The player who caused it (`playerOf`); empty: no player did. */
   readonly principal: string

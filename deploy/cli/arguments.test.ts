@@ -34,6 +34,14 @@ describe('the words behind roomful', () => {
     expect(helpText({ about: 'WS_PORT' }).match(/^ {2}\S+/gm)).toEqual(['  WS_PORT'])
   })
 
+  it('behind admin are left to it', () => {
+    expect(parseArguments(['admin', 'nodes', '--json'])).toEqual({
+      kind: 'admin',
+      words: ['nodes', '--json'],
+    })
+    expect(message('--workers', '2', 'admin')).toContain('admin comes before its options')
+  })
+
   it('may end with a command that runs beside dev', () => {
     expect(parseArguments(['dev', '--', 'vite', '--port', '1'])).toEqual({
       kind: 'run',
@@ -45,9 +53,9 @@ describe('the words behind roomful', () => {
   })
 
   it('are told what is wrong with them', () => {
-    expect(message()).toBe('a command is missing; there are dev, control, dataplane, rekey')
+    expect(message()).toBe('a command is missing; there are dev, control, dataplane, rekey, admin')
     expect(message('dve')).toBe('dve is no command. Did you mean dev?')
-    expect(message('toString')).toContain('is no command; there are dev, control, dataplane, rekey')
+    expect(message('toString')).toContain('is no command; there are dev, control, dataplane, rekey, admin')
     expect(message('dev', '--hlep')).toBe('--hlep is no option. Did you mean --help?')
     expect(message('dev', '--ws-port=1')).toContain('WS_PORT=1 in the environment may be what you mean')
     expect(message('dev', 'control')).toContain('control is one word too many')

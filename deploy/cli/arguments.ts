@@ -6,12 +6,14 @@ type Request =
   /** `workers`: as `WORKERS` has it. `beside`: the words of a command that runs beside `dev`. */
   | {
       readonly kind: 'run'
-      readonly command: Command
+      readonly command: Exclude<Command, 'admin'>
       readonly workers?: string
       readonly beside?: readonly string[]
     }
   /** `about`: a topic, a variable, or `all`. */
   | { readonly kind: 'help'; readonly command?: Command; readonly about?: string }
+  /** The words behind `admin`, which has its own commands and options. */
+  | { readonly kind: 'admin'; readonly words: readonly string[] }
   | { readonly kind: 'version' }
   | { readonly kind: 'mistake'; readonly message: string }
 
@@ -21,6 +23,7 @@ export const COMMANDS: Readonly<Record<Command, string>> = {
   control: 'a control process: projects, keys and tokens over HTTP',
   dataplane: 'a node: rooms and the websockets of their members',
   rekey: 'seals every private key in the store under the first KEYRING_SECRET, and ends',
+  admin: 'looks into a deployment and acts on it, for operators; roomful admin lists its commands',
 }
 
 const isCommand = (word: string): word is Command => Object.hasOwn(COMMANDS, word)
@@ -30,6 +33,7 @@ const VERSION = ['--version', '-v']
 
 /** Reads the words behind `roomful`. */
 export function parseArguments(all: readonly string[]): Request {
+  if (all[0] === 'admin') return { kind: 'admin', words: all.slice(1) }
   const end = all.indexOf('--')
   const { words, workers } = takeWorkers(end < 0 ? all : all.slice(0, end))
   const options = words.filter((word) => word.startsWith('-'))
@@ -40,6 +44,7 @@ export function parseArguments(all: readonly string[]): Request {
   if (options.length > 0) return help(words.filter((word) => !word.startsWith('-')))
   if (command === undefined) return mistake(`a command is missing; there are ${COMMAND_NAMES.join(', ')}`)
   if (!isCommand(command)) return mistake(`${command} is no command${instead(command, COMMAND_NAMES)}`)
+  if (command === 'admin') return mistake('admin comes before its options, as in roomful admin nodes --json')
   if (more.length > 0) return mistake(`${more[0]} is one word too many; ${command} takes none`)
   if (end >= 0) {
     const beside = all.slice(end + 1)
@@ -123,7 +128,12 @@ export function helpText({
   const of = (topic: string) =>
     rows.filter(([name, variable]) => [variable.topic, name, 'all'].includes(topic))
   if (about !== undefined) return `${describeVariables(of(about)) || `  ${command} reads none of these.`}\n`
-  const options = command === 'dev' ? ' [-- COMMAND …]' : command === 'rekey' ? '' : ' [--workers N|auto]'
+  const options =
+    command === 'dev'
+      ? ' [-- COMMAND …]'
+      : command === 'rekey' || command === 'admin'
+        ? ''
+        : ' [--workers N|auto]'
   const commands = Object.entries(COMMANDS)
     .filter(([name]) => command === undefined || name === command)
     .map(([name, meaning]) => `  ${name.padEnd(11)}${meaning}`)

@@ -27,7 +27,10 @@ const parts = { clock: systemClock, random: systemRandom }
  * written to `complain`.
  */
 export function runCommand(
-  { command, beside }: { readonly command: Command; readonly beside?: readonly string[] | undefined },
+  {
+    command,
+    beside,
+  }: { readonly command: Exclude<Command, 'admin'>; readonly beside?: readonly string[] | undefined },
   env: Environment,
   host: Host,
   complain: (text: string) => void,

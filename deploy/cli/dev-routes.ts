@@ -109,10 +109,11 @@ function answer(response: ServerResponse, status: number, body: object): void {
   response.end(JSON.stringify(body))
 }
 
-function describe({ type, options, messages }: RoomDefinition): RoomToPlay {
+function describe({ type, options, listing, messages }: RoomDefinition): RoomToPlay {
   return {
     type,
     options: options && (jsonSchemaOf(options) as JsonSchema | undefined),
+    listed: listing !== undefined,
     messages: Object.entries(messages).map(([name, { data, reply }]) => ({
       name,
       data: jsonSchemaOf(data) as JsonSchema | undefined,

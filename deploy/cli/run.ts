@@ -12,6 +12,9 @@ switch (request.kind) {
   case 'version':
     process.stdout.write(`${packageVersion()}\n`)
     break
+  case 'admin':
+    process.exitCode = await (await import('./admin.ts')).runAdmin(request.words, process.env, process)
+    break
   case 'mistake':
     process.stderr.write(`roomful: ${request.message}\nroomful --help says more.\n`)
     process.exitCode = 2

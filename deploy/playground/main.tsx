@@ -1,9 +1,10 @@
 import { render } from 'preact'
-import { useState } from 'preact/hooks'
+import { useEffect, useState } from 'preact/hooks'
+import type { ListedRoom } from '../../client/index.ts'
 import { Tree } from '../../dataplane/ops/page/tree.tsx'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import { Fields, Labelled, readFields, Select } from './fields.tsx'
-import { type Entry, Player } from './player.ts'
+import { type Entry, Player, watchList } from './player.ts'
 import type { MessageToSend, RoomsToPlay, RoomToPlay } from './rooms.ts'
 
 /**
@@ -45,10 +46,10 @@ async function learn(): Promise<void> {
 }
 
 /** Runs what a form does, and returns why it cannot. */
-function attempt(event: SubmitEvent, work: (form: FormData, pressed: string) => void): string {
+function attempt(event: SubmitEvent, work: (form: FormData) => void): string {
   event.preventDefault()
   try {
-    work(new FormData(event.currentTarget as HTMLFormElement), (event.submitter as HTMLButtonElement).value)
+    work(new FormData(event.currentTarget as HTMLFormElement, event.submitter))
     return ''
   } catch (error) {
     return (error as Error).message
@@ -111,16 +112,17 @@ function Page() {
 
 /** Which room to join, and how. */
 function Choice(props: { types: readonly string[]; type: RoomToPlay; onChoose: (type: string) => void }) {
-  const { type, options } = props.type
+  const { type, options, listed } = props.type
   const busy = players.some(isHere)
   const inside = players.find(({ room }) => room)?.room?.id ?? `a room of ${type}`
   const away = players.filter((player) => !isHere(player))
   const submit = (event: SubmitEvent) => {
-    page.notice = attempt(event, (form, joins) => {
+    page.notice = attempt(event, (form) => {
       const own = options ? (readFields(form, options, 'options') as JsonObject) : {}
-      const all = { ...own, key: String(form.get('key')) }
+      const all = { ...own, key: String(form.get('listed') ?? form.get('key')) }
+      const only = form.get('as')
       for (const player of away)
-        if (joins === 'both' || player.name === joins) void player.join(page.rooms!.ws_url, type, all)
+        if (only === null || player.name === only) void player.join(page.rooms!.ws_url, type, all)
     })
     draw()
   }
@@ -142,13 +144,48 @@ function Choice(props: { types: readonly string[]; type: RoomToPlay; onChoose: (
         <input name="key" required maxLength={128} defaultValue="default" spellcheck={false} />
       </Labelled>
       {options && <Fields key={type} schema={options} name="options" />}
-      {[...(busy ? [] : ['both']), ...away.map(({ name }) => name)].map((name) => (
-        <button key={name} type="submit" class={name === 'both' ? 'primary' : ''} value={name}>
+      {!busy && (
+        <button type="submit" class="primary">
+          Join as both
+        </button>
+      )}
+      {away.map(({ name }) => (
+        <button key={name} type="submit" name="as" value={name}>
           {`Join as ${name}`}
         </button>
       ))}
       <Alarm text={page.notice} />
+      {listed && !busy && <List key={type} type={type} />}
     </form>
+  )
+}
+
+/** The rooms of a type as players see them, with what they show of themselves. Both players join a room by its button. */
+function List({ type }: { type: string }) {
+  const [rooms, setRooms] = useState<readonly ListedRoom[]>()
+  const [problem, setProblem] = useState('')
+  useEffect(() => watchList(page.rooms!.ws_url, type, setRooms, (error) => setProblem(error.message)), [type])
+  if (problem) return <Alarm text={`No list of rooms: ${problem}`} />
+  if (!rooms?.length)
+    return <p class="soft">{rooms ? `No room of ${type} is listed.` : 'Loading the list …'}</p>
+  return (
+    <ul class="rooms" aria-label={`Rooms of ${type}`}>
+      {rooms.map(({ key, members, maxMembers, reserved, data }) => (
+        <li key={key}>
+          <button
+            type="submit"
+            name="listed"
+            value={key}
+            disabled={members + reserved >= (maxMembers ?? Infinity)}
+          >
+            Join
+          </button>
+          <b class="mono">{key}</b>
+          <span class="soft">{`${members} of ${maxMembers ?? '∞'}`}</span>
+          <code>{JSON.stringify(data)}</code>
+        </li>
+      ))}
+    </ul>
   )
 }
 

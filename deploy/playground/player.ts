@@ -1,6 +1,8 @@
 import {
   type Client,
+  type ConnectOptions,
   connect,
+  type ListedRoom,
   type Room,
   type WebSocketConstructor,
   type WebSocketLike,
@@ -57,11 +59,9 @@ export class Player {
     this.joining = true
     this.#changed()
     try {
-      const { project_id: projectId, token } = await devToken(this.name)
-      const getToken = async () => (await devToken(this.name)).token
       const { WebSocket } = this.line
       // Not rerouted: one socket after the other keeps the log in order.
-      this.#client = await connect(url, { projectId, token, getToken, WebSocket, reroute: false })
+      this.#client = await connectAs(this.name, url, { WebSocket, reroute: false })
       this.#client.onConnectionChange((status, error) => this.#link(status, error))
       this.room = await this.#client.join(type, options)
       this.room.onMembersChange(() => this.#changed())
@@ -153,6 +153,30 @@ function entryOf(message: ReadMessage, nameOf: (memberId: string) => string): Ne
       return { kind: 'reply', what: `to ${message.ref}`, data: textOf(message.data) }
   }
   return undefined
+}
+
+async function connectAs(name: string, url: string, options: Omit<ConnectOptions, 'dev'>): Promise<Client> {
+  const { project_id: projectId, token } = await devToken(name)
+  const getToken = async () => (await devToken(name)).token
+  return connect(url, { ...options, projectId, token, getToken })
+}
+
+/** Calls `show` with the rooms of a type, and again after each change, until the returned function is called. `failed`: there is no list. */
+export function watchList(
+  url: string,
+  type: string,
+  show: (rooms: readonly ListedRoom[]) => void,
+  failed: (error: Error) => void,
+): () => void {
+  const end = new AbortController()
+  const { signal } = end
+  const fail = (error: Error): void => {
+    if (!signal.aborted) failed(error)
+  }
+  connectAs('playground', url, { signal })
+    .then((client) => client.watchRooms(type, { full: true, limit: 100 }, show, fail))
+    .catch(fail)
+  return () => end.abort()
 }
 
 async function devToken(name: string): Promise<{ project_id: string; token: string }> {

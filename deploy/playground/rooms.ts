@@ -17,6 +17,8 @@ export interface JsonSchema {
 export interface RoomToPlay {
   readonly type: string
   readonly options?: JsonSchema | undefined
+  /** Whether players can list its rooms. */
+  readonly listed: boolean
   readonly messages: readonly MessageToSend[]
 }
 

@@ -27,8 +27,7 @@ const FORMAT = {
   configuration:
     'client in this file: its address, other hosts that may see its resume token, its project. The n-th token that it asks for is token-n',
   starts: 'steps that several scenarios begin with',
-  scenario:
-    'name, level and rule of docs/protocol.md; max_level: highest level of a client that behaves so; start: one of starts, whose steps come first; steps',
+  scenario: 'name, level and rule of docs/protocol.md; start: one of starts, whose steps come first; steps',
   do: 'the application calls connect, join (room_type, options), leave (room_id), send (room_id, type, data) or goodbye; at level 6 also list or watch (room_type, query), end_watch, join_by_code (code) or join_or_create (room_type, options, query). as: name of the outcome, list or watch. send with ref true: a message with a ref; with request true: one whose reply the application waits for',
   open: 'wait until the client opens its n-th socket, and accept it; let the clock skip waits such as backoff. url: its address. refuse: let it fail instead. This socket is the current one from now on',
   client:

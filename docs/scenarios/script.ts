@@ -19,7 +19,6 @@ export type Step = { readonly [field: string]: Json }
 export interface Scenario {
   readonly name: string
   readonly level: number
-  readonly max_level?: number
   readonly rule: string
   readonly start?: string
   readonly steps: readonly Step[]
@@ -369,12 +368,6 @@ export const STARTS = {
 } as const
 
 type Write = (script: Script, room: ScriptRoom) => void
-interface Options {
-  readonly start?: keyof typeof STARTS
-  /** Highest level of a client that behaves so. */
-  readonly maxLevel?: number
-}
-
 /** Scenarios of one level, as `add` gets them. */
 export class Level {
   readonly scenarios: Scenario[] = []
@@ -387,11 +380,16 @@ export class Level {
   }
 
   /** A scenario from the level's usual start, or from another one. */
-  add(rule: string, name: string, write: Write, { start = this.#start, maxLevel }: Options = {}): void {
+  add(
+    rule: string,
+    name: string,
+    write: Write,
+    { start = this.#start }: { start?: keyof typeof STARTS } = {},
+  ): void {
     const { script, room } = STARTS[start]()
     const before = script.steps.length
     write(script, room)
-    this.#push(rule, name, script.steps.slice(before), { start, ...(maxLevel && { max_level: maxLevel }) })
+    this.#push(rule, name, script.steps.slice(before), { start })
   }
 
   /** A scenario from the very beginning. */

@@ -1,7 +1,9 @@
+import type { Client } from 'roomful/client'
 import { type Interpolation, interpolate } from 'roomful/client/motion'
 import { byId, create } from '../ui/dom.ts'
 import { coloursOf, nameOf } from '../ui/identity.ts'
-import { type Stage, startGame } from '../ui/stage.ts'
+import type { Lobby } from '../ui/lobby.ts'
+import { nameOfRoom, type Stage, startGame } from '../ui/stage.ts'
 import { Bot } from './bot.ts'
 import { Camera } from './camera.ts'
 import { Controls } from './controls.ts'
@@ -237,8 +239,34 @@ function offerBots({ key, toasts }: Stage<typeof arena>): void {
   byId('dock', HTMLElement).append(more, fewer)
 }
 
-void startGame<typeof arena>('arena', (stage) => {
-  new ArenaView(stage)
-  offerBots(stage)
-  new NodesPanel(byId('nodes', HTMLDetailsElement), stage.room)
-})
+/** "Play now", and a live list of the arenas that have a free place. */
+function findArena(lobby: Lobby<typeof arena>, client: Client): void {
+  const note = 'In the fullest arena that has a free place.'
+  lobby.offer('Play now', note, () => client.joinOrCreate<typeof arena>('arena'))
+  const show = lobby.list('Open arenas', 'No arena is open. “Play now” opens one.')
+  const stop = client.watchRooms<typeof arena>(
+    'arena',
+    {},
+    (rooms) =>
+      show(
+        rooms.map(({ key, members, maxMembers, data }) => ({
+          key,
+          name: nameOfRoom(key),
+          facts: [`${data.wounded} wounded`, `${members} of ${maxMembers} players`],
+          join: () => client.join<typeof arena>('arena', { key }, { create: false }),
+        })),
+      ),
+    lobby.refuse,
+  )
+  void lobby.joined.then(stop)
+}
+
+void startGame<typeof arena>(
+  'arena',
+  (stage) => {
+    new ArenaView(stage)
+    offerBots(stage)
+    new NodesPanel(byId('nodes', HTMLDetailsElement), stage.room)
+  },
+  { title: 'Arena', offer: findArena },
+)

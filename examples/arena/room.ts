@@ -48,6 +48,13 @@ export default defineRoom({
   durability: 'journal',
   idleSeconds: 30,
   create: (): ArenaState => ({ players: {} }),
+  // What a lobby shows of the room: how many players were hit.
+  listing: {
+    data: v.object({ wounded: v.number() }),
+    of: ({ players }) => ({
+      wounded: Object.values(players).filter(({ hp }) => hp < FULL_HP).length,
+    }),
+  },
 
   onJoin(state, member, ctx) {
     state.players[member.id] = spawn(() => ctx.random())

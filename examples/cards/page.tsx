@@ -252,6 +252,11 @@ function Table({ stage: { room, toasts, serverTime } }: { stage: Stage<typeof ca
       <p className="verdict" id="verdict" role="status">
         {verdict()}
       </p>
+      {phase === 'waiting' && (
+        <p className="invite" id="invite">
+          <span>Code for your friends</span> <strong>{room.code}</strong>
+        </p>
+      )}
       {playing && (
         <section className="own" id="own" aria-label="You">
           <Hand
@@ -297,6 +302,18 @@ function Table({ stage: { room, toasts, serverTime } }: { stage: Stage<typeof ca
   )
 }
 
-void startGame<typeof cards>('cards', (stage) => {
-  createRoot(byId('table', HTMLElement)).render(<Table stage={stage} />)
-})
+void startGame<typeof cards>(
+  'cards',
+  (stage) => {
+    createRoot(byId('table', HTMLElement)).render(<Table stage={stage} />)
+  },
+  {
+    title: 'Crazy Eights',
+    offer: (lobby, client) => {
+      const note = 'Opens a private table, with a code for your friend.'
+      lobby.offer('Play with a friend', note, () => client.create<typeof cards>('cards'))
+      lobby.askCode((code) => client.joinByCode<typeof cards>(code))
+      lobby.link('Open table', 'Sit down with whoever is there.', '?room=lobby-1')
+    },
+  },
+)

@@ -33,6 +33,8 @@ const cards = defineRoom({
   sync: { rate: 0 },
   durability: 'journal',
   create: newTable,
+  // A player who creates a table gets a code for a friend.
+  codes: true,
   // Only the member whose id is the key receives a hand. No member receives the deck.
   layers: { 'hands.*': (memberId) => `member:${memberId}`, deck: null },
   messages: {

@@ -34,11 +34,32 @@ export class Bar {
   readonly #pill = create('span', { class: 'chip pill', role: 'status', 'data-status': 'connecting' })
   readonly #words = create('span', { text: 'connecting' })
   readonly #count = create('span', { class: 'chip count', hidden: '' })
+  readonly #room = create('span')
+  readonly #share = create(
+    'button',
+    { class: 'chip room', type: 'button', title: 'Copy the link to this room', hidden: '' },
+    this.#room,
+    icon(LINK_ICON),
+  )
+  // `noopener` gives the new tab a separate sessionStorage. Therefore the new tab is another player.
+  readonly #second = create(
+    'a',
+    {
+      class: 'chip second',
+      target: '_blank',
+      rel: 'noopener',
+      title: 'Open a second player',
+      'aria-label': 'Open a second player in a new tab',
+      hidden: '',
+    },
+    create('span', { text: '+' }),
+    create('span', { class: 'wide', text: 'second player' }),
+  )
 
   /** Fills the page's `header` and `footer`. Calls `copied` when the address is on the clipboard. */
   constructor(
     { header, footer }: { header: HTMLElement; footer: HTMLElement },
-    { game, room, scissors, copied }: { game: string; room: string; scissors: Scissors; copied: () => void },
+    { game, scissors, copied }: { game: string; scissors: Scissors; copied: () => void },
   ) {
     const brand = create(
       'a',
@@ -46,29 +67,19 @@ export class Bar {
       create('img', { src: '/favicon.svg', alt: '' }),
       create('span', { text: 'roomful' }),
     )
-    const share = create(
-      'button',
-      { class: 'chip room', type: 'button', title: 'Copy the link to this room' },
-      create('span', { text: room }),
-      icon(LINK_ICON),
+    this.#share.addEventListener(
+      'click',
+      () => void navigator.clipboard.writeText(location.href).then(copied),
     )
-    share.addEventListener('click', () => void navigator.clipboard.writeText(location.href).then(copied))
     this.#pill.append(create('span', { class: 'dot' }), this.#words)
-    // `noopener` gives the new tab a separate sessionStorage. Therefore the new tab is another player.
-    const second = create(
-      'a',
-      {
-        class: 'chip second',
-        href: location.href,
-        target: '_blank',
-        rel: 'noopener',
-        title: 'Open a second player',
-      },
-      create('span', { text: '+' }),
-      create('span', { class: 'wide', text: 'second player' }),
+    header.append(
+      brand,
+      this.#share,
+      this.#count,
+      create('span', { class: 'spring' }),
+      this.#pill,
+      this.#second,
     )
-    second.setAttribute('aria-label', 'Open a second player in a new tab')
-    header.append(brand, share, this.#count, create('span', { class: 'spring' }), this.#pill, second)
 
     const cut = create('button', { type: 'button', text: 'Cut my connection' })
     cut.addEventListener('click', () => {
@@ -79,6 +90,14 @@ export class Bar {
       }, OUTAGE_MS)
     })
     footer.append(create('a', { href: `/${game}/source`, text: 'How this works' }), cut)
+  }
+
+  /** Shows the name of the room in the page's address, with links to it. */
+  showRoom(name: string): void {
+    this.#room.textContent = name
+    this.#second.href = location.href
+    this.#share.hidden = false
+    this.#second.hidden = false
   }
 
   /** Shows the number of members. */

@@ -1,10 +1,13 @@
 import { type Client, connect, type Room, type TypedRoom } from 'roomful/client'
 import { Bar, cuttableSockets } from './bar.ts'
 import { byId, create, Toasts } from './dom.ts'
+import { nameOf } from './identity.ts'
+import { Lobby } from './lobby.ts'
 import { chosenName, Login } from './login.ts'
 
 const RESUMED_SHOWN_MS = 2500
 const PING_SHOWN_MS = 1000
+const LEAVE_MS = 1000
 
 /** A running game: the room, and the parts that all pages share. */
 export interface Stage<R extends TypedRoom> {
@@ -16,14 +19,23 @@ export interface Stage<R extends TypedRoom> {
   serverTime: () => number
 }
 
-/** Returns the room's key from the address. If the address has no key, adds `lobby-1` to the address. */
-function roomKey(): string {
+/** Fills the lobby of a game: the ways to find a room. */
+type Offer<R extends TypedRoom> = (lobby: Lobby<R>, client: Client) => void
+
+/** Random keys are at least this long. */
+const RANDOM_KEY = 20
+
+/** Returns a name for a room: its key, or words if the key is random. */
+export const nameOfRoom = (key: string): string => (key.length < RANDOM_KEY ? key : `The ${nameOf(key)}`)
+
+/** Returns the room's key from the address, if it has one. */
+const keyInAddress = (): string | undefined =>
+  new URL(location.href).searchParams.get('room')?.trim().slice(0, 128) || undefined
+
+function putInAddress(key: string): void {
   const address = new URL(location.href)
-  const key = address.searchParams.get('room')?.trim().slice(0, 128)
-  if (key) return key
-  address.searchParams.set('room', 'lobby-1')
+  address.searchParams.set('room', key)
   history.replaceState(null, '', address)
-  return 'lobby-1'
 }
 
 /** Covers a game that has ended, with a button to try again. Shows only the first reason. */
@@ -38,8 +50,9 @@ function showCurtain(title: string, reason: string): void {
   again.focus()
 }
 
-/** Shows the connection status from now on. */
-function showConnection(client: Client, room: Pick<Room, 'status' | 'onLeave'>, bar: Bar): void {
+/** Shows the connection status from now on. Returns a function that takes the room after the join. */
+function showConnection(client: Client, bar: Bar): (room: Pick<Room, 'status' | 'onLeave'>) => void {
+  let joined: Pick<Room, 'status'> | undefined
   let interrupted = false
   let resumedUntil = 0
   const show = () => {
@@ -47,8 +60,8 @@ function showConnection(client: Client, room: Pick<Room, 'status' | 'onLeave'>, 
     bar.showStatus(resumed ? 'resumed' : client.status, client.latency)
   }
   client.onConnectionChange((status, error) => {
-    // Status `joined`: the client has resumed its session. Otherwise it is joining again as a new member.
-    if (status === 'online' && interrupted && room.status === 'joined') {
+    // Status `rejoining`: the client has lost its session, and joins again as a new member.
+    if (status === 'online' && interrupted && joined?.status !== 'rejoining') {
       resumedUntil = performance.now() + RESUMED_SHOWN_MS
       setTimeout(show, RESUMED_SHOWN_MS)
     }
@@ -56,37 +69,63 @@ function showConnection(client: Client, room: Pick<Room, 'status' | 'onLeave'>, 
     if (status === 'closed' && error) showCurtain('Connection closed', error.message)
     show()
   })
-  room.onLeave((reason, error) => {
-    if (error) showCurtain('You have left the room', `${error.message} (${reason})`)
-  })
   setInterval(show, PING_SHOWN_MS)
   show()
+  return (room) => {
+    joined = room
+    room.onLeave((reason, error) => {
+      if (error) showCurtain('You have left the room', `${error.message} (${reason})`)
+    })
+  }
+}
+
+/** Adds a button that leaves the room and returns to the lobby. */
+function offerLobby(footer: HTMLElement, room: Pick<Room, 'leave'>): void {
+  const back = create('button', { type: 'button', text: 'Other rooms' })
+  back.addEventListener('click', async () => {
+    // Without a connection, the page returns to the lobby, and the room gives up the seat later.
+    await Promise.race([room.leave(), new Promise((resolve) => setTimeout(resolve, LEAVE_MS))])
+    location.href = location.pathname
+  })
+  footer.append(back)
 }
 
 /**
- * Logs this tab's player in, joins the room of the address and passes it to `play`. Shows errors on the page, with a
- * button to try again.
+ * Logs this tab's player in, joins the room of the address and passes it to `play`. If the address has no room, the player chooses one in the
+ * lobby that `offer` fills. Without `offer`, the room is `lobby-1`. Shows errors on the page, with a button to try again.
  */
 export async function startGame<R extends TypedRoom>(
   game: R['type'],
   play: (stage: Stage<R>) => void,
+  { title = game, offer }: { title?: string; offer?: Offer<R> } = {},
 ): Promise<void> {
-  const key = roomKey()
   const scissors = cuttableSockets(() => performance.now())
   const toasts = new Toasts(document.body)
   const parts = { header: byId('bar', HTMLElement), footer: byId('dock', HTMLElement) }
-  const bar = new Bar(parts, { game, room: key, scissors, copied: () => toasts.show('Link copied') })
+  const bar = new Bar(parts, { game, scissors, copied: () => toasts.show('Link copied') })
   try {
     const login = new Login(game, { name: chosenName(), storage: sessionStorage })
     const { project_id: projectId, token, ws_url: wsUrl } = await login.session()
     const getToken = async () => (await login.session()).token
     const { WebSocket } = scissors
     const client = await connect(wsUrl, { projectId, token, getToken, WebSocket, resume: 'tab' })
-    const room = await client.join<R>(game, { key })
+    const showRoom = showConnection(client, bar)
+    const join = (): Promise<Room<R>> => {
+      const key = keyInAddress()
+      if (key || !offer) return client.join<R>(game, { key: key ?? 'lobby-1' })
+      const lobby = new Lobby<R>(parts.footer, title)
+      offer(lobby, client)
+      return lobby.joined
+    }
+    const room = await join()
+    showRoom(room)
+    const key = room.id.slice(game.length + 1)
+    putInAddress(key)
+    bar.showRoom(room.code ?? nameOfRoom(key))
     const count = () => bar.showCount(room.members.length)
     room.onMembersChange(count)
     count()
-    showConnection(client, room, bar)
+    if (offer) offerLobby(parts.footer, room)
     play({ key, room, toasts, serverTime: () => client.serverTime() })
   } catch (error) {
     bar.showStatus('closed')

@@ -125,6 +125,33 @@ export const url = (schemes: readonly string[], example: string): Kind<string> =
     ),
   )
 
+/** Where notices are sent. `fetch` refuses URLs with a user or password. */
+export const notifyUrl: Kind<string> = kind(
+  'a URL with http:// or https:// and without user and password, such as https://api.example.com/notices',
+  v.pipe(
+    v.string(),
+    v.check(
+      (value) => isUrl(value, ['http', 'https']) && new URL(value).username + new URL(value).password === '',
+    ),
+  ),
+)
+
+/** Secrets of Standard Webhooks. */
+export const webhookSecrets: Kind<readonly string[]> = kind(
+  'whsec_ and 24 to 64 random bytes in base64, as `echo whsec_$(openssl rand -base64 32)` makes them; several are separated by commas',
+  v.pipe(
+    list(''),
+    v.check((parts) => parts.length > 0 && parts.every(isWebhookSecret)),
+  ),
+)
+
+function isWebhookSecret(text: string): boolean {
+  const [, base64] = /^whsec_([A-Za-z0-9+/]+={0,2})$/.exec(text) ?? []
+  if (base64 === undefined) return false
+  const { length } = Buffer.from(base64, 'base64')
+  return length >= 24 && length <= 64
+}
+
 const isUrl = (value: string, schemes: readonly string[]): boolean =>
   URL.canParse(value) &&
   schemes.includes(new URL(value).protocol.slice(0, -1)) &&

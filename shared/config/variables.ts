@@ -8,6 +8,7 @@ import {
   type Kind,
   list,
   networks,
+  notifyUrl,
   oneOf,
   origins,
   port,
@@ -15,6 +16,7 @@ import {
   text,
   trueOrFalse,
   url,
+  webhookSecrets,
   workers,
 } from './kinds.ts'
 
@@ -22,7 +24,7 @@ import {
 export type Environment = Readonly<Record<string, string | undefined>>
 
 /** A command of the command line that reads configuration. */
-export type Command = 'control' | 'dataplane' | 'dev' | 'rekey'
+export type Command = 'control' | 'dataplane' | 'dev' | 'rekey' | 'admin'
 
 /** What `--help` is asked about, in the order in which it is listed. */
 export const TOPICS = {
@@ -143,10 +145,24 @@ export const VARIABLES = {
   },
   CONTROL_URL: {
     topic: 'ports',
-    help: 'Where a node reaches the control API, to ask about keys.',
+    help: 'Where a node reaches the control API, to ask about keys, and where roomful admin reaches it.',
     schema: url(['http', 'https'], 'http://127.0.0.1:3000'),
     default: 'http://127.0.0.1:3000',
-    readBy: ['dataplane'],
+    readBy: ['dataplane', 'admin'],
+  },
+  NODE_URL: {
+    topic: 'ports',
+    help: 'Where roomful admin reaches the admin side of any node. It finds the other nodes there.',
+    schema: url(['http', 'https'], 'http://127.0.0.1:9100'),
+    default: 'http://127.0.0.1:9100',
+    readBy: ['admin'],
+  },
+  OPERATOR_TOKEN: {
+    topic: 'access',
+    help: 'Operator token that roomful admin sends to control: one of its CONTROL_API_TOKENS.',
+    schema: text('a secret text without spaces', /^[\x21-\x7e]+$/),
+    readBy: ['admin'],
+    secret: true,
   },
   ROOMS_DIR: {
     topic: 'rooms',
@@ -308,6 +324,19 @@ export const VARIABLES = {
     default: '60',
     readBy: DATAPLANE,
   },
+  NOTIFY_URL: {
+    topic: 'rooms',
+    help: 'Where nodes send the notices of rooms: a route of your backend. Not set: notices wait in the store, for 24 hours at most.',
+    schema: notifyUrl,
+    readBy: DATAPLANE,
+  },
+  NOTIFY_SECRET: {
+    topic: 'rooms',
+    help: 'Signs the notices (Standard Webhooks). Required with NOTIFY_URL. Of several, each signs, so that the backend can change from one to the next.',
+    schema: webhookSecrets,
+    readBy: DATAPLANE,
+    secret: true,
+  },
   EXAMPLES_PORT: {
     topic: 'ports',
     help: 'Port the example games and their backend listen on.',
@@ -322,7 +351,7 @@ export const VARIABLES = {
       'one or more secret texts without spaces, separated by commas alone; 24 random characters or more, off loopback',
       /^[\x21-\x2b\x2d-\x7e]+(,[\x21-\x2b\x2d-\x7e]+)*$/,
     ),
-    readBy: BOTH,
+    readBy: [...BOTH, 'admin'],
     secret: true,
   },
   REDIS_URL: {

@@ -8,7 +8,7 @@ export const ERRORS = {
   unknown_room_type: { retryable: false, meaning: 'no room type of this name is installed' },
   invalid_options: { retryable: false, meaning: 'the join options do not fit the room type' },
   join_refused: { retryable: false, meaning: 'the room type refused the join' },
-  banned: { retryable: false, meaning: 'the room keeps this player out' },
+  banned: { retryable: false, meaning: 'the player is banned from this room, or from its room type' },
   client_outdated: {
     retryable: false,
     meaning: 'the room type needs a feature that hello has not named',

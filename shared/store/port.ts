@@ -8,6 +8,7 @@ export interface Store {
   readonly records: Records
   readonly rooms: RoomRecords
   readonly wakeups: Wakeups
+  readonly notices: Notices
   readonly listings: Listings
   readonly bus: Bus
   readonly locks: Locks
@@ -191,6 +192,8 @@ export interface Release {
   readonly ttlMs?: number
   /** The room counts as one of its creator's lasting rooms. */
   readonly lasting?: boolean
+  /** Notices of the last turn: added to those of the room if it is released. */
+  readonly notices?: readonly Uint8Array[]
 }
 
 /** A room that is counted as one of its project. */
@@ -282,11 +285,19 @@ export interface RoomRecords {
   noteStuck(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean>
   /** The turn of `note` has ended after all: removes the note. False: fenced. `ttlMs`: lifetime of the other notes. */
   removeNote(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean>
-  /** Appends one entry to the journal; version + 1. False: fenced, and nothing was written. */
-  commit(room: string, fence: Fence, entry: Uint8Array, ttlMs: number): Promise<boolean>
+  /**
+   * Appends one entry to the journal; version + 1. `notices` are added to those of the room. False: fenced, and nothing was written.
+   */
+  commit(
+    room: string,
+    fence: Fence,
+    entry: Uint8Array,
+    ttlMs: number,
+    notices?: readonly Uint8Array[],
+  ): Promise<boolean>
   /**
    * Replaces the snapshot and empties the journal, which it covers; version + 1. `stateVersion`: of the state in it, for those who ask who owns
-   * the room; default 1. False: fenced.
+   * the room; default 1. `notices` are added to those of the room. False: fenced.
    */
   snapshot(
     room: string,
@@ -294,6 +305,7 @@ export interface RoomRecords {
     snapshot: Uint8Array,
     ttlMs: number,
     stateVersion?: number,
+    notices?: readonly Uint8Array[],
   ): Promise<boolean>
   /**
    * Gives the room up: owner null, the record stays for its TTL. With `forget` it has ended: snapshot and journal go too, and of the record
@@ -344,6 +356,48 @@ export interface Wakeups {
    * unless its owner has said another time by then.
    */
   take(part: number, options: { limit: number; againMs: number }): Promise<Wakeup[]>
+}
+
+/** A room whose notices one node delivers. */
+export interface TakenNotices {
+  readonly room: string
+  /** Fence of the last write with notices that an owner has announced. */
+  readonly fence: Fence
+  /** Number of announcements so far. */
+  readonly announced: number
+  /** Attempts to deliver the oldest notice that have failed. */
+  readonly failures: number
+  /** End of the lease by the store's clock, milliseconds since 1970. It also proves which node has the lease. */
+  readonly until: number
+}
+
+/**
+ * Notices that are not delivered yet: a list for each room, which `RoomRecords` writes, and an index of the rooms with notices, in `NOTICE_PARTS`
+ * parts. A room stays in the index until a node has delivered all its notices. Notices do not expire.
+ */
+export interface Notices {
+  /**
+   * Adds the room to the index, before its owner writes notices under `fence`. A room that is in the index already keeps its lease and the time of
+   * its next delivery.
+   */
+  announce(room: string, fence: Fence): Promise<void>
+  /** Gives the caller a lease of `leaseMs` on each room of one part whose next delivery is due, at most `limit`, the earliest first. */
+  take(part: number, options: { limit: number; leaseMs: number }): Promise<TakenNotices[]>
+  /**
+   * Makes the next delivery due in `delayMs`, after so many failures. Until then it is also the caller's lease. Returns the room with the new lease.
+   * Undefined: the lease has expired, and another node has taken the room.
+   */
+  putOff(taken: TakenNotices, delayMs: number, failures: number): Promise<TakenNotices | undefined>
+  /** Removes the room from the index. False: the lease has expired, or the owner has announced another write since. */
+  done(taken: TakenNotices): Promise<boolean>
+  /** Returns the oldest notice of a room. Undefined: it has none. */
+  oldest(room: string): Promise<Uint8Array | undefined>
+  /** Number of notices of a room. */
+  count(room: string): Promise<number>
+  /** Removes a notice of a room. */
+  remove(room: string, notice: Uint8Array): Promise<void>
+  /** Rooms in one part of the index, at most `limit`, those whose delivery is due first. */
+  rooms(part: number, limit: number): Promise<string[]>
 }
 
 /** One room in a list, as the store has it. Of two writes for one room, the one with the higher (epoch, version) stands. */

@@ -55,6 +55,12 @@ export const WAKEUP_PARTS = 4
 /** The part of the rooms to be woken that a room belongs to. */
 export const wakeupPart = (room: string): number => crc32(room) % WAKEUP_PARTS
 
+/** Number of parts of the index of rooms with notices. In Redis Cluster, each part is a slot. */
+export const NOTICE_PARTS = 4
+
+/** The part of the index that a room with notices belongs to. */
+export const noticePart = (room: string): number => crc32(room) % NOTICE_PARTS
+
 /** Throws unless a room can live for `ttlMs`: as above, or for ever (Infinity). */
 export function requireRoomTtl(ttlMs: number): void {
   if (ttlMs !== Number.POSITIVE_INFINITY) requireTtl(ttlMs)

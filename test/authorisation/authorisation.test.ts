@@ -1,6 +1,7 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { closeError } from '../../client/errors.ts'
 import { type ControlDeps, createControlApp } from '../../control/app.ts'
 import { Keyring } from '../../control/keyring.ts'
 import { controlMetrics } from '../../control/metrics.ts'
@@ -8,7 +9,6 @@ import type { GatewayOptions } from '../../dataplane/gateway/context.ts'
 import { createAdminApp } from '../../dataplane/ops/admin.ts'
 import { devRoutes } from '../../deploy/cli/dev-routes.ts'
 import { codeKey } from '../../shared/join-code.ts'
-import { closeName } from '../../shared/protocol/close-codes.ts'
 import type { ClientMessage, ServerMessage } from '../../shared/protocol/messages.ts'
 import { CLIENT_MESSAGES } from '../../shared/protocol/messages.ts'
 import { systemRandom } from '../../shared/random.ts'
@@ -71,10 +71,9 @@ describe('the control API', () => {
       tracer: noTracer,
       operatorTokens,
       openTo: 'this machine',
-      nodes: { call: async () => ({ rooms: [], next_cursor: null }) },
+      nodes: { call: async () => ({ rooms: [], ended_rooms: 0, next_cursor: null }) },
       internalToken: INTERNAL,
       requireKeyId: false,
-      maxRevokedSubs: 10,
       tokenRate: { perSecond: 1000, burst: 1000 },
       setLogLevel: () => undefined,
       draining: () => false,
@@ -89,7 +88,7 @@ describe('the control API', () => {
     return app.request(path!, {
       method: method!,
       headers: { host: 'localhost:3000', 'content-type': 'application/json', ...headers },
-      ...((method === 'POST' || method === 'PUT') && { body: JSON.stringify(body ?? {}) }),
+      ...(method !== 'GET' && method !== 'DELETE' && { body: JSON.stringify(body ?? {}) }),
     })
   }
   const create = async (line: string, body: object) =>
@@ -101,7 +100,9 @@ describe('the control API', () => {
   /** What to send for each route, where it is more than the route itself. */
   const REQUESTS: Readonly<Record<string, (projectId: string) => { query?: string; body?: object }>> = {
     'POST /projects': () => ({ body: { name: 'a game' } }),
+    'PATCH /projects/:id': () => ({ body: { name: 'a game' } }),
     'POST /tokens': (projectId) => ({ body: { project_id: projectId } }),
+    'PUT /projects/:id/subs/:sub/data': () => ({ body: { data: { name: 'Ada' } } }),
     'PUT /admin/log-level': () => ({ body: { level: 'debug' } }),
     'GET /internal/key-status': (projectId) => ({ query: `?project_id=${projectId}` }),
   }
@@ -110,7 +111,7 @@ describe('the control API', () => {
   const headers = {} as Record<ControlCredential, readonly Record<string, string>[]>
   beforeAll(async () => {
     projectId = await newProject()
-    const own = (await newKey(projectId, ['token:mint', 'room:read'])).secret
+    const own = (await newKey(projectId, ['token:mint', 'room:read', 'player:manage'])).secret
     const revoked = await newKey(projectId)
     await create(`POST /projects/${projectId}/keys/${revoked.id}/revoke`, {})
     const bearer = (credential: string) => ({ authorization: `Bearer ${credential}` })
@@ -128,7 +129,9 @@ describe('the control API', () => {
       ],
       operator: [bearer(OPERATOR)],
       own_key: [bearer(own)],
-      foreign_key: [bearer((await newKey(await newProject(), ['token:mint', 'room:read'])).secret)],
+      foreign_key: [
+        bearer((await newKey(await newProject(), ['token:mint', 'room:read', 'player:manage'])).secret),
+      ],
       scopeless_key: [bearer((await newKey(projectId, ['reports:read'])).secret)],
       revoked_key: [bearer(revoked.secret)],
       internal: [{ 'x-service-internal-token': INTERNAL }],
@@ -145,7 +148,10 @@ describe('the control API', () => {
       for (const shown of headers[credential]) {
         const { query = '', body } = REQUESTS[route]?.(projectId) ?? {}
         const keyId = route.includes(':keyId') ? (await newKey(projectId)).id : ''
-        const line = `${route.replace(':id', projectId).replace(':keyId', keyId).replace(':sub', 'ada').replace(':type', 'arena').replace(':key', 'one')}${query}`
+        const isDeletion = route === 'DELETE /projects/:id'
+        const id = isDeletion ? await newProject() : projectId
+        if (isDeletion) await create(`POST /projects/${id}/disable`, {})
+        const line = `${route.replace(':id', id).replace(':keyId', keyId).replace(':sub', 'ada').replace(':type', 'arena').replace(':key', 'one').replace(':sessionId', 'ses_one')}${query}`
         const answer = await send(line, body, shown, credential === 'open' ? open : closed)
         const challenge = answer.headers.get('www-authenticate')
         expect(await verdict(answer)).toBe(CONTROL[route]![credential])
@@ -162,8 +168,16 @@ describe('the admin side of a node', () => {
     createAdminApp({
       internalToken: internalToken,
       ownerlessRooms: async () => ({ rooms: [], next: undefined }),
+      notices: {
+        describe: async () => ({ pending: { rooms: 0, notices: 0 }, dead_letters: [], next_cursor: null }),
+        resend: async () => ({ delivered: 0 }),
+      },
       listedRooms: async () => [],
-      endRoom: async () => 'done' as const,
+      countedRooms: async () => [],
+      endSession: async () => true,
+      setCordoned: async () => undefined,
+      clock: new FakeClock(),
+      requestRoom: async () => ({ reply: { ended: true }, epoch: 1, seq: 1 }),
       registry: new Registry(),
       random: systemRandom,
       log,
@@ -175,6 +189,7 @@ describe('the admin side of a node', () => {
         rooms_hash: 'a1b2c3d4e5f6',
         started_at: '2026-01-01T00:00:00.000Z',
         draining: false,
+        cordoned: false,
         load: { event_loop_utilisation: 0, event_loop_delay_ms: 1, rss_bytes: 1 },
       }),
       problems: async () => [],
@@ -206,12 +221,18 @@ describe('the admin side of a node', () => {
   const QUERIES: Readonly<Record<string, string>> = {
     'GET /admin/owner': '?project_id=prj_one&room_id=arena:one',
     'GET /admin/search': '?q=ada',
+    'GET /admin/notices': '?project_id=prj_one',
     'GET /internal/rooms': '?project_id=prj_one',
+    'DELETE /internal/project-rooms': '?project_id=prj_one',
+    'DELETE /internal/sessions': '?project_id=prj_one&session_id=ses_one',
     'DELETE /internal/rooms': '?project_id=prj_one&room_id=arena:one',
     'GET /internal/listings': '?project_id=prj_one&room_type=arena',
   }
 
-  const BODIES: Readonly<Record<string, string>> = { 'PUT /admin/log-level': '{"level":"debug"}' }
+  const BODIES: Readonly<Record<string, string>> = {
+    'PUT /admin/log-level': '{"level":"debug"}',
+    'POST /admin/notices/resend': '{"project_id":"prj_one"}',
+  }
 
   it('has no route without a row', () => {
     expect(routesOf(node).sort()).toEqual(keysOf(ADMIN).sort())
@@ -279,19 +300,19 @@ describe('the routes for development', () => {
 /** How the server took what a client sent: `yes` once it has said `answer` (or a pong, for want of one), or how it refused. */
 async function taken(client: TestClient, message: ClientMessage, answer: ServerMessage['t'] | undefined) {
   const before = client.received.length
-  let code: number | undefined
-  void client.closed.then((closed) => {
-    code = closed.code
+  let closed: { readonly code: number; readonly reason: string } | undefined
+  void client.closed.then((end) => {
+    closed = end
   })
   client.send(message)
   if (!answer) client.send({ t: 'ping', at: -1 })
   const answers = () => client.received.slice(before)
   const refused = () => answers().find((each) => each.t === 'error')
-  await vi.waitUntil(
-    () => code !== undefined || refused() || answers().some(({ t }) => t === (answer ?? 'pong')),
-    { interval: 2, timeout: 60_000 },
-  )
-  if (code !== undefined) return { close: closeName(code) }
+  await vi.waitUntil(() => closed || refused() || answers().some(({ t }) => t === (answer ?? 'pong')), {
+    interval: 2,
+    timeout: 60_000,
+  })
+  if (closed) return { close: closeError(closed.code, closed.reason).code }
   const error = refused()
   return error?.t === 'error' ? { error: error.code } : 'yes'
 }
@@ -325,13 +346,21 @@ describe('a hello', () => {
       test.control.setStatus('revoked', 'prj_one', 'key_a')
       return withToken(await test.token())
     },
+    'a token of a disabled project': async (test) => {
+      test.gateway.setProjectDisabled('prj_one', true)
+      return withToken(await test.token())
+    },
     'a token that has expired': async (test) => withToken(await test.token({}, -1)),
     'a token that is not valid yet': async (test) =>
       withToken(await test.token({ issued_at: '2026-01-01T00:01:00.000Z' })),
     'a token of a player whose tokens were revoked': async (test) => {
       const token = await test.token()
-      test.gateway.revokeSub('prj_one', 'ada', test.clock.now())
+      await test.record({ revoked_at: test.clock.now() })
       return withToken(token)
+    },
+    'a token of a banned player': async (test) => {
+      await test.record({ ban: { until: null, room_types: null, reason: null } })
+      return withToken(await test.token())
     },
     'a JWT of the project’s own login': async (test) => withToken(await test.jwt()),
     'a JWT that is not signed': async (test) => withToken((await test.jwt()).replace(/[^.]+$/, '')),
@@ -355,11 +384,22 @@ describe('a hello', () => {
       test.gateway.forgetKey('prj_one', 'key_a')
       return resumed(welcome)
     },
-    'a resume token of a player whose tokens were revoked': async (test) => {
+    'a resume token of a disabled project': async (test) => {
       const welcome = await away(test)
       // The node has not heard of it: control says so when it is asked.
-      test.control.revokedSubs = [{ sub: 'ada', revoked_at: test.clock.now() }]
+      test.control.disabled = true
       test.gateway.forgetKey('prj_one', 'key_a')
+      return resumed(welcome)
+    },
+    'a resume token of a player whose tokens were revoked': async (test) => {
+      const welcome = await away(test)
+      // The node has not heard of it, and reads it.
+      await test.record({ revoked_at: test.clock.now() })
+      return resumed(welcome)
+    },
+    'a resume token of a banned player': async (test) => {
+      const welcome = await away(test)
+      await test.record({ ban: { until: null, room_types: null, reason: null } })
       return resumed(welcome)
     },
   }

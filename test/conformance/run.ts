@@ -27,7 +27,7 @@ Stands between a client and a running \`npm run cluster\`, injects faults, and s
   --cluster URL         a node, once for each [those of npm run cluster, or of npm start]
   --dev URL             the development routes [http://127.0.0.1:8080, or http://127.0.0.1:4000]
   --seconds N           time with faults [20]
-  --level N             holds the client to the rules of levels 1 to N [5]
+  --level N             holds the client to the rules of levels 1 to N [6]
   --without FAULT       a fault that is not injected, once for each:
                         ${FAULTS.join(', ')}
   --seed N              of the faults
@@ -89,7 +89,7 @@ function clientRun(values: ReturnType<typeof parseOptions>['values'], seed: numb
     nodes: cluster,
     dev_url: dev,
     seconds: wholeNumber('seconds', values.seconds) ?? 20,
-    level: wholeNumber('level', values.level) ?? 5,
+    level: wholeNumber('level', values.level) ?? 6,
     without: new Set(without),
     seed,
     exec,

@@ -255,9 +255,9 @@ export const MUTATIONS = {
   /** Commits that no fence refuses: they are made under whatever fence the record has now. */
   unfenced: {
     store: rooms((inner) => ({
-      commit: async (room, fence, entry, ttlMs) => {
+      commit: async (room, fence, ...rest) => {
         const now = await inner.inspect(room)
-        return inner.commit(room, now ?? fence, entry, ttlMs)
+        return inner.commit(room, now ?? fence, ...rest)
       },
     })),
   },
@@ -266,13 +266,13 @@ export const MUTATIONS = {
   /** A record that repeats a write whose answer was lost, on top of whatever stands by now. */
   repeating: {
     store: rooms((inner) => ({
-      commit: async (room, fence, entry, ttlMs) => {
+      commit: async (room, fence, ...rest) => {
         try {
-          return await inner.commit(room, fence, entry, ttlMs)
+          return await inner.commit(room, fence, ...rest)
         } catch (error) {
           const now = await inner.inspect(room)
           if (now?.epoch !== fence.epoch) throw error
-          return inner.commit(room, now, entry, ttlMs)
+          return inner.commit(room, now, ...rest)
         }
       },
     })),

@@ -56,6 +56,24 @@ const lobby = defineRoom({
   create: () => ({ open: true }),
 })
 
+const table = defineRoom({
+  type: 'table',
+  maxMembers: 2,
+  options: v.object({ map: v.string() }),
+  create: ({ map }) => ({ map, started: false }),
+  listing: {
+    data: v.object({ map: v.string() }),
+    of: ({ map, started }) => (started ? null : { map }),
+  },
+  messages: {
+    start: {
+      handle(state) {
+        state.started = true
+      },
+    },
+  },
+})
+
 async function game() {
   const t = await testRooms([duel, lobby], { seed: 1 })
   const [a, b] = await t.join('duel', 2)
@@ -148,6 +166,43 @@ test('a reservation holds at the next owner of the room, and ends when t.advance
   await t.advance(31_000)
   const [eve] = await t.join('duel', [{ sub: 'eve' }])
   expect(eve.members).toHaveLength(3)
+})
+
+test('a list shows every committed change, and full rooms only if the query asks for them', async () => {
+  const t = await testRooms([table, duel])
+  expect(await t.rooms('table')).toEqual([])
+  const [ada] = await t.join('table', 1, { key: 'a', map: 'desert' })
+  await t.join('table', 1, { key: 'b', map: 'forest' })
+  const keys = async (query?: Parameters<typeof t.rooms<'table'>>[1]) =>
+    (await t.rooms('table', query)).map(({ key, members }) => [key, members])
+  expect(await keys({ order: 'oldest' })).toEqual([
+    ['a', 1],
+    ['b', 1],
+  ])
+  expect(await keys({ where: { map: 'forest' } })).toEqual([['b', 1]])
+  const [bob] = await t.join('table', 1, { key: 'a', map: 'desert' })
+  expect(await keys()).toEqual([['b', 1]])
+  expect(await keys({ full: true, where: { map: 'desert' } })).toEqual([['a', 2]])
+  await bob.leave()
+  expect(await keys({ where: { map: 'desert' } })).toEqual([['a', 1]])
+  await ada.send('start')
+  expect(await keys()).toEqual([['b', 1]])
+  await expect(t.rooms('duel')).rejects.toMatchObject({ code: 'invalid_options' })
+})
+
+test('a list shows the room of a killed node when it has another owner, and not before', async () => {
+  const t = await testRooms([table])
+  const [ada] = await t.join('table', 1, { map: 'desert' })
+  await t.killOwner()
+  expect(await t.rooms('table')).toMatchObject([{ key: 'default', members: 1, data: { map: 'desert' } }])
+  await t.drop(ada)
+  await t.killOwner()
+  expect(await t.rooms('table')).toEqual([])
+  await t.reconnect(ada)
+  expect(await t.rooms('table')).toMatchObject([{ members: 1 }])
+  await ada.leave()
+  await t.advance(60_000)
+  expect(await t.rooms('table')).toEqual([])
 })
 
 test('what no one answers fails with what it was', async () => {

@@ -2,7 +2,14 @@ import { EventEmitter } from 'node:events'
 import { PublicProtocol } from 'paseto'
 import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public'
 import { WebSocket } from 'ws'
-import { type Client, connect, type JoinArguments, type Room } from '../../client/index.ts'
+import {
+  type Client,
+  connect,
+  type JoinArguments,
+  type ListedRoom,
+  type Room,
+  type RoomQuery,
+} from '../../client/index.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import { timestamp } from '../../shared/clock.ts'
 import type { JsonObject } from '../../shared/json.ts'
@@ -57,6 +64,8 @@ const PATIENT_MS = 60_000
 const LINK_MS = 10
 /** Time until other members see a lost connection: two updates at the default rate. */
 const TOLD_MS = 100
+/** Time from a committed change until each node has the room's new row: a second between two rows, and half a second between two polls. */
+const LISTED_MS = 1500
 /** Interval of the checks whether all players are back. */
 const LOOK_MS = 50
 
@@ -82,6 +91,8 @@ interface Connected {
 /** The network between one client and the nodes. */
 interface Network {
   up: boolean
+  /** Place of the next node that the client connects to. */
+  next: number
   socket: WebSocket | undefined
 }
 
@@ -99,7 +110,6 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
   readonly #players = new Map<object, Connected>()
   #started = 0
   #joined = 0
-  #dialled = 0
 
   private constructor(rooms: Rooms, options: TestOptions, key: SigningKey, publicKey: string) {
     this.#rooms = rooms
@@ -117,7 +127,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
   ): Promise<TestRooms<Rooms>> {
     const { publicKey, secretKey } = await protocol.GenerateKeyPair()
     const test = new TestRooms(rooms, options, secretKey, await protocol.ExportPublicKey(publicKey))
-    await Promise.all(Array.from({ length: NODES }, () => test.#startNode()))
+    while (test.#nodes.length < NODES) await test.#startNode()
     return test
   }
 
@@ -141,7 +151,7 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
       typeof players === 'number' ? Array.from({ length: players }, () => ({})) : players
     const rooms: Room[] = []
     for (const player of list) {
-      const connected = await this.#connect(player)
+      const connected = await this.#connect(player, ++this.#joined)
       const room = await this.#until(connected.client.join(roomType, options), `join("${roomType}")`)
       const driven = this.#driven(room)
       this.#players.set(driven, connected)
@@ -202,6 +212,24 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     return described.state as RoomState<R>
   }
 
+  /**
+   * Returns the rooms of a type with `listing`, as `client.rooms` does for a player. First advances the time by 1.5 s, so that the list shows
+   * all committed changes. Rejects as `client.rooms` does.
+   */
+  async rooms<Type extends RoomIn<Rooms>['type']>(
+    roomType: Type,
+    query?: RoomQuery<RoomOfType<Rooms, Type>>,
+  ): Promise<ListedRoom<RoomOfType<Rooms, Type>>[]> {
+    await this.advance(LISTED_MS)
+    // The last node knows all others: it has read their leases at its start. The others would learn of it after a quarter of a lease.
+    const { client } = await this.#connect({ sub: 'visitor' }, NODES)
+    try {
+      return await this.#until(client.rooms<RoomOfType<Rooms, Type>>(roomType, query), `rooms("${roomType}")`)
+    } finally {
+      client.close()
+    }
+  }
+
   /** Returns all websocket messages that a player has received, as bytes, oldest first. */
   received(room: object): readonly Uint8Array[] {
     return this.#player(room).frames
@@ -244,16 +272,15 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
         exists: true,
         status: 'active',
         public_key: this.#publicKey,
-        revoked_subs: [],
       }),
       ...(log && { log }),
     })
     this.#nodes.push(await this.#until(started, 'the start of a node'))
   }
 
-  async #connect({ sub, data }: Player): Promise<Connected> {
-    const number = ++this.#joined
-    const network: Network = { up: true, socket: undefined }
+  /** Connects to the nodes in turn, as a load balancer does, from node `number` on. */
+  async #connect({ sub, data }: Player, number: number): Promise<Connected> {
+    const network: Network = { up: true, next: number - 1, socket: undefined }
     const frames: Uint8Array[] = []
     const token = await issueToken(this.#key, {
       project_id: PROJECT,
@@ -293,9 +320,8 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     }
   }
 
-  /** Connects to the nodes in turn, as a load balancer does. */
   #dial(network: Network) {
-    const node = this.#nodes[this.#dialled++ % this.#nodes.length]!
+    const node = this.#nodes[network.next++ % this.#nodes.length]!
     const socket = node.connect()
     if (!network.up) setImmediate(() => socket.destroy(new Error('the player was dropped')))
     return socket

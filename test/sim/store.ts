@@ -179,6 +179,7 @@ export class StoreConnection {
       records: commands('records', ({ records }) => records),
       rooms: commands('rooms', ({ rooms }) => rooms),
       wakeups: commands('wakeups', ({ wakeups }) => wakeups),
+      notices: commands('notices', ({ notices }) => notices),
       listings: commands('listings', ({ listings }) => listings),
       bus: this.#bus,
       locks: {

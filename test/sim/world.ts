@@ -76,7 +76,6 @@ export class SimWorld implements System {
       exists: true,
       status: 'active',
       public_key: publicKey,
-      revoked_subs: [],
     })
     this.#slots = Array.from({ length: options.nodes }, () => ({
       conditions: { delayMs: 0, held: false },

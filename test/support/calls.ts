@@ -6,7 +6,7 @@ type Told = Record<string, string>
 /** Calls a control API, with `headers` besides; rejects with what it answers when that is not a success. */
 export async function callControl(
   url: string,
-  method: 'GET' | 'POST',
+  method: 'GET' | 'POST' | 'PUT',
   path: string,
   body?: object,
   headers: Readonly<Record<string, string>> = {},

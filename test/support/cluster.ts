@@ -134,7 +134,7 @@ export class TestCluster {
   }
 
   /** Calls the control API; throws what it answers when that is not a success. */
-  call(method: 'GET' | 'POST', path: string, body?: object): Promise<Record<string, string>> {
+  call(method: 'GET' | 'POST' | 'PUT', path: string, body?: object): Promise<Record<string, string>> {
     return callControl(this.control.url, method, path, body)
   }
 

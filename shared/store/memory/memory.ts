@@ -11,6 +11,7 @@ import {
 } from '../port.ts'
 import { requireLockTimes, wakeupPart } from '../rules.ts'
 import { MemoryListings } from './listings.ts'
+import { MemoryNotices } from './notices.ts'
 import { MemoryRecords } from './records.ts'
 import { MemoryRooms } from './rooms.ts'
 
@@ -27,6 +28,7 @@ class MemoryStore implements Store {
   readonly records: MemoryRecords
   readonly rooms: MemoryRooms
   readonly wakeups: MemoryWakeups
+  readonly notices: MemoryNotices
   readonly listings: MemoryListings
   readonly bus: MemoryBus
   readonly locks: MemoryLocks
@@ -38,7 +40,8 @@ class MemoryStore implements Store {
     const requireOpen = () => this.#requireOpen()
     this.#clock = clock
     this.records = new MemoryRecords(clock, requireOpen)
-    this.rooms = new MemoryRooms(clock, requireOpen)
+    this.notices = new MemoryNotices(clock, requireOpen)
+    this.rooms = new MemoryRooms(clock, requireOpen, this.notices)
     this.wakeups = new MemoryWakeups(clock, requireOpen)
     this.listings = new MemoryListings(clock, requireOpen)
     this.bus = new MemoryBus(requireOpen)

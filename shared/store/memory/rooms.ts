@@ -20,6 +20,7 @@ import {
   STUCK_NOTES_KEPT,
 } from '../rules.ts'
 import { ExpiringMap } from './expiring-map.ts'
+import type { MemoryNotices } from './notices.ts'
 
 interface RoomRecord {
   readonly epoch: number
@@ -59,9 +60,11 @@ export class MemoryRooms implements RoomRecords {
   readonly #made: ExpiringMap<number>
   readonly #stuck: ExpiringMap<readonly StuckNote[]>
   readonly #requireOpen: () => void
+  readonly #notices: Pick<MemoryNotices, 'add'>
 
-  constructor(clock: Clock, requireOpen: () => void) {
+  constructor(clock: Clock, requireOpen: () => void, notices: Pick<MemoryNotices, 'add'>) {
     this.#clock = clock
+    this.#notices = notices
     this.#rooms = new ExpiringMap(clock)
     this.#epochs = new ExpiringMap(clock)
     this.#made = new ExpiringMap(clock)
@@ -178,9 +181,16 @@ export class MemoryRooms implements RoomRecords {
     return true
   }
 
-  async commit(room: string, fence: Fence, entry: Uint8Array, ttlMs: number): Promise<boolean> {
+  async commit(
+    room: string,
+    fence: Fence,
+    entry: Uint8Array,
+    ttlMs: number,
+    notices: readonly Uint8Array[] = [],
+  ): Promise<boolean> {
     return this.#fenced(room, fence, ttlMs, (record) => {
       record.journal.push(new Uint8Array(entry))
+      this.#notices.add(room, notices)
       return { ...record, version: record.version + 1 }
     })
   }
@@ -191,17 +201,25 @@ export class MemoryRooms implements RoomRecords {
     snapshot: Uint8Array,
     ttlMs: number,
     stateVersion = 1,
+    notices: readonly Uint8Array[] = [],
   ): Promise<boolean> {
-    return this.#fenced(room, fence, ttlMs, (record) => ({
-      ...record,
-      version: record.version + 1,
-      stateVersion: stateVersion === 1 ? undefined : stateVersion,
-      snapshot: new Uint8Array(snapshot),
-      journal: [],
-    }))
+    return this.#fenced(room, fence, ttlMs, (record) => {
+      this.#notices.add(room, notices)
+      return {
+        ...record,
+        version: record.version + 1,
+        stateVersion: stateVersion === 1 ? undefined : stateVersion,
+        snapshot: new Uint8Array(snapshot),
+        journal: [],
+      }
+    })
   }
 
-  async release(room: string, fence: Fence, { forget, ttlMs, lasting }: Release): Promise<boolean> {
+  async release(
+    room: string,
+    fence: Fence,
+    { forget, ttlMs, lasting, notices = [] }: Release,
+  ): Promise<boolean> {
     this.#requireOpen()
     // As in Redis: before the end, and whatever becomes of it. Where it is refused, the next refresh counts the room again.
     if (forget) this.#roomsBeside(room).delete(room)
@@ -211,11 +229,10 @@ export class MemoryRooms implements RoomRecords {
       room,
       fence,
       ttlMs ?? Math.max(1, Math.ceil(this.#rooms.leftMs(room))),
-      (record) => ({
-        ...record,
-        owner: null,
-        ...(forget && gone),
-      }),
+      (record) => {
+        this.#notices.add(room, notices)
+        return { ...record, owner: null, ...(forget && gone) }
+      },
     )
     if (!released) return false
     if (!forget) {

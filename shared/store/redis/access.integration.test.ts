@@ -16,6 +16,7 @@ import { startRedisCluster } from '../../../test/support/redis-shapes.ts'
 import { openRedisStore, silent, storeUnderTest } from '../../../test/support/redis-store.ts'
 import { randomToken } from '../../ids.ts'
 import { encodeNodeInfo, leaseKey, NODES, type NodeInfo, readLiveNodes } from '../../node-registry.ts'
+import { playerKey } from '../../players.ts'
 import { systemRandom } from '../../random.ts'
 import { StoreRefused, StoreRejected } from '../port.ts'
 import { describeStore } from '../testing/conformance.ts'
@@ -210,6 +211,27 @@ describe('roomful-control', () => {
       control.rooms.inspect('p/a:k'),
       control.rooms.counted('p', { limit: 1 }),
       control.listings.changes('p/duel', '', 1),
+    ]
+    for (const call of refused) await expect(call).rejects.toThrow(/NOPERM/)
+  })
+})
+
+describe('roomful-node', () => {
+  it('reads the records of players, and writes none; has no other key of control', async () => {
+    const server = await startRedis()
+    onTestFinished(() => server.close())
+    const control = await openRedisStore({ url: await addRedisUser(server.url, 'roomful-control') })
+    const node = await openRedisStore({ url: await addRedisUser(server.url, 'roomful-node') })
+    const key = playerKey('prj_one', 'ada')
+    const put = { put: key, value: bytes('{}') }
+    await control.records.write([put, { index: '{control}:bans:prj_one', add: 'ada' }])
+    expect(await node.records.read([key])).toMatchObject([{ value: bytes('{}') }])
+    const refused = [
+      node.records.write([put]),
+      node.records.write([{ remove: key }]),
+      node.records.page('{control}:bans:prj_one', { limit: 1 }),
+      node.records.write([{ index: '{control}:bans:prj_one', drop: 'ada' }]),
+      node.records.read(['{control}:project:prj_one']),
     ]
     for (const call of refused) await expect(call).rejects.toThrow(/NOPERM/)
   })

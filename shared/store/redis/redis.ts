@@ -11,6 +11,7 @@ import { ClusterServers, nameOf } from './cluster.ts'
 import { Observers } from './connection.ts'
 import { RedisListings } from './listings.ts'
 import { RedisLocks } from './locks.ts'
+import { RedisNotices } from './notices.ts'
 import { RedisRecords } from './records.ts'
 import { RedisRooms } from './rooms.ts'
 import { checkServer, hasShards } from './server-check.ts'
@@ -103,6 +104,7 @@ class RedisStore implements Store {
   readonly records: RedisRecords
   readonly rooms: RedisRooms
   readonly wakeups: RedisWakeups
+  readonly notices: RedisNotices
   readonly listings: RedisListings
   readonly bus: RedisBus
   readonly locks: RedisLocks
@@ -119,6 +121,7 @@ class RedisStore implements Store {
     this.records = new RedisRecords(servers, prefix)
     this.rooms = new RedisRooms(servers, prefix)
     this.wakeups = new RedisWakeups(servers, prefix)
+    this.notices = new RedisNotices(servers, prefix)
     this.listings = new RedisListings(servers, prefix, parts)
     this.bus = new RedisBus(servers, prefix, { mode, clock })
     this.locks = new RedisLocks(servers, prefix, parts)

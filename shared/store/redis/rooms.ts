@@ -20,6 +20,7 @@ import {
   STUCK_NOTES_KEPT,
 } from '../rules.ts'
 import { incoming, outgoing } from './connection.ts'
+import { noticesKey } from './notices.ts'
 import { callScript, type Servers } from './servers.ts'
 
 type ClaimReply = [
@@ -138,8 +139,14 @@ export class RedisRooms implements RoomRecords {
     return reply === 1
   }
 
-  async commit(room: string, fence: Fence, entry: Uint8Array, ttlMs: number): Promise<boolean> {
-    return (await this.#fenced('commit', room, fence, ttlMs, [outgoing(entry)])) !== 0
+  async commit(
+    room: string,
+    fence: Fence,
+    entry: Uint8Array,
+    ttlMs: number,
+    notices: readonly Uint8Array[] = [],
+  ): Promise<boolean> {
+    return (await this.#fenced('commit', room, fence, ttlMs, [outgoing(entry)], notices)) !== 0
   }
 
   async snapshot(
@@ -148,15 +155,20 @@ export class RedisRooms implements RoomRecords {
     snapshot: Uint8Array,
     ttlMs: number,
     stateVersion = 1,
+    notices: readonly Uint8Array[] = [],
   ): Promise<boolean> {
     const version = stateVersion === 1 ? '' : String(stateVersion)
-    return (await this.#fenced('snapshot', room, fence, ttlMs, [outgoing(snapshot), version])) !== 0
+    return (await this.#fenced('snapshot', room, fence, ttlMs, [outgoing(snapshot), version], notices)) !== 0
   }
 
-  async release(room: string, fence: Fence, { forget, ttlMs, lasting }: Release): Promise<boolean> {
+  async release(
+    room: string,
+    fence: Fence,
+    { forget, ttlMs, lasting, notices = [] }: Release,
+  ): Promise<boolean> {
     const ended = forget ? String(Math.min(ENDED_ROOM_MS, ttlMs ?? ENDED_ROOM_MS)) : ''
     if (forget) await this.#uncount(room)
-    const account = await this.#fenced('release', room, fence, ttlMs, [ended])
+    const account = await this.#fenced('release', room, fence, ttlMs, [ended], notices)
     if (account === 0) return false
     if (forget) this.#uncountLasting(room, account)
     else if (ttlMs !== undefined) this.#count(room, ttlMs, account, lasting)
@@ -248,13 +260,22 @@ export class RedisRooms implements RoomRecords {
     fence: Fence,
     ttlMs: number | undefined,
     payload: readonly (string | Buffer)[],
+    notices: readonly Uint8Array[] = [],
   ): Promise<string | 0> {
     if (ttlMs !== undefined) requireRoomTtl(ttlMs)
     const { record, epoch, snapshot, journal } = this.#keys(room)
+    const keys = [record, epoch, snapshot, journal]
+    if (notices.length > 0) keys.push(noticesKey(this.#prefix, room))
     const lifetimes =
       ttlMs === undefined ? ['0', '0'] : [lifetime(ttlMs), lifetime(ttlMs + EPOCH_OUTLIVES_MS)]
-    const args = [String(fence.epoch), String(fence.version), ...lifetimes, ...payload]
-    const reply = await callScript(this.#servers, operation, [record, epoch, snapshot, journal], args)
+    const args = [
+      String(fence.epoch),
+      String(fence.version),
+      ...lifetimes,
+      ...payload,
+      ...notices.map(outgoing),
+    ]
+    const reply = await callScript(this.#servers, operation, keys, args)
     return reply === 0 ? 0 : String(reply)
   }
 

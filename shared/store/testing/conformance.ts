@@ -2,6 +2,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { type Locks, StoreUnavailable } from '../port.ts'
 import { bytes, everyByte, LONG_MS, type OpenStore, opened, SHORT_MS, text } from './harness.ts'
 import { describeListings } from './listings.ts'
+import { describeNotices } from './notices.ts'
 import { describeRecords } from './records.ts'
 import { describeRooms } from './rooms.ts'
 import { describeWakeups } from './wakeups.ts'
@@ -14,6 +15,7 @@ export function describeStore(name: string, open: OpenStore): void {
     describeRecords(open)
     describeRooms(open)
     describeWakeups(open)
+    describeNotices(open)
     describeListings(open)
     describeBus(open)
     describeLocks(open)

@@ -121,9 +121,9 @@ export class StoreRecorder {
     return overriding(rooms, {
       claim: (room, ...rest) =>
         this.#record('claim', room, { epoch: 0, version: 0 }, undefined, () => rooms.claim(room, ...rest)),
-      commit: (room, fence, entry, ttlMs) =>
+      commit: (room, fence, entry, ...rest) =>
         this.#record('commit', room, fence, this.#entry(entry), () =>
-          rooms.commit(room, fence, entry, ttlMs),
+          rooms.commit(room, fence, entry, ...rest),
         ),
       snapshot: (room, fence, snapshot, ...rest) =>
         this.#record('snapshot', room, fence, this.#whole(snapshot), () =>

@@ -50,6 +50,8 @@ export class Session {
   readonly tokens: { readonly token: string; readonly line: Line }[] = []
   readonly seats = new Map<string, Seat>()
   readonly requests = new Map<number, Request>()
+  /** Unanswered `rooms` and `find`, but no watches: a client may end those while it is not connected. */
+  readonly questions = new Map<number, string>()
   heartbeat_ms = 0
   /** What ended it for the client: goodbye, or a close code. */
   over:

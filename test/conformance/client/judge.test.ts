@@ -21,7 +21,7 @@ class Script {
   private requests = 0
   private resumeTokens = 0
 
-  constructor(level = 5) {
+  constructor(level = 6) {
     this.judge = new Judge({ now: () => this.nowMs, patience_ms: PATIENCE_MS, return_ms: RETURN_MS, level })
     this.line = this.judge.open('json')
   }
@@ -548,6 +548,36 @@ describe('Judge: the end of connections and sessions', () => {
     const script = seated(1).cut()
     script.connect()
     expect(script.begin().pass(RETURN_MS).mistakes).toEqual([])
+  })
+})
+
+describe('Judge: find', () => {
+  const back = (script: Script): Script => {
+    script.cut().connect()
+    return script.resume({ rooms: 0 }).welcome(true).ping()
+  }
+  const find = { request_id: 1, code: 'K7QX2M' }
+  const list = { request_id: 2, room_type: 'counter' }
+  const missing = 'Again: This request has no answer, and the client has not sent it again after the resume.'
+
+  it('reports requests without an answer that a resumed client does not send again', () => {
+    const script = back(new Script().begin().say('find', find).say('rooms', list))
+    script.say('rooms', list).pass(PATIENCE_MS)
+    expect(script.mistakes).toEqual([missing])
+    const ids = back(new Script().begin().say('find', find)).say('find', { ...find, request_id: 3 })
+    expect(ids.pass(PATIENCE_MS).mistakes).toEqual([missing])
+  })
+
+  it('accepts a client whose requests were answered or refused, or whose watch has ended', () => {
+    const script = new Script().begin().say('find', find).say('rooms', list)
+    script.hear({ t: 'found', request_id: 1, room_id: ROOM })
+    script.hear({ t: 'error', code: 'rate_limited', request_id: 2 })
+    back(script.say('rooms', { ...list, request_id: 3, watch: true })).pass(PATIENCE_MS)
+    expect(script.mistakes).toEqual([])
+  })
+
+  it('does not hold a client of level 5 to it', () => {
+    expect(back(new Script(5).begin().say('find', find)).pass(PATIENCE_MS).mistakes).toEqual([])
   })
 })
 

@@ -125,10 +125,12 @@ export class Judge {
         line.goodbye = true
         session.over = { code: 'goodbye', line: line.id }
         break
-      // Requests that change nothing.
       case 'rooms':
-      case 'rooms.end':
       case 'find':
+        line.requests.add(said.request_id)
+        if (said.t === 'find' || !said.watch) session.questions.set(said.request_id, textOf(said))
+        break
+      case 'rooms.end':
         break
     }
   }
@@ -170,9 +172,14 @@ export class Judge {
       case 'error':
         if (heard.ref !== undefined) seat?.outcome('answer', heard.ref, now)
         if (heard.request_id !== undefined) {
+          session.questions.delete(heard.request_id)
           session.answer(heard.request_id, undefined)
           if (seat && session.requests.get(heard.request_id)?.t === 'leave') seat.left = false
         }
+        break
+      case 'rooms':
+      case 'found':
+        session.questions.delete(heard.request_id)
         break
       case 'move':
         line.move ??= { at: now, in_ms: heard.in_ms, url: heard.url }
@@ -443,6 +450,18 @@ export class Judge {
               request.text,
             ),
         )
+    for (const [id, text] of session.questions)
+      this.owe(
+        patienceMs,
+        () => this.lives(line) && !line.requests.has(id) && session.questions.has(id),
+        () =>
+          this.mistake(
+            'Again',
+            line,
+            `This request has no answer, and the client has not sent it again after the resume.`,
+            text,
+          ),
+      )
   }
 
   private mustPing(line: Line, session: Session): void {

@@ -43,7 +43,7 @@ export interface ProxyOptions extends Partial<Omit<JudgeOptions, 'now'>> {
 }
 
 const HOST = '127.0.0.1'
-const DEFAULTS = { patience_ms: 5000, return_ms: 15_000, level: 5 }
+const DEFAULTS = { patience_ms: 5000, return_ms: 15_000, level: 6 }
 /** How often the judge looks after what is due. */
 const LOOK_MS = 50
 /** Milliseconds between two timed faults. */

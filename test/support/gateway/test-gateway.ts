@@ -17,9 +17,11 @@ import { GATEWAY_METRICS } from '../../../dataplane/gateway/metrics.ts'
 import { Polling } from '../../../dataplane/gateway/sockets.ts'
 import { timestamp } from '../../../shared/clock.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
+import { type PlayerRecord, playerKey } from '../../../shared/players.ts'
 import type { ResumePosition } from '../../../shared/protocol/messages.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
+import type { Records } from '../../../shared/store/port.ts'
 import { issueToken, type SigningKey, type TokenClaims } from '../../../shared/tokens.ts'
 import { noTracer } from '../../../shared/tracing/tracer.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
@@ -44,8 +46,8 @@ export class TestControl {
   asked = 0
   /** The login of prj_one's own: what it says its keys are, at `/jwks.json`. */
   readonly login = generateKeyPairSync('ed25519')
-  /** What it says of players whose tokens were revoked. */
-  revokedSubs: readonly { readonly sub: string; readonly revoked_at: number }[] = []
+  /** Whether it says that every project is disabled. */
+  disabled = false
   /** Answers 503 while set. */
   down = false
   /** Takes no one for a node while set. */
@@ -74,7 +76,12 @@ export class TestControl {
       const name = keyName(url.searchParams.get('project_id')!, url.searchParams.get('key_id') ?? undefined)
       const key = this.#keys.get(name)
       const answer = key
-        ? { exists: true, status: key.status, public_key: key.publicKey, revoked_subs: this.revokedSubs }
+        ? {
+            exists: true,
+            status: key.status,
+            public_key: key.publicKey,
+            project_disabled: this.disabled,
+          }
         : { exists: false, status: null, public_key: null }
       const down = this.down
       await this.held
@@ -146,6 +153,7 @@ export const gatewayContext = (
   tracer: noTracer,
   polling: new Polling(parts.clock, () => 0),
   overloaded: () => false,
+  cordoned: () => false,
   blocks: () => false,
   inputIntervalMs: () => 0,
   send: () => {},
@@ -178,16 +186,18 @@ export class TestGateway {
   readonly clock: FakeClock
   readonly control: TestControl
   readonly owner: TestOwner
+  readonly records: Records
   readonly url: string
   readonly httpUrl: string
 
   private constructor(
-    parts: Pick<TestGateway, 'gateway' | 'clock' | 'control' | 'owner' | 'url' | 'httpUrl'>,
+    parts: Pick<TestGateway, 'gateway' | 'clock' | 'control' | 'owner' | 'records' | 'url' | 'httpUrl'>,
   ) {
     this.gateway = parts.gateway
     this.clock = parts.clock
     this.control = parts.control
     this.owner = parts.owner
+    this.records = parts.records
     this.url = parts.url
     this.httpUrl = parts.httpUrl
   }
@@ -204,11 +214,12 @@ export class TestGateway {
       control: await TestControl.start(),
       owner: new TestOwner(codecs),
     }
+    const records = parts.records ?? memoryStore({ clock }).records
     const gateway = new Gateway({
       ...gatewayContext({ clock, send: owner.send }),
       askKeyStatus: control.ask,
       codecs,
-      records: memoryStore({ clock }).records,
+      records,
       // Most of these players are one and the same.
       options: { maxSessionsPerSub: 0, hellosPerSecond: 10_000, authJwks: control.authJwks, ...options },
       ...parts,
@@ -216,7 +227,20 @@ export class TestGateway {
     owner.deliver = (message) => gateway.receive(message)
     const { port } = await gateway.listen('127.0.0.1', 0)
     const httpUrl = `http://127.0.0.1:${port}`
-    return new TestGateway({ gateway, clock, control, owner, url: httpUrl.replace('http', 'ws'), httpUrl })
+    const url = httpUrl.replace('http', 'ws')
+    return new TestGateway({ gateway, clock, control, owner, records, url, httpUrl })
+  }
+
+  /** Writes the record of a player of prj_one, as control does. The gateway gets no message about it. */
+  async record(record: PlayerRecord, sub = 'ada'): Promise<void> {
+    const value = Buffer.from(JSON.stringify(record))
+    await this.records.write([{ put: playerKey('prj_one', sub), value }])
+  }
+
+  /** As `record`, with the message. */
+  async decide(record: PlayerRecord, sub = 'ada'): Promise<void> {
+    await this.record(record, sub)
+    this.gateway.playerChanged('prj_one', sub)
   }
 
   /** A token of prj_one under key_a, good for five minutes, unless told otherwise; undefined: a claim it does not have. */

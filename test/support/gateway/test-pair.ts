@@ -55,8 +55,8 @@ export class TestPair {
           nearerNode: ({ length }) => (nodeId === 'node_a' && length > 0 ? pair.nearer : undefined),
           nodeGone: (other) => pair.gone.has(other),
           nodeDead: async (nodeId) => pair.dead.has(nodeId),
-          tellTaken: (nodeId, sessionId) => {
-            if (!pair.deaf) void pair.gateway(nodeId).gateway.sessionTaken(sessionId)
+          tellTaken: (nodeId, ...taken) => {
+            if (!pair.deaf) void pair.gateway(nodeId).gateway.sessionTaken(...taken)
           },
         },
         world,

@@ -15,7 +15,9 @@ import {
   type Farewell,
   type Frames,
   type RepliedRef,
+  type RequestAnswer,
   type RoomAddress,
+  type RoomRequest,
   roomAddress,
   type Settled,
   type ToEdge,
@@ -84,6 +86,8 @@ export class RoomBench {
   /** What this node has no place for. */
   readonly redirected: Arrival[] = []
   readonly counts: Record<string, number> = {}
+  /** Rooms whose notices were written. */
+  readonly written: string[] = []
   readonly nodeId: string
   mayAct = true
   slowdown = 1
@@ -93,6 +97,7 @@ export class RoomBench {
   readonly #rooms: readonly RoomDefinition[]
   readonly #options: BenchOptions
   readonly #store: Store
+  readonly #asked = new Map<string, (answer: RequestAnswer) => void>()
   #deferred: (() => void)[] = []
   #ref = 1
 
@@ -126,6 +131,8 @@ export class RoomBench {
       codecs: [new JsonCodec(), new MsgpackCodec()],
       records: this.store.store.rooms,
       wakeups: this.store.store.wakeups,
+      notices: this.store.store.notices,
+      deliverNotices: (room) => this.written.push(room),
       listings: this.store.store.listings,
       codes: new RoomCodes(this.store.store.records, random),
       clock: this.clock,
@@ -137,6 +144,7 @@ export class RoomBench {
       slowdown: () => this.slowdown,
       overloaded: () => this.overloaded,
       rewritesAllowedAt: () => this.rewritesAllowedAt,
+      request: (room, request) => this.#request(room, request),
       deliver: (_, message) => this.#receive(message),
       edgeGone: () => false,
       redirect: (room, inbox, owner) => this.#redirect(room, inbox, owner),
@@ -382,8 +390,22 @@ export class RoomBench {
     else this.redirected.push(...inbox.take())
   }
 
+  /** Sends a request to a room of this bench, as a backend's node would. Resolves with the answer. */
+  request(type: string, request: RoomRequest, key?: string): Promise<RequestAnswer> {
+    return this.#request(this.address(type, key), request)
+  }
+
+  #request(room: RoomAddress, request: RoomRequest): Promise<RequestAnswer> {
+    const id = `request_${this.#ref++}`
+    return new Promise((resolve) => {
+      this.#asked.set(id, resolve)
+      this.send(room.roomType, id, { kind: 'request', request }, room.key)
+    })
+  }
+
   #receive(message: ToEdge): void {
     this.sent.push(message)
+    if (message.kind === 'answer') this.#asked.get(message.member_id)?.(message.answer)
     if (message.kind === 'redirect' || message.kind === 'resend') return
     if (message.kind === 'update') {
       const joined = new Set(message.joined.map(({ member_id: memberId }) => memberId))
@@ -716,6 +738,7 @@ export class TestStore {
         },
         take: (...args) => inner.wakeups.take(...args),
       },
+      notices: inner.notices,
       bus: inner.bus,
       locks: inner.locks,
       time: () => inner.time(),

@@ -1,7 +1,9 @@
 -- Appends one entry to the journal of an owned room.
 --
 -- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` in fence.lua and `prolong` in prelude.lua
+-- KEYS[5]   its notices, if there are new ones
 -- ARGV[5]   the entry
+-- ARGV[6…]  notices of the turns in it
 -- returns   1, or 0 when fenced
 --
 -- Invariant: only the owner of the stored epoch, having seen every commit so far, appends; so at most one epoch of a room commits,
@@ -12,6 +14,7 @@ if not owned() then
 end
 
 redis.call('RPUSH', KEYS[4], ARGV[5])
+add_notices(6)
 redis.call('HINCRBY', KEYS[1], 'version', 1)
 
 prolong()

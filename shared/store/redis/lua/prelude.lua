@@ -48,6 +48,30 @@ local function prolong()
   end
 end
 
+-- Adds notices to those of a room, from the argument `first` on. A notice that is there already stays where it is. Runs before the write that
+-- counts: if the store refuses a command in between, the owner writes again.
+--
+-- KEYS[5]   the room's notices, a sorted set in the order of their turns
+local function add_notices(first)
+  local score = 0
+  if ARGV[first] then
+    score = redis.call('ZRANGE', KEYS[5], -1, -1, 'WITHSCORES')[2] or 0
+  end
+  for i = first, #ARGV do
+    score = score + 1
+    redis.call('ZADD', KEYS[5], 'NX', digits(score), ARGV[i])
+  end
+end
+
+-- What the index of rooms with notices has of a room: see announce_notices.lua.
+--
+-- KEYS[2]   a hash by room
+local function notices_of(room)
+  local found = redis.call('HGET', KEYS[2], room) or ''
+  local announced, epoch, version, failures = string.match(found, '^(%d+) (%d+) (%d+) (%d+)$')
+  return announced or '0', epoch or '0', version or '0', failures or '0'
+end
+
 -- Counts a room in `set`, a sorted set of rooms with the time up to which each is counted, milliseconds since 1970. The set lives as long
 -- as the room that is counted longest.
 --

@@ -2,7 +2,9 @@
 --
 -- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` in fence.lua and `prolong` in prelude.lua; ARGV[3] '0': the room keeps
 --           the lifetime it has
+-- KEYS[5]   its notices, if there are new ones
 -- ARGV[5]   '': the room goes on elsewhere; otherwise it has ended: lifetime of what is left of it in milliseconds
+-- ARGV[6…]  notices of its last turn
 -- returns   who made the room ('': not known), or 0 when fenced
 --
 -- Invariant: only the owner gives up; after that no one writes before a new claim, and the epoch stays to be exceeded by it: of a room
@@ -13,6 +15,7 @@ if not record then
   return 0
 end
 
+add_notices(6)
 redis.call('HSET', KEYS[1], 'owner', '')
 if ARGV[5] ~= '' then
   redis.call('HSET', KEYS[1], 'state_version', '', 'creator', '')

@@ -1,0 +1,156 @@
+import { type Clock, timestamp } from '../shared/clock.ts'
+import type { JsonObject } from '../shared/json.ts'
+import { publishKeyNews } from '../shared/key-news.ts'
+import { type Ban, decodePlayer, type PlayerRecord, playerKey } from '../shared/players.ts'
+import type { Bus, Records, Write } from '../shared/store/port.ts'
+import { REVOCATION_KEPT_MS } from '../shared/tokens.ts'
+import { type PageRequest, removeFromIndex } from './creation-order.ts'
+import type { Plan } from './idempotency.ts'
+
+/** A ban as callers see it. */
+export interface BanView {
+  readonly until: string | null
+  readonly room_types: readonly string[] | null
+  readonly reason: string | null
+}
+
+/** The record of a player as callers see it. */
+export interface PlayerView {
+  readonly project_id: string
+  readonly sub: string
+  readonly revoked_at: string | null
+  readonly ban: BanView | null
+  readonly data: JsonObject | null
+}
+
+/** Index of the bans of a project. The bans that end last come first, and those that have ended come last. */
+const bansOf = (projectId: string): string => `{control}:bans:${projectId}`
+/** Index of the players of a project that have data. */
+const dataOf = (projectId: string): string => `{control}:player-data:${projectId}`
+
+/** End of a ban that does not end, for the index. */
+const NEVER = 999_999_999_999_999
+/** How many bans that have ended leave the index with each new ban. */
+const PURGED = 2
+
+/** The start of the members of bans that end at a time. */
+const endingAt = (ms: number): string => String(ms).padStart(15, '0')
+const banMember = (sub: string, { until }: Ban): string => `${endingAt(until ?? NEVER)}:${sub}`
+const dataMember = (sub: string): string => `:${sub}`
+const subOf = (member: string): string => member.slice(member.indexOf(':') + 1)
+
+/** Records of players: revocations, bans and data. Control writes them, and every node reads them. */
+export class Players {
+  readonly #records: Records
+  readonly #bus: Bus
+  readonly #clock: Clock
+
+  constructor(parts: { readonly records: Records; readonly bus: Bus; readonly clock: Clock }) {
+    this.#records = parts.records
+    this.#bus = parts.bus
+    this.#clock = parts.clock
+  }
+
+  /** Plans to replace the record of a player by what `change` returns for it at the time `now`. */
+  async draft(
+    projectId: string,
+    sub: string,
+    change: (record: PlayerRecord, now: number) => PlayerRecord,
+  ): Promise<Plan<PlayerView>> {
+    const now = this.#clock.now()
+    const key = playerKey(projectId, sub)
+    const bans = bansOf(projectId)
+    const data = dataOf(projectId)
+    const [[stored], ended] = await Promise.all([
+      this.#records.read([key]),
+      this.#records.page(bans, { before: endingAt(now), limit: PURGED }),
+    ])
+    const before = decodePlayer(stored)
+    const after = change(current(before, now), now)
+    const ifVersion = stored?.version ?? 0
+    const writes: Write[] = ended.map((member) => ({ index: bans, drop: member }))
+    const endsAt = endOf(after)
+    if (endsAt === undefined) {
+      if (stored) writes.push({ remove: key, ifVersion })
+    } else {
+      const value = new TextEncoder().encode(JSON.stringify(after))
+      const ttl = Number.isFinite(endsAt) ? { ttlMs: Math.max(1, Math.ceil(endsAt - now)) } : {}
+      writes.push({ put: key, value, ifVersion, ...ttl })
+    }
+    if (before.ban) writes.push({ index: bans, drop: banMember(sub, before.ban) })
+    if (after.ban) writes.push({ index: bans, add: banMember(sub, after.ban) })
+    if (before.data) writes.push({ index: data, drop: dataMember(sub) })
+    if (after.data) writes.push({ index: data, add: dataMember(sub) })
+    return { writes, answer: viewOf(projectId, sub, after) }
+  }
+
+  /** Notifies every node that the record of a player has changed. */
+  async announce(projectId: string, sub: string): Promise<void> {
+    await publishKeyNews(this.#bus, { project_id: projectId, sub })
+  }
+
+  /** Returns one page of the bans of a project, those that end last first. `next` continues; undefined at the end. */
+  async bans(
+    projectId: string,
+    { limit, before }: PageRequest,
+  ): Promise<{
+    readonly bans: readonly ({ readonly sub: string } & BanView)[]
+    readonly next: string | undefined
+  }> {
+    const request = { limit: limit + 1, ...(before !== undefined && { before }) }
+    const members = await this.#records.page(bansOf(projectId), request)
+    const now = this.#clock.now()
+    const listed = members.filter((member) => member > endingAt(now))
+    const subs = listed.slice(0, limit).map(subOf)
+    const found = await this.#records.read(subs.map((sub) => playerKey(projectId, sub)))
+    const bans = subs.flatMap((sub, at) => {
+      const { ban } = current(decodePlayer(found[at]), now)
+      return ban ? [{ sub, ...banView(ban) }] : []
+    })
+    return { bans, next: listed.length > limit ? listed[limit - 1] : undefined }
+  }
+
+  /** Removes the records of a project. Those that have a revocation only end within 48 hours. */
+  async removeAll(projectId: string): Promise<void> {
+    for (const index of [bansOf(projectId), dataOf(projectId)])
+      await removeFromIndex(
+        this.#records,
+        index,
+        () => true,
+        (sub) => playerKey(projectId, sub),
+      )
+  }
+}
+
+/** Returns a record without what has ended. */
+function current({ revoked_at: revokedAt, ban, ...rest }: PlayerRecord, now: number): PlayerRecord {
+  return {
+    ...rest,
+    ...(revokedAt !== undefined && revokedAt + REVOCATION_KEPT_MS > now && { revoked_at: revokedAt }),
+    ...(ban && (ban.until ?? NEVER) > now && { ban }),
+  }
+}
+
+/** Returns when the last part of a record ends: milliseconds since 1970, or Infinity. Undefined: it is empty. */
+function endOf({ revoked_at: revokedAt, ban, data }: PlayerRecord): number | undefined {
+  const ends = [
+    ...(revokedAt === undefined ? [] : [revokedAt + REVOCATION_KEPT_MS]),
+    ...(ban ? [ban.until ?? Number.POSITIVE_INFINITY] : []),
+    ...(data ? [Number.POSITIVE_INFINITY] : []),
+  ]
+  return ends.length === 0 ? undefined : Math.max(...ends)
+}
+
+const banView = ({ until, room_types, reason }: Ban): BanView => ({
+  until: until === null ? null : timestamp(until),
+  room_types,
+  reason,
+})
+
+const viewOf = (projectId: string, sub: string, { revoked_at: at, ban, data }: PlayerRecord): PlayerView => ({
+  project_id: projectId,
+  sub,
+  revoked_at: at === undefined ? null : timestamp(at),
+  ban: ban ? banView(ban) : null,
+  data: data ?? null,
+})

@@ -1,0 +1,273 @@
+import { Registry } from 'prom-client'
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { registerMetrics } from '../../shared/metrics.ts'
+import type { Ban } from '../../shared/players.ts'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { StoreUnavailable } from '../../shared/store/port.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
+import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
+import { TestControl, TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { TestOwner, testCodecs } from '../../test/support/gateway/test-owner.ts'
+import { TestRecords } from '../../test/support/test-records.ts'
+import { GATEWAY_METRICS } from './metrics.ts'
+
+let test: TestGateway
+let records: TestRecords
+let registry: Registry
+
+beforeEach(async () => {
+  const clock = new FakeClock()
+  records = new TestRecords(memoryStore({ clock }).records, clock)
+  registry = new Registry()
+  const metrics = registerMetrics(registry, GATEWAY_METRICS)
+  const world = { clock, control: await TestControl.start(), owner: new TestOwner(testCodecs()) }
+  test = await TestGateway.start({}, { records, metrics }, world)
+})
+afterEach(() => {
+  records.delayMs = 0
+  return test.close()
+})
+
+const ban = (changes: Partial<Ban> = {}) => ({
+  ban: { until: null, room_types: null, reason: null, ...changes },
+})
+const CHEATING = ban({ reason: 'cheating' })
+
+/** Waits until everything that is under way at the gateway has ended. */
+const settled = (client: TestClient) => client.roundTrip()
+
+/** Lets time pass, in steps of 5 ms. */
+async function pass(ms: number): Promise<void> {
+  for (let passed = 0; passed < ms; passed += 5) {
+    test.clock.advance(5)
+    await new Promise(setImmediate)
+  }
+}
+
+/** A client whose session is being written. */
+async function arriving(token?: string): Promise<TestClient> {
+  const client = await test.present(token)
+  await vi.waitUntil(() => records.writing > 0, { interval: 1 })
+  return client
+}
+
+/** How many handshakes have ended so. */
+async function handshakes(result: string): Promise<number> {
+  const text = await registry.metrics()
+  return Number(
+    new RegExp(`^service_handshakes_total\\{result="${result}"\\} (\\d+)`, 'm').exec(text)?.[1] ?? 0,
+  )
+}
+
+const DOWN = new StoreUnavailable('the store is down')
+
+describe('A banned player', () => {
+  it('loses every session at the message of the ban, with the reason; other players keep theirs', async () => {
+    const sessions = [await test.join(), await test.hello(await test.jwt())]
+    const others = [
+      await test.hello(await test.token({ sub: 'eve' })),
+      await test.hello(await test.token({ sub: undefined })),
+    ]
+    const left = test.owner.next('leave')
+    await test.decide(CHEATING)
+    for (const { client } of sessions) await expectClose(client, 'banned', /^banned: cheating$/)
+    expect(await left).toMatchObject({ reason: 'session_ended' })
+    for (const { client } of others) await client.roundTrip()
+  })
+
+  it('gets no new session and no resume, at a node that got no message', async () => {
+    const { client, welcome } = await test.join()
+    await test.owner.lose(client)
+    await test.record(ban())
+    const left = test.owner.next('leave')
+    await expectClose(await test.resume(welcome), 'banned', /^banned$/)
+    await expectClose(await test.present(), 'banned', /^banned$/)
+    expect(await left).toMatchObject({ reason: 'session_ended' })
+    expect(test.gateway.sessions).toBe(0)
+  })
+
+  it('is counted as a handshake that was refused', async () => {
+    await test.record(ban())
+    await expectClose(await test.present(), 'banned', /^banned$/)
+    expect(await handshakes('banned')).toBe(1)
+    expect(await handshakes('revoked')).toBe(0)
+  })
+
+  it('loses its session when it sends a fresh token to a node that got no message', async () => {
+    const { client } = await test.hello()
+    await test.record(CHEATING)
+    client.send({ t: 'token', token: await test.token() })
+    await expectClose(client, 'banned', /^banned: cheating$/)
+  })
+
+  it('comes back when the ban has ended', async () => {
+    const until = test.clock.now() + 10_000
+    await test.record(ban({ until }))
+    test.clock.advance(9_999)
+    await expectClose(await test.present(), 'banned', /^banned$/)
+    test.clock.advance(1)
+    await test.hello()
+  })
+
+  it('is found when messages may be missed', async () => {
+    const { client } = await test.hello()
+    await test.record(ban())
+    await settled(client)
+    test.gateway.newsMissed()
+    await expectClose(client, 'banned', /^banned$/)
+  })
+
+  it('is found a second after the store answers again, if it did not answer when the message came', async () => {
+    const { client } = await test.hello()
+    await test.record(ban())
+    records.down = true
+    test.gateway.playerChanged('prj_one', 'ada')
+    test.clock.advance(1000)
+    await settled(client)
+    records.down = false
+    test.clock.advance(1000)
+    await expectClose(client, 'banned', /^banned$/)
+  })
+
+  it('is found if the ban is written between the read of a handshake and its welcome', async () => {
+    records.delayMs = 10
+    const client = await arriving()
+    // The read has passed the store, and its answer is on the way.
+    await pass(15)
+    records.delayMs = 0
+    await test.decide(ban())
+    records.delayMs = 10
+    await pass(60)
+    await expectClose(client, 'banned', /^banned$/)
+    expect(test.gateway.sessions).toBe(0)
+  })
+})
+
+describe('A handshake', () => {
+  it('reads the record of the player in the round trip in which it writes the session', async () => {
+    const before = { reads: records.reads, writes: records.writes }
+    await test.hello()
+    expect({ reads: records.reads - before.reads, writes: records.writes - before.writes }).toEqual({
+      reads: 1,
+      writes: 1,
+    })
+    records.delayMs = 100
+    const client = await arriving(await test.token({ sub: 'eve' }))
+    await pass(200)
+    await client.next('welcome')
+  })
+
+  it('reads nothing for a token without sub', async () => {
+    const { reads } = records
+    await test.hello(await test.token({ sub: undefined }))
+    expect(records.reads).toBe(reads)
+  })
+
+  it('is put off while the record of the player cannot be read', async () => {
+    const read = records.read.bind(records)
+    records.read = (keys) => (keys[0]!.includes(':player:') ? Promise.reject(DOWN) : read(keys))
+    await expectClose(await test.present(), 'overloaded', /try again/)
+    expect(test.gateway.sessions).toBe(0)
+    records.read = read
+    const { client, welcome, snapshot } = await test.join()
+    await test.owner.lose(client)
+    records.read = (keys) => (keys[0]!.includes(':player:') ? Promise.reject(DOWN) : read(keys))
+    await expectClose(await test.resume(welcome, [snapshot]), 'overloaded', /try again/)
+    records.read = read
+    const again = await test.resume(welcome, [snapshot])
+    expect(await again.next('welcome')).toMatchObject({ resumed: true })
+  })
+})
+
+describe('A ban from room types', () => {
+  const FROM_ARENA = ban({ room_types: ['arena'], reason: 'rude' })
+
+  it('ends the seats there as kicked with the reason, and refuses joins; the session and other seats stay', async () => {
+    const { client, joined } = await test.join()
+    await test.decide(ban({ room_types: ['lobby'] }))
+    await settled(client)
+    expect([...test.gateway.describeSessions().items]).toMatchObject([{ rooms: ['arena:one'] }])
+    const left = test.owner.next('leave')
+    await test.decide(FROM_ARENA)
+    expect(await client.next('member', ({ status }) => status === 'left')).toMatchObject({
+      room_id: 'arena:one',
+      member_id: joined.member_id,
+      reason: 'kicked',
+      message: 'rude',
+    })
+    expect(await left).toMatchObject({ room: { roomType: 'arena' }, reason: 'kicked' })
+    client.send({ t: 'join', request_id: 3, room_type: 'arena', options: { key: 'two' } })
+    expect(await client.next('error')).toMatchObject({ request_id: 3, code: 'banned', message: 'rude' })
+    client.send({ t: 'find', request_id: 4, room: { room_type: 'arena' } })
+    expect(await client.next('error')).toMatchObject({ request_id: 4, code: 'banned', message: 'rude' })
+    expect([...test.gateway.describeSessions().items]).toMatchObject([{ rooms: [] }])
+  })
+
+  it('refuses a join whose answer is open', async () => {
+    const { client } = await test.hello()
+    test.owner.silent.add('join')
+    const asked = test.owner.next('join')
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: {} })
+    await asked
+    await test.decide(FROM_ARENA)
+    expect(await client.next('error')).toMatchObject({ request_id: 1, code: 'banned' })
+  })
+
+  it('tells a client that was away why its seat has ended', async () => {
+    const { client, welcome, snapshot, joined } = await test.join()
+    await test.owner.lose(client)
+    await test.record(FROM_ARENA)
+    const left = test.owner.next('leave')
+    const again = await test.resume(welcome, [{ ...snapshot, member_id: joined.member_id }])
+    expect(await again.next('welcome')).toMatchObject({ resumed: true })
+    expect(await again.next('member')).toMatchObject({ status: 'left', reason: 'kicked', message: 'rude' })
+    expect(await left).toMatchObject({ reason: 'kicked' })
+  })
+
+  it('ends with its time', async () => {
+    const until = test.clock.now() + 1000
+    await test.record(ban({ room_types: ['arena'], until }))
+    const { client } = await test.hello()
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: {} })
+    expect(await client.next('error')).toMatchObject({ code: 'banned' })
+    test.clock.advance(1000)
+    client.send({ t: 'join', request_id: 2, room_type: 'arena', options: {} })
+    await client.next('joined')
+  })
+})
+
+describe('The data of a player', () => {
+  it('replaces that of the token in live seats and new ones, until it is deleted', async () => {
+    const { client } = await test.join('one', await test.token({ data: { name: 'Ada' } }))
+    const set = test.owner.next('renew')
+    await test.decide({ data: { name: 'Lady' } })
+    expect(await set).toMatchObject({ room: { key: 'one' }, data: { name: 'Lady' } })
+    // A fresh token changes nothing.
+    client.send({ t: 'token', token: await test.token({ data: { name: 'Byron' } }) })
+    await client.next('token')
+    client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'two' } })
+    await client.next('joined')
+    expect(test.owner.of('join').at(-1)).toMatchObject({ data: { name: 'Lady' } })
+    expect(test.owner.of('renew')).toHaveLength(1)
+    const deleted = test.owner.next('renew')
+    await test.decide({})
+    expect(await deleted).toMatchObject({ data: { name: 'Byron' } })
+  })
+
+  it('replaces that of the token in a seat whose player is away', async () => {
+    const { client } = await test.join('one', await test.token({ data: { name: 'Ada' } }))
+    await test.owner.lose(client)
+    const set = test.owner.next('renew')
+    await test.decide({ data: { name: 'Lady' } })
+    expect(await set).toMatchObject({ room: { key: 'one' }, data: { name: 'Lady' } })
+  })
+
+  it('is that of a session that is resumed at a node which got no message', async () => {
+    const { client, welcome, snapshot } = await test.join()
+    await test.owner.lose(client)
+    await test.record({ data: { name: 'Lady' } })
+    const attach = test.owner.next('attach')
+    await test.resume(welcome, [snapshot])
+    expect(await attach).toMatchObject({ data: { name: 'Lady' } })
+  })
+})

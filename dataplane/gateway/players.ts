@@ -1,0 +1,208 @@
+import type { Clock } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
+import { decodePlayer, type PlayerRecord, playerKey } from '../../shared/players.ts'
+import { type Records, StoreUnavailable } from '../../shared/store/port.ts'
+import { CLOCK_TOLERANCE_MS, type TokenClaims } from '../../shared/tokens.ts'
+import type { Rejection } from './authentication.ts'
+import type { Session } from './session.ts'
+
+/** Maximum number of records that are read at the same time. */
+const BATCH = 500
+
+/** A player with sessions at this node, or on its way in. */
+export class Player {
+  readonly projectId: string
+  readonly sub: string
+  readonly sessions = new Set<Session>()
+  /** Sessions, and handshakes under way. */
+  holds = 0
+  /** Number of the last read that was begun, and of the one that `record` is from. */
+  asked = 0
+  answered = 0
+  /** The record as it was read last. */
+  record: PlayerRecord = {}
+  readonly #clock: Clock
+
+  constructor(clock: Clock, projectId: string, sub: string) {
+    this.#clock = clock
+    this.projectId = projectId
+    this.sub = sub
+  }
+
+  /** Returns why a session with a token of these claims may not stay. Undefined: it may. */
+  rejection({ issued_at: issuedAt }: TokenClaims): Rejection | undefined {
+    const { revoked_at: revokedAt } = this.record
+    const ban = this.#ban
+    if (ban && !ban.room_types)
+      return { close: 'banned', reason: ban.reason === null ? 'banned' : `banned: ${ban.reason}` }
+    // The clock of the issuer may be ahead of control's: `issued_at` is taken to be as much too late as it may be.
+    if (revokedAt !== undefined && Date.parse(issuedAt) <= revokedAt + CLOCK_TOLERANCE_MS)
+      return { close: 'revoked', reason: 'the tokens of the player were revoked' }
+    return undefined
+  }
+
+  /** Returns the text for the player if it is banned from a room type. */
+  bannedFrom(roomType: string): string | undefined {
+    const ban = this.#ban
+    if (!ban?.room_types?.includes(roomType)) return undefined
+    return ban.reason ?? `the player is banned from ${roomType}`
+  }
+
+  /** The ban, unless it has ended. */
+  get #ban(): PlayerRecord['ban'] {
+    const { ban } = this.record
+    return ban && (ban.until ?? Number.POSITIVE_INFINITY) > this.#clock.now() ? ban : undefined
+  }
+}
+
+/**
+ * The records of the players that have sessions at this node. A player is registered before its record is read. After that, each message
+ * that the record has changed leads to another read, so no change is missed.
+ */
+export class Players {
+  readonly #records: Records
+  readonly #clock: Clock
+  readonly #log: Logger
+  readonly #changed: (player: Player, before: PlayerRecord) => void
+  readonly #here = new Map<string, Player>()
+  /** Players whose records may have changed since they were read. */
+  readonly #stale = new Set<Player>()
+  #reading = false
+
+  /** Calls `changed` each time the record of a player was read. */
+  constructor(
+    { clock, log }: { readonly clock: Clock; readonly log: Logger },
+    records: Records,
+    changed: (player: Player, before: PlayerRecord) => void,
+  ) {
+    this.#records = records
+    this.#clock = clock
+    this.#log = log
+    this.#changed = changed
+  }
+
+  /** Registers a session's player. Undefined: its token names none. */
+  add(session: Session): Player | undefined {
+    const player = this.#hold(session.claims)
+    player?.sessions.add(session)
+    return player
+  }
+
+  remove(session: Session): void {
+    const { known } = session
+    if (known?.sessions.delete(session)) this.#release(known)
+  }
+
+  /**
+   * Runs `write`, which writes the record of a session, and reads the record of its player in the same round trip. Then `arrive` makes of the
+   * result what the caller gets. Rejects with `StoreUnavailable` if either fails. If only the read failed, `undo` is called before that.
+   */
+  async during<T, R>(
+    claims: TokenClaims,
+    {
+      write,
+      arrive,
+      undo,
+    }: {
+      readonly write: () => Promise<T>
+      readonly arrive: (written: T) => R
+      readonly undo: (arrived: R) => void
+    },
+  ): Promise<R> {
+    const player = this.#hold(claims)
+    if (!player) return arrive(await write())
+    const reading = this.#read([player]).then(
+      () => undefined,
+      (error: unknown) => ({ error }),
+    )
+    try {
+      const written = await write()
+      const failed = await reading
+      const arrived = arrive(written)
+      if (!failed) return arrived
+      undo(arrived)
+      throw failed.error
+    } finally {
+      this.#release(player)
+    }
+  }
+
+  /** Reads the record of a session's player now. If the store does not answer, it is read again later. */
+  async read({ known }: Session): Promise<void> {
+    if (!known) return
+    try {
+      await this.#read([known])
+    } catch (error) {
+      if (!(error instanceof StoreUnavailable)) throw error
+      if (known.holds > 0) this.#stale.add(known)
+    }
+  }
+
+  /** The record of a player has changed. */
+  news(projectId: string, sub: string): void {
+    const player = this.#here.get(nameOf(projectId, sub))
+    if (!player) return
+    this.#stale.add(player)
+    void this.refresh()
+  }
+
+  /** Messages may be missed: every record is read again. */
+  newsMissed(): void {
+    for (const player of this.#here.values()) this.#stale.add(player)
+    void this.refresh()
+  }
+
+  /** Reads the records that may have changed. To be called about once a second: the store may not have answered. */
+  async refresh(): Promise<void> {
+    if (this.#reading) return
+    this.#reading = true
+    try {
+      while (this.#stale.size > 0) {
+        const batch = [...this.#stale].slice(0, BATCH)
+        for (const player of batch) this.#stale.delete(player)
+        try {
+          await this.#read(batch)
+        } catch (error) {
+          for (const player of batch) if (player.holds > 0) this.#stale.add(player)
+          throw error
+        }
+      }
+    } catch (error) {
+      const level = error instanceof StoreUnavailable ? 'debug' : 'error'
+      this.#log[level]({ err: error, players: this.#stale.size }, 'records of players could not be read')
+    } finally {
+      this.#reading = false
+    }
+  }
+
+  async #read(players: readonly Player[]): Promise<void> {
+    const asks = players.map((player) => ++player.asked)
+    const found = await this.#records.read(players.map(({ projectId, sub }) => playerKey(projectId, sub)))
+    players.forEach((player, at) => {
+      const ask = asks[at]!
+      if (ask <= player.answered) return
+      player.answered = ask
+      const before = player.record
+      player.record = decodePlayer(found[at])
+      this.#changed(player, before)
+    })
+  }
+
+  #hold({ project_id: projectId, sub }: TokenClaims): Player | undefined {
+    if (sub === undefined) return undefined
+    const name = nameOf(projectId, sub)
+    const player = this.#here.get(name) ?? new Player(this.#clock, projectId, sub)
+    this.#here.set(name, player)
+    player.holds += 1
+    return player
+  }
+
+  #release(player: Player): void {
+    player.holds -= 1
+    if (player.holds > 0) return
+    this.#here.delete(nameOf(player.projectId, player.sub))
+    this.#stale.delete(player)
+  }
+}
+
+const nameOf = (projectId: string, sub: string): string => `${projectId}/${sub}`

@@ -1,0 +1,471 @@
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { pino } from 'pino'
+import { Registry } from 'prom-client'
+import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { timestamp } from '../../shared/clock.ts'
+import { registerMetrics } from '../../shared/metrics.ts'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import type { Fence, Store } from '../../shared/store/port.ts'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
+import { SeededRandom } from '../../test/kit/seeded-random.ts'
+import { DeadLetters } from './dead-letters.ts'
+import { NoticeDelivery } from './delivery.ts'
+import { NOTICE_METRICS } from './metrics.ts'
+import { encodeNotice } from './notice.ts'
+import { NoticeOperations } from './operations.ts'
+import { type PostNotice, webhook } from './webhook.ts'
+
+const ROOM = 'prj_a/duel:1'
+const OTHER = 'prj_a/duel:2'
+const LONG_MS = 7 * 86_400_000
+const HOUR_MS = 3_600_000
+const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`
+
+/** Answer of the backend: a status, or none until the promise resolves. */
+type Answer = number | Promise<number>
+
+/** A backend that answers notices as the test says, and 204 after that. */
+class Backend {
+  readonly answers: Answer[] = []
+  /** Ids of all notices that arrived, in order. */
+  readonly ids: string[] = []
+  readonly bodies: string[] = []
+  /** Requests that have no answer. */
+  open = 0
+  mostOpen = 0
+  readonly #server: Server
+
+  constructor() {
+    this.#server = createServer(async (request, response) => {
+      this.open++
+      this.mostOpen = Math.max(this.mostOpen, this.open)
+      let body = ''
+      for await (const chunk of request) body += chunk
+      this.bodies.push(body)
+      this.ids.push(String(request.headers['webhook-id']))
+      const status = await (this.answers.shift() ?? 204)
+      this.open--
+      response.writeHead(status, { location: '/elsewhere' }).end()
+    })
+  }
+
+  async listen(): Promise<string> {
+    await new Promise<void>((resolve) => this.#server.listen(0, '127.0.0.1', resolve))
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}/notices`
+  }
+
+  close(): void {
+    this.#server.close()
+    this.#server.closeAllConnections()
+  }
+}
+
+/** Store, backend and clock of a test, and the owner of its rooms. */
+async function setup() {
+  const clock = new FakeClock()
+  const store = memoryStore({ clock })
+  const backend = new Backend()
+  const url = await backend.listen()
+  onTestFinished(() => backend.close())
+  const fences = new Map<string, Fence>()
+  const deadLetters = deadLettersOf(store, clock)
+  const post = webhook({ url, secrets: [SECRET], clock })
+  const claim = async (room: string): Promise<Fence> => {
+    const { fence } = (await store.rooms.claim(room, 'node_a', 0, LONG_MS))!
+    fences.set(room, fence)
+    return fence
+  }
+  /** The owner of a room announces notices and commits them. */
+  const commit = async (room: string, ...ids: string[]): Promise<void> => {
+    const fence = fences.get(room) ?? (await claim(room))
+    await store.notices.announce(room, fence)
+    await write(room, ...ids)
+  }
+  const write = async (room: string, ...ids: string[]): Promise<void> => {
+    const fence = fences.get(room)!
+    const notices = ids.map((id) => noticeAt(id, clock.now()))
+    await store.rooms.commit(room, fence, new Uint8Array(1), LONG_MS, notices)
+    fences.set(room, { epoch: fence.epoch, version: fence.version + 1 })
+  }
+  const node = (reach: Store = store, send: PostNotice = post) => nodeOf(reach, send, clock, deadLetters)
+  const operations = new NoticeOperations({ notices: store.notices, deadLetters, post, clock })
+  return { clock, store, backend, url, deadLetters, post, claim, commit, write, node, operations }
+}
+
+const silent = pino({ level: 'silent' })
+
+function deadLettersOf(store: Store, clock: FakeClock) {
+  const metrics = registerMetrics(new Registry(), NOTICE_METRICS)
+  return new DeadLetters({ records: store.records, clock, log: silent, metrics })
+}
+
+const noticeAt = (id: string, at: number): Uint8Array =>
+  encodeNotice(id, {
+    type: 'won',
+    project_id: 'prj_a',
+    room_id: 'duel:1',
+    epoch: 7,
+    seq: 3,
+    at: timestamp(at),
+    data: { by: id },
+  })
+
+function nodeOf(store: Store, post: PostNotice, clock: FakeClock, deadLetters: DeadLetters) {
+  const registry = new Registry()
+  const metrics = registerMetrics(registry, NOTICE_METRICS)
+  const delivery = new NoticeDelivery({
+    store,
+    deadLetters,
+    clock,
+    random: new SeededRandom(3),
+    log: silent,
+    metrics,
+    post,
+  })
+  delivery.start()
+  // Not awaited: a node that was killed never stops.
+  onTestFinished(() => void delivery.stop())
+  const value = async (name: string, labels = '') => {
+    const line = (await registry.metrics()).split('\n').find((one) => one.startsWith(`${name}${labels} `))
+    return Number(line?.split(' ').at(-1))
+  }
+  return { delivery, value }
+}
+
+/** A store that stops answering when its process is killed. */
+function killable(store: Store) {
+  let alive = true
+  const reach = <T extends object>(target: T): T =>
+    new Proxy(target, {
+      get: (_, name) => {
+        const value: unknown = Reflect.get(target, name, target)
+        if (typeof value === 'object' && value !== null) return reach(value)
+        if (typeof value !== 'function') return value
+        return (...args: unknown[]) =>
+          alive ? Reflect.apply(value, target, args) : new Promise(() => undefined)
+      },
+    })
+  return { store: reach(store), kill: () => (alive = false) }
+}
+
+const soon = (check: () => unknown) => vi.waitFor(check, { interval: 1, timeout: 5000 })
+
+/** Lets time pass until the check holds, a second after the other. Returns the milliseconds. */
+async function passed(clock: FakeClock, check: () => boolean, mostMs: number): Promise<number> {
+  const began = clock.monotonic()
+  while (!check()) {
+    if (clock.monotonic() - began > mostMs) throw new Error(`not within ${mostMs} ms`)
+    clock.advance(1000)
+    // Real requests take a few turns of the event loop.
+    for (let turn = 0; turn < 20 && !check(); turn++) await new Promise((resolve) => setImmediate(resolve))
+  }
+  return clock.monotonic() - began
+}
+
+const pending = (store: Store, room = ROOM) => store.notices.count(room)
+const indexed = async ({ notices }: Store) =>
+  (await Promise.all([0, 1, 2, 3].map((part) => notices.rooms(part, 10)))).flat()
+
+afterEach(() => void vi.restoreAllMocks())
+
+describe('NoticeDelivery', () => {
+  it('posts the notices of a room in their order, one at a time, and removes each', async () => {
+    const { store, backend, commit, node } = await setup()
+    const { delivery, value } = node()
+    await commit(ROOM, 'a', 'b')
+    await commit(ROOM, 'c')
+    delivery.deliver(ROOM)
+    await soon(async () => expect(await indexed(store)).toEqual([]))
+    expect([backend.ids, backend.mostOpen, await pending(store)]).toEqual([['a', 'b', 'c'], 1, 0])
+    expect(JSON.parse(backend.bodies[0]!)).toEqual({
+      type: 'won',
+      project_id: 'prj_a',
+      room_id: 'duel:1',
+      epoch: 7,
+      seq: 3,
+      at: '2026-01-01T00:00:00.000Z',
+      data: { by: 'a' },
+    })
+    expect(await value('service_notice_attempts_total', '{result="delivered"}')).toBe(3)
+    delivery.deliver(ROOM)
+    await commit(ROOM, 'd')
+    delivery.deliver(ROOM)
+    await soon(async () => expect(await indexed(store)).toEqual([]))
+    expect(backend.ids).toEqual(['a', 'b', 'c', 'd'])
+  })
+
+  it('sends one request at a time for a room, however many nodes deliver and the owner commits', async () => {
+    const { store, backend, commit, node } = await setup()
+    const nodes = [node(), node(), node()]
+    const ids = Array.from({ length: 20 }, (_, i) => `n${i}`)
+    for (const id of ids) {
+      await commit(ROOM, id)
+      for (const { delivery } of nodes) delivery.deliver(ROOM)
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+    await soon(async () => expect(await indexed(store)).toEqual([]))
+    expect([backend.ids, backend.mostOpen]).toEqual([ids, 1])
+  })
+
+  it('does not let a room with a slow answer hold up others', async () => {
+    const { backend, commit, node } = await setup()
+    let answer = (_status: number): void => {}
+    backend.answers.push(new Promise((resolve) => (answer = resolve)))
+    const { delivery } = node()
+    await commit(ROOM, 'slow')
+    delivery.deliver(ROOM)
+    await soon(() => expect(backend.ids).toEqual(['slow']))
+    await commit(OTHER, 'x', 'y')
+    delivery.deliver(OTHER)
+    await soon(() => expect(backend.ids).toEqual(['slow', 'x', 'y']))
+    answer(204)
+  })
+
+  it.each([500, 503, 408, 425, 429, 302])(
+    'tries again after %i with the same id and body, and keeps the order',
+    async (status) => {
+      const { clock, backend, commit, node, store } = await setup()
+      backend.answers.push(status, status)
+      const { delivery, value } = node()
+      await commit(ROOM, 'a', 'b')
+      delivery.deliver(ROOM)
+      await soon(() => expect(backend.ids).toEqual(['a']))
+      clock.advance(999)
+      delivery.deliver(ROOM)
+      await soon(async () =>
+        expect(await value('service_notice_attempts_total', '{result="failed"}')).toBe(1),
+      )
+      expect(backend.ids).toEqual(['a'])
+      await passed(clock, () => backend.ids.length === 4, 10_000)
+      expect(backend.ids).toEqual(['a', 'a', 'a', 'b'])
+      expect(new Set(backend.bodies.slice(0, 3)).size).toBe(1)
+      await soon(async () => expect(await pending(store)).toBe(0))
+    },
+  )
+
+  it('waits 1 s after the first failure, twice as long after each, and at most 5 minutes', async () => {
+    const { clock, backend, commit, node } = await setup()
+    backend.answers.push(...Array(11).fill(500))
+    const { delivery, value } = node()
+    await commit(ROOM, 'a')
+    delivery.deliver(ROOM)
+    await soon(() => expect(backend.ids.length).toBe(1))
+    const waits: number[] = []
+    for (let count = 2; count <= 12; count++)
+      waits.push((await passed(clock, () => backend.ids.length === count, 400_000)) / 1000)
+    const expected = [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    for (const [i, wait] of waits.entries()) {
+      expect(wait).toBeGreaterThanOrEqual(expected[i]! - 1)
+      expect(wait).toBeLessThanOrEqual(expected[i]! + 2)
+    }
+    await soon(async () => expect(await value('service_notices_oldest_seconds')).toBe(0))
+  })
+
+  it('tells the age of the oldest notice that the backend does not accept', async () => {
+    const { clock, backend, commit, node } = await setup()
+    backend.answers.push(...Array(9).fill(500))
+    const { delivery, value } = node()
+    await commit(ROOM, 'a')
+    delivery.deliver(ROOM)
+    await passed(clock, () => backend.ids.length === 9, 600_000)
+    await soon(async () => expect(await value('service_notices_oldest_seconds')).toBeGreaterThan(200))
+  })
+
+  it('gives up an attempt after 10 s, ignores its late answer, and tries again', async () => {
+    const { clock, backend, commit, node, store } = await setup()
+    let answer = (_status: number): void => {}
+    backend.answers.push(new Promise((resolve) => (answer = resolve)))
+    const { delivery, value } = node()
+    await commit(ROOM, 'a', 'b')
+    delivery.deliver(ROOM)
+    await soon(() => expect(backend.open).toBe(1))
+    clock.advance(10_000)
+    await soon(async () => expect(await value('service_notice_attempts_total', '{result="failed"}')).toBe(1))
+    answer(204)
+    expect(await pending(store)).toBe(2)
+    await passed(clock, () => backend.ids.length === 3, 10_000)
+    expect(backend.ids).toEqual(['a', 'a', 'b'])
+    await soon(async () => expect(await pending(store)).toBe(0))
+  })
+
+  it.each([400, 401, 404, 410, 422])(
+    'moves a notice to the dead letters after %i, and sends the next',
+    async (status) => {
+      const { backend, commit, node, store, operations } = await setup()
+      backend.answers.push(status)
+      const { delivery, value } = node()
+      await commit(ROOM, 'bad', 'good')
+      delivery.deliver(ROOM)
+      await soon(async () => expect(await indexed(store)).toEqual([]))
+      expect(backend.ids).toEqual(['bad', 'good'])
+      expect(await operations.describe('prj_a', 10)).toMatchObject({
+        pending: { rooms: 0, notices: 0 },
+        dead_letters: [{ id: 'bad', room_id: 'duel:1', data: { by: 'bad' }, reason: `HTTP ${status}` }],
+        next_cursor: null,
+      })
+      expect(await value('service_notice_attempts_total', '{result="dead"}')).toBe(1)
+    },
+  )
+
+  it('moves a notice to the dead letters if the backend has not accepted it for 24 h', async () => {
+    const { clock, backend, commit, node, operations, store } = await setup()
+    await commit(ROOM, 'old')
+    clock.advance(24 * HOUR_MS - 1000)
+    await commit(ROOM, 'new')
+    backend.answers.push(500, 500)
+    node()
+    await soon(() => expect(backend.ids).toEqual(['old']))
+    await passed(clock, () => backend.ids.length === 3, 10_000)
+    expect(backend.ids).toEqual(['old', 'old', 'new'])
+    await soon(async () => expect(await pending(store)).toBe(0))
+    expect((await operations.describe('prj_a', 10)).dead_letters.map(({ id }) => id)).toEqual(['old'])
+  })
+
+  it('delivers for a room that has ended', async () => {
+    const { backend, claim, node, store } = await setup()
+    const fence = await claim(ROOM)
+    await store.notices.announce(ROOM, fence)
+    const notices = [noticeAt('last', 0)]
+    await store.rooms.release(ROOM, fence, { forget: true, ttlMs: 1000, notices })
+    node()
+    await soon(async () => expect(await indexed(store)).toEqual([]))
+    expect(backend.ids).toEqual(['last'])
+  })
+
+  it('keeps a room in the index whose owner has announced notices and not written them yet', async () => {
+    const { clock, backend, claim, write, node, store } = await setup()
+    await store.notices.announce(ROOM, await claim(ROOM))
+    const { delivery } = node()
+    for (let look = 0; look < 5; look++) {
+      clock.advance(1000)
+      for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve))
+    }
+    expect(await indexed(store)).toEqual([ROOM])
+    await write(ROOM, 'late')
+    delivery.deliver(ROOM)
+    // The owner has died right after the write: no other node hears of it.
+    await passed(clock, () => backend.ids.length === 1, 16_000)
+    await soon(async () => expect(await indexed(store)).toEqual([]))
+  })
+
+  it('removes a room from the index if its owner has lost the room before it wrote', async () => {
+    const { store, claim, node } = await setup()
+    const fence = await claim(ROOM)
+    await store.notices.announce(ROOM, fence)
+    await store.rooms.claim(ROOM, 'node_b', fence.epoch, LONG_MS)
+    node()
+    await soon(async () => expect(await indexed(store)).toEqual([]))
+  })
+
+  it.each(['before', 'after'] as const)(
+    'another node continues if the node is killed %s the backend has received a notice',
+    async (when) => {
+      const { clock, backend, commit, node, store, post } = await setup()
+      const doomed = killable(store)
+      const send: PostNotice = async (...args) => {
+        if (when === 'after') await post(...args)
+        doomed.kill()
+        return new Promise(() => undefined)
+      }
+      const first = node(doomed.store, send)
+      await commit(ROOM, 'a', 'b')
+      first.delivery.deliver(ROOM)
+      await soon(() => expect(backend.ids.length).toBe(when === 'after' ? 1 : 0))
+      await soon(async () => expect(await store.notices.take(0, { limit: 9, leaseMs: 1 })).toEqual([]))
+      node()
+      const ms = await passed(clock, () => backend.ids.at(-1) === 'b', 25_000)
+      expect(ms).toBeGreaterThan(14_000)
+      expect(backend.ids).toEqual(when === 'after' ? ['a', 'a', 'b'] : ['a', 'b'])
+      await soon(async () => expect(await indexed(store)).toEqual([]))
+    },
+  )
+
+  it('hands its rooms to other nodes when it stops, and does not wait longer than 2 s for the backend', async () => {
+    const { clock, backend, commit, node, store } = await setup()
+    backend.answers.push(new Promise(() => undefined))
+    const { delivery, value } = node()
+    await commit(ROOM, 'a')
+    delivery.deliver(ROOM)
+    await soon(() => expect(backend.open).toBe(1))
+    const stopped = delivery.stop()
+    clock.advance(2000)
+    await stopped
+    expect(await value('service_notice_attempts_total', '{result="failed"}')).toBe(0)
+    node()
+    await soon(() => expect(backend.ids).toEqual(['a', 'a']))
+    await soon(async () => expect(await pending(store)).toBe(0))
+  })
+})
+
+describe('dead letters', () => {
+  it('are resent, the oldest first, until the backend does not accept one', async () => {
+    const { clock, backend, deadLetters, operations } = await setup()
+    const ids = ['a', 'b', 'c']
+    for (const id of ids) {
+      await deadLetters.add('prj_a', { id, body: JSON.stringify({ type: 'won', data: id }) }, 'HTTP 400')
+      clock.advance(1000)
+    }
+    const left = async () => (await operations.describe('prj_a', 10)).dead_letters.map(({ id }) => id)
+    expect(await left()).toEqual(['c', 'b', 'a'])
+    backend.answers.push(204, 500)
+    expect(await operations.resend('prj_a')).toEqual({
+      delivered: 1,
+      failed: { id: 'b', reason: 'HTTP 500' },
+    })
+    expect([backend.ids, await left()]).toEqual([
+      ['a', 'b'],
+      ['c', 'b'],
+    ])
+    expect(await operations.resend('prj_a', 'c')).toEqual({ delivered: 1 })
+    expect(await operations.resend('prj_b')).toEqual({ delivered: 0 })
+    expect(await operations.resend('prj_a')).toEqual({ delivered: 1 })
+    expect([backend.ids, await left()]).toEqual([['a', 'b', 'c', 'b'], []])
+  })
+
+  it('are listed page by page, the newest first', async () => {
+    const { clock, deadLetters, operations } = await setup()
+    for (let i = 0; i < 5; i++) {
+      await deadLetters.add('prj_a', { id: `n${i}`, body: '{}' }, 'HTTP 400')
+      clock.advance(1)
+    }
+    const first = await operations.describe('prj_a', 3)
+    const second = await operations.describe('prj_a', 3, first.next_cursor!)
+    const ids = [first, second].map(({ dead_letters: letters }) => letters.map(({ id }) => id))
+    expect([ids, second.next_cursor]).toEqual([
+      [
+        ['n4', 'n3', 'n2'],
+        ['n1', 'n0'],
+      ],
+      null,
+    ])
+  })
+
+  it('end after 30 days', async () => {
+    const { clock, deadLetters, operations } = await setup()
+    const letters = async () => (await operations.describe('prj_a', 9)).dead_letters.length
+    await deadLetters.add('prj_a', { id: 'a', body: '{}' }, 'HTTP 400')
+    clock.advance(30 * 24 * HOUR_MS - 1)
+    expect(await letters()).toBe(1)
+    clock.advance(1)
+    expect(await letters()).toBe(0)
+  })
+
+  it('are at most 10,000 of a project: the oldest are deleted, and counted', async () => {
+    const { clock, store } = await setup()
+    const dropped: number[] = []
+    const letters = new DeadLetters({
+      records: store.records,
+      clock,
+      log: silent,
+      metrics: { deadNoticesDropped: { inc: (count = 1) => dropped.push(count) } },
+    })
+    for (let i = 0; i <= 10_000; i++) {
+      await letters.add('prj_a', { id: `n${i}`, body: '{}' }, 'HTTP 400')
+      clock.advance(1)
+    }
+    expect(dropped).toEqual([100])
+    expect((await letters.oldest('prj_a', 1))[0]!.id).toBe('n100')
+    expect(await letters.oldest('prj_a', 1, 'n10000')).toHaveLength(1)
+  })
+})

@@ -1,0 +1,72 @@
+import type { Clock } from '../../shared/clock.ts'
+import type { RequestAnswer } from '../traffic.ts'
+import type { Row } from './table.ts'
+
+/** How long a room keeps the outcome of a request, in milliseconds. */
+export const OUTCOME_MS = 600_000
+/** Maximum number of outcomes of a room. */
+const MAX_OUTCOMES = 2000
+/** Maximum size of a room's outcomes, as bytes of JSON. */
+const MAX_OUTCOME_BYTES = 1024 * 1024
+
+/** Outcome of a request to a room. The request is not repeated while the room has it. */
+export interface Outcome extends Row {
+  /** Id of the request. */
+  readonly id: string
+  /** Hash of the request's content. */
+  readonly hash: string
+  /** Time from which on the id counts as new, in milliseconds since 1970. */
+  readonly due: number
+  readonly answer: RequestAnswer
+}
+
+/** The outcomes of a room that a new request may add to. */
+export interface OutcomeTable {
+  readonly size: number
+  readonly next: Outcome | undefined
+  readonly rows: readonly Outcome[]
+  get(id: string): Outcome | undefined
+  set(row: Outcome): void
+  delete(id: string): boolean
+}
+
+const bytesOf = ({ id, hash, answer }: Outcome): number =>
+  id.length + hash.length + Buffer.byteLength(JSON.stringify(answer))
+
+/** Bounds and expiry of a room's outcomes. */
+export class Outcomes {
+  readonly #table: OutcomeTable
+  readonly #clock: Pick<Clock, 'now'>
+  #bytes = 0
+
+  constructor(table: OutcomeTable, clock: Pick<Clock, 'now'>) {
+    this.#table = table
+    this.#clock = clock
+    for (const row of table.rows) this.#bytes += bytesOf(row)
+  }
+
+  /** Outcome of an id. Outcomes that have expired are deleted first. */
+  get(id: string): Outcome | undefined {
+    const now = this.#clock.now()
+    for (let { next } = this.#table; next && next.due <= now; { next } = this.#table) {
+      this.#table.delete(next.id)
+      this.#bytes -= bytesOf(next)
+    }
+    return this.#table.get(id)
+  }
+
+  /** True if the room may not store another outcome. */
+  get full(): boolean {
+    return this.#table.size >= MAX_OUTCOMES || this.#bytes >= MAX_OUTCOME_BYTES
+  }
+
+  /** Stores the outcome of a request for 10 minutes, in place of an earlier one. */
+  set({ id, hash }: Pick<Outcome, 'id' | 'hash'>, answer: RequestAnswer): Outcome {
+    const before = this.#table.get(id)
+    if (before) this.#bytes -= bytesOf(before)
+    const outcome = { id, hash, due: this.#clock.now() + OUTCOME_MS, answer }
+    this.#table.set(outcome)
+    this.#bytes += bytesOf(outcome)
+    return outcome
+  }
+}

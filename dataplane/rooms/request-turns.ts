@@ -1,0 +1,224 @@
+import type { Json } from '../../shared/json.ts'
+import type { RequestAnswer, RequestMessage, RoomAction, RoomRequest } from '../traffic.ts'
+import { bounded, FAILED, validateInput } from './failures.ts'
+import { handleOfCall, type Inputs } from './inputs.ts'
+import { type Outcome, Outcomes } from './outcomes.ts'
+import { reserve } from './reservations.ts'
+import type { ClaimedRoom, RoomStream } from './stream.ts'
+
+/** Sender of a request. */
+interface Asker {
+  readonly edge: string
+  /** `member_id` of the request. */
+  readonly id: string
+  /** The request is a `cancel`. */
+  readonly cancels: boolean
+}
+
+/** What a request came to: an answer that the room keeps, or (`kept: false`) a refusal of a request that it does not take. */
+type Result = { readonly kept: boolean; readonly answer: RequestAnswer }
+
+/** What the requests of a room bring about besides their turns. */
+interface RequestEvents {
+  /** The room ends, and answers `asker` then. */
+  readonly close: (asker: Asker) => void
+}
+
+/**
+ * Requests of backends, operators and queues to one room. Each is one turn, whose effect and outcome are in one commit. The answer leaves after
+ * the commit. A repeated request gets the stored outcome.
+ */
+export class RequestTurns {
+  readonly #stream: RoomStream
+  readonly #inputs: Inputs
+  readonly #on: RequestEvents
+  readonly #outcomes: Outcomes
+  /** `member_id` of the request that the room was made for. */
+  readonly #maker: string | undefined
+  /** Senders that wait for the commit of an outcome. */
+  readonly #waiting = new Map<Outcome, Asker[]>()
+
+  constructor({ environment, maker }: ClaimedRoom, stream: RoomStream, inputs: Inputs, on: RequestEvents) {
+    this.#stream = stream
+    this.#inputs = inputs
+    this.#on = on
+    this.#outcomes = new Outcomes(stream.tables.outcomes, environment.clock)
+    this.#maker = maker
+  }
+
+  handle({ member_id: id, request }: RequestMessage, edge: string): void {
+    const { op } = request.do
+    const asker = { edge, id, cancels: op === 'cancel' }
+    const known = this.#outcomes.get(request.id)
+    // The outcomes that have expired go with the next update.
+    this.#stream.tables.commit()
+    if (op === 'cancel') this.#cancel(asker, request, request.do.subs, known)
+    else if (known?.hash === request.hash && op === 'close') this.#on.close(asker)
+    else if (known?.hash === request.hash) this.#repeat(asker, known)
+    else if (known)
+      this.#answer(asker, refused('conflict', 'the same idempotency key was used for another request'))
+    else if (this.#outcomes.full && op !== 'close')
+      this.#answer(
+        asker,
+        refused(
+          'rate_limited',
+          `${this.#stream.roomId} keeps the outcomes of as many requests as it may: try again in some minutes`,
+        ),
+      )
+    else {
+      const { kept, answer } = this.#run(request, id)
+      if (!kept) this.#answer(asker, answer)
+      else if (op !== 'close') this.#keep(request, answer, [asker])
+      else {
+        this.#keep(request, answer, [])
+        this.#on.close(asker)
+      }
+    }
+  }
+
+  /** The update with these outcomes is committed: their senders get them. */
+  committed(outcomes: readonly Outcome[]): void {
+    for (const outcome of outcomes) {
+      for (const asker of this.#waiting.get(outcome) ?? []) this.#answer(asker, outcome.answer)
+      this.#waiting.delete(outcome)
+    }
+  }
+
+  /** The room has ended, with all that was asked of it. */
+  ended(asker: Asker): void {
+    this.#answer(asker, this.#replied({ ended: true }))
+  }
+
+  #run({ id, do: action }: RoomRequest, attempt: string): Result {
+    switch (action.op) {
+      case 'call':
+        return this.#call(id, action)
+      case 'reserve':
+        return this.#reserve(action)
+      case 'kick':
+        return this.#done({ kicked: this.#kick(action.sub, action.reason) })
+      case 'close':
+        return this.#done({ ended: true })
+      case 'open':
+        return this.#done({ created: attempt === this.#maker })
+      case 'cancel':
+        throw new Error('a cancel is no request of its own')
+    }
+  }
+
+  #call(id: string, { name, data, caller }: Extract<RoomAction, { op: 'call' }>): Result {
+    const { failures, handlers, stuck } = this.#inputs
+    const { definition } = handlers
+    const spec = Object.hasOwn(definition.calls, name) ? definition.calls[name] : undefined
+    if (!spec) {
+      const names = Object.keys(definition.calls).join(', ') || 'none'
+      const text = `${definition.type} has no call ${JSON.stringify(name.slice(0, 80))}: there are ${names}`
+      return { kept: false, answer: refused('invalid_request', text) }
+    }
+    if (stuck.hasCall(id, name)) return { kept: true, answer: refused('room_logic_failed', FAILED) }
+    const turn = {
+      room: this.#stream,
+      hook: 'onCall',
+      subject: id,
+      ref: 0,
+      type: name,
+      principal: '',
+    } as const
+    try {
+      const outcome = this.#stream.environment.code.run(turn, () => {
+        const valid = validateInput(spec.data, data)
+        if (!valid.ok && valid.cause !== undefined) throw valid.cause
+        if (!valid.ok) return valid
+        const input = { data: valid.value, caller: { keyId: caller.key_id, callId: caller.call_id } }
+        return handlers.call(name, spec, input)
+      })
+      if ('ok' in outcome) return { kept: false, answer: refused('invalid_request', outcome.message) }
+      this.#inputs.takeOver(outcome)
+      return this.#done(outcome.reply ?? null)
+    } catch (error) {
+      const { code, message } = failures.explain(handleOfCall(name), error)
+      this.#stream.replies.countError(code)
+      return { kept: true, answer: refused(code, message) }
+    }
+  }
+
+  #reserve({ subs, seconds }: Extract<RoomAction, { op: 'reserve' }>): Result {
+    const { environment, memberships, tables } = this.#stream
+    const { durability, maxMembers, type } = this.#inputs.handlers.definition
+    if (durability === 'none')
+      return {
+        kept: false,
+        answer: refused('conflict', `${type} has the durability 'none', which keeps no reservations`),
+      }
+    const due = Math.ceil(environment.clock.now() + seconds * 1000)
+    const text = `${this.#stream.roomId} has too few free seats, or has banned one of the players`
+    if (!reserve(subs, due, maxMembers, memberships.members, tables))
+      return { kept: true, answer: refused('room_full', text) }
+    this.#inputs.rowsChanged()
+    return this.#done({ reserved: true })
+  }
+
+  #kick(sub: string, reason: string | undefined): number {
+    const kicked = [...this.#stream.memberships].filter(({ member }) => member.sub === sub)
+    for (const membership of kicked)
+      this.#inputs.part(membership, 'kicked', reason === undefined ? undefined : bounded(reason))
+    return kicked.length
+  }
+
+  /** Ends what the request of the same id has reserved, and refuses it from now on. */
+  #cancel(asker: Asker, request: RoomRequest, subs: readonly string[], known: Outcome | undefined): void {
+    if (known && 'code' in known.answer && known.answer.code === 'cancelled') this.#repeat(asker, known)
+    else if (!known && this.#outcomes.full)
+      this.#answer(
+        asker,
+        refused('rate_limited', `${this.#stream.roomId} keeps the outcomes of as many requests as it may`),
+      )
+    else {
+      if (known && 'reply' in known.answer) {
+        for (const sub of subs) this.#stream.tables.reservations.delete(sub)
+        this.#inputs.rowsChanged()
+      }
+      const askers = known ? this.#waiting.get(known) : undefined
+      if (known) this.#waiting.delete(known)
+      this.#keep(known ?? request, refused('cancelled', 'the request was cancelled'), [
+        asker,
+        ...(askers ?? []),
+      ])
+    }
+  }
+
+  #repeat(asker: Asker, known: Outcome): void {
+    const waiting = this.#waiting.get(known)
+    if (waiting) waiting.push(asker)
+    else this.#answer(asker, known.answer)
+  }
+
+  #keep(request: Pick<RoomRequest, 'id' | 'hash'>, answer: RequestAnswer, askers: Asker[]): void {
+    const outcome = this.#outcomes.set(request, answer)
+    this.#stream.tables.commit()
+    this.#waiting.set(outcome, askers)
+    this.#stream.flushSoon()
+  }
+
+  #done(reply: Json): Result {
+    return { kept: true, answer: this.#replied(reply) }
+  }
+
+  #replied(reply: Json): RequestAnswer {
+    return { reply, epoch: this.#stream.epoch, seq: this.#stream.flushed.seq }
+  }
+
+  #answer({ edge, id, cancels }: Asker, answer: RequestAnswer): void {
+    const isCancelled = cancels && 'code' in answer && answer.code === 'cancelled'
+    this.#stream.replies.send(edge, {
+      kind: 'answer',
+      member_id: id,
+      answer: isCancelled ? this.#replied({ cancelled: true }) : answer,
+    })
+  }
+}
+
+const refused = (
+  code: Extract<RequestAnswer, { message: string }>['code'],
+  message: string,
+): RequestAnswer => ({ code, message })

@@ -1,0 +1,132 @@
+import { InternalToken } from '../../shared/internal-token.ts'
+
+/** Addresses and credentials of a deployment. */
+export interface DeploymentConfig {
+  readonly controlUrl: string
+  /** Admin address of any node. */
+  readonly nodeUrl: string
+  readonly operatorToken: string | undefined
+  readonly internalToken: string | undefined
+}
+
+/** A request did not succeed. The message is for the operator. */
+export class RequestFailed extends Error {
+  override readonly name = 'RequestFailed'
+}
+
+/** A node as `GET /admin/cluster` describes it. */
+export interface ClusterNode {
+  readonly node_id: string
+  readonly alive: boolean
+  readonly draining: boolean
+  readonly cordoned?: boolean
+  readonly overloaded?: boolean
+  readonly rooms: number
+  readonly sessions: number
+  readonly load: number
+  readonly version: string
+  readonly admin_url?: string
+}
+
+export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
+
+/** Longer than the slowest request takes: a batch of `DELETE /projects/:id`. */
+const TIMEOUT_MS = 40_000
+
+/** The HTTP routes of control and of the nodes. Every method rejects with `RequestFailed`. */
+export class DeploymentApi {
+  readonly #config: DeploymentConfig
+
+  constructor(config: DeploymentConfig) {
+    this.#config = config
+  }
+
+  control<T = object>(method: Method, path: string, body?: object): Promise<T> {
+    const { controlUrl, operatorToken } = this.#config
+    return send<T>({
+      who: 'control',
+      url: controlUrl,
+      address: 'CONTROL_URL',
+      credential: 'OPERATOR_TOKEN',
+      headers: operatorToken === undefined ? {} : { authorization: `Bearer ${operatorToken}` },
+      method,
+      path,
+      body,
+    })
+  }
+
+  /** Calls a node. `node`: absent, the node at `NODE_URL`. */
+  node<T = object>(method: Method, path: string, node?: ClusterNode): Promise<T> {
+    const { nodeUrl, internalToken } = this.#config
+    const { shown } = new InternalToken(internalToken)
+    return send<T>({
+      who: node ? `node ${node.node_id}` : 'the node',
+      url: node?.admin_url ?? nodeUrl,
+      address: node ? 'ADMIN_URL of that node' : 'NODE_URL',
+      credential: 'INTERNAL_TOKEN',
+      headers: shown === undefined ? {} : { 'x-service-internal-token': shown },
+      method,
+      path,
+    })
+  }
+
+  async nodes(): Promise<readonly ClusterNode[]> {
+    return (await this.node<{ nodes: readonly ClusterNode[] }>('GET', '/admin/cluster')).nodes
+  }
+}
+
+async function send<T>(request: {
+  readonly who: string
+  readonly url: string
+  /** The variable with the address, and the one with the credential. */
+  readonly address: string
+  readonly credential: string
+  readonly headers: Readonly<Record<string, string>>
+  readonly method: Method
+  readonly path: string
+  readonly body?: object | undefined
+}): Promise<T> {
+  const { who, url, method, path, body } = request
+  const headers = { ...request.headers, ...(body && { 'content-type': 'application/json' }) }
+  const init = { method, headers, ...(body && { body: JSON.stringify(body) }) }
+  let response: Response
+  let text: string
+  try {
+    response = await fetch(url.replace(/\/$/, '') + path, {
+      ...init,
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    })
+    text = await response.text()
+  } catch (error) {
+    const { message, cause } = error as Error & { cause?: NodeJS.ErrnoException }
+    const reason = cause?.code ?? cause?.message ?? message
+    throw new RequestFailed(`${who} does not answer at ${url} (${reason}): is ${request.address} right?`)
+  }
+  const answer = parsed(text)
+  if (response.ok && answer !== undefined) return answer as T
+  const {
+    code,
+    detail,
+    errors = [],
+  } = (answer ?? {}) as {
+    code?: string
+    detail?: string
+    errors?: readonly { path: string; message: string }[]
+  }
+  if (code === undefined)
+    throw new RequestFailed(
+      `${url} answered ${response.status} with nothing that roomful says: is ${request.address} right?`,
+    )
+  const fields = errors.map(({ path, message }) => `\n  ${path}: ${message}`).join('')
+  const hint = response.status === 401 ? ` Set ${request.credential}.` : ''
+  throw new RequestFailed(`${who} answered ${response.status} ${code}: ${detail}${hint}${fields}`)
+}
+
+function parsed(text: string): object | undefined {
+  try {
+    const json: unknown = JSON.parse(text)
+    return typeof json === 'object' && json !== null ? json : undefined
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,231 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { type Client, connect } from '../../client/index.ts'
+import { type RunningControl, startControl } from '../../control/main.ts'
+import { defineRoom } from '../../dataplane/index.ts'
+import { type RunningNode, startNode } from '../../dataplane/node.ts'
+import { systemClock } from '../../shared/clock.ts'
+import { createLog } from '../../shared/log.ts'
+import { systemRandom } from '../../shared/random.ts'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { runAdmin } from './admin.ts'
+
+const arena = defineRoom({
+  type: 'arena',
+  create: () => ({ score: 7 }),
+  messages: {
+    add: {
+      handle(state) {
+        state.score += 1
+      },
+    },
+  },
+})
+
+const log = createLog({ logLevel: 'silent', logFormat: 'json' }, {})
+const store = memoryStore({ clock: systemClock })
+const nodes: RunningNode[] = []
+const clients: Client[] = []
+let control: RunningControl
+let env: Record<string, string>
+let projectId: string
+
+beforeAll(async () => {
+  control = await startControl({
+    config: { controlPort: 0, controlApiTokens: ['the-operator'], internalToken: 'the-internal-token' },
+    store,
+    log,
+    clock: systemClock,
+    random: systemRandom,
+  })
+  for (const nodeId of ['node-1', 'node-2'])
+    nodes.push(
+      await startNode({
+        nodeId,
+        rooms: [arena],
+        store,
+        log,
+        wsPort: 0,
+        adminPort: 0,
+        drainSeconds: 0,
+        controlUrl: control.url,
+        internalToken: 'the-internal-token',
+      }),
+    )
+  env = {
+    CONTROL_URL: control.url,
+    NODE_URL: nodes[0]!.adminUrl,
+    OPERATOR_TOKEN: 'the-operator',
+    INTERNAL_TOKEN: 'the-internal-token,the-next-one',
+  }
+  projectId = JSON.parse((await admin('projects', 'create', 'a game', '--json')).out).id
+})
+
+afterAll(async () => {
+  for (const client of clients) client.close()
+  for (const node of nodes) await node.close(0)
+  await control.close()
+  await store.close()
+})
+
+/** Runs `roomful admin` with these words. */
+async function admin(...words: string[]) {
+  let out = ''
+  let err = ''
+  const code = await runAdmin(words, env, {
+    stdout: { write: (text) => (out += text) },
+    stderr: { write: (text) => (err += text) },
+  })
+  return { code, out, err }
+}
+
+const json = async (...words: string[]) => JSON.parse((await admin(...words, '--json')).out)
+
+/** Cells of a table, without the headings. */
+const cells = (out: string): string[][] =>
+  out
+    .trimEnd()
+    .split('\n')
+    .slice(1)
+    .map((line) => line.split(/ {2,}/))
+
+/** A player in a room of the project, at node 1 or 2. */
+async function player(sub: string, key: string, node = 0) {
+  const { out } = await admin('token', '--sub', sub, '--project', projectId)
+  const client = await connect(nodes[node]!.wsUrl, { projectId, token: out.trim() })
+  clients.push(client)
+  const room = await client.join<typeof arena>('arena', { key })
+  const closed = new Promise<string>((resolve) =>
+    client.onConnectionChange((_, error) => error && resolve(error.code)),
+  )
+  const left = new Promise<string>((resolve) => room.onLeave((reason) => resolve(reason)))
+  return { client, room, closed, left }
+}
+
+/** Resolves when `look` gives what is expected: what nodes know of each other is up to a second old. */
+async function until<T>(look: () => Promise<T>, expected: T): Promise<void> {
+  for (let tries = 0; tries < 100; tries++) {
+    if (JSON.stringify(await look()) === JSON.stringify(expected)) return
+    await sleep(50)
+  }
+  expect(await look()).toEqual(expected)
+}
+
+describe('roomful admin', () => {
+  it('finds an abusive room by its player and closes it', async () => {
+    const { left } = await player('mallory', 'stuck', 1)
+    await player('ada', 'fine')
+    const found = await admin('rooms', 'mallory')
+    expect(cells(found.out)).toEqual([
+      [`${projectId}/arena:stuck`, '1', '1', expect.stringMatching(/^node-[12]$/)],
+    ])
+    const [[room]] = cells(found.out) as [[string]]
+    expect(await admin('close', room)).toEqual({ code: 0, out: `${room}: closed\n`, err: '' })
+    expect(await left).toBe('closed')
+    expect((await admin('rooms', 'mallory')).out).toBe('none\n')
+    expect((await admin('close', room)).err).toBe(
+      `roomful admin: control answered 404 room_not_found: There is no room arena:stuck in the project ${projectId}.\n`,
+    )
+  })
+
+  it('lists the rooms with the most members of all nodes, and ends a session at another node', async () => {
+    const players = [await player('bob', 'large', 1), await player('eve', 'large', 1)]
+    const [largest] = cells((await admin('rooms')).out)
+    expect(largest!.slice(0, 3)).toEqual([`${projectId}/arena:large`, '2', '2'])
+    const { sessions } = await json('sessions', 'bob')
+    expect(sessions).toMatchObject([{ sub: 'bob', rooms: ['arena:large'], node_id: 'node-2' }])
+    const ended = await admin('end-session', sessions[0].session_id)
+    expect(ended).toEqual({ code: 0, out: `${sessions[0].session_id}: ended\n`, err: '' })
+    expect(await players[0]!.closed).toBe('revoked')
+    await until(async () => (await json('rooms', 'large')).rooms[0].member_count, 1)
+  })
+
+  it('disables a project: its sessions end on both nodes, and it gets no tokens until it is enabled', async () => {
+    const other = (await json('projects', 'create', 'other')).id
+    const players = [await player('fay', 'one'), await player('gil', 'one', 1)]
+    expect((await admin('token')).err).toContain('there are several projects: give --project ID')
+    expect((await admin('projects', 'disable', projectId)).out).toMatch(/STATUS[\s\S]* disabled /)
+    for (const { closed } of players) expect(await closed).toBe('revoked')
+    const refused = await admin('token', '--project', projectId)
+    expect([refused.code, refused.err]).toEqual([1, expect.stringContaining('403 project_disabled')])
+    await admin('projects', 'enable', projectId)
+    const again = await player('fay', 'one')
+    await again.room.send('add', null)
+    expect((await admin('projects', 'delete', other)).err).toContain('409 conflict')
+    await admin('projects', 'disable', other)
+    expect((await admin('projects', 'delete', other)).out).toBe(`${other}: deleted, with 0 rooms\n`)
+  })
+
+  it('cordons a node by its name: rooms and sessions that are new go to the other', async () => {
+    expect((await admin('cordon', 'node-2')).out).toBe('node-2: cordoned\n')
+    const states = async () => cells((await admin('nodes')).out).map(([node, state]) => [node, state])
+    await until(states, [
+      ['node-1', 'serving'],
+      ['node-2', 'cordoned'],
+    ])
+    expect((await fetch(`${nodes[1]!.adminUrl}/readyz`)).status).toBe(503)
+    for (const key of ['a', 'b', 'c']) await player('hal', key)
+    const { rooms } = await json('rooms', 'hal')
+    expect(rooms.map(({ node_id: node }: { node_id: string }) => node)).toEqual([
+      'node-1',
+      'node-1',
+      'node-1',
+    ])
+    expect((await admin('uncordon', 'node-2')).out).toBe('node-2: uncordoned\n')
+    await until(states, [
+      ['node-1', 'serving'],
+      ['node-2', 'serving'],
+    ])
+  })
+
+  it('makes, rotates and revokes keys, and lists them', async () => {
+    const key = await json('keys', 'create', 'backend', '--scopes', 'token:mint,room:read')
+    expect(key).toMatchObject({
+      name: 'backend',
+      scopes: ['token:mint', 'room:read'],
+      secret: expect.any(String),
+    })
+    const fresh = await json('keys', 'rotate', key.id, '--grace', '60')
+    expect((await json('keys', 'revoke', key.id)).status).toBe('revoked')
+    expect(cells((await admin('keys')).out).map(([id, name, status]) => [id, name, status])).toEqual([
+      [fresh.id, 'backend', 'active'],
+      [key.id, 'backend', 'revoked'],
+    ])
+  })
+
+  it('prints names that players have chosen without their control characters', async () => {
+    await player('ivy', 'red\u001b[31m')
+    const { out } = await admin('rooms', 'ivy')
+    expect(out).toContain('arena:red�[31m')
+  })
+
+  it.each([
+    [['frobnicate'], 2, /frobnicate is no command; there are nodes/],
+    [['rom'], 2, /Did you mean room\?/],
+    [['nodes', '--state'], 2, /--state is no option of nodes/],
+    [['close'], 2, /close takes ROOM, and got 0 words/],
+    [['close', 'arena'], 2, /arena is no room: give type:key/],
+    [['drain', 'node-9'], 2, /there is no node node-9; there are node-1, node-2/],
+    [['nodes', '--node-url', 'ftp://x'], 2, /NODE_URL is "ftp:\/\/x"/],
+    [
+      ['nodes', '--node-url', 'http://127.0.0.1:1'],
+      1,
+      /does not answer at http:\/\/127.0.0.1:1 \(.+\): is NODE_URL right/,
+    ],
+    [['projects', '--operator-token', 'wrong'], 1, /401 unauthenticated: .* Set OPERATOR_TOKEN/],
+    [['nodes', '--internal-token', 'wrong'], 1, /401 unauthenticated: .* Set INTERNAL_TOKEN/],
+  ])('%s says what is wrong', async (words, code, message) => {
+    const answer = await admin(...words)
+    expect([answer.code, answer.out]).toEqual([code, ''])
+    expect(answer.err).toMatch(message)
+  })
+
+  it('shows its commands, and one of them', async () => {
+    expect((await admin()).out).toContain('roomful admin kick ROOM SUB')
+    expect(await admin('room', '--help')).toEqual({
+      code: 0,
+      out: 'roomful admin room ROOM [--state] [--project ID]\n    shows the members of a room, and its state\n',
+      err: '',
+    })
+  })
+})
