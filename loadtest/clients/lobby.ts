@@ -1,5 +1,5 @@
 import { type Client, connect, type Room, RoomfulError } from '../../client/index.ts'
-import type { Clock } from '../../shared/clock.ts'
+import { type Clock, sleep } from '../../shared/clock.ts'
 import type { Issuer } from '../issuer.ts'
 import type { LobbyRoom } from '../rooms/lobby.ts'
 import { ramp } from './pace.ts'
@@ -29,9 +29,12 @@ export interface LobbyFindings {
 /** A client is a member of so many rooms, which is the limit of the service. */
 export const ROOMS_PER_CLIENT = 16
 const LEVELS = 100
+/** Rows in a list. */
+const SHOWN = 20
 /** Lists a second. The service allows 10 to each player. */
 const QUERIES_PER_CLIENT = 5
 const GHOST_MS = 2000
+const RETRY_MS = 1000
 
 /** Players who open, list, watch and find rooms: SDK clients in the main thread. */
 export class LobbyClients {
@@ -59,18 +62,32 @@ export class LobbyClients {
     const numbers = Array.from({ length: rooms }, (_, number) => number)
     await this.#ramp(numbers, perSecond, async (number) => {
       const host = hosts[number % hosts.length]!
-      this.#rooms.push(await host.create('load-lobby', { map: `m${number % maps}` }))
+      this.#rooms.push(await this.#create(host, `m${number % maps}`))
     })
   }
 
-  /** The row of a room changes, `perSecond` times a second for `seconds`. */
-  async change({ perSecond, seconds }: { perSecond: number; seconds: number }): Promise<void> {
+  /** A node that is asked for too many rooms at once refuses some. */
+  async #create(host: LobbyClient, map: string): Promise<Room<LobbyRoom>> {
+    for (;;) {
+      try {
+        return await host.create('load-lobby', { map })
+      } catch (error) {
+        if (!(error instanceof RoomfulError && error.retryable)) throw error
+        await sleep(this.#options.clock, RETRY_MS)
+      }
+    }
+  }
+
+  /** The row of a room changes, `perSecond` times a second for `seconds`: of one of the rooms that lists begin with, the oldest of each map. */
+  async change(options: { perSecond: number; seconds: number; maps: number }): Promise<void> {
+    const { perSecond, seconds, maps } = options
+    const shown = Math.min(this.#rooms.length, maps * SHOWN)
     const numbers = Array.from({ length: perSecond * seconds }, (_, number) => number)
     await this.#ramp(numbers, perSecond, async () => {
       this.#changed += 1
-      // The next room and the next level each time, so that each change is one of another row.
-      const room = this.#rooms[this.#changed % this.#rooms.length]!
-      await room.send('level', this.#changed % LEVELS)
+      const room = this.#rooms[this.#changed % shown]!
+      // Another level than in the round before.
+      await room.send('level', (this.#changed + Math.floor(this.#changed / shown)) % LEVELS)
     })
   }
 
@@ -169,9 +186,13 @@ export class LobbyClients {
     return clients
   }
 
-  #ramp<T>(items: readonly T[], perSecond: number, work: (item: T) => Promise<void>): Promise<void> {
+  /** Rejects with the first error when the ramp is over. */
+  async #ramp<T>(items: readonly T[], perSecond: number, work: (item: T) => Promise<void>): Promise<void> {
     const pace = { perSecond, offset: 0, ended: () => false }
-    return this.#unlessInterrupted(ramp(this.#options.clock, items, pace, work))
+    const errors: unknown[] = []
+    const guarded = (item: T) => work(item).catch((error: unknown) => void errors.push(error))
+    await this.#unlessInterrupted(ramp(this.#options.clock, items, pace, guarded))
+    if (errors.length > 0) throw errors[0]
   }
 
   #unlessInterrupted<T>(work: Promise<T>): Promise<T> {

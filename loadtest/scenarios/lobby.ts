@@ -9,6 +9,8 @@ const SPREAD = 1.2
 /** Row changes per second while lists are watched. */
 const CHANGES = 100
 const QUERIES = 100
+/** Rooms that are opened each second. */
+const OPENED = 250
 const ENDING = 50
 const QUERY_MS = 'service_directory_query_duration_seconds'
 const MAX_EXAMPLES = 5
@@ -32,9 +34,9 @@ export const lobby = defineScenario({
 
   async run(ctx, { rooms, maps, watchers, burst, bursts, seconds, calm }) {
     const players = ctx.lobby
-    await ctx.phase('open', rooms / 400, () => players.open({ rooms, maps, perSecond: 400 }))
+    await ctx.phase('open', rooms / OPENED, () => players.open({ rooms, maps, perSecond: OPENED }))
     await ctx.pass(calm)
-    const changing = () => players.change({ perSecond: CHANGES, seconds })
+    const changing = () => players.change({ perSecond: CHANGES, seconds, maps })
     const idle = await ctx.phase('idle', seconds, () => cpuDuring(ctx, () => ctx.pass(seconds)))
     await ctx.phase('queries', seconds, async () => {
       const before = await durations(ctx)
@@ -50,9 +52,12 @@ export const lobby = defineScenario({
     const alone = await ctx.phase('rows change', seconds, () => cpuDuring(ctx, changing))
     await ctx.phase('watchers', watchers / 200, () => players.watch({ count: watchers, maps }))
     await ctx.pass(calm)
+    const { lists } = players.findings
     const watched = await ctx.phase('watched', seconds, () => cpuDuring(ctx, changing))
     const value = 100 * (watched - alone)
     ctx.figure({ name: 'CPU of the watchers, of one core', value, unit: '%', goal: { value: 10 } })
+    const told = (players.findings.lists - lists) / seconds
+    ctx.figure({ name: 'lists that the watchers received', value: told, unit: '/s' })
     await ctx.phase('rooms end', 2, () => players.end({ count: Math.min(ENDING, rooms), perSecond: 50 }))
     await ctx.pass(calm)
     const used: number[] = []
