@@ -11,12 +11,22 @@ export type LocalErrorCode =
   | 'token_unavailable'
   /** `client.close()` was called, or the signal given to `connect` fired. */
   | 'client_closed'
-  /** Too many reliable messages are unacknowledged (`maxUnacked`). */
+  /** Too many reliable messages are unacknowledged (`maxUnacked`), or the queue has no place for another ticket. */
   | 'queue_full'
   /** With `resume: 'tab'`: the tab's storage is full. */
   | 'storage_full'
   /** A request was applied, but its message type has no reply. */
   | 'no_reply'
+  /** The ticket was cancelled. */
+  | 'cancelled'
+  /** The player has a ticket with other data in the queue. */
+  | 'already_queued'
+  /** The party has as many members as its code says. */
+  | 'party_full'
+  /** The party was not complete after 60 s. */
+  | 'party_timeout'
+  /** The client was disconnected for too long, and has lost its ticket. */
+  | 'seat_lost'
 
 /** All error codes: of the client, of the server, and names of close codes. docs/protocol.md lists the codes of the server. */
 export type RoomfulErrorCode = ErrorCode | CloseName | LocalErrorCode

@@ -302,6 +302,15 @@ test('a callback may close the client whenever it is called', async () => {
   }
 })
 
+test('a close with 4003 is banned if its reason says so, and else revoked', () => {
+  expect(closeError(4003, 'banned')).toMatchObject({ code: 'banned', retryable: false })
+  expect(closeError(4003, 'banned: cheating')).toMatchObject({
+    code: 'banned',
+    message: 'The server closed the connection (4003): banned: cheating',
+  })
+  expect(closeError(4003, 'the tokens of the player were revoked')).toMatchObject({ code: 'revoked' })
+})
+
 test.each([
   [4099, { code: 'connection_lost', retryable: false }],
   [4199, { code: 'connection_lost', retryable: true }],

@@ -465,6 +465,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     ownerlessRooms: (projectId, limit, after) => ownerless.page(projectId, limit, after),
     notices: new NoticeOperations({ notices: store.notices, deadLetters, post, clock }),
     listedRooms: async (list, query, after) => directory.rooms(list, readQuery(query), () => true, after),
+    describeRoom: (projectId, roomId, shown) =>
+      ownership.describe(roomNamed(`${projectId}/${roomId}`), shown),
     countedRooms: async (projectId, limit, after) =>
       store.rooms.counted(projectId, { limit, after: after ?? { until: await store.time(), roomId: '' } }),
     endSession: (projectId, sessionId) => gateway.endSession(projectId, sessionId),

@@ -72,8 +72,18 @@ describe('A message for a room that is nowhere', () => {
     no_node: retry('overloaded'),
     busy: retry('room_unavailable'),
     unsaved: { ...retry('room_unavailable'), reliable: 'no_seat', attach: 'no_seat' },
-    quarantined: { join: 'refused room_unavailable', ...noSeat, detach: 'none' },
-    unknown_type: { join: 'refused unknown_room_type', ...noSeat, detach: 'none' },
+    quarantined: {
+      join: 'refused room_unavailable',
+      ...noSeat,
+      request: 'answer room_unavailable',
+      detach: 'none',
+    },
+    unknown_type: {
+      join: 'refused unknown_room_type',
+      ...noSeat,
+      request: 'answer unknown_room_type',
+      detach: 'none',
+    },
   }
   it.each(Object.entries(table))('is answered by the table of refusals: %s', (why, answers) => {
     const said: Record<string, Said> = { join, ...SAID }

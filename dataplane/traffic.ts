@@ -66,6 +66,15 @@ export type RoomAction =
   | { readonly op: 'close' }
   /** Makes the room, with `create`, if it does not exist. */
   | { readonly op: 'open' }
+  /** No turn, and no outcome: the room as of its last update. */
+  | ({ readonly op: 'describe' } & Shown)
+
+/** Parts of a room's state in its description. */
+export interface Shown {
+  readonly state: boolean
+  /** With what is hidden in layers. */
+  readonly layers: boolean
+}
 
 /** A request to a room, which carries it out once, however often it arrives within 10 minutes. */
 export interface RoomRequest {

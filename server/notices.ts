@@ -63,7 +63,8 @@ export async function verifyNotice<R extends TypedRoom = TypedRoom>(
   })
   for (const key of keys)
     for (const signature of given)
-      if (await crypto.subtle.verify('HMAC', key, signature, content)) return read(id, body) as NoticeOf<R>
+      if (await crypto.subtle.verify('HMAC', key, signature, content))
+        return readNotice(id, body) as NoticeOf<R>
   throw new InvalidNotice('webhook-signature is not a signature of this request with your secret')
 }
 
@@ -84,7 +85,11 @@ function importKey(secret: string): Promise<CryptoKey> {
 const bytesOf = (base64: string): Uint8Array<ArrayBuffer> =>
   Uint8Array.from(atob(base64), (character) => character.charCodeAt(0))
 
-function read(id: string, body: string): Notice {
+/**
+ * Reads the body of a notice.
+ * @internal
+ */
+export function readNotice(id: string, body: string): Notice {
   const { type, project_id, room_id, epoch, seq, at, data } = JSON.parse(body)
   return { id, type, projectId: project_id, roomId: room_id, epoch, seq, at, data }
 }

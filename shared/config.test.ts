@@ -125,6 +125,35 @@ describe('dataplane configuration', () => {
   })
 })
 
+describe('NOTIFY_URL', () => {
+  const secret = `whsec_${Buffer.alloc(32, 7).toString('base64')}`
+  const read = (NOTIFY_URL: string, NOTIFY_SECRET?: string) =>
+    parseConfig('dataplane', { ...REDIS, ROOMS_DIR: 'rooms', NOTIFY_URL, NOTIFY_SECRET })
+
+  it('is read with one or more secrets of Standard Webhooks', () => {
+    const { notifyUrl, notifySecret } = config(
+      read('https://api.example.com/notices', `${secret}, ${secret}`),
+    )
+    expect([notifyUrl, notifySecret]).toEqual(['https://api.example.com/notices', [secret, secret]])
+  })
+
+  it('needs NOTIFY_SECRET', () => {
+    expect(problems(read('https://api.example.com'))).toMatchObject([
+      { name: 'NOTIFY_SECRET', was: 'not set while NOTIFY_URL is set' },
+    ])
+  })
+
+  it.each([
+    ['NOTIFY_URL', 'ftp://example.com', secret],
+    ['NOTIFY_URL', 'https://user:word@example.com', secret],
+    ['NOTIFY_SECRET', 'https://example.com', secret.slice('whsec_'.length)],
+    ['NOTIFY_SECRET', 'https://example.com', `whsec_${Buffer.alloc(23).toString('base64')}`],
+    ['NOTIFY_SECRET', 'https://example.com', `whsec_${Buffer.alloc(65).toString('base64')}`],
+  ])('is checked at the start: %s is wrong for %s and %s', (name, url, value) => {
+    expect(problems(read(url, value)).map((problem) => problem.name)).toEqual([name])
+  })
+})
+
 describe('a secret that may be guessed', () => {
   const weak = 'changemechangemechangeme'
   const env = {

@@ -62,6 +62,8 @@ beforeAll(async () => {
       roomful: [`${root}dataplane/index.ts`],
       'roomful/client': [`${root}client/index.ts`],
       'roomful/client/motion': [`${root}client/motion.ts`],
+      'roomful/client/queue': [`${root}client/queue.ts`],
+      'roomful/postgres': [`${root}dataplane/postgres.ts`],
       'roomful/react': [`${root}client/react.ts`],
       'roomful/test': [`${root}test/kit/index.ts`],
     },
@@ -235,6 +237,13 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
     const listed = codeOf('docs/rooms.md', 'ts').find((block) => block.includes('listing:'))
     const [move, walk, page] = codeOf('docs/guides/motion.md', 'ts')
     const motion = { 'rooms/walk/move.ts': move!, 'rooms/walk/room.ts': walk!, 'motion.ts': page! }
+    const [match, ranked, queue, party, tested] = codeOf('docs/matchmaking.md', 'ts')
+    const matchmaking = below('docs/matchmaking.md', [
+      ['rooms/match.ts', match!],
+      ['rooms/ranked.ts', ranked!],
+      ['page.ts', `${queue}\n${party}`],
+      ['queue.test.ts', tested!],
+    ])
     const [react] = codeOf('docs/guides/react.md', 'tsx')
     const jsx = { 'react.tsx': `/** @jsxImportSource react */\n${react}` }
     const recipes = codeOf('docs/recipes.md', 'ts').map((block, index) => {
@@ -252,6 +261,7 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
       'rooms/sketch.ts': listed!,
       ...jsx,
       ...motion,
+      ...Object.fromEntries(matchmaking),
       ...Object.fromEntries(below('docs/recipes.md', recipes)),
       ...Object.fromEntries(below('docs/site/index.md', front)),
       ...Object.fromEntries(TESTED.flatMap(testedCode)),

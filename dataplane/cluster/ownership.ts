@@ -4,7 +4,15 @@ import type { NodeInfo } from '../../shared/node-registry.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Store } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
-import { type RoomAddress, roomNamed, type ToEdge } from '../traffic.ts'
+import {
+  type RequestAnswer,
+  type RoomAddress,
+  type RoomRequest,
+  roomIdOf,
+  roomNamed,
+  type Shown,
+  type ToEdge,
+} from '../traffic.ts'
 import { Claims, type ClaimsParts } from './claims.ts'
 import type { PeerMessage } from './envelope.ts'
 import { handOver, type LeavingRoom } from './hand-over.ts'
@@ -30,6 +38,10 @@ interface OwnedRooms extends LocalRooms {
   edgeGone(nodeId: string): void
   /** What a node was told may be lost. */
   edgeMissed(nodeId: string): void
+  /** Answer of a room that has ended to a request that comes again. */
+  endedAnswer(room: RoomAddress, request: RoomRequest): Promise<RequestAnswer | undefined>
+  /** A room that no node runs, as its record has it. */
+  recorded(room: RoomAddress, shown: Shown): Promise<RequestAnswer | undefined>
   /** From now on no room is opened here. */
   refuseMore(): void
 }
@@ -116,7 +128,11 @@ export class Ownership {
       place: (reason, room) => this.#place(reason, room),
       deliver: (edge, message) => this.deliver(edge, message),
     })
-    this.requests = new RoomRequests({ ...parts, send: (message) => this.router.send(message) })
+    this.requests = new RoomRequests({
+      ...parts,
+      send: (message) => this.router.send(message),
+      endedAnswer: (room, request) => parts.rooms().endedAnswer(room, request),
+    })
   }
 
   /**
@@ -198,6 +214,18 @@ export class Ownership {
     for (const room of this.router.roomsAt(from)) edge().reattach(room)
     for (const peer of from === undefined ? this.nodes.nodes() : [{ node_id: from }])
       if (peer.node_id !== nodeId) rooms().edgeMissed(peer.node_id)
+  }
+
+  /**
+   * Describes a room: its owner does, or its record if no living node has it. A sleeping room stays asleep. Rejects with `StoreUnavailable`, or
+   * if the record cannot be read.
+   */
+  async describe(room: RoomAddress, shown: Shown): Promise<RequestAnswer> {
+    const owner = (await this.#parts.store.rooms.inspect(room.name))?.owner ?? null
+    if (owner !== null && (await this.nodes.judge(owner)) === 'alive')
+      return this.requests.send(room, { id: 'describe', hash: '', do: { op: 'describe', ...shown } })
+    const answer = await this.#parts.rooms().recorded(room, shown)
+    return answer ?? { code: 'room_not_found', message: `there is no room ${roomIdOf(room)}` }
   }
 
   /** Whether clients could be sent to some other node. */

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
-import { type RoomRequest, roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
+import { type RequestAnswer, type RoomRequest, roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
 import { RoomRequests } from './requests.ts'
 
 const ROOM = roomAddress('prj_test', 'arena', 'a')
@@ -16,7 +16,9 @@ function setup() {
     clock,
     random: new SeededRandom(),
     send: (message) => sent.push(message),
+    endedAnswer: async () => ended.answer,
   })
+  const ended: { answer?: RequestAnswer } = {}
   const answers: unknown[] = []
   requests.send(ROOM, REQUEST).then((answer) => answers.push(answer))
   const { member_id: id } = sent[0]!
@@ -25,7 +27,7 @@ function setup() {
     await Promise.resolve()
     return taken
   }
-  return { clock, sent, answers, id, hear }
+  return { clock, sent, answers, ended, id, hear }
 }
 
 describe('RoomRequests', () => {
@@ -51,6 +53,21 @@ describe('RoomRequests', () => {
     expect(sent).toHaveLength(2)
     await clock.advance(1)
     expect(sent.map(({ member_id: each }) => each)).toEqual([id, id, id])
+  })
+
+  it('asks the store about a room that does not exist: it may have ended after the request', async () => {
+    const notFound = { code: 'room_not_found', message: 'no' }
+    const unknown = setup()
+    await unknown.hear({ kind: 'answer', member_id: unknown.id, answer: notFound })
+    await Promise.resolve()
+    await Promise.resolve()
+    expect(unknown.answers).toEqual([notFound])
+    const known = setup()
+    known.ended.answer = KICKED
+    await known.hear({ kind: 'answer', member_id: known.id, answer: notFound })
+    await Promise.resolve()
+    await Promise.resolve()
+    expect(known.answers).toEqual([KICKED])
   })
 
   it('resolves with timeout after 10 s, and sends nothing afterwards', async () => {

@@ -9,6 +9,8 @@ interface RoomRequestsParts {
   readonly random: Random
   /** Routes a message to the owner of its room (`Router.send`). */
   readonly send: (message: ToOwner) => void
+  /** Answer that a room has left when it ended (`RoomHost.endedAnswer`). */
+  readonly endedAnswer: (room: RoomAddress, request: RoomRequest) => Promise<RequestAnswer | undefined>
 }
 
 /** A request that waits for its answer. */
@@ -71,8 +73,20 @@ export class RoomRequests {
       return false
     }
     if (message.kind !== 'answer') return false
-    this.#pending.get(message.member_id)?.settle(message.answer)
+    const pending = this.#pending.get(message.member_id)
+    const { answer } = message
+    if (pending && 'code' in answer && answer.code === 'room_not_found') void this.#ended(pending, answer)
+    else pending?.settle(answer)
     return true
+  }
+
+  /** The room does not exist (any more): it may have carried the request out before it ended. */
+  async #ended({ message: { room, request }, settle }: Pending, notFound: RequestAnswer): Promise<void> {
+    try {
+      settle((await this.#parts.endedAnswer(room, request)) ?? notFound)
+    } catch {
+      settle({ code: 'room_unavailable', message: 'the store does not answer' })
+    }
   }
 
   #send(pending: Pending): void {

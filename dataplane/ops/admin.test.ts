@@ -1,5 +1,5 @@
 import { Registry } from 'prom-client'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { createLog } from '../../shared/log.ts'
 import { PROBLEMS } from '../../shared/problem.ts'
 import { type RoomOwner, StoreUnavailable } from '../../shared/store/port.ts'
@@ -44,6 +44,62 @@ function found<T>(items: readonly T[], { limit }: Query, dress: (item: T) => T =
   return { items: items.slice(0, limit).map(dress), found: items.length, total: items.length }
 }
 
+describe('/admin/notices', () => {
+  const headers = { 'x-service-internal-token': TOKEN, 'content-type': 'application/json' }
+  const setupNotices = (fail?: Error) => {
+    const calls: unknown[] = []
+    const answer = <T>(value: T) =>
+      vi.fn(async (...args: unknown[]): Promise<T> => {
+        calls.push(args)
+        if (fail) throw fail
+        return value
+      })
+    const described = { pending: { rooms: 1, notices: 3 }, dead_letters: [], next_cursor: 'next' }
+    const notices = { describe: answer(described), resend: answer({ delivered: 2 }) }
+    return { ...setup({ notices }), calls, described }
+  }
+
+  it('describes the notices of a project page by page', async () => {
+    const { app, calls, described } = setupNotices()
+    const answer = await app.request('/admin/notices?project_id=prj_1&limit=7&cursor=c', { headers })
+    expect([answer.status, await answer.json()]).toEqual([200, described])
+    await app.request('/admin/notices?project_id=prj_1', { headers })
+    expect(calls).toEqual([
+      ['prj_1', 7, 'c'],
+      ['prj_1', 50, undefined],
+    ])
+  })
+
+  it('resends the dead letters of a project, or one', async () => {
+    const { app, calls } = setupNotices()
+    const send = (body: object) =>
+      app.request('/admin/notices/resend', { method: 'POST', headers, body: JSON.stringify(body) })
+    expect(await (await send({ project_id: 'prj_1' })).json()).toEqual({ delivered: 2 })
+    await send({ project_id: 'prj_1', id: 'ntc_1' })
+    expect(calls).toEqual([
+      ['prj_1', undefined],
+      ['prj_1', 'ntc_1'],
+    ])
+  })
+
+  it.each([
+    ['GET', '/admin/notices', undefined],
+    ['GET', '/admin/notices?project_id=prj_1&limit=0', undefined],
+    ['GET', '/admin/notices?project_id=prj_1&page=2', undefined],
+    ['POST', '/admin/notices/resend', '{}'],
+    ['POST', '/admin/notices/resend', '{"project_id":"prj_1","ids":[]}'],
+  ])('answers 400 to %s %s %s', async (method, path, body) => {
+    const { app } = setupNotices()
+    const answer = await app.request(path, { method, headers, ...(body !== undefined && { body }) })
+    expect([answer.status, (await answer.json()).code]).toEqual([400, 'invalid_request'])
+  })
+
+  it('answers 503 while the store is away', async () => {
+    const { app } = setupNotices(new StoreUnavailable('down'))
+    expect((await app.request('/admin/notices?project_id=prj_1', { headers })).status).toBe(503)
+  })
+})
+
 function setup(options: Partial<AdminOptions> = {}) {
   const drained: string[] = []
   const levels: string[] = []
@@ -61,6 +117,7 @@ function setup(options: Partial<AdminOptions> = {}) {
     endSession: async () => true,
     setCordoned: async () => undefined,
     clock: new FakeClock(),
+    describeRoom: async () => ({ reply: { members: [] }, epoch: 1, seq: 1 }),
     requestRoom: async () => ({ reply: { ended: true }, epoch: 1, seq: 1 }),
     internalToken: TOKEN,
     registry: new Registry(),
@@ -438,5 +495,73 @@ describe('GET /internal/listings', () => {
     ])
       expect(await (await ask(wrong)).json()).toMatchObject({ status: 400, code: 'invalid_request' })
     expect((await ask('room_type=duel')).status).toBe(503)
+  })
+})
+
+describe('POST /internal/rooms/requests', () => {
+  const post = (app: ReturnType<typeof setup>['app'], body: object) =>
+    app.request('/internal/rooms/requests', {
+      method: 'POST',
+      headers: { 'x-service-internal-token': TOKEN, 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    })
+  const caller = { key_id: 'key_1', call_id: 'order_1' }
+  const grant = { op: 'call', name: 'grant', data: { gold: 5 }, caller }
+  const request = { id: 'key_1/order_1', hash: 'h', create: {}, do: grant }
+  const body = { project_id: 'prj_a', room_id: 'bank:a', request }
+
+  it('sends the request to the room, which is created on the account of the key', async () => {
+    const sent: unknown[] = []
+    const { app } = setup({
+      requestRoom: async (...asked) => {
+        sent.push(asked)
+        return { reply: { total: 5 }, epoch: 3, seq: 9 }
+      },
+    })
+    const answer = await post(app, body)
+    expect([answer.status, await answer.json()]).toEqual([200, { reply: { total: 5 }, epoch: 3, seq: 9 }])
+    const create = { principal: 'backend:key_1', options: {} }
+    expect(sent).toEqual([['prj_a', 'bank:a', { ...request, create }]])
+  })
+
+  it.each([
+    ['room_logic_refused', 409, 'room_logic_refused'],
+    ['room_logic_failed', 500, 'room_logic_failed'],
+    ['invalid_request', 400, 'invalid_request'],
+    ['room_full', 409, 'room_full'],
+    ['room_not_found', 404, 'room_not_found'],
+    ['conflict', 409, 'conflict'],
+    ['cancelled', 409, 'conflict'],
+    ['project_full', 429, 'rate_limited'],
+    ['overloaded', 503, 'room_unavailable'],
+    ['timeout', 504, 'timeout'],
+  ] as const)('answers %s of a room with %i %s', async (code, status, problem) => {
+    const { app } = setup({ requestRoom: async () => ({ code, message: 'so it is' }) })
+    const answer = await post(app, body)
+    expect([answer.status, await answer.json()]).toMatchObject([
+      status,
+      { code: problem, detail: 'so it is' },
+    ])
+    expect(answer.headers.has('retry-after')).toBe(status === 429 || status === 503)
+  })
+
+  it('takes 200 requests of a project in a second', async () => {
+    const clock = new FakeClock()
+    const { app } = setup({ clock })
+    for (let n = 0; n < 200; n++) expect((await post(app, body)).status).toBe(200)
+    expect((await post(app, body)).status).toBe(429)
+    expect((await post(app, { ...body, project_id: 'prj_b' })).status).toBe(200)
+    await clock.advance(5)
+    expect((await post(app, body)).status).toBe(200)
+  })
+
+  it.each([
+    [{ ...request, id: 'key_1' }, /request.id: must be <key id>/],
+    [{ ...request, do: { op: 'reserve', subs: [], seconds: 30 } }, /request.do.subs: must not be empty/],
+    [{ ...request, do: { op: 'describe', state: true, layers: true } }, /request.do.op/],
+  ])('refuses what is no request: %j', async (bad, text) => {
+    const { app } = setup()
+    const answer = await post(app, { ...body, request: bad })
+    expect([answer.status, (await answer.json()).detail]).toEqual([400, expect.stringMatching(text)])
   })
 })

@@ -44,6 +44,7 @@ async function group(...workers: readonly Worker[]) {
         endSession: async () => true,
         setCordoned: async () => void cordoned.push(i + 1),
         clock: new FakeClock(),
+        describeRoom: async () => ({ reply: { members: [] }, epoch: 1, seq: 1 }),
         requestRoom: async () => ({ reply: { ended: true }, epoch: 1, seq: 1 }),
         internalToken: TOKEN,
         registry: new Registry(),

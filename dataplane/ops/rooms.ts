@@ -15,7 +15,7 @@ import type { RoomList } from '../directory/directory.ts'
 import { DEFAULT_LIMIT, InvalidQuery, MAX_LIMIT } from '../directory/query.ts'
 import { type StoredRow, takenSeats } from '../directory/row.ts'
 import type { Position } from '../directory/rows.ts'
-import type { RequestAnswer, RequestCode, RoomRequest } from '../traffic.ts'
+import type { RequestAnswer, RequestCode, RoomRequest, Shown } from '../traffic.ts'
 import { type AdminEnv, countUpTo, PROJECT_ID, ROOM_ID } from './query.ts'
 
 /** What the calls under `/internal/rooms` need to know of the node. */
@@ -28,6 +28,8 @@ export interface RoomCallsSource {
   ) => Promise<{ readonly rooms: readonly CountedRoom[]; readonly next: CountedRoom | undefined }>
   /** Rows of a list that match, behind `after`. Rejects with `InvalidQuery` or `StoreUnavailable`. */
   readonly listedRooms: (list: RoomList, query: JsonObject, after?: Position) => Promise<readonly StoredRow[]>
+  /** Describes a room, whether a node runs it or not. Rejects with `StoreUnavailable`, or if its record cannot be read. */
+  readonly describeRoom: (projectId: string, roomId: string, shown: Shown) => Promise<RequestAnswer>
   /** Sends a request to a room, whichever node has it. Never rejects. */
   readonly requestRoom: (projectId: string, roomId: string, request: RoomRequest) => Promise<RequestAnswer>
   readonly clock: Clock
@@ -124,6 +126,13 @@ const REQUEST_BYTES = MAX_BODY_BYTES + 16 * 1024
 /** Requests of a project at this node. A burst of one second passes. */
 const REQUEST_RATE = { perSecond: 200, burst: 200 }
 
+const FLAG = v.exactOptional(v.picklist(['1'], 'must be 1'))
+const DESCRIBE_QUERY = v.object({
+  project_id: PROJECT_ID,
+  room_id: ROOM_ID,
+  include_state: FLAG,
+  include_layers: FLAG,
+})
 const END_QUERY = v.object({ project_id: v.optional(PROJECT_ID, ''), room_id: v.optional(ROOM_ID, '') })
 
 const LISTING_QUERY = v.object({
@@ -139,8 +148,8 @@ const LISTING_QUERY = v.object({
 const ROW_POSITION = v.strictTuple([v.number(), v.string(), v.string()])
 
 /**
- * Mounts the calls that control forwards to a node: `GET` and `DELETE /internal/rooms`, `POST /internal/rooms/requests`, and
- * `GET /internal/listings`.
+ * Mounts the calls that control forwards to a node: `GET` and `DELETE /internal/rooms`, `GET /internal/room`,
+ * `POST /internal/rooms/requests`, and `GET /internal/listings`.
  */
 export function roomCalls(
   app: Hono<AdminEnv>,
@@ -149,6 +158,7 @@ export function roomCalls(
 ): void {
   app.get('/internal/rooms', guard, (c) => withStore(() => list(c, source)))
   app.delete('/internal/rooms', guard, (c) => withStore(() => end(c, source)))
+  app.get('/internal/room', guard, (c) => withStore(() => describe(c, source)))
   const rates = new RateLimits(source.clock, REQUEST_RATE)
   app.post('/internal/rooms/requests', guard, (c) => request(c, source, rates))
   app.get('/internal/listings', guard, (c) => withStore(() => listing(c, source)))
@@ -227,6 +237,19 @@ async function end(c: Context, source: RoomCallsSource): Promise<Response> {
     'timeout',
     `${roomId} has not ended within 10 s: its owner does not answer, or its database does not take its last state. Try again.`,
   )
+}
+
+async function describe(c: Context, { describeRoom }: RoomCallsSource): Promise<Response> {
+  const query = validate(DESCRIBE_QUERY, c.req.query(), 'query')
+  const { project_id: projectId, room_id: roomId, include_state: state, include_layers: layers } = query
+  const answer = await describeRoom(projectId, roomId, {
+    state: state !== undefined,
+    layers: layers !== undefined,
+  })
+  if ('code' in answer) throw problemOf(answer)
+  const { reply, epoch, seq } = answer
+  const room = { project_id: projectId, room_id: roomId, epoch, seq, ...(reply as JsonObject) }
+  return c.json(room, 200, { 'cache-control': 'no-store' })
 }
 
 /** Carries a request of a backend out, once. */

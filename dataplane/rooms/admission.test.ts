@@ -246,6 +246,19 @@ describe('leaving', () => {
     expect(bench.host).toMatchObject({ size: 1, members: 1 })
   })
 
+  it('of a seat whose player is banned from the room type runs onLeave, and others see it as kicked', async () => {
+    const left: string[] = []
+    const { bench, bob } = await roomWith(
+      { ...counter(), onLeave: (_, member) => void left.push((member as { id: string }).id) },
+      ['ann', 'bob'],
+    )
+    bench.send('counter', 'ann', { kind: 'leave', reason: 'kicked' })
+    await bench.settle()
+    expect(left).toEqual(['ann'])
+    expect(bob.heard.at(-1)).toBe('-ann kicked')
+    expect(bench.host.members).toBe(1)
+  })
+
   it('leaves nothing behind: an empty room is disposed of after its idle time, and its record forgotten', async () => {
     const { bench } = await roomWith(counter(), ['ann'])
     bench.send('counter', 'ann', { kind: 'leave', reason: 'session_ended' })

@@ -7,6 +7,7 @@ import type { Member, RoomDefinition } from './definition.ts'
 import { FAILED, kindOf, parseOptions, RoomLogicError } from './failures.ts'
 import type { Inputs, Refusal } from './inputs.ts'
 import { Membership, memberFor } from './memberships.ts'
+import { seatName } from './reservations.ts'
 import { isPromise, type RoomCode, type RoomTurn } from './room-code.ts'
 import type { RoomStream } from './stream.ts'
 
@@ -227,8 +228,8 @@ export class RoomAdmission {
   /** Players whose join is under way and takes their reservation. */
   get #taking(): ReadonlySet<string> {
     const { reservations } = this.#stream.tables
-    const subs = [...this.#running.values()].map(({ request }) => request.sub)
-    return new Set(subs.filter((sub): sub is string => sub !== null && reservations.has(sub)))
+    const names = [...this.#running.values()].map(({ request }) => seatName(request.sub, request.session_id))
+    return new Set(names.filter((name) => reservations.has(name)))
   }
 
   /** The seat of the player's other session that a join may take over. */
@@ -236,10 +237,8 @@ export class RoomAdmission {
     const { sameSub } = this.#inputs.handlers.definition
     if (sub === null || sameSub === 'refuse') return undefined
     const fromConnected = sameSub === 'replace' && !rejoin
-    for (const membership of this.#stream.memberships) {
-      const { member } = membership
-      if (member.sub === sub && (fromConnected || !member.connected)) return membership
-    }
+    for (const membership of this.#stream.memberships.ofPlayer(sub))
+      if (fromConnected || !membership.member.connected) return membership
     return undefined
   }
 
@@ -251,17 +250,14 @@ export class RoomAdmission {
     const seat = this.#ownSeat(request)
     if (sub !== null && tables.bans.has(sub))
       return { code: 'banned', message: `${roomId} keeps this player out` }
-    if (
-      sub !== null &&
-      sameSub !== 'allow' &&
-      !seat &&
-      memberships.members.some((member) => member.sub === sub)
-    )
+    const [other] = sub === null ? [] : memberships.ofPlayer(sub)
+    if (sameSub !== 'allow' && !seat && other)
       return {
         code: sameSub === 'refuse' ? 'already_joined' : 'replaced',
         message: `the player is in ${roomId} with another session`,
       }
-    const isReserved = sub !== null && tables.reservations.has(sub) && !this.#taking.has(sub)
+    const name = seatName(sub, request.session_id)
+    const isReserved = tables.reservations.has(name) && !this.#taking.has(name)
     const full = this.#places - (isReserved ? 1 : 0) >= maxMembers
     if (seat && (full || sameSub === 'replace')) return seat
     return full
@@ -407,7 +403,9 @@ export class RoomAdmission {
       roomId,
       key: address.key,
       now: environment.clock.now(),
-      members: memberships.members,
+      get members() {
+        return memberships.members
+      },
       get state() {
         return state.present as never
       },

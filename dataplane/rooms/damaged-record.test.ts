@@ -166,7 +166,7 @@ describe('a damaged record', () => {
     const whole = format.readSnapshot(snapshot)
     const fence = { epoch: 9, version: 0 }
     const broken = (damaged: Partial<Record>) => () =>
-      restore({ fence, snapshot, journal, over: 0, stuck: [], ...damaged }, format)
+      restore({ fence, snapshot, journal, ...damaged }, format)
     expect(broken({ snapshot: format.snapshot({ ...whole, checksum: 1 }), journal: [] })).toThrow(
       /checksum .*, but 1 was committed/,
     )

@@ -160,6 +160,53 @@ export function checkSpec(spec: unknown): void {
   throw new RoomDefinitionError(`${name}: ${problems.join('; ')}`)
 }
 
+const A_NUMBER_OF_PLAYERS: Rule = [isPlayers, '1 to 100, or { min, max, waitSeconds }']
+const A_RULE: Rule = [
+  (value) => typeof value === 'function' && !isAsync(value),
+  'a function, not an async one',
+]
+/** Every field of a queue; all but the first four may be absent. */
+const QUEUE_FIELDS: Readonly<Record<string, Rule>> = {
+  type: FIELDS.type!,
+  room: FIELDS.type!,
+  players: A_NUMBER_OF_PLAYERS,
+  ticket: A_SCHEMA,
+  near: A_RULE,
+  fits: A_RULE,
+  options: A_RULE,
+  shard: A_RULE,
+  reconnectSeconds: FIELDS.reconnectSeconds!,
+}
+
+function isPlayers(value: unknown): boolean {
+  if (!isObject(value)) return isPlayerCount(value)
+  const { min, max, waitSeconds, ...others } = value
+  return (
+    Object.keys(others).length === 0 &&
+    isPlayerCount(min) &&
+    isPlayerCount(max) &&
+    (min as number) <= (max as number) &&
+    isNumber(waitSeconds, 0, 86_400)
+  )
+}
+
+const isPlayerCount = (value: unknown): boolean => Number.isSafeInteger(value) && isNumber(value, 1, 100)
+
+/** Throws RoomDefinitionError unless `spec` is what `defineQueue` takes. */
+export function checkQueueSpec(spec: unknown): void {
+  if (!isObject(spec)) throw new RoomDefinitionError(`defineQueue needs an object, got ${show(spec)}`)
+  const problems: string[] = []
+  const check: Check = (holds, problem) => {
+    if (!holds) problems.push(problem())
+  }
+  checkFields(spec, Object.keys(QUEUE_FIELDS), 'a queue', check)
+  for (const [i, [field, rule]] of Object.entries(QUEUE_FIELDS).entries())
+    if (i < 4 || spec[field] !== undefined) checkRule(field, spec[field], rule, check)
+  if (problems.length === 0) return
+  const name = typeof spec.type === 'string' ? `queue ${JSON.stringify(spec.type)}` : 'the queue'
+  throw new RoomDefinitionError(`${name}: ${problems.join('; ')}`)
+}
+
 /** How long `create` may take at load, milliseconds. */
 const CREATE_MS = 200
 

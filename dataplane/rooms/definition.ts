@@ -492,6 +492,8 @@ export interface SavedAs {
   readonly seq: number
   /** Project of the room. Rooms of two projects may have the same key. */
   readonly projectId: string
+  /** Type of the room. */
+  readonly roomType: string
   /**
    * True if the room ends with this state. No other save follows, except a retry of this save. If nothing has changed since the previous
    * save, the room ends without another save. To get a save with `last: true` at each end, change the state in `onDispose`.
@@ -647,7 +649,7 @@ export interface RoomSpec<
   load?(
     key: string,
     options: Out<Options>,
-    room: { readonly projectId: string },
+    room: Pick<SavedAs, 'projectId' | 'roomType'>,
   ): Promise<NoInfer<State> | undefined> | NoInfer<State> | undefined
   /** Version of the state's shape, an integer. Default 1. Increase it by one when the shape changes. */
   readonly version?: number
@@ -786,7 +788,7 @@ export interface RoomDefinition {
   readonly reconnectSeconds: number
   readonly create: (options: unknown) => unknown
   readonly load:
-    | ((key: string, options: unknown, room: { readonly projectId: string }) => unknown)
+    | ((key: string, options: unknown, room: Pick<SavedAs, 'projectId' | 'roomType'>) => unknown)
     | undefined
   readonly save: RoomSave<Json> | undefined
   readonly version: number
@@ -799,6 +801,16 @@ export interface RoomDefinition {
   readonly onLeave: Hook | undefined
   readonly onTick: Hook | undefined
   readonly onDispose: Hook | undefined
+  /**
+   * True: a member is not told of other members, and a change of the members sends nothing to those who stay.
+   * @internal
+   */
+  readonly hidesMembers: boolean
+  /**
+   * Room type and largest number of players of the matches of a queue. Absent: the room type is no queue.
+   * @internal
+   */
+  readonly matches?: { readonly room: string; readonly players: number }
 }
 
 /** Types that the client and the contexts infer from a room definition. */
@@ -968,6 +980,7 @@ export function defineRoom<
     onLeave: spec.onLeave as Hook | undefined,
     onTick: spec.onTick as Hook | undefined,
     onDispose: spec.onDispose as Hook | undefined,
+    hidesMembers: false,
   })
 }
 
@@ -987,5 +1000,26 @@ export function roomTypes(definitions: readonly RoomDefinition[]): Map<string, R
       )
     types.set(definition.type, definition)
   }
+  for (const { type, matches } of types.values()) if (matches) checkMatches(type, matches, types)
   return types
+}
+
+/** Throws a RoomDefinitionError unless the rooms of a queue's matches can be made, and can keep seats for all players of a match. */
+function checkMatches(
+  queue: string,
+  { room, players }: NonNullable<RoomDefinition['matches']>,
+  types: ReadonlyMap<string, RoomDefinition>,
+): void {
+  const target = types.get(room)
+  const problem = !target
+    ? `the room type ${JSON.stringify(room)}, which does not exist: there are ${[...types.keys()].join(', ')}`
+    : target.matches
+      ? `${JSON.stringify(room)}, which is a queue: name a room type`
+      : target.durability === 'none'
+        ? `${JSON.stringify(room)}, whose durability none keeps no reservations: use journal or snapshot`
+        : target.maxMembers < players
+          ? `${JSON.stringify(room)} with ${players} players, but its maxMembers is ${target.maxMembers}`
+          : undefined
+  if (problem !== undefined)
+    throw new RoomDefinitionError(`the queue ${JSON.stringify(queue)} makes matches in ${problem}`)
 }

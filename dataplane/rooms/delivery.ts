@@ -121,7 +121,9 @@ export class Delivery {
     const { personal, leaving } = this.#personal(flush, parting)
     let encoded: UpdateFrames | undefined
     if (!visible) {
-      for (const [edge, parts] of personal) this.#replies.update(edge, seq, undefined, parts, NONE)
+      const joined = this.#joined(flush)
+      for (const edge of new Set([...personal.keys(), ...joined.keys()]))
+        this.#replies.update(edge, seq, undefined, personal.get(edge) ?? NONE, joined.get(edge) ?? NONE)
     } else if (!this.#memberships.unwatched) {
       // In this order: what the patch announces is in the snapshot.
       const layers = this.#layers?.flush(
@@ -147,8 +149,11 @@ export class Delivery {
   }
 
   /** The frames of all that a member may know of what is delivered: `state.resync`, behind its layers. */
-  resync({ member, codec }: Membership): Frames {
-    const whole = this.#resync(codec)
+  resync(membership: Membership): Frames {
+    const { member, codec } = membership
+    const whole = this.#frames.hidesMembers
+      ? this.#whole('state.resync', codec, this.#knownTo(membership))
+      : this.#resync(codec)
     const layers = this.#statesOf(member.id, codec)
     return { [codec]: layers ? joinFrames([layers, whole]) : whole }
   }
@@ -177,7 +182,7 @@ export class Delivery {
   #resync(subprotocol: Subprotocol): Frame {
     let frame = this.#resyncs.get(subprotocol)
     if (!frame) {
-      frame = this.#whole('state.resync', subprotocol)
+      frame = this.#whole('state.resync', subprotocol, this.#delivered.members)
       this.#resyncs.set(subprotocol, frame)
     }
     return frame
@@ -189,15 +194,20 @@ export class Delivery {
     this.#replies.update(edge, this.#delivered.seq, undefined, NONE, [
       {
         ...this.#seatOf(membership),
-        snapshot: { [codec]: this.#whole('state.snapshot', codec) },
+        snapshot: { [codec]: this.#whole('state.snapshot', codec, this.#knownTo(membership)) },
         ...withLayers(codec, this.#statesOf(member.id, codec)),
       },
     ])
   }
 
+  /** The members that a member knows of. */
+  #knownTo({ member }: Membership): readonly Member[] {
+    return this.#frames.hidesMembers ? [member] : this.#delivered.members
+  }
+
   /** All that members know. */
-  #whole(t: WholeName, subprotocol: Subprotocol): Frame {
-    const { seq, checksum, members } = this.#delivered
+  #whole(t: WholeName, subprotocol: Subprotocol, members: readonly Member[]): Frame {
+    const { seq, checksum } = this.#delivered
     const state = this.#state.base
     const at = { room_id: this.#frames.roomId, epoch: this.#replies.epoch, seq, checksum, state }
     return this.#frames.whole(t, at, members.map(memberInfo), subprotocol)
@@ -294,10 +304,14 @@ export class Delivery {
     if (joins.length === 0) return byEdge
     const { epoch, seq, checksum } = update
     const at = { room_id: this.#frames.roomId, epoch, seq, checksum, state: this.#state.base }
-    const snapshot: MutableFrames = {}
-    const infos = members.map(memberInfo)
+    const { hidesMembers } = this.#frames
+    const shared: MutableFrames = {}
+    const infos = hidesMembers ? [] : members.map(memberInfo)
     for (const { membership } of joins) {
-      snapshot[membership.codec] ??= this.#frames.whole('state.snapshot', at, infos, membership.codec)
+      const { codec } = membership
+      const own = () => this.#frames.whole('state.snapshot', at, [memberInfo(membership.member)], codec)
+      if (!hidesMembers) shared[codec] ??= this.#frames.whole('state.snapshot', at, infos, codec)
+      const snapshot = hidesMembers ? { [codec]: own() } : shared
       append(byEdge, membership.edge, {
         ...this.#seatOf(membership),
         snapshot,

@@ -1,6 +1,7 @@
 import { sleep } from '../../shared/clock.ts'
 import {
   type Fence,
+  type Release,
   type RoomRecords,
   StoreRefused,
   StoreRejected,
@@ -112,12 +113,12 @@ export class RoomDurability {
     this.#journal.entries = Number.POSITIVE_INFINITY
   }
 
-  /** Gives the room up, for others to go on with (`forget` false: written first) or for good, with the notices of its last turn. */
-  async release(forget: boolean, notices: readonly Uint8Array[]): Promise<boolean> {
+  /** Gives the room up, for others to go on with (`forget` false: written first) or for good, with what its last turn leaves. */
+  async release(forget: boolean, left: Pick<Release, 'notices' | 'outcomes'> = {}): Promise<boolean> {
     // A room that is not stored has no history to give.
     const whole = this.#durability === 'none' ? this.#room.withoutHistory : this.#room.whole
     if (!forget && !(await this.record.replace(whole()))) return false
-    return this.record.release(forget, notices)
+    return this.record.release(forget, left)
   }
 
   /** Nothing is written by itself any more. */
@@ -267,8 +268,9 @@ export class FencedLog {
   }
 
   /** Gives the room up; with `forget`, everything but its epoch goes. After that it is not this node's, with any answer. */
-  release(forget: boolean, notices: readonly Uint8Array[] = []): Promise<boolean> {
-    const options = { forget, ...(forget ? { ttlMs: this.#recordTtlMs } : this.#life), notices }
+  release(forget: boolean, left: Pick<Release, 'notices' | 'outcomes'> = {}): Promise<boolean> {
+    const { notices = [] } = left
+    const options = { forget, ...(forget ? { ttlMs: this.#recordTtlMs } : this.#life), ...left }
     // Refused after a lost answer: the first attempt took place, or the room is another node's.
     return this.#untilAnswered(async (attempt) => {
       if (notices.length > 0) await this.#environment.notices.announce(this.#room, this.#fence)

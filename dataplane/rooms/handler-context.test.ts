@@ -62,7 +62,7 @@ describe('a message without a schema', () => {
     expect(ann.errors).toEqual([
       expect.objectContaining({
         code: 'invalid_payload',
-        message: 'ready: this message has no data: send null, or declare `data` in the room type',
+        message: 'ready: no data is expected: send null, or declare `data` in the room type',
       }),
     ])
     expect(ann.state).toMatchObject({ ready: 0 })

@@ -19,7 +19,7 @@ import type { Grant, Grants } from './layer-grants.ts'
 import { isLayerName, namesOf, ownerOf, ownLayer, RIGHT_NAME } from './layer-rules.ts'
 import type { Memberships } from './memberships.ts'
 import { type Notice, noticeOf } from './notices.ts'
-import { reserve } from './reservations.ts'
+import { reserve, seatName } from './reservations.ts'
 import type { RoomStream } from './stream.ts'
 import { retryTask, type Work } from './tasks.ts'
 import { timerOf } from './timers.ts'
@@ -55,8 +55,8 @@ export const NOTHING: Effects = nothingAsked()
 /** The room whose handlers run. */
 export interface HandledRoom
   extends Pick<RoomStream, 'roomId' | 'address' | 'log' | 'state' | 'tables' | 'notices'> {
-  readonly environment: Pick<RoomEnvironment, 'clock' | 'random'>
-  readonly memberships: Pick<Memberships, 'members'>
+  readonly environment: Pick<RoomEnvironment, 'clock' | 'random' | 'metrics'>
+  readonly memberships: Pick<Memberships, 'members' | 'get'>
   readonly grants: Pick<Grants, 'count'>
 }
 
@@ -85,6 +85,8 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   readonly roomId: string
   readonly key: string
   readonly log: RoomLog
+  /** @internal */
+  readonly metrics: RoomEnvironment['metrics']
   readonly #clock: Clock
   readonly #random: Random
   readonly #memberships: HandledRoom['memberships']
@@ -108,6 +110,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     this.roomId = roomId
     this.key = address.key
     this.log = log
+    this.metrics = environment.metrics
     this.#clock = environment.clock
     this.#random = environment.random
     this.#memberships = memberships
@@ -162,6 +165,15 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     return this.#random.float()
   }
 
+  /**
+   * Name for which a room reserves a seat of this member's player.
+   * @internal
+   */
+  seatName(memberId: string): string {
+    const { member, sessionId } = this.#memberships.get(memberId)!
+    return seatName(member.sub, sessionId)
+  }
+
   emit(name: string, data: unknown, to?: Recipients): void {
     const definition = this.#during('emit')
     if (typeof name !== 'string' || name === '' || name.length > 64)
@@ -183,7 +195,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       )
     const memberId = requireMember('ctx.kick', member)
     const { kicked } = this.#ask()
-    const text = reason === undefined ? undefined : bounded(reason)
+    const text = reason === undefined ? undefined : this.#bounded(reason)
     if (!ban) {
       kicked.push({ memberId, text })
       return
@@ -337,7 +349,12 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     this.#during('refuse')
     if (typeof message !== 'string' || message === '')
       throw new RoomLogicError(`ctx.refuse got ${JSON.stringify(message)}; it must be a text for the player`)
-    throw new RoomLogicRefused(bounded(message))
+    throw new RoomLogicRefused(this.#bounded(message))
+  }
+
+  /** A text for a player. That of a queue has the options of a match. */
+  #bounded(text: string): string {
+    return this.#definition?.matches ? text : bounded(text)
   }
 
   reply(value: unknown): void {

@@ -1,10 +1,19 @@
 import { nearestOf } from '../../shared/config.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
+import type { Claim } from '../../shared/store/port.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { Inbox } from '../inbox.ts'
 import { ABSENT, type Inspection, nowhere, type Place, refuseAll, unavailable } from '../place.ts'
-import { isClose, type RoomAddress, roomNamed, type ToOwner } from '../traffic.ts'
+import {
+  isClose,
+  type RequestAnswer,
+  type RoomAddress,
+  type RoomRequest,
+  roomNamed,
+  type Shown,
+  type ToOwner,
+} from '../traffic.ts'
 import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
 import { noObserver, type TurnObserver } from '../watchdog/turns.ts'
 import { roomsHash } from './code-hash.ts'
@@ -17,8 +26,11 @@ import { FailureLog } from './failures.ts'
 import { HistoryBudget } from './history.ts'
 import { JournalFormat } from './journal.ts'
 import { unlist } from './open.ts'
+import { answerOf, type Outcome, outcomesLeft, outcomesToLeave } from './outcomes.ts'
+import { restore } from './restore.ts'
 import type { Room } from './room.ts'
 import { noSuspects, RoomCode } from './room-code.ts'
+import { recordedView } from './room-view.ts'
 import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
 import { NO_EPOCH, RoomSlot, type SlotState } from './slot.ts'
 
@@ -94,6 +106,7 @@ export class RoomHost {
     }
     metrics.rooms.read(() => this.size)
     metrics.members.read(() => this.#members)
+    metrics.queueTickets.read(() => this.#tickets)
     metrics.roomsFrozen.read(() => this.frozen)
     metrics.historyBytes.read(() => this.historyBytes)
     const everyMs = limits.recordTtlMs / 4
@@ -107,6 +120,14 @@ export class RoomHost {
 
   get size(): number {
     return this.#rooms.size
+  }
+
+  /** Tickets of the queues: each is a member. */
+  get #tickets(): number {
+    let tickets = 0
+    for (const { definition, stream } of this.rooms)
+      if (definition.matches) tickets += stream.memberships.size
+    return tickets
   }
 
   /** Rooms that run here, and those that are about to. */
@@ -354,9 +375,45 @@ export class RoomHost {
     if (ends.length > 0) void this.#endUnknown(address, inbox, replies)
   }
 
+  /** The outcomes in a record; none if it cannot be read. */
+  #outcomesIn(claim: Claim): readonly Outcome[] {
+    try {
+      return restore(claim, this.#environment.format)?.tables.outcomes.rows ?? []
+    } catch {
+      return []
+    }
+  }
+
+  /** What a room that has ended answers to a request that comes again. Undefined: nothing. Rejects with `StoreUnavailable`. */
+  async endedAnswer({ name }: RoomAddress, request: RoomRequest): Promise<RequestAnswer | undefined> {
+    const { clock, format, records } = this.#environment
+    const left = outcomesLeft(await records.read(name), format, clock.now())
+    const outcome = left.find(({ id }) => id === request.id)
+    return outcome && answerOf(request, outcome)
+  }
+
+  /** A room that no node runs, as its record has it. Undefined: there is none. Rejects with `StoreUnavailable`, or if the record cannot be read. */
+  async recorded({ name, roomType }: RoomAddress, shown: Shown): Promise<RequestAnswer | undefined> {
+    const { code, format, records } = this.#environment
+    const room = restore({ ...(await records.read(name)), fence: { epoch: 0 } }, format)
+    if (!room) return undefined
+    const { epoch, seq } = room
+    const turn = {
+      room: { name, epoch },
+      hook: 'migrate',
+      subject: '',
+      ref: 0,
+      type: '',
+      principal: '',
+    } as const
+    // The functions of its layers run.
+    const reply = code.run(turn, () => recordedView(room, this.#types.get(roomType), shown))
+    return { reply, epoch, seq }
+  }
+
   /** Operators end a room for which there is no code: its record goes without a hook. Never rejects. */
   async #endUnknown(address: RoomAddress, inbox: Inbox, replies: Replies): Promise<void> {
-    const { claim, records, wakeups, limits, log, redirect } = this.#environment
+    const { claim, clock, format, records, wakeups, limits, log, redirect } = this.#environment
     const { name } = address
     const place = await claim(name, { stateVersion: Number.POSITIVE_INFINITY })
     if (place.at === 'node') redirect(address, inbox, place.nodeId)
@@ -365,7 +422,9 @@ export class RoomHost {
       const { fence, snapshot, journal } = place.claim
       try {
         await wakeups.set(name, fence, undefined)
-        await records.release(name, fence, { forget: true, ttlMs: limits.recordTtlMs })
+        const outcomes = outcomesToLeave(this.#outcomesIn(place.claim), format, clock.now())
+        const release = { forget: true, ttlMs: limits.recordTtlMs, ...(outcomes && { outcomes }) }
+        await records.release(name, fence, release)
         unlist(this.#environment, address, fence.epoch)
         if (!snapshot && journal.length === 0) refuseAll(inbox, ABSENT, replies.answer)
         for (const { message, from } of inbox.take())

@@ -34,6 +34,7 @@ import {
 } from './handler-context.ts'
 import type { RoomEvent } from './journal.ts'
 import type { Membership } from './memberships.ts'
+import { seatName } from './reservations.ts'
 import type { RoomTurn } from './room-code.ts'
 import type { LiveState } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
@@ -180,7 +181,7 @@ export class Inputs {
     const { memberships, pending, tables } = this.#stream
     const { member, sessionId, joinRequest, principal } = membership
     memberships.add(membership)
-    if (member.sub !== null) tables.reservations.delete(member.sub)
+    tables.reservations.delete(seatName(member.sub, sessionId))
     const turn = {
       room: this.#stream,
       hook: 'onJoin',

@@ -183,6 +183,19 @@ export class JournalFormat {
     return sealed(joinParts([writer.take(), ...snapshot.updates]))
   }
 
+  /** Outcomes that a room leaves when it ends. */
+  outcomes(rows: readonly RequestOutcome[]): Uint8Array {
+    const writer = this.#writer.begin()
+    writer.raw(NO_HEAD)
+    OUTCOMES.write(writer, rows)
+    return sealed(writer.take())
+  }
+
+  /** Throws UnreadableRecord or NewerRecord. */
+  readOutcomes(bytes: Uint8Array): readonly RequestOutcome[] {
+    return this.#read(bytes, () => read(OUTCOMES, bytes.subarray(HEAD_BYTES)))
+  }
+
   /** Throws UnreadableRecord or NewerRecord. */
   readEntry(bytes: Uint8Array): Update {
     return this.#read(bytes, () => read(UPDATE, bytes.subarray(HEAD_BYTES)))
@@ -470,6 +483,7 @@ const ROWS: { readonly [Name in keyof TableRows]: Part<TableRows[Name][number]> 
     ),
   }),
 }
+const OUTCOMES = listOf(array(ROWS.outcomes))
 /** Something of each table, made of its rows. */
 const tables = <T>(partOf: (rows: Part<readonly Row[]>) => Part<unknown>): Part<T> =>
   array(

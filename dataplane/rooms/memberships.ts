@@ -12,6 +12,8 @@ export const memberFor = ({ data, ...member }: Member): Member =>
 
 type Buckets = Map<string, RateLimit>
 
+const NO_MEMBERSHIPS: readonly Membership[] = []
+
 /** Of so many players who left, what they had left of their rates is remembered. */
 const DEPARTED_KEPT = 256
 
@@ -24,6 +26,8 @@ export class Memberships {
   /** By subscription id, until they are released. */
   readonly #subscriptions = new Map<string, Membership>()
   readonly #sessions = new Map<string, Membership>()
+  /** By sub. */
+  readonly #players = new Map<string, Set<Membership>>()
   /** How many attached members each edge has. Only what is above 0 is here. */
   readonly #edges = new Map<string, number>()
   /** How many members speak each codec, those without a socket included: they will want to be told what they missed. */
@@ -103,11 +107,18 @@ export class Memberships {
     return this.#sessions.get(sessionId)
   }
 
+  /** The memberships of a player, in the order of their sessions. */
+  ofPlayer(sub: string): Iterable<Membership> {
+    return this.#players.get(sub) ?? NO_MEMBERSHIPS
+  }
+
   /** Adds a membership. One with the member id of another takes that one's place in the order; the other is to be removed then. */
   add(membership: Membership): void {
     this.#memberships.set(membership.member.id, membership)
     this.#subscriptions.set(membership.subscriptionId, membership)
     this.#sessions.set(membership.sessionId, membership)
+    const { sub } = membership.member
+    if (sub !== null) this.#players.set(sub, (this.#players.get(sub) ?? new Set()).add(membership))
     this.#members = undefined
     this.#shareRates(membership)
     // All together they keep no more than before, whenever each of them came.
@@ -122,6 +133,10 @@ export class Memberships {
     if (this.has(membership)) this.#memberships.delete(id)
     if (!this.#leaving.has(id)) this.#leaving.set(id, membership)
     if (this.#sessions.get(membership.sessionId) === membership) this.#sessions.delete(membership.sessionId)
+    const { sub } = membership.member
+    const own = sub === null ? undefined : this.#players.get(sub)
+    own?.delete(membership)
+    if (sub !== null && own?.size === 0) this.#players.delete(sub)
     this.#members = undefined
     this.#keepRates(membership)
   }

@@ -44,6 +44,18 @@ export const ROOM_METRICS = {
     'Empty rooms that were saved and given up, to rest in the store until they are joined.',
     { room_type: OPEN },
   ),
+  queueTickets: gauge('service_queue_tickets', 'Tickets of the queues this node owns.'),
+  queueMatches: counter('service_queue_matches_total', 'Matches whose players have seats in a room.', {
+    room_type: OPEN,
+  }),
+  queueWait: histogram('service_queue_wait_seconds', 'Time from a ticket to its match.', {
+    room_type: OPEN,
+  }),
+  queueFailures: counter(
+    'service_queue_failures_total',
+    'Rules of queues that threw or returned what they may not (near, fits, options, shard), and matches that were cancelled, since their room did not keep the seats within 10 s (room).',
+    { room_type: OPEN, reason: ['near', 'fits', 'options', 'shard', 'room'] },
+  ),
   timersFired: counter(
     'service_room_timers_fired_total',
     'Timers of room logic that have fired, those whose handler failed included.',

@@ -23,6 +23,7 @@ import { NewerRecord, UnreadableRecord } from './journal.ts'
 import { LISTED_MS } from './listing.ts'
 import type { LiveTree } from './live-tree.ts'
 import { CannotMigrate, NewerState } from './migration.ts'
+import { outcomesLeft } from './outcomes.ts'
 import { newRoom, type RestoredRoom, restore } from './restore.ts'
 import type { Room } from './room.ts'
 import { TurnCut } from './room-code.ts'
@@ -90,7 +91,7 @@ export async function openRoom(
     // One that did not come to the end of its last turn has ended, but for its last save.
     const ended = stuck.last?.hook === 'onDispose' && !definition.save
     const restored = ended ? undefined : restore(claim, environment.format)
-    const begin = restored ?? (first && mayMake ? await created(opening, first, fence.epoch) : undefined)
+    const begin = restored ?? (first && mayMake ? await created(opening, first, claim) : undefined)
     const log = environment.log.child({ room_id: roomIdOf(address), project_id: address.projectId })
     const maker = restored ? undefined : first?.member_id
     const room = begin && run({ environment, address, definition, fence, log, begin, stuck, maker })
@@ -104,15 +105,18 @@ export async function openRoom(
 }
 
 /** The new room that a join or a request makes. Undefined: it makes none. */
-async function created(opening: OpeningRoom, first: Maker, epoch: number): Promise<RestoredRoom | undefined> {
+async function created(opening: OpeningRoom, first: Maker, claim: Claim): Promise<RestoredRoom | undefined> {
   const { address, definition, environment } = opening
+  const { epoch } = claim.fence
+  const { clock, format } = environment
   const tree = await firstState(opening, first, epoch)
   if (!tree) return undefined
   const { codes, onIdle, sleepDays } = definition
   // It outlives a node that dies before it has kept the code once.
   const lifeMs = onIdle === 'sleep' ? Math.max(LISTED_MS, sleepDays * DAY_MS) : LISTED_MS
   const code = codes ? await environment.codes.claim(address, lifeMs) : undefined
-  return newRoom(tree, epoch, definition.version, Math.floor(environment.clock.now()), code)
+  const now = Math.floor(clock.now())
+  return newRoom(tree, epoch, definition.version, now, code, outcomesLeft(claim, format, now))
 }
 
 /**
@@ -150,7 +154,7 @@ async function loadState(
   options: unknown,
 ): Promise<LiveTree | undefined> {
   const { clock, code, failures, limits, metrics } = environment
-  const { key, projectId } = address
+  const { key, projectId, roomType } = address
   const { type } = definition
   const count = (outcome: 'loaded' | 'none' | 'failed' | 'timed_out') =>
     metrics.roomLoads.inc({ room_type: type, outcome })
@@ -162,7 +166,10 @@ async function loadState(
   })
   try {
     const turn = joinTurn(room, 'load', join)
-    const state = await Promise.race([code.start(turn, () => load(key, options, { projectId })), late])
+    const state = await Promise.race([
+      code.start(turn, () => load(key, options, { projectId, roomType })),
+      late,
+    ])
     if (state === null)
       throw new RoomLogicError('load returned null; return the state, or undefined when there is none')
     // Reading what it brought may run code of the room type: getters, toJSON.

@@ -1,5 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
-import type { RequestAnswer } from '../traffic.ts'
+import type { Claim, Release } from '../../shared/store/port.ts'
+import type { RequestAnswer, RoomRequest } from '../traffic.ts'
+import { type JournalFormat, UnreadableRecord } from './journal.ts'
 import type { Row } from './table.ts'
 
 /** How long a room keeps the outcome of a request, in milliseconds. */
@@ -70,3 +72,35 @@ export class Outcomes {
     return outcome
   }
 }
+
+/** Returns the outcomes that a room leaves for later rooms of its name when it ends. Undefined: none. */
+export function outcomesToLeave(
+  outcomes: readonly Outcome[],
+  format: JournalFormat,
+  now: number,
+): Release['outcomes'] {
+  const left = outcomes.filter(({ due }) => due > now)
+  if (left.length === 0) return undefined
+  return { value: format.outcomes(left), ttlMs: Math.ceil(Math.max(...left.map(({ due }) => due)) - now) }
+}
+
+/** Returns the outcomes that an earlier room of this name has left and that have not expired; none if they are damaged. Throws NewerRecord. */
+export function outcomesLeft(
+  { outcomes }: Pick<Claim, 'outcomes'>,
+  format: JournalFormat,
+  now: number,
+): readonly Outcome[] {
+  if (!outcomes) return []
+  try {
+    return format.readOutcomes(outcomes).filter(({ due }) => due > now)
+  } catch (error) {
+    if (error instanceof UnreadableRecord) return []
+    throw error
+  }
+}
+
+/** Returns the answer to a request whose id has `outcome`. */
+export const answerOf = ({ hash }: RoomRequest, outcome: Outcome): RequestAnswer =>
+  outcome.hash === hash
+    ? outcome.answer
+    : { code: 'conflict', message: 'the same idempotency key was used for another request' }

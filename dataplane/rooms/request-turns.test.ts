@@ -231,6 +231,31 @@ describe('An idempotency id', () => {
   })
 })
 
+describe('An idempotency id of a room that has ended', () => {
+  it('has its answer in the store, and in a new room with the same key, for ten minutes', async () => {
+    const { bench, ask } = await opened()
+    const request = grant(5)
+    const answer = await ask(request)
+    const ended = await ask(call('end', null, 'order_2'))
+    expect(ended).toMatchObject({ reply: null })
+    await bench.settle()
+    expect(bench.host.size).toBe(0)
+    const address = bench.address('bank')
+    expect(await bench.host.endedAnswer(address, request)).toEqual(answer)
+    expect(await bench.host.endedAnswer(address, call('end', null, 'order_2'))).toEqual(ended)
+    expect(codeOf((await bench.host.endedAnswer(address, { ...request, hash: 'other' }))!)).toBe('conflict')
+    expect(await bench.host.endedAnswer(address, grant(5, 'order_3'))).toBeUndefined()
+    expect(codeOf(await ask(request))).toBe('room_not_found')
+    await bench.advance(9 * 60_000, 10_000)
+    const bob = await bench.join('bank', 'bob')
+    expect(await ask(request)).toEqual(answer)
+    expect(goldOf(bob)).toBe(0)
+    await bench.advance(2 * 60_000, 10_000)
+    expect(await ask(request)).toMatchObject({ reply: { total: 5 } })
+    expect(await bench.host.endedAnswer(address, request)).toBeUndefined()
+  })
+})
+
 describe('A request', () => {
   it('reserves seats, all or none', async () => {
     const { bench, ask } = await opened()
@@ -278,6 +303,29 @@ describe('A request', () => {
     await bench.join('bank', 'bob3', { sub: 'bob' })
     expect(await ask(kick)).toMatchObject({ reply: { kicked: 2 } })
     expect(ann.members).toHaveLength(2)
+  })
+
+  it('to describe is no turn, and shows the same of the record of a room that sleeps', async () => {
+    const { bench, ask } = await opened()
+    await ask(other({ op: 'reserve', subs: ['bob'], seconds: 3600 }))
+    const shown = { state: true, layers: false }
+    const described = await ask(other({ op: 'describe', ...shown }, 'describe'))
+    expect(described).toEqual({
+      reply: {
+        members: [{ member_id: 'ann', sub: null, connected: true, data: null }],
+        reservations: [{ sub: 'bob', expires_at: expect.any(String) }],
+        state: { gold: 0, log: [] },
+      },
+      epoch: expect.any(Number),
+      seq: expect.any(Number),
+    })
+    bench.send('bank', 'ann', { kind: 'leave', reason: 'left' })
+    await bench.advance(6000, 500)
+    expect(bench.host.size).toBe(0)
+    const recorded = await bench.host.recorded(bench.address('bank'), shown)
+    expect(recorded).toMatchObject({ reply: { members: [], state: { gold: 0, log: ['left ann'] } } })
+    expect(bench.host.size).toBe(0)
+    expect(await bench.host.recorded(bench.address('bank', 'never'), shown)).toBeUndefined()
   })
 
   it('makes the room that it asks for with create, and otherwise finds none', async () => {

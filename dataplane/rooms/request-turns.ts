@@ -2,8 +2,9 @@ import type { Json } from '../../shared/json.ts'
 import type { RequestAnswer, RequestMessage, RoomAction, RoomRequest } from '../traffic.ts'
 import { bounded, FAILED, validateInput } from './failures.ts'
 import { handleOfCall, type Inputs } from './inputs.ts'
-import { type Outcome, Outcomes } from './outcomes.ts'
+import { answerOf, type Outcome, Outcomes } from './outcomes.ts'
 import { reserve } from './reservations.ts'
+import { viewOf } from './room-view.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
 
 /** Sender of a request. */
@@ -48,6 +49,12 @@ export class RequestTurns {
 
   handle({ member_id: id, request }: RequestMessage, edge: string): void {
     const { op } = request.do
+    if (request.do.op === 'describe') {
+      const { memberships, state, tables } = this.#stream
+      const reply = viewOf({ members: memberships.members, tables, state }, request.do)
+      this.#answer({ edge, id, cancels: false }, this.#replied(reply))
+      return
+    }
     const asker = { edge, id, cancels: op === 'cancel' }
     const known = this.#outcomes.get(request.id)
     // The outcomes that have expired go with the next update.
@@ -55,8 +62,7 @@ export class RequestTurns {
     if (op === 'cancel') this.#cancel(asker, request, request.do.subs, known)
     else if (known?.hash === request.hash && op === 'close') this.#on.close(asker)
     else if (known?.hash === request.hash) this.#repeat(asker, known)
-    else if (known)
-      this.#answer(asker, refused('conflict', 'the same idempotency key was used for another request'))
+    else if (known) this.#answer(asker, answerOf(request, known))
     else if (this.#outcomes.full && op !== 'close')
       this.#answer(
         asker,
@@ -102,7 +108,8 @@ export class RequestTurns {
       case 'open':
         return this.#done({ created: attempt === this.#maker })
       case 'cancel':
-        throw new Error('a cancel is no request of its own')
+      case 'describe':
+        throw new Error(`${action.op} has no outcome`)
     }
   }
 

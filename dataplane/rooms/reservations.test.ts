@@ -96,6 +96,15 @@ describe('ctx.reserve', () => {
     expect(await join(bench, 'ada')).toBe('room_full')
   })
 
+  it('keeps a seat for the session of a player without sub, by the name that a queue gives', async () => {
+    const { bench, reserve } = await tableOf()
+    await reserve('session:ses_of_ada')
+    expect(await join(bench, 'bob')).toBe('room_full')
+    expect((await bench.join('table', 'cleo')).errors[0]?.code).toBe('room_full')
+    expect((await bench.join('table', 'ada')).errors).toEqual([])
+    expect(reserved(bench)).toEqual([])
+  })
+
   it('returns false when no seat is free, and keeps nothing', async () => {
     const { bench, reserve } = await tableOf()
     expect([await reserve('ada'), await reserve('bob')]).toEqual([true, false])

@@ -4,6 +4,9 @@ import type { Tables } from './table.ts'
 /** Maximum number of reservations of a room. */
 const MAX_RESERVATIONS = 1000
 
+/** Name of a player in the reservations of a room: its `sub`. A token without `sub` counts by its session. */
+export const seatName = (sub: string | null, sessionId: string): string => sub ?? `session:${sessionId}`
+
 /**
  * Keeps a seat for each player in `subs` until `due` (milliseconds since 1970), or none of them. Members need none. A reservation that a
  * player has already can become longer, not shorter. Returns false if the room has too few free seats, or has banned one of the players.

@@ -1,7 +1,7 @@
 import type { Json } from '../../shared/json.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { apply } from '../../shared/sync/apply.ts'
-import type { Outcome } from '../traffic.ts'
+import type { Outcome as MessageOutcome } from '../traffic.ts'
 import {
   type JournalFormat,
   NewerRecord,
@@ -13,6 +13,7 @@ import { Grants } from './layer-grants.ts'
 import { hiddenDelta } from './layers.ts'
 import { LiveTree } from './live-tree.ts'
 import { type MembershipRecord, memberFor } from './memberships.ts'
+import type { Outcome } from './outcomes.ts'
 import { Tables } from './table.ts'
 
 /** A room as it begins on a node: new, or as its record has it, read to the end, so that nothing of it is decoded for the first time later. */
@@ -34,8 +35,11 @@ export function newRoom(
   stateVersion: number,
   createdAt: number,
   code: string | undefined,
+  outcomes: readonly Outcome[],
 ): RestoredRoom {
   const base = { epoch, seq: 0 }
+  const tables = new Tables(epoch)
+  tables.apply({ outcomes: { set: outcomes, removed: [] } })
   const grants = new Grants([])
   return {
     epoch,
@@ -47,18 +51,21 @@ export function newRoom(
     history: [],
     grants,
     told: undefined,
-    tables: new Tables(epoch),
+    tables,
     stateVersion,
     createdAt,
     code,
   }
 }
 
+/** The parts of a claim that a room is restored from. */
+type RecordOfRoom = Pick<Claim, 'snapshot' | 'journal'> & { readonly fence: Pick<Claim['fence'], 'epoch'> }
+
 /**
  * The room that a claim found: its last snapshot and everything committed since. Undefined for a room that never was, or has ended.
  * Throws UnreadableRecord when the record is damaged, or is not what its checksum says, and NewerRecord when it can be read elsewhere.
  */
-export function restore(claim: Claim, format: JournalFormat): RestoredRoom | undefined {
+export function restore(claim: RecordOfRoom, format: JournalFormat): RestoredRoom | undefined {
   try {
     return readRecord(claim, format)
   } catch (error) {
@@ -67,7 +74,10 @@ export function restore(claim: Claim, format: JournalFormat): RestoredRoom | und
   }
 }
 
-function readRecord({ snapshot, journal, fence }: Claim, format: JournalFormat): RestoredRoom | undefined {
+function readRecord(
+  { snapshot, journal, fence }: RecordOfRoom,
+  format: JournalFormat,
+): RestoredRoom | undefined {
   // An empty one stands for a room that was handed over and is not stored since.
   if (!snapshot?.length) {
     if (journal.length === 0) return undefined
@@ -164,7 +174,7 @@ function applyToMemberships(
 
 /** A membership while its journal is read. */
 interface RestoredMembership extends MembershipRecord {
-  readonly outcomes: Outcome[]
+  readonly outcomes: MessageOutcome[]
 }
 
 const open = (membership: MembershipRecord): RestoredMembership => ({

@@ -40,12 +40,15 @@ export class RoomFrames {
   readonly roomId: string
   readonly layers: LayerFrames
   readonly #codecs: ReadonlyMap<Subprotocol, Codec>
+  /** True: members are not told of each other. */
+  readonly hidesMembers: boolean
   readonly #encodings = new Map<Subprotocol, Encoding>()
   /** Undefined: it has not changed here. */
   #state: Json | undefined
 
-  constructor(roomId: string, codecs: ReadonlyMap<Subprotocol, Codec>) {
+  constructor(roomId: string, codecs: ReadonlyMap<Subprotocol, Codec>, hidesMembers = false) {
     this.roomId = roomId
+    this.hidesMembers = hidesMembers
     this.layers = new LayerFrames(roomId, codecs)
     this.#codecs = codecs
   }
@@ -84,6 +87,7 @@ export class RoomFrames {
     const frames: Frame[] = []
     for (const event of events)
       if (!event.to) frames.push(this.message(this.event(update, event), subprotocol))
+    if (this.hidesMembers) return frames.length > 0 ? joinFrames(frames) : undefined
     for (const { member, reason } of left) {
       const { id, sub } = member
       frames.push(

@@ -175,7 +175,7 @@ export class RoomSaves {
     const room = { name, epoch: owner }
     const turn = { room, hook: 'save', subject: '', ref: 0, type: '', principal: '' } as const
     try {
-      await code.start(turn, () => this.#save.to(state, { key, epoch, seq, projectId, last }))
+      await code.start(turn, () => this.#save.to(state, { key, epoch, seq, projectId, roomType, last }))
       return 'saved'
     } catch (error) {
       failures.explain(`save of ${roomType}`, error)

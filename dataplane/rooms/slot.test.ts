@@ -173,7 +173,7 @@ describe('RoomSlot', () => {
     const { bench, end } = await opening(nowhere('unavailable', 'the store does not answer'))
     for (const kind of KINDS) send(bench, kind)
     await end()
-    expect(bench.sent.map(({ kind }) => kind)).toEqual(['refused', 'error', 'error', 'error', 'redirect'])
+    expect(bench.sent.map(({ kind }) => kind)).toEqual(['refused', 'error', 'error', 'answer', 'redirect'])
     expect([bench.redirected, bench.host.state(NAME)]).toEqual([[], 'gone'])
   })
 

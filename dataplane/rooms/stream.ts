@@ -16,7 +16,7 @@ import { RoomListing } from './listing.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
 import { migrate } from './migration.ts'
 import { RoomNotices } from './notices.ts'
-import type { Outcome } from './outcomes.ts'
+import { type Outcome, outcomesToLeave } from './outcomes.ts'
 import type { RestoredRoom } from './restore.ts'
 import type { RoomTurn } from './room-code.ts'
 import { RoomFrames } from './room-frames.ts'
@@ -166,6 +166,7 @@ export class RoomStream {
   /** Whether acks wait until their update is committed. */
   readonly durable: true | undefined
   readonly #durability: RoomDurability
+  readonly #hidesMembers: boolean
   /** Whether a room of this type rests until it is joined, and for how long one without owner stays in the store. */
   #sleeps = false
   #sleepMs = 0
@@ -255,7 +256,8 @@ export class RoomStream {
       fenced,
     })
     this.record = this.#durability.record
-    const frames = new RoomFrames(this.roomId, environment.codecs)
+    this.#hidesMembers = definition.hidesMembers
+    const frames = new RoomFrames(this.roomId, environment.codecs, this.#hidesMembers)
     this.history = new History(limits.history, historyBudget, frames, format, begin.base)
     if (this.#isAsTold(begin.told))
       begin.history.forEach((update, i) => {
@@ -463,8 +465,12 @@ export class RoomStream {
   /** Gives the room up, for others to go on with (`forget` false: saved first) or for good. */
   release(forget: boolean): Promise<boolean> {
     this.end()
+    if (!forget) return this.#durability.release(false)
+    const { clock, format } = this.environment
     const seq = this.#seq + (this.state.dirty ? 1 : 0)
-    return this.#durability.release(forget, forget ? this.notices.flush({ epoch: this.epoch, seq }) : NONE)
+    const notices = this.notices.flush({ epoch: this.epoch, seq })
+    const outcomes = outcomesToLeave(this.tables.outcomes.flushed, format, clock.now())
+    return this.#durability.release(true, { notices, ...(outcomes && { outcomes }) })
   }
 
   /** Nothing leaves any more. */
@@ -528,13 +534,11 @@ export class RoomStream {
       joins.filter((join) => join.replaces === replaces).map(({ membership }) => membership.record())
     const [joined, replaced] = joins.length > 0 ? [recordsOf(false), recordsOf(true)] : [NONE, NONE]
     const { presence, renewed } = changesOf(changed, memberships)
-    const visible =
-      whole !== undefined ||
-      (layers !== undefined && layers.update.grants.length > 0) ||
-      events.length > 0 ||
-      joins.length > 0 ||
-      left.length > 0 ||
-      presence.length > 0
+    const membersChanged = joins.length > 0 || left.length > 0 || presence.length > 0
+    const shown = layers?.update.grants.length ? true : events.length > 0
+    const visible = this.#hidesMembers
+      ? shown || delta !== undefined || (layers !== undefined && layers.update.changed.length > 0)
+      : shown || whole !== undefined || membersChanged
     const tables = this.tables.flush()
     const recorded =
       acked.length > 0 ||
@@ -542,7 +546,8 @@ export class RoomStream {
       renewed.length > 0 ||
       tables !== undefined ||
       codeChanged ||
-      this.notices.dirty
+      this.notices.dirty ||
+      (this.#hidesMembers && (whole !== undefined || membersChanged))
     if (!visible && !recorded) return undefined
     if (visible) this.#seq++
     // The turns of the requests did not know the seq.

@@ -71,8 +71,10 @@ if (compiled.status !== 0) {
 }
 const declarations = await keepDeclarations(dist, [
   'dataplane/index.d.ts',
+  'dataplane/postgres.d.ts',
   'client/index.d.ts',
   'client/motion.d.ts',
+  'client/queue.d.ts',
   'client/react.d.ts',
   'test/kit/index.d.ts',
 ])

@@ -19,7 +19,7 @@ type Exports = Record<string, string | { readonly types: string; readonly defaul
 
 const README = `# roomful-client
 
-The client of [roomful](https://www.npmjs.com/package/roomful) alone: what \`roomful/client\`, \`roomful/client/motion\` and \`roomful/react\` are in the whole package, from the same sources and
+The client of [roomful](https://www.npmjs.com/package/roomful) alone: what \`roomful/client\`, \`roomful/client/motion\`, \`roomful/client/queue\` and \`roomful/react\` are in the whole package, from the same sources and
 with the same version, without what only servers need. Take it for a page that is built apart from its rooms.
 
 \`\`\`ts

@@ -52,10 +52,20 @@ describe('the words behind roomful', () => {
     expect(message('control', '--', 'vite')).toContain('control runs alone')
   })
 
+  it('name the table of postgres-schema, or none', () => {
+    expect(parseArguments(['postgres-schema'])).toEqual({ kind: 'schema', table: 'rooms' })
+    expect(parseArguments(['postgres-schema', 'game.rooms'])).toEqual({ kind: 'schema', table: 'game.rooms' })
+    expect(message('postgres-schema', 'a', 'b')).toContain('takes the name of a table, and nothing else')
+  })
+
   it('are told what is wrong with them', () => {
-    expect(message()).toBe('a command is missing; there are dev, control, dataplane, rekey, admin')
+    expect(message()).toBe(
+      'a command is missing; there are dev, control, dataplane, rekey, admin, postgres-schema',
+    )
     expect(message('dve')).toBe('dve is no command. Did you mean dev?')
-    expect(message('toString')).toContain('is no command; there are dev, control, dataplane, rekey, admin')
+    expect(message('toString')).toContain(
+      'is no command; there are dev, control, dataplane, rekey, admin, postgres-schema',
+    )
     expect(message('dev', '--hlep')).toBe('--hlep is no option. Did you mean --help?')
     expect(message('dev', '--ws-port=1')).toContain('WS_PORT=1 in the environment may be what you mean')
     expect(message('dev', 'control')).toContain('control is one word too many')

@@ -15,18 +15,24 @@ type Request =
   /** The words behind `admin`, which has its own commands and options. */
   | { readonly kind: 'admin'; readonly words: readonly string[] }
   | { readonly kind: 'version' }
+  | { readonly kind: 'schema'; readonly table: string }
   | { readonly kind: 'mistake'; readonly message: string }
 
+/** Command that starts no process. */
+const SCHEMA = 'postgres-schema'
+
 /** The commands, each with what it does. */
-export const COMMANDS: Readonly<Record<Command, string>> = {
+export const COMMANDS: Readonly<Record<Command | typeof SCHEMA, string>> = {
   dev: 'both planes in one process; needs nothing. Plays the room types in ROOMS_DIR, else in ./rooms, else the example games.\n             -- COMMAND: runs it as well, such as the server of your page, until one of both ends;\n             its ROOMFUL_URL and VITE_ROOMFUL_URL have the address of the rooms',
   control: 'a control process: projects, keys and tokens over HTTP',
   dataplane: 'a node: rooms and the websockets of their members',
   rekey: 'seals every private key in the store under the first KEYRING_SECRET, and ends',
   admin: 'looks into a deployment and acts on it, for operators; roomful admin lists its commands',
+  [SCHEMA]:
+    '[TABLE]\n             prints the SQL statement that creates the table of roomful/postgres, by default rooms',
 }
 
-const isCommand = (word: string): word is Command => Object.hasOwn(COMMANDS, word)
+const isCommand = (word: string): word is Command => word !== SCHEMA && Object.hasOwn(COMMANDS, word)
 
 const HELP = ['--help', '-h']
 const VERSION = ['--version', '-v']
@@ -41,8 +47,11 @@ export function parseArguments(all: readonly string[]): Request {
   const unknown = options.find((option) => ![...HELP, ...VERSION].includes(option))
   if (unknown !== undefined) return mistake(wrongOption(unknown))
   if (options.some((option) => VERSION.includes(option))) return { kind: 'version' }
-  if (options.length > 0) return help(words.filter((word) => !word.startsWith('-')))
+  if (options.length > 0) return help(words.filter((word) => !word.startsWith('-') && word !== SCHEMA))
   if (command === undefined) return mistake(`a command is missing; there are ${COMMAND_NAMES.join(', ')}`)
+  if (command === SCHEMA && end < 0 && workers === undefined && more.length < 2)
+    return { kind: 'schema', table: more[0] ?? 'rooms' }
+  if (command === SCHEMA) return mistake(`${command} takes the name of a table, and nothing else`)
   if (!isCommand(command)) return mistake(`${command} is no command${instead(command, COMMAND_NAMES)}`)
   if (command === 'admin') return mistake('admin comes before its options, as in roomful admin nodes --json')
   if (more.length > 0) return mistake(`${more[0]} is one word too many; ${command} takes none`)

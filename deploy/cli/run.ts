@@ -1,3 +1,4 @@
+import { postgresSchema } from '../../dataplane/postgres.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { packageVersion } from '../../shared/version.ts'
 import { helpText, parseArguments } from './arguments.ts'
@@ -11,6 +12,14 @@ switch (request.kind) {
     break
   case 'version':
     process.stdout.write(`${packageVersion()}\n`)
+    break
+  case 'schema':
+    try {
+      process.stdout.write(postgresSchema(request.table))
+    } catch (error) {
+      process.stderr.write(`roomful: ${(error as Error).message}\n`)
+      process.exitCode = 2
+    }
     break
   case 'admin':
     process.exitCode = await (await import('./admin.ts')).runAdmin(request.words, process.env, process)

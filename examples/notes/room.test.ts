@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { testRooms } from 'roomful/test'
 import { expect, onTestFinished, test } from 'vitest'
 import { codeOf } from '../../test/support/pages/pages.ts'
-import { notes } from './room.ts'
+import { inFile, notes } from './room.ts'
 import { States } from './states.ts'
 
 /** A file that ends with the test. `opened`: as each process has it, open. */
@@ -22,7 +22,7 @@ async function file() {
 
 test('a board is what it was after everything has ended, but for its database', async () => {
   const opened = await file()
-  const before = await testRooms([notes(await opened())])
+  const before = await testRooms([notes(inFile(await opened()))])
   const [ada] = await before.join('notes', 1)
   await ada.send('pin', { text: 'milk' })
   await ada.send('pin', { text: 'bread' })
@@ -30,7 +30,7 @@ test('a board is what it was after everything has ended, but for its database', 
   await before.advance(3000)
   await before.close()
 
-  const after = await testRooms([notes(await opened())])
+  const after = await testRooms([notes(inFile(await opened()))])
   const [bob] = await after.join('notes', 1)
   expect(bob.state).toEqual({ next: 3, notes: { 2: 'bread' } })
 })
@@ -50,7 +50,7 @@ test('a late save of an old owner is refused, and so is an older one of the same
 test('an owner that is killed leaves what the next one saves', async () => {
   const opened = await file()
   const states = await opened()
-  const t = await testRooms([notes(states)])
+  const t = await testRooms([notes(inFile(states))])
   const [ada, bob] = await t.join('notes', 2)
   await ada.send('pin', { text: 'milk' })
   await t.killOwner()

@@ -1,6 +1,7 @@
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { defineRoom } from 'roomful'
+import { defineRoom, type SavedAs } from 'roomful'
+import { type PostgresRooms, postgresRooms } from 'roomful/postgres'
 import * as v from 'valibot'
 import { States } from './states.ts'
 
@@ -9,16 +10,21 @@ interface Notes {
   readonly notes: Readonly<Record<string, string>>
 }
 
+/** The options of the room type that keep boards in a file. */
+export const inFile = (states: States) => ({
+  load: (key: string) => states.load<Notes>(key),
+  save: {
+    everySeconds: 2,
+    to: (state: unknown, room: SavedAs) => states.save(state, room),
+  },
+})
+
 /** A board of notes. A database keeps the notes while the server does not run. */
-export const notes = (states: States) =>
+export const notes = (kept: Pick<PostgresRooms, 'load' | 'save'>) =>
   defineRoom({
     type: 'notes',
     create: (): Notes => ({ next: 1, notes: {} }),
-    load: (key) => states.load<Notes>(key),
-    save: {
-      everySeconds: 2,
-      to: (state, room) => states.save(state, room),
-    },
+    ...kept,
     messages: {
       pin: {
         data: v.object({
@@ -39,6 +45,15 @@ export const notes = (states: States) =>
     },
   })
 
-export default notes(
-  new States(process.env.NOTES_FILE ?? join(tmpdir(), 'roomful-notes.db')),
-)
+const { DATABASE_URL, NOTES_FILE } = process.env
+
+/** In Postgres if `DATABASE_URL` is set, otherwise in a file. */
+async function kept() {
+  if (!DATABASE_URL)
+    return inFile(new States(NOTES_FILE ?? join(tmpdir(), 'roomful-notes.db')))
+  const { Pool } = (await import('pg')).default
+  const pool = new Pool({ connectionString: DATABASE_URL })
+  return postgresRooms(pool, { table: 'rooms', everySeconds: 2 })
+}
+
+export default notes(await kept())

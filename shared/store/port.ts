@@ -182,7 +182,12 @@ export interface Claim {
   readonly over: number
   /** Turns that did not end, of earlier owners, oldest first: the last few. */
   readonly stuck: readonly StuckNote[]
+  /** What an earlier room of this name has left by `Release.outcomes`, if that has not expired. */
+  readonly outcomes?: Uint8Array | undefined
 }
+
+/** What the store has of a room, whoever owns it. */
+export type StoredRoom = Pick<Claim, 'snapshot' | 'journal' | 'outcomes'>
 
 /** How a room is released. */
 export interface Release {
@@ -192,6 +197,8 @@ export interface Release {
   readonly ttlMs?: number
   /** The room counts as one of its creator's lasting rooms. */
   readonly lasting?: boolean
+  /** With `forget`: a value for later rooms of this name, which is kept for `ttlMs`. Absent: an earlier one stays. */
+  readonly outcomes?: { readonly value: Uint8Array; readonly ttlMs: number }
   /** Notices of the last turn: added to those of the room if it is released. */
   readonly notices?: readonly Uint8Array[]
 }
@@ -252,6 +259,8 @@ export type Reservation = 'reserved' | 'project_full' | 'principal_full' | 'too_
  */
 export interface RoomRecords {
   inspect(room: string): Promise<RoomOwner | undefined>
+  /** Reads what the store has of a room without a claim: it may be older than what an owner is about to write. */
+  read(room: string): Promise<StoredRoom>
   /**
    * Counts a room that is about to be made as one of its project, and on the account of `principal`, unless that is too many; one that is
    * counted already passes. It is counted until it is released with `forget`, or for `ttlMs` after it was last reserved, refreshed or

@@ -177,6 +177,7 @@ describe('the admin side of a node', () => {
       endSession: async () => true,
       setCordoned: async () => undefined,
       clock: new FakeClock(),
+      describeRoom: async () => ({ reply: { members: [] }, epoch: 1, seq: 1 }),
       requestRoom: async () => ({ reply: { ended: true }, epoch: 1, seq: 1 }),
       registry: new Registry(),
       random: systemRandom,

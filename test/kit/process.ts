@@ -1,6 +1,7 @@
 import { type EventEmitter, once } from 'node:events'
 import { type Duplex, duplexPair } from 'node:stream'
 import { pino } from 'pino'
+import type { RoomRequests } from '../../dataplane/cluster/requests.ts'
 import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import { type NodeOptions, startNode } from '../../dataplane/node.ts'
 import type { Clock } from '../../shared/clock.ts'
@@ -8,7 +9,8 @@ import type { Store } from '../../shared/store/port.ts'
 import type { TestTime } from './time.ts'
 
 /** Options of a test's node. */
-export interface ProcessOptions extends Required<Pick<NodeOptions, 'rooms' | 'random' | 'askKeyStatus'>> {
+export interface ProcessOptions
+  extends Required<Pick<NodeOptions, 'rooms' | 'random' | 'askKeyStatus' | 'postNotice'>> {
   readonly nodeId: string
   readonly time: TestTime
   /** Shared by all nodes. */
@@ -33,6 +35,7 @@ export class TestProcess {
   readonly #subscriptions: Promise<() => Promise<void>>[] = []
   #accept: (socket: Duplex) => void = () => {}
   #describe: (roomId: string) => RoomDescription | undefined = () => undefined
+  #request: RoomRequests['send'] = async () => ({ code: 'room_unavailable', message: 'the node starts' })
   #drain: () => Promise<void> = async () => undefined
   #alive = true
 
@@ -64,6 +67,8 @@ export class TestProcess {
           })
           return [...items][0]
         }
+        process.#request = ({ projectId, roomType, key }, request) =>
+          admin.requestRoom(projectId, `${roomType}:${key}`, request)
         return { wsUrl: 'ws://node.test', adminUrl: 'http://node.test', close: async () => undefined }
       },
     })
@@ -93,6 +98,11 @@ export class TestProcess {
   /** Describes a room of this node, as for operators. */
   describe(roomId: string): RoomDescription | undefined {
     return this.#describe(roomId)
+  }
+
+  /** Sends a request to a room, whichever node has it. */
+  request(...request: Parameters<RoomRequests['send']>): ReturnType<RoomRequests['send']> {
+    return this.#request(...request)
   }
 
   /** Hands off the rooms, moves the clients, and ends, as after SIGTERM. */

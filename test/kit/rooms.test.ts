@@ -34,6 +34,17 @@ const duel = defineRoom({
       handle: (_state, { data }, ctx) => ctx.emit('heard', data.text, data.to),
     },
   },
+  calls: {
+    heal: {
+      data: v.object({ by: v.number() }),
+      reply: v.object({ healed: v.number() }),
+      handle(state, { data }, ctx) {
+        if (data.by < 0) return ctx.refuse('that hurts')
+        for (const id of Object.keys(state.hp)) state.hp[id]! += data.by
+        ctx.reply({ healed: ctx.members.length })
+      },
+    },
+  },
   events: { heard: v.string() },
   tick: { rate: 1 },
   async admit(member) {
@@ -277,4 +288,45 @@ test('rooms are typed by their definitions', async () => {
     // @ts-expect-error: power is a number
     await a.request('strike', { power: 'x' })
   })
+})
+
+test('notices are those that a backend receives, also after the owner was killed', async () => {
+  const match = defineRoom({
+    type: 'match',
+    sync: { rate: 0 },
+    create: () => ({}),
+    notices: { won: v.object({ by: v.string() }) },
+    messages: {
+      win: { data: v.string(), handle: (_state, { data }, ctx) => ctx.notify('won', { by: data }) },
+      end: { handle: (_state, _input, ctx) => ctx.close() },
+    },
+    onDispose: (_state, ctx) => ctx.notify('won', { by: 'no one' }),
+  })
+  const t = await testRooms([match])
+  const [one] = await t.join('match', 1, { key: 'one' })
+  const [two] = await t.join('match', 1, { key: 'two' })
+  await one.send('win', 'ada')
+  await two.send('win', 'bob')
+  expect(t.notices()).toMatchObject([
+    { type: 'won', projectId: 'prj_test', roomId: 'match:one', data: { by: 'ada' } },
+    { roomId: 'match:two', data: { by: 'bob' } },
+  ])
+  await t.killOwner(one)
+  await one.send('win', 'eve')
+  await one.send('end')
+  expect(t.notices(one).map(({ data }) => data.by)).toEqual(['ada', 'eve', 'no one'])
+  await t.close()
+})
+
+test('a call of a backend takes effect once, also when it comes again after the owner was killed', async () => {
+  const { t, a: ada, b: bob } = await game()
+  const reply = await t.call(ada, 'heal', { by: 5 }, { id: 'order_1' })
+  expectTypeOf(reply).toEqualTypeOf<{ healed: number }>()
+  await t.killOwner(ada)
+  expect(await t.call(bob, 'heal', { by: 5 }, { id: 'order_1' })).toEqual(reply)
+  expect(Object.values((await t.state(ada)).hp)).toEqual([105, 105])
+  await expect(t.call(ada, 'heal', { by: 6 }, { id: 'order_1' })).rejects.toMatchObject({ code: 'conflict' })
+  await expect(t.call(ada, 'heal', { by: -1 })).rejects.toMatchObject({ code: 'room_logic_refused' })
+  // @ts-expect-error: there is no such call
+  await expect(t.call(ada, 'hurt', {})).rejects.toMatchObject({ code: 'invalid_request' })
 })

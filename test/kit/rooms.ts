@@ -10,12 +10,21 @@ import {
   type Room,
   type RoomQuery,
 } from '../../client/index.ts'
+import {
+  type MatchRoom,
+  type QueueOptions,
+  type QueueTicket,
+  type TicketData,
+  withQueues,
+} from '../../client/queue.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
+import { type Notice, type NoticeOf, readNotice } from '../../server/notices.ts'
+import { roomAddress } from '../../dataplane/traffic.ts'
 import { timestamp } from '../../shared/clock.ts'
-import type { JsonObject } from '../../shared/json.ts'
+import type { Json, JsonObject } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { JoinOptions } from '../../shared/protocol/messages.ts'
-import type { RoomIn, RoomOfType, RoomState, TypedRoom } from '../../shared/room-types.ts'
+import type { RoomCalls, RoomIn, RoomOfType, RoomState, TypedRoom } from '../../shared/room-types.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { issueToken, type SigningKey } from '../../shared/tokens.ts'
@@ -52,6 +61,14 @@ type Times<N extends number, Seat, Seats extends Seat[] = []> = number extends N
     ? Seats
     : Times<N, Seat, [...Seats, Seat]>
 
+/** Data and reply of a call. */
+type CallOf<R extends TypedRoom, Name extends string> =
+  RoomCalls<R> extends {
+    readonly [K in Name]: infer Call extends { readonly data: unknown; readonly reply: unknown }
+  }
+    ? Call
+    : never
+
 type Definitions = readonly (RoomDefinition & TypedRoom)[]
 
 const PROJECT = 'prj_test'
@@ -86,6 +103,7 @@ interface Connected {
   /** All received frames, oldest first. */
   readonly frames: readonly Uint8Array[]
   readonly network: Network
+  readonly random: SeededRandom
 }
 
 /** The network between one client and the nodes. */
@@ -107,9 +125,12 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
   readonly #seed: number
   readonly #nodes: TestProcess[] = []
   readonly #ends = new EventEmitter()
+  /** By id, what the backend has received. */
+  readonly #notices = new Map<string, Notice>()
   readonly #players = new Map<object, Connected>()
   #started = 0
   #joined = 0
+  #called = 0
 
   private constructor(rooms: Rooms, options: TestOptions, key: SigningKey, publicKey: string) {
     this.#rooms = rooms
@@ -158,6 +179,30 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
       rooms.push(driven)
     }
     return rooms
+  }
+
+  /**
+   * Puts a player into a queue, and returns the ticket when it has its place. The player has a separate client. When the test awaits
+   * `matched` or `cancel`, the time advances until the ticket has its outcome. `drop`, `reconnect`, `killOwner` and `drainOwner` take the
+   * ticket as they take a room.
+   */
+  async queue<Type extends RoomIn<Rooms>['type']>(
+    queue: Type,
+    data: TicketData<RoomOfType<Rooms, Type>>,
+    player: Player = {},
+    options: QueueOptions = {},
+  ): Promise<QueueTicket<MatchRoom<Rooms, RoomOfType<Rooms, Type>>>> {
+    const connected = await this.#connect(player, ++this.#joined)
+    const ticket = withQueues(connected.client, connected.random).queue(queue, data as never, options)
+    const ended = ticket.matched.then(
+      () => {},
+      () => {},
+    )
+    const placed = new Promise<void>((resolve) => ticket.onChange(() => resolve()))
+    await this.#until(Promise.race([placed, ended]), `queue("${queue}")`)
+    const driven = this.#drivenTicket(ticket as unknown as QueueTicket, connected)
+    this.#players.set(driven, connected)
+    return driven as never
   }
 
   /**
@@ -213,6 +258,31 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
   }
 
   /**
+   * Calls a room, as a backend does through the control API. Resolves to the reply. Rejects with an error whose `code` is, for example,
+   * `room_logic_refused`. `id`: idempotency key. A second call with the same id and data gets the same reply. Default: a new id.
+   */
+  async call<R extends TypedRoom, Name extends keyof RoomCalls<R> & string>(
+    room: Room<R>,
+    name: Name,
+    data: CallOf<R, Name>['data'],
+    { id = `call_${++this.#called}` }: { readonly id?: string } = {},
+  ): Promise<CallOf<R, Name>['reply']> {
+    const [node] = this.#nodes
+    if (!node) throw new Error('call: no node runs')
+    const [roomType = '', ...key] = room.id.split(':')
+    const answer = await this.#until(
+      node.request(roomAddress(PROJECT, roomType, key.join(':')), {
+        id: `key_test/${id}`,
+        hash: JSON.stringify([name, data]),
+        do: { op: 'call', name, data: data as Json, caller: { key_id: 'key_test', call_id: id } },
+      }),
+      `call("${name}")`,
+    )
+    if ('code' in answer) throw Object.assign(new Error(answer.message), { code: answer.code })
+    return answer.reply as CallOf<R, Name>['reply']
+  }
+
+  /**
    * Returns the rooms of a type with `listing`, as `client.rooms` does for a player. First advances the time by 1.5 s, so that the list shows
    * all committed changes. Rejects as `client.rooms` does.
    */
@@ -228,6 +298,14 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
     } finally {
       client.close()
     }
+  }
+
+  /**
+   * Returns the notices that a backend has received from `ctx.notify`, oldest first, each once. `room`: only those of this room.
+   */
+  notices(room?: { readonly id: string }): NoticeOf<RoomIn<Rooms>>[] {
+    const notices = [...this.#notices.values()] as NoticeOf<RoomIn<Rooms>>[]
+    return notices.filter(({ roomId }: Notice) => room === undefined || roomId === room.id)
   }
 
   /** Returns all websocket messages that a player has received, as bytes, oldest first. */
@@ -268,6 +346,10 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
       time: this.#time,
       ends: this.#ends,
       random: new SeededRandom(this.#seed * 1000 + number),
+      postNotice: async ({ id, body }) => {
+        this.#notices.set(id, this.#notices.get(id) ?? readNotice(id, body))
+        return 204
+      },
       askKeyStatus: async () => ({
         exists: true,
         status: 'active',
@@ -289,14 +371,15 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
       expires_at: timestamp(this.now + TOKEN_MS),
       ...(data && { data }),
     })
+    const random = new SeededRandom(this.#seed * 1000 - number)
     const client = connect('ws://roomful.test', {
       projectId: PROJECT,
       token,
       clock: this.#time.clock,
-      random: new SeededRandom(this.#seed * 1000 - number),
+      random,
       WebSocket: this.#webSocket(network, frames),
     })
-    return { client: await this.#until(client, 'connect'), frames, network }
+    return { client: await this.#until(client, 'connect'), frames, network, random }
   }
 
   /** WebSocket class for the SDK. */
@@ -337,6 +420,26 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
           const answer: unknown = Reflect.apply(value, room, args)
           if (!(answer instanceof Promise)) return answer
           return this.#until(answer, `${String(name)}(${JSON.stringify(args[0] ?? '')})`)
+        }
+      },
+    })
+  }
+
+  /** Wraps a ticket so that waiting for its outcome advances the time. */
+  #drivenTicket(ticket: QueueTicket, connected: Connected): QueueTicket {
+    const matched = async () => {
+      const room = this.#driven(await this.#until(ticket.matched, `matched of ${ticket.id}`))
+      this.#players.set(room, connected)
+      return room
+    }
+    return new Proxy(ticket, {
+      get: (_, name) => {
+        if (name === 'matched') return matched()
+        const value: unknown = Reflect.get(ticket, name, ticket)
+        if (typeof value !== 'function') return value
+        return (...args: unknown[]): unknown => {
+          const answer: unknown = Reflect.apply(value, ticket, args)
+          return answer instanceof Promise ? this.#until(answer, `${String(name)} of ${ticket.id}`) : answer
         }
       },
     })

@@ -9,6 +9,7 @@ import type {
   RoomOwner,
   RoomQuota,
   RoomRecords,
+  StoredRoom,
 } from '../port.ts'
 import {
   ENDED_ROOM_MS,
@@ -59,6 +60,7 @@ export class MemoryRooms implements RoomRecords {
   /** By project and principal: when it may make rooms again as fast as any, in monotonic milliseconds. */
   readonly #made: ExpiringMap<number>
   readonly #stuck: ExpiringMap<readonly StuckNote[]>
+  readonly #outcomes: ExpiringMap<Uint8Array>
   readonly #requireOpen: () => void
   readonly #notices: Pick<MemoryNotices, 'add'>
 
@@ -69,6 +71,7 @@ export class MemoryRooms implements RoomRecords {
     this.#epochs = new ExpiringMap(clock)
     this.#made = new ExpiringMap(clock)
     this.#stuck = new ExpiringMap(clock)
+    this.#outcomes = new ExpiringMap(clock)
     this.#requireOpen = requireOpen
   }
 
@@ -143,6 +146,17 @@ export class MemoryRooms implements RoomRecords {
         ageMs: Math.floor(this.#clock.now()) - at,
         note: note.slice(),
       })),
+      outcomes: this.#outcomes.get(room)?.slice(),
+    }
+  }
+
+  async read(room: string): Promise<StoredRoom> {
+    this.#requireOpen()
+    const { snapshot, journal = [] } = this.#rooms.get(room) ?? {}
+    return {
+      snapshot: snapshot?.slice(),
+      journal: journal.map((entry) => entry.slice()),
+      outcomes: this.#outcomes.get(room)?.slice(),
     }
   }
 
@@ -218,9 +232,10 @@ export class MemoryRooms implements RoomRecords {
   async release(
     room: string,
     fence: Fence,
-    { forget, ttlMs, lasting, notices = [] }: Release,
+    { forget, ttlMs, lasting, notices = [], outcomes }: Release,
   ): Promise<boolean> {
     this.#requireOpen()
+    if (outcomes) requireTtl(outcomes.ttlMs)
     // As in Redis: before the end, and whatever becomes of it. Where it is refused, the next refresh counts the room again.
     if (forget) this.#roomsBeside(room).delete(room)
     const creator = this.#rooms.get(room)?.creator
@@ -239,6 +254,7 @@ export class MemoryRooms implements RoomRecords {
       if (ttlMs !== undefined) this.#count(room, ttlMs, creator, lasting)
       return true
     }
+    if (outcomes) this.#outcomes.set(room, new Uint8Array(outcomes.value), outcomes.ttlMs)
     this.#lastingOf(room, creator)?.delete(room)
     const record = this.#rooms.get(room)
     if (record?.contested === false) {

@@ -9,6 +9,7 @@ import type {
   RoomOwner,
   RoomQuota,
   RoomRecords,
+  StoredRoom,
 } from '../port.ts'
 import {
   ENDED_ROOM_MS,
@@ -29,13 +30,14 @@ type ClaimReply = [
   snapshot: Buffer | null,
   journal: Buffer[],
   stuck: [epoch: Buffer, age_ms: Buffer, note: Buffer][],
+  outcomes: Buffer | null,
 ]
 
 /**
  * `RoomRecords` in Redis. A room has four keys with one hash tag: `{room:…}:record` (hash: epoch, version, owner), `:epoch` (string,
  * see `EPOCH_OUTLIVES_MS`), `:snapshot` (string) and `:journal` (list). What is in quarantine is in three more: `:quarantine` (hash: epoch,
- * owner, reason, at), `:quarantine:snapshot` and `:quarantine:journal`; notes of stuck turns are in `:stuck` (list). Each operation is one
- * script.
+ * owner, reason, at), `:quarantine:snapshot` and `:quarantine:journal`; notes of stuck turns are in `:stuck` (list), and outcomes of requests to
+ * rooms that have ended in `:outcomes` (string). Each operation is one script.
  *
  * A project's rooms are counted in `{rooms:<project>}`, in another slot than theirs: so a refresh or an end is told there by a command
  * of its own. No one waits for that of a refresh; an end is told before it is one, lest the room be uncounted after it was made again. The
@@ -88,13 +90,14 @@ export class RedisRooms implements RoomRecords {
   ): Promise<Claim | undefined> {
     requireOwner(owner)
     requireTtl(ttlMs)
-    const { record, epoch, snapshot, journal, stuck } = this.#keys(room)
+    const { record, epoch, snapshot, journal, stuck, outcomes } = this.#keys(room)
+    const keys = [record, epoch, snapshot, journal, stuck, outcomes]
     const lifetimes = [String(ttlMs), String(ttlMs + EPOCH_OUTLIVES_MS)]
     const account = creator === undefined ? '' : accountOf(creator)
     const args = [String(expectedEpoch), owner, ...lifetimes, account]
-    const reply = await callScript(this.#servers, 'claim', [record, epoch, snapshot, journal, stuck], args)
+    const reply = await callScript(this.#servers, 'claim', keys, args)
     if (reply === null) return undefined
-    const [at, version, last, entries, notes] = reply as ClaimReply
+    const [at, version, last, entries, notes, left] = reply as ClaimReply
     return {
       fence: { epoch: Number(at), version: Number(version) },
       snapshot: last === null ? undefined : incoming(last),
@@ -105,6 +108,18 @@ export class RedisRooms implements RoomRecords {
         ageMs: Number(age),
         note: incoming(note),
       })),
+      ...(left !== null && { outcomes: incoming(left) }),
+    }
+  }
+
+  async read(room: string): Promise<StoredRoom> {
+    const { snapshot, journal, outcomes } = this.#keys(room)
+    const reply = await callScript(this.#servers, 'read_room', [snapshot, journal, outcomes], [])
+    const [last, entries, left] = reply as [Buffer | null, Buffer[], Buffer | null]
+    return {
+      snapshot: last === null ? undefined : incoming(last),
+      journal: entries.map(incoming),
+      outcomes: left === null ? undefined : incoming(left),
     }
   }
 
@@ -164,11 +179,14 @@ export class RedisRooms implements RoomRecords {
   async release(
     room: string,
     fence: Fence,
-    { forget, ttlMs, lasting, notices = [] }: Release,
+    { forget, ttlMs, lasting, notices = [], outcomes }: Release,
   ): Promise<boolean> {
     const ended = forget ? String(Math.min(ENDED_ROOM_MS, ttlMs ?? ENDED_ROOM_MS)) : ''
+    if (outcomes) requireTtl(outcomes.ttlMs)
     if (forget) await this.#uncount(room)
-    const account = await this.#fenced('release', room, fence, ttlMs, [ended], notices)
+    const left = outcomes ? [outgoing(outcomes.value), String(outcomes.ttlMs)] : ['', '']
+    const payload = [ended, ...left]
+    const account = await this.#fenced('release', room, fence, ttlMs, payload, notices)
     if (account === 0) return false
     if (forget) this.#uncountLasting(room, account)
     else if (ttlMs !== undefined) this.#count(room, ttlMs, account, lasting)
@@ -263,9 +281,10 @@ export class RedisRooms implements RoomRecords {
     notices: readonly Uint8Array[] = [],
   ): Promise<string | 0> {
     if (ttlMs !== undefined) requireRoomTtl(ttlMs)
-    const { record, epoch, snapshot, journal } = this.#keys(room)
+    const { record, epoch, snapshot, journal, outcomes } = this.#keys(room)
     const keys = [record, epoch, snapshot, journal]
-    if (notices.length > 0) keys.push(noticesKey(this.#prefix, room))
+    if (operation === 'release') keys.push(noticesKey(this.#prefix, room), outcomes)
+    else if (notices.length > 0) keys.push(noticesKey(this.#prefix, room))
     const lifetimes =
       ttlMs === undefined ? ['0', '0'] : [lifetime(ttlMs), lifetime(ttlMs + EPOCH_OUTLIVES_MS)]
     const args = [
@@ -288,6 +307,7 @@ export class RedisRooms implements RoomRecords {
       journal: `${stem}:journal`,
       aside: [`${stem}:quarantine`, `${stem}:quarantine:snapshot`, `${stem}:quarantine:journal`],
       stuck: `${stem}:stuck`,
+      outcomes: `${stem}:outcomes`,
     }
   }
 }

@@ -13,6 +13,7 @@ const NAMES = [
   'note_stuck',
   'commit',
   'snapshot',
+  'read_room',
   'release',
   'refresh',
   'quarantine',

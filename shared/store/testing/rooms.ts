@@ -225,6 +225,35 @@ export function describeRooms(open: OpenStore): void {
       expect(epochs).toEqual([...new Set(epochs)].sort((a, b) => a - b))
     })
 
+    it('keeps outcomes of a room that ended for its successor and for readers, until they expire', async () => {
+      const { store, elapse } = await opened(open)
+      const { rooms } = store
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      await rooms.snapshot(ROOM, fence, bytes('snapshot'), LONG_MS)
+      await rooms.commit(ROOM, advanced(fence, 1), bytes('entry'), LONG_MS)
+      const stored = await rooms.read(ROOM)
+      expect([text(stored.snapshot), stored.journal.map(text), stored.outcomes]).toEqual([
+        'snapshot',
+        ['entry'],
+        undefined,
+      ])
+      const end = { forget: true, ttlMs: LONG_MS }
+      const outcomes = { value: bytes('outcomes'), ttlMs: SHORT_MS }
+      expect(
+        await rooms.release(ROOM, fence, { ...end, outcomes: { value: bytes('fenced'), ttlMs: LONG_MS } }),
+      ).toBe(false)
+      expect(await rooms.release(ROOM, advanced(fence, 2), { ...end, outcomes })).toBe(true)
+      const read = await rooms.read(ROOM)
+      expect([read.snapshot, read.journal, text(read.outcomes)]).toEqual([undefined, [], 'outcomes'])
+      const next = await claimed(rooms, 'node_b', fence.epoch)
+      expect(text(next.outcomes)).toBe('outcomes')
+      // A claim that led to no room.
+      await rooms.release(ROOM, next.fence, end)
+      expect(text((await rooms.read(ROOM)).outcomes)).toBe('outcomes')
+      await elapse(SHORT_MS, async () => (await rooms.read(ROOM)).outcomes === undefined)
+      expect((await claimed(rooms, 'node_c', next.fence.epoch)).outcomes).toBeUndefined()
+    })
+
     it('leaves nothing of a room that ended, once no one can be late', async () => {
       const { store, elapse } = await opened(open)
       const { rooms } = store

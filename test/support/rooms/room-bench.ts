@@ -73,6 +73,8 @@ export interface BenchOptions {
   quota?: Partial<RoomQuota>
   turns?: TurnObserver
   suspects?: Pick<Suspects, 'limitOf' | 'stuck'>
+  /** Answers requests to other rooms. Default: the rooms of the bench. */
+  request?: (room: RoomAddress, request: RoomRequest) => Promise<RequestAnswer>
 }
 
 /** A host of rooms with real codecs and a memory store, whose edge is the test: it does with frames what an edge does. */
@@ -144,7 +146,7 @@ export class RoomBench {
       slowdown: () => this.slowdown,
       overloaded: () => this.overloaded,
       rewritesAllowedAt: () => this.rewritesAllowedAt,
-      request: (room, request) => this.#request(room, request),
+      request: options.request ?? ((room, request) => this.#request(room, request)),
       deliver: (_, message) => this.#receive(message),
       edgeGone: () => false,
       redirect: (room, inbox, owner) => this.#redirect(room, inbox, owner),
@@ -752,6 +754,7 @@ export class TestStore {
             throw new StoreUnavailable(`the test store is ${this.mood}`)
           return rooms.inspect(room)
         },
+        read: (...args) => rooms.read(...args),
         reserve: (...args) => rooms.reserve(...args),
         claim: (...args) => rooms.claim(...args),
         recall: (...args) => rooms.recall(...args),

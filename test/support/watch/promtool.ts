@@ -297,6 +297,14 @@ const ROWS: readonly Row[] = [
     '1',
   ],
   [
+    'RoomfulNoticesDead',
+    raise('service_notice_attempts_total', { ...NODE, result: 'dead' }, 0.01),
+    60,
+    NODES,
+    '1',
+  ],
+  ['RoomfulNoticesLate', set('service_notices_oldest_seconds', NODE, 400), 90, NODES, '400'],
+  [
     'RoomfulStateDrifts',
     raise('service_resyncs_total', { ...NODE, room_type: 'arena', reason: 'checksum' }, 0.01),
     60,

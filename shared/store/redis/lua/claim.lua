@@ -6,12 +6,13 @@
 -- KEYS[3]   its snapshot
 -- KEYS[4]   its journal, a list
 -- KEYS[5]   its notes of stuck turns: see note_stuck.lua
+-- KEYS[6]   outcomes of requests, which an earlier room of this name has left
 -- ARGV[1]   the epoch the claimant saw; 0: none
 -- ARGV[2]   the claimant
 -- ARGV[3]   least lifetime of the record in milliseconds
 -- ARGV[4]   lifetime of the epoch in milliseconds
 -- ARGV[5]   on whose account the room is made if it has no content; '': not known
--- returns   {epoch, version, snapshot or nil, {journal entries, oldest first}, {{epoch, age in milliseconds, note}, oldest first}},
+-- returns   {epoch, version, snapshot or nil, {journal entries, oldest first}, {{epoch, age in milliseconds, note}, oldest first}, outcomes or nil},
 --           or nil when the epoch is another by now or the room may not be claimed for now
 --
 -- Invariant: of all that claim over the same epoch exactly one wins, and the new epoch is larger than every earlier one: at
@@ -59,6 +60,7 @@ for _, entry in ipairs(read('LRANGE', KEYS[5], 0, -1)) do
   end
 end
 
+local outcomes = read('GET', KEYS[6])
 local snapshot = record.err and record or read('GET', KEYS[3])
 local journal = read('LRANGE', KEYS[4], 0, -1)
 return {
@@ -67,4 +69,5 @@ return {
   type(snapshot) == 'table' and snapshot.err or snapshot,
   journal.err and { journal.err } or journal,
   stuck,
+  type(outcomes) == 'string' and outcomes,
 }

@@ -1,0 +1,261 @@
+/**
+ * `roomful/client/queue`: matchmaking for the client. A separate module, so that games without queues do not load it.
+ * @module roomful/client/queue
+ */
+import type { Json, JsonObject } from '../shared/json.ts'
+import { MATCHED } from '../shared/protocol/queue.ts'
+import { type Random, systemRandom } from '../shared/random.ts'
+import type {
+  RoomCollection,
+  RoomIn,
+  RoomOfType,
+  RoomOptions,
+  TypedRoom,
+  UntypedRoom,
+} from '../shared/room-types.ts'
+import type { Client } from './client.ts'
+import { RoomfulError, type RoomfulErrorCode } from './errors.ts'
+import { Listeners, type Unsubscribe } from './listeners.ts'
+import { Reported } from './reported.ts'
+import type { Room } from './room.ts'
+import type { LeaveReason } from './seat.ts'
+
+/** Data of a ticket, from the definition of the queue. */
+export type TicketData<Q extends TypedRoom> = string extends keyof RoomOptions<Q>
+  ? Json
+  : RoomOptions<Q> extends { readonly ticket: infer Data }
+    ? Data
+    : never
+
+/** Room type of the matches of the queue `Q`. */
+export type MatchRoom<Rooms extends RoomCollection, Q extends TypedRoom> =
+  NonNullable<Q['~types']> extends { readonly matches: infer Name extends string }
+    ? RoomOfType<Rooms, Name>
+    : TypedRoom<UntypedRoom>
+
+/** Party of players who want to be in the same match. */
+export interface Party {
+  /** Code for the friends of the player, with 128 random bits: `client.queue('ranked', { elo }, { party: code })`. */
+  readonly code: string
+}
+
+/** Options of `queue`. */
+export interface QueueOptions {
+  /** Code of the player's party. */
+  readonly party?: string
+}
+
+/** State of a waiting ticket. */
+export interface TicketStatus {
+  /** Time for which the ticket has waited, in milliseconds. */
+  readonly waitedMs: number
+  /** Number of tickets in the queue, some seconds old. */
+  readonly waiting: number
+}
+
+/** Methods that `withQueues` adds to a client. */
+export interface Queues<Rooms extends RoomCollection> {
+  /**
+   * Puts the player into a queue. The ticket has the outcome: `ticket.matched`. A player has one ticket in a queue: another call with the
+   * same data, for example after a reload of the page, gets the same ticket.
+   */
+  queue<Q extends TypedRoom = never, R extends TypedRoom = TypedRoom<UntypedRoom>>(
+    type: Q['type'],
+    data: TicketData<Q>,
+    options?: QueueOptions,
+  ): QueueTicket<R>
+  queue<Type extends RoomIn<Rooms>['type']>(
+    type: Type,
+    data: TicketData<RoomOfType<Rooms, Type>>,
+    options?: QueueOptions,
+  ): QueueTicket<MatchRoom<Rooms, RoomOfType<Rooms, Type>>>
+  /** Makes a party for `size` players. Each of them queues with its code within 60 s. */
+  party(options: { readonly size: number }): Promise<Party>
+}
+
+/** Adds `queue` and `party` to a client, and returns it. `random` is the source of party codes; default: the machine's. */
+export function withQueues<Rooms extends RoomCollection>(
+  client: Client<Rooms>,
+  random: Random = systemRandom,
+): Client<Rooms> & Queues<Rooms> {
+  // The room of the last match: to queue again is not to ask for that match again.
+  let last: string | undefined
+  const queue = (type: string, data: unknown, { party }: QueueOptions = {}) =>
+    new QueueTicket<TypedRoom>(
+      client as unknown as Client,
+      type,
+      { ticket: data, ...(party !== undefined && { party }) },
+      {
+        get last() {
+          return last
+        },
+        set last(roomId) {
+          last = roomId
+        },
+      },
+    )
+  const party = async ({ size }: { readonly size: number }): Promise<Party> => {
+    if (!Number.isInteger(size) || size < 1 || size > 100)
+      throw new RoomfulError(
+        'invalid_options',
+        `The size of the party is ${size}: use an integer from 1 to 100.`,
+      )
+    const hex = Array.from(random.bytes(16), (byte) => byte.toString(16).padStart(2, '0'))
+    return { code: `${size}-${hex.join('')}` }
+  }
+  return Object.assign(client, { queue, party }) as never
+}
+
+/** A match, as the queue tells its players. */
+interface Match {
+  readonly room_id: string
+  readonly options: JsonObject
+}
+
+/** Refusals of a queue, which are the text of an error. */
+const REFUSALS: ReadonlySet<string> = new Set(['already_queued', 'queue_full', 'party_full', 'party_timeout'])
+
+/** Refusals of rooms that mean something else in a queue. */
+const CODES: { readonly [code: string]: RoomfulErrorCode } = {
+  room_full: 'queue_full',
+  already_joined: 'already_queued',
+}
+
+/** Place of a player in a queue, made by `client.queue`. */
+export class QueueTicket<R extends TypedRoom = TypedRoom> {
+  /** Id of the room that is the queue. */
+  readonly id: string
+  /**
+   * Resolves to the room of the match, which the client has joined. Rejects with a RoomfulError: `cancelled`, `already_queued` (the player
+   * has a ticket with other data), `queue_full`, `party_full`, `party_timeout`, `seat_lost` (the player was disconnected for too long),
+   * `rate_limited`, `replaced` (another client of the player has the ticket), or another error of a join.
+   */
+  readonly matched: Promise<Room<R>>
+  readonly #client: Client
+  readonly #options: JsonObject
+  readonly #memory: { last: string | undefined }
+  readonly #changes = new Listeners<[status: TicketStatus]>((error) =>
+    queueMicrotask(() => {
+      throw error
+    }),
+  )
+  #room: Room | undefined
+  #since: number
+  #cancelled = false
+
+  /** Called by `client.queue`. */
+  constructor(client: Client, type: string, options: object, memory: { last: string | undefined }) {
+    this.id = `${type}:default`
+    this.#client = client
+    this.#options = options as JsonObject
+    this.#memory = memory
+    this.#since = client.serverTime()
+    this.matched = Reported.of(this.#run(type), () => {})
+  }
+
+  /** Time for which the ticket has waited, in milliseconds. */
+  get waitedMs(): number {
+    return Math.max(0, this.#client.serverTime() - this.#since)
+  }
+
+  /** Number of tickets in the queue, some seconds old. 0 before the queue has answered. */
+  get waiting(): number {
+    return (this.#room?.state as { readonly waiting: number } | undefined)?.waiting ?? 0
+  }
+
+  /** Calls `callback` when the ticket has its place in the queue, and after each change of the number of tickets. */
+  onChange(callback: (status: TicketStatus) => void): Unsubscribe {
+    return this.#changes.add(callback)
+  }
+
+  /** Leaves the queue. Resolves when the ticket has ended. If the match was made before, `matched` still resolves. */
+  async cancel(): Promise<void> {
+    this.#cancelled = true
+    await this.#room?.leave()
+    await this.matched.then(
+      () => {},
+      () => {},
+    )
+  }
+
+  async #run(type: string): Promise<Room<R>> {
+    for (;;) {
+      const { room_id: roomId, options } = await this.#wait(type)
+      const colon = roomId.indexOf(':')
+      this.#memory.last = roomId
+      try {
+        const join = { ...options, key: roomId.slice(colon + 1) }
+        return (await this.#client.join(roomId.slice(0, colon), join, {
+          create: false,
+        })) as unknown as Room<R>
+      } catch (error) {
+        // An earlier page was in that match, which is over.
+        if ((error as RoomfulError).code !== 'room_not_found') throw error
+      }
+    }
+  }
+
+  /** Resolves to the match of the ticket. */
+  async #wait(type: string): Promise<Match> {
+    const { last } = this.#memory
+    let room: Room
+    try {
+      room = await this.#client.join(type, { ...this.#options, ...(last !== undefined && { seen: last }) })
+    } catch (error) {
+      const match = matchOf(error)
+      if (match) return match
+      throw ended(error as RoomfulError)
+    }
+    this.#room = room
+    return new Promise((resolve, reject) => {
+      const { memberId } = room
+      const lost = (): void => {
+        // The seat was lost, and the client has joined again as a new member: with another ticket.
+        if (room.memberId === memberId) return
+        reject(new RoomfulError('seat_lost', SEAT_LOST))
+        room.leave().catch(() => {})
+      }
+      room.onMembersChange(lost)
+      room.onStateChange(() => this.#changed())
+      room.onLeave((reason, error) => {
+        const match = this.#cancelled ? undefined : matchOf(error)
+        if (match) resolve(match)
+        else reject(ended(error, reason))
+      })
+      if (this.#cancelled) void room.leave()
+      else
+        room.request('ticket').then(
+          (waitedMs) => {
+            this.#since = this.#client.serverTime() - Number(waitedMs)
+            this.#changed()
+          },
+          () => {},
+        )
+    })
+  }
+
+  #changed(): void {
+    this.#changes.call({ waitedMs: this.waitedMs, waiting: this.waiting })
+  }
+}
+
+const SEAT_LOST =
+  'The client was disconnected for too long, and has lost its place in the queue: queue again.'
+
+/** The match in the text with which a queue ends a seat, or refuses a join. */
+function matchOf(error: unknown): Match | undefined {
+  const { message = '' } = (error ?? {}) as { readonly message?: string }
+  return message.startsWith(MATCHED) ? (JSON.parse(message.slice(MATCHED.length)) as Match) : undefined
+}
+
+/** Error of a ticket that has ended without a match. */
+function ended(cause: RoomfulError | undefined, reason?: LeaveReason): RoomfulError {
+  if (reason === 'left' || !cause) return new RoomfulError('cancelled', 'The ticket was cancelled.')
+  const { code, message, retryable } = cause
+  if (REFUSALS.has(message))
+    return new RoomfulError(message as RoomfulErrorCode, `The queue says ${message}.`, { cause })
+  if (reason === 'replaced') return new RoomfulError('replaced', message, { cause })
+  if (reason !== undefined && reason !== 'client_closed')
+    return new RoomfulError('seat_lost', SEAT_LOST, { cause })
+  return CODES[code] ? new RoomfulError(CODES[code], message, { cause, retryable }) : cause
+}

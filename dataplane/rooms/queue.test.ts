@@ -1,0 +1,405 @@
+import * as v from 'valibot'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
+import { type RequestAnswer, type RoomAddress, type RoomRequest, roomIdOf } from '../traffic.ts'
+import { defineRoom, roomTypes } from './definition.ts'
+import { defineQueue, type QueueSpec } from './queue.ts'
+
+const duel = (rules: { durability?: 'none' | 'journal'; maxMembers?: number } = {}) =>
+  defineRoom({ type: 'duel', maxMembers: 2, ...rules, create: () => ({}) })
+
+const TICKET = v.object({ elo: v.number(), region: v.optional(v.string()) })
+type Rules = Partial<QueueSpec<'ranked', typeof TICKET, 'duel'>>
+
+const ranked = (rules: Rules = {}) =>
+  defineQueue({
+    type: 'ranked',
+    room: 'duel',
+    players: 2,
+    ticket: TICKET,
+    near: ({ elo }) => elo,
+    fits: (a, b, { waitedMs }) => Math.abs(a.elo - b.elo) <= 50 + waitedMs / 100,
+    ...rules,
+  })
+
+type Answer = 'done' | 'refused' | 'unknown'
+
+/** Rooms of matches that answer when the test says so. */
+class Rooms {
+  readonly asked: {
+    readonly what: string
+    readonly order: { room: string; players: readonly string[]; options: unknown }
+    readonly id: string
+  }[] = []
+  /** Default: each request is carried out at once. */
+  answers = (_what: string): Promise<Answer> => Promise.resolve('done')
+
+  readonly request = async (address: RoomAddress, request: RoomRequest): Promise<RequestAnswer> => {
+    const { op: what } = request.do
+    const players = 'subs' in request.do ? request.do.subs : []
+    const order = { room: roomIdOf(address), players, options: request.create?.options }
+    this.asked.push({ what, order, id: request.id })
+    const answer = await this.answers(what)
+    if (answer === 'done') return { reply: {}, epoch: 1, seq: 1 }
+    return { code: answer === 'refused' ? 'room_full' : 'timeout', message: answer }
+  }
+}
+
+class Bench {
+  readonly rooms = new Rooms()
+  readonly bench: RoomBench
+
+  constructor(rules: Rules = {}) {
+    const { request } = this.rooms
+    this.bench = new RoomBench([ranked(rules), duel({ maxMembers: 4 })], { request })
+  }
+
+  join(sub: string, elo: number, { session = sub, ...options }: { [name: string]: unknown } = {}) {
+    const { region, ...others } = options
+    const ticket = { elo, ...(region !== undefined && { region }) }
+    return this.bench.join('ranked', session as string, {
+      sub,
+      key: 'default',
+      options: { ticket, ...others } as never,
+    })
+  }
+
+  get state() {
+    return this.bench.describe('ranked', 'default')?.state as {
+      waiting: number
+      tickets: Record<string, { since: number; order?: string; gone?: true }>
+      orders: Record<string, unknown>
+      parties: Record<string, unknown>
+    }
+  }
+
+  get waiting() {
+    return Object.entries(this.state.tickets)
+      .filter(([, { order }]) => order === undefined)
+      .map(([player]) => player)
+      .sort()
+  }
+
+  /** The text with which the seat of a member has ended, or its join was refused. */
+  endOf(member: TestMember): string | undefined {
+    const left = this.bench.sentOf('left').findLast(({ member_id: id }) => id === member.memberId)
+    const refused = this.bench.sentOf('refused').findLast(({ member_id: id }) => id === member.memberId)
+    return left?.farewell.message ?? refused?.message
+  }
+
+  matchOf(member: TestMember) {
+    const text = this.endOf(member)
+    return text?.startsWith('matched ') ? JSON.parse(text.slice(8)) : undefined
+  }
+
+  advance(ms: number) {
+    return this.bench.advance(ms, 50)
+  }
+}
+
+describe('defineQueue', () => {
+  it('refuses a definition that cannot work, and says what would be right', () => {
+    expect(() => ranked({ players: 0 })).toThrow(
+      /players is 0; it must be 1 to 100, or \{ min, max, waitSeconds \}/,
+    )
+    expect(() => ranked({ players: { min: 3, max: 2, waitSeconds: 1 } })).toThrow(/players is/)
+    expect(() => ranked({ near: 1 as never })).toThrow(/near is 1; it must be a function/)
+    expect(() => ranked({ fit: () => true } as never)).toThrow(/fit: write fits/)
+  })
+
+  it('does not load with a room type that cannot keep the seats of its matches', () => {
+    expect(() => roomTypes([ranked()])).toThrow(
+      /the queue "ranked" makes matches in the room type "duel", which does not exist/,
+    )
+    expect(() => roomTypes([ranked(), duel({ durability: 'none' })])).toThrow(/durability none/)
+    expect(() => roomTypes([ranked({ players: 3 }), duel()])).toThrow(/3 players, but its maxMembers is 2/)
+    expect(roomTypes([ranked(), duel()]).size).toBe(2)
+  })
+})
+
+describe('Queue', () => {
+  let queue: Bench
+  beforeEach(() => {
+    queue = new Bench()
+  })
+
+  it('matches two tickets that fit as soon as the second arrives, and tells them only after their seats are reserved', async () => {
+    let answer = (_answer: Answer) => {}
+    queue.rooms.answers = () => new Promise((resolve) => (answer = resolve))
+    const [ada, bob] = [await queue.join('ada', 1200), await queue.join('bob', 1240)]
+    await queue.advance(200)
+    expect(queue.rooms.asked).toMatchObject([
+      { what: 'reserve', order: { players: ['ada', 'bob'], options: {} } },
+    ])
+    expect([queue.endOf(ada), queue.endOf(bob)]).toEqual([undefined, undefined])
+    answer('done')
+    await queue.advance(200)
+    const { room } = queue.rooms.asked[0]!.order
+    expect(room).toMatch(/^duel:[0-9a-f]{32}$/)
+    for (const member of [ada, bob]) expect(queue.matchOf(member)).toEqual({ room_id: room, options: {} })
+    expect(queue.state).toMatchObject({ tickets: {}, orders: {} })
+  })
+
+  it('waits until a pair fits', async () => {
+    await queue.join('ada', 1200)
+    await queue.join('bob', 1300)
+    await queue.advance(4000)
+    expect(queue.rooms.asked).toEqual([])
+    await queue.advance(2500)
+    expect(queue.rooms.asked).toHaveLength(1)
+  })
+
+  it('passes the join options of the match to its room and its players', async () => {
+    queue = new Bench({ options: (tickets) => ({ map: `m${tickets.length}` }) })
+    const ada = await queue.join('ada', 1200)
+    await queue.join('bob', 1200)
+    await queue.advance(200)
+    expect(queue.rooms.asked[0]?.order.options).toEqual({ map: 'm2' })
+    expect(queue.matchOf(ada)?.options).toEqual({ map: 'm2' })
+  })
+
+  it('gives a player with the same data its ticket back, by another session, and refuses other data', async () => {
+    const first = await queue.join('ada', 1200)
+    const { since } = queue.state.tickets.ada!
+    await queue.advance(3000)
+    const other = await queue.join('ada', 1300, { session: 'other' })
+    expect(queue.endOf(other)).toBe('already_queued')
+    const again = await queue.join('ada', 1200, { session: 'again' })
+    expect(again.inRoom).toBe(true)
+    expect(first.inRoom).toBe(false)
+    expect(queue.state.tickets.ada?.since).toBe(since)
+  })
+
+  it('answers a player that asks again within 30 s of its match with the same match', async () => {
+    await queue.join('ada', 1200)
+    await queue.join('bob', 1200)
+    await queue.advance(200)
+    const { room } = queue.rooms.asked[0]!.order
+    const again = await queue.join('ada', 1200, { session: 'again' })
+    expect(queue.matchOf(again)).toEqual({ room_id: room, options: {} })
+    const next = await queue.join('ada', 1200, { session: 'next', seen: room })
+    expect(next.inRoom).toBe(true)
+    await queue.advance(31_000)
+    const later = await queue.join('bob', 1200, { session: 'later' })
+    expect(later.inRoom || queue.rooms.asked.length > 1).toBe(true)
+  })
+
+  it('returns the tickets to the front with their old age, only after the cancellation is confirmed', async () => {
+    const answers: ((answer: Answer) => void)[] = []
+    queue.rooms.answers = () => new Promise((resolve) => answers.push(resolve))
+    await queue.join('ada', 1200)
+    await queue.join('bob', 1200)
+    const before = { ...queue.state.tickets }
+    await queue.advance(300)
+    answers[0]!('unknown')
+    await queue.advance(300)
+    expect(queue.rooms.asked.map(({ what }) => what)).toEqual(['reserve', 'cancel'])
+    expect(queue.rooms.asked[1]!.id).toBe(queue.rooms.asked[0]!.id)
+    expect(queue.waiting).toEqual([])
+    answers[1]!('unknown')
+    await queue.advance(1500)
+    expect([queue.rooms.asked.at(-1)?.what, queue.waiting]).toEqual(['cancel', []])
+    queue.rooms.answers = () => new Promise(() => {})
+    const cleo = await queue.join('cleo', 1200)
+    answers[2]!('done')
+    await queue.advance(2000)
+    // The two oldest are matched again, under another id.
+    const [last] = queue.rooms.asked.slice(-1)
+    expect(last).toMatchObject({ what: 'reserve', order: { players: ['ada', 'bob'] } })
+    expect(last!.id).not.toBe(queue.rooms.asked[0]!.id)
+    expect(queue.state.tickets.ada?.since).toBe((before.ada as { since: number }).since)
+    expect(cleo.inRoom).toBe(true)
+  })
+
+  it('cancels a match whose room has answered after more than 10 s', async () => {
+    let answer = (_answer: Answer) => {}
+    queue.rooms.answers = (what) =>
+      what === 'cancel' ? Promise.resolve('done') : new Promise((resolve) => (answer = resolve))
+    const ada = await queue.join('ada', 1200)
+    await queue.join('bob', 1200)
+    await queue.advance(11_000)
+    answer('done')
+    await queue.advance(200)
+    expect(queue.rooms.asked.map(({ what }) => what).slice(0, 2)).toEqual(['reserve', 'cancel'])
+    expect(queue.endOf(ada)).toBeUndefined()
+  })
+
+  it('ends the ticket of a player who leaves, and matches the others', async () => {
+    const ada = await queue.join('ada', 1200)
+    queue.bench.send('ranked', 'ada', { kind: 'leave', reason: 'left', request_id: 9 }, 'default')
+    await queue.advance(200)
+    expect(ada.inRoom).toBe(false)
+    await queue.join('bob', 1200)
+    await queue.join('cleo', 1200)
+    await queue.advance(200)
+    expect(queue.rooms.asked.map(({ order }) => order.players)).toEqual([['bob', 'cleo']])
+  })
+
+  it('does not return the ticket of a player who has left while its match was pending', async () => {
+    const answers: ((answer: Answer) => void)[] = []
+    queue.rooms.answers = () => new Promise((resolve) => answers.push(resolve))
+    await queue.join('ada', 1200)
+    await queue.join('bob', 1200)
+    await queue.advance(200)
+    queue.bench.send('ranked', 'ada', { kind: 'leave', reason: 'left', request_id: 9 }, 'default')
+    await queue.advance(200)
+    answers[0]!('refused')
+    await queue.advance(200)
+    answers[1]!('done')
+    await queue.advance(200)
+    expect(queue.waiting).toEqual(['bob'])
+  })
+
+  it('gives a player its pending match back who has lost the seat and joins again', async () => {
+    let answer = (_answer: Answer) => {}
+    queue.rooms.answers = () => new Promise((resolve) => (answer = resolve))
+    await queue.join('ada', 1200)
+    await queue.join('bob', 1200)
+    await queue.advance(200)
+    queue.bench.send('ranked', 'ada', { kind: 'leave', reason: 'session_ended' }, 'default')
+    await queue.advance(200)
+    const again = await queue.join('ada', 1200, { session: 'again' })
+    answer('done')
+    await queue.advance(200)
+    expect(queue.matchOf(again)?.room_id).toBe(queue.rooms.asked[0]!.order.room)
+  })
+
+  it('matches a party together with others that fit, or not at all', async () => {
+    queue = new Bench({ players: 4, fits: (a, b) => Math.abs(a.elo - b.elo) <= 50 })
+    const code = `2-${'a'.repeat(32)}`
+    await queue.join('ada', 1200, { party: code })
+    for (const sub of ['x', 'y']) await queue.join(sub, 1200)
+    await queue.advance(2000)
+    expect(queue.rooms.asked).toEqual([])
+    await queue.join('bob', 1900, { party: code })
+    await queue.advance(2000)
+    expect(queue.rooms.asked).toEqual([])
+    const other = `2-${'b'.repeat(32)}`
+    await queue.join('cleo', 1210, { party: other })
+    await queue.join('dan', 1220, { party: other })
+    await queue.advance(2000)
+    expect(queue.rooms.asked.map(({ order }) => [...order.players].sort())).toEqual([
+      ['cleo', 'dan', 'x', 'y'],
+    ])
+  })
+
+  it('ends the tickets of a party that is incomplete for 60 s with party_timeout', async () => {
+    const code = `2-${'a'.repeat(32)}`
+    const ada = await queue.join('ada', 1200, { party: code })
+    await queue.advance(59_000)
+    expect(ada.inRoom).toBe(true)
+    await queue.advance(2000)
+    expect(queue.endOf(ada)).toBe('party_timeout')
+    expect(queue.state).toMatchObject({ tickets: {}, parties: {} })
+  })
+
+  it('refuses a third player in a party of two, and a code that no party can have', async () => {
+    const code = `2-${'a'.repeat(32)}`
+    queue = new Bench({ players: 4 })
+    for (const sub of ['ada', 'bob']) await queue.join(sub, 1200, { party: code })
+    expect(queue.endOf(await queue.join('cleo', 1200, { party: code }))).toBe('party_full')
+    const bad = await queue.join('dan', 1200, { party: '5-abc' })
+    expect(bad.errors[0]).toMatchObject({ code: 'invalid_options' })
+  })
+
+  it('never lets tickets of different shards meet', async () => {
+    queue = new Bench({ shard: ({ region }) => region ?? '' })
+    await queue.join('ada', 1200, { region: 'eu' })
+    await queue.join('bob', 1200, { region: 'us' })
+    await queue.advance(2000)
+    expect(queue.rooms.asked).toEqual([])
+    await queue.join('cleo', 1200, { region: 'us' })
+    await queue.advance(200)
+    expect(queue.rooms.asked.map(({ order }) => order.players)).toEqual([['bob', 'cleo']])
+  })
+
+  it('gives a player one ticket, also if its data belongs to another shard', async () => {
+    queue = new Bench({ shard: ({ region }) => region ?? '' })
+    await queue.join('ada', 1200, { region: 'eu' })
+    expect(queue.endOf(await queue.join('ada', 1200, { region: 'us', session: 'other' }))).toBe(
+      'already_queued',
+    )
+  })
+
+  it('keeps waiting tickets, their age and a pending match when its owner dies, and the next owner finishes the match', async () => {
+    queue.rooms.answers = () => new Promise(() => {})
+    const members: TestMember[] = []
+    for (const [sub, elo] of [
+      ['ada', 1200],
+      ['bob', 1200],
+      ['cleo', 2000],
+    ] as const)
+      members.push(await queue.join(sub, elo))
+    await queue.advance(1000)
+    const { since } = queue.state.tickets.cleo!
+    const [first] = queue.rooms.asked
+    queue.bench.mayAct = false
+    await queue.bench.die()
+    const heir = new Bench()
+    const bench = queue.bench.successor(members, { request: heir.rooms.request })
+    Object.assign(heir, { bench })
+    bench.send('ranked', 'cleo', { kind: 'resync', reason: 'checksum' }, 'default')
+    await heir.advance(1000)
+    expect(heir.rooms.asked).toEqual([first])
+    expect(heir.state.tickets.cleo?.since).toBe(since)
+    await heir.join('dan', 2000)
+    await heir.advance(500)
+    expect(heir.rooms.asked.at(-1)?.order.players).toEqual(['cleo', 'dan'])
+  })
+
+  it('sends no member the data of another', async () => {
+    const ada = await queue.join('ada', 1234)
+    await queue.join('secret', 7777)
+    await queue.advance(5000)
+    expect(ada.state).toEqual({ waiting: 2 })
+    for (const payload of ada.received)
+      expect(Buffer.from(payload).toString('latin1')).not.toMatch(/secret|7777/)
+  })
+
+  it('keeps the seat of a match for the session of a player without sub', async () => {
+    const bench = new RoomBench([ranked(), duel()])
+    const options = { ticket: { elo: 1 } }
+    for (const session of ['a', 'b']) await bench.join('ranked', session, { key: 'default', options })
+    await bench.advance(500, 5)
+    const { message } = bench.sentOf('left')[0]!.farewell
+    const key = JSON.parse(message!.slice('matched '.length)).room_id.slice('duel:'.length)
+    expect((await bench.join('duel', 'stranger', { key })).errors[0]?.code).toBe('room_full')
+    for (const session of ['a', 'b']) expect((await bench.join('duel', session, { key })).errors).toEqual([])
+  })
+
+  it('makes one match when the store does not answer for 5 s', async () => {
+    const bench = new RoomBench([ranked(), duel()])
+    for (const sub of ['ada', 'bob']) {
+      bench.askToJoin('ranked', sub, { sub, key: 'default', options: { ticket: { elo: 1 } } })
+      await bench.advance(20, 5)
+      bench.store.mood = 'deaf'
+    }
+    await bench.advance(5000, 50)
+    expect(bench.sentOf('left')).toEqual([])
+    bench.store.mood = 'fine'
+    await bench.advance(5000, 50)
+    const texts = bench.sentOf('left').map(({ farewell }) => farewell.message)
+    expect([texts.length, new Set(texts).size]).toEqual([2, 1])
+    expect(texts[0]).toMatch(/^matched /)
+  })
+
+  it('limits the data of a ticket to 512 bytes, and refuses options that it does not know', async () => {
+    expect((await queue.join('ada', 1, { region: 'x'.repeat(600) })).errors[0]?.message).toMatch(
+      /it may have 512/,
+    )
+    expect((await queue.join('bob', 1, { elo: 5 })).errors[0]?.code).toBe('invalid_options')
+  })
+
+  it('goes on if options throws: the tickets wait, and the error is counted', async () => {
+    queue = new Bench({
+      options() {
+        throw new Error('no map')
+      },
+    })
+    await queue.join('ada', 1200)
+    await queue.join('bob', 1200)
+    await queue.advance(3000)
+    expect(queue.waiting).toEqual(['ada', 'bob'])
+    expect(queue.rooms.asked).toEqual([])
+  })
+})

@@ -1,0 +1,726 @@
+import type { StandardSchemaV1 } from '@standard-schema/spec'
+import * as v from 'valibot'
+import type { Json, JsonObject } from '../../shared/json.ts'
+import { MATCHED, PARTY_CODE } from '../../shared/protocol/queue.ts'
+import type { TypedRoom } from '../../shared/room-types.ts'
+import {
+  type AdmitContext,
+  defineRoom,
+  type Member,
+  type Pair,
+  type RoomDefinition,
+  type RoomLog,
+  type TurnContext,
+} from './definition.ts'
+import { checkQueueSpec } from './definition-check.ts'
+import { errorText, jsonCopy, RoomLogicError, validateInput } from './failures.ts'
+import { frozen, guarded } from './guarded.ts'
+import { Matcher, type MatchTicket, type Unit } from './matcher.ts'
+import type { RoomMetrics } from './metrics.ts'
+import type { SeatRequest, TaskRooms } from './tasks.ts'
+
+/** Maximum number of waiting tickets of a shard. */
+const MAX_SHARD_TICKETS = 5000
+/** Maximum number of waiting tickets of a queue: all shards are one room. */
+const MAX_TICKETS = 20_000
+/** Maximum size of the data of a ticket, and of the join options of a match, as bytes of JSON. */
+const MAX_DATA_BYTES = 512
+/** Maximum size of the data of all tickets of a queue, as bytes of JSON. */
+const MAX_QUEUE_BYTES = 4_194_304
+/** Maximum number of matches whose room has not answered. Less than the tasks that a room may have. */
+const MAX_ORDERS = 64
+/** Time for the room of a match to answer, milliseconds. Then the match is cancelled. */
+const ORDER_MS = 10_000
+/** Time for which the room of a match keeps the seats, seconds. */
+const RESERVE_SECONDS = 30
+/** Pause between the attempts to cancel a match, milliseconds. */
+const CANCEL_PAUSE_MS = 1000
+const PARTY_MS = 60_000
+/** Looks for matches per second, and the maximum number of comparisons of each. */
+const LOOKS_PER_SECOND = 10
+const COMPARISONS = 16_384
+/** Interval of the log lines about a rule that fails, milliseconds. */
+const QUIET_MS = 10_000
+
+type In<S extends StandardSchemaV1> = StandardSchemaV1.InferInput<S>
+type Out<S extends StandardSchemaV1> = StandardSchemaV1.InferOutput<S>
+
+/** Argument of `defineQueue`. */
+export interface QueueSpec<Type extends string, Ticket extends StandardSchemaV1, Name extends string> {
+  /** Name of the queue, as for room types: a queue and a room type cannot have the same name. */
+  readonly type: Type
+  /** Name of the room type of the matches. Its durability must not be `none`. */
+  readonly room: Name
+  /**
+   * Number of players of a match, 1 to 100. With `min` and `max`, a match has `max` players. After the oldest ticket has waited for
+   * `waitSeconds`, a match of at least `min` players is made.
+   */
+  readonly players: number | { readonly min: number; readonly max: number; readonly waitSeconds: number }
+  /** Schema of a ticket's data, at most 512 bytes of JSON. */
+  readonly ticket: Ticket
+  /**
+   * Returns a number by which tickets are compared: a ticket is compared with the 32 tickets whose numbers are nearest. Default: with the 32
+   * tickets that are next in age.
+   */
+  readonly near?: (ticket: Out<Ticket>) => number
+  /**
+   * Returns true if two tickets can be in the same match. `a` is the older ticket, and `waitedMs` the time that it has waited. Called for each
+   * pair of tickets of a match, except two of the same party. If it throws, the pair is skipped and the error is logged. Default: all fit.
+   */
+  readonly fits?: (a: Out<Ticket>, b: Out<Ticket>, about: { readonly waitedMs: number }) => boolean
+  /** Returns the join options of the new room, at most 512 bytes of JSON. All players of the match join with them. Default: none. */
+  readonly options?: (tickets: readonly Out<Ticket>[]) => JsonObject
+  /** Returns the name of the ticket's shard, for example its region. Tickets of different shards never meet. Default: one shard. */
+  readonly shard?: (ticket: Out<Ticket>) => string
+  /** Seconds for which a disconnected player keeps the ticket. Default: `SESSION_RESUME_TTL` of the server (60 s). */
+  readonly reconnectSeconds?: number
+}
+
+/** Rules of a queue whose types are not known. */
+type AnyQueueSpec = QueueSpec<string, StandardSchemaV1<unknown, Json>, string>
+
+/** Types of a queue for the client. */
+export interface QueueTypes<Ticket extends StandardSchemaV1, Name extends string> {
+  readonly state: { readonly waiting: number }
+  readonly messages: { readonly ticket: null }
+  readonly replies: { readonly ticket: number }
+  readonly events: Record<never, never>
+  /** Room type of the matches. */
+  readonly matches: Name
+  /** Join options of the queue. */
+  readonly options: { readonly ticket: In<Ticket>; readonly party?: string; readonly seen?: string }
+}
+
+/** A ticket in the record of its queue, by the name of its player. */
+interface TicketRow {
+  readonly member: string
+  readonly ticket: Json
+  readonly since: number
+  /** Code of its party. Absent: the player queues alone. */
+  readonly party?: string
+  /** Key of the room of its match, from the turn that has made it until the room of the match has answered. */
+  readonly order?: string
+  /** True if the seat has ended while the match was pending. */
+  readonly gone?: true
+}
+
+/** A match whose room has not answered yet, by the key of the room. */
+interface OrderRow {
+  readonly at: number
+  readonly seats: Seats
+}
+
+interface QueueState {
+  /** Number of waiting tickets, some seconds old. All members see it. */
+  waiting: number
+  tickets: { [player: string]: TicketRow }
+  /** By code, the time since which a party waits for its members, or waits for a match. */
+  parties: { [code: string]: { readonly since: number } }
+  orders: { [id: string]: OrderRow }
+  /** Matches of the last `RESERVE_SECONDS`, by player: a player that has missed the end of its seat asks again. */
+  matched: {
+    [player: string]: { readonly room_id: string; readonly options: JsonObject; readonly at: number }
+  }
+  /** Counts the changes of the index. If a turn has failed, the index in memory has another count, and is made again. */
+  changes: number
+}
+
+/** Join options of a queue, checked. */
+interface QueueJoin {
+  readonly ticket: Json
+  readonly party?: string
+  /** Id of the room that the player has left for this ticket: its match is over for the player. */
+  readonly seen?: string
+}
+
+/** What a queue needs of its room besides the context of handlers. */
+export interface QueueContext extends TurnContext<never, never, Pair, Pair, never> {
+  /** Name for which a room reserves a seat of this member's player. */
+  seatName(memberId: string): string
+  readonly metrics: Pick<RoomMetrics, 'queueMatches' | 'queueWait' | 'queueFailures'>
+}
+
+const TICKET_GONE = 'the ticket has ended'
+
+/**
+ * Defines a queue, which brings players together and makes rooms for them. Export the result as the module's default, as for a room type.
+ * Clients join by `client.queue`. Throws a `RoomDefinitionError` that lists all mistakes.
+ */
+export function defineQueue<
+  const Type extends string,
+  Ticket extends StandardSchemaV1,
+  const Name extends string,
+>(spec: QueueSpec<Type, Ticket, Name>): RoomDefinition & TypedRoom<QueueTypes<Ticket, Name>, Type> {
+  checkQueueSpec(spec)
+  const { players } = spec
+  const { min, max } = typeof players === 'number' ? { min: players, max: players } : players
+  const queue = new Queue(spec as unknown as AnyQueueSpec, min, max)
+  const { type, reconnectSeconds } = spec
+  const definition = defineRoom({
+    type,
+    maxMembers: MAX_TICKETS,
+    sameSub: 'replace',
+    tick: { rate: LOOKS_PER_SECOND },
+    ...(reconnectSeconds !== undefined && { reconnectSeconds }),
+    layers: { tickets: null, parties: null, orders: null, matched: null, changes: null },
+    options: queue.options,
+    create: (): QueueState => ({ waiting: 0, tickets: {}, parties: {}, orders: {}, matched: {}, changes: 0 }),
+    messages: { ticket: { reply: v.number(), handle: queue.asked as never } },
+    tasks: {
+      reserve: task(queue.reserve, queue.reserved),
+      cancel: task(queue.cancel, queue.cancelled),
+    },
+    timers: { cancel: { data: v.string(), handle: queue.cancelAgain as never } },
+    admit: queue.admit as never,
+    onJoin: queue.joined as never,
+    onLeave: queue.left as never,
+    onTick: queue.look as never,
+  })
+  return Object.freeze({
+    ...definition,
+    system: true,
+    hidesMembers: true,
+    matches: { room: spec.room, players: max },
+  }) as never
+}
+
+/** Seats of a match in its room. */
+type Seats = Omit<SeatRequest, 'roomType'>
+
+const SEATS = v.object({
+  key: v.string(),
+  id: v.string(),
+  principal: v.string(),
+  subs: v.array(v.string()),
+  options: v.record(v.string(), v.any()),
+})
+
+/** A task of a queue. Its result is true if the room of the match has done what it was asked for. */
+const task = (run: unknown, handle: unknown) => ({
+  result: v.boolean(),
+  retry: true as const,
+  data: SEATS,
+  run: run as never,
+  handle: handle as never,
+})
+
+/** Refusals of a room that does not exist, and cannot be created with these options: it keeps no seats. */
+const IMPOSSIBLE: ReadonlySet<string> = new Set(['invalid_options', 'invalid_request', 'room_logic_failed'])
+
+/** The hooks of a queue. Between turns, its rooms keep an index of the tickets in memory; the state is what counts. */
+class Queue {
+  readonly #spec: AnyQueueSpec
+  readonly #players: { readonly min: number; readonly max: number }
+  readonly #waitMs: number
+  /** By the logger of the room, which all contexts of the room share. */
+  readonly #indexes = new WeakMap<RoomLog, TicketIndex>()
+
+  constructor(spec: AnyQueueSpec, min: number, max: number) {
+    this.#spec = spec
+    this.#players = { min, max }
+    this.#waitMs = typeof spec.players === 'number' ? 0 : spec.players.waitSeconds * 1000
+  }
+
+  /** Schema of the join options. */
+  get options(): StandardSchemaV1<object, QueueJoin> {
+    return {
+      '~standard': {
+        version: 1,
+        vendor: 'roomful',
+        validate: (given) => {
+          const { ticket, party, seen, ...others } = given as { [name: string]: unknown }
+          const problem = (message: string, ...path: string[]) => ({ issues: [{ message, path }] })
+          const [unknown] = Object.keys(others).filter((name) => name !== 'key')
+          if (unknown !== undefined) return problem('is no option of a queue', unknown)
+          const size = PARTY_CODE.exec(String(party))?.[1]
+          if (party !== undefined && !(Number(size) <= this.#players.max))
+            return problem(`must be a code of client.party, of at most ${this.#players.max} players`, 'party')
+          if (seen !== undefined && typeof seen !== 'string')
+            return problem('must be the id of a room', 'seen')
+          const valid = validateInput(this.#spec.ticket, ticket)
+          if (!valid.ok)
+            return valid.cause === undefined ? problem(valid.message, 'ticket') : raise(valid.cause)
+          const data = jsonCopy(valid.value, 'the data of the ticket')
+          if (sizeOf(data) > MAX_DATA_BYTES)
+            return problem(`has ${sizeOf(data)} bytes of JSON; it may have ${MAX_DATA_BYTES}`, 'ticket')
+          return {
+            value: {
+              ticket: data,
+              ...(party !== undefined && { party: String(party) }),
+              ...(seen && { seen }),
+            },
+          }
+        },
+      },
+    }
+  }
+
+  /** A player has one ticket: the same data gets it back, by the seat that the room gives to the newer session. */
+  readonly admit = (member: Member, options: QueueJoin, ctx: AdmitContext<QueueState>) => {
+    if (ctx.key !== 'default') return 'the queue has one room: join it without a key'
+    const { sub } = member
+    if (sub === null) return undefined
+    // To read the state here copies it.
+    const index = this.#indexes.get(ctx.log)
+    const known = index ? index.ticketOf(sub) : (ctx.state.tickets[sub] as TicketRow | undefined)
+    return known && !isSame(known, options) ? 'already_queued' : undefined
+  }
+
+  readonly joined = this.#turn((state, member: Member, ctx, index, options: QueueJoin) => {
+    const player = ctx.seatName(member.id)
+    const { ticket, party, seen } = options
+    const matched = state.matched[player]
+    if (matched && matched.room_id !== seen) ctx.refuse(matchedText(matched))
+    // Its seat has ended while its match is pending.
+    const known = state.tickets[player]
+    if (known) {
+      if (!isSame(known, options)) ctx.refuse('already_queued')
+      const { gone, ...row } = plain(known)
+      index.setMember(player, member.id)
+      state.tickets[player] = { ...row, member: member.id }
+      return
+    }
+    const row: TicketRow = { member: member.id, ticket, since: ctx.now, ...(party && { party }) }
+    if (index.isFull(this.#shardOf(ticket, ctx, index), ticket)) ctx.refuse('queue_full')
+    if (party) {
+      const members = index.partyOf(party).size + 1
+      if (members > sizeOfParty(party)) ctx.refuse('party_full')
+      state.parties[party] ??= { since: ctx.now }
+    }
+    state.tickets[player] = row
+    const unit = this.#add(player, row, ctx, index)
+    if (unit && index.orders < MAX_ORDERS) {
+      const match = unit.matcher.arrived(unit.id, ctx.now)
+      if (match) this.#order(state, ctx, index, match, unit.matcher)
+    }
+  })
+
+  readonly left = this.#turn((state, member: Member, ctx, index) => {
+    const player = index.playerOf(member.id)
+    const known = player === undefined ? undefined : state.tickets[player]
+    if (player === undefined || !known) return
+    if (known.order !== undefined) state.tickets[player] = { ...plain(known), gone: true }
+    else this.#remove(state, player, ctx.now, index)
+  })
+
+  /** Message `ticket`: returns the time for which the member's ticket has waited, in milliseconds. */
+  readonly asked = this.#turn((state, { member }: { member: Member }, ctx, index) => {
+    const player = index.playerOf(member.id)
+    const known = player === undefined ? undefined : state.tickets[player]
+    if (!known) return ctx.refuse(TICKET_GONE)
+    const reply = (ctx as unknown as { reply(value: number): void }).reply
+    reply(Math.max(0, ctx.now - known.since))
+  })
+
+  readonly look = (draft: QueueState, ctx: QueueContext): void => {
+    this.#turn((state, _none: undefined, _ctx, index) => {
+      const { now } = ctx
+      for (const player of index.takeExpired(now - RESERVE_SECONDS * 1000)) delete state.matched[player]
+      for (const code of index.incompleteParties) {
+        if (now - state.parties[code]!.since < PARTY_MS) continue
+        for (const player of [...index.partyOf(code)]) {
+          ctx.kick(state.tickets[player]!.member, 'party_timeout')
+          this.#remove(state, player, now, index)
+        }
+      }
+      let left = COMPARISONS
+      for (const matcher of index.matchers) {
+        if (left <= 0 || index.orders >= MAX_ORDERS) break
+        const before = matcher.comparisons
+        for (const match of matcher.search(now, left)) this.#order(state, ctx, index, match, matcher)
+        left -= matcher.comparisons - before
+      }
+      // A change is sent to each member: not more than 1,000 a second.
+      if (now - index.toldAt >= Math.max(1000, index.size) && state.waiting !== index.size) {
+        index.toldAt = now
+        state.waiting = index.size
+      }
+    })(draft, undefined, ctx)
+  }
+
+  readonly reserve = async (seats: Seats, { rooms }: { readonly rooms: TaskRooms }): Promise<boolean> => {
+    const answer = await rooms.reserve({ ...seats, roomType: this.#spec.room, seconds: RESERVE_SECONDS })
+    return 'reply' in answer
+  }
+
+  readonly cancel = async (seats: Seats, { rooms }: { readonly rooms: TaskRooms }): Promise<boolean> => {
+    const answer = await rooms.cancel({ ...seats, roomType: this.#spec.room })
+    return 'reply' in answer || IMPOSSIBLE.has(answer.code)
+  }
+
+  readonly reserved = this.#turn((state, { ok, value, data }: Ended, ctx, index) => {
+    const { key, options } = data
+    const order = state.orders[key]
+    if (!order) return
+    if (!ok || !value || ctx.now - order.at > ORDER_MS) {
+      ctx.metrics.queueFailures.inc({ room_type: this.#spec.type, reason: 'room' })
+      ctx.task('cancel', data, { id: `cancel-${key}` })
+      return
+    }
+    const matched = { room_id: `${this.#spec.room}:${key}`, options: options as JsonObject, at: ctx.now }
+    for (const player of data.subs) {
+      const { member, since, gone } = state.tickets[player]!
+      ctx.metrics.queueWait.observe({ room_type: this.#spec.type }, Math.max(0, ctx.now - since) / 1000)
+      this.#forget(state, player, index)
+      state.matched[player] = matched
+      index.expires(player, ctx.now)
+      if (!gone) ctx.kick(member, matchedText(matched))
+    }
+    delete state.orders[key]
+    index.orders--
+    ctx.metrics.queueMatches.inc({ room_type: this.#spec.type })
+  })
+
+  readonly cancelAgain = this.#turn((state, { data: key }: { readonly data: string }, ctx) => {
+    const order = state.orders[key]
+    if (order) ctx.task('cancel', plain(order.seats), { id: `cancel-${key}` })
+  })
+
+  readonly cancelled = this.#turn((state, { ok, value, data }: Ended, ctx, index) => {
+    const order = state.orders[data.key]
+    if (!order) return
+    if (!ok || !value) {
+      ctx.after(CANCEL_PAUSE_MS, 'cancel', data.key, { id: `cancel-${data.key}` })
+      return
+    }
+    delete state.orders[data.key]
+    index.orders--
+    for (const player of data.subs) {
+      const { order: _match, ...row } = plain(state.tickets[player]!)
+      state.tickets[player] = row
+      index.setOrdered(player, false)
+    }
+    for (const player of data.subs)
+      if (state.tickets[player]!.gone) this.#remove(state, player, ctx.now, index)
+    for (const player of data.subs) {
+      const row = state.tickets[player]
+      if (row) this.#add(player, plain(row), ctx, index)
+    }
+  })
+
+  /** Commits the order of a match: it leaves the waiting tickets with the turn that starts its task. */
+  #order(
+    state: QueueState,
+    ctx: QueueContext,
+    index: TicketIndex,
+    match: readonly Unit<Json>[],
+    matcher: Matcher<Json>,
+  ): void {
+    const tickets = match.flatMap((unit) => unit.tickets)
+    const options = index.orders < MAX_ORDERS ? this.#optionsOf(tickets, ctx, index) : undefined
+    if (!options) {
+      for (const unit of match) matcher.add(unit)
+      return
+    }
+    const key = Array.from({ length: 4 }, () => word(ctx.random())).join('')
+    const players = tickets.map((ticket) => ticket.id)
+    const seats = { key, id: `queue:${key}`, principal: `sub:${players[0]}`, subs: players, options }
+    state.orders[key] = { at: ctx.now, seats }
+    for (const player of players) {
+      state.tickets[player] = { ...plain(state.tickets[player]!), order: key }
+      index.setOrdered(player, true)
+    }
+    index.orders++
+    ctx.task('reserve', seats, { id: `reserve-${key}` })
+  }
+
+  #optionsOf(
+    tickets: readonly MatchTicket<Json>[],
+    ctx: QueueContext,
+    index: TicketIndex,
+  ): JsonObject | undefined {
+    try {
+      const options = jsonCopy(this.#spec.options?.(tickets.map(({ ticket }) => ticket)) ?? {}, 'the result')
+      if (typeof options !== 'object' || options === null || Array.isArray(options))
+        throw new RoomLogicError('options returned no object; it must return join options of the room')
+      if (sizeOf(options) <= MAX_DATA_BYTES) return options as JsonObject
+      throw new RoomLogicError(
+        `options returned ${sizeOf(options)} bytes of JSON; it may return ${MAX_DATA_BYTES}`,
+      )
+    } catch (error) {
+      this.#failed(ctx, index, 'options', error)
+      return undefined
+    }
+  }
+
+  #shardOf(ticket: Json, ctx: QueueContext, index: TicketIndex): string {
+    try {
+      return String(this.#spec.shard?.(ticket) ?? '')
+    } catch (error) {
+      this.#failed(ctx, index, 'shard', error)
+      return ''
+    }
+  }
+
+  /** Adds a ticket to the index. Returns its unit, if that can be matched now. */
+  #add(player: string, row: TicketRow, ctx: QueueContext, index: TicketIndex) {
+    const ticket = { id: player, ticket: frozen(guarded(plain(row.ticket))) as Json, since: row.since }
+    return index.add(
+      ticket,
+      row,
+      () => this.#shardOf(ticket.ticket, ctx, index),
+      () => this.#matcher(ctx, index),
+    )
+  }
+
+  #matcher(ctx: QueueContext, index: TicketIndex): Matcher<Json> {
+    const { near, fits } = this.#spec
+    return new Matcher({
+      players: this.#players,
+      waitMs: this.#waitMs,
+      near,
+      fits,
+      failed: (rule, error) => this.#failed(ctx, index, rule, error),
+    })
+  }
+
+  /** Removes a waiting ticket. Its party is incomplete from now on. */
+  #remove(state: QueueState, player: string, now: number, index: TicketIndex): void {
+    const { party } = state.tickets[player]!
+    this.#forget(state, player, index)
+    if (party !== undefined && state.parties[party]) state.parties[party] = { since: now }
+  }
+
+  #forget(state: QueueState, player: string, index: TicketIndex): void {
+    const { party } = state.tickets[player]!
+    delete state.tickets[player]
+    index.remove(player)
+    if (party !== undefined && index.partyOf(party).size === 0) delete state.parties[party]
+  }
+
+  #failed(
+    ctx: QueueContext,
+    index: TicketIndex,
+    rule: 'near' | 'fits' | 'options' | 'shard',
+    error: unknown,
+  ): void {
+    ctx.metrics.queueFailures.inc({ room_type: this.#spec.type, reason: rule })
+    if (!index.mayLog(rule, ctx.now)) return
+    ctx.log.error({ rule, error: errorText(error) }, 'a rule of the queue failed')
+  }
+
+  /** A handler with the index of its room. */
+  #turn<Subject, Options>(
+    run: (
+      state: QueueState,
+      subject: Subject,
+      ctx: QueueContext,
+      index: TicketIndex,
+      options: Options,
+    ) => void,
+  ) {
+    return (state: QueueState, subject: Subject, ctx: QueueContext, options?: Options): void => {
+      const index = this.#index(state, ctx)
+      run(state, subject, ctx, index, options as Options)
+      if (index.changes !== state.changes) state.changes = index.changes
+    }
+  }
+
+  #index(state: QueueState, ctx: QueueContext): TicketIndex {
+    const known = this.#indexes.get(ctx.log)
+    if (known?.changes === state.changes) return known
+    const index = new TicketIndex()
+    this.#indexes.set(ctx.log, index)
+    for (const [player, row] of Object.entries(plain(state.tickets))) this.#add(player, row, ctx, index)
+    for (const [player, { at }] of Object.entries(plain(state.matched))) index.expires(player, at)
+    index.orders = Object.keys(state.orders).length
+    index.changes = state.changes
+    return index
+  }
+}
+
+/** Outcome of a task of a queue. */
+interface Ended {
+  readonly ok: boolean
+  readonly value?: boolean
+  readonly data: Seats
+}
+
+/** A ticket in memory. */
+interface IndexedTicket extends MatchTicket<Json> {
+  member: string
+  readonly party: string | undefined
+  readonly shard: string
+  readonly bytes: number
+  ordered: boolean
+}
+
+/** What a queue keeps in memory of its tickets, so that a turn costs what it changes. It is made of the state, and is no part of it. */
+class TicketIndex {
+  /** Matches whose room has not answered. */
+  orders = 0
+  /** See `QueueState.changes`. */
+  changes = 0
+  /** When the members were told of the number of tickets. */
+  toldAt = Number.NEGATIVE_INFINITY
+  readonly #tickets = new Map<string, IndexedTicket>()
+  readonly #byMember = new Map<string, string>()
+  readonly #parties = new Map<string, Set<string>>()
+  readonly #shards = new Map<string, { readonly matcher: Matcher<Json>; tickets: number }>()
+  readonly #expiring: { readonly player: string; readonly at: number }[] = []
+  readonly #logged = new Map<string, number>()
+  #bytes = 0
+
+  get size(): number {
+    return this.#tickets.size
+  }
+
+  get matchers(): Matcher<Json>[] {
+    return [...this.#shards.values()].map(({ matcher }) => matcher)
+  }
+
+  get incompleteParties(): string[] {
+    return [...this.#parties.keys()].filter((code) => this.partyOf(code).size < sizeOfParty(code))
+  }
+
+  isFull(shard: string, ticket: Json): boolean {
+    const tickets = this.#shards.get(shard)?.tickets ?? 0
+    return tickets >= MAX_SHARD_TICKETS || this.#bytes + sizeOf(ticket) > MAX_QUEUE_BYTES
+  }
+
+  /** Players of a party that have tickets. */
+  partyOf(code: string): ReadonlySet<string> {
+    return this.#parties.get(code) ?? new Set()
+  }
+
+  ticketOf(player: string): IndexedTicket | undefined {
+    return this.#tickets.get(player)
+  }
+
+  playerOf(memberId: string): string | undefined {
+    return this.#byMember.get(memberId)
+  }
+
+  /** Adds a ticket, or one that waits again. Returns its unit and matcher if all tickets of the unit wait. */
+  add(
+    ticket: MatchTicket<Json>,
+    { member, party, order }: TicketRow,
+    shardOf: () => string,
+    newMatcher: () => Matcher<Json>,
+  ): { readonly id: string; readonly matcher: Matcher<Json> } | undefined {
+    this.changes++
+    let known = this.#tickets.get(ticket.id)
+    if (!known) {
+      const bytes = sizeOf(ticket.ticket)
+      known = { ...ticket, member, party, shard: shardOf(), bytes, ordered: order !== undefined }
+      this.#tickets.set(ticket.id, known)
+      this.#byMember.set(member, ticket.id)
+      this.#bytes += bytes
+      const shard = this.#shards.get(known.shard) ?? { matcher: newMatcher(), tickets: 0 }
+      this.#shards.set(known.shard, shard)
+      shard.tickets++
+      if (party !== undefined) this.#parties.set(party, new Set([...this.partyOf(party), ticket.id]))
+    }
+    const unit = this.#unitOf(known)
+    if (!unit) return undefined
+    // Tickets of a party may be of several shards: that of the first counts.
+    const { matcher } = this.#shards.get(this.#tickets.get(unit.tickets[0]!.id)!.shard)!
+    if (!matcher.has(unit.id)) matcher.add(unit)
+    return { id: unit.id, matcher }
+  }
+
+  remove(player: string): void {
+    const ticket = this.#tickets.get(player)
+    if (!ticket) return
+    this.changes++
+    const { party, shard, member, bytes } = ticket
+    for (const matcher of this.matchers) matcher.remove(unitId(ticket))
+    this.#tickets.delete(player)
+    this.#byMember.delete(member)
+    this.#bytes -= bytes
+    const counted = this.#shards.get(shard)!
+    if (--counted.tickets === 0) this.#shards.delete(shard)
+    if (party === undefined) return
+    const others = [...this.partyOf(party)].filter((other) => other !== player)
+    if (others.length > 0) this.#parties.set(party, new Set(others))
+    else this.#parties.delete(party)
+  }
+
+  setMember(player: string, memberId: string): void {
+    this.changes++
+    const ticket = this.#tickets.get(player)!
+    this.#byMember.delete(ticket.member)
+    ticket.member = memberId
+    this.#byMember.set(memberId, player)
+  }
+
+  setOrdered(player: string, ordered: boolean): void {
+    this.changes++
+    this.#tickets.get(player)!.ordered = ordered
+  }
+
+  /** The match of a player is remembered from `at` on. */
+  expires(player: string, at: number): void {
+    this.changes++
+    this.#expiring.push({ player, at })
+  }
+
+  /** Players whose last match was made before `time`. */
+  takeExpired(time: number): string[] {
+    const expired: string[] = []
+    while (this.#expiring[0] && this.#expiring[0].at < time) {
+      this.changes++
+      const { player } = this.#expiring.shift()!
+      if (!this.#expiring.some((later) => later.player === player)) expired.push(player)
+    }
+    return expired
+  }
+
+  mayLog(rule: string, now: number): boolean {
+    if (now - (this.#logged.get(rule) ?? Number.NEGATIVE_INFINITY) < QUIET_MS) return false
+    this.#logged.set(rule, now)
+    return true
+  }
+
+  #unitOf(ticket: IndexedTicket): Unit<Json> | undefined {
+    const { party } = ticket
+    if (party === undefined) return ticket.ordered ? undefined : { id: unitId(ticket), tickets: [ticket] }
+    const tickets = [...this.partyOf(party)]
+      .map((player) => this.#tickets.get(player)!)
+      .sort((one, other) => one.since - other.since || (one.id < other.id ? -1 : 1))
+    if (tickets.length < sizeOfParty(party) || tickets.some(({ ordered }) => ordered)) return undefined
+    return { id: unitId(ticket), tickets }
+  }
+}
+
+const unitId = ({ id, party }: { readonly id: string; readonly party: string | undefined }): string =>
+  party === undefined ? `ticket ${id}` : `party ${party}`
+
+/** Text with which the seat of a matched ticket ends. */
+const matchedText = ({
+  room_id,
+  options,
+}: {
+  readonly room_id: string
+  readonly options: JsonObject
+}): string => `${MATCHED}${JSON.stringify({ room_id, options })}`
+
+const sizeOfParty = (code: string): number => Number(PARTY_CODE.exec(code)?.[1])
+
+const sizeOf = (data: Json): number => Buffer.byteLength(JSON.stringify(data))
+
+/** 32 random bits. */
+const word = (random: number): string =>
+  Math.floor(random * 2 ** 32)
+    .toString(16)
+    .padStart(8, '0')
+
+/** A copy of a part of the state. */
+const plain = <T>(part: T): T => JSON.parse(JSON.stringify(part)) as T
+
+const isSame = (
+  { ticket, party }: Pick<IndexedTicket, 'ticket' | 'party'> | TicketRow,
+  options: QueueJoin,
+): boolean => canonical(ticket) === canonical(options.ticket) && party === options.party
+
+/** JSON with sorted keys: the order of keys is no part of the state. */
+const canonical = (value: unknown): string =>
+  JSON.stringify(value, (_key, part: unknown) =>
+    typeof part === 'object' && part !== null && !Array.isArray(part)
+      ? Object.fromEntries(Object.entries(part).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : part,
+  )
+
+function raise(error: unknown): never {
+  throw error
+}

@@ -1,0 +1,182 @@
+import * as v from 'valibot'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { RoomfulError } from '../client/index.ts'
+import { withQueues } from '../client/queue.ts'
+import { defineQueue, defineRoom } from '../dataplane/index.ts'
+import { type Player, type TestRooms, testRooms } from './kit/index.ts'
+
+const duel = defineRoom({
+  type: 'duel',
+  maxMembers: 4,
+  options: v.object({ map: v.string() }),
+  create: ({ map }) => ({ map, subs: [] as (string | null)[] }),
+  onJoin(state, member) {
+    state.subs.push(member.sub)
+  },
+})
+
+const ranked = defineQueue({
+  type: 'ranked',
+  room: 'duel',
+  players: 2,
+  ticket: v.object({ elo: v.number() }),
+  near: ({ elo }) => elo,
+  fits: (a, b, { waitedMs }) => Math.abs(a.elo - b.elo) <= 50 + waitedMs / 100,
+  options: () => ({ map: 'desert' }),
+  reconnectSeconds: 20,
+})
+
+const trio = defineQueue({
+  ...{ type: 'trio', room: 'duel', players: 3 },
+  ticket: v.object({}),
+  options: () => ({ map: 'ice' }),
+})
+
+type Game = TestRooms<[typeof duel, typeof ranked, typeof trio]>
+let t: Game
+beforeEach(async () => {
+  t = (await testRooms([duel, ranked, trio])) as unknown as Game
+})
+afterEach(() => t.close())
+
+const queue = (sub: string, elo: number, options = {}, player: Player = {}) =>
+  t.queue('ranked', { elo }, { sub, ...player }, options)
+
+const codeOf = (promise: Promise<unknown>) =>
+  promise.then(
+    () => 'resolved',
+    (error: unknown) => (error instanceof RoomfulError ? error.code : error),
+  )
+
+describe('client.queue', () => {
+  it('joins the room of the match, with the options that the queue has chosen', async () => {
+    const [ada, bob] = [await queue('ada', 1200), await queue('bob', 1210)]
+    const [one, other] = [await ada.matched, await bob.matched]
+    expect(one.id).toBe(other.id)
+    expect(one.id).toMatch(/^duel:[0-9a-f]{32}$/)
+    expect(one.state).toEqual({ map: 'desert', subs: ['ada', 'bob'] })
+  })
+
+  it('tells how long the ticket waits, and how many tickets there are', async () => {
+    const ada = await queue('ada', 1200)
+    const told: unknown[] = []
+    ada.onChange((status) => told.push(status))
+    await queue('bob', 3000)
+    await t.advance(3000)
+    expect(ada.waiting).toBe(2)
+    expect(ada.waitedMs).toBeGreaterThanOrEqual(3000)
+    expect(told.at(-1)).toMatchObject({ waiting: 2 })
+  })
+
+  it('matches within 1.2 s of the second ticket', async () => {
+    const ada = await queue('ada', 1200)
+    await t.advance(5000)
+    const bob = await queue('bob', 1200)
+    const before = t.now
+    await ada.matched
+    await bob.matched
+    expect(t.now - before).toBeLessThan(1200)
+  })
+
+  it('rejects with cancelled after cancel, and the queue forgets the ticket', async () => {
+    const ada = await queue('ada', 1200)
+    const ended = codeOf(ada.matched)
+    await ada.cancel()
+    expect(await ended).toBe('cancelled')
+    const bob = await queue('bob', 1200)
+    const cleo = await queue('cleo', 1200)
+    expect((await bob.matched).id).toBe((await cleo.matched).id)
+  })
+
+  it('rejects with already_queued for other data, and gives the ticket to a newer client with the same data', async () => {
+    const ada = await queue('ada', 1200)
+    const other = await queue('ada', 1300)
+    expect(await codeOf(other.matched)).toBe('already_queued')
+    await t.advance(4000)
+    const again = await queue('ada', 1200)
+    expect(again.waitedMs).toBeGreaterThanOrEqual(4000)
+    expect(await codeOf(ada.matched)).toBe('replaced')
+  })
+
+  it('keeps the ticket of a client that was disconnected for less than reconnectSeconds, and its match', async () => {
+    const ada = await queue('ada', 1200)
+    await t.drop(ada)
+    const bob = await queue('bob', 1200)
+    const room = await bob.matched
+    await t.advance(5000)
+    await t.reconnect(ada)
+    expect((await ada.matched).id).toBe(room.id)
+  })
+
+  it('rejects with seat_lost after a longer disconnection', async () => {
+    const ada = await queue('ada', 1200)
+    await t.drop(ada)
+    await t.advance(30_000)
+    await t.reconnect(ada)
+    expect(await codeOf(ada.matched)).toBe('seat_lost')
+    const bob = await queue('bob', 1200)
+    await t.advance(5000)
+    expect(bob.waiting).toBeLessThanOrEqual(1)
+  })
+
+  it('rejects with the code of a refused join', async () => {
+    const wrong = await t.queue('ranked', { elo: 'high' } as never, { sub: 'ada' })
+    expect(await codeOf(wrong.matched)).toBe('invalid_options')
+  })
+
+  it('brings a party into one match', async () => {
+    const { client } = { client: withQueues({} as never) }
+    const { code } = await client.party({ size: 2 })
+    expect(code).toMatch(/^2-[0-9a-f]{32}$/)
+    const party = [
+      await t.queue('trio', {}, { sub: 'ada' }, { party: code }),
+      await t.queue('trio', {}, { sub: 'cleo' }),
+      await t.queue('trio', {}, { sub: 'bob' }, { party: code }),
+    ]
+    const rooms = []
+    for (const ticket of party) rooms.push((await ticket.matched).id)
+    expect(new Set(rooms).size).toBe(1)
+  })
+
+  it('rejects a party of no size that a match can have', async () => {
+    const client = withQueues({} as never)
+    await expect(client.party({ size: 0 })).rejects.toMatchObject({ code: 'invalid_options' })
+    const big = await t.queue('ranked', { elo: 1 }, { sub: 'ada' }, { party: `9-${'a'.repeat(32)}` })
+    expect(await codeOf(big.matched)).toBe('invalid_options')
+  })
+
+  it('rejects with party_timeout if the party is not complete after 60 s', async () => {
+    const ada = await queue('ada', 1200, { party: `2-${'a'.repeat(32)}` })
+    await t.advance(30_000)
+    expect(await codeOf(ada.matched)).toBe('party_timeout')
+  })
+})
+
+describe('A queue whose owner is killed', () => {
+  it('keeps waiting tickets with their age', async () => {
+    const [ada, bob] = [await queue('ada', 1200), await queue('bob', 1500)]
+    await t.advance(10_000)
+    await t.killOwner(ada)
+    await t.advance(16_000)
+    expect((await ada.matched).id).toBe((await bob.matched).id)
+  })
+
+  it.each(Array.from({ length: 12 }, (_, i) => 80 + i * 6))(
+    'makes exactly one match when it dies at step %d ms of a match',
+    async (ms) => {
+      // The third keeps the queue in use.
+      const other = await queue('cleo', 90_000)
+      const tickets = [await queue('ada', 1200), await queue('bob', 1900)]
+      // They fit after 65 s. Within the steps, the match is found, its room is made, and the players are told.
+      await t.advance(64_800)
+      await t.advance(ms)
+      await t.killOwner(other)
+      const rooms = []
+      for (const ticket of tickets) rooms.push(await ticket.matched)
+      expect(rooms[0]!.id).toBe(rooms[1]!.id)
+      await t.advance(1000)
+      expect([...rooms[0]!.state.subs].sort()).toEqual(['ada', 'bob'])
+      expect(other.waiting).toBe(1)
+    },
+  )
+})
