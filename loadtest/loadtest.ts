@@ -8,6 +8,7 @@ import { bottlenecks } from './bottleneck.ts'
 import { checksOf, mergeFindings, violatedChecks } from './checks.ts'
 import { withinTimeLimit } from './clients/client.ts'
 import { Clients } from './clients/clients.ts'
+import { LobbyClients } from './clients/lobby.ts'
 import { Failures } from './clients/tally.ts'
 import { type WorkerReport, watchLoop } from './clients/worker.ts'
 import type { Credentials, Issuer } from './issuer.ts'
@@ -90,6 +91,7 @@ const allPercentiles = (histograms: Histograms): Second['timings'] =>
 /** Runs a scenario, and records what its clients and the service do: in each second, in each phase, and in total. */
 export class LoadTest implements RunContext {
   readonly clients: Clients
+  readonly lobby: LobbyClients
   readonly #deps: LoadTestOptions
   readonly #scraper: Scraper
   readonly #start: number
@@ -138,6 +140,8 @@ export class LoadTest implements RunContext {
       clock,
       interrupted: this.#interruption,
     })
+    const { wsUrls, issuer } = target
+    this.lobby = new LobbyClients({ wsUrls, issuer, clock, interrupted: this.#interruption })
   }
 
   /** Resolves with the result, also of a run that failed or was interrupted. Called once. */
@@ -256,6 +260,7 @@ export class LoadTest implements RunContext {
     await this.#endSecond()
     const findings = mergeFindings(this.#reports.map((report) => report.findings))
     this.#checks.unshift(...checksOf(findings, this.#deps.options.message !== undefined))
+    this.lobby.close()
     await this.clients.close()
   }
 

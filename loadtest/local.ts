@@ -154,6 +154,19 @@ export class LocalService {
     return parseMetrics(await (await fetch(`${url}/metrics`)).text()).get(name) ?? 0
   }
 
+  /** A histogram of a node: by upper bound, the number of values up to it. */
+  async buckets(node: string, name: string): Promise<ReadonlyMap<number, number>> {
+    const { url = '' } = this.metrics.find((source) => source.name === node) ?? {}
+    const text = await (await fetch(`${url}/metrics`)).text()
+    const series = new RegExp(`^${name}_bucket\\{.*le="([^"]+)".*\\} (\\d+)`, 'gm')
+    return new Map(
+      [...text.matchAll(series)].map(([, bound, count]) => [
+        bound === '+Inf' ? Number.POSITIVE_INFINITY : Number(bound),
+        Number(count),
+      ]),
+    )
+  }
+
   /** Memory of a node after a garbage collection, in bytes: heap and buffers in use, and resident. */
   memory(node: string): Promise<{ readonly used: number; readonly rss: number }> {
     return memoryOf(this.process(node))

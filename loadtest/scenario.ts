@@ -1,4 +1,5 @@
 import type { Clients } from './clients/clients.ts'
+import { type LobbyClients, ROOMS_PER_CLIENT } from './clients/lobby.ts'
 import type { LocalService, LocalSettings } from './local.ts'
 import type { Options, Values } from './option-kinds.ts'
 import { type Check, type Figure, NO_VALUES, type Percentiles, type Timing } from './result.ts'
@@ -28,6 +29,8 @@ export interface RunContext {
   readonly runs: number
   readonly roomType: string
   readonly clients: Clients
+  /** Players who find rooms of the type `load-lobby`. */
+  readonly lobby: LobbyClients
   /** The processes of the service. Throws without `--local`. */
   readonly local: LocalService
   /** Runs one phase, which appears in the report and the live view. `seconds`: expected duration. */
@@ -92,6 +95,13 @@ export async function dryRun(
       },
       awaitRevoked: async () => [],
     }),
+    lobby: stub({
+      open: ({ rooms }: { rooms: number }) => add({ count: Math.ceil(rooms / ROOMS_PER_CLIENT) }),
+      watch: add,
+      burst: async (options: { count: number }) => add(options).then(() => 0),
+      count: async () => 0,
+      findings: { lists: 0, ghosts: [], refused: [] },
+    }),
     local: stub({
       nodes,
       restart: ends,
@@ -99,6 +109,7 @@ export async function dryRun(
       process: () => stub({ kill: ends }),
       ownerOf: async () => nodes[0],
       metric: async () => 0,
+      buckets: async () => new Map(),
       memory: async () => ({ used: 0, rss: 0 }),
       redisInfo: async () => new Map(),
     }),

@@ -40,8 +40,11 @@ export class Directory {
   ): Promise<readonly StoredRow[]> {
     const search = this.#search(list, query, allows)
     const rows = await this.#copyOf(list).rows()
-    this.#parts.metrics.listQueries.inc()
-    return rows.find(search, after)
+    const { clock, metrics } = this.#parts
+    const began = clock.monotonic()
+    const found = rows.find(search, after)
+    metrics.listQueryDuration.observe((clock.monotonic() - began) / 1000)
+    return found
   }
 
   /**

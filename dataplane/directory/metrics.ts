@@ -1,11 +1,11 @@
-import { counter, gauge, type Metrics } from '../../shared/metrics.ts'
+import { counter, gauge, histogram, type Metrics } from '../../shared/metrics.ts'
 
 /** Metrics of a node's copies of lists of rooms. */
 export const DIRECTORY_METRICS = {
   listedRows: gauge('service_directory_rows', 'Rows in the copies of lists of rooms that this node keeps.'),
-  listQueries: counter(
-    'service_directory_queries_total',
-    'Queries of lists of rooms that this node has answered.',
+  listQueryDuration: histogram(
+    'service_directory_query_duration_seconds',
+    'Time in which a query found its rows in the copy of a list. The event loop does nothing else then.',
   ),
   listWatchers: gauge('service_directory_watchers', 'Queries whose results this node watches for clients.'),
   placements: counter(

@@ -4,6 +4,7 @@ import { churn } from './churn.ts'
 import { connectStorm } from './connect-storm.ts'
 import { commits, hop, rooms, sessions } from './costs.ts'
 import { faults } from './faults.ts'
+import { lobby } from './lobby.ts'
 import { nodeKill, rollingRestart } from './node-by-node.ts'
 import { resumeStorm } from './resume-storm.ts'
 import { revoke } from './revoke.ts'
@@ -23,6 +24,7 @@ export const SCENARIOS: readonly Scenario[] = [
   nodeKill,
   // Measurements.
   faults,
+  lobby,
   hop,
   commits,
   rooms,

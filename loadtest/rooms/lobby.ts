@@ -1,0 +1,30 @@
+import { defineRoom } from 'roomful'
+import * as v from 'valibot'
+
+/** A listed room of four seats. Its members decide what its row says, and when it ends. */
+const lobby = defineRoom({
+  type: 'load-lobby',
+  maxMembers: 4,
+  options: v.object({ map: v.string() }),
+  durability: 'none',
+  idleSeconds: 1,
+  create: ({ map }) => ({ map, level: 0 }),
+  listing: {
+    data: v.object({ map: v.string(), level: v.number() }),
+    of: ({ map, level }) => ({ map, level }),
+  },
+  messages: {
+    level: {
+      data: v.number(),
+      handle(state, { data }) {
+        state.level = data
+      },
+    },
+    end: {
+      data: v.null(),
+      handle: (_state, _input, ctx) => ctx.close(),
+    },
+  },
+})
+export default lobby
+export type LobbyRoom = typeof lobby
