@@ -105,7 +105,7 @@ const toEdge = fc
 const message = fc.oneof(
   fc.record({ to: fc.constantFrom('owner', 'opener'), message: toOwner }, { noNullPrototype: true }),
   fc.record({ to: fc.constant('edge'), message: toEdge }, { noNullPrototype: true }),
-  fc.record({ to: fc.constant('gateway'), session_id: text }, { noNullPrototype: true }),
+  fc.record({ to: fc.constant('gateway'), session_id: text, ended: fc.boolean() }, { noNullPrototype: true }),
   fc.record({ to: fc.constant('host'), room }, { noNullPrototype: true }),
 ) as fc.Arbitrary<PeerMessage>
 
@@ -244,11 +244,11 @@ describe('an envelope', () => {
     const messages = kinds.map((kind) => ({ to: 'owner', message: { ...MESSAGE, kind, data } }))
     const bytes = sealed([
       ...messages,
-      { to: 'gateway', session_id: 's' },
+      { to: 'gateway', session_id: 's', ended: false },
       { to: 'host', room: MESSAGE.room },
     ] as PeerMessage[])
     const digest = createHash('sha256').update(bytes).digest('hex')
-    expect(digest.slice(0, 16)).toBe('dc7d7e317030c6ac')
+    expect(digest.slice(0, 16)).toBe('2a671f07f45eb0b0')
   })
 
   it('that is damaged gives a clear error, or messages, and nothing else', () => {

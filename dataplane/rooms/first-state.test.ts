@@ -37,8 +37,8 @@ describe('load', () => {
     const bob = await bench.join('board', 'bob')
     const cat = await bench.join('board', 'cat', { key: 'other' })
     expect(calls.map(({ asked }) => asked)).toEqual([
-      ['a', { size: 3 }, { projectId: 'prj_test' }],
-      ['other', {}, { projectId: 'prj_test' }],
+      ['a', { size: 3 }, { projectId: 'prj_test', roomType: 'board' }],
+      ['other', {}, { projectId: 'prj_test', roomType: 'board' }],
     ])
     calls[1]!.answer(undefined)
     await bench.settle()

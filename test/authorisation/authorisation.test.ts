@@ -229,6 +229,7 @@ describe('the admin side of a node', () => {
     'DELETE /internal/sessions': '?project_id=prj_one&session_id=ses_one',
     'DELETE /internal/rooms': '?project_id=prj_one&room_id=arena:one',
     'GET /internal/listings': '?project_id=prj_one&room_type=arena',
+    'GET /internal/room': '?project_id=prj_one&room_id=arena:one',
   }
 
   const BODIES: Readonly<Record<string, string>> = {

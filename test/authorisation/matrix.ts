@@ -148,6 +148,7 @@ export const ADMIN: Readonly<Record<string, AdminRow>> = {
   'GET /internal/rooms': INTERNAL,
   'DELETE /internal/rooms': INTERNAL,
   'POST /internal/rooms/requests': INTERNAL,
+  'GET /internal/room': INTERNAL,
   'DELETE /internal/project-rooms': INTERNAL,
   'DELETE /internal/sessions': INTERNAL,
   'GET /internal/listings': INTERNAL,
