@@ -4,9 +4,8 @@ import { type DescribeRouteOptions, describeRoute, resolver } from 'hono-openapi
 import * as v from 'valibot'
 import { PROBLEMS, type ProblemCode } from '../shared/problem.ts'
 import type { StoreFailure } from '../shared/store/port.ts'
-import { checkJson, NotJson } from '../shared/sync/check.ts'
 import type { Span } from '../shared/tracing/tracer.ts'
-import { invalid, MAX_BODY_BYTES, type ObjectSchema, readJson, validate } from '../shared/validate.ts'
+import { MAX_BODY_BYTES, type ObjectSchema, readJson, requireJson, validate } from '../shared/validate.ts'
 import { type Authentication, type Caller, requireOperator } from './auth.ts'
 import { ProblemDocument } from './schemas.ts'
 
@@ -99,12 +98,7 @@ const NO_QUERY = v.object({})
 async function readBody(schema: v.GenericSchema, request: Request): Promise<unknown> {
   if (isObjectSchema(schema)) return validate(schema, await readJson(request), 'body')
   const value = await readJson(request, MAX_BODY_BYTES, null)
-  try {
-    checkJson(value)
-  } catch (error) {
-    if (!(error instanceof NotJson)) throw error
-    throw invalid([{ path: error.path, message: error.found }])
-  }
+  requireJson(value)
   return value
 }
 

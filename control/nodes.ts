@@ -45,6 +45,7 @@ const NODES_KEPT_MS = 1000
 /** Problems of a node that are the caller's to know. Any other says that the node cannot serve the call. */
 const PASSED_ON = [
   'invalid_request',
+  'payload_too_large',
   'room_not_found',
   'room_full',
   'room_logic_refused',

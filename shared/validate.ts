@@ -1,5 +1,6 @@
 import * as v from 'valibot'
 import { type FieldError, Problem } from './problem.ts'
+import { checkJson, NotJson } from './sync/check.ts'
 
 /** A schema of a request body or query: an object with known entries. */
 export type ObjectSchema<Output> = v.GenericSchema<unknown, Output> & { readonly entries: v.ObjectEntries }
@@ -31,6 +32,16 @@ export function invalid(errors: readonly FieldError[]): Problem {
   return new Problem('invalid_request', `${sentence ?? 'the request does not fit'}${more}`, {
     errors: errors.filter((error, at) => errors.findIndex(({ path }) => path === error.path) === at),
   })
+}
+
+/** Throws a `Problem` (invalid_request) unless `value` is JSON that rooms take, such as at most 64 levels deep. `path`: place of the value in the body. */
+export function requireJson(value: unknown, path = ''): void {
+  try {
+    checkJson(value)
+  } catch (error) {
+    if (!(error instanceof NotJson)) throw error
+    throw invalid([{ path: `${path}${error.path}`, message: error.found }])
+  }
 }
 
 function unknownFields(

@@ -10,7 +10,7 @@ import { RateLimits } from '../../shared/rate-limit.ts'
 import { type CountedRoom, StoreUnavailable } from '../../shared/store/port.ts'
 import { storeProblem } from '../../shared/store/problem.ts'
 import { MAX_SUB_LENGTH } from '../../shared/tokens.ts'
-import { invalid, MAX_BODY_BYTES, readJson, validate } from '../../shared/validate.ts'
+import { invalid, MAX_BODY_BYTES, readJson, requireJson, validate } from '../../shared/validate.ts'
 import type { RoomList } from '../directory/directory.ts'
 import { DEFAULT_LIMIT, InvalidQuery, MAX_LIMIT } from '../directory/query.ts'
 import { type StoredRow, takenSeats } from '../directory/row.ts'
@@ -121,8 +121,8 @@ const REQUEST_BODY = v.object({
     do: ACTION,
   }),
 })
-/** Size of a request around its data, which may be as large as a request body of control. */
-const REQUEST_BYTES = MAX_BODY_BYTES + 16 * 1024
+/** Size of a request. Its data is a body that control has read and written again, where `1e20` becomes five times as long. */
+const REQUEST_BYTES = 5 * MAX_BODY_BYTES + 16 * 1024
 /** Requests of a project at this node. A burst of one second passes. */
 const REQUEST_RATE = { perSecond: 200, burst: 200 }
 
@@ -264,6 +264,8 @@ async function request(c: Context, source: RoomCallsSource, rates: RateLimits): 
       `The project ${projectId} sends more than ${REQUEST_RATE.perSecond} requests to rooms in a second.`,
       { headers: { 'retry-after': '1' } },
     )
+  if (asked.do.op === 'call') requireJson(asked.do.data, 'data')
+  if (create) requireJson(create.options, 'options')
   const [keyId] = asked.id.split('/')
   const answer = await source.requestRoom(projectId, roomId, {
     ...asked,

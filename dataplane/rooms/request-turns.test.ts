@@ -292,6 +292,33 @@ describe('A request', () => {
     ])
   })
 
+  it('to close is answered again when a new room has the key, and does not end that room', async () => {
+    const { bench, ask } = await opened()
+    const closed = await ask(other({ op: 'close' }))
+    await bench.advance(1000)
+    const bob = await bench.join('bank', 'bob')
+    expect(await ask(other({ op: 'close' }))).toEqual(closed)
+    await bench.advance(1000)
+    expect(bob.inRoom).toBe(true)
+  })
+
+  it('to kick ends a seat once that another seat has ended with it', async () => {
+    const gone: string[] = []
+    const pair = defineRoom({
+      type: 'bank',
+      create: () => ({}),
+      onLeave(_state, member, ctx) {
+        gone.push(member.id)
+        for (const { id, sub } of ctx.members) if (sub === member.sub) ctx.kick(id)
+      },
+    })
+    const bench = new RoomBench([pair])
+    await bench.join('bank', 'ann', { sub: 'ann' })
+    await bench.join('bank', 'ann2', { sub: 'ann' })
+    await asking(bench)(other({ op: 'kick', sub: 'ann' }))
+    expect(gone).toHaveLength(2)
+  })
+
   it('kicks all members of a player, whose onLeave runs', async () => {
     const { bench, ann, ask } = await opened()
     const bob = await bench.join('bank', 'bob', { sub: 'bob' })

@@ -2,7 +2,7 @@ import type { Json } from '../../shared/json.ts'
 import type { RequestAnswer, RequestMessage, RoomAction, RoomRequest } from '../traffic.ts'
 import { bounded, FAILED, validateInput } from './failures.ts'
 import { handleOfCall, type Inputs } from './inputs.ts'
-import { answerOf, type Outcome, Outcomes } from './outcomes.ts'
+import { answerOf, OUTCOME_MS, type Outcome, Outcomes } from './outcomes.ts'
 import { reserve } from './reservations.ts'
 import { viewOf } from './room-view.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
@@ -60,7 +60,7 @@ export class RequestTurns {
     // The outcomes that have expired go with the next update.
     this.#stream.tables.commit()
     if (op === 'cancel') this.#cancel(asker, request, request.do.subs, known)
-    else if (known?.hash === request.hash && op === 'close') this.#on.close(asker)
+    else if (known?.hash === request.hash && op === 'close' && this.#isOwn(known)) this.#on.close(asker)
     else if (known?.hash === request.hash) this.#repeat(asker, known)
     else if (known) this.#answer(asker, answerOf(request, known))
     else if (this.#outcomes.full && op !== 'close')
@@ -166,9 +166,12 @@ export class RequestTurns {
   }
 
   #kick(sub: string, reason: string | undefined): number {
-    const kicked = [...this.#stream.memberships].filter(({ member }) => member.sub === sub)
+    const { memberships } = this.#stream
+    const kicked = [...memberships].filter(({ member }) => member.sub === sub)
+    const text = reason === undefined ? undefined : bounded(reason)
+    // onLeave of one seat may end another.
     for (const membership of kicked)
-      this.#inputs.part(membership, 'kicked', reason === undefined ? undefined : bounded(reason))
+      if (memberships.has(membership)) this.#inputs.part(membership, 'kicked', text)
     return kicked.length
   }
 
@@ -192,6 +195,11 @@ export class RequestTurns {
         ...(askers ?? []),
       ])
     }
+  }
+
+  /** False: an earlier room with this key has left the outcome. */
+  #isOwn({ due }: Outcome): boolean {
+    return due - OUTCOME_MS > this.#stream.createdAt
   }
 
   #repeat(asker: Asker, known: Outcome): void {

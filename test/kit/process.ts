@@ -38,6 +38,11 @@ export class TestProcess {
   #request: RoomCallsSource['requestRoom'] | undefined
   #drain: () => Promise<void> = async () => undefined
   #alive = true
+  #killed: () => void = () => undefined
+  /** Resolves when the process has ended. */
+  readonly ended = new Promise<void>((resolve) => {
+    this.#killed = resolve
+  })
 
   private constructor({ nodeId, time, ends }: ProcessOptions) {
     this.nodeId = nodeId
@@ -115,6 +120,7 @@ export class TestProcess {
   /** Ends as after `kill -9`. */
   kill(): void {
     this.#alive = false
+    this.#killed()
     for (const socket of this.#sockets) socket.destroy()
     const ended = this.#subscriptions.map(async (subscription) => (await subscription)())
     void Promise.all(ended).then(() => this.#ends.emit('end'))

@@ -18,6 +18,7 @@ import {
   withQueues,
 } from '../../client/queue.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
+import type { RequestAnswer, RoomRequest } from '../../dataplane/traffic.ts'
 import type { CallArguments } from '../../server/backend.ts'
 import { RoomfulError } from '../../server/errors.ts'
 import { type Notice, type NoticeOf, readNotice } from '../../server/notices.ts'
@@ -261,9 +262,19 @@ export class TestRooms<Rooms extends Definitions = Definitions> {
       hash: JSON.stringify([name, json]),
       do: { op: 'call', name, data: json, caller },
     } as const
-    const answer = await this.#until(this.#nodes[0]!.request(PROJECT, room.id, request), `call("${name}")`)
+    const answer = await this.#until(this.#ask(room.id, request), `call("${name}")`)
     if ('code' in answer) throw new RoomfulError(answer.code as RoomfulError['code'], answer.message)
     return answer.reply
+  }
+
+  /** Sends a request to a living node, and again to another one if that ends, as control does. */
+  async #ask(roomId: string, request: RoomRequest): Promise<RequestAnswer> {
+    for (;;) {
+      const node = this.#nodes.find(({ alive }) => alive)
+      if (!node) throw new Error('no node runs')
+      const answer = await Promise.race([node.request(PROJECT, roomId, request), node.ended])
+      if (answer) return answer
+    }
   }
 
   /** Returns the whole state of a room, hidden parts included. Rejects if no node runs the room. */
