@@ -127,6 +127,8 @@ class SimulatedNode {
     this.#gauge('service_overloaded', () => 0)
     this.#count('service_inputs_dropped_total', {}, 0)
     this.#gauge('service_rooms', () => 800)
+    this.#gauge('service_notices_oldest_seconds', () => 0)
+    this.#count('service_notice_attempts_total', { result: 'dead' }, 0)
     this.#gauge('service_max_rooms', () => 10_000)
     this.#gauge('service_rooms_frozen', () => 0)
     for (const roomType of ROOM_TYPES) {
