@@ -26,7 +26,7 @@ import { FailureLog } from './failures.ts'
 import { HistoryBudget } from './history.ts'
 import { JournalFormat } from './journal.ts'
 import { unlist } from './open.ts'
-import { answerOf, type Outcome, outcomesLeft, outcomesToLeave } from './outcomes.ts'
+import { answerLeft, type Outcome, outcomesLeft, outcomesToLeave } from './outcomes.ts'
 import { restore } from './restore.ts'
 import type { Room } from './room.ts'
 import { noSuspects, RoomCode } from './room-code.ts'
@@ -389,7 +389,7 @@ export class RoomHost {
     const { clock, format, records } = this.#environment
     const left = outcomesLeft(await records.read(name), format, clock.now())
     const outcome = left.find(({ id }) => id === request.id)
-    return outcome && answerOf(request, outcome)
+    return outcome && answerLeft(request, outcome)
   }
 
   /** A room that no node runs, as its record has it. Undefined: there is none. Rejects with `StoreUnavailable`, or if the record cannot be read. */

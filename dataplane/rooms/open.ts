@@ -23,7 +23,7 @@ import { NewerRecord, UnreadableRecord } from './journal.ts'
 import { LISTED_MS } from './listing.ts'
 import type { LiveTree } from './live-tree.ts'
 import { CannotMigrate, NewerState } from './migration.ts'
-import { outcomesLeft } from './outcomes.ts'
+import { answerLeft, type Outcome, outcomesLeft } from './outcomes.ts'
 import { newRoom, type RestoredRoom, restore } from './restore.ts'
 import type { Room } from './room.ts'
 import { TurnCut } from './room-code.ts'
@@ -86,12 +86,17 @@ export async function openRoom(
     return unavailable(address, 'its state could not be brought to the version of its code')
   }
   refuseStuckJoins(opening, stuck)
-  const first = firstMaker(inbox)
+  let first: Maker | undefined
   try {
     // One that did not come to the end of its last turn has ended, but for its last save.
     const ended = stuck.last?.hook === 'onDispose' && !definition.save
     const restored = ended ? undefined : restore(claim, environment.format)
-    const begin = restored ?? (first && mayMake ? await created(opening, first, claim) : undefined)
+    const { clock, format } = environment
+    const left = restored ? [] : outcomesLeft(claim, format, clock.now())
+    answerRepeated(opening, left)
+    first = firstMaker(inbox)
+    const begin =
+      restored ?? (first && mayMake ? await created(opening, first, fence.epoch, left) : undefined)
     const log = environment.log.child({ room_id: roomIdOf(address), project_id: address.projectId })
     const maker = restored ? undefined : first?.member_id
     const room = begin && run({ environment, address, definition, fence, log, begin, stuck, maker })
@@ -105,18 +110,21 @@ export async function openRoom(
 }
 
 /** The new room that a join or a request makes. Undefined: it makes none. */
-async function created(opening: OpeningRoom, first: Maker, claim: Claim): Promise<RestoredRoom | undefined> {
+async function created(
+  opening: OpeningRoom,
+  first: Maker,
+  epoch: number,
+  left: readonly Outcome[],
+): Promise<RestoredRoom | undefined> {
   const { address, definition, environment } = opening
-  const { epoch } = claim.fence
-  const { clock, format } = environment
   const tree = await firstState(opening, first, epoch)
   if (!tree) return undefined
   const { codes, onIdle, sleepDays } = definition
   // It outlives a node that dies before it has kept the code once.
   const lifeMs = onIdle === 'sleep' ? Math.max(LISTED_MS, sleepDays * DAY_MS) : LISTED_MS
   const code = codes ? await environment.codes.claim(address, lifeMs) : undefined
-  const now = Math.floor(clock.now())
-  return newRoom(tree, epoch, definition.version, now, code, outcomesLeft(claim, format, now))
+  const now = Math.floor(environment.clock.now())
+  return newRoom(tree, epoch, definition.version, now, code, left)
 }
 
 /**
@@ -212,6 +220,19 @@ function refuseStuckJoins({ inbox, replies }: OpeningRoom, stuck: StuckTurns): v
   }
   for (const arrival of inbox.remove(({ message }) => isStuck(message)))
     replies.turnAway(arrival, nowhere('not_created', FAILED))
+}
+
+/** Answers the requests that an earlier room of this name has carried out: they make no room. */
+function answerRepeated({ address: room, inbox, replies }: OpeningRoom, left: readonly Outcome[]): void {
+  if (left.length === 0) return
+  const outcomes = new Map(left.map((outcome) => [outcome.id, outcome]))
+  inbox.remove(({ message, from }) => {
+    const outcome = message.kind === 'request' && outcomes.get(message.request.id)
+    if (!outcome) return false
+    const { member_id, request } = message
+    replies.answer(from, { room, epoch: 0, kind: 'answer', member_id, answer: answerLeft(request, outcome) })
+    return true
+  })
 }
 
 async function cannotOpen(opening: OpeningRoom, claim: Claim, error: unknown): Promise<Opened> {

@@ -245,7 +245,8 @@ describe('An idempotency id of a room that has ended', () => {
     expect(await bench.host.endedAnswer(address, call('end', null, 'order_2'))).toEqual(ended)
     expect(codeOf((await bench.host.endedAnswer(address, { ...request, hash: 'other' }))!)).toBe('conflict')
     expect(await bench.host.endedAnswer(address, grant(5, 'order_3'))).toBeUndefined()
-    expect(codeOf(await ask(request))).toBe('room_not_found')
+    expect(await ask(request)).toEqual(answer)
+    expect(codeOf(await ask(grant(5, 'order_3')))).toBe('room_not_found')
     await bench.advance(9 * 60_000, 10_000)
     const bob = await bench.join('bank', 'bob')
     expect(await ask(request)).toEqual(answer)
@@ -253,6 +254,41 @@ describe('An idempotency id of a room that has ended', () => {
     await bench.advance(2 * 60_000, 10_000)
     expect(await ask(request)).toMatchObject({ reply: { total: 5 } })
     expect(await bench.host.endedAnswer(address, request)).toBeUndefined()
+  })
+})
+
+describe('A request with create that comes again after its room has ended', () => {
+  const afterEnd = async () => {
+    const { bench, ask } = await opened({ quota: { maxRooms: 1 } })
+    const request = { ...grant(5), create: CREATE }
+    const answer = await ask(request)
+    await ask(call('end', null, 'order_2'))
+    expect(bench.host.size).toBe(0)
+    return { bench, ask, request, answer }
+  }
+
+  it('gets its stored answer, and makes no room', async () => {
+    const { bench, ask, request, answer } = await afterEnd()
+    expect(await ask({ ...request, create: { ...CREATE, options: { gold: 'much' } as never } })).toEqual(
+      answer,
+    )
+    expect(codeOf(await ask({ ...request, hash: 'other' }))).toBe('conflict')
+    const cancel = { ...request, do: { op: 'cancel', subs: ['bob'] } } as const
+    expect(await ask(cancel)).toMatchObject({ reply: { cancelled: true } })
+    expect([bench.host.size, await bench.host.endedAnswer(bench.address('bank'), request)]).toEqual([
+      0,
+      answer,
+    ])
+    const made = bench.request('bank', { ...request, id: 'key_1/9' }, 'b')
+    await bench.settle()
+    expect(codeOf(await made)).toBe('reply')
+  })
+
+  it('does not keep a join that waits with it from making the room', async () => {
+    const { bench, request, answer } = await afterEnd()
+    const repeated = bench.request('bank', request)
+    const bob = await bench.join('bank', 'bob')
+    expect([await repeated, bob.inRoom, goldOf(bob)]).toEqual([answer, true, 0])
   })
 })
 
