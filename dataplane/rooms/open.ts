@@ -85,7 +85,7 @@ export async function openRoom(
     await giveBack(opening, claim, false)
     return unavailable(address, 'its state could not be brought to the version of its code')
   }
-  refuseStuckJoins(opening, stuck)
+  refuseStuck(opening, stuck, 'join')
   let first: Maker | undefined
   try {
     // One that did not come to the end of its last turn has ended, but for its last save.
@@ -94,6 +94,8 @@ export async function openRoom(
     const { clock, format } = environment
     const left = restored ? [] : outcomesLeft(claim, format, clock.now())
     answerRepeated(opening, left)
+    // A request to a room that exists runs no hook of joins.
+    if (!restored) refuseStuck(opening, stuck, 'request')
     first = firstMaker(inbox)
     const begin =
       restored ?? (first && mayMake ? await created(opening, first, fence.epoch, left) : undefined)
@@ -208,11 +210,11 @@ function logStuck({ environment, address }: OpeningRoom, { over }: Claim, cause:
   )
 }
 
-/** Refuses joins and requests with `create` that an owner did not come to the end of. */
-function refuseStuckJoins({ inbox, replies }: OpeningRoom, stuck: StuckTurns): void {
+/** Refuses joins, or requests with `create`, that an owner did not come to the end of. */
+function refuseStuck({ inbox, replies }: OpeningRoom, stuck: StuckTurns, kind: 'join' | 'request'): void {
   const { hook } = stuck.last ?? {}
   const isStuck = (message: ToOwner): boolean => {
-    const maker = makerOf(message)
+    const maker = message.kind === kind ? makerOf(message) : undefined
     return (
       maker !== undefined &&
       (hook === 'create' || hook === 'load' || stuck.hasJoin(maker.session_id, maker.request_id))

@@ -143,6 +143,33 @@ describe('A call', () => {
   })
 })
 
+describe('A request with create, after three hooks of joins that did not return', () => {
+  const stuck = async (bench: RoomBench, epoch: number) => {
+    for (const ref of [1, 2, 3]) {
+      const note = { hook: 'onJoin', subject: 'ses_of_bob', ref, type: '', principal: '' }
+      const bytes = new TextEncoder().encode(JSON.stringify(note))
+      await bench.store.store.rooms.noteStuck('prj_test/bank:a', epoch, bytes, 60_000)
+    }
+  }
+
+  it('is handled by a room that exists', async () => {
+    const { bench } = await opened()
+    await stuck(bench, (await bench.store.store.rooms.inspect('prj_test/bank:a'))!.epoch)
+    bench.mayAct = false
+    await bench.die()
+    const next = bench.successor()
+    expect(await asking(next)({ ...grant(5), create: CREATE })).toMatchObject({ reply: { total: 5 } })
+  })
+
+  it('makes no new room', async () => {
+    const { bench, ask } = await opened()
+    const { epoch } = (await bench.store.store.rooms.inspect('prj_test/bank:a'))!
+    await stuck(bench, epoch)
+    await ask(call('end', null))
+    expect(codeOf(await ask({ ...grant(5, 'order_2'), create: CREATE }))).toBe('room_logic_failed')
+  })
+})
+
 /** The owner dies, and the next one has the room. */
 async function died(bench: RoomBench, ann: Awaited<ReturnType<typeof opened>>['ann']): Promise<RoomBench> {
   bench.mayAct = false
