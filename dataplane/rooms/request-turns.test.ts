@@ -368,6 +368,16 @@ describe('A request', () => {
     expect(ann.members).toHaveLength(2)
   })
 
+  it('keeps its room in the store until its outcome is due, if orphans are kept for less', async () => {
+    const { bench, ask } = await opened({ limits: { recordTtlMs: 10_000 } })
+    const answer = await ask(grant(5))
+    bench.mayAct = false
+    bench.store.mood = 'deaf'
+    await bench.die()
+    await bench.advance(9 * 60_000, 30_000)
+    expect(await asking(bench.successor())(grant(5))).toEqual(answer)
+  })
+
   it('to describe is no turn, and shows the same of the record of a room that sleeps', async () => {
     const { bench, ask } = await opened()
     await ask(other({ op: 'reserve', subs: ['bob'], seconds: 3600 }))
