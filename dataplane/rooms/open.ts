@@ -19,11 +19,11 @@ import type { RoomDefinition } from './definition.ts'
 import type { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { FAILED, RoomLogicError, StuckTurns } from './failures.ts'
-import { NewerRecord, UnreadableRecord } from './journal.ts'
+import { type JournalFormat, NewerRecord, UnreadableRecord } from './journal.ts'
 import { LISTED_MS } from './listing.ts'
 import type { LiveTree } from './live-tree.ts'
 import { CannotMigrate, NewerState } from './migration.ts'
-import { answerLeft, type Outcome, outcomesLeft } from './outcomes.ts'
+import { answerLeft, type Outcome, outcomesLeft, outcomesToLeave } from './outcomes.ts'
 import { newRoom, type RestoredRoom, restore } from './restore.ts'
 import type { Room } from './room.ts'
 import { TurnCut } from './room-code.ts'
@@ -72,13 +72,16 @@ const DAY_MS = 86_400_000
  */
 export async function openRoom(
   opening: OpeningRoom,
-  claim: Claim,
+  found: Claim,
   mayMake: boolean,
   run: (claimed: ClaimedRoom) => Room | undefined,
 ): Promise<Opened> {
   const { environment, address, definition, inbox } = opening
-  const { fence } = claim
-  const stuck = new StuckTurns(claim, environment.clock)
+  const { fence } = found
+  const stuck = new StuckTurns(found, environment.clock)
+  // One that did not come to the end of its last turn has ended, but for its last save.
+  const ended = stuck.last?.hook === 'onDispose' && !definition.save
+  const claim = ended ? endedClaim(found, environment.format) : found
   if (stuck.last) logStuck(opening, claim, stuck.last)
   // Not once more: the code may be another by the time the note is gone.
   if (stuck.last?.hook === 'migrate') {
@@ -88,10 +91,8 @@ export async function openRoom(
   refuseStuck(opening, stuck, 'join')
   let first: Maker | undefined
   try {
-    // One that did not come to the end of its last turn has ended, but for its last save.
-    const ended = stuck.last?.hook === 'onDispose' && !definition.save
-    const restored = ended ? undefined : restore(claim, environment.format)
     const { clock, format } = environment
+    const restored = restore(claim, format)
     const left = restored ? [] : outcomesLeft(claim, format, clock.now())
     answerRepeated(opening, left)
     // A request to a room that exists runs no hook of joins.
@@ -109,6 +110,22 @@ export async function openRoom(
     const place = await cannotOpen(opening, claim, error)
     return place.at === 'nowhere' && first ? { ...place, maker: first.member_id } : place
   }
+}
+
+/** The outcomes in a record; none if it cannot be read. */
+export function outcomesIn(claim: Claim, format: JournalFormat): readonly Outcome[] {
+  try {
+    return restore(claim, format)?.tables.outcomes.rows ?? []
+  } catch {
+    return []
+  }
+}
+
+/** A claim as it would be if the owner had ended the room: the outcomes of its requests are left. */
+function endedClaim(claim: Claim, format: JournalFormat): Claim {
+  const outcomes = outcomesIn(claim, format)
+  const left = outcomes.length > 0 && { outcomes: format.outcomes(outcomes) }
+  return { ...claim, snapshot: undefined, journal: [], ...left }
 }
 
 /** The new room that a join or a request makes. Undefined: it makes none. */
@@ -273,17 +290,23 @@ function logNewer({ environment, address }: OpeningRoom, error: Error): void {
 /** Gives up a claim that led to no room, so that it can be claimed again. */
 export async function giveBack(
   { environment, address }: Pick<OpeningRoom, 'environment' | 'address'>,
-  { fence }: Claim,
+  claim: Claim,
   forget: boolean,
 ): Promise<void> {
-  const { limits, log, records, wakeups } = environment
+  const { clock, format, limits, log, records, wakeups } = environment
+  const { fence } = claim
   const { name } = address
   try {
     // There may be a time of a room that has ended: it would be looked for again and again.
     if (forget) await wakeups.set(name, fence, undefined)
     // A room that cannot be opened now keeps what is left of its life.
-    const release = forget ? { forget, ttlMs: limits.recordTtlMs } : { forget }
-    await records.release(name, fence, release)
+    if (!forget) {
+      await records.release(name, fence, { forget })
+      return
+    }
+    const now = clock.now()
+    const outcomes = outcomesToLeave(outcomesLeft(claim, format, now), format, now)
+    await records.release(name, fence, { forget, ttlMs: limits.recordTtlMs, ...(outcomes && { outcomes }) })
   } catch (error) {
     log.warn({ err: error, room: name }, 'a room could not be released')
   }

@@ -284,6 +284,34 @@ describe('An idempotency id of a room that has ended', () => {
   })
 })
 
+describe('The outcomes of a room whose onDispose did not return', () => {
+  const stuck = async () => {
+    const { bench, ask } = await opened()
+    const answer = await ask(grant(5))
+    const note = { hook: 'onDispose', subject: '', ref: 0, type: '', principal: '' }
+    const { epoch } = (await bench.store.store.rooms.inspect('prj_test/bank:a'))!
+    const bytes = new TextEncoder().encode(JSON.stringify(note))
+    await bench.store.store.rooms.noteStuck('prj_test/bank:a', epoch, bytes, 60_000)
+    bench.mayAct = false
+    await bench.die()
+    return { next: bench.successor(), answer }
+  }
+
+  it('are left in the store', async () => {
+    const { next, answer } = await stuck()
+    expect(codeOf(await asking(next)(grant(5, 'order_2')))).toBe('room_not_found')
+    expect(await next.host.endedAnswer(next.address('bank'), grant(5))).toEqual(answer)
+    expect(await asking(next)(grant(5))).toEqual(answer)
+  })
+
+  it('go to the next room', async () => {
+    const { next, answer } = await stuck()
+    const bob = await next.join('bank', 'bob')
+    expect(await asking(next)(grant(5))).toEqual(answer)
+    expect(goldOf(bob)).toBe(0)
+  })
+})
+
 describe('A request with create that comes again after its room has ended', () => {
   const afterEnd = async () => {
     const { bench, ask } = await opened({ quota: { maxRooms: 1 } })
