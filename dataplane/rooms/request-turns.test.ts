@@ -429,6 +429,19 @@ describe('A request', () => {
     expect(await bench.host.recorded(bench.address('bank', 'never'), shown)).toBeUndefined()
   })
 
+  it('to describe shows nothing that is not committed', async () => {
+    const { bench } = await opened()
+    bench.store.mood = 'slow'
+    void bench.request('bank', grant(5))
+    await bench.settle()
+    const described = bench.request('bank', other({ op: 'describe', state: true, layers: false }, 'describe'))
+    await bench.settle()
+    expect(bench.sentOf('answer')).toEqual([])
+    bench.store.let()
+    await bench.settle()
+    expect(await described).toMatchObject({ reply: { state: { gold: 5 } } })
+  })
+
   it('makes the room that it asks for with create, and otherwise finds none', async () => {
     const bench = new RoomBench([bank()])
     const ask = asking(bench)

@@ -2,7 +2,7 @@ import type { DepartureReason } from '../../shared/protocol/messages.ts'
 import type { Fence } from '../../shared/store/port.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
 import { type RoomAddress, roomIdOf } from '../traffic.ts'
-import type { RoomDefinition, RoomLog } from './definition.ts'
+import type { Member, RoomDefinition, RoomLog } from './definition.ts'
 import { Delivery, type Flush, type PendingJoin, type PendingLeave, Replies } from './delivery.ts'
 import { type FencedLog, RoomDurability, type RoomLife } from './durability.ts'
 import type { RoomEnvironment } from './environment.ts'
@@ -691,6 +691,13 @@ export class RoomStream {
       createdAt: this.createdAt,
       code: this.#code,
     })
+  }
+
+  /** The members as of the last flush. */
+  get flushedMembers(): Member[] {
+    const fresh = new Set(this.#pending.joins.map(({ membership }) => membership))
+    const left = this.#pending.leaves.filter(({ unseen }) => !unseen).map(({ membership }) => membership)
+    return [...left, ...this.memberships].flatMap((one) => (fresh.has(one) ? [] : one.flushed))
   }
 
   /** The memberships as of the last flush. */
