@@ -55,20 +55,23 @@ describe('RoomRequests', () => {
     expect(sent.map(({ member_id: each }) => each)).toEqual([id, id, id])
   })
 
-  it('asks the store about a room that does not exist: it may have ended after the request', async () => {
-    const notFound = { code: 'room_not_found', message: 'no' }
-    const unknown = setup()
-    await unknown.hear({ kind: 'answer', member_id: unknown.id, answer: notFound })
-    await Promise.resolve()
-    await Promise.resolve()
-    expect(unknown.answers).toEqual([notFound])
-    const known = setup()
-    known.ended.answer = KICKED
-    await known.hear({ kind: 'answer', member_id: known.id, answer: notFound })
-    await Promise.resolve()
-    await Promise.resolve()
-    expect(known.answers).toEqual([KICKED])
-  })
+  it.each(['room_not_found', 'rate_limited', 'project_full', 'too_many_rooms'])(
+    'asks the store about a room that is not there (%s): it may have ended after the request',
+    async (code) => {
+      const notFound = { code, message: 'no' }
+      const unknown = setup()
+      await unknown.hear({ kind: 'answer', member_id: unknown.id, answer: notFound })
+      await Promise.resolve()
+      await Promise.resolve()
+      expect(unknown.answers).toEqual([notFound])
+      const known = setup()
+      known.ended.answer = KICKED
+      await known.hear({ kind: 'answer', member_id: known.id, answer: notFound })
+      await Promise.resolve()
+      await Promise.resolve()
+      expect(known.answers).toEqual([KICKED])
+    },
+  )
 
   it('resolves with timeout after 10 s, and sends nothing afterwards', async () => {
     const { clock, sent, answers } = setup()

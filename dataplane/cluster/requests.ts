@@ -26,6 +26,14 @@ const RESEND_MS = 3000
 const MOVED_MS = 100
 const TIMEOUT_MS = 10_000
 
+/** Refusals of a room that does not exist, or may not be made. */
+const NO_ROOM: ReadonlySet<string> = new Set([
+  'room_not_found',
+  'rate_limited',
+  'project_full',
+  'too_many_rooms',
+])
+
 /**
  * Requests of backends, operators and queues to the owners of rooms. They travel as members' messages do, with the id of the attempt in the place
  * of a member's, and are sent again when the room moves or nothing comes back. A room carries out each once, however often it arrives.
@@ -75,15 +83,15 @@ export class RoomRequests {
     if (message.kind !== 'answer') return false
     const pending = this.#pending.get(message.member_id)
     const { answer } = message
-    if (pending && 'code' in answer && answer.code === 'room_not_found') void this.#ended(pending, answer)
+    if (pending && 'code' in answer && NO_ROOM.has(answer.code)) void this.#ended(pending, answer)
     else pending?.settle(answer)
     return true
   }
 
   /** The room does not exist (any more): it may have carried the request out before it ended. */
-  async #ended({ message: { room, request }, settle }: Pending, notFound: RequestAnswer): Promise<void> {
+  async #ended({ message: { room, request }, settle }: Pending, refusal: RequestAnswer): Promise<void> {
     try {
-      settle((await this.#parts.endedAnswer(room, request)) ?? notFound)
+      settle((await this.#parts.endedAnswer(room, request)) ?? refusal)
     } catch {
       settle({ code: 'room_unavailable', message: 'the store does not answer' })
     }

@@ -1,6 +1,5 @@
 import { nearestOf } from '../../shared/config.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
-import type { Claim } from '../../shared/store/port.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { Inbox } from '../inbox.ts'
@@ -25,8 +24,8 @@ import { ROOM_LIMITS, type RoomDependencies, type RoomEnvironment, type RoomLimi
 import { FailureLog } from './failures.ts'
 import { HistoryBudget } from './history.ts'
 import { JournalFormat } from './journal.ts'
-import { unlist } from './open.ts'
-import { answerOf, type Outcome, outcomesLeft, outcomesToLeave } from './outcomes.ts'
+import { outcomesIn, unlist } from './open.ts'
+import { answerLeft, outcomesLeft, outcomesToLeave } from './outcomes.ts'
 import { restore } from './restore.ts'
 import type { Room } from './room.ts'
 import { noSuspects, RoomCode } from './room-code.ts'
@@ -375,21 +374,12 @@ export class RoomHost {
     if (ends.length > 0) void this.#endUnknown(address, inbox, replies)
   }
 
-  /** The outcomes in a record; none if it cannot be read. */
-  #outcomesIn(claim: Claim): readonly Outcome[] {
-    try {
-      return restore(claim, this.#environment.format)?.tables.outcomes.rows ?? []
-    } catch {
-      return []
-    }
-  }
-
   /** What a room that has ended answers to a request that comes again. Undefined: nothing. Rejects with `StoreUnavailable`. */
   async endedAnswer({ name }: RoomAddress, request: RoomRequest): Promise<RequestAnswer | undefined> {
     const { clock, format, records } = this.#environment
     const left = outcomesLeft(await records.read(name), format, clock.now())
     const outcome = left.find(({ id }) => id === request.id)
-    return outcome && answerOf(request, outcome)
+    return outcome && answerLeft(request, outcome)
   }
 
   /** A room that no node runs, as its record has it. Undefined: there is none. Rejects with `StoreUnavailable`, or if the record cannot be read. */
@@ -422,7 +412,7 @@ export class RoomHost {
       const { fence, snapshot, journal } = place.claim
       try {
         await wakeups.set(name, fence, undefined)
-        const outcomes = outcomesToLeave(this.#outcomesIn(place.claim), format, clock.now())
+        const outcomes = outcomesToLeave(outcomesIn(place.claim, format), format, clock.now())
         const release = { forget: true, ttlMs: limits.recordTtlMs, ...(outcomes && { outcomes }) }
         await records.release(name, fence, release)
         unlist(this.#environment, address, fence.epoch)

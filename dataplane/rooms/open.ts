@@ -19,11 +19,11 @@ import type { RoomDefinition } from './definition.ts'
 import type { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { FAILED, RoomLogicError, StuckTurns } from './failures.ts'
-import { NewerRecord, UnreadableRecord } from './journal.ts'
+import { type JournalFormat, NewerRecord, UnreadableRecord } from './journal.ts'
 import { LISTED_MS } from './listing.ts'
 import type { LiveTree } from './live-tree.ts'
 import { CannotMigrate, NewerState } from './migration.ts'
-import { outcomesLeft } from './outcomes.ts'
+import { answerLeft, type Outcome, outcomesLeft, outcomesToLeave } from './outcomes.ts'
 import { newRoom, type RestoredRoom, restore } from './restore.ts'
 import type { Room } from './room.ts'
 import { TurnCut } from './room-code.ts'
@@ -72,26 +72,34 @@ const DAY_MS = 86_400_000
  */
 export async function openRoom(
   opening: OpeningRoom,
-  claim: Claim,
+  found: Claim,
   mayMake: boolean,
   run: (claimed: ClaimedRoom) => Room | undefined,
 ): Promise<Opened> {
   const { environment, address, definition, inbox } = opening
-  const { fence } = claim
-  const stuck = new StuckTurns(claim, environment.clock)
+  const { fence } = found
+  const stuck = new StuckTurns(found, environment.clock)
+  // One that did not come to the end of its last turn has ended, but for its last save.
+  const ended = stuck.last?.hook === 'onDispose' && !definition.save
+  const claim = ended ? endedClaim(found, environment.format) : found
   if (stuck.last) logStuck(opening, claim, stuck.last)
   // Not once more: the code may be another by the time the note is gone.
   if (stuck.last?.hook === 'migrate') {
     await giveBack(opening, claim, false)
     return unavailable(address, 'its state could not be brought to the version of its code')
   }
-  refuseStuckJoins(opening, stuck)
-  const first = firstMaker(inbox)
+  refuseStuck(opening, stuck, 'join')
+  let first: Maker | undefined
   try {
-    // One that did not come to the end of its last turn has ended, but for its last save.
-    const ended = stuck.last?.hook === 'onDispose' && !definition.save
-    const restored = ended ? undefined : restore(claim, environment.format)
-    const begin = restored ?? (first && mayMake ? await created(opening, first, claim) : undefined)
+    const { clock, format } = environment
+    const restored = restore(claim, format)
+    const left = restored ? [] : outcomesLeft(claim, format, clock.now())
+    answerRepeated(opening, left)
+    // A request to a room that exists runs no hook of joins.
+    if (!restored) refuseStuck(opening, stuck, 'request')
+    first = firstMaker(inbox)
+    const begin =
+      restored ?? (first && mayMake ? await created(opening, first, fence.epoch, left) : undefined)
     const log = environment.log.child({ room_id: roomIdOf(address), project_id: address.projectId })
     const maker = restored ? undefined : first?.member_id
     const room = begin && run({ environment, address, definition, fence, log, begin, stuck, maker })
@@ -104,19 +112,38 @@ export async function openRoom(
   }
 }
 
+/** The outcomes in a record; none if it cannot be read. */
+export function outcomesIn(claim: Claim, format: JournalFormat): readonly Outcome[] {
+  try {
+    return restore(claim, format)?.tables.outcomes.rows ?? []
+  } catch {
+    return []
+  }
+}
+
+/** A claim as it would be if the owner had ended the room: the outcomes of its requests are left. */
+function endedClaim(claim: Claim, format: JournalFormat): Claim {
+  const outcomes = outcomesIn(claim, format)
+  const left = outcomes.length > 0 && { outcomes: format.outcomes(outcomes) }
+  return { ...claim, snapshot: undefined, journal: [], ...left }
+}
+
 /** The new room that a join or a request makes. Undefined: it makes none. */
-async function created(opening: OpeningRoom, first: Maker, claim: Claim): Promise<RestoredRoom | undefined> {
+async function created(
+  opening: OpeningRoom,
+  first: Maker,
+  epoch: number,
+  left: readonly Outcome[],
+): Promise<RestoredRoom | undefined> {
   const { address, definition, environment } = opening
-  const { epoch } = claim.fence
-  const { clock, format } = environment
   const tree = await firstState(opening, first, epoch)
   if (!tree) return undefined
   const { codes, onIdle, sleepDays } = definition
   // It outlives a node that dies before it has kept the code once.
   const lifeMs = onIdle === 'sleep' ? Math.max(LISTED_MS, sleepDays * DAY_MS) : LISTED_MS
   const code = codes ? await environment.codes.claim(address, lifeMs) : undefined
-  const now = Math.floor(clock.now())
-  return newRoom(tree, epoch, definition.version, now, code, outcomesLeft(claim, format, now))
+  const now = Math.floor(environment.clock.now())
+  return newRoom(tree, epoch, definition.version, now, code, left)
 }
 
 /**
@@ -200,11 +227,11 @@ function logStuck({ environment, address }: OpeningRoom, { over }: Claim, cause:
   )
 }
 
-/** Refuses joins and requests with `create` that an owner did not come to the end of. */
-function refuseStuckJoins({ inbox, replies }: OpeningRoom, stuck: StuckTurns): void {
+/** Refuses joins, or requests with `create`, that an owner did not come to the end of. */
+function refuseStuck({ inbox, replies }: OpeningRoom, stuck: StuckTurns, kind: 'join' | 'request'): void {
   const { hook } = stuck.last ?? {}
   const isStuck = (message: ToOwner): boolean => {
-    const maker = makerOf(message)
+    const maker = message.kind === kind ? makerOf(message) : undefined
     return (
       maker !== undefined &&
       (hook === 'create' || hook === 'load' || stuck.hasJoin(maker.session_id, maker.request_id))
@@ -212,6 +239,19 @@ function refuseStuckJoins({ inbox, replies }: OpeningRoom, stuck: StuckTurns): v
   }
   for (const arrival of inbox.remove(({ message }) => isStuck(message)))
     replies.turnAway(arrival, nowhere('not_created', FAILED))
+}
+
+/** Answers the requests that an earlier room of this name has carried out: they make no room. */
+function answerRepeated({ address: room, inbox, replies }: OpeningRoom, left: readonly Outcome[]): void {
+  if (left.length === 0) return
+  const outcomes = new Map(left.map((outcome) => [outcome.id, outcome]))
+  inbox.remove(({ message, from }) => {
+    const outcome = message.kind === 'request' && outcomes.get(message.request.id)
+    if (!outcome) return false
+    const { member_id, request } = message
+    replies.answer(from, { room, epoch: 0, kind: 'answer', member_id, answer: answerLeft(request, outcome) })
+    return true
+  })
 }
 
 async function cannotOpen(opening: OpeningRoom, claim: Claim, error: unknown): Promise<Opened> {
@@ -250,17 +290,23 @@ function logNewer({ environment, address }: OpeningRoom, error: Error): void {
 /** Gives up a claim that led to no room, so that it can be claimed again. */
 export async function giveBack(
   { environment, address }: Pick<OpeningRoom, 'environment' | 'address'>,
-  { fence }: Claim,
+  claim: Claim,
   forget: boolean,
 ): Promise<void> {
-  const { limits, log, records, wakeups } = environment
+  const { clock, format, limits, log, records, wakeups } = environment
+  const { fence } = claim
   const { name } = address
   try {
     // There may be a time of a room that has ended: it would be looked for again and again.
     if (forget) await wakeups.set(name, fence, undefined)
     // A room that cannot be opened now keeps what is left of its life.
-    const release = forget ? { forget, ttlMs: limits.recordTtlMs } : { forget }
-    await records.release(name, fence, release)
+    if (!forget) {
+      await records.release(name, fence, { forget })
+      return
+    }
+    const now = clock.now()
+    const outcomes = outcomesToLeave(outcomesLeft(claim, format, now), format, now)
+    await records.release(name, fence, { forget, ttlMs: limits.recordTtlMs, ...(outcomes && { outcomes }) })
   } catch (error) {
     log.warn({ err: error, room: name }, 'a room could not be released')
   }

@@ -104,3 +104,10 @@ export const answerOf = ({ hash }: RoomRequest, outcome: Outcome): RequestAnswer
   outcome.hash === hash
     ? outcome.answer
     : { code: 'conflict', message: 'the same idempotency key was used for another request' }
+
+/** As `answerOf`, where an earlier room has left the outcome. The reservations of that room have ended with it. */
+export function answerLeft(request: RoomRequest, outcome: Outcome): RequestAnswer {
+  if (request.do.op !== 'cancel') return answerOf(request, outcome)
+  const { epoch, seq } = 'reply' in outcome.answer ? outcome.answer : { epoch: 0, seq: 0 }
+  return { reply: { cancelled: true }, epoch, seq }
+}

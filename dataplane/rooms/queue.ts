@@ -204,7 +204,7 @@ const task = (run: unknown, handle: unknown) => ({
   handle: handle as never,
 })
 
-/** Refusals of a room that does not exist, and cannot be created with these options: it keeps no seats. */
+/** Refusals of a room that does not exist, and cannot be created with these options: it keeps no seats. A room that exists runs no room logic for a cancel. */
 const IMPOSSIBLE: ReadonlySet<string> = new Set(['invalid_options', 'invalid_request', 'room_logic_failed'])
 
 /** The hooks of a queue. Between turns, its rooms keep an index of the tickets in memory; the state is what counts. */

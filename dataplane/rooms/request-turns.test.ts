@@ -143,6 +143,33 @@ describe('A call', () => {
   })
 })
 
+describe('A request with create, after three hooks of joins that did not return', () => {
+  const stuck = async (bench: RoomBench, epoch: number) => {
+    for (const ref of [1, 2, 3]) {
+      const note = { hook: 'onJoin', subject: 'ses_of_bob', ref, type: '', principal: '' }
+      const bytes = new TextEncoder().encode(JSON.stringify(note))
+      await bench.store.store.rooms.noteStuck('prj_test/bank:a', epoch, bytes, 60_000)
+    }
+  }
+
+  it('is handled by a room that exists', async () => {
+    const { bench } = await opened()
+    await stuck(bench, (await bench.store.store.rooms.inspect('prj_test/bank:a'))!.epoch)
+    bench.mayAct = false
+    await bench.die()
+    const next = bench.successor()
+    expect(await asking(next)({ ...grant(5), create: CREATE })).toMatchObject({ reply: { total: 5 } })
+  })
+
+  it('makes no new room', async () => {
+    const { bench, ask } = await opened()
+    const { epoch } = (await bench.store.store.rooms.inspect('prj_test/bank:a'))!
+    await stuck(bench, epoch)
+    await ask(call('end', null))
+    expect(codeOf(await ask({ ...grant(5, 'order_2'), create: CREATE }))).toBe('room_logic_failed')
+  })
+})
+
 /** The owner dies, and the next one has the room. */
 async function died(bench: RoomBench, ann: Awaited<ReturnType<typeof opened>>['ann']): Promise<RoomBench> {
   bench.mayAct = false
@@ -245,7 +272,8 @@ describe('An idempotency id of a room that has ended', () => {
     expect(await bench.host.endedAnswer(address, call('end', null, 'order_2'))).toEqual(ended)
     expect(codeOf((await bench.host.endedAnswer(address, { ...request, hash: 'other' }))!)).toBe('conflict')
     expect(await bench.host.endedAnswer(address, grant(5, 'order_3'))).toBeUndefined()
-    expect(codeOf(await ask(request))).toBe('room_not_found')
+    expect(await ask(request)).toEqual(answer)
+    expect(codeOf(await ask(grant(5, 'order_3')))).toBe('room_not_found')
     await bench.advance(9 * 60_000, 10_000)
     const bob = await bench.join('bank', 'bob')
     expect(await ask(request)).toEqual(answer)
@@ -253,6 +281,69 @@ describe('An idempotency id of a room that has ended', () => {
     await bench.advance(2 * 60_000, 10_000)
     expect(await ask(request)).toMatchObject({ reply: { total: 5 } })
     expect(await bench.host.endedAnswer(address, request)).toBeUndefined()
+  })
+})
+
+describe('The outcomes of a room whose onDispose did not return', () => {
+  const stuck = async () => {
+    const { bench, ask } = await opened()
+    const answer = await ask(grant(5))
+    const note = { hook: 'onDispose', subject: '', ref: 0, type: '', principal: '' }
+    const { epoch } = (await bench.store.store.rooms.inspect('prj_test/bank:a'))!
+    const bytes = new TextEncoder().encode(JSON.stringify(note))
+    await bench.store.store.rooms.noteStuck('prj_test/bank:a', epoch, bytes, 60_000)
+    bench.mayAct = false
+    await bench.die()
+    return { next: bench.successor(), answer }
+  }
+
+  it('are left in the store', async () => {
+    const { next, answer } = await stuck()
+    expect(codeOf(await asking(next)(grant(5, 'order_2')))).toBe('room_not_found')
+    expect(await next.host.endedAnswer(next.address('bank'), grant(5))).toEqual(answer)
+    expect(await asking(next)(grant(5))).toEqual(answer)
+  })
+
+  it('go to the next room', async () => {
+    const { next, answer } = await stuck()
+    const bob = await next.join('bank', 'bob')
+    expect(await asking(next)(grant(5))).toEqual(answer)
+    expect(goldOf(bob)).toBe(0)
+  })
+})
+
+describe('A request with create that comes again after its room has ended', () => {
+  const afterEnd = async () => {
+    const { bench, ask } = await opened({ quota: { maxRooms: 1 } })
+    const request = { ...grant(5), create: CREATE }
+    const answer = await ask(request)
+    await ask(call('end', null, 'order_2'))
+    expect(bench.host.size).toBe(0)
+    return { bench, ask, request, answer }
+  }
+
+  it('gets its stored answer, and makes no room', async () => {
+    const { bench, ask, request, answer } = await afterEnd()
+    expect(await ask({ ...request, create: { ...CREATE, options: { gold: 'much' } as never } })).toEqual(
+      answer,
+    )
+    expect(codeOf(await ask({ ...request, hash: 'other' }))).toBe('conflict')
+    const cancel = { ...request, do: { op: 'cancel', subs: ['bob'] } } as const
+    expect(await ask(cancel)).toMatchObject({ reply: { cancelled: true } })
+    expect([bench.host.size, await bench.host.endedAnswer(bench.address('bank'), request)]).toEqual([
+      0,
+      answer,
+    ])
+    const made = bench.request('bank', { ...request, id: 'key_1/9' }, 'b')
+    await bench.settle()
+    expect(codeOf(await made)).toBe('reply')
+  })
+
+  it('does not keep a join that waits with it from making the room', async () => {
+    const { bench, request, answer } = await afterEnd()
+    const repeated = bench.request('bank', request)
+    const bob = await bench.join('bank', 'bob')
+    expect([await repeated, bob.inRoom, goldOf(bob)]).toEqual([answer, true, 0])
   })
 })
 
@@ -332,6 +423,16 @@ describe('A request', () => {
     expect(ann.members).toHaveLength(2)
   })
 
+  it('keeps its room in the store until its outcome is due, if orphans are kept for less', async () => {
+    const { bench, ask } = await opened({ limits: { recordTtlMs: 10_000 } })
+    const answer = await ask(grant(5))
+    bench.mayAct = false
+    bench.store.mood = 'deaf'
+    await bench.die()
+    await bench.advance(9 * 60_000, 30_000)
+    expect(await asking(bench.successor())(grant(5))).toEqual(answer)
+  })
+
   it('to describe is no turn, and shows the same of the record of a room that sleeps', async () => {
     const { bench, ask } = await opened()
     await ask(other({ op: 'reserve', subs: ['bob'], seconds: 3600 }))
@@ -353,6 +454,19 @@ describe('A request', () => {
     expect(recorded).toMatchObject({ reply: { members: [], state: { gold: 0, log: ['left ann'] } } })
     expect(bench.host.size).toBe(0)
     expect(await bench.host.recorded(bench.address('bank', 'never'), shown)).toBeUndefined()
+  })
+
+  it('to describe shows nothing that is not committed', async () => {
+    const { bench } = await opened()
+    bench.store.mood = 'slow'
+    void bench.request('bank', grant(5))
+    await bench.settle()
+    const described = bench.request('bank', other({ op: 'describe', state: true, layers: false }, 'describe'))
+    await bench.settle()
+    expect(bench.sentOf('answer')).toEqual([])
+    bench.store.let()
+    await bench.settle()
+    expect(await described).toMatchObject({ reply: { state: { gold: 5 } } })
   })
 
   it('makes the room that it asks for with create, and otherwise finds none', async () => {

@@ -1,5 +1,5 @@
 import type { Json } from '../../shared/json.ts'
-import type { RequestAnswer, RequestMessage, RoomAction, RoomRequest } from '../traffic.ts'
+import type { RequestAnswer, RequestMessage, RoomAction, RoomRequest, Shown } from '../traffic.ts'
 import { bounded, FAILED, validateInput } from './failures.ts'
 import { handleOfCall, type Inputs } from './inputs.ts'
 import { answerOf, OUTCOME_MS, type Outcome, Outcomes } from './outcomes.ts'
@@ -38,6 +38,8 @@ export class RequestTurns {
   readonly #maker: string | undefined
   /** Senders that wait for the commit of an outcome. */
   readonly #waiting = new Map<Outcome, Asker[]>()
+  /** Answers to `describe` that wait for the commit of what they show. */
+  readonly #describing: (() => void)[] = []
 
   constructor({ environment, maker }: ClaimedRoom, stream: RoomStream, inputs: Inputs, on: RequestEvents) {
     this.#stream = stream
@@ -50,9 +52,10 @@ export class RequestTurns {
   handle({ member_id: id, request }: RequestMessage, edge: string): void {
     const { op } = request.do
     if (request.do.op === 'describe') {
-      const { memberships, state, tables } = this.#stream
-      const reply = viewOf({ members: memberships.members, tables, state }, request.do)
-      this.#answer({ edge, id, cancels: false }, this.#replied(reply))
+      const shown = request.do
+      const answer = () => this.#answer({ edge, id, cancels: false }, this.#described(shown))
+      if (this.#stream.committing) this.#describing.push(answer)
+      else answer()
       return
     }
     const asker = { edge, id, cancels: op === 'cancel' }
@@ -80,6 +83,11 @@ export class RequestTurns {
         this.#on.close(asker)
       }
     }
+  }
+
+  /** Everything up to a flush is delivered: what is flushed may be shown. */
+  delivered(): void {
+    for (const answer of this.#describing.splice(0)) answer()
   }
 
   /** The update with these outcomes is committed: their senders get them. */
@@ -213,6 +221,12 @@ export class RequestTurns {
     this.#stream.tables.commit()
     this.#waiting.set(outcome, askers)
     this.#stream.flushSoon()
+  }
+
+  /** The room as of its last flush. */
+  #described(shown: Shown): RequestAnswer {
+    const { flushedMembers: members, state, tables } = this.#stream
+    return this.#replied(viewOf({ members, reservations: tables.reservations.flushed, state }, shown))
   }
 
   #done(reply: Json): Result {

@@ -4,21 +4,21 @@ import type { Shown } from '../traffic.ts'
 import type { Member, RoomDefinition } from './definition.ts'
 import type { RestoredRoom } from './restore.ts'
 import { LiveState } from './state.ts'
-import type { Tables } from './table.ts'
+import type { Reservation } from './table.ts'
 
 /** The part of a room that its backends see. */
 interface ViewedRoom {
   readonly members: Iterable<Member>
-  readonly tables: Pick<Tables, 'reservations'>
+  readonly reservations: readonly Reservation[]
   readonly state: Pick<LiveState, 'flushed' | 'base'> | undefined
 }
 
 /** Returns members, reservations and, if asked, the state of a room: that which all members see, or with `layers` all of it. */
-export function viewOf({ members, tables, state }: ViewedRoom, shown: Shown): JsonObject {
+export function viewOf({ members, reservations, state }: ViewedRoom, shown: Shown): JsonObject {
   const value: Json | undefined = state && (shown.layers ? state.flushed : state.base)
   return {
     members: [...members].map(({ id, sub, connected, data }) => ({ member_id: id, sub, connected, data })),
-    reservations: tables.reservations.rows.map(({ id, due }) => ({ sub: id, expires_at: timestamp(due) })),
+    reservations: reservations.map(({ id, due }) => ({ sub: id, expires_at: timestamp(due) })),
     ...(shown.state && value !== undefined && { state: value }),
   }
 }
@@ -34,5 +34,6 @@ export function recordedView(
   const state = known
     ? new LiveState(tree, Number.POSITIVE_INFINITY, ignore, ignore, definition?.layers)
     : undefined
-  return viewOf({ members: memberships.map(({ member }) => member), tables, state }, shown)
+  const members = memberships.map(({ member }) => member)
+  return viewOf({ members, reservations: tables.reservations.rows, state }, shown)
 }

@@ -370,6 +370,7 @@ export class Room {
 
   #delivered(): void {
     this.#admission.delivered()
+    this.#requests.delivered()
     if (this.#stage === 'closing' && this.stream.quiet) this.#dispose()
   }
 

@@ -2,7 +2,7 @@ import type { DepartureReason } from '../../shared/protocol/messages.ts'
 import type { Fence } from '../../shared/store/port.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
 import { type RoomAddress, roomIdOf } from '../traffic.ts'
-import type { RoomDefinition, RoomLog } from './definition.ts'
+import type { Member, RoomDefinition, RoomLog } from './definition.ts'
 import { Delivery, type Flush, type PendingJoin, type PendingLeave, Replies } from './delivery.ts'
 import { type FencedLog, RoomDurability, type RoomLife } from './durability.ts'
 import type { RoomEnvironment } from './environment.ts'
@@ -16,7 +16,7 @@ import { RoomListing } from './listing.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
 import { migrate } from './migration.ts'
 import { RoomNotices } from './notices.ts'
-import { type Outcome, outcomesToLeave } from './outcomes.ts'
+import { OUTCOME_MS, type Outcome, outcomesToLeave } from './outcomes.ts'
 import type { RestoredRoom } from './restore.ts'
 import type { RoomTurn } from './room-code.ts'
 import { RoomFrames } from './room-frames.ts'
@@ -358,15 +358,18 @@ export class RoomStream {
 
   /**
    * For how long the store keeps the room without an owner, as of its last flush. A room that sleeps, or has timers: `sleepDays` from now, or
-   * from when its next timer is due. A room that its database lacks: until that has it, since there is no other copy. Undefined: any other.
+   * from when its next timer is due. A room that its database lacks: until that has it, since there is no other copy. A room with outcomes of requests: until
+   * all of them are due, at least. Undefined: any other.
    */
   get #life(): RoomLife | undefined {
     const due = this.tables.flushedDue
     const lasting = this.#sleeps || due !== undefined
     if (this.unsaved) return { ttlMs: Number.POSITIVE_INFINITY, lasting }
-    if (!lasting) return undefined
+    const outcomesMs = this.tables.outcomes.size > 0 ? OUTCOME_MS : 0
+    if (!lasting && outcomesMs === 0) return undefined
     const untilDueMs = due === undefined ? 0 : Math.max(0, due - this.environment.clock.now())
-    return { ttlMs: Math.ceil(untilDueMs + this.#sleepMs), lasting }
+    const restMs = lasting ? untilDueMs + this.#sleepMs : this.environment.limits.recordTtlMs
+    return { ttlMs: Math.ceil(Math.max(restMs, outcomesMs)), lasting }
   }
 
   /** For how long the store keeps the room without an owner, milliseconds. */
@@ -688,6 +691,13 @@ export class RoomStream {
       createdAt: this.createdAt,
       code: this.#code,
     })
+  }
+
+  /** The members as of the last flush. */
+  get flushedMembers(): Member[] {
+    const fresh = new Set(this.#pending.joins.map(({ membership }) => membership))
+    const left = this.#pending.leaves.filter(({ unseen }) => !unseen).map(({ membership }) => membership)
+    return [...left, ...this.memberships].flatMap((one) => (fresh.has(one) ? [] : one.flushed))
   }
 
   /** The memberships as of the last flush. */
