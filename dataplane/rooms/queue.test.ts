@@ -383,6 +383,31 @@ describe('Queue', () => {
     expect(texts[0]).toMatch(/^matched /)
   })
 
+  it('makes matches that the quota of its players would not allow', async () => {
+    const bench = new RoomBench([ranked(), duel()], { quota: { perMinute: 1, maxLasting: 1 } })
+    const options = { ticket: { elo: 1 } }
+    for (const round of [1, 2, 3]) {
+      for (const sub of ['ada', 'bob']) {
+        const { message = '' } = bench.sentOf('left').at(-1)?.farewell ?? {}
+        const seen = round > 1 && { seen: JSON.parse(message.slice('matched '.length)).room_id }
+        await bench.join('ranked', sub, { sub, key: 'default', options: { ...options, ...seen } })
+      }
+      await bench.advance(500, 50)
+      expect(bench.sentOf('left')).toHaveLength(round * 2)
+    }
+  })
+
+  it('cancels a match whose room the quota of the project refuses, and its tickets wait again', async () => {
+    const bench = new RoomBench([ranked(), duel()], { quota: { maxRooms: 1 } })
+    for (const sub of ['ada', 'bob'])
+      await bench.join('ranked', sub, { sub, key: 'default', options: { ticket: { elo: 1 } } })
+    await bench.advance(300, 50)
+    expect(bench.sentOf('left')).toEqual([])
+    const { orders, tickets } = bench.describe('ranked', 'default')!.state as unknown as Bench['state']
+    expect(orders).toEqual({})
+    expect(Object.values(tickets).map(({ order }) => order)).toEqual([undefined, undefined])
+  })
+
   it('limits the data of a ticket to 512 bytes, and refuses options that it does not know', async () => {
     expect((await queue.join('ada', 1, { region: 'x'.repeat(600) })).errors[0]?.message).toMatch(
       /it may have 512/,

@@ -190,7 +190,6 @@ type Seats = Omit<SeatRequest, 'roomType'>
 const SEATS = v.object({
   key: v.string(),
   id: v.string(),
-  principal: v.string(),
   subs: v.array(v.string()),
   options: v.record(v.string(), v.any()),
 })
@@ -414,7 +413,7 @@ class Queue {
     }
     const key = Array.from({ length: 4 }, () => word(ctx.random())).join('')
     const players = tickets.map((ticket) => ticket.id)
-    const seats = { key, id: `queue:${key}`, principal: `sub:${players[0]}`, subs: players, options }
+    const seats = { key, id: `queue:${key}`, subs: players, options }
     state.orders[key] = { at: ctx.now, seats }
     for (const player of players) {
       state.tickets[player] = { ...plain(state.tickets[player]!), order: key }
