@@ -408,6 +408,18 @@ describe('Queue', () => {
     expect(Object.values(tickets).map(({ order }) => order)).toEqual([undefined, undefined])
   })
 
+  it('makes a match of players whose names are long', async () => {
+    const bench = new RoomBench([ranked({ players: 25 }), duel({ maxMembers: 25 })])
+    for (let i = 0; i < 25; i++)
+      await bench.join('ranked', `m${i}`, {
+        sub: `${i}${'😀'.repeat(200)}`,
+        key: 'default',
+        options: { ticket: { elo: 1 } },
+      })
+    await bench.advance(3000, 50)
+    expect(bench.sentOf('left')).toHaveLength(25)
+  })
+
   it('limits the data of a ticket to 512 bytes, and refuses options that it does not know', async () => {
     expect((await queue.join('ada', 1, { region: 'x'.repeat(600) })).errors[0]?.message).toMatch(
       /it may have 512/,

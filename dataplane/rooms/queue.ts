@@ -187,18 +187,11 @@ export function defineQueue<
 /** Seats of a match in its room. */
 type Seats = Omit<SeatRequest, 'roomType'>
 
-const SEATS = v.object({
-  key: v.string(),
-  id: v.string(),
-  subs: v.array(v.string()),
-  options: v.record(v.string(), v.any()),
-})
-
-/** A task of a queue. Its result is true if the room of the match has done what it was asked for. */
+/** A task of a queue. Its data is the key of an order, which the state has. Its result is true if the room of the match has done what it was asked for. */
 const task = (run: unknown, handle: unknown) => ({
   result: v.boolean(),
   retry: true as const,
-  data: SEATS,
+  data: v.string(),
   run: run as never,
   handle: handle as never,
 })
@@ -337,27 +330,33 @@ class Queue {
     })(draft, undefined, ctx)
   }
 
-  readonly reserve = async (seats: Seats, { rooms }: { readonly rooms: TaskRooms }): Promise<boolean> => {
+  readonly reserve = async (key: string, { rooms, state }: Run): Promise<boolean> => {
+    const order = state.orders[key]
+    if (!order) return false
+    const seats = plain(order.seats)
     const answer = await rooms.reserve({ ...seats, roomType: this.#spec.room, seconds: RESERVE_SECONDS })
     return 'reply' in answer
   }
 
-  readonly cancel = async (seats: Seats, { rooms }: { readonly rooms: TaskRooms }): Promise<boolean> => {
+  readonly cancel = async (key: string, { rooms, state }: Run): Promise<boolean> => {
+    const order = state.orders[key]
+    if (!order) return true
+    const seats = plain(order.seats)
     const answer = await rooms.cancel({ ...seats, roomType: this.#spec.room })
     return 'reply' in answer || IMPOSSIBLE.has(answer.code)
   }
 
-  readonly reserved = this.#turn((state, { ok, value, data }: Ended, ctx, index) => {
-    const { key, options } = data
+  readonly reserved = this.#turn((state, { ok, value, data: key }: Ended, ctx, index) => {
     const order = state.orders[key]
     if (!order) return
     if (!ok || !value || ctx.now - order.at > ORDER_MS) {
       ctx.metrics.queueFailures.inc({ room_type: this.#spec.type, reason: 'room' })
-      ctx.task('cancel', data, { id: `cancel-${key}` })
+      ctx.task('cancel', key)
       return
     }
+    const { subs, options } = plain(order.seats)
     const matched = { room_id: `${this.#spec.room}:${key}`, options: options as JsonObject, at: ctx.now }
-    for (const player of data.subs) {
+    for (const player of subs) {
       const { member, since, gone } = state.tickets[player]!
       ctx.metrics.queueWait.observe({ room_type: this.#spec.type }, Math.max(0, ctx.now - since) / 1000)
       this.#forget(state, player, index)
@@ -371,27 +370,26 @@ class Queue {
   })
 
   readonly cancelAgain = this.#turn((state, { data: key }: { readonly data: string }, ctx) => {
-    const order = state.orders[key]
-    if (order) ctx.task('cancel', plain(order.seats), { id: `cancel-${key}` })
+    if (state.orders[key]) ctx.task('cancel', key)
   })
 
-  readonly cancelled = this.#turn((state, { ok, value, data }: Ended, ctx, index) => {
-    const order = state.orders[data.key]
+  readonly cancelled = this.#turn((state, { ok, value, data: key }: Ended, ctx, index) => {
+    const order = state.orders[key]
     if (!order) return
     if (!ok || !value) {
-      ctx.after(CANCEL_PAUSE_MS, 'cancel', data.key, { id: `cancel-${data.key}` })
+      ctx.after(CANCEL_PAUSE_MS, 'cancel', key, { id: `cancel-${key}` })
       return
     }
-    delete state.orders[data.key]
+    const { subs } = plain(order.seats)
+    delete state.orders[key]
     index.orders--
-    for (const player of data.subs) {
+    for (const player of subs) {
       const { order: _match, ...row } = plain(state.tickets[player]!)
       state.tickets[player] = row
       index.setOrdered(player, false)
     }
-    for (const player of data.subs)
-      if (state.tickets[player]!.gone) this.#remove(state, player, ctx.now, index)
-    for (const player of data.subs) {
+    for (const player of subs) if (state.tickets[player]!.gone) this.#remove(state, player, ctx.now, index)
+    for (const player of subs) {
       const row = state.tickets[player]
       if (row) this.#add(player, plain(row), ctx, index)
     }
@@ -420,7 +418,7 @@ class Queue {
       index.setOrdered(player, true)
     }
     index.orders++
-    ctx.task('reserve', seats, { id: `reserve-${key}` })
+    ctx.task('reserve', key)
   }
 
   #optionsOf(
@@ -532,7 +530,15 @@ class Queue {
 interface Ended {
   readonly ok: boolean
   readonly value?: boolean
-  readonly data: Seats
+  /** Key of the order. */
+  readonly data: string
+}
+
+/** What the work of a task gets from its room. */
+interface Run {
+  readonly rooms: TaskRooms
+  /** To be read at once. */
+  readonly state: Pick<QueueState, 'orders'>
 }
 
 /** A ticket in memory. */
