@@ -174,6 +174,15 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     return seatName(member.sub, sessionId)
   }
 
+  /**
+   * Data of the tasks and timers of the room that have not ended.
+   * @internal
+   */
+  get pending(): ReadonlySet<Json> {
+    const { tasks, timers } = this.#tables
+    return new Set([...tasks.rows, ...timers.rows].map(({ data }) => data))
+  }
+
   emit(name: string, data: unknown, to?: Recipients): void {
     const definition = this.#during('emit')
     if (typeof name !== 'string' || name === '' || name.length > 64)

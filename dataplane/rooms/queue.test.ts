@@ -1,6 +1,7 @@
+import { pino } from 'pino'
 import * as v from 'valibot'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
+import { type BenchOptions, RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
 import { type RequestAnswer, type RoomAddress, type RoomRequest, roomIdOf } from '../traffic.ts'
 import { defineRoom, roomTypes } from './definition.ts'
 import { defineQueue, type QueueSpec } from './queue.ts'
@@ -49,9 +50,9 @@ class Bench {
   readonly rooms = new Rooms()
   readonly bench: RoomBench
 
-  constructor(rules: Rules = {}) {
+  constructor(rules: Rules = {}, options: BenchOptions = {}) {
     const { request } = this.rooms
-    this.bench = new RoomBench([ranked(rules), duel({ maxMembers: 4 })], { request })
+    this.bench = new RoomBench([ranked(rules), duel({ maxMembers: 4 })], { request, ...options })
   }
 
   join(sub: string, elo: number, { session = sub, ...options }: { [name: string]: unknown } = {}) {
@@ -418,6 +419,36 @@ describe('Queue', () => {
       })
     await bench.advance(3000, 50)
     expect(bench.sentOf('left')).toHaveLength(25)
+  })
+
+  it('cancels a match again whose handler has failed', async () => {
+    let fails = false
+    const write = () => {
+      if (!fails) return
+      fails = false
+      throw new Error('the disk is full')
+    }
+    const near = ({ elo }: { elo: number }) => {
+      if (fails) throw new Error('no number')
+      return elo
+    }
+    queue = new Bench({ near }, { log: pino({ level: 'error' }, { write }) })
+    const answers: ((answer: Answer) => void)[] = []
+    queue.rooms.answers = () => new Promise((resolve) => answers.push(resolve))
+    for (const sub of ['ada', 'bob']) await queue.join(sub, 1200)
+    await queue.advance(200)
+    answers[0]!('refused')
+    await queue.advance(200)
+    fails = true
+    answers[1]!('done')
+    await queue.advance(5000)
+    expect(fails).toBe(false)
+    expect([queue.waiting, queue.rooms.asked.length]).toEqual([[], 2])
+    await queue.advance(7000)
+    expect(queue.rooms.asked.map(({ what }) => what)).toEqual(['reserve', 'cancel', 'cancel'])
+    answers[2]!('done')
+    await queue.advance(3000)
+    expect(queue.rooms.asked.at(-1)).toMatchObject({ what: 'reserve', order: { players: ['ada', 'bob'] } })
   })
 
   it('limits the data of a ticket to 512 bytes, and refuses options that it does not know', async () => {

@@ -137,6 +137,8 @@ interface QueueJoin {
 export interface QueueContext extends TurnContext<never, never, Pair, Pair, never> {
   /** Name for which a room reserves a seat of this member's player. */
   seatName(memberId: string): string
+  /** Data of the tasks and timers of the room that have not ended. */
+  readonly pending: ReadonlySet<Json>
   readonly metrics: Pick<RoomMetrics, 'queueMatches' | 'queueWait' | 'queueFailures'>
 }
 
@@ -315,6 +317,7 @@ class Queue {
           this.#remove(state, player, now, index)
         }
       }
+      this.#resume(state, ctx)
       let left = COMPARISONS
       for (const matcher of index.matchers) {
         if (left <= 0 || index.orders >= MAX_ORDERS) break
@@ -377,7 +380,7 @@ class Queue {
     const order = state.orders[key]
     if (!order) return
     if (!ok || !value) {
-      ctx.after(CANCEL_PAUSE_MS, 'cancel', key, { id: `cancel-${key}` })
+      this.#cancelLater(key, ctx)
       return
     }
     const { subs } = plain(order.seats)
@@ -394,6 +397,18 @@ class Queue {
       if (row) this.#add(player, plain(row), ctx, index)
     }
   })
+
+  /** Cancels the matches whose handler has failed, so that nothing of them is under way. */
+  #resume({ orders }: QueueState, ctx: QueueContext): void {
+    const late = Object.keys(orders).filter((key) => ctx.now - orders[key]!.at > ORDER_MS)
+    if (late.length === 0) return
+    const { pending } = ctx
+    for (const key of late) if (!pending.has(key)) this.#cancelLater(key, ctx)
+  }
+
+  #cancelLater(key: string, ctx: QueueContext): void {
+    ctx.after(CANCEL_PAUSE_MS, 'cancel', key, { id: `cancel-${key}` })
+  }
 
   /** Commits the order of a match: it leaves the waiting tickets with the turn that starts its task. */
   #order(
