@@ -451,6 +451,16 @@ describe('Queue', () => {
     expect(queue.rooms.asked.at(-1)).toMatchObject({ what: 'reserve', order: { players: ['ada', 'bob'] } })
   })
 
+  it('refuses a ticket when the state has half of its size, so that matches can still be made', async () => {
+    queue = new Bench({ players: 3 }, { limits: { stateBytes: 40_000 } })
+    const ends: (string | undefined)[] = []
+    for (let i = 0; i < 200; i++)
+      ends.push(queue.endOf(await queue.join(`player ${i}`.padEnd(250, 'x'), i * 1000, { session: `s${i}` })))
+    const places = ends.filter((end) => end === undefined).length
+    expect([places > 40, places < 100]).toEqual([true, true])
+    expect(new Set(ends)).toEqual(new Set([undefined, 'queue_full']))
+  })
+
   it('limits the data of a ticket to 512 bytes, and refuses options that it does not know', async () => {
     expect((await queue.join('ada', 1, { region: 'x'.repeat(600) })).errors[0]?.message).toMatch(
       /it may have 512/,

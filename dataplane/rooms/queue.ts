@@ -25,8 +25,8 @@ const MAX_SHARD_TICKETS = 5000
 const MAX_TICKETS = 20_000
 /** Maximum size of the data of a ticket, and of the join options of a match, as bytes of JSON. */
 const MAX_DATA_BYTES = 512
-/** Maximum size of the data of all tickets of a queue, as bytes of JSON. */
-const MAX_QUEUE_BYTES = 4_194_304
+/** Maximum size of the state when a ticket is added, as a part of its limit. The rest is for matches. */
+const MAX_STATE_SHARE = 0.5
 /** Maximum number of matches whose room has not answered. Less than the tasks that a room may have. */
 const MAX_ORDERS = 64
 /** Time for the room of a match to answer, milliseconds. Then the match is cancelled. */
@@ -139,6 +139,8 @@ export interface QueueContext extends TurnContext<never, never, Pair, Pair, neve
   seatName(memberId: string): string
   /** Data of the tasks and timers of the room that have not ended. */
   readonly pending: ReadonlySet<Json>
+  /** Size of the state, as a part of its limit. */
+  readonly stateShare: number
   readonly metrics: Pick<RoomMetrics, 'queueMatches' | 'queueWait' | 'queueFailures'>
 }
 
@@ -275,7 +277,8 @@ class Queue {
       return
     }
     const row: TicketRow = { member: member.id, ticket, since: ctx.now, ...(party && { party }) }
-    if (index.isFull(this.#shardOf(ticket, ctx, index), ticket)) ctx.refuse('queue_full')
+    if (ctx.stateShare > MAX_STATE_SHARE || index.isFull(this.#shardOf(ticket, ctx, index)))
+      ctx.refuse('queue_full')
     if (party) {
       const members = index.partyOf(party).size + 1
       if (members > sizeOfParty(party)) ctx.refuse('party_full')
@@ -561,7 +564,6 @@ interface IndexedTicket extends MatchTicket<Json> {
   member: string
   readonly party: string | undefined
   readonly shard: string
-  readonly bytes: number
   ordered: boolean
 }
 
@@ -579,7 +581,6 @@ class TicketIndex {
   readonly #shards = new Map<string, { readonly matcher: Matcher<Json>; tickets: number }>()
   readonly #expiring: { readonly player: string; readonly at: number }[] = []
   readonly #logged = new Map<string, number>()
-  #bytes = 0
 
   get size(): number {
     return this.#tickets.size
@@ -593,9 +594,8 @@ class TicketIndex {
     return [...this.#parties.keys()].filter((code) => this.partyOf(code).size < sizeOfParty(code))
   }
 
-  isFull(shard: string, ticket: Json): boolean {
-    const tickets = this.#shards.get(shard)?.tickets ?? 0
-    return tickets >= MAX_SHARD_TICKETS || this.#bytes + sizeOf(ticket) > MAX_QUEUE_BYTES
+  isFull(shard: string): boolean {
+    return (this.#shards.get(shard)?.tickets ?? 0) >= MAX_SHARD_TICKETS
   }
 
   /** Players of a party that have tickets. */
@@ -621,11 +621,9 @@ class TicketIndex {
     this.changes++
     let known = this.#tickets.get(ticket.id)
     if (!known) {
-      const bytes = sizeOf(ticket.ticket)
-      known = { ...ticket, member, party, shard: shardOf(), bytes, ordered: order !== undefined }
+      known = { ...ticket, member, party, shard: shardOf(), ordered: order !== undefined }
       this.#tickets.set(ticket.id, known)
       this.#byMember.set(member, ticket.id)
-      this.#bytes += bytes
       const shard = this.#shards.get(known.shard) ?? { matcher: newMatcher(), tickets: 0 }
       this.#shards.set(known.shard, shard)
       shard.tickets++
@@ -643,11 +641,10 @@ class TicketIndex {
     const ticket = this.#tickets.get(player)
     if (!ticket) return
     this.changes++
-    const { party, shard, member, bytes } = ticket
+    const { party, shard, member } = ticket
     for (const matcher of this.matchers) matcher.remove(unitId(ticket))
     this.#tickets.delete(player)
     this.#byMember.delete(member)
-    this.#bytes -= bytes
     const counted = this.#shards.get(shard)!
     if (--counted.tickets === 0) this.#shards.delete(shard)
     if (party === undefined) return
