@@ -1,4 +1,3 @@
-import { pino } from 'pino'
 import * as v from 'valibot'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { type BenchOptions, RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
@@ -52,7 +51,7 @@ class Bench {
 
   constructor(rules: Rules = {}, options: BenchOptions = {}) {
     const { request } = this.rooms
-    this.bench = new RoomBench([ranked(rules), duel({ maxMembers: 4 })], { request, ...options })
+    this.bench = new RoomBench([ranked(rules), duel({ maxMembers: 20 })], { request, ...options })
   }
 
   join(sub: string, elo: number, { session = sub, ...options }: { [name: string]: unknown } = {}) {
@@ -421,34 +420,16 @@ describe('Queue', () => {
     expect(bench.sentOf('left')).toHaveLength(25)
   })
 
-  it('cancels a match again whose handler has failed', async () => {
-    let fails = false
-    const write = () => {
-      if (!fails) return
-      fails = false
-      throw new Error('the disk is full')
-    }
-    const near = ({ elo }: { elo: number }) => {
-      if (fails) throw new Error('no number')
-      return elo
-    }
-    queue = new Bench({ near }, { log: pino({ level: 'error' }, { write }) })
-    const answers: ((answer: Answer) => void)[] = []
-    queue.rooms.answers = () => new Promise((resolve) => answers.push(resolve))
-    for (const sub of ['ada', 'bob']) await queue.join(sub, 1200)
-    await queue.advance(200)
-    answers[0]!('refused')
-    await queue.advance(200)
-    fails = true
-    answers[1]!('done')
+  it('cancels a match whose handler has failed, because the state would be too large', async () => {
+    const options = () => ({ map: 'x'.repeat(480) })
+    queue = new Bench({ players: 20, options }, { limits: { stateBytes: 6000 } })
+    const players = Array.from({ length: 20 }, (_, i) => `p${i}`)
+    for (const sub of players) await queue.join(sub, 1200)
     await queue.advance(5000)
-    expect(fails).toBe(false)
-    expect([queue.waiting, queue.rooms.asked.length]).toEqual([[], 2])
+    expect([queue.waiting, queue.rooms.asked.map(({ what }) => what)]).toEqual([[], ['reserve']])
     await queue.advance(7000)
-    expect(queue.rooms.asked.map(({ what }) => what)).toEqual(['reserve', 'cancel', 'cancel'])
-    answers[2]!('done')
-    await queue.advance(3000)
-    expect(queue.rooms.asked.at(-1)).toMatchObject({ what: 'reserve', order: { players: ['ada', 'bob'] } })
+    expect(queue.rooms.asked.map(({ what }) => what)).toEqual(['reserve', 'cancel'])
+    expect(queue.waiting).toHaveLength(20)
   })
 
   it('refuses a ticket when the state has half of its size, so that matches can still be made', async () => {
@@ -459,6 +440,26 @@ describe('Queue', () => {
     const places = ends.filter((end) => end === undefined).length
     expect([places > 40, places < 100]).toEqual([true, true])
     expect(new Set(ends)).toEqual(new Set([undefined, 'queue_full']))
+  })
+
+  it('leaves tickets out for a growing time whose match fails, so that the others are matched', async () => {
+    queue = new Bench({
+      options(tickets) {
+        if (tickets.some(({ elo }) => elo === 1201)) throw new Error('no map for 1201')
+        return {}
+      },
+    })
+    const first = ['ada', 'bad', 'bob', 'cleo', 'dan']
+    for (const sub of first) await queue.join(sub, sub === 'bad' ? 1201 : 1200)
+    await queue.advance(1500)
+    for (let i = 0; i < 10; i++) {
+      await queue.join(`late ${i}`, 1200)
+      await queue.advance(5000)
+    }
+    const players = queue.rooms.asked.flatMap(({ order }) => order.players)
+    for (const sub of ['ada', 'bob', 'cleo', 'dan', 'late 0']) expect(players).toContain(sub)
+    expect(players).not.toContain('bad')
+    expect(queue.waiting).toContain('bad')
   })
 
   it('limits the data of a ticket to 512 bytes, and refuses options that it does not know', async () => {

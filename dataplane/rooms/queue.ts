@@ -35,6 +35,9 @@ const ORDER_MS = 10_000
 const RESERVE_SECONDS = 30
 /** Pause between the attempts to cancel a match, milliseconds. */
 const CANCEL_PAUSE_MS = 1000
+/** Minimum and maximum time for which tickets are left out after their match has failed, milliseconds. It doubles with each failure. */
+const REST_MS = 1000
+const MAX_REST_MS = 60_000
 const PARTY_MS = 60_000
 /** Looks for matches per second, and the maximum number of comparisons of each. */
 const LOOKS_PER_SECOND = 10
@@ -321,6 +324,7 @@ class Queue {
         }
       }
       this.#resume(state, ctx)
+      index.wake(now)
       let left = COMPARISONS
       for (const matcher of index.matchers) {
         if (left <= 0 || index.orders >= MAX_ORDERS) break
@@ -395,10 +399,10 @@ class Queue {
       index.setOrdered(player, false)
     }
     for (const player of subs) if (state.tickets[player]!.gone) this.#remove(state, player, ctx.now, index)
-    for (const player of subs) {
-      const row = state.tickets[player]
-      if (row) this.#add(player, plain(row), ctx, index)
-    }
+    index.rest(
+      subs.filter((player) => state.tickets[player]),
+      ctx,
+    )
   })
 
   /** Cancels the matches whose handler has failed, so that nothing of them is under way. */
@@ -422,9 +426,16 @@ class Queue {
     matcher: Matcher<Json>,
   ): void {
     const tickets = match.flatMap((unit) => unit.tickets)
-    const options = index.orders < MAX_ORDERS ? this.#optionsOf(tickets, ctx, index) : undefined
-    if (!options) {
+    if (index.orders >= MAX_ORDERS) {
       for (const unit of match) matcher.add(unit)
+      return
+    }
+    const options = this.#optionsOf(tickets, ctx, index)
+    if (!options) {
+      index.rest(
+        tickets.map(({ id }) => id),
+        ctx,
+      )
       return
     }
     const key = Array.from({ length: 4 }, () => word(ctx.random())).join('')
@@ -578,6 +589,8 @@ class TicketIndex {
   readonly #tickets = new Map<string, IndexedTicket>()
   readonly #byMember = new Map<string, string>()
   readonly #parties = new Map<string, Set<string>>()
+  /** By unit, how often its match has failed. It is left out until then; undefined: it is not. */
+  readonly #rests = new Map<string, { player: string; failures: number; until: number | undefined }>()
   readonly #shards = new Map<string, { readonly matcher: Matcher<Json>; tickets: number }>()
   readonly #expiring: { readonly player: string; readonly at: number }[] = []
   readonly #logged = new Map<string, number>()
@@ -629,8 +642,35 @@ class TicketIndex {
       shard.tickets++
       if (party !== undefined) this.#parties.set(party, new Set([...this.partyOf(party), ticket.id]))
     }
-    const unit = this.#unitOf(known)
-    if (!unit) return undefined
+    return this.#enter(known)
+  }
+
+  /** Leaves the units of these players out for a time: their match has failed. The random part separates a unit from one that always fails. */
+  rest(players: readonly string[], { now, random }: Pick<QueueContext, 'now' | 'random'>): void {
+    this.changes++
+    for (const [id, player] of new Map(
+      players.map((player) => [unitId(this.#tickets.get(player)!), player]),
+    )) {
+      const { failures } = this.#rests.get(id) ?? { failures: 0 }
+      const longest = Math.min(REST_MS * 2 ** failures, MAX_REST_MS)
+      const until = now + REST_MS + (longest - REST_MS) * random()
+      this.#rests.set(id, { player, failures: failures + 1, until })
+    }
+  }
+
+  /** Adds the units again that have been left out for long enough. */
+  wake(now: number): void {
+    for (const rest of this.#rests.values()) {
+      if (rest.until === undefined || rest.until > now) continue
+      this.changes++
+      rest.until = undefined
+      this.#enter(this.#tickets.get(rest.player)!)
+    }
+  }
+
+  #enter(ticket: IndexedTicket): { readonly id: string; readonly matcher: Matcher<Json> } | undefined {
+    const unit = this.#unitOf(ticket)
+    if (!unit || this.#rests.get(unit.id)?.until !== undefined) return undefined
     // Tickets of a party may be of several shards: that of the first counts.
     const { matcher } = this.#shards.get(this.#tickets.get(unit.tickets[0]!.id)!.shard)!
     if (!matcher.has(unit.id)) matcher.add(unit)
@@ -643,6 +683,7 @@ class TicketIndex {
     this.changes++
     const { party, shard, member } = ticket
     for (const matcher of this.matchers) matcher.remove(unitId(ticket))
+    this.#rests.delete(unitId(ticket))
     this.#tickets.delete(player)
     this.#byMember.delete(member)
     const counted = this.#shards.get(shard)!
