@@ -462,6 +462,28 @@ describe('Queue', () => {
     expect(queue.waiting).toContain('bad')
   })
 
+  it('begins a look after the shard that has used up the comparisons of the look before', async () => {
+    let looked: string[] = []
+    queue = new Bench({
+      players: 12,
+      shard: ({ region }) => region ?? '',
+      fits(a, b) {
+        looked.push(a.region ?? '')
+        return a.elo === b.elo
+      },
+    })
+    // Ten tickets of a kind fit, and twelve are sought: each search stops at its bound only.
+    for (let i = 0; i < 40; i++) await queue.join(`eu ${i}`, i % 4, { region: 'eu' })
+    for (let i = 0; i < 2; i++) await queue.join(`us ${i}`, i, { region: 'us' })
+    const first = new Set<string>()
+    for (let i = 0; i < 25; i++) {
+      looked = []
+      await queue.advance(100)
+      if (looked[0]) first.add(looked[0])
+    }
+    expect(first).toEqual(new Set(['eu', 'us']))
+  })
+
   it('limits the data of a ticket to 512 bytes, and refuses options that it does not know', async () => {
     expect((await queue.join('ada', 1, { region: 'x'.repeat(600) })).errors[0]?.message).toMatch(
       /it may have 512/,

@@ -326,8 +326,9 @@ class Queue {
       this.#resume(state, ctx)
       index.wake(now)
       let left = COMPARISONS
-      for (const matcher of index.matchers) {
+      for (const [shard, matcher] of index.shards) {
         if (left <= 0 || index.orders >= MAX_ORDERS) break
+        index.served(shard)
         const before = matcher.comparisons
         for (const match of matcher.search(now, left)) this.#order(state, ctx, index, match, matcher)
         left -= matcher.comparisons - before
@@ -599,8 +600,17 @@ class TicketIndex {
     return this.#tickets.size
   }
 
-  get matchers(): Matcher<Json>[] {
-    return [...this.#shards.values()].map(({ matcher }) => matcher)
+  /** Names and matchers of the shards. The one that was served last is the last. */
+  get shards(): (readonly [name: string, matcher: Matcher<Json>])[] {
+    return [...this.#shards].map(([name, { matcher }]) => [name, matcher])
+  }
+
+  /** The other shards are before this one at the next look. */
+  served(name: string): void {
+    const shard = this.#shards.get(name)
+    if (!shard) return
+    this.#shards.delete(name)
+    this.#shards.set(name, shard)
   }
 
   get incompleteParties(): string[] {
@@ -682,7 +692,7 @@ class TicketIndex {
     if (!ticket) return
     this.changes++
     const { party, shard, member } = ticket
-    for (const matcher of this.matchers) matcher.remove(unitId(ticket))
+    for (const { matcher } of this.#shards.values()) matcher.remove(unitId(ticket))
     this.#rests.delete(unitId(ticket))
     this.#tickets.delete(player)
     this.#byMember.delete(member)
