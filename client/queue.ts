@@ -78,21 +78,13 @@ export function withQueues<Rooms extends RoomCollection>(
   client: Client<Rooms>,
   random: Random = systemRandom,
 ): Client<Rooms> & Queues<Rooms> {
-  // The room of the last match: to queue again is not to ask for that match again.
-  let last: string | undefined
+  const last: LastMatches = new Map()
   const queue = (type: string, data: unknown, { party }: QueueOptions = {}) =>
     new QueueTicket<TypedRoom>(
       client as unknown as Client,
       type,
       { ticket: data, ...(party !== undefined && { party }) },
-      {
-        get last() {
-          return last
-        },
-        set last(roomId) {
-          last = roomId
-        },
-      },
+      last,
     )
   const party = async ({ size }: { readonly size: number }): Promise<Party> => {
     if (!Number.isInteger(size) || size < 1 || size > 100)
@@ -105,6 +97,9 @@ export function withQueues<Rooms extends RoomCollection>(
   }
   return Object.assign(client, { queue, party }) as never
 }
+
+/** By type of the queue, the room of its last match: to queue again is not to ask for that match again. */
+type LastMatches = Map<string, string>
 
 /** A match, as the queue tells its players. */
 interface Match {
@@ -133,7 +128,7 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
   readonly matched: Promise<Room<R>>
   readonly #client: Client
   readonly #options: JsonObject
-  readonly #memory: { last: string | undefined }
+  readonly #last: LastMatches
   readonly #changes = new Listeners<[status: TicketStatus]>((error) =>
     queueMicrotask(() => {
       throw error
@@ -144,11 +139,11 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
   #cancelled = false
 
   /** Called by `client.queue`. */
-  constructor(client: Client, type: string, options: object, memory: { last: string | undefined }) {
+  constructor(client: Client, type: string, options: object, last: LastMatches) {
     this.id = `${type}:default`
     this.#client = client
     this.#options = options as JsonObject
-    this.#memory = memory
+    this.#last = last
     this.#since = client.serverTime()
     this.matched = Reported.of(this.#run(type), () => {})
   }
@@ -182,7 +177,7 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
     for (;;) {
       const { room_id: roomId, options } = await this.#wait(type)
       const colon = roomId.indexOf(':')
-      this.#memory.last = roomId
+      this.#last.set(type, roomId)
       try {
         const join = { ...options, key: roomId.slice(colon + 1) }
         return (await this.#client.join(roomId.slice(0, colon), join, {
@@ -197,7 +192,7 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
 
   /** Resolves to the match of the ticket. */
   async #wait(type: string): Promise<Match> {
-    const { last } = this.#memory
+    const last = this.#last.get(type)
     let room: Room
     try {
       room = await this.#client.join(type, { ...this.#options, ...(last !== undefined && { seen: last }) })

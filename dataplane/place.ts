@@ -10,6 +10,9 @@ import {
   type ToOwner,
 } from './traffic.ts'
 
+/** Principals of the rooms that queues make to reserve seats, or to cancel a match. No player, token or backend has one of them. */
+export const QUEUE_PRINCIPALS = { reserve: 'queue:reserve', cancel: 'queue:cancel' } as const
+
 /** Options of a claim. */
 export interface ClaimOptions {
   /** On whose account (`Session.principal`) the room is made when it is nowhere yet; undefined: it is not to be made. */

@@ -57,6 +57,24 @@ describe('client.queue', () => {
     expect(one.state).toEqual({ map: 'desert', subs: ['ada', 'bob'] })
   })
 
+  it('tells a queue which of its own matches the player has left, and no match of another queue', async () => {
+    const asked: unknown[] = []
+    const join = async (type: string, { seen }: { seen?: string }) => {
+      asked.push([type, seen])
+      if (type !== 'duel')
+        throw new RoomfulError('join_refused', `matched {"room_id":"duel:${type}","options":{}}`)
+      asked.pop()
+      return {}
+    }
+    const client = withQueues({ join, serverTime: () => 0 } as never)
+    for (const type of ['ranked', 'trio', 'ranked']) await client.queue(type, {} as never).matched
+    expect(asked).toEqual([
+      ['ranked', undefined],
+      ['trio', undefined],
+      ['ranked', 'duel:ranked'],
+    ])
+  })
+
   it('tells how long the ticket waits, and how many tickets there are', async () => {
     const ada = await queue('ada', 1200)
     const told: unknown[] = []

@@ -16,6 +16,7 @@ import {
   type Nowhere,
   nowhere,
   type Place,
+  QUEUE_PRINCIPALS,
   unavailable,
   unavailableText,
 } from '../place.ts'
@@ -183,7 +184,8 @@ export class Claims {
 
   /** Counts a room that a join makes; one that was released or is counted passes. Undefined: it may be made. */
   async #reserve(room: string, creator: string): Promise<Nowhere<RefusedClaim> | undefined> {
-    const { store, quota, recordTtlMs } = this.#parts
+    const { store, recordTtlMs } = this.#parts
+    const quota = quotaOf(creator, this.#parts.quota)
     switch (await store.rooms.reserve(room, creator, quota, recordTtlMs)) {
       case 'project_full':
         return nowhere('project_full', `the project has ${quota.maxRooms} rooms, and may have no more`)
@@ -230,6 +232,15 @@ export class Claims {
       await sleep(clock, Math.min(look, until - now))
     }
   }
+}
+
+/**
+ * Quota of the rooms of a principal. A queue is not limited as a player is. What cancels a match is not limited at all: its tickets wait until
+ * a room has confirmed it.
+ */
+function quotaOf(principal: string, quota: RoomQuota): RoomQuota {
+  if (principal === QUEUE_PRINCIPALS.cancel) return { maxRooms: 0, maxLasting: 0, perMinute: 0 }
+  return principal === QUEUE_PRINCIPALS.reserve ? { ...quota, maxLasting: 0, perMinute: 0 } : quota
 }
 
 const storeIsSilent = (room: string): Nowhere<'unavailable'> =>

@@ -124,6 +124,11 @@ export interface TaskRun {
    * @internal
    */
   readonly rooms?: TaskRooms
+  /**
+   * State of the room as of its last flush, for the same types. To be read at once: the next flush changes it.
+   * @internal
+   */
+  readonly state?: Json
 }
 
 /** What a task with `retry` was started with. */

@@ -91,6 +91,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   readonly #random: Random
   readonly #memberships: HandledRoom['memberships']
   readonly #grants: HandledRoom['grants']
+  readonly #state: HandledRoom['state']
   readonly #tables: HandledRoom['tables']
   readonly #notices: HandledRoom['notices']
   readonly #mayHave: MayHave
@@ -104,7 +105,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   #asked: Asked | undefined
 
   constructor(
-    { roomId, address, log, memberships, grants, environment, tables, notices }: HandledRoom,
+    { roomId, address, log, memberships, grants, environment, state, tables, notices }: HandledRoom,
     mayHave: MayHave,
   ) {
     this.roomId = roomId
@@ -115,6 +116,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     this.#random = environment.random
     this.#memberships = memberships
     this.#grants = grants
+    this.#state = state
     this.#tables = tables
     this.#notices = notices
     this.#mayHave = mayHave
@@ -172,6 +174,23 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   seatName(memberId: string): string {
     const { member, sessionId } = this.#memberships.get(memberId)!
     return seatName(member.sub, sessionId)
+  }
+
+  /**
+   * Size of the state, as a part of its limit.
+   * @internal
+   */
+  get stateShare(): number {
+    return this.#state.share
+  }
+
+  /**
+   * Data of the tasks and timers of the room that have not ended.
+   * @internal
+   */
+  get pending(): ReadonlySet<Json> {
+    const { tasks, timers } = this.#tables
+    return new Set([...tasks.rows, ...timers.rows].map(({ data }) => data))
   }
 
   emit(name: string, data: unknown, to?: Recipients): void {

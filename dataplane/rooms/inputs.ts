@@ -334,10 +334,13 @@ export class Inputs {
         throw new RoomLogicError(`there is no task ${JSON.stringify(name)} with retry any more`)
       const valid = validateInput(schema, data)
       if (!valid.ok) throw valid.cause ?? new RoomLogicError(`its data: ${valid.message}`)
-      const { address, environment } = this.#stream
+      const { address, environment, state } = this.#stream
       const isSystem = this.handlers.definition.system === true
-      const rooms = isSystem && taskRooms(address.projectId, environment.request)
-      return run.call(this.handlers.definition.tasks[name], valid.value, { id, ...(rooms && { rooms }) })
+      const internal = isSystem && {
+        rooms: taskRooms(address.projectId, environment.request),
+        state: state.flushed,
+      }
+      return run.call(this.handlers.definition.tasks[name], valid.value, { id, ...internal })
     }
   }
 

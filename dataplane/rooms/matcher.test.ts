@@ -56,12 +56,27 @@ describe('Matcher', () => {
     expect(matcher.arrived('nearer', 40)).toBeUndefined()
   })
 
+  it.each([
+    ['a promise', () => Promise.reject(new Error('late'))],
+    ['number', () => 1],
+    ['undefined', () => undefined],
+  ])('counts a result of fits as failed that is %s', async (what, fits) => {
+    const errors: string[] = []
+    const matcher = new Matcher(rulesOf({ fits, failed: (rule, error) => errors.push(`${rule}: ${error}`) }))
+    matcher.add(unitOf('a', 10, 0))
+    matcher.add(unitOf('b', 20, 0))
+    expect(round(matcher, 100)).toEqual([])
+    expect(errors).toEqual([`fits: TypeError: fits returned ${what}; it must return true or false`])
+    await new Promise((resolve) => setImmediate(resolve))
+  })
+
   it('passes the older ticket first, with the time that it has waited', () => {
     const calls: unknown[] = []
     const matcher = new Matcher(
       rulesOf({
         fits: (a, b, { waitedMs }) => {
           calls.push([a, b, waitedMs])
+          return false
         },
       }),
     )

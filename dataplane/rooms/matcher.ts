@@ -215,7 +215,9 @@ export class Matcher<Ticket> {
         for (const b of other.unit.tickets) {
           const [older, younger] = a.since <= b.since ? [a, b] : [b, a]
           const waitedMs = Math.max(0, now - older.since)
-          if (!fits(older.ticket, younger.ticket, { waitedMs })) return false
+          const result = fits(older.ticket, younger.ticket, { waitedMs })
+          if (typeof result !== 'boolean') throw notBoolean(result)
+          if (!result) return false
         }
       return true
     } catch (error) {
@@ -228,6 +230,15 @@ export class Matcher<Ticket> {
     for (const { unit } of group ?? []) this.remove(unit.id)
     return group?.map(({ unit }) => unit)
   }
+}
+
+/** Error for a result of `fits`. A promise among them is not awaited, and may fail. */
+function notBoolean(result: unknown): TypeError {
+  const isPromise = typeof (result as { then?: unknown } | null | undefined)?.then === 'function'
+  if (isPromise) Promise.resolve(result).catch(() => {})
+  return new TypeError(
+    `fits returned ${isPromise ? 'a promise' : typeof result}; it must return true or false`,
+  )
 }
 
 const sizeOf = <T>({ unit }: Entry<T>): number => unit.tickets.length

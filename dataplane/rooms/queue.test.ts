@@ -1,6 +1,6 @@
 import * as v from 'valibot'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
+import { type BenchOptions, RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
 import { type RequestAnswer, type RoomAddress, type RoomRequest, roomIdOf } from '../traffic.ts'
 import { defineRoom, roomTypes } from './definition.ts'
 import { defineQueue, type QueueSpec } from './queue.ts'
@@ -49,9 +49,9 @@ class Bench {
   readonly rooms = new Rooms()
   readonly bench: RoomBench
 
-  constructor(rules: Rules = {}) {
+  constructor(rules: Rules = {}, options: BenchOptions = {}) {
     const { request } = this.rooms
-    this.bench = new RoomBench([ranked(rules), duel({ maxMembers: 4 })], { request })
+    this.bench = new RoomBench([ranked(rules), duel({ maxMembers: 20 })], { request, ...options })
   }
 
   join(sub: string, elo: number, { session = sub, ...options }: { [name: string]: unknown } = {}) {
@@ -381,6 +381,107 @@ describe('Queue', () => {
     const texts = bench.sentOf('left').map(({ farewell }) => farewell.message)
     expect([texts.length, new Set(texts).size]).toEqual([2, 1])
     expect(texts[0]).toMatch(/^matched /)
+  })
+
+  it('makes matches that the quota of its players would not allow', async () => {
+    const bench = new RoomBench([ranked(), duel()], { quota: { perMinute: 1, maxLasting: 1 } })
+    const options = { ticket: { elo: 1 } }
+    for (const round of [1, 2, 3]) {
+      for (const sub of ['ada', 'bob']) {
+        const { message = '' } = bench.sentOf('left').at(-1)?.farewell ?? {}
+        const seen = round > 1 && { seen: JSON.parse(message.slice('matched '.length)).room_id }
+        await bench.join('ranked', sub, { sub, key: 'default', options: { ...options, ...seen } })
+      }
+      await bench.advance(500, 50)
+      expect(bench.sentOf('left')).toHaveLength(round * 2)
+    }
+  })
+
+  it('cancels a match whose room the quota of the project refuses, and its tickets wait again', async () => {
+    const bench = new RoomBench([ranked(), duel()], { quota: { maxRooms: 1 } })
+    for (const sub of ['ada', 'bob'])
+      await bench.join('ranked', sub, { sub, key: 'default', options: { ticket: { elo: 1 } } })
+    await bench.advance(300, 50)
+    expect(bench.sentOf('left')).toEqual([])
+    const { orders, tickets } = bench.describe('ranked', 'default')!.state as unknown as Bench['state']
+    expect(orders).toEqual({})
+    expect(Object.values(tickets).map(({ order }) => order)).toEqual([undefined, undefined])
+  })
+
+  it('makes a match of players whose names are long', async () => {
+    const bench = new RoomBench([ranked({ players: 25 }), duel({ maxMembers: 25 })])
+    for (let i = 0; i < 25; i++)
+      await bench.join('ranked', `m${i}`, {
+        sub: `${i}${'😀'.repeat(200)}`,
+        key: 'default',
+        options: { ticket: { elo: 1 } },
+      })
+    await bench.advance(3000, 50)
+    expect(bench.sentOf('left')).toHaveLength(25)
+  })
+
+  it('cancels a match whose handler has failed, because the state would be too large', async () => {
+    const options = () => ({ map: 'x'.repeat(480) })
+    queue = new Bench({ players: 20, options }, { limits: { stateBytes: 6000 } })
+    const players = Array.from({ length: 20 }, (_, i) => `p${i}`)
+    for (const sub of players) await queue.join(sub, 1200)
+    await queue.advance(5000)
+    expect([queue.waiting, queue.rooms.asked.map(({ what }) => what)]).toEqual([[], ['reserve']])
+    await queue.advance(7000)
+    expect(queue.rooms.asked.map(({ what }) => what)).toEqual(['reserve', 'cancel'])
+    expect(queue.waiting).toHaveLength(20)
+  })
+
+  it('refuses a ticket when the state has half of its size, so that matches can still be made', async () => {
+    queue = new Bench({ players: 3 }, { limits: { stateBytes: 40_000 } })
+    const ends: (string | undefined)[] = []
+    for (let i = 0; i < 200; i++)
+      ends.push(queue.endOf(await queue.join(`player ${i}`.padEnd(250, 'x'), i * 1000, { session: `s${i}` })))
+    const places = ends.filter((end) => end === undefined).length
+    expect([places > 40, places < 100]).toEqual([true, true])
+    expect(new Set(ends)).toEqual(new Set([undefined, 'queue_full']))
+  })
+
+  it('leaves tickets out for a growing time whose match fails, so that the others are matched', async () => {
+    queue = new Bench({
+      options(tickets) {
+        if (tickets.some(({ elo }) => elo === 1201)) throw new Error('no map for 1201')
+        return {}
+      },
+    })
+    const first = ['ada', 'bad', 'bob', 'cleo', 'dan']
+    for (const sub of first) await queue.join(sub, sub === 'bad' ? 1201 : 1200)
+    await queue.advance(1500)
+    for (let i = 0; i < 10; i++) {
+      await queue.join(`late ${i}`, 1200)
+      await queue.advance(5000)
+    }
+    const players = queue.rooms.asked.flatMap(({ order }) => order.players)
+    for (const sub of ['ada', 'bob', 'cleo', 'dan', 'late 0']) expect(players).toContain(sub)
+    expect(players).not.toContain('bad')
+    expect(queue.waiting).toContain('bad')
+  })
+
+  it('begins a look after the shard that has used up the comparisons of the look before', async () => {
+    let looked: string[] = []
+    queue = new Bench({
+      players: 12,
+      shard: ({ region }) => region ?? '',
+      fits(a, b) {
+        looked.push(a.region ?? '')
+        return a.elo === b.elo
+      },
+    })
+    // Ten tickets of a kind fit, and twelve are sought: each search stops at its bound only.
+    for (let i = 0; i < 40; i++) await queue.join(`eu ${i}`, i % 4, { region: 'eu' })
+    for (let i = 0; i < 2; i++) await queue.join(`us ${i}`, i, { region: 'us' })
+    const first = new Set<string>()
+    for (let i = 0; i < 25; i++) {
+      looked = []
+      await queue.advance(100)
+      if (looked[0]) first.add(looked[0])
+    }
+    expect(first).toEqual(new Set(['eu', 'us']))
   })
 
   it('limits the data of a ticket to 512 bytes, and refuses options that it does not know', async () => {

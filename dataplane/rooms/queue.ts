@@ -25,8 +25,8 @@ const MAX_SHARD_TICKETS = 5000
 const MAX_TICKETS = 20_000
 /** Maximum size of the data of a ticket, and of the join options of a match, as bytes of JSON. */
 const MAX_DATA_BYTES = 512
-/** Maximum size of the data of all tickets of a queue, as bytes of JSON. */
-const MAX_QUEUE_BYTES = 4_194_304
+/** Maximum size of the state when a ticket is added, as a part of its limit. The rest is for matches. */
+const MAX_STATE_SHARE = 0.5
 /** Maximum number of matches whose room has not answered. Less than the tasks that a room may have. */
 const MAX_ORDERS = 64
 /** Time for the room of a match to answer, milliseconds. Then the match is cancelled. */
@@ -35,6 +35,9 @@ const ORDER_MS = 10_000
 const RESERVE_SECONDS = 30
 /** Pause between the attempts to cancel a match, milliseconds. */
 const CANCEL_PAUSE_MS = 1000
+/** Minimum and maximum time for which tickets are left out after their match has failed, milliseconds. It doubles with each failure. */
+const REST_MS = 1000
+const MAX_REST_MS = 60_000
 const PARTY_MS = 60_000
 /** Looks for matches per second, and the maximum number of comparisons of each. */
 const LOOKS_PER_SECOND = 10
@@ -137,6 +140,10 @@ interface QueueJoin {
 export interface QueueContext extends TurnContext<never, never, Pair, Pair, never> {
   /** Name for which a room reserves a seat of this member's player. */
   seatName(memberId: string): string
+  /** Data of the tasks and timers of the room that have not ended. */
+  readonly pending: ReadonlySet<Json>
+  /** Size of the state, as a part of its limit. */
+  readonly stateShare: number
   readonly metrics: Pick<RoomMetrics, 'queueMatches' | 'queueWait' | 'queueFailures'>
 }
 
@@ -187,19 +194,11 @@ export function defineQueue<
 /** Seats of a match in its room. */
 type Seats = Omit<SeatRequest, 'roomType'>
 
-const SEATS = v.object({
-  key: v.string(),
-  id: v.string(),
-  principal: v.string(),
-  subs: v.array(v.string()),
-  options: v.record(v.string(), v.any()),
-})
-
-/** A task of a queue. Its result is true if the room of the match has done what it was asked for. */
+/** A task of a queue. Its data is the key of an order, which the state has. Its result is true if the room of the match has done what it was asked for. */
 const task = (run: unknown, handle: unknown) => ({
   result: v.boolean(),
   retry: true as const,
-  data: SEATS,
+  data: v.string(),
   run: run as never,
   handle: handle as never,
 })
@@ -281,7 +280,8 @@ class Queue {
       return
     }
     const row: TicketRow = { member: member.id, ticket, since: ctx.now, ...(party && { party }) }
-    if (index.isFull(this.#shardOf(ticket, ctx, index), ticket)) ctx.refuse('queue_full')
+    if (ctx.stateShare > MAX_STATE_SHARE || index.isFull(this.#shardOf(ticket, ctx, index)))
+      ctx.refuse('queue_full')
     if (party) {
       const members = index.partyOf(party).size + 1
       if (members > sizeOfParty(party)) ctx.refuse('party_full')
@@ -323,9 +323,12 @@ class Queue {
           this.#remove(state, player, now, index)
         }
       }
+      this.#resume(state, ctx)
+      index.wake(now)
       let left = COMPARISONS
-      for (const matcher of index.matchers) {
+      for (const [shard, matcher] of index.shards) {
         if (left <= 0 || index.orders >= MAX_ORDERS) break
+        index.served(shard)
         const before = matcher.comparisons
         for (const match of matcher.search(now, left)) this.#order(state, ctx, index, match, matcher)
         left -= matcher.comparisons - before
@@ -338,27 +341,33 @@ class Queue {
     })(draft, undefined, ctx)
   }
 
-  readonly reserve = async (seats: Seats, { rooms }: { readonly rooms: TaskRooms }): Promise<boolean> => {
+  readonly reserve = async (key: string, { rooms, state }: Run): Promise<boolean> => {
+    const order = state.orders[key]
+    if (!order) return false
+    const seats = plain(order.seats)
     const answer = await rooms.reserve({ ...seats, roomType: this.#spec.room, seconds: RESERVE_SECONDS })
     return 'reply' in answer
   }
 
-  readonly cancel = async (seats: Seats, { rooms }: { readonly rooms: TaskRooms }): Promise<boolean> => {
+  readonly cancel = async (key: string, { rooms, state }: Run): Promise<boolean> => {
+    const order = state.orders[key]
+    if (!order) return true
+    const seats = plain(order.seats)
     const answer = await rooms.cancel({ ...seats, roomType: this.#spec.room })
     return 'reply' in answer || IMPOSSIBLE.has(answer.code)
   }
 
-  readonly reserved = this.#turn((state, { ok, value, data }: Ended, ctx, index) => {
-    const { key, options } = data
+  readonly reserved = this.#turn((state, { ok, value, data: key }: Ended, ctx, index) => {
     const order = state.orders[key]
     if (!order) return
     if (!ok || !value || ctx.now - order.at > ORDER_MS) {
       ctx.metrics.queueFailures.inc({ room_type: this.#spec.type, reason: 'room' })
-      ctx.task('cancel', data, { id: `cancel-${key}` })
+      ctx.task('cancel', key)
       return
     }
+    const { subs, options } = plain(order.seats)
     const matched = { room_id: `${this.#spec.room}:${key}`, options: options as JsonObject, at: ctx.now }
-    for (const player of data.subs) {
+    for (const player of subs) {
       const { member, since, gone } = state.tickets[player]!
       ctx.metrics.queueWait.observe({ room_type: this.#spec.type }, Math.max(0, ctx.now - since) / 1000)
       this.#forget(state, player, index)
@@ -372,31 +381,42 @@ class Queue {
   })
 
   readonly cancelAgain = this.#turn((state, { data: key }: { readonly data: string }, ctx) => {
-    const order = state.orders[key]
-    if (order) ctx.task('cancel', plain(order.seats), { id: `cancel-${key}` })
+    if (state.orders[key]) ctx.task('cancel', key)
   })
 
-  readonly cancelled = this.#turn((state, { ok, value, data }: Ended, ctx, index) => {
-    const order = state.orders[data.key]
+  readonly cancelled = this.#turn((state, { ok, value, data: key }: Ended, ctx, index) => {
+    const order = state.orders[key]
     if (!order) return
     if (!ok || !value) {
-      ctx.after(CANCEL_PAUSE_MS, 'cancel', data.key, { id: `cancel-${data.key}` })
+      this.#cancelLater(key, ctx)
       return
     }
-    delete state.orders[data.key]
+    const { subs } = plain(order.seats)
+    delete state.orders[key]
     index.orders--
-    for (const player of data.subs) {
+    for (const player of subs) {
       const { order: _match, ...row } = plain(state.tickets[player]!)
       state.tickets[player] = row
       index.setOrdered(player, false)
     }
-    for (const player of data.subs)
-      if (state.tickets[player]!.gone) this.#remove(state, player, ctx.now, index)
-    for (const player of data.subs) {
-      const row = state.tickets[player]
-      if (row) this.#add(player, plain(row), ctx, index)
-    }
+    for (const player of subs) if (state.tickets[player]!.gone) this.#remove(state, player, ctx.now, index)
+    index.rest(
+      subs.filter((player) => state.tickets[player]),
+      ctx,
+    )
   })
+
+  /** Cancels the matches whose handler has failed, so that nothing of them is under way. */
+  #resume({ orders }: QueueState, ctx: QueueContext): void {
+    const late = Object.keys(orders).filter((key) => ctx.now - orders[key]!.at > ORDER_MS)
+    if (late.length === 0) return
+    const { pending } = ctx
+    for (const key of late) if (!pending.has(key)) this.#cancelLater(key, ctx)
+  }
+
+  #cancelLater(key: string, ctx: QueueContext): void {
+    ctx.after(CANCEL_PAUSE_MS, 'cancel', key, { id: `cancel-${key}` })
+  }
 
   /** Commits the order of a match: it leaves the waiting tickets with the turn that starts its task. */
   #order(
@@ -407,21 +427,28 @@ class Queue {
     matcher: Matcher<Json>,
   ): void {
     const tickets = match.flatMap((unit) => unit.tickets)
-    const options = index.orders < MAX_ORDERS ? this.#optionsOf(tickets, ctx, index) : undefined
-    if (!options) {
+    if (index.orders >= MAX_ORDERS) {
       for (const unit of match) matcher.add(unit)
+      return
+    }
+    const options = this.#optionsOf(tickets, ctx, index)
+    if (!options) {
+      index.rest(
+        tickets.map(({ id }) => id),
+        ctx,
+      )
       return
     }
     const key = Array.from({ length: 4 }, () => word(ctx.random())).join('')
     const players = tickets.map((ticket) => ticket.id)
-    const seats = { key, id: `queue:${key}`, principal: `sub:${players[0]}`, subs: players, options }
+    const seats = { key, id: `queue:${key}`, subs: players, options }
     state.orders[key] = { at: ctx.now, seats }
     for (const player of players) {
       state.tickets[player] = { ...plain(state.tickets[player]!), order: key }
       index.setOrdered(player, true)
     }
     index.orders++
-    ctx.task('reserve', seats, { id: `reserve-${key}` })
+    ctx.task('reserve', key)
   }
 
   #optionsOf(
@@ -533,7 +560,15 @@ class Queue {
 interface Ended {
   readonly ok: boolean
   readonly value?: boolean
-  readonly data: Seats
+  /** Key of the order. */
+  readonly data: string
+}
+
+/** What the work of a task gets from its room. */
+interface Run {
+  readonly rooms: TaskRooms
+  /** To be read at once. */
+  readonly state: Pick<QueueState, 'orders'>
 }
 
 /** A ticket in memory. */
@@ -541,7 +576,6 @@ interface IndexedTicket extends MatchTicket<Json> {
   member: string
   readonly party: string | undefined
   readonly shard: string
-  readonly bytes: number
   ordered: boolean
 }
 
@@ -556,26 +590,35 @@ class TicketIndex {
   readonly #tickets = new Map<string, IndexedTicket>()
   readonly #byMember = new Map<string, string>()
   readonly #parties = new Map<string, Set<string>>()
+  /** By unit, how often its match has failed. It is left out until then; undefined: it is not. */
+  readonly #rests = new Map<string, { player: string; failures: number; until: number | undefined }>()
   readonly #shards = new Map<string, { readonly matcher: Matcher<Json>; tickets: number }>()
   readonly #expiring: { readonly player: string; readonly at: number }[] = []
   readonly #logged = new Map<string, number>()
-  #bytes = 0
 
   get size(): number {
     return this.#tickets.size
   }
 
-  get matchers(): Matcher<Json>[] {
-    return [...this.#shards.values()].map(({ matcher }) => matcher)
+  /** Names and matchers of the shards. The one that was served last is the last. */
+  get shards(): (readonly [name: string, matcher: Matcher<Json>])[] {
+    return [...this.#shards].map(([name, { matcher }]) => [name, matcher])
+  }
+
+  /** The other shards are before this one at the next look. */
+  served(name: string): void {
+    const shard = this.#shards.get(name)
+    if (!shard) return
+    this.#shards.delete(name)
+    this.#shards.set(name, shard)
   }
 
   get incompleteParties(): string[] {
     return [...this.#parties.keys()].filter((code) => this.partyOf(code).size < sizeOfParty(code))
   }
 
-  isFull(shard: string, ticket: Json): boolean {
-    const tickets = this.#shards.get(shard)?.tickets ?? 0
-    return tickets >= MAX_SHARD_TICKETS || this.#bytes + sizeOf(ticket) > MAX_QUEUE_BYTES
+  isFull(shard: string): boolean {
+    return (this.#shards.get(shard)?.tickets ?? 0) >= MAX_SHARD_TICKETS
   }
 
   /** Players of a party that have tickets. */
@@ -601,18 +644,43 @@ class TicketIndex {
     this.changes++
     let known = this.#tickets.get(ticket.id)
     if (!known) {
-      const bytes = sizeOf(ticket.ticket)
-      known = { ...ticket, member, party, shard: shardOf(), bytes, ordered: order !== undefined }
+      known = { ...ticket, member, party, shard: shardOf(), ordered: order !== undefined }
       this.#tickets.set(ticket.id, known)
       this.#byMember.set(member, ticket.id)
-      this.#bytes += bytes
       const shard = this.#shards.get(known.shard) ?? { matcher: newMatcher(), tickets: 0 }
       this.#shards.set(known.shard, shard)
       shard.tickets++
       if (party !== undefined) this.#parties.set(party, new Set([...this.partyOf(party), ticket.id]))
     }
-    const unit = this.#unitOf(known)
-    if (!unit) return undefined
+    return this.#enter(known)
+  }
+
+  /** Leaves the units of these players out for a time: their match has failed. The random part separates a unit from one that always fails. */
+  rest(players: readonly string[], { now, random }: Pick<QueueContext, 'now' | 'random'>): void {
+    this.changes++
+    for (const [id, player] of new Map(
+      players.map((player) => [unitId(this.#tickets.get(player)!), player]),
+    )) {
+      const { failures } = this.#rests.get(id) ?? { failures: 0 }
+      const longest = Math.min(REST_MS * 2 ** failures, MAX_REST_MS)
+      const until = now + REST_MS + (longest - REST_MS) * random()
+      this.#rests.set(id, { player, failures: failures + 1, until })
+    }
+  }
+
+  /** Adds the units again that have been left out for long enough. */
+  wake(now: number): void {
+    for (const rest of this.#rests.values()) {
+      if (rest.until === undefined || rest.until > now) continue
+      this.changes++
+      rest.until = undefined
+      this.#enter(this.#tickets.get(rest.player)!)
+    }
+  }
+
+  #enter(ticket: IndexedTicket): { readonly id: string; readonly matcher: Matcher<Json> } | undefined {
+    const unit = this.#unitOf(ticket)
+    if (!unit || this.#rests.get(unit.id)?.until !== undefined) return undefined
     // Tickets of a party may be of several shards: that of the first counts.
     const { matcher } = this.#shards.get(this.#tickets.get(unit.tickets[0]!.id)!.shard)!
     if (!matcher.has(unit.id)) matcher.add(unit)
@@ -623,11 +691,11 @@ class TicketIndex {
     const ticket = this.#tickets.get(player)
     if (!ticket) return
     this.changes++
-    const { party, shard, member, bytes } = ticket
-    for (const matcher of this.matchers) matcher.remove(unitId(ticket))
+    const { party, shard, member } = ticket
+    for (const { matcher } of this.#shards.values()) matcher.remove(unitId(ticket))
+    this.#rests.delete(unitId(ticket))
     this.#tickets.delete(player)
     this.#byMember.delete(member)
-    this.#bytes -= bytes
     const counted = this.#shards.get(shard)!
     if (--counted.tickets === 0) this.#shards.delete(shard)
     if (party === undefined) return

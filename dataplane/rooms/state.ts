@@ -56,6 +56,11 @@ export class LiveState {
     return this.#tree.plain()
   }
 
+  /** Size of the state, as a part of the limit. */
+  get share(): number {
+    return this.#tree.bytes / this.#limit
+  }
+
   /** As of the last flush, with what is hidden. To be read at once: the next flush changes it. */
   get flushed(): Json {
     return this.#tree.flushed

@@ -1,5 +1,6 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Json } from '../../shared/json.ts'
+import { QUEUE_PRINCIPALS } from '../place.ts'
 import {
   type RequestAnswer,
   type RoomAction,
@@ -45,8 +46,6 @@ export interface SeatRequest {
   readonly subs: readonly string[]
   /** Join options of the room, if it has to be created. */
   readonly options: Json
-  /** Principal on whose account the room is created. */
-  readonly principal: string
 }
 
 /** Requests of a task to other rooms of its project. Neither method rejects. A call with the same id can be repeated. */
@@ -65,7 +64,7 @@ export function taskRooms(
   projectId: string,
   send: (room: RoomAddress, request: RoomRequest) => Promise<RequestAnswer>,
 ): TaskRooms {
-  const ask = ({ roomType, key, id, options, principal }: SeatRequest, action: RoomAction) =>
+  const ask = ({ roomType, key, id, options }: SeatRequest, action: RoomAction, principal: string) =>
     send(roomAddress(projectId, roomType, key), {
       id,
       hash: 'seats',
@@ -73,8 +72,9 @@ export function taskRooms(
       do: action,
     })
   return {
-    reserve: (request) => ask(request, { op: 'reserve', subs: request.subs, seconds: request.seconds }),
-    cancel: (request) => ask(request, { op: 'cancel', subs: request.subs }),
+    reserve: (request) =>
+      ask(request, { op: 'reserve', subs: request.subs, seconds: request.seconds }, QUEUE_PRINCIPALS.reserve),
+    cancel: (request) => ask(request, { op: 'cancel', subs: request.subs }, QUEUE_PRINCIPALS.cancel),
   }
 }
 
