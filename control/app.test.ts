@@ -1,6 +1,6 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
-import { beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it, vi } from 'vitest'
 import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
@@ -134,7 +134,7 @@ describe('when the store cannot be reached', () => {
 
 describe('DELETE /projects/:id', () => {
   /** A project with two keys, and nodes that have `batches` batches of rooms, the next after `passes` ms each. */
-  async function setup(batches: number, passes = 0) {
+  async function setup(batches: number, passes = 0, meanwhile?: (id: string) => Promise<unknown>) {
     const asked: unknown[] = []
     const app = appWith({
       internalToken: 'internal',
@@ -142,6 +142,7 @@ describe('DELETE /projects/:id', () => {
         call: async ({ method, path, query }) => {
           asked.push([method, path, query?.cursor])
           clock.advance(passes)
+          await meanwhile?.(String(query?.project_id))
           return { ended_rooms: 50, next_cursor: asked.length < batches ? `page ${asked.length}` : null }
         },
       },
@@ -183,6 +184,30 @@ describe('DELETE /projects/:id', () => {
     expect((await Promise.all(left)).map(({ length }) => length)).toEqual([1, 0])
     const records = [`{control}:project:${id}`, `{control}:revoked-subs:${id}`]
     expect(await store.records.read(records)).toEqual([undefined, undefined])
+  })
+
+  it('keeps the keys of a project that was enabled while its rooms ended, also if it was disabled again', async () => {
+    for (const actions of [['enable'], ['enable', 'disable']]) {
+      const { app, id } = await setup(1, 1, async (project) => {
+        for (const action of actions) await app(`POST /projects/${project}/${action}`, {})
+      })
+      await app(`POST /projects/${id}/disable`, {})
+      expect((await app(`DELETE /projects/${id}`)).body).toMatchObject({ status: 409, code: 'conflict' })
+      expect((await app(`GET /projects/${id}/keys`)).body.keys).toHaveLength(2)
+    }
+  })
+
+  it('does not let a project be enabled after the first key was removed, and can be repeated', async () => {
+    const { app, id } = await setup(1)
+    await app(`POST /projects/${id}/disable`, {})
+    const down = vi.spyOn(store.records, 'page').mockRejectedValueOnce(new StoreUnavailable('down'))
+    expect((await app(`DELETE /projects/${id}`)).status).toBe(503)
+    expect(down).toHaveBeenCalledOnce()
+    expect((await app(`POST /projects/${id}/enable`, {})).body).toMatchObject({
+      status: 409,
+      code: 'conflict',
+    })
+    expect((await app(`DELETE /projects/${id}`)).body.deleted).toBe(true)
   })
 
   it('answers after 15 s that rooms are left, and keeps the project and its keys', async () => {

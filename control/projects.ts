@@ -14,6 +14,8 @@ export interface ProjectRecord {
   readonly created_at: number
   /** When it was disabled; null: it is enabled. */
   readonly disabled_at: number | null
+  /** True: its keys and players are being removed. It stays disabled. */
+  readonly deleting?: true
   readonly pair: StoredPair
 }
 
@@ -97,28 +99,41 @@ export class Projects {
     return this.#change(id, (project) => ({ ...project, name }))
   }
 
-  /** Disables or enables a project, and notifies every node, also if nothing changes. */
+  /**
+   * Disables or enables a project, and notifies every node, also if nothing changes. Rejects with a `Problem`: project_not_found, or
+   * conflict if it is to be enabled while it is being deleted.
+   */
   async setDisabled(id: string, disabled: boolean): Promise<ProjectRecord> {
     const now = this.#clock.now()
-    const changed = await this.#change(id, (project) => ({
-      ...project,
-      disabled_at: disabled ? (project.disabled_at ?? now) : null,
-    }))
+    const changed = await this.#change(id, (project) => {
+      if (project.deleting && !disabled)
+        throw new Problem('conflict', `The project ${id} is being deleted: send the deletion again.`)
+      return { ...project, disabled_at: disabled ? (project.disabled_at ?? now) : null }
+    })
     await publishKeyNews(this.#bus, { project_id: id, disabled })
     return changed
   }
 
-  /** Removes a project that is still disabled. Rejects with a `Problem`: project_not_found or conflict. */
+  /**
+   * Marks a project as being deleted, if it has been disabled since `disabledAt` without a break. From then on it cannot be enabled. Rejects
+   * with a `Problem`: project_not_found or conflict.
+   */
+  async startDeletion(id: string, disabledAt: number): Promise<void> {
+    await this.#change(id, (project) => {
+      if (project.disabled_at !== disabledAt)
+        throw new Problem(
+          'conflict',
+          `The project ${id} was enabled while its rooms ended: disable it and delete it again.`,
+        )
+      return { ...project, deleting: true }
+    })
+  }
+
+  /** Removes a project after `startDeletion`. Rejects with a `Problem`: project_not_found or conflict. */
   async remove(id: string): Promise<void> {
-    const { project, version } = await this.#require(id)
-    if (
-      project.disabled_at === null ||
-      !(await this.#records.write([{ remove: projectKey(id), ifVersion: version }]))
-    )
-      throw new Problem(
-        'conflict',
-        `The project ${id} was changed while it was deleted: disable it and delete it again.`,
-      )
+    const { version } = await this.#require(id)
+    if (!(await this.#records.write([{ remove: projectKey(id), ifVersion: version }])))
+      throw new Problem('conflict', `The project ${id} was changed while it was deleted: delete it again.`)
     await removeFromIndex(this.#records, INDEX, (other) => other === id)
   }
 
