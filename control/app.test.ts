@@ -161,7 +161,7 @@ describe('DELETE /projects/:id', () => {
     expect(asked).toEqual([])
   })
 
-  it('ends the rooms batch by batch, and leaves nothing of the project in the store', async () => {
+  it('ends the rooms batch by batch, and leaves only a note of the project in the store', async () => {
     const { app, asked, id, keys } = await setup(3)
     const { id: other } = (await app('POST /projects', { name: 'other' })).body
     await app(`POST /projects/${id}/disable`, {})
@@ -184,6 +184,23 @@ describe('DELETE /projects/:id', () => {
     expect((await Promise.all(left)).map(({ length }) => length)).toEqual([1, 0])
     const records = [`{control}:project:${id}`, `{control}:revoked-subs:${id}`]
     expect(await store.records.read(records)).toEqual([undefined, undefined])
+  })
+
+  it('tells nodes for 48 h that the project takes no players, whichever key they ask about', async () => {
+    const { app, id, keys } = await setup(1)
+    const disabled = async (keyId?: string) => {
+      const query = `project_id=${id}${keyId === undefined ? '' : `&key_id=${keyId}`}`
+      const headers = { 'x-service-internal-token': 'internal' }
+      const { body } = await app(`GET /internal/key-status?${query}`, undefined, headers)
+      return [body.exists, body.project_disabled]
+    }
+    expect(await disabled('key_nobody')).toEqual([false, false])
+    await app(`POST /projects/${id}/disable`, {})
+    expect(await disabled('key_nobody')).toEqual([false, true])
+    await app(`DELETE /projects/${id}`)
+    for (const keyId of [keys[0].id, undefined]) expect(await disabled(keyId)).toEqual([false, true])
+    clock.advance(48 * 3_600_000)
+    expect(await disabled()).toEqual([false, false])
   })
 
   it('keeps the keys of a project that was enabled while its rooms ended, also if it was disabled again', async () => {

@@ -4,6 +4,7 @@ import { publishKeyNews } from '../shared/key-news.ts'
 import { Problem } from '../shared/problem.ts'
 import type { Random } from '../shared/random.ts'
 import type { Bus, Records, StoredRecord, Write } from '../shared/store/port.ts'
+import { REVOCATION_KEPT_MS } from '../shared/tokens.ts'
 import { CreationOrder, type PageRequest, readPage, removeFromIndex } from './creation-order.ts'
 import type { Keyring, StoredPair } from './keyring.ts'
 
@@ -31,6 +32,9 @@ const INDEX = '{control}:projects'
 
 /** The store key of a project's record. */
 export const projectKey = (id: string): string => `{control}:project:${id}`
+
+/** The store key of the note that a project was deleted: nodes that missed the message close its sessions. */
+const deletedKey = (id: string): string => `{control}:deleted-project:${id}`
 
 const encode = (project: ProjectRecord): Uint8Array => new TextEncoder().encode(JSON.stringify(project))
 const decode = (record: StoredRecord): ProjectRecord => JSON.parse(new TextDecoder().decode(record.value))
@@ -75,6 +79,12 @@ export class Projects {
       { index: INDEX, add: this.#order.member(project.id) },
     ]
     return { project, writes }
+  }
+
+  /** Whether a project of this id was deleted, as long as its players may have tokens or sessions. */
+  async wasDeleted(id: string): Promise<boolean> {
+    const [note] = await this.#records.read([deletedKey(id)])
+    return note !== undefined
   }
 
   async find(id: string): Promise<ProjectRecord | undefined> {
@@ -132,7 +142,8 @@ export class Projects {
   /** Removes a project after `startDeletion`. Rejects with a `Problem`: project_not_found or conflict. */
   async remove(id: string): Promise<void> {
     const { version } = await this.#require(id)
-    if (!(await this.#records.write([{ remove: projectKey(id), ifVersion: version }])))
+    const note = { put: deletedKey(id), value: new Uint8Array(0), ttlMs: REVOCATION_KEPT_MS }
+    if (!(await this.#records.write([{ remove: projectKey(id), ifVersion: version }, note])))
       throw new Problem('conflict', `The project ${id} was changed while it was deleted: delete it again.`)
     await removeFromIndex(this.#records, INDEX, (other) => other === id)
   }
