@@ -92,7 +92,10 @@ export class KeyCache {
   }
 
   /** Why the key of a token of these claims is known to be revoked, at this very moment; undefined: it is not. */
-  revocation(claims: Pick<TokenClaims, 'project_id' | 'key_id'>): string | undefined {
+  revocation(claims: {
+    readonly project_id: string
+    readonly key_id?: string | undefined
+  }): string | undefined {
     if (this.#projects.get(claims.project_id)?.disabled) return 'the project is disabled'
     const key = { projectId: claims.project_id, keyId: claims.key_id }
     return this.#known.get(keyName(key))?.state.kind === 'revoked' ? KEY_REVOKED : undefined
