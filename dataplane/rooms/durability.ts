@@ -271,10 +271,13 @@ export class FencedLog {
   release(forget: boolean, left: Pick<Release, 'notices' | 'outcomes'> = {}): Promise<boolean> {
     const { notices = [] } = left
     const options = { forget, ...(forget ? { ttlMs: this.#recordTtlMs } : this.#life), ...left }
-    // Refused after a lost answer: the first attempt took place, or the room is another node's.
-    return this.#untilAnswered(async (attempt) => {
+    let isSent = false
+    return this.#untilAnswered(async () => {
       if (notices.length > 0) await this.#environment.notices.announce(this.#room, this.#fence)
-      const released = (await this.#records.release(this.#room, this.#fence, options)) || attempt > 0
+      // Refused after a lost answer: that release took place, or the room is another node's.
+      const wasSent = isSent
+      isSent = true
+      const released = (await this.#records.release(this.#room, this.#fence, options)) || wasSent
       if (released && forget && this.#wakeAt !== undefined) this.#tellWakeup(undefined)
       if (released && notices.length > 0) this.#on.noticed(notices.length)
       return released
@@ -362,14 +365,14 @@ export class FencedLog {
   }
 
   /** Asks the store, in its turn, until it has answered; false: that is given up. */
-  #untilAnswered(ask: (attempt: number) => Promise<boolean>): Promise<boolean> {
+  #untilAnswered(ask: () => Promise<boolean>): Promise<boolean> {
     return this.#alone(() => this.#retry(ask))
   }
 
-  async #retry(ask: (attempt: number) => Promise<boolean>): Promise<boolean> {
+  async #retry(ask: () => Promise<boolean>): Promise<boolean> {
     for (let attempt = 0; ; attempt++) {
       try {
-        return await ask(attempt)
+        return await ask()
       } catch (error) {
         if (!(await this.#pause(attempt, error))) return false
       }
