@@ -3,7 +3,7 @@ import https from 'node:https'
 import * as v from 'valibot'
 import { InternalToken } from '../../shared/internal-token.ts'
 import { Quiet } from '../../shared/quiet.ts'
-import { importVerifyKey, type TokenClaims, type VerifyKey } from '../../shared/tokens.ts'
+import { importVerifyKey, type VerifyKey } from '../../shared/tokens.ts'
 import type { GatewayContext, GatewayOptions } from './context.ts'
 
 /** What a node knows about a key. */
