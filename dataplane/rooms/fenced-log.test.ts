@@ -45,7 +45,7 @@ async function setup() {
     pino({ level: 'silent' }),
     events,
   )
-  return { store, fence, log }
+  return { clock, store, environment, fence, log }
 }
 
 describe('FencedLog', () => {
@@ -54,5 +54,15 @@ describe('FencedLog', () => {
     vi.spyOn(store.notices, 'announce').mockRejectedValueOnce(new StoreUnavailable('down'))
     await store.rooms.claim(ROOM, 'node_b', fence.epoch, TTL_MS)
     expect(await log.release(true, { notices: [NOTICE] })).toBe(false)
+  })
+
+  it('writes the notices of the last 30 s again when the store has lost the room', async () => {
+    const { environment, log, clock } = await setup()
+    await log.append(new Uint8Array(1), [NOTICE])
+    const empty = memoryStore({ clock })
+    environment.records = empty.rooms
+    environment.notices = empty.notices
+    expect(await log.append(new Uint8Array(1), [])).toBe(true)
+    expect(await empty.notices.oldest(ROOM)).toEqual(NOTICE)
   })
 })
