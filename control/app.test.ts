@@ -1,6 +1,6 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
-import { beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it, vi } from 'vitest'
 import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
@@ -134,7 +134,7 @@ describe('when the store cannot be reached', () => {
 
 describe('DELETE /projects/:id', () => {
   /** A project with two keys, and nodes that have `batches` batches of rooms, the next after `passes` ms each. */
-  async function setup(batches: number, passes = 0) {
+  async function setup(batches: number, passes = 0, meanwhile?: (id: string) => Promise<unknown>) {
     const asked: unknown[] = []
     const app = appWith({
       internalToken: 'internal',
@@ -142,6 +142,7 @@ describe('DELETE /projects/:id', () => {
         call: async ({ method, path, query }) => {
           asked.push([method, path, query?.cursor])
           clock.advance(passes)
+          await meanwhile?.(String(query?.project_id))
           return { ended_rooms: 50, next_cursor: asked.length < batches ? `page ${asked.length}` : null }
         },
       },
@@ -160,7 +161,7 @@ describe('DELETE /projects/:id', () => {
     expect(asked).toEqual([])
   })
 
-  it('ends the rooms batch by batch, and leaves nothing of the project in the store', async () => {
+  it('ends the rooms batch by batch, and leaves only a note of the project in the store', async () => {
     const { app, asked, id, keys } = await setup(3)
     const { id: other } = (await app('POST /projects', { name: 'other' })).body
     await app(`POST /projects/${id}/disable`, {})
@@ -183,6 +184,47 @@ describe('DELETE /projects/:id', () => {
     expect((await Promise.all(left)).map(({ length }) => length)).toEqual([1, 0])
     const records = [`{control}:project:${id}`, `{control}:revoked-subs:${id}`]
     expect(await store.records.read(records)).toEqual([undefined, undefined])
+  })
+
+  it('tells nodes for 48 h that the project takes no players, whichever key they ask about', async () => {
+    const { app, id, keys } = await setup(1)
+    const disabled = async (keyId?: string) => {
+      const query = `project_id=${id}${keyId === undefined ? '' : `&key_id=${keyId}`}`
+      const headers = { 'x-service-internal-token': 'internal' }
+      const { body } = await app(`GET /internal/key-status?${query}`, undefined, headers)
+      return [body.exists, body.project_disabled]
+    }
+    expect(await disabled('key_nobody')).toEqual([false, false])
+    await app(`POST /projects/${id}/disable`, {})
+    expect(await disabled('key_nobody')).toEqual([false, true])
+    await app(`DELETE /projects/${id}`)
+    for (const keyId of [keys[0].id, undefined]) expect(await disabled(keyId)).toEqual([false, true])
+    clock.advance(48 * 3_600_000)
+    expect(await disabled()).toEqual([false, false])
+  })
+
+  it('keeps the keys of a project that was enabled while its rooms ended, also if it was disabled again', async () => {
+    for (const actions of [['enable'], ['enable', 'disable']]) {
+      const { app, id } = await setup(1, 1, async (project) => {
+        for (const action of actions) await app(`POST /projects/${project}/${action}`, {})
+      })
+      await app(`POST /projects/${id}/disable`, {})
+      expect((await app(`DELETE /projects/${id}`)).body).toMatchObject({ status: 409, code: 'conflict' })
+      expect((await app(`GET /projects/${id}/keys`)).body.keys).toHaveLength(2)
+    }
+  })
+
+  it('does not let a project be enabled after the first key was removed, and can be repeated', async () => {
+    const { app, id } = await setup(1)
+    await app(`POST /projects/${id}/disable`, {})
+    const down = vi.spyOn(store.records, 'page').mockRejectedValueOnce(new StoreUnavailable('down'))
+    expect((await app(`DELETE /projects/${id}`)).status).toBe(503)
+    expect(down).toHaveBeenCalledOnce()
+    expect((await app(`POST /projects/${id}/enable`, {})).body).toMatchObject({
+      status: 409,
+      code: 'conflict',
+    })
+    expect((await app(`DELETE /projects/${id}`)).body.deleted).toBe(true)
   })
 
   it('answers after 15 s that rooms are left, and keeps the project and its keys', async () => {

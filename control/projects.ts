@@ -4,6 +4,7 @@ import { publishKeyNews } from '../shared/key-news.ts'
 import { Problem } from '../shared/problem.ts'
 import type { Random } from '../shared/random.ts'
 import type { Bus, Records, StoredRecord, Write } from '../shared/store/port.ts'
+import { REVOCATION_KEPT_MS } from '../shared/tokens.ts'
 import { CreationOrder, type PageRequest, readPage, removeFromIndex } from './creation-order.ts'
 import type { Keyring, StoredPair } from './keyring.ts'
 
@@ -14,6 +15,8 @@ export interface ProjectRecord {
   readonly created_at: number
   /** When it was disabled; null: it is enabled. */
   readonly disabled_at: number | null
+  /** True: its keys and players are being removed. It stays disabled. */
+  readonly deleting?: true
   readonly pair: StoredPair
 }
 
@@ -29,6 +32,9 @@ const INDEX = '{control}:projects'
 
 /** The store key of a project's record. */
 export const projectKey = (id: string): string => `{control}:project:${id}`
+
+/** The store key of the note that a project was deleted: nodes that missed the message close its sessions. */
+const deletedKey = (id: string): string => `{control}:deleted-project:${id}`
 
 const encode = (project: ProjectRecord): Uint8Array => new TextEncoder().encode(JSON.stringify(project))
 const decode = (record: StoredRecord): ProjectRecord => JSON.parse(new TextDecoder().decode(record.value))
@@ -75,6 +81,12 @@ export class Projects {
     return { project, writes }
   }
 
+  /** Whether a project of this id was deleted, as long as its players may have tokens or sessions. */
+  async wasDeleted(id: string): Promise<boolean> {
+    const [note] = await this.#records.read([deletedKey(id)])
+    return note !== undefined
+  }
+
   async find(id: string): Promise<ProjectRecord | undefined> {
     const [record] = await this.#records.read([projectKey(id)])
     return record && decode(record)
@@ -97,28 +109,42 @@ export class Projects {
     return this.#change(id, (project) => ({ ...project, name }))
   }
 
-  /** Disables or enables a project, and notifies every node, also if nothing changes. */
+  /**
+   * Disables or enables a project, and notifies every node, also if nothing changes. Rejects with a `Problem`: project_not_found, or
+   * conflict if it is to be enabled while it is being deleted.
+   */
   async setDisabled(id: string, disabled: boolean): Promise<ProjectRecord> {
     const now = this.#clock.now()
-    const changed = await this.#change(id, (project) => ({
-      ...project,
-      disabled_at: disabled ? (project.disabled_at ?? now) : null,
-    }))
+    const changed = await this.#change(id, (project) => {
+      if (project.deleting && !disabled)
+        throw new Problem('conflict', `The project ${id} is being deleted: send the deletion again.`)
+      return { ...project, disabled_at: disabled ? (project.disabled_at ?? now) : null }
+    })
     await publishKeyNews(this.#bus, { project_id: id, disabled })
     return changed
   }
 
-  /** Removes a project that is still disabled. Rejects with a `Problem`: project_not_found or conflict. */
+  /**
+   * Marks a project as being deleted, if it has been disabled since `disabledAt` without a break. From then on it cannot be enabled. Rejects
+   * with a `Problem`: project_not_found or conflict.
+   */
+  async startDeletion(id: string, disabledAt: number): Promise<void> {
+    await this.#change(id, (project) => {
+      if (project.disabled_at !== disabledAt)
+        throw new Problem(
+          'conflict',
+          `The project ${id} was enabled while its rooms ended: disable it and delete it again.`,
+        )
+      return { ...project, deleting: true }
+    })
+  }
+
+  /** Removes a project after `startDeletion`. Rejects with a `Problem`: project_not_found or conflict. */
   async remove(id: string): Promise<void> {
-    const { project, version } = await this.#require(id)
-    if (
-      project.disabled_at === null ||
-      !(await this.#records.write([{ remove: projectKey(id), ifVersion: version }]))
-    )
-      throw new Problem(
-        'conflict',
-        `The project ${id} was changed while it was deleted: disable it and delete it again.`,
-      )
+    const { version } = await this.#require(id)
+    const note = { put: deletedKey(id), value: new Uint8Array(0), ttlMs: REVOCATION_KEPT_MS }
+    if (!(await this.#records.write([{ remove: projectKey(id), ifVersion: version }, note])))
+      throw new Problem('conflict', `The project ${id} was changed while it was deleted: delete it again.`)
     await removeFromIndex(this.#records, INDEX, (other) => other === id)
   }
 

@@ -2,7 +2,7 @@ import type { Clock } from '../../shared/clock.ts'
 import { Problem } from '../../shared/problem.ts'
 import type { Endpoints } from '../endpoint.ts'
 import { type KeyStatus, type Keys, keyView, MINT_SCOPE } from '../keys.ts'
-import type { Projects } from '../projects.ts'
+import type { ProjectRecord, Projects } from '../projects.ts'
 import { KeyStatusAnswer, KeyStatusQuery } from '../schemas.ts'
 
 /** What `GET /internal/key-status` answers. */
@@ -50,7 +50,7 @@ export function internalRoutes(
 
   async function statusOf(projectId: string, keyId: string): Promise<KeyStatusBody> {
     const [key, project] = await Promise.all([keys.find(projectId, keyId), projects.find(projectId)])
-    if (!key || !project) return await absent(projectId, keyId)
+    if (!key || !project) return await absent(projectId, keyId, project)
     const { status, revoked_at: revokedAt, scopes } = keyView(key, clock.now())
     const revoked = status === 'revoked'
     const { public_key: publicKey } = key.pair
@@ -84,7 +84,11 @@ export function internalRoutes(
   }
 
   /** Nodes close the players of a key that does not exist for good. After a loss of data the key may come back with a backup. */
-  async function absent(projectId: string, keyId: string | null): Promise<KeyStatusBody> {
+  async function absent(
+    projectId: string,
+    keyId: string | null,
+    project?: ProjectRecord,
+  ): Promise<KeyStatusBody> {
     if (await dataLost())
       throw new Problem(
         'store_data_lost',
@@ -99,7 +103,7 @@ export function internalRoutes(
       revoked_at: null,
       scopes: [],
       public_key: null,
-      project_disabled: false,
+      project_disabled: project ? project.disabled_at !== null : await projects.wasDeleted(projectId),
     }
   }
 }

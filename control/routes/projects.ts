@@ -117,11 +117,11 @@ export function projectRoutes(
         description:
           action === 'disable'
             ? 'Every live session of the project is closed (4003) on every node within a second. Until the project is enabled, it gets no tokens, its tokens are refused, and no session resumes. Its rooms and keys stay. Disabling again is safe.'
-            : 'Tokens of the project are issued and accepted again. Enabling again is safe.',
+            : 'Tokens of the project are issued and accepted again. Enabling again is safe. A project that is being deleted cannot be enabled.',
         access: 'operator',
         body: Nothing,
         answer: { status: 200, description: 'The project.', schema: Project },
-        problems: ['project_not_found'],
+        problems: action === 'disable' ? ['project_not_found'] : ['project_not_found', 'conflict'],
       },
       async ({ params }) => {
         const project = await projects.setDisabled(params.id!, action === 'disable')
@@ -143,7 +143,8 @@ export function projectRoutes(
       problems: ['project_not_found', 'conflict', 'room_unavailable', 'node_unavailable', 'timeout'],
     },
     async ({ params: { id = '' } }) => {
-      if ((await projects.require(id)).disabled_at === null)
+      const { disabled_at: disabledAt } = await projects.require(id)
+      if (disabledAt === null)
         throw new Problem('conflict', `The project ${id} is enabled: disable it before you delete it.`)
       const until = clock.monotonic() + DELETE_MS
       let ended = 0
@@ -157,6 +158,7 @@ export function projectRoutes(
         if (cursor !== undefined && clock.monotonic() >= until)
           return { id, deleted: false, ended_rooms: ended }
       } while (cursor !== undefined)
+      await projects.startDeletion(id, disabledAt)
       await keys.removeAll(id)
       await players.removeAll(id)
       await projects.remove(id)

@@ -358,7 +358,7 @@ export class Gateway {
     const { projectId, keyId } = key
     try {
       const { kind } = await this.#keys.state(key)
-      if (kind === 'unknown')
+      if (kind === 'unknown' && this.#keys.revocation({ project_id: projectId, key_id: keyId }) === undefined)
         this.#context.log.warn(
           { project_id: projectId, key_id: keyId },
           'control does not know the key of live sessions; they stay',

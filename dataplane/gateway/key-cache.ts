@@ -3,7 +3,7 @@ import https from 'node:https'
 import * as v from 'valibot'
 import { InternalToken } from '../../shared/internal-token.ts'
 import { Quiet } from '../../shared/quiet.ts'
-import { importVerifyKey, type TokenClaims, type VerifyKey } from '../../shared/tokens.ts'
+import { importVerifyKey, type VerifyKey } from '../../shared/tokens.ts'
 import type { GatewayContext, GatewayOptions } from './context.ts'
 
 /** What a node knows about a key. */
@@ -92,7 +92,10 @@ export class KeyCache {
   }
 
   /** Why the key of a token of these claims is known to be revoked, at this very moment; undefined: it is not. */
-  revocation(claims: TokenClaims): string | undefined {
+  revocation(claims: {
+    readonly project_id: string
+    readonly key_id?: string | undefined
+  }): string | undefined {
     if (this.#projects.get(claims.project_id)?.disabled) return 'the project is disabled'
     const key = { projectId: claims.project_id, keyId: claims.key_id }
     return this.#known.get(keyName(key))?.state.kind === 'revoked' ? KEY_REVOKED : undefined
@@ -162,11 +165,11 @@ export class KeyCache {
       this.#context.metrics.keyChecks.inc({ result: 'ok' })
       if (this.#logged !== undefined) this.#context.log.info('control answers again')
       this.#logged = undefined
-      if (!answer.exists) return { kind: 'unknown' }
-      const { project_disabled: disabled = false } = answer
+      const { exists, project_disabled: disabled = false } = answer
       const project = this.#projects.get(projectId)
-      if (project ? project.since < askedAt : disabled)
+      if ((exists || disabled) && (project ? project.since < askedAt : disabled))
         this.#projects.set(projectId, { disabled, since: askedAt })
+      if (!answer.exists) return { kind: 'unknown' }
       if (answer.status === 'revoked') return { kind: 'revoked' }
       const { public_key: publicKey } = answer
       const known = this.#known.get(keyName({ projectId, keyId }))?.state
@@ -250,7 +253,8 @@ const Answer = v.pipe(
   v.string(),
   v.parseJson(),
   v.union([
-    v.object({ exists: v.literal(false) }),
+    /** `project_disabled` true: the project is disabled, or was deleted. */
+    v.object({ exists: v.literal(false), project_disabled: v.exactOptional(v.boolean()) }),
     v.object({
       exists: v.literal(true),
       status: v.picklist(['active', 'retiring', 'revoked']),

@@ -1,7 +1,7 @@
 import { Registry } from 'prom-client'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
-import type { Ban } from '../../shared/players.ts'
+import { type Ban, playerKey } from '../../shared/players.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
@@ -127,6 +127,17 @@ describe('A banned player', () => {
     records.down = false
     test.clock.advance(1000)
     await expectClose(client, 'banned', /^banned$/)
+  })
+
+  it('is found although the record of another player, read with it, cannot be decoded', async () => {
+    const other = await test.hello(await test.token({ sub: 'eve' }))
+    const { client } = await test.hello()
+    const value = new TextEncoder().encode('{')
+    await records.write([{ put: playerKey('prj_one', 'eve'), value }])
+    await test.record(ban())
+    test.gateway.newsMissed()
+    await expectClose(client, 'banned', /^banned$/)
+    await other.client.roundTrip()
   })
 
   it('is found if the ban is written between the read of a handshake and its welcome', async () => {

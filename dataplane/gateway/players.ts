@@ -112,7 +112,7 @@ export class Players {
     const player = this.#hold(claims)
     if (!player) return arrive(await write())
     const reading = this.#read([player]).then(
-      () => undefined,
+      ([error]) => error && { error },
       (error: unknown) => ({ error }),
     )
     try {
@@ -131,7 +131,8 @@ export class Players {
   async read({ known }: Session): Promise<void> {
     if (!known) return
     try {
-      await this.#read([known])
+      const [unreadable] = await this.#read([known])
+      if (unreadable) throw unreadable
     } catch (error) {
       if (!(error instanceof StoreUnavailable)) throw error
       if (known.holds > 0) this.#stale.add(known)
@@ -175,17 +176,27 @@ export class Players {
     }
   }
 
-  async #read(players: readonly Player[]): Promise<void> {
+  /** Reads the records of players. Those that cannot be decoded are logged and stay as they were; returns an error for each. */
+  async #read(players: readonly Player[]): Promise<Error[]> {
     const asks = players.map((player) => ++player.asked)
     const found = await this.#records.read(players.map(({ projectId, sub }) => playerKey(projectId, sub)))
+    const errors: Error[] = []
     players.forEach((player, at) => {
       const ask = asks[at]!
       if (ask <= player.answered) return
-      player.answered = ask
       const before = player.record
-      player.record = decodePlayer(found[at])
+      try {
+        player.record = decodePlayer(found[at])
+      } catch (error) {
+        const { projectId, sub } = player
+        this.#log.error({ err: error, project_id: projectId, sub }, 'record of a player cannot be decoded')
+        errors.push(error as Error)
+        return
+      }
+      player.answered = ask
       this.#changed(player, before)
     })
+    return errors
   }
 
   #hold({ project_id: projectId, sub }: TokenClaims): Player | undefined {

@@ -108,11 +108,16 @@ describe('a disabled project', () => {
 const disable = (): void => {
   test.control.disabled = true
 }
+const deleteProject = (): void => {
+  disable()
+  test.control.removeKeys()
+}
 const revokeKey = (): void => test.control.setStatus('revoked', 'prj_one', 'key_a')
 
 it.each([
   ['key', revokeKey, /key .*revoked/],
   ['project', disable, /project is disabled/],
+  ['deleted project', deleteProject, /project is disabled/],
 ])(
   'a %s of which no one told that it is revoked or disabled is found within 30 seconds',
   async (_, revoke, reason) => {

@@ -68,7 +68,9 @@ export class DeadLetters {
   /** Returns up to `limit` letters, the oldest first; `id`: only that of this notice. */
   async oldest(projectId: string, limit: number, id?: string): Promise<DeadLetter[]> {
     const { records } = this.#parts
-    const members = (await records.page(indexOf(projectId), { limit: MAX_LETTERS })).reverse()
+    const { members: all, old } = await this.#members(projectId)
+    const members = all.slice(old.length)
+    if (old.length > 0) await this.#drop(projectId, old.slice(0, 10 * DROPPED))
     const asked = id === undefined ? members : members.filter((member) => member.endsWith(` ${id}`))
     const found = await records.read(asked.slice(0, limit).map((member) => keyOf(projectId, member)))
     return found.flatMap((record) => (record ? [read(record.value)] : []))
@@ -81,20 +83,30 @@ export class DeadLetters {
   }
 
   async #dropOldest(projectId: string): Promise<void> {
-    const { records, clock, log, metrics } = this.#parts
+    const { log, metrics } = this.#parts
+    const { members, old } = await this.#members(projectId)
+    const dropped = old.length > 0 ? old.slice(0, 10 * DROPPED) : members.slice(0, DROPPED)
+    await this.#drop(projectId, dropped)
+    if (old.length > 0) return
+    metrics.deadNoticesDropped.inc(dropped.length)
+    log.warn({ project_id: projectId, dropped: dropped.length }, 'oldest dead letters deleted')
+  }
+
+  /** Returns the index, the oldest letter first, and `old`: those at its start that have expired. */
+  async #members(projectId: string): Promise<{ members: string[]; old: string[] }> {
+    const { records, clock } = this.#parts
     const members = (await records.page(indexOf(projectId), { limit: MAX_LETTERS })).reverse()
     const expired = timestamp(clock.now() - TTL_MS)
-    const old = members.filter((member) => member < expired).slice(0, 10 * DROPPED)
-    const dropped = old.length > 0 ? old : members.slice(0, DROPPED)
-    await records.write(
-      dropped.flatMap((member) => [
+    return { members, old: members.filter((member) => member < expired) }
+  }
+
+  async #drop(projectId: string, members: readonly string[]): Promise<void> {
+    await this.#parts.records.write(
+      members.flatMap((member) => [
         { remove: keyOf(projectId, member) },
         { index: indexOf(projectId), drop: member },
       ]),
     )
-    if (old.length > 0) return
-    metrics.deadNoticesDropped.inc(dropped.length)
-    log.warn({ project_id: projectId, dropped: dropped.length }, 'oldest dead letters deleted')
   }
 }
 

@@ -349,6 +349,21 @@ describe('NoticeDelivery', () => {
     await soon(async () => expect(await indexed(store)).toEqual([]))
   })
 
+  it('delivers 50 ms after a look that came between announcement and write, and counts no failure', async () => {
+    const { clock, backend, claim, write, node, store } = await setup()
+    await store.notices.announce(ROOM, await claim(ROOM))
+    const putOff = vi.spyOn(store.notices, 'putOff')
+    const inspected = vi.spyOn(store.rooms, 'inspect')
+    node()
+    await soon(() => expect(inspected).toHaveBeenCalledOnce())
+    await new Promise((resolve) => setImmediate(resolve))
+    await write(ROOM, 'a')
+    clock.advance(50)
+    await soon(() => expect(backend.ids).toEqual(['a']))
+    await soon(async () => expect(await indexed(store)).toEqual([]))
+    expect(putOff.mock.calls.filter(([, , failures]) => failures > 0)).toEqual([])
+  })
+
   it('removes a room from the index if its owner has lost the room before it wrote', async () => {
     const { store, claim, node } = await setup()
     const fence = await claim(ROOM)
@@ -449,6 +464,18 @@ describe('dead letters', () => {
     expect(await letters()).toBe(1)
     clock.advance(1)
     expect(await letters()).toBe(0)
+  })
+
+  it('are resent although the oldest in the index have expired, and those leave the index', async () => {
+    const { clock, store, deadLetters } = await setup()
+    const add = (id: string) => deadLetters.add('prj_a', { id, body: '{}' }, 'HTTP 400')
+    for (const id of ['a', 'b']) await add(id)
+    clock.advance(20 * 24 * HOUR_MS)
+    await add('c')
+    clock.advance(10 * 24 * HOUR_MS + 1)
+    expect((await deadLetters.oldest('prj_a', 2)).map(({ id }) => id)).toEqual(['c'])
+    const members = await store.records.page('{room_dead_notices:prj_a}', { limit: 10 })
+    expect(members.map((member) => member.split(' ')[1])).toEqual(['c'])
   })
 
   it('are at most 10,000 of a project: the oldest are deleted, and counted', async () => {

@@ -1,4 +1,4 @@
-import type { Clock } from '../../shared/clock.ts'
+import { type Clock, sleep } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import { Quiet } from '../../shared/quiet.ts'
 import type { Random } from '../../shared/random.ts'
@@ -29,7 +29,10 @@ const LEASE_MS = 15_000
 const LOOK_MS = 5000
 const FIRST_RETRY_MS = 1000
 const LONGEST_RETRY_MS = 300_000
-/** The same while an announced write is awaited: it comes within milliseconds, or never. */
+/** How often the delivery looks again at once for a write that a room has announced, and the time between. A longer wait counts as a failure. */
+const LOOKS = 10
+const LOOK_AGAIN_MS = 50
+/** The longest delay while an announced write is awaited: it comes within milliseconds, or never. */
 const LONGEST_WAIT_MS = 10_000
 /** A notice that is older is not tried again. */
 const MAX_AGE_MS = 86_400_000
@@ -141,10 +144,15 @@ export class NoticeDelivery {
     const { notices } = this.#parts.store
     const { room } = leased
     let taken: TakenNotices | undefined = leased
+    let looks = 0
     while (taken) {
       const bytes = await notices.oldest(room)
       if (!bytes) {
         this.#failing.delete(room)
+        if (taken.failures === 0 && looks++ < LOOKS && !this.#stopped && !(await this.#isWritten(taken))) {
+          await sleep(this.#parts.clock, LOOK_AGAIN_MS)
+          continue
+        }
         await this.#leave(taken)
         return
       }
@@ -156,6 +164,7 @@ export class NoticeDelivery {
         return
       }
       await notices.remove(room, bytes)
+      looks = 0
       this.#failing.delete(room)
       taken = await notices.putOff(taken, LEASE_MS, 0)
     }
@@ -165,11 +174,9 @@ export class NoticeDelivery {
 
   /** The room has no notices. It leaves the index, unless its owner may still write some that it has announced. */
   async #leave(taken: TakenNotices): Promise<void> {
-    const { notices, rooms } = this.#parts.store
-    const { room, fence } = taken
-    const record = await rooms.inspect(room)
-    const isWritten = !record?.owner || record.epoch !== fence.epoch || record.version > fence.version
-    if (!isWritten) {
+    const { notices } = this.#parts.store
+    const { room } = taken
+    if (!(await this.#isWritten(taken))) {
       await this.#retryLater(taken, LONGEST_WAIT_MS)
       return
     }
@@ -177,6 +184,12 @@ export class NoticeDelivery {
     if (!(await notices.oldest(room)) && (await notices.done(taken))) return
     await notices.putOff(taken, 0, 0)
     this.deliver(room)
+  }
+
+  /** The owner has written what it had announced when the room was leased, or has lost the room. */
+  async #isWritten({ room, fence }: TakenNotices): Promise<boolean> {
+    const record = await this.#parts.store.rooms.inspect(room)
+    return !record?.owner || record.epoch !== fence.epoch || record.version > fence.version
   }
 
   async #retryLater(taken: TakenNotices, longestMs: number): Promise<void> {

@@ -151,6 +151,9 @@ export class RoomDurability {
 
 const FIRST_RETRY_MS = 50
 const LONGEST_RETRY_MS = 1000
+/** Written notices are kept for so long, and at most so many: a fail-over of the store may lose them. */
+const NOTICES_KEPT_MS = 30_000
+const MAX_NOTICES_KEPT = 1000
 /** How often is checked whether a room may be written again. */
 const CHECK_MS = 100
 
@@ -182,6 +185,10 @@ interface LogEvents {
   readonly uncertain: (uncertain: boolean) => void
 }
 
+interface WrittenNotice {
+  readonly at: number
+  readonly notice: Uint8Array
+}
 type Write = (fence: Fence) => Promise<boolean>
 /** A write that adds notices. */
 type NoticingWrite = (fence: Fence, notices: readonly Uint8Array[]) => Promise<boolean>
@@ -218,6 +225,8 @@ export class FencedLog {
   #covered = 0
   /** Notices that are not known to be written, by update. */
   readonly #unwritten = new Set<readonly Uint8Array[]>()
+  /** Notices that were written lately, and when that was, on the monotonic clock. */
+  #written: WrittenNotice[] = []
 
   /** Of a room (`project/type:key`) that this node has claimed. */
   constructor(environment: RoomEnvironment, room: string, fence: Fence, log: RoomLog, on: LogEvents) {
@@ -271,10 +280,13 @@ export class FencedLog {
   release(forget: boolean, left: Pick<Release, 'notices' | 'outcomes'> = {}): Promise<boolean> {
     const { notices = [] } = left
     const options = { forget, ...(forget ? { ttlMs: this.#recordTtlMs } : this.#life), ...left }
-    // Refused after a lost answer: the first attempt took place, or the room is another node's.
-    return this.#untilAnswered(async (attempt) => {
+    let isSent = false
+    return this.#untilAnswered(async () => {
       if (notices.length > 0) await this.#environment.notices.announce(this.#room, this.#fence)
-      const released = (await this.#records.release(this.#room, this.#fence, options)) || attempt > 0
+      // Refused after a lost answer: that release took place, or the room is another node's.
+      const wasSent = isSent
+      isSent = true
+      const released = (await this.#records.release(this.#room, this.#fence, options)) || wasSent
       if (released && forget && this.#wakeAt !== undefined) this.#tellWakeup(undefined)
       if (released && notices.length > 0) this.#on.noticed(notices.length)
       return released
@@ -327,7 +339,17 @@ export class FencedLog {
   /** The notices of these updates are written. */
   #wrote(updates: readonly (readonly Uint8Array[])[]): void {
     const written = updates.filter((notices) => this.#unwritten.delete(notices)).flat()
-    if (written.length > 0) this.#on.noticed(written.length)
+    if (written.length === 0) return
+    this.#on.noticed(written.length)
+    const at = this.#environment.clock.monotonic()
+    this.#written = [...this.#writtenLately(), ...written.map((notice) => ({ at, notice }))].slice(
+      -MAX_NOTICES_KEPT,
+    )
+  }
+
+  #writtenLately(): WrittenNotice[] {
+    const since = this.#environment.clock.monotonic() - NOTICES_KEPT_MS
+    return this.#written.filter(({ at }) => at >= since)
   }
 
   /** The same, for what no write waits for. */
@@ -362,14 +384,14 @@ export class FencedLog {
   }
 
   /** Asks the store, in its turn, until it has answered; false: that is given up. */
-  #untilAnswered(ask: (attempt: number) => Promise<boolean>): Promise<boolean> {
+  #untilAnswered(ask: () => Promise<boolean>): Promise<boolean> {
     return this.#alone(() => this.#retry(ask))
   }
 
-  async #retry(ask: (attempt: number) => Promise<boolean>): Promise<boolean> {
+  async #retry(ask: () => Promise<boolean>): Promise<boolean> {
     for (let attempt = 0; ; attempt++) {
       try {
-        return await ask(attempt)
+        return await ask()
       } catch (error) {
         if (!(await this.#pause(attempt, error))) return false
       }
@@ -492,7 +514,10 @@ export class FencedLog {
     const wakeAt = this.#on.wakeAt()
     // The store may have lost this with the record.
     if (this.#wakeAt !== undefined) this.#wakeAt = Number.POSITIVE_INFINITY
-    const write: NoticingWrite = (fence, added) => this.#snapshot(fence, whole, said, added)
+    // The store may have lost these as well. It keeps each notice once.
+    const again = this.#writtenLately().map(({ notice }) => notice)
+    if (again.length > 0 && !(await this.#announce())) return false
+    const write: NoticingWrite = (fence, added) => this.#snapshot(fence, whole, said, [...again, ...added])
     if (!(await this.#waking(wakeAt, [...this.#unwritten], write))) return false
     this.#covered = Math.max(this.#covered, entries)
     return true

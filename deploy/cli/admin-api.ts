@@ -66,9 +66,12 @@ export class DeploymentApi {
       return Promise.reject(
         new RequestFailed(`node ${other.node_id} has no admin address in the registry yet`),
       )
+    // Of a group of workers: what is sent to its address without this reaches all of them.
+    const [worker = ''] = /\/worker\/\d+$/.exec(node?.admin_url ?? '') ?? []
+    const own = worker === '' ? nodeUrl : nodeUrl.replace(/(\/worker\/\d+)?\/?$/, worker)
     return send<T>({
       who: node ? `node ${node.node_id}` : 'the node',
-      url: other?.admin_url ?? nodeUrl,
+      url: other?.admin_url ?? own,
       address: other ? 'ADMIN_URL of that node' : 'NODE_URL',
       credential: 'INTERNAL_TOKEN',
       headers: shown === undefined ? {} : { 'x-service-internal-token': shown },

@@ -223,6 +223,13 @@ describe('roomful admin', () => {
     expect(answer.err).toMatch(message)
   })
 
+  it('refuses words that a command does not take', async () => {
+    for (const words of ['projects delete A B', 'projects disable A B', 'keys revoke A B', 'rooms A B']) {
+      const { code, err } = await admin(...words.split(' '))
+      expect([words, code, err]).toEqual([words, 2, expect.stringContaining('takes')])
+    }
+  })
+
   it('shows its commands, and one of them', async () => {
     expect((await admin()).out).toContain('roomful admin kick ROOM SUB')
     expect(await admin('room', '--help')).toEqual({

@@ -468,7 +468,9 @@ function read(words: readonly string[]): { command?: string; rest: string[]; val
   const wrong = Object.keys(values).find((name) => !general.includes(name))
   if (wrong !== undefined) throw new Mistake(`--${wrong} is no option of ${command}`)
   const needed = expected.startsWith('[') ? 0 : expected.split(' ').filter((word) => word !== '').length
-  const most = expected.startsWith('[') ? (expected.includes('|') ? 3 : 1) : needed
+  const forms = expected.replace(/^\[|\]$/g, '').split(' | ')
+  const form = forms.find((each) => each.startsWith(`${rest[0]} `)) ?? expected
+  const most = form === '' ? 0 : form.split(' ').length
   if (rest.length < needed || rest.length > most)
     throw new Mistake(
       `${command} takes ${expected === '' ? 'no words' : expected}, and got ${rest.length} words`,

@@ -82,7 +82,7 @@ export class TestControl {
             public_key: key.publicKey,
             project_disabled: this.disabled,
           }
-        : { exists: false, status: null, public_key: null }
+        : { exists: false, status: null, public_key: null, project_disabled: this.disabled }
       const down = this.down
       await this.held
       const allowed = !this.refuses && request.headers['x-service-internal-token'] === INTERNAL_TOKEN
@@ -123,6 +123,10 @@ export class TestControl {
       publicKey: await protocol.ExportPublicKey(pair.publicKey),
       status: 'active',
     })
+  }
+
+  removeKeys(): void {
+    this.#keys.clear()
   }
 
   setStatus(status: TestKey['status'], projectId: string, keyId?: string): void {

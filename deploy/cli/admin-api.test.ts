@@ -1,0 +1,22 @@
+import { afterEach, expect, it, vi } from 'vitest'
+import { type ClusterNode, DeploymentApi } from './admin-api.ts'
+
+afterEach(() => void vi.unstubAllGlobals())
+
+it.each([
+  ['http://a:1', 'http://inside:1/worker/2', 'http://a:1/worker/2/admin/drain'],
+  ['http://a:1/', 'http://inside:1/worker/2', 'http://a:1/worker/2/admin/drain'],
+  ['http://a:1/worker/2', 'http://inside:1/worker/2', 'http://a:1/worker/2/admin/drain'],
+  ['http://a:1', 'http://inside:1', 'http://a:1/admin/drain'],
+  ['http://a:1', undefined, 'http://a:1/admin/drain'],
+])(
+  'NODE_URL %s with a node at %s: the request goes to that worker alone',
+  async (nodeUrl, adminUrl, expected) => {
+    const fetched = vi.fn(async (_url: string) => new Response('{}'))
+    vi.stubGlobal('fetch', fetched)
+    const config = { controlUrl: '', nodeUrl, operatorToken: undefined, internalToken: undefined }
+    const node = { node_id: 'n', self: true, ...(adminUrl !== undefined && { admin_url: adminUrl }) }
+    await new DeploymentApi(config).node('POST', '/admin/drain', node as ClusterNode)
+    expect(fetched.mock.calls[0]![0]).toBe(expected)
+  },
+)
