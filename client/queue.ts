@@ -23,13 +23,15 @@ import type { LeaveReason } from './seat.ts'
 /** Data of a ticket, from the definition of the queue. */
 export type TicketData<Q extends TypedRoom> = string extends keyof RoomOptions<Q>
   ? Json
-  : RoomOptions<Q> extends { readonly ticket: infer Data }
+  : RoomOptions<Q> extends { /** Data of a ticket. */ readonly ticket: infer Data }
     ? Data
     : never
 
 /** Room type of the matches of the queue `Q`. */
 export type MatchRoom<Rooms extends RoomCollection, Q extends TypedRoom> =
-  NonNullable<Q['~types']> extends { readonly matches: infer Name extends string }
+  NonNullable<Q['~types']> extends {
+    /** Room type of the matches. */ readonly matches: infer Name extends string
+  }
     ? RoomOfType<Rooms, Name>
     : TypedRoom<UntypedRoom>
 
@@ -64,6 +66,7 @@ export interface Queues<Rooms extends RoomCollection> {
     data: TicketData<Q>,
     options?: QueueOptions,
   ): QueueTicket<R>
+  /** The same, with the types of a client that knows its rooms. */
   queue<Type extends RoomIn<Rooms>['type']>(
     type: Type,
     data: TicketData<RoomOfType<Rooms, Type>>,

@@ -250,7 +250,7 @@ export class BackendRoom<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   }
 
   /** Resolves to the state, without hidden parts, with members and position. A sleeping room is not woken. Needs the scope `room:read`. */
-  state(): Promise<RoomDescription & { readonly state: VisibleState<R> }> {
+  state(): Promise<RoomDescription & { /** State of the room. */ readonly state: VisibleState<R> }> {
     return this.#control.request('GET', this.#path, { query: { include_state: 1 } })
   }
 

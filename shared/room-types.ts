@@ -17,7 +17,14 @@ export interface RoomTypes {
   /** Results of `room.request`, by message type. Absent: no message has a reply. */
   readonly replies?: { readonly [type: string]: unknown }
   /** Data and replies of the calls of backends, by name. Absent: the room type has no calls. */
-  readonly calls?: { readonly [name: string]: { readonly data: unknown; readonly reply: unknown } }
+  readonly calls?: {
+    readonly [name: string]: {
+      /** Data of the call. */
+      readonly data: unknown
+      /** Reply to the call. */
+      readonly reply: unknown
+    }
+  }
   /** Data that members receive, by event name. */
   readonly events: { readonly [name: string]: unknown }
   /** Join options other than `key`. This is the input of the schema, without defaults. */
@@ -32,7 +39,14 @@ export interface UntypedRoom extends RoomTypes {
   readonly listing: Json
   readonly messages: { readonly [type: string]: Json }
   readonly replies: { readonly [type: string]: Json }
-  readonly calls: { readonly [name: string]: { readonly data: Json; readonly reply: Json } }
+  readonly calls: {
+    readonly [name: string]: {
+      /** Data of the call. */
+      readonly data: Json
+      /** Reply to the call. */
+      readonly reply: Json
+    }
+  }
   readonly events: { readonly [name: string]: Json }
   readonly options: JsonObject
   readonly notices: { readonly [name: string]: Json }

@@ -58,7 +58,16 @@ export interface QueueSpec<Type extends string, Ticket extends StandardSchemaV1,
    * Number of players of a match, 1 to 100. With `min` and `max`, a match has `max` players. After the oldest ticket has waited for
    * `waitSeconds`, a match of at least `min` players is made.
    */
-  readonly players: number | { readonly min: number; readonly max: number; readonly waitSeconds: number }
+  readonly players:
+    | number
+    | {
+        /** Minimum number of players. */
+        readonly min: number
+        /** Maximum number of players. */
+        readonly max: number
+        /** Time in seconds after which the oldest ticket is content with `min` players. */
+        readonly waitSeconds: number
+      }
   /** Schema of a ticket's data, at most 512 bytes of JSON. */
   readonly ticket: Ticket
   /**
@@ -84,14 +93,34 @@ type AnyQueueSpec = QueueSpec<string, StandardSchemaV1<unknown, Json>, string>
 
 /** Types of a queue for the client. */
 export interface QueueTypes<Ticket extends StandardSchemaV1, Name extends string> {
-  readonly state: { readonly waiting: number }
-  readonly messages: { readonly ticket: null }
-  readonly replies: { readonly ticket: number }
+  /** State of a queue. */
+  readonly state: {
+    /** Number of waiting tickets, some seconds old. */
+    readonly waiting: number
+  }
+  /** Messages of a queue. */
+  readonly messages: {
+    /** Asks how long the ticket has waited. */
+    readonly ticket: null
+  }
+  /** Replies of a queue. */
+  readonly replies: {
+    /** Time in milliseconds for which the ticket has waited. */
+    readonly ticket: number
+  }
+  /** A queue has no events. */
   readonly events: Record<never, never>
   /** Room type of the matches. */
   readonly matches: Name
   /** Join options of the queue. */
-  readonly options: { readonly ticket: In<Ticket>; readonly party?: string; readonly seen?: string }
+  readonly options: {
+    /** Data of the ticket. */
+    readonly ticket: In<Ticket>
+    /** Code of the player's party. */
+    readonly party?: string
+    /** Room of the last match that the player has left. */
+    readonly seen?: string
+  }
 }
 
 /** A ticket in the record of its queue, by the name of its player. */

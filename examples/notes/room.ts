@@ -1,7 +1,7 @@
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { defineRoom, type SavedAs } from 'roomful'
-import { type PostgresRooms, postgresRooms } from 'roomful/postgres'
+import { type PostgresPool, type PostgresRooms, postgresRooms } from 'roomful/postgres'
 import * as v from 'valibot'
 import { States } from './states.ts'
 
@@ -47,13 +47,26 @@ export const notes = (kept: Pick<PostgresRooms, 'load' | 'save'>) =>
 
 const { DATABASE_URL, NOTES_FILE } = process.env
 
-/** In Postgres if `DATABASE_URL` is set, otherwise in a file. */
-async function kept() {
-  if (!DATABASE_URL)
-    return inFile(new States(NOTES_FILE ?? join(tmpdir(), 'roomful-notes.db')))
-  const { Pool } = (await import('pg')).default
-  const pool = new Pool({ connectionString: DATABASE_URL })
-  return postgresRooms(pool, { table: 'rooms', everySeconds: 2 })
+/** Connects to Postgres when the first board is opened, so that `pg` is needed only then. */
+function postgresAt(connectionString: string): PostgresPool {
+  let opened: Promise<PostgresPool> | undefined
+  const open = async () => {
+    const { Pool } = (await import('pg')).default
+    return new Pool({ connectionString }).on('error', () => undefined)
+  }
+  return {
+    query: async (text, values) => {
+      opened ??= open()
+      return (await opened).query(text, values)
+    },
+    on: () => undefined,
+    listenerCount: () => 1,
+  }
 }
 
-export default notes(await kept())
+/** In Postgres if `DATABASE_URL` is set, otherwise in a file. */
+const kept = DATABASE_URL
+  ? postgresRooms(postgresAt(DATABASE_URL), { table: 'rooms', everySeconds: 2 })
+  : inFile(new States(NOTES_FILE ?? join(tmpdir(), 'roomful-notes.db')))
+
+export default notes(kept)
