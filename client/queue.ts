@@ -20,10 +20,16 @@ import { Reported } from './reported.ts'
 import type { Room } from './room.ts'
 import type { LeaveReason } from './seat.ts'
 
+/** Join options of a queue with tickets of `Data`. */
+export interface Ticketed<Data> {
+  /** Data of the ticket. */
+  readonly ticket: Data
+}
+
 /** Data of a ticket, from the definition of the queue. */
 export type TicketData<Q extends TypedRoom> = string extends keyof RoomOptions<Q>
   ? Json
-  : RoomOptions<Q> extends { /** Data of a ticket. */ readonly ticket: infer Data }
+  : RoomOptions<Q> extends Ticketed<infer Data>
     ? Data
     : never
 

@@ -221,6 +221,12 @@ export class Backend {
   }
 }
 
+/** State of a described room. */
+export interface DescribedState<R extends TypedRoom> {
+  /** State of the room, without its hidden parts. */
+  readonly state: VisibleState<R>
+}
+
 /**
  * One room. Each method that changes the room is one turn of it, in the order of arrival with the messages of players, and resolves when the
  * turn is stored. `R` is the type of the room's definition, such as `typeof duel`.
@@ -250,7 +256,7 @@ export class BackendRoom<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   }
 
   /** Resolves to the state, without hidden parts, with members and position. A sleeping room is not woken. Needs the scope `room:read`. */
-  state(): Promise<RoomDescription & { /** State of the room. */ readonly state: VisibleState<R> }> {
+  state(): Promise<RoomDescription & DescribedState<R>> {
     return this.#control.request('GET', this.#path, { query: { include_state: 1 } })
   }
 

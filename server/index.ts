@@ -15,6 +15,7 @@ export type {
   BanOptions,
   CallArguments,
   CallOptions,
+  DescribedState,
   ListedRoom,
   Page,
   RoomDescription,

@@ -186,9 +186,10 @@ describe.skipIf(missing !== undefined)('what its steps make, without an engine',
       await readFile(join(root, 'package.json'), 'utf8'),
     )
     const there = (name: string) => existsSync(join(image, 'app/node_modules', name))
-    // Optional ones as well: in a container nothing can be installed later. React is for pages, which run elsewhere.
+    // Optional ones as well: in a container nothing can be installed later. React is for pages, which run elsewhere, and rooms
+    // that use Postgres bring pg themselves.
     const used = Object.keys({ ...dependencies, ...optionalDependencies, ...peerDependencies }).filter(
-      (name) => name !== 'react',
+      (name) => name !== 'react' && name !== 'pg',
     )
     expect(used.filter((name) => !there(name))).toEqual([])
     expect(Object.keys(devDependencies).filter((name) => there(name) && !used.includes(name))).toEqual([])

@@ -47,7 +47,7 @@ export const notes = (kept: Pick<PostgresRooms, 'load' | 'save'>) =>
 
 const { DATABASE_URL, NOTES_FILE } = process.env
 
-/** Connects to Postgres when the first board is opened, so that `pg` is needed only then. */
+/** Connects when the first board is opened, so that `pg` is needed only then. */
 function postgresAt(connectionString: string): PostgresPool {
   let opened: Promise<PostgresPool> | undefined
   const open = async () => {
