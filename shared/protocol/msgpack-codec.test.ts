@@ -51,6 +51,13 @@ codecSuite('roomful.v1.msgpack', {
   later: encode([99, 'arena:lobby', 1, { x: null }]),
 })
 
+test('a reason that is an object with a toString of its own is an invalid message', () => {
+  const frame = raw({ t: 'state.resync', room_id: 'arena:lobby', reason: { toString: -354 } })
+  expect(() => new MsgpackCodec().decode(frame)).toThrow(
+    expect.objectContaining({ name: 'InvalidMessage', message: expect.stringContaining('reason') }),
+  )
+})
+
 const bytes = (hex: string) => Uint8Array.from(Buffer.from(hex.replaceAll(' ', ''), 'hex'))
 const message = (data: string) => bytes(`94 03 a3613a62 a178 ${data}`)
 

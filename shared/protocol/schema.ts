@@ -165,7 +165,7 @@ const isText = (value: unknown, max: number): value is string =>
 function choiceCheck(names: readonly string[], form: Form): Check {
   const right = names.map((name) => `"${name}"`).join(' or ')
   return (value, prefix, name) => {
-    const chosen = form === 'named' ? value : names[value as number]
+    const chosen = form === 'named' ? value : typeof value === 'number' ? names[value] : undefined
     return names.includes(chosen as string) ? chosen : wrong(value, prefix, name, right)
   }
 }
