@@ -5,7 +5,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { encodeNodeInfo, leaseKey, NODES } from '../shared/node-registry.ts'
 import { ControlUnderTest, expectProblem, type Request } from '../test/support/control-api.ts'
 
-/** A node that answers as it is told, over HTTP, and what it was asked. */
+/** A node with set answers, over HTTP. It keeps the requests that it has received. */
 class FakeNode {
   readonly requests: { line: string; headers: IncomingHttpHeaders; body: unknown }[] = []
   answer: { status: number; body: object; headers?: Record<string, string> } = { status: 200, body: {} }
@@ -66,7 +66,7 @@ describe('requests of a backend to a room', () => {
   })
 
   const api = (line: string, request: Request = {}) => control.call(line, { as: key.secret, ...request })
-  /** What the node got for a request. */
+  /** Body of the request that the node has received. */
   const sent = async (line: string, request?: Request) => {
     const answer = await api(line, request)
     expect(answer.status).toBe(200)
@@ -249,7 +249,7 @@ describe('requests of a backend to a room', () => {
     expect(node.requests).toEqual([])
   })
 
-  it('an operator is told of a project that does not exist', async () => {
+  it('answers an operator with project_not_found if there is no such project', async () => {
     const line = 'POST /projects/prj_none/rooms/duel/a/close'
     expectProblem(await control.call(line), 404, 'project_not_found')
   })

@@ -332,7 +332,7 @@ export const ReserveSeats = v.strictObject({
 
 export const KickPlayer = v.strictObject({
   sub: Sub,
-  reason: v.exactOptional(text(1, 300, 'What the player is told.')),
+  reason: v.exactOptional(text(1, 300, 'Text for the player.')),
 })
 
 export const RoomQuery = v.object({

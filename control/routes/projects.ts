@@ -187,7 +187,7 @@ export function projectRoutes(
   )
 }
 
-/** What a node answers to `DELETE /internal/project-rooms`. */
+/** Answer of a node to `DELETE /internal/project-rooms`. */
 interface EndedBatch {
   readonly ended_rooms: number
   readonly next_cursor: string | null

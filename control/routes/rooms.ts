@@ -28,7 +28,7 @@ import {
   RoomView,
 } from '../schemas.ts'
 
-/** What a request wants of a room, as a node takes it. */
+/** Action of a request, as `POST /internal/rooms/requests` of a node takes it. */
 interface Wish {
   readonly do: { readonly op: string; readonly [field: string]: unknown }
   /** Given: a room that does not exist is created. */

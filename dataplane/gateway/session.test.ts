@@ -119,7 +119,7 @@ it.each([
   ['project', disable, /project is disabled/],
   ['deleted project', deleteProject, /project is disabled/],
 ])(
-  'a %s of which no one told that it is revoked or disabled is found within 30 seconds',
+  'a %s that was revoked or disabled is found within 30 seconds, if its message was lost',
   async (_, revoke, reason) => {
     const { client } = await test.hello()
     revoke()

@@ -1,6 +1,6 @@
 import { counter, gauge, histogram, type Metrics } from '../../shared/metrics.ts'
 
-/** What becomes of an attempt to deliver a notice. */
+/** Results of an attempt to deliver a notice. */
 const RESULTS = ['delivered', 'failed', 'dead'] as const
 
 /** Upper bounds in seconds of the ages of delivered notices. */

@@ -39,7 +39,7 @@ const COUNTED_ROOMS = 1000
 const RESENT = 100
 const RESEND_MS = 5000
 
-/** What operators see of notices, and do with them. */
+/** The notices of projects, for operators. */
 export class NoticeOperations {
   readonly #parts: NoticeOperationsParts
 

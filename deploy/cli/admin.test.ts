@@ -1,5 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { type Client, connect } from '../../client/index.ts'
 import { type RunningControl, startControl } from '../../control/main.ts'
 import { defineRoom } from '../../dataplane/index.ts'
@@ -105,14 +104,9 @@ async function player(sub: string, key: string, node = 0) {
   return { client, room, closed, left }
 }
 
-/** Resolves when `look` gives what is expected: what nodes know of each other is up to a second old. */
-async function until<T>(look: () => Promise<T>, expected: T): Promise<void> {
-  for (let tries = 0; tries < 100; tries++) {
-    if (JSON.stringify(await look()) === JSON.stringify(expected)) return
-    await sleep(50)
-  }
-  expect(await look()).toEqual(expected)
-}
+/** Awaits a value. What nodes know of each other is up to a second old. */
+const until = <T>(look: () => Promise<T>, expected: T): Promise<void> =>
+  vi.waitFor(async () => expect(await look()).toEqual(expected), { timeout: 10_000 })
 
 describe('roomful admin', () => {
   it('finds an abusive room by its player and closes it', async () => {

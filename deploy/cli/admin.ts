@@ -18,7 +18,7 @@ export interface AdminOutput {
 
 type Row = Readonly<Record<string, unknown>>
 
-/** What a command has found: JSON for `--json`, otherwise rows or a text. Neither: the JSON. */
+/** Result of a command: JSON for `--json`, otherwise rows or a text. With neither, the JSON is printed. */
 interface Result {
   readonly json: unknown
   readonly rows?: readonly Row[]
