@@ -1,5 +1,8 @@
+import { once } from 'node:events'
 import { symlink, writeFile } from 'node:fs/promises'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
+import { serve } from '@hono/node-server'
 import type { Hono } from 'hono'
 import { pino } from 'pino'
 import { connect } from 'roomful/client'
@@ -54,6 +57,7 @@ const bank = defineRoom({
   },
 })
 
+const NOTIFY_SECRET = 'whsec_bm90aWNlcy1vZi10aGUtYmFja2VuZC10ZXN0cw=='
 const INTERNAL_TOKEN = 'internal-token-of-the-tests'
 const log = pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' })
 const parts = { clock: systemClock, random: systemRandom, log }
@@ -65,6 +69,7 @@ let projectId: string
 let keyId: string
 let game: Backend
 let app: Hono
+let server: ReturnType<typeof serve>
 
 beforeAll(async () => {
   const folder = await newFolder()
@@ -79,6 +84,17 @@ beforeAll(async () => {
 
   store = memoryStore({ clock: systemClock })
   control = await startControl({ config: { controlPort: 0, internalToken: INTERNAL_TOKEN }, store, ...parts })
+  projectId = (await callControl(control.url, 'POST', '/projects', { name: 'game' })).id!
+  const scopes = ['token:mint', 'room:read', 'room:call', 'player:manage']
+  const key = await callControl(control.url, 'POST', `/projects/${projectId}/keys`, { scopes })
+  keyId = key.id!
+  game = roomful({ url: control.url, projectId, key: key.secret! })
+  const env = { CONTROL_URL: control.url, PROJECT_ID: projectId, ROOMFUL_KEY: key.secret, NOTIFY_SECRET }
+  Object.assign(process.env, env)
+  app = (await import(join(folder, 'backend.ts'))).app
+  server = serve({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' })
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
   for (const nodeId of ['a', 'b'])
     nodes.push(
       await startNode({
@@ -90,22 +106,18 @@ beforeAll(async () => {
         store,
         controlUrl: control.url,
         internalToken: INTERNAL_TOKEN,
+        notifyUrl: `http://127.0.0.1:${port}/notices`,
+        notifySecret: [NOTIFY_SECRET],
         ...parts,
       }),
     )
-  projectId = (await callControl(control.url, 'POST', '/projects', { name: 'game' })).id!
-  const scopes = ['token:mint', 'room:read', 'room:call', 'player:manage']
-  const key = await callControl(control.url, 'POST', `/projects/${projectId}/keys`, { scopes })
-  keyId = key.id!
-  game = roomful({ url: control.url, projectId, key: key.secret! })
-  Object.assign(process.env, { CONTROL_URL: control.url, PROJECT_ID: projectId, ROOMFUL_KEY: key.secret })
-  app = (await import(join(folder, 'backend.ts'))).app
 })
 afterAll(async () => {
   for (const node of nodes) await node.close()
+  server?.close()
   await control?.close()
   await store?.close()
-  for (const name of ['CONTROL_URL', 'PROJECT_ID', 'ROOMFUL_KEY']) delete process.env[name]
+  for (const name of ['CONTROL_URL', 'PROJECT_ID', 'ROOMFUL_KEY', 'NOTIFY_SECRET']) delete process.env[name]
 })
 
 /** A client of a player at a node, and its room. */
@@ -207,6 +219,9 @@ describe('a backend', () => {
     for (let times = 0; times < 2; times++)
       expect(await (await post('/orders', order)).json()).toEqual({ total: 5 })
     await expect.poll(() => room.state).toMatchObject({ gold: { ada: 5 } })
+    await room.send('win', null)
+    await expect.poll(async () => (await app.request('/wins')).json()).toEqual(['ada'])
+    expect((await post('/notices', { type: 'matchOver', data: { winner: 'eve' } })).status).toBe(401)
     const left = new Promise((resolve) => room.onLeave((reason) => resolve(reason)))
     expect((await app.request('/tables/table-7', { method: 'DELETE' })).status).toBe(204)
     expect(await left).toBe('closed')
