@@ -370,7 +370,17 @@ export const ClosedRoom = v.object({ ended: v.literal(true) })
 
 export const RoomView = v.pipe(
   v.object({
-    members: v.array(v.unknown()),
+    project_id: v.string(),
+    room_id: v.string(),
+    members: v.array(
+      v.object({
+        member_id: v.string(),
+        sub: v.nullable(v.string()),
+        connected: v.boolean(),
+        data: v.nullable(v.record(v.string(), v.unknown())),
+      }),
+    ),
+    reservations: v.array(v.object({ sub: v.string(), expires_at: time('End of the reservation.') })),
     ...turn,
     state: v.exactOptional(v.pipe(v.unknown(), v.description('With include_state.'))),
   }),

@@ -50,12 +50,26 @@ export interface RoomMember {
   readonly sub: string | null
   /** True while the member's client is connected. */
   readonly connected: boolean
+  /** Data of the player: from the token, or from `setData`. Null: none. */
+  readonly data: JsonObject | null
+}
+
+/** A seat that a room keeps for a player who is not there yet. */
+export interface ReservedSeat {
+  /** Player's id. */
+  readonly sub: string
+  /** End of the reservation, RFC 3339. */
+  readonly expiresAt: string
 }
 
 /** A room, as a backend sees it. */
 export interface RoomDescription {
+  /** `type:key`. */
+  readonly roomId: string
   /** Members in the order they joined. */
   readonly members: readonly RoomMember[]
+  /** Reserved seats. */
+  readonly reservations: readonly ReservedSeat[]
   /** Number that grows each time a server process opens the room. */
   readonly epoch: number
   /** Number that grows with each update of the room. */
@@ -256,13 +270,14 @@ export class BackendRoom<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   }
 
   /** Resolves to the state, without hidden parts, with members and position. A sleeping room is not woken. Needs the scope `room:read`. */
-  state(): Promise<RoomDescription & DescribedState<R>> {
-    return this.#control.request('GET', this.#path, { query: { include_state: 1 } })
+  async state(): Promise<RoomDescription & DescribedState<R>> {
+    const { state, ...room } = await this.#view({ include_state: 1 })
+    return { ...described(room), state: state as VisibleState<R> }
   }
 
   /** The same as `state`, without the state. */
-  describe(): Promise<RoomDescription> {
-    return this.#control.request('GET', this.#path)
+  async describe(): Promise<RoomDescription> {
+    return described(await this.#view())
   }
 
   /**
@@ -289,9 +304,28 @@ export class BackendRoom<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     await this.#change('POST', ['close'], { id })
   }
 
+  #view(query: Readonly<Record<string, number>> = {}): Promise<RoomAnswer> {
+    return this.#control.request<RoomAnswer>('GET', this.#path, { query })
+  }
+
   #change<Answer>(method: 'POST' | 'PUT', path: readonly string[], request: ControlRequest): Promise<Answer> {
     return this.#control.request<Answer>(method, [...this.#path, ...path], request)
   }
+}
+
+const described = ({ room_id, members, reservations, epoch, seq }: RoomAnswer): RoomDescription => ({
+  roomId: room_id,
+  members: members.map(({ member_id, ...member }) => ({ id: member_id, ...member })),
+  reservations: reservations.map(({ sub, expires_at }) => ({ sub, expiresAt: expires_at })),
+  epoch,
+  seq,
+})
+
+interface RoomAnswer extends Pick<RoomDescription, 'epoch' | 'seq'> {
+  readonly room_id: string
+  readonly members: readonly (Omit<RoomMember, 'id'> & { readonly member_id: string })[]
+  readonly reservations: readonly { readonly sub: string; readonly expires_at: string }[]
+  readonly state?: unknown
 }
 
 interface RoomListAnswer {

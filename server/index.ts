@@ -18,6 +18,7 @@ export type {
   DescribedState,
   ListedRoom,
   Page,
+  ReservedSeat,
   RoomDescription,
   RoomList,
   RoomListQuery,

@@ -205,14 +205,29 @@ describe('roomful/server', () => {
   })
 
   it('has the other requests of the control API', async () => {
+    const position = { epoch: 1, seq: 2 }
+    const ada = { sub: 'ada', connected: true, data: null }
+    const view = {
+      ...position,
+      project_id: 'prj_a',
+      room_id: 'duel:a',
+      members: [{ ...ada, member_id: 'mem_1' }],
+      reservations: [{ sub: 'bob', expires_at: '2026-01-01T00:00:00.000Z' }],
+    }
+    const seen = {
+      ...position,
+      roomId: 'duel:a',
+      members: [{ ...ada, id: 'mem_1' }],
+      reservations: [{ sub: 'bob', expiresAt: '2026-01-01T00:00:00.000Z' }],
+    }
     const answers: Answer[] = [
       { body: { token: 'v4.public.x' } },
       { body: { created: true } },
       { body: { reserved: true } },
       { body: { kicked: 2 } },
       { body: { ended: true } },
-      { body: { state: { hp: 1 }, members: [], epoch: 1, seq: 2 } },
-      { body: { members: [], epoch: 1, seq: 2 } },
+      { body: { ...view, state: { hp: 1 } } },
+      { body: view },
       { body: {} },
     ]
     control.answers = answers
@@ -237,8 +252,8 @@ describe('roomful/server', () => {
       undefined,
       2,
       undefined,
-      { state: { hp: 1 }, members: [], epoch: 1, seq: 2 },
-      { members: [], epoch: 1, seq: 2 },
+      { ...seen, state: { hp: 1 } },
+      seen,
     ])
     const at = '/projects/prj_a'
     expect(control.requests.map(({ line, body }) => [line, body])).toEqual([

@@ -126,6 +126,12 @@ async function enter(sub: string, type: string, key: string, node = nodes[0]!) {
   return { client, room: await client.join(type, { key }) }
 }
 
+/** Rooms that no node runs. */
+const ownerless = async () =>
+  (await callControl(control.url, 'GET', `/projects/${projectId}/rooms?sleeping=1`)) as unknown as {
+    readonly rooms: readonly { readonly key: string }[]
+  }
+
 const bankOf = (key: string) => game.room<typeof bank>('bank', key)
 
 describe('a backend', () => {
@@ -187,6 +193,36 @@ describe('a backend', () => {
     await expect(bankOf('mistaken').open({ gold: 'x' as never })).rejects.toMatchObject({
       code: 'invalid_request',
     })
+  })
+
+  it('looks into a room that runs, and into one that sleeps, without its hidden parts', async () => {
+    const room = bankOf('looked')
+    await expect(room.describe()).rejects.toMatchObject({ code: 'room_not_found', status: 404 })
+    const { client } = await enter('ada', 'bank', 'looked')
+    await room.reserve(['bob'], { seconds: 30 })
+    const seen = await room.state()
+    expect(seen).toMatchObject({
+      roomId: 'bank:looked',
+      members: [{ sub: 'ada', connected: true }],
+      reservations: [{ sub: 'bob', expiresAt: expect.stringMatching(/^2\d{3}-.*Z$/) }],
+      state: { gold: 0, callIds: [] },
+    })
+    expect(JSON.stringify(seen)).not.toContain('1234')
+    client.close()
+    const asleep = bankOf('asleep')
+    await asleep.call('grant', { gold: 5 }, { open: true })
+    await expect.poll(async () => (await ownerless()).rooms.map(({ key }) => key)).toContain('asleep')
+    expect(await asleep.state()).toMatchObject({ members: [], state: { gold: 5 } })
+    expect(await asleep.describe()).not.toHaveProperty('state')
+    expect((await ownerless()).rooms.map(({ key }) => key)).toContain('asleep')
+  })
+
+  it('has the same answer for an id after the room has ended', async () => {
+    const room = bankOf('ended')
+    const reply = await room.call('grant', { gold: 5 }, { id: 'last', open: true })
+    await room.close()
+    expect(await room.call('grant', { gold: 5 }, { id: 'last', open: true })).toEqual(reply)
+    await expect(room.describe()).rejects.toMatchObject({ code: 'room_not_found' })
   })
 
   it('reserves seats, kicks a player, and closes the room', async () => {
