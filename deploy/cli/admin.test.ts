@@ -125,6 +125,23 @@ describe('roomful admin', () => {
     )
   })
 
+  it('looks into a room, kicks a player, and keeps the player out until unban', async () => {
+    const { left } = await player('mallory', 'foul', 1)
+    const { out } = await admin('room', 'arena:foul', '--state', '--project', projectId)
+    expect(out).toMatch(/room_id: arena:foul[\s\S]*members: 1[\s\S]* mallory /)
+    expect((await json('room', 'arena:foul', '--project', projectId)).members).toMatchObject([
+      { sub: 'mallory', connected: true },
+    ])
+    expect((await admin('kick', 'arena:foul', 'mallory', '--project', projectId)).code).toBe(0)
+    expect(await left).toBe('kicked')
+    const { closed } = await player('mallory', 'foul')
+    expect((await admin('ban', 'mallory', '--reason', 'foul play', '--project', projectId)).code).toBe(0)
+    expect(await closed).toBe('banned')
+    await expect(player('mallory', 'foul')).rejects.toMatchObject({ code: 'banned' })
+    expect((await admin('unban', 'mallory', '--project', projectId)).code).toBe(0)
+    await player('mallory', 'foul')
+  })
+
   it('lists the rooms with the most members of all nodes, and ends a session at another node', async () => {
     const players = [await player('bob', 'large', 1), await player('eve', 'large', 1)]
     const largest = async () => cells((await admin('rooms')).out)[0]!.slice(0, 3)
