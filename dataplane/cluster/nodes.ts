@@ -37,6 +37,8 @@ const WHOLE_SECOND_MS = 1000
 /** For this many leases a dead node stays in the index, and is remembered. */
 const REMEMBERED_LEASES = 10
 const PAGE = 500
+/** Maximum number of unknown nodes that are remembered as dead. The oldest is forgotten first. */
+const MAX_JUDGED = 1000
 
 /** Another node, as it was last seen. */
 interface Seen {
@@ -55,6 +57,8 @@ interface Seen {
 export class ClusterNodes {
   readonly #parts: ClusterNodesParts
   readonly #others = new Map<string, Seen>()
+  /** Ids of unknown nodes that were dead when they could be judged, the oldest first: while no one is judged, they stay dead. */
+  readonly #judged = new Set<string>()
   /** Until then no one is judged dead. */
   #heldUntil = Number.NEGATIVE_INFINITY
   #heldSince = Number.NEGATIVE_INFINITY
@@ -123,7 +127,14 @@ export class ClusterNodes {
   isGone(nodeId: string): boolean {
     const seen = this.#others.get(nodeId)
     if (seen) return seen.gone
-    return nodeId !== this.#parts.nodeId && this.canJudge
+    if (nodeId === this.#parts.nodeId) return false
+    if (!this.canJudge) return this.#judged.has(nodeId)
+    this.#judged.add(nodeId)
+    for (const oldest of this.#judged) {
+      if (this.#judged.size <= MAX_JUDGED) break
+      this.#judged.delete(oldest)
+    }
+    return true
   }
 
   /**
