@@ -37,7 +37,7 @@ const WHOLE_SECOND_MS = 1000
 /** For this many leases a dead node stays in the index, and is remembered. */
 const REMEMBERED_LEASES = 10
 const PAGE = 500
-/** Maximum number of unknown nodes that are remembered as dead. The oldest is forgotten first. */
+/** Maximum number of forgotten or unknown nodes that stay dead. The oldest is forgotten first. */
 const MAX_JUDGED = 1000
 
 /** Another node, as it was last seen. */
@@ -57,7 +57,7 @@ interface Seen {
 export class ClusterNodes {
   readonly #parts: ClusterNodesParts
   readonly #others = new Map<string, Seen>()
-  /** Ids of unknown nodes that were dead when they could be judged, the oldest first: while no one is judged, they stay dead. */
+  /** Ids of nodes that were dead when they were forgotten or asked for, the oldest first. They stay dead until they have a lease again. */
   readonly #judged = new Set<string>()
   /** Until then no one is judged dead. */
   #heldUntil = Number.NEGATIVE_INFINITY
@@ -128,13 +128,8 @@ export class ClusterNodes {
     const seen = this.#others.get(nodeId)
     if (seen) return seen.gone
     if (nodeId === this.#parts.nodeId) return false
-    if (!this.canJudge) return this.#judged.has(nodeId)
-    this.#judged.add(nodeId)
-    for (const oldest of this.#judged) {
-      if (this.#judged.size <= MAX_JUDGED) break
-      this.#judged.delete(oldest)
-    }
-    return true
+    if (this.canJudge) this.#judgeDead(nodeId)
+    return this.#judged.has(nodeId)
   }
 
   /**
@@ -301,6 +296,12 @@ export class ClusterNodes {
     this.#count()
   }
 
+  #judgeDead(nodeId: string): void {
+    this.#judged.add(nodeId)
+    const [oldest = ''] = this.#judged
+    if (this.#judged.size > MAX_JUDGED) this.#judged.delete(oldest)
+  }
+
   #markGone(nodeId: string, seen: Seen): void {
     if (seen.gone) return
     seen.gone = true
@@ -329,7 +330,9 @@ export class ClusterNodes {
     const now = clock.monotonic()
     for (const [nodeId, { gone, withoutLeaseSince }] of this.#others) {
       if (!gone || withoutLeaseSince === undefined) continue
-      if (now - withoutLeaseSince >= REMEMBERED_LEASES * leaseMs) this.#others.delete(nodeId)
+      if (now - withoutLeaseSince < REMEMBERED_LEASES * leaseMs) continue
+      this.#others.delete(nodeId)
+      this.#judgeDead(nodeId)
     }
     if (!this.canJudge) return
     const remembered = new Set([...this.#others.keys()].map(nodeName))
