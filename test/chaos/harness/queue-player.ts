@@ -157,8 +157,8 @@ export class QueuePlayer {
   async #choose(client: QueueClient, draw: number): Promise<void> {
     const { board, name, random } = this.#parts
     const { invitation, match } = board
-    if (draw < 0.15 && match !== undefined) await this.#intrude(client, match)
-    else if (draw < 0.45 && invitation && invitation.by !== name) {
+    if (draw < 0.25 && match !== undefined) await this.#intrude(client, match)
+    else if (draw < 0.5 && invitation && invitation.by !== name) {
       board.invitation = undefined
       this.#want(invitation, invitation.level)
     } else {
@@ -269,7 +269,8 @@ export class QueuePlayer {
     connected.onConnectionChange((status) =>
       note({ kind: status === 'online' ? 'connected' : 'lost_connection' }),
     )
-    const client = withQueues(connected)
+    const bytes = (count: number) => Uint8Array.from({ length: count }, () => 256 * random())
+    const client = withQueues(connected, { float: random, bytes })
     this.#client = client
     if (this.#closed) client.close()
     return client
