@@ -224,7 +224,7 @@ function isMatch(tickets: readonly WaitingTicket[]): boolean {
 }
 
 /** Far below what a run does in which half of the time something is broken, for each player and second. */
-const LEAST = { matched: 0.05, kept_out: 0.005, cancelled: 0.005, parties: 0.005 }
+const LEAST = { matched: 0.05, intruders: 0.005, cancelled: 0.005, parties: 0.005 }
 
 function checkActivity({ run }: History, { records, end }: Queue): Violation[] {
   const seconds = (run.ended - run.began) / 1000
@@ -232,7 +232,7 @@ function checkActivity({ run }: History, { records, end }: Queue): Violation[] {
   const matched = records.filter((record) => record.kind === 'matched')
   const found = {
     matched: matched.length,
-    kept_out: records.filter(({ kind }) => kind === 'kept_out').length,
+    intruders: records.filter(({ kind }) => kind === 'kept_out' || kind === 'intruded').length,
     cancelled: records.filter((record) => record.kind === 'ended' && record.cancelled).length,
     parties: matched.filter(({ ticket }) => partyOf(ticket) !== undefined).length,
   }
