@@ -55,7 +55,11 @@ describe('/admin/notices', () => {
         return value
       })
     const described = { pending: { rooms: 1, notices: 3 }, dead_letters: [], next_cursor: 'next' }
-    const notices = { describe: answer(described), resend: answer({ delivered: 2 }) }
+    const notices = {
+      describe: answer(described),
+      resend: answer({ delivered: 2 }),
+      removeAll: answer(undefined),
+    }
     return { ...setup({ notices }), calls, described }
   }
 
@@ -111,6 +115,7 @@ function setup(options: Partial<AdminOptions> = {}) {
     notices: {
       describe: async () => ({ pending: { rooms: 0, notices: 0 }, dead_letters: [], next_cursor: null }),
       resend: async () => ({ delivered: 0 }),
+      removeAll: async () => undefined,
     },
     listedRooms: async () => [],
     countedRooms: async () => [],

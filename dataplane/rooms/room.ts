@@ -200,6 +200,7 @@ export class Room {
   /** Keeps the room's record alive. */
   refresh(): void {
     if (this.#ended || this.frozen) return
+    this.stream.notices.refresh()
     this.stream.record
       .refresh()
       .then((mine) => mine || this.#fenced())
