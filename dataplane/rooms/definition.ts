@@ -815,7 +815,12 @@ export interface RoomDefinition {
    * Room type and largest number of players of the matches of a queue. Absent: the room type is no queue.
    * @internal
    */
-  readonly matches?: { readonly room: string; readonly players: number }
+  readonly matches?: {
+    readonly room: string
+    readonly players: number
+    /** Returns the age of the oldest ticket in the queue with this log, as the time since which it waits. Undefined: there is no ticket. */
+    readonly oldestSince: (log: RoomLog) => number | undefined
+  }
 }
 
 /** Types that the client and the contexts infer from a room definition. */

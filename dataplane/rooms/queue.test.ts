@@ -89,6 +89,12 @@ class Bench {
       .sort()
   }
 
+  /** Series of a metric of queues, by their labels. */
+  async series(name: string): Promise<Record<string, number>> {
+    const { values } = await this.bench.registry.getSingleMetric(name)!.get()
+    return Object.fromEntries(values.map(({ labels, value }) => [Object.values(labels).join(' '), value]))
+  }
+
   /** The text with which the seat of a member has ended, or its join was refused. */
   endOf(member: TestMember): string | undefined {
     const left = this.bench.sentOf('left').findLast(({ member_id: id }) => id === member.memberId)
@@ -351,6 +357,10 @@ describe('Queue', () => {
     await heir.advance(1000)
     expect(heir.rooms.asked).toEqual([first])
     expect(heir.state.tickets.cleo?.since).toBe(since)
+    const waitedSeconds = (heir.bench.clock.now() - since) / 1000
+    expect(waitedSeconds).toBeGreaterThanOrEqual(2)
+    expect(await heir.series('service_queue_oldest_seconds')).toEqual({ ranked: waitedSeconds })
+    expect(await heir.series('service_queue_tickets')).toEqual({ ranked: 1 })
     await heir.join('dan', 2000)
     await heir.advance(500)
     expect(heir.rooms.asked.at(-1)?.order.players).toEqual(['cleo', 'dan'])
@@ -524,5 +534,6 @@ describe('Queue', () => {
     await queue.advance(3000)
     expect(queue.waiting).toEqual(['ada', 'bob'])
     expect(queue.rooms.asked).toEqual([])
+    expect((await queue.series('service_queue_failures_total'))['ranked options']).toBeGreaterThan(0)
   })
 })

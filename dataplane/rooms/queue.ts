@@ -216,7 +216,7 @@ export function defineQueue<
     ...definition,
     system: true,
     hidesMembers: true,
-    matches: { room: spec.room, players: max },
+    matches: { room: spec.room, players: max, oldestSince: queue.oldestSince },
   }) as never
 }
 
@@ -248,6 +248,8 @@ class Queue {
     this.#players = { min, max }
     this.#waitMs = typeof spec.players === 'number' ? 0 : spec.players.waitSeconds * 1000
   }
+
+  readonly oldestSince = (log: RoomLog): number | undefined => this.#indexes.get(log)?.oldestSince
 
   /** Schema of the join options. */
   get options(): StandardSchemaV1<object, QueueJoin> {
@@ -627,6 +629,13 @@ class TicketIndex {
 
   get size(): number {
     return this.#tickets.size
+  }
+
+  /** Undefined: there is no ticket. */
+  get oldestSince(): number | undefined {
+    let oldest: number | undefined
+    for (const { since } of this.#tickets.values()) oldest = Math.min(since, oldest ?? since)
+    return oldest
   }
 
   /** Names and matchers of the shards. The one that was served last is the last. */
