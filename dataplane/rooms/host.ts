@@ -4,6 +4,7 @@ import { noTracer } from '../../shared/tracing/tracer.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { Inbox } from '../inbox.ts'
 import { ABSENT, type Inspection, nowhere, type Place, refuseAll, unavailable } from '../place.ts'
+import { ProjectCounts } from '../project-counts.ts'
 import {
   isClose,
   type RequestAnswer,
@@ -64,6 +65,7 @@ export class RoomHost {
   readonly #slots = new Map<string, RoomSlot>()
   /** Rooms that run. */
   readonly #rooms = new Map<string, Room>()
+  readonly #projects = new ProjectCounts()
   readonly #descriptions: RoomDescriptions
   readonly #refresh
   #slowLoggedAt = Number.NEGATIVE_INFINITY
@@ -104,6 +106,7 @@ export class RoomHost {
       failures: new FailureLog(clock, log, revealFailures),
     }
     metrics.rooms.read(() => this.size)
+    metrics.projectRooms.read(() => this.#projects.series)
     metrics.members.read(() => this.#members)
     metrics.queueTickets.read(() => this.#tickets)
     metrics.roomsFrozen.read(() => this.frozen)
@@ -246,13 +249,15 @@ export class RoomHost {
 
   /** A room runs. */
   add(room: Room): void {
-    this.#rooms.set(room.address.name, room)
+    const { name, projectId } = room.address
+    this.#rooms.set(name, room)
+    this.#projects.add(projectId, 1)
   }
 
   /** A slot holds nothing of its room any more. */
-  remove({ address: { name } }: RoomSlot): void {
+  remove({ address: { name, projectId } }: RoomSlot): void {
     this.#slots.delete(name)
-    this.#rooms.delete(name)
+    if (this.#rooms.delete(name)) this.#projects.add(projectId, -1)
   }
 
   /** Puts a definition in the place of the one of the same type; running rooms go on with it, keeping their state where it fits. */
