@@ -71,7 +71,10 @@ describe('the control API', () => {
       tracer: noTracer,
       operatorTokens,
       openTo: 'this machine',
-      nodes: { call: async () => ({ rooms: [], ended_rooms: 0, next_cursor: null }) },
+      nodes: {
+        call: async () => ({ rooms: [], ended_rooms: 0, next_cursor: null }),
+        hasPageAt: async () => false,
+      },
       internalToken: INTERNAL,
       requireKeyId: false,
       tokenRate: { perSecond: 1000, burst: 1000 },
