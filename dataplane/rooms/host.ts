@@ -1,7 +1,8 @@
+import { timestamp } from '../../shared/clock.ts'
 import { nearestOf } from '../../shared/config.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
-import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
+import type { Found, QueueDescription, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { Inbox } from '../inbox.ts'
 import { ABSENT, type Inspection, nowhere, type Place, refuseAll, unavailable } from '../place.ts'
 import { ProjectCounts } from '../project-counts.ts'
@@ -311,6 +312,27 @@ export class RoomHost {
   /** The rooms as operators see them. */
   describe(query: RoomQuery): Found<RoomDescription> {
     return this.#descriptions.of(this.rooms, query)
+  }
+
+  /** The queues as operators see them. */
+  describeQueues(): QueueDescription[] {
+    return this.rooms.flatMap(({ definition, stream }) => {
+      if (!definition.matches) return []
+      const { address, roomId, log, state } = stream
+      const { waiting, oldestSince, pendingMatches, matches, failures } = definition.matches.figures(
+        log,
+        state.flushed,
+      )
+      return {
+        room_id: roomId,
+        project_id: address.projectId,
+        waiting,
+        oldest_since: oldestSince === undefined ? null : timestamp(oldestSince),
+        pending_matches: pendingMatches,
+        matches,
+        failures,
+      }
+    })
   }
 
   /** Every room that runs here. */

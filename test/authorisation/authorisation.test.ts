@@ -202,6 +202,8 @@ describe('the admin side of a node', () => {
       describeSessions: () => nothing,
       members: () => 0,
       describeCluster: () => [],
+      describeQueues: () => [],
+      controlUrl: 'http://127.0.0.1:3000',
       findOwner: async () => ({ epoch: 1, version: 1, owner: null }),
       searchCluster: async () => ({ rooms: [], sessions: [], found: { rooms: 0, sessions: 0 }, silent: [] }),
       drain: () => {
