@@ -155,6 +155,37 @@ describe('Queue', () => {
     expect(queue.state).toMatchObject({ tickets: {}, orders: {} })
   })
 
+  it('describes itself to operators: waiting and oldest ticket, pending and finished matches, failures', async () => {
+    const figures = () => queue.bench.host.describeQueues()[0]
+    queue = new Bench({
+      fits: (a) => {
+        if (a.elo === 0) throw new Error('no elo')
+        return true
+      },
+    })
+    let answer = (_answer: Answer) => {}
+    queue.rooms.answers = () => new Promise((resolve) => (answer = resolve))
+    await queue.join('ada', 0)
+    await queue.advance(100)
+    await queue.join('bob', 1200)
+    await queue.advance(1000)
+    await queue.join('carl', 1200)
+    await queue.advance(100)
+    const { since } = queue.state.tickets.ada!
+    const oldest_since = new Date(since).toISOString()
+    expect(figures()).toMatchObject({
+      room_id: 'ranked:default',
+      waiting: 1,
+      oldest_since,
+      pending_matches: 1,
+    })
+    expect(figures()).toMatchObject({ matches: 0, failures: expect.any(Number) })
+    expect(figures()!.failures).toBeGreaterThan(0)
+    answer('done')
+    await queue.advance(100)
+    expect(figures()).toMatchObject({ waiting: 1, pending_matches: 0, matches: 1 })
+  })
+
   it('waits until a pair fits', async () => {
     await queue.join('ada', 1200)
     await queue.join('bob', 1300)
