@@ -140,8 +140,10 @@ export class QueuePlayer {
     else if (draw < 0.14) {
       // The page is reloaded: the server hears nothing of it.
       this.#network.cut()
-      wish.ticket = undefined
       this.#client?.close()
+      wish.ticket = undefined
+      // The ticket has its match. The new page queues again.
+      if (wish.heard) this.#want(undefined, wish.level)
     }
   }
 
