@@ -58,6 +58,8 @@ interface Wish {
 }
 
 const ATTEMPT_MS = 500
+/** Errors with which the queue has forgotten a ticket. After others, the player asks for the same ticket again. */
+const OVER: ReadonlySet<string> = new Set(['party_timeout', 'party_full', 'seat_lost'])
 
 /** A player with the SDK who queues, alone or in a party, cancels, reloads its page, and plays the matches it gets. */
 export class QueuePlayer {
@@ -225,8 +227,7 @@ export class QueuePlayer {
     const { name, cancelled, heard } = wish
     this.#parts.note({ kind: 'ended', ticket: name, code: error.code, cancelled })
     wish.ticket = undefined
-    const isOver = cancelled || heard || error.code === 'party_timeout' || error.code === 'party_full'
-    if (!isOver) return
+    if (!cancelled && !heard && !OVER.has(error.code)) return
     this.#wish = undefined
     if (this.#isLast) this.#want(undefined, 0)
   }
