@@ -329,7 +329,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     clock,
     log,
     metrics,
-    isGone: (other) => ownership.nodes.isGone(other),
+    // An unknown node is dead, or its lease has not been read yet. `nodes.isGone` takes it for alive while the store returns.
+    isGone: (other) => ownership.nodes.get(other) === undefined,
     listingOf: (roomType) => host.listingOf(roomType),
   })
   const placing = new ClusterPlacing({

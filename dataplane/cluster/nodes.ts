@@ -37,8 +37,6 @@ const WHOLE_SECOND_MS = 1000
 /** For this many leases a dead node stays in the index, and is remembered. */
 const REMEMBERED_LEASES = 10
 const PAGE = 500
-/** Maximum number of forgotten or unknown nodes that stay dead. The oldest is forgotten first. */
-const MAX_JUDGED = 1000
 
 /** Another node, as it was last seen. */
 interface Seen {
@@ -57,8 +55,6 @@ interface Seen {
 export class ClusterNodes {
   readonly #parts: ClusterNodesParts
   readonly #others = new Map<string, Seen>()
-  /** Ids of nodes that were dead when they were forgotten or asked for, the oldest first. They stay dead until they have a lease again. */
-  readonly #judged = new Set<string>()
   /** Until then no one is judged dead. */
   #heldUntil = Number.NEGATIVE_INFINITY
   #heldSince = Number.NEGATIVE_INFINITY
@@ -127,9 +123,7 @@ export class ClusterNodes {
   isGone(nodeId: string): boolean {
     const seen = this.#others.get(nodeId)
     if (seen) return seen.gone
-    if (nodeId === this.#parts.nodeId) return false
-    if (this.canJudge) this.#judgeDead(nodeId)
-    return this.#judged.has(nodeId)
+    return nodeId !== this.#parts.nodeId && this.canJudge
   }
 
   /**
@@ -296,12 +290,6 @@ export class ClusterNodes {
     this.#count()
   }
 
-  #judgeDead(nodeId: string): void {
-    this.#judged.add(nodeId)
-    const [oldest = ''] = this.#judged
-    if (this.#judged.size > MAX_JUDGED) this.#judged.delete(oldest)
-  }
-
   #markGone(nodeId: string, seen: Seen): void {
     if (seen.gone) return
     seen.gone = true
@@ -330,9 +318,7 @@ export class ClusterNodes {
     const now = clock.monotonic()
     for (const [nodeId, { gone, withoutLeaseSince }] of this.#others) {
       if (!gone || withoutLeaseSince === undefined) continue
-      if (now - withoutLeaseSince < REMEMBERED_LEASES * leaseMs) continue
-      this.#others.delete(nodeId)
-      this.#judgeDead(nodeId)
+      if (now - withoutLeaseSince >= REMEMBERED_LEASES * leaseMs) this.#others.delete(nodeId)
     }
     if (!this.canJudge) return
     const remembered = new Set([...this.#others.keys()].map(nodeName))

@@ -11,7 +11,7 @@ export interface ListCopyParts {
   readonly clock: Clock
   readonly log: Logger
   readonly metrics: DirectoryMetrics
-  /** Whether a node is known to have ended. */
+  /** Whether a node has ended, or is not known. */
   readonly isGone: (nodeId: string) => boolean
 }
 
