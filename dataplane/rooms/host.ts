@@ -1,9 +1,11 @@
+import { timestamp } from '../../shared/clock.ts'
 import { nearestOf } from '../../shared/config.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
-import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
+import type { Found, QueueDescription, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { Inbox } from '../inbox.ts'
 import { ABSENT, type Inspection, nowhere, type Place, refuseAll, unavailable } from '../place.ts'
+import { ProjectCounts } from '../project-counts.ts'
 import {
   isClose,
   type RequestAnswer,
@@ -65,6 +67,7 @@ export class RoomHost {
   readonly #slots = new Map<string, RoomSlot>()
   /** Rooms that run. */
   readonly #rooms = new Map<string, Room>()
+  readonly #projects = new ProjectCounts()
   readonly #descriptions: RoomDescriptions
   readonly #refresh
   #slowLoggedAt = Number.NEGATIVE_INFINITY
@@ -105,6 +108,7 @@ export class RoomHost {
       failures: new FailureLog(clock, log, revealFailures),
     }
     metrics.rooms.read(() => this.size)
+    metrics.projectRooms.read(() => this.#projects.series)
     metrics.members.read(() => this.#members)
     metrics.queueTickets.read(() =>
       this.#ofQueues(
@@ -113,9 +117,9 @@ export class RoomHost {
       ),
     )
     metrics.queueOldest.read(() =>
-      this.#ofQueues(({ log }, { oldestSince }) => {
-        const since = oldestSince(log)
-        return since === undefined ? 0 : Math.max(0, clock.now() - since) / 1000
+      this.#ofQueues(({ log, state }, { figures }) => {
+        const { oldestSince = clock.now() } = figures(log, state.flushed)
+        return Math.max(0, clock.now() - oldestSince) / 1000
       }, Math.max),
     )
     metrics.roomsFrozen.read(() => this.frozen)
@@ -263,13 +267,15 @@ export class RoomHost {
 
   /** A room runs. */
   add(room: Room): void {
-    this.#rooms.set(room.address.name, room)
+    const { name, projectId } = room.address
+    this.#rooms.set(name, room)
+    this.#projects.add(projectId, 1)
   }
 
   /** A slot holds nothing of its room any more. */
-  remove({ address: { name } }: RoomSlot): void {
+  remove({ address: { name, projectId } }: RoomSlot): void {
     this.#slots.delete(name)
-    this.#rooms.delete(name)
+    if (this.#rooms.delete(name)) this.#projects.add(projectId, -1)
   }
 
   /** Puts a definition in the place of the one of the same type; running rooms go on with it, keeping their state where it fits. */
@@ -323,6 +329,27 @@ export class RoomHost {
   /** The rooms as operators see them. */
   describe(query: RoomQuery): Found<RoomDescription> {
     return this.#descriptions.of(this.rooms, query)
+  }
+
+  /** The queues as operators see them. */
+  describeQueues(): QueueDescription[] {
+    return this.rooms.flatMap(({ definition, stream }) => {
+      if (!definition.matches) return []
+      const { address, roomId, log, state } = stream
+      const { waiting, oldestSince, pendingMatches, matches, failures } = definition.matches.figures(
+        log,
+        state.flushed,
+      )
+      return {
+        room_id: roomId,
+        project_id: address.projectId,
+        waiting,
+        oldest_since: oldestSince === undefined ? null : timestamp(oldestSince),
+        pending_matches: pendingMatches,
+        matches,
+        failures,
+      }
+    })
   }
 
   /** Every room that runs here. */

@@ -13,6 +13,11 @@ const ERROR_CODES = Object.keys(ERRORS) as ErrorCode[]
 /** What rooms count. */
 export const ROOM_METRICS = {
   rooms: gauge('service_rooms', 'Rooms this node owns.'),
+  projectRooms: gauge(
+    'service_project_rooms',
+    'Rooms of each project that this node owns: of the 50 projects with the most, and of all others together (other).',
+    { project_id: OPEN },
+  ),
   members: gauge('service_members', 'Members of the rooms this node owns.'),
   roomsFrozen: gauge(
     'service_rooms_frozen',
