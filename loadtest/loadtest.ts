@@ -6,6 +6,7 @@ import { randomToken } from '../shared/ids.ts'
 import { systemRandom } from '../shared/random.ts'
 import { bottlenecks } from './bottleneck.ts'
 import { checksOf, mergeFindings, violatedChecks } from './checks.ts'
+import { CallClients } from './clients/calls.ts'
 import { withinTimeLimit } from './clients/client.ts'
 import { Clients } from './clients/clients.ts'
 import { LobbyClients } from './clients/lobby.ts'
@@ -16,6 +17,7 @@ import { judge, wentWrong } from './limits.ts'
 import type { LocalService } from './local.ts'
 import { type MetricsSource, Scraper } from './metrics.ts'
 import type { RunOptions } from './options.ts'
+import { ProxyChain } from './proxy/chain.ts'
 import {
   type Check,
   type Counts,
@@ -92,6 +94,7 @@ const allPercentiles = (histograms: Histograms): Second['timings'] =>
 export class LoadTest implements RunContext {
   readonly clients: Clients
   readonly lobby: LobbyClients
+  readonly calls: CallClients
   readonly #deps: LoadTestOptions
   readonly #scraper: Scraper
   readonly #start: number
@@ -141,7 +144,9 @@ export class LoadTest implements RunContext {
       interrupted: this.#interruption,
     })
     const { wsUrls, issuer } = target
-    this.lobby = new LobbyClients({ wsUrls, issuer, clock, interrupted: this.#interruption })
+    const parts = { wsUrls, issuer, clock, interrupted: this.#interruption }
+    this.lobby = new LobbyClients(parts)
+    this.calls = new CallClients(parts)
   }
 
   /** Resolves with the result, also of a run that failed or was interrupted. Called once. */
@@ -195,6 +200,10 @@ export class LoadTest implements RunContext {
     const { local } = this.#deps.target
     if (!local) throw new Error('the processes of a service that was not started with --local are left alone')
     return local
+  }
+
+  proxies(): Promise<ProxyChain> {
+    return ProxyChain.start()
   }
 
   async phase<T>(name: string, seconds: number, work: () => Promise<T>): Promise<T> {
@@ -261,6 +270,7 @@ export class LoadTest implements RunContext {
     const findings = mergeFindings(this.#reports.map((report) => report.findings))
     this.#checks.unshift(...checksOf(findings, this.#deps.options.message !== undefined))
     this.lobby.close()
+    this.calls.close()
     await this.clients.close()
   }
 

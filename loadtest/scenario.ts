@@ -1,7 +1,9 @@
+import type { Answers, CallClients } from './clients/calls.ts'
 import type { Clients } from './clients/clients.ts'
 import { type LobbyClients, ROOMS_PER_CLIENT } from './clients/lobby.ts'
 import type { LocalService, LocalSettings } from './local.ts'
 import type { Options, Values } from './option-kinds.ts'
+import { ProxyChain } from './proxy/chain.ts'
 import { type Check, type Figure, NO_VALUES, type Percentiles, type Timing } from './result.ts'
 
 /** A kind of load. Its file in scenarios/ reads from top to bottom in the order of events. */
@@ -31,6 +33,10 @@ export interface RunContext {
   readonly clients: Clients
   /** Players who find rooms of the type `load-lobby`. */
   readonly lobby: LobbyClients
+  /** Backends that call rooms of the type `load-calls`, and players in them. */
+  readonly calls: CallClients
+  /** Starts two bare proxies and a server behind them. */
+  proxies(): Promise<ProxyChain>
   /** The processes of the service. Throws without `--local`. */
   readonly local: LocalService
   /** Runs one phase, which appears in the report and the live view. `seconds`: expected duration. */
@@ -59,6 +65,8 @@ export interface RunPlan {
   /** Whether it revokes a key. */
   readonly revokes: boolean
 }
+
+const NO_ANSWERS: Answers = { sent: 0, times: [], failed: [] }
 
 /** Plays a scenario through without clients and service. */
 export async function dryRun(
@@ -102,6 +110,14 @@ export async function dryRun(
       count: async () => 0,
       findings: { lists: 0, ghosts: [], refused: [] },
     }),
+    calls: stub({
+      open: ({ projects, rooms }: { projects: number; rooms: number }) => add({ count: projects * rooms }),
+      call: async () => NO_ANSWERS,
+      callAt: async () => NO_ANSWERS,
+      request: async () => NO_ANSWERS,
+      totals: async () => ({ calls: [], requests: [] }),
+    }),
+    proxies: async () => new ProxyChain('', [], []),
     local: stub({
       nodes,
       restart: ends,

@@ -1,5 +1,6 @@
 import type { Scenario } from '../scenario.ts'
 import { bigRoom } from './big-room.ts'
+import { calls } from './calls.ts'
 import { churn } from './churn.ts'
 import { connectStorm } from './connect-storm.ts'
 import { commits, hop, rooms, sessions } from './costs.ts'
@@ -25,6 +26,7 @@ export const SCENARIOS: readonly Scenario[] = [
   // Measurements.
   faults,
   lobby,
+  calls,
   hop,
   commits,
   rooms,

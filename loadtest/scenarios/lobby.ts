@@ -2,6 +2,7 @@ import type { LobbyFindings } from '../clients/lobby.ts'
 import * as option from '../option-kinds.ts'
 import type { Check } from '../result.ts'
 import { defineScenario, type RunContext } from '../scenario.ts'
+import { cpuSeconds } from './cpu.ts'
 
 const SEATS = 4
 /** Rooms that players who come together may take, as a multiple of those that fit them. */
@@ -76,11 +77,8 @@ export const lobby = defineScenario({
 })
 
 /** CPU time per second of all nodes together while `work` runs. */
-async function cpuDuring({ local }: RunContext, work: () => Promise<unknown>): Promise<number> {
-  const read = async () => {
-    const all = local.nodes.map((node) => local.metric(node, 'service_process_cpu_seconds_total'))
-    return { at: performance.now(), cpu: (await Promise.all(all)).reduce((sum, each) => sum + each, 0) }
-  }
+async function cpuDuring(ctx: RunContext, work: () => Promise<unknown>): Promise<number> {
+  const read = async () => ({ at: performance.now(), cpu: await cpuSeconds(ctx, ctx.local.nodes) })
   const before = await read()
   await work()
   const after = await read()
