@@ -17,7 +17,7 @@ import { judge, wentWrong } from './limits.ts'
 import type { LocalService } from './local.ts'
 import { type MetricsSource, Scraper } from './metrics.ts'
 import type { RunOptions } from './options.ts'
-import { ProxyChain } from './proxy/chain.ts'
+import { ProxyChain, type ProxyKind } from './proxy/chain.ts'
 import {
   type Check,
   type Counts,
@@ -202,8 +202,8 @@ export class LoadTest implements RunContext {
     return local
   }
 
-  proxies(): Promise<ProxyChain> {
-    return ProxyChain.start()
+  proxies(kind: ProxyKind): Promise<ProxyChain> {
+    return ProxyChain.start(kind)
   }
 
   async phase<T>(name: string, seconds: number, work: () => Promise<T>): Promise<T> {

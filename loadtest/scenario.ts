@@ -3,7 +3,7 @@ import type { Clients } from './clients/clients.ts'
 import { type LobbyClients, ROOMS_PER_CLIENT } from './clients/lobby.ts'
 import type { LocalService, LocalSettings } from './local.ts'
 import type { Options, Values } from './option-kinds.ts'
-import { ProxyChain } from './proxy/chain.ts'
+import { ProxyChain, type ProxyKind } from './proxy/chain.ts'
 import { type Check, type Figure, NO_VALUES, type Percentiles, type Timing } from './result.ts'
 
 /** A kind of load. Its file in scenarios/ reads from top to bottom in the order of events. */
@@ -36,7 +36,7 @@ export interface RunContext {
   /** Backends that call rooms of the type `load-calls`, and players in them. */
   readonly calls: CallClients
   /** Starts two bare proxies and a server behind them. */
-  proxies(): Promise<ProxyChain>
+  proxies(kind: ProxyKind): Promise<ProxyChain>
   /** The processes of the service. Throws without `--local`. */
   readonly local: LocalService
   /** Runs one phase, which appears in the report and the live view. `seconds`: expected duration. */
@@ -117,7 +117,7 @@ export async function dryRun(
       request: async () => NO_ANSWERS,
       totals: async () => ({ calls: [], requests: [] }),
     }),
-    proxies: async () => new ProxyChain('', [], []),
+    proxies: async () => new ProxyChain('', []),
     local: stub({
       nodes,
       restart: ends,

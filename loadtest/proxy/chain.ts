@@ -5,34 +5,44 @@ import { fileURLToPath, pathToFileURL } from 'node:url'
 
 const MAIN = fileURLToPath(new URL('./main.ts', import.meta.url))
 
+/** How a proxy forwards: with the helper of Hono (`hono/proxy`), or with the HTTP client of Node, which costs less. */
+export type ProxyKind = 'helper' | 'http'
+
 /** Two proxies and a server behind them, each a process. They end with this process. */
 export class ProxyChain {
   /** Address of the first proxy. */
   readonly url: string
   readonly #proxies: readonly ChildProcess[]
-  readonly #servers: readonly ChildProcess[]
+  readonly #server: ChildProcess | undefined
 
-  constructor(url: string, proxies: readonly ChildProcess[], servers: readonly ChildProcess[]) {
+  constructor(url: string, proxies: readonly ChildProcess[], server?: ChildProcess) {
     this.url = url
     this.#proxies = proxies
-    this.#servers = servers
+    this.#server = server
   }
 
   /** Resolves when all three serve. */
-  static async start(): Promise<ProxyChain> {
-    const server = await started([])
-    const second = await started([server.url])
-    const first = await started([second.url])
-    return new ProxyChain(first.url, [first.child, second.child], [server.child])
+  static async start(kind: ProxyKind): Promise<ProxyChain> {
+    const server = await started(['answer'])
+    const second = await started([kind, server.url])
+    const first = await started([kind, second.url])
+    return new ProxyChain(first.url, [first.child, second.child], server.child)
   }
 
-  /** CPU time since the start, in seconds: of both proxies, and of the server. */
-  async cpuSeconds(): Promise<{ readonly proxies: number; readonly server: number }> {
-    return { proxies: await cpuSecondsOf(this.#proxies), server: await cpuSecondsOf(this.#servers) }
+  /** CPU time of both proxies since the start, in seconds. */
+  async cpuSeconds(): Promise<number> {
+    let sum = 0
+    for (const child of this.#proxies) {
+      child.send('cpu')
+      const [{ user, system }] = (await once(child, 'message')) as [NodeJS.CpuUsage]
+      sum += (user + system) / 1e6
+    }
+    return sum
   }
 
   close(): void {
-    for (const child of [...this.#proxies, ...this.#servers]) child.kill()
+    for (const child of this.#proxies) child.kill()
+    this.#server?.kill()
   }
 }
 
@@ -44,14 +54,4 @@ async function started(words: string[]): Promise<{ child: ChildProcess; url: str
   })
   const [{ port }] = (await once(child, 'message')) as [{ port: number }]
   return { child, url: `http://127.0.0.1:${port}` }
-}
-
-async function cpuSecondsOf(children: readonly ChildProcess[]): Promise<number> {
-  let sum = 0
-  for (const child of children) {
-    child.send('cpu')
-    const [{ user, system }] = (await once(child, 'message')) as [NodeJS.CpuUsage]
-    sum += (user + system) / 1e6
-  }
-  return sum
 }

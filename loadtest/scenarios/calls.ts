@@ -1,14 +1,16 @@
 import type { Answers, Totals } from '../clients/calls.ts'
 import * as option from '../option-kinds.ts'
+import type { ProxyKind } from '../proxy/chain.ts'
 import type { Check } from '../result.ts'
 import { defineScenario, type RunContext } from '../scenario.ts'
-import { quantile } from '../text.ts'
+import { count, quantile } from '../text.ts'
 import { cpuSeconds } from './cpu.ts'
 
 const MAX_EXAMPLES = 5
 const OPENED_PER_SECOND = 100
-/** Longest time in which the idle service is measured. */
-const IDLE_SECONDS = 10
+const WARM_SECONDS = 2
+/** How long the idle service is measured. */
+const IDLE_SECONDS = 3
 
 /** Backends that call rooms. */
 export const calls = defineScenario({
@@ -26,77 +28,79 @@ export const calls = defineScenario({
   runs: 1,
 
   async run(ctx, { projects, rooms, rate, seconds }) {
-    const { calls, local } = ctx
-    const [controls, nodes] = [['control-1'], local.nodes]
+    const { calls } = ctx
     const perSecond = projects * rate
     const pace = { perSecond, seconds }
     await ctx.phase('open', (projects * rooms) / OPENED_PER_SECOND, () =>
       calls.open({ projects, rooms, perSecond: OPENED_PER_SECOND }),
     )
-    const chain = await ctx.proxies()
+    const chains = { helper: await ctx.proxies('helper'), http: await ctx.proxies('http') }
     // Code and caches for the first calls are not part of their cost.
-    await ctx.phase('warm', 6, async () => {
-      const warm = { perSecond, seconds: 2 }
+    await ctx.phase('warm', 4 * WARM_SECONDS, async () => {
+      const warm = { perSecond, seconds: WARM_SECONDS }
       await calls.call(warm)
-      await calls.callAt(chain.url, warm)
+      for (const { url } of Object.values(chains)) await calls.callAt(url, warm)
       await calls.request(warm)
     })
-    const idleFor = Math.min(seconds, IDLE_SECONDS)
-    const ofRuns = new Map<string, number[]>()
+    const samples = new Map<string, number[]>()
     const note = (name: string, value: number): number => {
-      ofRuns.set(name, [...(ofRuns.get(name) ?? []), value])
+      samples.set(name, [...(samples.get(name) ?? []), value])
       return value
     }
     const all: Answers[] = []
     for (let run = 1; run <= ctx.runs; run++) {
-      const idle = await ctx.phase(`idle ${run}`, idleFor, async () => {
-        const used = { control: controls, nodes }
-        const { cpu } = await cpuOf(ctx, used, () => ctx.pass(idleFor))
-        return { control: cpu.control / idleFor, nodes: cpu.nodes / idleFor }
-      })
+      const idle = await ctx.phase(`idle ${run}`, IDLE_SECONDS, () =>
+        usageDuring(ctx, () => ctx.pass(IDLE_SECONDS)),
+      )
       /** CPU milliseconds of 1,000 answers, without what the idle service uses. */
-      const perThousand = async (work: () => Promise<Answers>) => {
-        const began = performance.now()
-        const { cpu, answers } = await cpuOf(ctx, { control: controls, nodes }, work)
-        const took = (performance.now() - began) / 1000
-        const each = 1e6 / Math.max(1, answers.times.length)
+      const measured = async (name: string, work: () => Promise<Answers>) => {
+        const {
+          control,
+          nodes,
+          seconds: took,
+          result,
+        } = await ctx.phase(name, seconds, () => usageDuring(ctx, work))
+        const each = (1e6 * took) / Math.max(1, result.times.length)
+        all.push(result)
         return {
-          control: each * (cpu.control - idle.control * took),
-          nodes: each * (cpu.nodes - idle.nodes * took),
-          answers,
+          control: each * (control - idle.control),
+          nodes: each * (nodes - idle.nodes),
+          times: result.times,
         }
       }
-      const called = await ctx.phase(`calls ${run}`, seconds, () => perThousand(() => calls.call(pace)))
-      const before = await chain.cpuSeconds()
-      const forwarded = await ctx.phase(`proxies ${run}`, seconds, () => calls.callAt(chain.url, pace))
-      const after = await chain.cpuSeconds()
-      const requested = await ctx.phase(`requests ${run}`, seconds, () =>
-        perThousand(() => calls.request(pace)),
-      )
-      all.push(called.answers, requested.answers)
-      const eachForwarded = 1e6 / Math.max(1, forwarded.times.length)
-      const ofCalls = note(CPU.control, called.control) + note(CPU.nodes, called.nodes)
-      const ofProxies = note(CPU.proxies, eachForwarded * (after.proxies - before.proxies))
-      note(CPU.server, eachForwarded * (after.server - before.server))
-      const ofRequests = note(CPU.requests, requested.control + requested.nodes)
-      note(RATIO, (ofCalls - ofProxies) / ofRequests)
+      const called = await measured(`calls ${run}`, () => calls.call(pace))
+      const forwarded = { helper: 0, http: 0 }
+      for (const kind of ['helper', 'http'] as const)
+        await ctx.phase(`${kind} ${run}`, seconds, async () => {
+          const before = await chains[kind].cpuSeconds()
+          const { times } = await calls.callAt(chains[kind].url, pace)
+          const used = (await chains[kind].cpuSeconds()) - before
+          note(`call through ${NAMES[kind]}, p50`, quantile(times, 0.5))
+          forwarded[kind] = note(
+            `CPU of ${NAMES[kind]}, 1,000 calls`,
+            (1e6 * used) / Math.max(1, times.length),
+          )
+        })
+      const requested = await measured(`requests ${run}`, () => calls.request(pace))
+      const ofCalls =
+        note('CPU of control, 1,000 calls', called.control) +
+        note('CPU of the nodes, 1,000 calls', called.nodes)
+      const ofRequests = note('CPU of the nodes, 1,000 requests of players', requested.nodes)
+      for (const kind of ['helper', 'http'] as const)
+        note(RATIOS[kind], (ofCalls - forwarded[kind]) / ofRequests)
       for (const [name, { times }] of [
-        ['call', called.answers],
-        ['request of a player', requested.answers],
+        ['call', called],
+        ['request of a player', requested],
       ] as const)
         for (const percent of [50, 99]) note(`${name}, p${percent}`, quantile(times, percent / 100))
-      // Half of the calls or more meet a node that is not the owner, so their median is at most the third quartile of all.
-      note(ABOVE, quantile(called.answers.times, 0.75) - quantile(requested.answers.times, 0.5))
+      // A node that does not own the room gets about half of the calls. Their median is at most the third quartile of all calls.
+      note(ABOVE, quantile(called.times, 0.75) - quantile(requested.times, 0.5))
     }
-    chain.close()
-    for (const [name, values] of ofRuns) {
+    for (const chain of Object.values(chains)) chain.close()
+    for (const [name, values] of samples) {
       const goal = GOALS[name]
-      ctx.samples({
-        name,
-        unit: UNITS[name] ?? 'ms',
-        values,
-        ...(goal !== undefined && { goal: { value: goal } }),
-      })
+      const unit = Object.values(RATIOS).includes(name) ? '' : 'ms'
+      ctx.samples({ name, unit, values, ...(goal !== undefined && { goal: { value: goal } }) })
     }
     const sent = all.reduce((sum, answers) => sum + answers.sent, 0)
     const failed = all.flatMap((answers) => answers.failed)
@@ -105,7 +109,7 @@ export const calls = defineScenario({
       name: 'calls and requests without an answer',
       meaning: 'Each is answered.',
       violations: failed.length,
-      note: `${sent} sent`,
+      note: `${count(sent)} sent`,
       examples: [...new Set(failed)].slice(0, MAX_EXAMPLES),
     })
     const totals = await calls.totals()
@@ -115,33 +119,34 @@ export const calls = defineScenario({
   },
 })
 
-const RATIO = '(calls − proxies) / requests'
+const NAMES: Readonly<Record<ProxyKind, string>> = {
+  helper: 'two bare Hono proxies',
+  http: 'two Hono proxies that use node:http',
+}
+const RATIOS: Readonly<Record<ProxyKind, string>> = {
+  helper: '(calls − bare Hono proxies) / requests',
+  http: '(calls − proxies that use node:http) / requests',
+}
 const ABOVE = 'p50 of a call over a node that is not the owner, less p50 of a request, at most'
-const CPU = {
-  control: 'CPU of control for 1,000 calls',
-  nodes: 'CPU of the nodes for 1,000 calls',
-  proxies: 'CPU of two bare Hono proxies for 1,000 calls',
-  server: 'CPU of the server behind the proxies',
-  requests: 'CPU of the nodes for 1,000 requests of players',
-} as const
-const GOALS: Readonly<Record<string, number>> = { [RATIO]: 1.2, [ABOVE]: 8 }
-const UNITS: Readonly<Record<string, string>> = { [RATIO]: '' }
+const GOALS: Readonly<Record<string, number>> = { [RATIOS.helper]: 1.2, [ABOVE]: 8 }
 
-/** CPU seconds of groups of processes while `work` runs. */
-async function cpuOf<Group extends string, T>(
-  ctx: RunContext,
-  groups: Readonly<Record<Group, readonly string[]>>,
-  work: () => Promise<T>,
-): Promise<{ readonly cpu: Readonly<Record<Group, number>>; readonly answers: T }> {
-  const read = async () => {
-    const names = Object.keys(groups) as Group[]
-    return Promise.all(names.map(async (name) => [name, await cpuSeconds(ctx, groups[name])] as const))
-  }
+/** CPU time of control and of all nodes, per second, while `work` runs. */
+async function usageDuring<T>(ctx: RunContext, work: () => Promise<T>) {
+  const read = async () => ({
+    at: performance.now() / 1000,
+    control: await cpuSeconds(ctx, ['control-1']),
+    nodes: await cpuSeconds(ctx, ctx.local.nodes),
+  })
   const before = await read()
-  const answers = await work()
+  const result = await work()
   const after = await read()
-  const cpu = Object.fromEntries(after.map(([name, seconds], at) => [name, seconds - before[at]![1]]))
-  return { cpu: cpu as Record<Group, number>, answers }
+  const seconds = after.at - before.at
+  return {
+    result,
+    seconds,
+    control: (after.control - before.control) / seconds,
+    nodes: (after.nodes - before.nodes) / seconds,
+  }
 }
 
 /** The check that each room has applied what it has answered once, and nothing else. */
@@ -160,7 +165,7 @@ export function effects(what: string, rooms: readonly Totals[]): Check {
     name: `${what}: effects`,
     meaning: 'The effect of each is in the state of its room once.',
     violations: wrong.length,
-    note: `${rooms.reduce((sum, { answers }) => sum + answers.length, 0)} answers of ${rooms.length} rooms`,
+    note: `${count(rooms.reduce((sum, { answers }) => sum + answers.length, 0))} answers of ${rooms.length} rooms`,
     examples: wrong.slice(0, MAX_EXAMPLES),
   }
 }
