@@ -11,6 +11,7 @@ import { withinTimeLimit } from './clients/client.ts'
 import { Clients } from './clients/clients.ts'
 import { LobbyClients } from './clients/lobby.ts'
 import { Failures } from './clients/tally.ts'
+import { Visitors } from './clients/visitors.ts'
 import { type WorkerReport, watchLoop } from './clients/worker.ts'
 import type { Credentials, Issuer } from './issuer.ts'
 import { judge, wentWrong } from './limits.ts'
@@ -95,6 +96,7 @@ export class LoadTest implements RunContext {
   readonly clients: Clients
   readonly lobby: LobbyClients
   readonly calls: CallClients
+  readonly visitors: Visitors
   readonly #deps: LoadTestOptions
   readonly #scraper: Scraper
   readonly #start: number
@@ -147,6 +149,7 @@ export class LoadTest implements RunContext {
     const parts = { wsUrls, issuer, clock, interrupted: this.#interruption }
     this.lobby = new LobbyClients(parts)
     this.calls = new CallClients(parts)
+    this.visitors = new Visitors(parts)
   }
 
   /** Resolves with the result, also of a run that failed or was interrupted. Called once. */

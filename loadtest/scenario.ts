@@ -1,6 +1,7 @@
 import type { Answers, CallClients } from './clients/calls.ts'
 import type { Clients } from './clients/clients.ts'
 import { type LobbyClients, ROOMS_PER_CLIENT } from './clients/lobby.ts'
+import type { Visitors } from './clients/visitors.ts'
 import type { LocalService, LocalSettings } from './local.ts'
 import type { Options, Values } from './option-kinds.ts'
 import { ProxyChain, type ProxyKind } from './proxy/chain.ts'
@@ -35,6 +36,8 @@ export interface RunContext {
   readonly lobby: LobbyClients
   /** Backends that call rooms of the type `load-calls`, and players in them. */
   readonly calls: CallClients
+  /** Players of a project who connect and leave again. */
+  readonly visitors: Visitors
   /** Starts two bare proxies and a server behind them. */
   proxies(kind: ProxyKind): Promise<ProxyChain>
   /** The processes of the service. Throws without `--local`. */
@@ -116,6 +119,10 @@ export async function dryRun(
       callAt: async () => NO_ANSWERS,
       request: async () => NO_ANSWERS,
       totals: async () => ({ calls: [], requests: [] }),
+    }),
+    visitors: stub({
+      open: ({ perSecond }: { perSecond: number }) => add({ count: perSecond }),
+      refusal: async () => 'banned',
     }),
     proxies: async () => new ProxyChain('', []),
     local: stub({

@@ -75,11 +75,7 @@ export class CallClients {
     const enter = async (number: number): Promise<void> => {
       const project = number % options.projects
       const { projectId } = this.#projects[project]!
-      const { WebSocket } = new MeteredSocket(wsUrls, Math.floor(number / options.projects), {
-        dialled: nothing,
-        received: nothing,
-        sent: nothing,
-      })
+      const { WebSocket } = new MeteredSocket(wsUrls, Math.floor(number / options.projects))
       const token = tokens[project]!
       const settings = { projectId, token, WebSocket, clock, reroute: false, onError: nothing }
       const client: CallClient = await connect(wsUrls[0]!, settings)

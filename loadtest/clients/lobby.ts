@@ -177,8 +177,7 @@ export class LobbyClients {
     const numbers = Array.from({ length: count }, (_, number) => number)
     const nothing = () => undefined
     await this.#ramp(numbers, 200, async (number) => {
-      const handlers = { dialled: nothing, received: nothing, sent: nothing }
-      const { WebSocket } = new MeteredSocket(wsUrls, number, handlers)
+      const { WebSocket } = new MeteredSocket(wsUrls, number)
       const options = { projectId, token, WebSocket, clock, reroute: false, onError: nothing }
       clients.push(await connect<{ 'load-lobby': LobbyRoom }>(wsUrls[0]!, options))
     })

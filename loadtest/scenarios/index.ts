@@ -1,4 +1,5 @@
 import type { Scenario } from '../scenario.ts'
+import { bans } from './bans.ts'
 import { bigRoom } from './big-room.ts'
 import { calls } from './calls.ts'
 import { churn } from './churn.ts'
@@ -27,6 +28,7 @@ export const SCENARIOS: readonly Scenario[] = [
   faults,
   lobby,
   calls,
+  bans,
   hop,
   commits,
   rooms,
