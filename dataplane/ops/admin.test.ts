@@ -268,6 +268,8 @@ describe('GET /admin/cluster', () => {
   })
 })
 
+const NO_ROOM = 'must be type:key, with a type of at most 64 and a key of at most 128 characters'
+
 describe('GET /admin/owner', () => {
   const ask = async (roomId: string) =>
     (await setup().get(`/admin/owner?project_id=prj_1&room_id=arena:${roomId}`)).json()
@@ -300,7 +302,8 @@ describe('GET /admin/owner', () => {
     ['room_id=arena:a', 'project_id', 'is required'],
     ['project_id=&room_id=arena:a', 'project_id', 'must not be empty; got 0'],
     ['project_id=prj_1', 'room_id', 'is required'],
-    ['project_id=prj_1&room_id=arena', 'room_id', 'must be type:key; got "arena"'],
+    ['project_id=prj_1&room_id=arena', 'room_id', `${NO_ROOM}; got "arena"`],
+    [`project_id=prj_1&room_id=arena:${'a'.repeat(129)}`, 'room_id', expect.stringContaining(NO_ROOM)],
   ])('refuses ?%s and names %s', async (query, path, message) => {
     const response = await setup().get(`/admin/owner?${query}`)
     expect(response.status).toBe(400)
