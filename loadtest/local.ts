@@ -56,6 +56,8 @@ const FIXED = { NODE_ENV: 'production', ROOMS_DIR: fileURLToPath(new URL('./room
 export class LocalService {
   /** Names of the nodes: `node-1` and so on. */
   readonly nodes: readonly string[]
+  /** Names of the control processes: `control-1` and so on. */
+  readonly controls: readonly string[]
   /** Address of the load balancer, or of each node. */
   readonly wsUrls: readonly string[]
   readonly metrics: readonly MetricsSource[]
@@ -72,12 +74,13 @@ export class LocalService {
     this.cluster = cluster
     this.#faults = faults
     this.nodes = ports.nodes.map((_, index) => `node-${index + 1}`)
+    this.controls = ports.controls.map((_, index) => `control-${index + 1}`)
     const websockets = balancer === 'none' ? ports.nodes.map(({ websocket }) => websocket) : [ports.websocket]
     this.wsUrls = websockets.map((port) => `ws://${HOST}:${port}`)
     const source = (name: string, port: number) => ({ name, url: `http://${HOST}:${port}` })
     this.metrics = [
-      ...ports.nodes.map(({ admin }, index) => source(`node-${index + 1}`, admin)),
-      ...ports.controls.map((port, index) => source(`control-${index + 1}`, port)),
+      ...ports.nodes.map(({ admin }, index) => source(this.nodes[index]!, admin)),
+      ...ports.controls.map((port, index) => source(this.controls[index]!, port)),
     ]
     this.describe = [
       plural(this.nodes.length, 'node'),

@@ -127,6 +127,7 @@ export async function dryRun(
     proxies: async () => new ProxyChain('', []),
     local: stub({
       nodes,
+      controls: ['control-1'],
       restart: ends,
       end: ends,
       process: () => stub({ kill: ends }),

@@ -5,7 +5,6 @@ import { cpuSeconds } from './cpu.ts'
 /** Bans that the load test writes in a second, about. */
 const BANS_PER_SECOND = 10_000
 const START_SECONDS = 3
-const CONTROL = 'control-1'
 
 /** What many bans cost those who are not banned. */
 export const bans = defineScenario({
@@ -43,9 +42,10 @@ export const bans = defineScenario({
           samples[side].cpu.push((1000 * used) / (perSecond * seconds))
         })
         await ctx.phase(`start ${side} bans ${run}`, START_SECONDS, async () => {
-          await local.end(CONTROL)
+          const [control = ''] = local.controls
+          await local.end(control)
           const began = performance.now()
-          await local.process(CONTROL).start()
+          await local.process(control).start()
           samples[side].start.push(performance.now() - began)
         })
       }

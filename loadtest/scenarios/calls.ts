@@ -8,9 +8,9 @@ import { cpuSeconds } from './cpu.ts'
 
 const MAX_EXAMPLES = 5
 const OPENED_PER_SECOND = 100
-const WARM_SECONDS = 2
-/** How long the idle service is measured. */
-const IDLE_SECONDS = 3
+/** Longest warm-up with one load, and longest time in which the idle service is measured. */
+const WARM_SECONDS = 5
+const IDLE_SECONDS = 5
 
 /** Backends that call rooms. */
 export const calls = defineScenario({
@@ -34,10 +34,11 @@ export const calls = defineScenario({
     await ctx.phase('open', (projects * rooms) / OPENED_PER_SECOND, () =>
       calls.open({ projects, rooms, perSecond: OPENED_PER_SECOND }),
     )
-    const chains = { helper: await ctx.proxies('helper'), http: await ctx.proxies('http') }
+    const [helper, http] = await Promise.all([ctx.proxies('helper'), ctx.proxies('http')])
+    const chains = { helper, http }
     // Code and caches for the first calls are not part of their cost.
-    await ctx.phase('warm', 4 * WARM_SECONDS, async () => {
-      const warm = { perSecond, seconds: WARM_SECONDS }
+    const warm = { perSecond, seconds: Math.min(seconds, WARM_SECONDS) }
+    await ctx.phase('warm', 4 * warm.seconds, async () => {
       await calls.call(warm)
       for (const { url } of Object.values(chains)) await calls.callAt(url, warm)
       await calls.request(warm)
@@ -48,9 +49,10 @@ export const calls = defineScenario({
       return value
     }
     const all: Answers[] = []
+    const idleSeconds = Math.min(seconds, IDLE_SECONDS)
     for (let run = 1; run <= ctx.runs; run++) {
-      const idle = await ctx.phase(`idle ${run}`, IDLE_SECONDS, () =>
-        usageDuring(ctx, () => ctx.pass(IDLE_SECONDS)),
+      const idle = await ctx.phase(`idle ${run}`, idleSeconds, () =>
+        usageDuring(ctx, () => ctx.pass(idleSeconds)),
       )
       /** CPU milliseconds of 1,000 answers, without what the idle service uses. */
       const measured = async (name: string, work: () => Promise<Answers>) => {
@@ -134,7 +136,7 @@ const GOALS: Readonly<Record<string, number>> = { [RATIOS.helper]: 1.2, [ABOVE]:
 async function usageDuring<T>(ctx: RunContext, work: () => Promise<T>) {
   const read = async () => ({
     at: performance.now() / 1000,
-    control: await cpuSeconds(ctx, ['control-1']),
+    control: await cpuSeconds(ctx, ctx.local.controls),
     nodes: await cpuSeconds(ctx, ctx.local.nodes),
   })
   const before = await read()
