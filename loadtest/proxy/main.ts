@@ -37,6 +37,8 @@ app.all('*', async (c) => {
   await c.req.json()
   return c.json({ reply: { total: 1 }, epoch: 1_795_181_400_000, seq: 1 })
 })
+// The caller retries. Without this, Hono prints each error.
+app.onError((_, c) => c.text('', 502))
 
 serve({ fetch: app.fetch, hostname: '127.0.0.1', port: 0 }, ({ port }) => process.send!({ port }))
 process.on('message', () => process.send!(process.cpuUsage()))
