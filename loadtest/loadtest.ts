@@ -10,6 +10,7 @@ import { CallClients } from './clients/calls.ts'
 import { withinTimeLimit } from './clients/client.ts'
 import { Clients } from './clients/clients.ts'
 import { LobbyClients } from './clients/lobby.ts'
+import { MatchmakingClients } from './clients/matchmaking.ts'
 import { Failures } from './clients/tally.ts'
 import { Visitors } from './clients/visitors.ts'
 import { type WorkerReport, watchLoop } from './clients/worker.ts'
@@ -97,6 +98,7 @@ export class LoadTest implements RunContext {
   readonly lobby: LobbyClients
   readonly calls: CallClients
   readonly visitors: Visitors
+  readonly matchmaking: MatchmakingClients
   readonly #deps: LoadTestOptions
   readonly #scraper: Scraper
   readonly #start: number
@@ -146,10 +148,11 @@ export class LoadTest implements RunContext {
       interrupted: this.#interruption,
     })
     const { wsUrls, issuer } = target
-    const parts = { wsUrls, issuer, clock, interrupted: this.#interruption }
-    this.lobby = new LobbyClients(parts)
-    this.calls = new CallClients(parts)
-    this.visitors = new Visitors(parts)
+    const players = { wsUrls, issuer, clock, interrupted: this.#interruption }
+    this.lobby = new LobbyClients(players)
+    this.matchmaking = new MatchmakingClients(players)
+    this.calls = new CallClients(players)
+    this.visitors = new Visitors(players)
   }
 
   /** Resolves with the result, also of a run that failed or was interrupted. Called once. */
@@ -274,6 +277,7 @@ export class LoadTest implements RunContext {
     this.#checks.unshift(...checksOf(findings, this.#deps.options.message !== undefined))
     this.lobby.close()
     this.calls.close()
+    this.matchmaking.close()
     await this.clients.close()
   }
 

@@ -1,6 +1,7 @@
 import type { Answers, CallClients } from './clients/calls.ts'
 import type { Clients } from './clients/clients.ts'
 import { type LobbyClients, ROOMS_PER_CLIENT } from './clients/lobby.ts'
+import type { MatchmakingClients } from './clients/matchmaking.ts'
 import type { Visitors } from './clients/visitors.ts'
 import type { LocalService, LocalSettings } from './local.ts'
 import type { Options, Values } from './option-kinds.ts'
@@ -40,6 +41,8 @@ export interface RunContext {
   readonly visitors: Visitors
   /** Starts two bare proxies and a server behind them. */
   proxies(kind: ProxyKind): Promise<ProxyChain>
+  /** Players who queue in `load-queue`. */
+  readonly matchmaking: MatchmakingClients
   /** The processes of the service. Throws without `--local`. */
   readonly local: LocalService
   /** Runs one phase, which appears in the report and the live view. `seconds`: expected duration. */
@@ -125,6 +128,14 @@ export async function dryRun(
       refusal: async () => 'banned',
     }),
     proxies: async () => new ProxyChain('', []),
+    matchmaking: stub({
+      connect: add,
+      pairs: (options: { count: number }) => add({ count: 2 * options.count }).then(() => []),
+      partners: (options: { count: number }) => add(options).then(() => []),
+      waiting: 0,
+      informed: 1,
+      findings: { matched: [], lost: [] },
+    }),
     local: stub({
       nodes,
       controls: ['control-1'],

@@ -1,18 +1,12 @@
-import { type Client, connect, type Room, RoomfulError } from '../../client/index.ts'
-import { roomful, RoomfulError as ServerError } from '../../server/index.ts'
-import type { Clock } from '../../shared/clock.ts'
-import type { Issuer } from '../issuer.ts'
+import { type Room, RoomfulError } from '../../client/index.ts'
+import { type BackendOptions, roomful, RoomfulError as ServerError } from '../../server/index.ts'
+import { givenCredentials } from '../issuer.ts'
 import type { CallsRoom } from '../rooms/calls.ts'
 import { ramp } from './pace.ts'
-import { MeteredSocket } from './socket.ts'
+import { SdkClients, type SdkClientsOptions } from './sdk-clients.ts'
 
-interface CallClientsOptions {
-  readonly wsUrls: readonly string[]
-  readonly issuer: Pick<Issuer, 'issueProject'>
-  readonly clock: Clock
-  /** Rejects when the run is interrupted. */
-  readonly interrupted: Promise<never>
-}
+/** Rooms that players open each second. */
+const OPENED_PER_SECOND = 100
 
 /** Rate and duration of a load. */
 interface Pace {
@@ -44,72 +38,57 @@ type Kind = 'calls' | 'requests'
 
 /** A room with the player who is in it. */
 interface CalledRoom {
-  readonly key: string
+  /** Index of its project. */
   readonly project: number
+  /** Number in its project. */
+  readonly number: number
   readonly seat: Room<CallsRoom>
   readonly seen: Readonly<Record<Kind, { readonly answers: number[]; unanswered: number }>>
 }
 
-type CallClient = Client<{ 'load-calls': CallsRoom }>
-
 /** Backends of several projects that call rooms, and players in the same rooms, one in each, who send requests. */
 export class CallClients {
-  readonly #options: CallClientsOptions
-  readonly #clients: CallClient[] = []
+  readonly #options: SdkClientsOptions
+  readonly #players: SdkClients<{ 'load-calls': CallsRoom }>[] = []
   readonly #rooms: CalledRoom[] = []
-  #projects: Awaited<ReturnType<Issuer['issueProject']>>[] = []
+  #projects: BackendOptions[] = []
 
-  constructor(options: CallClientsOptions) {
+  constructor(options: SdkClientsOptions) {
     this.#options = options
   }
 
   /** Makes projects, and opens `rooms` rooms of each by a player who stays in it. */
-  async open(options: { projects: number; rooms: number; perSecond: number }): Promise<void> {
-    const { wsUrls, issuer, clock } = this.#options
-    const projects = Array.from({ length: options.projects }, () => issuer.issueProject())
+  async open({ projects: count, rooms }: { projects: number; rooms: number }): Promise<void> {
+    const projects = Array.from({ length: count }, () => this.#options.issuer.issueProject())
     this.#projects = await this.#unlessInterrupted(Promise.all(projects))
-    const tokens = await Promise.all(this.#projects.map((project) => roomful(project).token()))
-    const nothing = () => undefined
-    const numbers = Array.from({ length: options.projects * options.rooms }, (_, number) => number)
-    const errors: unknown[] = []
-    const enter = async (number: number): Promise<void> => {
-      const project = number % options.projects
-      const { projectId } = this.#projects[project]!
-      const { WebSocket } = new MeteredSocket(wsUrls, Math.floor(number / options.projects))
-      const token = tokens[project]!
-      const settings = { projectId, token, WebSocket, clock, reroute: false, onError: nothing }
-      const client: CallClient = await connect(wsUrls[0]!, settings)
-      this.#clients.push(client)
-      const key = `room-${number}`
-      const seat = await client.join('load-calls', { key })
-      const seen = {
-        calls: { answers: [], unanswered: 0 },
-        requests: { answers: [], unanswered: 0 },
-      }
-      this.#rooms.push({ key, project, seat, seen })
+    for (const [project, options] of this.#projects.entries()) {
+      const token = await roomful(options).token()
+      const issuer = givenCredentials({ projectId: options.projectId, token })
+      const players = new SdkClients<{ 'load-calls': CallsRoom }>({ ...this.#options, issuer })
+      this.#players.push(players)
+      const clients = await players.connect(Array.from({ length: rooms }, () => undefined))
+      await players.ramp([...clients.entries()], OPENED_PER_SECOND, async ([number, client]) => {
+        const seat = await client.join('load-calls', { key: keyOf(number) })
+        const seen = { calls: { answers: [], unanswered: 0 }, requests: { answers: [], unanswered: 0 } }
+        this.#rooms.push({ project, number, seat, seen })
+      })
     }
-    await this.#each(numbers, options.perSecond, (number) =>
-      enter(number).catch((error: unknown) => void errors.push(error)),
-    )
-    if (errors.length > 0) throw errors[0]
+    // The projects take turns.
+    this.#rooms.sort((one, other) => one.number - other.number)
   }
 
   /** Each room is called in turn. */
   call(pace: Pace): Promise<Answers> {
-    const backends = this.#projects.map(roomful)
-    return this.#load(pace, 'calls', async ({ project, key }) => {
-      const { total } = await backends[project]!.room<CallsRoom>('load-calls', key).call('grant', { gold: 5 })
-      return total
-    })
+    return this.#call(pace, 'calls', this.#projects)
   }
 
   /** Sends the requests of `call` to another server, which does not know the rooms. */
   callAt(url: string, pace: Pace): Promise<Answers> {
-    const backends = this.#projects.map((project) => roomful({ ...project, url }))
-    return this.#load(pace, undefined, async ({ project, key }) => {
-      const { total } = await backends[project]!.room<CallsRoom>('load-calls', key).call('grant', { gold: 5 })
-      return total
-    })
+    return this.#call(
+      pace,
+      undefined,
+      this.#projects.map((project) => ({ ...project, url })),
+    )
   }
 
   /** The player of each room in turn sends a request. */
@@ -121,8 +100,8 @@ export class CallClients {
   async totals(): Promise<{ readonly [kind in Kind]: readonly Totals[] }> {
     const backends = this.#projects.map(roomful)
     const found: Record<Kind, Totals[]> = { calls: [], requests: [] }
-    for (const { project, key, seat, seen } of this.#rooms) {
-      const room = backends[project]!.room<CallsRoom>('load-calls', key)
+    for (const { project, number, seat, seen } of this.#rooms) {
+      const room = backends[project]!.room<CallsRoom>('load-calls', keyOf(number))
       const { state } = await this.#unlessInterrupted(room.state())
       for (const kind of ['calls', 'requests'] as const)
         found[kind].push({ roomId: seat.id, applied: state[kind], ...seen[kind] })
@@ -131,7 +110,15 @@ export class CallClients {
   }
 
   close(): void {
-    for (const client of this.#clients) client.close()
+    for (const players of this.#players) players.close()
+  }
+
+  #call(pace: Pace, kind: Kind | undefined, projects: readonly BackendOptions[]): Promise<Answers> {
+    const backends = projects.map(roomful)
+    return this.#load(pace, kind, async ({ project, number }) => {
+      const room = backends[project]!.room<CallsRoom>('load-calls', keyOf(number))
+      return (await room.call('grant', { gold: 5 })).total
+    })
   }
 
   async #load(
@@ -143,7 +130,8 @@ export class CallClients {
     const times: number[] = []
     const failed: string[] = []
     const numbers = Array.from({ length: perSecond * seconds }, (_, number) => number)
-    await this.#each(numbers, perSecond, async (number) => {
+    const pace = { perSecond, offset: 0, ended: () => false }
+    const sending = ramp(clock, numbers, pace, async (number) => {
       const room = this.#rooms[number % this.#rooms.length]!
       const seen = kind && room.seen[kind]
       const began = clock.monotonic()
@@ -157,15 +145,13 @@ export class CallClients {
         failed.push(error.code)
       }
     })
+    await this.#unlessInterrupted(sending)
     return { sent: numbers.length, times, failed }
-  }
-
-  #each<T>(items: readonly T[], perSecond: number, work: (item: T) => Promise<void>): Promise<void> {
-    const pace = { perSecond, offset: 0, ended: () => false }
-    return this.#unlessInterrupted(ramp(this.#options.clock, items, pace, work))
   }
 
   #unlessInterrupted<T>(work: Promise<T>): Promise<T> {
     return Promise.race([work, this.#options.interrupted])
   }
 }
+
+const keyOf = (number: number): string => `room-${number}`

@@ -1,30 +1,22 @@
-import { connect, RoomfulError } from '../../client/index.ts'
+import { connect, type RoomCollection, RoomfulError } from '../../client/index.ts'
 import { type Backend, roomful } from '../../server/index.ts'
-import type { Clock } from '../../shared/clock.ts'
-import type { Issuer } from '../issuer.ts'
-import { ramp } from './pace.ts'
+import { SdkClients, type SdkClientsOptions } from './sdk-clients.ts'
 import { MeteredSocket } from './socket.ts'
-
-interface VisitorsOptions {
-  readonly wsUrls: readonly string[]
-  readonly issuer: Pick<Issuer, 'issueProject'>
-  readonly clock: Clock
-  /** Rejects when the run is interrupted. */
-  readonly interrupted: Promise<never>
-}
 
 /** Pause between two sessions of a player. The service allows 20 a second. */
 const PLAYER_SECONDS = 1
 
 /** Players of one project who connect and leave again. */
 export class Visitors {
-  readonly #options: VisitorsOptions
+  readonly #options: SdkClientsOptions
+  readonly #clients: SdkClients<RoomCollection>
   #backend: Backend | undefined
   #projectId = ''
   #tokens: string[] = []
 
-  constructor(options: VisitorsOptions) {
+  constructor(options: SdkClientsOptions) {
     this.#options = options
+    this.#clients = new SdkClients(options)
   }
 
   /** Makes the project, and tokens of the players. Resolves with the id of the project. */
@@ -33,7 +25,7 @@ export class Visitors {
     this.#projectId = project.projectId
     this.#backend = roomful(project)
     const subs = Array.from({ length: perSecond * PLAYER_SECONDS }, (_, number) => `visitor-${number}`)
-    await this.#each(subs, perSecond, async (sub) => {
+    await this.#clients.ramp(subs, perSecond, async (sub) => {
       this.#tokens.push(await this.#token(sub))
     })
     return this.#projectId
@@ -42,7 +34,7 @@ export class Visitors {
   /** Players connect, and leave when they are in. */
   async visit({ perSecond, seconds }: { perSecond: number; seconds: number }): Promise<void> {
     const numbers = Array.from({ length: perSecond * seconds }, (_, number) => number)
-    await this.#each(numbers, perSecond, (number) =>
+    await this.#clients.ramp(numbers, perSecond, (number) =>
       this.#visit(this.#tokens[number % this.#tokens.length]!, number),
     )
   }
@@ -50,7 +42,7 @@ export class Visitors {
   /** Resolves with the code that the player is refused with. Undefined: it is let in. */
   async refusal(sub: string): Promise<string | undefined> {
     try {
-      await this.#unlessInterrupted(this.#token(sub).then((token) => this.#visit(token, 0)))
+      await this.#clients.unlessInterrupted(this.#token(sub).then((token) => this.#visit(token, 0)))
       return undefined
     } catch (error) {
       if (error instanceof RoomfulError) return error.code
@@ -75,14 +67,5 @@ export class Visitors {
     }
     const client = await connect(wsUrls[0]!, settings)
     client.close()
-  }
-
-  #each<T>(items: readonly T[], perSecond: number, work: (item: T) => Promise<void>): Promise<void> {
-    const pace = { perSecond, offset: 0, ended: () => false }
-    return this.#unlessInterrupted(ramp(this.#options.clock, items, pace, work))
-  }
-
-  #unlessInterrupted<T>(work: Promise<T>): Promise<T> {
-    return Promise.race([work, this.#options.interrupted])
   }
 }

@@ -1,5 +1,5 @@
 import * as option from '../option-kinds.ts'
-import { defineScenario, type RunContext } from '../scenario.ts'
+import { defineScenario } from '../scenario.ts'
 import { cpuSeconds } from './cpu.ts'
 
 /** Bans that the load test writes in a second, about. */
@@ -38,7 +38,9 @@ export const bans = defineScenario({
             local.setBans(projectId, banned, isBanned),
           )
         await ctx.phase(`${side} bans ${run}`, seconds, async () => {
-          const used = await cpuDuring(ctx, () => visitors.visit({ perSecond, seconds }))
+          const before = await cpuSeconds(ctx, local.nodes)
+          await visitors.visit({ perSecond, seconds })
+          const used = (await cpuSeconds(ctx, local.nodes)) - before
           samples[side].cpu.push((1000 * used) / (perSecond * seconds))
         })
         await ctx.phase(`start ${side} bans ${run}`, START_SECONDS, async () => {
@@ -65,10 +67,3 @@ export const bans = defineScenario({
     })
   },
 })
-
-/** CPU seconds of all nodes while `work` runs. */
-async function cpuDuring(ctx: RunContext, work: () => Promise<unknown>): Promise<number> {
-  const before = await cpuSeconds(ctx, ctx.local.nodes)
-  await work()
-  return (await cpuSeconds(ctx, ctx.local.nodes)) - before
-}

@@ -7,7 +7,8 @@ import { count, quantile } from '../text.ts'
 import { cpuSeconds } from './cpu.ts'
 
 const MAX_EXAMPLES = 5
-const OPENED_PER_SECOND = 100
+/** Rooms that are opened in a second, about. */
+const OPENED_PER_SECOND = 70
 /** Longest warm-up with one load, and longest time in which the idle service is measured. */
 const WARM_SECONDS = 5
 const IDLE_SECONDS = 5
@@ -31,9 +32,7 @@ export const calls = defineScenario({
     const { calls } = ctx
     const perSecond = projects * rate
     const pace = { perSecond, seconds }
-    await ctx.phase('open', (projects * rooms) / OPENED_PER_SECOND, () =>
-      calls.open({ projects, rooms, perSecond: OPENED_PER_SECOND }),
-    )
+    await ctx.phase('open', (projects * rooms) / OPENED_PER_SECOND, () => calls.open({ projects, rooms }))
     const [helper, http] = await Promise.all([ctx.proxies('helper'), ctx.proxies('http')])
     const chains = { helper, http }
     // Code and caches for the first calls are not part of their cost.
