@@ -25,6 +25,8 @@ interface Answer {
 /** How long a player may stay after a ban. The promise is 1 s, on a machine that also carries the attacker. */
 const OUT_WITHIN_MS = 5000
 const MAX_BODY = 64 * 1024
+/** Limit of a project at each node; a burst of one second passes. */
+const CALLS_PER_SECOND = 200
 const SCOPES = ['token:mint', 'room:read', 'room:call', 'player:manage']
 
 function send(target: Target, { method = 'POST', path, key, body, headers }: Try): Promise<Answer> {
@@ -254,6 +256,35 @@ export const BACKEND_ATTACKS: readonly Attack[] = [
       return {
         did: `${round} rounds in ${took.toFixed(1)} s, answered with ${answers}`,
         broken: [...new Set(broken)],
+      }
+    },
+  },
+  {
+    name: 'call-flood',
+    holds:
+      'a backend that calls as fast as it can gets 200 calls a second from each node, and takes no turns from players',
+    async run(target, seconds) {
+      const key = await keyOf(target, target.projectId, SCOPES)
+      const rooms = `/projects/${target.projectId}/rooms/bank`
+      const answers = new Tally<number>()
+      const began = performance.now()
+      const flood = async (sender: number): Promise<void> => {
+        const path = `${rooms}/flood-${sender}/calls/take?open=1`
+        await forSeconds(seconds, async () => {
+          answers.add((await send(target, { path, key, body: take(1) })).status)
+        })
+      }
+      await Promise.all(Array.from({ length: 50 }, (_, sender) => flood(sender)))
+      const took = (performance.now() - began) / 1000
+      const accepted = answers.get(200) ?? 0
+      const most = Math.ceil(target.wsUrls.length * CALLS_PER_SECOND * (1 + took))
+      const wrong = [...answers].filter(([status]) => ![200, 429, 503, 504].includes(status))
+      return {
+        did: `calls answered with ${answers} in ${took.toFixed(1)} s; at most ${most} may run`,
+        broken: [
+          accepted > most && `${accepted} calls ran, more than ${most}`,
+          ...wrong.map(([status, times]) => `${times} answers were ${status}`),
+        ],
       }
     },
   },
