@@ -132,6 +132,7 @@ function setup(options: Partial<AdminOptions> = {}) {
       started_at: '2026-01-01T00:00:00.000Z',
       draining: drained.length > 0,
       cordoned: false,
+      listed_types: ['duel'],
       load: { event_loop_utilisation: 0.25, event_loop_delay_ms: 1, rss_bytes: 4096 },
     }),
     problems: async () => [{ code: 'rooms_frozen', detail: 'rooms that can do nothing' }],
@@ -185,6 +186,7 @@ describe('GET /admin/runtime', () => {
       started_at: '2026-01-01T00:00:00.000Z',
       draining: false,
       cordoned: false,
+      listed_types: ['duel'],
       load: { event_loop_utilisation: 0.25, event_loop_delay_ms: 1, rss_bytes: 4096 },
     })
     expect(body.problems).toEqual([{ code: 'rooms_frozen', detail: 'rooms that can do nothing' }])
