@@ -106,7 +106,7 @@ export function Lists() {
         <div role="tablist" aria-label="What to list" onKeyDown={onTab}>
           <TabButton tab="rooms" label="Rooms" count={found.rooms} />
           <TabButton tab="sessions" label="Sessions" count={found.sessions} />
-          <TabButton tab="listed" label="Listed rooms" />
+          <TabButton tab="listed" label="Listings" />
           <TabButton tab="queues" label="Queues" />
           <TabButton tab="notices" label="Notices" />
           <TabButton tab="projects" label="Projects" />
