@@ -263,6 +263,16 @@ describe('GET /admin/runtime', () => {
   })
 })
 
+describe('GET /admin', () => {
+  it('lets the page connect to its node, to control and to loopback only, and tells it where control is', async () => {
+    const answer = await setup().app.request('/admin')
+    expect(answer.headers.get('content-security-policy')).toContain(
+      "connect-src 'self' http://control:3000 http://localhost:* http://127.0.0.1:*;",
+    )
+    expect(await answer.text()).toContain('<div id="page" data-control="http://control:3000/api"></div>')
+  })
+})
+
 describe('GET /admin/cluster', () => {
   it('tells of every node that is known', async () => {
     const body = await (await setup().get('/admin/cluster')).json()
