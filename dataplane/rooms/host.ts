@@ -34,6 +34,7 @@ import { noSuspects, RoomCode } from './room-code.ts'
 import { recordedView } from './room-view.ts'
 import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
 import { NO_EPOCH, RoomSlot, type SlotState } from './slot.ts'
+import type { RoomStream } from './stream.ts'
 
 /** Options of a host. By default there are no traces and no watchdog, and players do not read what failing room logic threw. */
 interface RoomHostOptions
@@ -109,7 +110,18 @@ export class RoomHost {
     metrics.rooms.read(() => this.size)
     metrics.projectRooms.read(() => this.#projects.series)
     metrics.members.read(() => this.#members)
-    metrics.queueTickets.read(() => this.#tickets)
+    metrics.queueTickets.read(() =>
+      this.#ofQueues(
+        ({ memberships }) => memberships.size,
+        (one, other) => one + other,
+      ),
+    )
+    metrics.queueOldest.read(() =>
+      this.#ofQueues(({ log, state }, { figures }) => {
+        const { oldestSince = clock.now() } = figures(log, state.flushed)
+        return Math.max(0, clock.now() - oldestSince) / 1000
+      }, Math.max),
+    )
     metrics.roomsFrozen.read(() => this.frozen)
     metrics.historyBytes.read(() => this.historyBytes)
     const everyMs = limits.recordTtlMs / 4
@@ -125,12 +137,17 @@ export class RoomHost {
     return this.#rooms.size
   }
 
-  /** Tickets of the queues: each is a member. */
-  get #tickets(): number {
-    let tickets = 0
-    for (const { definition, stream } of this.rooms)
-      if (definition.matches) tickets += stream.memberships.size
-    return tickets
+  /** Returns a figure of the queues that run here, by their type: the queues of several projects have the same type. */
+  #ofQueues(
+    of: (queue: RoomStream, matches: NonNullable<RoomDefinition['matches']>) => number,
+    join: (one: number, other: number) => number,
+  ): [{ room_type: string }, number][] {
+    const figures = new Map<string, number>()
+    for (const { definition, stream } of this.rooms) {
+      const { matches, type } = definition
+      if (matches) figures.set(type, join(figures.get(type) ?? 0, of(stream, matches)))
+    }
+    return [...figures].map(([type, figure]) => [{ room_type: type }, figure])
   }
 
   /** Rooms that run here, and those that are about to. */
