@@ -425,6 +425,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       started_at: startedAt,
       draining: ownership.draining,
       cordoned: ownership.cordoned,
+      listed_types: host.listedTypes,
       load: load.read(),
     }),
     problems: async () => {

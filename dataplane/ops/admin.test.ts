@@ -137,6 +137,7 @@ function setup(options: Partial<AdminOptions> = {}) {
       started_at: '2026-01-01T00:00:00.000Z',
       draining: drained.length > 0,
       cordoned: false,
+      listed_types: ['duel'],
       load: { event_loop_utilisation: 0.25, event_loop_delay_ms: 1, rss_bytes: 4096 },
     }),
     problems: async () => [{ code: 'rooms_frozen', detail: 'rooms that can do nothing' }],
@@ -190,6 +191,7 @@ describe('GET /admin/runtime', () => {
       started_at: '2026-01-01T00:00:00.000Z',
       draining: false,
       cordoned: false,
+      listed_types: ['duel'],
       load: { event_loop_utilisation: 0.25, event_loop_delay_ms: 1, rss_bytes: 4096 },
     })
     expect(body.problems).toEqual([{ code: 'rooms_frozen', detail: 'rooms that can do nothing' }])
@@ -263,6 +265,16 @@ describe('GET /admin/runtime', () => {
       errors: [{ path }],
     })
     expect(response.headers.get('x-request-id')).toBe(body.request_id)
+  })
+})
+
+describe('GET /admin', () => {
+  it('lets the page connect to its node, to control and to loopback only, and tells it where control is', async () => {
+    const answer = await setup().app.request('/admin')
+    expect(answer.headers.get('content-security-policy')).toContain(
+      "connect-src 'self' http://control:3000 http://localhost:* http://127.0.0.1:*;",
+    )
+    expect(await answer.text()).toContain('<div id="page" data-control="http://control:3000/api"></div>')
   })
 })
 

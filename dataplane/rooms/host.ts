@@ -183,6 +183,11 @@ export class RoomHost {
     return type && (type.listing ?? null)
   }
 
+  /** Room types that have a list. */
+  get listedTypes(): string[] {
+    return [...this.#types.values()].flatMap(({ type, listing }) => (listing ? type : [])).sort()
+  }
+
   /** Maximum number of members of a room type; undefined: no limit, or the type is not installed. */
   maxMembers(roomType: string): number | undefined {
     const max = this.#types.get(roomType)?.maxMembers
