@@ -377,6 +377,24 @@ describe('the row of a room', () => {
     ).toBe(false)
   })
 
+  it.each([false, true])(
+    'is removed by an owner that has lost the room, but not that of the next owner: %s',
+    async (isNext) => {
+      const { bench } = await roomWith(duel(), ['ann'])
+      const { rooms, listings } = bench.store.store
+      const { epoch } = bench.host.rooms[0]!
+      expect(await rooms.claim('prj_test/duel:a', 'node_c', epoch, HOUR_MS)).toBeDefined()
+      const value = Uint8Array.of(1)
+      const next = { roomId: 'duel:a', epoch: epoch + 1, version: 1, value }
+      if (isNext) await listings.write('prj_test/duel', next, HOUR_MS)
+      await bench.say('duel', 'ann', 'set', { level: 2 }, 1)
+      await bench.settle()
+      expect(bench.host.rooms).toEqual([])
+      const { rooms: found } = await listings.changes('prj_test/duel', '', 100)
+      expect(found.map((room) => room.value)).toEqual([isNext ? value : undefined])
+    },
+  )
+
   it('stays when the room is handed over, and is then the successor’s', async () => {
     const { bench, ann } = await roomWith(duel(), ['ann'])
     await bench.host.rooms[0]!.handOver({ nodeId: 'node_b', take: () => {} })

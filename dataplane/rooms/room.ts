@@ -612,6 +612,8 @@ export class Room {
     const { memberships, replies } = this.stream
     this.#on.members(-memberships.size)
     this.#admission.ended(end)
+    // The row names this node, which lives. The store keeps the row of a later owner.
+    if (end === 'fenced' || (end === 'released' && !successor)) void this.stream.listing?.unlist()
     for (const arrival of this.#late.take()) this.#inbox.add(arrival)
     // While the room still counts as here, so that no one asks for it before the edges know where it is.
     for (const edge of [...memberships.edges])
