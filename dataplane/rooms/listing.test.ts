@@ -330,6 +330,22 @@ describe('the row of a room', () => {
     },
   )
 
+  it('of a room that sleeps is refused and goes, if it reaches the store more than a minute late', async () => {
+    const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping: true }), ['ann'])
+    const { listings } = bench.store.store
+    const write = listings.write.bind(listings)
+    let isLate = true
+    vi.spyOn(listings, 'write').mockImplementation(async (list, room, ttlMs, by) => {
+      if (by !== undefined && isLate) bench.clock.pause(2 * MINUTE_MS)
+      isLate &&= by === undefined
+      return write(list, room, ttlMs, by)
+    })
+    leave(bench, 'ann')
+    await bench.advance(11_000, 500)
+    expect([bench.counts.asleep, isLate]).toEqual([1, false])
+    expect((await listed(bench)).map(({ row }) => row)).toEqual([undefined])
+  })
+
   it('of a room that sleeps goes with the record, if that is damaged or an operator ends the room without its code', async () => {
     const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping: true }), ['ann'])
     await bench.join('duel', 'bob', { key: 'other' })
