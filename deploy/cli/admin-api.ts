@@ -71,7 +71,13 @@ export class DeploymentApi {
   }
 
   /** Calls a node. Without `node`, or if `node` is the node at `NODE_URL`, at that address: its ADMIN_URL may be an address inside of a cluster only. */
-  node<T extends object>(method: Method, path: string, like: T, node?: ClusterNode): Promise<T> {
+  node<T extends object>(
+    method: Method,
+    path: string,
+    like: T,
+    node?: ClusterNode,
+    body?: object,
+  ): Promise<T> {
     const { nodeUrl, internalToken } = this.#config
     const { shown } = new InternalToken(internalToken)
     const other = node?.self ? undefined : node
@@ -91,6 +97,7 @@ export class DeploymentApi {
       method,
       path,
       like,
+      body,
     })
   }
 
