@@ -363,6 +363,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     directory,
     placing,
     maxMembers: (roomType) => host.maxMembers(roomType),
+    matchType: (roomType) => host.matchType(roomType),
     tellTaken: (...message) => ownership.tellTaken(...message),
     records: store.records,
     metrics,

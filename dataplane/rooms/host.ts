@@ -194,6 +194,11 @@ export class RoomHost {
     return max === Number.POSITIVE_INFINITY ? undefined : max
   }
 
+  /** Room type of the matches of a queue; undefined: the type is no queue, or is not installed. */
+  matchType(roomType: string): string | undefined {
+    return this.#types.get(roomType)?.matches?.room
+  }
+
   /** Hash of the code of all room types here. */
   get roomsHash(): string {
     return roomsHash(this.#types.values())
