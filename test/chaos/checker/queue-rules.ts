@@ -21,7 +21,7 @@ export function checkQueue(history: History, ownerships: Ownerships): Violation[
       case 'heard':
         return [...early(record, matches), ...split(record)]
       case 'matched':
-        return misplaced(record)
+        return misplaced(record, queue)
       case 'ended':
         return ended(record, queue, matches)
       case 'intruded':
@@ -61,9 +61,14 @@ function split(record: Of<'heard'>): Violation[] {
   })
 }
 
-function misplaced(record: Of<'matched'>): Violation[] {
-  const { client, room, tickets, seated } = record
-  if (seated && tickets.some((ticket) => playerOf(ticket) === client)) return []
+function misplaced(record: Of<'matched'>, { records }: Queue): Violation[] {
+  const { at, client, room, tickets, seated } = record
+  const own = tickets.find((ticket) => playerOf(ticket) === client)
+  const cancelled = records.some(
+    (other) => other.kind === 'ended' && other.cancelled && other.ticket === own && other.at < at,
+  )
+  if (cancelled) return [violation(record, 'match_of_cancelled', `it had cancelled ${own}`, room)]
+  if (seated && own !== undefined) return []
   const message = `${client} is ${seated ? 'a' : 'no'} member of the match of ${tickets.join(', ')}`
   return [violation(record, 'seat_twice', message, room)]
 }
