@@ -328,6 +328,15 @@ test('reliable messages are sent at once, however many; unreliable ones above th
   await Promise.all(sends)
 })
 
+test('the room removes a client that is leaving: onLeave gets its reason', async () => {
+  const { server, room, owner } = await inRoom()
+  server.onLeave = () => server.deliver(owner.ownLeft('kicked'))
+  const reasons: unknown[] = []
+  room.onLeave((reason, error) => reasons.push(reason, error?.message))
+  await room.leave()
+  expect(reasons).toEqual(['kicked', expect.stringContaining('kicked')])
+})
+
 test('leaving resolves, tells onLeave, and ends the room', async () => {
   const { server, room } = await inRoom()
   const reasons: unknown[] = []

@@ -432,7 +432,7 @@ export class Seat {
     const text = message ?? `This client is not in ${this.roomId}: ${reason}.`
     const error = new RoomfulError('not_in_room', text)
     const putOut = LEAVE_REASONS[reason]
-    if (this.#leaving) this.end('left', error)
+    if (this.#leaving) this.end(putOut ?? 'left', error)
     else if (this.#status === 'resuming') this.#notKept(error)
     else if (putOut) this.end(putOut, error)
     else if (this.#status === 'joined') this.#lost(error)
