@@ -245,6 +245,8 @@ describe('the arena', () => {
     await shows(ada, '.count', '3')
     await cid.tap('text=Other rooms')
     await shows(ada, '.count', '2')
+    // Chromium may never close a page in the middle of a navigation.
+    await row.filter({ hasText: '2 of 64' }).waitFor()
     await cid.close()
   })
 
