@@ -6,19 +6,18 @@ const root = fileURLToPath(new URL('..', import.meta.url))
 
 /** What takes longest comes first, by the names of the files: one that begins last keeps all but one worker waiting. */
 const LONGEST = [
-  'explore',
-  'site',
   'package',
+  'balancer',
+  'site',
+  'explore',
   'conformance',
   'pages',
   'loadtest-scenarios',
   'admin-page',
-  'balancer',
   'image',
   'alerts',
   'readme',
   'workers',
-  'compare',
   'loadtest-ending',
   'chaos',
   'attack',
@@ -39,8 +38,10 @@ class LongestFirst extends BaseSequencer {
   }
 }
 
-/** Random histories: short in their tier, several times as long with `npm run test:long` (`test/support/run-length.ts`). */
+/** Suites such as random histories: short in their tier, several times as long with `npm run test:long` (`test/support/run-length.ts`). */
 const TWO_LENGTHS = [
+  'bad-rooms.system.test.ts',
+  'explore.system.test.ts',
   'hidden-layers.test.ts',
   'live-tree.test.ts',
   'resume.test.ts',

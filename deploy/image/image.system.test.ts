@@ -21,6 +21,9 @@ import { freePort } from '../../test/support/redis-port.ts'
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const { text, stages, final } = readImage()
 
+/** Ceiling for a build that installs from the registry on a busy machine. */
+const NPM_INSTALLS_MS = 600_000
+
 /** `a/b/c` is in `a` and in `a/b`. */
 const foldersOf = (path: string): string[] =>
   path.split('/').flatMap((_, at, parts) => (at === 0 ? [] : [parts.slice(0, at).join('/')]))
@@ -130,7 +133,7 @@ describe.skipIf(missing !== undefined)('what its steps make, without an engine',
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'roomful-image-'))
     image = await buildStages(stages, root, folder)
-  })
+  }, NPM_INSTALLS_MS)
   afterAll(() => rm(folder, { recursive: true, force: true }))
 
   /** `docker run --read-only --tmpfs /tmp` of what was built. */

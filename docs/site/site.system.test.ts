@@ -36,7 +36,7 @@ beforeAll(async () => {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   address = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   browser = await launchChromium()
-}, 300_000)
+}, 600_000)
 
 afterAll(async () => {
   await browser?.close()

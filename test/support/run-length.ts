@@ -7,5 +7,8 @@ declare module 'vitest' {
   }
 }
 
-/** Returns the number of random histories of a suite: `full` with `npm run test:long`, else `short`. */
-export const runLength = (short: number, full: number): number => (inject('fullLength') ? full : short)
+/** True with `npm run test:long`. */
+export const isFullLength = (): boolean => inject('fullLength')
+
+/** Returns the number of cases of a suite, such as random histories: `full` with `npm run test:long`, else `short`. */
+export const runLength = (short: number, full: number): number => (isFullLength() ? full : short)

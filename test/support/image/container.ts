@@ -89,10 +89,12 @@ export class Container {
     })
   }
 
-  /** Its process 1, by the number it has outside. */
+  /** Its process 1, by the number it has outside. Throws when it has ended. */
   #pid(): number {
     const { pid } = this.#outer
-    return Number(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim())
+    const child = Number(readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim())
+    if (child === 0) throw new Error(`process 1 has ended: ${this.#output}`)
+    return child
   }
 
   /** Sends process 1 a signal, as `docker stop` does. */
@@ -125,6 +127,12 @@ export class Container {
 
   /** Ends it at once, if it has not ended. */
   kill(): void {
+    try {
+      // It survives the outer process: with the change of its user it has lost the signal that --kill-child had ordered.
+      this.signal('SIGKILL')
+    } catch {
+      // It has ended.
+    }
     this.#outer.kill('SIGKILL')
   }
 }
