@@ -98,6 +98,11 @@ export class Faults {
         await pause(forMs)
         await store.resume()
         break
+      case 'control':
+        await this.#system.control?.kill()
+        await pause(forMs)
+        await this.#system.control?.start()
+        break
       case 'race':
         for (const player of this.#chosen(planned)) player.race()
         break

@@ -24,6 +24,8 @@ interface PlanOptions {
   readonly nodes: number
   readonly clients: number
   readonly lease_ms: number
+  /** Whether control is killed. */
+  readonly control: boolean
 }
 
 /** How often each kind is drawn, relative to the others. */
@@ -40,6 +42,7 @@ const WEIGHTS: Readonly<Record<DrawnKind, number>> = {
   redis_pause: 1,
   race: 3,
   client_cut: 3,
+  control: 2,
 }
 /** Kinds that take a node out, or may: one node at least is spared at any time. */
 export const DISABLING: readonly FaultKind[] = ['kill', 'pause', 'delay', 'blackhole', 'drain']
@@ -52,6 +55,8 @@ const LAST_MS = 3000
 export const RECOVERY_MS = 3000
 /** How often another fault is drawn when one does not fit to those before it. */
 const ATTEMPTS = 6
+/** Control serves again so long after it was started. */
+const CONTROL_START_MS = 2000
 const HOUR_MS = 3_600_000
 
 /** Draws the faults of a run; the same options give the same faults. */
@@ -72,7 +77,7 @@ export function planFaults(options: PlanOptions): PlannedFault[] {
 
 function drawFault(random: Draw, atMs: number, options: PlanOptions): PlannedFault {
   const { nodes, clients, lease_ms: leaseMs } = options
-  const kind = random.weighted(WEIGHTS)
+  const kind = random.weighted(options.control ? WEIGHTS : { ...WEIGHTS, control: 0 })
   const forMs = Math.round(durationOf(kind, random, leaseMs))
   const amountMs =
     kind === 'delay'
@@ -99,6 +104,7 @@ function durationOf(kind: DrawnKind, random: Draw, leaseMs: number): number {
     case 'blackhole':
       return random.between(0.5 * leaseMs, 4 * leaseMs)
     case 'kill':
+    case 'control':
       return random.between(100, 2000)
     case 'redis_pause':
       return random.between(1000, 5000)
@@ -116,6 +122,8 @@ function fits(fault: PlannedFault, planned: readonly PlannedFault[], nodes: numb
     other.at_ms <= fault.at_ms + fault.for_ms && fault.at_ms <= other.at_ms + other.for_ms + RECOVERY_MS
   const near = planned.filter(meets)
   if (OF_REDIS.includes(fault.kind)) return !near.some(({ kind }) => OF_REDIS.includes(kind))
+  if (fault.kind === 'control')
+    return !near.some(({ kind, at_ms: atMs }) => kind === 'control' && fault.at_ms - atMs < CONTROL_START_MS)
   if (!DISABLING.includes(fault.kind)) return true
   const out = new Set(near.filter(({ kind }) => DISABLING.includes(kind)).map(({ node }) => node))
   return !out.has(fault.node) && (nodes === 1 || out.size < nodes - 1)

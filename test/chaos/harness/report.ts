@@ -1,3 +1,4 @@
+import type { BackendHistory } from '../checker/backend-history.ts'
 import { describeExcused, percent } from '../checker/excuses.ts'
 import { type History, type Lobby, VIOLATIONS, type Violation } from '../checker/history.ts'
 import type { ChaosOptions, ChaosResult } from './chaos.ts'
@@ -29,6 +30,7 @@ export function report({ history, violations, excused, folder }: ChaosResult, co
     '',
     `${command}: ${clients.length} client records (${count('frame')} frames, ${count('sent')} sends, ${count('ack')} acks, ${count('refused')} refusals, ${resyncs} resyncs, ${count('resuming')} resumes, ${count('rerouted')} of ${count('rerouting')} change-overs done), ${standing} commits and ${claims} claims in the store, ${faults.filter(({ kind }) => kind !== 'stall').length} faults`,
     ...(history.lobby ? [describeLobby(history.lobby)] : []),
+    ...(history.backends ? [describeBackends(history.backends)] : []),
     '',
     ...describeExcused(excused),
     '',
@@ -66,6 +68,15 @@ function describeLobby({ records }: Lobby): string {
   return `lobby: ${[...counts].map(([what, count]) => `${count} ${what}`).join(', ')}`
 }
 
+function describeBackends({ records }: BackendHistory): string {
+  const counts = new Map<string, number>()
+  for (const record of records) {
+    const what = record.kind === 'answered' && record.code !== null ? `answered ${record.code}` : record.kind
+    counts.set(what, (counts.get(what) ?? 0) + 1)
+  }
+  return `backends: ${[...counts].map(([what, count]) => `${count} ${what}`).join(', ')}`
+}
+
 /** The command that does the same run once more. */
 export const commandFor = ({
   seed,
@@ -74,10 +85,11 @@ export const commandFor = ({
   clients,
   rooms,
   lobby,
+  backends,
   unfenced,
   direct,
 }: ChaosOptions): string =>
-  `npm run chaos -- --seed ${seed} --seconds ${seconds} --nodes ${nodes} --clients ${clients} --rooms ${rooms} --lobby ${lobby}${direct ? ' --direct' : ''}${unfenced ? ' --unfenced' : ''}`
+  `npm run chaos -- --seed ${seed} --seconds ${seconds} --nodes ${nodes} --clients ${clients} --rooms ${rooms} --lobby ${lobby} --backends ${backends}${direct ? ' --direct' : ''}${unfenced ? ' --unfenced' : ''}`
 
 /** Only so many records of a kind are shown. */
 const RECORDS_BEFORE = 24

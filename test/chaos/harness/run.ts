@@ -4,16 +4,18 @@ import { restore } from '../../../dataplane/rooms/restore.ts'
 import { sleep } from '../../../shared/clock.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
+import type { BackendHistory } from '../checker/backend-history.ts'
 import type { ClientRecord, Durability, End, Fault, History, Lobby, LobbyRecord } from '../checker/history.ts'
 import { checkLobbyEnd } from '../checker/lobby-rules.ts'
 import { type ChaosState, visibleTo } from '../room-logic.ts'
+import { Backends } from './backends.ts'
 import { Faults } from './faults.ts'
 import { LobbyPlayer } from './lobby-player.ts'
 import { planFaults } from './plan.ts'
 import type { Player } from './player.ts'
 import { RawPlayer } from './raw-player.ts'
 import { SdkPlayer } from './sdk-player.ts'
-import type { System } from './system.ts'
+import type { OwnedRoom, System } from './system.ts'
 
 /** What is played, and broken. */
 export interface RunOptions {
@@ -25,6 +27,8 @@ export interface RunOptions {
   readonly rooms: number
   /** Players who find rooms by lists, codes and reservations, besides the clients. */
   readonly lobby: number
+  /** Backends that call rooms and get notices. */
+  readonly backends: number
   /** Commits are not fenced: the run must fail. */
   readonly unfenced: boolean
   /** Nodes have addresses of their own, and two of three clients go to the node of their room. */
@@ -39,13 +43,18 @@ const DURABILITIES: readonly Durability[] = ['journal', 'snapshot', 'journal', '
 const SDK_ONE_IN = { spread: 6, direct: 3 }
 const JOINED_WITHIN_MS = 20_000
 const SETTLED_WITHIN_MS = 25_000
+/** The room of a killed node is delivered after 20 s, and then its backoff may be long. */
+const ANSWERED_WITHIN_MS = 45_000
 const UNFENCED_WITHIN_MS = 4000
 const EQUAL_WITHIN_MS = 10_000
 const LOOK_MS = 50
 /** A snapshot room is saved at least once a second. */
 const SAVED_WITHIN_MS = 1500
 
-type AtRest = Omit<End, 'records' | 'unreadable'> & { readonly lobby: Lobby['end'] }
+type AtRest = Omit<End, 'records' | 'unreadable'> & {
+  readonly lobby: Lobby['end']
+  readonly backends: BackendHistory | undefined
+}
 
 /** One run on a system: clients play, it is broken as the seed says and heals, and all that everyone saw becomes a history. */
 export class Run {
@@ -58,6 +67,7 @@ export class Run {
   #players: Player[] = []
   #lobby: LobbyPlayer[] = []
   readonly #lobbyRecords: LobbyRecord[] = []
+  #backends: Backends | undefined
 
   constructor(options: RunOptions, system: System) {
     this.#options = options
@@ -72,7 +82,9 @@ export class Run {
     const { projectId, token } = await this.#system.login()
     this.#players = this.#invite(projectId, token)
     this.#lobby = await this.#inviteToLobby(projectId)
+    this.#backends = await this.#prepareBackends(projectId)
     for (const player of [...this.#players, ...this.#lobby]) player.start()
+    this.#backends?.start()
     await this.#until('every client is in its room', JOINED_WITHIN_MS, () =>
       this.#players.every((player) => player.stand()),
     )
@@ -80,7 +92,8 @@ export class Run {
     const began = clock.monotonic()
     let ended = began
     const { seed, seconds, nodes, clients } = this.#options
-    const plan = planFaults({ seed, seconds, nodes, clients, lease_ms: LEASE_MS })
+    const control = this.#backends !== undefined
+    const plan = planFaults({ seed, seconds, nodes, clients, lease_ms: LEASE_MS, control })
     const trouble = new Faults(this.#system, this.#players, this.#faults)
     let end: AtRest
     try {
@@ -92,13 +105,14 @@ export class Run {
     } finally {
       trouble.stop()
       for (const player of [...this.#players, ...this.#lobby]) player.close()
+      this.#backends?.close()
     }
     await this.#system.killNodes()
     const rooms = this.#rooms.map(({ room, durability }) => ({ room, durability }))
     const durable = rooms.filter(({ durability }) => durability !== 'none').map(({ room }) => room)
     const found = await audit(await this.#system.openStore(), projectId, durable)
     const { stalls, ...told } = this.#system.history()
-    const { lobby, ...rest } = end
+    const { lobby, backends, ...rest } = end
     const records = this.#lobbyRecords.filter(({ at }) => at <= end.at)
     return {
       run: { began, ended, clients, faults: plan.length, lease_ms: LEASE_MS },
@@ -108,6 +122,7 @@ export class Run {
       ...told,
       faults: [...this.#faults, ...stalls].sort((one, other) => one.at - other.at),
       ...(this.#lobby.length > 0 && { lobby: { records, end: lobby } }),
+      ...(backends && { backends }),
       end: { ...rest, ...found },
     }
   }
@@ -171,20 +186,34 @@ export class Run {
     )
   }
 
+  async #prepareBackends(projectId: string): Promise<Backends | undefined> {
+    const { backends: count, seed } = this.#options
+    const { control } = this.#system
+    if (count === 0) return undefined
+    if (!control) throw new Error('there is no control that backends could call')
+    return Backends.prepare({ count, seed, project_id: projectId, system: this.#system, control })
+  }
+
   /** Everyone stops, sends one last op, and waits; then nothing moves any more. */
   async #comeToRest(): Promise<AtRest> {
     const { clock } = this.#system
     for (const player of [...this.#players, ...this.#lobby]) player.rest()
+    this.#backends?.rest()
     await this.#settled()
+    if (this.#backends && !(await this.#backends.settled(ANSWERED_WITHIN_MS)))
+      this.#options.say(
+        `not within ${ANSWERED_WITHIN_MS} ms: every call is answered and every notice has arrived`,
+      )
     for (const player of this.#players) player.last()
     await this.#settled()
     const take = async () => {
       const all = await this.#system.owners()
       const at = clock.monotonic()
-      const isLobby = ({ room }: { room: string }) => room.startsWith('chaos-lobby:')
+      const isOf = (kind: string) => (owned: OwnedRoom) => owned.room.startsWith(`chaos-${kind}`)
+      const [isLobby, isBank] = [isOf('lobby:'), isOf('bank-')]
       return {
         at,
-        owners: all.filter((owner) => !isLobby(owner)),
+        owners: all.filter((owner) => !isLobby(owner) && !isBank(owner)),
         members: this.#players.flatMap((player) => player.stand() ?? []),
         lobby: {
           at,
@@ -192,6 +221,7 @@ export class Run {
           lists: this.#lobby.map(({ name: client, rows }) => ({ client, rows })),
           roomless: this.#lobby.filter(({ hasRoom }) => !hasRoom).map(({ name }) => name),
         },
+        backends: this.#backends?.history(at, all.filter(isBank)),
       }
     }
     // A room may tell late who has no connection any more, and is saved a second behind that.
@@ -204,6 +234,7 @@ export class Run {
         isDeepStrictEqual(end.owners, before.owners) &&
         this.#isEqual(end) &&
         isDeepStrictEqual({ ...end.lobby, at: 0 }, { ...before.lobby, at: 0 }) &&
+        isDeepStrictEqual(end.backends?.end.rooms, before.backends?.end.rooms) &&
         checkLobbyEnd(end.lobby).length === 0
       if (rests || clock.monotonic() > deadline) return end
       before = end
