@@ -111,11 +111,10 @@ class Bank {
     )
     const jumps = this.#history.faults.filter(({ kind, at }) => kind === 'clock' && at <= until)
     const offsets = owners.flatMap(({ claim: { node } }) => {
-      let offset = 0
-      return [
-        0,
-        ...jumps.filter((jump) => jump.node === node).map(({ amount = '' }) => (offset += parseInt(amount))),
-      ]
+      const own = jumps
+        .filter((jump) => jump.node === node)
+        .map(({ amount = '0' }) => Number.parseInt(amount, 10))
+      return [0, ...own.map((_, i) => own.slice(0, i + 1).reduce((sum, ms) => sum + ms, 0))]
     })
     return Math.max(...offsets) - Math.min(...offsets) >= EXPIRING_MS
   }
@@ -388,7 +387,7 @@ function checkEnd({ end }: BackendHistory): Violation[] {
 }
 
 /** Far below what a run does in which half of the time something is broken, for each second. */
-const LEAST = { called: 1, answered: 2, received: 0.5, banned: 0.02, kicked: 0.02 }
+const LEAST = { called: 0.5, answered: 1, received: 0.25, banned: 0.02, kicked: 0.02 }
 
 function checkActivity({ run }: History, backends: BackendHistory): Violation[] {
   const seconds = (run.ended - run.began) / 1000

@@ -10,6 +10,7 @@ import {
   type Refusal,
   visibleTo,
 } from '../room-logic.ts'
+import type { BackendHistory } from './backend-history.ts'
 import type {
   ClientRecord,
   Content,
@@ -33,7 +34,7 @@ type Mutable<T> = { -readonly [K in keyof T]: T[K] }
 export interface OpenHistory
   extends Omit<
     History,
-    'run' | 'clients' | 'store' | 'sessions' | 'tasks' | 'late' | 'faults' | 'lobby' | 'end'
+    'run' | 'clients' | 'store' | 'sessions' | 'tasks' | 'late' | 'faults' | 'lobby' | 'backends' | 'end'
   > {
   run: Mutable<RunPlan>
   clients: Mutable<ClientRecord>[]
@@ -42,6 +43,7 @@ export interface OpenHistory
   tasks: TaskBegin[]
   late: LateCall[]
   faults: Fault[]
+  backends?: BackendHistory
   lobby?: { records: LobbyRecord[]; end: { -readonly [K in keyof Lobby['end']]: Mutable<Lobby['end']>[K] } }
   end: { -readonly [K in keyof End]: Mutable<End[K][number & keyof End[K]]>[] } & { at: number }
 }

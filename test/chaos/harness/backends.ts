@@ -21,7 +21,7 @@ const LAST_TIMEOUT_MS = 25_000
 /** So many calls are repeated at a time at the end. */
 const LAST_AT_ONCE = 4
 /** Rooms keep 2,000 outcomes for ten minutes: a longer run has fewer calls a second. */
-const PAUSE_MS = 250
+const PAUSE_MS = 120
 const GUESTS = 3
 const LOOK_MS = 200
 /** Answers that say nothing of a call: it is sent again. */

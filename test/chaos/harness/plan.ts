@@ -55,8 +55,6 @@ const LAST_MS = 3000
 export const RECOVERY_MS = 3000
 /** How often another fault is drawn when one does not fit to those before it. */
 const ATTEMPTS = 6
-/** Control serves again so long after it was started. */
-const CONTROL_START_MS = 2000
 const HOUR_MS = 3_600_000
 
 /** Draws the faults of a run; the same options give the same faults. */
@@ -122,8 +120,6 @@ function fits(fault: PlannedFault, planned: readonly PlannedFault[], nodes: numb
     other.at_ms <= fault.at_ms + fault.for_ms && fault.at_ms <= other.at_ms + other.for_ms + RECOVERY_MS
   const near = planned.filter(meets)
   if (OF_REDIS.includes(fault.kind)) return !near.some(({ kind }) => OF_REDIS.includes(kind))
-  if (fault.kind === 'control')
-    return !near.some(({ kind, at_ms: atMs }) => kind === 'control' && fault.at_ms - atMs < CONTROL_START_MS)
   if (!DISABLING.includes(fault.kind)) return true
   const out = new Set(near.filter(({ kind }) => DISABLING.includes(kind)).map(({ node }) => node))
   return !out.has(fault.node) && (nodes === 1 || out.size < nodes - 1)
