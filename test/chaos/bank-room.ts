@@ -2,7 +2,7 @@ import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 import { REFUSALS } from './room-logic.ts'
 
-/** State of a bank. It keeps each call that had an effect, so that it sees when one has a second. */
+/** State of a bank. It keeps each call that had an effect, so that it sees a second one. */
 export type BankState = {
   /** Number of effects. */
   total: number
@@ -10,7 +10,8 @@ export type BankState = {
   effects: { [call: string]: number }
   /** By member id, the player's sub. */
   seats: { [memberId: string]: string }
-  wrong: { name: 'call_twice'; message: string }[]
+  /** Calls with a second effect. */
+  twice: string[]
 }
 
 /** A room that backends call, and that sends notices. */
@@ -20,7 +21,7 @@ export const bankRoom = (durability: 'journal' | 'snapshot') =>
     durability,
     idleSeconds: 3600,
     reconnectSeconds: 10,
-    create: (): BankState => ({ total: 0, effects: {}, seats: {}, wrong: [] }),
+    create: (): BankState => ({ total: 0, effects: {}, seats: {}, twice: [] }),
     events: { granted: v.string() },
     notices: {
       granted: v.object({ call: v.string(), part: v.number() }),
@@ -35,9 +36,7 @@ export const bankRoom = (durability: 'journal' | 'snapshot') =>
         }),
         reply: v.object({ total: v.number() }),
         handle(state, { data: { call, refuse, notices } }, ctx) {
-          const before = state.effects[call]
-          if (before !== undefined)
-            state.wrong.push({ name: 'call_twice', message: `${call} was effect ${before} before` })
+          if (state.effects[call] !== undefined) state.twice.push(call)
           state.total += 1
           state.effects[call] = state.total
           ctx.emit('granted', call)

@@ -164,6 +164,9 @@ describe('guarantee 4: exactly once', () => {
     const [owner] = await cluster.processes(1)
     const { call } = await backend()
     await call('report', 'order-1')
+    // After that it has given the lease of the delivery back.
+    const failed = 'service_notice_attempts_total{result="failed"}'
+    await until('an attempt has failed', async () => (await cluster.metric(owner!, failed)) > 0)
     owner!.kill()
     const { port } = server.address() as AddressInfo
     await cluster.local(1, {

@@ -43,6 +43,7 @@ describe('calls', () => {
       if (stood) return
       write(bank, 'claim').version = 0
       write(bank, 'commit').version = 0
+      bank.state.twice = []
     }
     expect(names(again(true))).toEqual(['call_twice'])
     expect(names(again(false))).toEqual([])

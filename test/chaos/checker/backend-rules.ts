@@ -24,7 +24,7 @@ export function checkBackends(history: History): Violation[] {
     ...checkUnknownNotices(backends, banks),
     ...checkBans(history, backends, ownerships),
     ...checkKicks(history, backends, ownerships),
-    ...checkEnd(backends),
+    ...checkEnd(backends, banks),
     ...checkActivity(history, backends),
   ]
 }
@@ -368,20 +368,24 @@ function checkKicks(_: History, backends: BackendHistory, ownerships: Ownerships
   })
 }
 
-/** Everything works: each bank has one owner and has seen nothing wrong, and each player has a seat. */
-function checkEnd({ end }: BackendHistory): Violation[] {
+/** Everything works: each bank has one owner and has seen no call twice, and each player has a seat. */
+function checkEnd(backends: BackendHistory, banks: ReadonlyMap<string, Bank>): Violation[] {
+  const { end } = backends
   const found: Violation[] = end.seatless.map((client) => ({
     name: 'left_out',
     at: end.at,
     client,
     message: `${client} has no seat in a bank`,
   }))
+  const called = new Map(recordsOf(backends, 'called').map(({ call, at }) => [call, at]))
   const seen = new Set<string>()
   for (const { room, node, state } of end.rooms) {
-    if (seen.has(room)) found.push({ name: 'two_owners', at: end.at, room, message: `also ${node} runs it` })
+    const report = (name: ViolationName, message: string) => found.push({ name, at: end.at, room, message })
+    if (seen.has(room)) report('two_owners', `also ${node} runs it`)
     seen.add(room)
-    for (const { name, message } of (state as BankState).wrong)
-      found.push({ name, at: end.at, room, message })
+    for (const call of (state as BankState).twice)
+      if (!banks.get(room)!.mayForget(called.get(call) ?? 0, end.at))
+        report('call_twice', `${call}: the room has seen it twice`)
   }
   return found
 }

@@ -12,7 +12,7 @@ export class BankScenario {
   readonly store: Mutable<StoreRecord>[] = []
   readonly records: Mutable<BackendRecord>[] = []
   readonly faults: Fault[] = []
-  readonly state: BankState = { total: 0, effects: {}, seats: {}, wrong: [] }
+  readonly state: BankState = { total: 0, effects: {}, seats: {}, twice: [] }
   #at: number
   #node = ''
   /** Above the epochs of other rooms in a history. */
@@ -65,6 +65,7 @@ export class BankScenario {
 
   /** The call has its effect, with one notice, which arrives. */
   grant(call: string, { arrives = true } = {}): void {
+    if (this.state.effects[call] !== undefined) this.state.twice.push(call)
     this.state.total += 1
     this.state.effects[call] = this.state.total
     const notice = { id: `ntc_${++this.#notices}`, body: `{"call":"${call}"}` }
@@ -154,8 +155,7 @@ export class BankScenario {
   }
 
   #clear(): void {
-    this.state.total = 0
-    this.state.effects = {}
+    Object.assign(this.state, { total: 0, effects: {}, twice: [] })
   }
 
   #whole(more: Pick<StoreRecord, 'notices'>): void {
