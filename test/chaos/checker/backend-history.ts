@@ -43,8 +43,13 @@ export type BackendRecord = { readonly at: number } & (
     }
   /** A ban was answered; the end of a ban is sent. */
   | { readonly kind: 'banned' | 'unbanning'; readonly sub: string }
-  /** The webhook got a notice. */
-  | { readonly kind: 'received'; readonly notice: string; readonly body: string }
+  /** The webhook got a notice. `accepted`: it answers in time that it has taken it. */
+  | {
+      readonly kind: 'received'
+      readonly notice: string
+      readonly body: string
+      readonly accepted: boolean
+    }
   | { readonly kind: 'online'; readonly sub: string; readonly node: string }
   | { readonly kind: 'offline'; readonly sub: string }
   | { readonly kind: 'seated'; readonly sub: string; readonly room: string; readonly member: string }

@@ -123,6 +123,17 @@ describe('notices', () => {
     expect(names(lost(killed))).toEqual([])
   })
 
+  it('must arrive again if the webhook has failed', () => {
+    const failed = (again: boolean) => (bank: BankScenario) => {
+      bank.call('a')
+      bank.grant('a', { accepted: false })
+      bank.answer('a')
+      if (again) bank.receive(write(bank, 'commit').notices![0]!)
+    }
+    expect(names(failed(true))).toEqual([])
+    expect(names(failed(false))).toEqual(['notice_lost'])
+  })
+
   it('need not arrive if it is not known that they were committed', () => {
     const unsure = (bank: BankScenario) => {
       bank.call('a')

@@ -268,18 +268,22 @@ function checkEffect(
     report('call_lost', backends.end.at, `${owner.node} runs the room without it`)
 }
 
-/** Each committed notice arrives, and the first arrivals are in the order of the room. */
+/** Each committed notice arrives until the webhook has accepted it, and the first arrivals are in the order of the room. */
 function checkNotices(backends: BackendHistory, bank: Bank): Violation[] {
   const { room, notices } = bank
   const arrivals = new Map<string, number>()
-  for (const { notice, at } of recordsOf(backends, 'received'))
+  const accepted = new Set<string>()
+  for (const record of recordsOf(backends, 'received')) {
+    const { notice, at } = record
     if (!arrivals.has(notice)) arrivals.set(notice, at)
+    if (record.accepted) accepted.add(notice)
+  }
   const found: Violation[] = []
   let latest: { id: string; at: number } | undefined
   for (const { notice, write } of notices) {
     const { id } = notice
     const at = arrivals.get(id)
-    if (at === undefined && bank.mustArrive(write))
+    if (!accepted.has(id) && bank.mustArrive(write))
       found.push({
         name: 'notice_lost',
         at: write.record.ended,

@@ -64,7 +64,7 @@ export class BankScenario {
   }
 
   /** The call has its effect, with one notice, which arrives. */
-  grant(call: string, { arrives = true } = {}): void {
+  grant(call: string, { arrives = true, accepted = true } = {}): void {
     if (this.state.effects[call] !== undefined) this.state.twice.push(call)
     this.state.total += 1
     this.state.effects[call] = this.state.total
@@ -73,11 +73,11 @@ export class BankScenario {
       content: { seq: this.state.total, checksum: 1, visible: true, applied: {}, calls: [call] },
       notices: [notice],
     })
-    if (arrives) this.receive(notice)
+    if (arrives) this.receive(notice, accepted)
   }
 
-  receive({ id, body }: { readonly id: string; readonly body: string }): void {
-    this.#note({ kind: 'received', notice: id, body })
+  receive({ id, body }: { readonly id: string; readonly body: string }, accepted = true): void {
+    this.#note({ kind: 'received', notice: id, body, accepted })
   }
 
   answer(call: string, code: string | null = null): void {

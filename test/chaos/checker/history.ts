@@ -368,7 +368,7 @@ export const VIOLATIONS = {
     'a call was refused that its room must carry out, or in another way than it must',
   call_answers_differ: 'a call got two answers',
   call_unanswered: 'a call got no answer although everything works',
-  notice_lost: 'a committed notice did not arrive',
+  notice_lost: 'a committed notice did not arrive, or not again after the webhook had failed',
   notice_uncommitted: 'a notice arrived that was not committed',
   notice_differs: 'a notice arrived with another body than was committed',
   notice_order: 'notices of a room arrived first in another order than they were committed in',

@@ -92,7 +92,7 @@ export class Backends {
   start(): void {
     const { count, control } = this.#options
     const { notices } = control
-    notices.onNotice = (notice, body) => this.#note({ kind: 'received', notice, body })
+    notices.onNotice = (notice, body, accepted) => this.#note({ kind: 'received', notice, body, accepted })
     notices.mood = () => {
       const draw = this.#random.float()
       if (this.#resting || draw > 0.25) return 'accepts'

@@ -15,7 +15,7 @@ export class NoticeReceiver {
   /** Value of `NOTIFY_SECRET`. */
   readonly secret = `whsec_${KEY.toString('base64')}`
   /** Called with each notice that has a valid signature. */
-  onNotice: (id: string, body: string) => void = () => {}
+  onNotice: (id: string, body: string, accepted: boolean) => void = () => {}
   mood: () => Mood = () => 'accepts'
   readonly #server = createServer((request, response) => void this.#receive(request, response))
 
@@ -46,8 +46,8 @@ export class NoticeReceiver {
     // The time is not looked at: the clocks of nodes jump.
     const expected = createHmac('sha256', KEY).update(`${id}.${timestamp}.${body}`).digest('base64')
     if (signature !== `v1,${expected}`) return void response.writeHead(401).end()
-    this.onNotice(String(id), body)
     const mood = this.mood()
+    this.onNotice(String(id), body, mood === 'accepts')
     if (mood === 'silent') return
     if (mood === 'late') await new Promise((resolve) => setTimeout(resolve, LATE_MS))
     response.writeHead(mood === 'fails' ? 500 : 204).end()
