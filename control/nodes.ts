@@ -48,6 +48,8 @@ const PASSED_ON = [
   'payload_too_large',
   'room_not_found',
   'room_full',
+  'project_full',
+  'too_many_rooms',
   'room_logic_refused',
   'conflict',
   'rate_limited',
@@ -121,6 +123,12 @@ export class Nodes {
         ? 'No node is alive.'
         : 'No node answers at its ADMIN_URL. That address must be reachable from control; the log names the nodes.',
     )
+  }
+
+  /** Whether a living node serves its admin page at this origin. False also while the registry cannot be read. */
+  async hasPageAt(origin: string): Promise<boolean> {
+    const nodes = await this.#living().catch(() => [])
+    return nodes.some(({ admin_url: url }) => URL.canParse(url) && new URL(url).origin === origin)
   }
 
   /** Nodes that have an address, as they were at most `NODES_KEPT_MS` ago. */

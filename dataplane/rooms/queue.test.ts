@@ -1,5 +1,6 @@
 import * as v from 'valibot'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { type BenchOptions, RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
 import { type RequestAnswer, type RoomAddress, type RoomRequest, roomIdOf } from '../traffic.ts'
 import { defineRoom, roomTypes } from './definition.ts'
@@ -45,6 +46,14 @@ class Rooms {
   }
 }
 
+class SettableClock extends FakeClock {
+  offsetMs = 0
+
+  override now(): number {
+    return super.now() + this.offsetMs
+  }
+}
+
 class Bench {
   readonly rooms = new Rooms()
   readonly bench: RoomBench
@@ -78,6 +87,12 @@ class Bench {
       .filter(([, { order }]) => order === undefined)
       .map(([player]) => player)
       .sort()
+  }
+
+  /** Series of a metric of queues, by their labels. */
+  async series(name: string): Promise<Record<string, number>> {
+    const { values } = await this.bench.registry.getSingleMetric(name)!.get()
+    return Object.fromEntries(values.map(({ labels, value }) => [Object.values(labels).join(' '), value]))
   }
 
   /** The text with which the seat of a member has ended, or its join was refused. */
@@ -138,6 +153,37 @@ describe('Queue', () => {
     expect(room).toMatch(/^duel:[0-9a-f]{32}$/)
     for (const member of [ada, bob]) expect(queue.matchOf(member)).toEqual({ room_id: room, options: {} })
     expect(queue.state).toMatchObject({ tickets: {}, orders: {} })
+  })
+
+  it('describes itself to operators: waiting and oldest ticket, pending and finished matches, failures', async () => {
+    const figures = () => queue.bench.host.describeQueues()[0]
+    queue = new Bench({
+      fits: (a) => {
+        if (a.elo === 0) throw new Error('no elo')
+        return true
+      },
+    })
+    let answer = (_answer: Answer) => {}
+    queue.rooms.answers = () => new Promise((resolve) => (answer = resolve))
+    await queue.join('ada', 0)
+    await queue.advance(100)
+    await queue.join('bob', 1200)
+    await queue.advance(1000)
+    await queue.join('carl', 1200)
+    await queue.advance(100)
+    const { since } = queue.state.tickets.ada!
+    const oldest_since = new Date(since).toISOString()
+    expect(figures()).toMatchObject({
+      room_id: 'ranked:default',
+      waiting: 1,
+      oldest_since,
+      pending_matches: 1,
+    })
+    expect(figures()).toMatchObject({ matches: 0, failures: expect.any(Number) })
+    expect(figures()!.failures).toBeGreaterThan(0)
+    answer('done')
+    await queue.advance(100)
+    expect(figures()).toMatchObject({ waiting: 1, pending_matches: 0, matches: 1 })
   })
 
   it('waits until a pair fits', async () => {
@@ -342,6 +388,10 @@ describe('Queue', () => {
     await heir.advance(1000)
     expect(heir.rooms.asked).toEqual([first])
     expect(heir.state.tickets.cleo?.since).toBe(since)
+    const waitedSeconds = (heir.bench.clock.now() - since) / 1000
+    expect(waitedSeconds).toBeGreaterThanOrEqual(2)
+    expect(await heir.series('service_queue_oldest_seconds')).toEqual({ ranked: waitedSeconds })
+    expect(await heir.series('service_queue_tickets')).toEqual({ ranked: 1 })
     await heir.join('dan', 2000)
     await heir.advance(500)
     expect(heir.rooms.asked.at(-1)?.order.players).toEqual(['cleo', 'dan'])
@@ -462,6 +512,19 @@ describe('Queue', () => {
     expect(queue.waiting).toContain('bad')
   })
 
+  it('tries again after a failed match when the clock of its node has gone back by an hour', async () => {
+    const clock = new SettableClock()
+    queue = new Bench({}, { clock })
+    queue.rooms.answers = async (what) => (what === 'reserve' ? 'refused' : 'done')
+    for (const sub of ['ada', 'bob']) await queue.join(sub, 1200)
+    await queue.advance(500)
+    expect(queue.waiting).toEqual(['ada', 'bob'])
+    queue.rooms.answers = async () => 'done'
+    clock.offsetMs = -3_600_000
+    await queue.advance(3000)
+    expect(queue.waiting).toEqual([])
+  })
+
   it('begins a look after the shard that has used up the comparisons of the look before', async () => {
     let looked: string[] = []
     queue = new Bench({
@@ -502,5 +565,6 @@ describe('Queue', () => {
     await queue.advance(3000)
     expect(queue.waiting).toEqual(['ada', 'bob'])
     expect(queue.rooms.asked).toEqual([])
+    expect((await queue.series('service_queue_failures_total'))['ranked options']).toBeGreaterThan(0)
   })
 })

@@ -58,7 +58,7 @@ export class DeploymentApi {
   }
 
   /** Calls a node. Without `node`, or if `node` is the node at `NODE_URL`, at that address: its ADMIN_URL may be an address inside of a cluster only. */
-  node<T = object>(method: Method, path: string, node?: ClusterNode): Promise<T> {
+  node<T = object>(method: Method, path: string, node?: ClusterNode, body?: object): Promise<T> {
     const { nodeUrl, internalToken } = this.#config
     const { shown } = new InternalToken(internalToken)
     const other = node?.self ? undefined : node
@@ -77,6 +77,7 @@ export class DeploymentApi {
       headers: shown === undefined ? {} : { 'x-service-internal-token': shown },
       method,
       path,
+      body,
     })
   }
 

@@ -18,6 +18,7 @@ describe('a cluster that is broken on purpose', () => {
       rooms: 3,
       lobby: 4,
       backends: 2,
+      queue: 4,
       unfenced: false,
       direct: true,
       folder: join(await newFolder(), 'not there yet'),

@@ -8,6 +8,7 @@ import type { ClientRecord, History, Violation, ViolationName } from './history.
 import { checkLobby } from './lobby-rules.ts'
 import { checkOps } from './op-rules.ts'
 import { type Ownership, Ownerships } from './ownership.ts'
+import { checkQueue } from './queue-rules.ts'
 import { CommitTimes, checkCommits, checkStore } from './store-rules.ts'
 
 export interface Verdict {
@@ -33,6 +34,7 @@ export function check(history: History): Verdict {
     ...checkFeatures(history, ownerships),
     ...checkLobby(history, ownerships),
     ...checkBackends(history),
+    ...checkQueue(history, ownerships),
     ...checkClients(history, excuses),
     ...checkEnd(history),
   ].sort((a, b) => a.at - b.at)

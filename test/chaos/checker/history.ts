@@ -1,6 +1,7 @@
 import type { Json } from '../../../shared/json.ts'
 import type { AppliedOp, HeldLayers, Player, Refusal, View } from '../room-logic.ts'
 import type { BackendHistory, WrittenNotice } from './backend-history.ts'
+import type { Queue } from './queue-history.ts'
 
 /**
  * All that one run of chaos has left behind, as plain data. Times (`at`, `began`, `ended`, `until`) are milliseconds on the machine's
@@ -24,6 +25,8 @@ export interface History {
   readonly lobby?: Lobby
   /** Calls of backends, and their notices. Absent: the run had no backends. */
   readonly backends?: BackendHistory
+  /** Observations of the players of the queue. Absent: the run had none. */
+  readonly queue?: Queue
   readonly end: End
 }
 
@@ -274,6 +277,8 @@ export interface Content {
   readonly applied: Readonly<Record<string, number>>
   /** Calls that had an effect in a bank: with this update, or (whole state) up to it. */
   readonly calls?: readonly string[]
+  /** Players for whom this write reserves seats. Absent: none. */
+  readonly reserved?: readonly string[]
 }
 
 /** How everything stood when all faults were healed and nothing moved any more. */
@@ -374,6 +379,10 @@ export const VIOLATIONS = {
   notice_order: 'notices of a room arrived first in another order than they were committed in',
   ban_ignored: 'a banned player was online',
   kick_ignored: 'a kicked player kept the seat',
+  ticket_twice: 'a ticket was in two matches',
+  ticket_lost: 'a ticket ended without a match, or waited although it fitted',
+  party_split: 'a player of a party was matched without the other',
+  match_early: 'a player heard of a match before its seat was reserved',
   final_mismatch: 'a member ended with another state than the owner',
   too_little: 'too little happened to prove anything',
 } as const

@@ -27,6 +27,7 @@ import type {
   StoreRecord,
   TaskBegin,
 } from './history.ts'
+import type { QueueEnd, QueueRecord } from './queue-history.ts'
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] }
 
@@ -34,7 +35,17 @@ type Mutable<T> = { -readonly [K in keyof T]: T[K] }
 export interface OpenHistory
   extends Omit<
     History,
-    'run' | 'clients' | 'store' | 'sessions' | 'tasks' | 'late' | 'faults' | 'lobby' | 'backends' | 'end'
+    | 'run'
+    | 'clients'
+    | 'store'
+    | 'sessions'
+    | 'tasks'
+    | 'late'
+    | 'faults'
+    | 'lobby'
+    | 'queue'
+    | 'backends'
+    | 'end'
   > {
   run: Mutable<RunPlan>
   clients: Mutable<ClientRecord>[]
@@ -45,6 +56,7 @@ export interface OpenHistory
   faults: Fault[]
   backends?: BackendHistory
   lobby?: { records: LobbyRecord[]; end: { -readonly [K in keyof Lobby['end']]: Mutable<Lobby['end']>[K] } }
+  queue?: { records: QueueRecord[]; end: { -readonly [K in keyof QueueEnd]: QueueEnd[K] } }
   end: { -readonly [K in keyof End]: Mutable<End[K][number & keyof End[K]]>[] } & { at: number }
 }
 

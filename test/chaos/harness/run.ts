@@ -7,15 +7,18 @@ import { SeededRandom } from '../../kit/seeded-random.ts'
 import type { BackendHistory } from '../checker/backend-history.ts'
 import type { ClientRecord, Durability, End, Fault, History, Lobby, LobbyRecord } from '../checker/history.ts'
 import { checkLobbyEnd } from '../checker/lobby-rules.ts'
+import type { Queue, QueueRecord } from '../checker/queue-history.ts'
+import { checkQueueEnd } from '../checker/queue-rules.ts'
 import { type ChaosState, visibleTo } from '../room-logic.ts'
 import { Backends } from './backends.ts'
 import { Faults } from './faults.ts'
 import { LobbyPlayer } from './lobby-player.ts'
 import { planFaults } from './plan.ts'
 import type { Player } from './player.ts'
+import { QueuePlayer } from './queue-player.ts'
 import { RawPlayer } from './raw-player.ts'
 import { SdkPlayer } from './sdk-player.ts'
-import type { OwnedRoom, System } from './system.ts'
+import type { System } from './system.ts'
 
 /** What is played, and broken. */
 export interface RunOptions {
@@ -29,6 +32,8 @@ export interface RunOptions {
   readonly lobby: number
   /** Backends that call rooms and get notices. */
   readonly backends: number
+  /** Players who queue for matches, besides the clients. */
+  readonly queue: number
   /** Commits are not fenced: the run must fail. */
   readonly unfenced: boolean
   /** Nodes have addresses of their own, and two of three clients go to the node of their room. */
@@ -46,7 +51,8 @@ const SETTLED_WITHIN_MS = 25_000
 /** The room of a killed node is delivered after 20 s, and then its backoff may be long. */
 const ANSWERED_WITHIN_MS = 45_000
 const UNFENCED_WITHIN_MS = 4000
-const EQUAL_WITHIN_MS = 10_000
+/** A match whose room was lost is cancelled after 10 s. */
+const EQUAL_WITHIN_MS = 20_000
 const LOOK_MS = 50
 /** A snapshot room is saved at least once a second. */
 const SAVED_WITHIN_MS = 1500
@@ -54,6 +60,7 @@ const SAVED_WITHIN_MS = 1500
 type AtRest = Omit<End, 'records' | 'unreadable'> & {
   readonly lobby: Lobby['end']
   readonly backends: BackendHistory | undefined
+  readonly queue: Queue['end']
 }
 
 /** One run on a system: clients play, it is broken as the seed says and heals, and all that everyone saw becomes a history. */
@@ -68,6 +75,8 @@ export class Run {
   #lobby: LobbyPlayer[] = []
   readonly #lobbyRecords: LobbyRecord[] = []
   #backends: Backends | undefined
+  #queue: QueuePlayer[] = []
+  readonly #queueRecords: QueueRecord[] = []
 
   constructor(options: RunOptions, system: System) {
     this.#options = options
@@ -82,8 +91,9 @@ export class Run {
     const { projectId, token } = await this.#system.login()
     this.#players = this.#invite(projectId, token)
     this.#lobby = await this.#inviteToLobby(projectId)
+    this.#queue = await this.#inviteToQueue(projectId)
     this.#backends = await this.#prepareBackends(projectId)
-    for (const player of [...this.#players, ...this.#lobby]) player.start()
+    for (const player of this.#all) player.start()
     this.#backends?.start()
     await this.#until('every client is in its room', JOINED_WITHIN_MS, () =>
       this.#players.every((player) => player.stand()),
@@ -104,7 +114,7 @@ export class Run {
       end = await this.#comeToRest()
     } finally {
       trouble.stop()
-      for (const player of [...this.#players, ...this.#lobby]) player.close()
+      for (const player of this.#all) player.close()
       this.#backends?.close()
     }
     await this.#system.killNodes()
@@ -112,16 +122,18 @@ export class Run {
     const durable = rooms.filter(({ durability }) => durability !== 'none').map(({ room }) => room)
     const found = await audit(await this.#system.openStore(), projectId, durable)
     const { stalls, ...told } = this.#system.history()
-    const { lobby, backends, ...rest } = end
-    const records = this.#lobbyRecords.filter(({ at }) => at <= end.at)
+    const { lobby, queue, backends, ...rest } = end
+    const until = <T extends { readonly at: number }>(records: readonly T[]) =>
+      records.filter(({ at }) => at <= end.at)
     return {
       run: { began, ended, clients, faults: plan.length, lease_ms: LEASE_MS },
       rooms,
       // What came after the end was taken is the end of the run itself.
-      clients: this.#records.filter(({ at }) => at <= end.at),
+      clients: until(this.#records),
       ...told,
       faults: [...this.#faults, ...stalls].sort((one, other) => one.at - other.at),
-      ...(this.#lobby.length > 0 && { lobby: { records, end: lobby } }),
+      ...(this.#lobby.length > 0 && { lobby: { records: until(this.#lobbyRecords), end: lobby } }),
+      ...(this.#queue.length > 0 && { queue: { records: until(this.#queueRecords), end: queue } }),
       ...(backends && { backends }),
       end: { ...rest, ...found },
     }
@@ -194,10 +206,37 @@ export class Run {
     return Backends.prepare({ count, seed, project_id: projectId, system: this.#system, control })
   }
 
+  async #inviteToQueue(projectId: string): Promise<QueuePlayer[]> {
+    const { clock, dial } = this.#system
+    const board = { parties: 0, invitation: undefined, match: undefined }
+    return Promise.all(
+      Array.from({ length: this.#options.queue }, async (_, i) => {
+        const name = `q${i}`
+        const random = new SeededRandom(Math.imul(this.#options.seed * 1000 + i + 700, 0xc2b2ae35))
+        return new QueuePlayer({
+          name,
+          project_id: projectId,
+          token: await this.#system.tokenOf(projectId, name),
+          note: (note) =>
+            void this.#queueRecords.push({ at: clock.monotonic(), client: name, ...note } as QueueRecord),
+          doors: () => this.#system.doors(),
+          random: () => random.float(),
+          clock,
+          dial,
+          board,
+        })
+      }),
+    )
+  }
+
+  get #all() {
+    return [...this.#players, ...this.#lobby, ...this.#queue]
+  }
+
   /** Everyone stops, sends one last op, and waits; then nothing moves any more. */
   async #comeToRest(): Promise<AtRest> {
     const { clock } = this.#system
-    for (const player of [...this.#players, ...this.#lobby]) player.rest()
+    for (const player of this.#all) player.rest()
     this.#backends?.rest()
     await this.#settled()
     if (this.#backends && !(await this.#backends.settled(ANSWERED_WITHIN_MS)))
@@ -209,19 +248,26 @@ export class Run {
     const take = async () => {
       const all = await this.#system.owners()
       const at = clock.monotonic()
-      const isOf = (kind: string) => (owned: OwnedRoom) => owned.room.startsWith(`chaos-${kind}`)
-      const [isLobby, isBank] = [isOf('lobby:'), isOf('bank-')]
+      const ofType = (type: string) => all.filter(({ room }) => room.startsWith(`${type}:`))
+      const banks = ['chaos-bank-journal', 'chaos-bank-snapshot'].flatMap(ofType)
+      const others = [...['chaos-lobby', 'chaos-queue', 'chaos-match'].flatMap(ofType), ...banks]
       return {
         at,
-        owners: all.filter((owner) => !isLobby(owner) && !isBank(owner)),
+        owners: all.filter((owner) => !others.includes(owner)),
         members: this.#players.flatMap((player) => player.stand() ?? []),
         lobby: {
           at,
-          rooms: all.filter(isLobby),
+          rooms: ofType('chaos-lobby'),
           lists: this.#lobby.map(({ name: client, rows }) => ({ client, rows })),
           roomless: this.#lobby.filter(({ hasRoom }) => !hasRoom).map(({ name }) => name),
         },
-        backends: this.#backends?.history(at, all.filter(isBank)),
+        queue: {
+          at,
+          queues: ofType('chaos-queue'),
+          waiting: this.#queue.flatMap(({ waiting }) => waiting ?? []),
+          outside: this.#queue.filter(({ rests }) => !rests).map(({ name }) => name),
+        },
+        backends: this.#backends?.history(at, banks),
       }
     }
     // A room may tell late who has no connection any more, and is saved a second behind that.
@@ -235,7 +281,8 @@ export class Run {
         this.#isEqual(end) &&
         isDeepStrictEqual({ ...end.lobby, at: 0 }, { ...before.lobby, at: 0 }) &&
         isDeepStrictEqual(end.backends?.end.rooms, before.backends?.end.rooms) &&
-        checkLobbyEnd(end.lobby).length === 0
+        checkLobbyEnd(end.lobby).length === 0 &&
+        checkQueueEnd(end.queue).length === 0
       if (rests || clock.monotonic() > deadline) return end
       before = end
     }

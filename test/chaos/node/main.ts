@@ -10,6 +10,7 @@ import { openStore } from '../../../shared/store/open.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import { bankRoom } from '../bank-room.ts'
 import { lobbyRoom } from '../lobby-room.ts'
+import { chaosQueue, matchRoom } from '../queue-room.ts'
 import { chaosRoom } from '../room-logic.ts'
 import { JumpingClock, machineNow, watchSlow, watchStalls } from './clocks.ts'
 import { overriding, type StoreLine, StoreRecorder, unfenced } from './recording-store.ts'
@@ -56,6 +57,8 @@ const start = async () => {
       lobbyRoom,
       bankRoom('journal'),
       bankRoom('snapshot'),
+      chaosQueue,
+      matchRoom,
       ...(['journal', 'snapshot', 'none'] as const).map((durability) =>
         chaosRoom(durability, (room, op) => recorder.began(room, op)),
       ),

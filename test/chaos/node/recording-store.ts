@@ -152,22 +152,25 @@ export class StoreRecorder {
   }
 
   #entry(entry: Uint8Array): Content {
-    const { seq, checksum, visible, events } = this.#format.readEntry(entry)
+    const { seq, checksum, visible, events, tables } = this.#format.readEntry(entry)
     const ops = events.filter(({ name }) => name === 'applied').map(({ data }) => data as AppliedOp)
     const calls = events.filter(({ name }) => name === 'granted').map(({ data }) => data as string)
     const applied = Object.fromEntries(ops.map(({ by, ref }) => [by, ref]))
-    return { seq, checksum, visible, applied, ...(calls.length > 0 && { calls }) }
+    const reserved = reservedBy(tables?.reservations?.set)
+    return { seq, checksum, visible, applied, ...reserved, ...(calls.length > 0 && { calls }) }
   }
 
   /** Undefined for the empty snapshot of a room that is kept nowhere. */
   #whole(snapshot: Uint8Array): Content | undefined {
     if (snapshot.length === 0) return undefined
-    const { seq, layers, state } = this.#format.readSnapshot(snapshot)
+    const { seq, layers, state, tables } = this.#format.readSnapshot(snapshot)
     const checksum = layers?.checksum ?? 0
     const players = Object.entries((state as Partial<ChaosState>).players ?? {})
     const applied = Object.fromEntries(players.map(([member, { lastRef }]) => [member, lastRef]))
     const { effects } = state as Partial<BankState>
-    return { seq, checksum, visible: undefined, applied, ...(effects && { calls: Object.keys(effects) }) }
+    const reserved = reservedBy(tables.reservations)
+    const calls = effects && { calls: Object.keys(effects) }
+    return { seq, checksum, visible: undefined, applied, ...reserved, ...calls }
   }
 
   async #record<T extends boolean | Claim | undefined>(
@@ -193,6 +196,9 @@ export class StoreRecorder {
     }
   }
 }
+
+const reservedBy = (rows: readonly { readonly id: string }[] = []): Pick<Content, 'reserved'> =>
+  rows.length > 0 ? { reserved: rows.map(({ id }) => id) } : {}
 
 /** What a node's file tells. */
 export interface StoreHistory {
