@@ -5,8 +5,10 @@ import type { History, StoreRecord, Violation, ViolationName } from './history.t
 import { type Ownership, Ownerships } from './ownership.ts'
 import { CLOCK_TOLERANCE_MS, certainFrom } from './store-rules.ts'
 
-/** A ban or a kick takes effect within a second; the rest is the way to the client on a busy machine. */
+/** A ban takes effect within a second; the rest is the way to the client on a busy machine. */
 const OUT_WITHIN_MS = 1500
+/** Members hear so long after the fact that a seat is gone. */
+const KICKED_WITHIN_MS = 3000
 /** An owner writes notices again that it has written so lately. */
 const REWRITTEN_MS = 30_000
 /** A jump of the clock that is shorter cannot end an outcome within a run. */
@@ -23,7 +25,7 @@ export function checkBackends(history: History): Violation[] {
     ...[...banks.values()].flatMap((bank) => checkNotices(backends, bank)),
     ...checkUnknownNotices(backends, banks),
     ...checkBans(history, backends, ownerships),
-    ...checkKicks(history, backends, ownerships),
+    ...checkKicks(backends, ownerships),
     ...checkEnd(backends, banks),
     ...checkActivity(history, backends),
   ]
@@ -352,8 +354,8 @@ function onlineSpans(backends: BackendHistory, sub: string): (Span & { readonly 
   return spans
 }
 
-/** A seat that was there when its player was kicked is gone a second later, counted from when its client is online. */
-function checkKicks(_: History, backends: BackendHistory, ownerships: Ownerships): Violation[] {
+/** A seat that was there when its player was kicked is gone soon, counted from when its client is online. */
+function checkKicks(backends: BackendHistory, ownerships: Ownerships): Violation[] {
   return recordsOf(backends, 'kicked').flatMap(({ at, sent, sub, room, seats }): Violation[] => {
     const seated = recordsOf(backends, 'seated').findLast((record) => record.sub === sub && record.at < sent)
     if (seats === 0 || seated?.room !== room) return []
@@ -363,7 +365,7 @@ function checkKicks(_: History, backends: BackendHistory, ownerships: Ownerships
     const until = gone?.at ?? backends.end.at
     const late = onlineSpans(backends, sub).find((span) => {
       const from = Math.max(at, span.from)
-      return Math.min(span.until, until) > Math.max(from, ownerships.back(span.node, from)) + OUT_WITHIN_MS
+      return Math.min(span.until, until) > Math.max(from, ownerships.back(span.node, from)) + KICKED_WITHIN_MS
     })
     const isLost = ownerships.losses(room).some(({ claim }) => claim.ended >= sent)
     if (!late || isLost) return []

@@ -13,7 +13,7 @@ function addBank(history: OpenHistory, spoil: (bank: BankScenario) => void): voi
   spoil(bank)
   if (!bank.records.some((record) => record.kind === 'answered' && record.call === 'refused'))
     bank.answer('refused', 'room_logic_refused')
-  bank.wait(3000)
+  bank.wait(4000)
   history.store = [...history.store.filter(({ room }) => room !== bank.room), ...bank.store]
   history.backends = bank.backends()
 }
