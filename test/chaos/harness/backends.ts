@@ -288,7 +288,8 @@ class Guest {
   #seat: { readonly room: string; readonly member: string } | undefined
   /** Node of its last connection. */
   #node = ''
-  #online = false
+  /** Node of which it was noted last that it is online there. */
+  #onlineAt: string | undefined
   #resting = false
   #closed = false
 
@@ -302,6 +303,8 @@ class Guest {
       (door, socket) =>
         socket.once('open', () => {
           this.#node = door.node
+          // A client moves from a node that drains without a change of its status.
+          this.#changed()
         }),
     )
   }
@@ -382,10 +385,10 @@ class Guest {
   /** Writes down what has changed of its connection and its seat. */
   #changed(): void {
     const { sub, note } = this.#parts
-    const online = this.#client?.status === 'online'
-    if (online !== this.#online)
-      note(online ? { kind: 'online', sub, node: this.#node } : { kind: 'offline', sub })
-    this.#online = online
+    const node = this.#client?.status === 'online' ? this.#node : undefined
+    if (node !== this.#onlineAt)
+      note(node === undefined ? { kind: 'offline', sub } : { kind: 'online', sub, node })
+    this.#onlineAt = node
     const room = this.#room
     const member = room && room.status !== 'left' ? room.memberId : undefined
     if (member === this.#seat?.member) return
