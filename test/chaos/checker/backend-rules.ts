@@ -130,6 +130,12 @@ class Bank {
       .every((wipe) => {
         const again = later.findIndex(({ claim, startedOver }) => startedOver && claim.ended >= wipe.at)
         const owners = later.slice(0, again + 1).map(({ claim }) => claim.node)
+        // The store lost the room while its owner ended it: nothing is written again.
+        const isEnding = this.#history.store.some(
+          (call) =>
+            call.room === this.room && call.forget && call.epoch >= record.epoch && call.began <= wipe.until,
+        )
+        if (isEnding) return false
         const young = wipe.at - record.ended < REWRITTEN_MS / 2
         return (
           again >= 0 && record.kind !== 'release' && young && owners.every((node) => node === record.node)
