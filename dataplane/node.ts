@@ -363,6 +363,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     directory,
     placing,
     maxMembers: (roomType) => host.maxMembers(roomType),
+    matchType: (roomType) => host.matchType(roomType),
     tellTaken: (...message) => ownership.tellTaken(...message),
     records: store.records,
     metrics,
@@ -425,6 +426,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       started_at: startedAt,
       draining: ownership.draining,
       cordoned: ownership.cordoned,
+      listed_types: host.listedTypes,
       load: load.read(),
     }),
     problems: async () => {

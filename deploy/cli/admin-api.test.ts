@@ -16,7 +16,23 @@ it.each([
     vi.stubGlobal('fetch', fetched)
     const config = { controlUrl: '', nodeUrl, operatorToken: undefined, internalToken: undefined }
     const node = { node_id: 'n', self: true, ...(adminUrl !== undefined && { admin_url: adminUrl }) }
-    await new DeploymentApi(config).node('POST', '/admin/drain', node as ClusterNode)
+    await new DeploymentApi(config).node('POST', '/admin/drain', {}, node as ClusterNode)
     expect(fetched.mock.calls[0]![0]).toBe(expected)
   },
 )
+
+it.each([
+  ['null'],
+  ['[]'],
+  ['{}'],
+  ['{"nodes":{}}'],
+  ['{"nodes":[null]}'],
+  ['{"nodes":[{"node_id":"a"}]}'],
+  ['<html>'],
+])('says which variable is wrong if another service answers %s', async (text) => {
+  vi.stubGlobal('fetch', async () => new Response(text))
+  const config = { controlUrl: '', nodeUrl: 'http://a:1', operatorToken: undefined, internalToken: undefined }
+  await expect(new DeploymentApi(config).nodes()).rejects.toThrow(
+    'http://a:1 answered 200 with nothing that roomful says: is NODE_URL right?',
+  )
+})

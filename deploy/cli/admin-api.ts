@@ -30,6 +30,17 @@ export interface ClusterNode {
   readonly admin_url?: string
 }
 
+const NODE: ClusterNode = {
+  node_id: '',
+  self: true,
+  alive: true,
+  draining: true,
+  rooms: 0,
+  sessions: 0,
+  load: 0,
+  version: '',
+}
+
 export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
 
 /** Longer than the slowest request takes: a batch of `DELETE /projects/:id`. */
@@ -43,7 +54,8 @@ export class DeploymentApi {
     this.#config = config
   }
 
-  control<T = object>(method: Method, path: string, body?: object): Promise<T> {
+  /** `like`: an example of the answer. */
+  control<T extends object>(method: Method, path: string, like: T, body?: object): Promise<T> {
     const { controlUrl, operatorToken } = this.#config
     return send<T>({
       who: 'control',
@@ -54,11 +66,18 @@ export class DeploymentApi {
       method,
       path,
       body,
+      like,
     })
   }
 
   /** Calls a node. Without `node`, or if `node` is the node at `NODE_URL`, at that address: its ADMIN_URL may be an address inside of a cluster only. */
-  node<T = object>(method: Method, path: string, node?: ClusterNode, body?: object): Promise<T> {
+  node<T extends object>(
+    method: Method,
+    path: string,
+    like: T,
+    node?: ClusterNode,
+    body?: object,
+  ): Promise<T> {
     const { nodeUrl, internalToken } = this.#config
     const { shown } = new InternalToken(internalToken)
     const other = node?.self ? undefined : node
@@ -77,16 +96,17 @@ export class DeploymentApi {
       headers: shown === undefined ? {} : { 'x-service-internal-token': shown },
       method,
       path,
+      like,
       body,
     })
   }
 
   async nodes(): Promise<readonly ClusterNode[]> {
-    return (await this.node<{ nodes: readonly ClusterNode[] }>('GET', '/admin/cluster')).nodes
+    return (await this.node('GET', '/admin/cluster', { nodes: [NODE] })).nodes
   }
 }
 
-async function send<T>(request: {
+async function send<T extends object>(request: {
   readonly who: string
   readonly url: string
   /** The variable with the address, and the one with the credential. */
@@ -96,8 +116,9 @@ async function send<T>(request: {
   readonly method: Method
   readonly path: string
   readonly body?: object | undefined
+  readonly like: T
 }): Promise<T> {
-  const { who, url, method, path, body } = request
+  const { who, url, method, path, body, like } = request
   const headers = { ...request.headers, ...(body && { 'content-type': 'application/json' }) }
   const init = { method, headers, ...(body && { body: JSON.stringify(body) }) }
   let response: Response
@@ -114,7 +135,7 @@ async function send<T>(request: {
     throw new RequestFailed(`${who} does not answer at ${url} (${reason}): is ${request.address} right?`)
   }
   const answer = parsed(text)
-  if (response.ok && answer !== undefined) return answer as T
+  if (response.ok && isLike(answer, like)) return answer as T
   const {
     code,
     detail,
@@ -131,6 +152,17 @@ async function send<T>(request: {
   const fields = errors.map(({ path, message }) => `\n  ${path}: ${message}`).join('')
   const hint = response.status === 401 ? ` Set ${request.credential}.` : ''
   throw new RequestFailed(`${who} answered ${response.status} ${code}: ${detail}${hint}${fields}`)
+}
+
+/** Whether an answer has the fields of an example with values of the same types: another service may answer at the address. */
+function isLike(answer: unknown, example: unknown): boolean {
+  if (Array.isArray(example)) return Array.isArray(answer) && answer.every((item) => isLike(item, example[0]))
+  if (typeof example !== 'object') return typeof answer === typeof example
+  return (
+    typeof answer === 'object' &&
+    answer !== null &&
+    Object.entries(example!).every(([name, part]) => isLike((answer as Record<string, unknown>)[name], part))
+  )
 }
 
 function parsed(text: string): object | undefined {

@@ -8,7 +8,6 @@ import {
   type Kind,
   list,
   networks,
-  notifyUrl,
   oneOf,
   origins,
   port,
@@ -334,7 +333,7 @@ export const VARIABLES = {
   NOTIFY_URL: {
     topic: 'rooms',
     help: 'Where nodes send the notices of rooms: a route of your backend. Not set: notices wait in the store, for 24 hours at most.',
-    schema: notifyUrl,
+    schema: url(['http', 'https'], 'https://api.example.com/notices'),
     readBy: DATAPLANE,
   },
   NOTIFY_SECRET: {
