@@ -151,7 +151,7 @@ export class RoomDurability {
 
 const FIRST_RETRY_MS = 50
 const LONGEST_RETRY_MS = 1000
-/** Written notices are kept for so long, and at most so many: a fail-over of the store may lose them. */
+/** Notices that were written so long before the last one are kept, and at most so many: the store may lose them. */
 const NOTICES_KEPT_MS = 30_000
 const MAX_NOTICES_KEPT = 1000
 /** How often is checked whether a room may be written again. */
@@ -342,14 +342,8 @@ export class FencedLog {
     if (written.length === 0) return
     this.#on.noticed(written.length)
     const at = this.#environment.clock.monotonic()
-    this.#written = [...this.#writtenLately(), ...written.map((notice) => ({ at, notice }))].slice(
-      -MAX_NOTICES_KEPT,
-    )
-  }
-
-  #writtenLately(): WrittenNotice[] {
-    const since = this.#environment.clock.monotonic() - NOTICES_KEPT_MS
-    return this.#written.filter(({ at }) => at >= since)
+    const kept = this.#written.filter((earlier) => earlier.at >= at - NOTICES_KEPT_MS)
+    this.#written = [...kept, ...written.map((notice) => ({ at, notice }))].slice(-MAX_NOTICES_KEPT)
   }
 
   /** The same, for what no write waits for. */
@@ -514,8 +508,8 @@ export class FencedLog {
     const wakeAt = this.#on.wakeAt()
     // The store may have lost this with the record.
     if (this.#wakeAt !== undefined) this.#wakeAt = Number.POSITIVE_INFINITY
-    // The store may have lost these as well. It keeps each notice once.
-    const again = this.#writtenLately().map(({ notice }) => notice)
+    // The store may have lost these as well, also if it was away for longer. It keeps each notice once.
+    const again = this.#written.map(({ notice }) => notice)
     if (again.length > 0 && !(await this.#announce())) return false
     const write: NoticingWrite = (fence, added) => this.#snapshot(fence, whole, said, [...again, ...added])
     if (!(await this.#waking(wakeAt, [...this.#unwritten], write))) return false

@@ -56,13 +56,20 @@ describe('FencedLog', () => {
     expect(await log.release(true, { notices: [NOTICE] })).toBe(false)
   })
 
-  it('writes the notices of the last 30 s again when the store has lost the room', async () => {
+  it('writes the notices of the 30 s before the last one again when the store has lost the room, however long it was away', async () => {
     const { environment, log, clock } = await setup()
-    await log.append(new Uint8Array(1), [NOTICE])
+    const [old, first, last] = ['a', 'b', 'c'].map((id) => new TextEncoder().encode(`${id} {}`))
+    const append = (...notices: Uint8Array[]) => log.append(new Uint8Array(1), notices)
+    await append(old!)
+    clock.advance(31_000)
+    await append(first!)
+    await append(last!)
+    clock.advance(120_000)
     const empty = memoryStore({ clock })
     environment.records = empty.rooms
     environment.notices = empty.notices
-    expect(await log.append(new Uint8Array(1), [])).toBe(true)
-    expect(await empty.notices.oldest(ROOM)).toEqual(NOTICE)
+    expect(await append()).toBe(true)
+    expect(await empty.notices.count(ROOM)).toBe(2)
+    expect(await empty.notices.oldest(ROOM)).toEqual(first)
   })
 })

@@ -1,8 +1,17 @@
-import { describe, expect, it } from 'vitest'
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { roomful } from 'roomful/server'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { sharedCluster } from '../support/cluster.ts'
 import type { Player } from '../support/cluster-player.ts'
 import { expectIntact } from '../support/cluster-player.ts'
+import bank from '../support/cluster-rooms/bank.ts'
+import { FaultyLink } from '../support/faulty-link.ts'
 import { until } from '../support/redis-admin.ts'
+
+const BANK = 'bank:one'
 
 describe('guarantee 4: exactly once', () => {
   const cluster = sharedCluster({ leaseMs: 1000, perTest: true })
@@ -124,6 +133,60 @@ describe('guarantee 4: exactly once', () => {
       expect(witness.room.state.drawn).toBe(3)
     },
   )
+
+  it('gives a call one effect and one answer, though the owner was killed between its commit and its answer', async () => {
+    // The store does what the owner says, and the owner hears nothing of it.
+    const link = await FaultyLink.open(cluster.redisUrl)
+    onTestFinished(() => link.close())
+    const [owner] = await cluster.processes(1, { REDIS_URL: link.url })
+    const { login, call } = await backend()
+    await call('grant', 'order-1')
+    await cluster.local(1, { rooms: [bank] })
+    const { version } = (await cluster.inspect(login, BANK))!
+    link.mute('roomful-commands')
+    const answer = call('grant', 'order-2')
+    await until('the effect is stored', async () => (await cluster.inspect(login, BANK))!.version > version)
+    owner!.kill()
+    expect(await answer).toBe(2)
+    expect(await call('grant', 'order-2')).toBe(2)
+    expect(await call('grant', 'order-3')).toBe(3)
+  })
+
+  it('delivers a notice of a killed owner before those of the next', async () => {
+    const received: unknown[] = []
+    const server = createServer(async (request, response) => {
+      received.push(JSON.parse(await text(request)).data)
+      response.end()
+    }).listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    onTestFinished(() => void server.close())
+    // The owner has no address for them.
+    const [owner] = await cluster.processes(1)
+    const { call } = await backend()
+    await call('report', 'order-1')
+    // After that it has given the lease of the delivery back.
+    const failed = 'service_notice_attempts_total{result="failed"}'
+    await until('an attempt has failed', async () => (await cluster.metric(owner!, failed)) > 0)
+    owner!.kill()
+    const { port } = server.address() as AddressInfo
+    await cluster.local(1, {
+      rooms: [bank],
+      notifyUrl: `http://127.0.0.1:${port}`,
+      notifySecret: [`whsec_${Buffer.alloc(24).toString('base64')}`],
+    })
+    await call('report', 'order-2')
+    await until('both notices have arrived', async () => received.length === 2)
+    expect(received).toEqual([{ gold: 1 }, { gold: 2 }])
+  })
+
+  /** A project, and calls of its bank under the id of an order. */
+  async function backend() {
+    const login = await cluster.login()
+    const game = roomful({ url: cluster.control.url, projectId: login.projectId, key: '' })
+    const room = game.room<typeof bank>('bank', 'one')
+    const call = (name: 'grant' | 'report', id: string) => room.call(name, null, { id, open: true })
+    return { login, call }
+  }
 
   /**
    * Pub/sub is at most once: what a node is told while its connection is deaf is gone, and no one gets an error. For a moment: only the

@@ -42,7 +42,7 @@ interface Slot {
 }
 
 /** What a world is made of. */
-export interface WorldOptions extends Omit<RunOptions, 'unfenced' | 'lobby' | 'queue' | 'say'> {
+export interface WorldOptions extends Omit<RunOptions, 'unfenced' | 'lobby' | 'queue' | 'backends' | 'say'> {
   /** Players who queue for matches. Default: none. */
   readonly queue?: number
   /** Breaks what nodes say to the store, on purpose. Default: nothing is broken. */
@@ -94,7 +94,14 @@ export class SimWorld implements System {
     const history = (async () => {
       await Promise.all(world.#slots.map((_, slot) => world.startNode(slot)))
       return new Run(
-        { say: () => undefined, unfenced: options.mutation !== undefined, lobby: 0, queue: 0, ...options },
+        {
+          say: () => undefined,
+          unfenced: options.mutation !== undefined,
+          lobby: 0,
+          queue: 0,
+          backends: 0,
+          ...options,
+        },
         world,
       ).history()
     })()

@@ -19,6 +19,7 @@ import { encodeNodeInfo, leaseKey, NODES, type NodeInfo, readLiveNodes } from '.
 import { playerKey } from '../../players.ts'
 import { systemRandom } from '../../random.ts'
 import { StoreRefused, StoreRejected } from '../port.ts'
+import { noticePart } from '../rules.ts'
 import { describeStore } from '../testing/conformance.ts'
 import { bytes, LONG_MS } from '../testing/harness.ts'
 import { redisStore } from './redis.ts'
@@ -234,6 +235,27 @@ describe('roomful-node', () => {
       node.records.read(['{control}:project:prj_one']),
     ]
     for (const call of refused) await expect(call).rejects.toThrow(/NOPERM/)
+  })
+
+  it('stores notices of rooms, takes them for delivery, and moves them to the dead letters', async () => {
+    const server = await startRedis()
+    onTestFinished(() => server.close())
+    const { rooms, notices, records } = await openRedisStore({
+      url: await addRedisUser(server.url, 'roomful-node'),
+    })
+    const room = 'p/a:k'
+    const { fence } = (await rooms.claim(room, 'node_a~1', 0, LONG_MS))!
+    await notices.announce(room, fence)
+    expect(await rooms.snapshot(room, fence, bytes('whole'), LONG_MS, 1, [bytes('one')])).toBe(true)
+    const [taken] = await notices.take(noticePart(room), { limit: 1, leaseMs: LONG_MS })
+    const oldest = (await notices.oldest(room))!
+    const index = '{room_dead_notices:p}'
+    const letter = { put: `${index}:at id`, value: oldest, ttlMs: LONG_MS }
+    expect(await records.write([letter, { index, add: 'at id', ifFewerThan: 1 }])).toBe(true)
+    await notices.remove(room, oldest)
+    const later = (await notices.putOff(taken!, 0, 0))!
+    expect(await notices.done(later)).toBe(true)
+    expect(await notices.count(room)).toBe(0)
   })
 })
 

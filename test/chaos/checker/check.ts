@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import { closeAdvice } from '../../../shared/protocol/close-codes.ts'
 import { type ChaosState, visibleTo } from '../room-logic.ts'
+import { checkBackends } from './backend-rules.ts'
 import { type ExcusedShare, Excuses, excusedShare, type Known, learn, NOTHING_KNOWN } from './excuses.ts'
 import { checkFeatures } from './feature-rules.ts'
 import type { ClientRecord, History, Violation, ViolationName } from './history.ts'
@@ -32,6 +33,7 @@ export function check(history: History): Verdict {
     ...checkOps(history, excuses, times),
     ...checkFeatures(history, ownerships),
     ...checkLobby(history, ownerships),
+    ...checkBackends(history),
     ...checkQueue(history, ownerships),
     ...checkClients(history, excuses),
     ...checkEnd(history),

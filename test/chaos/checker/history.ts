@@ -1,5 +1,6 @@
 import type { Json } from '../../../shared/json.ts'
 import type { AppliedOp, HeldLayers, Player, Refusal, View } from '../room-logic.ts'
+import type { BackendHistory, WrittenNotice } from './backend-history.ts'
 import type { Queue } from './queue-history.ts'
 
 /**
@@ -22,6 +23,8 @@ export interface History {
   readonly faults: readonly Fault[]
   /** Observations of the players of the lobby, in the order of their times. Absent: the run had none. */
   readonly lobby?: Lobby
+  /** Calls of backends, and their notices. Absent: the run had no backends. */
+  readonly backends?: BackendHistory
   /** Observations of the players of the queue. Absent: the run had none. */
   readonly queue?: Queue
   readonly end: End
@@ -126,6 +129,7 @@ export type FaultKind =
   | 'redis_pause'
   | 'race'
   | 'client_cut'
+  | 'control'
   /** Not drawn: the machine itself kept a node, or (without a node) everything, from running. */
   | 'stall'
 
@@ -242,6 +246,8 @@ export interface StoreRecord {
   readonly version: number
   /** What was written. */
   readonly content?: Content
+  /** Notices that were written with it. */
+  readonly notices?: readonly WrittenNotice[]
   /** True: the release of a room that has ended. */
   readonly forget?: boolean
 }
@@ -269,6 +275,8 @@ export interface Content {
   readonly visible: boolean | undefined
   /** By member, the ref of its last applied op, of members that this write tells of: all of them in a whole state. */
   readonly applied: Readonly<Record<string, number>>
+  /** Calls that had an effect in a bank: with this update, or (whole state) up to it. */
+  readonly calls?: readonly string[]
   /** Players for whom this write reserves seats. Absent: none. */
   readonly reserved?: readonly string[]
 }
@@ -357,6 +365,20 @@ export const VIOLATIONS = {
   seat_twice: 'a room gave away a seat that was taken or reserved for another player',
   reservation_broken: 'a room refused the player for whom it had reserved a seat',
   code_misleads: 'a code led to another room than its own',
+  call_twice: 'a call had its effect twice',
+  call_lost: 'the effect of an answered call is not in the committed state',
+  call_answered_early: 'a call was answered before its commit was certain',
+  call_refused_applied: 'a refused call had an effect',
+  call_refused_without_cause:
+    'a call was refused that its room must carry out, or in another way than it must',
+  call_answers_differ: 'a call got two answers',
+  call_unanswered: 'a call got no answer although everything works',
+  notice_lost: 'a committed notice did not arrive, or not again after the webhook had failed',
+  notice_uncommitted: 'a notice arrived that was not committed',
+  notice_differs: 'a notice arrived with another body than was committed',
+  notice_order: 'notices of a room arrived first in another order than they were committed in',
+  ban_ignored: 'a banned player was online',
+  kick_ignored: 'a kicked player kept the seat',
   ticket_twice: 'a ticket was in two matches',
   ticket_lost: 'a ticket ended without a match, or waited although it fitted',
   party_split: 'a player of a party was matched without the other',

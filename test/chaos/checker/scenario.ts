@@ -10,6 +10,7 @@ import {
   type Refusal,
   visibleTo,
 } from '../room-logic.ts'
+import type { BackendHistory } from './backend-history.ts'
 import type {
   ClientRecord,
   Content,
@@ -34,7 +35,17 @@ type Mutable<T> = { -readonly [K in keyof T]: T[K] }
 export interface OpenHistory
   extends Omit<
     History,
-    'run' | 'clients' | 'store' | 'sessions' | 'tasks' | 'late' | 'faults' | 'lobby' | 'queue' | 'end'
+    | 'run'
+    | 'clients'
+    | 'store'
+    | 'sessions'
+    | 'tasks'
+    | 'late'
+    | 'faults'
+    | 'lobby'
+    | 'queue'
+    | 'backends'
+    | 'end'
   > {
   run: Mutable<RunPlan>
   clients: Mutable<ClientRecord>[]
@@ -43,6 +54,7 @@ export interface OpenHistory
   tasks: TaskBegin[]
   late: LateCall[]
   faults: Fault[]
+  backends?: BackendHistory
   lobby?: { records: LobbyRecord[]; end: { -readonly [K in keyof Lobby['end']]: Mutable<Lobby['end']>[K] } }
   queue?: { records: QueueRecord[]; end: { -readonly [K in keyof QueueEnd]: QueueEnd[K] } }
   end: { -readonly [K in keyof End]: Mutable<End[K][number & keyof End[K]]>[] } & { at: number }

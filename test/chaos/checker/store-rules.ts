@@ -245,7 +245,7 @@ export class CommitTimes {
 }
 
 /** When its writer had the answer, or looked what had become of it; or when another owner found it, should that be earlier. */
-function certainFrom({ room, epoch, version, ended }: StoreRecord, ownerships: Ownerships): number {
+export function certainFrom({ room, epoch, version, ended }: StoreRecord, ownerships: Ownerships): number {
   const found = ownerships
     .of(room)
     .filter(({ claim }) => claim.epoch > epoch && claim.version > version)

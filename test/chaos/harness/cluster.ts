@@ -5,11 +5,8 @@ import { setTimeout as pause } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { Redis } from 'ioredis'
 import { pino } from 'pino'
-import { type RunningControl, startControl } from '../../../control/main.ts'
 import { type Child, Children } from '../../../deploy/local/processes.ts'
-import { type Clock, systemClock } from '../../../shared/clock.ts'
-import { systemRandom } from '../../../shared/random.ts'
-import { memoryStore } from '../../../shared/store/memory/memory.ts'
+import { systemClock } from '../../../shared/clock.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import { redisStore } from '../../../shared/store/redis/redis.ts'
 import { callControl, loginAt, runtimeOf } from '../../support/calls.ts'
@@ -19,12 +16,14 @@ import { type RedisServer, startRedis } from '../../support/redis-server.ts'
 import { runEnvironment } from '../../support/run-folder.ts'
 import { machineClock, machineNow } from '../node/clocks.ts'
 import { historyOf, readStoreLines, type StoreHistory, storeLinesIn } from '../node/recording-store.ts'
+import { NoticeReceiver } from './notice-receiver.ts'
 import type { Door } from './player.ts'
 import {
   type OwnedRoom,
   ownedRoom,
   type StoreSwitch,
   type System,
+  type SystemControl,
   type SystemHistory,
   type SystemNode,
 } from './system.ts'
@@ -32,8 +31,6 @@ import {
 const INTERNAL_TOKEN = 'internal-token-of-the-chaos-runs'
 const KEY_PREFIX = 'chaos:'
 const DAY_SECONDS = 86_400
-/** So far behind is control's clock: a token is good at nodes whose clocks jump either way. */
-const CONTROL_LAG_MS = 12 * 3_600_000
 const ASK_WITHIN_MS = 2000
 const START_ATTEMPTS = 10
 const START_AGAIN_MS = 500
@@ -64,36 +61,32 @@ export class Cluster implements System {
   readonly store: StoreSwitch
   readonly #redis: RedisServer
   readonly #options: ClusterOptions
-  readonly #control: RunningControl
+  readonly control: ControlProcess
   readonly #slots: Slot[]
   /** Every process there was. */
   readonly #processes: NodeProcess[] = []
   readonly #children: Children
   #closed = false
 
-  private constructor(options: ClusterOptions, redis: RedisServer, control: RunningControl, slots: Slot[]) {
+  private constructor(
+    options: ClusterOptions,
+    redis: RedisServer,
+    children: Children,
+    control: ControlProcess,
+    slots: Slot[],
+  ) {
     this.#options = options
-    this.#children = new Children({ folder: options.folder, clock: systemClock })
+    this.#children = children
     this.#redis = redis
     this.store = storeSwitch(redis)
-    this.#control = control
+    this.control = control
     this.#slots = slots
   }
 
   static async start(options: ClusterOptions): Promise<Cluster> {
     const redis = await startRedis()
-    // What the data plane loses with its Redis is the question here; projects and keys stay.
-    const clock: Clock = { ...systemClock, now: () => systemClock.now() - CONTROL_LAG_MS }
-    const control = await startControl({
-      config: {
-        controlPort: 0,
-        internalToken: INTERNAL_TOKEN,
-      },
-      store: memoryStore({ clock }),
-      log: pino({ level: 'silent' }),
-      clock,
-      random: systemRandom,
-    })
+    const children = new Children({ folder: options.folder, clock: systemClock })
+    const control = await ControlProcess.prepare(children, redis.url)
     const slots: Slot[] = []
     for (let i = 0; i < options.nodes; i++)
       slots.push({
@@ -102,8 +95,9 @@ export class Cluster implements System {
         lives: 0,
         process: undefined,
       })
-    const cluster = new Cluster(options, redis, control, slots)
+    const cluster = new Cluster(options, redis, children, control, slots)
     try {
+      await control.start()
       await Promise.all(slots.map((_, i) => cluster.startNode(i)))
       return cluster
     } catch (error) {
@@ -113,12 +107,12 @@ export class Cluster implements System {
   }
 
   login(): Promise<{ projectId: string; token: string }> {
-    return loginAt(this.#control.url, { ttl_seconds: DAY_SECONDS })
+    return loginAt(this.control.url, { ttl_seconds: DAY_SECONDS })
   }
 
   async tokenOf(projectId: string, sub: string): Promise<string> {
     const body = { project_id: projectId, sub, ttl_seconds: DAY_SECONDS }
-    const { token = '' } = await callControl(this.#control.url, 'POST', '/tokens', body)
+    const { token = '' } = await callControl(this.control.url, 'POST', '/tokens', body)
     return token
   }
 
@@ -143,8 +137,10 @@ export class Cluster implements System {
       env: {
         REDIS_URL: slot.link.url,
         KEY_PREFIX,
-        CONTROL_URL: this.#control.url,
+        CONTROL_URL: this.control.url,
         INTERNAL_TOKEN,
+        NOTIFY_URL: this.control.notices.url,
+        NOTIFY_SECRET: this.control.notices.secret,
         // A node has to be told; these bring their own room types.
         ROOMS_DIR: this.#options.folder,
         WS_PORT: String(slot.ws_port),
@@ -207,7 +203,7 @@ export class Cluster implements System {
     this.#closed = true
     await this.#children.close()
     for (const { link } of this.#slots) await link.close()
-    await this.#control.close()
+    await this.control.close()
     await this.#redis.close()
   }
 
@@ -261,7 +257,53 @@ async function ask<T>({ url }: RedisServer, work: (client: Redis) => Promise<T>)
   }
 }
 
+/** Control as a process, with a Redis of its own that is never broken. */
+class ControlProcess implements SystemControl {
+  readonly url: string
+  readonly notices: NoticeReceiver
+  readonly #child: Child
+  readonly #redis: RedisServer
+
+  private constructor(child: Child, redis: RedisServer, notices: NoticeReceiver, port: number) {
+    this.url = `http://127.0.0.1:${port}`
+    this.notices = notices
+    this.#child = child
+    this.#redis = redis
+  }
+
+  /** `nodesRedisUrl`: where the nodes are, and the records of players. */
+  static async prepare(children: Children, nodesRedisUrl: string): Promise<ControlProcess> {
+    const redis = await startRedis()
+    const port = await freePort()
+    const words = ['--import', 'tsx', CONTROL, redis.url]
+    const child = children.addRoomful('control', words, {
+      ...runEnvironment(),
+      REDIS_URL: nodesRedisUrl,
+      KEY_PREFIX,
+      INTERNAL_TOKEN,
+      CONTROL_PORT: String(port),
+      LOG_FORMAT: 'json',
+    })
+    return new ControlProcess(child, redis, await NoticeReceiver.open(), port)
+  }
+
+  kill(): Promise<void> {
+    return this.#child.kill()
+  }
+
+  start(): Promise<void> {
+    return this.#child.start()
+  }
+
+  async close(): Promise<void> {
+    await this.#child.kill()
+    this.notices.close()
+    await this.#redis.close()
+  }
+}
+
 const MAIN = fileURLToPath(new URL('../node/main.ts', import.meta.url))
+const CONTROL = fileURLToPath(new URL('../node/control.ts', import.meta.url))
 
 interface NodeProcessOptions {
   /** Its name, of this one life. */

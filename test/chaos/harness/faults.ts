@@ -55,6 +55,12 @@ export class Faults {
     // The node may still be on its way back from something that took longer than planned.
     if (planned.node !== undefined && !node) return
     if (node && DISABLING.includes(kind) && !this.#isSpared(node.node)) return
+    // Control may still be on its way back.
+    if (
+      kind === 'control' &&
+      this.#done.some((fault) => fault.kind === kind && fault.until > clock.monotonic())
+    )
+      return
     const over = this.#record(planned, node?.node)
     switch (kind) {
       case 'kill':
@@ -97,6 +103,11 @@ export class Faults {
         await store.pause()
         await pause(forMs)
         await store.resume()
+        break
+      case 'control':
+        await this.#system.control?.kill()
+        await pause(forMs)
+        await this.#system.control?.start()
         break
       case 'race':
         for (const player of this.#chosen(planned)) player.race()

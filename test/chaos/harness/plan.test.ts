@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { type PlannedFault, planFaults } from './plan.ts'
 
-const options = { seconds: 120, nodes: 3, clients: 24, lease_ms: 1000 }
+const options = { seconds: 120, nodes: 3, clients: 24, lease_ms: 1000, control: true }
 const plans = () => Array.from({ length: 50 }, (_, seed) => planFaults({ ...options, seed }))
 
 /** Which nodes are down, cut off or on their way out at a moment. */
@@ -28,7 +28,7 @@ describe('the faults of a seed', () => {
       .flatMap((plan) => plan.map((fault, i) => [fault, plan[i + 1]] as const))
       .filter(([fault, next]) => next && next.at_ms < fault.at_ms + fault.for_ms)
     expect(overlaps.length).toBeGreaterThan(50)
-    expect(new Set(all.flat().map(({ kind }) => kind)).size).toBe(12)
+    expect(new Set(all.flat().map(({ kind }) => kind)).size).toBe(13)
     expect(plans()).toEqual(all)
   })
 })

@@ -24,6 +24,8 @@ interface PlanOptions {
   readonly nodes: number
   readonly clients: number
   readonly lease_ms: number
+  /** Whether control is killed. */
+  readonly control: boolean
 }
 
 /** How often each kind is drawn, relative to the others. */
@@ -40,6 +42,7 @@ const WEIGHTS: Readonly<Record<DrawnKind, number>> = {
   redis_pause: 1,
   race: 3,
   client_cut: 3,
+  control: 2,
 }
 /** Kinds that take a node out, or may: one node at least is spared at any time. */
 export const DISABLING: readonly FaultKind[] = ['kill', 'pause', 'delay', 'blackhole', 'drain']
@@ -72,7 +75,7 @@ export function planFaults(options: PlanOptions): PlannedFault[] {
 
 function drawFault(random: Draw, atMs: number, options: PlanOptions): PlannedFault {
   const { nodes, clients, lease_ms: leaseMs } = options
-  const kind = random.weighted(WEIGHTS)
+  const kind = random.weighted(options.control ? WEIGHTS : { ...WEIGHTS, control: 0 })
   const forMs = Math.round(durationOf(kind, random, leaseMs))
   const amountMs =
     kind === 'delay'
@@ -99,6 +102,7 @@ function durationOf(kind: DrawnKind, random: Draw, leaseMs: number): number {
     case 'blackhole':
       return random.between(0.5 * leaseMs, 4 * leaseMs)
     case 'kill':
+    case 'control':
       return random.between(100, 2000)
     case 'redis_pause':
       return random.between(1000, 5000)

@@ -649,12 +649,15 @@ class RawSocket {
       ...(dial && { createConnection: () => dial(door) }),
     })
     this.#socket.on('open', () => {
-      this.#heardAt = clock.monotonic()
-      this.#watch()
+      this.#cancel()
       handlers.open(this)
     })
+    let isFirst = true
     this.#socket.on('message', (data: Buffer) => {
       this.#heardAt = clock.monotonic()
+      // A node may hold a resume up for five seconds before it says anything.
+      if (isFirst) this.#watch()
+      isFirst = false
       const text = data.toString()
       handlers.message(this, JSON.parse(text) as ServerMessage, marksIn(text))
     })

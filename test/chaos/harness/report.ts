@@ -1,3 +1,4 @@
+import type { BackendRecord } from '../checker/backend-history.ts'
 import { describeExcused, percent } from '../checker/excuses.ts'
 import { type History, type Lobby, VIOLATIONS, type Violation } from '../checker/history.ts'
 import type { QueueRecord } from '../checker/queue-history.ts'
@@ -31,6 +32,7 @@ export function report({ history, violations, excused, folder }: ChaosResult, co
     `${command}: ${clients.length} client records (${count('frame')} frames, ${count('sent')} sends, ${count('ack')} acks, ${count('refused')} refusals, ${resyncs} resyncs, ${count('resuming')} resumes, ${count('rerouted')} of ${count('rerouting')} change-overs done), ${standing} commits and ${claims} claims in the store, ${faults.filter(({ kind }) => kind !== 'stall').length} faults`,
     ...(history.lobby ? [describeLobby(history.lobby)] : []),
     ...(history.queue ? [`queue: ${counted(history.queue.records.map(describeQueued))}`] : []),
+    ...(history.backends ? [`backends: ${counted(history.backends.records.map(describeCall))}`] : []),
     '',
     ...describeExcused(excused),
     '',
@@ -71,6 +73,9 @@ function counted(kinds: readonly string[]): string {
   return [...counts].map(([kind, count]) => `${count} ${kind}`).join(', ')
 }
 
+const describeCall = (record: BackendRecord): string =>
+  record.kind === 'answered' && record.code !== null ? `answered ${record.code}` : record.kind
+
 /** The command that does the same run once more. */
 export const commandFor = ({
   seed,
@@ -80,10 +85,11 @@ export const commandFor = ({
   rooms,
   lobby,
   queue,
+  backends,
   unfenced,
   direct,
 }: ChaosOptions): string =>
-  `npm run chaos -- --seed ${seed} --seconds ${seconds} --nodes ${nodes} --clients ${clients} --rooms ${rooms} --lobby ${lobby} --queue ${queue}${direct ? ' --direct' : ''}${unfenced ? ' --unfenced' : ''}`
+  `npm run chaos -- --seed ${seed} --seconds ${seconds} --nodes ${nodes} --clients ${clients} --rooms ${rooms} --lobby ${lobby} --queue ${queue} --backends ${backends}${direct ? ' --direct' : ''}${unfenced ? ' --unfenced' : ''}`
 
 /** Only so many records of a kind are shown. */
 const RECORDS_BEFORE = 24

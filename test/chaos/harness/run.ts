@@ -4,11 +4,13 @@ import { restore } from '../../../dataplane/rooms/restore.ts'
 import { sleep } from '../../../shared/clock.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
+import type { BackendHistory } from '../checker/backend-history.ts'
 import type { ClientRecord, Durability, End, Fault, History, Lobby, LobbyRecord } from '../checker/history.ts'
 import { checkLobbyEnd } from '../checker/lobby-rules.ts'
 import type { Queue, QueueRecord } from '../checker/queue-history.ts'
 import { checkQueueEnd } from '../checker/queue-rules.ts'
 import { type ChaosState, visibleTo } from '../room-logic.ts'
+import { Backends } from './backends.ts'
 import { Faults } from './faults.ts'
 import { LobbyPlayer } from './lobby-player.ts'
 import { planFaults } from './plan.ts'
@@ -28,6 +30,8 @@ export interface RunOptions {
   readonly rooms: number
   /** Players who find rooms by lists, codes and reservations, besides the clients. */
   readonly lobby: number
+  /** Backends that call rooms and get notices. */
+  readonly backends: number
   /** Players who queue for matches, besides the clients. */
   readonly queue: number
   /** Commits are not fenced: the run must fail. */
@@ -44,6 +48,8 @@ const DURABILITIES: readonly Durability[] = ['journal', 'snapshot', 'journal', '
 const SDK_ONE_IN = { spread: 6, direct: 3 }
 const JOINED_WITHIN_MS = 20_000
 const SETTLED_WITHIN_MS = 25_000
+/** The room of a killed node is delivered after 20 s, and then its backoff may be long. */
+const ANSWERED_WITHIN_MS = 45_000
 const UNFENCED_WITHIN_MS = 4000
 /** A match whose room was lost is cancelled after 10 s. */
 const EQUAL_WITHIN_MS = 20_000
@@ -53,6 +59,7 @@ const SAVED_WITHIN_MS = 1500
 
 type AtRest = Omit<End, 'records' | 'unreadable'> & {
   readonly lobby: Lobby['end']
+  readonly backends: BackendHistory | undefined
   readonly queue: Queue['end']
 }
 
@@ -67,6 +74,7 @@ export class Run {
   #players: Player[] = []
   #lobby: LobbyPlayer[] = []
   readonly #lobbyRecords: LobbyRecord[] = []
+  #backends: Backends | undefined
   #queue: QueuePlayer[] = []
   readonly #queueRecords: QueueRecord[] = []
 
@@ -84,7 +92,9 @@ export class Run {
     this.#players = this.#invite(projectId, token)
     this.#lobby = await this.#inviteToLobby(projectId)
     this.#queue = await this.#inviteToQueue(projectId)
+    this.#backends = await this.#prepareBackends(projectId)
     for (const player of this.#all) player.start()
+    this.#backends?.start()
     await this.#until('every client is in its room', JOINED_WITHIN_MS, () =>
       this.#players.every((player) => player.stand()),
     )
@@ -92,7 +102,8 @@ export class Run {
     const began = clock.monotonic()
     let ended = began
     const { seed, seconds, nodes, clients } = this.#options
-    const plan = planFaults({ seed, seconds, nodes, clients, lease_ms: LEASE_MS })
+    const control = this.#backends !== undefined
+    const plan = planFaults({ seed, seconds, nodes, clients, lease_ms: LEASE_MS, control })
     const trouble = new Faults(this.#system, this.#players, this.#faults)
     let end: AtRest
     try {
@@ -104,13 +115,14 @@ export class Run {
     } finally {
       trouble.stop()
       for (const player of this.#all) player.close()
+      this.#backends?.close()
     }
     await this.#system.killNodes()
     const rooms = this.#rooms.map(({ room, durability }) => ({ room, durability }))
     const durable = rooms.filter(({ durability }) => durability !== 'none').map(({ room }) => room)
     const found = await audit(await this.#system.openStore(), projectId, durable)
     const { stalls, ...told } = this.#system.history()
-    const { lobby, queue, ...rest } = end
+    const { lobby, queue, backends, ...rest } = end
     const until = <T extends { readonly at: number }>(records: readonly T[]) =>
       records.filter(({ at }) => at <= end.at)
     return {
@@ -122,6 +134,7 @@ export class Run {
       faults: [...this.#faults, ...stalls].sort((one, other) => one.at - other.at),
       ...(this.#lobby.length > 0 && { lobby: { records: until(this.#lobbyRecords), end: lobby } }),
       ...(this.#queue.length > 0 && { queue: { records: until(this.#queueRecords), end: queue } }),
+      ...(backends && { backends }),
       end: { ...rest, ...found },
     }
   }
@@ -185,6 +198,14 @@ export class Run {
     )
   }
 
+  async #prepareBackends(projectId: string): Promise<Backends | undefined> {
+    const { backends: count, seed } = this.#options
+    const { control } = this.#system
+    if (count === 0) return undefined
+    if (!control) throw new Error('there is no control that backends could call')
+    return Backends.prepare({ count, seed, project_id: projectId, system: this.#system, control })
+  }
+
   async #inviteToQueue(projectId: string): Promise<QueuePlayer[]> {
     const { clock, dial } = this.#system
     const board = { parties: 0, invitation: undefined, match: undefined }
@@ -216,14 +237,20 @@ export class Run {
   async #comeToRest(): Promise<AtRest> {
     const { clock } = this.#system
     for (const player of this.#all) player.rest()
+    this.#backends?.rest()
     await this.#settled()
+    if (this.#backends && !(await this.#backends.settled(ANSWERED_WITHIN_MS)))
+      this.#options.say(
+        `not within ${ANSWERED_WITHIN_MS} ms: every call is answered and every notice has arrived`,
+      )
     for (const player of this.#players) player.last()
     await this.#settled()
     const take = async () => {
       const all = await this.#system.owners()
       const at = clock.monotonic()
       const ofType = (type: string) => all.filter(({ room }) => room.startsWith(`${type}:`))
-      const others = ['chaos-lobby', 'chaos-queue', 'chaos-match'].flatMap(ofType)
+      const banks = ['chaos-bank-journal', 'chaos-bank-snapshot'].flatMap(ofType)
+      const others = [...['chaos-lobby', 'chaos-queue', 'chaos-match'].flatMap(ofType), ...banks]
       return {
         at,
         owners: all.filter((owner) => !others.includes(owner)),
@@ -240,6 +267,7 @@ export class Run {
           waiting: this.#queue.flatMap(({ waiting }) => waiting ?? []),
           outside: this.#queue.filter(({ rests }) => !rests).map(({ name }) => name),
         },
+        backends: this.#backends?.history(at, banks),
       }
     }
     // A room may tell late who has no connection any more, and is saved a second behind that.
@@ -252,6 +280,7 @@ export class Run {
         isDeepStrictEqual(end.owners, before.owners) &&
         this.#isEqual(end) &&
         isDeepStrictEqual({ ...end.lobby, at: 0 }, { ...before.lobby, at: 0 }) &&
+        isDeepStrictEqual(end.backends?.end.rooms, before.backends?.end.rooms) &&
         checkLobbyEnd(end.lobby).length === 0 &&
         checkQueueEnd(end.queue).length === 0
       if (rests || clock.monotonic() > deadline) return end

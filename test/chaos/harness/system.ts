@@ -3,6 +3,7 @@ import type { RoomDescription } from '../../../dataplane/descriptions.ts'
 import type { Clock } from '../../../shared/clock.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import type { End, Fault, History, LobbyRoom } from '../checker/history.ts'
+import type { NoticeReceiver } from './notice-receiver.ts'
 import type { Door } from './player.ts'
 
 /** A deployment that a run plays on and breaks: real processes over a real Redis, or a simulated world. */
@@ -12,6 +13,8 @@ export interface System {
   /** Opens a connection to a node. Undefined: over the network. */
   readonly dial: ((door: Door) => Duplex) | undefined
   readonly store: StoreSwitch
+  /** Undefined: there is no control that backends could call. */
+  readonly control?: SystemControl
   /** A project with a token that lives as long as any run. */
   login(): Promise<{ projectId: string; token: string }>
   /** A token of a player of this project. */
@@ -32,6 +35,16 @@ export interface System {
   history(): SystemHistory
   /** The store as an auditor reaches it, who closes it. */
   openStore(): Promise<Store>
+}
+
+/** The control plane. */
+export interface SystemControl {
+  readonly url: string
+  /** Receives the notices of all nodes. */
+  readonly notices: NoticeReceiver
+  /** Ends it as `kill -9` does. */
+  kill(): Promise<void>
+  start(): Promise<void>
 }
 
 /** A room that a node runs. */

@@ -1,11 +1,14 @@
 import { openSync, writeSync } from 'node:fs'
 import { startNode } from '../../../dataplane/node.ts'
+import { webhook } from '../../../dataplane/notices/webhook.ts'
 import { live } from '../../../deploy/cli/service.ts'
+import type { Clock } from '../../../shared/clock.ts'
 import { describeProblems, parseConfig } from '../../../shared/config.ts'
 import { createLog } from '../../../shared/log.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { openStore } from '../../../shared/store/open.ts'
 import type { Store } from '../../../shared/store/port.ts'
+import { bankRoom } from '../bank-room.ts'
 import { lobbyRoom } from '../lobby-room.ts'
 import { chaosQueue, matchRoom } from '../queue-room.ts'
 import { chaosRoom } from '../room-logic.ts'
@@ -33,6 +36,14 @@ process.on('message', ({ jumpMs }: { jumpMs: number }) => clock.jump(jumpMs))
 // The run is over, however it ended.
 process.once('disconnect', () => process.exit(1))
 
+/** A node waits so long for the answer to a notice: less than in production, where a run would wait for little else. */
+const ATTEMPT_MS = 1500
+const attempts: Clock = {
+  now: () => clock.now(),
+  monotonic: () => clock.monotonic(),
+  schedule: (delayMs, callback) => clock.schedule(Math.min(delayMs, ATTEMPT_MS), callback),
+}
+
 const start = async () => {
   const store = await openStore({ ...config, log, clock, random: systemRandom })
   const rooms = flags.includes('--unfenced') ? unfenced(store.rooms) : store.rooms
@@ -44,6 +55,8 @@ const start = async () => {
     ...config,
     rooms: [
       lobbyRoom,
+      bankRoom('journal'),
+      bankRoom('snapshot'),
       chaosQueue,
       matchRoom,
       ...(['journal', 'snapshot', 'none'] as const).map((durability) =>
@@ -52,6 +65,11 @@ const start = async () => {
     ],
     store: recorded(store, rooms, recorder),
     turns: recorder.calls,
+    postNotice: webhook({
+      url: config.notifyUrl ?? '',
+      secrets: config.notifySecret ?? [],
+      clock: attempts,
+    }),
     log,
     clock,
   })

@@ -1,8 +1,10 @@
 import { decodeSession } from '../../../dataplane/gateway/session-record.ts'
+import { decodeNotice } from '../../../dataplane/notices/notice.ts'
 import { JournalFormat } from '../../../dataplane/rooms/journal.ts'
 import { noObserver, type TurnHook, type TurnObserver } from '../../../dataplane/watchdog/turns.ts'
 import { type Clock, sleep, systemClock } from '../../../shared/clock.ts'
 import type { Claim, Fence, Records, RoomOwner, RoomRecords, Write } from '../../../shared/store/port.ts'
+import type { BankState } from '../bank-room.ts'
 import type {
   Content,
   Fault,
@@ -44,6 +46,9 @@ export function overriding<T extends object>(base: T, own: Partial<T>): T {
     },
   })
 }
+
+const noticed = (notices: readonly Uint8Array[] = []): Pick<StoreRecord, 'notices'> =>
+  notices.length > 0 ? { notices: notices.map(decodeNotice) } : {}
 
 /** Others may run without a lease: a task and the check of its result, `load`, `save`. */
 const CHANGING: ReadonlySet<TurnHook> = new Set([
@@ -120,27 +125,39 @@ export class StoreRecorder {
   rooms(rooms: RoomRecords): RoomRecords {
     return overriding(rooms, {
       claim: (room, ...rest) =>
-        this.#record('claim', room, { epoch: 0, version: 0 }, undefined, () => rooms.claim(room, ...rest)),
-      commit: (room, fence, entry, ...rest) =>
-        this.#record('commit', room, fence, this.#entry(entry), () =>
-          rooms.commit(room, fence, entry, ...rest),
+        this.#record('claim', room, { epoch: 0, version: 0 }, {}, () => rooms.claim(room, ...rest)),
+      commit: (room, fence, entry, ttlMs, notices) =>
+        this.#record('commit', room, fence, { content: this.#entry(entry), ...noticed(notices) }, () =>
+          rooms.commit(room, fence, entry, ttlMs, notices),
         ),
-      snapshot: (room, fence, snapshot, ...rest) =>
-        this.#record('snapshot', room, fence, this.#whole(snapshot), () =>
-          rooms.snapshot(room, fence, snapshot, ...rest),
-        ),
-      release: (room, fence, options) =>
-        this.#record('release', room, fence, options.forget, () => rooms.release(room, fence, options)),
+      snapshot: (room, fence, snapshot, ttlMs, stateVersion, notices) => {
+        const content = this.#whole(snapshot)
+        return this.#record(
+          'snapshot',
+          room,
+          fence,
+          { ...(content && { content }), ...noticed(notices) },
+          () => rooms.snapshot(room, fence, snapshot, ttlMs, stateVersion, notices),
+        )
+      },
+      release: (room, fence, options) => {
+        const { forget, notices } = options
+        return this.#record('release', room, fence, { ...(forget && { forget }), ...noticed(notices) }, () =>
+          rooms.release(room, fence, options),
+        )
+      },
       quarantine: (room, fence, quarantine) =>
-        this.#record('quarantine', room, fence, undefined, () => rooms.quarantine(room, fence, quarantine)),
+        this.#record('quarantine', room, fence, {}, () => rooms.quarantine(room, fence, quarantine)),
     })
   }
 
   #entry(entry: Uint8Array): Content {
     const { seq, checksum, visible, events, tables } = this.#format.readEntry(entry)
     const ops = events.filter(({ name }) => name === 'applied').map(({ data }) => data as AppliedOp)
+    const calls = events.filter(({ name }) => name === 'granted').map(({ data }) => data as string)
     const applied = Object.fromEntries(ops.map(({ by, ref }) => [by, ref]))
-    return { seq, checksum, visible, applied, ...reservedBy(tables?.reservations?.set) }
+    const reserved = reservedBy(tables?.reservations?.set)
+    return { seq, checksum, visible, applied, ...reserved, ...(calls.length > 0 && { calls }) }
   }
 
   /** Undefined for the empty snapshot of a room that is kept nowhere. */
@@ -150,20 +167,22 @@ export class StoreRecorder {
     const checksum = layers?.checksum ?? 0
     const players = Object.entries((state as Partial<ChaosState>).players ?? {})
     const applied = Object.fromEntries(players.map(([member, { lastRef }]) => [member, lastRef]))
-    return { seq, checksum, visible: undefined, applied, ...reservedBy(tables.reservations) }
+    const { effects } = state as Partial<BankState>
+    const reserved = reservedBy(tables.reservations)
+    const calls = effects && { calls: Object.keys(effects) }
+    return { seq, checksum, visible: undefined, applied, ...reserved, ...calls }
   }
 
   async #record<T extends boolean | Claim | undefined>(
     kind: StoreRecord['kind'],
     room: string,
     { epoch, version }: Fence,
-    detail: Content | boolean | undefined,
+    details: Pick<StoreRecord, 'content' | 'notices' | 'forget'>,
     work: () => Promise<T>,
   ): Promise<T> {
     this.#calls += 1
     const call = this.#calls
     const began = this.#now()
-    const details = detail === true ? { forget: true } : detail ? { content: detail } : {}
     this.#write({ call, kind, node: this.#node, room, began, epoch, version, ...details })
     try {
       const answer = await work()

@@ -1,0 +1,417 @@
+import { OUTCOME_MS } from '../../../dataplane/rooms/outcomes.ts'
+import type { BankState } from '../bank-room.ts'
+import type { BackendHistory, BackendRecord, WrittenNotice } from './backend-history.ts'
+import type { History, StoreRecord, Violation, ViolationName } from './history.ts'
+import { type Ownership, Ownerships } from './ownership.ts'
+import { CLOCK_TOLERANCE_MS, certainFrom } from './store-rules.ts'
+
+/** A ban takes effect within a second; the rest is the way to the client on a busy machine. */
+const OUT_WITHIN_MS = 1500
+/** Members hear so long after the fact that a seat is gone. */
+const KICKED_WITHIN_MS = 3000
+/** An owner writes notices again that it has written so lately. */
+const REWRITTEN_MS = 30_000
+/** A jump of the clock that is shorter cannot end an outcome within a run. */
+const EXPIRING_MS = OUTCOME_MS - 60_000
+
+/** Calls take effect once, notices arrive, and players stay out. */
+export function checkBackends(history: History): Violation[] {
+  const { backends } = history
+  if (!backends) return []
+  const ownerships = new Ownerships({ ...history, rooms: backends.rooms })
+  const banks = new Map(backends.rooms.map(({ room }) => [room, new Bank(history, ownerships, room)]))
+  return [
+    ...checkCalls(backends, banks),
+    ...[...banks.values()].flatMap((bank) => checkNotices(backends, bank)),
+    ...checkUnknownNotices(backends, banks),
+    ...checkBans(history, backends, ownerships),
+    ...checkKicks(backends, ownerships),
+    ...checkEnd(backends, banks),
+    ...checkActivity(history, backends),
+  ]
+}
+
+type Of<K extends BackendRecord['kind']> = BackendRecord & { readonly kind: K }
+
+const recordsOf = <K extends BackendRecord['kind']>({ records }: BackendHistory, kind: K): Of<K>[] =>
+  records.filter((record): record is Of<K> => record.kind === kind)
+
+/** `maybe`: the write has no answer, and nothing behind it tells. */
+type Stands = 'yes' | 'no' | 'maybe'
+
+interface BankWrite {
+  readonly record: StoreRecord
+  readonly stands: Stands
+}
+
+/** A bank from its creation until it ends, or until the store has lost it for good. */
+interface Life {
+  readonly writes: readonly BankWrite[]
+}
+
+/** One bank, as the store has it. */
+class Bank {
+  readonly room: string
+  readonly lives: readonly Life[]
+  /** Every notice that was written, in the order of the room, and its first write. */
+  readonly notices: readonly { readonly notice: WrittenNotice; readonly write: BankWrite }[]
+  readonly #history: History
+  readonly #ownerships: Ownerships
+
+  constructor(history: History, ownerships: Ownerships, room: string) {
+    this.room = room
+    this.#history = history
+    this.#ownerships = ownerships
+    this.lives = livesOf(history, ownerships, room)
+    const seen = new Set<string>()
+    this.notices = this.lives.flatMap(({ writes }) =>
+      writes.flatMap((write) =>
+        (write.record.notices ?? []).flatMap((notice) => {
+          if (write.stands === 'no' || seen.has(notice.id)) return []
+          seen.add(notice.id)
+          return [{ notice, write }]
+        }),
+      ),
+    )
+  }
+
+  /** When it is certain that the effect of a call is committed. Infinity: it is not. */
+  certainFrom(call: string): number {
+    const froms = this.lives.flatMap(({ writes }) =>
+      writes
+        .filter((write) => write.stands !== 'no' && hasCall(write, call))
+        .map(({ record }) => certainFrom(record, this.#ownerships)),
+    )
+    return Math.min(Number.POSITIVE_INFINITY, ...froms)
+  }
+
+  /** The first write with the effect of a call, of each life that has one. */
+  effectsOf(call: string): { readonly life: Life; readonly writes: readonly BankWrite[] }[] {
+    return this.lives.flatMap((life) => {
+      const writes = life.writes.filter((write) => write.stands !== 'no' && hasCall(write, call))
+      return writes.length > 0 ? [{ life, writes }] : []
+    })
+  }
+
+  /** Whether the room may have forgotten between two moments what it had answered. */
+  mayForget(since: number, until: number): boolean {
+    return this.#lostBetween(since, until) || this.#expiredBetween(since, until)
+  }
+
+  /** The store lost its data, and with it the room, or the outcomes of an ended one. */
+  #lostBetween(since: number, until: number): boolean {
+    const wiped = this.#wipes.some((wipe) => wipe.until >= since && wipe.at <= until)
+    const starts = this.lives.slice(1).map(({ writes }) => writes[0]?.record.ended ?? until)
+    return wiped && starts.some((start) => start >= since && start <= until)
+  }
+
+  /** An owner of this time has a clock that is ahead of that of the owner before by ten minutes. */
+  #expiredBetween(since: number, until: number): boolean {
+    const chain = this.#ownerships.of(this.room)
+    const owners = chain.filter(
+      ({ claim }, i) => claim.began <= until && (chain[i + 1]?.claim.ended ?? until) >= since,
+    )
+    const jumps = this.#history.faults.filter(({ kind, at }) => kind === 'clock' && at <= until)
+    const offsets = owners.flatMap(({ claim: { node } }) => {
+      const own = jumps
+        .filter((jump) => jump.node === node)
+        .map(({ amount = '0' }) => Number.parseInt(amount, 10))
+      return [0, ...own.map((_, i) => own.slice(0, i + 1).reduce((sum, ms) => sum + ms, 0))]
+    })
+    return Math.max(...offsets) - Math.min(...offsets) >= EXPIRING_MS
+  }
+
+  /** Whether a notice must arrive: the store still has it, or its owner has written it again. */
+  mustArrive({ record, stands }: BankWrite): boolean {
+    if (stands !== 'yes') return false
+    const later = this.#ownerships.of(this.room).filter(({ claim }) => claim.epoch > record.epoch)
+    return this.#wipes
+      .filter(({ until }) => until >= record.began)
+      .every((wipe) => {
+        const again = later.findIndex(({ claim, startedOver }) => startedOver && claim.ended >= wipe.at)
+        const owners = later.slice(0, again + 1).map(({ claim }) => claim.node)
+        // The store lost the room while its owner ended it: nothing is written again.
+        const isEnding = this.#history.store.some(
+          (call) =>
+            call.room === this.room && call.forget && call.epoch >= record.epoch && call.began <= wipe.until,
+        )
+        if (isEnding) return false
+        const young = wipe.at - record.ended < REWRITTEN_MS / 2
+        return (
+          again >= 0 && record.kind !== 'release' && young && owners.every((node) => node === record.node)
+        )
+      })
+  }
+
+  get #wipes() {
+    return this.#ownerships.wipes(Number.POSITIVE_INFINITY)
+  }
+}
+
+const hasCall = ({ record }: BankWrite, call: string): boolean =>
+  record.content?.calls?.includes(call) ?? false
+
+const inOrder = (one: StoreRecord, other: StoreRecord): number =>
+  one.epoch - other.epoch || one.version - other.version || (one.kind === 'release' ? 1 : -1)
+
+function livesOf(history: History, ownerships: Ownerships, room: string): Life[] {
+  const calls = history.store.filter((record) => record.room === room && record.ok !== false)
+  const writes = calls.filter(({ kind }) => kind === 'commit' || kind === 'snapshot' || kind === 'release')
+  const ends = calls.filter(({ forget }) => forget)
+  const lost = new Set(ownerships.losses(room).map(({ claim }) => claim.epoch))
+  const lives: { writes: BankWrite[] }[] = []
+  // Versions begin again where the store knew nothing of the room.
+  const parts: { claims: Ownership[]; isNew: boolean }[] = []
+  let before = 0
+  for (const ownership of ownerships.of(room)) {
+    const { claim } = ownership
+    const ended = ends.some(
+      ({ epoch, ok }) => epoch >= before && epoch < claim.epoch && (ok || isEmpty(claim, writes)),
+    )
+    before = claim.epoch
+    const isNew = parts.length === 0 || ended || lost.has(claim.epoch)
+    if (isNew || claim.version === 0) parts.push({ claims: [], isNew })
+    parts.at(-1)!.claims.push(ownership)
+  }
+  for (const { claims, isNew } of parts) {
+    if (isNew) lives.push({ writes: [] })
+    const epochs = new Set(claims.map(({ claim }) => claim.epoch))
+    const ofPart = writes.filter(({ epoch }) => epochs.has(epoch)).sort(inOrder)
+    for (const record of ofPart) lives.at(-1)!.writes.push({ record, stands: stands(record, ofPart, claims) })
+  }
+  return lives
+}
+
+/** The owner began with a bank without effects. Its first write is the whole room. */
+const isEmpty = ({ epoch }: StoreRecord, writes: readonly StoreRecord[]): boolean =>
+  !writes.find((write) => write.epoch === epoch)?.content?.calls?.length
+
+function stands(record: StoreRecord, writes: readonly StoreRecord[], claims: readonly Ownership[]): Stands {
+  if (record.ok) return 'yes'
+  const rivals = writes.filter((other) => other !== record && other.version === record.version)
+  if (rivals.some(({ ok }) => ok)) return 'no'
+  const isFollowed =
+    claims.some(({ claim }) => claim.epoch > record.epoch && claim.version > record.version) ||
+    writes.some(({ ok, version }) => ok && version > record.version)
+  return isFollowed && rivals.length === 0 ? 'yes' : 'maybe'
+}
+
+/** Each call has one effect and one answer, and what is answered is committed. */
+function checkCalls(backends: BackendHistory, banks: ReadonlyMap<string, Bank>): Violation[] {
+  const found: Violation[] = []
+  const answers = new Map<string, Of<'answered'>[]>()
+  for (const record of recordsOf(backends, 'answered'))
+    answers.set(record.call, [...(answers.get(record.call) ?? []), record])
+  for (const called of recordsOf(backends, 'called')) {
+    const { call, room, what, refuse } = called
+    const bank = banks.get(room)!
+    const report = (name: ViolationName, at: number, message: string) =>
+      found.push({ name, at, room, message: `${call}: ${message}` })
+    const all = answers.get(call) ?? []
+    const [first] = all
+    if (!first) {
+      report('call_unanswered', backends.end.at, `nothing since ${Math.round(called.at)}`)
+      continue
+    }
+    for (const { at, code, answer } of all) {
+      // It is no outcome: the room may come to be.
+      if (what === 'close' && code === 'room_not_found') continue
+      if (refuse !== null && code === null) report('call_refused_applied', at, `was answered with ${answer}`)
+      else if (code !== refuse) report('call_refused_without_cause', at, `was refused with ${answer}`)
+    }
+    const kept = all.filter(({ code }) => code !== 'room_not_found')
+    const other = kept.find(({ answer }) => answer !== kept[0]!.answer)
+    if (other && !bank.mayForget(called.at, other.at))
+      report('call_answers_differ', other.at, `${kept[0]!.answer}, and then ${other.answer}`)
+    if (what === 'grant') checkEffect(backends, bank, called, kept, report)
+  }
+  return found
+}
+
+function checkEffect(
+  backends: BackendHistory,
+  bank: Bank,
+  { at: calledAt, call, refuse, room }: Of<'called'>,
+  answers: readonly Of<'answered'>[],
+  report: (name: ViolationName, at: number, message: string) => void,
+): void {
+  const effects = bank.effectsOf(call)
+  const last = effects.at(-1)
+  if (refuse !== null) {
+    const write = last?.writes[0]?.record
+    if (write) report('call_refused_applied', write.ended, 'its effect was written')
+    return
+  }
+  const certain = effects.map(({ writes }) => writes.filter(({ stands }) => stands === 'yes'))
+  const commits = certain.map((writes) => writes.filter(({ record }) => record.kind === 'commit'))
+  const twice =
+    commits.find((writes) => writes.length > 1)?.[1] ?? certain.filter((writes) => writes.length > 0)[1]?.[0]
+  if (twice && !bank.mayForget(calledAt, twice.record.ended))
+    report('call_twice', twice.record.ended, `${twice.record.node} wrote a second effect`)
+
+  const answered = answers.find(({ code }) => code === null)
+  if (!answered) return
+  if (!last) {
+    report('call_lost', answered.at, 'was answered and is in no write')
+    return
+  }
+  const from = bank.certainFrom(call)
+  if (from > answered.at + CLOCK_TOLERANCE_MS)
+    report(
+      'call_answered_early',
+      answered.at,
+      `${Math.ceil(from - answered.at)} ms before its commit was certain`,
+    )
+  const behind = last.life.writes.slice(last.life.writes.indexOf(last.writes[0]!))
+  const without = behind.find(
+    (write) =>
+      write.stands === 'yes' &&
+      write.record.content &&
+      write.record.kind === 'snapshot' &&
+      !hasCall(write, call),
+  )
+  if (without) report('call_lost', without.record.ended, `${without.record.node} wrote the room without it`)
+  const owner = backends.end.rooms.find((end) => end.room === room)
+  if (owner && last.life === bank.lives.at(-1) && !Object.hasOwn((owner.state as BankState).effects, call))
+    report('call_lost', backends.end.at, `${owner.node} runs the room without it`)
+}
+
+/** Each committed notice arrives until the webhook has accepted it, and the first arrivals are in the order of the room. */
+function checkNotices(backends: BackendHistory, bank: Bank): Violation[] {
+  const { room, notices } = bank
+  const arrivals = new Map<string, number>()
+  const accepted = new Set<string>()
+  for (const record of recordsOf(backends, 'received')) {
+    const { notice, at } = record
+    if (!arrivals.has(notice)) arrivals.set(notice, at)
+    if (record.accepted) accepted.add(notice)
+  }
+  const found: Violation[] = []
+  let latest: { id: string; at: number } | undefined
+  for (const { notice, write } of notices) {
+    const { id } = notice
+    const at = arrivals.get(id)
+    if (!accepted.has(id) && bank.mustArrive(write))
+      found.push({
+        name: 'notice_lost',
+        at: write.record.ended,
+        room,
+        message: `${id} of ${write.record.node}, epoch ${write.record.epoch}, version ${write.record.version}`,
+      })
+    if (at === undefined) continue
+    if (latest && latest.at > at)
+      found.push({ name: 'notice_order', at: latest.at, room, message: `${latest.id} came after ${id}` })
+    if (!latest || latest.at < at) latest = { id, at }
+  }
+  return found
+}
+
+/** Nothing arrives that was not committed, and nothing in another shape. */
+function checkUnknownNotices(backends: BackendHistory, banks: ReadonlyMap<string, Bank>): Violation[] {
+  const written = new Map(
+    [...banks.values()].flatMap(({ notices }) =>
+      notices.map(({ notice }) => [notice.id, notice.body] as const),
+    ),
+  )
+  return recordsOf(backends, 'received').flatMap(({ at, notice, body }): Violation[] => {
+    const committed = written.get(notice)
+    if (committed === body) return []
+    if (committed === undefined)
+      return [{ name: 'notice_uncommitted', at, message: `${notice} is in no commit: ${body}` }]
+    return [{ name: 'notice_differs', at, message: `${notice} was ${committed}, and came as ${body}` }]
+  })
+}
+
+interface Span {
+  readonly from: number
+  readonly until: number
+}
+
+/** A banned player is offline at every node a second later, and until the ban ends. */
+function checkBans({ end }: History, backends: BackendHistory, ownerships: Ownerships): Violation[] {
+  return recordsOf(backends, 'banned').flatMap(({ at, sub }) => {
+    const ends = [
+      ...recordsOf(backends, 'unbanning').filter((record) => record.sub === sub),
+      // The store had the ban.
+      ...ownerships.wipes(Number.POSITIVE_INFINITY),
+    ].map((record) => record.at)
+    const until = Math.min(end.at, ...ends.filter((ended) => ended > at))
+    return onlineSpans(backends, sub).flatMap(({ node, ...span }): Violation[] => {
+      const out = Math.max(ownerships.back(node, at), at) + OUT_WITHIN_MS
+      if (span.from >= until || Math.min(span.until, until) <= out) return []
+      const message = `${sub} was online at ${node} ${Math.round(Math.min(span.until, until) - at)} ms after its ban`
+      return [{ name: 'ban_ignored', at: Math.max(out, span.from), message }]
+    })
+  })
+}
+
+const isConnection = (record: BackendRecord): record is Of<'online'> | Of<'offline'> =>
+  record.kind === 'online' || record.kind === 'offline'
+
+function onlineSpans(backends: BackendHistory, sub: string): (Span & { readonly node: string })[] {
+  const spans: { from: number; until: number; node: string }[] = []
+  for (const record of backends.records) {
+    if (!isConnection(record) || record.sub !== sub) continue
+    const open = spans.at(-1)
+    if (open?.until === Number.POSITIVE_INFINITY) open.until = record.at
+    if (record.kind === 'online')
+      spans.push({ from: record.at, until: Number.POSITIVE_INFINITY, node: record.node })
+  }
+  return spans
+}
+
+/** A seat that was there when its player was kicked is gone soon, counted from when its client is online. */
+function checkKicks(backends: BackendHistory, ownerships: Ownerships): Violation[] {
+  return recordsOf(backends, 'kicked').flatMap(({ at, sent, sub, room, seats }): Violation[] => {
+    const seated = recordsOf(backends, 'seated').findLast((record) => record.sub === sub && record.at < sent)
+    if (seats === 0 || seated?.room !== room) return []
+    const gone = recordsOf(backends, 'unseated').find(
+      (record) => record.member === seated.member && record.at >= seated.at,
+    )
+    const until = gone?.at ?? backends.end.at
+    const late = onlineSpans(backends, sub).find((span) => {
+      const from = Math.max(at, span.from)
+      return Math.min(span.until, until) > Math.max(from, ownerships.back(span.node, from)) + KICKED_WITHIN_MS
+    })
+    const isLost = ownerships.losses(room).some(({ claim }) => claim.ended >= sent)
+    if (!late || isLost) return []
+    const message = `${sub} had the seat ${seated.member} ${Math.round(until - at)} ms after the kick`
+    return [{ name: 'kick_ignored', at, room, member: seated.member, message }]
+  })
+}
+
+/** Everything works: each bank has one owner and has seen no call twice, and each player has a seat. */
+function checkEnd(backends: BackendHistory, banks: ReadonlyMap<string, Bank>): Violation[] {
+  const { end } = backends
+  const found: Violation[] = end.seatless.map((client) => ({
+    name: 'left_out',
+    at: end.at,
+    client,
+    message: `${client} has no seat in a bank`,
+  }))
+  const called = new Map(recordsOf(backends, 'called').map(({ call, at }) => [call, at]))
+  const seen = new Set<string>()
+  for (const { room, node, state } of end.rooms) {
+    const report = (name: ViolationName, message: string) => found.push({ name, at: end.at, room, message })
+    if (seen.has(room)) report('two_owners', `also ${node} runs it`)
+    seen.add(room)
+    for (const call of (state as BankState).twice)
+      if (!banks.get(room)!.mayForget(called.get(call) ?? 0, end.at))
+        report('call_twice', `${call}: the room has seen it twice`)
+  }
+  return found
+}
+
+/** Far below what a run does in which half of the time something is broken, for each second. */
+const LEAST = { called: 0.5, answered: 1, received: 0.25, banned: 0.02, kicked: 0.02 }
+
+function checkActivity({ run }: History, backends: BackendHistory): Violation[] {
+  const seconds = (run.ended - run.began) / 1000
+  return (Object.keys(LEAST) as (keyof typeof LEAST)[]).flatMap((kind): Violation[] => {
+    const count = recordsOf(backends, kind).length
+    const wanted = Math.floor(LEAST[kind] * seconds)
+    if (count >= wanted) return []
+    const message = `${count} backend records '${kind}'; at least ${wanted} would prove something`
+    return [{ name: 'too_little', at: backends.end.at, message }]
+  })
+}

@@ -1,0 +1,399 @@
+import { type Client, connect, type Room, RoomfulError } from 'roomful/client'
+import { RoomfulError as RoomfulErrorOfServer } from 'roomful/server'
+import { Backend } from '../../../server/backend.ts'
+import { sleep } from '../../../shared/clock.ts'
+import { type Random, systemRandom } from '../../../shared/random.ts'
+import { SeededRandom } from '../../kit/seeded-random.ts'
+import { callControl } from '../../support/calls.ts'
+import type { bankRoom } from '../bank-room.ts'
+import type { BackendHistory, BackendRecord } from '../checker/backend-history.ts'
+import { REFUSALS, type Refusal } from '../room-logic.ts'
+import { ANY_NODE, Network } from './sdk-player.ts'
+import type { OwnedRoom, System, SystemControl } from './system.ts'
+
+type Bank = ReturnType<typeof bankRoom>
+type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never
+type Note = (note: Without<BackendRecord, 'at'>) => void
+
+/** A run ends with this timeout behind it, so calls that wait for a lost room give up earlier than by default. */
+const TIMEOUT_MS = 8000
+const LAST_TIMEOUT_MS = 25_000
+/** So many calls are repeated at a time at the end. */
+const LAST_AT_ONCE = 4
+/** Rooms keep 2,000 outcomes for ten minutes: a longer run has fewer calls a second. */
+const PAUSE_MS = 120
+const GUESTS = 3
+const LOOK_MS = 200
+/** Answers that say nothing of a call: it is sent again. */
+const PUT_OFF = [429, 502, 503, 504]
+
+/** A call that was made. */
+interface Call {
+  readonly id: string
+  readonly room: string
+  readonly what: 'grant' | 'close'
+  readonly refuse: Refusal | null
+  readonly notices: number
+}
+
+interface BackendsOptions {
+  readonly count: number
+  readonly seed: number
+  readonly project_id: string
+  readonly system: System
+  readonly control: SystemControl
+}
+
+/** Backends that call banks, repeat calls of each other, end banks, kick and ban; the guests that sit there; and the webhook. */
+export class Backends {
+  readonly rooms: BackendHistory['rooms'] = (['journal', 'snapshot', 'journal'] as const).map(
+    (durability, i) => ({
+      room: `chaos-bank-${durability}:b${i}`,
+      durability,
+    }),
+  )
+  readonly #options: BackendsOptions
+  readonly #records: BackendRecord[] = []
+  readonly #calls: Call[] = []
+  readonly #guests: Guest[]
+  readonly #random: SeededRandom
+  readonly #key: string
+  readonly #working: Promise<void>[] = []
+  #resting = false
+  #settled = false
+  /** Ends of bans that are not confirmed. */
+  readonly #banned = new Set<string>()
+
+  private constructor(options: BackendsOptions, key: string, guests: Guest[], random: SeededRandom) {
+    this.#options = options
+    this.#key = key
+    this.#guests = guests
+    this.#random = random
+  }
+
+  /** Creates the key of the backends and the tokens of the guests. */
+  static async prepare(options: BackendsOptions): Promise<Backends> {
+    const { project_id: projectId, seed, system, control } = options
+    const random = new SeededRandom(Math.imul(seed + 11, 0x27d4eb2f))
+    const scopes = ['room:call', 'room:read', 'player:manage']
+    const path = `/projects/${projectId}/keys`
+    const { secret = '' } = await callControl(control.url, 'POST', path, { scopes })
+    const guests: Guest[] = []
+    const backends = new Backends(options, secret, guests, random)
+    for (let i = 0; i < GUESTS; i++) {
+      const sub = `guest${i}`
+      const token = await system.tokenOf(projectId, sub)
+      const rooms = backends.rooms.map(({ room }) => room)
+      guests.push(new Guest({ sub, token, projectId, rooms, system, random, note: backends.#note }))
+    }
+    return backends
+  }
+
+  start(): void {
+    const { count, control } = this.#options
+    const { notices } = control
+    notices.onNotice = (notice, body, accepted) => this.#note({ kind: 'received', notice, body, accepted })
+    notices.mood = () => {
+      const draw = this.#random.float()
+      if (this.#resting || draw > 0.25) return 'accepts'
+      return draw < 0.17 ? 'fails' : draw < 0.21 ? 'silent' : 'late'
+    }
+    for (const guest of this.#guests) guest.start()
+    for (let i = 0; i < count; i++) this.#working.push(this.#work(i))
+    this.#working.push(this.#moderate())
+  }
+
+  /** From now on, no new calls: what has no answer gets one, and everything is asked once more. */
+  rest(): void {
+    this.#resting = true
+    for (const guest of this.#guests) guest.rest()
+    void this.#last().finally(() => {
+      this.#settled = true
+    })
+  }
+
+  /** Resolves when every call is answered, the guests have seats, and every notice has arrived, or after `withinMs`. */
+  async settled(withinMs: number): Promise<boolean> {
+    const { system, project_id: projectId } = this.#options
+    const deadline = system.clock.monotonic() + withinMs
+    const store = await system.openStore()
+    try {
+      for (;;) {
+        const waiting = await Promise.all(
+          this.rooms.map(({ room }) => store.notices.count(`${projectId}/${room}`)),
+        )
+        const isEmpty = waiting.every((count) => count === 0)
+        if (this.#settled && isEmpty && this.#guests.every(({ seated }) => seated)) return true
+        if (system.clock.monotonic() > deadline) return false
+        await sleep(system.clock, LOOK_MS)
+      }
+    } finally {
+      await store.close()
+    }
+  }
+
+  close(): void {
+    this.#resting = true
+    for (const guest of this.#guests) guest.close()
+  }
+
+  /** Everything up to `at`; `banks`: as their owners describe them then. */
+  history(at: number, banks: readonly OwnedRoom[]): BackendHistory {
+    return {
+      rooms: this.rooms,
+      records: this.#records.filter((record) => record.at <= at),
+      end: {
+        at,
+        rooms: banks.map(({ room, node, state }) => ({ room, node, state })),
+        seatless: this.#guests.filter(({ seated }) => !seated).map(({ sub }) => sub),
+      },
+    }
+  }
+
+  readonly #note: Note = (note) =>
+    void this.#records.push({ at: this.#options.system.clock.monotonic(), ...note } as BackendRecord)
+
+  async #work(backend: number): Promise<void> {
+    const { clock } = this.#options.system
+    for (let n = 0; !this.#resting; n++) {
+      const draw = this.#random.float()
+      const known = this.#calls[this.#random.integer(0, Math.max(0, this.#calls.length - 1))]
+      if (draw < 0.35 && known) await this.#send(known, TIMEOUT_MS)
+      else {
+        const { room } = this.rooms[this.#random.integer(0, this.rooms.length - 1)]!
+        const call: Call = {
+          id: `${backend}.${n}`,
+          room,
+          what: draw > 0.96 ? 'close' : 'grant',
+          refuse: draw > 0.96 || draw < 0.85 ? null : REFUSALS[n % REFUSALS.length]!,
+          notices: n % 3,
+        }
+        this.#calls.push(call)
+        this.#note({ kind: 'called', call: call.id, room, what: call.what, refuse: call.refuse })
+        await this.#send(call, TIMEOUT_MS)
+      }
+      await sleep(clock, PAUSE_MS * 2 * this.#random.float())
+    }
+  }
+
+  /** Sends a call, also one that was sent before. `fetch` writes down what comes of it. */
+  async #send({ id, room: roomId, what, refuse, notices }: Call, timeoutMs: number): Promise<void> {
+    const [type = '', key = ''] = roomId.split(':')
+    const room = this.#game(timeoutMs, id).room<Bank>(type as 'chaos-bank-journal', key)
+    try {
+      if (what === 'close') await room.close({ id })
+      else await room.call('grant', { call: id, refuse, notices }, { id, open: true })
+    } catch (error) {
+      if (!(error instanceof RoomfulErrorOfServer)) throw error
+    }
+  }
+
+  /** A backend of which one call in ten loses its answer on the way. */
+  #game(timeoutMs: number, call?: string): Backend {
+    const { system, control, project_id: projectId } = this.#options
+    const random: Random = { float: () => this.#random.float(), bytes: (count) => systemRandom.bytes(count) }
+    return new Backend(
+      { url: control.url, projectId, key: this.#key, timeoutMs },
+      {
+        fetch: async (url, init) => {
+          const response = await fetch(url, init)
+          const body = await response.text()
+          if (call !== undefined && !PUT_OFF.includes(response.status))
+            this.#answered(call, response.status, body)
+          if (!this.#resting && this.#random.float() < 0.1) throw new TypeError('the answer is lost')
+          return new Response(body, response)
+        },
+        random,
+        monotonic: () => system.clock.monotonic(),
+        sleep: (ms) => sleep(system.clock, ms),
+      },
+    )
+  }
+
+  #answered(call: string, status: number, body: string): void {
+    if (status === 200) {
+      this.#note({ kind: 'answered', call, code: null, answer: body })
+      return
+    }
+    const { code = String(status), detail = body } = JSON.parse(body)
+    this.#note({ kind: 'answered', call, code, answer: `${code}: ${detail}` })
+  }
+
+  /** Kicks and bans one guest after the other, so that each knows of one decision at a time. */
+  async #moderate(): Promise<void> {
+    const { clock } = this.#options.system
+    for (let n = 0; !this.#resting; n++) {
+      await sleep(clock, 500 + 1000 * this.#random.float())
+      const { sub, room } = this.#guests[n % this.#guests.length]!
+      const game = this.#game(TIMEOUT_MS)
+      if (n % 2 === 0 && room !== undefined) {
+        const [type = '', key = ''] = room.split(':')
+        const sent = clock.monotonic()
+        const seats = await answerOf(game.room(type, key).kick(sub, { reason: 'chaos' }))
+        if (seats !== undefined) this.#note({ kind: 'kicked', sub, room, sent, seats })
+      } else {
+        this.#banned.add(sub)
+        if ((await answerOf(game.ban(sub).then(() => true))) !== undefined)
+          this.#note({ kind: 'banned', sub })
+        await sleep(clock, 2500)
+        await this.#unban(game, sub)
+      }
+    }
+  }
+
+  async #unban(game: Backend, sub: string): Promise<void> {
+    this.#note({ kind: 'unbanning', sub })
+    if ((await answerOf(game.unban(sub).then(() => true))) !== undefined) this.#banned.delete(sub)
+  }
+
+  async #last(): Promise<void> {
+    await Promise.all(this.#working)
+    for (const sub of this.#banned) await this.#unban(this.#game(LAST_TIMEOUT_MS), sub)
+    const left = [...this.#calls]
+    const work = async () => {
+      for (let call = left.shift(); call; call = left.shift()) await this.#send(call, LAST_TIMEOUT_MS)
+    }
+    await Promise.all(Array.from({ length: LAST_AT_ONCE }, work))
+  }
+}
+
+/** Resolves to undefined where a request fails: then it may have been carried out or not. */
+async function answerOf<T>(request: Promise<T>): Promise<T | undefined> {
+  try {
+    return await request
+  } catch (error) {
+    if (!(error instanceof RoomfulErrorOfServer)) throw error
+    return undefined
+  }
+}
+
+interface GuestParts {
+  readonly sub: string
+  readonly token: string
+  readonly projectId: string
+  readonly rooms: readonly string[]
+  readonly system: System
+  readonly random: SeededRandom
+  readonly note: Note
+}
+
+const CONNECT_AGAIN_MS = 150
+
+/** A player with the SDK who sits in a bank, and comes back as soon as it may. */
+class Guest {
+  readonly #parts: GuestParts
+  readonly #network: Network
+  #client: Client | undefined
+  #room: Room<Bank> | undefined
+  #seat: { readonly room: string; readonly member: string } | undefined
+  /** Node of its last connection. */
+  #node = ''
+  /** Node of which it was noted last that it is online there. */
+  #onlineAt: string | undefined
+  #resting = false
+  #closed = false
+
+  constructor(parts: GuestParts) {
+    this.#parts = parts
+    const { system, random } = parts
+    this.#network = new Network(
+      () => system.doors()[Math.floor(random.float() * system.doors().length)],
+      () => {},
+      (door) => system.dial?.(door),
+      (door, socket) =>
+        socket.once('open', () => {
+          this.#node = door.node
+          // A client moves from a node that drains without a change of its status.
+          this.#changed()
+        }),
+    )
+  }
+
+  get sub(): string {
+    return this.#parts.sub
+  }
+
+  /** The bank that it sits in. */
+  get room(): string | undefined {
+    return this.#seat?.room
+  }
+
+  get seated(): boolean {
+    return this.#client?.status === 'online' && this.#room?.status === 'joined'
+  }
+
+  start(): void {
+    void this.#live()
+  }
+
+  /** From now on, it stays where it is. */
+  rest(): void {
+    this.#resting = true
+  }
+
+  close(): void {
+    this.#closed = true
+    this.#client?.close()
+  }
+
+  async #live(): Promise<void> {
+    const { system, random } = this.#parts
+    while (!this.#closed) {
+      try {
+        const client = await this.#connected()
+        if (this.#room?.status === 'left') this.#room = undefined
+        if (!this.#room) await this.#join(client)
+        else if (!this.#resting && random.float() < 0.02) await this.#room.leave()
+      } catch (error) {
+        if (!(error instanceof RoomfulError)) throw error
+      }
+      await sleep(system.clock, CONNECT_AGAIN_MS)
+    }
+  }
+
+  async #connected(): Promise<Client> {
+    if (this.#client && this.#client.status !== 'closed') return this.#client
+    const { projectId, token, system, random } = this.#parts
+    this.#client = undefined
+    this.#room = undefined
+    const client = await connect(ANY_NODE, {
+      projectId,
+      token,
+      reroute: false,
+      WebSocket: this.#network.WebSocket,
+      clock: system.clock,
+      random: { float: () => random.float(), bytes: (count) => systemRandom.bytes(count) },
+      onError: () => {},
+    })
+    this.#client = client
+    client.onConnectionChange(() => this.#changed())
+    this.#changed()
+    if (this.#closed) client.close()
+    return client
+  }
+
+  async #join(client: Client): Promise<void> {
+    const { rooms, random } = this.#parts
+    const [type = '', key = ''] = rooms[random.integer(0, rooms.length - 1)]!.split(':')
+    const room = await client.join<Bank>(type as 'chaos-bank-journal', { key })
+    this.#room = room
+    room.onStateChange(() => this.#changed())
+    room.onLeave(() => this.#changed())
+    this.#changed()
+  }
+
+  /** Writes down what has changed of its connection and its seat. */
+  #changed(): void {
+    const { sub, note } = this.#parts
+    const node = this.#client?.status === 'online' ? this.#node : undefined
+    if (node !== this.#onlineAt)
+      note(node === undefined ? { kind: 'offline', sub } : { kind: 'online', sub, node })
+    this.#onlineAt = node
+    const room = this.#room
+    const member = room && room.status !== 'left' ? room.memberId : undefined
+    if (member === this.#seat?.member) return
+    if (this.#seat) note({ kind: 'unseated', sub, ...this.#seat })
+    this.#seat = room && member !== undefined ? { room: room.id, member } : undefined
+    if (this.#seat) note({ kind: 'seated', sub, ...this.#seat })
+  }
+}
