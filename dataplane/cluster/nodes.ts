@@ -36,8 +36,6 @@ const YOUNG_MS = 1000
 const WHOLE_SECOND_MS = 1000
 /** For this many leases a dead node stays in the index, and is remembered. */
 const REMEMBERED_LEASES = 10
-/** Of so many nodes that have ended long ago the ids are remembered. */
-const MAX_ENDED = 10_000
 const PAGE = 500
 
 /** Another node, as it was last seen. */
@@ -57,8 +55,6 @@ interface Seen {
 export class ClusterNodes {
   readonly #parts: ClusterNodesParts
   readonly #others = new Map<string, Seen>()
-  /** Ids of nodes that are not in `#others` and were judged to have ended. Rows of their rooms may stay for an hour. */
-  readonly #ended = new Set<string>()
   /** Until then no one is judged dead. */
   #heldUntil = Number.NEGATIVE_INFINITY
   #heldSince = Number.NEGATIVE_INFINITY
@@ -127,12 +123,7 @@ export class ClusterNodes {
   isGone(nodeId: string): boolean {
     const seen = this.#others.get(nodeId)
     if (seen) return seen.gone
-    if (nodeId === this.#parts.nodeId) return false
-    if (this.canJudge && !this.#ended.has(nodeId)) {
-      this.#ended.add(nodeId)
-      if (this.#ended.size > MAX_ENDED) this.#ended.delete(this.#ended.values().next().value!)
-    }
-    return this.#ended.has(nodeId)
+    return nodeId !== this.#parts.nodeId && this.canJudge
   }
 
   /**
@@ -261,7 +252,6 @@ export class ClusterNodes {
   #noteAlive(info: NodeInfo): void {
     const seen = this.#others.get(info.node_id)
     if (!seen) {
-      this.#ended.delete(info.node_id)
       this.#others.set(info.node_id, {
         info,
         gone: false,
