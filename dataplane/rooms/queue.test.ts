@@ -248,6 +248,19 @@ describe('Queue', () => {
     expect(later.inRoom || queue.rooms.asked.length > 1).toBe(true)
   })
 
+  // Seen in chaos: a player cancelled a ticket too late, cancelled the next one, reloaded the page, and got the match of the first.
+  it('does not answer a player with a match that an earlier page of the player has seen', async () => {
+    await queue.join('ada', 1200)
+    await queue.join('bob', 1200)
+    await queue.advance(200)
+    const { room } = queue.rooms.asked[0]!.order
+    await queue.join('ada', 1300, { session: 'next', seen: room })
+    queue.bench.send('ranked', 'next', { kind: 'leave', reason: 'left', request_id: 9 }, 'default')
+    await queue.advance(100)
+    const reloaded = await queue.join('ada', 1200, { session: 'reloaded' })
+    expect([reloaded.inRoom, queue.waiting]).toEqual([true, ['ada']])
+  })
+
   it('returns the tickets to the front with their old age, only after the cancellation is confirmed', async () => {
     const answers: ((answer: Answer) => void)[] = []
     queue.rooms.answers = () => new Promise((resolve) => answers.push(resolve))
