@@ -76,6 +76,18 @@ describe('A ticket in a second match', () => {
   })
 })
 
+describe('A match of a cancelled ticket', () => {
+  const cancelled = ended('cancelled', true, 7000)
+  const loaded = (history: OpenHistory) => note(history, 6500, { kind: 'loaded' })
+  const placed = (before: number) => (history: OpenHistory) =>
+    note(history, before, { kind: 'placed', ticket: 'gil/2/0' })
+
+  it('is right when the player has loaded its page before the queue had another ticket of it', () => {
+    expect(broken(cancelled, loaded, placed(6400))).toEqual([])
+    expect(broken(cancelled, placed(6600), loaded)).toEqual(['match_of_cancelled'])
+  })
+})
+
 describe('A ticket without a match', () => {
   it('is not lost when its player cancelled it', () => {
     expect(broken(ended('cancelled', true))).toEqual([])

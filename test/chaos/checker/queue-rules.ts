@@ -64,13 +64,21 @@ function split(record: Of<'heard'>): Violation[] {
 function misplaced(record: Of<'matched'>, { records }: Queue): Violation[] {
   const { at, client, room, tickets, seated } = record
   const own = tickets.find((ticket) => playerOf(ticket) === client)
-  const cancelled = records.some(
+  const cancelled = records.findLast(
     (other) => other.kind === 'ended' && other.cancelled && other.ticket === own && other.at < at,
   )
-  if (cancelled) return [violation(record, 'match_of_cancelled', `it had cancelled ${own}`, room)]
+  if (cancelled && !hasForgotten(records, client, cancelled.at, at))
+    return [violation(record, 'match_of_cancelled', `it had cancelled ${own}`, room)]
   if (seated && own !== undefined) return []
   const message = `${client} is ${seated ? 'a' : 'no'} member of the match of ${tickets.join(', ')}`
   return [violation(record, 'seat_twice', message, room)]
+}
+
+/** Whether a player has loaded its page again since `from`, before it could tell the queue which match it had seen. */
+function hasForgotten(records: readonly QueueRecord[], player: string, from: number, to: number): boolean {
+  const since = records.filter(({ client, at }) => client === player && at > from && at < to)
+  const first = since.find(({ kind }) => kind === 'loaded' || kind === 'placed')
+  return first?.kind === 'loaded'
 }
 
 function ended(record: Of<'ended'>, { records }: Queue, matches: Matches): Violation[] {
