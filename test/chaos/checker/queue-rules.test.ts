@@ -86,6 +86,15 @@ describe('A match of a cancelled ticket', () => {
     expect(broken(cancelled, loaded, placed(6400))).toEqual([])
     expect(broken(cancelled, placed(6600), loaded)).toEqual(['match_of_cancelled'])
   })
+
+  it('is right when the player cancelled before the queue had answered', () => {
+    const unanswered = (history: OpenHistory) => {
+      const { records } = history.queue!
+      records.splice(records.indexOf(queued(history, 'placed')), 1)
+    }
+    expect(broken(cancelled)).toEqual(['match_of_cancelled'])
+    expect(broken(cancelled, unanswered)).toEqual([])
+  })
 })
 
 describe('A ticket without a match', () => {

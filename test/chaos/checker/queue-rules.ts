@@ -67,11 +67,20 @@ function misplaced(record: Of<'matched'>, { records }: Queue): Violation[] {
   const cancelled = records.findLast(
     (other) => other.kind === 'ended' && other.cancelled && other.ticket === own && other.at < at,
   )
-  if (cancelled && !hasForgotten(records, client, cancelled.at, at))
+  if (cancelled && isKnown(cancelled, records) && !hasForgotten(records, client, cancelled.at, at))
     return [violation(record, 'match_of_cancelled', `it had cancelled ${own}`, room)]
   if (seated && own !== undefined) return []
   const message = `${client} is ${seated ? 'a' : 'no'} member of the match of ${tickets.join(', ')}`
   return [violation(record, 'seat_twice', message, room)]
+}
+
+/** Whether the queue had answered when the player cancelled. Before that, the ticket may be on its way to the queue. */
+function isKnown({ at, client }: QueueRecord, records: readonly QueueRecord[]): boolean {
+  const last = records.findLast(
+    ({ kind, ...other }) =>
+      other.client === client && other.at < at && (kind === 'asked' || kind === 'placed' || kind === 'heard'),
+  )
+  return last !== undefined && last.kind !== 'asked'
 }
 
 /** Whether a player has loaded its page again since `from`, before it could tell the queue which match it had seen. */
