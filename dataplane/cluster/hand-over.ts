@@ -7,8 +7,8 @@ export interface LeavingRoom {
   readonly stateVersion: number
   /** The node with most of its members' sockets. */
   readonly mostlyAt: string | undefined
-  /** Saves the room and gives it up; `take` is called when the successor can claim it. */
-  handOver(successor?: { readonly nodeId: string; readonly take: () => void }): Promise<void>
+  /** Saves the room and releases it. Resolves with true if the node `successor` can claim it. */
+  handOver(successor?: string): Promise<boolean>
 }
 
 /** What handing rooms over takes. */
@@ -37,7 +37,7 @@ export async function handOver(
       const { address } = room
       const nodeId = place(room)
       const began = now()
-      await room.handOver(nodeId === undefined ? undefined : { nodeId, take: () => ask(nodeId, address) })
+      if ((await room.handOver(nodeId)) && nodeId !== undefined) ask(nodeId, address)
       handed((now() - began) / 1000)
     }
   }

@@ -16,12 +16,11 @@ import type {
   ToEdge,
 } from '../traffic.ts'
 import type { Member } from './definition.ts'
-import type { Departures } from './departures.ts'
+import type { RoomEnvironment } from './environment.ts'
 import type { Position, Update } from './journal.ts'
 import { LayerDelivery } from './layer-delivery.ts'
 import type { Grants } from './layer-grants.ts'
 import type { Membership, Memberships } from './memberships.ts'
-import type { RoomMetrics } from './metrics.ts'
 import type { EventMessage, MutableFrames, RoomFrames, UpdateFrames } from './room-frames.ts'
 import type { LiveState } from './state.ts'
 
@@ -365,11 +364,7 @@ interface ReplyingRoom {
 }
 
 /** The way to edges. */
-interface ReplyEnvironment {
-  readonly metrics: RoomMetrics
-  readonly departures: Departures
-  readonly deliver: (edge: string, message: ToEdge) => void
-}
+type ReplyEnvironment = Pick<RoomEnvironment, 'metrics' | 'departures' | 'deliver'>
 
 /** What a room says to edges, under its present epoch. */
 export class Replies {

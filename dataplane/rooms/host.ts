@@ -67,7 +67,6 @@ export class RoomHost {
   readonly #descriptions: RoomDescriptions
   readonly #refresh
   #slowLoggedAt = Number.NEGATIVE_INFINITY
-  #members = 0
   #closed = false
 
   /** Throws RoomDefinitionError when two room types have one name. */
@@ -104,7 +103,7 @@ export class RoomHost {
       failures: new FailureLog(clock, log, revealFailures),
     }
     metrics.rooms.read(() => this.size)
-    metrics.members.read(() => this.#members)
+    metrics.members.read(() => this.members)
     metrics.queueTickets.read(() => this.#tickets)
     metrics.roomsFrozen.read(() => this.frozen)
     metrics.historyBytes.read(() => this.historyBytes)
@@ -239,11 +238,6 @@ export class RoomHost {
     return slot.open(seen)
   }
 
-  /** A room has more members (positive) or fewer. */
-  countMembers(change: number): void {
-    this.#members += change
-  }
-
   /** A room runs. */
   add(room: Room): void {
     this.#rooms.set(room.address.name, room)
@@ -300,7 +294,9 @@ export class RoomHost {
 
   /** Members of all rooms that run here. */
   get members(): number {
-    return this.#members
+    let members = 0
+    for (const { stream } of this.#rooms.values()) members += stream.memberships.size
+    return members
   }
 
   /** The rooms as operators see them. */

@@ -23,12 +23,13 @@ import { type JournalFormat, NewerRecord, UnreadableRecord } from './journal.ts'
 import { LISTED_MS } from './listing.ts'
 import type { LiveTree } from './live-tree.ts'
 import { CannotMigrate, NewerState } from './migration.ts'
-import { answerLeft, type Outcome, outcomesLeft, outcomesToLeave } from './outcomes.ts'
+import { answerLeft, outcomesLeft, outcomesToLeave } from './outcomes.ts'
 import { newRoom, type RestoredRoom, restore } from './restore.ts'
 import type { Room } from './room.ts'
 import { TurnCut } from './room-code.ts'
 import { createState, treeOf } from './state.ts'
 import type { ClaimedRoom } from './stream.ts'
+import type { Outcome } from './table.ts'
 
 /** The room logic made no room; code and text are for the client that asked for it. */
 class CannotCreate extends Error {

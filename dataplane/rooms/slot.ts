@@ -14,8 +14,9 @@ import { type RoomAddress, roomIdOf, type ToOwner, traceOf } from '../traffic.ts
 import type { RoomDefinition } from './definition.ts'
 import { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
+import type { RoomHost } from './host.ts'
 import { giveBack, openRoom } from './open.ts'
-import { Room, type RoomEnd, type RoomListener } from './room.ts'
+import { Room, type RoomEnd } from './room.ts'
 import type { ClaimedRoom } from './stream.ts'
 
 /** Epoch of answers about a room that is not here: it belongs to no owner. */
@@ -28,28 +29,16 @@ export const NO_EPOCH = { epoch: 0 }
  */
 export type SlotState = 'opening' | 'running' | 'frozen' | 'leaving' | 'gone'
 
-/** The node's rooms, as far as one of them needs them. */
-interface SlotHost {
-  /** False: the node takes no more rooms. */
-  readonly accepts: boolean
-  /** The number of members here has changed. */
-  countMembers(change: number): void
-  /** The room runs. */
-  add(room: Room): void
-  /** The name is free again. */
-  remove(slot: RoomSlot): void
-}
-
 /**
  * One room name at this node, from its claim to its end. Its inbox holds what cannot be handled yet. The inbox has two ways out: all of it is
  * forwarded to the next owner, or it is answered by the table of refusals.
  */
-export class RoomSlot implements RoomListener {
+export class RoomSlot {
   readonly address: RoomAddress
   readonly #environment: RoomEnvironment
   readonly #definition: RoomDefinition
   readonly #inbox: Inbox
-  readonly #host: SlotHost
+  readonly #host: RoomHost
   readonly #replies: Replies
   #room: Room | undefined
   #isGone = false
@@ -59,7 +48,7 @@ export class RoomSlot implements RoomListener {
     address: RoomAddress,
     definition: RoomDefinition,
     inbox: Inbox,
-    host: SlotHost,
+    host: RoomHost,
   ) {
     this.#environment = environment
     this.address = address
@@ -162,11 +151,8 @@ export class RoomSlot implements RoomListener {
     return this.#room
   }
 
-  members(change: number): void {
-    this.#host.countMembers(change)
-  }
-
-  end(end: RoomEnd, epoch: number, successor: string | undefined): void {
+  /** The room is no longer here. The rest of its inbox goes to the node `successor`, or to the next owner. */
+  ended(end: RoomEnd, epoch: number, successor: string | undefined): void {
     const { log, metrics } = this.#environment
     if (end === 'asleep') metrics.roomsAsleep.inc({ room_type: this.address.roomType })
     // A few a day, and what an operator searches the log for then.
