@@ -46,7 +46,7 @@ import {
   RENEW_MS,
   type RoomTask,
   STUCK,
-  taskRooms,
+  TaskRooms,
   type Work,
 } from './tasks.ts'
 import type { RoomTimer } from './timers.ts'
@@ -325,7 +325,7 @@ export class Inputs {
       const { address, environment, state } = this.#stream
       const isSystem = this.handlers.definition.system === true
       const internal = isSystem && {
-        rooms: taskRooms(address.projectId, environment.request),
+        rooms: new TaskRooms(address.projectId, environment),
         state: state.flushed,
       }
       return run.call(this.handlers.definition.tasks[name], valid.value, { id, ...internal })
