@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { type RoomAddress, roomAddress } from '../traffic.ts'
+import type { PeerMessage } from './envelope.ts'
 import { handOver, type LeavingRoom } from './hand-over.ts'
 
 /** A room that is saved when the test says so. */
@@ -41,12 +42,12 @@ function handing(rooms: readonly TestRoom[], place: (preferred: string | undefin
   const clock = new FakeClock()
   const asked: string[] = []
   const seconds: number[] = []
-  const done = handOver(rooms, {
-    place: ({ mostlyAt }) => place(mostlyAt),
-    ask: (nodeId, { key }) => asked.push(`${nodeId} ${key}`),
-    handed: (took) => seconds.push(took),
-    now: () => clock.monotonic(),
-  })
+  const links = {
+    send: (nodeId: string, message: PeerMessage) =>
+      void asked.push(`${nodeId} ${message.to === 'host' && message.room.key}`),
+  }
+  const metrics = { handOverDuration: { observe: (took: number) => void seconds.push(took) } }
+  const done = handOver(rooms, { links, clock, metrics }, { place: (_, __, mostlyAt) => place(mostlyAt) })
   return { clock, asked, seconds, done }
 }
 
