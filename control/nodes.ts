@@ -48,6 +48,8 @@ const PASSED_ON = [
   'payload_too_large',
   'room_not_found',
   'room_full',
+  'project_full',
+  'too_many_rooms',
   'room_logic_refused',
   'conflict',
   'rate_limited',

@@ -254,15 +254,26 @@ describe('requests of a backend to a room', () => {
     expectProblem(await control.call(line), 404, 'project_not_found')
   })
 
-  it('a disabled project gets no new rooms, and those that it has can be called', async () => {
+  it('the keys of a disabled project reach no rooms; an operator does, and creates none', async () => {
     const id = await control.newProject()
-    const { secret: as } = await control.newKey(id, { scopes: ['room:call'] })
+    const scopes = ['room:call', 'room:read', 'player:manage']
+    const { secret: as } = await control.newKey(id, { scopes })
     await control.call(`POST /projects/${id}/disable`)
     const at = `/projects/${id}/rooms/duel/a`
-    expectProblem(await api(`PUT ${at}`, { as }), 403, 'project_disabled')
-    expectProblem(await api(`POST ${at}/calls/grant?open=1`, { as }), 403, 'project_disabled')
-    expect((await api(`POST ${at}/calls/grant`, { as })).status).toBe(200)
-    expect(node.requests).toHaveLength(1)
+    const reserve = { subs: ['ada'], seconds: 30 }
+    for (const [line, body] of [
+      [`PUT ${at}`],
+      [`POST ${at}/calls/grant`],
+      [`POST ${at}/reserve`, reserve],
+      [`POST ${at}/kick`, { sub: 'ada' }],
+      [`POST ${at}/close`],
+      [`GET ${at}`],
+      [`GET /projects/${id}/rooms?type=duel`],
+    ] as const)
+      expectProblem(await api(line, { as, ...(body && { body }) }), 403, 'project_disabled')
+    expectProblem(await control.call(`PUT ${at}`), 403, 'project_disabled')
+    expect(node.requests).toEqual([])
+    expect((await control.call(`POST ${at}/close`)).status).toBe(200)
   })
 
   it('the page of the API shows each of the calls', async () => {

@@ -1,7 +1,13 @@
-import type { Arrival } from './traffic.ts'
+import type { Arrival, RequestMessage } from './traffic.ts'
 
 /** Everything but messages is one for each member, or is asked again: of that a room with many members has more. */
 const OTHERS_PER_MESSAGE = 10
+
+/** Size of a request that takes one place: the default of `MAX_MESSAGE_BYTES`. */
+const PLACE_BYTES = 16 * 1024
+
+const placesOf = ({ request }: RequestMessage): number =>
+  Math.ceil(JSON.stringify(request).length / PLACE_BYTES)
 
 /** An event of the room's owner that waits among the messages. */
 type OwnEvent = () => void
@@ -18,11 +24,12 @@ export class Inbox {
   readonly #waiting = new Map<string | number, Arrival | OwnEvent>()
   #messages = 0
   #requests = 0
+  #requestPlaces = 0
   #number = 0
 
   /**
-   * `mostMessages`: how many messages of members may wait, and apart from them as many requests of backends and operators; of joins, attaches,
-   * resyncs and leaves together ten times as many.
+   * `mostMessages`: how many messages of members may wait, and apart from them as many requests of backends and operators, where each 16 KiB of
+   * a request count as one; of joins, attaches, resyncs and leaves together ten times as many.
    */
   constructor(mostMessages: number) {
     this.#mostMessages = mostMessages
@@ -47,8 +54,10 @@ export class Inbox {
       case 'request': {
         const key = `request ${memberId}`
         if (this.#waiting.has(key)) return true
-        if (this.#requests >= this.#mostMessages) return false
+        const places = this.#requestPlaces + placesOf(message)
+        if (places > this.#mostMessages) return false
         this.#requests++
+        this.#requestPlaces = places
         this.#waiting.set(key, arrival)
         return true
       }
@@ -121,9 +130,12 @@ export class Inbox {
   #delete(key: string | number, waiting: Arrival | OwnEvent): void {
     this.#waiting.delete(key)
     if (typeof waiting === 'function') return
-    const { kind } = waiting.message
-    if (kind === 'message' || kind === 'refuse') this.#messages--
-    else if (kind === 'request') this.#requests--
+    const { message } = waiting
+    if (message.kind === 'message' || message.kind === 'refuse') this.#messages--
+    else if (message.kind === 'request') {
+      this.#requests--
+      this.#requestPlaces -= placesOf(message)
+    }
   }
 
   #replace(key: string, arrival: Arrival): boolean {

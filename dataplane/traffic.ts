@@ -90,10 +90,13 @@ export interface RoomRequest {
 /** Error code of a request to a room. */
 export type RequestCode = ErrorCode | 'invalid_request' | 'conflict' | 'cancelled' | 'timeout'
 
-/** Answer to a request to a room. `epoch` and `seq`: of the update that has its effect. The flush of that update sets `seq`. */
+/**
+ * Answer to a request to a room. `epoch` and `seq`: of the update that has its effect. The flush of that update sets `seq`.
+ * `retry_after_seconds`: the request fails again until then.
+ */
 export type RequestAnswer =
   | { readonly reply: Json; readonly epoch: number; seq: number }
-  | { readonly code: RequestCode; readonly message: string }
+  | { readonly code: RequestCode; readonly message: string; readonly retry_after_seconds?: number }
 
 /** A reliable message of a member. The refs of a member are 1, 2, 3 …: the owner handles each once and in order. */
 export type ReliableMessage = Extract<ToOwner, { kind: 'message' }> & { readonly ref: number }

@@ -14,7 +14,8 @@ export interface Credentials {
 
 /** Source of credentials. */
 export interface Issuer {
-  issue(): Promise<Credentials>
+  /** `sub`: the player that the token names. Given credentials stay those of their player. */
+  issue(sub?: string): Promise<Credentials>
   /** Issues credentials under a new key. `revoke` revokes it. */
   issueUnderKey(): Promise<{ readonly credentials: Credentials; readonly revoke: () => Promise<void> }>
 }
@@ -28,7 +29,6 @@ export class ControlIssuer implements Issuer {
     this.#access = access
   }
 
-  /** `sub`: the player that the token names. */
   issue(sub?: string): Promise<Credentials> {
     return this.#token({ sub }, false)
   }

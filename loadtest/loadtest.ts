@@ -9,6 +9,7 @@ import { checksOf, mergeFindings, violatedChecks } from './checks.ts'
 import { withinTimeLimit } from './clients/client.ts'
 import { Clients } from './clients/clients.ts'
 import { LobbyClients } from './clients/lobby.ts'
+import { MatchmakingClients } from './clients/matchmaking.ts'
 import { Failures } from './clients/tally.ts'
 import { type WorkerReport, watchLoop } from './clients/worker.ts'
 import type { Credentials, Issuer } from './issuer.ts'
@@ -92,6 +93,7 @@ const allPercentiles = (histograms: Histograms): Second['timings'] =>
 export class LoadTest implements RunContext {
   readonly clients: Clients
   readonly lobby: LobbyClients
+  readonly matchmaking: MatchmakingClients
   readonly #deps: LoadTestOptions
   readonly #scraper: Scraper
   readonly #start: number
@@ -141,7 +143,9 @@ export class LoadTest implements RunContext {
       interrupted: this.#interruption,
     })
     const { wsUrls, issuer } = target
-    this.lobby = new LobbyClients({ wsUrls, issuer, clock, interrupted: this.#interruption })
+    const players = { wsUrls, issuer, clock, interrupted: this.#interruption }
+    this.lobby = new LobbyClients(players)
+    this.matchmaking = new MatchmakingClients(players)
   }
 
   /** Resolves with the result, also of a run that failed or was interrupted. Called once. */
@@ -261,6 +265,7 @@ export class LoadTest implements RunContext {
     const findings = mergeFindings(this.#reports.map((report) => report.findings))
     this.#checks.unshift(...checksOf(findings, this.#deps.options.message !== undefined))
     this.lobby.close()
+    this.matchmaking.close()
     await this.clients.close()
   }
 

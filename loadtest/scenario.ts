@@ -1,5 +1,6 @@
 import type { Clients } from './clients/clients.ts'
 import { type LobbyClients, ROOMS_PER_CLIENT } from './clients/lobby.ts'
+import type { MatchmakingClients } from './clients/matchmaking.ts'
 import type { LocalService, LocalSettings } from './local.ts'
 import type { Options, Values } from './option-kinds.ts'
 import { type Check, type Figure, NO_VALUES, type Percentiles, type Timing } from './result.ts'
@@ -31,6 +32,8 @@ export interface RunContext {
   readonly clients: Clients
   /** Players who find rooms of the type `load-lobby`. */
   readonly lobby: LobbyClients
+  /** Players who queue in `load-queue`. */
+  readonly matchmaking: MatchmakingClients
   /** The processes of the service. Throws without `--local`. */
   readonly local: LocalService
   /** Runs one phase, which appears in the report and the live view. `seconds`: expected duration. */
@@ -101,6 +104,14 @@ export async function dryRun(
       burst: async (options: { count: number }) => add(options).then(() => 0),
       count: async () => 0,
       findings: { lists: 0, ghosts: [], refused: [] },
+    }),
+    matchmaking: stub({
+      connect: add,
+      pairs: (options: { count: number }) => add({ count: 2 * options.count }).then(() => []),
+      partners: (options: { count: number }) => add(options).then(() => []),
+      waiting: 0,
+      informed: 1,
+      findings: { matched: [], lost: [] },
     }),
     local: stub({
       nodes,

@@ -19,6 +19,8 @@ export const CONTROL_PROBLEMS = {
   payload_too_large: { status: 413, title: 'The body is larger than 64 KiB' },
   unsupported_media_type: { status: 415, title: 'The body is not plain application/json' },
   room_full: { status: 409, title: 'The room has too few free seats' },
+  project_full: { status: 409, title: 'The project has as many rooms as it may have' },
+  too_many_rooms: { status: 409, title: 'The key has created as many rooms as it may' },
   room_logic_refused: { status: 409, title: 'The logic of the room refused' },
   rate_limited: { status: 429, title: 'Too many requests' },
   room_logic_failed: { status: 500, title: 'The logic of the room failed' },

@@ -142,6 +142,14 @@ describe('one after the other', () => {
     expect(checks.find(({ name }) => name === 'ended rooms in lists')?.note).not.toBe('0 lists')
   })
 
+  it('matchmaking matches the tickets that fit, and keeps the others', async () => {
+    const sizes = '--waiting 30 --cancelled 10 --pairs 5 --rate 10 --seconds 0.5 --calm 0.5'
+    const { figures, checks } = await passing(`matchmaking ${sizes}`, { own: true, plays: false })
+    const times = figures.flatMap(({ samples }) => samples?.count ?? [])
+    expect(times).toEqual([5, 5])
+    expect(checks.find(({ name }) => name === 'lost tickets')?.note).toBe('20 matched players')
+  })
+
   it('rolling-restart ends and starts each node, and no one loses anything', async () => {
     const report = await passing(`rolling-restart ${PLAYERS} --calm 0.5`, { own: true })
     expect(told(report)).toEqual(

@@ -137,7 +137,7 @@ export function projectRoutes(
       tag: 'Projects',
       summary: 'Delete a project',
       description:
-        'Takes a disabled project only. Ends its rooms as DELETE of each room does, in batches, for up to 15 s. When the last room has ended, it deletes the project with its keys and what is stored of its players. While rooms are left, the answer says deleted: false; send the request again. A room that cannot end is named in the error.',
+        'Takes a disabled project only. Ends its rooms as DELETE of each room does, in batches, for up to 15 s. When the last room has ended, it deletes the project with its keys, its notices and dead letters, and what is stored of its players. While rooms are left, the answer says deleted: false; send the request again. A room that cannot end is named in the error.',
       access: 'operator',
       answer: { status: 200, description: 'Whether the project is deleted.', schema: DeletedProject },
       problems: ['project_not_found', 'conflict', 'room_unavailable', 'node_unavailable', 'timeout'],

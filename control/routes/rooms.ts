@@ -37,6 +37,11 @@ interface Wish {
 
 /** Problems of every call that a node answers. */
 const FORWARDED: readonly ProblemCode[] = ['project_not_found', 'node_unavailable', 'timeout']
+/** The same, where keys may call. */
+const FOR_CALLERS: readonly ProblemCode[] = ['missing_scope', 'project_disabled', ...FORWARDED]
+
+/** Problems of a request that creates its room. */
+const NO_ROOM_LEFT: readonly ProblemCode[] = ['project_full', 'too_many_rooms']
 
 /** Characters of an idempotency key that control makes: 126 random bits. */
 const KEY_LENGTH = 21
@@ -48,10 +53,11 @@ export function roomRoutes(
 ): void {
   const { projects, nodes, random } = parts
 
-  /** A key shows that its project exists, which spares a call to the store. */
-  async function authorise(caller: Caller, projectId: string, scope: string): Promise<void> {
+  /** Rejects with a `Problem` if the caller may not do this. Operators reach the rooms of a disabled project, and create none. */
+  async function authorise(caller: Caller, projectId: string, scope: string, creates = false): Promise<void> {
     requireProject(caller, projectId)
     if (caller.kind === 'key') requireScope(caller.key, scope)
+    if (creates || caller.kind === 'key') await projects.requireEnabled(projectId)
     else await projects.require(projectId)
   }
 
@@ -66,7 +72,7 @@ export function roomRoutes(
       access: 'caller',
       query: RoomsQuery,
       answer: { status: 200, description: 'One page of rooms.', schema: RoomPage },
-      problems: ['missing_scope', ...FORWARDED],
+      problems: FOR_CALLERS,
     },
     async ({ caller, params: { id = '' }, query: { sleeping, type, limit, ...query } }) => {
       if (sleeping !== undefined) requireOperator(caller)
@@ -87,23 +93,21 @@ export function roomRoutes(
     scope: string,
     wishOf: (call: Call<Body, Query>, callId: string) => Wish,
   ): void {
-    const problems = ['missing_scope', 'room_unavailable', 'rate_limited', 'conflict', ...endpoint.problems]
+    const problems = ['room_unavailable', 'rate_limited', 'conflict', ...endpoint.problems]
     endpoints.mount<Body, Query>(
       {
         ...endpoint,
         tag: 'Rooms',
         access: 'caller',
         idempotent: '10 minutes',
-        problems: [...(problems as ProblemCode[]), ...FORWARDED],
+        problems: [...(problems as ProblemCode[]), ...FOR_CALLERS],
       },
       async (call) => {
         const { caller, params, idempotencyKey } = call
         const { id: projectId = '', type = '', key = '' } = params
         const callId = checkedKey(idempotencyKey) ?? randomToken(random, KEY_LENGTH)
-        await authorise(caller, projectId, scope)
         const wish = wishOf(call, callId)
-        // A disabled project gets no rooms, so that its deletion comes to an end.
-        if (wish.create) await projects.requireEnabled(projectId)
+        await authorise(caller, projectId, scope, wish.create !== undefined)
         const request = {
           id: `${caller.id}/${callId}`,
           hash: hash('sha256', JSON.stringify(wish), 'base64url'),
@@ -125,7 +129,7 @@ export function roomRoutes(
       body: CallData,
       query: CallQuery,
       answer: { status: 200, description: 'The reply of the room.', schema: CallAnswer },
-      problems: ['room_not_found', 'room_logic_refused', 'room_logic_failed', 'project_disabled'],
+      problems: ['room_not_found', 'room_logic_refused', 'room_logic_failed', ...NO_ROOM_LEFT],
     },
     ROOM_CALL_SCOPE,
     ({ caller, params: { name }, query, body }, callId) => ({
@@ -143,7 +147,7 @@ export function roomRoutes(
         'Creates the room if it does not exist, as the first join would. A key needs the scope room:call.',
       body: OpenRoom,
       answer: { status: 200, description: 'The room exists.', schema: OpenedRoom },
-      problems: ['room_logic_failed', 'project_disabled'],
+      problems: ['room_logic_failed', ...NO_ROOM_LEFT],
     },
     ROOM_CALL_SCOPE,
     ({ body }) => ({ do: { op: 'open' }, create: body }),
@@ -205,7 +209,7 @@ export function roomRoutes(
       access: 'caller',
       query: RoomQuery,
       answer: { status: 200, description: 'The room.', schema: RoomView },
-      problems: ['missing_scope', 'room_not_found', 'room_unavailable', ...FORWARDED],
+      problems: ['room_not_found', 'room_unavailable', ...FOR_CALLERS],
     },
     async ({ caller, params: { id = '', type = '', key = '' }, query }) => {
       if (query.include_layers !== undefined) requireOperator(caller)

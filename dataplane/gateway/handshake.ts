@@ -172,7 +172,7 @@ export class Handshake {
     this.#edge.expelBanned(session)
     if (connection.open) return admitted
     // No one can know of a session that was never welcome; one that was resumed can be resumed again.
-    if (positions && !connection.goodbye) this.#sessions.detach(session)
+    if (positions && !connection.goodbye) this.#sessions.suspend(session)
     else this.#sessions.end(session, 'left')
     return undefined
   }

@@ -188,6 +188,15 @@ describe('A handshake', () => {
     const again = await test.resume(welcome, [snapshot])
     expect(await again.next('welcome')).toMatchObject({ resumed: true })
   })
+
+  it('that is put off keeps a session without seats', async () => {
+    const { welcome } = await test.hello()
+    const read = records.read.bind(records)
+    records.read = (keys) => (keys[0]!.includes(':player:') ? Promise.reject(DOWN) : read(keys))
+    await expectClose(await test.resume(welcome), 'overloaded', /try again/)
+    records.read = read
+    expect(await (await test.resume(welcome)).next('welcome')).toMatchObject({ resumed: true })
+  })
 })
 
 describe('A ban from room types', () => {

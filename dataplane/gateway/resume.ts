@@ -107,7 +107,7 @@ export class Resumption {
       const resumed = await this.#players.during(found.record.claims, {
         write: () => this.take(found, claimant.resumeToken),
         arrive: (taken) => taken && { ...taken, session: this.moveIn(taken) },
-        undo: (arrived) => arrived && this.#sessions.detach(arrived.session),
+        undo: (arrived) => arrived && this.#sessions.suspend(arrived.session),
       })
       if (resumed) return resumed
     }

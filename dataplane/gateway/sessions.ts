@@ -115,15 +115,20 @@ export class Sessions {
   }
 
   /**
-   * The session has lost its connection and waits to be resumed, with its subscriptions. It ends if it has no subscription, and none that its
-   * room has ended: the client may not know of that.
+   * The session has lost its connection. It waits to be resumed if it has a subscription, or one that its room has ended: the client may not know
+   * of that. Else it ends.
    */
   detach(session: Session): void {
+    if (session.subscriptions.size + session.ended.size > 0) this.suspend(session)
+    else this.end(session, 'left')
+  }
+
+  /** The session has no connection and waits to be resumed. */
+  suspend(session: Session): void {
     if (!this.#writerOf(session)) return
     session.disconnect()
     this.#edge.detach(session, this.#moves(session))
-    if (session.subscriptions.size + session.ended.size > 0) this.saveLater(session)
-    else this.end(session, 'left')
+    this.saveLater(session)
   }
 
   /**

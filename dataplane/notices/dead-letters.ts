@@ -82,6 +82,15 @@ export class DeadLetters {
     await this.#parts.records.write([{ remove: keyOf(projectId, member) }, drop])
   }
 
+  /** Deletes all letters of a project. */
+  async removeAll(projectId: string): Promise<void> {
+    for (;;) {
+      const members = await this.#parts.records.page(indexOf(projectId), { limit: 10 * DROPPED })
+      if (members.length === 0) return
+      await this.#drop(projectId, members)
+    }
+  }
+
   async #dropOldest(projectId: string): Promise<void> {
     const { log, metrics } = this.#parts
     const { members, old } = await this.#members(projectId)

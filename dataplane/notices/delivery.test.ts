@@ -272,6 +272,25 @@ describe('NoticeDelivery', () => {
     await soon(async () => expect(await value('service_notices_oldest_seconds')).toBeGreaterThan(200))
   })
 
+  it('tells no age of a room for which another node delivers since', async () => {
+    const { clock, store, backend, commit, node } = await setup()
+    backend.answers.push(500)
+    const dying = killable(store)
+    const { delivery, value } = node(dying.store)
+    await commit(ROOM, 'a')
+    delivery.deliver(ROOM)
+    await soon(() => expect(backend.ids).toHaveLength(1))
+    await soon(async () => {
+      clock.advance(1)
+      expect(await value('service_notices_oldest_seconds')).toBeGreaterThan(0)
+    })
+    dying.kill()
+    node()
+    await passed(clock, () => backend.ids.length === 2, 30_000)
+    clock.advance(30_000)
+    expect(await value('service_notices_oldest_seconds')).toBe(0)
+  })
+
   it('gives up an attempt after 10 s, ignores its late answer, and tries again', async () => {
     const { clock, backend, commit, node, store } = await setup()
     let answer = (_status: number): void => {}
@@ -454,6 +473,24 @@ describe('dead letters', () => {
       ],
       null,
     ])
+  })
+
+  it('are deleted with all notices of a project, and with those of no other', async () => {
+    const { backend, commit, node, operations, store } = await setup()
+    backend.answers.push(400, 500)
+    const { delivery } = node()
+    await commit(ROOM, 'dead', 'waiting')
+    await commit(OTHER, 'waiting as well')
+    delivery.deliver(ROOM)
+    await soon(async () => expect(backend.ids).toContain('waiting'))
+    const foreign = `b${ROOM}`
+    await commit(foreign, 'foreign')
+    await operations.removeAll('prj_a')
+    expect(await operations.describe('prj_a', 9)).toMatchObject({
+      pending: { rooms: 0, notices: 0 },
+      dead_letters: [],
+    })
+    expect([await indexed(store), await pending(store, foreign)]).toEqual([[foreign], 1])
   })
 
   it('end after 30 days', async () => {

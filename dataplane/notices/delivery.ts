@@ -68,6 +68,7 @@ export class NoticeDelivery {
   start(): void {
     const { clock, random } = this.#parts
     if (this.#stopped) return
+    for (const [room, { until }] of this.#failing) if (until < clock.monotonic()) this.#failing.delete(room)
     for (let part = 0; part < NOTICE_PARTS; part++) this.#look(part)
     this.#cancelLook = clock.schedule(LOOK_MS * (0.5 + random.float() / 2), () => this.start())
   }
@@ -89,10 +90,7 @@ export class NoticeDelivery {
   get #oldestMs(): number {
     const { clock } = this.#parts
     let oldest = clock.now()
-    for (const [room, { at, until }] of this.#failing) {
-      if (until < clock.monotonic()) this.#failing.delete(room)
-      else oldest = Math.min(oldest, at)
-    }
+    for (const { at } of this.#failing.values()) oldest = Math.min(oldest, at)
     return clock.now() - oldest
   }
 

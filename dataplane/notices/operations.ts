@@ -27,8 +27,8 @@ export interface ResendResult {
 
 /** Dependencies of NoticeOperations. */
 interface NoticeOperationsParts {
-  readonly notices: Pick<Store['notices'], 'rooms' | 'count'>
-  readonly deadLetters: Pick<DeadLetters, 'page' | 'oldest' | 'remove'>
+  readonly notices: Pick<Store['notices'], 'rooms' | 'count' | 'drop'>
+  readonly deadLetters: Pick<DeadLetters, 'page' | 'oldest' | 'remove' | 'removeAll'>
   readonly post: PostNotice
   readonly clock: Clock
 }
@@ -83,6 +83,24 @@ export class NoticeOperations {
       if (clock.monotonic() > until) break
     }
     return { delivered }
+  }
+
+  /** Deletes all notices and dead letters of a project that has no rooms. Rejects with `StoreUnavailable`. */
+  async removeAll(projectId: string): Promise<void> {
+    const { notices, deadLetters } = this.#parts
+    for (let part = 0; part < NOTICE_PARTS; part++) {
+      let skip = 0
+      for (;;) {
+        const page = await notices.rooms(part, COUNTED_ROOMS, skip)
+        const rooms = page.filter((room) => room.startsWith(`${projectId}/`))
+        await Promise.all(rooms.map((room) => notices.drop(room)))
+        // Deliveries change the order of the index, so what was found may have hidden others.
+        if (rooms.length > 0) skip = 0
+        else if (page.length < COUNTED_ROOMS) break
+        else skip += COUNTED_ROOMS
+      }
+    }
+    await deadLetters.removeAll(projectId)
   }
 
   async #pending(projectId: string): Promise<NoticesDescription['pending']> {

@@ -55,7 +55,11 @@ describe('/admin/notices', () => {
         return value
       })
     const described = { pending: { rooms: 1, notices: 3 }, dead_letters: [], next_cursor: 'next' }
-    const notices = { describe: answer(described), resend: answer({ delivered: 2 }) }
+    const notices = {
+      describe: answer(described),
+      resend: answer({ delivered: 2 }),
+      removeAll: answer(undefined),
+    }
     return { ...setup({ notices }), calls, described }
   }
 
@@ -111,6 +115,7 @@ function setup(options: Partial<AdminOptions> = {}) {
     notices: {
       describe: async () => ({ pending: { rooms: 0, notices: 0 }, dead_letters: [], next_cursor: null }),
       resend: async () => ({ delivered: 0 }),
+      removeAll: async () => undefined,
     },
     listedRooms: async () => [],
     countedRooms: async () => [],
@@ -532,7 +537,9 @@ describe('POST /internal/rooms/requests', () => {
     ['room_not_found', 404, 'room_not_found'],
     ['conflict', 409, 'conflict'],
     ['cancelled', 409, 'conflict'],
-    ['project_full', 429, 'rate_limited'],
+    ['project_full', 409, 'project_full'],
+    ['too_many_rooms', 409, 'too_many_rooms'],
+    ['rate_limited', 429, 'rate_limited'],
     ['overloaded', 503, 'room_unavailable'],
     ['timeout', 504, 'timeout'],
   ] as const)('answers %s of a room with %i %s', async (code, status, problem) => {
@@ -543,6 +550,12 @@ describe('POST /internal/rooms/requests', () => {
       { code: problem, detail: 'so it is' },
     ])
     expect(answer.headers.has('retry-after')).toBe(status === 429 || status === 503)
+  })
+
+  it('says after how many seconds a room with too many outcomes takes another request', async () => {
+    const full = { code: 'rate_limited', message: 'full', retry_after_seconds: 423 } as const
+    const { app } = setup({ requestRoom: async () => full })
+    expect((await post(app, body)).headers.get('retry-after')).toBe('423')
   })
 
   it('takes 200 requests of a project in a second', async () => {

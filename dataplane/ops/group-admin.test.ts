@@ -38,6 +38,7 @@ async function group(...workers: readonly Worker[]) {
         notices: {
           describe: async () => ({ pending: { rooms: 0, notices: 0 }, dead_letters: [], next_cursor: null }),
           resend: async () => ({ delivered: 0 }),
+          removeAll: async () => undefined,
         },
         listedRooms: async () => [],
         countedRooms: async () => [],

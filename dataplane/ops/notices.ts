@@ -6,9 +6,9 @@ import type { NoticeOperations } from '../notices/operations.ts'
 import { type AdminEnv, countUpTo, PROJECT_ID } from './query.ts'
 import { withStore } from './rooms.ts'
 
-/** What the calls under `/admin/notices` need to know of the node. */
+/** The notices of projects at a node. */
 export interface NoticesSource {
-  readonly notices: Pick<NoticeOperations, 'describe' | 'resend'>
+  readonly notices: Pick<NoticeOperations, 'describe' | 'resend' | 'removeAll'>
 }
 
 const LARGEST_PAGE = 200

@@ -6,6 +6,8 @@ import type { RequestAnswer } from '../traffic.ts'
 import { projectCalls } from './projects.ts'
 import { newAdminApp } from './query.ts'
 
+const unexpected = () => Promise.reject(new Error('unexpected'))
+
 /** A node whose store counts 120 rooms of prj_1. */
 function setup(answers: Readonly<Record<string, RequestAnswer>> = {}) {
   const rooms: CountedRoom[] = Array.from({ length: 120 }, (_, n) => ({
@@ -23,6 +25,11 @@ function setup(answers: Readonly<Record<string, RequestAnswer>> = {}) {
       return answers[roomId] ?? { reply: { ended: true }, epoch: 1, seq: 1 }
     },
     endSession: async (_, sessionId) => sessionId === 'ses_1',
+    notices: {
+      describe: unexpected,
+      resend: unexpected,
+      removeAll: async (projectId) => void ended.push(projectId),
+    },
   })
   const call = async (path: string) => {
     const response = await app.request(path, { method: 'DELETE' })
@@ -31,7 +38,7 @@ function setup(answers: Readonly<Record<string, RequestAnswer>> = {}) {
   return { call, ended }
 }
 
-it('ends the rooms of a project, 50 at a time, each once', async () => {
+it('ends the rooms of a project, 50 at a time, each once, and then deletes its notices', async () => {
   const { call, ended } = setup({ 'arena:7': { code: 'room_not_found', message: 'it is nowhere' } })
   const counts: number[] = []
   for (let cursor: string | null = ''; cursor !== null; ) {
@@ -40,6 +47,7 @@ it('ends the rooms of a project, 50 at a time, each once', async () => {
     cursor = body.next_cursor
   }
   expect(counts).toEqual([50, 50, 20])
+  expect(ended.pop()).toBe('prj_1')
   expect(new Set(ended).size).toBe(120)
   expect(ended).toHaveLength(120)
 })

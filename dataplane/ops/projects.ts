@@ -4,11 +4,12 @@ import * as v from 'valibot'
 import { Problem } from '../../shared/problem.ts'
 import type { CountedRoom } from '../../shared/store/port.ts'
 import { validate } from '../../shared/validate.ts'
+import type { NoticesSource } from './notices.ts'
 import { type AdminEnv, PROJECT_ID } from './query.ts'
 import { CURSOR, closeRoom, cursorOf, type RoomCallsSource, withStore } from './rooms.ts'
 
 /** What the calls about a whole project, or a session, need to know of the node. */
-export interface ProjectCallsSource extends Pick<RoomCallsSource, 'requestRoom' | 'random'> {
+export interface ProjectCallsSource extends Pick<RoomCallsSource, 'requestRoom' | 'random'>, NoticesSource {
   /** Rooms of a project in the store, behind `after`. Rejects with `StoreUnavailable`. */
   readonly countedRooms: (
     projectId: string,
@@ -25,7 +26,7 @@ const BATCH = 50
 const ROOMS_QUERY = v.object({ project_id: PROJECT_ID, cursor: v.exactOptional(CURSOR) })
 const SESSION_QUERY = v.object({ project_id: PROJECT_ID, session_id: v.string() })
 
-/** Mounts `DELETE /internal/project-rooms`, which ends the next rooms of a project, and `DELETE /internal/sessions`. */
+/** Mounts `DELETE /internal/project-rooms`, which ends the next rooms of a project, with the last of them its notices, and `DELETE /internal/sessions`. */
 export function projectCalls(
   app: Hono<AdminEnv>,
   guard: MiddlewareHandler<AdminEnv>,
@@ -46,6 +47,7 @@ async function endRooms(c: Context, source: ProjectCallsSource): Promise<Respons
     }),
   )
   const last = rooms.length === BATCH ? rooms.at(-1) : undefined
+  if (!last) await source.notices.removeAll(projectId)
   return c.json({ ended_rooms: rooms.length, next_cursor: last ? cursorOf(last) : null })
 }
 

@@ -289,15 +289,16 @@ const PROBLEM_OF: { readonly [code in RequestCode]?: ProblemCode } = {
   conflict: 'conflict',
   cancelled: 'conflict',
   rate_limited: 'rate_limited',
-  project_full: 'rate_limited',
-  too_many_rooms: 'rate_limited',
+  project_full: 'project_full',
+  too_many_rooms: 'too_many_rooms',
   timeout: 'timeout',
 }
 
-function problemOf({ code, message }: Extract<RequestAnswer, { code: RequestCode }>): Problem {
+function problemOf(answer: Extract<RequestAnswer, { code: RequestCode }>): Problem {
+  const { code, message, retry_after_seconds: seconds = 1 } = answer
   const problem = PROBLEM_OF[code] ?? 'room_unavailable'
   const again = problem === 'room_unavailable' || problem === 'rate_limited'
-  return new Problem(problem, message, again ? { headers: { 'retry-after': '1' } } : {})
+  return new Problem(problem, message, again ? { headers: { 'retry-after': `${seconds}` } } : {})
 }
 
 /** Answers with a 503 if the store does not answer. */

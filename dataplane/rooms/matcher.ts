@@ -124,7 +124,8 @@ export class Matcher<Ticket> {
     let at = this.#cursor ? indexOf(this.#aged, this.#cursor, byAge) : 0
     if (this.#cursor && this.#aged[at] === this.#cursor) at++
     if (!this.#cursor) {
-      if (now - this.#roundAt < ROUND_MS) return matches
+      // The clock may go back.
+      if (Math.abs(now - this.#roundAt) < ROUND_MS) return matches
       this.#roundAt = now
     }
     while (this.#comparisons < until) {

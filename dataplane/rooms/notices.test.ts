@@ -5,6 +5,7 @@ import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { type BenchOptions, RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { decodeNotice, type NoticeBody } from '../notices/notice.ts'
 import { type Durability, defineRoom } from './definition.ts'
+import { ROOM_LIMITS } from './environment.ts'
 
 const ROOM = 'prj_test/duel:a'
 
@@ -224,6 +225,29 @@ describe('the limit of 1,000 undelivered notices', () => {
     await say('many', 2)
     await say('many', 1)
     expect([ann.errors.length, await notices.count(ROOM)]).toEqual([4, 1000])
+  })
+
+  it('is in the index again when a fail-over of the store has lost its room there: at the next owner, and at this one with the next refresh', async () => {
+    const { bench, ann, say } = await duelOf()
+    await say('win', 'bob')
+    const { notices } = bench.store.store
+    const indexed = async () => (await Promise.all([0, 1, 2, 3].map((part) => notices.rooms(part, 9)))).flat()
+    const lose = async () => {
+      for (const part of [0, 1, 2, 3])
+        for (const taken of await notices.take(part, { limit: 9, leaseMs: 1 })) await notices.done(taken)
+      expect(await indexed()).toEqual([])
+    }
+    await lose()
+    await bench.advance(ROOM_LIMITS.recordTtlMs / 4, 10_000)
+    expect(await indexed()).toEqual([ROOM])
+    await lose()
+    const heir = bench.successor([ann])
+    await heir.resume('duel', ann)
+    expect([await indexed(), heir.written]).toEqual([[ROOM], [ROOM]])
+    expect(await dataOf(heir)).toEqual([{ by: 'bob' }])
+    await lose()
+    await heir.advance(ROOM_LIMITS.recordTtlMs / 2, 10_000)
+    expect(await indexed()).toEqual([])
   })
 
   it('counts those of earlier owners', async () => {

@@ -58,7 +58,7 @@ export class RoomNotices {
     this.#address = address
     this.#timer = environment.scheduler.timer(() => void this.#count())
     // An earlier owner may have left some.
-    if (Object.keys(notices).length > 0) void this.#count()
+    if (Object.keys(notices).length > 0) void this.#index()
   }
 
   /** Number of notices that wait to be delivered. It is at most as much too large as were delivered since the last count. */
@@ -106,6 +106,11 @@ export class RoomNotices {
     this.#environment.deliverNotices(this.#address.name)
   }
 
+  /** Repairs the index of rooms with notices. To be called every few minutes. */
+  refresh(): void {
+    if (this.size > 0) void this.#index()
+  }
+
   end(): void {
     this.#ended = true
     this.#timer.cancel()
@@ -117,6 +122,19 @@ export class RoomNotices {
 
   #countSoon(): void {
     this.#timer.at(this.#environment.clock.monotonic() + COUNT_MS)
+  }
+
+  /** Adds the room to the index again if notices wait: the fail-over of a store may have lost it there. Never rejects. */
+  async #index(): Promise<void> {
+    await this.#count()
+    if (this.#counted === 0) return
+    const { notices, deliverNotices } = this.#environment
+    const { name } = this.#address
+    // As an owner before the first: this hides no write that is announced.
+    await notices.announce(name, { epoch: 0, version: 0 }).then(
+      () => deliverNotices(name),
+      () => {},
+    )
   }
 
   /** Never rejects. */

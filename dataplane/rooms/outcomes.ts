@@ -36,9 +36,10 @@ export class Outcomes {
     return this.#table.get(id)
   }
 
-  /** True if the room may not store another outcome. */
-  get full(): boolean {
-    return this.#table.size >= MAX_OUTCOMES || this.#bytes >= MAX_OUTCOME_BYTES
+  /** Time in milliseconds until the oldest outcome expires, if the room may not store another one before; else 0. */
+  get fullForMs(): number {
+    const isFull = this.#table.size >= MAX_OUTCOMES || this.#bytes >= MAX_OUTCOME_BYTES
+    return isFull ? this.#table.next!.due - this.#clock.now() : 0
   }
 
   /** Stores the outcome of a request for 10 minutes, in place of an earlier one. */

@@ -1,5 +1,6 @@
 import * as v from 'valibot'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { type BenchOptions, RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
 import { type RequestAnswer, type RoomAddress, type RoomRequest, roomIdOf } from '../traffic.ts'
 import { defineRoom, roomTypes } from './definition.ts'
@@ -42,6 +43,14 @@ class Rooms {
     const answer = await this.answers(what)
     if (answer === 'done') return { reply: {}, epoch: 1, seq: 1 }
     return { code: answer === 'refused' ? 'room_full' : 'timeout', message: answer }
+  }
+}
+
+class SettableClock extends FakeClock {
+  offsetMs = 0
+
+  override now(): number {
+    return super.now() + this.offsetMs
   }
 }
 
@@ -460,6 +469,19 @@ describe('Queue', () => {
     for (const sub of ['ada', 'bob', 'cleo', 'dan', 'late 0']) expect(players).toContain(sub)
     expect(players).not.toContain('bad')
     expect(queue.waiting).toContain('bad')
+  })
+
+  it('tries again after a failed match when the clock of its node has gone back by an hour', async () => {
+    const clock = new SettableClock()
+    queue = new Bench({}, { clock })
+    queue.rooms.answers = async (what) => (what === 'reserve' ? 'refused' : 'done')
+    for (const sub of ['ada', 'bob']) await queue.join(sub, 1200)
+    await queue.advance(500)
+    expect(queue.waiting).toEqual(['ada', 'bob'])
+    queue.rooms.answers = async () => 'done'
+    clock.offsetMs = -3_600_000
+    await queue.advance(3000)
+    expect(queue.waiting).toEqual([])
   })
 
   it('begins a look after the shard that has used up the comparisons of the look before', async () => {

@@ -700,7 +700,9 @@ class TicketIndex {
   /** Adds the units again that have been left out for long enough. */
   wake(now: number): void {
     for (const rest of this.#rests.values()) {
-      if (rest.until === undefined || rest.until > now) continue
+      // Longer than any rest: the clock has gone back.
+      const isOver = rest.until !== undefined && (rest.until <= now || rest.until - now > MAX_REST_MS)
+      if (!isOver) continue
       this.changes++
       rest.until = undefined
       this.#enter(this.#tickets.get(rest.player)!)

@@ -223,7 +223,11 @@ describe('An idempotency id', () => {
     const answers = Array.from({ length: 2000 }, (_, n) => bench.request('bank', grant(1, `order_${n}`)))
     await bench.advance(1000)
     expect(new Set((await Promise.all(answers)).map(codeOf))).toEqual(new Set(['reply']))
-    expect(codeOf(await ask(grant(1, 'one_more')))).toBe('rate_limited')
+    await bench.advance(99_000, 10_000)
+    const oldestEnds = { code: 'rate_limited', retry_after_seconds: 500 }
+    expect(await ask(grant(1, 'one_more'))).toMatchObject(oldestEnds)
+    const cancel = other({ op: 'cancel', subs: ['bob'] }, 'key_1/one_more')
+    expect(await ask(cancel)).toMatchObject(oldestEnds)
     expect(await ask(grant(1, 'order_0'))).toEqual(await answers[0])
     await bench.advance(600_000, 10_000)
     expect(codeOf(await ask(grant(1, 'one_more')))).toBe('reply')
@@ -494,6 +498,36 @@ describe('A request', () => {
     answers.push(open(1, 'b'))
     await bench.settle()
     expect((await Promise.all(answers)).map(codeOf)).toEqual(['invalid_options', 'reply', 'project_full'])
+  })
+
+  it('takes one place for each 16 KiB in a room that cannot act', async () => {
+    const { bench } = await opened({ limits: { waitingMessages: 10 } })
+    bench.mayAct = false
+    const large = (n: number) =>
+      bench.request('bank', call('grant', { gold: 1, text: 'x'.repeat(30_000) }, `${n}`))
+    const answers = Array.from({ length: 4 }, (_, n) => large(n))
+    const small = bench.request('bank', grant(1, 'small'))
+    bench.mayAct = true
+    bench.host.recheck()
+    await bench.settle()
+    answers.push(small, large(4))
+    await bench.settle()
+    const held = ['reply', 'reply', 'room_unavailable', 'room_unavailable', 'reply', 'reply']
+    expect((await Promise.all(answers)).map(codeOf)).toEqual(held)
+  })
+
+  it('waits in a bounded inbox while its room ends', async () => {
+    const { bench } = await opened({ limits: { waitingMessages: 3 } })
+    bench.store.mood = 'deaf'
+    const end = bench.request('bank', call('end', null))
+    const answers = Array.from({ length: 5 }, (_, n) =>
+      bench.request('bank', { ...grant(1, `${n}`), create: CREATE }),
+    )
+    await bench.settle()
+    bench.store.mood = 'fine'
+    await bench.advance(3000)
+    const codes = ['reply', 'reply', 'reply', 'reply', 'room_unavailable', 'room_unavailable']
+    expect((await Promise.all([end, ...answers])).map(codeOf)).toEqual(codes)
   })
 
   it('has places of its own in a room that cannot act', async () => {

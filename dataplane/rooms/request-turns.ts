@@ -64,14 +64,7 @@ export class RequestTurns {
     else if (known?.hash === request.hash && op === 'close' && this.#isOwn(known)) this.#close(asker)
     else if (known?.hash === request.hash) this.#repeat(asker, known)
     else if (known) this.#answer(asker, answerOf(request, known))
-    else if (this.#outcomes.full && op !== 'close')
-      this.#answer(
-        asker,
-        refused(
-          'rate_limited',
-          `${this.#stream.roomId} keeps the outcomes of as many requests as it may: try again in some minutes`,
-        ),
-      )
+    else if (this.#outcomes.fullForMs > 0 && op !== 'close') this.#answerFull(asker)
     else {
       const { kept, answer } = this.#run(request, id)
       if (!kept) this.#answer(asker, answer)
@@ -189,11 +182,7 @@ export class RequestTurns {
   /** Ends what the request of the same id has reserved, and refuses it from now on. */
   #cancel(asker: Asker, request: RoomRequest, subs: readonly string[], known: Outcome | undefined): void {
     if (known && 'code' in known.answer && known.answer.code === 'cancelled') this.#repeat(asker, known)
-    else if (!known && this.#outcomes.full)
-      this.#answer(
-        asker,
-        refused('rate_limited', `${this.#stream.roomId} keeps the outcomes of as many requests as it may`),
-      )
+    else if (!known && this.#outcomes.fullForMs > 0) this.#answerFull(asker)
     else {
       if (known && 'reply' in known.answer) {
         for (const sub of subs) this.#stream.tables.reservations.delete(sub)
@@ -206,6 +195,12 @@ export class RequestTurns {
         ...(askers ?? []),
       ])
     }
+  }
+
+  #answerFull(asker: Asker): void {
+    const seconds = Math.ceil(this.#outcomes.fullForMs / 1000)
+    const text = `${this.#stream.roomId} keeps the outcomes of as many requests as it may: try again in ${seconds} s`
+    this.#answer(asker, { ...refused('rate_limited', text), retry_after_seconds: seconds })
   }
 
   /** False: an earlier room with this key has left the outcome. */

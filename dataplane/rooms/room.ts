@@ -1,5 +1,5 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
-import type { Inbox } from '../inbox.ts'
+import { Inbox } from '../inbox.ts'
 import { nowhere } from '../place.ts'
 import { type Arrival, isClose, type RoomAddress, type ToOwner } from '../traffic.ts'
 import { encodeNote } from '../watchdog/turns.ts'
@@ -61,7 +61,7 @@ export class Room {
   #waitsForSave = false
   readonly #requests: RequestTurns
   /** Requests that came while the room was ending: for the next owner. */
-  readonly #late: Arrival[] = []
+  readonly #late: Inbox
   /** Settles when a room that ended for good is out of the store, and one that was handed over out of this node. */
   #over: Promise<void> = Promise.resolve()
   /** The node that the room was handed over to can claim it. */
@@ -71,6 +71,7 @@ export class Room {
     const { environment, definition, stuck } = claimed
     this.#slot = slot
     this.#inbox = inbox
+    this.#late = new Inbox(environment.limits.waitingMessages)
     this.#actsSince = environment.clock.monotonic()
     this.stream = new RoomStream(claimed, this)
     this.#inputs = new Inputs(claimed, this)
@@ -157,6 +158,7 @@ export class Room {
   /** Keeps the room's record alive. */
   refresh(): void {
     if (this.#ended || this.frozen) return
+    this.stream.notices.refresh()
     this.stream.record
       .refresh()
       .then((mine) => mine || this.fenced())
@@ -312,7 +314,7 @@ export class Room {
       case 'request':
         // The next owner has the outcomes of this one.
         if (this.#stage === 'open' || isClose(message)) this.#requests.handle(message, from)
-        else this.#late.push({ message, from })
+        else this.wait({ message, from }, this.#late)
         break
     }
   }
@@ -440,7 +442,7 @@ export class Room {
   }
 
   /** Queues a message until the room can act, or for the next owner. */
-  wait({ message, from }: Arrival): void {
+  wait({ message, from }: Arrival, inbox = this.#inbox): void {
     if (this.#isEndingUnsaved) {
       const { replies, roomId } = this.stream
       const text = `${roomId} has ended, and cannot be saved yet: try again`
@@ -448,7 +450,7 @@ export class Room {
       return
     }
     const arrival = { message, from, at: this.stream.environment.clock.monotonic() }
-    if (this.#inbox.add(arrival)) return
+    if (inbox.add(arrival)) return
     // An answer to each would cost a node that is behind more than handling them.
     if (message.kind === 'message' && message.ref === undefined && this.stream.environment.slowdown() > 1) {
       this.#shed(arrival)
@@ -577,7 +579,7 @@ export class Room {
   #end(end: RoomEnd, successor?: string): void {
     const { memberships, replies } = this.stream
     this.#admission.ended(end)
-    for (const arrival of this.#late) this.#inbox.add(arrival)
+    for (const arrival of this.#late.take()) this.#inbox.add(arrival)
     // While the room still counts as here, so that no one asks for it before the edges know where it is.
     for (const edge of [...memberships.edges])
       replies.send(edge, { kind: 'redirect', owner: successor ?? null })

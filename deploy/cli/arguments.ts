@@ -23,13 +23,13 @@ const SCHEMA = 'postgres-schema'
 
 /** The commands, each with what it does. */
 export const COMMANDS: Readonly<Record<Command | typeof SCHEMA, string>> = {
-  dev: 'both planes in one process; needs nothing. Plays the room types in ROOMS_DIR, else in ./rooms, else the example games.\n             -- COMMAND: runs it as well, such as the server of your page, until one of both ends;\n             its ROOMFUL_URL and VITE_ROOMFUL_URL have the address of the rooms',
+  dev: 'both planes in one process; needs nothing. Plays the room types in ROOMS_DIR, else in ./rooms, else the example games.\n             -- COMMAND: runs it as well, such as the server of your page or your backend, until one of both ends,\n             with ROOMFUL_URL, VITE_ROOMFUL_URL, CONTROL_URL and PROJECT_ID in its environment',
   control: 'a control process: projects, keys and tokens over HTTP',
   dataplane: 'a node: rooms and the websockets of their members',
   rekey: 'seals every private key in the store under the first KEYRING_SECRET, and ends',
   admin: 'looks into a deployment and acts on it, for operators; roomful admin lists its commands',
   [SCHEMA]:
-    '[TABLE]\n             prints the SQL statement that creates the table of roomful/postgres, by default rooms',
+    ' [TABLE]\n             prints the SQL statement that creates the table of roomful/postgres, by default rooms',
 }
 
 const isCommand = (word: string): word is Command => word !== SCHEMA && Object.hasOwn(COMMANDS, word)

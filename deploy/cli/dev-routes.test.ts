@@ -16,11 +16,12 @@ let service: Service
 let wsUrl = ''
 let tokenUrl = ''
 const OPERATOR = 'an-operator-token-of-the-tests'
-async function start(env: Record<string, string>): Promise<Service> {
+const EXAMPLES = fileURLToPath(new URL('../../examples', import.meta.url))
+async function start(env: Record<string, string>, beside?: readonly string[]): Promise<Service> {
   const ports = { EXAMPLES_PORT: '0', CONTROL_PORT: '0', WS_PORT: '0', ADMIN_PORT: '0' }
   const parsed = parseConfig('dev', { ...ports, CONTROL_API_TOKENS: OPERATOR, ...env })
   if (!parsed.ok) throw new Error('this configuration should be valid')
-  return startDev({ config: parsed.config, log: pino({ level: 'silent' }), tell: () => undefined })
+  return startDev({ config: parsed.config, log: pino({ level: 'silent' }), tell: () => undefined, beside })
 }
 
 beforeAll(async () => {
@@ -87,7 +88,7 @@ it('gives none to a page from elsewhere, nor to one that has given its own name 
 })
 
 it('brings players of a name into the rooms of the newest project, where a folder has its own rooms', async () => {
-  const own = await start({ ROOMS_DIR: fileURLToPath(new URL('../../examples', import.meta.url)) })
+  const own = await start({ ROOMS_DIR: EXAMPLES })
   onTestFinished(() => own.close())
   const { api, websocket } = own.addresses
   const join = async (options: { dev: string } | { token: string }) => {
@@ -112,6 +113,18 @@ it('brings players of a name into the rooms of the newest project, where a folde
   await expect.poll(() => dave.state.count).toBe(5)
 })
 
+it('gives the command that runs with it what its backend needs to reach a room', async () => {
+  const backend = `
+    const { CONTROL_URL, PROJECT_ID } = process.env
+    const headers = { authorization: 'Bearer ${OPERATOR}' }
+    const { status } = await fetch(\`\${CONTROL_URL}/projects/\${PROJECT_ID}\`, { headers })
+    process.exit(status === 200 ? 0 : 1)`
+  const words = [process.execPath, '--input-type=module', '--eval', backend]
+  const own = await start({ ROOMS_DIR: EXAMPLES }, words)
+  onTestFinished(() => own.close())
+  await own.ended
+})
+
 it('tells room types with the schemas of their options and messages', async () => {
   const { rooms } = (await ask('/../rooms')).body as RoomsToPlay
   const counter = rooms.find(({ type }) => type === 'counter')
@@ -127,7 +140,7 @@ it('is nowhere but in development', async () => {
     WS_PORT: '0',
     ADMIN_PORT: '0',
     REDIS_URL: 'redis://127.0.0.1:1',
-    ROOMS_DIR: fileURLToPath(new URL('../../examples', import.meta.url)),
+    ROOMS_DIR: EXAMPLES,
   })
   if (!parsed.ok) throw new Error('this configuration should be valid')
   const store = memoryStore({ clock: systemClock })

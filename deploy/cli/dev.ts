@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 import { startControl } from '../../control/main.ts'
 import { type RunningDataplane, startDataplane } from '../../dataplane/main.ts'
 import { startBackend } from '../../examples/backend/backend.ts'
-import { ControlClient, OwnProject, type Project } from '../../examples/backend/control-client.ts'
+import { ControlClient, OwnProject } from '../../examples/backend/control-client.ts'
 import { systemClock } from '../../shared/clock.ts'
 import type { Config } from '../../shared/config.ts'
 import { newId, randomToken } from '../../shared/ids.ts'
@@ -109,10 +109,16 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
       running.push(() => backend.close())
       addresses.games = backend.url
     }
+    const projectId = project instanceof NewestProject ? await project.id() : undefined
     const madeUpToken = config.internalToken === undefined ? internalToken : undefined
-    tell(banner(addresses, store.kind, madeUpToken))
+    tell(banner({ ...addresses, projectId }, store.kind, madeUpToken))
     if (!beside) return { addresses, close, ended: node.ended, unhandled: node.unhandled }
-    const child = runBeside(beside, node.addresses.websocket)
+    const child = runBeside(beside, {
+      ROOMFUL_URL: node.addresses.websocket,
+      VITE_ROOMFUL_URL: node.addresses.websocket,
+      CONTROL_URL: control.url,
+      ...(projectId !== undefined && { PROJECT_ID: projectId }),
+    })
     running.push(child.end)
     return { addresses, close, ended: Promise.race([node.ended, child.ended]), unhandled: node.unhandled }
   } catch (error) {
@@ -129,7 +135,7 @@ function whatIsHere(response: ServerResponse): void {
 
 /** What is where, for the person who has just typed `npm start`. */
 function banner(
-  { games, websocket = '', api, admin }: Readonly<Record<string, string>>,
+  { games, websocket = '', api, admin, projectId }: Readonly<Record<string, string | undefined>>,
   store: 'memory' | 'redis',
   madeUpToken: string | undefined,
 ): string {
@@ -138,6 +144,7 @@ function banner(
     ['playground', `${websocket.replace('ws', 'http')}/playground`],
     ['websocket', websocket],
     ['control API', `${api}/docs`],
+    ...(projectId === undefined ? [] : [['project', projectId]]),
     ['admin', `${admin}/admin${madeUpToken === undefined ? '' : `#token=${madeUpToken}`}`],
     [
       'store',
@@ -149,32 +156,27 @@ function banner(
 }
 
 /**
- * Project of a developer: the newest project, which the developer's backend may have created. Without one, the first token creates it.
- * Players of `connect({ dev })` and of the playground thus join the rooms of the developer's own clients.
+ * Project of a developer: the newest project, which the developer's backend may have created. Without one, it is created. Players of
+ * `connect({ dev })` and of the playground thus join the rooms of the developer's own clients.
  */
 class NewestProject {
   readonly #control: ControlClient
-  #created: Promise<Project> | undefined
 
   constructor(control: ControlClient) {
     this.#control = control
   }
 
-  /** Returns a client token for a player. Rejects with a ControlError. */
-  async issueToken(player: { readonly sub: string; readonly ttl_seconds: number }) {
+  /** Rejects with a ControlError. */
+  async id(): Promise<string> {
     const [newest] = await this.#control.projects()
-    const { id } = newest ?? (await this.#create())
-    const { token } = await this.#control.issueToken({ project_id: id, ...player })
-    return { project_id: id, token }
+    return (newest ?? (await this.#control.createProject('development'))).id
   }
 
-  /** Creates one project, also for several players at the same time. */
-  #create(): Promise<Project> {
-    this.#created ??= this.#control.createProject('development').catch((error: unknown) => {
-      this.#created = undefined
-      throw error
-    })
-    return this.#created
+  /** Returns a client token for a player. Rejects with a ControlError. */
+  async issueToken(player: { readonly sub: string; readonly ttl_seconds: number }) {
+    const id = await this.id()
+    const { token } = await this.#control.issueToken({ project_id: id, ...player })
+    return { project_id: id, token }
   }
 }
 
@@ -187,11 +189,11 @@ class CommandFailed extends Error {
 const ENDED_CODES = [0, 130, 143]
 
 /**
- * Starts a command with this process' terminal. Its environment has the address of the rooms; Vite passes `VITE_ROOMFUL_URL` to pages.
+ * Starts a command with this process' terminal, and with `extra` in its environment. Vite passes variables that begin with `VITE_` to pages.
  * `ended` resolves when the command has ended with 0, and rejects otherwise.
  */
-function runBeside([program = '', ...words]: readonly string[], url: string) {
-  const env = { ...process.env, ROOMFUL_URL: url, VITE_ROOMFUL_URL: url }
+function runBeside([program = '', ...words]: readonly string[], extra: Readonly<Record<string, string>>) {
+  const env = { ...process.env, ...extra }
   // On Windows, npm installs a script for the shell.
   const child = spawn(program, words, { stdio: 'inherit', env, shell: process.platform === 'win32' })
   const ended = new Promise<void>((resolve, reject) => {

@@ -1,19 +1,10 @@
-import { type Client, connect, type Room, RoomfulError } from '../../client/index.ts'
+import { type Client, type Room, RoomfulError } from '../../client/index.ts'
 import { type Clock, sleep } from '../../shared/clock.ts'
-import type { Issuer } from '../issuer.ts'
 import type { LobbyRoom } from '../rooms/lobby.ts'
-import { ramp } from './pace.ts'
-import { MeteredSocket } from './socket.ts'
+import { SdkClients, type SdkClientsOptions } from './sdk-clients.ts'
 
-interface LobbyOptions {
-  readonly wsUrls: readonly string[]
-  readonly issuer: Pick<Issuer, 'issue'>
-  readonly clock: Clock
-  /** Rejects when the run is interrupted. */
-  readonly interrupted: Promise<never>
-}
-
-type LobbyClient = Client<{ 'load-lobby': LobbyRoom }>
+type Rooms = { 'load-lobby': LobbyRoom }
+type LobbyClient = Client<Rooms>
 type Row = Awaited<ReturnType<LobbyClient['rooms']>>[number]
 
 /** What players of the lobby have seen. */
@@ -36,10 +27,10 @@ const QUERIES_PER_CLIENT = 5
 const GHOST_MS = 2000
 const RETRY_MS = 1000
 
-/** Players who open, list, watch and find rooms: SDK clients in the main thread. */
+/** Players who open, list, watch and find rooms. */
 export class LobbyClients {
-  readonly #options: LobbyOptions
-  readonly #clients: LobbyClient[] = []
+  readonly #clock: Clock
+  readonly #clients: SdkClients<Rooms>
   #rooms: Room<LobbyRoom>[] = []
   /** By room id: when it ended, on the monotonic clock. */
   readonly #endedAt = new Map<string, number>()
@@ -48,8 +39,9 @@ export class LobbyClients {
   #lists = 0
   #changed = 0
 
-  constructor(options: LobbyOptions) {
-    this.#options = options
+  constructor(options: SdkClientsOptions) {
+    this.#clock = options.clock
+    this.#clients = new SdkClients(options)
   }
 
   get findings(): LobbyFindings {
@@ -60,7 +52,7 @@ export class LobbyClients {
   async open({ rooms, maps, perSecond }: { rooms: number; maps: number; perSecond: number }): Promise<void> {
     const hosts = await this.#connect(Math.ceil(rooms / ROOMS_PER_CLIENT))
     const numbers = Array.from({ length: rooms }, (_, number) => number)
-    await this.#ramp(numbers, perSecond, async (number) => {
+    await this.#clients.ramp(numbers, perSecond, async (number) => {
       const host = hosts[number % hosts.length]!
       this.#rooms.push(await this.#create(host, `m${number % maps}`))
     })
@@ -73,7 +65,7 @@ export class LobbyClients {
         return await host.create('load-lobby', { map })
       } catch (error) {
         if (!(error instanceof RoomfulError && error.retryable)) throw error
-        await sleep(this.#options.clock, RETRY_MS)
+        await sleep(this.#clock, RETRY_MS)
       }
     }
   }
@@ -83,7 +75,7 @@ export class LobbyClients {
     const { perSecond, seconds, maps } = options
     const shown = Math.min(this.#rooms.length, maps * SHOWN)
     const numbers = Array.from({ length: perSecond * seconds }, (_, number) => number)
-    await this.#ramp(numbers, perSecond, async () => {
+    await this.#clients.ramp(numbers, perSecond, async () => {
       this.#changed += 1
       const room = this.#rooms[this.#changed % shown]!
       // Another level than in the round before.
@@ -95,7 +87,7 @@ export class LobbyClients {
   async query({ seconds, perSecond, maps }: { seconds: number; perSecond: number; maps: number }) {
     const clients = await this.#connect(Math.ceil(perSecond / QUERIES_PER_CLIENT))
     const numbers = Array.from({ length: seconds * perSecond }, (_, number) => number)
-    await this.#ramp(numbers, perSecond, async (number) => {
+    await this.#clients.ramp(numbers, perSecond, async (number) => {
       const where = {
         map: `m${number % maps}`,
         level: { max: LEVELS - (Math.floor(number / maps) % LEVELS) },
@@ -118,12 +110,12 @@ export class LobbyClients {
     const clients = await this.#connect(count)
     const found = await Promise.all(
       clients.map((client) =>
-        this.#unlessInterrupted(client.joinOrCreate('load-lobby', { map }, { where: { map } })).catch(
-          (error: unknown) => {
+        this.#clients
+          .unlessInterrupted(client.joinOrCreate('load-lobby', { map }, { where: { map } }))
+          .catch((error: unknown) => {
             if (!(error instanceof RoomfulError)) throw error
             this.#refused.push(error.code)
-          },
-        ),
+          }),
       ),
     )
     const ids = new Set(found.flatMap((room) => room?.id ?? []))
@@ -135,15 +127,15 @@ export class LobbyClients {
   async end({ count, perSecond }: { count: number; perSecond: number }): Promise<void> {
     const ended = this.#rooms.slice(0, count)
     this.#rooms = this.#rooms.slice(count)
-    await this.#ramp(ended, perSecond, async (room) => {
+    await this.#clients.ramp(ended, perSecond, async (room) => {
       const gone = new Promise<void>((resolve) => {
         room.onLeave(() => {
-          this.#endedAt.set(room.id, this.#options.clock.monotonic())
+          this.#endedAt.set(room.id, this.#clock.monotonic())
           resolve()
         })
       })
       await room.send('end', null)
-      await this.#unlessInterrupted(gone)
+      await this.#clients.unlessInterrupted(gone)
     })
   }
 
@@ -156,11 +148,11 @@ export class LobbyClients {
   }
 
   close(): void {
-    for (const client of this.#clients) client.close()
+    this.#clients.close()
   }
 
   #listed(rows: readonly Row[]): number {
-    const now = this.#options.clock.monotonic()
+    const now = this.#clock.monotonic()
     this.#lists += 1
     for (const { roomId } of rows) {
       const endedAt = this.#endedAt.get(roomId)
@@ -170,32 +162,7 @@ export class LobbyClients {
     return rows.length
   }
 
-  async #connect(count: number): Promise<LobbyClient[]> {
-    const { wsUrls, issuer, clock } = this.#options
-    const { projectId, token } = await this.#unlessInterrupted(issuer.issue())
-    const clients: LobbyClient[] = []
-    const numbers = Array.from({ length: count }, (_, number) => number)
-    const nothing = () => undefined
-    await this.#ramp(numbers, 200, async (number) => {
-      const handlers = { dialled: nothing, received: nothing, sent: nothing }
-      const { WebSocket } = new MeteredSocket(wsUrls, number, handlers)
-      const options = { projectId, token, WebSocket, clock, reroute: false, onError: nothing }
-      clients.push(await connect<{ 'load-lobby': LobbyRoom }>(wsUrls[0]!, options))
-    })
-    this.#clients.push(...clients)
-    return clients
-  }
-
-  /** Rejects with the first error when the ramp is over. */
-  async #ramp<T>(items: readonly T[], perSecond: number, work: (item: T) => Promise<void>): Promise<void> {
-    const pace = { perSecond, offset: 0, ended: () => false }
-    const errors: unknown[] = []
-    const guarded = (item: T) => work(item).catch((error: unknown) => void errors.push(error))
-    await this.#unlessInterrupted(ramp(this.#options.clock, items, pace, guarded))
-    if (errors.length > 0) throw errors[0]
-  }
-
-  #unlessInterrupted<T>(work: Promise<T>): Promise<T> {
-    return Promise.race([work, this.#options.interrupted])
+  #connect(count: number): Promise<LobbyClient[]> {
+    return this.#clients.connect(Array.from({ length: count }, () => undefined))
   }
 }

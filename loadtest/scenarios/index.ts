@@ -5,6 +5,7 @@ import { connectStorm } from './connect-storm.ts'
 import { commits, hop, rooms, sessions } from './costs.ts'
 import { faults } from './faults.ts'
 import { lobby } from './lobby.ts'
+import { matchmaking } from './matchmaking.ts'
 import { nodeKill, rollingRestart } from './node-by-node.ts'
 import { resumeStorm } from './resume-storm.ts'
 import { revoke } from './revoke.ts'
@@ -25,6 +26,7 @@ export const SCENARIOS: readonly Scenario[] = [
   // Measurements.
   faults,
   lobby,
+  matchmaking,
   hop,
   commits,
   rooms,

@@ -2,6 +2,7 @@ import type { LobbyFindings } from '../clients/lobby.ts'
 import * as option from '../option-kinds.ts'
 import type { Check } from '../result.ts'
 import { defineScenario, type RunContext } from '../scenario.ts'
+import { cpuDuring } from './cpu.ts'
 
 const SEATS = 4
 /** Rooms that players who come together may take, as a multiple of those that fit them. */
@@ -74,18 +75,6 @@ export const lobby = defineScenario({
     players.close()
   },
 })
-
-/** CPU time per second of all nodes together while `work` runs. */
-async function cpuDuring({ local }: RunContext, work: () => Promise<unknown>): Promise<number> {
-  const read = async () => {
-    const all = local.nodes.map((node) => local.metric(node, 'service_process_cpu_seconds_total'))
-    return { at: performance.now(), cpu: (await Promise.all(all)).reduce((sum, each) => sum + each, 0) }
-  }
-  const before = await read()
-  await work()
-  const after = await read()
-  return ((after.cpu - before.cpu) * 1000) / (after.at - before.at)
-}
 
 /** By upper bound in seconds, the number of queries of all nodes that took at most so long. */
 async function durations({ local }: RunContext): Promise<ReadonlyMap<number, number>> {

@@ -405,8 +405,10 @@ export interface Notices {
   count(room: string): Promise<number>
   /** Removes a notice of a room. */
   remove(room: string, notice: Uint8Array): Promise<void>
-  /** Rooms in one part of the index, at most `limit`, those whose delivery is due first. */
-  rooms(part: number, limit: number): Promise<string[]>
+  /** Rooms in one part of the index, at most `limit`, those whose delivery is due first; without the first `skip`. */
+  rooms(part: number, limit: number, skip?: number): Promise<string[]>
+  /** Deletes all notices of a room that will not get any more, and removes it from the index. */
+  drop(room: string): Promise<void>
 }
 
 /** One room in a list, as the store has it. Of two writes for one room, the one with the higher (epoch, version) stands. */

@@ -172,6 +172,7 @@ describe('the admin side of a node', () => {
       notices: {
         describe: async () => ({ pending: { rooms: 0, notices: 0 }, dead_letters: [], next_cursor: null }),
         resend: async () => ({ delivered: 0 }),
+        removeAll: async () => undefined,
       },
       listedRooms: async () => [],
       countedRooms: async () => [],

@@ -17,6 +17,7 @@ describe('a cluster that is broken on purpose', () => {
       clients: 9,
       rooms: 3,
       lobby: 4,
+      queue: 4,
       unfenced: false,
       direct: true,
       folder: join(await newFolder(), 'not there yet'),

@@ -21,6 +21,7 @@ Real nodes on a real Redis, clients that write everything down, faults drawn by 
   --clients N     (24)
   --rooms N       (6)
   --lobby N       so many more find rooms by lists, codes and reservations (6)
+  --queue N       so many more queue for matches, alone or in parties (6)
   --direct        nodes have addresses of their own, and most clients go to that of their room, with connections cut on the way
   --unfenced      the store does not fence: some seed must fail; with --seeds it stops at the first that does
   --keep          keep logs and histories also when everything held
@@ -40,6 +41,7 @@ const { values } = parseArgs({
     clients: { type: 'string', default: '24' },
     rooms: { type: 'string', default: '6' },
     lobby: { type: 'string', default: '6' },
+    queue: { type: 'string', default: '6' },
     direct: { type: 'boolean', default: false },
     unfenced: { type: 'boolean', default: false },
     keep: { type: 'boolean', default: false },
@@ -74,6 +76,7 @@ async function one(): Promise<boolean> {
     clients: whole('clients', values.clients),
     rooms: whole('rooms', values.rooms),
     lobby: whole('lobby', values.lobby),
+    queue: whole('queue', values.queue),
     unfenced: values.unfenced,
     direct: values.direct,
     keep: values.keep,
@@ -99,7 +102,7 @@ async function again(file: string): Promise<boolean> {
 
 async function many(seeds: readonly number[]): Promise<boolean> {
   const folder = values.folder ?? (await newFolder())
-  const { seconds, nodes, clients, rooms, lobby, unfenced, direct, keep } = values
+  const { seconds, nodes, clients, rooms, lobby, queue, unfenced, direct, keep } = values
   const failed = await runSeeds({
     seeds,
     parallel: Math.max(1, whole('parallel', values.parallel)),
@@ -109,7 +112,20 @@ async function many(seeds: readonly number[]): Promise<boolean> {
       '--import',
       'tsx',
       fileURLToPath(import.meta.url),
-      ...['--seconds', seconds, '--nodes', nodes, '--clients', clients, '--rooms', rooms, '--lobby', lobby],
+      ...[
+        '--seconds',
+        seconds,
+        '--nodes',
+        nodes,
+        '--clients',
+        clients,
+        '--rooms',
+        rooms,
+        '--lobby',
+        lobby,
+        '--queue',
+        queue,
+      ],
       ...(direct ? ['--direct'] : []),
       ...(unfenced ? ['--unfenced'] : []),
       ...(keep ? ['--keep'] : []),

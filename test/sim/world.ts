@@ -42,7 +42,7 @@ interface Slot {
 }
 
 /** What a world is made of. */
-export interface WorldOptions extends Omit<RunOptions, 'unfenced' | 'lobby' | 'say'> {
+export interface WorldOptions extends Omit<RunOptions, 'unfenced' | 'lobby' | 'queue' | 'say'> {
   /** Breaks what nodes say to the store, on purpose. Default: nothing is broken. */
   readonly mutation?: (store: Store) => Store
   /** Hears what a run has waited for in vain. Default: no one. */
@@ -92,7 +92,7 @@ export class SimWorld implements System {
     const history = (async () => {
       await Promise.all(world.#slots.map((_, slot) => world.startNode(slot)))
       return new Run(
-        { say: () => undefined, unfenced: options.mutation !== undefined, lobby: 0, ...options },
+        { say: () => undefined, unfenced: options.mutation !== undefined, lobby: 0, queue: 0, ...options },
         world,
       ).history()
     })()

@@ -79,12 +79,18 @@ export class MemoryNotices implements Notices {
     if (list.length === 0) this.#lists.delete(room)
   }
 
-  async rooms(part: number, limit: number): Promise<string[]> {
+  async rooms(part: number, limit: number, skip = 0): Promise<string[]> {
     this.#requireOpen()
     requireLimit(limit)
     return this.#part(part)
-      .slice(0, limit)
+      .slice(skip, skip + limit)
       .map(({ room }) => room)
+  }
+
+  async drop(room: string): Promise<void> {
+    this.#requireOpen()
+    this.#lists.delete(room)
+    this.#index.delete(room)
   }
 
   get #now(): number {

@@ -68,10 +68,21 @@ export class RedisNotices implements Notices {
     await this.#servers.run('remove_notice', key, (redis) => redis.zrem(key, outgoing(notice)))
   }
 
-  rooms(part: number, limit: number): Promise<string[]> {
+  rooms(part: number, limit: number, skip = 0): Promise<string[]> {
     requireLimit(limit)
     const [due] = this.#keys(part)
-    return this.#servers.run('rooms_with_notices', due, (redis) => redis.zrange(due, '0', String(limit - 1)))
+    return this.#servers.run('rooms_with_notices', due, (redis) =>
+      redis.zrange(due, String(skip), String(skip + limit - 1)),
+    )
+  }
+
+  async drop(room: string): Promise<void> {
+    const key = noticesKey(this.#prefix, room)
+    await this.#servers.run('drop_notices', key, (redis) => redis.del(key))
+    // A node that finds the room in the index until then removes it.
+    const [due, rooms] = this.#keys(noticePart(room))
+    await this.#servers.run('drop_noticed', rooms, (redis) => redis.hdel(rooms, room))
+    await this.#servers.run('drop_noticed', due, (redis) => redis.zrem(due, room))
   }
 
   async #settle({ room, until }: TakenNotices, delayMs: string, number: number): Promise<number> {

@@ -148,6 +148,26 @@ export function describeNotices(open: OpenStore): void {
       expect(await take(store)).toMatchObject({ fence: { epoch: 8, version: 1 }, announced: 2 })
     })
 
+    it('list the rooms of a part, and drop all of a room', async () => {
+      const { store } = await opened(open)
+      const { notices, rooms } = store
+      const fence = await owned(store)
+      await notices.announce(ROOM, fence)
+      await rooms.commit(ROOM, fence, bytes('e'), LONG_MS, [bytes('1'), bytes('2')])
+      const part = noticePart(ROOM)
+      const names = Array.from({ length: 40 }, (_, i) => `p/duel:${i}`).filter(
+        (room) => noticePart(room) === part,
+      )
+      for (const room of names) await notices.announce(room, AT)
+      const pages = [await notices.rooms(part, 2), await notices.rooms(part, 100, 2)]
+      expect(pages[0]).toHaveLength(2)
+      expect(new Set(pages.flat())).toEqual(new Set([ROOM, ...names]))
+      await notices.drop(ROOM)
+      expect([await notices.count(ROOM), await notices.rooms(part, 100, names.length)]).toEqual([0, []])
+      const leased = await notices.take(part, { limit: 100, leaseMs: LONG_MS })
+      expect(new Set(leased.map(({ room }) => room))).toEqual(new Set(names))
+    })
+
     it('lease at most so many rooms of a part, those that are due first', async () => {
       const { store, elapse } = await opened(open)
       const { notices } = store

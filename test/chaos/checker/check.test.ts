@@ -3,6 +3,7 @@ import type { ChaosState } from '../room-logic.ts'
 import { check } from './check.ts'
 import type { ClientRecord, FaultKind, StoreRecord } from './history.ts'
 import { VIOLATIONS, type ViolationName } from './history.ts'
+import { PLANTED_IN_QUEUE, withQueue } from './queue-scenario.ts'
 import { type OpenHistory, Scenario } from './scenario.ts'
 
 type Kind = ClientRecord['kind']
@@ -20,7 +21,7 @@ function journal(): OpenHistory {
   scenario.claim('node_c')
   scenario.resume('ann')
   ops(scenario)
-  return withLobby(scenario.end())
+  return withQueue(withLobby(scenario.end()))
 }
 
 const LOBBY_ROOM = 'chaos-lobby:one'
@@ -486,6 +487,7 @@ const PLANTED: { [N in ViolationName]: (history: OpenHistory) => void } = {
     search(history, { kind: 'not_found', by: 'reservation', error: 'room_full' }),
   code_misleads: (history) =>
     search(history, { kind: 'found', by: 'code', room: 'chaos-lobby:two', code: 'K7QX2M' }),
+  ...PLANTED_IN_QUEUE,
   final_mismatch: (history) => {
     history.end.members[0]!.state = { total: 0 }
   },

@@ -7,6 +7,7 @@ import type { ClientRecord, History, Violation, ViolationName } from './history.
 import { checkLobby } from './lobby-rules.ts'
 import { checkOps } from './op-rules.ts'
 import { type Ownership, Ownerships } from './ownership.ts'
+import { checkQueue } from './queue-rules.ts'
 import { CommitTimes, checkCommits, checkStore } from './store-rules.ts'
 
 export interface Verdict {
@@ -31,6 +32,7 @@ export function check(history: History): Verdict {
     ...checkOps(history, excuses, times),
     ...checkFeatures(history, ownerships),
     ...checkLobby(history, ownerships),
+    ...checkQueue(history, ownerships),
     ...checkClients(history, excuses),
     ...checkEnd(history),
   ].sort((a, b) => a.at - b.at)

@@ -1,5 +1,6 @@
 import type { Json } from '../../../shared/json.ts'
 import type { AppliedOp, HeldLayers, Player, Refusal, View } from '../room-logic.ts'
+import type { Queue } from './queue-history.ts'
 
 /**
  * All that one run of chaos has left behind, as plain data. Times (`at`, `began`, `ended`, `until`) are milliseconds on the machine's
@@ -21,6 +22,8 @@ export interface History {
   readonly faults: readonly Fault[]
   /** Observations of the players of the lobby, in the order of their times. Absent: the run had none. */
   readonly lobby?: Lobby
+  /** Observations of the players of the queue. Absent: the run had none. */
+  readonly queue?: Queue
   readonly end: End
 }
 
@@ -266,6 +269,8 @@ export interface Content {
   readonly visible: boolean | undefined
   /** By member, the ref of its last applied op, of members that this write tells of: all of them in a whole state. */
   readonly applied: Readonly<Record<string, number>>
+  /** Players for whom this write reserves seats. Absent: none. */
+  readonly reserved?: readonly string[]
 }
 
 /** How everything stood when all faults were healed and nothing moved any more. */
@@ -352,6 +357,10 @@ export const VIOLATIONS = {
   seat_twice: 'a room gave away a seat that was taken or reserved for another player',
   reservation_broken: 'a room refused the player for whom it had reserved a seat',
   code_misleads: 'a code led to another room than its own',
+  ticket_twice: 'a ticket was in two matches',
+  ticket_lost: 'a ticket ended without a match, or waited although it fitted',
+  party_split: 'a player of a party was matched without the other',
+  match_early: 'a player heard of a match before its seat was reserved',
   final_mismatch: 'a member ended with another state than the owner',
   too_little: 'too little happened to prove anything',
 } as const

@@ -26,6 +26,7 @@ import type {
   StoreRecord,
   TaskBegin,
 } from './history.ts'
+import type { QueueEnd, QueueRecord } from './queue-history.ts'
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] }
 
@@ -33,7 +34,7 @@ type Mutable<T> = { -readonly [K in keyof T]: T[K] }
 export interface OpenHistory
   extends Omit<
     History,
-    'run' | 'clients' | 'store' | 'sessions' | 'tasks' | 'late' | 'faults' | 'lobby' | 'end'
+    'run' | 'clients' | 'store' | 'sessions' | 'tasks' | 'late' | 'faults' | 'lobby' | 'queue' | 'end'
   > {
   run: Mutable<RunPlan>
   clients: Mutable<ClientRecord>[]
@@ -43,6 +44,7 @@ export interface OpenHistory
   late: LateCall[]
   faults: Fault[]
   lobby?: { records: LobbyRecord[]; end: { -readonly [K in keyof Lobby['end']]: Mutable<Lobby['end']>[K] } }
+  queue?: { records: QueueRecord[]; end: { -readonly [K in keyof QueueEnd]: QueueEnd[K] } }
   end: { -readonly [K in keyof End]: Mutable<End[K][number & keyof End[K]]>[] } & { at: number }
 }
 

@@ -12,7 +12,7 @@ import { systemRandom } from '../../../shared/random.ts'
 import type { Expected, FoundBy, ListedRow, LobbyRecord } from '../checker/history.ts'
 import type { lobbyRoom } from '../lobby-room.ts'
 import type { Door } from './player.ts'
-import { ANY_NODE, Network } from './sdk-player.ts'
+import { ANY_NODE, marked, Network } from './sdk-player.ts'
 
 type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never
 type Lobby = typeof lobbyRoom
@@ -63,7 +63,7 @@ export class LobbyPlayer {
     const { doors, random, dial, note } = parts
     this.#network = new Network(
       () => doors()[Math.floor(random() * doors().length)],
-      (marks) => note({ kind: 'marks', marks }),
+      marked((marks) => note({ kind: 'marks', marks })),
       (door) => dial?.(door),
       (door, socket) =>
         socket.once('open', () => {

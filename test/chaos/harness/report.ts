@@ -1,5 +1,6 @@
 import { describeExcused, percent } from '../checker/excuses.ts'
 import { type History, type Lobby, VIOLATIONS, type Violation } from '../checker/history.ts'
+import type { QueueRecord } from '../checker/queue-history.ts'
 import type { ChaosOptions, ChaosResult } from './chaos.ts'
 
 /** So many violations get a trace; the others are counted. */
@@ -29,6 +30,7 @@ export function report({ history, violations, excused, folder }: ChaosResult, co
     '',
     `${command}: ${clients.length} client records (${count('frame')} frames, ${count('sent')} sends, ${count('ack')} acks, ${count('refused')} refusals, ${resyncs} resyncs, ${count('resuming')} resumes, ${count('rerouted')} of ${count('rerouting')} change-overs done), ${standing} commits and ${claims} claims in the store, ${faults.filter(({ kind }) => kind !== 'stall').length} faults`,
     ...(history.lobby ? [describeLobby(history.lobby)] : []),
+    ...(history.queue ? [`queue: ${counted(history.queue.records.map(describeQueued))}`] : []),
     '',
     ...describeExcused(excused),
     '',
@@ -53,17 +55,20 @@ export function report({ history, violations, excused, folder }: ChaosResult, co
 }
 
 function describeLobby({ records }: Lobby): string {
+  const kinds = records.map((record) => {
+    if (record.kind === 'not_found') return `${record.by} ${record.error}`
+    return record.kind === 'found' ? `found by ${record.by}` : record.kind
+  })
+  return `lobby: ${counted(kinds)}`
+}
+
+const describeQueued = (record: QueueRecord): string =>
+  'code' in record ? `${record.kind} ${record.code}` : record.kind
+
+function counted(kinds: readonly string[]): string {
   const counts = new Map<string, number>()
-  for (const record of records) {
-    const what =
-      record.kind === 'not_found'
-        ? `${record.by} ${record.error}`
-        : record.kind === 'found'
-          ? `found by ${record.by}`
-          : record.kind
-    counts.set(what, (counts.get(what) ?? 0) + 1)
-  }
-  return `lobby: ${[...counts].map(([what, count]) => `${count} ${what}`).join(', ')}`
+  for (const kind of kinds) counts.set(kind, (counts.get(kind) ?? 0) + 1)
+  return [...counts].map(([kind, count]) => `${count} ${kind}`).join(', ')
 }
 
 /** The command that does the same run once more. */
@@ -74,10 +79,11 @@ export const commandFor = ({
   clients,
   rooms,
   lobby,
+  queue,
   unfenced,
   direct,
 }: ChaosOptions): string =>
-  `npm run chaos -- --seed ${seed} --seconds ${seconds} --nodes ${nodes} --clients ${clients} --rooms ${rooms} --lobby ${lobby}${direct ? ' --direct' : ''}${unfenced ? ' --unfenced' : ''}`
+  `npm run chaos -- --seed ${seed} --seconds ${seconds} --nodes ${nodes} --clients ${clients} --rooms ${rooms} --lobby ${lobby} --queue ${queue}${direct ? ' --direct' : ''}${unfenced ? ' --unfenced' : ''}`
 
 /** Only so many records of a kind are shown. */
 const RECORDS_BEFORE = 24

@@ -6,11 +6,14 @@ import type { Store } from '../../../shared/store/port.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
 import type { ClientRecord, Durability, End, Fault, History, Lobby, LobbyRecord } from '../checker/history.ts'
 import { checkLobbyEnd } from '../checker/lobby-rules.ts'
+import type { Queue, QueueRecord } from '../checker/queue-history.ts'
+import { checkQueueEnd } from '../checker/queue-rules.ts'
 import { type ChaosState, visibleTo } from '../room-logic.ts'
 import { Faults } from './faults.ts'
 import { LobbyPlayer } from './lobby-player.ts'
 import { planFaults } from './plan.ts'
 import type { Player } from './player.ts'
+import { QueuePlayer } from './queue-player.ts'
 import { RawPlayer } from './raw-player.ts'
 import { SdkPlayer } from './sdk-player.ts'
 import type { System } from './system.ts'
@@ -25,6 +28,8 @@ export interface RunOptions {
   readonly rooms: number
   /** Players who find rooms by lists, codes and reservations, besides the clients. */
   readonly lobby: number
+  /** Players who queue for matches, besides the clients. */
+  readonly queue: number
   /** Commits are not fenced: the run must fail. */
   readonly unfenced: boolean
   /** Nodes have addresses of their own, and two of three clients go to the node of their room. */
@@ -40,12 +45,16 @@ const SDK_ONE_IN = { spread: 6, direct: 3 }
 const JOINED_WITHIN_MS = 20_000
 const SETTLED_WITHIN_MS = 25_000
 const UNFENCED_WITHIN_MS = 4000
-const EQUAL_WITHIN_MS = 10_000
+/** A match whose room was lost is cancelled after 10 s. */
+const EQUAL_WITHIN_MS = 20_000
 const LOOK_MS = 50
 /** A snapshot room is saved at least once a second. */
 const SAVED_WITHIN_MS = 1500
 
-type AtRest = Omit<End, 'records' | 'unreadable'> & { readonly lobby: Lobby['end'] }
+type AtRest = Omit<End, 'records' | 'unreadable'> & {
+  readonly lobby: Lobby['end']
+  readonly queue: Queue['end']
+}
 
 /** One run on a system: clients play, it is broken as the seed says and heals, and all that everyone saw becomes a history. */
 export class Run {
@@ -58,6 +67,8 @@ export class Run {
   #players: Player[] = []
   #lobby: LobbyPlayer[] = []
   readonly #lobbyRecords: LobbyRecord[] = []
+  #queue: QueuePlayer[] = []
+  readonly #queueRecords: QueueRecord[] = []
 
   constructor(options: RunOptions, system: System) {
     this.#options = options
@@ -72,7 +83,8 @@ export class Run {
     const { projectId, token } = await this.#system.login()
     this.#players = this.#invite(projectId, token)
     this.#lobby = await this.#inviteToLobby(projectId)
-    for (const player of [...this.#players, ...this.#lobby]) player.start()
+    this.#queue = await this.#inviteToQueue(projectId)
+    for (const player of this.#all) player.start()
     await this.#until('every client is in its room', JOINED_WITHIN_MS, () =>
       this.#players.every((player) => player.stand()),
     )
@@ -91,23 +103,25 @@ export class Run {
       end = await this.#comeToRest()
     } finally {
       trouble.stop()
-      for (const player of [...this.#players, ...this.#lobby]) player.close()
+      for (const player of this.#all) player.close()
     }
     await this.#system.killNodes()
     const rooms = this.#rooms.map(({ room, durability }) => ({ room, durability }))
     const durable = rooms.filter(({ durability }) => durability !== 'none').map(({ room }) => room)
     const found = await audit(await this.#system.openStore(), projectId, durable)
     const { stalls, ...told } = this.#system.history()
-    const { lobby, ...rest } = end
-    const records = this.#lobbyRecords.filter(({ at }) => at <= end.at)
+    const { lobby, queue, ...rest } = end
+    const until = <T extends { readonly at: number }>(records: readonly T[]) =>
+      records.filter(({ at }) => at <= end.at)
     return {
       run: { began, ended, clients, faults: plan.length, lease_ms: LEASE_MS },
       rooms,
       // What came after the end was taken is the end of the run itself.
-      clients: this.#records.filter(({ at }) => at <= end.at),
+      clients: until(this.#records),
       ...told,
       faults: [...this.#faults, ...stalls].sort((one, other) => one.at - other.at),
-      ...(this.#lobby.length > 0 && { lobby: { records, end: lobby } }),
+      ...(this.#lobby.length > 0 && { lobby: { records: until(this.#lobbyRecords), end: lobby } }),
+      ...(this.#queue.length > 0 && { queue: { records: until(this.#queueRecords), end: queue } }),
       end: { ...rest, ...found },
     }
   }
@@ -171,26 +185,60 @@ export class Run {
     )
   }
 
+  async #inviteToQueue(projectId: string): Promise<QueuePlayer[]> {
+    const { clock, dial } = this.#system
+    const board = { parties: 0, invitation: undefined, match: undefined }
+    return Promise.all(
+      Array.from({ length: this.#options.queue }, async (_, i) => {
+        const name = `q${i}`
+        const random = new SeededRandom(Math.imul(this.#options.seed * 1000 + i + 700, 0xc2b2ae35))
+        return new QueuePlayer({
+          name,
+          project_id: projectId,
+          token: await this.#system.tokenOf(projectId, name),
+          note: (note) =>
+            void this.#queueRecords.push({ at: clock.monotonic(), client: name, ...note } as QueueRecord),
+          doors: () => this.#system.doors(),
+          random: () => random.float(),
+          clock,
+          dial,
+          board,
+        })
+      }),
+    )
+  }
+
+  get #all() {
+    return [...this.#players, ...this.#lobby, ...this.#queue]
+  }
+
   /** Everyone stops, sends one last op, and waits; then nothing moves any more. */
   async #comeToRest(): Promise<AtRest> {
     const { clock } = this.#system
-    for (const player of [...this.#players, ...this.#lobby]) player.rest()
+    for (const player of this.#all) player.rest()
     await this.#settled()
     for (const player of this.#players) player.last()
     await this.#settled()
     const take = async () => {
       const all = await this.#system.owners()
       const at = clock.monotonic()
-      const isLobby = ({ room }: { room: string }) => room.startsWith('chaos-lobby:')
+      const ofType = (type: string) => all.filter(({ room }) => room.startsWith(`${type}:`))
+      const others = ['chaos-lobby', 'chaos-queue', 'chaos-match'].flatMap(ofType)
       return {
         at,
-        owners: all.filter((owner) => !isLobby(owner)),
+        owners: all.filter((owner) => !others.includes(owner)),
         members: this.#players.flatMap((player) => player.stand() ?? []),
         lobby: {
           at,
-          rooms: all.filter(isLobby),
+          rooms: ofType('chaos-lobby'),
           lists: this.#lobby.map(({ name: client, rows }) => ({ client, rows })),
           roomless: this.#lobby.filter(({ hasRoom }) => !hasRoom).map(({ name }) => name),
+        },
+        queue: {
+          at,
+          queues: ofType('chaos-queue'),
+          waiting: this.#queue.flatMap(({ waiting }) => waiting ?? []),
+          outside: this.#queue.filter(({ rests }) => !rests).map(({ name }) => name),
         },
       }
     }
@@ -204,7 +252,8 @@ export class Run {
         isDeepStrictEqual(end.owners, before.owners) &&
         this.#isEqual(end) &&
         isDeepStrictEqual({ ...end.lobby, at: 0 }, { ...before.lobby, at: 0 }) &&
-        checkLobbyEnd(end.lobby).length === 0
+        checkLobbyEnd(end.lobby).length === 0 &&
+        checkQueueEnd(end.queue).length === 0
       if (rests || clock.monotonic() > deadline) return end
       before = end
     }

@@ -13,7 +13,7 @@ const CONNECT_AGAIN_MS = 500
 export class SdkPlayer extends Player {
   readonly #network = new Network(
     (url) => this.#doorOf(url),
-    (marks) => this.parts.note({ kind: 'marks', marks }),
+    marked((marks) => this.parts.note({ kind: 'marks', marks })),
     (door) => this.parts.dial?.(door),
     (door, socket, before) => {
       socket.once('open', () => this.parts.note({ kind: 'connected', node: door.node }))
@@ -194,15 +194,26 @@ const UNKNOWN = ['resume_failed', 'client_closed', 'not_in_room', 'seat_lost', '
 /** The address that the SDK is given: each connection goes to a node drawn at random. */
 export const ANY_NODE = 'ws://127.0.0.1:9/any-node'
 
+/** Calls `note` with the marks of a frame that has some. */
+export const marked =
+  (note: (marks: readonly string[]) => void) =>
+  (frame: string): void => {
+    const marks = marksIn(frame)
+    if (marks.length > 0) note(marks)
+  }
+
 /** The connections of one SDK, which can be broken: those to `ANY_NODE`, and those to the node of its room. */
 export class Network {
   readonly WebSocket: NonNullable<ConnectOptions['WebSocket']>
   readonly #open = new Set<RoutedSocket>()
 
-  /** `to`: where a connection goes; `dial`: as that of a player; `created` is called with a new connection and the one before it. */
+  /**
+   * `to`: where a connection goes; `received` is called with each frame; `dial`: as that of a player; `created` is called with a new connection
+   * and the one before it.
+   */
   constructor(
     to: (url: string) => Door | undefined,
-    marked: (marks: readonly string[]) => void,
+    received: (frame: string) => void,
     dial: (door: Door) => Duplex | undefined,
     created: (door: Door, socket: WebSocket, before: WebSocket | undefined) => void,
   ) {
@@ -213,7 +224,7 @@ export class Network {
         const connection = door && dial(door)
         const inProcess = connection && { createConnection: () => connection, perMessageDeflate: false }
         super(door?.url ?? url, protocols, inProcess)
-        this.onmarks = marked
+        this.onframe = received
         if (door) created(door, this, [...open].at(-1))
         open.add(this)
         this.once('close', () => open.delete(this))
@@ -234,11 +245,10 @@ export class Network {
 
 class RoutedSocket extends WebSocket {
   deaf = false
-  onmarks: (marks: readonly string[]) => void = () => {}
+  onframe: (frame: string) => void = () => {}
 
   override emit(event: string | symbol, ...args: unknown[]): boolean {
-    const marks = event === 'message' ? marksIn(String(Buffer.from(args[0] as ArrayBuffer))) : []
-    if (marks.length > 0) this.onmarks(marks)
+    if (event === 'message') this.onframe(String(Buffer.from(args[0] as ArrayBuffer)))
     return !(this.deaf && event === 'message') && super.emit(event, ...args)
   }
 }

@@ -7,6 +7,7 @@ import { systemRandom } from '../../../shared/random.ts'
 import { openStore } from '../../../shared/store/open.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import { lobbyRoom } from '../lobby-room.ts'
+import { chaosQueue, matchRoom } from '../queue-room.ts'
 import { chaosRoom } from '../room-logic.ts'
 import { JumpingClock, machineNow, watchSlow, watchStalls } from './clocks.ts'
 import { overriding, type StoreLine, StoreRecorder, unfenced } from './recording-store.ts'
@@ -43,6 +44,8 @@ const start = async () => {
     ...config,
     rooms: [
       lobbyRoom,
+      chaosQueue,
+      matchRoom,
       ...(['journal', 'snapshot', 'none'] as const).map((durability) =>
         chaosRoom(durability, (room, op) => recorder.began(room, op)),
       ),

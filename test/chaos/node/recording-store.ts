@@ -137,19 +137,20 @@ export class StoreRecorder {
   }
 
   #entry(entry: Uint8Array): Content {
-    const { seq, checksum, visible, events } = this.#format.readEntry(entry)
+    const { seq, checksum, visible, events, tables } = this.#format.readEntry(entry)
     const ops = events.filter(({ name }) => name === 'applied').map(({ data }) => data as AppliedOp)
-    return { seq, checksum, visible, applied: Object.fromEntries(ops.map(({ by, ref }) => [by, ref])) }
+    const applied = Object.fromEntries(ops.map(({ by, ref }) => [by, ref]))
+    return { seq, checksum, visible, applied, ...reservedBy(tables?.reservations?.set) }
   }
 
   /** Undefined for the empty snapshot of a room that is kept nowhere. */
   #whole(snapshot: Uint8Array): Content | undefined {
     if (snapshot.length === 0) return undefined
-    const { seq, layers, state } = this.#format.readSnapshot(snapshot)
+    const { seq, layers, state, tables } = this.#format.readSnapshot(snapshot)
     const checksum = layers?.checksum ?? 0
     const players = Object.entries((state as Partial<ChaosState>).players ?? {})
     const applied = Object.fromEntries(players.map(([member, { lastRef }]) => [member, lastRef]))
-    return { seq, checksum, visible: undefined, applied }
+    return { seq, checksum, visible: undefined, applied, ...reservedBy(tables.reservations) }
   }
 
   async #record<T extends boolean | Claim | undefined>(
@@ -176,6 +177,9 @@ export class StoreRecorder {
     }
   }
 }
+
+const reservedBy = (rows: readonly { readonly id: string }[] = []): Pick<Content, 'reserved'> =>
+  rows.length > 0 ? { reserved: rows.map(({ id }) => id) } : {}
 
 /** What a node's file tells. */
 export interface StoreHistory {

@@ -1,0 +1,156 @@
+import { describe, expect, it } from 'vitest'
+import type { Fault, ViolationName } from './history.ts'
+import { Ownerships } from './ownership.ts'
+import { checkQueue } from './queue-rules.ts'
+import {
+  MATCH,
+  matchAgain,
+  moreWait,
+  note,
+  PLANTED_IN_QUEUE,
+  queued,
+  TICKETS,
+  withQueue,
+} from './queue-scenario.ts'
+import { type OpenHistory, Scenario } from './scenario.ts'
+
+const LATER_MS = 40_000
+
+/** Names of what is broken after these changes. */
+function broken(...changes: ((history: OpenHistory) => void)[]): ViolationName[] {
+  const scenario = new Scenario('journal')
+  scenario.wait(LATER_MS)
+  const history = withQueue(scenario.end())
+  history.run.began = history.run.ended
+  for (const change of changes) change(history)
+  return [...new Set(checkQueue(history, new Ownerships(history)).map(({ name }) => name))]
+}
+
+/** A fault so long before the end of the run. */
+const fault =
+  (kind: Fault['kind'], before: number) =>
+  (history: OpenHistory): void => {
+    const at = history.end.at - before
+    history.faults.push({ kind, at, until: at + 1 })
+  }
+const ends = (before: number) => (history: OpenHistory) => {
+  const write = history.store.find(({ room }) => room === MATCH)!
+  const at = history.end.at - before
+  history.store.push({ ...write, kind: 'release', began: at, ended: at, forget: true })
+}
+const ended =
+  (code: string, cancelled = false, before = 4000) =>
+  (history: OpenHistory) =>
+    note(history, before, { kind: 'ended', ticket: 'gil/1/0', code, cancelled })
+const intrude = (seats: readonly string[], came: readonly string[]) => (history: OpenHistory) =>
+  note(history, 5800, { kind: 'intruded', room: MATCH, tickets: TICKETS, seats, came }, 'jim')
+
+describe('A queue', () => {
+  it('keeps its promises when tickets are matched once', () => expect(broken()).toEqual([]))
+
+  it.each(Object.entries(PLANTED_IN_QUEUE))('that breaks one is found (%s)', (name, plant) => {
+    expect(broken(plant)).toEqual([name])
+  })
+})
+
+describe('A ticket in a second match', () => {
+  it.each([
+    ['the first has ended', ends(4000)],
+    ['the store has lost the first', fault('redis_lost', 4000)],
+  ])('is right when %s', (_, change) => expect(broken(matchAgain, change)).toEqual([]))
+
+  it.each([
+    ['the first ends later', ends(2000)],
+    ['the store loses the first later', fault('redis_lost', 2000)],
+    ['its player had heard of the first, and a clock has jumped', fault('clock', 4000)],
+  ])('is wrong when %s', (_, change) => expect(broken(matchAgain, change)).toEqual(['ticket_twice']))
+
+  it('is right when its player had not heard of the first, and a clock has jumped', () => {
+    const deaf = (history: OpenHistory) => {
+      history.queue!.records = history.queue!.records.filter(
+        ({ client, kind }) => client !== 'gil' || kind !== 'heard',
+      )
+    }
+    expect(broken(matchAgain, deaf)).toEqual(['ticket_twice'])
+    expect(broken(matchAgain, deaf, fault('clock', 4000))).toEqual([])
+  })
+})
+
+describe('A ticket without a match', () => {
+  it('is not lost when its player cancelled it', () => {
+    expect(broken(ended('cancelled', true))).toEqual([])
+    expect(broken(ended('cancelled'))).toEqual(['ticket_lost'])
+  })
+
+  it('is not lost when its player was away for long, or the store or a clock explains it', () => {
+    const lost = ended('seat_lost', false, 100)
+    const away = (ms: number) => (history: OpenHistory) =>
+      note(history, 100 + ms, { kind: 'lost_connection' })
+    const back = (history: OpenHistory) => note(history, 200, { kind: 'connected' })
+    expect(broken(lost)).toEqual(['ticket_lost'])
+    expect(broken(lost, away(7500), back)).toEqual(['ticket_lost'])
+    expect(broken(lost, away(8500))).toEqual([])
+    expect(broken(lost, away(8500), back)).toEqual([])
+    for (const kind of ['clock', 'redis_lost'] as const)
+      expect(broken(ended('seat_lost'), fault(kind, 5000))).toEqual([])
+  })
+
+  it('is not lost when its party was incomplete for long', () => {
+    expect(broken(ended('party_timeout'))).toEqual(['ticket_lost'])
+    const early = (history: OpenHistory) => note(history, 60_000, { kind: 'asked', ticket: 'gil/1/0' })
+    expect(broken(ended('party_timeout'), early)).toEqual([])
+  })
+
+  it('is lost when it waits and fits, or when only its player or only the queue has it', () => {
+    expect(broken((history) => moreWait(history, ['kai/1/0']))).toEqual([])
+    expect(broken((history) => moreWait(history, ['kai/1/7', 'lea/1/7']))).toEqual(['ticket_lost'])
+    expect(broken((history) => moreWait(history, ['kai/1/7', 'lea/1/7'], 1))).toEqual([])
+    expect(broken((history) => moreWait(history, ['kai/1/7', 'lea/1/8']))).toEqual([])
+    const set = (state: object) => (history: OpenHistory) => {
+      history.queue!.end.queues = [{ node: 'node_a', state: { tickets: { jim: {} }, orders: {}, ...state } }]
+    }
+    expect(broken(set({ tickets: {} }))).toEqual(['ticket_lost'])
+    expect(broken(set({ tickets: { jim: {}, kai: {} } }))).toEqual(['ticket_lost'])
+    expect(broken(set({ orders: { one: {} } }))).toEqual(['ticket_lost'])
+  })
+})
+
+describe('A seat of a match', () => {
+  it('is given to its player only', () => {
+    for (const change of [{ seated: false }, { tickets: ['kai/1/0'] }])
+      expect(broken((history) => void Object.assign(queued(history, 'matched'), change))).toEqual([
+        'seat_twice',
+      ])
+  })
+
+  it('is given to another player only when it is free, or when a clock or the store explains it', () => {
+    expect(broken(intrude(['jim', 'gil'], ['gil', 'hal']))).toEqual([])
+    expect(broken(intrude(['jim', 'gil'], ['gil']))).toEqual(['seat_twice'])
+    for (const kind of ['clock', 'redis_lost'] as const)
+      expect(broken(intrude(['jim', 'gil'], ['gil']), fault(kind, 5900))).toEqual([])
+  })
+
+  it('is there for its player, until the player has left it', () => {
+    const unmatched = (history: OpenHistory) => {
+      history.queue!.records = history.queue!.records.filter(({ kind }) => kind !== 'matched')
+    }
+    expect(broken(ended('room_full'), unmatched)).toEqual(['seat_twice'])
+    expect(broken(ended('room_full'))).toEqual([])
+    expect(broken(ended('room_full'), unmatched, fault('redis_lost', 5000))).toEqual([])
+  })
+})
+
+it('A player without a ticket and a match is left out, and a queue has one owner', () => {
+  expect(broken((history) => void Object.assign(history.queue!.end, { outside: ['kai'] }))).toEqual([
+    'left_out',
+  ])
+  const twice = (history: OpenHistory) => {
+    const [queue] = history.queue!.end.queues
+    history.queue!.end.queues = [queue!, { ...queue!, node: 'node_b' }]
+  }
+  expect(broken(twice)).toEqual(['two_owners'])
+})
+
+it('A run in which few tickets are matched proves nothing', () => {
+  expect(broken(({ run }) => void Object.assign(run, { began: run.ended - 60_000 }))).toEqual(['too_little'])
+})

@@ -1,0 +1,245 @@
+import { LEVELS, MATCH_PLAYERS, PARTY_SIZE, partyOf, playerOf } from '../queue-room.ts'
+import type { History, StoreRecord, Violation } from './history.ts'
+import type { Ownerships } from './ownership.ts'
+import type { Queue, QueueEnd, QueueRecord, WaitingTicket } from './queue-history.ts'
+import { CLOCK_TOLERANCE_MS } from './store-rules.ts'
+
+/** For so long, the room of a match keeps the seats, and the queue remembers the match. */
+const RESERVED_MS = 30_000
+/** Less than `reconnectSeconds` of the queue, since the server hears earlier than the client that a connection is lost. */
+const AWAY_MS = 8000
+/** Less than the time in which a party has to be complete. */
+const PARTY_MS = 55_000
+
+/** A ticket waits until it is cancelled or has one match, of which its player hears when the seat is reserved. */
+export function checkQueue(history: History, ownerships: Ownerships): Violation[] {
+  const { queue } = history
+  if (!queue) return []
+  const matches = new Matches(history, queue, ownerships)
+  const found = queue.records.flatMap((record): Violation[] => {
+    switch (record.kind) {
+      case 'heard':
+        return [...early(record, matches), ...split(record)]
+      case 'matched':
+        return misplaced(record)
+      case 'ended':
+        return ended(record, queue, matches)
+      case 'intruded':
+        return intruded(record, matches)
+      default:
+        return []
+    }
+  })
+  return [...found, ...matches.twice(), ...checkQueueEnd(queue.end), ...checkActivity(history, queue)]
+}
+
+type Of<K extends QueueRecord['kind']> = Extract<QueueRecord, { kind: K }>
+
+const violation = (
+  { at, client }: Pick<QueueRecord, 'at' | 'client'>,
+  name: Violation['name'],
+  message: string,
+  room?: string,
+): Violation => ({ name, at, client, message, ...(room !== undefined && { room }) })
+
+function early(record: Of<'heard'>, matches: Matches): Violation[] {
+  const { at, client, room } = record
+  const from = matches.reservedFrom(room, client)
+  if (from !== undefined && from <= at + CLOCK_TOLERANCE_MS) return []
+  const when = from === undefined ? 'no write reserves its seat' : `${Math.ceil(from - at)} ms too early`
+  return [violation(record, 'match_early', `it heard of its match: ${when}`, room)]
+}
+
+function split(record: Of<'heard'>): Violation[] {
+  const parties = new Set(record.tickets.map(partyOf))
+  parties.delete(undefined)
+  return [...parties].flatMap((party) => {
+    const tickets = record.tickets.filter((ticket) => partyOf(ticket) === party)
+    if (tickets.length === PARTY_SIZE) return []
+    const message = `of party ${party}, the match has ${tickets.join(', ')}`
+    return [violation(record, 'party_split', message, record.room)]
+  })
+}
+
+function misplaced(record: Of<'matched'>): Violation[] {
+  const { client, room, tickets, seated } = record
+  if (seated && tickets.some((ticket) => playerOf(ticket) === client)) return []
+  const message = `${client} is ${seated ? 'a' : 'no'} member of the match of ${tickets.join(', ')}`
+  return [violation(record, 'seat_twice', message, room)]
+}
+
+function ended(record: Of<'ended'>, { records }: Queue, matches: Matches): Violation[] {
+  const { at, client, ticket, code, cancelled } = record
+  const before = records.filter((other) => other.client === client && other.at <= at)
+  const lost = (excused: boolean): Violation[] =>
+    excused ? [] : [violation(record, 'ticket_lost', `${ticket} ended with ${code}`)]
+  if (code === 'queue_full') return lost(false)
+  if (code === 'cancelled') return lost(cancelled)
+  if (code === 'party_timeout') {
+    const asked = before.find((other) => other.kind === 'asked' && other.ticket === ticket)
+    return lost(matches.clockJumped(at) || (asked !== undefined && at - asked.at >= PARTY_MS))
+  }
+  if (code === 'seat_lost')
+    return lost(matches.clockJumped(at) || matches.storeLost(0, at) || wasAway(before, at))
+  const heard = before.findLast((other) => other.kind === 'heard')
+  if (code !== 'room_full' || heard?.kind !== 'heard' || !matches.isReserved(heard.room, at)) return []
+  // Its seat is free again after it has left.
+  if (before.some((other) => other.kind === 'matched' && other.room === heard.room)) return []
+  return [violation(record, 'seat_twice', 'its seat was reserved, and it got room_full', heard.room)]
+}
+
+/** Whether a client was without a connection for about as long as a seat is kept. */
+function wasAway(records: readonly QueueRecord[], at: number): boolean {
+  let since: number | undefined
+  for (const record of records) {
+    if (record.kind === 'lost_connection') since ??= record.at
+    if (record.kind !== 'connected') continue
+    if (since !== undefined && record.at - since >= AWAY_MS) return true
+    since = undefined
+  }
+  return since !== undefined && at - since >= AWAY_MS
+}
+
+function intruded(record: Of<'intruded'>, matches: Matches): Violation[] {
+  const { at, room, tickets, seats, came } = record
+  const expected = tickets.map(playerOf).filter((player) => !came.includes(player))
+  if (seats.length + expected.length <= MATCH_PLAYERS || !matches.isReserved(room, at)) return []
+  const message = `${seats.join(', ')} have its seats, which are reserved for ${expected.join(', ')}`
+  return [violation(record, 'seat_twice', message, room)]
+}
+
+/** The rooms of matches. */
+class Matches {
+  readonly #history: History
+  readonly #queue: Queue
+  readonly #ownerships: Ownerships
+  /** By room, the writes that stand, or may. */
+  readonly #writes = new Map<string, StoreRecord[]>()
+
+  constructor(history: History, queue: Queue, ownerships: Ownerships) {
+    this.#history = history
+    this.#queue = queue
+    this.#ownerships = ownerships
+    for (const call of history.store) {
+      if (call.ok === false || !call.room.startsWith('chaos-match:')) continue
+      const calls = this.#writes.get(call.room)
+      if (calls) calls.push(call)
+      else this.#writes.set(call.room, [call])
+    }
+  }
+
+  /** From when on it was certain that a seat is reserved: its writer had the answer, or the next owner found it. */
+  reservedFrom(room: string, player: string): number | undefined {
+    const calls = this.#writes.get(room) ?? []
+    const times = calls
+      .filter(({ content }) => content?.reserved?.includes(player))
+      .flatMap(({ ended, epoch, version }) => [
+        ended,
+        ...calls
+          .filter((call) => call.kind === 'claim' && call.epoch > epoch && call.version > version)
+          .map((claim) => claim.ended),
+      ])
+    return times.length > 0 ? Math.min(...times) : undefined
+  }
+
+  /** Whether the room keeps seats for its players at `at`, as far as they have not come. */
+  isReserved(room: string, at: number): boolean {
+    const first = this.#writes.get(room)?.find(({ content }) => content?.reserved)
+    if (!first || at > first.began + RESERVED_MS) return false
+    return !this.clockJumped(at) && !this.storeLost(first.began, at)
+  }
+
+  clockJumped(before: number): boolean {
+    return this.#history.faults.some(({ kind, at }) => kind === 'clock' && at <= before)
+  }
+
+  storeLost(from: number, before: number): boolean {
+    return this.#ownerships.wipes(before).some(({ until }) => until >= from)
+  }
+
+  /** Tickets that are in two matches of which players have heard. */
+  twice(): Violation[] {
+    const heard = this.#queue.records.filter((record) => record.kind === 'heard')
+    const first = new Map<string, Of<'heard'>>()
+    const found: Violation[] = []
+    for (const record of heard)
+      for (const ticket of record.tickets) {
+        const other = first.get(ticket)
+        if (!other) first.set(ticket, record)
+        if (!other || other.room === record.room) continue
+        first.set(ticket, record)
+        if (this.#isOver(other, record, ticket)) continue
+        found.push(violation(record, 'ticket_twice', `${ticket} was also in ${other.room}`, record.room))
+      }
+    return found
+  }
+
+  /** Whether a ticket may be in a later match: the room of the first is gone, or the player asked again when the queue had forgotten the first. */
+  #isOver({ room, at }: Of<'heard'>, later: Of<'heard'>, ticket: string): boolean {
+    const hasEnded = (this.#writes.get(room) ?? []).some(({ forget, ended }) => forget && ended <= later.at)
+    if (hasEnded || this.storeLost(at, later.at)) return true
+    const knew = this.#queue.records.some(
+      (record) =>
+        record.kind === 'heard' &&
+        record.room === room &&
+        record.client === playerOf(ticket) &&
+        record.at <= later.at,
+    )
+    return !knew && (this.clockJumped(later.at) || later.at - at > RESERVED_MS)
+  }
+}
+
+/** Everything works: the queue has the tickets of the players who wait, and none of them fit. */
+export function checkQueueEnd({ at, queues, waiting, outside }: QueueEnd): Violation[] {
+  const found = outside.map((client) =>
+    violation({ at, client }, 'left_out', `${client} has neither a ticket nor a match`),
+  )
+  const room = 'chaos-queue:default'
+  const [queue, other] = queues
+  if (other) found.push({ name: 'two_owners', at, room, message: `${queue!.node} and ${other.node} run it` })
+  const lost = (message: string) => found.push({ name: 'ticket_lost', at, room, message })
+  const { tickets = {}, orders = {} } = (queue?.state ?? {}) as {
+    readonly tickets?: { readonly [player: string]: object }
+    readonly orders?: object
+  }
+  const players = waiting.map(({ client }) => client)
+  const has = Object.keys(tickets).sort().join(', ')
+  const waits = players.toSorted().join(', ')
+  if (has !== waits) lost(`the queue has tickets of ${has || 'nobody'}, and ${waits || 'nobody'} wait`)
+  const pending = Object.keys(orders)
+  if (pending.length > 0) lost(`the matches ${pending.join(', ')} are still pending`)
+  for (let level = 0; level < LEVELS; level++) {
+    const fitting = waiting.filter((ticket) => ticket.level === level)
+    if (isMatch(fitting)) lost(`${fitting.map(({ ticket }) => ticket).join(', ')} wait, and fit`)
+  }
+  return found
+}
+
+/** Whether some of the tickets make a match: single players, or a complete party with others. */
+function isMatch(tickets: readonly WaitingTicket[]): boolean {
+  const parties = tickets.flatMap(({ ticket }) => partyOf(ticket) ?? [])
+  const singles = tickets.length - parties.length
+  const hasParty = new Set(parties).size < parties.length
+  return singles >= (hasParty ? MATCH_PLAYERS - PARTY_SIZE : MATCH_PLAYERS)
+}
+
+/** Far below what a run does in which half of the time something is broken, for each player and second. */
+const LEAST = { matched: 0.05, kept_out: 0.005, cancelled: 0.005, parties: 0.005 }
+
+function checkActivity({ run }: History, { records, end }: Queue): Violation[] {
+  const seconds = (run.ended - run.began) / 1000
+  const players = new Set(records.map(({ client }) => client)).size
+  const matched = records.filter((record) => record.kind === 'matched')
+  const found = {
+    matched: matched.length,
+    kept_out: records.filter(({ kind }) => kind === 'kept_out').length,
+    cancelled: records.filter((record) => record.kind === 'ended' && record.cancelled).length,
+    parties: matched.filter(({ ticket }) => partyOf(ticket) !== undefined).length,
+  }
+  return (Object.keys(LEAST) as (keyof typeof LEAST)[]).flatMap((way): Violation[] => {
+    const wanted = Math.floor(LEAST[way] * seconds * players)
+    if (found[way] >= wanted) return []
+    const message = `${found[way]} records of the queue: ${way}; at least ${wanted} would prove something`
+    return [{ name: 'too_little', at: end.at, message }]
+  })
+}

@@ -1,0 +1,309 @@
+import type { Duplex } from 'node:stream'
+import { type Client, connect, type Room, RoomfulError } from 'roomful/client'
+import { type Queues, type QueueTicket, withQueues } from 'roomful/client/queue'
+import { type Clock, sleep } from '../../../shared/clock.ts'
+import { MATCHED } from '../../../shared/protocol/queue.ts'
+import { systemRandom } from '../../../shared/random.ts'
+import type { QueueRecord, WaitingTicket } from '../checker/queue-history.ts'
+import { type chaosQueue, LEVELS, type matchRoom, PARTY_SIZE, ticketName } from '../queue-room.ts'
+import type { Door } from './player.ts'
+import { ANY_NODE, Network } from './sdk-player.ts'
+
+type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never
+type Rooms = { 'chaos-queue': typeof chaosQueue; 'chaos-match': typeof matchRoom }
+type QueueClient = Client<Rooms> & Queues<Rooms>
+type Match = Room<typeof matchRoom>
+
+/** What players of the queue say to each other outside of the service. */
+export interface QueueBoard {
+  /** Number of the last party. */
+  parties: number
+  /** A party that lacks its other player. */
+  invitation: Invitation | undefined
+  /** Room of the last match of which a player has heard. */
+  match: string | undefined
+}
+
+interface Invitation {
+  readonly by: string
+  readonly party: number
+  readonly code: string
+  readonly level: number
+}
+
+interface QueuePlayerParts {
+  /** Also the `sub` of the player. */
+  readonly name: string
+  readonly project_id: string
+  readonly token: string
+  readonly note: (note: Without<QueueRecord, 'at' | 'client'>) => void
+  readonly doors: () => readonly Door[]
+  /** A number in [0, 1). */
+  readonly random: () => number
+  readonly clock: Clock
+  readonly dial: ((door: Door) => Duplex) | undefined
+  readonly board: QueueBoard
+}
+
+/** A ticket that the player wants. It keeps its name and data until it is matched or cancelled. */
+interface Wish {
+  readonly name: string
+  readonly level: number
+  readonly code: string | undefined
+  /** Undefined: it has to be asked for, again. */
+  ticket: QueueTicket<typeof matchRoom> | undefined
+  placed: boolean
+  heard: boolean
+  cancelled: boolean
+}
+
+const ATTEMPT_MS = 500
+
+/** A player with the SDK who queues, alone or in a party, cancels, reloads its page, and plays the matches it gets. */
+export class QueuePlayer {
+  readonly #parts: QueuePlayerParts
+  #network: Network
+  #client: QueueClient | undefined
+  #wish: Wish | undefined
+  #room: Match | undefined
+  #tickets = 0
+  #isLast = false
+  #closed = false
+
+  constructor(parts: QueuePlayerParts) {
+    this.#parts = parts
+    this.#network = this.#newNetwork()
+  }
+
+  get name(): string {
+    return this.#parts.name
+  }
+
+  /** The ticket with which the player waits. */
+  get waiting(): WaitingTicket | undefined {
+    const wish = this.#wish
+    if (!wish?.ticket || !wish.placed || this.#client?.status !== 'online') return undefined
+    return { client: this.name, ticket: wish.name, level: wish.level }
+  }
+
+  /** Whether the player waits, or has joined the room of its match. */
+  get rests(): boolean {
+    return this.waiting !== undefined || (this.#wish === undefined && this.#room?.status === 'joined')
+  }
+
+  start(): void {
+    void this.#live()
+  }
+
+  /** From now on, the player has one more ticket, unless it waits. */
+  rest(): void {
+    this.#isLast = true
+    if (!this.#wish) this.#want(undefined, 0)
+  }
+
+  close(): void {
+    this.#closed = true
+    this.#client?.close()
+  }
+
+  async #live(): Promise<void> {
+    const { clock, random } = this.#parts
+    while (!this.#closed) {
+      try {
+        await this.#act(await this.#connected())
+      } catch (error) {
+        // The connection is lost. It tries again.
+        if (!(error instanceof RoomfulError)) throw error
+      }
+      await sleep(clock, 50 + 250 * random())
+    }
+  }
+
+  async #act(client: QueueClient): Promise<void> {
+    const { random } = this.#parts
+    const wish = this.#wish
+    const draw = random()
+    if (wish?.ticket) await this.#wait(wish, draw)
+    else if (wish) this.#ask(client, wish)
+    else if (this.#room) await this.#play(this.#room, draw)
+    else if (!this.#isLast) await this.#choose(client, draw)
+  }
+
+  async #wait(wish: Wish, draw: number): Promise<void> {
+    if (this.#isLast) return
+    if (draw < 0.04) {
+      wish.cancelled = true
+      await wish.ticket?.cancel()
+    } else if (draw < 0.1) this.#network.cut()
+    else if (draw < 0.14) {
+      // The page is reloaded: the server hears nothing of it.
+      this.#network.cut()
+      wish.ticket = undefined
+      this.#client?.close()
+    }
+  }
+
+  async #play(room: Match, draw: number): Promise<void> {
+    if (this.#isLast && this.#wish === undefined) return
+    if (draw < 0.4) await this.#leave(room)
+    else if (draw < 0.5) this.#network.cut()
+  }
+
+  async #leave(room: Match): Promise<void> {
+    this.#room = undefined
+    await room.leave()
+  }
+
+  async #choose(client: QueueClient, draw: number): Promise<void> {
+    const { board, name, random } = this.#parts
+    const { invitation, match } = board
+    if (draw < 0.15 && match !== undefined) await this.#intrude(client, match)
+    else if (draw < 0.45 && invitation && invitation.by !== name) {
+      board.invitation = undefined
+      this.#want(invitation, invitation.level)
+    } else {
+      const level = random() < 0.8 ? 0 : Math.floor(random() * LEVELS)
+      if (draw > 0.75 && !invitation) {
+        const { code } = await client.party({ size: PARTY_SIZE })
+        board.parties += 1
+        board.invitation = { by: name, party: board.parties, code, level }
+        this.#want(board.invitation, level)
+      } else this.#want(undefined, level)
+    }
+  }
+
+  #want(invitation: Invitation | undefined, level: number): void {
+    this.#tickets += 1
+    this.#wish = {
+      name: ticketName(this.name, this.#tickets, invitation?.party),
+      level,
+      code: invitation?.code,
+      ticket: undefined,
+      placed: false,
+      heard: false,
+      cancelled: false,
+    }
+  }
+
+  #ask(client: QueueClient, wish: Wish): void {
+    const { note } = this.#parts
+    const { name, level, code } = wish
+    const room = this.#room
+    this.#room = undefined
+    room?.leave().catch(() => {})
+    note({ kind: 'asked', ticket: name })
+    const ticket = client.queue('chaos-queue', { name, level }, code === undefined ? {} : { party: code })
+    wish.ticket = ticket
+    wish.placed = false
+    ticket.onChange(() => {
+      wish.placed = true
+    })
+    ticket.matched.then(
+      (found) => this.#matched(wish, ticket, found),
+      (error: unknown) => this.#ended(wish, ticket, error),
+    )
+  }
+
+  #matched(wish: Wish, ticket: QueueTicket<typeof matchRoom>, room: Match): void {
+    if (wish.ticket !== ticket) return
+    const { note } = this.#parts
+    const { tickets, seats } = room.state
+    this.#wish = undefined
+    this.#room = room
+    room.onLeave(() => {
+      if (this.#room === room) this.#room = undefined
+    })
+    const seated = seats[room.memberId] === this.name
+    note({ kind: 'matched', ticket: wish.name, room: room.id, tickets: [...tickets], seated })
+  }
+
+  #ended(wish: Wish, ticket: QueueTicket<typeof matchRoom>, error: unknown): void {
+    if (wish.ticket !== ticket || this.#closed) return
+    if (!(error instanceof RoomfulError)) throw error
+    const { name, cancelled, heard } = wish
+    this.#parts.note({ kind: 'ended', ticket: name, code: error.code, cancelled })
+    wish.ticket = undefined
+    const isOver = cancelled || heard || error.code === 'party_timeout' || error.code === 'party_full'
+    if (!isOver) return
+    this.#wish = undefined
+    if (this.#isLast) this.#want(undefined, 0)
+  }
+
+  /** Tries to get a seat in a match of others. */
+  async #intrude(client: QueueClient, room: string): Promise<void> {
+    const { note } = this.#parts
+    const key = room.slice(room.indexOf(':') + 1)
+    try {
+      const joined = await client.join('chaos-match', { key }, { create: false })
+      const { tickets, seats, came } = joined.state
+      note({
+        kind: 'intruded',
+        room,
+        tickets: [...tickets],
+        seats: Object.values(seats),
+        came: Object.keys(came),
+      })
+      await joined.leave()
+    } catch (error) {
+      if (!(error instanceof RoomfulError)) throw error
+      note({ kind: 'kept_out', room, code: error.code })
+    }
+  }
+
+  async #connected(): Promise<QueueClient> {
+    if (this.#client && this.#client.status !== 'closed') return this.#client
+    const { project_id: projectId, token, clock, random, note } = this.#parts
+    this.#room = undefined
+    this.#network = this.#newNetwork()
+    const connected = await connect<Rooms>(ANY_NODE, {
+      projectId,
+      token,
+      reroute: false,
+      WebSocket: this.#network.WebSocket,
+      clock,
+      random: { float: random, bytes: (count) => systemRandom.bytes(count) },
+      connectTimeoutMs: 20 * ATTEMPT_MS,
+      onError: () => {},
+    })
+    note({ kind: 'connected' })
+    connected.onConnectionChange((status) =>
+      note({ kind: status === 'online' ? 'connected' : 'lost_connection' }),
+    )
+    const client = withQueues(connected)
+    this.#client = client
+    if (this.#closed) client.close()
+    return client
+  }
+
+  #newNetwork(): Network {
+    const { doors, random, dial, note, board } = this.#parts
+    return new Network(
+      () => doors()[Math.floor(random() * doors().length)],
+      (text) => {
+        for (const match of matchesIn(text)) {
+          if (this.#wish) this.#wish.heard = true
+          // The seats of the other players are still reserved.
+          board.match = match.room
+          note({ kind: 'heard', ...match })
+        }
+      },
+      (door) => dial?.(door),
+      () => {},
+    )
+  }
+}
+
+/** Matches that a frame names, in the form in which a queue ends a seat or refuses a join. */
+function matchesIn(frame: string): { readonly room: string; readonly tickets: readonly string[] }[] {
+  return frame
+    .split(`${MATCHED}{`)
+    .slice(1)
+    .map((rest) => {
+      const json = `{${rest.slice(0, rest.indexOf('}}') + 2)}`
+      const { room_id: room, options } = JSON.parse(json) as {
+        readonly room_id: string
+        readonly options: { readonly tickets: readonly string[] }
+      }
+      return { room, tickets: options.tickets }
+    })
+}
