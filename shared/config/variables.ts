@@ -6,7 +6,6 @@ import {
   integer,
   jwtIssuers,
   type Kind,
-  list,
   networks,
   notifyUrl,
   oneOf,
@@ -14,7 +13,7 @@ import {
   port,
   storeUrl,
   text,
-  trueOrFalse,
+  tokens,
   url,
   webhookSecrets,
   workers,
@@ -83,19 +82,10 @@ export const VARIABLES = {
   },
   CONTROL_API_TOKENS: {
     topic: 'access',
-    help: 'Operator tokens: bearers may call every route of the control API. None: open, on loopback only.',
-    schema: list(
-      'one or more tokens without spaces, separated by commas; 24 random characters or more, off loopback',
-      /^[\x21-\x7e]+$/,
-    ),
-    readBy: CONTROL,
+    help: 'Operator tokens: bearers may call every route of the control API. roomful admin sends the first. Not set: the control API is open, on loopback only. none: it is open on any address, and under any host name.',
+    schema: tokens,
+    readBy: [...CONTROL, 'admin'],
     secret: true,
-  },
-  CONTROL_API_AUTH: {
-    topic: 'access',
-    help: 'none lets the control API be open on an address that is not loopback, and under any host name.',
-    schema: oneOf(['none']),
-    readBy: CONTROL,
   },
   KEYRING_SECRET: {
     topic: 'access',
@@ -138,10 +128,10 @@ export const VARIABLES = {
   },
   ADMIN_URL: {
     topic: 'nodes',
-    help: 'Where control and operators reach the admin side of this very node: control forwards calls of rooms there, and admin pages link to it.',
+    help: 'Where control and operators reach the admin side of this very node: control forwards calls of rooms there, and admin pages link to it. roomful admin finds all nodes at the address of any of them.',
     schema: url(['http', 'https'], 'http://node-1.internal:9100'),
-    defaultNote: 'made of ADMIN_HOST and ADMIN_PORT',
-    readBy: DATAPLANE,
+    defaultNote: 'made of ADMIN_HOST and ADMIN_PORT; admin: http://127.0.0.1:9100',
+    readBy: [...DATAPLANE, 'admin'],
   },
   CONTROL_URL: {
     topic: 'ports',
@@ -149,20 +139,6 @@ export const VARIABLES = {
     schema: url(['http', 'https'], 'http://127.0.0.1:3000'),
     default: 'http://127.0.0.1:3000',
     readBy: ['dataplane', 'admin'],
-  },
-  NODE_URL: {
-    topic: 'ports',
-    help: 'Where roomful admin reaches the admin side of any node. It finds the other nodes there.',
-    schema: url(['http', 'https'], 'http://127.0.0.1:9100'),
-    default: 'http://127.0.0.1:9100',
-    readBy: ['admin'],
-  },
-  OPERATOR_TOKEN: {
-    topic: 'access',
-    help: 'Operator token that roomful admin sends to control: one of its CONTROL_API_TOKENS.',
-    schema: text('a secret text without spaces', /^[\x21-\x7e]+$/),
-    readBy: ['admin'],
-    secret: true,
   },
   ROOMS_DIR: {
     topic: 'rooms',
@@ -277,16 +253,9 @@ export const VARIABLES = {
   },
   MAX_SESSIONS_PER_SUB: {
     topic: 'clients',
-    help: 'How many sessions a player (sub of the tokens) has at most, at all nodes together; a new one takes the place of one without a connection. 0: no limit.',
+    help: 'How many sessions a player (sub of the tokens) has at most, at all nodes together; a new one takes the place of one without a connection. A token without sub may have a hundred times as many. 0: no limit.',
     schema: integer(0, 100_000, 'sessions'),
     default: '10',
-    readBy: DATAPLANE,
-  },
-  MAX_SESSIONS_PER_TOKEN: {
-    topic: 'clients',
-    help: 'The same for each token that names no player.',
-    schema: integer(0, 1_000_000, 'sessions'),
-    default: '1000',
     readBy: DATAPLANE,
   },
   TRUSTED_PROXIES: {
@@ -403,13 +372,6 @@ export const VARIABLES = {
     help: 'otlp sends traces to a collector, as OTLP over HTTP in JSON. OpenTelemetry’s libraries read the rest of their variables (OTEL_…) themselves.',
     schema: oneOf(['none', 'otlp']),
     default: 'none',
-    readBy: BOTH,
-  },
-  OTEL_SDK_DISABLED: {
-    topic: 'otel',
-    help: 'true: no traces, whatever the other variables say.',
-    schema: trueOrFalse,
-    default: 'false',
     readBy: BOTH,
   },
   OTEL_EXPORTER_OTLP_HEADERS: {
