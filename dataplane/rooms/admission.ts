@@ -10,6 +10,7 @@ import { Membership, memberFor } from './memberships.ts'
 import { seatName } from './reservations.ts'
 import type { Room } from './room.ts'
 import { isPromise, type RoomCode, type RoomTurn } from './room-code.ts'
+import type { Timer } from './scheduler.ts'
 import type { RoomStream } from './stream.ts'
 
 /** What became of a join that was to be admitted. */
@@ -23,7 +24,7 @@ interface RunningAdmit {
   readonly request: JoinRequest
   /** What came for this member meanwhile, in order: of each kind the last. */
   readonly waiting: Map<'attach' | 'detach', () => void>
-  readonly cancelTimeout: () => void
+  readonly timeout: Timer
 }
 
 type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
@@ -363,7 +364,7 @@ export class RoomAdmission {
   /** Asks `admit`; what it says counts once it is known, unless the join is cancelled before. */
   #admit(request: JoinRequest, options: unknown): void {
     const { member_id: memberId } = request
-    const { clock, limits } = this.#stream.environment
+    const { clock, limits, scheduler } = this.#stream.environment
     const decide = (verdict: Verdict) => this.#room.act(() => this.#decided(request, options, verdict))
     const answer = this.#ask(request, options)
     if (!(answer instanceof Promise)) {
@@ -379,10 +380,11 @@ export class RoomAdmission {
     const running: RunningAdmit = {
       request,
       waiting: new Map(),
-      cancelTimeout: clock.schedule(limits.admitMs, () =>
+      timeout: scheduler.timer(() =>
         settle(refused(`the room did not decide within ${limits.admitMs / 1000} seconds: try again`)),
       ),
     }
+    running.timeout.at(clock.monotonic() + limits.admitMs)
     this.#running.set(memberId, running)
     answer.then(settle)
   }
@@ -437,7 +439,7 @@ export class RoomAdmission {
   /** The running join of a member is not waited for any more. */
   #cancel(memberId: string): JoinRequest | undefined {
     const running = this.#running.get(memberId)
-    running?.cancelTimeout()
+    running?.timeout.cancel()
     this.#running.delete(memberId)
     return running?.request
   }

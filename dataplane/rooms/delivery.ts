@@ -5,11 +5,11 @@ import { type Frame, joinFrames } from '../frame.ts'
 import { type Nowhere, refusalOf } from '../place.ts'
 import type {
   Arrival,
+  EdgeLayers,
   Farewell,
   Frames,
   JoinedMember,
   JoinRequest,
-  LayerParts,
   Outcome,
   PersonalPart,
   RoomAddress,
@@ -135,7 +135,7 @@ export class Delivery {
       const joined = this.#joined(flush)
       for (const edge of this.#memberships.edges)
         this.#replies.update(edge, seq, encoded, personal.get(edge) ?? NONE, joined.get(edge) ?? NONE, {
-          layers: layers?.parts.get(edge),
+          layers: layers?.byEdge.get(edge),
           leaving: leaving.get(edge),
         })
     }
@@ -397,7 +397,7 @@ export class Replies {
     {
       layers,
       leaving,
-    }: { readonly layers?: LayerParts | undefined; readonly leaving?: readonly string[] | undefined } = {},
+    }: { readonly layers?: EdgeLayers | undefined; readonly leaving?: readonly string[] | undefined } = {},
   ): void {
     this.#environment.deliver(edge, {
       room: this.#room,

@@ -16,6 +16,7 @@ import type {
   TaskType,
 } from './definition.ts'
 import {
+  errorText,
   FAILED,
   FailureLog,
   kindOf,
@@ -39,16 +40,7 @@ import type { RoomTurn } from './room-code.ts'
 import type { LiveState } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
 import type { Tables } from './table.ts'
-import {
-  checkedResult,
-  MOVED,
-  outcomeOf,
-  RENEW_MS,
-  type RoomTask,
-  STUCK,
-  TaskRooms,
-  type Work,
-} from './tasks.ts'
+import { checkedResult, MOVED, RENEW_MS, type RoomTask, STUCK, TaskRooms, type Work } from './tasks.ts'
 import type { RoomTimer } from './timers.ts'
 
 /** Reason why a message or a join was not applied. */
@@ -344,11 +336,15 @@ export class Inputs {
       type: task.name,
       principal: '',
     } as const
-    const check = (value: unknown) =>
-      code.run({ ...turn, hook: 'onTask' }, () =>
+    let outcome: TaskOutcome<unknown>
+    try {
+      const value = await code.start(turn, work)
+      outcome = code.run({ ...turn, hook: 'onTask' }, () =>
         checkedResult(this.handlers.taskType(task.name)?.result, value),
       )
-    const outcome = await outcomeOf(async () => code.start(turn, work), check)
+    } catch (error) {
+      outcome = { ok: false, error: errorText(error) }
+    }
     this.#room.act(() => this.taskEnded(task, outcome))
   }
 

@@ -452,7 +452,11 @@ export class Room {
     const arrival = { message, from, at: this.stream.environment.clock.monotonic() }
     if (inbox.add(arrival)) return
     // An answer to each would cost a node that is behind more than handling them.
-    if (message.kind === 'message' && message.ref === undefined && this.stream.environment.slowdown() > 1) {
+    if (
+      message.kind === 'message' &&
+      message.ref === undefined &&
+      this.stream.environment.load.slowdown > 1
+    ) {
       this.#shed(arrival)
       return
     }
@@ -510,9 +514,12 @@ export class Room {
    * its store, is not late.
    */
   #isLate({ message, at = 0 }: Arrival): boolean {
-    const { clock, overloaded } = this.stream.environment
+    const { clock, load } = this.stream.environment
     return (
-      message.kind === 'message' && overloaded() && at >= this.#actsSince && clock.monotonic() - at > LATE_MS
+      message.kind === 'message' &&
+      load.overloaded &&
+      at >= this.#actsSince &&
+      clock.monotonic() - at > LATE_MS
     )
   }
 

@@ -398,9 +398,8 @@ export class RoomStream {
     }
     this.#sleeps = onIdle === 'sleep'
     this.#sleepMs = sleepDays * DAY_MS
-    const { slowdown, scheduler } = this.environment
-    this.#pace =
-      perSecond > 0 ? new FixedRate(perSecond, this.phase, slowdown, scheduler.wallAtZero) : undefined
+    const { load, scheduler } = this.environment
+    this.#pace = perSecond > 0 ? new FixedRate(perSecond, this.phase, load, scheduler.wallAtZero) : undefined
   }
 
   /** Something has happened: the next flush is due at its time. */

@@ -4,7 +4,7 @@ import { QUEUE_PRINCIPALS } from '../place.ts'
 import { type RequestAnswer, type RoomAction, roomAddress } from '../traffic.ts'
 import type { RoomDefinition, TaskOutcome } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
-import { errorText, jsonCopy, RoomLogicError, validate, validateInput } from './failures.ts'
+import { jsonCopy, RoomLogicError, validate, validateInput } from './failures.ts'
 import { requireId } from './timers.ts'
 
 /** Maximum size of a task's data, as bytes of JSON. */
@@ -95,18 +95,6 @@ export function retryTask(
       `${what} has ${bytes} bytes of JSON; it may have ${MAX_DATA_BYTES}: keep it in your database, and give the task its key`,
     )
   return { id, name, data: copy, due: now + RENEW_MS }
-}
-
-/** Resolves with the outcome of the work that `begin` starts. `check` turns the work's result into the outcome. Never rejects. */
-export async function outcomeOf(
-  begin: Work,
-  check: (value: unknown) => TaskOutcome<unknown>,
-): Promise<TaskOutcome<unknown>> {
-  try {
-    return check(await begin())
-  } catch (error) {
-    return { ok: false, error: errorText(error) }
-  }
 }
 
 /** The outcome of work that resolved with `value`, which has to fit the schema of the task's `result`. */
