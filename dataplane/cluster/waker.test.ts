@@ -1,8 +1,8 @@
 import { pino } from 'pino'
 import * as v from 'valibot'
 import { describe, expect, it, vi } from 'vitest'
-import type { NodeInfo } from '../../shared/node-registry.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
+import { nodeInfo } from '../../test/support/descriptions.ts'
 import { RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
 import { type Durability, defineRoom } from '../rooms/definition.ts'
 import { RoomWaker } from './waker.ts'
@@ -46,25 +46,12 @@ interface WakingOptions {
   readonly others?: Readonly<Record<string, Readonly<Record<string, number>>>>
 }
 
-const info = (nodeId: string, roomTypes: Readonly<Record<string, number>>): NodeInfo => ({
-  node_id: nodeId,
-  started_at: '',
-  version: '',
-  draining: false,
-  rooms: 0,
-  sessions: 0,
-  load: 0,
-  max_rooms: 0,
-  max_sessions: 0,
-  room_types: roomTypes,
-})
-
 /** A node that looks for rooms that are due, and what came of each. */
 function waking(bench: RoomBench, { leaseMs = LEASE_MS, maxRooms = 0, others = {} }: WakingOptions = {}) {
   const results: string[] = []
   const asked: string[] = []
   const { nodeId, host } = bench
-  const infos = Object.entries(others).map(([other, types]) => info(other, types))
+  const infos = Object.entries(others).map(([other, types]) => nodeInfo(other, { room_types: types }))
   const waker = new RoomWaker(
     {
       nodeId,
@@ -81,7 +68,10 @@ function waking(bench: RoomBench, { leaseMs = LEASE_MS, maxRooms = 0, others = {
       cordoned: false,
       lease: { valid: () => bench.mayAct },
       claims: bench.claims,
-      nodes: { nodes: () => [info(nodeId, host.versions), ...infos], judge: (other) => bench.judge(other) },
+      nodes: {
+        nodes: () => [nodeInfo(nodeId, { room_types: host.versions }), ...infos],
+        judge: (other) => bench.judge(other),
+      },
       openElsewhere: (room) => {
         asked.push(room.name)
         return infos.length > 0

@@ -1,15 +1,14 @@
-import type { DepartureReason } from '../../shared/protocol/messages.ts'
 import type { Fence } from '../../shared/store/port.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
 import { type RoomAddress, roomIdOf } from '../traffic.ts'
 import type { Member, RoomDefinition, RoomLog } from './definition.ts'
-import { Delivery, type Flush, type PendingJoin, type PendingLeave, Replies } from './delivery.ts'
+import { Delivery, type Flush, Replies } from './delivery.ts'
 import { FencedLog, RoomDurability, type RoomLife } from './durability.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { StuckTurns } from './failures.ts'
 import { frozen } from './guarded.ts'
 import { History } from './history.ts'
-import type { LostEpochs, MemberOutcome, RoomEvent, RoomSnapshot, Update } from './journal.ts'
+import type { LostEpochs, MemberOutcome, RoomSnapshot, Update } from './journal.ts'
 import type { Grants } from './layer-grants.ts'
 import type { Layers, UpdateLayers } from './layers.ts'
 import { RoomListing } from './listing.ts'
@@ -17,6 +16,7 @@ import { Membership, type MembershipRecord, Memberships } from './memberships.ts
 import { migrate } from './migration.ts'
 import { RoomNotices } from './notices.ts'
 import { OUTCOME_MS, outcomesToLeave } from './outcomes.ts'
+import { changesOf, Pending } from './pending.ts'
 import type { RestoredRoom } from './restore.ts'
 import type { Room } from './room.ts'
 import type { RoomTurn } from './room-code.ts'
@@ -41,79 +41,11 @@ export interface ClaimedRoom {
   readonly maker: string | undefined
 }
 
-/** What has happened in a room since its last flush, besides the state. */
-class Pending {
-  events: RoomEvent[] = []
-  joins: PendingJoin[] = []
-  leaves: PendingLeave[] = []
-  /** Members of whom something may have changed. */
-  readonly changed = new Set<Membership>()
-  /** Memberships with `ackDue`. */
-  acked: Membership[] = []
-  /** When the first of it happened, on the monotonic clock; undefined: nothing has. */
-  since: number | undefined
-
-  join(membership: Membership): void {
-    this.joins.push({ membership, firstEvent: this.events.length, replaces: false })
-  }
-
-  part(membership: Membership, reason: DepartureReason, text: string | undefined): void {
-    const joined = this.joins.findIndex((join) => join.membership === membership)
-    const [join] = joined >= 0 ? this.joins.splice(joined, 1) : []
-    const departs = reason !== 'replaced' && (!join || join.replaces)
-    this.leaves.push({
-      membership,
-      reason,
-      text,
-      endEvent: this.events.length,
-      unseen: join !== undefined,
-      departs,
-    })
-  }
-
-  /** Another session takes the seat over. */
-  replace(before: Membership, membership: Membership): void {
-    const join = this.joins.find((join) => join.membership === before)
-    this.part(before, 'replaced', REPLACED)
-    this.joins.push({ membership, firstEvent: this.events.length, replaces: !join || join.replaces })
-  }
-
-  /** The membership's `refs.last` goes out as an ack. */
-  ack(membership: Membership): void {
-    if (membership.ackDue) return
-    membership.ackDue = true
-    this.acked.push(membership)
-  }
-}
-
-/** What of members who are still there is another since the last flush, which is told of with this one. */
-function changesOf(
-  changed: ReadonlySet<Membership>,
-  memberships: Memberships,
-): Pick<Update, 'presence' | 'renewed'> {
-  if (changed.size === 0) return UNCHANGED
-  const presence: Update['presence'][number][] = []
-  const renewed: Update['renewed'][number][] = []
-  for (const membership of changed) {
-    const { member, flushed } = membership
-    const { id: memberId, sub, connected, data } = member
-    if (!memberships.has(membership)) continue
-    if (connected !== flushed.connected) presence.push({ memberId, connected, sub })
-    if (data !== flushed.data) renewed.push({ memberId, data })
-    membership.flushed = member
-  }
-  return { presence, renewed }
-}
-
-/** Text for the client whose seat another session has. */
-const REPLACED = 'the player has joined with another session'
-
 const DAY_MS = 86_400_000
 
 const NONE: readonly never[] = []
 /** The snapshot of a room that is not stored. */
 const NO_ROOM = new Uint8Array(0)
-const UNCHANGED: Pick<Update, 'presence' | 'renewed'> = { presence: [], renewed: [] }
 
 /**
  * A room's members and state, and its way out: gathers what turns did, flushes it as one update, has it committed where the room type is
