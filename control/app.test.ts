@@ -12,6 +12,8 @@ import { Keyring } from './keyring.ts'
 import { controlMetrics } from './metrics.ts'
 
 const OPERATOR = 'operator-token'
+/** Origin of the `ADMIN_URL` of a node. */
+const ADMIN_PAGE = 'http://node-1.internal:9100'
 
 let clock: FakeClock
 let store: Store
@@ -23,9 +25,9 @@ beforeEach(() => {
   logged = []
 })
 
-function appWith(changes: Partial<ControlDeps> = {}) {
+function rawAppWith(changes: Partial<ControlDeps> = {}) {
   const registry = new Registry()
-  const app = createControlApp({
+  return createControlApp({
     store,
     keyring: new Keyring('the secret of the keyring', systemRandom),
     clock,
@@ -36,7 +38,7 @@ function appWith(changes: Partial<ControlDeps> = {}) {
     tracer: noTracer,
     operatorTokens: [OPERATOR],
     openTo: 'this machine',
-    nodes: { call: async () => ({}) },
+    nodes: { call: async () => ({}), hasPageAt: async (origin) => origin === ADMIN_PAGE },
     internalToken: undefined,
     requireKeyId: false,
     tokenRate: { perSecond: 100, burst: 100 },
@@ -46,6 +48,10 @@ function appWith(changes: Partial<ControlDeps> = {}) {
     dataLost: async () => false,
     ...changes,
   })
+}
+
+function appWith(changes: Partial<ControlDeps> = {}) {
+  const app = rawAppWith(changes)
   return async (
     line: string,
     body?: object,
@@ -139,6 +145,7 @@ describe('DELETE /projects/:id', () => {
     const app = appWith({
       internalToken: 'internal',
       nodes: {
+        hasPageAt: async () => false,
         call: async ({ method, path, query }) => {
           asked.push([method, path, query?.cursor])
           clock.advance(passes)
@@ -286,6 +293,65 @@ describe('with REQUIRE_KEY_ID', () => {
       { authorization: `Bearer ${key.secret}` },
     )
     expect(own).toMatchObject({ status: 200, body: { claims: { key_id: key.id } } })
+  })
+})
+
+describe('CORS', () => {
+  const ask = { 'access-control-request-method': 'DELETE', 'access-control-request-headers': 'authorization' }
+  const WRONG = [
+    'http://evil.example',
+    'https://node-1.internal:9100',
+    'http://node-1.internal',
+    'http://localhost.evil.example:9100',
+    'null',
+  ]
+
+  it('lets the admin pages of nodes read answers, also problems, and pages that come through a tunnel', async () => {
+    const call = appWith()
+    for (const origin of [ADMIN_PAGE, 'http://localhost:9100', 'http://127.0.0.1:1'])
+      for (const [credential, status] of [
+        [OPERATOR, 200],
+        ['wrong', 401],
+      ] as const) {
+        const answer = await call('GET /projects', undefined, {
+          origin,
+          authorization: `Bearer ${credential}`,
+        })
+        expect([answer.status, answer.headers.get('access-control-allow-origin')]).toEqual([status, origin])
+      }
+  })
+
+  it('answers preflights of these pages, for the headers and methods of the admin page only', async () => {
+    const headers = { host: 'control:3000', origin: ADMIN_PAGE, ...ask }
+    const answer = await rawAppWith().request('/projects/prj_a/sessions/ses_a', {
+      method: 'OPTIONS',
+      headers,
+    })
+    expect([answer.status, await answer.text()]).toEqual([204, ''])
+    expect(answer.headers.get('access-control-allow-origin')).toBe(ADMIN_PAGE)
+    expect(answer.headers.get('access-control-allow-headers')).toBe('authorization, content-type')
+    expect(answer.headers.get('access-control-allow-methods')).toBe('GET, POST, PUT, DELETE')
+    expect(answer.headers.has('access-control-allow-credentials')).toBe(false)
+  })
+
+  it('gives no page of another origin an answer', async () => {
+    const call = appWith()
+    for (const origin of WRONG)
+      for (const [line, headers] of [
+        ['OPTIONS /projects/prj_a/sessions/ses_a', ask],
+        ['GET /projects', { authorization: `Bearer ${OPERATOR}` }],
+      ] as const) {
+        const answer = await call(line, undefined, { ...headers, origin })
+        expect(answer.headers.has('access-control-allow-origin')).toBe(false)
+      }
+    expect((await call('OPTIONS /projects', undefined, { ...ask, origin: WRONG[0]! })).status).toBe(405)
+  })
+
+  it('while the API is open, lets only pages of this machine in, whatever ADMIN_URL a node has', async () => {
+    const call = appWith({ operatorTokens: [] })
+    expect((await call('GET /projects', undefined, { origin: ADMIN_PAGE })).status).toBe(403)
+    const local = { origin: 'http://localhost:9100', 'sec-fetch-site': 'cross-site' }
+    expect((await call('GET /projects', undefined, local)).status).toBe(200)
   })
 })
 

@@ -13,6 +13,7 @@ import { type Store, StoreUnavailable } from '../shared/store/port.ts'
 import { storeProblem } from '../shared/store/problem.ts'
 import { noSpan, type Span, type Tracer } from '../shared/tracing/tracer.ts'
 import { Authentication, type OpenTo, requireSameMachine } from './auth.ts'
+import { allowAdminPages } from './cors.ts'
 import { type ControlEnv, Endpoints } from './endpoint.ts'
 import { Idempotency } from './idempotency.ts'
 import type { Keyring } from './keyring.ts'
@@ -44,8 +45,8 @@ export interface ControlDeps {
   readonly operatorTokens: readonly string[]
   /** Whom it is open to, when it is. */
   readonly openTo: OpenTo
-  /** What calls of rooms are forwarded to. */
-  readonly nodes: Pick<Nodes, 'call'>
+  /** What calls of rooms are forwarded to, and whose admin pages may call. */
+  readonly nodes: Pick<Nodes, 'call' | 'hasPageAt'>
   /** Undefined: `/internal` answers 401 to everyone. */
   readonly internalToken: string | undefined
   readonly requireKeyId: boolean
@@ -84,6 +85,10 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
       requireSameMachine(c.req.raw.headers, deps.openTo)
       return next()
     })
+  app.use(
+    '*',
+    allowAdminPages((origin) => deps.nodes.hasPageAt(origin)),
+  )
   const storeFailures = new Quiet(clock, STORE_FAILURE_QUIET_MS)
   app.onError((error, c) => {
     const problem = asProblem(error, { ...deps, storeFailures }, c.get('requestId'))

@@ -107,8 +107,11 @@ export function requireSameMachine(headers: Headers, openTo: OpenTo): void {
   if (openTo === 'this machine' && host !== null && !isLocal(host))
     throw refused(`names the host ${shown(host)}, not this machine, such as localhost or 127.0.0.1`)
   const origin = headers.get('origin')
-  if (origin !== null && !isOwn(origin, host)) throw refused(`comes from a page of ${shown(origin)}`)
-  if (headers.get('sec-fetch-site') === 'cross-site') throw refused('comes from a page of another site')
+  if (origin !== null && !isPageOfThisMachine(origin) && origin.replace(SCHEME, '') !== host)
+    throw refused(`comes from a page of ${shown(origin)}`)
+  // To a browser, localhost and 127.0.0.1 are two sites.
+  if (origin === null && headers.get('sec-fetch-site') === 'cross-site')
+    throw refused('comes from a page of another site')
 }
 
 /** Whether a `host` header names this machine. */
@@ -117,11 +120,11 @@ const isLocal = (host: string): boolean => {
   return isLoopback((name?.[1] ?? name?.[2] ?? '').toLowerCase())
 }
 
-const isOwn = (origin: string, host: string | null): boolean => {
-  if (!/^https?:\/\//i.test(origin)) return false
-  const authority = origin.replace(/^https?:\/\//i, '')
-  return isLocal(authority) || authority === host
-}
+const SCHEME = /^https?:\/\//i
+
+/** Whether an `origin` header is of a page that a server on the browser's own machine serves, or a tunnel that ends there. */
+export const isPageOfThisMachine = (origin: string): boolean =>
+  SCHEME.test(origin) && isLocal(origin.replace(SCHEME, ''))
 
 const shown = (text: string): string => JSON.stringify(text.slice(0, 100))
 

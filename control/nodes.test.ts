@@ -32,11 +32,19 @@ const answering =
     void response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body))
 
 /** Control beside nodes at these addresses; undefined: the node tells none. */
-async function setup(urls: readonly (string | undefined)[], draining: readonly boolean[] = []) {
-  return (await setupStore(urls, draining)).nodes
+async function setup(
+  urls: readonly (string | undefined)[],
+  draining: readonly boolean[] = [],
+  answerMs?: number,
+) {
+  return (await setupStore(urls, draining, answerMs)).nodes
 }
 
-async function setupStore(urls: readonly (string | undefined)[], draining: readonly boolean[] = []) {
+async function setupStore(
+  urls: readonly (string | undefined)[],
+  draining: readonly boolean[] = [],
+  answerMs = 60_000,
+) {
   const clock = new FakeClock()
   const store = memoryStore({ clock })
   for (const [i, adminUrl] of urls.entries()) {
@@ -70,7 +78,7 @@ async function setupStore(urls: readonly (string | undefined)[], draining: reado
     random: new SeededRandom(),
     log: pino({ level: 'silent' }),
     internalToken: 'first,second',
-    answerMs: 200,
+    answerMs,
   })
   return { nodes, clock, reads: () => reads }
 }
@@ -135,6 +143,18 @@ describe('Nodes', () => {
       expect(await (await setup([NOWHERE, broken, good])).call(CALL)).toEqual({ ok: true })
   })
 
+  it('knows the origins of the admin pages of living nodes, also of workers below a path', async () => {
+    const nodes = await setup([undefined, 'http://node-1:9100', 'https://games.example:443/worker/1'])
+    for (const [origin, known] of [
+      ['http://node-1:9100', true],
+      ['https://games.example', true],
+      ['http://games.example', false],
+      ['http://node-2:9100', false],
+    ] as const)
+      expect([origin, await nodes.hasPageAt(origin)]).toEqual([origin, known])
+    expect(await (await setup([])).hasPageAt('http://node-1:9100')).toBe(false)
+  })
+
   it('asks nodes that drain last', async () => {
     const leaving = await listening(answering(200, { leaving: true }))
     const staying = await listening(answering(200, { leaving: false }))
@@ -176,7 +196,7 @@ describe('Nodes', () => {
   it('rejects with timeout when a node does not answer, and asks no other', async () => {
     let asked = 0
     const silent = () => listening(() => void asked++)
-    const nodes = await setup([await silent(), await silent()])
+    const nodes = await setup([await silent(), await silent()], [], 200)
     await expect(nodes.call(CALL)).rejects.toMatchObject({ code: 'timeout' })
     expect(asked).toBe(1)
   })

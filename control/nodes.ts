@@ -125,6 +125,12 @@ export class Nodes {
     )
   }
 
+  /** Whether a living node serves its admin page at this origin. False also while the registry cannot be read. */
+  async hasPageAt(origin: string): Promise<boolean> {
+    const nodes = await this.#living().catch(() => [])
+    return nodes.some(({ admin_url: url }) => URL.canParse(url) && new URL(url).origin === origin)
+  }
+
   /** Nodes that have an address, as they were at most `NODES_KEPT_MS` ago. */
   #living(): Promise<readonly Reachable[]> {
     const { records, clock } = this.#parts

@@ -28,6 +28,22 @@ export interface RoomDescription {
   readonly events?: readonly RoomEventDescription[]
 }
 
+/** A queue this node owns. */
+export interface QueueDescription {
+  readonly room_id: string
+  readonly project_id: string
+  /** Tickets that wait for a match. */
+  readonly waiting: number
+  /** Since when the oldest of them waits; null: none waits. */
+  readonly oldest_since: string | null
+  /** Matches whose room has not answered yet. */
+  readonly pending_matches: number
+  /** Matches since this node has the queue. */
+  readonly matches: number
+  /** Rules that failed and matches that were cancelled, since then. */
+  readonly failures: number
+}
+
 export interface MemberDescription {
   readonly member_id: string
   readonly session_id: string

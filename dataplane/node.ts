@@ -382,6 +382,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     bus: store.bus,
     clock,
     internalToken: config.internalToken,
+    controlUrl: config.controlUrl,
     registry,
     random,
     log,
@@ -432,6 +433,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     },
     describeRooms: (query) => host.describe(query),
     describeSessions: (query) => gateway.describeSessions(query),
+    describeQueues: () => host.describeQueues(),
     members: () => host.members,
     describeCluster: () => ownership.nodes.describe(),
     findOwner: async (projectId, roomId) => {

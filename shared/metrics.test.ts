@@ -13,6 +13,7 @@ it('counts, sets and observes what is declared, by the labels that are declared'
     level: gauge('level', 'Level.'),
     version: gauge('version_info', 'Version.', { version: OPEN }),
     age: gauge('age', 'Age.'),
+    seats: gauge('seats', 'Seats.', { room: OPEN }),
     wait: histogram('wait_seconds', 'Wait.'),
     waitByRoom: histogram('room_wait_seconds', 'Wait.', { room: OPEN }, [1]),
   })
@@ -25,6 +26,10 @@ it('counts, sets and observes what is declared, by the labels that are declared'
   let age = 1
   metrics.age.read(() => age)
   age = 2
+  let seats = [[{ room: 'attic' }, 9]] as [{ room: string }, number][]
+  metrics.seats.read(() => seats)
+  await registry.metrics()
+  seats = [[{ room: 'hall' }, 3]]
   metrics.wait.observe(0.02)
   metrics.waitByRoom.observe({ room: 'hall' }, 0.5)
   const text = await registry.metrics()
@@ -34,10 +39,12 @@ it('counts, sets and observes what is declared, by the labels that are declared'
     'level 4',
     'version_info{version="1.2"} 1',
     'age 2',
+    'seats{room="hall"} 3',
     'wait_seconds_bucket{le="0.025"} 1',
     'room_wait_seconds_bucket{le="1",room="hall"} 1',
   ])
     expect(text).toContain(line)
+  expect(text).not.toContain('attic')
 })
 
 it('tells of every duration, however many there are between two scrapes', async () => {

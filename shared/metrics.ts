@@ -88,9 +88,13 @@ export interface Counter<L extends Labels = NoLabels> {
 
 export interface Gauge<L extends Labels = NoLabels> {
   set(...args: Arguments<L, [value: number]>): void
-  /** Has the value read at each scrape. */
-  read(value: () => number): void
+  /** Has the value read at each scrape; of a gauge with labels, all its series. */
+  read(value: () => Reading<L>): void
 }
+
+type Reading<L extends Labels> = keyof L extends never
+  ? number
+  : Iterable<readonly [labels: ValuesOf<L>, value: number]>
 
 export interface Histogram<L extends Labels = NoLabels> {
   /** Adds one duration. Cheap enough for every message; does not throw. */
@@ -163,14 +167,21 @@ function makeCounter(registry: Registry, { name, help, labels }: AnyDeclaration,
 }
 
 function makeGauge(registry: Registry, { name, help, labels }: AnyDeclaration) {
-  let read: (() => number) | undefined
+  let read: (() => number | Iterable<readonly [LabelValues, number]>) | undefined
   const gauge = new PromGauge({
     name,
     help,
     labelNames: Object.keys(labels),
     registers: [registry],
     collect() {
-      if (read) this.set(read())
+      const now = read?.()
+      if (now === undefined) return
+      if (typeof now === 'number') {
+        this.set(now)
+        return
+      }
+      this.reset()
+      for (const [values, value] of now) this.set(values, value)
     },
   })
   return {
@@ -178,7 +189,7 @@ function makeGauge(registry: Registry, { name, help, labels }: AnyDeclaration) {
       if (args.length === 1) gauge.set(args[0])
       else gauge.set(...args)
     },
-    read: (value: () => number) => {
+    read: (value: NonNullable<typeof read>) => {
       read = value
     },
   }

@@ -11,10 +11,11 @@ import { until } from './support/redis-admin.ts'
 /** The configurations of deploy/balancer, each run for real in front of two control processes and three nodes. */
 
 const ROOM = 'ledger-journal:balanced'
-const PLAYERS = 9
+const PLAYERS = 6
 /** How long all of them may take to go on playing, on a busy machine. */
 const PLAY_ON_MS = 40_000
 const WORKERS = 6
+const ROUNDS = 60
 /** The connection ended without an answer. */
 const UNANSWERED = 0
 /** No control process has taken the request, as far as its caller knows. */
@@ -83,22 +84,19 @@ describe.each(BALANCERS)('behind %s', (kind) => {
       )
   })
 
-  it.each(['drains', 'is killed'])(
-    'a node that %s loses no one: its clients play on through the others, and nothing acked is lost',
-    async (how) => {
-      const roomId = `${ROOM} ${how}`
-      const { players, playOn, stop } = await playersOf(roomId)
-      await playOn()
-      const [node] = deployment.nodes
-      if (how === 'drains') expect(await node!.drain()).toBe(0)
-      else node!.kill()
-      await playOn()
-      await stop()
-      await expectIntact(deployment, roomId, players)
-      const nodes = await Promise.all(players.map((player) => deployment.nodeOf(roomId, player)))
-      expect(nodes).not.toContain(node!.nodeId)
-    },
-  )
+  // A drain is in the rolling restart of loadtest-scenarios.system.test.ts, behind the same haproxy.
+  it('a node that is killed loses no one: its clients play on through the others, and nothing acked is lost', async () => {
+    const roomId = `${ROOM}-kill`
+    const { players, playOn, stop } = await playersOf(roomId)
+    await playOn()
+    const [node] = deployment.nodes
+    node!.kill()
+    await playOn()
+    await stop()
+    await expectIntact(deployment, roomId, players)
+    const nodes = await Promise.all(players.map((player) => deployment.nodeOf(roomId, player)))
+    expect(nodes).not.toContain(node!.nodeId)
+  })
 
   it('a node that hangs gets no one, and who was there comes back', async () => {
     const roomId = `${ROOM}-hang`
@@ -124,8 +122,8 @@ describe.each(BALANCERS)('behind %s', (kind) => {
 
   it('a control process that is killed takes along no request that may be repeated', async ({ annotate }) => {
     const { projectId } = login
-    const rounds = Array.from({ length: 150 }, (_, round) => round)
-    const killAt = 60
+    const rounds = Array.from({ length: ROUNDS }, (_, round) => round)
+    const killAt = ROUNDS / 2
     const plain: { name: string; status: number }[] = []
     let repeated = 0
     // As a backend does: a request that may be repeated, and has no answer, is sent again with the same key.
@@ -172,8 +170,8 @@ describe.each(BALANCERS)('behind %s', (kind) => {
       else expect(times, name).toBeLessThanOrEqual(1)
     }
     const once = names.filter((name) => name.startsWith('once'))
-    expect(once).toHaveLength(150)
-    expect(new Set(once).size).toBe(150)
+    expect(once).toHaveLength(ROUNDS)
+    expect(new Set(once).size).toBe(ROUNDS)
   })
 
   const status = (line: string, request: Request): Promise<number> =>

@@ -24,7 +24,6 @@ const LONGEST = [
   'attack',
   'bad-rooms',
   'cluster-command',
-  'balancer-idle',
   '6-store-outage-freezes-rooms',
 ]
 const ORDER = ['long', 'system', 'integration', 'unit']
@@ -40,12 +39,13 @@ class LongestFirst extends BaseSequencer {
   }
 }
 
-/** Random histories: short among the unit tests, ten times as long with `npm run test:long` (`test/support/run-length.ts`). */
+/** Random histories: short in their tier, several times as long with `npm run test:long` (`test/support/run-length.ts`). */
 const TWO_LENGTHS = [
   'hidden-layers.test.ts',
   'live-tree.test.ts',
   'resume.test.ts',
   'room-model.test.ts',
+  'sim.system.test.ts',
   'sync.test.ts',
   'tokens.test.ts',
 ]
@@ -85,10 +85,12 @@ export default defineConfig({
   test: {
     // A file's name says its tier.
     projects: [
-      tier('unit', ['*.test.ts'], { exclude: ['*.integration.test.ts', '*.system.test.ts'] }),
+      tier('unit', ['*.test.ts'], {
+        exclude: ['*.integration.test.ts', '*.system.test.ts', '*.long.test.ts'],
+      }),
       tier('integration', ['*.integration.test.ts']),
       tier('system', ['*.system.test.ts']),
-      tier('long', TWO_LENGTHS, { fullLength: true }),
+      tier('long', ['*.long.test.ts', ...TWO_LENGTHS], { fullLength: true }),
     ],
     globalSetup: ['test/support/global-setup.ts'],
     // Longer than anything takes on a machine that is busy with other things: what must be quick is measured by the tests themselves.

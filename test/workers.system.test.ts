@@ -9,8 +9,8 @@ import { runProgram } from './support/program.ts'
 import { type RedisServer, startRedis } from './support/redis-server.ts'
 
 const INTERNAL_TOKEN = 'internal-token-of-the-worker-tests'
-const PLAYERS = 24
-const ROOMS = 8
+const PLAYERS = 12
+const ROOMS = 4
 /** Between an ack and the next message of a player. */
 const PAUSE_MS = 50
 const WITHIN_MS = 120_000

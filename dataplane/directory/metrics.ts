@@ -10,8 +10,8 @@ export const DIRECTORY_METRICS = {
   listWatchers: gauge('service_directory_watchers', 'Queries whose results this node watches for clients.'),
   placements: counter(
     'service_placements_total',
-    'Players of `joinOrCreate` for whom this node, as the placer of their list, has chosen a room: a listed one (listed), or one that has no row yet (new).',
-    { room: ['listed', 'new'] },
+    'Requests of `joinOrCreate` for a room: this node, as the placer of the list, has chosen a listed room (listed) or one that has no row yet (new); or no placer has answered this node, as the edge of the player, within 8 s (failed).',
+    { result: ['listed', 'new', 'failed'] },
   ),
   failedListPolls: counter(
     'service_directory_failed_polls_total',

@@ -155,7 +155,7 @@ async function cluster() {
     /** Of all nodes, by room. */
     placements: async () => {
       const { values } = await registry.getSingleMetric('service_placements_total')!.get()
-      return Object.fromEntries(values.map(({ labels, value }) => [labels.room, value]))
+      return Object.fromEntries(values.map(({ labels, value }) => [labels.result, value]))
     },
     turns,
     done,
@@ -180,7 +180,7 @@ describe('ClusterPlacing', () => {
   it('puts 200 clients that ask at one moment at three nodes into 50 rooms of 4, none of which refuses', async () => {
     const { done, clients, rooms, refusals, placements } = await cluster()
     await done(Promise.all(clients(200)))
-    expect(await placements()).toEqual({ listed: 0, new: 200 })
+    expect(await placements()).toEqual({ listed: 0, new: 200, failed: 0 })
     expect(rooms.members.size).toBe(50)
     expect(refusals()).toBe(0)
   })
@@ -288,14 +288,15 @@ describe('ClusterPlacing', () => {
     expect([await placer(), (await done(waiting)).key === key]).toEqual(['b', true])
   })
 
-  it('fails with room_unavailable within 10 s while no node can have the lease', async () => {
-    const { clock, done, place, records } = await cluster()
+  it('fails with room_unavailable within 10 s while no node can have the lease, and counts it', async () => {
+    const { clock, done, place, placements, records } = await cluster()
     records.down = true
     const before = clock.monotonic()
     await expect(done(place('a'))).rejects.toMatchObject({ name: 'PlacingFailed', code: 'room_unavailable' })
     expect(clock.monotonic() - before).toBeLessThanOrEqual(10_000)
     records.down = false
     expect((await done(place('a'))).create).toBe(true)
+    expect(await placements()).toEqual({ listed: 0, new: 1, failed: 1 })
   })
 
   it('fails when its node stops, without waiting for the placer', async () => {

@@ -185,6 +185,7 @@ export class ClusterPlacing implements Placing {
       case 'forbidden':
         throw new PlacingFailed('forbidden', `the token allows no new room of type ${request.roomType}`)
       default:
+        this.#parts.metrics.placements.inc({ result: 'failed' })
         throw new PlacingFailed('room_unavailable', 'no node can choose a room at the moment: try again')
     }
   }
@@ -225,7 +226,7 @@ export class ClusterPlacing implements Placing {
       // The directory may have waited for the store, or the process may have been paused.
       if (!mayDecide()) return { is: 'not_placer' }
       if (!placed) return { is: 'forbidden' }
-      metrics.placements.inc({ room: placed.create ? 'new' : 'listed' })
+      metrics.placements.inc({ result: placed.create ? 'new' : 'listed' })
       return { is: 'placed', ...placed }
     } catch (error) {
       if (error instanceof InvalidQuery)

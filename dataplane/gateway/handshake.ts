@@ -1,6 +1,7 @@
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
+import { ProjectCounts } from '../project-counts.ts'
 import { type Authenticator, type Rejection, tryAgain } from './authentication.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
@@ -63,6 +64,8 @@ export class Handshake {
   readonly #resumption: Resumption
   /** Sessions that are on their way in. */
   #coming = 0
+  /** New sessions that are on their way in. */
+  readonly #newOfProject = new ProjectCounts()
 
   constructor(
     context: GatewayContext,
@@ -125,17 +128,18 @@ export class Handshake {
     const claims = await this.#tokens.check(projectId, token)
     if (!connection.open) return undefined
     if ('close' in claims) return claims
-    const closed = this.#closed
+    const closed = this.#closed ?? this.#projectFull(projectId)
     if (closed) return closed
     const { resume_token: resumeToken, right } = newResumeToken(random)
     const at = clock.monotonic()
+    this.#newOfProject.add(projectId, 1)
     const opened = await this.#comeIn(() =>
       this.#players.during(claims, {
         write: () => this.#open(connection, claims, right),
         arrive: (session) => session,
         undo: (session) => 'close' in session || this.#sessions.end(session, 'left'),
       }),
-    )
+    ).finally(() => this.#newOfProject.add(projectId, -1))
     if ('close' in opened) return opened
     return this.#admit(connection, { session: opened, resumeToken, at, positions: undefined })
   }
@@ -185,6 +189,19 @@ export class Handshake {
     if (cordoned()) return CORDONED
     const { maxSessions } = options
     return maxSessions > 0 && this.#sessions.size + this.#coming >= maxSessions ? FULL : undefined
+  }
+
+  /**
+   * Why this node takes no new session of a project; undefined: it does. A session that exists is not refused: when a node drains, its sessions
+   * move to the others.
+   */
+  #projectFull(projectId: string): Rejection | undefined {
+    const { options, metrics } = this.#context
+    const { maxSessionsPerProject: max } = options
+    if (max === 0 || this.#sessions.ofProject(projectId) + this.#newOfProject.of(projectId) < max)
+      return undefined
+    metrics.projectSessionsRefused.inc({ project_id: projectId })
+    return tryAgain(`this node has ${max} sessions of this project already`)
   }
 
   /** Counts a session that is on its way in; a store that does not answer is a refusal. */

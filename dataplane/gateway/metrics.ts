@@ -1,4 +1,4 @@
-import { counter, gauge, histogram, type Metrics } from '../../shared/metrics.ts'
+import { counter, gauge, histogram, type Metrics, OPEN } from '../../shared/metrics.ts'
 import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
 import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { CLIENT_MESSAGES, type ClientMessage } from '../../shared/protocol/messages.ts'
@@ -37,6 +37,16 @@ export const GATEWAY_METRICS = {
     'Upgrades and hellos that wait for their turn of the event loop.',
   ),
   sessions: gauge('service_sessions', 'Sessions, those that may still be resumed included.'),
+  projectSessions: gauge(
+    'service_project_sessions',
+    'Sessions of each project, those that may still be resumed included: of the 50 projects with the most, and of all others together (other).',
+    { project_id: OPEN },
+  ),
+  projectSessionsRefused: counter(
+    'service_project_sessions_refused_total',
+    'New sessions that were refused since their project has MAX_SESSIONS_PER_PROJECT at this node.',
+    { project_id: OPEN },
+  ),
   outboxBytes: gauge('service_outbox_bytes', 'Bytes that wait to be read by clients, of all together.'),
   handshakes: counter(
     'service_handshakes_total',

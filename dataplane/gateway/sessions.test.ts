@@ -255,6 +255,26 @@ describe('a write whose answer is lost', () => {
   })
 })
 
+describe('a node with MAX_SESSIONS_PER_PROJECT', () => {
+  beforeEach(() => start({ maxSessionsPerProject: 1 }))
+
+  it('puts off new sessions of a full project, and takes its moved sessions and other projects', async () => {
+    const elsewhere = await pair.b.join()
+    elsewhere.client.ws.terminate()
+    await pair.a.hello()
+    await expectClose(await pair.a.present(), 'overloaded', /1 sessions of this project/)
+    await (await pair.a.resume(elsewhere.welcome, [elsewhere.snapshot])).next('welcome')
+    expect(pair.a.gateway.sessions).toBe(2)
+  })
+
+  it('is not fuller than it may be when many come at the same time', async () => {
+    pair.records.delayMs = 30
+    const clients = await Promise.all([pair.a.present(), pair.a.present()])
+    const outcomes = await pair.meanwhile(Promise.allSettled(clients.map((client) => client.next('welcome'))))
+    expect(outcomes.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected'])
+  })
+})
+
 describe('a full node', () => {
   beforeEach(() => start({ maxSessions: 2 }))
 

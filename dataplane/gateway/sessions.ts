@@ -1,6 +1,7 @@
 import { timestamp } from '../../shared/clock.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { type Found, type Query, type SessionDescription, select, textFinder } from '../descriptions.ts'
+import { ProjectCounts } from '../project-counts.ts'
 import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
 import { type KeyName, keyName } from './key-cache.ts'
@@ -45,6 +46,7 @@ export class Sessions {
   readonly #edge: Edge
   readonly #players: Players
   readonly #writers = new Map<string, SessionWriter>()
+  readonly #projects = new ProjectCounts()
   /** Of sessions that are over here, and whose rooms have not been told yet, for what reason. */
   readonly #endings = new Map<SessionWriter, EndReason>()
   #moving = false
@@ -55,10 +57,16 @@ export class Sessions {
     this.#store = store
     this.#edge = edge
     this.#players = players
+    context.metrics.projectSessions.read(() => this.#projects.series)
   }
 
   get size(): number {
     return this.#writers.size
+  }
+
+  /** Number of sessions of a project at this node. */
+  ofProject(projectId: string): number {
+    return this.#projects.of(projectId)
   }
 
   /** How many of them have a socket. */
@@ -238,11 +246,12 @@ export class Sessions {
   #add(writer: SessionWriter): void {
     const { session } = writer
     this.#writers.set(session.sessionId, writer)
+    this.#projects.add(session.projectId, 1)
     session.known = this.#players.add(session)
   }
 
   #remove(session: Session): void {
-    this.#writers.delete(session.sessionId)
+    if (this.#writers.delete(session.sessionId)) this.#projects.add(session.projectId, -1)
     this.#players.remove(session)
   }
 

@@ -51,8 +51,8 @@ export class NoticeDelivery {
   readonly #looks = new Map<number, boolean>()
   /** Deliveries that are under way. */
   readonly #active = new Set<Promise<void>>()
-  /** Rooms whose last attempt has failed here: the time of the notice, and the monotonic time until which this node reports it. */
-  readonly #failing = new Map<string, { readonly at: number; readonly until: number }>()
+  /** Rooms with an attempt that is under way or has failed here: the time of the notice, and the monotonic time until which this node reports it. */
+  readonly #waiting = new Map<string, { readonly at: number; readonly until: number }>()
   readonly #quiet: Quiet
   readonly #stopping = new AbortController()
   #cancelLook: (() => void) | undefined
@@ -68,7 +68,7 @@ export class NoticeDelivery {
   start(): void {
     const { clock, random } = this.#parts
     if (this.#stopped) return
-    for (const [room, { until }] of this.#failing) if (until < clock.monotonic()) this.#failing.delete(room)
+    for (const [room, { until }] of this.#waiting) if (until < clock.monotonic()) this.#waiting.delete(room)
     for (let part = 0; part < NOTICE_PARTS; part++) this.#look(part)
     this.#cancelLook = clock.schedule(LOOK_MS * (0.5 + random.float() / 2), () => this.start())
   }
@@ -90,7 +90,7 @@ export class NoticeDelivery {
   get #oldestMs(): number {
     const { clock } = this.#parts
     let oldest = clock.now()
-    for (const { at } of this.#failing.values()) oldest = Math.min(oldest, at)
+    for (const { at } of this.#waiting.values()) oldest = Math.min(oldest, at)
     return clock.now() - oldest
   }
 
@@ -146,7 +146,7 @@ export class NoticeDelivery {
     while (taken) {
       const bytes = await notices.oldest(room)
       if (!bytes) {
-        this.#failing.delete(room)
+        this.#waiting.delete(room)
         if (taken.failures === 0 && looks++ < LOOKS && !this.#stopped && !(await this.#isWritten(taken))) {
           await sleep(this.#parts.clock, LOOK_AGAIN_MS)
           continue
@@ -163,7 +163,7 @@ export class NoticeDelivery {
       }
       await notices.remove(room, bytes)
       looks = 0
-      this.#failing.delete(room)
+      this.#waiting.delete(room)
       taken = await notices.putOff(taken, LEASE_MS, 0)
     }
     // Another node need not wait for the end of the lease.
@@ -206,6 +206,8 @@ export class NoticeDelivery {
     const body: NoticeBody = JSON.parse(notice.body)
     const at = Date.parse(body.at)
     const isLast = clock.now() - at >= MAX_AGE_MS
+    const untilMs = retryDelay(failures, LONGEST_RETRY_MS) + LEASE_MS
+    this.#waiting.set(room, { at, until: clock.monotonic() + untilMs })
     const { signal } = this.#stopping
     const attempt = await attemptOf(post, notice, signal)
     if (signal.aborted && attempt.is === 'failed') return 'aborted'
@@ -220,8 +222,6 @@ export class NoticeDelivery {
     if (!isDead) {
       const suppressed = this.#quiet.pass(attempt.reason)
       if (suppressed !== undefined) log.warn({ ...fields, suppressed }, 'notice not accepted')
-      const untilMs = retryDelay(failures, LONGEST_RETRY_MS) + LEASE_MS
-      this.#failing.set(room, { at, until: clock.monotonic() + untilMs })
       return 'failed'
     }
     await deadLetters.add(roomNamed(room).projectId, notice, attempt.reason)

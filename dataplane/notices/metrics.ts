@@ -21,7 +21,7 @@ export const NOTICE_METRICS = {
   ),
   noticeOldest: gauge(
     'service_notices_oldest_seconds',
-    'Age of the oldest notice whose last attempt has failed at this node; 0: there is none.',
+    'Age of the oldest notice that this node sends, or sends again after a failure; 0: there is none.',
   ),
   deadNoticesDropped: counter(
     'service_dead_notices_dropped_total',

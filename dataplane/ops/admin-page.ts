@@ -9,9 +9,18 @@ export interface Page {
   readonly headers: Readonly<Record<string, string>>
 }
 
-/** The page of `GET /admin`: it asks nothing but the node itself. */
-export const loadAdminPage = (): Promise<Page> =>
-  loadPage(new URL('./page/', import.meta.url), { title: 'roomful node', connect: "'self'" })
+/** Hosts of tunnels. */
+const LOOPBACK = 'http://localhost:* http://127.0.0.1:*'
+
+/** The page of `GET /admin`: it calls the node itself, and control, at `controlUrl` or through a tunnel that ends at the browser's machine. */
+export function loadAdminPage(controlUrl: string): Promise<Page> {
+  const { origin, pathname } = new URL(controlUrl)
+  return loadPage(new URL('./page/', import.meta.url), {
+    title: 'roomful node',
+    connect: `'self' ${origin} ${LOOPBACK}`,
+    control: `${origin}${pathname.replace(/\/$/, '')}`,
+  })
+}
 
 /**
  * The page of a folder, as the build has left it there, or from its sources. Its content security policy allows the page's own style and script
@@ -19,7 +28,16 @@ export const loadAdminPage = (): Promise<Page> =>
  */
 export async function loadPage(
   folder: URL,
-  { title, connect }: { readonly title: string; readonly connect: string },
+  {
+    title,
+    connect,
+    control,
+  }: {
+    readonly title: string
+    readonly connect: string
+    /** Address of the control API, for the script of the page. */
+    readonly control?: string
+  },
 ): Promise<Page> {
   const built = new URL('page.json', folder)
   const { script, style }: PageParts = existsSync(built)
@@ -49,7 +67,7 @@ export async function loadPage(
     <style>${style}</style>
   </head>
   <body>
-    <div id="page"></div>
+    <div id="page"${control === undefined ? '' : ` data-control="${control}"`}></div>
     <script type="module">${script}</script>
   </body>
 </html>

@@ -153,6 +153,8 @@ function setup(options: Partial<AdminOptions> = {}) {
     describeSessions: (query) =>
       found([session('ses_1', 'prj_1', ['arena:a']), session('ses_2', 'prj_2', ['arena:a'])], query),
     members: () => 5,
+    describeQueues: () => [],
+    controlUrl: 'http://control:3000/api',
     describeCluster: () => [
       node('node_1', true, true),
       node('node_2', false, true),

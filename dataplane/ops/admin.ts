@@ -12,7 +12,7 @@ import type { Random } from '../../shared/random.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { storeProblem } from '../../shared/store/problem.ts'
 import { readJson, validate } from '../../shared/validate.ts'
-import type { ClusterNodeDescription } from '../descriptions.ts'
+import type { ClusterNodeDescription, QueueDescription } from '../descriptions.ts'
 import { loadAdminPage, type Page } from './admin-page.ts'
 import {
   type ClusterMatches,
@@ -61,10 +61,13 @@ export interface AdminOptions extends RuntimeSource, RoomCallsSource, NoticesSou
     projectId: string,
     roomId: string,
   ) => Promise<{ readonly epoch: number; readonly owner: string | null } | undefined>
+  readonly describeQueues: () => readonly QueueDescription[]
   /** Looks for rooms and sessions at all nodes; never rejects. */
   readonly searchCluster: (q: string, limit: number) => Promise<ClusterMatches>
   /** Undefined: everything under `/admin/` answers 401 to everyone. */
   readonly internalToken: string | undefined
+  /** Address of the control API, which the page calls. */
+  readonly controlUrl: string
   readonly registry: Registry
   readonly random: Random
   readonly log: Logger
@@ -104,7 +107,7 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   })
 
   app.get('/admin', async (c) => {
-    page ??= loadAdminPage()
+    page ??= loadAdminPage(options.controlUrl)
     const { html, headers } = await page
     return c.html(html, 200, headers)
   })
@@ -116,6 +119,9 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   // The nodes as this one sees them, itself first.
   app.get('/admin/cluster', guard, (c) =>
     c.json({ nodes: options.describeCluster() }, 200, { 'cache-control': 'no-store' }),
+  )
+  app.get('/admin/queues', guard, (c) =>
+    c.json({ queues: options.describeQueues() }, 200, { 'cache-control': 'no-store' }),
   )
   app.get('/admin/owner', guard, (c) => owner(c, options))
   app.get('/admin/search', guard, (c) => search(c, options))

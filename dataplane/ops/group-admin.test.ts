@@ -5,7 +5,7 @@ import { createLog } from '../../shared/log.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
-import type { Query, RoomDescription, SessionDescription } from '../descriptions.ts'
+import type { Query, QueueDescription, RoomDescription, SessionDescription } from '../descriptions.ts'
 import { createAdminApp, listen } from './admin.ts'
 import { createGroupAdminApp } from './group-admin.ts'
 
@@ -17,6 +17,7 @@ interface Worker {
   readonly sessions?: readonly SessionDescription[]
   readonly ready?: boolean
   readonly load?: number
+  readonly queue?: QueueDescription
 }
 
 const room = (key: string, members: number) => roomDescription(`arena:${key}`, { member_count: members })
@@ -27,7 +28,7 @@ async function group(...workers: readonly Worker[]) {
   const cordoned: number[] = []
   const log = createLog({ logLevel: 'silent', logFormat: 'json' }, {})
   const addresses = await Promise.all(
-    workers.map(async ({ rooms = [], sessions = [], ready = true, load = 0 }, i) => {
+    workers.map(async ({ rooms = [], sessions = [], ready = true, load = 0, queue }, i) => {
       const found = <T>(items: readonly T[], { limit }: Query) => ({
         items: items.slice(0, limit),
         found: items.length,
@@ -67,6 +68,8 @@ async function group(...workers: readonly Worker[]) {
         describeSessions: (query) => found(sessions, query),
         members: () => rooms.reduce((sum, each) => sum + each.member_count, 0),
         describeCluster: () => [],
+        describeQueues: () => (queue ? [queue] : []),
+        controlUrl: 'http://127.0.0.1:3000',
         findOwner: async () => undefined,
         searchCluster: async () => ({
           rooms: [],
@@ -114,6 +117,22 @@ it('shows the rooms and sessions of all workers as those of one node: one order,
     draining: false,
     cordoned: false,
     load: { event_loop_utilisation: 0.75, event_loop_delay_ms: 7.5, rss_bytes: 2000 },
+  })
+})
+
+it('shows the queues of all workers', async () => {
+  const queue = (room_id: string): QueueDescription => ({
+    room_id,
+    project_id: 'prj_1',
+    waiting: 3,
+    oldest_since: null,
+    pending_matches: 0,
+    matches: 1,
+    failures: 0,
+  })
+  const { get } = await group({ queue: queue('ranked:default') }, { queue: queue('casual:default') }, {})
+  expect(await (await get('/admin/queues')).json()).toEqual({
+    queues: [queue('ranked:default'), queue('casual:default')],
   })
 })
 

@@ -4,7 +4,7 @@ import { proxy } from 'hono/proxy'
 import type { Logger } from '../../shared/log.ts'
 import { Problem } from '../../shared/problem.ts'
 import type { Random } from '../../shared/random.ts'
-import type { RoomDescription, SessionDescription } from '../descriptions.ts'
+import type { QueueDescription, RoomDescription, SessionDescription } from '../descriptions.ts'
 import { listen } from './admin.ts'
 import { type AdminEnv, newAdminApp } from './query.ts'
 import type { Runtime } from './runtime.ts'
@@ -72,13 +72,20 @@ export function createGroupAdminApp({
     const answers = await all(c)
     return answers.find(({ ok }) => ok) ?? answers[0] ?? none()
   })
-  app.get('/admin/runtime', async (c) => {
+  /** Merges what all of them answer; the first refusal is the answer otherwise. */
+  const merged = async <T>(c: Context<AdminEnv>, merge: (answers: T[]) => object): Promise<Response> => {
     const answers = await all(c)
     const refused = answers.find(({ ok }) => !ok)
     if (refused || answers.length === 0) return refused ?? none()
-    const runtimes = await Promise.all(answers.map((answer) => answer.json() as Promise<AnswerOfNode>))
-    return c.json(mergeRuntimes(name, runtimes, c.req.query()), 200, { 'cache-control': 'no-store' })
-  })
+    const read = await Promise.all(answers.map((answer) => answer.json() as Promise<T>))
+    return c.json(merge(read), 200, { 'cache-control': 'no-store' })
+  }
+  app.get('/admin/runtime', (c) =>
+    merged<AnswerOfNode>(c, (runtimes) => mergeRuntimes(name, runtimes, c.req.query())),
+  )
+  app.get('/admin/queues', (c) =>
+    merged<{ queues: QueueDescription[] }>(c, (all) => ({ queues: all.flatMap(({ queues }) => queues) })),
+  )
   for (const action of ['drain', 'cordon', 'uncordon'])
     app.post(`/admin/${action}`, async (c) => {
       const told = workers().length

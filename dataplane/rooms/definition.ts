@@ -815,7 +815,29 @@ export interface RoomDefinition {
    * Room type and largest number of players of the matches of a queue. Absent: the room type is no queue.
    * @internal
    */
-  readonly matches?: { readonly room: string; readonly players: number }
+  readonly matches?: {
+    readonly room: string
+    readonly players: number
+    /** Describes a queue by the logger and the state of its room. */
+    readonly figures: (log: RoomLog, state: Json) => QueueFigures
+  }
+}
+
+/**
+ * What operators see of a queue.
+ * @internal
+ */
+export interface QueueFigures {
+  /** Tickets that wait for a match. */
+  readonly waiting: number
+  /** Unix time in milliseconds since which the oldest of them waits; undefined: none waits. */
+  readonly oldestSince: number | undefined
+  /** Matches whose room has not answered yet. */
+  readonly pendingMatches: number
+  /** Matches since this node has the queue. */
+  readonly matches: number
+  /** Rules that failed and matches that were cancelled, since then. */
+  readonly failures: number
 }
 
 /** Types that the client and the contexts infer from a room definition. */
@@ -1012,7 +1034,7 @@ export function roomTypes(definitions: readonly RoomDefinition[]): Map<string, R
 /** Throws a RoomDefinitionError unless the rooms of a queue's matches can be made, and can keep seats for all players of a match. */
 function checkMatches(
   queue: string,
-  { room, players }: NonNullable<RoomDefinition['matches']>,
+  { room, players }: Pick<NonNullable<RoomDefinition['matches']>, 'room' | 'players'>,
   types: ReadonlyMap<string, RoomDefinition>,
 ): void {
   const target = types.get(room)

@@ -1,9 +1,11 @@
+import { timestamp } from '../../shared/clock.ts'
 import { nearestOf } from '../../shared/config.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
-import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
+import type { Found, QueueDescription, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { Inbox } from '../inbox.ts'
 import { ABSENT, type Inspection, nowhere, type Place, refuseAll, unavailable } from '../place.ts'
+import { ProjectCounts } from '../project-counts.ts'
 import {
   isClose,
   type RequestAnswer,
@@ -32,6 +34,7 @@ import { noSuspects, RoomCode } from './room-code.ts'
 import { recordedView } from './room-view.ts'
 import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
 import { NO_EPOCH, RoomSlot, type SlotState } from './slot.ts'
+import type { RoomStream } from './stream.ts'
 
 /** Options of a host. By default there are no traces and no watchdog, and players do not read what failing room logic threw. */
 interface RoomHostOptions
@@ -64,6 +67,7 @@ export class RoomHost {
   readonly #slots = new Map<string, RoomSlot>()
   /** Rooms that run. */
   readonly #rooms = new Map<string, Room>()
+  readonly #projects = new ProjectCounts()
   readonly #descriptions: RoomDescriptions
   readonly #refresh
   #slowLoggedAt = Number.NEGATIVE_INFINITY
@@ -103,8 +107,20 @@ export class RoomHost {
       failures: new FailureLog(clock, log, revealFailures),
     }
     metrics.rooms.read(() => this.size)
+    metrics.projectRooms.read(() => this.#projects.series)
     metrics.members.read(() => this.members)
-    metrics.queueTickets.read(() => this.#tickets)
+    metrics.queueTickets.read(() =>
+      this.#ofQueues(
+        ({ memberships }) => memberships.size,
+        (one, other) => one + other,
+      ),
+    )
+    metrics.queueOldest.read(() =>
+      this.#ofQueues(({ log, state }, { figures }) => {
+        const { oldestSince = clock.now() } = figures(log, state.flushed)
+        return Math.max(0, clock.now() - oldestSince) / 1000
+      }, Math.max),
+    )
     metrics.roomsFrozen.read(() => this.frozen)
     metrics.historyBytes.read(() => this.historyBytes)
     const everyMs = limits.recordTtlMs / 4
@@ -120,12 +136,17 @@ export class RoomHost {
     return this.#rooms.size
   }
 
-  /** Tickets of the queues: each is a member. */
-  get #tickets(): number {
-    let tickets = 0
-    for (const { definition, stream } of this.rooms)
-      if (definition.matches) tickets += stream.memberships.size
-    return tickets
+  /** Returns a figure of the queues that run here, by their type: the queues of several projects have the same type. */
+  #ofQueues(
+    of: (queue: RoomStream, matches: NonNullable<RoomDefinition['matches']>) => number,
+    join: (one: number, other: number) => number,
+  ): [{ room_type: string }, number][] {
+    const figures = new Map<string, number>()
+    for (const { definition, stream } of this.rooms) {
+      const { matches, type } = definition
+      if (matches) figures.set(type, join(figures.get(type) ?? 0, of(stream, matches)))
+    }
+    return [...figures].map(([type, figure]) => [{ room_type: type }, figure])
   }
 
   /** Rooms that run here, and those that are about to. */
@@ -240,13 +261,15 @@ export class RoomHost {
 
   /** A room runs. */
   add(room: Room): void {
-    this.#rooms.set(room.address.name, room)
+    const { name, projectId } = room.address
+    this.#rooms.set(name, room)
+    this.#projects.add(projectId, 1)
   }
 
   /** A slot holds nothing of its room any more. */
-  remove({ address: { name } }: RoomSlot): void {
+  remove({ address: { name, projectId } }: RoomSlot): void {
     this.#slots.delete(name)
-    this.#rooms.delete(name)
+    if (this.#rooms.delete(name)) this.#projects.add(projectId, -1)
   }
 
   /** Puts a definition in the place of the one of the same type; running rooms go on with it, keeping their state where it fits. */
@@ -302,6 +325,27 @@ export class RoomHost {
   /** The rooms as operators see them. */
   describe(query: RoomQuery): Found<RoomDescription> {
     return this.#descriptions.of(this.rooms, query)
+  }
+
+  /** The queues as operators see them. */
+  describeQueues(): QueueDescription[] {
+    return this.rooms.flatMap(({ definition, stream }) => {
+      if (!definition.matches) return []
+      const { address, roomId, log, state } = stream
+      const { waiting, oldestSince, pendingMatches, matches, failures } = definition.matches.figures(
+        log,
+        state.flushed,
+      )
+      return {
+        room_id: roomId,
+        project_id: address.projectId,
+        waiting,
+        oldest_since: oldestSince === undefined ? null : timestamp(oldestSince),
+        pending_matches: pendingMatches,
+        matches,
+        failures,
+      }
+    })
   }
 
   /** Every room that runs here. */

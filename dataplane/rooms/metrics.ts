@@ -13,6 +13,11 @@ const ERROR_CODES = Object.keys(ERRORS) as ErrorCode[]
 /** What rooms count. */
 export const ROOM_METRICS = {
   rooms: gauge('service_rooms', 'Rooms this node owns.'),
+  projectRooms: gauge(
+    'service_project_rooms',
+    'Rooms of each project that this node owns: of the 50 projects with the most, and of all others together (other).',
+    { project_id: OPEN },
+  ),
   members: gauge('service_members', 'Members of the rooms this node owns.'),
   roomsFrozen: gauge(
     'service_rooms_frozen',
@@ -44,7 +49,12 @@ export const ROOM_METRICS = {
     'Empty rooms that were saved and given up, to rest in the store until they are joined.',
     { room_type: OPEN },
   ),
-  queueTickets: gauge('service_queue_tickets', 'Tickets of the queues this node owns.'),
+  queueTickets: gauge('service_queue_tickets', 'Tickets of the queues this node owns.', { room_type: OPEN }),
+  queueOldest: gauge(
+    'service_queue_oldest_seconds',
+    'Time for which the oldest ticket of the queues this node owns has waited; 0: there is none.',
+    { room_type: OPEN },
+  ),
   queueMatches: counter('service_queue_matches_total', 'Matches whose players have seats in a room.', {
     room_type: OPEN,
   }),

@@ -89,6 +89,12 @@ class Bench {
       .sort()
   }
 
+  /** Series of a metric of queues, by their labels. */
+  async series(name: string): Promise<Record<string, number>> {
+    const { values } = await this.bench.registry.getSingleMetric(name)!.get()
+    return Object.fromEntries(values.map(({ labels, value }) => [Object.values(labels).join(' '), value]))
+  }
+
   /** The text with which the seat of a member has ended, or its join was refused. */
   endOf(member: TestMember): string | undefined {
     const left = this.bench.sentOf('left').findLast(({ member_id: id }) => id === member.memberId)
@@ -147,6 +153,37 @@ describe('Queue', () => {
     expect(room).toMatch(/^duel:[0-9a-f]{32}$/)
     for (const member of [ada, bob]) expect(queue.matchOf(member)).toEqual({ room_id: room, options: {} })
     expect(queue.state).toMatchObject({ tickets: {}, orders: {} })
+  })
+
+  it('describes itself to operators: waiting and oldest ticket, pending and finished matches, failures', async () => {
+    const figures = () => queue.bench.host.describeQueues()[0]
+    queue = new Bench({
+      fits: (a) => {
+        if (a.elo === 0) throw new Error('no elo')
+        return true
+      },
+    })
+    let answer = (_answer: Answer) => {}
+    queue.rooms.answers = () => new Promise((resolve) => (answer = resolve))
+    await queue.join('ada', 0)
+    await queue.advance(100)
+    await queue.join('bob', 1200)
+    await queue.advance(1000)
+    await queue.join('carl', 1200)
+    await queue.advance(100)
+    const { since } = queue.state.tickets.ada!
+    const oldest_since = new Date(since).toISOString()
+    expect(figures()).toMatchObject({
+      room_id: 'ranked:default',
+      waiting: 1,
+      oldest_since,
+      pending_matches: 1,
+    })
+    expect(figures()).toMatchObject({ matches: 0, failures: expect.any(Number) })
+    expect(figures()!.failures).toBeGreaterThan(0)
+    answer('done')
+    await queue.advance(100)
+    expect(figures()).toMatchObject({ waiting: 1, pending_matches: 0, matches: 1 })
   })
 
   it('waits until a pair fits', async () => {
@@ -351,6 +388,10 @@ describe('Queue', () => {
     await heir.advance(1000)
     expect(heir.rooms.asked).toEqual([first])
     expect(heir.state.tickets.cleo?.since).toBe(since)
+    const waitedSeconds = (heir.bench.clock.now() - since) / 1000
+    expect(waitedSeconds).toBeGreaterThanOrEqual(2)
+    expect(await heir.series('service_queue_oldest_seconds')).toEqual({ ranked: waitedSeconds })
+    expect(await heir.series('service_queue_tickets')).toEqual({ ranked: 1 })
     await heir.join('dan', 2000)
     await heir.advance(500)
     expect(heir.rooms.asked.at(-1)?.order.players).toEqual(['cleo', 'dan'])
@@ -524,5 +565,6 @@ describe('Queue', () => {
     await queue.advance(3000)
     expect(queue.waiting).toEqual(['ada', 'bob'])
     expect(queue.rooms.asked).toEqual([])
+    expect((await queue.series('service_queue_failures_total'))['ranked options']).toBeGreaterThan(0)
   })
 })

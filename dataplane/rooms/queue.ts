@@ -8,6 +8,7 @@ import {
   defineRoom,
   type Member,
   type Pair,
+  type QueueFigures,
   type RoomDefinition,
   type RoomLog,
   type TurnContext,
@@ -216,7 +217,7 @@ export function defineQueue<
     ...definition,
     system: true,
     hidesMembers: true,
-    matches: { room: spec.room, players: max },
+    matches: { room: spec.room, players: max, figures: queue.figures },
   }) as never
 }
 
@@ -242,6 +243,8 @@ class Queue {
   readonly #waitMs: number
   /** By the logger of the room, which all contexts of the room share. */
   readonly #indexes = new WeakMap<RoomLog, TicketIndex>()
+  /** Matches and failures of each room, in the same way. */
+  readonly #counts = new WeakMap<RoomLog, { matches: number; failures: number }>()
 
   constructor(spec: AnyQueueSpec, min: number, max: number) {
     this.#spec = spec
@@ -281,6 +284,24 @@ class Queue {
         },
       },
     }
+  }
+
+  readonly figures = (log: RoomLog, state: Json): QueueFigures => {
+    const { tickets, orders } = state as unknown as QueueState
+    let waiting = 0
+    let oldestSince: number | undefined
+    for (const { since, order } of Object.values(tickets)) {
+      if (order !== undefined) continue
+      waiting++
+      oldestSince = Math.min(oldestSince ?? since, since)
+    }
+    return { waiting, oldestSince, pendingMatches: Object.keys(orders).length, ...this.#countsOf(log) }
+  }
+
+  #countsOf(log: RoomLog): { matches: number; failures: number } {
+    const counts = this.#counts.get(log) ?? { matches: 0, failures: 0 }
+    this.#counts.set(log, counts)
+    return counts
   }
 
   /** A player has one ticket: the same data gets it back, by the seat that the room gives to the newer session. */
@@ -390,7 +411,7 @@ class Queue {
     const order = state.orders[key]
     if (!order) return
     if (!ok || !value || ctx.now - order.at > ORDER_MS) {
-      ctx.metrics.queueFailures.inc({ room_type: this.#spec.type, reason: 'room' })
+      this.#countFailure(ctx, 'room')
       ctx.task('cancel', key)
       return
     }
@@ -407,6 +428,7 @@ class Queue {
     delete state.orders[key]
     index.orders--
     ctx.metrics.queueMatches.inc({ room_type: this.#spec.type })
+    this.#countsOf(ctx.log).matches++
   })
 
   readonly cancelAgain = this.#turn((state, { data: key }: { readonly data: string }, ctx) => {
@@ -550,9 +572,17 @@ class Queue {
     rule: 'near' | 'fits' | 'options' | 'shard',
     error: unknown,
   ): void {
-    ctx.metrics.queueFailures.inc({ room_type: this.#spec.type, reason: rule })
+    this.#countFailure(ctx, rule)
     if (!index.mayLog(rule, ctx.now)) return
     ctx.log.error({ rule, error: errorText(error) }, 'a rule of the queue failed')
+  }
+
+  #countFailure(
+    { metrics, log }: QueueContext,
+    reason: 'room' | 'near' | 'fits' | 'options' | 'shard',
+  ): void {
+    metrics.queueFailures.inc({ room_type: this.#spec.type, reason })
+    this.#countsOf(log).failures++
   }
 
   /** A handler with the index of its room. */

@@ -61,7 +61,7 @@ export class DeploymentApi {
   }
 
   /** Calls a node. Without `node`, or if `node` is the node at `ADMIN_URL`, at that address: the node itself may have an address inside of a cluster only. */
-  node<T = object>(method: Method, path: string, node?: ClusterNode): Promise<T> {
+  node<T = object>(method: Method, path: string, node?: ClusterNode, body?: object): Promise<T> {
     const { adminUrl = DEFAULT_ADMIN_URL, internalToken } = this.#config
     const { shown } = new InternalToken(internalToken)
     const other = node?.self ? undefined : node
@@ -80,6 +80,7 @@ export class DeploymentApi {
       headers: shown === undefined ? {} : { 'x-service-internal-token': shown },
       method,
       path,
+      body,
     })
   }
 

@@ -1,3 +1,6 @@
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import * as v from 'valibot'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { type Client, connect } from '../../client/index.ts'
 import { type RunningControl, startControl } from '../../control/main.ts'
@@ -11,14 +14,27 @@ import { runAdmin } from './admin.ts'
 
 const arena = defineRoom({
   type: 'arena',
-  create: () => ({ score: 7 }),
+  create: () => ({ score: 7, deck: ['ace'] }),
+  layers: { deck: null },
+  notices: { scored: v.number() },
   messages: {
     add: {
       handle(state) {
         state.score += 1
       },
     },
+    report: {
+      handle(state, _input, ctx) {
+        ctx.notify('scored', state.score)
+      },
+    },
   },
+})
+
+/** Backend that gets the notices, and the statuses with which it answers next; after these 204. */
+const answers: number[] = []
+const backend = createServer((request, response) => {
+  request.resume().on('end', () => response.writeHead(answers.shift() ?? 204).end())
 })
 
 const log = createLog({ logLevel: 'silent', logFormat: 'json' }, {})
@@ -37,6 +53,7 @@ beforeAll(async () => {
     clock: systemClock,
     random: systemRandom,
   })
+  await new Promise<void>((resolve) => backend.listen(0, '127.0.0.1', resolve))
   for (const nodeId of ['node-1', 'node-2'])
     nodes.push(
       await startNode({
@@ -49,6 +66,8 @@ beforeAll(async () => {
         drainSeconds: 0,
         controlUrl: control.url,
         internalToken: 'the-internal-token',
+        notifySecret: [`whsec_${Buffer.alloc(32, 7).toString('base64')}`],
+        notifyUrl: `http://127.0.0.1:${(backend.address() as AddressInfo).port}/`,
       }),
     )
   env = {
@@ -66,6 +85,7 @@ beforeAll(async () => {
 afterAll(async () => {
   for (const client of clients) client.close()
   for (const node of nodes) await node.close(0)
+  backend.close()
   await control.close()
   await store.close()
 })
@@ -129,6 +149,11 @@ describe('roomful admin', () => {
     const { left } = await player('mallory', 'foul', 1)
     const { out } = await admin('room', 'arena:foul', '--state', '--project', projectId)
     expect(out).toMatch(/room_id: arena:foul[\s\S]*members: 1[\s\S]* mallory /)
+    expect(out).not.toContain('ace')
+    expect((await json('room', 'arena:foul', '--layers', '--project', projectId)).state).toEqual({
+      score: 7,
+      deck: ['ace'],
+    })
     expect((await json('room', 'arena:foul', '--project', projectId)).members).toMatchObject([
       { sub: 'mallory', connected: true },
     ])
@@ -137,6 +162,9 @@ describe('roomful admin', () => {
     const { closed } = await player('mallory', 'foul')
     expect((await admin('ban', 'mallory', '--reason', 'foul play', '--project', projectId)).code).toBe(0)
     expect(await closed).toBe('banned')
+    expect(cells((await admin('bans', '--project', projectId)).out)).toEqual([
+      ['mallory', '-', '-', 'foul play'],
+    ])
     await expect(player('mallory', 'foul')).rejects.toMatchObject({ code: 'banned' })
     expect((await admin('unban', 'mallory', '--project', projectId)).code).toBe(0)
     await player('mallory', 'foul')
@@ -192,6 +220,19 @@ describe('roomful admin', () => {
     ])
   })
 
+  it('lists the dead letters of a project, and sends them again', async () => {
+    answers.push(400, 400)
+    const { room } = await player('jo', 'dead')
+    await room.send('report')
+    const dead = async () => cells((await admin('notices')).out).map(([, , type]) => type)
+    // The heading of the table, below the number of notices that wait.
+    await until(dead, ['TYPE', 'scored'])
+    const refused = await admin('notices', 'resend')
+    expect([refused.code, refused.err]).toEqual([1, expect.stringMatching(/has not accepted .*: HTTP 400/)])
+    expect((await admin('notices', 'resend')).out).toBe('1 delivered\n')
+    expect((await admin('notices')).out).toBe('0 notices of 0 rooms wait\nnone\n')
+  })
+
   it('makes, rotates and revokes keys, and lists them', async () => {
     const key = await json('keys', 'create', 'backend', '--scopes', 'token:mint,room:read')
     expect(key).toMatchObject({
@@ -245,7 +286,7 @@ describe('roomful admin', () => {
     expect((await admin()).out).toContain('roomful admin kick ROOM SUB')
     expect(await admin('room', '--help')).toEqual({
       code: 0,
-      out: 'roomful admin room ROOM [--state] [--project ID]\n    shows the members of a room, and its state\n',
+      out: 'roomful admin room ROOM [--state] [--layers] [--project ID]\n    shows the members of a room, and its state, with --layers also the hidden parts\n',
       err: '',
     })
   })

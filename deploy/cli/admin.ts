@@ -58,7 +58,7 @@ const VALUES = {
   grace: 'SECONDS',
 } as const
 /** Options without a value. */
-const FLAGS = ['state', 'sleeping'] as const
+const FLAGS = ['state', 'layers', 'sleeping'] as const
 /** Options for the variables of the same name. */
 const VARIABLES = ['control-url', 'control-api-tokens', 'admin-url', 'internal-token'] as const
 type OptionName = keyof typeof VALUES | (typeof FLAGS)[number]
@@ -174,8 +174,11 @@ async function rooms(invocation: Invocation): Promise<Result> {
 
 async function room(invocation: Invocation): Promise<Result> {
   const path = await roomPath(invocation)
-  const state = invocation.options.state === undefined ? undefined : '1'
-  const view: Row = await invocation.api.control('GET', path + query({ include_state: state }))
+  const { options } = invocation
+  const layers = options.layers && '1'
+  const state = layers ?? (options.state && '1')
+  const shape = { include_state: state, include_layers: layers }
+  const view: Row = await invocation.api.control('GET', path + query(shape))
   const { members, state: shown, ...rest } = view
   const lines = Object.entries(rest).map(([name, value]) => `${name}: ${cell(value)}`)
   const rows = members as readonly Row[]
@@ -273,6 +276,42 @@ async function keys({ api, words: [verb, word], options, project: given }: Invoc
   return json(await api.control('POST', `${path}/${encodeURIComponent(word)}/${verb}`, body))
 }
 
+interface Resent {
+  readonly delivered: number
+  readonly failed?: { readonly id: string; readonly reason: string }
+}
+
+async function notices({ api, words: [verb], project: given }: Invocation): Promise<Result> {
+  const projectId = await given()
+  if (verb === undefined) {
+    const path = `/admin/notices${query({ project_id: projectId, limit: '200' })}`
+    const found = await api.node<{ pending: Row; dead_letters: readonly Row[] }>('GET', path)
+    const row = ({ id, room_id: room, type, at, died_at: died, reason }: Row) => ({
+      notice: id,
+      room,
+      type,
+      at,
+      died,
+      reason,
+    })
+    const { pending, dead_letters: dead } = found
+    const waiting = `${pending.notices} notices of ${pending.rooms} rooms wait`
+    return { json: found, text: `${waiting}\n${shown({ json: found, rows: dead.map(row) })}` }
+  }
+  if (verb !== 'resend') throw new Mistake(`notices ${verb} does not exist; there is resend`)
+  for (let delivered = 0; ; ) {
+    const body = { project_id: projectId }
+    const answer = await api.node<Resent>('POST', '/admin/notices/resend', undefined, body)
+    delivered += answer.delivered
+    const { failed } = answer
+    if (failed)
+      throw new RequestFailed(
+        `the backend has not accepted ${failed.id}: ${failed.reason}. ${delivered} were delivered`,
+      )
+    if (answer.delivered === 0) return { json: { delivered }, text: `${delivered} delivered` }
+  }
+}
+
 /** A command with one request, and what is said of its success. */
 const request = (
   command: Pick<AdminCommand, 'words' | 'help' | 'options'>,
@@ -324,8 +363,8 @@ const COMMANDS: Readonly<Record<string, AdminCommand>> = {
   },
   room: {
     words: 'ROOM',
-    help: 'shows the members of a room, and its state',
-    options: ['state', 'project'],
+    help: 'shows the members of a room, and its state, with --layers also the hidden parts',
+    options: ['state', 'layers', 'project'],
     run: room,
   },
   close: request(
@@ -372,6 +411,22 @@ const COMMANDS: Readonly<Record<string, AdminCommand>> = {
     async (invocation) => invocation.api.control('DELETE', `${await subPath(invocation)}/ban`),
     (sub) => `${sub}: not banned`,
   ),
+  bans: {
+    words: '',
+    help: 'lists the bans of a project',
+    options: ['project'],
+    run: async ({ api, project: given }) => {
+      const bans = await all(api, `${project(await given())}/bans`, 'bans', { limit: '200' })
+      const row = ({ sub, until, room_types: types, reason }: Row) => ({ sub, until, types, reason })
+      return { json: { bans }, rows: bans.map(row) }
+    },
+  },
+  notices: {
+    words: '[resend]',
+    help: 'lists the latest 200 dead letters of a project, or sends all of them again',
+    options: ['project'],
+    run: notices,
+  },
   drain: nodeCommand('drain', 'hands the rooms and clients of a node over to others, and ends it'),
   cordon: nodeCommand('cordon', 'lets a node take no new rooms and sessions'),
   uncordon: nodeCommand('uncordon', 'lets it take them again'),

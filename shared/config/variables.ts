@@ -251,6 +251,13 @@ export const VARIABLES = {
     default: '20000',
     readBy: DATAPLANE,
   },
+  MAX_SESSIONS_PER_PROJECT: {
+    topic: 'clients',
+    help: 'How many sessions of one project a node has before it sends new ones elsewhere; resumes are always accepted. 0: no limit.',
+    schema: integer(0, 10_000_000, 'sessions'),
+    default: '0',
+    readBy: DATAPLANE,
+  },
   MAX_SESSIONS_PER_SUB: {
     topic: 'clients',
     help: 'How many sessions a player (sub of the tokens) has at most, at all nodes together; a new one takes the place of one without a connection. A token without sub may have a hundred times as many. 0: no limit.',

@@ -71,7 +71,10 @@ describe('the control API', () => {
       tracer: noTracer,
       operatorTokens,
       openTo: 'this machine',
-      nodes: { call: async () => ({ rooms: [], ended_rooms: 0, next_cursor: null }) },
+      nodes: {
+        call: async () => ({ rooms: [], ended_rooms: 0, next_cursor: null }),
+        hasPageAt: async () => false,
+      },
       internalToken: INTERNAL,
       requireKeyId: false,
       tokenRate: { perSecond: 1000, burst: 1000 },
@@ -200,6 +203,8 @@ describe('the admin side of a node', () => {
       describeSessions: () => nothing,
       members: () => 0,
       describeCluster: () => [],
+      describeQueues: () => [],
+      controlUrl: 'http://127.0.0.1:3000',
       findOwner: async () => ({ epoch: 1, version: 1, owner: null }),
       searchCluster: async () => ({ rooms: [], sessions: [], found: { rooms: 0, sessions: 0 }, silent: [] }),
       drain: () => {

@@ -138,6 +138,7 @@ export const ADMIN: Readonly<Record<string, AdminRow>> = {
   'GET /admin/runtime': INTERNAL,
   'GET /admin/cluster': INTERNAL,
   'GET /admin/owner': INTERNAL,
+  'GET /admin/queues': INTERNAL,
   'GET /admin/search': INTERNAL,
   'GET /admin/notices': INTERNAL,
   'POST /admin/notices/resend': INTERNAL,

@@ -21,14 +21,12 @@ test('the same rooms on two nodes of one Redis are measured together, also when 
   onTestFinished(() => redis.close())
   // What Redis itself costs is not asked here: it may run in a container, where its process cannot be seen.
   const on = { ...options, redis: { url: redis.url, pid: process.pid } }
-  for (const server of ['roomful', 'bare'] as const) {
-    const figures = await measure(server, { ...tiny, nodes: 2 }, on)
-    expectFigures(figures)
-    expect(figures.crossing).toBeGreaterThan(0)
-    expect(figures.crossing).toBeLessThan(1)
-  }
+  const figures = await measure('bare', { ...tiny, nodes: 2 }, on)
+  expectFigures(figures)
+  expect(figures.crossing).toBeGreaterThan(0)
+  expect(figures.crossing).toBeLessThan(1)
   const direct = await measure('roomful', { ...tiny, nodes: 2, direct: true }, on)
-  expect(direct.delivered).toBeGreaterThan(0)
+  expectFigures(direct)
   expect(direct.crossing).toBe(0)
 })
 

@@ -260,12 +260,10 @@ export class Probe {
     return this.#stopped
   }
 
+  /** Subscribes to the first channel, and probes from then on. A failed subscription is repeated like every probe. */
   async start(): Promise<void> {
-    try {
-      await this.#settle()
-    } finally {
-      this.#schedule()
-    }
+    await this.#settle().catch(() => undefined)
+    this.#schedule()
   }
 
   stop(): void {

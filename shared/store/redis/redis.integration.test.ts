@@ -344,6 +344,21 @@ describe('a Redis store that loses its server', () => {
     expect(await store.bus.publish('c', bytes('x'))).toBe(1)
   })
 
+  it('opens when its bus gives no answer at first, and makes the bus again', async () => {
+    const link = await ownLink()
+    link.delay(20)
+    const muting = setInterval(() => link.mute('probe:'), 2)
+    const opening = openStore({ url: link.url, commandTimeoutMs: 500 })
+    const store = await opening.finally(() => clearInterval(muting))
+    link.delay(0)
+    const heard: string[] = []
+    await vi.waitFor(() => store.bus.subscribe('c', (message) => heard.push(`${text(message)}`)), {
+      timeout: 60_000,
+    })
+    await store.bus.publish('c', bytes('x'))
+    await vi.waitFor(() => expect(heard).toEqual(['x']), { timeout: 60_000 })
+  })
+
   it('makes a bus again that hears everything, and from which nothing arrives', async () => {
     const link = await ownLink()
     const keyPrefix = freshPrefix()

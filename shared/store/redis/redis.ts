@@ -1,8 +1,8 @@
 import type { Logger } from 'pino'
-import { type Clock, systemClock } from '../../clock.ts'
+import { type Clock, sleep, systemClock } from '../../clock.ts'
 import { randomToken } from '../../ids.ts'
 import { type Random, systemRandom } from '../../random.ts'
-import type { Fence, Store, Wakeup, Wakeups } from '../port.ts'
+import { type Fence, type Store, StoreUnavailable, type Wakeup, type Wakeups } from '../port.ts'
 import { wakeupPart } from '../rules.ts'
 import { parseAddress, type RedisAddress } from './address.ts'
 import { type BusMode, Probe, RedisBus } from './bus.ts'
@@ -53,8 +53,11 @@ export async function redisStore(options: RedisStoreOptions): Promise<Store> {
   }
   const servers = serversAt(address, parts)
   try {
-    await servers.opened(options.connectTimeoutMs ?? 10_000)
-    const store = new RedisStore(servers, await checkServers(servers, address, parts), parts)
+    const connectTimeoutMs = options.connectTimeoutMs ?? 10_000
+    const until = parts.clock.monotonic() + connectTimeoutMs
+    await servers.opened(connectTimeoutMs)
+    const mode = await checkServersUntil(until, servers, address, parts)
+    const store = new RedisStore(servers, mode, parts)
     await store.start()
     return store
   } catch (error) {
@@ -82,6 +85,30 @@ function serversAt(address: RedisAddress, parts: Parts): Servers {
   const server = new Server(clients.bothOfMaster(watch), { ...parts, name: address.masterName })
   watch.onSwitch(() => server.rebuild('the Sentinels appointed another master'))
   return new SingleServer(server, () => watch.close())
+}
+
+/** Pause between two attempts to check the servers, milliseconds. */
+const CHECK_AGAIN_MS = 250
+
+/**
+ * Repeats `checkServers` while it gets no answer. A process that starts on a busy machine may read an answer later than the time limit of a command.
+ * `until` is a time of the monotonic clock.
+ */
+async function checkServersUntil(
+  until: number,
+  servers: Servers,
+  address: RedisAddress,
+  parts: Parts,
+): Promise<BusMode> {
+  for (;;) {
+    try {
+      return await checkServers(servers, address, parts)
+    } catch (error) {
+      const isUnanswered = error instanceof StoreUnavailable && error.reply === undefined
+      if (!isUnanswered || parts.clock.monotonic() > until) throw error
+      await sleep(parts.clock, CHECK_AGAIN_MS)
+    }
+  }
 }
 
 /** Makes sure that every server will do, and tells how they publish. */
@@ -128,14 +155,10 @@ class RedisStore implements Store {
     this.vitals = new RedisVitals(servers, parts.observers)
   }
 
-  /** Resolves once the bus is watched over. */
+  /** Starts to watch the bus. Resolves when the first probes have subscribed, or have failed once. */
   async start(): Promise<void> {
     const started: Promise<void>[] = []
-    this.#servers.onServer((server) => {
-      const watching = this.#watch(server)
-      watching.catch(() => undefined) // A server that is met later is no reason to fail: its probe goes on trying.
-      started.push(watching)
-    })
+    this.#servers.onServer((server) => void started.push(this.#watch(server)))
     await Promise.all(started.splice(0))
   }
 

@@ -88,6 +88,7 @@ export class RoomBench {
   /** What this node has no place for. */
   readonly redirected: Arrival[] = []
   readonly counts: Record<string, number> = {}
+  readonly registry = new Registry()
   /** Rooms whose notices were written. */
   readonly written: string[] = []
   readonly nodeId: string
@@ -466,7 +467,7 @@ export class RoomBench {
       this.counts[key] = (this.counts[key] ?? 0) + by
     }
     return {
-      ...registerMetrics(new Registry(), ROOM_METRICS),
+      ...registerMetrics(this.registry, ROOM_METRICS),
       resyncs: { inc: ({ reason }) => count(`resync ${reason}`) },
       turnsStuck: { inc: ({ hook }) => count(`stuck ${hook}`) },
       fencedWrites: { inc: () => count('fenced') },

@@ -180,6 +180,8 @@ const NODES = { job: 'roomful-node' }
 const CONTROLS = { job: 'roomful-control' }
 const REDIS = { server: 'redis:6379' }
 const ARENA = { ...NODES, room_type: 'arena' }
+const RANKED = { ...NODES, room_type: 'ranked' }
+const CALLS = { ...CONTROLS, route: '/projects/:id/rooms/:type/:key/calls/:name' }
 
 const HAPROXY = { job: 'haproxy', instance: 'balancer:8404' }
 const ADDRESS = { job: 'public-address', instance: 'https://play.example.com/' }
@@ -353,6 +355,36 @@ const ROWS: readonly Row[] = [
     ARENA,
     '0.10',
   ],
+  [
+    'RoomfulPlacingFails',
+    raise('service_placements_total', { ...NODES, result: 'failed' }, 0.2),
+    300,
+    NODES,
+    '16.67%',
+  ],
+  ['RoomfulListsFail', raise('service_directory_failed_polls_total', NODE, 0.1), 240, NODE, '0.10'],
+  [
+    'RoomfulRowsNotWritten',
+    raise('service_room_rows_total', { ...NODE, room_type: 'arena', outcome: 'failed' }, 0.1),
+    420,
+    { ...ARENA, outcome: 'failed' },
+    '0.10',
+  ],
+  ['RoomfulQueueStuck', set('service_queue_oldest_seconds', NODE, 400), 120, RANKED, '6m 40s'],
+  [
+    'RoomfulQueueRulesFail',
+    raise('service_queue_failures_total', { ...NODE, room_type: 'ranked', reason: 'fits' }, 0.1),
+    240,
+    { ...RANKED, reason: 'fits' },
+    '0.10',
+  ],
+  [
+    'RoomfulMatchesFail',
+    raise('service_queue_failures_total', { ...NODE, room_type: 'ranked', reason: 'room' }, 0.5),
+    300,
+    RANKED,
+    '20%',
+  ],
   ['RoomfulAcksSlow', slow('service_message_ack_duration_seconds', NODES, 0.25), 420, NODES, '992.5ms'],
   ['RoomfulDeliverySlow', slow('service_message_delivery_duration_seconds', ARENA, 1), 420, ARENA, '2.485s'],
   ['RoomfulHandshakesSlow', slow('service_handshake_duration_seconds', NODES, 2.5), 420, NODES, '2.5s'],
@@ -412,13 +444,10 @@ const ROWS: readonly Row[] = [
   ],
   [
     'RoomfulCallersRefused',
-    (plot) => {
-      plot.raise('service_http_requests_total', { ...CONTROLS, route: '/tokens', status: '401' }, 2)
-      plot.raise('service_http_refusals_total', { ...CONTROLS, code: 'unauthenticated' }, 2)
-    },
+    raise('service_http_requests_total', { ...CONTROLS, route: '/tokens', status: '401' }, 2),
     420,
-    CONTROLS,
-    '32.32%',
+    { ...CONTROLS, route: '/tokens' },
+    '33.5%',
   ],
   [
     'RoomfulControlSlow',
@@ -427,6 +456,14 @@ const ROWS: readonly Row[] = [
     CONTROLS,
     '2.485s',
   ],
+  [
+    'RoomfulCallsFail',
+    raise('service_http_requests_total', { ...CALLS, status: '503' }, 1),
+    300,
+    { ...CONTROLS, status: '503' },
+    '16.13%',
+  ],
+  ['RoomfulCallsSlow', slow('service_http_request_duration_seconds', CALLS, 1), 420, CONTROLS, '2.425s'],
   [
     'RoomfulLoginKeysUnfetched',
     raise('service_jwks_fetches_total', { ...NODE, result: 'failed' }, 0.1),
@@ -480,9 +517,14 @@ export function plantFailOver(plot: Plot): void {
   plot.raise('service_claims_total', { ...NODES, result: 'unavailable' }, 5)
   plot.raise('service_handshakes_total', { ...NODES, result: 'overloaded' }, 4)
   plot.raise('service_joins_total', { ...NODES, result: 'room_unavailable' }, 4)
+  plot.raise('service_placements_total', { ...NODES, result: 'failed' }, 1)
+  plot.raise('service_directory_failed_polls_total', NODES, 1)
+  plot.raise('service_room_rows_total', { ...NODES, outcome: 'not_written' }, 10)
+  plot.raise('service_queue_failures_total', { ...NODES, reason: 'room' }, 0.5)
   plot.raise('service_key_checks_total', { ...NODES, result: 'unreachable' }, 0.5)
   plot.raise('service_peer_faults_total', { ...NODES, fault: 'unpublished' }, 50)
   plot.raise('service_http_requests_total', { ...CONTROLS, route: '/tokens', status: '503' }, 8)
+  plot.raise('service_http_requests_total', { ...CALLS, status: '503' }, 8)
   for (const of of ['message_ack', 'commit', 'handshake', 'join'])
     plot.slow(`service_${of}_duration_seconds`, NODES, 2.5)
 }

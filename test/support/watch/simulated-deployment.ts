@@ -21,6 +21,8 @@ const SESSIONS = 4000
 const DROPS_EVERY = 2000
 const ROOM_TYPES = ['arena', 'chess']
 const STARTED_BEFORE = 86_400
+/** Route of control for calls of backends to rooms. */
+const CALLS = '/projects/:id/rooms/:type/:key/calls/:name'
 
 /**
  * A deployment whose players play: handshakes, joins, lost connections, moves that are refused, a few bad tokens and slow phones. Every
@@ -74,6 +76,7 @@ class SimulatedNode {
     recordProcess(this.#recording, this.#process, this.#random, 300, this.#buckets)
     this.#players()
     this.#rooms()
+    this.#finding()
     this.#cluster()
     this.#latency()
   }
@@ -146,6 +149,12 @@ class SimulatedNode {
           { room_type: roomType, outcome },
           outcome === 'loaded' ? 1 : 0,
         )
+      for (const outcome of ['written', 'not_written', 'failed'])
+        this.#count(
+          'service_room_rows_total',
+          { room_type: roomType, outcome },
+          outcome === 'written' ? 10 : 0,
+        )
       this.#count('service_inputs_shed_total', { room_type: roomType, how: 'dropped' }, 0)
       this.#count('service_resyncs_total', { room_type: roomType, reason: 'checksum' }, 0)
       this.#count('service_rooms_quarantined_total', { room_type: roomType }, 0)
@@ -159,6 +168,18 @@ class SimulatedNode {
         0.5,
       )
     }
+  }
+
+  /** Lists of rooms, `joinOrCreate` and a queue. */
+  #finding(): void {
+    this.#counts('service_placements_total', 'result', { listed: 0.8, new: 0.2, failed: 0 })
+    this.#count('service_directory_failed_polls_total', {}, 0)
+    const queue = { room_type: 'ranked' }
+    this.#gauge('service_queue_tickets', () => 30, queue)
+    this.#gauge('service_queue_oldest_seconds', () => 60 * this.#random.float(), queue)
+    this.#count('service_queue_matches_total', queue, 1)
+    for (const reason of ['near', 'fits', 'options', 'shard', 'room'])
+      this.#count('service_queue_failures_total', { ...queue, reason }, 0)
   }
 
   #cluster(): void {
@@ -211,8 +232,8 @@ class SimulatedNode {
     this.#histogram('service_join_duration_seconds', {}, 4, busier(0.004), 0.9)
   }
 
-  #gauge(name: string, read: (at: number) => number): void {
-    this.#recording.gauge(this.#process, name, {}, read)
+  #gauge(name: string, read: (at: number) => number, labels: Readonly<Record<string, string>> = {}): void {
+    this.#recording.gauge(this.#process, name, labels, read)
   }
 
   #count(name: string, labels: Readonly<Record<string, string>>, perSecond: Rate): void {
@@ -293,15 +314,17 @@ function recordControl(
     ['POST', '/tokens', '401', 0.02],
     ['POST', '/tokens', '503', 0.01],
     ['GET', '/internal/keys/:key_id', '200', 0.2],
-    ['GET', '/projects/:project_id', '404', 0.02],
+    ['GET', '/projects/:id', '404', 0.02],
+    ['POST', CALLS, '200', 5],
+    ['POST', CALLS, '409', 0.2],
+    ['POST', CALLS, '503', 0],
     ['GET', '/readyz', '200', 0.2],
     ['GET', '/readyz', '503', 0],
     ['GET', '/metrics', '200', 0.1],
   ] as const
   for (const [method, route, status, rate] of requests)
     recording.counter(process, 'service_http_requests_total', { method, route, status }, () => rate)
-  recording.counter(process, 'service_http_refusals_total', { code: 'unauthenticated' }, () => 0.02)
-  for (const route of ['/tokens', '/metrics'])
+  for (const route of ['/tokens', CALLS, '/metrics'])
     recording.histogram(
       process,
       'service_http_request_duration_seconds',

@@ -1,0 +1,26 @@
+import type { MiddlewareHandler } from 'hono'
+import { isPageOfThisMachine } from './auth.ts'
+import type { ControlEnv } from './endpoint.ts'
+
+/** What the admin page sends. The internal token is not among it: a page cannot call `/internal`. */
+const PREFLIGHT = {
+  'access-control-allow-methods': 'GET, POST, PUT, DELETE',
+  'access-control-allow-headers': 'authorization, content-type',
+  'access-control-max-age': '600',
+}
+
+/**
+ * Lets the admin pages of nodes call the API from a browser (CORS): those at the `ADMIN_URL` of a living node, and those that come through a
+ * tunnel, which are pages of this machine. A browser gives other pages no answer. Answers are never stored, so they need no `vary`.
+ */
+export const allowAdminPages =
+  (hasPageAt: (origin: string) => Promise<boolean>): MiddlewareHandler<ControlEnv> =>
+  async (c, next) => {
+    const origin = c.req.header('origin')
+    if (origin === undefined || !(isPageOfThisMachine(origin) || (await hasPageAt(origin)))) return next()
+    const allowed = { 'access-control-allow-origin': origin }
+    if (c.req.method === 'OPTIONS' && c.req.header('access-control-request-method') !== undefined)
+      return c.body(null, 204, { ...allowed, ...PREFLIGHT })
+    await next()
+    c.res.headers.set('access-control-allow-origin', origin)
+  }
