@@ -342,6 +342,8 @@ describe('docs/operations.md, as it is typed', () => {
       CONTROL_PORT: port!,
       ADMIN_PORT: adminPort!,
       WS_PORT: wsPort!,
+      // The machines of a deployment do not have the shell of the operator.
+      CONTROL_API_TOKENS: '',
       INTERNAL_TOKEN: '',
     }
     const started = [onControl, onNode].map((block) => startTyped(here(block), folder, { ...env, ...own }))
