@@ -87,14 +87,13 @@ export function withQueues<Rooms extends RoomCollection>(
   client: Client<Rooms>,
   random: Random = systemRandom,
 ): Client<Rooms> & Queues<Rooms> {
-  const last: LastMatches = new Map()
-  const queue = (type: string, data: unknown, { party }: QueueOptions = {}) =>
-    new QueueTicket<TypedRoom>(
-      client as unknown as Client,
-      type,
-      { ticket: data, ...(party !== undefined && { party }) },
-      last,
-    )
+  const memories = new Map<string, QueueMemory>()
+  const queue = (type: string, data: unknown, { party }: QueueOptions = {}) => {
+    const memory = memories.get(type) ?? {}
+    memories.set(type, memory)
+    const options = { ticket: data, ...(party !== undefined && { party }) }
+    return new QueueTicket<TypedRoom>(client as unknown as Client, type, options, memory)
+  }
   const party = async ({ size }: { readonly size: number }): Promise<Party> => {
     if (!Number.isInteger(size) || size < 1 || size > 100)
       throw new RoomfulError(
@@ -107,8 +106,13 @@ export function withQueues<Rooms extends RoomCollection>(
   return Object.assign(client, { queue, party }) as never
 }
 
-/** By type of the queue, the room of its last match: to queue again is not to ask for that match again. */
-type LastMatches = Map<string, string>
+/** What the tickets of a client in one queue have in common. */
+interface QueueMemory {
+  /** Id of the room of the last match: to queue again is not to ask for that match again. */
+  seen?: string
+  /** Seat of a ticket that an earlier page has left, and that is not the one that was asked for. */
+  other?: Room
+}
 
 /** A match, as the queue tells its players. */
 interface Match {
@@ -118,6 +122,9 @@ interface Match {
 
 /** Refusals of a queue, which are the text of an error. */
 const REFUSALS: ReadonlySet<string> = new Set(['already_queued', 'queue_full', 'party_full', 'party_timeout'])
+
+/** Refusals of the room of a match that is over for the player. */
+const OVER: ReadonlySet<string> = new Set(['room_not_found', 'room_full', 'join_refused', 'banned'])
 
 /** Refusals of rooms that mean something else in a queue. */
 const CODES: { readonly [code: string]: RoomfulErrorCode } = {
@@ -137,7 +144,7 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
   readonly matched: Promise<Room<R>>
   readonly #client: Client
   readonly #options: JsonObject
-  readonly #last: LastMatches
+  readonly #memory: QueueMemory
   readonly #changes = new Listeners<[status: TicketStatus]>((error) =>
     queueMicrotask(() => {
       throw error
@@ -148,11 +155,11 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
   #cancelled = false
 
   /** Called by `client.queue`. */
-  constructor(client: Client, type: string, options: object, last: LastMatches) {
+  constructor(client: Client, type: string, options: object, memory: QueueMemory) {
     this.id = `${type}:default`
     this.#client = client
     this.#options = options as JsonObject
-    this.#last = last
+    this.#memory = memory
     this.#since = client.serverTime()
     this.matched = Reported.of(this.#run(type), () => {})
   }
@@ -186,29 +193,33 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
     for (;;) {
       const { room_id: roomId, options } = await this.#wait(type)
       const colon = roomId.indexOf(':')
-      this.#last.set(type, roomId)
       try {
         const join = { ...options, key: roomId.slice(colon + 1) }
         return (await this.#client.join(roomId.slice(0, colon), join, {
           create: false,
         })) as unknown as Room<R>
       } catch (error) {
-        // An earlier page was in that match, which is over.
-        if ((error as RoomfulError).code !== 'room_not_found') throw error
+        // An earlier page was in that match.
+        const { code } = error as RoomfulError
+        if (!(this.#room ? code === 'room_not_found' : OVER.has(code))) throw error
       }
     }
   }
 
   /** Resolves to the match of the ticket. */
   async #wait(type: string): Promise<Match> {
-    const last = this.#last.get(type)
+    const { seen, other } = this.#memory
+    delete this.#memory.other
     let room: Room
     try {
-      room = await this.#client.join(type, { ...this.#options, ...(last !== undefined && { seen: last }) })
+      room =
+        other && other.status !== 'left'
+          ? other
+          : await this.#client.join(type, { ...this.#options, ...(seen !== undefined && { seen }) })
     } catch (error) {
-      const match = matchOf(error)
+      const match = this.#matchOf(error)
       if (match) return match
-      throw ended(error as RoomfulError)
+      throw this.#ended(error)
     }
     this.#room = room
     return new Promise((resolve, reject) => {
@@ -222,20 +233,36 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
       room.onMembersChange(lost)
       room.onStateChange(() => this.#changed())
       room.onLeave((reason, error) => {
-        const match = this.#cancelled ? undefined : matchOf(error)
+        const match = this.#matchOf(error)
         if (match) resolve(match)
-        else reject(ended(error, reason))
+        else reject(this.#ended(error, reason))
       })
       if (this.#cancelled) void room.leave()
       else
-        room.request('ticket').then(
+        room.request('ticket', this.#options).then(
           (waitedMs) => {
             this.#since = this.#client.serverTime() - Number(waitedMs)
             this.#changed()
           },
-          () => {},
+          (error: RoomfulError) => {
+            if (error.message !== 'already_queued') return
+            this.#memory.other = room
+            this.#room = undefined
+            reject(this.#ended(error))
+          },
         )
     })
+  }
+
+  /** Returns the match in an error. A cancelled ticket has none, and the next one does not ask for it. */
+  #matchOf(error: unknown): Match | undefined {
+    const match = matchOf(error)
+    if (match) this.#memory.seen = match.room_id
+    return this.#cancelled ? undefined : match
+  }
+
+  #ended(error: unknown, reason?: LeaveReason): RoomfulError {
+    return ended(error as RoomfulError | undefined, this.#cancelled ? 'left' : reason)
   }
 
   #changed(): void {
@@ -260,6 +287,6 @@ function ended(cause: RoomfulError | undefined, reason?: LeaveReason): RoomfulEr
     return new RoomfulError(message as RoomfulErrorCode, `The queue says ${message}.`, { cause })
   if (reason === 'replaced') return new RoomfulError('replaced', message, { cause })
   if (reason !== undefined && reason !== 'client_closed')
-    return new RoomfulError('seat_lost', SEAT_LOST, { cause })
+    return new RoomfulError('seat_lost', reason === 'kicked' ? message : SEAT_LOST, { cause })
   return CODES[code] ? new RoomfulError(CODES[code], message, { cause, retryable }) : cause
 }

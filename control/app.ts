@@ -77,7 +77,10 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
   const players = new Players({ records: store.records, bus: store.bus, clock })
   const idempotency = new Idempotency(store.records, keyring)
   const { operatorTokens, internalToken } = deps
-  const endpoints = new Endpoints(app, new Authentication({ operatorTokens, internalToken, keys, clock }))
+  const endpoints = new Endpoints(
+    app,
+    new Authentication({ operatorTokens, internalToken, keys, projects, clock }),
+  )
 
   observe(app, deps)
   if (operatorTokens.length === 0)

@@ -4,11 +4,18 @@ import { isLoopback } from '../shared/config.ts'
 import { InternalToken } from '../shared/internal-token.ts'
 import { Problem } from '../shared/problem.ts'
 import { type KeyRecord, type Keys, keyStatus, looksLikeSecret } from './keys.ts'
+import type { ProjectRecord, Projects } from './projects.ts'
 
 /** Who makes a request. `id` names the caller in logs, limits and idempotency, and gives nothing away. */
 export type Caller =
   | { readonly kind: 'operator'; readonly id: string }
-  | { readonly kind: 'key'; readonly id: string; readonly key: KeyRecord }
+  | {
+      readonly kind: 'key'
+      readonly id: string
+      readonly key: KeyRecord
+      /** The project in the path of the request. Undefined: the path has none, or there is no such project. */
+      readonly project: ProjectRecord | undefined
+    }
 
 const sha256 = (text: string): Buffer => createHash('sha256').update(text).digest()
 
@@ -17,6 +24,7 @@ export class Authentication {
   readonly #operators: readonly { readonly digest: Buffer; readonly id: string }[]
   readonly #internal: InternalToken
   readonly #keys: Keys
+  readonly #projects: Pick<Projects, 'find'>
   readonly #clock: Clock
 
   constructor(parts: {
@@ -24,6 +32,7 @@ export class Authentication {
     operatorTokens: readonly string[]
     internalToken: string | undefined
     keys: Keys
+    projects: Pick<Projects, 'find'>
     clock: Clock
   }) {
     this.#operators = parts.operatorTokens.map(sha256).map((digest) => ({
@@ -32,13 +41,17 @@ export class Authentication {
     }))
     this.#internal = new InternalToken(parts.internalToken)
     this.#keys = parts.keys
+    this.#projects = parts.projects
     this.#clock = parts.clock
   }
 
-  /** The caller behind an `authorization` header. Rejects with a `Problem`: unauthenticated, or key_revoked. */
-  async caller(authorization: string | undefined): Promise<Caller> {
+  /**
+   * The caller behind an `authorization` header. `projectId`: from the path of the request. Rejects with a `Problem`: unauthenticated, or
+   * key_revoked.
+   */
+  async caller(authorization: string | undefined, projectId: string | undefined): Promise<Caller> {
     const credential = /^Bearer +(\S+) *$/i.exec(authorization ?? '')?.[1]
-    if (credential !== undefined && looksLikeSecret(credential)) return this.#keyCaller(credential)
+    if (credential !== undefined && looksLikeSecret(credential)) return this.#keyCaller(credential, projectId)
     if (this.#operators.length === 0 && authorization === undefined) return { kind: 'operator', id: 'open' }
     if (credential === undefined)
       throw unauthenticated(
@@ -61,12 +74,16 @@ export class Authentication {
     )
   }
 
-  async #keyCaller(secret: string): Promise<Caller> {
-    const key = await this.#keys.findBySecret(secret)
+  /** Reads the key and the project in one round trip. */
+  async #keyCaller(secret: string, projectId: string | undefined): Promise<Caller> {
+    const [key, project] = await Promise.all([
+      this.#keys.findBySecret(secret),
+      projectId === undefined ? undefined : this.#projects.find(projectId),
+    ])
     if (!key) throw unauthenticated('The credential is neither an operator token nor a key’s secret.')
     if (keyStatus(key, this.#clock.now()) === 'revoked')
       throw new Problem('key_revoked', `The key ${key.id} was revoked.`)
-    return { kind: 'key', id: key.id, key }
+    return { kind: 'key', id: key.id, key, project }
   }
 }
 

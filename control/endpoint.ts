@@ -87,7 +87,7 @@ export class Endpoints {
       this.#auth.internal(c.req.header('x-service-internal-token'))
       return { kind: 'operator', id: 'internal' }
     }
-    const caller = await this.#auth.caller(c.req.header('authorization'))
+    const caller = await this.#auth.caller(c.req.header('authorization'), c.req.param('id'))
     if (access === 'operator') requireOperator(caller)
     return caller
   }

@@ -206,10 +206,6 @@ export class Nodes {
         )
         response.on('error', (error) => reject(new Unreachable('the answer broke off', { cause: error })))
       })
-      const connecting = setTimeout(
-        () => request.destroy(new Unreachable(`no connection within ${connectMs} ms`)),
-        connectMs,
-      )
       const answering = setTimeout(
         () =>
           request.destroy(
@@ -218,9 +214,10 @@ export class Nodes {
         answerMs,
       )
       request.on('socket', (socket) => {
-        const connected = () => clearTimeout(connecting)
-        if (socket.connecting) socket.once('connect', connected)
-        else connected()
+        if (!socket.connecting) return
+        const late = (): void => void request.destroy(new Unreachable(`no connection within ${connectMs} ms`))
+        const connecting = setTimeout(late, connectMs)
+        for (const end of ['connect', 'close']) socket.once(end, () => clearTimeout(connecting))
       })
       // Every call may be sent twice, so a connection that ends without an answer is no reason to give up.
       request.on('error', (error: NodeJS.ErrnoException) => {
@@ -228,10 +225,7 @@ export class Nodes {
         const stale = request.reusedSocket && (error.code === 'ECONNRESET' || error.code === 'EPIPE')
         reject(new (stale ? Stale : Unreachable)(error.message, { cause: error }))
       })
-      request.on('close', () => {
-        clearTimeout(connecting)
-        clearTimeout(answering)
-      })
+      request.on('close', () => clearTimeout(answering))
       request.end(text)
     })
   }

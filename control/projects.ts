@@ -99,10 +99,7 @@ export class Projects {
 
   /** As `require`, also rejects with a `Problem` (project_disabled). */
   async requireEnabled(id: string): Promise<ProjectRecord> {
-    const project = await this.require(id)
-    if (project.disabled_at !== null)
-      throw new Problem('project_disabled', `The project ${id} is disabled: enable it first.`)
-    return project
+    return enabled(id, await this.find(id))
   }
 
   rename(id: string, name: string): Promise<ProjectRecord> {
@@ -159,7 +156,7 @@ export class Projects {
 
   async #require(id: string): Promise<{ project: ProjectRecord; version: number }> {
     const [record] = await this.#records.read([projectKey(id)])
-    if (!record) throw new Problem('project_not_found', `There is no project ${id}.`)
+    if (!record) throw noProject(id)
     return { project: decode(record), version: record.version }
   }
 
@@ -169,3 +166,13 @@ export class Projects {
     return { projects: page.map(decode), next }
   }
 }
+
+/** Returns a project that was found. Throws a `Problem`: project_not_found or project_disabled. */
+export function enabled(id: string, project: ProjectRecord | undefined): ProjectRecord {
+  if (!project) throw noProject(id)
+  if (project.disabled_at !== null)
+    throw new Problem('project_disabled', `The project ${id} is disabled: enable it first.`)
+  return project
+}
+
+const noProject = (id: string): Problem => new Problem('project_not_found', `There is no project ${id}.`)

@@ -306,7 +306,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     clock,
     log,
     metrics,
-    isGone: (other) => ownership.nodes.isGone(other),
+    // An unknown node is dead, or its lease has not been read yet. `nodes.isGone` takes it for alive while the store returns.
+    isGone: (other) => ownership.nodes.get(other) === undefined,
     listingOf: (roomType) => host.listingOf(roomType),
   })
   const placing = new ClusterPlacing({
@@ -340,6 +341,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     directory,
     placing,
     maxMembers: (roomType) => host.maxMembers(roomType),
+    matchType: (roomType) => host.matchType(roomType),
     tellTaken: (...message) => ownership.tellTaken(...message),
     records: store.records,
     metrics,
@@ -401,6 +403,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       started_at: startedAt,
       draining: ownership.draining,
       cordoned: ownership.cordoned,
+      listed_types: host.listedTypes,
       load: load.read(),
     }),
     problems: async () => {

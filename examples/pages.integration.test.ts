@@ -314,7 +314,7 @@ const PHONES = [
 describe('the pages', () => {
   afterEach(endAll)
 
-  test('in the card game a friend joins by a code, and each has a hand of its own, and plays it in turns, by mouse and by keyboard', async () => {
+  test('in the card game a friend joins by a code, and each has a hand of its own, and plays it in turns, by mouse and by keyboard; then both play a ranked game', async () => {
     const players = [await player('/cards/'), await player('/cards/', phone)]
     await players[0]!.click('text=Play with a friend')
     const code = (await players[0]!.textContent('#invite strong'))!
@@ -370,6 +370,16 @@ describe('the pages', () => {
 
     await players[1]!.click('text=Cut my connection')
     await shows(players[0]!, '#others', 'offline')
+
+    for (const one of players) await one.goto(new URL('/cards/', url).href)
+    const looking = () => shows(players[0]!, '.lobby', 'Looking for an opponent')
+    await players[0]!.click('text=Ranked game')
+    await looking()
+    await players[0]!.click('text=Cancel')
+    await players[0]!.click('text=Ranked game')
+    await looking()
+    await players[1]!.tap('text=Ranked game')
+    for (const one of players) await shows(one, '#verdict', '2 at the table')
   })
 
   test('a note that is pinned in one browser is taken down in the other, and an empty board says what to do', async () => {

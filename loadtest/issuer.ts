@@ -1,8 +1,11 @@
+import type { BackendOptions } from '../server/index.ts'
+
 /** The longest lifetime of a token that the control API allows. No run is longer. */
 export const LONGEST_TOKEN_SECONDS = 86_400
 const TIME_LIMIT_MS = 15_000
-/** Projects cannot be deleted, so all runs against a service use one. */
+/** All runs against a service use one project. */
 const PROJECT = 'load test'
+const SCOPES = ['token:mint', 'room:read', 'room:call', 'player:manage']
 
 /** What clients connect with. */
 export interface Credentials {
@@ -18,6 +21,8 @@ export interface Issuer {
   issue(sub?: string): Promise<Credentials>
   /** Issues credentials under a new key. `revoke` revokes it. */
   issueUnderKey(): Promise<{ readonly credentials: Credentials; readonly revoke: () => Promise<void> }>
+  /** Makes a project, and a key of it with all scopes. */
+  issueProject(): Promise<BackendOptions>
 }
 
 /** Issues tokens through the control API, in the project of the load test, which the first run creates. */
@@ -42,6 +47,12 @@ export class ControlIssuer implements Issuer {
         await this.#ask('POST', `${keys}/${id}/revoke`)
       },
     }
+  }
+
+  async issueProject(): Promise<BackendOptions> {
+    const projectId = String((await this.#ask('POST', '/projects', { name: 'load test of backends' })).id)
+    const { secret } = await this.#ask('POST', `/projects/${projectId}/keys`, { scopes: SCOPES })
+    return { url: this.#access.controlUrl, projectId, key: String(secret) }
   }
 
   async #token(body: object, underRevokedKey: boolean): Promise<Credentials> {
@@ -103,6 +114,7 @@ export const givenCredentials = (given: { readonly projectId: string; readonly t
   issue: async () => ({ ...given, underRevokedKey: false }),
   issueUnderKey: () =>
     Promise.reject(new Error('a key can only be made and revoked through the control API')),
+  issueProject: () => Promise.reject(new Error('a project can only be made through the control API')),
 })
 
 /** The detail of a problem document, or the text of another answer. */

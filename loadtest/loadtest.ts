@@ -6,17 +6,20 @@ import { randomToken } from '../shared/ids.ts'
 import { systemRandom } from '../shared/random.ts'
 import { bottlenecks } from './bottleneck.ts'
 import { checksOf, mergeFindings, violatedChecks } from './checks.ts'
+import { CallClients } from './clients/calls.ts'
 import { withinTimeLimit } from './clients/client.ts'
 import { Clients } from './clients/clients.ts'
 import { LobbyClients } from './clients/lobby.ts'
 import { MatchmakingClients } from './clients/matchmaking.ts'
 import { Failures } from './clients/tally.ts'
+import { Visitors } from './clients/visitors.ts'
 import { type WorkerReport, watchLoop } from './clients/worker.ts'
 import type { Credentials, Issuer } from './issuer.ts'
 import { judge, wentWrong } from './limits.ts'
 import type { LocalService } from './local.ts'
 import { type MetricsSource, Scraper } from './metrics.ts'
 import type { RunOptions } from './options.ts'
+import { ProxyChain, type ProxyKind } from './proxy/chain.ts'
 import {
   type Check,
   type Counts,
@@ -93,6 +96,8 @@ const allPercentiles = (histograms: Histograms): Second['timings'] =>
 export class LoadTest implements RunContext {
   readonly clients: Clients
   readonly lobby: LobbyClients
+  readonly calls: CallClients
+  readonly visitors: Visitors
   readonly matchmaking: MatchmakingClients
   readonly #deps: LoadTestOptions
   readonly #scraper: Scraper
@@ -146,6 +151,8 @@ export class LoadTest implements RunContext {
     const players = { wsUrls, issuer, clock, interrupted: this.#interruption }
     this.lobby = new LobbyClients(players)
     this.matchmaking = new MatchmakingClients(players)
+    this.calls = new CallClients(players)
+    this.visitors = new Visitors(players)
   }
 
   /** Resolves with the result, also of a run that failed or was interrupted. Called once. */
@@ -199,6 +206,10 @@ export class LoadTest implements RunContext {
     const { local } = this.#deps.target
     if (!local) throw new Error('the processes of a service that was not started with --local are left alone')
     return local
+  }
+
+  proxies(kind: ProxyKind): Promise<ProxyChain> {
+    return ProxyChain.start(kind)
   }
 
   async phase<T>(name: string, seconds: number, work: () => Promise<T>): Promise<T> {
@@ -265,6 +276,7 @@ export class LoadTest implements RunContext {
     const findings = mergeFindings(this.#reports.map((report) => report.findings))
     this.#checks.unshift(...checksOf(findings, this.#deps.options.message !== undefined))
     this.lobby.close()
+    this.calls.close()
     this.matchmaking.close()
     await this.clients.close()
   }

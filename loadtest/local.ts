@@ -2,13 +2,16 @@ import { readFile, rm } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { Redis } from 'ioredis'
+import { pino } from 'pino'
 import { WebSocket } from 'ws'
+import { Players } from '../control/players.ts'
 import { LocalCluster } from '../deploy/local/local-cluster.ts'
 import { type Child, describeExit } from '../deploy/local/processes.ts'
 import { roomfulProgram } from '../deploy/local/programs.ts'
 import { ownersOf } from '../examples/backend/nodes.ts'
-import type { Clock } from '../shared/clock.ts'
+import { type Clock, systemClock } from '../shared/clock.ts'
 import type { Random } from '../shared/random.ts'
+import { redisStore } from '../shared/store/redis/redis.ts'
 import { type MetricsSource, parseMetrics } from './metrics.ts'
 import { plural } from './text.ts'
 
@@ -36,6 +39,7 @@ interface LocalOptions {
 
 const HOST = '127.0.0.1'
 const CONTROLS = 2
+const BANS_AT_ONCE = 500
 const DEFAULTS = {
   // The default of the service. The cluster command has a shorter one.
   HEARTBEAT_SECONDS: '10',
@@ -52,6 +56,8 @@ const FIXED = { NODE_ENV: 'production', ROOMS_DIR: fileURLToPath(new URL('./room
 export class LocalService {
   /** Names of the nodes: `node-1` and so on. */
   readonly nodes: readonly string[]
+  /** Names of the control processes: `control-1` and so on. */
+  readonly controls: readonly string[]
   /** Address of the load balancer, or of each node. */
   readonly wsUrls: readonly string[]
   readonly metrics: readonly MetricsSource[]
@@ -68,12 +74,13 @@ export class LocalService {
     this.cluster = cluster
     this.#faults = faults
     this.nodes = ports.nodes.map((_, index) => `node-${index + 1}`)
+    this.controls = ports.controls.map((_, index) => `control-${index + 1}`)
     const websockets = balancer === 'none' ? ports.nodes.map(({ websocket }) => websocket) : [ports.websocket]
     this.wsUrls = websockets.map((port) => `ws://${HOST}:${port}`)
     const source = (name: string, port: number) => ({ name, url: `http://${HOST}:${port}` })
     this.metrics = [
-      ...ports.nodes.map(({ admin }, index) => source(`node-${index + 1}`, admin)),
-      ...ports.controls.map((port, index) => source(`control-${index + 1}`, port)),
+      ...ports.nodes.map(({ admin }, index) => source(this.nodes[index]!, admin)),
+      ...ports.controls.map((port, index) => source(this.controls[index]!, port)),
     ]
     this.describe = [
       plural(this.nodes.length, 'node'),
@@ -124,13 +131,13 @@ export class LocalService {
     }
   }
 
-  /** Ends a node in order (SIGTERM), and starts it again. Resolves when it serves. */
+  /** Ends a process in order (SIGTERM), and starts it again. Resolves when it serves. */
   async restart(node: string): Promise<void> {
     await this.end(node)
     await this.process(node).start()
   }
 
-  /** Ends a node or `redis` in order (SIGTERM). */
+  /** Ends a process in order (SIGTERM). */
   async end(name: string): Promise<void> {
     const child = this.process(name)
     child.end()
@@ -192,10 +199,31 @@ export class LocalService {
     return this.#faults.splice(0)
   }
 
-  /** The process of a node, or `redis`. */
+  /** Bans players of a project, or ends their bans, in the way of control, which would take much longer for many players. */
+  async setBans(projectId: string, subs: readonly string[], banned: boolean): Promise<void> {
+    const { redisUrl: url, keyPrefix } = this.cluster
+    const store = await redisStore({ url, keyPrefix, log: pino({ level: 'silent' }) })
+    const { records, bus } = store
+    const players = new Players({ records, bus, clock: systemClock })
+    const ban = { until: null, room_types: null, reason: null }
+    try {
+      for (let at = 0; at < subs.length; at += BANS_AT_ONCE) {
+        const plans = subs
+          .slice(at, at + BANS_AT_ONCE)
+          .map((sub) => players.draft(projectId, sub, () => (banned ? { ban } : {})))
+        const written = (await Promise.all(plans)).map(({ writes }) => records.write(writes))
+        if ((await Promise.all(written)).includes(false)) throw new Error('another process has written bans')
+      }
+    } finally {
+      await store.close()
+    }
+  }
+
+  /** A process of the service by its name. */
   process(name: string): Child {
-    const child = [...this.nodes, 'redis'].includes(name) ? this.cluster.child(name) : undefined
-    if (!child) throw new Error(`there is no ${name}; there are ${this.nodes.join(', ')} and redis`)
+    const child = this.cluster.child(name)
+    if (!child)
+      throw new Error(`there is no ${name}; there are ${[...this.cluster.children.keys()].join(', ')}`)
     return child
   }
 }

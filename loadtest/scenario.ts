@@ -1,8 +1,11 @@
+import type { Answers, CallClients } from './clients/calls.ts'
 import type { Clients } from './clients/clients.ts'
 import { type LobbyClients, ROOMS_PER_CLIENT } from './clients/lobby.ts'
 import type { MatchmakingClients } from './clients/matchmaking.ts'
+import type { Visitors } from './clients/visitors.ts'
 import type { LocalService, LocalSettings } from './local.ts'
 import type { Options, Values } from './option-kinds.ts'
+import { ProxyChain, type ProxyKind } from './proxy/chain.ts'
 import { type Check, type Figure, NO_VALUES, type Percentiles, type Timing } from './result.ts'
 
 /** A kind of load. Its file in scenarios/ reads from top to bottom in the order of events. */
@@ -32,6 +35,12 @@ export interface RunContext {
   readonly clients: Clients
   /** Players who find rooms of the type `load-lobby`. */
   readonly lobby: LobbyClients
+  /** Backends that call rooms of the type `load-calls`, and players in them. */
+  readonly calls: CallClients
+  /** Players of a project who connect and leave again. */
+  readonly visitors: Visitors
+  /** Starts two bare proxies and a server behind them. */
+  proxies(kind: ProxyKind): Promise<ProxyChain>
   /** Players who queue in `load-queue`. */
   readonly matchmaking: MatchmakingClients
   /** The processes of the service. Throws without `--local`. */
@@ -62,6 +71,8 @@ export interface RunPlan {
   /** Whether it revokes a key. */
   readonly revokes: boolean
 }
+
+const NO_ANSWERS: Answers = { sent: 0, times: [], failed: [] }
 
 /** Plays a scenario through without clients and service. */
 export async function dryRun(
@@ -105,6 +116,18 @@ export async function dryRun(
       count: async () => 0,
       findings: { lists: 0, ghosts: [], refused: [] },
     }),
+    calls: stub({
+      open: ({ projects, rooms }: { projects: number; rooms: number }) => add({ count: projects * rooms }),
+      call: async () => NO_ANSWERS,
+      callAt: async () => NO_ANSWERS,
+      request: async () => NO_ANSWERS,
+      totals: async () => ({ calls: [], requests: [] }),
+    }),
+    visitors: stub({
+      open: ({ perSecond }: { perSecond: number }) => add({ count: perSecond }),
+      refusal: async () => 'banned',
+    }),
+    proxies: async () => new ProxyChain('', []),
     matchmaking: stub({
       connect: add,
       pairs: (options: { count: number }) => add({ count: 2 * options.count }).then(() => []),
@@ -115,6 +138,7 @@ export async function dryRun(
     }),
     local: stub({
       nodes,
+      controls: ['control-1'],
       restart: ends,
       end: ends,
       process: () => stub({ kill: ends }),

@@ -93,8 +93,8 @@ const NOT_OURS = {
 /** Maximum length of a `sub`, in characters. */
 export const MAX_SUB_LENGTH = 256
 
-/** Whether a path can name a player: `.` and `..` are steps in it however they are written, so that they could not be revoked. */
-export const isNameable = (sub: string): boolean => sub !== '.' && sub !== '..'
+/** Whether a path of the control API can name a player or a room. `.` and `..` are steps of a path however they are written. */
+export const isNameable = (name: string): boolean => name !== '.' && name !== '..'
 
 /** What a claim `data` must be, in words; undefined: it is that. */
 export function dataFault(data: unknown): string | undefined {

@@ -145,6 +145,25 @@ describe('one after the other', () => {
     expect(checks.find(({ name }) => name === 'ended rooms in lists')?.note).not.toBe('0 lists')
   })
 
+  it('calls sends calls and requests to rooms, which apply each once, and the same calls through proxies', async () => {
+    const sizes = '--projects 2 --rooms 3 --rate 15 --seconds 0.5'
+    const { figures, checks } = await passing(`calls ${sizes}`, { own: true, plays: false })
+    // 15 of them in the warm-up.
+    expect(checks.find(({ name }) => name === 'calls: effects')?.note).toBe('30 answers of 6 rooms')
+    const proxies = figures.filter(({ name }) => name.startsWith('CPU of two '))
+    expect(proxies).toHaveLength(2)
+    for (const { name, value } of proxies) expect(value, name).toBeGreaterThan(0)
+  })
+
+  it('bans measures handshakes and the start of control, without bans and with them', async () => {
+    const { figures } = await passing('bans --bans 50 --per-second 5 --seconds 1 --runs 1', {
+      own: true,
+      plays: false,
+    })
+    expect(figures).toHaveLength(4)
+    for (const { name, value } of figures) expect(value, name).toBeGreaterThan(0)
+  })
+
   it('matchmaking matches the tickets that fit, and keeps the others', async () => {
     const sizes = '--waiting 30 --cancelled 10 --pairs 5 --rate 10 --seconds 0.5 --calm 0.5'
     const { figures, checks } = await passing(`matchmaking ${sizes}`, { own: true, plays: false })

@@ -48,6 +48,15 @@ const codeOf = (promise: Promise<unknown>) =>
     (error: unknown) => (error instanceof RoomfulError ? error.code : error),
   )
 
+/** The part of a client's room that a ticket uses. */
+const seat = {
+  status: 'joined',
+  memberId: 'mem_1',
+  onMembersChange: () => {},
+  onStateChange: () => {},
+  onLeave: () => {},
+}
+
 describe('client.queue', () => {
   it('joins the room of the match, with the options that the queue has chosen', async () => {
     const [ada, bob] = [await queue('ada', 1200), await queue('bob', 1210)]
@@ -55,6 +64,72 @@ describe('client.queue', () => {
     expect(one.id).toBe(other.id)
     expect(one.id).toMatch(/^duel:[0-9a-f]{32}$/)
     expect(one.state).toEqual({ map: 'desert', subs: ['ada', 'bob'] })
+  })
+
+  it('rejects with already_queued if the seat of an earlier page has other data, and finds the ticket with the same data', async () => {
+    const kept = { ticket: { elo: 1200 } }
+    let joins = 0
+    const room = {
+      ...seat,
+      leave: () => expect.unreachable('the ticket is left'),
+      request: async (_type: string, asked: object) => {
+        if (JSON.stringify(asked) !== JSON.stringify(kept))
+          throw new RoomfulError('room_logic_refused', 'already_queued')
+        return 5000
+      },
+    }
+    const join = async () => {
+      if (++joins > 1) throw new RoomfulError('already_joined', 'this client is in the queue')
+      return room
+    }
+    const client = withQueues({ join, serverTime: () => 7000 } as never)
+    const other = client.queue('ranked', { elo: 1300 } as never)
+    expect(await codeOf(other.matched)).toBe('already_queued')
+    await other.cancel()
+    const same = client.queue('ranked', { elo: 1200 } as never)
+    await new Promise<void>((resolve) => same.onChange(() => resolve()))
+    expect(same.waitedMs).toBe(5000)
+  })
+
+  it('queues again if the match that the queue names is over for the player', async () => {
+    const asked: unknown[] = []
+    const join = async (type: string, { seen }: { seen?: string }) => {
+      if (type === 'duel') throw new RoomfulError('room_full', 'the room has no free seat')
+      asked.push(seen)
+      if (seen === undefined)
+        throw new RoomfulError('join_refused', 'matched {"room_id":"duel:a","options":{}}')
+      throw new RoomfulError('rate_limited', 'enough')
+    }
+    const client = withQueues({ join, serverTime: () => 0 } as never)
+    expect(await codeOf(client.queue('ranked', {} as never).matched)).toBe('rate_limited')
+    expect(asked).toEqual([undefined, 'duel:a'])
+  })
+
+  it('rejects with cancelled if the match is made while the ticket is cancelled, and the next ticket does not get that match', async () => {
+    const asked: unknown[] = []
+    const match = new RoomfulError('not_in_room', 'matched {"room_id":"duel:a","options":{}}')
+    let end = (_reason: string, _error: RoomfulError): void => {}
+    const room = {
+      ...seat,
+      onLeave: (callback: typeof end) => {
+        end = callback
+      },
+      leave: async () => end('kicked', match),
+      request: () => new Promise(() => {}),
+    }
+    const join = async (_type: string, { seen }: { seen?: string }) => {
+      asked.push(seen)
+      if (seen !== undefined) throw new RoomfulError('rate_limited', 'enough')
+      return room
+    }
+    const client = withQueues({ join, serverTime: () => 0 } as never)
+    const ticket = client.queue('ranked', {} as never)
+    await Promise.resolve()
+    await Promise.resolve()
+    await ticket.cancel()
+    expect(await codeOf(ticket.matched)).toBe('cancelled')
+    expect(await codeOf(client.queue('ranked', {} as never).matched)).toBe('rate_limited')
+    expect(asked).toEqual([undefined, 'duel:a'])
   })
 
   it('tells a queue which of its own matches the player has left, and no match of another queue', async () => {

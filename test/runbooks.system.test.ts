@@ -6,7 +6,8 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { Redis } from 'ioredis'
 import { connect } from 'roomful/client'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { withQueues } from 'roomful/client/queue'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { stringify } from 'yaml'
 import { roomfulProgram } from '../deploy/local/programs.ts'
 import type arena from '../examples/arena/room.ts'
@@ -45,6 +46,7 @@ const controls: Program[] = []
 let wsUrl = ''
 let env: Record<string, string>
 
+const PATIENCE = { timeout: 60_000, interval: 500 }
 const OPERATOR = { authorization: 'Bearer operator-of-the-runbooks' }
 const INTERNAL = 'internal-token-of-the-runbooks'
 const OLD_SECRET = 'the keyring secret that goes'
@@ -252,6 +254,39 @@ describe('docs/operations.md, as it is typed', () => {
     expect(await type(close!, which)).toBe('arena:stuck: closed\n')
     expect(await left).toBe('closed')
     client.close()
+  })
+
+  it('looks for rooms in a list, into a queue, at keys and at notices, and bans a player', async () => {
+    const { token, PROJECT } = await loginTo(control.url)
+    const client = withQueues(await connect(wsUrl, { projectId: PROJECT, token }))
+    const closed = new Promise((resolve) =>
+      client.onConnectionChange((_, error) => error && resolve(error.code)),
+    )
+    await client.join('arena', { key: 'listed' })
+    client.queue('cards-ranked', { wins: 7 }).matched.catch(() => {})
+    const which = {
+      PROJECT,
+      ROOM: 'arena:listed',
+      ROOM_TYPE: 'arena',
+      QUEUE: 'cards-ranked',
+      SUB: 'player-1',
+    }
+    const [find] = commands('Rooms cannot be found')
+    const [queue] = commands('Players get no match')
+    const [calls] = commands('Calls of backends fail')
+    const [dead, resend] = commands('Notices are not accepted')
+    const [ban, unban] = commands('Ban a player')
+    // Rows are written, and copies of lists read, about once a second.
+    const listed = `${PROJECT}/arena:listed`
+    await vi.waitFor(async () => expect((await type(find!, which)).split(listed)).toHaveLength(3), PATIENCE)
+    const tickets = /cards-ranked:default +1 +1 +node-1\n[\s\S]*"wins": 7/
+    await vi.waitFor(async () => expect(await type(queue!, which)).toMatch(tickets), PATIENCE)
+    expect(await type(calls!, which)).toContain('room_id: arena:listed')
+    expect(await type(dead!, which)).toBe('0 notices of 0 rooms wait\nnone\n')
+    expect(await type(resend!, which)).toBe('0 delivered\n')
+    expect(await type(ban!, which)).toBe('player-1: banned\n')
+    expect(await closed).toBe('banned')
+    expect(await type(unban!, which)).toMatch(/player-1 .* cheating\nplayer-1: not banned\n$/)
   })
 
   it('cordons a node, ends a session, and disables and deletes a project', async () => {

@@ -8,7 +8,7 @@ import type { Call, Endpoint, Endpoints } from '../endpoint.ts'
 import { checkedKey } from '../idempotency.ts'
 import { PLAYER_SCOPE, ROOM_CALL_SCOPE, ROOM_READ_SCOPE } from '../keys.ts'
 import type { Nodes } from '../nodes.ts'
-import type { Projects } from '../projects.ts'
+import { enabled, type Projects } from '../projects.ts'
 import {
   CallAnswer,
   CallData,
@@ -56,8 +56,10 @@ export function roomRoutes(
   /** Rejects with a `Problem` if the caller may not do this. Operators reach the rooms of a disabled project, and create none. */
   async function authorise(caller: Caller, projectId: string, scope: string, creates = false): Promise<void> {
     requireProject(caller, projectId)
-    if (caller.kind === 'key') requireScope(caller.key, scope)
-    if (creates || caller.kind === 'key') await projects.requireEnabled(projectId)
+    if (caller.kind === 'key') {
+      requireScope(caller.key, scope)
+      enabled(projectId, caller.project)
+    } else if (creates) await projects.requireEnabled(projectId)
     else await projects.require(projectId)
   }
 

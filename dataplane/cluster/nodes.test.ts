@@ -416,6 +416,8 @@ describe('the nodes of a cluster', () => {
     await elapse(12 * LEASE_MS)
     expect(await memory.records.page(NODES, { limit: 10 })).toEqual(['node_a'])
     expect(a.nodes.isGone('node_b')).toBe(true)
+    a.nodes.hold()
+    expect(a.nodes.get('node_b')).toBeUndefined()
     a.nodes.stop()
   })
 })

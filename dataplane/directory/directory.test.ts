@@ -396,6 +396,27 @@ describe('Directory.watch', () => {
     expect(results).toEqual([['a', 'b'], ['b'], ['a', 'b']])
   })
 
+  it('leaves the event loop to others between watchers that take long when a node has ended', async () => {
+    const test = opened()
+    const { clock, directory, write, poll, gone } = test
+    await write({ key: 'a' }, { key: 'b', node_id: 'node_b~1' })
+    let [turn, evaluationMs] = [0, 0]
+    const turns: number[] = []
+    const allows = (): boolean => {
+      clock.pause(evaluationMs)
+      return true
+    }
+    for (let n = 0; n < 4; n++) directory.watch(DUELS, {}, allows, () => turns.push(turn))
+    await poll()
+    gone.add(NODE)
+    await poll()
+    evaluationMs = 10
+    clock.advance(POLL_MS)
+    for (turn = 1; turn <= 10; turn++) await nextTurn()
+    expect(turns.slice(0, 4)).toEqual([0, 0, 0, 0])
+    expect(new Set(turns.slice(4)).size).toBe(4)
+  })
+
   it('keeps its list for as long as it lasts, and begins when the store can be reached', async () => {
     const test = opened()
     const { write, poll, away, clock, registry } = test

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { type Clock, untilNext } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { ListedRoom, Store } from '../../shared/store/port.ts'
@@ -11,7 +12,7 @@ export interface ListCopyParts {
   readonly clock: Clock
   readonly log: Logger
   readonly metrics: DirectoryMetrics
-  /** Whether a node is known to have ended. */
+  /** Whether a node has ended, or is not known. */
   readonly isGone: (nodeId: string) => boolean
 }
 
@@ -34,6 +35,8 @@ export const POLL_MS = 500
 export const KEPT_MS = 60_000
 /** Minimum milliseconds between two calls of a watcher: every second poll, also if the first of them was a little late. */
 const CALL_MS = 950
+/** Milliseconds of the event loop that watchers take at a time. */
+const SLICE_MS = 5
 /** Rows in one answer of the store: a few milliseconds of work. */
 const PAGE = 200
 
@@ -127,7 +130,8 @@ export class ListCopy {
     await this.#poll().catch(() => undefined)
     if (this.#stopped) return
     this.#noticeGoneNodes()
-    if (this.#loaded) for (const watcher of this.#watchers) this.#evaluate(watcher)
+    if (this.#loaded) await this.#evaluateAll()
+    if (this.#stopped) return
     this.#cancel = this.#schedule()
   }
 
@@ -186,6 +190,18 @@ export class ListCopy {
     const gone = [...nodes].filter(this.#parts.isGone).sort().join()
     if (gone !== this.#gone) for (const watcher of this.#watchers) watcher.due = true
     this.#gone = gone
+  }
+
+  /** After the end of a node all watchers are due: they leave the event loop to others in between. */
+  async #evaluateAll(): Promise<void> {
+    const { clock } = this.#parts
+    let began = clock.monotonic()
+    for (const watcher of this.#watchers) {
+      this.#evaluate(watcher)
+      if (clock.monotonic() - began < SLICE_MS) continue
+      await nextTurn()
+      began = clock.monotonic()
+    }
   }
 
   #evaluate(watcher: Watcher): void {

@@ -5,9 +5,10 @@ import type { Codec } from '../../shared/protocol/codec.ts'
 import type { ErrorCode, InvalidMessage } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
 import type { Rate, RateLimits } from '../../shared/rate-limit.ts'
+import { isNameable } from '../../shared/tokens.ts'
 import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
 import { frame } from '../frame.ts'
-import { playerOf, roomAddress, roomIdOf } from '../traffic.ts'
+import { playerOf, type RoomAddress, roomAddress, roomIdOf } from '../traffic.ts'
 import type { Authenticator, Rejection } from './authentication.ts'
 import { Connection, type ConnectionListener, type ErrorAbout, type ServerSocket } from './connection.ts'
 import type { GatewayOptions } from './context.ts'
@@ -306,7 +307,7 @@ export class ClientProtocol implements ConnectionListener {
       edge.giveUp(unlisted, 'left')
     }
     const subscription = session.subscriptions.get(roomId)
-    const refused = this.#joinRejection(session, roomType, roomId)
+    const refused = this.#joinRejection(session, room)
     if (refused) {
       edge.refuseJoin(session, room, refused.code)
       this.connection.sendError(refused.code, refused.message, { request_id: requestId, room_id: roomId })
@@ -319,13 +320,19 @@ export class ClientProtocol implements ConnectionListener {
   /** Why a session may not join a room, or undefined. */
   #joinRejection(
     session: Session,
-    roomType: string,
-    roomId: string,
+    room: RoomAddress,
   ): { readonly code: ErrorCode; readonly message: string } | undefined {
     const { joinRates, options } = this.#context
+    const { roomType, key } = room
+    const roomId = roomIdOf(room)
     // A colon parts type and key in a room id, so no room type has one.
     if (roomType.includes(':'))
       return { code: 'unknown_room_type', message: `there is no room type "${roomType}"` }
+    if (!isNameable(key))
+      return {
+        code: 'invalid_options',
+        message: `the key of a room must not be ${key}, which no path can name`,
+      }
     if (!session.allows(roomType, roomId))
       return { code: 'forbidden', message: `the token does not allow ${roomId}` }
     const banned = session.bannedFrom(roomType)

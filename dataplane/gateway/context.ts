@@ -51,6 +51,8 @@ export interface GatewayContext {
   readonly placing: Placing
   /** Maximum number of members of a room type; undefined: no limit, or the type is not installed. `RoomHost.maxMembers`. */
   readonly maxMembers: (roomType: string) => number | undefined
+  /** Room type of the matches of a queue. Undefined: the room type is no queue, or is not installed. `RoomHost.matchType`. */
+  readonly matchType: (roomType: string) => string | undefined
   /**
    * Tells another node that a session of its own was resumed here, or that an operator has `ended` it here; that node calls
    * `Gateway.sessionTaken`. `Ownership.tellTaken`.

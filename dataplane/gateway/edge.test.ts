@@ -40,6 +40,13 @@ describe('a join', () => {
     expect(test.owner.received).toEqual([])
   })
 
+  it('cannot make a room that no path of the control API names', async () => {
+    const { client } = await test.hello()
+    client.send({ t: 'join', request_id: 1, room_type: 'arena', options: { key: '..' } })
+    expect(await client.next('error')).toMatchObject({ code: 'invalid_options', request_id: 1 })
+    expect(test.owner.received).toEqual([])
+  })
+
   it('is refused when the session is there, or on its way there', async () => {
     const { client } = await test.join()
     client.send({ t: 'join', request_id: 2, room_type: 'arena', options: { key: 'one' } })

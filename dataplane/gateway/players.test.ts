@@ -223,6 +223,15 @@ describe('A ban from room types', () => {
     expect([...test.gateway.describeSessions().items]).toMatchObject([{ rooms: [] }])
   })
 
+  it('also bans from the queues whose matches are of these types', async () => {
+    const { client } = await test.join()
+    await test.decide(ban({ room_types: ['duel'], reason: 'rude' }))
+    const left = { status: 'left', room_id: 'arena:one', reason: 'kicked', message: 'rude' }
+    expect(await client.next('member', ({ status }) => status === 'left')).toMatchObject(left)
+    client.send({ t: 'join', request_id: 2, room_type: 'arena', options: {} })
+    expect(await client.next('error')).toMatchObject({ request_id: 2, code: 'banned', message: 'rude' })
+  })
+
   it('refuses a join whose answer is open', async () => {
     const { client } = await test.hello()
     test.owner.silent.add('join')

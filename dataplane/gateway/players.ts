@@ -1,13 +1,15 @@
-import type { Clock } from '../../shared/clock.ts'
-import type { Logger } from '../../shared/log.ts'
 import { decodePlayer, type PlayerRecord, playerKey } from '../../shared/players.ts'
 import { type Records, StoreUnavailable } from '../../shared/store/port.ts'
 import { CLOCK_TOLERANCE_MS, type TokenClaims } from '../../shared/tokens.ts'
 import type { Rejection } from './authentication.ts'
+import type { GatewayContext } from './context.ts'
 import type { Session } from './session.ts'
 
 /** Maximum number of records that are read at the same time. */
 const BATCH = 500
+
+/** Dependencies of Players and of each player. */
+type PlayerParts = Pick<GatewayContext, 'clock' | 'log' | 'matchType'>
 
 /** A player with sessions at this node, or on its way in. */
 export class Player {
@@ -21,10 +23,10 @@ export class Player {
   answered = 0
   /** The record as it was read last. */
   record: PlayerRecord = {}
-  readonly #clock: Clock
+  readonly #parts: PlayerParts
 
-  constructor(clock: Clock, projectId: string, sub: string) {
-    this.#clock = clock
+  constructor(parts: PlayerParts, projectId: string, sub: string) {
+    this.#parts = parts
     this.projectId = projectId
     this.sub = sub
   }
@@ -41,17 +43,18 @@ export class Player {
     return undefined
   }
 
-  /** Returns the text for the player if it is banned from a room type. */
+  /** Returns the text for the player if it is banned from a room type, or from that of the matches of a queue. */
   bannedFrom(roomType: string): string | undefined {
     const ban = this.#ban
-    if (!ban?.room_types?.includes(roomType)) return undefined
+    const matchType = this.#parts.matchType(roomType) ?? roomType
+    if (!ban?.room_types?.some((type) => type === roomType || type === matchType)) return undefined
     return ban.reason ?? `the player is banned from ${roomType}`
   }
 
   /** The ban, unless it has ended. */
   get #ban(): PlayerRecord['ban'] {
     const { ban } = this.record
-    return ban && (ban.until ?? Number.POSITIVE_INFINITY) > this.#clock.now() ? ban : undefined
+    return ban && (ban.until ?? Number.POSITIVE_INFINITY) > this.#parts.clock.now() ? ban : undefined
   }
 }
 
@@ -61,8 +64,7 @@ export class Player {
  */
 export class Players {
   readonly #records: Records
-  readonly #clock: Clock
-  readonly #log: Logger
+  readonly #parts: PlayerParts
   readonly #changed: (player: Player, before: PlayerRecord) => void
   readonly #here = new Map<string, Player>()
   /** Players whose records may have changed since they were read. */
@@ -70,14 +72,9 @@ export class Players {
   #reading = false
 
   /** Calls `changed` each time the record of a player was read. */
-  constructor(
-    { clock, log }: { readonly clock: Clock; readonly log: Logger },
-    records: Records,
-    changed: (player: Player, before: PlayerRecord) => void,
-  ) {
+  constructor(parts: PlayerParts, records: Records, changed: (player: Player, before: PlayerRecord) => void) {
     this.#records = records
-    this.#clock = clock
-    this.#log = log
+    this.#parts = parts
     this.#changed = changed
   }
 
@@ -170,7 +167,10 @@ export class Players {
       }
     } catch (error) {
       const level = error instanceof StoreUnavailable ? 'debug' : 'error'
-      this.#log[level]({ err: error, players: this.#stale.size }, 'records of players could not be read')
+      this.#parts.log[level](
+        { err: error, players: this.#stale.size },
+        'records of players could not be read',
+      )
     } finally {
       this.#reading = false
     }
@@ -189,7 +189,10 @@ export class Players {
         player.record = decodePlayer(found[at])
       } catch (error) {
         const { projectId, sub } = player
-        this.#log.error({ err: error, project_id: projectId, sub }, 'record of a player cannot be decoded')
+        this.#parts.log.error(
+          { err: error, project_id: projectId, sub },
+          'record of a player cannot be decoded',
+        )
         errors.push(error as Error)
         return
       }
@@ -202,7 +205,7 @@ export class Players {
   #hold({ project_id: projectId, sub }: TokenClaims): Player | undefined {
     if (sub === undefined) return undefined
     const name = nameOf(projectId, sub)
-    const player = this.#here.get(name) ?? new Player(this.#clock, projectId, sub)
+    const player = this.#here.get(name) ?? new Player(this.#parts, projectId, sub)
     this.#here.set(name, player)
     player.holds += 1
     return player

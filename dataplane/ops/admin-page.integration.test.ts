@@ -1,6 +1,10 @@
+import { pino } from 'pino'
 import type { Browser, BrowserContext, BrowserContextOptions, Page } from 'playwright-core'
 import { type Client, connect, type Room } from 'roomful/client'
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { startControl } from '../../control/main.ts'
+import { systemClock } from '../../shared/clock.ts'
+import { systemRandom } from '../../shared/random.ts'
 import {
   ask,
   board,
@@ -61,6 +65,14 @@ describe('the admin page', () => {
     return openAdmin(context, service.adminUrl, { token: service.internalToken, ...(room && { room }) })
   }
   const rooms = (page: Page): Promise<string[]> => page.locator('#rooms tbody .open').allTextContents()
+
+  it('stands beside metrics that count rooms and sessions by project', async () => {
+    for (const [what, most] of [
+      ['rooms', ROOMS + 1],
+      ['sessions', 1],
+    ] as const)
+      expect(await service.metric(`service_project_${what}{project_id="${projectId}"}`)).toBe(most)
+  })
 
   it('asks for the token, keeps it for its tab only, forgets a wrong one, and asks nothing of anyone but the node', async () => {
     const { page, complaints, origins } = await openAdmin(shared, service.adminUrl)
@@ -128,7 +140,9 @@ describe('the admin page', () => {
     await expect.poll(() => focused(page)).toBe('room-title')
     await page.getByRole('tree').waitFor()
     await keyboard.press('Tab')
-    expect(await focused(page)).toBe('close-room')
+    expect(await focused(page)).toBe('hide-room')
+    await keyboard.press('Tab')
+    expect(await focused(page)).toBe('Close the room…')
     await keyboard.press('Tab')
     expect(await focused(page)).toMatch(/^state/)
     await keyboard.press('End')
@@ -182,6 +196,53 @@ describe('the admin page', () => {
       }),
     )
     expect(failures).toEqual(['TypeError', 'TypeError'])
+  })
+
+  it('closes a room and kicks a player by control, with an operator token that it has in memory only', async () => {
+    const operatorToken = 'an operator token of the tests'.replaceAll(' ', '-')
+    const control = await startControl({
+      config: { controlPort: 0, controlApiTokens: [operatorToken], internalToken: service.internalToken },
+      store: service.store,
+      clock: systemClock,
+      random: systemRandom,
+      log: pino({ level: 'silent' }),
+    })
+    onTestFinished(() => control.close())
+    const doomed = await ada.join('board', { key: 'doomed' })
+    const crowd = await ada.join('board', { key: 'crowd' })
+    const { page, complaints } = await open({ room: `${projectId}/board:doomed` })
+    const close = page.getByRole('button', { name: 'Close the room', exact: true })
+    const token = page.getByLabel('Operator token')
+    await page.getByRole('button', { name: 'Close the room…' }).click()
+    await page.getByText('This cannot be undone.').waitFor()
+    await page.getByLabel('Address').fill('http://evil.example')
+    await close.click()
+    await page.getByText(/can connect to control at .*, not at http:\/\/evil\.example/).waitFor()
+    await page.getByLabel('Address').fill(control.url)
+    await token.fill('wrong')
+    await close.click()
+    await page.getByText('Control does not accept this token').waitFor()
+    expect(doomed.members.length).toBe(1)
+    await token.fill(operatorToken)
+    await close.click()
+    await page.getByText('board:doomed is closed.').waitFor()
+    await expect.poll(() => doomed.status).toBe('left')
+
+    await page.getByLabel('Search').fill('board:crowd')
+    await openRoom(page, 'board:crowd')
+    await page.getByRole('button', { name: 'Kick…' }).click()
+    expect(await token.count()).toBe(0)
+    await page.getByRole('button', { name: 'Kick the player' }).click()
+    await page.getByText(`${HOSTILE}: 1 seat ended.`).waitFor()
+    await expect.poll(() => crowd.status).toBe('left')
+    const kept = () =>
+      JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href])
+    expect(await page.evaluate(kept)).not.toContain(operatorToken)
+    await page.reload()
+    await page.getByRole('tab', { name: 'Projects' }).click()
+    await page.getByRole('button', { name: 'Show the projects…' }).click()
+    await token.waitFor()
+    expect(complaints).toEqual([])
   })
 
   it('asks nothing while its tab is hidden, and tells ages by the clock of the node', async () => {
@@ -241,6 +302,10 @@ describe('the admin page', () => {
     await page.getByRole('tab', { name: 'Sessions' }).click()
     await page.locator('#sessions tbody tr').first().waitFor()
     await fits('sessions')
+    for (const tab of ['Listings', 'Queues', 'Notices', 'Projects']) {
+      await page.getByRole('tab', { name: tab }).click()
+      await fits(tab)
+    }
     await page.getByRole('button', { name: 'Drain…' }).click()
     await page.getByRole('dialog').waitFor()
     await fits('dialog')

@@ -137,6 +137,7 @@ function setup(options: Partial<AdminOptions> = {}) {
       started_at: '2026-01-01T00:00:00.000Z',
       draining: drained.length > 0,
       cordoned: false,
+      listed_types: ['duel'],
       load: { event_loop_utilisation: 0.25, event_loop_delay_ms: 1, rss_bytes: 4096 },
     }),
     problems: async () => [{ code: 'rooms_frozen', detail: 'rooms that can do nothing' }],
@@ -190,6 +191,7 @@ describe('GET /admin/runtime', () => {
       started_at: '2026-01-01T00:00:00.000Z',
       draining: false,
       cordoned: false,
+      listed_types: ['duel'],
       load: { event_loop_utilisation: 0.25, event_loop_delay_ms: 1, rss_bytes: 4096 },
     })
     expect(body.problems).toEqual([{ code: 'rooms_frozen', detail: 'rooms that can do nothing' }])
@@ -266,6 +268,16 @@ describe('GET /admin/runtime', () => {
   })
 })
 
+describe('GET /admin', () => {
+  it('lets the page connect to its node, to control and to loopback only, and tells it where control is', async () => {
+    const answer = await setup().app.request('/admin')
+    expect(answer.headers.get('content-security-policy')).toContain(
+      "connect-src 'self' http://control:3000 http://localhost:* http://127.0.0.1:*;",
+    )
+    expect(await answer.text()).toContain('<div id="page" data-control="http://control:3000/api"></div>')
+  })
+})
+
 describe('GET /admin/cluster', () => {
   it('tells of every node that is known', async () => {
     const body = await (await setup().get('/admin/cluster')).json()
@@ -274,6 +286,8 @@ describe('GET /admin/cluster', () => {
     })
   })
 })
+
+const NO_ROOM = 'must be type:key, with a type of at most 64 and a key of at most 128 characters'
 
 describe('GET /admin/owner', () => {
   const ask = async (roomId: string) =>
@@ -307,7 +321,8 @@ describe('GET /admin/owner', () => {
     ['room_id=arena:a', 'project_id', 'is required'],
     ['project_id=&room_id=arena:a', 'project_id', 'must not be empty; got 0'],
     ['project_id=prj_1', 'room_id', 'is required'],
-    ['project_id=prj_1&room_id=arena', 'room_id', 'must be type:key; got "arena"'],
+    ['project_id=prj_1&room_id=arena', 'room_id', `${NO_ROOM}; got "arena"`],
+    [`project_id=prj_1&room_id=arena:${'a'.repeat(129)}`, 'room_id', expect.stringContaining(NO_ROOM)],
   ])('refuses ?%s and names %s', async (query, path, message) => {
     const response = await setup().get(`/admin/owner?${query}`)
     expect(response.status).toBe(400)

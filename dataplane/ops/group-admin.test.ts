@@ -61,6 +61,7 @@ async function group(...workers: readonly Worker[]) {
           started_at: `2026-01-01T00:00:0${9 - i}.000Z`,
           draining: !ready,
           cordoned: false,
+          listed_types: ['duel'],
           load: { event_loop_utilisation: load, event_loop_delay_ms: 10 * load, rss_bytes: 1000 },
         }),
         problems: async () => (ready ? [] : [{ code: 'draining', detail: 'the node is draining' }]),
@@ -116,6 +117,7 @@ it('shows the rooms and sessions of all workers as those of one node: one order,
     started_at: '2026-01-01T00:00:08.000Z',
     draining: false,
     cordoned: false,
+    listed_types: ['duel'],
     load: { event_loop_utilisation: 0.75, event_loop_delay_ms: 7.5, rss_bytes: 2000 },
   })
 })

@@ -162,6 +162,7 @@ function mergeRuntimes(
       started_at: nodes.map((node) => node.started_at).sort()[0]!,
       draining: nodes.every((node) => node.draining),
       cordoned: nodes.every((node) => node.cordoned),
+      listed_types: nodes[0]!.listed_types,
       load: {
         event_loop_utilisation: most((load) => load.event_loop_utilisation),
         event_loop_delay_ms: most((load) => load.event_loop_delay_ms),

@@ -2,12 +2,19 @@ import { type Context, Hono } from 'hono'
 import * as v from 'valibot'
 import { requestIdOf } from '../../shared/ids.ts'
 import { Problem, problemResponse } from '../../shared/problem.ts'
+import { MAX } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 
 /** What the apps of the operations side share: parameters of calls, ids of requests, and errors. */
 
-/** What a room is asked for by. */
-export const ROOM_ID = v.pipe(v.string(), v.regex(/^[^:]+:.+$/s, 'must be type:key'))
+/** What a room is asked for by. Other ids are not those of rooms: no client could name them. */
+export const ROOM_ID = v.pipe(
+  v.string(),
+  v.regex(
+    new RegExp(`^[^:]{1,${MAX.room_type}}:.{1,${MAX.key}}$`, 's'),
+    `must be type:key, with a type of at most ${MAX.room_type} and a key of at most ${MAX.key} characters`,
+  ),
+)
 export const PROJECT_ID = v.pipe(v.string(), v.minLength(1, 'must not be empty'))
 
 /** What is searched for has so many characters at most. */

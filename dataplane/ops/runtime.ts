@@ -37,6 +37,8 @@ interface NodeDescription {
   readonly started_at: string
   readonly draining: boolean
   readonly cordoned: boolean
+  /** Room types with a list. */
+  readonly listed_types: readonly string[]
   readonly load: Load
 }
 

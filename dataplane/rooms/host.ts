@@ -182,10 +182,20 @@ export class RoomHost {
     return type && (type.listing ?? null)
   }
 
+  /** Room types that have a list. */
+  get listedTypes(): string[] {
+    return [...this.#types.values()].flatMap(({ type, listing }) => (listing ? type : [])).sort()
+  }
+
   /** Maximum number of members of a room type; undefined: no limit, or the type is not installed. */
   maxMembers(roomType: string): number | undefined {
     const max = this.#types.get(roomType)?.maxMembers
     return max === Number.POSITIVE_INFINITY ? undefined : max
+  }
+
+  /** Room type of the matches of a queue; undefined: the type is no queue, or is not installed. */
+  matchType(roomType: string): string | undefined {
+    return this.#types.get(roomType)?.matches?.room
   }
 
   /** Hash of the code of all room types here. */

@@ -330,6 +330,22 @@ describe('the row of a room', () => {
     },
   )
 
+  it('of a room that sleeps is refused and goes, if it reaches the store more than a minute late', async () => {
+    const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping: true }), ['ann'])
+    const { listings } = bench.store.store
+    const write = listings.write.bind(listings)
+    let isLate = true
+    vi.spyOn(listings, 'write').mockImplementation(async (list, room, ttlMs, by) => {
+      if (by !== undefined && isLate) bench.clock.pause(2 * MINUTE_MS)
+      isLate &&= by === undefined
+      return write(list, room, ttlMs, by)
+    })
+    leave(bench, 'ann')
+    await bench.advance(11_000, 500)
+    expect([bench.counts.asleep, isLate]).toEqual([1, false])
+    expect((await listed(bench)).map(({ row }) => row)).toEqual([undefined])
+  })
+
   it('of a room that sleeps goes with the record, if that is damaged or an operator ends the room without its code', async () => {
     const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping: true }), ['ann'])
     await bench.join('duel', 'bob', { key: 'other' })
@@ -376,6 +392,24 @@ describe('the row of a room', () => {
       await write('prj_test/duel', { roomId: 'duel:a', epoch, version: 99, value: undefined }, 1000),
     ).toBe(false)
   })
+
+  it.each([false, true])(
+    'is removed by an owner that has lost the room, but not that of the next owner: %s',
+    async (isNext) => {
+      const { bench } = await roomWith(duel(), ['ann'])
+      const { rooms, listings } = bench.store.store
+      const { epoch } = bench.host.rooms[0]!
+      expect(await rooms.claim('prj_test/duel:a', 'node_c', epoch, HOUR_MS)).toBeDefined()
+      const value = Uint8Array.of(1)
+      const next = { roomId: 'duel:a', epoch: epoch + 1, version: 1, value }
+      if (isNext) await listings.write('prj_test/duel', next, HOUR_MS)
+      await bench.say('duel', 'ann', 'set', { level: 2 }, 1)
+      await bench.settle()
+      expect(bench.host.rooms).toEqual([])
+      const { rooms: found } = await listings.changes('prj_test/duel', '', 100)
+      expect(found.map((room) => room.value)).toEqual([isNext ? value : undefined])
+    },
+  )
 
   it('stays when the room is handed over, and is then the successor’s', async () => {
     const { bench, ann } = await roomWith(duel(), ['ann'])

@@ -89,9 +89,9 @@ export class RoomListing {
 
   /**
    * Removes row and code of a room that has ended. Of a room that sleeps, they stay for as long as its record. Resolves when the store has
-   * answered, after `giveUp`, or after a minute. Never rejects.
+   * answered, after `giveUp`, or after a minute. `ownedAt`: when the room was still this node's, milliseconds since 1970. Never rejects.
    */
-  async leave(how: 'ended' | 'asleep'): Promise<void> {
+  async leave(how: 'ended' | 'asleep', ownedAt = 0): Promise<void> {
     this.end()
     const { address, code, environment, lifeMs } = this.#room
     const { codes } = environment
@@ -102,7 +102,7 @@ export class RoomListing {
     const settleCode = (kept: string) =>
       how === 'asleep' ? codes.keep(address, kept, lifeMs) : codes.remove(address, kept)
     await Promise.all([
-      how === 'ended' ? this.unlist() : this.#leave(row, lifeMs),
+      how === 'ended' ? this.unlist() : this.#leave(row, lifeMs, ownedAt + LEAVE_MS),
       code !== undefined && this.#untilAnswered(() => settleCode(code)),
     ])
   }
@@ -135,7 +135,7 @@ export class RoomListing {
   }
 
   /** Never rejects. */
-  async #write(put: (() => Promise<void>) | undefined, keepsCode: boolean): Promise<void> {
+  async #write(put: (() => Promise<unknown>) | undefined, keepsCode: boolean): Promise<void> {
     try {
       await put?.()
       if (keepsCode) await this.#keepCode()
@@ -147,19 +147,26 @@ export class RoomListing {
     this.#wait()
   }
 
-  /** False: a later owner has written the row. Its room is not this node's any more. */
-  async #put(value: Uint8Array | undefined, ttlMs: number): Promise<void> {
+  /** False: the store has refused the row. */
+  async #put(value: Uint8Array | undefined, ttlMs: number, by?: number): Promise<boolean> {
     const { address, environment, epoch, roomId } = this.#room
     const { projectId, roomType } = address
     const version = ++this.#version
-    await environment.listings.write(`${projectId}/${roomType}`, { roomId, epoch, version, value }, ttlMs)
+    const row = { roomId, epoch, version, value }
+    const isWritten = await environment.listings.write(`${projectId}/${roomType}`, row, ttlMs, by)
     this.#written = value
     this.#count('written')
+    return isWritten
   }
 
-  /** Writes the last row of this owner. */
-  async #leave(row: Uint8Array | undefined, ttlMs: number): Promise<void> {
-    if (this.#definition.listing) await this.#untilAnswered(() => this.#put(row, ttlMs))
+  /**
+   * Writes the last row of this owner. That of a sleeping room names no node that must live, so a late one could list a room that has ended since:
+   * after `by`, the store does not take it. The earlier row goes then.
+   */
+  async #leave(row: Uint8Array | undefined, ttlMs: number, by?: number): Promise<void> {
+    if (!this.#definition.listing) return
+    const put = async () => (row && (await this.#put(row, ttlMs, by))) || this.#put(undefined, ttlMs)
+    await this.#untilAnswered(put)
   }
 
   /** Keeps the room's code. A room without one, or whose code another room has since the store lost it, gets another. */

@@ -36,20 +36,28 @@ afterEach(async () => {
 describe('loadRooms', () => {
   it('loads the examples, which import the package by its name', async () => {
     const definitions = await loadRooms(EXAMPLES)
-    expect(definitions.map(({ type }) => type)).toEqual(['arena', 'cards', 'counter', 'notes', 'tictactoe'])
+    expect(definitions.map(({ type }) => type)).toEqual([
+      'arena',
+      'cards-ranked',
+      'cards',
+      'counter',
+      'notes',
+      'tictactoe',
+    ])
     expect(definitions.every(isRoomDefinition)).toBe(true)
   })
 
-  it('finds modules of the folder itself and room files of its subfolders, in TypeScript, without a build', async () => {
+  it('finds modules of the folder itself, and room and queue files of its subfolders, in TypeScript, without a build', async () => {
     const folder = await folderOf({
       'lobby.ts': room('lobby'),
       'chess/room.ts': room('chess'),
+      'chess/queue.ts': room('chess-queue'),
       'chess/board.ts': 'throw new Error("not a room")',
       'lobby.test.ts': 'throw new Error("not a room")',
       'chat.suite.ts': 'throw new Error("not a room")',
       'pages/index.html': '',
     })
-    expect((await loadRooms(folder)).map(({ type }) => type)).toEqual(['chess', 'lobby'])
+    expect((await loadRooms(folder)).map(({ type }) => type)).toEqual(['chess-queue', 'chess', 'lobby'])
   })
 
   it.each([

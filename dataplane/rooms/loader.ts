@@ -12,7 +12,7 @@ import { endCompiler, importTypeScript } from './typescript.ts'
 
 /** Files with another dot in their name (`arena.test.ts`, `vite.config.ts`, `types.d.ts`) are something else. */
 const MODULE = /^[^.]+\.(ts|js|mjs)$/
-const ROOM_FILE = /^room\.(ts|js|mjs)$/
+const ROOM_FILE = /^(room|queue)\.(ts|js|mjs)$/
 
 /** Contents of a rooms folder. */
 interface FolderContents {
@@ -25,7 +25,7 @@ interface FolderContents {
 }
 
 /**
- * Returns the room types of a folder: one per module directly in it, and one per subfolder that has a `room.ts` (or `.js`, `.mjs`). Ignores
+ * Returns the room types of a folder: one per module directly in it, and those of `room.ts` and `queue.ts` (or `.js`, `.mjs`) of each subfolder. Ignores
  * modules whose default export is not a room definition. TypeScript needs no build, but the package tsx, which is loaded only for it. Rejects
  * with a RoomDefinitionError that names each file that cannot be loaded.
  */

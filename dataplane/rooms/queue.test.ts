@@ -76,7 +76,7 @@ class Bench {
   get state() {
     return this.bench.describe('ranked', 'default')?.state as {
       waiting: number
-      tickets: Record<string, { since: number; order?: string; gone?: true }>
+      tickets: Record<string, { since: number; order?: string }>
       orders: Record<string, unknown>
       parties: Record<string, unknown>
     }
@@ -216,6 +216,24 @@ describe('Queue', () => {
     expect(queue.state.tickets.ada?.since).toBe(since)
   })
 
+  it('tells a member how long its ticket waits, and refuses with already_queued if it means another ticket', async () => {
+    const ada = await queue.join('ada', 1200)
+    await queue.advance(5000)
+    const ask = async (ref: number, data: object) => {
+      queue.bench.send(
+        'ranked',
+        'ada',
+        { kind: 'message', type: 'ticket', data: data as never, ref },
+        'default',
+      )
+      await queue.advance(200)
+    }
+    await ask(1, { ticket: { elo: 1200 } })
+    await ask(2, { ticket: { elo: 1300 } })
+    await ask(3, { ticket: { elo: 1200 }, party: `2-${'a'.repeat(32)}` })
+    expect(ada.errors).toMatchObject([2, 3].map((ref) => ({ ref, message: 'already_queued' })))
+  })
+
   it('answers a player that asks again within 30 s of its match with the same match', async () => {
     await queue.join('ada', 1200)
     await queue.join('bob', 1200)
@@ -296,18 +314,22 @@ describe('Queue', () => {
     expect(queue.waiting).toEqual(['bob'])
   })
 
-  it('gives a player its pending match back who has lost the seat and joins again', async () => {
+  it('gives a player who has left while its match was pending a new ticket, which that match does not end', async () => {
     let answer = (_answer: Answer) => {}
     queue.rooms.answers = () => new Promise((resolve) => (answer = resolve))
     await queue.join('ada', 1200)
-    await queue.join('bob', 1200)
+    const bob = await queue.join('bob', 1200)
     await queue.advance(200)
-    queue.bench.send('ranked', 'ada', { kind: 'leave', reason: 'session_ended' }, 'default')
+    queue.bench.send('ranked', 'ada', { kind: 'leave', reason: 'left', request_id: 9 }, 'default')
     await queue.advance(200)
-    const again = await queue.join('ada', 1200, { session: 'again' })
+    const again = await queue.join('ada', 3000, { session: 'again' })
     answer('done')
     await queue.advance(200)
-    expect(queue.matchOf(again)?.room_id).toBe(queue.rooms.asked[0]!.order.room)
+    expect(queue.matchOf(bob)?.room_id).toBe(queue.rooms.asked[0]!.order.room)
+    expect([again.inRoom, queue.endOf(again), queue.waiting]).toEqual([true, undefined, ['ada']])
+    queue.bench.send('ranked', 'again', { kind: 'leave', reason: 'left', request_id: 9 }, 'default')
+    await queue.advance(200)
+    expect((await queue.join('ada', 1200, { session: 'third' })).inRoom).toBe(true)
   })
 
   it('matches a party together with others that fit, or not at all', async () => {

@@ -19,9 +19,8 @@ import { frozen, guarded } from './guarded.ts'
 import { Matcher, type MatchTicket, type Unit } from './matcher.ts'
 import type { RoomMetrics } from './metrics.ts'
 import type { SeatRequest, TaskRooms } from './tasks.ts'
+import { type IndexedTicket, sizeOfParty, TicketIndex, type TicketRow } from './ticket-index.ts'
 
-/** Maximum number of waiting tickets of a shard. */
-const MAX_SHARD_TICKETS = 5000
 /** Maximum number of waiting tickets of a queue: all shards are one room. */
 const MAX_TICKETS = 20_000
 /** Maximum size of the data of a ticket, and of the join options of a match, as bytes of JSON. */
@@ -36,15 +35,10 @@ const ORDER_MS = 10_000
 const RESERVE_SECONDS = 30
 /** Pause between the attempts to cancel a match, milliseconds. */
 const CANCEL_PAUSE_MS = 1000
-/** Minimum and maximum time for which tickets are left out after their match has failed, milliseconds. It doubles with each failure. */
-const REST_MS = 1000
-const MAX_REST_MS = 60_000
 const PARTY_MS = 60_000
 /** Looks for matches per second, and the maximum number of comparisons of each. */
 const LOOKS_PER_SECOND = 10
 const COMPARISONS = 16_384
-/** Interval of the log lines about a rule that fails, milliseconds. */
-const QUIET_MS = 10_000
 
 type In<S extends StandardSchemaV1> = StandardSchemaV1.InferInput<S>
 type Out<S extends StandardSchemaV1> = StandardSchemaV1.InferOutput<S>
@@ -101,8 +95,13 @@ export interface QueueTypes<Ticket extends StandardSchemaV1, Name extends string
   }
   /** Messages of a queue. */
   readonly messages: {
-    /** Asks how long the ticket has waited. */
-    readonly ticket: null
+    /** Asks how long the ticket has waited. Refused with `already_queued` if the player has a ticket with other data. */
+    readonly ticket: {
+      /** Data of the ticket. */
+      readonly ticket: In<Ticket>
+      /** Code of the player's party. */
+      readonly party?: string
+    }
   }
   /** Replies of a queue. */
   readonly replies: {
@@ -122,19 +121,6 @@ export interface QueueTypes<Ticket extends StandardSchemaV1, Name extends string
     /** Room of the last match that the player has left. */
     readonly seen?: string
   }
-}
-
-/** A ticket in the record of its queue, by the name of its player. */
-interface TicketRow {
-  readonly member: string
-  readonly ticket: Json
-  readonly since: number
-  /** Code of its party. Absent: the player queues alone. */
-  readonly party?: string
-  /** Key of the room of its match, from the turn that has made it until the room of the match has answered. */
-  readonly order?: string
-  /** True if the seat has ended while the match was pending. */
-  readonly gone?: true
 }
 
 /** A match whose room has not answered yet, by the key of the room. */
@@ -202,7 +188,7 @@ export function defineQueue<
     layers: { tickets: null, parties: null, orders: null, matched: null, changes: null },
     options: queue.options,
     create: (): QueueState => ({ waiting: 0, tickets: {}, parties: {}, orders: {}, matched: {}, changes: 0 }),
-    messages: { ticket: { reply: v.number(), handle: queue.asked as never } },
+    messages: { ticket: { data: queue.options, reply: v.number(), handle: queue.asked as never } },
     tasks: {
       reserve: task(queue.reserve, queue.reserved),
       cancel: task(queue.cancel, queue.cancelled),
@@ -320,15 +306,6 @@ class Queue {
     const { ticket, party, seen } = options
     const matched = state.matched[player]
     if (matched && matched.room_id !== seen) ctx.refuse(matchedText(matched))
-    // Its seat has ended while its match is pending.
-    const known = state.tickets[player]
-    if (known) {
-      if (!isSame(known, options)) ctx.refuse('already_queued')
-      const { gone, ...row } = plain(known)
-      index.setMember(player, member.id)
-      state.tickets[player] = { ...row, member: member.id }
-      return
-    }
     const row: TicketRow = { member: member.id, ticket, since: ctx.now, ...(party && { party }) }
     if (ctx.stateShare > MAX_STATE_SHARE || index.isFull(this.#shardOf(ticket, ctx, index)))
       ctx.refuse('queue_full')
@@ -347,17 +324,15 @@ class Queue {
 
   readonly left = this.#turn((state, member: Member, ctx, index) => {
     const player = index.playerOf(member.id)
-    const known = player === undefined ? undefined : state.tickets[player]
-    if (player === undefined || !known) return
-    if (known.order !== undefined) state.tickets[player] = { ...plain(known), gone: true }
-    else this.#remove(state, player, ctx.now, index)
+    if (player !== undefined) this.#remove(state, player, ctx.now, index)
   })
 
-  /** Message `ticket`: returns the time for which the member's ticket has waited, in milliseconds. */
-  readonly asked = this.#turn((state, { member }: { member: Member }, ctx, index) => {
+  /** Message `ticket`: returns the time for which the member's ticket has waited, in milliseconds, if it is the one that the client means. */
+  readonly asked = this.#turn((state, { member, data }: { member: Member; data: QueueJoin }, ctx, index) => {
     const player = index.playerOf(member.id)
     const known = player === undefined ? undefined : state.tickets[player]
     if (!known) return ctx.refuse(TICKET_GONE)
+    if (!isSame(known, data)) return ctx.refuse('already_queued')
     const reply = (ctx as unknown as { reply(value: number): void }).reply
     reply(Math.max(0, ctx.now - known.since))
   })
@@ -417,13 +392,13 @@ class Queue {
     }
     const { subs, options } = plain(order.seats)
     const matched = { room_id: `${this.#spec.room}:${key}`, options: options as JsonObject, at: ctx.now }
-    for (const player of subs) {
-      const { member, since, gone } = state.tickets[player]!
+    for (const player of this.#ordered(state, key, subs)) {
+      const { member, since } = state.tickets[player]!
       ctx.metrics.queueWait.observe({ room_type: this.#spec.type }, Math.max(0, ctx.now - since) / 1000)
       this.#forget(state, player, index)
       state.matched[player] = matched
       index.expires(player, ctx.now)
-      if (!gone) ctx.kick(member, matchedText(matched))
+      ctx.kick(member, matchedText(matched))
     }
     delete state.orders[key]
     index.orders--
@@ -442,20 +417,21 @@ class Queue {
       this.#cancelLater(key, ctx)
       return
     }
-    const { subs } = plain(order.seats)
+    const players = this.#ordered(state, key, plain(order.seats).subs)
     delete state.orders[key]
     index.orders--
-    for (const player of subs) {
+    for (const player of players) {
       const { order: _match, ...row } = plain(state.tickets[player]!)
       state.tickets[player] = row
       index.setOrdered(player, false)
     }
-    for (const player of subs) if (state.tickets[player]!.gone) this.#remove(state, player, ctx.now, index)
-    index.rest(
-      subs.filter((player) => state.tickets[player]),
-      ctx,
-    )
+    index.rest(players, ctx)
   })
+
+  /** Players of a match who have not left since it was made. A player who has left may have another ticket. */
+  #ordered({ tickets }: QueueState, key: string, players: readonly string[]): string[] {
+    return players.filter((player) => tickets[player]?.order === key)
+  }
 
   /** Cancels the matches whose handler has failed, so that nothing of them is under way. */
   #resume({ orders }: QueueState, ctx: QueueContext): void {
@@ -630,191 +606,6 @@ interface Run {
   readonly state: Pick<QueueState, 'orders'>
 }
 
-/** A ticket in memory. */
-interface IndexedTicket extends MatchTicket<Json> {
-  member: string
-  readonly party: string | undefined
-  readonly shard: string
-  ordered: boolean
-}
-
-/** What a queue keeps in memory of its tickets, so that a turn costs what it changes. It is made of the state, and is no part of it. */
-class TicketIndex {
-  /** Matches whose room has not answered. */
-  orders = 0
-  /** See `QueueState.changes`. */
-  changes = 0
-  /** When the members were told of the number of tickets. */
-  toldAt = Number.NEGATIVE_INFINITY
-  readonly #tickets = new Map<string, IndexedTicket>()
-  readonly #byMember = new Map<string, string>()
-  readonly #parties = new Map<string, Set<string>>()
-  /** By unit, how often its match has failed. It is left out until then; undefined: it is not. */
-  readonly #rests = new Map<string, { player: string; failures: number; until: number | undefined }>()
-  readonly #shards = new Map<string, { readonly matcher: Matcher<Json>; tickets: number }>()
-  readonly #expiring: { readonly player: string; readonly at: number }[] = []
-  readonly #logged = new Map<string, number>()
-
-  get size(): number {
-    return this.#tickets.size
-  }
-
-  /** Names and matchers of the shards. The one that was served last is the last. */
-  get shards(): (readonly [name: string, matcher: Matcher<Json>])[] {
-    return [...this.#shards].map(([name, { matcher }]) => [name, matcher])
-  }
-
-  /** The other shards are before this one at the next look. */
-  served(name: string): void {
-    const shard = this.#shards.get(name)
-    if (!shard) return
-    this.#shards.delete(name)
-    this.#shards.set(name, shard)
-  }
-
-  get incompleteParties(): string[] {
-    return [...this.#parties.keys()].filter((code) => this.partyOf(code).size < sizeOfParty(code))
-  }
-
-  isFull(shard: string): boolean {
-    return (this.#shards.get(shard)?.tickets ?? 0) >= MAX_SHARD_TICKETS
-  }
-
-  /** Players of a party that have tickets. */
-  partyOf(code: string): ReadonlySet<string> {
-    return this.#parties.get(code) ?? new Set()
-  }
-
-  ticketOf(player: string): IndexedTicket | undefined {
-    return this.#tickets.get(player)
-  }
-
-  playerOf(memberId: string): string | undefined {
-    return this.#byMember.get(memberId)
-  }
-
-  /** Adds a ticket, or one that waits again. Returns its unit and matcher if all tickets of the unit wait. */
-  add(
-    ticket: MatchTicket<Json>,
-    { member, party, order }: TicketRow,
-    shardOf: () => string,
-    newMatcher: () => Matcher<Json>,
-  ): { readonly id: string; readonly matcher: Matcher<Json> } | undefined {
-    this.changes++
-    let known = this.#tickets.get(ticket.id)
-    if (!known) {
-      known = { ...ticket, member, party, shard: shardOf(), ordered: order !== undefined }
-      this.#tickets.set(ticket.id, known)
-      this.#byMember.set(member, ticket.id)
-      const shard = this.#shards.get(known.shard) ?? { matcher: newMatcher(), tickets: 0 }
-      this.#shards.set(known.shard, shard)
-      shard.tickets++
-      if (party !== undefined) this.#parties.set(party, new Set([...this.partyOf(party), ticket.id]))
-    }
-    return this.#enter(known)
-  }
-
-  /** Leaves the units of these players out for a time: their match has failed. The random part separates a unit from one that always fails. */
-  rest(players: readonly string[], { now, random }: Pick<QueueContext, 'now' | 'random'>): void {
-    this.changes++
-    for (const [id, player] of new Map(
-      players.map((player) => [unitId(this.#tickets.get(player)!), player]),
-    )) {
-      const { failures } = this.#rests.get(id) ?? { failures: 0 }
-      const longest = Math.min(REST_MS * 2 ** failures, MAX_REST_MS)
-      const until = now + REST_MS + (longest - REST_MS) * random()
-      this.#rests.set(id, { player, failures: failures + 1, until })
-    }
-  }
-
-  /** Adds the units again that have been left out for long enough. */
-  wake(now: number): void {
-    for (const rest of this.#rests.values()) {
-      // Longer than any rest: the clock has gone back.
-      const isOver = rest.until !== undefined && (rest.until <= now || rest.until - now > MAX_REST_MS)
-      if (!isOver) continue
-      this.changes++
-      rest.until = undefined
-      this.#enter(this.#tickets.get(rest.player)!)
-    }
-  }
-
-  #enter(ticket: IndexedTicket): { readonly id: string; readonly matcher: Matcher<Json> } | undefined {
-    const unit = this.#unitOf(ticket)
-    if (!unit || this.#rests.get(unit.id)?.until !== undefined) return undefined
-    // Tickets of a party may be of several shards: that of the first counts.
-    const { matcher } = this.#shards.get(this.#tickets.get(unit.tickets[0]!.id)!.shard)!
-    if (!matcher.has(unit.id)) matcher.add(unit)
-    return { id: unit.id, matcher }
-  }
-
-  remove(player: string): void {
-    const ticket = this.#tickets.get(player)
-    if (!ticket) return
-    this.changes++
-    const { party, shard, member } = ticket
-    for (const { matcher } of this.#shards.values()) matcher.remove(unitId(ticket))
-    this.#rests.delete(unitId(ticket))
-    this.#tickets.delete(player)
-    this.#byMember.delete(member)
-    const counted = this.#shards.get(shard)!
-    if (--counted.tickets === 0) this.#shards.delete(shard)
-    if (party === undefined) return
-    const others = [...this.partyOf(party)].filter((other) => other !== player)
-    if (others.length > 0) this.#parties.set(party, new Set(others))
-    else this.#parties.delete(party)
-  }
-
-  setMember(player: string, memberId: string): void {
-    this.changes++
-    const ticket = this.#tickets.get(player)!
-    this.#byMember.delete(ticket.member)
-    ticket.member = memberId
-    this.#byMember.set(memberId, player)
-  }
-
-  setOrdered(player: string, ordered: boolean): void {
-    this.changes++
-    this.#tickets.get(player)!.ordered = ordered
-  }
-
-  /** The match of a player is remembered from `at` on. */
-  expires(player: string, at: number): void {
-    this.changes++
-    this.#expiring.push({ player, at })
-  }
-
-  /** Players whose last match was made before `time`. */
-  takeExpired(time: number): string[] {
-    const expired: string[] = []
-    while (this.#expiring[0] && this.#expiring[0].at < time) {
-      this.changes++
-      const { player } = this.#expiring.shift()!
-      if (!this.#expiring.some((later) => later.player === player)) expired.push(player)
-    }
-    return expired
-  }
-
-  mayLog(rule: string, now: number): boolean {
-    if (now - (this.#logged.get(rule) ?? Number.NEGATIVE_INFINITY) < QUIET_MS) return false
-    this.#logged.set(rule, now)
-    return true
-  }
-
-  #unitOf(ticket: IndexedTicket): Unit<Json> | undefined {
-    const { party } = ticket
-    if (party === undefined) return ticket.ordered ? undefined : { id: unitId(ticket), tickets: [ticket] }
-    const tickets = [...this.partyOf(party)]
-      .map((player) => this.#tickets.get(player)!)
-      .sort((one, other) => one.since - other.since || (one.id < other.id ? -1 : 1))
-    if (tickets.length < sizeOfParty(party) || tickets.some(({ ordered }) => ordered)) return undefined
-    return { id: unitId(ticket), tickets }
-  }
-}
-
-const unitId = ({ id, party }: { readonly id: string; readonly party: string | undefined }): string =>
-  party === undefined ? `ticket ${id}` : `party ${party}`
-
 /** Text with which the seat of a matched ticket ends. */
 const matchedText = ({
   room_id,
@@ -823,8 +614,6 @@ const matchedText = ({
   readonly room_id: string
   readonly options: JsonObject
 }): string => `${MATCHED}${JSON.stringify({ room_id, options })}`
-
-const sizeOfParty = (code: string): number => Number(PARTY_CODE.exec(code)?.[1])
 
 const sizeOf = (data: Json): number => Buffer.byteLength(JSON.stringify(data))
 

@@ -222,10 +222,11 @@ export class Room {
     if (!keep) this.#inputs.dispose()
     // A successor saves it in its turn. Where there is none, this store may be the only place that has it, and end with the process.
     if (!successor) await this.stream.saveLast('once', !keep)
+    const ownedAt = this.stream.environment.clock.now()
     const released = await this.stream.release(!keep)
     this.#isFree = released && keep && successor !== undefined
     if (!keep) await this.stream.listing?.leave('ended')
-    else if (released && how === 'asleep') await this.stream.listing?.leave('asleep')
+    else if (released && how === 'asleep') await this.stream.listing?.leave('asleep', ownedAt)
     this.#end(released && keep ? how : keep ? 'fenced' : 'disposed', successor)
   }
 
@@ -586,6 +587,8 @@ export class Room {
   #end(end: RoomEnd, successor?: string): void {
     const { memberships, replies } = this.stream
     this.#admission.ended(end)
+    // The row names this node, which lives. The store keeps the row of a later owner.
+    if (end === 'fenced' || (end === 'released' && !successor)) void this.stream.listing?.unlist()
     for (const arrival of this.#late.take()) this.#inbox.add(arrival)
     // While the room still counts as here, so that no one asks for it before the edges know where it is.
     for (const edge of [...memberships.edges])

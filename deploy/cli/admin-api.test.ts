@@ -16,7 +16,28 @@ it.each([
     vi.stubGlobal('fetch', fetched)
     const config = { controlUrl: '', adminUrl, controlApiTokens: undefined, internalToken: undefined }
     const node = { node_id: 'n', self: true, ...(own !== undefined && { admin_url: own }) }
-    await new DeploymentApi(config).node('POST', '/admin/drain', node as ClusterNode)
+    await new DeploymentApi(config).node('POST', '/admin/drain', {}, node as ClusterNode)
     expect(fetched.mock.calls[0]![0]).toBe(expected)
   },
 )
+
+it.each([
+  ['null'],
+  ['[]'],
+  ['{}'],
+  ['{"nodes":{}}'],
+  ['{"nodes":[null]}'],
+  ['{"nodes":[{"node_id":"a"}]}'],
+  ['<html>'],
+])('says which variable is wrong if another service answers %s', async (text) => {
+  vi.stubGlobal('fetch', async () => new Response(text))
+  const config = {
+    controlUrl: '',
+    adminUrl: 'http://a:1',
+    controlApiTokens: undefined,
+    internalToken: undefined,
+  }
+  await expect(new DeploymentApi(config).nodes()).rejects.toThrow(
+    'http://a:1 answered 200 with nothing that roomful says: is ADMIN_URL right?',
+  )
+})

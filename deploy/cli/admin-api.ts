@@ -31,6 +31,17 @@ export interface ClusterNode {
   readonly admin_url?: string
 }
 
+const NODE: ClusterNode = {
+  node_id: '',
+  self: true,
+  alive: true,
+  draining: true,
+  rooms: 0,
+  sessions: 0,
+  load: 0,
+  version: '',
+}
+
 export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
 
 const DEFAULT_ADMIN_URL = 'http://127.0.0.1:9100'
@@ -45,7 +56,8 @@ export class DeploymentApi {
     this.#config = config
   }
 
-  control<T = object>(method: Method, path: string, body?: object): Promise<T> {
+  /** `like`: an example of the answer. */
+  control<T extends object>(method: Method, path: string, like: T, body?: object): Promise<T> {
     const { controlUrl, controlApiTokens: tokens } = this.#config
     const token = tokens === 'none' ? undefined : tokens?.[0]
     return send<T>({
@@ -57,11 +69,18 @@ export class DeploymentApi {
       method,
       path,
       body,
+      like,
     })
   }
 
   /** Calls a node. Without `node`, or if `node` is the node at `ADMIN_URL`, at that address: the node itself may have an address inside of a cluster only. */
-  node<T = object>(method: Method, path: string, node?: ClusterNode, body?: object): Promise<T> {
+  node<T extends object>(
+    method: Method,
+    path: string,
+    like: T,
+    node?: ClusterNode,
+    body?: object,
+  ): Promise<T> {
     const { adminUrl = DEFAULT_ADMIN_URL, internalToken } = this.#config
     const { shown } = new InternalToken(internalToken)
     const other = node?.self ? undefined : node
@@ -80,16 +99,17 @@ export class DeploymentApi {
       headers: shown === undefined ? {} : { 'x-service-internal-token': shown },
       method,
       path,
+      like,
       body,
     })
   }
 
   async nodes(): Promise<readonly ClusterNode[]> {
-    return (await this.node<{ nodes: readonly ClusterNode[] }>('GET', '/admin/cluster')).nodes
+    return (await this.node('GET', '/admin/cluster', { nodes: [NODE] })).nodes
   }
 }
 
-async function send<T>(request: {
+async function send<T extends object>(request: {
   readonly who: string
   readonly url: string
   /** The variable with the address, and the one with the credential. */
@@ -99,8 +119,9 @@ async function send<T>(request: {
   readonly method: Method
   readonly path: string
   readonly body?: object | undefined
+  readonly like: T
 }): Promise<T> {
-  const { who, url, method, path, body } = request
+  const { who, url, method, path, body, like } = request
   const headers = { ...request.headers, ...(body && { 'content-type': 'application/json' }) }
   const init = { method, headers, ...(body && { body: JSON.stringify(body) }) }
   let response: Response
@@ -117,7 +138,7 @@ async function send<T>(request: {
     throw new RequestFailed(`${who} does not answer at ${url} (${reason}): is ${request.address} right?`)
   }
   const answer = parsed(text)
-  if (response.ok && answer !== undefined) return answer as T
+  if (response.ok && isLike(answer, like)) return answer as T
   const {
     code,
     detail,
@@ -134,6 +155,17 @@ async function send<T>(request: {
   const fields = errors.map(({ path, message }) => `\n  ${path}: ${message}`).join('')
   const hint = response.status === 401 ? ` Set ${request.credential}.` : ''
   throw new RequestFailed(`${who} answered ${response.status} ${code}: ${detail}${hint}${fields}`)
+}
+
+/** Whether an answer has the fields of an example with values of the same types: another service may answer at the address. */
+function isLike(answer: unknown, example: unknown): boolean {
+  if (Array.isArray(example)) return Array.isArray(answer) && answer.every((item) => isLike(item, example[0]))
+  if (typeof example !== 'object') return typeof answer === typeof example
+  return (
+    typeof answer === 'object' &&
+    answer !== null &&
+    Object.entries(example!).every(([name, part]) => isLike((answer as Record<string, unknown>)[name], part))
+  )
 }
 
 function parsed(text: string): object | undefined {

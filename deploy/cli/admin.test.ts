@@ -263,6 +263,11 @@ describe('roomful admin', () => {
     [['drain', 'node-9'], 2, /there is no node node-9; there are node-1, node-2/],
     [['nodes', '--admin-url', 'ftp://x'], 2, /ADMIN_URL is "ftp:\/\/x"/],
     [
+      ['nodes', '--admin-url', 'http://me:secret@x/'],
+      2,
+      /ADMIN_URL is "http:\/\/…@x\/"; .*without user and password/,
+    ],
+    [
       ['nodes', '--admin-url', 'http://127.0.0.1:1'],
       1,
       /does not answer at http:\/\/127.0.0.1:1 \(.+\): is ADMIN_URL right/,

@@ -90,7 +90,7 @@ const query = (parameters: Readonly<Record<string, string | undefined>>): string
 async function all(api: DeploymentApi, path: string, list: string, parameters: Record<string, string> = {}) {
   const items: Row[] = []
   for (let cursor: string | undefined; ; ) {
-    const page: Row = await api.control('GET', path + query({ ...parameters, cursor }))
+    const page: Row = await api.control('GET', path + query({ ...parameters, cursor }), { [list]: [{}] })
     items.push(...(page[list] as Row[]))
     if (typeof page.next_cursor !== 'string') return items
     cursor = page.next_cursor
@@ -117,12 +117,14 @@ interface RoomMatch extends Row {
   readonly member_count: number
 }
 
+const MATCH: RoomMatch = { project_id: '', room_id: '', member_count: 0 }
+
 /** The rooms with the most members at each node. A node that does not answer is named. */
 async function busiest({ api, tell }: Invocation): Promise<RoomMatch[]> {
   const ofNode = async (node: ClusterNode): Promise<RoomMatch[]> => {
     try {
       const path = `/admin/runtime?limit=${MOST}`
-      const { rooms } = await api.node<{ rooms: RoomMatch[] }>('GET', path, node)
+      const { rooms } = await api.node('GET', path, { rooms: [MATCH] }, node)
       return rooms.map((room) => ({ ...room, node_id: node.node_id }))
     } catch (error) {
       tell((error as Error).message)
@@ -141,7 +143,8 @@ interface Matches {
 }
 
 async function search({ api, words: [text = ''], tell }: Invocation): Promise<Matches> {
-  const matches = await api.node<Matches>('GET', `/admin/search${query({ q: text, limit: String(MOST) })}`)
+  const like: Matches = { rooms: [MATCH], sessions: [{}], silent: [''] }
+  const matches = await api.node('GET', `/admin/search${query({ q: text, limit: String(MOST) })}`, like)
   for (const node of matches.silent) tell(`node ${node} does not answer`)
   return matches
 }
@@ -178,10 +181,10 @@ async function room(invocation: Invocation): Promise<Result> {
   const layers = options.layers && '1'
   const state = layers ?? (options.state && '1')
   const shape = { include_state: state, include_layers: layers }
-  const view: Row = await invocation.api.control('GET', path + query(shape))
-  const { members, state: shown, ...rest } = view
+  const like: Row & { members: Row[] } = { members: [{}] }
+  const view = await invocation.api.control('GET', path + query(shape), like)
+  const { members: rows, state: shown, ...rest } = view
   const lines = Object.entries(rest).map(([name, value]) => `${name}: ${cell(value)}`)
-  const rows = members as readonly Row[]
   const text = [...lines, `members: ${rows.length}`, ...(rows.length > 0 ? [table(rows)] : [])].join('\n')
   return { json: view, text: state ? `${text}\n${safe(JSON.stringify(shown, null, 2), true)}` : text }
 }
@@ -197,7 +200,7 @@ const nodeCommand = (action: 'drain' | 'cordon' | 'uncordon', help: string): Adm
       throw new Mistake(
         `there is no node ${name}; there are ${nodes.map(({ node_id: id }) => id).join(', ')}`,
       )
-    const answer = await api.node('POST', `/admin/${action}`, node)
+    const answer = await api.node('POST', `/admin/${action}`, {}, node)
     return { json: answer, text: `${node.node_id}: ${action === 'drain' ? 'draining' : `${action}ed`}` }
   },
 })
@@ -218,19 +221,20 @@ async function projects({ api, words: [verb, id = '', name], tell }: Invocation)
     const changed = await made
     return { json: changed, rows: [projectRow(changed)] }
   }
+  const like: Row = { id: '' }
   if (id === '')
     throw new Mistake(`projects ${verb} needs ${verb === 'create' ? 'a name' : 'the id of a project'}`)
   switch (verb) {
     case 'create':
-      return one(api.control('POST', '/projects', { name: id }))
+      return one(api.control('POST', '/projects', like, { name: id }))
     case 'rename':
-      return one(api.control('PATCH', project(id), { name }))
+      return one(api.control('PATCH', project(id), like, { name }))
     case 'disable':
     case 'enable':
-      return one(api.control('POST', `${project(id)}/${verb}`))
+      return one(api.control('POST', `${project(id)}/${verb}`, like))
     case 'delete': {
       for (let ended = 0; ; ) {
-        const answer = await api.control<{ deleted: boolean; ended_rooms: number }>('DELETE', project(id))
+        const answer = await api.control('DELETE', project(id), { deleted: true, ended_rooms: 0 })
         ended += answer.ended_rooms
         if (answer.deleted)
           return { json: { ...answer, ended_rooms: ended }, text: `${id}: deleted, with ${ended} rooms` }
@@ -243,6 +247,8 @@ async function projects({ api, words: [verb, id = '', name], tell }: Invocation)
       )
   }
 }
+
+const KEY = { id: '' }
 
 async function keys({ api, words: [verb, word], options, project: given }: Invocation): Promise<Result> {
   const path = `${project(await given())}/keys`
@@ -262,7 +268,7 @@ async function keys({ api, words: [verb, word], options, project: given }: Invoc
   if (verb === 'create') {
     const scopes = listed(options.scopes)
     return json(
-      await api.control('POST', path, {
+      await api.control('POST', path, KEY, {
         ...(word !== undefined && { name: word }),
         ...(scopes && { scopes }),
       }),
@@ -273,7 +279,7 @@ async function keys({ api, words: [verb, word], options, project: given }: Invoc
   if (word === undefined) throw new Mistake(`keys ${verb} needs the id of a key`)
   const grace = numberOf('grace', options.grace)
   const body = verb === 'rotate' && grace !== undefined ? { grace_seconds: grace } : {}
-  return json(await api.control('POST', `${path}/${encodeURIComponent(word)}/${verb}`, body))
+  return json(await api.control('POST', `${path}/${encodeURIComponent(word)}/${verb}`, KEY, body))
 }
 
 interface Resent {
@@ -285,7 +291,8 @@ async function notices({ api, words: [verb], project: given }: Invocation): Prom
   const projectId = await given()
   if (verb === undefined) {
     const path = `/admin/notices${query({ project_id: projectId, limit: '200' })}`
-    const found = await api.node<{ pending: Row; dead_letters: readonly Row[] }>('GET', path)
+    const like: { pending: Row; dead_letters: Row[] } = { pending: {}, dead_letters: [{}] }
+    const found = await api.node('GET', path, like)
     const row = ({ id, room_id: room, type, at, died_at: died, reason }: Row) => ({
       notice: id,
       room,
@@ -301,7 +308,8 @@ async function notices({ api, words: [verb], project: given }: Invocation): Prom
   if (verb !== 'resend') throw new Mistake(`notices ${verb} does not exist; there is resend`)
   for (let delivered = 0; ; ) {
     const body = { project_id: projectId }
-    const answer = await api.node<Resent>('POST', '/admin/notices/resend', undefined, body)
+    const like: Resent = { delivered: 0 }
+    const answer = await api.node('POST', '/admin/notices/resend', like, undefined, body)
     delivered += answer.delivered
     const { failed } = answer
     if (failed)
@@ -311,6 +319,8 @@ async function notices({ api, words: [verb], project: given }: Invocation): Prom
     if (answer.delivered === 0) return { json: { delivered }, text: `${delivered} delivered` }
   }
 }
+
+const PLAYER = { sub: '' }
 
 /** A command with one request, and what is said of its success. */
 const request = (
@@ -369,7 +379,7 @@ const COMMANDS: Readonly<Record<string, AdminCommand>> = {
   },
   close: request(
     { words: 'ROOM', help: 'ends a room: its members leave', options: ['project'] },
-    async (invocation) => invocation.api.control('DELETE', await roomPath(invocation)),
+    async (invocation) => invocation.api.control('DELETE', await roomPath(invocation), { ended: true }),
     (id) => `${id}: closed`,
   ),
   kick: {
@@ -380,14 +390,15 @@ const COMMANDS: Readonly<Record<string, AdminCommand>> = {
       const { api, words, options } = invocation
       const { reason } = options
       const body = { sub: words[1], ...(reason !== undefined && { reason }) }
-      const answer = await api.control<{ kicked: number }>('POST', `${await roomPath(invocation)}/kick`, body)
+      const path = `${await roomPath(invocation)}/kick`
+      const answer = await api.control('POST', path, { kicked: 0 }, body)
       return { json: answer, text: `${words[1]}: ${answer.kicked} seats ended` }
     },
   },
   'end-session': request(
     { words: 'SESSION', help: 'ends a session, at whichever node it is', options: ['project'] },
     async ({ api, words: [id = ''], project: given }) =>
-      api.control('DELETE', `${project(await given())}/sessions/${encodeURIComponent(id)}`),
+      api.control('DELETE', `${project(await given())}/sessions/${encodeURIComponent(id)}`, { ended: true }),
     (id) => `${id}: ended`,
   ),
   ban: request(
@@ -398,7 +409,7 @@ const COMMANDS: Readonly<Record<string, AdminCommand>> = {
     },
     async (invocation) => {
       const { until, reason, types } = invocation.options
-      return invocation.api.control('PUT', `${await subPath(invocation)}/ban`, {
+      return invocation.api.control('PUT', `${await subPath(invocation)}/ban`, PLAYER, {
         ...(until !== undefined && { until }),
         ...(reason !== undefined && { reason }),
         ...(types !== undefined && { room_types: listed(types) }),
@@ -408,7 +419,7 @@ const COMMANDS: Readonly<Record<string, AdminCommand>> = {
   ),
   unban: request(
     { words: 'SUB', help: 'ends the ban of a player', options: ['project'] },
-    async (invocation) => invocation.api.control('DELETE', `${await subPath(invocation)}/ban`),
+    async (invocation) => invocation.api.control('DELETE', `${await subPath(invocation)}/ban`, PLAYER),
     (sub) => `${sub}: not banned`,
   ),
   bans: {
@@ -447,12 +458,13 @@ const COMMANDS: Readonly<Record<string, AdminCommand>> = {
     options: ['sub', 'ttl', 'key', 'project'],
     run: async ({ api, options: { sub, ttl, key }, project: given }) => {
       const seconds = numberOf('ttl', ttl)
-      const issued = await api.control<{ token: string }>('POST', '/tokens', {
+      const wanted = {
         project_id: await given(),
         ...(sub !== undefined && { sub }),
         ...(key !== undefined && { key_id: key }),
         ...(seconds !== undefined && { ttl_seconds: seconds }),
-      })
+      }
+      const issued = await api.control('POST', '/tokens', { token: '' }, wanted)
       return { json: issued, text: issued.token }
     },
   },
@@ -549,10 +561,7 @@ function configOf(env: Environment, values: Values): DeploymentConfig {
 
 async function projectOf(api: DeploymentApi, given: string | undefined): Promise<string> {
   if (given !== undefined) return given
-  const { projects: found } = await api.control<{ projects: readonly { id: string }[] }>(
-    'GET',
-    '/projects?limit=2',
-  )
+  const { projects: found } = await api.control('GET', '/projects?limit=2', { projects: [{ id: '' }] })
   const [only, other] = found
   if (only && !other) return only.id
   throw new Mistake(

@@ -55,6 +55,8 @@ export class LocalCluster {
   readonly nodes: Nodes
   readonly redis: RedisView
   readonly redisUrl: string
+  /** Precedes every key of the run in Redis. */
+  readonly keyPrefix: string
   /** Folder of the room types of the nodes. */
   readonly roomsDir: string
   /** Kind of load balancer. */
@@ -91,8 +93,8 @@ export class LocalCluster {
     }
     this.redisUrl = env.REDIS_URL ?? `redis://${here(ports.redis)}`
     // The keys of this run are sealed under a secret of this run: it must not find those of an earlier run.
-    const keyPrefix = `roomful-local-${randomToken(random, 8)}:`
-    this.redis = new RedisView(this.redisUrl, keyPrefix)
+    this.keyPrefix = `roomful-local-${randomToken(random, 8)}:`
+    this.redis = new RedisView(this.redisUrl, this.keyPrefix)
     const { internalToken, keyringSecret, operatorToken } = this.secrets
     this.nodes = new Nodes({ addresses: this.addresses, internal_token: internalToken, clock })
 
@@ -101,7 +103,7 @@ export class LocalCluster {
     const add = (name: string, command: string, own: NodeJS.ProcessEnv): void => {
       const said: NodeJS.ProcessEnv = {
         REDIS_URL: this.redisUrl,
-        KEY_PREFIX: keyPrefix,
+        KEY_PREFIX: this.keyPrefix,
         INTERNAL_TOKEN: internalToken,
         LOG_FORMAT: 'json',
         ...own,

@@ -43,7 +43,7 @@ const alerts = groups.flatMap(({ rules }) => rules)
 const FROM = 600
 const STEP = 30
 /** promtool takes seconds of CPU, and the machine may be busy. */
-const PATIENCE_MS = 120_000
+const PATIENCE_MS = 400_000
 const EVER_FIRED = 'count by (alertname) (count_over_time(ALERTS{alertstate="firing"}[1h]))'
 const FIRING = 'group by (alertname) (ALERTS{alertstate="firing"})'
 

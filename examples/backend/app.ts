@@ -6,7 +6,7 @@ import { namesThisMachine } from '../../shared/this-machine.ts'
 import type { Bundles } from './bundle.ts'
 import type { OwnProject } from './control-client.ts'
 import { ControlError, type TraceHeaders } from './control-client.ts'
-import { asset, frontModule, GAMES, pageModule, roomSource } from './games.ts'
+import { asset, frontModule, GAMES, pageModule, roomSource, roomTypesOf } from './games.ts'
 import type { Nodes } from './nodes.ts'
 import { type ClusterView, clusterView } from './nodes.ts'
 import type { Players } from './players.ts'
@@ -140,7 +140,7 @@ export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, loc
       const { game, name, player: claimed } = request.output
       const player = claimed && players.knows(claimed) ? claimed : players.welcome(name)
       const { project_id: projectId, token } = await project.issueToken(
-        { sub: player.player_id, rooms: [game], ttl_seconds: TOKEN_TTL_SECONDS },
+        { sub: player.player_id, rooms: roomTypesOf(game), ttl_seconds: TOKEN_TTL_SECONDS },
         traceOf(c.req.raw.headers),
       )
       return c.json({ project_id: projectId, token, ws_url: reachable(wsUrl, c.req.url), player })

@@ -9,6 +9,9 @@ const EXAMPLES = new URL('../', import.meta.url)
 export const GAMES = ['arena', 'cards', 'tictactoe', 'counter', 'notes'] as const
 export type Game = (typeof GAMES)[number]
 
+/** Returns the room types that the players of a game may join: those of `room.ts` and `queue.ts` in its folder. */
+export const roomTypesOf = (game: Game): string[] => (game === 'cards' ? [game, 'cards-ranked'] : [game])
+
 /** Path of `name` next to the examples: the TypeScript file if it exists, else the compiled one. */
 function module(name: string): string {
   const files = ['ts', 'tsx', 'js'].map((kind) => fileURLToPath(new URL(`${name}.${kind}`, EXAMPLES)))

@@ -1,11 +1,13 @@
 /** @jsxImportSource react */
 import { type CSSProperties, type KeyboardEvent, useEffect, useLayoutEffect, useRef, useState } from 'react'
 import { createRoot } from 'react-dom/client'
+import { withQueues } from 'roomful/client/queue'
 import { useEvent, useMembers, useRoomState } from 'roomful/react'
 import { Confetti } from '../ui/confetti.ts'
 import { byId, prefersCalm } from '../ui/dom.ts'
 import { coloursOf, nameOf } from '../ui/identity.ts'
 import { type Stage, startGame } from '../ui/stage.ts'
+import type ranked from './queue.ts'
 import type cards from './room.ts'
 import {
   type Card,
@@ -26,8 +28,12 @@ import {
 const BACKS = [1, 2, 3, 4, 5, 6, 7]
 /** Hands with more cards have two rows, so that each card can be tapped on a narrow screen. */
 const ROW = 8
+/** Key of the number of games that this browser has won. */
+const WINS = 'roomful.cards.wins'
 const SHAKE = { translate: ['0', '-6px', '6px', '-3px', '0'] }
 const ARROWS: Readonly<Record<string, number>> = { ArrowLeft: -1, ArrowRight: 1 }
+
+const gamesWon = (): number => Number(localStorage.getItem(WINS))
 
 const red = (suit: Suit): string => (suit === '♥' || suit === '♦' ? ' red' : '')
 
@@ -146,7 +152,9 @@ function Table({ stage: { room, toasts, serverTime } }: { stage: Stage<typeof ca
   const nameOfPlayer = (id: string): string => (id === me ? 'You' : nameOf(id, players[id]?.sub))
   useEvent(room, 'timedOut', ({ player }) => toasts.show(`${nameOfPlayer(player)} took too long`))
   useEvent(room, 'over', (end) => {
-    if (end.winner === me) confetti.burst(innerWidth / 2, innerHeight * 0.6)
+    if (end.winner !== me) return
+    localStorage.setItem(WINS, String(gamesWon() + 1))
+    confetti.burst(innerWidth / 2, innerHeight * 0.6)
   })
 
   const playing = players[me] !== undefined
@@ -312,6 +320,11 @@ void startGame<typeof cards>(
     offer: (lobby, client) => {
       const note = 'Opens a private table, with a code for your friend.'
       lobby.offer('Play with a friend', note, () => client.create<typeof cards>('cards'))
+      const rankedNote = 'Finds an opponent with about as many wins as you.'
+      const queues = withQueues(client)
+      lobby.queue('Ranked game', rankedNote, () =>
+        queues.queue<typeof ranked, typeof cards>('cards-ranked', { wins: gamesWon() }),
+      )
       lobby.askCode((code) => client.joinByCode<typeof cards>(code))
       lobby.link('Open table', 'Sit down with whoever is there.', '?room=lobby-1')
     },

@@ -1,6 +1,7 @@
 import type { Room } from 'roomful/client'
 import { type Players, type TestRooms, testRooms } from 'roomful/test'
 import { expect, test } from 'vitest'
+import queue from './queue.ts'
 import room from './room.ts'
 import { bestSuit, type Card, fits, isEight } from './rules.ts'
 
@@ -149,6 +150,21 @@ test('without players there is no game', async () => {
   for (const seat of seats) await seat.leave()
   expect(watcher.state).toMatchObject({ phase: 'waiting', order: [watcher.memberId] })
   await expect(watcher.send('deal')).rejects.toThrow('it takes two')
+})
+
+test('two players of the ranked queue sit at one table, sooner if they have won about as many games', async () => {
+  const t = await testRooms([room, queue])
+  const enter = (sub: string, wins: number) => t.queue('cards-ranked', { wins }, { sub })
+  const [ada, bob] = [await enter('ada', 0), await enter('bob', 30)]
+  await t.advance(5000)
+  expect([ada.waiting, bob.waiting]).toEqual([2, 2])
+  const cleo = await enter('cleo', 31)
+  const [first, second] = [await bob.matched, await cleo.matched]
+  expect(first.id).toBe(second.id)
+  expect(new Set(first.state.order)).toEqual(new Set([first.memberId, second.memberId]))
+  await first.send('deal')
+  expect(second.state.phase).toBe('playing')
+  await ada.cancel()
 })
 
 test('after a game there is another one, which those who watched join', async () => {

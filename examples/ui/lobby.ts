@@ -1,4 +1,5 @@
-import type { Room, TypedRoom } from 'roomful/client'
+import { type Room, RoomfulError, type TypedRoom } from 'roomful/client'
+import type { QueueTicket } from 'roomful/client/queue'
 import { create } from './dom.ts'
 
 /** A room in a list. */
@@ -41,6 +42,34 @@ export class Lobby<R extends TypedRoom> {
     const button = create('button', { class: 'button primary', type: 'button', text })
     button.addEventListener('click', () => void this.#attempt(join))
     this.#add(button, note)
+  }
+
+  /** Adds a button that puts the player into a queue. Until there is a match, the panel shows the waiting time, and a button to cancel. */
+  queue(text: string, note: string, enter: () => QueueTicket<R>): void {
+    this.offer(text, note, async () => {
+      const ticket = enter()
+      const cancel = create('button', { class: 'button', type: 'button', text: 'Cancel' })
+      const status = create('p', { role: 'status', text: 'Looking for an opponent …' })
+      const facts = create('p', { class: 'quiet' })
+      const waiting = create('div', { class: 'way' }, cancel, status, facts)
+      const show = () => {
+        const seconds = Math.round(ticket.waitedMs / 1000)
+        const others = ticket.waiting - 1
+        facts.textContent = `${seconds} s${others > 0 ? `, ${others} more waiting` : ''}`
+      }
+      show()
+      const timer = setInterval(show, 1000)
+      cancel.addEventListener('click', () => void ticket.cancel())
+      this.#panel.ariaBusy = 'false'
+      this.#ways.replaceWith(waiting)
+      cancel.focus()
+      try {
+        return await ticket.matched
+      } finally {
+        clearInterval(timer)
+        waiting.replaceWith(this.#ways)
+      }
+    })
   }
 
   /** Adds a link to a room that everybody knows. */
@@ -121,7 +150,7 @@ export class Lobby<R extends TypedRoom> {
       this.#panel.remove()
       document.body.classList.remove('choosing')
     } catch (error) {
-      this.refuse(error)
+      if (!(error instanceof RoomfulError) || error.code !== 'cancelled') this.refuse(error)
     }
     this.#panel.ariaBusy = 'false'
     this.#joining = false

@@ -6,7 +6,7 @@ import { MeteredSocket } from './socket.ts'
 
 export interface SdkClientsOptions {
   readonly wsUrls: readonly string[]
-  readonly issuer: Pick<Issuer, 'issue'>
+  readonly issuer: Issuer
   readonly clock: Clock
   /** Rejects when the run is interrupted. */
   readonly interrupted: Promise<never>
@@ -37,8 +37,7 @@ export class SdkClients<Rooms extends RoomCollection> {
     }
     await this.ramp([...players.entries()], PER_SECOND, async ([number, sub]) => {
       const { projectId, token } = await issue(sub)
-      const handlers = { dialled: nothing, received: nothing, sent: nothing }
-      const { WebSocket } = new MeteredSocket(wsUrls, number, handlers)
+      const { WebSocket } = new MeteredSocket(wsUrls, number)
       const options = { projectId, token, WebSocket, clock, reroute: false, onError: nothing }
       clients[number] = await connect<Rooms>(wsUrls[0]!, options)
     })

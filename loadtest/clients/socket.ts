@@ -14,7 +14,7 @@ export class MeteredSocket {
   #socket: WebSocket | undefined
 
   /** `first`: index of the first address. */
-  constructor(urls: readonly string[], first: number, handlers: TrafficHandlers) {
+  constructor(urls: readonly string[], first: number, handlers: Partial<TrafficHandlers> = {}) {
     let next = first
     const address = (): string => urls[next++ % urls.length]!
     const use = (socket: WebSocket): void => {
@@ -24,15 +24,15 @@ export class MeteredSocket {
       constructor(_url: string, protocols: string[]) {
         super(address(), protocols, { perMessageDeflate: false })
         use(this)
-        handlers.dialled()
+        handlers.dialled?.()
         this.on('message', (data) => {
-          if (data instanceof ArrayBuffer) handlers.received(new Uint8Array(data))
-          else if (Buffer.isBuffer(data)) handlers.received(data)
+          if (data instanceof ArrayBuffer) handlers.received?.(new Uint8Array(data))
+          else if (Buffer.isBuffer(data)) handlers.received?.(data)
         })
       }
 
       override send(frame: Uint8Array): void {
-        handlers.sent(frame)
+        handlers.sent?.(frame)
         super.send(frame)
       }
     }

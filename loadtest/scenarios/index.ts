@@ -1,5 +1,7 @@
 import type { Scenario } from '../scenario.ts'
+import { bans } from './bans.ts'
 import { bigRoom } from './big-room.ts'
+import { calls } from './calls.ts'
 import { churn } from './churn.ts'
 import { connectStorm } from './connect-storm.ts'
 import { commits, hop, rooms, sessions } from './costs.ts'
@@ -26,6 +28,8 @@ export const SCENARIOS: readonly Scenario[] = [
   // Measurements.
   faults,
   lobby,
+  calls,
+  bans,
   matchmaking,
   hop,
   commits,

@@ -110,26 +110,15 @@ function isNetwork(text: string): boolean {
   return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (version === 4 ? 32 : 128))
 }
 
-/** An absolute URL of one of the given schemes (`['http', 'https']`). */
+/** An absolute URL of one of the given schemes (`['http', 'https']`). `fetch` and browsers refuse those with a user or password. */
 export const url = (schemes: readonly string[], example: string): Kind<string> =>
   kind(
-    `a URL with ${schemes.map((scheme) => `${scheme}://`).join(' or ')}, such as ${example}`,
+    `a URL with ${schemes.map((scheme) => `${scheme}://`).join(' or ')} and without user and password, such as ${example}`,
     v.pipe(
       v.string(),
-      v.check((value) => isUrl(value, schemes)),
+      v.check((value) => isUrl(value, schemes) && new URL(value).username + new URL(value).password === ''),
     ),
   )
-
-/** Where notices are sent. `fetch` refuses URLs with a user or password. */
-export const notifyUrl: Kind<string> = kind(
-  'a URL with http:// or https:// and without user and password, such as https://api.example.com/notices',
-  v.pipe(
-    v.string(),
-    v.check(
-      (value) => isUrl(value, ['http', 'https']) && new URL(value).username + new URL(value).password === '',
-    ),
-  ),
-)
 
 /** Secrets of Standard Webhooks. */
 export const webhookSecrets: Kind<readonly string[]> = kind(

@@ -7,7 +7,6 @@ import {
   jwtIssuers,
   type Kind,
   networks,
-  notifyUrl,
   oneOf,
   origins,
   port,
@@ -303,7 +302,7 @@ export const VARIABLES = {
   NOTIFY_URL: {
     topic: 'rooms',
     help: 'Where nodes send the notices of rooms: a route of your backend. Not set: notices wait in the store, for 24 hours at most.',
-    schema: notifyUrl,
+    schema: url(['http', 'https'], 'https://api.example.com/notices'),
     readBy: DATAPLANE,
   },
   NOTIFY_SECRET: {

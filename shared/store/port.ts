@@ -439,9 +439,10 @@ export interface ListingChanges {
 export interface Listings {
   /**
    * Writes a room's row, which is listed for `ttlMs` (Infinity: for ever) unless it is written again. Without a value, removes the row; its
-   * (epoch, version) stays for `REMOVED_ROW_MS`. False: the list has a later (epoch, version) of the room, and nothing was written.
+   * (epoch, version) stays for `REMOVED_ROW_MS`. `by`: time of the store, in milliseconds since 1970, after which it writes nothing. False:
+   * nothing was written, since the list has a later (epoch, version) of the room, or `by` has passed.
    */
-  write(list: string, room: ListedRoom, ttlMs: number): Promise<boolean>
+  write(list: string, room: ListedRoom, ttlMs: number, by?: number): Promise<boolean>
   /** Returns at most `limit` changes since `cursor`; '' is the beginning. A row that has expired is a change without a value. */
   changes(list: string, cursor: string, limit: number): Promise<ListingChanges>
 }

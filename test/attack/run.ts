@@ -1,7 +1,12 @@
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
 import { rm } from 'node:fs/promises'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { parseArgs } from 'node:util'
 import type { LocalCluster } from '../../deploy/local/local-cluster.ts'
-import { ATTACKS, type Attack, type Outcome } from './attacks.ts'
+import type { Attack, Outcome } from './attack.ts'
+import { ATTACKS } from './attacks.ts'
 import { Bystanders, type Experience } from './bystanders.ts'
 import { carryOutOrders, OtherProcess } from './other-process.ts'
 import { startService } from './service.ts'
@@ -119,9 +124,16 @@ class Siege {
 
   static async begin(): Promise<Siege> {
     const fallen: string[] = []
+    const redirector = createServer(redirect).listen(0, '127.0.0.1').unref()
+    await once(redirector, 'listening')
+    const { port } = redirector.address() as AddressInfo
     const { cluster, target } = await startService({
       nodes: NODES,
       roomsDir: ROOMS,
+      env: {
+        NOTIFY_URL: `http://127.0.0.1:${port}`,
+        NOTIFY_SECRET: `whsec_${randomBytes(32).toString('base64')}`,
+      },
       onEnd: (line) => fallen.push(line),
     })
     try {
@@ -164,6 +176,15 @@ class Siege {
     await what()
     return this.#bystanders.experience()
   }
+}
+
+/** A backend that redirects each notice to the address in its data, as an attacker would have it. */
+function redirect(request: IncomingMessage, response: ServerResponse): void {
+  let text = ''
+  request.setEncoding('utf8').on('data', (part) => {
+    text += part
+  })
+  request.on('end', () => response.writeHead(307, { location: JSON.parse(text).data.url }).end())
 }
 
 /** Makes one attack, and tells what it came to. */

@@ -196,6 +196,7 @@ describe('the admin side of a node', () => {
         started_at: '2026-01-01T00:00:00.000Z',
         draining: false,
         cordoned: false,
+        listed_types: ['duel'],
         load: { event_loop_utilisation: 0, event_loop_delay_ms: 1, rss_bytes: 1 },
       }),
       problems: async () => [],

@@ -13,6 +13,7 @@ import {
   type StoreLine,
   StoreRecorder,
 } from '../chaos/node/recording-store.ts'
+import { chaosQueue, matchRoom } from '../chaos/queue-room.ts'
 import { chaosRoom } from '../chaos/room-logic.ts'
 import { Gate } from './gate.ts'
 import type { Conditions } from './lane.ts'
@@ -67,9 +68,13 @@ export class SimNode implements SystemNode {
     )
     this.#running = await startNode({
       nodeId: node,
-      rooms: (['journal', 'snapshot', 'none'] as const).map((durability) =>
-        chaosRoom(durability, (room, op) => recorder.began(room, op), clock),
-      ),
+      rooms: [
+        chaosQueue,
+        matchRoom,
+        ...(['journal', 'snapshot', 'none'] as const).map((durability) =>
+          chaosRoom(durability, (room, op) => recorder.began(room, op), clock),
+        ),
+      ],
       store: this.#recorded(recorder),
       turns: recorder.calls,
       clock,
@@ -141,7 +146,8 @@ export class SimNode implements SystemNode {
   #clock(): Clock {
     const { clock } = this.#options
     return {
-      now: () => clock.now() + this.#aheadMs,
+      // Whole milliseconds, as those of Date.now.
+      now: () => Math.floor(clock.now()) + this.#aheadMs,
       monotonic: () => clock.monotonic(),
       schedule: (delayMs, callback) => {
         let cancelled = false

@@ -17,6 +17,7 @@ Real nodes and clients in simulated time, over a simulated network and store, wi
   --nodes N       (3)
   --clients N     (24)
   --rooms N       (6)
+  --queue N       so many more queue for matches (0)
   --direct        nodes have addresses of their own, and most clients go to that of their room
   --mutation NAME breaks every node on purpose: some seed must fail (${Object.keys(MUTATIONS).join(', ')})
   --log           the log of the nodes on standard error
@@ -31,6 +32,7 @@ const { values } = parseArgs({
     nodes: { type: 'string', default: '3' },
     clients: { type: 'string', default: '24' },
     rooms: { type: 'string', default: '6' },
+    queue: { type: 'string', default: '0' },
     direct: { type: 'boolean', default: false },
     mutation: { type: 'string' },
     log: { type: 'boolean', default: false },
@@ -49,6 +51,7 @@ async function runSeed(seed: number): Promise<boolean> {
     nodes: Number(values.nodes),
     clients: Number(values.clients),
     rooms: Number(values.rooms),
+    queue: Number(values.queue),
     direct: values.direct,
     say,
     ...(mutation && { mutation }),

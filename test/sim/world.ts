@@ -43,6 +43,8 @@ interface Slot {
 
 /** What a world is made of. */
 export interface WorldOptions extends Omit<RunOptions, 'unfenced' | 'lobby' | 'queue' | 'say'> {
+  /** Players who queue for matches. Default: none. */
+  readonly queue?: number
   /** Breaks what nodes say to the store, on purpose. Default: nothing is broken. */
   readonly mutation?: (store: Store) => Store
   /** Hears what a run has waited for in vain. Default: no one. */

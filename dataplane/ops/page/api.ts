@@ -53,18 +53,20 @@ export class Api {
     return Date.now() + this.aheadMs - Date.parse(stamp)
   }
 
-  /** Returns the answer of `/admin/<call>`. Rejects with `Refused`, or as fetch does if the node does not answer. */
-  async ask<T>(call: string, query: Record<string, string> = {}, method = 'GET'): Promise<T> {
+  /** Returns the answer of `/<call>`. Rejects with `Refused`, or as fetch does if the node does not answer. */
+  async ask<T>(call: string, query: Record<string, string> = {}, method = 'GET', body?: object): Promise<T> {
     // A worker's page and calls are below a path of its process.
-    const response = await fetch(
-      `${location.pathname.replace(/\/$/, '')}/${call}?${new URLSearchParams(query)}`,
-      {
-        method,
-        headers: { 'x-service-internal-token': sessionStorage.getItem(TOKEN) ?? '' },
-        cache: 'no-store',
-        signal: AbortSignal.timeout(TIMEOUT_MS),
+    const base = location.pathname.replace(/\/admin\/?$/, '')
+    const response = await fetch(`${base}/${call}?${new URLSearchParams(query)}`, {
+      method,
+      headers: {
+        'x-service-internal-token': sessionStorage.getItem(TOKEN) ?? '',
+        ...(body && { 'content-type': 'application/json' }),
       },
-    )
+      ...(body && { body: JSON.stringify(body) }),
+      cache: 'no-store',
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    })
     const aheadMs = Date.parse(response.headers.get('date') ?? '') - Date.now()
     if (!Number.isNaN(aheadMs)) this.aheadMs = Math.abs(aheadMs) < LEAST_SKEW_MS ? 0 : aheadMs
     if (response.ok) return response.json()

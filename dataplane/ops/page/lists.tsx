@@ -1,24 +1,12 @@
 import type { RoomDescription, SessionDescription } from '../../descriptions.ts'
 import type { ClusterMatches } from '../cluster-search.ts'
-import { bytes, count, counted, nameOf, type RoomName } from './format.ts'
+import { ban, endSession } from './actions.ts'
+import { bytes, count, counted, nameOf } from './format.ts'
 import { type Tab, useModel } from './model.ts'
 import { Age } from './overview.tsx'
+import { OpenRoom } from './room.tsx'
 import { type Column, moveFocus, Table } from './table.tsx'
-
-/** A button that opens a room. */
-function OpenRoom({ room }: { room: RoomName }) {
-  const model = useModel()
-  return (
-    <button
-      type="button"
-      class="open"
-      aria-expanded={model.isOpen(room)}
-      onClick={({ currentTarget }) => model.open(room, currentTarget)}
-    >
-      {room.room_id}
-    </button>
-  )
-}
+import { ListedRooms, Notices, Projects, Queues } from './tabs.tsx'
 
 const ROOM_COLUMNS: readonly Column<RoomDescription>[] = [
   { label: 'Room', key: (room) => room.room_id, cell: (room) => <OpenRoom room={room} /> },
@@ -73,18 +61,36 @@ const SESSION_COLUMNS: readonly Column<SessionDescription>[] = [
     look: 'number',
     cell: (session) => bytes(session.queued_bytes),
   },
+  { label: 'Actions', cell: (session) => <SessionActions session={session} /> },
 ]
+
+function SessionActions({ session }: { session: SessionDescription }) {
+  const model = useModel()
+  const { sub } = session
+  return (
+    <>
+      <button type="button" class="act" onClick={() => model.act(endSession(model, session))}>
+        End…
+      </button>
+      {sub !== null && (
+        <button type="button" class="act" onClick={() => model.act(ban(model, { ...session, sub }))}>
+          Ban…
+        </button>
+      )}
+    </>
+  )
+}
 
 /** The rooms and sessions of the node, one list at a time, with the search above them. */
 export function Lists() {
   const model = useModel()
   const { rooms, sessions, found } = model.heard!.runtime
   const { tab } = model
+  const isSearched = tab === 'rooms' || tab === 'sessions'
   const searches = model.search.trim() !== ''
-  const shown = tab === 'rooms' ? rooms.length : sessions.length
   const onTab = (event: KeyboardEvent & { currentTarget: HTMLElement }) => {
     const next = moveFocus(event, '[role=tab]', ['ArrowLeft', 'ArrowRight'])
-    if (next) model.choose(next.id === 'rooms-tab' ? 'rooms' : 'sessions')
+    if (next) model.choose(next.id.replace('-tab', '') as Tab)
   }
   const submit = async (event: Event) => {
     event.preventDefault()
@@ -98,26 +104,32 @@ export function Lists() {
     <section id="lists" class="card" aria-label="Rooms and sessions of this node">
       <div class="toolbar">
         <div role="tablist" aria-label="What to list" onKeyDown={onTab}>
-          <TabButton tab="rooms" label="Rooms" />
-          <TabButton tab="sessions" label="Sessions" />
+          <TabButton tab="rooms" label="Rooms" count={found.rooms} />
+          <TabButton tab="sessions" label="Sessions" count={found.sessions} />
+          <TabButton tab="listed" label="Listings" />
+          <TabButton tab="queues" label="Queues" />
+          <TabButton tab="notices" label="Notices" />
+          <TabButton tab="projects" label="Projects" />
         </div>
-        <form id="search-form" onSubmit={submit}>
-          <input
-            id="search"
-            type="search"
-            aria-label="Search"
-            placeholder="Search rooms, players, sessions"
-            maxLength={200}
-            autoComplete="off"
-            spellcheck={false}
-            aria-keyshortcuts="/"
-            value={model.search}
-            onInput={({ currentTarget }) => model.type(currentTarget.value)}
-          />
-        </form>
+        {isSearched && (
+          <form id="search-form" onSubmit={submit}>
+            <input
+              id="search"
+              type="search"
+              aria-label="Search"
+              placeholder="Search rooms, players, sessions"
+              maxLength={200}
+              autoComplete="off"
+              spellcheck={false}
+              aria-keyshortcuts="/"
+              value={model.search}
+              onInput={({ currentTarget }) => model.type(currentTarget.value)}
+            />
+          </form>
+        )}
       </div>
       <div role="tabpanel" aria-labelledby={`${tab}-tab`}>
-        {tab === 'rooms' ? (
+        {tab === 'rooms' && (
           <Table
             key="rooms"
             id="rooms"
@@ -128,7 +140,8 @@ export function Lists() {
             by="Members"
             rowClass={(room) => (model.isOpen(room) ? 'chosen' : '')}
           />
-        ) : (
+        )}
+        {tab === 'sessions' && (
           <Table
             key="sessions"
             id="sessions"
@@ -139,30 +152,44 @@ export function Lists() {
             by="Connected"
           />
         )}
+        {tab === 'listed' && <ListedRooms />}
+        {tab === 'queues' && <Queues />}
+        {tab === 'notices' && <Notices />}
+        {tab === 'projects' && <Projects />}
       </div>
-      <div class="foot">
-        <p class="soft" role="status">
-          {found[tab] > 0 || !searches
-            ? `${count(shown)} of ${counted(found[tab], tab.slice(0, -1))}`
-            : `No ${tab.slice(0, -1)} here matches.`}
-        </p>
-        {shown < found[tab] && model.canListMore && (
-          <button type="button" onClick={() => model.listMore()}>
-            Show more
-          </button>
-        )}
-        {searches && (
-          <button type="button" onClick={() => model.lookElsewhere()}>
-            Look in the whole cluster
-          </button>
-        )}
-      </div>
-      {model.found !== undefined && <Found />}
+      {isSearched && <SearchFoot tab={tab} shown={tab === 'rooms' ? rooms.length : sessions.length} />}
+      {isSearched && model.found !== undefined && <Found />}
     </section>
   )
 }
 
-function TabButton({ tab, label }: { tab: Tab; label: string }) {
+/** How many rooms or sessions match, and the ways to more. */
+function SearchFoot({ tab, shown }: { tab: 'rooms' | 'sessions'; shown: number }) {
+  const model = useModel()
+  const { found } = model.heard!.runtime
+  const searches = model.search.trim() !== ''
+  return (
+    <div class="foot">
+      <p class="soft" role="status">
+        {found[tab] > 0 || !searches
+          ? `${count(shown)} of ${counted(found[tab], tab.slice(0, -1))}`
+          : `No ${tab.slice(0, -1)} here matches.`}
+      </p>
+      {shown < found[tab] && model.canListMore && (
+        <button type="button" onClick={() => model.listMore()}>
+          Show more
+        </button>
+      )}
+      {searches && (
+        <button type="button" onClick={() => model.lookElsewhere()}>
+          Look in the whole cluster
+        </button>
+      )}
+    </div>
+  )
+}
+
+function TabButton({ tab, label, count: items }: { tab: Tab; label: string; count?: number }) {
   const model = useModel()
   const isChosen = model.tab === tab
   return (
@@ -174,7 +201,7 @@ function TabButton({ tab, label }: { tab: Tab; label: string }) {
       tabIndex={isChosen ? 0 : -1}
       onClick={() => model.choose(tab)}
     >
-      {label} <span class="soft">{count(model.heard!.runtime.found[tab])}</span>
+      {label} {items !== undefined && <span class="soft">{count(items)}</span>}
     </button>
   )
 }

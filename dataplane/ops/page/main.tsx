@@ -1,6 +1,8 @@
 import { render } from 'preact'
-import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
-import { counted, duration, fragmentOf } from './format.ts'
+import { useEffect, useRef, useState } from 'preact/hooks'
+import { drain } from './actions.ts'
+import { ActionDialog } from './dialog.tsx'
+import { duration, fragmentOf } from './format.ts'
 import { Lists } from './lists.tsx'
 import { AdminModel, focusOn, ModelContext, useModel } from './model.ts'
 import { DrainProgress, Glance, Nodes, Problems } from './overview.tsx'
@@ -23,8 +25,7 @@ const model = new AdminModel(() => {
 const narrow = matchMedia('(max-width: 860px)')
 
 function Page() {
-  const { heard, locked, failure, room } = useModel()
-  const [asksToDrain, setAsksToDrain] = useState(false)
+  const { heard, locked, failure, room, action, done } = useModel()
   const [isNarrow, setIsNarrow] = useState(narrow.matches)
   useEffect(() => narrow.addEventListener('change', ({ matches }) => setIsNarrow(matches)), [])
   return (
@@ -32,12 +33,15 @@ function Page() {
       <button type="button" id="skip" onClick={() => focusOn(heard ? 'node' : 'token')}>
         Skip to the node
       </button>
-      <Header onDrain={() => setAsksToDrain(true)} />
+      <Header />
       {failure !== '' && (
         <p id="banner" role="alert">
           {failure}
         </p>
       )}
+      <p id="done" role="status">
+        {done}
+      </p>
       {locked !== undefined && <Gate why={locked} />}
       {heard && (
         <main id="node" tabIndex={-1}>
@@ -52,12 +56,12 @@ function Page() {
           {room && <RoomPanel key={fragmentOf(room)} room={room} />}
         </main>
       )}
-      {heard && asksToDrain && <DrainDialog onClose={() => setAsksToDrain(false)} />}
+      {heard && action && <ActionDialog key={action.title} action={action} />}
     </>
   )
 }
 
-function Header({ onDrain }: { onDrain: () => void }) {
+function Header() {
   const { heard, status, api } = useModel()
   const node = heard?.runtime.node
   const ahead = api.aheadMs > 0 ? 'behind' : 'ahead of'
@@ -88,11 +92,16 @@ function Header({ onDrain }: { onDrain: () => void }) {
             >
               {node.cordoned ? 'Uncordon' : 'Cordon'}
             </button>
-            <button type="button" class="danger" disabled={node.draining} onClick={onDrain}>
+            <button
+              type="button"
+              class="danger"
+              disabled={node.draining}
+              onClick={() => model.act(drain(model))}
+            >
               Drain…
             </button>
             <button type="button" onClick={() => model.lock('')}>
-              Forget token
+              Forget tokens
             </button>
           </div>
         </>
@@ -131,63 +140,12 @@ function Gate({ why }: { why: string }) {
   )
 }
 
-/** Says what a drain would do now, before it does anything. */
-function DrainDialog({ onClose }: { onClose: () => void }) {
-  const { node, totals } = model.heard!.runtime
-  const others = model.heard!.nodes.filter(
-    (other) => other.alive && !other.self && !other.draining && !other.cordoned,
-  )
-  const dialog = useRef<HTMLDialogElement>(null)
-  const [isSure, setIsSure] = useState(false)
-  useLayoutEffect(() => {
-    dialog.current!.showModal()
-    dialog.current!.querySelector('button')!.focus()
-  }, [])
-  // Another operator was faster.
-  useEffect(() => {
-    if (node.draining) dialog.current!.close()
-  })
-  const closed = () => {
-    if (dialog.current!.returnValue === 'drain') void model.tell('drain')
-    onClose()
-  }
-  return (
-    <dialog ref={dialog} aria-labelledby="drain-heading" aria-describedby="drain-what" onClose={closed}>
-      <form method="dialog">
-        <h2 id="drain-heading">{`Drain ${node.node_id}?`}</h2>
-        <div id="drain-what">
-          <p>
-            {`It takes no new clients, hands over its ${counted(totals.rooms, 'room')}, moves its ${counted(totals.sessions, 'session')}, and then its process ends. This cannot be undone.`}
-          </p>
-          <p class={others.length > 0 ? 'soft' : 'alarm'}>
-            {others.length > 0
-              ? `${counted(others.length, 'other node')} can take them; players stay in their rooms.`
-              : 'No other node can take them: players wait for one, and rooms with durability none are lost.'}
-          </p>
-        </div>
-        <label>
-          <input type="checkbox" checked={isSure} onChange={() => setIsSure(!isSure)} />{' '}
-          {`Yes, drain ${node.node_id}`}
-        </label>
-        <div class="buttons">
-          <button type="submit" value="cancel">
-            Cancel
-          </button>
-          <button type="submit" value="drain" id="drain-now" class="danger" disabled={!isSure}>
-            Drain the node
-          </button>
-        </div>
-      </form>
-    </dialog>
-  )
-}
-
 document.addEventListener('keydown', (event) => {
   if (!model.heard || document.querySelector('dialog[open]')) return
   const typing = event.target instanceof HTMLInputElement
   if (event.key === '/' && !typing && !event.ctrlKey && !event.metaKey) {
     event.preventDefault()
-    focusOn('search')
+    model.focusSearch()
   } else if (event.key === 'Escape' && typing && model.search !== '') model.type('')
   else if (event.key === 'Escape' && model.room) model.close()
 })

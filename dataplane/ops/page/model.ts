@@ -3,7 +3,9 @@ import { useContext } from 'preact/hooks'
 import type { ClusterNodeDescription, RoomDescription } from '../../descriptions.ts'
 import type { RoomWhereabouts } from '../admin.ts'
 import type { ClusterMatches } from '../cluster-search.ts'
+import type { Action } from './actions.ts'
 import { Api, Refused, type Runtime } from './api.ts'
+import { Control } from './control.ts'
 import { duration, fragmentOf, nameOf, type RoomName, roomOfFragment, timeOfDay } from './format.ts'
 
 const EVERY_MS = 1000
@@ -12,11 +14,12 @@ const LONGEST_RETRY_MS = 10_000
 /** The page rests this many times as long as the node takes to answer. */
 const REST = 5
 const TYPING_MS = 150
+const DONE_MS = 10_000
 const FIRST_LIMIT = 50
 /** Largest `limit` that the node accepts. */
 const MOST_LISTED = 1000
 
-export type Tab = 'rooms' | 'sessions'
+export type Tab = 'rooms' | 'sessions' | 'listed' | 'queues' | 'notices' | 'projects'
 
 /** The open room: at this node, or elsewhere. */
 type RoomAnswer = { readonly here: RoomDescription } | { readonly there: RoomWhereabouts }
@@ -27,6 +30,7 @@ type ClusterSearch = 'asking' | { readonly error: string } | ClusterMatches
 /** State of the page: the last answer of the node, and what the operator has chosen. */
 export class AdminModel {
   readonly api = new Api()
+  readonly control = new Control()
   readonly #show: () => void
   /** Why the page asks for the token; undefined: it has one that the node has not rejected. */
   locked: string | undefined
@@ -41,6 +45,13 @@ export class AdminModel {
   }
   search = ''
   tab: Tab = 'rooms'
+  #project: string | undefined
+  /** The room type whose list is shown. Undefined: the first one. */
+  listedType: string | undefined
+  /** What the operator is asked to confirm. */
+  action: Action | undefined
+  /** What the last action has done. */
+  done = ''
   #limit = FIRST_LIMIT
   found: ClusterSearch | undefined
   room: RoomName | undefined
@@ -88,6 +99,9 @@ export class AdminModel {
     clearTimeout(this.#timer)
     this.#turn++
     this.api.forgetToken()
+    this.control.forget()
+    this.action = undefined
+    this.done = ''
     this.found = undefined
     this.locked = why
     this.heard = undefined
@@ -118,6 +132,51 @@ export class AdminModel {
     this.#show()
   }
 
+  /** Projects that have rooms or sessions in the lists of the page. */
+  get projectsHere(): string[] {
+    const { rooms, sessions } = this.heard!.runtime
+    return [...new Set([...rooms, ...sessions].map(({ project_id: id }) => id))]
+  }
+
+  /** The project of the tabs that show one. */
+  get project(): string {
+    return this.#project ?? this.projectsHere[0] ?? ''
+  }
+
+  chooseProject(project: string): void {
+    this.#project = project
+    this.#show()
+  }
+
+  chooseListedType(roomType: string): void {
+    this.listedType = roomType
+    this.#show()
+  }
+
+  /** Asks the operator to confirm an action; undefined: no longer. */
+  act(action: Action | undefined): void {
+    this.action = action
+    if (action) this.done = ''
+    this.#show()
+  }
+
+  /** An action has happened: the page says so for some seconds. */
+  finish(done: string): void {
+    this.done = done
+    window.setTimeout(() => {
+      if (this.done !== done) return
+      this.done = ''
+      this.#show()
+    }, DONE_MS)
+    void this.refresh()
+  }
+
+  /** Gives the focus to the search. */
+  focusSearch(): void {
+    if (this.tab !== 'rooms' && this.tab !== 'sessions') this.choose('rooms')
+    focusOn('search')
+  }
+
   /** Opens a room; `opener` gets the focus back when it is closed. */
   open({ project_id: projectId, room_id: roomId }: RoomName, opener?: HTMLElement): void {
     this.#opener = opener
@@ -130,7 +189,7 @@ export class AdminModel {
     this.#openRoom(undefined)
     history.replaceState(null, '', location.pathname)
     if (this.#opener?.isConnected) this.#opener.focus()
-    else focusOn('search')
+    else this.focusSearch()
   }
 
   isOpen(room: RoomName): boolean {
@@ -146,7 +205,7 @@ export class AdminModel {
     }
     tell('asking')
     try {
-      const matches = await this.api.ask<ClusterMatches>('search', { q })
+      const matches = await this.api.ask<ClusterMatches>('admin/search', { q })
       tell(matches)
       const named = roomOfFragment(`#room=${encodeURIComponent(q)}`)
       const [room = named, ...more] = matches.rooms.filter(({ room_id: id }) => id === q)
@@ -157,10 +216,10 @@ export class AdminModel {
     }
   }
 
-  /** Drains, cordons or uncordons the node. */
-  async tell(action: 'drain' | 'cordon' | 'uncordon'): Promise<void> {
+  /** Cordons or uncordons the node. */
+  async tell(action: 'cordon' | 'uncordon'): Promise<void> {
     try {
-      await this.api.ask(action, {}, 'POST')
+      await this.api.ask(`admin/${action}`, {}, 'POST')
       this.refresh()
     } catch (error) {
       if (isWrongToken(error)) this.#fail(error)
@@ -185,8 +244,8 @@ export class AdminModel {
     try {
       const query = { q: this.search.trim(), limit: String(this.#limit) }
       const [runtime, { nodes }, answer] = await Promise.all([
-        this.api.ask<Runtime>('runtime', query),
-        this.api.ask<{ nodes: readonly ClusterNodeDescription[] }>('cluster'),
+        this.api.ask<Runtime>('admin/runtime', query),
+        this.api.ask<{ nodes: readonly ClusterNodeDescription[] }>('admin/cluster'),
         this.room && this.#askFor(this.room),
       ])
       if (turn !== this.#turn) return
@@ -205,9 +264,9 @@ export class AdminModel {
 
   async #askFor(room: RoomName): Promise<RoomAnswer> {
     const query = { room_id: room.room_id, include_state: '1' }
-    const { rooms } = await this.api.ask<Runtime>('runtime', query)
+    const { rooms } = await this.api.ask<Runtime>('admin/runtime', query)
     const here = rooms.find(({ project_id: projectId }) => projectId === room.project_id)
-    return here ? { here } : { there: await this.api.ask<RoomWhereabouts>('owner', { ...room }) }
+    return here ? { here } : { there: await this.api.ask<RoomWhereabouts>('admin/owner', { ...room }) }
   }
 
   #hear(runtime: Runtime, nodes: readonly ClusterNodeDescription[], answer: RoomAnswer | undefined): void {

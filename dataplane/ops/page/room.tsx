@@ -1,11 +1,27 @@
-import type { RoomDescription, RoomEventDescription } from '../../descriptions.ts'
+import type { MemberDescription, RoomDescription, RoomEventDescription } from '../../descriptions.ts'
 import type { RoomWhereabouts } from '../admin.ts'
+import { ban, closeRoom, endSession, kick } from './actions.ts'
 import { count, counted, pageOf, type RoomName, timeOfDay } from './format.ts'
 import { useModel } from './model.ts'
 import { Figure } from './overview.tsx'
 import { Tree } from './tree.tsx'
 
 const MOST_MEMBERS = 100
+
+/** A button that opens a room. */
+export function OpenRoom({ room }: { room: RoomName }) {
+  const model = useModel()
+  return (
+    <button
+      type="button"
+      class="open"
+      aria-expanded={model.isOpen(room)}
+      onClick={({ currentTarget }) => model.open(room, currentTarget)}
+    >
+      {room.room_id}
+    </button>
+  )
+}
 
 /** The open room beside the lists: its members, state and last events, or where else it is. Its name is in the page's address. */
 export function RoomPanel({ room }: { room: RoomName }) {
@@ -17,11 +33,18 @@ export function RoomPanel({ room }: { room: RoomName }) {
         <h2 id="room-title" tabIndex={-1}>
           {room.room_id}
         </h2>
-        <button type="button" id="close-room" aria-keyshortcuts="Escape" onClick={() => model.close()}>
-          Close
+        <button type="button" id="hide-room" aria-keyshortcuts="Escape" onClick={() => model.close()}>
+          Hide
         </button>
       </div>
-      <p class="mono soft">{room.project_id}</p>
+      <div class="room-head">
+        <p class="mono soft">{room.project_id}</p>
+        {answer && ('here' in answer || answer.there.epoch !== null) && (
+          <button type="button" class="danger" onClick={() => model.act(closeRoom(model, room))}>
+            Close the room…
+          </button>
+        )}
+      </div>
       {answer === undefined ? (
         <p>Asking the node…</p>
       ) : 'here' in answer ? (
@@ -63,7 +86,8 @@ function Here({ room }: { room: RoomDescription }) {
             <span class="soft">
               {`${member.connected ? '' : 'away, '}${member.member_id}, ${member.session_id} at ${member.node_id}`}
               {member.layers && `, sees ${member.layers.join(', ')}`}
-            </span>
+            </span>{' '}
+            <MemberActions room={room} member={member} />
           </li>
         ))}
       </ul>
@@ -77,6 +101,37 @@ function Here({ room }: { room: RoomDescription }) {
         ))}
       </ul>
     </div>
+  )
+}
+
+function MemberActions({ room, member }: { room: RoomDescription; member: MemberDescription }) {
+  const model = useModel()
+  const { sub, session_id: sessionId } = member
+  const { project_id: projectId } = room
+  return (
+    <span class="acts">
+      {sub !== null && (
+        <>
+          <button type="button" class="act" onClick={() => model.act(kick(model, room, sub))}>
+            Kick…
+          </button>
+          <button
+            type="button"
+            class="act"
+            onClick={() => model.act(ban(model, { project_id: projectId, sub }, room.room_type))}
+          >
+            Ban…
+          </button>
+        </>
+      )}
+      <button
+        type="button"
+        class="act"
+        onClick={() => model.act(endSession(model, { project_id: projectId, session_id: sessionId }))}
+      >
+        End session…
+      </button>
+    </span>
   )
 }
 

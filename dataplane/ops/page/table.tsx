@@ -4,9 +4,10 @@ import { useRef, useState } from 'preact/hooks'
 /** A column of a table: its heading, what it sorts by, and its cells. */
 export interface Column<T> {
   readonly label: string
-  readonly key: (item: T) => string | number
+  /** Absent: the table is not sorted by it. */
+  readonly key?: (item: T) => string | number
   /** `number`: at the right; the first click puts the largest first. */
-  readonly look?: 'number' | 'soft' | 'rooms'
+  readonly look?: 'number' | 'soft' | 'rooms' | 'wide'
   readonly cell: (item: T) => ComponentChildren
 }
 
@@ -43,7 +44,7 @@ export function Table<T>({ id, name, columns, items, keyOf, by, rowClass }: Tabl
     setOrder(next)
   }
   const sorted = items.toSorted((a, b) => {
-    const [left, right] = [column.key(a), column.key(b)]
+    const [left, right] = [column.key?.(a) ?? 0, column.key?.(b) ?? 0]
     return left === right ? 0 : left < right === descends ? 1 : -1
   })
   const inUse = body.current?.matches(IN_USE) ?? false
@@ -65,10 +66,14 @@ export function Table<T>({ id, name, columns, items, keyOf, by, rowClass }: Tabl
               class={one.look === 'number' ? 'number' : undefined}
               aria-sort={one === column ? (descends ? 'descending' : 'ascending') : undefined}
             >
-              <button type="button" onClick={() => choose(one)}>
-                {one.label}
-                <span aria-hidden="true">{one === column && (descends ? ' ▾' : ' ▴')}</span>
-              </button>
+              {one.key ? (
+                <button type="button" onClick={() => choose(one)}>
+                  {one.label}
+                  <span aria-hidden="true">{one === column && (descends ? ' ▾' : ' ▴')}</span>
+                </button>
+              ) : (
+                one.label
+              )}
             </th>
           ))}
         </tr>

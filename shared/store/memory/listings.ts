@@ -33,9 +33,15 @@ export class MemoryListings implements Listings {
     this.#requireOpen = requireOpen
   }
 
-  async write(name: string, room: ListedRoom, ttlMs: number): Promise<boolean> {
+  async write(
+    name: string,
+    room: ListedRoom,
+    ttlMs: number,
+    by = Number.POSITIVE_INFINITY,
+  ): Promise<boolean> {
     this.#requireOpen()
     requireRoomTtl(ttlMs)
+    if (this.#clock.now() > by) return false
     const now = this.#clock.monotonic()
     let list = this.#lists.get(name)
     if (!list) {

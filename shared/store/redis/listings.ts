@@ -34,7 +34,7 @@ export class RedisListings implements Listings {
     this.#random = random
   }
 
-  async write(list: string, room: ListedRoom, ttlMs: number): Promise<boolean> {
+  async write(list: string, room: ListedRoom, ttlMs: number, by?: number): Promise<boolean> {
     requireRoomTtl(ttlMs)
     const { roomId, epoch, version, value } = room
     const lifetime = value ? ttlMs : REMOVED_ROW_MS
@@ -46,6 +46,7 @@ export class RedisListings implements Listings {
       value ? Buffer.concat([Buffer.from(' '), value]) : '',
       lifetime === Number.POSITIVE_INFINITY ? '' : String(lifetime),
       randomToken(this.#random, GENERATION_LENGTH),
+      by === undefined ? '' : String(Math.floor(by)),
     ]
     return (await callScript(this.#servers, 'write_listing', this.#keys(list), args)) === 1
   }

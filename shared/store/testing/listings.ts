@@ -108,6 +108,15 @@ export function describeListings(open: OpenStore): void {
       expect(await copy.read()).toEqual(['a=eight'])
     })
 
+    it('writes nothing after the time by which a row has to be written', async () => {
+      const { store } = await opened(open)
+      const room = { roomId: 'arena:a', epoch: 1, version: 1, value: bytes('late') }
+      const now = await store.time()
+      expect(await store.listings.write(LIST, room, LONG_MS, now - 1000)).toBe(false)
+      expect((await store.listings.changes(LIST, '', 9)).rooms).toEqual([])
+      expect(await store.listings.write(LIST, room, LONG_MS, now + 60_000)).toBe(true)
+    })
+
     it('takes the removal of a room that was never listed', async () => {
       const { listings } = (await opened(open)).store
       expect(await listings.write(LIST, row('a', 7, 1), LONG_MS)).toBe(true)

@@ -360,6 +360,7 @@ export const VIOLATIONS = {
   ticket_twice: 'a ticket was in two matches',
   ticket_lost: 'a ticket ended without a match, or waited although it fitted',
   party_split: 'a player of a party was matched without the other',
+  match_of_cancelled: 'a player got the match of a ticket that it had cancelled',
   match_early: 'a player heard of a match before its seat was reserved',
   final_mismatch: 'a member ended with another state than the owner',
   too_little: 'too little happened to prove anything',

@@ -21,7 +21,7 @@ export function checkQueue(history: History, ownerships: Ownerships): Violation[
       case 'heard':
         return [...early(record, matches), ...split(record)]
       case 'matched':
-        return misplaced(record)
+        return misplaced(record, queue)
       case 'ended':
         return ended(record, queue, matches)
       case 'intruded':
@@ -61,9 +61,14 @@ function split(record: Of<'heard'>): Violation[] {
   })
 }
 
-function misplaced(record: Of<'matched'>): Violation[] {
-  const { client, room, tickets, seated } = record
-  if (seated && tickets.some((ticket) => playerOf(ticket) === client)) return []
+function misplaced(record: Of<'matched'>, { records }: Queue): Violation[] {
+  const { at, client, room, tickets, seated } = record
+  const own = tickets.find((ticket) => playerOf(ticket) === client)
+  const cancelled = records.some(
+    (other) => other.kind === 'ended' && other.cancelled && other.ticket === own && other.at < at,
+  )
+  if (cancelled) return [violation(record, 'match_of_cancelled', `it had cancelled ${own}`, room)]
+  if (seated && own !== undefined) return []
   const message = `${client} is ${seated ? 'a' : 'no'} member of the match of ${tickets.join(', ')}`
   return [violation(record, 'seat_twice', message, room)]
 }
@@ -224,7 +229,7 @@ function isMatch(tickets: readonly WaitingTicket[]): boolean {
 }
 
 /** Far below what a run does in which half of the time something is broken, for each player and second. */
-const LEAST = { matched: 0.05, kept_out: 0.005, cancelled: 0.005, parties: 0.005 }
+const LEAST = { matched: 0.05, intruders: 0.005, cancelled: 0.005, parties: 0.005 }
 
 function checkActivity({ run }: History, { records, end }: Queue): Violation[] {
   const seconds = (run.ended - run.began) / 1000
@@ -232,7 +237,7 @@ function checkActivity({ run }: History, { records, end }: Queue): Violation[] {
   const matched = records.filter((record) => record.kind === 'matched')
   const found = {
     matched: matched.length,
-    kept_out: records.filter(({ kind }) => kind === 'kept_out').length,
+    intruders: records.filter(({ kind }) => kind === 'kept_out' || kind === 'intruded').length,
     cancelled: records.filter((record) => record.kind === 'ended' && record.cancelled).length,
     parties: matched.filter(({ ticket }) => partyOf(ticket) !== undefined).length,
   }

@@ -88,6 +88,8 @@ export const PLANTED_IN_QUEUE = {
   party_split: (history: OpenHistory) => {
     queued(history, 'heard').tickets = ['gil/1/0', 'hal/1/1', 'kai/1/0']
   },
+  match_of_cancelled: (history: OpenHistory) =>
+    note(history, 7000, { kind: 'ended', ticket: 'gil/1/0', code: 'cancelled', cancelled: true }),
   match_early: (history: OpenHistory) => {
     const write = history.store.find(({ room }) => room === MATCH)!
     write.ended += 25

@@ -58,6 +58,8 @@ interface Wish {
 }
 
 const ATTEMPT_MS = 500
+/** Errors with which the queue has forgotten a ticket. After others, the player asks for the same ticket again. */
+const OVER: ReadonlySet<string> = new Set(['party_timeout', 'party_full', 'seat_lost'])
 
 /** A player with the SDK who queues, alone or in a party, cancels, reloads its page, and plays the matches it gets. */
 export class QueuePlayer {
@@ -138,8 +140,10 @@ export class QueuePlayer {
     else if (draw < 0.14) {
       // The page is reloaded: the server hears nothing of it.
       this.#network.cut()
-      wish.ticket = undefined
       this.#client?.close()
+      wish.ticket = undefined
+      // The ticket has its match. The new page queues again.
+      if (wish.heard) this.#want(undefined, wish.level)
     }
   }
 
@@ -157,8 +161,8 @@ export class QueuePlayer {
   async #choose(client: QueueClient, draw: number): Promise<void> {
     const { board, name, random } = this.#parts
     const { invitation, match } = board
-    if (draw < 0.15 && match !== undefined) await this.#intrude(client, match)
-    else if (draw < 0.45 && invitation && invitation.by !== name) {
+    if (draw < 0.25 && match !== undefined) await this.#intrude(client, match)
+    else if (draw < 0.5 && invitation && invitation.by !== name) {
       board.invitation = undefined
       this.#want(invitation, invitation.level)
     } else {
@@ -223,8 +227,7 @@ export class QueuePlayer {
     const { name, cancelled, heard } = wish
     this.#parts.note({ kind: 'ended', ticket: name, code: error.code, cancelled })
     wish.ticket = undefined
-    const isOver = cancelled || heard || error.code === 'party_timeout' || error.code === 'party_full'
-    if (!isOver) return
+    if (!cancelled && !heard && !OVER.has(error.code)) return
     this.#wish = undefined
     if (this.#isLast) this.#want(undefined, 0)
   }
@@ -269,7 +272,8 @@ export class QueuePlayer {
     connected.onConnectionChange((status) =>
       note({ kind: status === 'online' ? 'connected' : 'lost_connection' }),
     )
-    const client = withQueues(connected)
+    const bytes = (count: number) => Uint8Array.from({ length: count }, () => 256 * random())
+    const client = withQueues(connected, { float: random, bytes })
     this.#client = client
     if (this.#closed) client.close()
     return client

@@ -165,6 +165,7 @@ export const gatewayContext = (
   directory: { rooms: async () => [], watch: () => () => {} },
   placing: { place: () => Promise.reject(new Error('no rooms are placed here')) },
   maxMembers: () => undefined,
+  matchType: (roomType) => (roomType === 'arena' ? 'duel' : undefined),
   tellTaken: () => {},
   reroutes: () => false,
   nearerNode: () => undefined,

@@ -8,10 +8,14 @@
 -- ARGV[5]   a space and the value; '': the row is removed
 -- ARGV[6]   lifetime of the row in milliseconds; '': for ever
 -- ARGV[7]   generation of the list, if this write makes it
--- returns   1, or 0 when the list has a later row of the room
+-- ARGV[8]   time after which nothing is written, in milliseconds since 1970; '': none
+-- returns   1, or 0 when the list has a later row of the room, or ARGV[8] has passed
 --
 -- Invariant: of two writes the one with the larger (epoch, version) stands, whatever their order, also when it has removed the row.
 
+if ARGV[8] ~= '' and now() > tonumber(ARGV[8]) then
+  return 0
+end
 purge_rows(10)
 local epoch, version = string.match(redis.call('HGET', KEYS[2], ARGV[2]) or '', '^(%d+) (%d+)')
 if epoch then
