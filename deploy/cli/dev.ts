@@ -75,7 +75,8 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
       drainSeconds: 0,
     }
     const tracer = await trace('roomful-dataplane', nodeId)
-    const [controlToken] = config.controlApiTokens ?? []
+    const { controlApiTokens = [] } = config
+    const controlToken = controlApiTokens === 'none' ? undefined : controlApiTokens[0]
     const client = new ControlClient(control.url, controlToken)
     // The example games have a project. With a rooms folder, the tokens are for the project of the developer's backend.
     const project = roomsDir === undefined ? new OwnProject(client) : new NewestProject(client)

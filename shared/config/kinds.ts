@@ -52,17 +52,6 @@ export const flag: Kind<boolean> = kind(
   ) as Kind<boolean>,
 )
 
-/** true or false, in upper or lower case, as a boolean. */
-export const trueOrFalse: Kind<boolean> = kind(
-  'true or false',
-  v.pipe(
-    v.string(),
-    v.toLowerCase(),
-    v.picklist(['true', 'false']),
-    v.transform((text) => text === 'true'),
-  ),
-)
-
 /** One of a few words. */
 export const oneOf = <const W extends readonly string[]>(words: W): Kind<W[number]> =>
   kind(
@@ -75,7 +64,7 @@ export const text = (words: string, pattern: RegExp = /\S/): Kind<string> =>
   kind(words, v.pipe(v.string(), v.regex(pattern)))
 
 /** Comma separated texts, without the empty ones; at least one. */
-export const list = (words: string, item: RegExp = /\S/): Kind<readonly string[]> =>
+const list = (words: string, item: RegExp = /\S/): Kind<readonly string[]> =>
   kind(
     words,
     v.pipe(
@@ -89,6 +78,12 @@ export const list = (words: string, item: RegExp = /\S/): Kind<readonly string[]
       v.check((parts) => parts.length > 0 && parts.every((part) => item.test(part))),
     ),
   )
+
+/** Operator tokens, or `none`: everyone who reaches the control API may call it. */
+export const tokens: Kind<readonly string[] | 'none'> = kind(
+  'one or more tokens without spaces, separated by commas, 24 random characters or more, off loopback; or none',
+  v.union([v.literal('none'), list('', /^[\x21-\x7e]+$/)]),
+)
 
 /** Origins of web pages, separated by commas. */
 export const origins: Kind<readonly string[]> = kind(
