@@ -95,6 +95,16 @@ describe('A match of a cancelled ticket', () => {
     expect(broken(cancelled)).toEqual(['match_of_cancelled'])
     expect(broken(cancelled, unanswered)).toEqual([])
   })
+
+  it('is right when the queue had another owner before the player cancelled', () => {
+    const moved = (before: number) => (history: OpenHistory) => {
+      const [claim] = history.store
+      const at = history.end.at - before
+      history.store.push({ ...claim!, room: 'chaos-queue:default', began: at, ended: at })
+    }
+    expect(broken(cancelled, moved(7500))).toEqual([])
+    expect(broken(cancelled, moved(6500))).toEqual(['match_of_cancelled'])
+  })
 })
 
 describe('A ticket without a match', () => {
