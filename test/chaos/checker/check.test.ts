@@ -584,6 +584,15 @@ describe('the lobby', () => {
     expect(lobby(cut('node_b'))).toContain('listed_ghost')
   })
 
+  it('may list a room longer when an outage of its node comes later', () => {
+    const cut = (node: string) => (history: OpenHistory) => {
+      ended(history, 3100)
+      history.faults.push({ kind: 'delay', node, at: history.end.at - 1500, until: history.end.at - 1000 })
+    }
+    expect(lobby(cut('node_a'))).not.toContain('listed_ghost')
+    expect(lobby(cut('node_b'))).toContain('listed_ghost')
+  })
+
   it('may list a room that was claimed again', () => {
     const again = (history: OpenHistory) => {
       ended(history, 9000)
