@@ -443,8 +443,9 @@ export class FencedLog {
         const { epoch, version } = this.#fence
         // One ahead of this owner's epoch may be of its own claim, whose answer was lost.
         const claimed = this.#claiming && found?.owner === owner && found.epoch > epoch
-        // Lost, or its life ran out while the store was away, and the epoch alone is left: no one else gives it up under this epoch.
-        const missing = !found || (found.owner === null && found.epoch <= epoch)
+        // Lost, and perhaps recalled: by an earlier owner, or by this one, whose answer was lost. Or its life ran out while the store was
+        // away, and the epoch alone is left: no one else gives it up under this epoch.
+        const missing = !found || (found.epoch <= epoch && (found.owner === null || found.recalled === true))
         const recalled = missing && (await this.#recall())
         // One behind this owner's epoch is one that the store has gone back to: a fail-over loses the last writes.
         if (missing || claimed || found.epoch < epoch) {
