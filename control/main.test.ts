@@ -104,8 +104,7 @@ describe('a control process', () => {
   it('is open on another address when told so on purpose', async () => {
     const { url } = await start({
       controlHost: '0.0.0.0',
-      controlApiTokens: undefined,
-      controlApiAuth: 'none',
+      controlApiTokens: 'none',
     })
     expect((await fetch(`${url}/projects`)).status).toBe(200)
   })

@@ -96,14 +96,14 @@ export async function startControl({
 }: ControlParts): Promise<RunningControl> {
   const config = { ...defaultConfig('control'), ...options }
   requireSafe(config)
-  const operatorTokens = config.controlApiTokens ?? []
-  const openToAll = config.controlApiAuth === 'none'
+  const openToAll = config.controlApiTokens === 'none'
+  const operatorTokens = config.controlApiTokens === 'none' ? [] : (config.controlApiTokens ?? [])
   if (config.keyringSecret === undefined)
     log.info('KEYRING_SECRET is not set: private keys rest in the store in plain. For development only.')
   if (operatorTokens.length === 0)
     log[openToAll ? 'warn' : 'info'](
       { host: config.controlHost },
-      `CONTROL_API_TOKENS is not set: the control API is open to ${openToAll ? 'everyone who reaches it' : 'everyone on this machine'}.`,
+      `The control API has no operator token: it is open to ${openToAll ? 'everyone who reaches it' : 'everyone on this machine'}.`,
     )
   const keyring = new Keyring(config.keyringSecret, random)
   await checkKeyring(keyring, store, log)
@@ -166,11 +166,11 @@ export async function startControl({
 }
 
 function requireSafe(config: Defaults<'control'>): void {
-  const { controlHost: host, controlApiTokens, controlApiAuth, keyringSecret } = config
+  const { controlHost: host, controlApiTokens = [], keyringSecret } = config
   if (isLoopback(host)) return
-  if ((controlApiTokens ?? []).length === 0 && controlApiAuth === undefined)
+  if (controlApiTokens.length === 0)
     throw new UnsafeControl(
-      `The control API has no operator token and would be open on ${host}. Set CONTROL_API_TOKENS, bind to a loopback address, or set CONTROL_API_AUTH=none to be open on purpose.`,
+      `The control API has no operator token and would be open on ${host}. Set CONTROL_API_TOKENS, bind to a loopback address, or set CONTROL_API_TOKENS=none to be open on purpose.`,
     )
   if (keyringSecret === undefined)
     throw new UnsafeControl(

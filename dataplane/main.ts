@@ -99,7 +99,7 @@ export async function startDataplane({
     byType.set(definition.type, definition)
     node.replaceRoom(definition)
   }
-  const watching = developed?.watch(replace)
+  developed?.watch(replace)
   return {
     addresses: { websocket: node.wsUrl, admin: node.adminUrl },
     registry: node.registry,
@@ -107,7 +107,7 @@ export async function startDataplane({
     ended: node.drained,
     unhandled: node.unhandled,
     close: async (drainMs) => {
-      watching?.close()
+      developed?.close()
       await node.close(drainMs)
       allowCalls()
       await watchdog.close()

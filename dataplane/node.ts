@@ -29,7 +29,6 @@ import { currentBuild } from '../shared/version.ts'
 import { NodeLinks } from './cluster/links.ts'
 import { OwnerlessRooms } from './cluster/ownerless.ts'
 import { Ownership } from './cluster/ownership.ts'
-import { RoomWaker } from './cluster/waker.ts'
 import { Directory } from './directory/directory.ts'
 import { ClusterPlacing } from './directory/placing.ts'
 import { readQuery } from './directory/query.ts'
@@ -210,8 +209,6 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     clock,
     log,
     metrics,
-    onMessage: (message, from) => ownership.receive(message, from),
-    onGap: (from) => ownership.missed(from),
   })
   const ownership: Ownership = new Ownership({
     nodeId,
@@ -231,6 +228,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       maxLasting: config.maxSleepingRoomsPerPlayer,
       perMinute: config.newRoomsPerMinute,
     },
+    maxRooms: config.maxRooms,
     maxWaitingMessages: config.maxRoomBacklog,
     backlogFull: (roomType) => metrics.backlogFull.inc({ room_type: roomType }),
     info: () => ({
@@ -280,8 +278,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     claim: (room, options) => ownership.claims.claim(room, options),
     mayAct: (now) => ownership.lease.valid(now),
     rewritesAllowedAt: () => ownership.nodes.rewritesAllowedAt,
-    slowdown: () => load.slowdown,
-    overloaded: () => load.overloaded,
+    load,
     request: (room, request) => ownership.requests.send(room, request),
     deliver: (edge, message) => ownership.deliver(edge, message),
     edgeGone: (edge) => ownership.nodes.isGone(edge),
@@ -304,33 +301,13 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     },
   })
   metrics.nodeInfo.set({ node_id: name, ...build, rooms_hash: host.roomsHash }, 1)
-  const waker = new RoomWaker({
-    nodeId,
-    store,
-    claims: ownership.claims,
-    nodes: ownership.nodes,
-    rooms: host,
-    clock,
-    random,
-    log,
-    metrics,
-    leaseMs: config.nodeLeaseMs,
-    space: () =>
-      ownership.cordoned
-        ? 0
-        : config.maxRooms === 0
-          ? Number.POSITIVE_INFINITY
-          : config.maxRooms - host.claimed,
-    openElsewhere: (room, stateVersion) => ownership.openElsewhere(room, stateVersion),
-    mayAct: () => ownership.lease.valid(),
-  })
   const directory = new Directory({
     store,
     clock,
     log,
     metrics,
     // An unknown node is dead, or its lease has not been read yet. `nodes.isGone` takes it for alive while the store returns.
-    isGone: (other) => ownership.nodes.get(other) === undefined,
+    isGone: (other) => other !== nodeId && ownership.nodes.get(other) === undefined,
     listingOf: (roomType) => host.listingOf(roomType),
   })
   const placing = new ClusterPlacing({
@@ -387,7 +364,6 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const stopOps = async (): Promise<void> => {
     load.stop()
     clockOffset.stop()
-    waker.stop()
     await delivery.stop()
     dataWatch.stop()
     await placing.stop()
@@ -402,7 +378,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     return closing
   }
 
-  const ownerless = new OwnerlessRooms({ store, nodes: ownership.nodes })
+  const ownerless = new OwnerlessRooms(store, ownership.nodes)
   const admin: AdminServerOptions = {
     nodeId: name,
     bus: store.bus,
@@ -486,7 +462,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   await ownership.start()
   try {
     await placing.start()
-    waker.start()
+    ownership.waker.start()
     // Others would look in vain.
     if (notifyUrl !== undefined || options.rooms.some(({ notices }) => Object.keys(notices).length > 0))
       delivery.start()

@@ -236,8 +236,8 @@ export interface JoinedMember {
   readonly layers?: Frames | undefined
 }
 
-/** What an update has for those members at one edge who have hidden layers; it comes before the patch. */
-export interface LayerParts {
+/** Hidden layers of an update, for the members at one edge. They come before the patch. */
+export interface EdgeLayers {
   readonly frames: readonly Frames[]
   /** Which of `frames` a member gets. */
   readonly members: readonly { readonly member_id: string; readonly own: readonly number[] }[]
@@ -304,7 +304,7 @@ type EdgeMessage =
       /** Events and presence for everyone, behind the patch; undefined when there are none. */
       readonly rest: Frames | undefined
       /** Absent: no one here has anything of what changed. */
-      readonly layers?: LayerParts | undefined
+      readonly layers?: EdgeLayers | undefined
       readonly personal: readonly PersonalPart[]
       readonly joined: readonly JoinedMember[]
       /**

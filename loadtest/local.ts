@@ -46,7 +46,7 @@ const DEFAULTS = {
   // The scenario decides how fast players send.
   SESSION_MESSAGES_PER_SECOND: '100000',
   // All players have one token.
-  MAX_SESSIONS_PER_TOKEN: '0',
+  MAX_SESSIONS_PER_SUB: '0',
   NEW_ROOMS_PER_MINUTE: '0',
   MAX_ROOMS_PER_PROJECT: '0',
 }

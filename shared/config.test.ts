@@ -55,7 +55,14 @@ describe('control configuration', () => {
   it('refuses to be open to other machines unless told so on purpose', () => {
     const env = { ...REDIS, ...SECRETS, CONTROL_HOST: '0.0.0.0' }
     expect(named(parseConfig('control', env))).toEqual(['CONTROL_HOST'])
-    expect(config(parseConfig('control', { ...env, CONTROL_API_AUTH: 'none' })).controlApiAuth).toBe('none')
+    const open = parseConfig('control', { ...env, CONTROL_API_TOKENS: 'none' })
+    expect(config(open).controlApiTokens).toBe('none')
+    expect(config(parseConfig('control', { ...env, CONTROL_API_TOKENS: ' None' })).controlApiTokens).toBe(
+      'none',
+    )
+    expect(named(parseConfig('control', { ...env, CONTROL_API_TOKENS: `${OPERATOR},none` }))).toContain(
+      'CONTROL_API_TOKENS',
+    )
     expect(config(parseConfig('control', { ...env, CONTROL_API_TOKENS: OPERATOR })).controlHost).toBe(
       '0.0.0.0',
     )
@@ -429,7 +436,6 @@ describe('unknown variables', () => {
     'OTEL_EXPORTER_OTLP_PROTOCOL',
     'OTEL_EXPORTER_OTLP_TIMEOUT',
     'OTEL_BSP_SCHEDULE_DELAY',
-    'OTEL_SDK_DISABLED',
   ])('%s is another program’s', (name) => {
     expect(warnings({ [name]: 'x' })).toEqual([])
   })

@@ -149,9 +149,9 @@ function faultOf(text: string): string | undefined {
   return text.trim() === '' ? 'has nothing but white space in it' : undefined
 }
 
-/** A value as a message shows it: quoted, without the password of a URL, cut when long, with a word on where a telling mistake comes from. */
+/** A value as a message shows it: quoted, without the credentials before an @, cut when long, with a word on where a telling mistake comes from. */
 function describe(value: string): string {
-  const text = value.replace(/\/\/[^/]*@/, '//…@')
+  const text = value.replace(/^([a-z+]+:\/\/)?.*@/s, '$1…@')
   const shown = JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text)
   if (/^(tcp|udp):\/\//.test(text))
     return `${shown} (Kubernetes sets such for a Service of this name: use enableServiceLinks: false)`
@@ -278,16 +278,11 @@ function contradictions(values: Values, isWrong: (name: VariableName) => boolean
   const found: Problem[] = []
   const { controlHost: host } = values
   if (host !== undefined && !isLoopback(host)) {
-    if (
-      values.controlApiTokens === undefined &&
-      values.controlApiAuth === undefined &&
-      !isWrong('CONTROL_API_TOKENS')
-    )
+    if (values.controlApiTokens === undefined && !isWrong('CONTROL_API_TOKENS'))
       found.push({
         name: 'CONTROL_HOST',
         was: `"${host}" while the control API is open (no CONTROL_API_TOKENS)`,
-        mayBe:
-          'a loopback address; or set CONTROL_API_TOKENS, or CONTROL_API_AUTH=none to be open on purpose',
+        mayBe: 'a loopback address; or set CONTROL_API_TOKENS, to none for an API that is open on purpose',
       })
     if (values.keyringSecret === undefined && !isWrong('KEYRING_SECRET'))
       found.push({
@@ -363,7 +358,7 @@ export const defaultTurnLimit = (leaseMs: number): number => Math.min(800, longe
  */
 function weakSecrets({ controlApiTokens, keyringSecret, internalToken }: Values) {
   const secrets = {
-    CONTROL_API_TOKENS: controlApiTokens ?? [],
+    CONTROL_API_TOKENS: controlApiTokens === 'none' ? [] : (controlApiTokens ?? []),
     KEYRING_SECRET: keyringSecret?.split(',').slice(0, 1) ?? [],
     INTERNAL_TOKEN: internalToken?.split(',') ?? [],
   }

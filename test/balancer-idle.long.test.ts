@@ -45,7 +45,7 @@ describe.concurrent.each(BALANCERS)('%s', (kind) => {
       const deployment = await Deployment.start({
         balancer: kind,
         balancerProcesses: processesOf(kind),
-        nodeEnv: { HEARTBEAT_SECONDS: String(HEARTBEAT_SECONDS), MAX_SESSIONS_PER_TOKEN: '0' },
+        nodeEnv: { HEARTBEAT_SECONDS: String(HEARTBEAT_SECONDS), MAX_SESSIONS_PER_SUB: '0' },
       })
       onTestFinished(() => deployment.close())
       const { balancer } = deployment

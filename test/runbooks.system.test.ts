@@ -79,8 +79,8 @@ beforeAll(async () => {
     PATH: `${folder}:${process.env.PATH}`,
     HOME: folder,
     CONTROL_URL: control.url,
-    NODE_URL: adminUrl!,
-    OPERATOR_TOKEN: 'operator-of-the-runbooks',
+    ADMIN_URL: adminUrl!,
+    CONTROL_API_TOKENS: 'operator-of-the-runbooks',
     INTERNAL_TOKEN: INTERNAL,
     REDIS_URL: asRedisUser(redis.url, 'roomful-control'),
     OPERATOR_REDIS_URL: asRedisUser(redis.url, 'operator'),
@@ -377,6 +377,8 @@ describe('docs/operations.md, as it is typed', () => {
       CONTROL_PORT: port!,
       ADMIN_PORT: adminPort!,
       WS_PORT: wsPort!,
+      // The machines of a deployment do not have the shell of the operator.
+      CONTROL_API_TOKENS: '',
       INTERNAL_TOKEN: '',
     }
     const started = [onControl, onNode].map((block) => startTyped(here(block), folder, { ...env, ...own }))
@@ -408,7 +410,13 @@ describe('docs/operations.md, as it is typed', () => {
     const exported = (await type(`${given}\nexport -p`, { PATH: process.env.PATH! }))
       .split('\n')
       .map((line) => /^declare -x ([A-Z_]+)=/.exec(line)?.[1])
-    for (const name of ['CONTROL_URL', 'NODE_URL', 'OPERATOR_TOKEN', 'INTERNAL_TOKEN', 'OPERATOR_REDIS_URL'])
+    for (const name of [
+      'CONTROL_URL',
+      'ADMIN_URL',
+      'CONTROL_API_TOKENS',
+      'INTERNAL_TOKEN',
+      'OPERATOR_REDIS_URL',
+    ])
       expect(given).toContain(`export ${name}=`)
     const [, procedures] = page.split('\n## Procedures\n')
     const prose = procedures!.replaceAll(/^```.*?^```/gms, '')
@@ -425,7 +433,7 @@ describe('docs/operations.md, as it is typed', () => {
     await client.join('arena', { key: 'lobby-1' })
     const [look] = codeOf('docs/reference.md', 'sh', 'Admin')
     const [shown] = codeOf('docs/reference.md', 'json', 'Admin')
-    const told = JSON.parse(await type(look!.replace('http://127.0.0.1:9100', env.NODE_URL!)))
+    const told = JSON.parse(await type(look!.replace('http://127.0.0.1:9100', env.ADMIN_URL!)))
     const [room] = told.rooms
     expect(room.state.players).toBeDefined()
     delete room.state

@@ -35,30 +35,34 @@ function parts(quota: RoomQuota = { maxRooms: 0, maxLasting: 0, perMinute: 0 }) 
     },
   }
   const claims = (nodeId: string) =>
-    new Claims({
-      nodeId,
-      tracer: noTracer,
-      store: { rooms: store.rooms, locks },
-      nodes: {
-        judge: async (other) => {
-          view.judged++
-          return view.alive.has(other) ? 'alive' : 'dead'
+    new Claims(
+      {
+        nodeId,
+        tracer: noTracer,
+        store: { rooms: store.rooms, locks },
+        clock,
+        log,
+        metrics: {
+          ...registerMetrics(new Registry(), CLUSTER_METRICS),
+          claims: { inc: ({ result }) => void seen.results.push(result) },
         },
-        get claimsAllowedAt() {
-          return view.allowed_at
+        recordTtlMs: 600_000,
+        quota,
+      },
+      {
+        lease: { valid: () => view.mayAct },
+        nodes: {
+          judge: async (other) => {
+            view.judged++
+            return view.alive.has(other) ? 'alive' : 'dead'
+          },
+          get claimsAllowedAt() {
+            return view.allowed_at
+          },
         },
+        takenOver: (room, from) => view.told.push(`${room} from ${from}`),
       },
-      clock,
-      log,
-      metrics: {
-        ...registerMetrics(new Registry(), CLUSTER_METRICS),
-        claims: { inc: ({ result }) => void seen.results.push(result) },
-      },
-      mayAct: () => view.mayAct,
-      takenOver: (room, from) => view.told.push(`${room} from ${from}`),
-      recordTtlMs: 600_000,
-      quota,
-    })
+    )
   const live = (...nodes: string[]) => {
     for (const node of nodes) view.alive.add(node)
   }

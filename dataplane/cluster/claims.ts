@@ -1,6 +1,5 @@
-import { type Clock, sleep } from '../../shared/clock.ts'
+import { sleep } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
-import type { Logger } from '../../shared/log.ts'
 import {
   type Claim,
   type RoomOwner,
@@ -8,7 +7,6 @@ import {
   type Store,
   StoreUnavailable,
 } from '../../shared/store/port.ts'
-import type { Tracer } from '../../shared/tracing/tracer.ts'
 import {
   ABSENT,
   type ClaimOptions,
@@ -21,26 +19,24 @@ import {
   unavailableText,
 } from '../place.ts'
 import { roomAttributes, roomNamed } from '../traffic.ts'
-import type { ClaimOutcome, ClusterMetrics } from './metrics.ts'
+import type { ClusterEnvironment } from './environment.ts'
+import type { NodeLease } from './lease.ts'
+import type { ClaimOutcome } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
+import type { Ownership } from './ownership.ts'
 
-/** What claims are made with. */
-export interface ClaimsParts {
-  readonly nodeId: string
+interface ClaimsEnvironment
+  extends Pick<
+    ClusterEnvironment,
+    'nodeId' | 'clock' | 'log' | 'metrics' | 'tracer' | 'recordTtlMs' | 'quota'
+  > {
   readonly store: Pick<Store, 'rooms' | 'locks'>
+}
+
+/** The ownership that claims are made for. */
+interface Claimant extends Pick<Ownership, 'takenOver'> {
+  readonly lease: Pick<NodeLease, 'valid'>
   readonly nodes: Pick<ClusterNodes, 'judge' | 'claimsAllowedAt'>
-  readonly clock: Clock
-  readonly log: Logger
-  readonly metrics: ClusterMetrics
-  readonly tracer: Tracer
-  /** Whether this node may act (its lease is valid): what a node without a lease claims, the others would take again. */
-  readonly mayAct: () => boolean
-  /** A room was taken from a node that was judged dead. */
-  readonly takenOver: (room: string, from: string) => void
-  /** How long a room's record outlives its last write. */
-  readonly recordTtlMs: number
-  /** How many rooms may be made. */
-  readonly quota: RoomQuota
 }
 
 /** Reasons for which a claim ends without a room. */
@@ -59,10 +55,12 @@ const CLAIMS_ALLOWED_CHECK_MS = 100
 
 /** Makes this node the owner of rooms that have none, or whose owner is dead. */
 export class Claims {
-  readonly #parts: ClaimsParts
+  readonly #environment: ClaimsEnvironment
+  readonly #ownership: Claimant
 
-  constructor(parts: ClaimsParts) {
-    this.#parts = parts
+  constructor(environment: ClaimsEnvironment, ownership: Claimant) {
+    this.#environment = environment
+    this.#ownership = ownership
   }
 
   /**
@@ -71,7 +69,7 @@ export class Claims {
    * lasts. Never rejects.
    */
   async claim(room: string, options: ClaimOptions): Promise<ClaimPlace> {
-    const { clock, log, metrics, takenOver } = this.#parts
+    const { clock, log, metrics } = this.#environment
     const began = clock.monotonic()
     let result: ClaimOutcome = 'unavailable'
     try {
@@ -80,7 +78,7 @@ export class Claims {
       if (place.at === 'here' && place.from !== undefined) {
         const { claim, from } = place
         log.info({ room, from, ms: Math.round(clock.monotonic() - began) }, 'a room was taken over')
-        takenOver(room, from)
+        this.#ownership.takenOver(room, from)
         this.#traceTakeover(room, claim.fence.epoch, from, began, options)
       }
       return place
@@ -98,8 +96,8 @@ export class Claims {
    * Returns the record of a room. Waits until a missing record means that the room is nowhere: after a loss of data, the owners first write
    * their rooms again. `began`: since when the caller waits, monotonic. Rejects with `StoreUnavailable`.
    */
-  async inspect(room: string, began = this.#parts.clock.monotonic()): Promise<Inspection> {
-    const { store, clock } = this.#parts
+  async inspect(room: string, began = this.#environment.clock.monotonic()): Promise<Inspection> {
+    const { store, clock } = this.#environment
     for (;;) {
       const askedAt = clock.monotonic()
       const seen = { record: await store.rooms.inspect(room), askedAt }
@@ -114,7 +112,7 @@ export class Claims {
    * store that lost its data after it was asked, and a claim of it would succeed beside the owner's.
    */
   #isReliable({ record, askedAt }: Inspection): boolean {
-    return record !== undefined || askedAt >= this.#parts.nodes.claimsAllowedAt
+    return record !== undefined || askedAt >= this.#ownership.nodes.claimsAllowedAt
   }
 
   /** The span of a takeover begins a trace, since it happens to everyone in the room. It is linked to the joins and resumes that waited. */
@@ -131,7 +129,7 @@ export class Claims {
       'roomful.from_node_id': nodeName(from),
     }
     const links = [...new Set(askedBy?.())].slice(0, MOST_LINKS)
-    this.#parts.tracer.span('room.take_over', { links, beganAt, attributes }).end()
+    this.#environment.tracer.span('room.take_over', { links, beganAt, attributes }).end()
   }
 
   async #claim(
@@ -139,7 +137,8 @@ export class Claims {
     { creator, byLease = false, stateVersion = 1, seen }: ClaimOptions,
     began: number,
   ): Promise<ClaimPlace> {
-    const { nodes, nodeId } = this.#parts
+    const { nodeId } = this.#environment
+    const { nodes } = this.#ownership
     let found: RoomOwner | undefined
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       if (!(await this.#allowed(began))) return storeIsSilent(room)
@@ -178,14 +177,14 @@ export class Claims {
   }
 
   #compareAndSet(room: string, found: RoomOwner | undefined, creator?: string): Promise<Claim | undefined> {
-    const { store, nodeId, recordTtlMs } = this.#parts
+    const { store, nodeId, recordTtlMs } = this.#environment
     return store.rooms.claim(room, nodeId, found?.epoch ?? 0, recordTtlMs, creator)
   }
 
   /** Counts a room that a join makes; one that was released or is counted passes. Undefined: it may be made. */
   async #reserve(room: string, creator: string): Promise<Nowhere<RefusedClaim> | undefined> {
-    const { store, recordTtlMs } = this.#parts
-    const quota = quotaOf(creator, this.#parts.quota)
+    const { store, recordTtlMs } = this.#environment
+    const quota = quotaOf(creator, this.#environment.quota)
     switch (await store.rooms.reserve(room, creator, quota, recordTtlMs)) {
       case 'project_full':
         return nowhere('project_full', `the project has ${quota.maxRooms} rooms, and may have no more`)
@@ -207,12 +206,12 @@ export class Claims {
   /** Releases a room that was claimed, but may not be made. A room with content was made before: it stays. */
   async #giveBack(room: string, { fence, snapshot, journal }: Claim): Promise<void> {
     const forget = !snapshot && journal.length === 0
-    await this.#parts.store.rooms.release(room, fence, { forget })
+    await this.#environment.store.rooms.release(room, fence, { forget })
   }
 
   /** Of all nodes that want an orphan one recovers it, while the others wait and then find it owned. */
   async #recover(room: string, orphan: RoomOwner): Promise<Claim | undefined> {
-    const { rooms, locks } = this.#parts.store
+    const { rooms, locks } = this.#environment.store
     return locks.withLock(`claim:${room}`, LOCK, async () => {
       const found = await rooms.inspect(room)
       return found?.epoch === orphan.epoch ? this.#compareAndSet(room, found) : undefined
@@ -221,12 +220,14 @@ export class Claims {
 
   /** Resolves with true once rooms may be claimed, or taken for absent; with false when that lasts too long. */
   async #allowed(began: number): Promise<boolean> {
-    const { clock, nodes, mayAct } = this.#parts
+    const { clock } = this.#environment
+    const { lease, nodes } = this.#ownership
     const until = began + WAIT_MS
     for (;;) {
       const now = clock.monotonic()
       const wait = nodes.claimsAllowedAt - now
-      if (wait <= 0 && mayAct()) return true
+      // What a node without a lease claims, the others would take again.
+      if (wait <= 0 && lease.valid()) return true
       if (now >= until) return false
       const look = wait > 0 && wait < Number.POSITIVE_INFINITY ? wait : CLAIMS_ALLOWED_CHECK_MS
       await sleep(clock, Math.min(look, until - now))

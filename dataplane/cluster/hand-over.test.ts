@@ -1,24 +1,23 @@
 import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { type RoomAddress, roomAddress } from '../traffic.ts'
+import type { PeerMessage } from './envelope.ts'
 import { handOver, type LeavingRoom } from './hand-over.ts'
-
-type Successor = Parameters<LeavingRoom['handOver']>[0]
 
 /** A room that is saved when the test says so. */
 class TestRoom implements LeavingRoom {
   readonly address: RoomAddress
   readonly mostlyAt: string | undefined
   readonly stateVersion = 1
-  successor: Successor | 'not asked' = 'not asked'
-  #saved = () => {}
+  successor: string | undefined | 'not asked' = 'not asked'
+  #saved: (isFree: boolean) => void = () => {}
 
   constructor(key: string, mostlyAt?: string) {
     this.address = roomAddress('prj_a', 'duel', key)
     this.mostlyAt = mostlyAt
   }
 
-  handOver(successor?: Successor): Promise<void> {
+  handOver(successor?: string): Promise<boolean> {
     this.successor = successor
     return new Promise((resolve) => {
       this.#saved = resolve
@@ -27,8 +26,7 @@ class TestRoom implements LeavingRoom {
 
   /** The room is saved and given up; `fenced`: another node had it by then. */
   async save({ fenced = false } = {}): Promise<void> {
-    if (!fenced && this.successor !== 'not asked') this.successor?.take()
-    this.#saved()
+    this.#saved(!fenced)
     await settled()
   }
 
@@ -44,12 +42,12 @@ function handing(rooms: readonly TestRoom[], place: (preferred: string | undefin
   const clock = new FakeClock()
   const asked: string[] = []
   const seconds: number[] = []
-  const done = handOver(rooms, {
-    place: ({ mostlyAt }) => place(mostlyAt),
-    ask: (nodeId, { key }) => asked.push(`${nodeId} ${key}`),
-    handed: (took) => seconds.push(took),
-    now: () => clock.monotonic(),
-  })
+  const links = {
+    send: (nodeId: string, message: PeerMessage) =>
+      void asked.push(`${nodeId} ${message.to === 'host' && message.room.key}`),
+  }
+  const metrics = { handOverDuration: { observe: (took: number) => void seconds.push(took) } }
+  const done = handOver(rooms, { links, clock, metrics }, { place: (_, __, mostlyAt) => place(mostlyAt) })
   return { clock, asked, seconds, done }
 }
 
@@ -57,7 +55,7 @@ describe('a hand-over', () => {
   it('asks the chosen node to claim a room once it is saved, and counts how long no one acted', async () => {
     const room = new TestRoom('one', 'node_b')
     const { clock, asked, seconds, done } = handing([room], (preferred) => preferred)
-    expect(room.successor).toMatchObject({ nodeId: 'node_b' })
+    expect(room.successor).toBe('node_b')
     expect(asked).toEqual([])
     clock.advance(40)
     await room.save()

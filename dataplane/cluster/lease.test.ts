@@ -37,20 +37,24 @@ function parts({ clock = new FakeClock(), store = memoryStore({ clock }), node_i
       line.back = () => {}
     }
   }
-  const lease = new NodeLease({
-    nodeId,
-    store: { records, onReturn },
-    clock,
-    log,
-    metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
-    ttlMs: 2000,
-    info: () => nodeInfo(nodeId, { rooms: line.rooms }),
-    onRegained: () => {
-      line.regained++
-      line.regain()
+  const lease = new NodeLease(
+    {
+      nodeId,
+      store: { records, onReturn },
+      clock,
+      log,
+      metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
+      leaseMs: 2000,
+      onReplaced: ({ message }) => line.replaced.push(message),
     },
-    onReplaced: ({ message }) => line.replaced.push(message),
-  })
+    {
+      info: () => nodeInfo(nodeId, { rooms: line.rooms }),
+      regained: () => {
+        line.regained++
+        line.regain()
+      },
+    },
+  )
   const read = async () => {
     const [record] = await store.records.read([leaseKey('node_a')])
     return record && decodeNodeInfo(record.value)

@@ -1,27 +1,18 @@
-import { type Clock, sleep, untilNext } from '../../shared/clock.ts'
+import { sleep, untilNext } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
-import type { Logger } from '../../shared/log.ts'
-import { decodeNodeInfo, encodeNodeInfo, leaseKey, NODES, type NodeInfo } from '../../shared/node-registry.ts'
+import { decodeNodeInfo, encodeNodeInfo, leaseKey, NODES } from '../../shared/node-registry.ts'
 import { Quiet } from '../../shared/quiet.ts'
 import { type Store, StoreUnavailable } from '../../shared/store/port.ts'
-import type { ClusterMetrics } from './metrics.ts'
+import type { ClusterEnvironment } from './environment.ts'
+import type { Ownership } from './ownership.ts'
 
-/** What a lease is made of. */
-export interface NodeLeaseParts {
-  readonly nodeId: string
+interface LeaseEnvironment
+  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'log' | 'metrics' | 'leaseMs' | 'onReplaced'> {
   readonly store: Pick<Store, 'records' | 'onReturn'>
-  readonly clock: Clock
-  readonly log: Logger
-  readonly metrics: ClusterMetrics
-  /** How long others take the node for alive after its last renewal. */
-  readonly ttlMs: number
-  /** What the others are told with each renewal. */
-  readonly info: () => NodeInfo
-  /** The lease stands again after it had run out: what the node owned may be another's by now. */
-  readonly onRegained: () => void
-  /** Another process has the name of this node: the lease is never valid again, and this process is to end at once. */
-  readonly onReplaced: (replaced: NodeReplaced) => void
 }
+
+/** The ownership that depends on the lease. */
+type LeaseHolder = Pick<Ownership, 'info' | 'regained'>
 
 /** Another process runs under the name of this node, and renews its lease. */
 export class NodeIdInUse extends Error {
@@ -59,7 +50,8 @@ const MARGIN = 0.1
  * write can fail; it says everything again, so that a store which has lost its data has all living nodes again after a quarter of the TTL.
  */
 export class NodeLease {
-  readonly #parts: NodeLeaseParts
+  readonly #environment: LeaseEnvironment
+  readonly #ownership: LeaseHolder
   #trustedUntil = Number.NEGATIVE_INFINITY
   #renewedAt: number | undefined
   /** Since when the store has had the lease without a break. */
@@ -70,11 +62,12 @@ export class NodeLease {
   #stopped = false
   readonly #quiet: Quiet
 
-  constructor(parts: NodeLeaseParts) {
-    this.#parts = parts
-    this.#quiet = new Quiet(parts.clock, QUIET_MS)
-    parts.metrics.leaseTtl.set(parts.ttlMs / 1000)
-    parts.metrics.leaseAge.read(() => this.ageMs / 1000)
+  constructor(environment: LeaseEnvironment, ownership: LeaseHolder) {
+    this.#environment = environment
+    this.#ownership = ownership
+    this.#quiet = new Quiet(environment.clock, QUIET_MS)
+    environment.metrics.leaseTtl.set(environment.leaseMs / 1000)
+    environment.metrics.leaseAge.read(() => this.ageMs / 1000)
   }
 
   /**
@@ -82,7 +75,7 @@ export class NodeLease {
    * Rejects with `NodeIdInUse` when that one is still renewed after a lease time, and when the store cannot be reached.
    */
   async start(): Promise<void> {
-    const { store, clock, nodeId, ttlMs } = this.#parts
+    const { store, clock, nodeId, leaseMs: ttlMs } = this.#environment
     const name = nodeName(nodeId)
     const began = clock.monotonic()
     let version: number | undefined
@@ -101,7 +94,7 @@ export class NodeLease {
   }
 
   /** Whether this node may act at this moment. `now`: the monotonic time, where it was just read. */
-  valid(now = this.#parts.clock.monotonic()): boolean {
+  valid(now = this.#environment.clock.monotonic()): boolean {
     if (now < this.#trustedUntil) return true
     this.#lapsed = true
     return false
@@ -109,13 +102,13 @@ export class NodeLease {
 
   /** Since the last successful renewal was sent, milliseconds; Infinity before the first. */
   get ageMs(): number {
-    return this.#parts.clock.monotonic() - (this.#renewedAt ?? Number.NEGATIVE_INFINITY)
+    return this.#environment.clock.monotonic() - (this.#renewedAt ?? Number.NEGATIVE_INFINITY)
   }
 
   /** Renews without waiting for its time, so that the others hear now what has changed. Never rejects. */
   async renewNow(): Promise<void> {
     if (this.#stopped) return
-    const { nodeId, log, onReplaced } = this.#parts
+    const { nodeId, log, onReplaced } = this.#environment
     try {
       const holder = await this.#renew()
       if (holder === nodeId || this.#stopped) return
@@ -132,7 +125,7 @@ export class NodeLease {
   /** Ends the lease, so that others need not wait for it to run out. */
   async stop(): Promise<void> {
     if (this.#stopped) return
-    const { store, nodeId, log } = this.#parts
+    const { store, nodeId, log } = this.#environment
     const name = nodeName(nodeId)
     this.#end()
     try {
@@ -159,7 +152,7 @@ export class NodeLease {
     const suppressed = this.#quiet.pass('expired')
     if (suppressed === undefined) return
     const failure = error instanceof StoreUnavailable && error.failure
-    this.#parts.log.warn(
+    this.#environment.log.warn(
       { ...(failure && { failure }), reason: (error as Error).message, suppressed },
       'the lease could not be renewed: the rooms of this node stand still',
     )
@@ -167,13 +160,13 @@ export class NodeLease {
 
   /** Resolves with who has the lease. */
   async #renew(): Promise<string> {
-    const { store, nodeId, clock, ttlMs, info, metrics, onRegained } = this.#parts
+    const { store, nodeId, clock, leaseMs: ttlMs, metrics } = this.#environment
     const name = nodeName(nodeId)
     const sentAt = clock.monotonic()
     const { holder, since } = await store.records.renewLease({
       key: leaseKey(name),
       holder: nodeId,
-      value: encodeNodeInfo(info()),
+      value: encodeNodeInfo(this.#ownership.info()),
       ttlMs,
       listed: { index: NODES, member: name },
     })
@@ -187,13 +180,13 @@ export class NodeLease {
       ranOut || this.#lapsed || (this.#trustedUntil > 0 && clock.monotonic() >= this.#trustedUntil)
     this.#trustedUntil = Math.max(this.#trustedUntil, sentAt + ttlMs * (1 - MARGIN))
     this.#lapsed = false
-    if (lapsed && this.valid()) onRegained()
+    if (lapsed && this.valid()) this.#ownership.regained()
     return holder
   }
 
   #schedule(delayMs: number): void {
     if (this.#stopped) return
-    const { clock, ttlMs } = this.#parts
+    const { clock, leaseMs: ttlMs } = this.#environment
     this.#cancel = clock.schedule(delayMs, () => {
       void this.renewNow().then(() => this.#schedule(untilNext(clock, ttlMs / 4, ttlMs / 20)))
     })

@@ -68,13 +68,14 @@ function parts() {
       log,
       metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
       defer: (callback) => endOfTurn.push(callback),
-      onMessage: (message, from) => {
+    })
+    await links.start({
+      receive: (message, from) => {
         if (message.to === 'gateway' && message.session_id === 'throws') throw new Error('on purpose')
         heard.push(`${from}: ${message.to === 'gateway' ? message.session_id : message.to}`)
       },
-      onGap: (from) => heard.push(`gap ${from}`),
+      missed: (from) => heard.push(`gap ${from}`),
     })
-    await links.start()
     return { links, heard }
   }
   const elapse = async (ms: number) => {

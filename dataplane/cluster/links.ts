@@ -1,5 +1,4 @@
-import { type Clock, MOMENT_MS, untilNext } from '../../shared/clock.ts'
-import type { Logger } from '../../shared/log.ts'
+import { MOMENT_MS, untilNext } from '../../shared/clock.ts'
 import type { Bus } from '../../shared/store/port.ts'
 import {
   type Envelope,
@@ -11,24 +10,20 @@ import {
   PIECE_BYTES,
   UnknownVersion,
 } from './envelope.ts'
-import type { ClusterMetrics } from './metrics.ts'
+import type { ClusterEnvironment } from './environment.ts'
+import type { Ownership } from './ownership.ts'
 
 /** The channel that a node listens on for the others. */
 export const nodeChannel = (nodeId: string): string => `node:${nodeId}`
 
-/** What links to other nodes are made of. */
-interface NodeLinksParts {
-  readonly nodeId: string
+interface LinksEnvironment extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'log' | 'metrics'> {
   readonly bus: Bus
-  readonly clock: Clock
-  readonly log: Logger
-  readonly metrics: ClusterMetrics
   /** Runs a callback when the present turn of the event loop is over. */
   readonly defer: (callback: () => void) => void
-  readonly onMessage: (message: PeerMessage, from: string) => void
-  /** Messages from this node, or from any when undefined, may have been lost. Called before what came after them is handed on. */
-  readonly onGap: (from: string | undefined) => void
 }
+
+/** Receives the messages of other nodes. `missed`: some may be lost. It comes before those that follow. */
+type Receiver = Pick<Ownership, 'receive' | 'missed'>
 
 /**
  * A message leaves at the earliest so many milliseconds after what left last, with all that has come meanwhile; after a longer pause it
@@ -79,7 +74,8 @@ interface Incoming {
  * numbered, so that the receiver notices what the bus has lost. What is lost is not sent again.
  */
 export class NodeLinks {
-  readonly #parts: NodeLinksParts
+  readonly #environment: LinksEnvironment
+  #receiver: Receiver | undefined
   readonly #header: Uint8Array
   readonly #reader = new EnvelopeReader()
   readonly #outgoing = new Map<string, Outgoing>()
@@ -98,15 +94,16 @@ export class NodeLinks {
   #busFails = false
   #closed = false
 
-  constructor(parts: NodeLinksParts) {
-    this.#parts = parts
-    this.#header = envelopeHeader(parts.nodeId)
-    this.#wallAtZero = parts.clock.now() - parts.clock.monotonic()
+  constructor(environment: LinksEnvironment) {
+    this.#environment = environment
+    this.#header = envelopeHeader(environment.nodeId)
+    this.#wallAtZero = environment.clock.now() - environment.clock.monotonic()
   }
 
-  /** Resolves when this node hears the others; rejects when the store cannot be reached. */
-  async start(): Promise<void> {
-    const { bus, nodeId } = this.#parts
+  /** Hands the messages of other nodes to `receiver`. Resolves when this node listens; rejects when the store cannot be reached. */
+  async start(receiver: Receiver): Promise<void> {
+    const { bus, nodeId } = this.#environment
+    this.#receiver = receiver
     this.#unsubscribe = await bus.subscribe(
       nodeChannel(nodeId),
       (bytes) => this.#receive(bytes),
@@ -124,7 +121,7 @@ export class NodeLinks {
     try {
       link.writer.add(message)
     } catch (error) {
-      this.#parts.log.error({ err: error, peer: to }, 'a message to another node cannot be encoded')
+      this.#environment.log.error({ err: error, peer: to }, 'a message to another node cannot be encoded')
       return
     }
     if (link.writer.bytes >= LARGEST_ENVELOPE) this.#publish(link)
@@ -170,7 +167,7 @@ export class NodeLinks {
   /** What waits leaves at once where nothing left for so many milliseconds; else when they are over, or after the next moment. */
   #gather(ms: number): void {
     if (ms >= this.#gatherMs) return
-    const { clock, defer } = this.#parts
+    const { clock, defer } = this.#environment
     const pauseMs = this.#sentAt + ms - clock.monotonic()
     const leftMs =
       ms === MOMENT_MS && pauseMs > 0
@@ -190,7 +187,7 @@ export class NodeLinks {
     this.#gatherMs = Number.POSITIVE_INFINITY
     this.#cancelGathering?.()
     this.#cancelGathering = undefined
-    this.#sentAt = this.#parts.clock.monotonic()
+    this.#sentAt = this.#environment.clock.monotonic()
     for (const link of waiting) {
       link.waiting = false
       if (link.writer.messages > 0) this.#publish(link)
@@ -199,8 +196,8 @@ export class NodeLinks {
 
   #publish(link: Outgoing): void {
     const { messages } = link.writer
-    this.#parts.metrics.peerMessages.inc(messages)
-    link.sentAt = this.#parts.clock.monotonic()
+    this.#environment.metrics.peerMessages.inc(messages)
+    link.sentAt = this.#environment.clock.monotonic()
     link.beats = messages > 0 ? BEATS : link.beats - 1
     link.leaving.push(link.writer.take())
     if (link.leaving.length === 1) this.#transmit(link)
@@ -209,7 +206,7 @@ export class NodeLinks {
 
   /** Sends what is leaving, up to the first piece of an envelope that is not whole with it. */
   #transmit(link: Outgoing): void {
-    const { metrics } = this.#parts
+    const { metrics } = this.#environment
     for (let next = link.leaving[0]; next; next = link.leaving[0]) {
       const envelope = next.read(PIECE_BYTES, ++link.number)
       metrics.peerPublishes.inc()
@@ -225,7 +222,7 @@ export class NodeLinks {
 
   /** Gives an envelope to the bus. `taken` is called once that has it, in another turn. */
   #handOver(link: Outgoing, envelope: Uint8Array, taken?: () => void): void {
-    const { bus } = this.#parts
+    const { bus } = this.#environment
     const settle = (error?: unknown): void => {
       if (error) this.#lost(link, error)
       else {
@@ -235,7 +232,9 @@ export class NodeLinks {
     }
     try {
       // Those behind it come in their turn when it has left: the next turn of the event loop is not theirs alone.
-      if (bus.send?.(link.channel, envelope, taken && ((error) => this.#parts.defer(() => settle(error)))))
+      if (
+        bus.send?.(link.channel, envelope, taken && ((error) => this.#environment.defer(() => settle(error))))
+      )
         return
     } catch (error) {
       settle(error)
@@ -246,7 +245,7 @@ export class NodeLinks {
 
   /** The number is used up, so the receiver will notice; at the latest by the beats after the bus works again. */
   #lost(link: Outgoing, error: unknown): void {
-    const { log, metrics } = this.#parts
+    const { log, metrics } = this.#environment
     // All that waits behind it would come late, after what is asked again. A number goes with it, since this piece may have arrived.
     if (link.leaving.splice(0).length > 0) link.number++
     metrics.peerFaults.inc({ fault: 'unpublished' })
@@ -260,12 +259,15 @@ export class NodeLinks {
 
   #armBeats(): void {
     if (this.#closed) return
-    this.#cancelBeats ??= this.#parts.clock.schedule(untilNext(this.#parts.clock, BEAT_MS / 2), this.#beat)
+    this.#cancelBeats ??= this.#environment.clock.schedule(
+      untilNext(this.#environment.clock, BEAT_MS / 2),
+      this.#beat,
+    )
   }
 
   readonly #beat = (): void => {
     this.#cancelBeats = undefined
-    const now = this.#parts.clock.monotonic()
+    const now = this.#environment.clock.monotonic()
     for (const link of this.#outgoing.values()) {
       if (link.beats === 0) continue
       if (now - link.sentAt >= BEAT_MS) this.#publish(link)
@@ -274,7 +276,7 @@ export class NodeLinks {
   }
 
   #receive(bytes: Uint8Array): void {
-    const { log, onMessage } = this.#parts
+    const { log } = this.#environment
     let envelope: Envelope
     try {
       envelope = this.#reader.header(bytes)
@@ -299,7 +301,7 @@ export class NodeLinks {
     if (missing) this.#gap(sender)
     for (const message of messages) {
       try {
-        onMessage(message, sender)
+        this.#receiver!.receive(message, sender)
       } catch (error) {
         log.error({ err: error, peer: sender }, 'a message of another node could not be handled')
       }
@@ -307,23 +309,23 @@ export class NodeLinks {
   }
 
   #gap(from: string | undefined): void {
-    this.#parts.metrics.peerFaults.inc({ fault: 'gap' })
-    this.#parts.onGap(from)
+    this.#environment.metrics.peerFaults.inc({ fault: 'gap' })
+    this.#receiver!.missed(from)
   }
 
   /** As good as lost. */
   #damaged(error: unknown, from: string | undefined): void {
-    this.#parts.metrics.peerFaults.inc({ fault: 'unreadable' })
-    this.#parts.log.error({ err: error, peer: from }, 'what another node sent cannot be read')
+    this.#environment.metrics.peerFaults.inc({ fault: 'unreadable' })
+    this.#environment.log.error({ err: error, peer: from }, 'what another node sent cannot be read')
     this.#gap(from)
   }
 
   /** Nothing would be won by asking again, so this is no gap. */
   #unknown(error: UnknownVersion): void {
-    this.#parts.metrics.peerFaults.inc({ fault: 'unreadable' })
+    this.#environment.metrics.peerFaults.inc({ fault: 'unreadable' })
     if (this.#unknownVersions.has(error.sender)) return
     this.#unknownVersions.add(error.sender)
-    this.#parts.log.warn({ err: error, peer: error.sender }, 'another node speaks another version')
+    this.#environment.log.warn({ err: error, peer: error.sender }, 'another node speaks another version')
   }
 }
 

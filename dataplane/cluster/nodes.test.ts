@@ -61,25 +61,20 @@ function parts({ uptime_ms: uptimeMs = Number.POSITIVE_INFINITY } = {}) {
     const self = { info: nodeInfo(nodeId), regained: () => {} }
     const info = (): NodeInfo => self.info
     let silence = await store.bus.subscribe(nodeChannel(nodeId), () => {})
-    const common = {
+    const environment = {
       nodeId,
       store,
       clock,
       log,
       metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
-      info,
-    }
-    const lease = new NodeLease({
-      ...common,
-      ttlMs: LEASE_MS,
-      onRegained: () => self.regained(),
-      onReplaced: (replaced) => news.push(replaced.name),
-    })
-    const nodes = new ClusterNodes({
-      ...common,
       leaseMs: LEASE_MS,
-      onGone: (other) => news.push(`gone ${other}`),
-      onJoined: (other) => news.push(`joined ${other.node_id}`),
+      onReplaced: (replaced: Error) => void news.push(replaced.name),
+    }
+    const lease = new NodeLease(environment, { info, regained: () => self.regained() })
+    const nodes = new ClusterNodes(environment, {
+      info,
+      gone: (other) => news.push(`gone ${other}`),
+      joined: (other) => news.push(`joined ${other.node_id}`),
     })
     self.regained = () => nodes.hold()
     await lease.start()

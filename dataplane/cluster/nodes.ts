@@ -1,28 +1,19 @@
-import { type Clock, untilNext } from '../../shared/clock.ts'
+import { untilNext } from '../../shared/clock.ts'
 import { nodeName } from '../../shared/ids.ts'
-import type { Logger } from '../../shared/log.ts'
 import { decodeNodeInfo, leaseKey, NODES, type NodeInfo } from '../../shared/node-registry.ts'
 import type { Store } from '../../shared/store/port.ts'
 import type { ClusterNodeDescription } from '../descriptions.ts'
+import type { ClusterEnvironment } from './environment.ts'
 import { nodeChannel } from './links.ts'
-import type { ClusterMetrics } from './metrics.ts'
+import type { Ownership } from './ownership.ts'
 
-/** What a view of the cluster is made of. */
-interface ClusterNodesParts {
-  readonly nodeId: string
+interface NodesEnvironment
+  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'log' | 'metrics' | 'leaseMs'> {
   readonly store: Pick<Store, 'records' | 'bus' | 'uptime' | 'time' | 'onReturn'>
-  readonly clock: Clock
-  readonly log: Logger
-  readonly metrics: ClusterMetrics
-  /** How long a lease lasts after its renewal. */
-  readonly leaseMs: number
-  /** This node, as of now. */
-  readonly info: () => NodeInfo
-  /** Another node has died or ended; once for each time it does. */
-  readonly onGone: (nodeId: string) => void
-  /** Another node is alive that was not, or was not known. */
-  readonly onJoined: (node: NodeInfo) => void
 }
+
+/** The ownership that learns which nodes come and go. */
+type NodesObserver = Pick<Ownership, 'info' | 'gone' | 'joined'>
 
 /** How often this node asks who listens: each question wakes its process and the store. */
 const POLL_MS = 200
@@ -53,7 +44,8 @@ interface Seen {
  * the fence of the rooms decides. A node has to listen before its first lease is written.
  */
 export class ClusterNodes {
-  readonly #parts: ClusterNodesParts
+  readonly #environment: NodesEnvironment
+  readonly #ownership: NodesObserver
   readonly #others = new Map<string, Seen>()
   /** Until then no one is judged dead. */
   #heldUntil = Number.NEGATIVE_INFINITY
@@ -66,14 +58,15 @@ export class ClusterNodes {
   #forgetReturn: (() => void) | undefined
   #stopped = false
 
-  constructor(parts: ClusterNodesParts) {
-    this.#parts = parts
+  constructor(environment: NodesEnvironment, ownership: NodesObserver) {
+    this.#environment = environment
+    this.#ownership = ownership
   }
 
   /** Resolves when the others have been read for the first time; rejects when the store cannot be reached. */
   async start(): Promise<void> {
     await this.#read()
-    this.#forgetReturn = this.#parts.store.onReturn(() => this.hold())
+    this.#forgetReturn = this.#environment.store.onReturn(() => this.hold())
     this.#scheduleReading()
   }
 
@@ -86,7 +79,7 @@ export class ClusterNodes {
 
   /** The nodes that are alive, this one first. Those that drain are among them. */
   nodes(): readonly NodeInfo[] {
-    return [this.#parts.info(), ...this.others()]
+    return [this.#ownership.info(), ...this.others()]
   }
 
   /** Those of them that are not this one. */
@@ -101,14 +94,14 @@ export class ClusterNodes {
       const nodeId = nodeName(info.node_id)
       if (!described.get(nodeId)?.alive) described.set(nodeId, { ...info, node_id: nodeId, alive, self })
     }
-    add(this.#parts.info(), true, true)
+    add(this.#ownership.info(), true, true)
     for (const { info, gone } of this.#others.values()) add(info, !gone)
     return [...described.values()]
   }
 
   /** A node that is alive. */
   get(nodeId: string): NodeInfo | undefined {
-    if (nodeId === this.#parts.nodeId) return this.#parts.info()
+    if (nodeId === this.#environment.nodeId) return this.#ownership.info()
     const seen = this.#others.get(nodeId)
     return seen?.gone ? undefined : seen?.info
   }
@@ -123,15 +116,15 @@ export class ClusterNodes {
   isGone(nodeId: string): boolean {
     const seen = this.#others.get(nodeId)
     if (seen) return seen.gone
-    return nodeId !== this.#parts.nodeId && this.canJudge
+    return nodeId !== this.#environment.nodeId && this.canJudge
   }
 
   /**
    * Whether the node is alive, as the store says now; `byLease`: whether or not it listens. Rejects when the store cannot be reached.
    */
   async judge(nodeId: string, byLease = false): Promise<'alive' | 'dead'> {
-    const { store, clock } = this.#parts
-    if (nodeId === this.#parts.nodeId) return 'alive'
+    const { store, clock } = this.#environment
+    if (nodeId === this.#environment.nodeId) return 'alive'
     const askedAt = clock.monotonic()
     const name = nodeName(nodeId)
     const [lease] = await store.records.read([leaseKey(name)])
@@ -153,7 +146,7 @@ export class ClusterNodes {
 
   /** For one lease from now no one is judged dead: the view of this node, or the store itself, may be behind. */
   hold(): void {
-    const { clock, leaseMs } = this.#parts
+    const { clock, leaseMs } = this.#environment
     this.#heldSince = clock.monotonic()
     this.#heldUntil = this.#heldSince + leaseMs
     this.#storeAgeKnown = false
@@ -167,17 +160,17 @@ export class ClusterNodes {
    * Rejects when the store cannot be reached.
    */
   async storeIsBehind(ms: number): Promise<boolean> {
-    const { store, info } = this.#parts
+    const { store } = this.#environment
     const ageMs = await store.uptime()
     if (ageMs >= ms) return false
     const beganAt = (await store.time()) - ageMs - WHOLE_SECOND_MS
-    const known = [info(), ...[...this.#others.values()].map((seen) => seen.info)]
+    const known = [this.#ownership.info(), ...[...this.#others.values()].map((seen) => seen.info)]
     return known.some(({ started_at: startedAt }) => Date.parse(startedAt) < beganAt)
   }
 
   /** Whether nodes can be judged dead at this moment. */
   get canJudge(): boolean {
-    return this.#parts.clock.monotonic() >= this.#heldUntil
+    return this.#environment.clock.monotonic() >= this.#heldUntil
   }
 
   /** From when on rooms may be claimed, or made, on the monotonic clock. Infinity: not known yet. */
@@ -194,10 +187,10 @@ export class ClusterNodes {
   }
 
   async #read(): Promise<void> {
-    const { store, clock } = this.#parts
+    const { store, clock } = this.#environment
     const askedAt = clock.monotonic()
     if (!this.#storeAgeKnown) await this.#learnAge(askedAt)
-    const own = nodeName(this.#parts.nodeId)
+    const own = nodeName(this.#environment.nodeId)
     const names = (await this.#index()).filter((name) => name !== own)
     const leases = names.length > 0 ? await store.records.read(names.map(leaseKey)) : []
     if (this.#stopped) return
@@ -217,7 +210,7 @@ export class ClusterNodes {
    * and the living have still to tell it.
    */
   async #learnAge(askedAt: number): Promise<void> {
-    const { store, leaseMs } = this.#parts
+    const { store, leaseMs } = this.#environment
     const ageMs = await store.uptime()
     if (askedAt < this.#heldSince) return
     this.#storeAgeKnown = true
@@ -225,7 +218,7 @@ export class ClusterNodes {
   }
 
   async #index(): Promise<string[]> {
-    const { records } = this.#parts.store
+    const { records } = this.#environment.store
     const names: string[] = []
     for (;;) {
       const last = names.at(-1)
@@ -245,7 +238,7 @@ export class ClusterNodes {
       // With its lease in the hands of another process of its name, it is not a matter of who has been heard.
       if (info || askedAt >= this.#heldUntil) this.#markGone(nodeId, seen)
     }
-    if (info && info.node_id !== this.#parts.nodeId) this.#noteAlive(info)
+    if (info && info.node_id !== this.#environment.nodeId) this.#noteAlive(info)
   }
 
   /** A node has a lease. */
@@ -258,7 +251,7 @@ export class ClusterNodes {
         withoutLeaseSince: undefined,
         silentPolls: 0,
       })
-      this.#parts.onJoined(info)
+      this.#ownership.joined(info)
       return
     }
     seen.info = info
@@ -268,7 +261,7 @@ export class ClusterNodes {
   }
 
   async #poll(): Promise<void> {
-    const { store, clock } = this.#parts
+    const { store, clock } = this.#environment
     const askedAt = clock.monotonic()
     const asked = [...this.#others].filter(([, seen]) => seen.withoutLeaseSince === undefined)
     if (asked.length === 0) return
@@ -293,28 +286,28 @@ export class ClusterNodes {
   #markGone(nodeId: string, seen: Seen): void {
     if (seen.gone) return
     seen.gone = true
-    const { log, metrics, onGone } = this.#parts
+    const { log, metrics } = this.#environment
     const what = seen.withoutLeaseSince === undefined ? 'a node no longer listens' : 'a node has no lease'
     // A node that drained has given its rooms away.
     log[seen.info.draining ? 'info' : 'warn']({ peer: nodeId }, `${what}: other nodes take over its rooms`)
     metrics.nodesGone.inc()
-    onGone(nodeId)
+    this.#ownership.gone(nodeId)
   }
 
   #markAlive(seen: Seen): void {
     seen.gone = false
-    this.#parts.onJoined(seen.info)
+    this.#ownership.joined(seen.info)
   }
 
   #count(): void {
     let alive = 1
     for (const seen of this.#others.values()) if (!seen.gone) alive++
-    this.#parts.metrics.nodesAlive.set(alive)
+    this.#environment.metrics.nodesAlive.set(alive)
   }
 
   /** Takes nodes that died long ago out of the index, unless they live again: with a lease nothing is written. */
   async #forgetDead(withoutLease: readonly string[]): Promise<void> {
-    const { store, clock, leaseMs } = this.#parts
+    const { store, clock, leaseMs } = this.#environment
     const now = clock.monotonic()
     for (const [nodeId, { gone, withoutLeaseSince }] of this.#others) {
       if (!gone || withoutLeaseSince === undefined) continue
@@ -332,7 +325,7 @@ export class ClusterNodes {
   }
 
   #scheduleReading(): void {
-    const { clock, leaseMs } = this.#parts
+    const { clock, leaseMs } = this.#environment
     if (this.#stopped) return
     this.#cancelReading = clock.schedule(untilNext(clock, leaseMs / 4), () => {
       void this.#quietly(() => this.#read()).then(() => this.#scheduleReading())
@@ -341,7 +334,7 @@ export class ClusterNodes {
 
   #schedulePoll(): void {
     if (this.#stopped || !this.#listenersKnown || this.#cancelPoll) return
-    const { clock } = this.#parts
+    const { clock } = this.#environment
     const doubted = [...this.#others.values()].some(({ gone, silentPolls }) => !gone && silentPolls > 0)
     this.#cancelPoll = clock.schedule(doubted ? AGAIN_MS : untilNext(clock, POLL_MS), () => {
       void this.#quietly(() => this.#poll()).then(() => {
@@ -364,7 +357,7 @@ export class ClusterNodes {
     } catch (error) {
       this.#resetSilence()
       if (this.#stopped) return
-      if (!this.#storeFails) this.#parts.log.warn({ err: error }, 'the other nodes cannot be read')
+      if (!this.#storeFails) this.#environment.log.warn({ err: error }, 'the other nodes cannot be read')
       this.#storeFails = true
     }
   }

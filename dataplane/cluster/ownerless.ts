@@ -1,12 +1,6 @@
 import type { CountedRoom, Store } from '../../shared/store/port.ts'
 import type { ClusterNodes } from './nodes.ts'
 
-/** Dependencies of OwnerlessRooms. */
-interface OwnerlessRoomsParts {
-  readonly store: Pick<Store, 'rooms' | 'time'>
-  readonly nodes: Pick<ClusterNodes, 'judge'>
-}
-
 /** One page of rooms without owner. */
 export interface OwnerlessPage {
   readonly rooms: readonly CountedRoom[]
@@ -20,10 +14,12 @@ const MOST_LOOKED_AT = 2000
 
 /** Rooms that no living node has: those that sleep, wait for a timer, or whose owner has died. The store has a record of each. */
 export class OwnerlessRooms {
-  readonly #parts: OwnerlessRoomsParts
+  readonly #store: Pick<Store, 'rooms' | 'time'>
+  readonly #nodes: Pick<ClusterNodes, 'judge'>
 
-  constructor(parts: OwnerlessRoomsParts) {
-    this.#parts = parts
+  constructor(store: Pick<Store, 'rooms' | 'time'>, nodes: Pick<ClusterNodes, 'judge'>) {
+    this.#store = store
+    this.#nodes = nodes
   }
 
   /**
@@ -31,12 +27,11 @@ export class OwnerlessRooms {
    * next one. Rejects with `StoreUnavailable`.
    */
   async page(projectId: string, limit: number, after?: CountedRoom): Promise<OwnerlessPage> {
-    const { store } = this.#parts
-    const now = await store.time()
+    const now = await this.#store.time()
     const rooms: CountedRoom[] = []
     let last = after
     for (let looked = 0; looked < MOST_LOOKED_AT; looked += BATCH) {
-      const batch = await store.rooms.counted(projectId, { limit: BATCH, ...(last && { after: last }) })
+      const batch = await this.#store.rooms.counted(projectId, { limit: BATCH, ...(last && { after: last }) })
       const ownerless = await Promise.all(
         batch.map(({ roomId, until }) => until > now && this.#isOwnerless(`${projectId}/${roomId}`)),
       )
@@ -51,9 +46,8 @@ export class OwnerlessRooms {
   }
 
   async #isOwnerless(name: string): Promise<boolean> {
-    const { store, nodes } = this.#parts
-    const found = await store.rooms.inspect(name)
+    const found = await this.#store.rooms.inspect(name)
     if (!found) return false
-    return found.owner === null || (await nodes.judge(found.owner)) === 'dead'
+    return found.owner === null || (await this.#nodes.judge(found.owner)) === 'dead'
   }
 }

@@ -1,86 +1,23 @@
-import { type Clock, sleep } from '../../shared/clock.ts'
-import type { Logger } from '../../shared/log.ts'
+import { sleep } from '../../shared/clock.ts'
 import type { NodeInfo } from '../../shared/node-registry.ts'
-import type { Random } from '../../shared/random.ts'
-import type { Store } from '../../shared/store/port.ts'
-import type { Tracer } from '../../shared/tracing/tracer.ts'
 import {
   type RequestAnswer,
   type RoomAddress,
-  type RoomRequest,
   roomIdOf,
   roomNamed,
   type Shown,
   type ToEdge,
 } from '../traffic.ts'
-import { Claims, type ClaimsParts } from './claims.ts'
+import { Claims } from './claims.ts'
 import type { PeerMessage } from './envelope.ts'
-import { handOver, type LeavingRoom } from './hand-over.ts'
-import { NodeLease, type NodeLeaseParts } from './lease.ts'
-import type { NodeLinks } from './links.ts'
-import type { ClusterMetrics } from './metrics.ts'
+import type { ClusterEnvironment } from './environment.ts'
+import { handOver } from './hand-over.ts'
+import { NodeLease } from './lease.ts'
 import { ClusterNodes } from './nodes.ts'
 import { type PlacementReason, place, type RoomToRun, takesSessions } from './placement.ts'
 import { RoomRequests } from './requests.ts'
-import { type LocalRooms, Router, type RouterParts } from './router.ts'
-
-/** The rooms of a node (`RoomHost`), as far as ownership has to do with them. */
-interface OwnedRooms extends LocalRooms {
-  readonly size: number
-  /** The version of each room type that there is code for. */
-  readonly versions: Readonly<Record<string, number>>
-  readonly rooms: readonly LeavingRoom[]
-  /** Each room reads its record: another node may have taken it over, or the store may have lost it. */
-  recheck(): void
-  /** One room (`project/type:key`) does: another node says that it has it. */
-  verify(name: string): void
-  /** A node is gone, and with it the sockets of the members there. */
-  edgeGone(nodeId: string): void
-  /** What a node was told may be lost. */
-  edgeMissed(nodeId: string): void
-  /** Answer of a room that has ended to a request that comes again. */
-  endedAnswer(room: RoomAddress, request: RoomRequest): Promise<RequestAnswer | undefined>
-  /** A room that no node runs, as its record has it. */
-  recorded(room: RoomAddress, shown: Shown): Promise<RequestAnswer | undefined>
-  /** From now on no room is opened here. */
-  refuseMore(): void
-}
-
-/** The sockets of a node (`Gateway`), as far as ownership has to do with them. */
-export interface LocalEdge {
-  /** An owner has something for members here. */
-  receive(message: ToEdge): void
-  /** Members of the room ask its owner again what they have missed. */
-  reattach(room: RoomAddress): void
-  /** Whether it has members in a room (`project/type:key`). */
-  subscribes(room: string): boolean
-  /** The session was resumed at another node. */
-  sessionTaken(sessionId: string, ended: boolean): Promise<void>
-  /** The store was away, and messages over it may be lost. */
-  storeReturned(): void
-}
-
-/** What ownership is made of. */
-interface OwnershipParts
-  extends Pick<ClaimsParts, 'recordTtlMs' | 'quota'>,
-    Pick<RouterParts, 'maxWaitingMessages' | 'backlogFull'>,
-    Pick<NodeLeaseParts, 'onReplaced'> {
-  readonly nodeId: string
-  readonly store: Store
-  readonly links: Pick<NodeLinks, 'start' | 'send' | 'greet' | 'forget' | 'close'>
-  /** Both are made with ownership, and exist once it is started. */
-  readonly rooms: () => OwnedRooms
-  readonly edge: () => LocalEdge
-  readonly clock: Clock
-  readonly random: Random
-  readonly log: Logger
-  readonly metrics: ClusterMetrics
-  readonly tracer: Tracer
-  /** How long others take this node for alive after its last renewal. */
-  readonly leaseMs: number
-  /** What the other nodes are told of this one. */
-  readonly info: () => Omit<NodeInfo, 'node_id' | 'draining' | 'cordoned' | 'rooms' | 'room_types'>
-}
+import { Router } from './router.ts'
+import { RoomWaker } from './waker.ts'
 
 /** How long rooms may take to be handed over; those left are saved for the first node that asks for them. */
 const HAND_OVER_MS = 5000
@@ -99,40 +36,21 @@ export class Ownership {
   readonly claims: Claims
   readonly router: Router
   readonly requests: RoomRequests
-  readonly #parts: OwnershipParts
+  /** Wakes rooms that no node runs. Started by the node, which waits until it takes clients. */
+  readonly waker: RoomWaker
+  readonly #environment: ClusterEnvironment
   #draining = false
   #cordoned = false
   #forgetReturn: (() => void) | undefined
 
-  constructor(parts: OwnershipParts) {
-    this.#parts = parts
-    const { leaseMs } = parts
-    const common = { ...parts, info: () => this.#info() }
-    this.lease = new NodeLease({ ...common, ttlMs: leaseMs, onRegained: () => this.#regained() })
-    this.nodes = new ClusterNodes({
-      ...common,
-      onGone: (other) => this.#gone(other),
-      onJoined: (other) => this.#joined(other),
-    })
-    this.claims = new Claims({
-      ...parts,
-      nodes: this.nodes,
-      mayAct: () => this.lease.valid(),
-      takenOver: (room, from) => this.#takenOver(room, from),
-    })
-    this.router = new Router({
-      ...parts,
-      claims: this.claims,
-      nodes: this.nodes,
-      subscribes: (room) => parts.edge().subscribes(room),
-      place: (reason, room) => this.#place(reason, room),
-      deliver: (edge, message) => this.deliver(edge, message),
-    })
-    this.requests = new RoomRequests({
-      ...parts,
-      send: (message) => this.router.send(message),
-      endedAnswer: (room, request) => parts.rooms().endedAnswer(room, request),
-    })
+  constructor(environment: ClusterEnvironment) {
+    this.#environment = environment
+    this.lease = new NodeLease(environment, this)
+    this.nodes = new ClusterNodes(environment, this)
+    this.claims = new Claims(environment, this)
+    this.router = new Router(environment, this)
+    this.requests = new RoomRequests(environment, this.router)
+    this.waker = new RoomWaker(environment, this)
   }
 
   /**
@@ -140,32 +58,33 @@ export class Ownership {
    * this node, and when the store cannot be reached.
    */
   async start(): Promise<void> {
-    this.#forgetReturn ??= this.#parts.store.onReturn(() => {
-      this.#parts.edge().storeReturned()
+    this.#forgetReturn ??= this.#environment.store.onReturn(() => {
+      this.#environment.edge().storeReturned()
       // Rooms in which nothing happens would not find out for minutes that their records are gone.
-      this.#parts.rooms().recheck()
+      this.#environment.rooms().recheck()
     })
-    await this.#parts.links.start()
+    await this.#environment.links.start(this)
     await this.lease.start()
     await this.nodes.start()
   }
 
   /** Ends the lease, and with it everything that this node might do for a room. */
   async stop(): Promise<void> {
+    this.waker.stop()
     this.nodes.stop()
     this.#forgetReturn?.()
-    await this.#parts.links.close()
+    await this.#environment.links.close()
     await this.lease.stop()
   }
 
   /** Tells a node that a session it had was resumed here, or `ended` here by an operator. */
   tellTaken(nodeId: string, sessionId: string, ended: boolean): void {
-    this.#parts.links.send(nodeId, { to: 'gateway', session_id: sessionId, ended })
+    this.#environment.links.send(nodeId, { to: 'gateway', session_id: sessionId, ended })
   }
 
   /** Takes a message to an edge, this node's own or another's: the same way for both, as far as rooms know. */
   deliver(edge: string, message: ToEdge): void {
-    const { nodeId, links, metrics } = this.#parts
+    const { nodeId, links, metrics } = this.#environment
     if (message.kind === 'update') metrics.roomTraffic.inc(edge === nodeId ? LOCAL_UPDATE : SENT_UPDATE)
     const gathers = message.kind === 'update' && !message.durable
     if (edge !== nodeId) links.send(edge, { to: 'edge', message }, gathers ? 'update' : 'awaited')
@@ -174,7 +93,7 @@ export class Ownership {
 
   /** A message of another node. */
   receive(message: PeerMessage, from: string): void {
-    const { rooms, edge, log } = this.#parts
+    const { rooms, edge, log } = this.#environment
     switch (message.to) {
       case 'owner':
       case 'opener':
@@ -204,7 +123,7 @@ export class Ownership {
    * they missed.
    */
   missed(from: string | undefined): void {
-    const { nodeId, rooms, edge } = this.#parts
+    const { nodeId, rooms, edge } = this.#environment
     if (from === undefined) {
       // Another node may have said that a session was resumed there.
       edge().storeReturned()
@@ -221,10 +140,10 @@ export class Ownership {
    * if the record cannot be read.
    */
   async describe(room: RoomAddress, shown: Shown): Promise<RequestAnswer> {
-    const owner = (await this.#parts.store.rooms.inspect(room.name))?.owner ?? null
+    const owner = (await this.#environment.store.rooms.inspect(room.name))?.owner ?? null
     if (owner !== null && (await this.nodes.judge(owner)) === 'alive')
       return this.requests.send(room, { id: 'describe', hash: '', do: { op: 'describe', ...shown } })
-    const answer = await this.#parts.rooms().recorded(room, shown)
+    const answer = await this.#environment.rooms().recorded(room, shown)
     return answer ?? { code: 'room_not_found', message: `there is no room ${roomIdOf(room)}` }
   }
 
@@ -240,7 +159,7 @@ export class Ownership {
   nearerNode(rooms: readonly RoomAddress[]): { readonly nodeId: string; readonly url: string } | undefined {
     const owners = new Set(rooms.map((room) => this.router.ownerOf(room)))
     const [owner] = owners
-    if (owners.size !== 1 || owner === undefined || owner === this.#parts.nodeId) return undefined
+    if (owners.size !== 1 || owner === undefined || owner === this.#environment.nodeId) return undefined
     const node = this.nodes.get(owner)
     if (node?.advertise_url === undefined || !takesSessions(node)) return undefined
     return { nodeId: owner, url: node.advertise_url }
@@ -248,8 +167,8 @@ export class Ownership {
 
   /** Asks another node that has the code and space for a room to open it. False: there is none. */
   openElsewhere(room: RoomAddress, stateVersion: number): boolean {
-    const { links, nodeId } = this.#parts
-    const other = this.#place('take_over', { roomType: room.roomType, stateVersion })
+    const { links, nodeId } = this.#environment
+    const other = this.place('take_over', { roomType: room.roomType, stateVersion })
     if (other === undefined || other === nodeId) return false
     links.send(other, { to: 'host', room })
     return true
@@ -274,26 +193,20 @@ export class Ownership {
   /** From now on this node takes no room, and the others know. */
   async drain(): Promise<void> {
     this.#draining = true
-    this.#parts.rooms().refuseMore()
+    this.#environment.rooms().refuseMore()
     await this.lease.renewNow()
   }
 
   /** Gives every room to another node, as far as that is done in 5 seconds. */
   async handOver(): Promise<void> {
-    const { links, clock, metrics, rooms } = this.#parts
-    const done = handOver(rooms().rooms, {
-      place: ({ address: { roomType }, stateVersion, mostlyAt }) =>
-        this.#place('hand_over', { roomType, stateVersion }, mostlyAt),
-      ask: (other, room) => links.send(other, { to: 'host', room }),
-      handed: (seconds) => metrics.handOverDuration.observe(seconds),
-      now: () => clock.monotonic(),
-    })
-    const timeout = sleep(clock, HAND_OVER_MS)
-    await Promise.race([done, timeout])
+    const { clock, rooms } = this.#environment
+    const handed = handOver(rooms().rooms, this.#environment, this)
+    await Promise.race([handed, sleep(clock, HAND_OVER_MS)])
   }
 
-  #info(): NodeInfo {
-    const { nodeId, rooms, info } = this.#parts
+  /** This node, as the others see it. */
+  info(): NodeInfo {
+    const { nodeId, rooms, info } = this.#environment
     const { size, versions } = rooms()
     return {
       ...info(),
@@ -305,8 +218,9 @@ export class Ownership {
     }
   }
 
-  #place(reason: PlacementReason, room: RoomToRun, preferred?: string): string | undefined {
-    const { nodeId: self, random } = this.#parts
+  /** The node that is to have a room; undefined: none can take it. */
+  place(reason: PlacementReason, room: RoomToRun, preferred?: string): string | undefined {
+    const { nodeId: self, random } = this.#environment
     const nodes = this.nodes.nodes()
     return place({ self, nodes, random, reason, room, ...(preferred !== undefined && { preferred }) })
   }
@@ -314,33 +228,36 @@ export class Ownership {
   /** An owner has something for this node's edge. */
   #hear(message: ToEdge, from: string): void {
     this.router.heard(message, from)
-    if (!this.requests.receive(message)) this.#parts.edge().receive(message)
+    if (!this.requests.receive(message)) this.#environment.edge().receive(message)
   }
 
-  #regained(): void {
-    const { log, rooms } = this.#parts
+  /** The lease is valid again after it had expired. Another node may have taken rooms of this node. */
+  regained(): void {
+    const { log, rooms } = this.#environment
     log.warn({ rooms: rooms().size }, 'the lease had expired and is renewed: every room is checked')
     this.nodes.hold()
     rooms().recheck()
   }
 
-  #gone(nodeId: string): void {
-    const { links, edge, rooms } = this.#parts
+  /** Another node has died or ended. */
+  gone(nodeId: string): void {
+    const { links, edge, rooms } = this.#environment
     links.forget(nodeId)
     for (const room of this.router.gone(nodeId)) edge().reattach(room)
     rooms().edgeGone(nodeId)
   }
 
-  #joined({ node_id: peer, version }: NodeInfo): void {
-    const { links, edge, log } = this.#parts
+  /** Another node is alive that was not, or was not known. */
+  joined({ node_id: peer, version }: NodeInfo): void {
+    const { links, edge, log } = this.#environment
     log.info({ peer, version }, 'a node is in the cluster')
     // It may have been taken for gone, and know nothing of it: what it has open here is asked again, and the other way round.
     links.greet(peer)
     for (const room of this.router.roomsAt(peer)) edge().reattach(room)
   }
 
-  /** Should the node that was judged dead live, it is to find out, whatever happens in the room. */
-  #takenOver(room: string, from: string): void {
-    this.deliver(from, { room: roomNamed(room), epoch: 0, kind: 'redirect', owner: this.#parts.nodeId })
+  /** A room was taken from a node that was judged dead. If that node lives, it is to find out, whatever happens in the room. */
+  takenOver(room: string, from: string): void {
+    this.deliver(from, { room: roomNamed(room), epoch: 0, kind: 'redirect', owner: this.#environment.nodeId })
   }
 }

@@ -12,12 +12,10 @@ const KICKED = { reply: { kicked: 1 }, epoch: 7, seq: 3 }
 function setup() {
   const clock = new FakeClock()
   const sent: ToOwner[] = []
-  const requests = new RoomRequests({
-    clock,
-    random: new SeededRandom(),
-    send: (message) => sent.push(message),
-    endedAnswer: async () => ended.answer,
-  })
+  const requests = new RoomRequests(
+    { clock, random: new SeededRandom(), rooms: () => ({ endedAnswer: async () => ended.answer }) },
+    { send: (message) => sent.push(message) },
+  )
   const ended: { answer?: RequestAnswer } = {}
   const answers: unknown[] = []
   requests.send(ROOM, REQUEST).then((answer) => answers.push(answer))

@@ -1,16 +1,10 @@
-import type { Clock } from '../../shared/clock.ts'
 import { randomToken } from '../../shared/ids.ts'
-import type { Random } from '../../shared/random.ts'
-import type { RequestAnswer, RequestMessage, RoomAddress, RoomRequest, ToEdge, ToOwner } from '../traffic.ts'
+import type { RequestAnswer, RequestMessage, RoomAddress, RoomRequest, ToEdge } from '../traffic.ts'
+import type { ClusterEnvironment, LocalRooms } from './environment.ts'
+import type { Router } from './router.ts'
 
-/** Dependencies of RoomRequests. */
-interface RoomRequestsParts {
-  readonly clock: Clock
-  readonly random: Random
-  /** Routes a message to the owner of its room (`Router.send`). */
-  readonly send: (message: ToOwner) => void
-  /** Answer that a room has left when it ended (`RoomHost.endedAnswer`). */
-  readonly endedAnswer: (room: RoomAddress, request: RoomRequest) => Promise<RequestAnswer | undefined>
+interface RequestsEnvironment extends Pick<ClusterEnvironment, 'clock' | 'random'> {
+  readonly rooms: () => Pick<LocalRooms, 'endedAnswer'>
 }
 
 /** A request that waits for its answer. */
@@ -39,11 +33,13 @@ const NO_ROOM: ReadonlySet<string> = new Set([
  * of a member's, and are sent again when the room moves or nothing comes back. A room carries out each once, however often it arrives.
  */
 export class RoomRequests {
-  readonly #parts: RoomRequestsParts
+  readonly #environment: RequestsEnvironment
+  readonly #router: Pick<Router, 'send'>
   readonly #pending = new Map<string, Pending>()
 
-  constructor(parts: RoomRequestsParts) {
-    this.#parts = parts
+  constructor(environment: RequestsEnvironment, router: Pick<Router, 'send'>) {
+    this.#environment = environment
+    this.#router = router
   }
 
   /**
@@ -51,7 +47,7 @@ export class RoomRequests {
    * `timeout`: then a request with the same id can be sent again. Never rejects.
    */
   send(room: RoomAddress, request: RoomRequest): Promise<RequestAnswer> {
-    const { clock, random } = this.#parts
+    const { clock, random } = this.#environment
     const id = `request_${randomToken(random, 16)}`
     return new Promise((resolve) => {
       const late = `${room.roomType}:${room.key} has not answered within ${TIMEOUT_MS / 1000} s`
@@ -91,7 +87,7 @@ export class RoomRequests {
   /** The room does not exist (any more): it may have carried the request out before it ended. */
   async #ended({ message: { room, request }, settle }: Pending, refusal: RequestAnswer): Promise<void> {
     try {
-      settle((await this.#parts.endedAnswer(room, request)) ?? refusal)
+      settle((await this.#environment.rooms().endedAnswer(room, request)) ?? refusal)
     } catch {
       settle({ code: 'room_unavailable', message: 'the store does not answer' })
     }
@@ -99,11 +95,11 @@ export class RoomRequests {
 
   #send(pending: Pending): void {
     this.#sendIn(pending, RESEND_MS)
-    this.#parts.send(pending.message)
+    this.#router.send(pending.message)
   }
 
   #sendIn(pending: Pending, ms: number): void {
     pending.cancelResend()
-    pending.cancelResend = this.#parts.clock.schedule(ms, () => this.#send(pending))
+    pending.cancelResend = this.#environment.clock.schedule(ms, () => this.#send(pending))
   }
 }

@@ -1,5 +1,3 @@
-import type { Clock } from '../../shared/clock.ts'
-import type { Logger } from '../../shared/log.ts'
 import { Inbox } from '../inbox.ts'
 import {
   ABSENT,
@@ -7,53 +5,34 @@ import {
   makerOf,
   type Nowhere,
   nowhere,
-  type Place,
   refuseAll,
   unavailable,
   unavailableText,
 } from '../place.ts'
 import { type Arrival, isClose, type RoomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
 import type { Claims } from './claims.ts'
+import type { ClusterEnvironment, LocalEdge, LocalRooms } from './environment.ts'
 import type { NodeLinks } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
+import type { Ownership } from './ownership.ts'
 import { canRun, type RoomToRun } from './placement.ts'
 
 /** So long after a store has begun without its data owners may still write their rooms again. */
 const ROOMS_REWRITTEN_MS = 15_000
 
-/** What the router knows of the rooms of this node (`RoomHost`). */
-export interface LocalRooms {
-  /** Whether a room (`project/type:key`) runs here, or is about to. */
-  has(name: string): boolean
-  /** Whether this node opens rooms for others. */
-  readonly accepts: boolean
-  /** False: no such room runs here, or is about to. */
-  receive(message: ToOwner, from: string): boolean
-  /** Claims the room and runs it, for those who have arrived. `seen`: what the store has said about it. */
-  open(room: RoomAddress, inbox?: Inbox, seen?: Inspection): Promise<Place> | undefined
-}
-
-/** What a router is made of. */
-export interface RouterParts {
-  readonly nodeId: string
-  readonly clock: Clock
-  readonly rooms: () => LocalRooms
-  /** Whether this node's edge has members in a room (`project/type:key`). */
-  readonly subscribes: (room: string) => boolean
-  readonly claims: Pick<Claims, 'inspect'>
-  readonly nodes: Pick<ClusterNodes, 'judge' | 'isAlive' | 'isGone' | 'nodes' | 'get' | 'storeIsBehind'>
+export interface RouterEnvironment
+  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'log' | 'maxWaitingMessages' | 'backlogFull'> {
+  readonly rooms: () => Pick<LocalRooms, 'has' | 'accepts' | 'receive' | 'open'>
+  readonly edge: () => Pick<LocalEdge, 'subscribes'>
   readonly links: Pick<NodeLinks, 'send'>
   readonly metrics: Pick<ClusterMetrics, 'roomTraffic'>
-  readonly log: Logger
-  /** The node that is to open a room; undefined when none can take it. */
-  readonly place: (reason: 'create' | 'take_over', room: RoomToRun) => string | undefined
-  /** How many messages wait for one room while its owner is looked for. */
-  readonly maxWaitingMessages: number
-  /** More than that came. */
-  readonly backlogFull: (roomType: string) => void
-  /** Takes an answer to an edge. */
-  readonly deliver: (edge: string, message: ToEdge) => void
+}
+
+/** The ownership that routes by what it knows of rooms and nodes. */
+export interface RoutingOwnership extends Pick<Ownership, 'place' | 'deliver'> {
+  readonly claims: Pick<Claims, 'inspect'>
+  readonly nodes: Pick<ClusterNodes, 'judge' | 'isAlive' | 'isGone' | 'nodes' | 'get' | 'storeIsBehind'>
 }
 
 /** Where the messages for one room go. */
@@ -85,16 +64,19 @@ const LONGEST_PAUSE_MS = 500
  * over the links to another's. A room that no living node owns is opened, here or where there is more space.
  */
 export class Router {
-  readonly #parts: RouterParts
+  readonly #environment: RouterEnvironment
+  readonly #ownership: RoutingOwnership
   readonly #routes = new Map<string, Route>()
 
-  constructor(parts: RouterParts) {
-    this.#parts = parts
+  constructor(environment: RouterEnvironment, ownership: RoutingOwnership) {
+    this.#environment = environment
+    this.#ownership = ownership
   }
 
   /** A message of this node's edge, or of another's which takes this node for the owner, or wants it to be. */
-  send(message: ToOwner, from = this.#parts.nodeId): void {
-    const { nodeId, rooms, links, nodes, metrics } = this.#parts
+  send(message: ToOwner, from = this.#environment.nodeId): void {
+    const { nodeId, rooms, links, metrics } = this.#environment
+    const { nodes } = this.#ownership
     const { room } = message
     const route = this.#routes.get(room.name)
     const owner = route?.owner
@@ -108,7 +90,7 @@ export class Router {
       links.send(owner, { to: 'owner', message }, gathers ? 'input' : 'awaited')
     } else if (from !== nodeId && !rooms().accepts) this.#redirect(room, from, null)
     else {
-      const inbox = new Inbox(this.#parts.maxWaitingMessages)
+      const inbox = new Inbox(this.#environment.maxWaitingMessages)
       this.#wait(inbox, { message, from })
       this.#look(this.#routeOf(room), inbox)
     }
@@ -116,12 +98,13 @@ export class Router {
 
   /** Messages that the rooms of this node have no place for; `owner`: the node that has the room, as far as is known. */
   redirect(room: RoomAddress, inbox: Inbox, owner: string | undefined): void {
-    const { nodeId, rooms, nodes, links, subscribes } = this.#parts
+    const { nodeId, rooms, links, edge } = this.#environment
+    const { nodes } = this.#ownership
     if (owner !== undefined || !rooms().accepts) this.#sendBack(room, inbox, owner ?? null)
     if (inbox.empty) return
     const isReachable = owner !== undefined && owner !== nodeId && !nodes.isGone(owner)
     const route = this.#routes.get(room.name)
-    if (isReachable && subscribes(room.name)) this.#routeOf(room).owner = owner
+    if (isReachable && edge().subscribes(room.name)) this.#routeOf(room).owner = owner
     if (route?.inbox) for (const arrival of inbox.take()) this.#wait(route.inbox, arrival)
     else if (isReachable) for (const { message } of inbox.take()) links.send(owner, { to: 'owner', message })
     else this.#look(this.#routeOf(room), inbox)
@@ -129,7 +112,7 @@ export class Router {
 
   /** The node that has a room, as far as is known here; undefined: it would have to be found out. */
   ownerOf(room: RoomAddress): string | undefined {
-    if (this.#parts.rooms().has(room.name)) return this.#parts.nodeId
+    if (this.#environment.rooms().has(room.name)) return this.#environment.nodeId
     const route = this.#routes.get(room.name)
     return route?.inbox ? undefined : route?.owner
   }
@@ -168,7 +151,7 @@ export class Router {
 
   /** The rooms whose owner is `nodeId`, or any other node when that is undefined. */
   roomsAt(nodeId: string | undefined): RoomAddress[] {
-    const self = this.#parts.nodeId
+    const self = this.#environment.nodeId
     return [...this.#routes.values()]
       .filter(({ owner }) => owner !== undefined && owner !== self && (owner === nodeId || !nodeId))
       .map(({ room }) => room)
@@ -176,7 +159,7 @@ export class Router {
 
   /** What has no place is asked again by its edge. */
   #wait(inbox: Inbox, arrival: Arrival): void {
-    if (!inbox.add(arrival)) this.#parts.backlogFull(arrival.message.room.roomType)
+    if (!inbox.add(arrival)) this.#environment.backlogFull(arrival.message.room.roomType)
   }
 
   #routeOf(room: RoomAddress): Route {
@@ -198,14 +181,17 @@ export class Router {
   }
 
   #look(route: Route, inbox: Inbox): void {
-    const { clock } = this.#parts
+    const { clock } = this.#environment
     const now = clock.monotonic()
     route.looks = now - route.lookedAt < 1000 ? route.looks + 1 : 1
     route.lookedAt = now
     route.inbox = inbox
     const find = (): void => {
       this.#find(route, inbox).catch((error: unknown) => {
-        this.#parts.log.warn({ err: error, room: route.room.name }, 'the owner of a room could not be found')
+        this.#environment.log.warn(
+          { err: error, room: route.room.name },
+          'the owner of a room could not be found',
+        )
         this.#nowhere(route, inbox, unavailable(route.room, 'the store does not answer'))
       })
     }
@@ -214,7 +200,8 @@ export class Router {
   }
 
   async #find(route: Route, inbox: Inbox): Promise<void> {
-    const { nodeId, rooms, claims, nodes, place } = this.#parts
+    const { nodeId, rooms } = this.#environment
+    const { claims, nodes } = this.#ownership
     const name = route.room.name
     const seen = await claims.inspect(name)
     const { record: found } = seen
@@ -240,7 +227,7 @@ export class Router {
       // A node that was asked by another does not pass it on: the two might do so forever.
       const mine = asked || (owner === nodeId && rooms().accepts)
       const other = (): string | undefined =>
-        asked ? undefined : place(owner === null ? 'create' : 'take_over', needs)
+        asked ? undefined : this.#ownership.place(owner === null ? 'create' : 'take_over', needs)
       const fits = mine && this.#isNewEnough(nodeId, needs)
       const target = fits ? nodeId : (other() ?? (ends && rooms().accepts ? nodeId : undefined))
       const old = needs.stateVersion > 1 && !nodes.nodes().some((node) => canRun(node, needs))
@@ -253,7 +240,7 @@ export class Router {
 
   /** What has waited goes to `owner`, which has the room or is to open it. */
   #found(route: Route, inbox: Inbox, owner: string, to: 'owner' | 'opener', seen: Inspection): void {
-    const { nodeId, rooms, links } = this.#parts
+    const { nodeId, rooms, links } = this.#environment
     this.#endSearch(route)
     route.owner = owner
     if (owner === nodeId) {
@@ -267,20 +254,20 @@ export class Router {
   /** Answers the messages that have waited. Those without an answer look for the room again. */
   #nowhere(route: Route, inbox: Inbox, place: Nowhere): void {
     this.#endSearch(route)
-    refuseAll(inbox, place, this.#parts.deliver)
+    refuseAll(inbox, place, (edge, message) => this.#ownership.deliver(edge, message))
     if (!inbox.empty) this.redirect(route.room, inbox, undefined)
   }
 
   /** Whether a node's code is not older than the state of a room. */
   #isNewEnough(nodeId: string, needs: RoomToRun): boolean {
     if (needs.stateVersion === 1) return true
-    const node = this.#parts.nodes.get(nodeId)
+    const node = this.#ownership.nodes.get(nodeId)
     return node !== undefined && canRun(node, needs)
   }
 
   /** The node that could run it has ended, or was rolled back. */
   #tooOld(route: Route, inbox: Inbox, stateVersion: number): void {
-    this.#parts.log.warn(
+    this.#environment.log.warn(
       { room: route.room.name, state_version: stateVersion },
       'no node has code for the state of a room: finish the upgrade',
     )
@@ -293,7 +280,7 @@ export class Router {
     const { name } = route.room
     route.inbox = undefined
     // Other nodes' members are no reason to remember where a room is, and neither are those who have left.
-    if (!this.#parts.subscribes(name)) this.#routes.delete(name)
+    if (!this.#environment.edge().subscribes(name)) this.#routes.delete(name)
   }
 
   /**
@@ -301,12 +288,12 @@ export class Router {
    * everything that it has open in the room.
    */
   #sendBack(room: RoomAddress, inbox: Inbox, owner: string | null): void {
-    const { nodeId } = this.#parts
+    const { nodeId } = this.#environment
     const foreign = inbox.remove(({ from }) => from !== nodeId)
     for (const edge of new Set(foreign.map(({ from }) => from))) this.#redirect(room, edge, owner)
   }
 
   #redirect(room: RoomAddress, edge: string, owner: string | null): void {
-    this.#parts.deliver(edge, { room, epoch: 0, kind: 'redirect', owner })
+    this.#ownership.deliver(edge, { room, epoch: 0, kind: 'redirect', owner })
   }
 }

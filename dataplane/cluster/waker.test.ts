@@ -1,13 +1,10 @@
 import { pino } from 'pino'
-import { Registry } from 'prom-client'
 import * as v from 'valibot'
 import { describe, expect, it, vi } from 'vitest'
-import { registerMetrics } from '../../shared/metrics.ts'
-import type { NodeInfo } from '../../shared/node-registry.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
+import { nodeInfo } from '../../test/support/descriptions.ts'
 import { RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
 import { type Durability, defineRoom } from '../rooms/definition.ts'
-import { CLUSTER_METRICS } from './metrics.ts'
 import { RoomWaker } from './waker.ts'
 
 const LEASE_MS = 2000
@@ -49,46 +46,38 @@ interface WakingOptions {
   readonly others?: Readonly<Record<string, Readonly<Record<string, number>>>>
 }
 
-const info = (nodeId: string, roomTypes: Readonly<Record<string, number>>): NodeInfo => ({
-  node_id: nodeId,
-  started_at: '',
-  version: '',
-  draining: false,
-  rooms: 0,
-  sessions: 0,
-  load: 0,
-  max_rooms: 0,
-  max_sessions: 0,
-  room_types: roomTypes,
-})
-
 /** A node that looks for rooms that are due, and what came of each. */
-function waking(bench: RoomBench, { leaseMs = LEASE_MS, maxRooms, others = {} }: WakingOptions = {}) {
+function waking(bench: RoomBench, { leaseMs = LEASE_MS, maxRooms = 0, others = {} }: WakingOptions = {}) {
   const results: string[] = []
   const asked: string[] = []
   const { nodeId, host } = bench
-  const infos = Object.entries(others).map(([other, types]) => info(other, types))
-  const waker = new RoomWaker({
-    nodeId,
-    store: bench.store.store,
-    claims: bench.claims,
-    nodes: { nodes: () => [info(nodeId, host.versions), ...infos], judge: (other) => bench.judge(other) },
-    rooms: host,
-    space: () => (maxRooms ?? Number.POSITIVE_INFINITY) - host.claimed,
-    openElsewhere: (room) => {
-      asked.push(room.name)
-      return infos.length > 0
+  const infos = Object.entries(others).map(([other, types]) => nodeInfo(other, { room_types: types }))
+  const waker = new RoomWaker(
+    {
+      nodeId,
+      store: bench.store.store,
+      rooms: () => host,
+      clock: bench.clock,
+      random: new SeededRandom(3),
+      log: pino({ level: 'silent' }),
+      metrics: { roomWakeups: { inc: ({ result }) => results.push(result) } },
+      leaseMs,
+      maxRooms,
     },
-    clock: bench.clock,
-    random: new SeededRandom(3),
-    log: pino({ level: 'silent' }),
-    metrics: {
-      ...registerMetrics(new Registry(), CLUSTER_METRICS),
-      roomWakeups: { inc: ({ result }) => results.push(result) },
+    {
+      cordoned: false,
+      lease: { valid: () => bench.mayAct },
+      claims: bench.claims,
+      nodes: {
+        nodes: () => [nodeInfo(nodeId, { room_types: host.versions }), ...infos],
+        judge: (other) => bench.judge(other),
+      },
+      openElsewhere: (room) => {
+        asked.push(room.name)
+        return infos.length > 0
+      },
     },
-    leaseMs,
-    mayAct: () => bench.mayAct,
-  })
+  )
   waker.start()
   return { waker, results, asked }
 }

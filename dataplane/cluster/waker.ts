@@ -1,38 +1,26 @@
-import type { Clock } from '../../shared/clock.ts'
-import type { Logger } from '../../shared/log.ts'
-import type { Random } from '../../shared/random.ts'
 import { type Store, StoreUnavailable, type Wakeup } from '../../shared/store/port.ts'
 import { WAKEUP_PARTS } from '../../shared/store/rules.ts'
-import { type RoomAddress, roomNamed } from '../traffic.ts'
+import { roomNamed } from '../traffic.ts'
 import type { Claims } from './claims.ts'
+import type { ClusterEnvironment, LocalRooms } from './environment.ts'
+import type { NodeLease } from './lease.ts'
 import type { ClusterMetrics, WakeupResult } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
+import type { Ownership } from './ownership.ts'
 import { canRun } from './placement.ts'
-import type { LocalRooms } from './router.ts'
 
-/** What a waker works with. */
-interface RoomWakerParts {
-  readonly nodeId: string
+interface WakerEnvironment
+  extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'random' | 'log' | 'leaseMs' | 'maxRooms'> {
   readonly store: Pick<Store, 'wakeups'>
+  readonly rooms: () => Pick<LocalRooms, 'accepts' | 'claimed' | 'open' | 'wake'>
+  readonly metrics: Pick<ClusterMetrics, 'roomWakeups'>
+}
+
+/** The ownership that rooms are woken for. */
+interface WakingOwnership extends Pick<Ownership, 'cordoned' | 'openElsewhere'> {
+  readonly lease: Pick<NodeLease, 'valid'>
   readonly claims: Pick<Claims, 'inspect'>
   readonly nodes: Pick<ClusterNodes, 'nodes' | 'judge'>
-  /** The rooms of this node (`RoomHost`). */
-  readonly rooms: Pick<LocalRooms, 'accepts' | 'open'> & {
-    /** A room whose time has come runs here, or is about to; false: it does not. */
-    wake(name: string): boolean
-  }
-  readonly clock: Clock
-  readonly random: Random
-  readonly log: Logger
-  readonly metrics: Pick<ClusterMetrics, 'roomWakeups'>
-  /** How long others take a node for alive after its last renewal. */
-  readonly leaseMs: number
-  /** How many more rooms this node may open; Infinity: any number. */
-  readonly space: () => number
-  /** Asks another node that has the code and space for a room to open it. False: there is none. */
-  readonly openElsewhere: (room: RoomAddress, stateVersion: number) => boolean
-  /** Whether this node may act (its lease is valid). */
-  readonly mayAct: () => boolean
 }
 
 /** So many rooms of each part of the store are opened at a time. */
@@ -48,20 +36,22 @@ const NO_CODE_MS = 300_000
  * which are looked at again until an owner of the room says otherwise. A node that has as many rooms as it may takes none.
  */
 export class RoomWaker {
-  readonly #parts: RoomWakerParts
+  readonly #environment: WakerEnvironment
+  readonly #ownership: WakingOwnership
   readonly #everyMs: number
   #cancel: (() => void) | undefined
   #stopped = false
   /** How many rooms the looks that are under way may open. */
   #taken = 0
 
-  constructor(parts: RoomWakerParts) {
-    this.#parts = parts
-    this.#everyMs = Math.min(parts.leaseMs / 2, LATEST_MS)
+  constructor(environment: WakerEnvironment, ownership: WakingOwnership) {
+    this.#environment = environment
+    this.#ownership = ownership
+    this.#everyMs = Math.min(environment.leaseMs / 2, LATEST_MS)
   }
 
   start(): void {
-    const { clock, random } = this.#parts
+    const { clock, random } = this.#environment
     if (this.#stopped) return
     this.#cancel = clock.schedule(this.#everyMs * (0.5 + random.float() / 2), () => {
       this.#look().finally(() => this.start())
@@ -81,10 +71,10 @@ export class RoomWaker {
 
   /** One batch after the other, until none is full: those that were taken are put off. */
   async #wakeAll(part: number): Promise<void> {
-    const { rooms, log, mayAct, space } = this.#parts
+    const { rooms, log } = this.#environment
     try {
-      while (!this.#stopped && mayAct() && rooms.accepts) {
-        const limit = Math.min(BATCH, space() - this.#taken)
+      while (!this.#stopped && this.#ownership.lease.valid() && rooms().accepts) {
+        const limit = Math.min(BATCH, this.#space - this.#taken)
         if (limit <= 0 || (await this.#wakeSome(part, limit)) < limit) break
       }
     } catch (error) {
@@ -93,11 +83,18 @@ export class RoomWaker {
     }
   }
 
+  /** How many more rooms this node may open. */
+  get #space(): number {
+    const { maxRooms, rooms } = this.#environment
+    if (this.#ownership.cordoned) return 0
+    return maxRooms === 0 ? Number.POSITIVE_INFINITY : maxRooms - rooms().claimed
+  }
+
   /** Resolves with how many rooms were due. */
   async #wakeSome(part: number, limit: number): Promise<number> {
     this.#taken += limit
     try {
-      const due = await this.#parts.store.wakeups.take(part, { limit, againMs: this.#everyMs })
+      const due = await this.#environment.store.wakeups.take(part, { limit, againMs: this.#everyMs })
       await Promise.all(due.map((wakeup) => this.#wake(wakeup)))
       return due.length
     } finally {
@@ -106,11 +103,13 @@ export class RoomWaker {
   }
 
   async #wake(wakeup: Wakeup): Promise<void> {
-    this.#parts.metrics.roomWakeups.inc({ result: await this.#result(wakeup) })
+    this.#environment.metrics.roomWakeups.inc({ result: await this.#result(wakeup) })
   }
 
   async #result({ room, fence }: Wakeup): Promise<WakeupResult> {
-    const { nodeId, store, rooms, claims, clock, nodes, openElsewhere } = this.#parts
+    const { nodeId, store, clock } = this.#environment
+    const { claims, nodes } = this.#ownership
+    const rooms = this.#environment.rooms()
     if (rooms.wake(room)) return 'running'
     const seen = await claims.inspect(room)
     const { record: found } = seen
@@ -125,7 +124,7 @@ export class RoomWaker {
       return 'no_code'
     }
     if (found && !able.some((node) => node.node_id === nodeId))
-      return openElsewhere(address, stateVersion) ? 'elsewhere' : 'unavailable'
+      return this.#ownership.openElsewhere(address, stateVersion) ? 'elsewhere' : 'unavailable'
     const place = found && (await rooms.open(address, undefined, seen))
     // An owner that has made the room again since has said so under a later fence.
     if (!found || (place?.at === 'nowhere' && place.why === 'absent')) {

@@ -22,6 +22,8 @@ import { ENDED_BY_OPERATOR, type Sessions } from './sessions.ts'
 
 /** How often a newcomer tries to have room made for it. */
 const ROOM_ATTEMPTS = 3
+/** A token without sub, which many players share, may have so many times the sessions of a player. */
+const TOKEN_SHARE = 100
 
 export type Hello = Extract<ClientMessage, { t: 'hello' }>
 type Resume = Extract<Hello, { resume: unknown }>['resume']
@@ -252,9 +254,9 @@ export class Handshake {
   }
 
   #quotaOf(claims: TokenClaims): Quota | undefined {
-    const { maxSessionsPerSub, maxSessionsPerToken } = this.#context.options
+    const { maxSessionsPerSub } = this.#context.options
     const { sub, project_id: projectId } = claims
-    const max = sub === undefined ? maxSessionsPerToken : maxSessionsPerSub
+    const max = sub === undefined ? TOKEN_SHARE * maxSessionsPerSub : maxSessionsPerSub
     if (max === 0) return undefined
     const sets = quotaSets(`${projectId}/${principalOf(claims)}`, max)
     return { of: sub === undefined ? 'token' : 'player (sub)', max, sets }

@@ -9,10 +9,10 @@ import type {
 import { noSpan, type Span, type TraceContext } from '../../shared/tracing/tracer.ts'
 import { type Frame, frame, joinFrames } from '../frame.ts'
 import {
+  type EdgeLayers,
   type Farewell,
   type Frames,
   type JoinedMember,
-  type LayerParts,
   type Outcome,
   type PersonalPart,
   type RoomAddress,
@@ -100,7 +100,7 @@ export class FlushFrames {
     patch: Frames | undefined,
     rest: Frames | undefined,
     alone: boolean,
-    layers?: LayerParts,
+    layers?: EdgeLayers,
     last = false,
   ) {
     this.seq = seq

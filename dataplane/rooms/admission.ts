@@ -8,18 +8,10 @@ import { FAILED, kindOf, parseOptions, RoomLogicError } from './failures.ts'
 import type { Inputs, Refusal } from './inputs.ts'
 import { Membership, memberFor } from './memberships.ts'
 import { seatName } from './reservations.ts'
+import type { Room } from './room.ts'
 import { isPromise, type RoomCode, type RoomTurn } from './room-code.ts'
+import type { Timer } from './scheduler.ts'
 import type { RoomStream } from './stream.ts'
-
-/** What admission has to do with its room. */
-interface AdmissionEvents {
-  /** Runs what no message asked for, now or when the room may act again. */
-  readonly act: (run: () => void) => void
-  /** The room may have become empty, or is so no more. */
-  readonly occupied: () => void
-  /** A join that the room cannot take any more, because it ends. */
-  readonly late: (request: JoinRequest) => void
-}
 
 /** What became of a join that was to be admitted. */
 type Verdict =
@@ -32,7 +24,7 @@ interface RunningAdmit {
   readonly request: JoinRequest
   /** What came for this member meanwhile, in order: of each kind the last. */
   readonly waiting: Map<'attach' | 'detach', () => void>
-  readonly cancelTimeout: () => void
+  readonly timeout: Timer
 }
 
 type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
@@ -41,7 +33,7 @@ type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
 export class RoomAdmission {
   readonly #stream: RoomStream
   readonly #inputs: Inputs
-  readonly #on: AdmissionEvents
+  readonly #room: Room
   /** By subscription id. */
   readonly #running = new Map<string, RunningAdmit>()
   /** The spans of joins whose members have not heard of them yet, by subscription id. */
@@ -51,11 +43,12 @@ export class RoomAdmission {
   readonly #early = new Map<string, () => void>()
   #closed = false
 
-  constructor(stream: RoomStream, inputs: Inputs, on: AdmissionEvents) {
+  constructor(room: Room, inputs: Inputs) {
+    const { stream } = room
     const { clock, limits, scheduler } = stream.environment
+    this.#room = room
     this.#stream = stream
     this.#inputs = inputs
-    this.#on = on
     this.#expiry = scheduler.timer(() => this.#removeExpired())
     if (stream.memberships.size > 0) this.#expiry.at(clock.monotonic() + limits.movesMs)
   }
@@ -135,7 +128,7 @@ export class RoomAdmission {
     const request = this.#cancel(memberId)
     if (request) this.#endSpan(memberId, reason)
     if (!memberships.addressee(memberId)) replies.noSeat(request?.edge ?? from, memberId)
-    this.#on.occupied()
+    this.#room.watchIdle()
   }
 
   detach({ member_id: memberId, moves = false }: Kind<'detach'>, from: string): void {
@@ -365,14 +358,14 @@ export class RoomAdmission {
 
   #late(request: JoinRequest): void {
     this.#endSpan(request.member_id, 'late')
-    this.#on.late(request)
+    this.#room.wait({ message: request, from: request.edge })
   }
 
   /** Asks `admit`; what it says counts once it is known, unless the join is cancelled before. */
   #admit(request: JoinRequest, options: unknown): void {
     const { member_id: memberId } = request
-    const { clock, limits } = this.#stream.environment
-    const decide = (verdict: Verdict) => this.#on.act(() => this.#decided(request, options, verdict))
+    const { clock, limits, scheduler } = this.#stream.environment
+    const decide = (verdict: Verdict) => this.#room.act(() => this.#decided(request, options, verdict))
     const answer = this.#ask(request, options)
     if (!(answer instanceof Promise)) {
       decide(answer)
@@ -387,10 +380,11 @@ export class RoomAdmission {
     const running: RunningAdmit = {
       request,
       waiting: new Map(),
-      cancelTimeout: clock.schedule(limits.admitMs, () =>
+      timeout: scheduler.timer(() =>
         settle(refused(`the room did not decide within ${limits.admitMs / 1000} seconds: try again`)),
       ),
     }
+    running.timeout.at(clock.monotonic() + limits.admitMs)
     this.#running.set(memberId, running)
     answer.then(settle)
   }
@@ -427,7 +421,7 @@ export class RoomAdmission {
     else {
       if ('why' in verdict) this.#refuse(request, 'join_refused', verdict.why)
       else this.#failed(request, 'admit', verdict.failure)
-      this.#on.occupied()
+      this.#room.watchIdle()
     }
   }
 
@@ -438,14 +432,14 @@ export class RoomAdmission {
   #wait(memberId: string, kind: 'attach' | 'detach', run: () => void): boolean {
     const running = this.#running.get(memberId)
     running?.waiting.delete(kind)
-    running?.waiting.set(kind, () => this.#on.act(run))
+    running?.waiting.set(kind, () => this.#room.act(run))
     return running !== undefined
   }
 
   /** The running join of a member is not waited for any more. */
   #cancel(memberId: string): JoinRequest | undefined {
     const running = this.#running.get(memberId)
-    running?.cancelTimeout()
+    running?.timeout.cancel()
     this.#running.delete(memberId)
     return running?.request
   }
@@ -474,7 +468,7 @@ export class RoomAdmission {
     if (seat) this.#inputs.replace(seat, membership, data ?? null)
     else refused = (found as Refusal | undefined) ?? this.#inputs.join(membership, options)
     if (refused) this.#refuse(request, refused.code, refused.message)
-    this.#on.occupied()
+    this.#room.watchIdle()
   }
 
   /** A join has reached the room; it has a span where its edge records it, which is never while traces are off. */
@@ -514,7 +508,7 @@ export class RoomAdmission {
   #removeExpired(): void {
     const { environment, memberships } = this.#stream
     const { clock } = environment
-    this.#on.act(() => {
+    this.#room.act(() => {
       if (this.#closed) return
       let earliest = Number.POSITIVE_INFINITY
       for (const membership of [...memberships]) {

@@ -1,26 +1,16 @@
 import { RoomLogicError } from './failures.ts'
 import { guardedArray } from './guarded.ts'
-
-/** An array of the state, as the methods need it. */
-interface ElementsOfState<Slot> {
-  readonly target: readonly Slot[]
-  /** Removes elements at `at` and puts others there, which are in the array already or new to the state. Returns those that were removed. */
-  splice(at: number, remove: number, inserted: readonly Slot[]): readonly Slot[]
-  /** These are the elements. */
-  rearrange(elements: readonly Slot[]): void
-  /** What is put in as elements from index `at` on. */
-  copies(values: readonly unknown[], at: number): Slot[]
-}
+import type { LiveArray, Slot } from './live-tree.ts'
 
 /** From what handlers hold to what an array of the state has, and back. */
-interface Views<Slot> {
-  readonly arrayOf: (view: unknown) => ElementsOfState<Slot>
+interface Views {
+  readonly arrayOf: (view: unknown) => LiveArray
   readonly viewOf: (slot: Slot | undefined) => unknown
   readonly slotOf: (value: unknown) => Slot
 }
 
 /** The methods of arrays that move elements: within an array these stay what they are, and keep their views. */
-export const arrayMethods = <Slot>({ arrayOf, viewOf, slotOf }: Views<Slot>) =>
+export const arrayMethods = ({ arrayOf, viewOf, slotOf }: Views) =>
   ({
     push(...values: unknown[]): number {
       const array = arrayOf(this)

@@ -1,27 +1,27 @@
 import type { WholeName } from '../../shared/protocol/codec.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { DepartureReason, MemberInfo, Subprotocol } from '../../shared/protocol/messages.ts'
+import type { MemberInfo, Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, joinFrames } from '../frame.ts'
 import { type Nowhere, refusalOf } from '../place.ts'
 import type {
   Arrival,
+  EdgeLayers,
   Farewell,
   Frames,
   JoinedMember,
   JoinRequest,
-  LayerParts,
   Outcome,
   PersonalPart,
   RoomAddress,
   ToEdge,
 } from '../traffic.ts'
 import type { Member } from './definition.ts'
-import type { Departures } from './departures.ts'
+import type { RoomEnvironment } from './environment.ts'
 import type { Position, Update } from './journal.ts'
 import { LayerDelivery } from './layer-delivery.ts'
 import type { Grants } from './layer-grants.ts'
 import type { Membership, Memberships } from './memberships.ts'
-import type { RoomMetrics } from './metrics.ts'
+import type { PendingJoin, PendingLeave } from './pending.ts'
 import type { EventMessage, MutableFrames, RoomFrames, UpdateFrames } from './room-frames.ts'
 import type { LiveState } from './state.ts'
 
@@ -30,29 +30,6 @@ interface Delivered {
   readonly seq: number
   readonly checksum: number
   readonly members: readonly Member[]
-}
-
-/** A join since the last flush. */
-export interface PendingJoin {
-  readonly membership: Membership
-  /** Events of the flush from this one on came after it. */
-  readonly firstEvent: number
-  /** The session takes over a seat that members know of. */
-  readonly replaces: boolean
-}
-
-/** A membership given up since the last flush. */
-export interface PendingLeave {
-  readonly membership: Membership
-  readonly reason: DepartureReason
-  /** Why, in words for the player. */
-  readonly text: string | undefined
-  /** Events of the flush before this one came while the member was there. */
-  readonly endEvent: number
-  /** The join was never delivered to its client. */
-  readonly unseen: boolean
-  /** A member that the others know of is gone. */
-  readonly departs: boolean
 }
 
 /** One flush on its way out: the update, and what its delivery needs to know. */
@@ -136,7 +113,7 @@ export class Delivery {
       const joined = this.#joined(flush)
       for (const edge of this.#memberships.edges)
         this.#replies.update(edge, seq, encoded, personal.get(edge) ?? NONE, joined.get(edge) ?? NONE, {
-          layers: layers?.parts.get(edge),
+          layers: layers?.byEdge.get(edge),
           leaving: leaving.get(edge),
         })
     }
@@ -365,11 +342,7 @@ interface ReplyingRoom {
 }
 
 /** The way to edges. */
-interface ReplyEnvironment {
-  readonly metrics: RoomMetrics
-  readonly departures: Departures
-  readonly deliver: (edge: string, message: ToEdge) => void
-}
+type ReplyEnvironment = Pick<RoomEnvironment, 'metrics' | 'departures' | 'deliver'>
 
 /** What a room says to edges, under its present epoch. */
 export class Replies {
@@ -402,7 +375,7 @@ export class Replies {
     {
       layers,
       leaving,
-    }: { readonly layers?: LayerParts | undefined; readonly leaving?: readonly string[] | undefined } = {},
+    }: { readonly layers?: EdgeLayers | undefined; readonly leaving?: readonly string[] | undefined } = {},
   ): void {
     this.#environment.deliver(edge, {
       room: this.#room,

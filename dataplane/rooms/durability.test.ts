@@ -129,7 +129,7 @@ describe('a room that is not stored', () => {
     const { bench, ann } = await roomWith(counting('none'), ['ann'])
     await bench.say('counter', 'ann', 'inc', null, 1)
     const heir = bench.successor([ann])
-    await bench.host.rooms[0]!.handOver({ nodeId: 'node_b', take: () => {} })
+    await bench.host.rooms[0]!.handOver('node_b')
     await heir.resume('counter', ann)
     expect(ann.state).toEqual({ count: 1 })
     const { snapshot, journal } = await heir.claimed('counter', 'node_c')

@@ -7,32 +7,19 @@ import {
   StoreRejected,
   StoreUnavailable,
 } from '../../shared/store/port.ts'
-import type { Durability, RoomLog } from './definition.ts'
+import type { Durability } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
-import type { LostEpochs, Update } from './journal.ts'
+import type { Update } from './journal.ts'
 import type { Timer } from './scheduler.ts'
-
-/** The room whose updates are kept. */
-interface DurableRoom extends LogEvents {
-  /** The whole room as of its last flush, without the updates that members may have missed. */
-  readonly withoutHistory: () => Uint8Array
-  /** Another node owns the room. */
-  readonly fenced: () => void
-}
-
-/** A snapshot of no room. */
-const NO_ROOM = new Uint8Array(0)
+import type { RoomStream } from './stream.ts'
 
 /**
  * When and how a room's updates reach the store, as its room type asks for: a `journal` room has each update written before it stands, a `snapshot`
  * room is written soon after it has changed, and one with `none` is written only to be handed over.
  */
 export class RoomDurability {
-  /** The room's record in the store; the only one that writes it. */
-  readonly record: FencedLog
   readonly #durability: Durability
-  readonly #environment: RoomEnvironment
-  readonly #room: DurableRoom
+  readonly #room: RoomStream
   #ended = false
   /** Of a journal: entries and bytes since the snapshot, and the size of that. A room has none at first. */
   #journal = { entries: Number.POSITIVE_INFINITY, bytes: 0, snapshotBytes: 0 }
@@ -41,38 +28,20 @@ export class RoomDurability {
   #writing = false
   #changedSince: number | undefined
 
-  /** Of a room (`project/type:key`) that this node has claimed. */
-  constructor(
-    durability: Durability,
-    environment: RoomEnvironment,
-    name: string,
-    fence: Fence,
-    log: RoomLog,
-    room: DurableRoom,
-  ) {
+  constructor(durability: Durability, room: RoomStream) {
     this.#durability = durability
-    this.#environment = environment
     this.#room = room
-    this.#snapshot = environment.scheduler.timer(() => this.#writeSnapshot())
-    // One that is not stored neither lasts nor is woken.
-    const unstored = { whole: () => NO_ROOM, life: () => undefined, wakeAt: () => undefined }
-    this.record = new FencedLog(
-      environment,
-      name,
-      fence,
-      log,
-      durability === 'none' ? { ...room, ...unstored } : room,
-    )
+    this.#snapshot = room.environment.scheduler.timer(() => this.#writeSnapshot())
   }
 
   /** The room had another owner. One that is not stored was handed over, and what it was then is not to come back. */
   takenOver(): void {
-    if (this.#durability === 'none') void this.#replace(NO_ROOM)
+    if (!this.#room.stored) void this.#replace(this.#room.whole())
   }
 
   /** The journal entry of an update; undefined in a room that is not stored. */
   entry(update: Update): Uint8Array | undefined {
-    return this.#durability === 'none' ? undefined : this.#environment.format.entry(update)
+    return this.#room.stored ? this.#room.environment.format.entry(update) : undefined
   }
 
   /**
@@ -86,26 +55,27 @@ export class RoomDurability {
     notices: readonly Uint8Array[],
   ): Promise<boolean> | undefined {
     if (!entry) return undefined
+    const { environment, record } = this.#room
     if (this.#durability === 'snapshot' && atOnce) {
       this.#snapshot.cancel()
       this.#changedSince = undefined
-      return this.record.replace(this.#room.withoutHistory(), notices)
+      return record.replace(this.#room.withoutHistory(), notices)
     }
     if (this.#durability === 'snapshot') {
-      this.#changedSince ??= this.#environment.clock.monotonic()
+      this.#changedSince ??= environment.clock.monotonic()
       if (!this.#writing) this.#snapshotSoon(this.#changedSince)
       return undefined
     }
-    const { journalEntries, journalBytes } = this.#environment.limits
+    const { journalEntries, journalBytes } = environment.limits
     const { entries, bytes, snapshotBytes } = this.#journal
     if (entries >= journalEntries || bytes >= Math.max(journalBytes, snapshotBytes)) {
       const whole = this.#room.whole()
       this.#journal = { entries: 0, bytes: 0, snapshotBytes: whole.length }
-      return this.record.replace(whole, notices)
+      return record.replace(whole, notices)
     }
     this.#journal.entries++
     this.#journal.bytes += entry.length
-    return this.record.append(entry, notices)
+    return record.append(entry, notices)
   }
 
   /** The next update is written as a whole snapshot, which says the version of the state: no entry does. */
@@ -115,10 +85,11 @@ export class RoomDurability {
 
   /** Gives the room up, for others to go on with (`forget` false: written first) or for good, with what its last turn leaves. */
   async release(forget: boolean, left: Pick<Release, 'notices' | 'outcomes'> = {}): Promise<boolean> {
+    const { record, stored } = this.#room
     // A room that is not stored has no history to give.
-    const whole = this.#durability === 'none' ? this.#room.withoutHistory : this.#room.whole
-    if (!forget && !(await this.record.replace(whole()))) return false
-    return this.record.release(forget, left)
+    const whole = () => (stored ? this.#room.whole() : this.#room.withoutHistory())
+    if (!forget && !(await record.replace(whole()))) return false
+    return record.release(forget, left)
   }
 
   /** Nothing is written by itself any more. */
@@ -128,7 +99,7 @@ export class RoomDurability {
   }
 
   #snapshotSoon(changedAt: number): void {
-    this.#snapshot.at(changedAt + this.#environment.limits.snapshotMs)
+    this.#snapshot.at(changedAt + this.#room.environment.limits.snapshotMs)
   }
 
   #writeSnapshot(): void {
@@ -145,7 +116,7 @@ export class RoomDurability {
 
   /** Writes what no update waits for. */
   async #replace(whole: Uint8Array): Promise<void> {
-    if (!(await this.record.replace(whole)) && !this.#ended) this.#room.fenced()
+    if (!(await this.#room.record.replace(whole)) && !this.#ended) this.#room.fenced()
   }
 }
 
@@ -165,25 +136,11 @@ export interface RoomLife {
   readonly lasting: boolean
 }
 
-/** What a log has to do with its room. */
-interface LogEvents {
-  /** The whole room as of its last flush: what to write when the store has lost the record. */
-  readonly whole: () => Uint8Array
-  /**
-   * For how long the store is to keep the room without an owner, as of its last flush; undefined: for `recordTtlMs`. Asked for every write.
-   */
-  readonly life: () => RoomLife | undefined
-  /** When a node has to run the room, as of its last flush; undefined: not by itself. Asked for every write, milliseconds since 1970. */
-  readonly wakeAt: () => number | undefined
-  /** The version of its state, as of its last flush. */
-  readonly stateVersion: () => number
-  /** The room goes on from memory under a new epoch: what others did with it under an epoch between the two is lost. */
-  readonly rewritten: (lost: LostEpochs) => void
-  /** So many notices are written. */
-  readonly noticed: (number: number) => void
-  /** The store does not answer (true), or does again (false). While it does not, nothing may be applied. */
-  readonly uncertain: (uncertain: boolean) => void
-}
+/** The room of a log. Each write asks it for the room as of its last flush. */
+export type RecordedRoom = Pick<
+  RoomStream,
+  'name' | 'log' | 'life' | 'wakeAt' | 'flushedVersion' | 'whole' | 'renew' | 'doubt'
+> & { readonly notices: Pick<RoomStream['notices'], 'wrote'> }
 
 interface WrittenNotice {
   readonly at: number
@@ -201,9 +158,7 @@ type Standing = 'same' | 'next' | 'rewritten' | 'lost'
  */
 export class FencedLog {
   readonly #environment: RoomEnvironment
-  readonly #room: string
-  readonly #log: RoomLog
-  readonly #on: LogEvents
+  readonly #room: RecordedRoom
   #fence: Fence
   #last: Promise<unknown> = Promise.resolve()
   /** One that has not begun. */
@@ -228,15 +183,13 @@ export class FencedLog {
   /** Notices that were written lately, and when that was, on the monotonic clock. */
   #written: WrittenNotice[] = []
 
-  /** Of a room (`project/type:key`) that this node has claimed. */
-  constructor(environment: RoomEnvironment, room: string, fence: Fence, log: RoomLog, on: LogEvents) {
+  /** Of a room that this node has claimed. */
+  constructor(environment: RoomEnvironment, room: RecordedRoom, fence: Fence) {
     this.#environment = environment
     this.#room = room
     this.#fence = fence
-    this.#log = log
-    this.#on = on
     this.#countedUntil = environment.clock.now() + this.#recordTtlMs
-    this.#wakeAt = on.wakeAt() === undefined ? undefined : Number.POSITIVE_INFINITY
+    this.#wakeAt = room.wakeAt === undefined ? undefined : Number.POSITIVE_INFINITY
   }
 
   get epoch(): number {
@@ -252,13 +205,13 @@ export class FencedLog {
   append(entry: Uint8Array, notices: readonly Uint8Array[]): Promise<boolean> {
     const number = ++this.#entries
     const { ttlMs } = this.#life
-    const wakeAt = this.#on.wakeAt()
+    const wakeAt = this.#room.wakeAt
     if (notices.length > 0) this.#unwritten.add(notices)
     const done = this.#alone(async () => {
       // The store had lost the record, and was told all of the room while this entry waited.
       if (number <= this.#covered) return true
       const write: NoticingWrite = (fence, added) =>
-        this.#records.commit(this.#room, fence, entry, ttlMs, added)
+        this.#records.commit(this.#room.name, fence, entry, ttlMs, added)
       return this.#waking(wakeAt, [notices], write, 'appends')
     })
     this.#countFor(ttlMs)
@@ -268,7 +221,7 @@ export class FencedLog {
   /** Replaces snapshot and journal. */
   replace(snapshot: Uint8Array, notices: readonly Uint8Array[] = []): Promise<boolean> {
     const said = this.#said()
-    const wakeAt = this.#on.wakeAt()
+    const wakeAt = this.#room.wakeAt
     if (notices.length > 0) this.#unwritten.add(notices)
     const write: NoticingWrite = (fence, added) => this.#snapshot(fence, snapshot, said, added)
     const done = this.#alone(() => this.#waking(wakeAt, [notices], write))
@@ -282,13 +235,13 @@ export class FencedLog {
     const options = { forget, ...(forget ? { ttlMs: this.#recordTtlMs } : this.#life), ...left }
     let isSent = false
     return this.#untilAnswered(async () => {
-      if (notices.length > 0) await this.#environment.notices.announce(this.#room, this.#fence)
+      if (notices.length > 0) await this.#environment.notices.announce(this.#room.name, this.#fence)
       // Refused after a lost answer: that release took place, or the room is another node's.
       const wasSent = isSent
       isSent = true
-      const released = (await this.#records.release(this.#room, this.#fence, options)) || wasSent
+      const released = (await this.#records.release(this.#room.name, this.#fence, options)) || wasSent
       if (released && forget && this.#wakeAt !== undefined) this.#tellWakeup(undefined)
-      if (released && notices.length > 0) this.#on.noticed(notices.length)
+      if (released && notices.length > 0) this.#room.notices.wrote(notices.length)
       return released
     })
   }
@@ -322,7 +275,7 @@ export class FencedLog {
   /** Tells the store when to wake the room, until it has answered; false: that is given up. */
   #requireWakeup(at: number): Promise<boolean> {
     return this.#retry(async () => {
-      await this.#environment.wakeups.set(this.#room, this.#nextWakeup(), at)
+      await this.#environment.wakeups.set(this.#room.name, this.#nextWakeup(), at)
       this.#wakeAt = at
       return true
     })
@@ -331,7 +284,7 @@ export class FencedLog {
   /** Tells the store that notices follow, until it has answered. False: that is given up. */
   #announce(): Promise<boolean> {
     return this.#retry(async () => {
-      await this.#environment.notices.announce(this.#room, this.#fence)
+      await this.#environment.notices.announce(this.#room.name, this.#fence)
       return true
     })
   }
@@ -340,7 +293,7 @@ export class FencedLog {
   #wrote(updates: readonly (readonly Uint8Array[])[]): void {
     const written = updates.filter((notices) => this.#unwritten.delete(notices)).flat()
     if (written.length === 0) return
-    this.#on.noticed(written.length)
+    this.#room.notices.wrote(written.length)
     const at = this.#environment.clock.monotonic()
     const kept = this.#written.filter((earlier) => earlier.at >= at - NOTICES_KEPT_MS)
     this.#written = [...kept, ...written.map((notice) => ({ at, notice }))].slice(-MAX_NOTICES_KEPT)
@@ -349,7 +302,7 @@ export class FencedLog {
   /** The same, for what no write waits for. */
   #tellWakeup(at: number | undefined): void {
     this.#wakeAt = at
-    this.#environment.wakeups.set(this.#room, this.#nextWakeup(), at).catch(() => {
+    this.#environment.wakeups.set(this.#room.name, this.#nextWakeup(), at).catch(() => {
       this.#wakeAt = Number.POSITIVE_INFINITY
     })
   }
@@ -366,7 +319,7 @@ export class FencedLog {
     if (this.#wakeAt !== undefined) this.repeatWakeup()
     return this.#untilAnswered(
       async () =>
-        (await this.#records.refresh(this.#room, this.#fence, ttlMs, lasting)) ||
+        (await this.#records.refresh(this.#room.name, this.#fence, ttlMs, lasting)) ||
         this.#isOwn(await this.#standing()),
     )
   }
@@ -439,7 +392,7 @@ export class FencedLog {
     const { nodeId: owner } = this.#environment
     for (let attempt = 0; ; attempt++) {
       try {
-        const found = await this.#records.inspect(this.#room)
+        const found = await this.#records.inspect(this.#room.name)
         const { epoch, version } = this.#fence
         // One ahead of this owner's epoch may be of its own claim, whose answer was lost.
         const claimed = this.#claiming && found?.owner === owner && found.epoch > epoch
@@ -469,7 +422,8 @@ export class FencedLog {
    */
   async #recall(): Promise<boolean> {
     const { nodeId, clock, rewritesAllowedAt } = this.#environment
-    if (!(await this.#records.recall(this.#room, nodeId, this.#fence.epoch, this.#recordTtlMs))) return false
+    if (!(await this.#records.recall(this.#room.name, nodeId, this.#fence.epoch, this.#recordTtlMs)))
+      return false
     for (;;) {
       const waitMs = rewritesAllowedAt() - clock.monotonic()
       if (waitMs <= 0 || this.#givenUp) return true
@@ -482,19 +436,22 @@ export class FencedLog {
   async #reclaim(foundEpoch: number): Promise<boolean> {
     this.#claiming = true
     const { nodeId } = this.#environment
-    const claim = await this.#records.claim(this.#room, nodeId, foundEpoch, this.#recordTtlMs)
+    const claim = await this.#records.claim(this.#room.name, nodeId, foundEpoch, this.#recordTtlMs)
     if (!claim) return false
     this.#claiming = false
-    this.#on.rewritten({ after: this.#fence.epoch, before: claim.fence.epoch })
+    this.#room.renew({ after: this.#fence.epoch, before: claim.fence.epoch })
     this.#fence = claim.fence
-    this.#log.warn({ epoch: claim.fence.epoch }, 'the store has lost the room; writing it again from memory')
+    this.#room.log.warn(
+      { epoch: claim.fence.epoch },
+      'the store has lost the room; writing it again from memory',
+    )
     return true
   }
 
   /** The store has lost this owner's last writes: no one else writes under its epoch, so it writes the room as it has it. */
   #rewrite(version: number): Promise<boolean> {
     const { epoch } = this.#fence
-    this.#log.warn(
+    this.#room.log.warn(
       { epoch, lost: this.#fence.version - version },
       'the store has lost writes of the room; writing it again from memory',
     )
@@ -503,10 +460,10 @@ export class FencedLog {
   }
 
   async #writeWhole(): Promise<boolean> {
-    const whole = this.#on.whole()
+    const whole = this.#room.whole()
     const said = this.#said()
     const entries = this.#entries
-    const wakeAt = this.#on.wakeAt()
+    const wakeAt = this.#room.wakeAt
     // The store may have lost this with the record.
     if (this.#wakeAt !== undefined) this.#wakeAt = Number.POSITIVE_INFINITY
     // The store may have lost these as well, also if it was away for longer. It keeps each notice once.
@@ -524,7 +481,7 @@ export class FencedLog {
     { ttlMs, stateVersion }: { ttlMs: number; stateVersion: number },
     notices: readonly Uint8Array[],
   ): Promise<boolean> {
-    return this.#records.snapshot(this.#room, fence, snapshot, ttlMs, stateVersion, notices)
+    return this.#records.snapshot(this.#room.name, fence, snapshot, ttlMs, stateVersion, notices)
   }
 
   get #records(): RoomRecords {
@@ -533,13 +490,13 @@ export class FencedLog {
 
   /** How long the record is to outlive a write that is asked for now. */
   get #life(): RoomLife {
-    const { ttlMs, lasting } = this.#on.life() ?? { ttlMs: 0, lasting: false }
+    const { ttlMs, lasting } = this.#room.life ?? { ttlMs: 0, lasting: false }
     return { ttlMs: Math.max(ttlMs, this.#recordTtlMs), lasting }
   }
 
   /** What a snapshot that is made now says besides. */
   #said(): { readonly ttlMs: number; readonly stateVersion: number } {
-    return { ttlMs: this.#life.ttlMs, stateVersion: this.#on.stateVersion() }
+    return { ttlMs: this.#life.ttlMs, stateVersion: this.#room.flushedVersion }
   }
 
   get #recordTtlMs(): number {
@@ -579,12 +536,15 @@ export class FencedLog {
   async #pause(attempt: number, error: unknown): Promise<boolean> {
     const { clock, random } = this.#environment
     if (error instanceof StoreRejected) {
-      this.#log.error({ err: error }, 'the store can never take the record of the room: the room ends here')
+      this.#room.log.error(
+        { err: error },
+        'the store can never take the record of the room: the room ends here',
+      )
       return false
     }
     if (attempt === 0) {
       const failure = error instanceof StoreUnavailable ? error.failure : undefined
-      this.#log.warn({ failure, err: error }, 'the store did not take a write: the room waits')
+      this.#room.log.warn({ failure, err: error }, 'the store did not take a write: the room waits')
     }
     this.#setUnsure(true)
     if (this.#givenUp) return false
@@ -596,6 +556,6 @@ export class FencedLog {
   #setUnsure(uncertain: boolean): void {
     if (this.#uncertain === uncertain) return
     this.#uncertain = uncertain
-    this.#on.uncertain(uncertain)
+    this.#room.doubt(uncertain)
   }
 }

@@ -16,7 +16,7 @@ import type { HistoryBudget, HistoryLimits } from './history.ts'
 import type { JournalFormat } from './journal.ts'
 import type { RoomMetrics } from './metrics.ts'
 import type { RoomCode } from './room-code.ts'
-import type { LoopShare, Scheduler, Slowdown } from './scheduler.ts'
+import type { LoopShare, NodeLoad, Scheduler } from './scheduler.ts'
 
 /** Bounds of every room of a node. */
 export interface RoomLimits {
@@ -109,13 +109,8 @@ export interface RoomDependencies {
    * `ClusterNodes.rewritesAllowedAt`.
    */
   readonly rewritesAllowedAt: () => number
-  /** How many times as long as asked for the intervals of flushes and ticks are. `LoadMeter.slowdown`. */
-  readonly slowdown: Slowdown
-  /**
-   * Whether the node is asked for more than it can do, so that inputs which have waited for long are not handled any more.
-   * `LoadMeter.overloaded`.
-   */
-  readonly overloaded: () => boolean
+  /** How busy the node is. `LoadMeter`. */
+  readonly load: NodeLoad
   /** Notices of a room (`project/type:key`) are written. `NoticeDelivery.deliver`. */
   readonly deliverNotices: (room: string) => void
   /** Sends a request to another room. `RoomRequests.send`. */

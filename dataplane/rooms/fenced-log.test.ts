@@ -4,7 +4,7 @@ import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { type RoomRecords, StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
-import { FencedLog } from './durability.ts'
+import { FencedLog, type RecordedRoom } from './durability.ts'
 import type { RoomEnvironment } from './environment.ts'
 
 const ROOM = 'prj_a/duel:1'
@@ -29,22 +29,18 @@ async function setup() {
     rewritesAllowedAt: () => 0,
   }
   const { fence } = (await store.rooms.claim(ROOM, 'node_a', 0, TTL_MS))!
-  const events = {
+  const room: RecordedRoom = {
+    name: ROOM,
+    log: pino({ level: 'silent' }),
+    life: undefined,
+    wakeAt: undefined,
+    flushedVersion: 1,
+    notices: { wrote: () => undefined },
     whole: () => new Uint8Array(1),
-    life: () => undefined,
-    wakeAt: () => undefined,
-    stateVersion: () => 1,
-    rewritten: () => undefined,
-    noticed: () => undefined,
-    uncertain: () => undefined,
+    renew: () => undefined,
+    doubt: () => undefined,
   }
-  const log = new FencedLog(
-    environment as unknown as RoomEnvironment,
-    ROOM,
-    fence,
-    pino({ level: 'silent' }),
-    events,
-  )
+  const log = new FencedLog(environment as unknown as RoomEnvironment, room, fence)
   /** The store loses everything. No owner may write a room again before `rewritesAllowedAt`. */
   const empty = (rewritesAllowedAt: () => number) => {
     const { rooms, notices, wakeups } = memoryStore({ clock })

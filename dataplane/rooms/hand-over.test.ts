@@ -74,7 +74,7 @@ describe('handing over', () => {
     await bench.join('counter', 'bob')
     bench.store.mood = 'slow'
     const taken: string[] = []
-    void bench.host.rooms[0]!.handOver({ nodeId: 'node_b', take: () => taken.push('node_b') })
+    void bench.host.rooms[0]!.handOver('node_b').then((isFree) => isFree && taken.push('node_b'))
     const answer = await closeSlowly(bench)
     expect(taken).toEqual([])
     await answer()

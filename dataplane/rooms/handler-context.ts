@@ -55,13 +55,10 @@ export const NOTHING: Effects = nothingAsked()
 /** The room whose handlers run. */
 export interface HandledRoom
   extends Pick<RoomStream, 'roomId' | 'address' | 'log' | 'state' | 'tables' | 'notices'> {
-  readonly environment: Pick<RoomEnvironment, 'clock' | 'random' | 'metrics'>
+  readonly environment: Pick<RoomEnvironment, 'clock' | 'random' | 'metrics' | 'limits'>
   readonly memberships: Pick<Memberships, 'members' | 'get'>
   readonly grants: Pick<Grants, 'count'>
 }
-
-/** Whether the room may have so many tasks, timers or notices, or a member so many layers. */
-export type MayHave = (what: 'tasks' | 'timers' | 'layers' | 'notices', number: number) => boolean
 
 /** Who is to be removed, and why, in words for the player. */
 interface Kick {
@@ -94,7 +91,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   readonly #state: HandledRoom['state']
   readonly #tables: HandledRoom['tables']
   readonly #notices: HandledRoom['notices']
-  readonly #mayHave: MayHave
+  readonly #limits: RoomEnvironment['limits']
   #definition: RoomDefinition | undefined
   /** Of the message or call that is being handled, where one is. */
   #message: Pick<MessageType, 'reply'> | undefined
@@ -104,10 +101,17 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
   #now: number | undefined
   #asked: Asked | undefined
 
-  constructor(
-    { roomId, address, log, memberships, grants, environment, state, tables, notices }: HandledRoom,
-    mayHave: MayHave,
-  ) {
+  constructor({
+    roomId,
+    address,
+    log,
+    memberships,
+    grants,
+    environment,
+    state,
+    tables,
+    notices,
+  }: HandledRoom) {
     this.roomId = roomId
     this.key = address.key
     this.log = log
@@ -119,7 +123,7 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     this.#state = state
     this.#tables = tables
     this.#notices = notices
-    this.#mayHave = mayHave
+    this.#limits = environment.limits
     // Authors may take methods off: `const { emit } = ctx`.
     this.random = this.random.bind(this)
     this.emit = this.emit.bind(this)
@@ -290,8 +294,6 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
     shown.push({ memberId, layer, shown: call === 'show' })
   }
 
-  task(work: Work, name: string): void
-  task(name: string, data: unknown, options?: { readonly id?: string }): void
   task(first: Work | string, second: unknown, { id }: { readonly id?: string } = {}): void {
     const definition = this.#during('task')
     const [work, name] = typeof first === 'string' ? [undefined, first] : [first, second as string]
@@ -397,6 +399,13 @@ export class HandlerContext implements TurnContext<Pair, Pair, Pair, Pair, Pair>
       throw new RoomLogicError(
         'the message or call declares a reply, and its handler gave none: call ctx.reply(value), or ctx.refuse(text)',
       )
+  }
+
+  /** Whether the room may have so many tasks, timers or notices, or a member so many layers. */
+  #mayHave(what: 'tasks' | 'timers' | 'layers' | 'notices', number: number): boolean {
+    if (number <= this.#limits[what]) return true
+    this.metrics.limitsReached.inc({ room_type: this.#definition!.type, limit: what })
+    return false
   }
 
   #ask(): Asked {

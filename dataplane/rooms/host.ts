@@ -71,7 +71,6 @@ export class RoomHost {
   readonly #descriptions: RoomDescriptions
   readonly #refresh
   #slowLoggedAt = Number.NEGATIVE_INFINITY
-  #members = 0
   #closed = false
 
   /** Throws RoomDefinitionError when two room types have one name. */
@@ -109,7 +108,7 @@ export class RoomHost {
     }
     metrics.rooms.read(() => this.size)
     metrics.projectRooms.read(() => this.#projects.series)
-    metrics.members.read(() => this.#members)
+    metrics.members.read(() => this.members)
     metrics.queueTickets.read(() =>
       this.#ofQueues(
         ({ memberships }) => memberships.size,
@@ -270,11 +269,6 @@ export class RoomHost {
     return slot.open(seen)
   }
 
-  /** A room has more members (positive) or fewer. */
-  countMembers(change: number): void {
-    this.#members += change
-  }
-
   /** A room runs. */
   add(room: Room): void {
     const { name, projectId } = room.address
@@ -333,7 +327,9 @@ export class RoomHost {
 
   /** Members of all rooms that run here. */
   get members(): number {
-    return this.#members
+    let members = 0
+    for (const { stream } of this.#rooms.values()) members += stream.memberships.size
+    return members
   }
 
   /** The rooms as operators see them. */

@@ -16,6 +16,7 @@ import type {
   TaskType,
 } from './definition.ts'
 import {
+  errorText,
   FAILED,
   FailureLog,
   kindOf,
@@ -29,39 +30,18 @@ import {
   type Effects,
   type HandledRoom,
   HandlerContext,
-  type MayHave,
   NOTHING,
 } from './handler-context.ts'
 import type { RoomEvent } from './journal.ts'
 import type { Membership } from './memberships.ts'
 import { seatName } from './reservations.ts'
+import type { Room } from './room.ts'
 import type { RoomTurn } from './room-code.ts'
 import type { LiveState } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
 import type { Tables } from './table.ts'
-import {
-  checkedResult,
-  MOVED,
-  outcomeOf,
-  RENEW_MS,
-  type RoomTask,
-  STUCK,
-  taskRooms,
-  type Work,
-} from './tasks.ts'
+import { checkedResult, MOVED, RENEW_MS, type RoomTask, STUCK, TaskRooms, type Work } from './tasks.ts'
 import type { RoomTimer } from './timers.ts'
-
-/** What turns bring about in their room. */
-interface TurnOutcomes {
-  /** Runs what no message asked for, now or when the room may act again. */
-  readonly act: (run: () => void) => void
-  /** A member came (1) or went (-1). */
-  readonly members: (change: number) => void
-  /** The room logic wants the room to end. */
-  readonly close: () => void
-  /** Rows of tables were written: the room may have to act at another time. */
-  readonly timers: () => void
-}
 
 /** Reason why a message or a join was not applied. */
 export interface Refusal {
@@ -77,18 +57,18 @@ export class Inputs {
   readonly failures: FailureLog
   /** What is not to be begun again. */
   readonly stuck: StuckTurns
+  readonly #room: Room
   readonly #stream: RoomStream
-  readonly #on: TurnOutcomes
   /** Ids of the tasks whose work this owner has started. */
   readonly #running = new Set<string>()
 
-  constructor({ environment, definition, log, stuck }: ClaimedRoom, stream: RoomStream, on: TurnOutcomes) {
+  constructor({ environment, definition, log, stuck }: ClaimedRoom, room: Room) {
     const { clock, revealFailures } = environment
-    this.handlers = new Handlers(definition, stream, (what, number) => this.#mayHave(what, number))
+    this.handlers = new Handlers(definition, room.stream)
     this.failures = new FailureLog(clock, log, revealFailures)
     this.stuck = stuck
-    this.#stream = stream
-    this.#on = on
+    this.#room = room
+    this.#stream = room.stream
   }
 
   /** A message of a member: checked, applied at most once per ref, and acked with the update that carries its effect. */
@@ -199,7 +179,7 @@ export class Inputs {
       tables.rollback()
       return this.failures.explain('onJoin', error)
     }
-    this.#on.members(1)
+    this.#room.watchIdle()
     this.#logMember(membership, 'member joined')
     pending.join(membership)
     this.takeOver(effects)
@@ -253,7 +233,7 @@ export class Inputs {
     memberships.remove(membership)
     // Whoever leaves with the room sees all of its last update, and what that shows. Anyone else has the layers of others up to this turn.
     if (reason !== 'closed') grants.forget(member.id)
-    this.#on.members(-1)
+    this.#room.watchIdle()
     this.#logMember(membership, 'member left', reason)
     if (reason !== 'closed' && !this.stuck.hasMember('onLeave', member.id))
       this.#try('onLeave', () => this.handlers.run('onLeave', member), {
@@ -289,7 +269,7 @@ export class Inputs {
       tables.tasks.set({ ...task, due: environment.clock.now() + RENEW_MS })
     else if (reservation) tables.reservations.delete(reservation.id)
     tables.commit()
-    this.#on.timers()
+    this.#room.watchTimers()
     this.#stream.touch()
   }
 
@@ -320,7 +300,7 @@ export class Inputs {
       this.#running.add(task.id)
       const work = task.work ?? this.#retried(task)
       if (typeof work === 'function') void this.#work(task, work)
-      else this.#on.act(() => this.taskEnded(task, work))
+      else this.#room.act(() => this.taskEnded(task, work))
     }
   }
 
@@ -337,7 +317,7 @@ export class Inputs {
       const { address, environment, state } = this.#stream
       const isSystem = this.handlers.definition.system === true
       const internal = isSystem && {
-        rooms: taskRooms(address.projectId, environment.request),
+        rooms: new TaskRooms(address.projectId, environment),
         state: state.flushed,
       }
       return run.call(this.handlers.definition.tasks[name], valid.value, { id, ...internal })
@@ -356,12 +336,16 @@ export class Inputs {
       type: task.name,
       principal: '',
     } as const
-    const check = (value: unknown) =>
-      code.run({ ...turn, hook: 'onTask' }, () =>
+    let outcome: TaskOutcome<unknown>
+    try {
+      const value = await code.start(turn, work)
+      outcome = code.run({ ...turn, hook: 'onTask' }, () =>
         checkedResult(this.handlers.taskType(task.name)?.result, value),
       )
-    const outcome = await outcomeOf(async () => code.start(turn, work), check)
-    this.#on.act(() => this.taskEnded(task, outcome))
+    } catch (error) {
+      outcome = { ok: false, error: errorText(error) }
+    }
+    this.#room.act(() => this.taskEnded(task, outcome))
   }
 
   /** The outcome of a task is a turn of its own, whenever it comes. The task has ended with it, also where its handler throws. */
@@ -371,7 +355,7 @@ export class Inputs {
     tables.tasks.delete(id)
     tables.commit()
     this.#running.delete(id)
-    this.#on.timers()
+    this.#room.watchTimers()
     // One that did not come to an end is not begun again.
     if (!this.stuck.hasTaskOutcome(id, name))
       this.#try('onTask', () => this.handlers.taskEnded(task, outcome), {
@@ -471,13 +455,13 @@ export class Inputs {
       const membership = memberships.get(memberId)
       if (membership) this.part(membership, 'kicked', text)
     }
-    if (closed) this.#on.close()
+    if (closed) this.#room.close()
   }
 
   /** A turn that cannot fail any more has written rows of tables. */
   rowsChanged(): void {
     this.#stream.tables.commit()
-    this.#on.timers()
+    this.#room.watchTimers()
     this.#stream.touch()
   }
 
@@ -486,13 +470,6 @@ export class Inputs {
     const { grants, memberships } = this.#stream
     const ids = memberships.members.map(({ id }) => id)
     return { ...event, to: ids.filter((id) => grants.has(id, layer!)) }
-  }
-
-  #mayHave(what: Parameters<MayHave>[0], number: number): boolean {
-    const { limits, metrics } = this.#stream.environment
-    if (number <= limits[what]) return true
-    metrics.limitsReached.inc({ room_type: this.handlers.definition.type, limit: what })
-    return false
   }
 }
 
@@ -508,11 +485,11 @@ class Handlers {
   readonly #tables: Tables
   readonly #context: HandlerContext
 
-  constructor(definition: RoomDefinition, room: HandledRoom, mayHave: MayHave) {
+  constructor(definition: RoomDefinition, room: HandledRoom) {
     this.definition = definition
     this.#state = room.state
     this.#tables = room.tables
-    this.#context = new HandlerContext(room, mayHave)
+    this.#context = new HandlerContext(room)
   }
 
   /**

@@ -18,8 +18,15 @@ import type { Member } from './definition.ts'
 import type { Grant, MemberGrants } from './layer-grants.ts'
 import type { ChangedLayer, HiddenChange, UpdateLayers } from './layers.ts'
 import { type MembershipRecord, memberFor } from './memberships.ts'
-import type { Outcome as RequestOutcome } from './outcomes.ts'
-import type { Ban, Reservation, Row, TableChanges, TableRows, TablesChanges } from './table.ts'
+import type {
+  Ban,
+  Outcome as RequestOutcome,
+  Reservation,
+  Row,
+  TableChanges,
+  TableRows,
+  TablesChanges,
+} from './table.ts'
 import type { RoomTask } from './tasks.ts'
 import type { RoomTimer } from './timers.ts'
 

@@ -1,6 +1,6 @@
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, joinFrames } from '../frame.ts'
-import type { Frames, LayerParts } from '../traffic.ts'
+import type { EdgeLayers, Frames } from '../traffic.ts'
 import type { Position, Update } from './journal.ts'
 import type { Grants } from './layer-grants.ts'
 import { ownerOf } from './layer-rules.ts'
@@ -12,8 +12,7 @@ import type { LayerFrames } from './room-frames.ts'
 interface FlushedLayers {
   /** By layer, what those get who had it before; for who misses it. */
   readonly encoded: ReadonlyMap<string, Frames>
-  /** By edge. */
-  readonly parts: ReadonlyMap<string, LayerParts>
+  readonly byEdge: ReadonlyMap<string, EdgeLayers>
 }
 
 /** Takes hidden layers to the members that have them: each that has changed is encoded once, however many have it. */
@@ -77,7 +76,7 @@ export class LayerDelivery {
           [memberId],
           this.#inEach((codec) => this.#frames.gone(layer, update, codec)),
         )
-    return { encoded, parts: own.byEdge(this.#memberships) }
+    return { encoded, byEdge: own.byEdge(this.#memberships) }
   }
 
   /** `layer.state` of each layer of a member in which there is something, after the last flush, which is `at`. */
@@ -117,12 +116,6 @@ export class LayerDelivery {
   }
 }
 
-interface EdgeParts {
-  /** With their indexes. */
-  readonly frames: Map<Frames, number>
-  readonly members: LayerParts['members'][number][]
-}
-
 /** What members get of one flush for themselves. */
 class OwnFrames {
   readonly #newcomers: ReadonlySet<string>
@@ -145,8 +138,10 @@ class OwnFrames {
     }
   }
 
-  byEdge(memberships: Memberships): Map<string, LayerParts> {
-    const edges = new Map<string, EdgeParts>()
+  byEdge(memberships: Memberships): Map<string, EdgeLayers> {
+    type Members = EdgeLayers['members'][number][]
+    /** Each frame with its index. */
+    const edges = new Map<string, { readonly frames: Map<Frames, number>; readonly members: Members }>()
     for (const [memberId, own] of this.#byMember) {
       const membership = memberships.recipient(memberId)
       if (!membership?.attached) continue

@@ -413,7 +413,7 @@ describe('the row of a room', () => {
 
   it('stays when the room is handed over, and is then the successor’s', async () => {
     const { bench, ann } = await roomWith(duel(), ['ann'])
-    await bench.host.rooms[0]!.handOver({ nodeId: 'node_b', take: () => {} })
+    await bench.host.rooms[0]!.handOver('node_b')
     expect(await listed(bench)).toMatchObject([{ version: 1, row: { node_id: 'node_a' } }])
     const heir = bench.successor([ann])
     await heir.host.open(heir.address('duel'))

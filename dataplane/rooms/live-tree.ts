@@ -614,7 +614,7 @@ export class LiveObject extends Live implements Marked<Container> {
   }
 }
 
-class LiveArray extends Live {
+export class LiveArray extends Live {
   readonly target: Slot[] = []
   /** Undefined: it came since the last flush. */
   flushed: Json[] | undefined
@@ -918,7 +918,7 @@ const isContainer = <T>(value: T): value is Exclude<T, Scalar | undefined> =>
 const viewOf = (slot: Before): unknown => (isContainer(slot) ? slot.view : slot)
 
 const ARRAY_PROTOTYPE = arrayPrototype(
-  arrayMethods<Slot>({
+  arrayMethods({
     arrayOf,
     viewOf,
     slotOf: (value) => (containerOf(value) ?? value) as Slot,

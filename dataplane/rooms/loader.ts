@@ -151,121 +151,129 @@ function defaultOf(module: unknown): unknown {
 /** Editors write a file in several steps; it is read when it has been still for so long. */
 const STILL_MS = 100
 
-interface RoomWatcher {
-  close(): void
-}
-
-/** Room types of a folder during development. */
-interface DevelopedRooms {
-  readonly rooms: readonly RoomDefinition[]
-  /**
-   * Calls `onChange` with the new definition after each edit of a room type: of its file, of a helper beside it, or of a file in the room's own
-   * subfolder. A file that cannot be loaded is logged, and its last definition stays.
-   */
-  watch(onChange: (definition: RoomDefinition) => void): RoomWatcher
-}
-
 /** Loads rooms as `loadRooms` does, for development: logs a file that cannot be loaded, and loads it after the edit that repairs it. */
 export async function developRooms(
   folder: string,
   log: Logger,
   clock: Clock = systemClock,
 ): Promise<DevelopedRooms> {
-  const { rooms, others, problems } = await readFolder(folder)
+  const contents = await readFolder(folder)
+  const { rooms, others, problems } = contents
   for (const { message } of problems) log.error({ reason: message }, FAILED)
   for (const file of others) log.info({ file }, IGNORED)
   if (rooms.size === 0 && problems.length === 0) log.warn({ reason: noRooms(folder) }, 'no room types yet')
-  return {
-    rooms: [...rooms.values()],
-    watch: (onChange) => watchRooms({ folder, rooms, others, onChange, log, clock }),
-  }
+  return new DevelopedRooms(folder, contents, log, clock)
 }
 
 const FAILED = 'room file failed'
 
-interface Watching extends Pick<FolderContents, 'rooms' | 'others'> {
-  readonly folder: string
-  readonly onChange: (definition: RoomDefinition) => void
-  readonly log: Logger
-  readonly clock: Clock
-}
+/** Room types of a folder during development. */
+class DevelopedRooms {
+  readonly rooms: readonly RoomDefinition[]
+  readonly #folder: string
+  readonly #contents: FolderContents
+  readonly #log: Logger
+  readonly #clock: Clock
+  readonly #watchers = new Map<string, FSWatcher>()
+  /** What cancels the reload of each file that was edited just now. */
+  readonly #waiting = new Map<string, () => void>()
+  #onChange: (definition: RoomDefinition) => void = () => {}
+  #closed = false
 
-function watchRooms({ folder, rooms, others, onChange, log, clock }: Watching): RoomWatcher {
-  const root = resolve(folder)
-  const watchers = new Map<string, FSWatcher>()
-  const waiting = new Map<string, () => void>()
-  let closed = false
-  const reload = async (file: string) => {
-    waiting.delete(file)
+  constructor(folder: string, contents: FolderContents, log: Logger, clock: Clock) {
+    this.rooms = [...contents.rooms.values()]
+    this.#folder = folder
+    this.#contents = contents
+    this.#log = log
+    this.#clock = clock
+  }
+
+  /**
+   * Calls `onChange` with the new definition after each edit of a room type: of its file, of a helper beside it, or of a file in the room's own
+   * subfolder. A file that cannot be loaded is logged, and its last definition stays.
+   */
+  watch(onChange: (definition: RoomDefinition) => void): void {
+    const { rooms, others } = this.#contents
+    this.#onChange = onChange
+    this.#follow(resolve(this.#folder))
+    for (const file of [...rooms.keys(), ...others]) this.#follow(dirname(file))
+  }
+
+  /** Watches no more. */
+  close(): void {
+    this.#closed = true
+    for (const watcher of this.#watchers.values()) watcher.close()
+    for (const cancel of this.#waiting.values()) cancel()
+  }
+
+  async #reload(file: string): Promise<void> {
+    const { rooms, others } = this.#contents
+    this.#waiting.delete(file)
     if (!existsSync(file)) {
       others.delete(file)
-      if (rooms.has(file)) log.warn({ file }, 'room file gone: its room type runs on until the next start')
+      if (rooms.has(file))
+        this.#log.warn({ file }, 'room file gone: its room type runs on until the next start')
       return
     }
     try {
       const definition = await reloadRoom(file)
       if (definition === undefined) {
         if (rooms.has(file)) throw new RoomDefinitionError(`${file} has no export default defineRoom({ … })`)
-        if (!others.has(file)) log.info({ file }, IGNORED)
+        if (!others.has(file)) this.#log.info({ file }, IGNORED)
         others.add(file)
         // The rooms next to a helper may import it.
-        for (const room of await roomFiles(folder))
-          if (dirname(room) === dirname(file) && !others.has(room)) await reload(room)
+        for (const room of await roomFiles(this.#folder))
+          if (dirname(room) === dirname(file) && !others.has(room)) await this.#reload(room)
         return
       }
       for (const other of rooms.keys()) if (!existsSync(other)) rooms.delete(other)
       refuseSecond(rooms, file, definition.type)
       others.delete(file)
       rooms.set(file, definition)
-      onChange(definition)
-      log.info({ file, room_type: definition.type }, 'room file reloaded')
+      this.#onChange(definition)
+      this.#log.info({ file, room_type: definition.type }, 'room file reloaded')
     } catch (error) {
       const reason = error instanceof Error ? error.message : String(error)
-      log.error({ reason: rooms.has(file) ? `${reason}; the old definition stays` : reason }, FAILED)
+      this.#log.error({ reason: rooms.has(file) ? `${reason}; the old definition stays` : reason }, FAILED)
     }
   }
-  const changed = async (path: string) => {
+
+  async #changed(path: string): Promise<void> {
+    const root = resolve(this.#folder)
     if (dirname(path) === root) {
-      if (isFolder(path)) follow(path)
-      else forget(path)
+      if (isFolder(path)) this.#follow(path)
+      else this.#forget(path)
     }
-    const files = await roomFiles(folder).catch(() => [])
-    if (closed) return
-    for (const file of new Set([...files, ...rooms.keys()])) {
+    const files = await roomFiles(this.#folder).catch(() => [])
+    if (this.#closed) return
+    for (const file of new Set([...files, ...this.#contents.rooms.keys()])) {
       const ownFolder = dirname(file)
       const beside = ownFolder !== root && (ownFolder === dirname(path) || ownFolder === path)
       if (file !== path && !beside) continue
-      waiting.get(file)?.()
-      waiting.set(
+      this.#waiting.get(file)?.()
+      this.#waiting.set(
         file,
-        clock.schedule(STILL_MS, () => void reload(file)),
+        this.#clock.schedule(STILL_MS, () => void this.#reload(file)),
       )
     }
   }
-  // Folder by folder: a recursive watch loses files, on Linux, once an editor has put another in their place.
-  const follow = (path: string) => {
-    if (closed || watchers.has(path)) return
+
+  /** Folder by folder: a recursive watch loses files, on Linux, once an editor has put another in their place. */
+  #follow(path: string): void {
+    if (this.#closed || this.#watchers.has(path)) return
     try {
-      const watcher = watch(path, (_, name) => void changed(name === null ? path : join(path, name)))
-      watchers.set(path, watcher)
+      const watcher = watch(path, (_, name) => void this.#changed(name === null ? path : join(path, name)))
+      this.#watchers.set(path, watcher)
       watcher.unref()
-      watcher.on('error', (error) => log.warn({ err: error }, `${path} is no longer watched for edits`))
+      watcher.on('error', (error) => this.#log.warn({ err: error }, `${path} is no longer watched for edits`))
     } catch (error) {
-      log.warn({ err: error }, `${path} cannot be watched for edits; restart to load them`)
+      this.#log.warn({ err: error }, `${path} cannot be watched for edits; restart to load them`)
     }
   }
-  const forget = (path: string) => {
-    watchers.get(path)?.close()
-    watchers.delete(path)
-  }
-  follow(root)
-  for (const file of [...rooms.keys(), ...others]) follow(dirname(file))
-  return {
-    close: () => {
-      closed = true
-      for (const watcher of watchers.values()) watcher.close()
-      for (const cancel of waiting.values()) cancel()
-    },
+
+  #forget(path: string): void {
+    this.#watchers.get(path)?.close()
+    this.#watchers.delete(path)
   }
 }
 

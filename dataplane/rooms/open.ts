@@ -1,6 +1,5 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type Claim, StoreUnavailable } from '../../shared/store/port.ts'
-import type { Inbox } from '../inbox.ts'
 import {
   ABSENT,
   firstMaker,
@@ -16,19 +15,18 @@ import { fieldsOf } from '../watchdog/suspects.ts'
 import type { TurnCause, TurnRoom } from '../watchdog/turns.ts'
 import { joinOptions, joinTurn } from './admission.ts'
 import type { RoomDefinition } from './definition.ts'
-import type { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { FAILED, RoomLogicError, StuckTurns } from './failures.ts'
 import { type JournalFormat, NewerRecord, UnreadableRecord } from './journal.ts'
 import { LISTED_MS } from './listing.ts'
 import type { LiveTree } from './live-tree.ts'
 import { CannotMigrate, NewerState } from './migration.ts'
-import { answerLeft, type Outcome, outcomesLeft, outcomesToLeave } from './outcomes.ts'
+import { answerLeft, outcomesLeft, outcomesToLeave } from './outcomes.ts'
 import { newRoom, type RestoredRoom, restore } from './restore.ts'
-import type { Room } from './room.ts'
 import { TurnCut } from './room-code.ts'
+import type { RoomSlot } from './slot.ts'
 import { createState, treeOf } from './state.ts'
-import type { ClaimedRoom } from './stream.ts'
+import type { Outcome } from './table.ts'
 
 /** The room logic made no room; code and text are for the client that asked for it. */
 class CannotCreate extends Error {
@@ -50,16 +48,6 @@ class LoadTimeout extends Error {
   override readonly name = 'LoadTimeout'
 }
 
-/** A room on its way to this node, which has claimed it. */
-export interface OpeningRoom {
-  readonly environment: RoomEnvironment
-  readonly address: RoomAddress
-  readonly definition: RoomDefinition
-  /** What waits for the room. */
-  readonly inbox: Inbox
-  readonly replies: Replies
-}
-
 /** What came of an opening: the room runs here, has to be found again, or is nowhere. */
 export type Opened = { readonly at: 'here' } | { readonly at: 'unknown' } | Nowhere
 
@@ -68,46 +56,40 @@ const DAY_MS = 86_400_000
 
 /**
  * Opens a room under its claim: restores it, or makes it for the first join, if it was counted for one (`mayMake`). Where that leads to no
- * room, the claim is given back. `run` runs the room; undefined: this node takes no more rooms. Rejects only for mistakes in this program.
+ * room, the claim is given back. Rejects only for mistakes in this program.
  */
-export async function openRoom(
-  opening: OpeningRoom,
-  found: Claim,
-  mayMake: boolean,
-  run: (claimed: ClaimedRoom) => Room | undefined,
-): Promise<Opened> {
-  const { environment, address, definition, inbox } = opening
+export async function openRoom(slot: RoomSlot, found: Claim, mayMake: boolean): Promise<Opened> {
+  const { environment, address, definition, inbox } = slot
   const { fence } = found
   const stuck = new StuckTurns(found, environment.clock)
   // One that did not come to the end of its last turn has ended, but for its last save.
   const ended = stuck.last?.hook === 'onDispose' && !definition.save
   const claim = ended ? endedClaim(found, environment.format) : found
-  if (stuck.last) logStuck(opening, claim, stuck.last)
+  if (stuck.last) logStuck(slot, claim, stuck.last)
   // Not once more: the code may be another by the time the note is gone.
   if (stuck.last?.hook === 'migrate') {
-    await giveBack(opening, claim, false)
+    await giveBack(slot, claim, false)
     return unavailable(address, 'its state could not be brought to the version of its code')
   }
-  refuseStuck(opening, stuck, 'join')
+  refuseStuck(slot, stuck, 'join')
   let first: Maker | undefined
   try {
     const { clock, format } = environment
     const restored = restore(claim, format)
     const left = restored ? [] : outcomesLeft(claim, format, clock.now())
-    answerRepeated(opening, left)
+    answerRepeated(slot, left)
     // A request to a room that exists runs no hook of joins.
-    if (!restored) refuseStuck(opening, stuck, 'request')
+    if (!restored) refuseStuck(slot, stuck, 'request')
     first = firstMaker(inbox)
-    const begin =
-      restored ?? (first && mayMake ? await created(opening, first, fence.epoch, left) : undefined)
+    const begin = restored ?? (first && mayMake ? await created(slot, first, fence.epoch, left) : undefined)
     const log = environment.log.child({ room_id: roomIdOf(address), project_id: address.projectId })
     const maker = restored ? undefined : first?.member_id
-    const room = begin && run({ environment, address, definition, fence, log, begin, stuck, maker })
-    if (room) return { at: 'here' }
-    await giveBack(opening, claim, !restored)
+    const claimed = begin && { environment, address, definition, fence, log, begin, stuck, maker }
+    if (claimed && slot.run(claimed)) return { at: 'here' }
+    await giveBack(slot, claim, !restored)
     return begin ? { at: 'unknown' } : ABSENT
   } catch (error) {
-    const place = await cannotOpen(opening, claim, error)
+    const place = await cannotOpen(slot, claim, error)
     return place.at === 'nowhere' && first ? { ...place, maker: first.member_id } : place
   }
 }
@@ -130,13 +112,13 @@ function endedClaim(claim: Claim, format: JournalFormat): Claim {
 
 /** The new room that a join or a request makes. Undefined: it makes none. */
 async function created(
-  opening: OpeningRoom,
+  slot: RoomSlot,
   first: Maker,
   epoch: number,
   left: readonly Outcome[],
 ): Promise<RestoredRoom | undefined> {
-  const { address, definition, environment } = opening
-  const tree = await firstState(opening, first, epoch)
+  const { address, definition, environment } = slot
+  const tree = await firstState(slot, first, epoch)
   if (!tree) return undefined
   const { codes, onIdle, sleepDays } = definition
   // It outlives a node that dies before it has kept the code once.
@@ -151,8 +133,8 @@ async function created(
  * `epoch`: under the claim, validator and all, so that what does not return is known of by whichever node claims the room next. Rejects
  * with CannotCreate, or with CannotLoad after at most `loadMs`.
  */
-async function firstState(opening: OpeningRoom, join: Maker, epoch: number): Promise<LiveTree | undefined> {
-  const { environment, address, definition } = opening
+async function firstState(slot: RoomSlot, join: Maker, epoch: number): Promise<LiveTree | undefined> {
+  const { environment, address, definition } = slot
   const { code, failures, limits } = environment
   const { load, type } = definition
   if (!load && join.create === false) return undefined
@@ -162,7 +144,7 @@ async function firstState(opening: OpeningRoom, join: Maker, epoch: number): Pro
     throw new CannotCreate({ code: 'invalid_options', message: options.message })
   if (!options.ok)
     throw new CannotCreate(failures.explain(`the validator of the options of ${type}`, options.cause))
-  const loaded = load && (await loadState(opening, load, join, room, options.value))
+  const loaded = load && (await loadState(slot, load, join, room, options.value))
   if (loaded || join.create === false) return loaded
   try {
     return code.run(joinTurn(room, 'create', join), () =>
@@ -174,7 +156,7 @@ async function firstState(opening: OpeningRoom, join: Maker, epoch: number): Pro
 }
 
 async function loadState(
-  { environment, address, definition }: OpeningRoom,
+  { environment, address, definition }: RoomSlot,
   load: NonNullable<RoomDefinition['load']>,
   join: Maker,
   room: TurnRoom,
@@ -220,7 +202,7 @@ async function loadState(
 }
 
 /** The last owner ended because of a turn of this room, and could count nothing any more. */
-function logStuck({ environment, address }: OpeningRoom, { over }: Claim, cause: TurnCause): void {
+function logStuck({ environment, address }: RoomSlot, { over }: Claim, cause: TurnCause): void {
   environment.log.error(
     fieldsOf({ ...cause, room: { name: address.name, epoch: over } }),
     'a turn of the room did not return under its last owner: it is not started again',
@@ -228,7 +210,7 @@ function logStuck({ environment, address }: OpeningRoom, { over }: Claim, cause:
 }
 
 /** Refuses joins, or requests with `create`, that an owner did not come to the end of. */
-function refuseStuck({ inbox, replies }: OpeningRoom, stuck: StuckTurns, kind: 'join' | 'request'): void {
+function refuseStuck({ inbox, replies }: RoomSlot, stuck: StuckTurns, kind: 'join' | 'request'): void {
   const { hook } = stuck.last ?? {}
   const isStuck = (message: ToOwner): boolean => {
     const maker = message.kind === kind ? makerOf(message) : undefined
@@ -242,7 +224,7 @@ function refuseStuck({ inbox, replies }: OpeningRoom, stuck: StuckTurns, kind: '
 }
 
 /** Answers the requests that an earlier room of this name has carried out: they make no room. */
-function answerRepeated({ address: room, inbox, replies }: OpeningRoom, left: readonly Outcome[]): void {
+function answerRepeated({ address: room, inbox, replies }: RoomSlot, left: readonly Outcome[]): void {
   if (left.length === 0) return
   const outcomes = new Map(left.map((outcome) => [outcome.id, outcome]))
   inbox.remove(({ message, from }) => {
@@ -254,30 +236,30 @@ function answerRepeated({ address: room, inbox, replies }: OpeningRoom, left: re
   })
 }
 
-async function cannotOpen(opening: OpeningRoom, claim: Claim, error: unknown): Promise<Opened> {
-  const { environment, address } = opening
-  if (error instanceof UnreadableRecord) return quarantine(opening, claim, error)
+async function cannotOpen(slot: RoomSlot, claim: Claim, error: unknown): Promise<Opened> {
+  const { environment, address } = slot
+  if (error instanceof UnreadableRecord) return quarantine(slot, claim, error)
   if (error instanceof CannotCreate) {
-    await giveBack(opening, claim, true)
+    await giveBack(slot, claim, true)
     return nowhere('not_created', error.message, error.code)
   }
   if (error instanceof CannotLoad || error instanceof CannotMigrate) {
-    await giveBack(opening, claim, error instanceof CannotLoad)
+    await giveBack(slot, claim, error instanceof CannotLoad)
     return unavailable(address, error.message)
   }
   // A new room got no code.
   if (error instanceof StoreUnavailable) {
-    await giveBack(opening, claim, true)
+    await giveBack(slot, claim, true)
     return unavailable(address, 'the store does not answer')
   }
   const isNewer = error instanceof NewerRecord || error instanceof NewerState
-  if (isNewer) logNewer(opening, error)
+  if (isNewer) logNewer(slot, error)
   else environment.log.error({ err: error, room: address.name }, 'a room could not be opened')
-  await giveBack(opening, claim, false)
+  await giveBack(slot, claim, false)
   return unavailable(address, isNewer ? 'a newer node wrote its record' : 'it could not be opened')
 }
 
-function logNewer({ environment, address }: OpeningRoom, error: Error): void {
+function logNewer({ environment, address }: RoomSlot, error: Error): void {
   const { newer, log } = environment
   if (newer.has(error.message)) return
   newer.add(error.message)
@@ -289,7 +271,7 @@ function logNewer({ environment, address }: OpeningRoom, error: Error): void {
 
 /** Gives up a claim that led to no room, so that it can be claimed again. */
 export async function giveBack(
-  { environment, address }: Pick<OpeningRoom, 'environment' | 'address'>,
+  { environment, address }: RoomSlot,
   claim: Claim,
   forget: boolean,
 ): Promise<void> {
@@ -326,7 +308,7 @@ export function unlist({ listings, log }: RoomEnvironment, address: RoomAddress,
  * record: it has no state and no payload.
  */
 async function quarantine(
-  { environment, address }: OpeningRoom,
+  { environment, address }: RoomSlot,
   { fence }: Claim,
   error: UnreadableRecord,
 ): Promise<Opened> {

@@ -2,7 +2,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Claim, Release } from '../../shared/store/port.ts'
 import type { RequestAnswer, RoomRequest } from '../traffic.ts'
 import { type JournalFormat, UnreadableRecord } from './journal.ts'
-import type { Row } from './table.ts'
+import type { Outcome, Table } from './table.ts'
 
 /** How long a room keeps the outcome of a request, in milliseconds. */
 export const OUTCOME_MS = 600_000
@@ -11,37 +11,16 @@ const MAX_OUTCOMES = 2000
 /** Maximum size of a room's outcomes, as bytes of JSON. */
 const MAX_OUTCOME_BYTES = 1024 * 1024
 
-/** Outcome of a request to a room. The request is not repeated while the room has it. */
-export interface Outcome extends Row {
-  /** Id of the request. */
-  readonly id: string
-  /** Hash of the request's content. */
-  readonly hash: string
-  /** Time from which on the id counts as new, in milliseconds since 1970. */
-  readonly due: number
-  readonly answer: RequestAnswer
-}
-
-/** The outcomes of a room that a new request may add to. */
-export interface OutcomeTable {
-  readonly size: number
-  readonly next: Outcome | undefined
-  readonly rows: readonly Outcome[]
-  get(id: string): Outcome | undefined
-  set(row: Outcome): void
-  delete(id: string): boolean
-}
-
 const bytesOf = ({ id, hash, answer }: Outcome): number =>
   id.length + hash.length + Buffer.byteLength(JSON.stringify(answer))
 
 /** Bounds and expiry of a room's outcomes. */
 export class Outcomes {
-  readonly #table: OutcomeTable
+  readonly #table: Table<Outcome>
   readonly #clock: Pick<Clock, 'now'>
   #bytes = 0
 
-  constructor(table: OutcomeTable, clock: Pick<Clock, 'now'>) {
+  constructor(table: Table<Outcome>, clock: Pick<Clock, 'now'>) {
     this.#table = table
     this.#clock = clock
     for (const row of table.rows) this.#bytes += bytesOf(row)

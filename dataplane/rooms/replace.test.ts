@@ -86,8 +86,8 @@ describe('watching a folder', () => {
     const { log, logged } = recordingLog()
     const changes: RoomDefinition[] = []
     const developed = await developRooms(folder, log)
-    const watching = developed.watch((definition) => void changes.push(definition))
-    closings.push(() => watching.close())
+    developed.watch((definition) => void changes.push(definition))
+    closings.push(() => developed.close())
     /** Waits for the definition: one edit can be seen twice, since a system may tell of it late. */
     const idle = (seconds: number) => expect.poll(() => changes.at(-1)?.idleSeconds).toBe(seconds)
     return { folder, rooms: developed.rooms, logged, idle }

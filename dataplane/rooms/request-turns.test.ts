@@ -248,7 +248,7 @@ describe('An idempotency id', () => {
     const { bench, ann, ask } = await opened({}, 'none')
     const answer = await ask(grant(5))
     const next = bench.successor([ann])
-    await bench.host.rooms[0]!.handOver({ nodeId: 'node_b', take: () => {} })
+    await bench.host.rooms[0]!.handOver('node_b')
     await next.resume('bank', ann)
     expect(await asking(next)(grant(5))).toEqual(answer)
   })

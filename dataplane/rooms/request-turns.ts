@@ -2,10 +2,12 @@ import type { Json } from '../../shared/json.ts'
 import type { RequestAnswer, RequestMessage, RoomAction, RoomRequest, Shown } from '../traffic.ts'
 import { bounded, FAILED, validateInput } from './failures.ts'
 import { handleOfCall, type Inputs } from './inputs.ts'
-import { answerOf, OUTCOME_MS, type Outcome, Outcomes } from './outcomes.ts'
+import { answerOf, OUTCOME_MS, Outcomes } from './outcomes.ts'
 import { reserve } from './reservations.ts'
+import type { Room } from './room.ts'
 import { viewOf } from './room-view.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
+import type { Outcome } from './table.ts'
 
 /** Sender of a request. */
 interface Asker {
@@ -19,12 +21,6 @@ interface Asker {
 /** What a request came to: an answer that the room keeps, or (`kept: false`) a refusal of a request that it does not take. */
 type Result = { readonly kept: boolean; readonly answer: RequestAnswer }
 
-/** What the requests of a room bring about besides their turns. */
-interface RequestEvents {
-  /** The room ends, and answers `asker` then. */
-  readonly close: (asker: Asker) => void
-}
-
 /**
  * Requests of backends, operators and queues to one room. Each is one turn, whose effect and outcome are in one commit. The answer leaves after
  * the commit. A repeated request gets the stored outcome.
@@ -32,7 +28,7 @@ interface RequestEvents {
 export class RequestTurns {
   readonly #stream: RoomStream
   readonly #inputs: Inputs
-  readonly #on: RequestEvents
+  readonly #room: Room
   readonly #outcomes: Outcomes
   /** `member_id` of the request that the room was made for. */
   readonly #maker: string | undefined
@@ -40,12 +36,14 @@ export class RequestTurns {
   readonly #waiting = new Map<Outcome, Asker[]>()
   /** Answers to `describe` that wait for the commit of what they show. */
   readonly #describing: (() => void)[] = []
+  /** Senders that get their answer when the room has ended. */
+  readonly #closing: Asker[] = []
 
-  constructor({ environment, maker }: ClaimedRoom, stream: RoomStream, inputs: Inputs, on: RequestEvents) {
-    this.#stream = stream
+  constructor({ environment, maker }: ClaimedRoom, room: Room, inputs: Inputs) {
+    this.#room = room
+    this.#stream = room.stream
     this.#inputs = inputs
-    this.#on = on
-    this.#outcomes = new Outcomes(stream.tables.outcomes, environment.clock)
+    this.#outcomes = new Outcomes(room.stream.tables.outcomes, environment.clock)
     this.#maker = maker
   }
 
@@ -63,7 +61,7 @@ export class RequestTurns {
     // The outcomes that have expired go with the next update.
     this.#stream.tables.commit()
     if (op === 'cancel') this.#cancel(asker, request, request.do.subs, known)
-    else if (known?.hash === request.hash && op === 'close' && this.#isOwn(known)) this.#on.close(asker)
+    else if (known?.hash === request.hash && op === 'close' && this.#isOwn(known)) this.#close(asker)
     else if (known?.hash === request.hash) this.#repeat(asker, known)
     else if (known) this.#answer(asker, answerOf(request, known))
     else if (this.#outcomes.fullForMs > 0 && op !== 'close') this.#answerFull(asker)
@@ -73,7 +71,7 @@ export class RequestTurns {
       else if (op !== 'close') this.#keep(request, answer, [asker])
       else {
         this.#keep(request, answer, [])
-        this.#on.close(asker)
+        this.#close(asker)
       }
     }
   }
@@ -92,8 +90,13 @@ export class RequestTurns {
   }
 
   /** The room has ended, with all that was asked of it. */
-  ended(asker: Asker): void {
-    this.#answer(asker, this.#replied({ ended: true }))
+  ended(): void {
+    for (const asker of this.#closing) this.#answer(asker, this.#replied({ ended: true }))
+  }
+
+  #close(asker: Asker): void {
+    this.#closing.push(asker)
+    this.#room.close()
   }
 
   #run({ id, do: action }: RoomRequest, attempt: string): Result {

@@ -86,7 +86,7 @@ describe('A task with retry', () => {
     if (how === 'dies') {
       bench.mayAct = false
       await bench.die()
-    } else await bench.host.rooms[0]!.handOver({ nodeId: 'node_b', take: () => {} })
+    } else await bench.host.rooms[0]!.handOver('node_b')
     await next.resume('shop', ann)
     await next.settle()
     expect(runs.map(({ id }) => id)).toEqual(['order_1', 'order_1'])

@@ -7,31 +7,18 @@ import { RoomAdmission } from './admission.ts'
 import type { RoomDefinition } from './definition.ts'
 import { errorText, validate } from './failures.ts'
 import { Inputs } from './inputs.ts'
+import type { Update } from './journal.ts'
 import { areSameRules } from './layer-rules.ts'
 import { REPAIR_MS } from './listing.ts'
 import { migrate } from './migration.ts'
 import { RequestTurns } from './request-turns.ts'
 import type { RoomTurn } from './room-code.ts'
 import { TickTimer, type Timer } from './scheduler.ts'
+import type { RoomSlot } from './slot.ts'
 import { type ClaimedRoom, RoomStream } from './stream.ts'
 
 /** How a room ended on this node: for good, released for another owner, saved until it is joined, or lost to another owner. */
 export type RoomEnd = 'disposed' | 'released' | 'asleep' | 'fenced'
-
-/** The node that a room is handed over to. */
-interface Successor {
-  readonly nodeId: string
-  /** The room is free: it can be claimed now. */
-  readonly take: () => void
-}
-
-/** What a room tells its host. */
-export interface RoomListener {
-  /** A member came (1) or went (-1). */
-  members(change: number): void
-  /** The room is no longer here. What is left in its inbox goes to `successor`, or to the next owner. */
-  end(end: RoomEnd, epoch: number, successor: string | undefined): void
-}
 
 /** An overloaded node drops or refuses messages that have waited for longer. */
 const LATE_MS = 150
@@ -53,7 +40,7 @@ const RETRY_IDLE_MS = 1000
 export class Room {
   /** Its members and state, and what they have been told. */
   readonly stream: RoomStream
-  readonly #on: RoomListener
+  readonly #slot: RoomSlot
   readonly #inputs: Inputs
   readonly #admission: RoomAdmission
   readonly #idle
@@ -75,49 +62,21 @@ export class Room {
   readonly #requests: RequestTurns
   /** Requests that came while the room was ending: for the next owner. */
   readonly #late: Inbox
-  /** Requests that the room answers when it has ended. */
-  readonly #enders: Parameters<RequestTurns['ended']>[0][] = []
   /** Settles when a room that ended for good is out of the store, and one that was handed over out of this node. */
   #over: Promise<void> = Promise.resolve()
+  /** The node that the room was handed over to can claim it. */
+  #isFree = false
 
-  constructor(claimed: ClaimedRoom, inbox: Inbox, on: RoomListener) {
+  constructor(claimed: ClaimedRoom, inbox: Inbox, slot: RoomSlot) {
     const { environment, definition, stuck } = claimed
-    const act = (run: () => void) => this.#act(run)
-    this.#on = on
+    this.#slot = slot
     this.#inbox = inbox
     this.#late = new Inbox(environment.limits.waitingMessages)
     this.#actsSince = environment.clock.monotonic()
-    this.stream = new RoomStream(claimed, {
-      delivered: () => this.#delivered(),
-      // One that is on its way out leaves them to the next owner, which tells that they have moved.
-      tasks: (started) => this.#stage === 'open' && this.#inputs.begin(started),
-      outcomes: (committed) => this.#requests.committed(committed),
-      saved: () => this.#saveEnded(),
-      fenced: () => this.#fenced(),
-      cutOff: (turn) => this.#cutOff(turn),
-      stopped: (stopped) => (stopped ? this.#freeze() : this.#unfreeze()),
-    })
-    const { memberships } = this.stream
-    this.#inputs = new Inputs(claimed, this.stream, {
-      act,
-      members: (change) => {
-        on.members(change)
-        this.#watchIdle()
-      },
-      close: () => this.#close(),
-      timers: () => this.#watchTimers(),
-    })
-    this.#requests = new RequestTurns(claimed, this.stream, this.#inputs, {
-      close: (asker) => {
-        this.#enders.push(asker)
-        this.#close()
-      },
-    })
-    this.#admission = new RoomAdmission(this.stream, this.#inputs, {
-      act,
-      occupied: () => this.#watchIdle(),
-      late: (request) => this.#wait({ message: request, from: request.edge }),
-    })
+    this.stream = new RoomStream(claimed, this)
+    this.#inputs = new Inputs(claimed, this)
+    this.#requests = new RequestTurns(claimed, this, this.#inputs)
+    this.#admission = new RoomAdmission(this, this.#inputs)
     this.#idle = environment.scheduler.timer(() => this.#endIfIdle())
     // A tick that did not end is left out.
     let skip = stuck.last?.hook === 'onTick'
@@ -126,16 +85,15 @@ export class Room {
         this.#timed(() => this.#inputs.tick())
       skip = false
     })
-    this.#timers = environment.scheduler.timer(() => this.#act(() => this.#fireDue()))
+    this.#timers = environment.scheduler.timer(() => this.act(() => this.#fireDue()))
     this.#rest = environment.scheduler.timer(() => this.handleInbox())
-    on.members(memberships.size)
-    for (const membership of [...memberships])
+    for (const membership of [...this.stream.memberships])
       if (stuck.hasLeft(membership.member.id)) this.#inputs.part(membership, 'left')
     this.#ticks.set(definition.tick?.rate)
-    this.#watchIdle()
-    this.#watchTimers()
+    this.watchIdle()
+    this.watchTimers()
     for (const task of this.stream.tables.tasks.rows)
-      if (!task.work) this.#act(() => this.#inputs.begin([task]))
+      if (!task.work) this.act(() => this.#inputs.begin([task]))
   }
 
   get definition(): RoomDefinition {
@@ -155,7 +113,7 @@ export class Room {
     const { clock, loopShare } = this.stream.environment
     const began = clock.monotonic()
     if (!this.#canAct(began)) {
-      this.#wait({ message, from })
+      this.wait({ message, from })
       return
     }
     this.#handle(message, from)
@@ -177,15 +135,15 @@ export class Room {
 
   /** The node's lease stands again after it had run out: the room goes on if it is still this node's. */
   recheck(): void {
-    this.#freeze()
+    this.freeze()
     // A silent store tells by itself when it answers again.
     if (this.#ended || this.stream.record.uncertain) return
     this.stream.record
       .verify()
       .then((mine) => {
-        if (!mine) this.#fenced()
+        if (!mine) this.fenced()
         else {
-          this.#unfreeze()
+          this.unfreeze()
           this.stream.listing?.rewrite(REPAIR_MS)
         }
       })
@@ -203,7 +161,7 @@ export class Room {
     this.stream.notices.refresh()
     this.stream.record
       .refresh()
-      .then((mine) => mine || this.#fenced())
+      .then((mine) => mine || this.fenced())
       .catch(this.#onBroken)
   }
 
@@ -242,16 +200,17 @@ export class Room {
   }
 
   /**
-   * Saves the room and gives it up, for another owner to go on with; a room that is not stored ends, and one that is ending comes to
-   * its end. Input is left unanswered.
+   * Saves the room and releases it for the node `successor`, or for any node. A room that is not stored ends if it has no successor. A room that
+   * is ending ends. Input is left unanswered. Resolves with true if the successor can claim the room.
    */
-  async handOver(successor?: Successor): Promise<void> {
+  async handOver(successor?: string): Promise<boolean> {
     if (this.#stage === 'closing') await this.stream.settle()
     if (this.#stage === 'open') this.#over = this.#leave('released', successor)
-    return this.#over
+    await this.#over
+    return this.#isFree
   }
 
-  async #leave(how: 'released' | 'asleep', successor?: Successor): Promise<void> {
+  async #leave(how: 'released' | 'asleep', successor?: string): Promise<void> {
     this.#stage = 'leaving'
     this.#cancelTimers()
     this.#admission.close()
@@ -265,15 +224,15 @@ export class Room {
     if (!successor) await this.stream.saveLast('once', !keep)
     const ownedAt = this.stream.environment.clock.now()
     const released = await this.stream.release(!keep)
-    if (released && keep) successor?.take()
+    this.#isFree = released && keep && successor !== undefined
     if (!keep) await this.stream.listing?.leave('ended')
     else if (released && how === 'asleep') await this.stream.listing?.leave('asleep', ownedAt)
-    this.#end(released && keep ? how : keep ? 'fenced' : 'disposed', successor?.nodeId)
+    this.#end(released && keep ? how : keep ? 'fenced' : 'disposed', successor)
   }
 
   /** An edge is gone, and the sockets it held with it. */
   edgeGone(edge: string): void {
-    this.#act(() => this.#admission.detachEdge(edge))
+    this.act(() => this.#admission.detachEdge(edge))
   }
 
   /** The version that its state has, as its type counts. */
@@ -356,13 +315,13 @@ export class Room {
       case 'request':
         // The next owner has the outcomes of this one.
         if (this.#stage === 'open' || isClose(message)) this.#requests.handle(message, from)
-        else this.#wait({ message, from }, this.#late)
+        else this.wait({ message, from }, this.#late)
         break
     }
   }
 
   /** Every member leaves with the next flush, which is the last. */
-  #close(): void {
+  close(): void {
     if (this.#stage !== 'open') return
     this.#stage = 'closing'
     this.#cancelTimers()
@@ -371,14 +330,19 @@ export class Room {
     this.stream.flushSoon()
   }
 
-  #delivered(): void {
+  /** Everything up to a flush is delivered. `update`: the flush; undefined: there was nothing to flush. */
+  delivered(update: Update | undefined): void {
+    const { tasks, outcomes } = update?.tables ?? {}
+    // A room that is being handed over does not start tasks. The next owner reports them as 'moved'.
+    if (tasks && this.#stage === 'open') this.#inputs.begin(tasks.set)
+    if (outcomes) this.#requests.committed(outcomes.set)
     this.#admission.delivered()
     this.#requests.delivered()
     if (this.#stage === 'closing' && this.stream.quiet) this.#dispose()
   }
 
   /** Starts or stops the idle timer: the room may have become empty, or is so no more. */
-  #watchIdle(): void {
+  watchIdle(): void {
     if (!this.#admission.empty || this.#stage !== 'open') {
       this.#idle.cancel()
       this.#waitsForSave = false
@@ -387,7 +351,7 @@ export class Room {
   }
 
   /** Waits for the row that is due next; and where that was the last, the room may be idle from now on. */
-  #watchTimers(): void {
+  watchTimers(): void {
     const { environment, tables } = this.stream
     const { clock } = environment
     const { due } = tables
@@ -396,7 +360,7 @@ export class Room {
     if (waitMs <= 0) this.#timers.soon()
     else if (due !== undefined) this.#timers.at(clock.monotonic() + Math.min(waitMs, LONGEST_WAIT_MS))
     else this.#timers.cancel()
-    this.#watchIdle()
+    this.watchIdle()
   }
 
   /** One row at a time, so that many that are due together leave room for the rest. */
@@ -404,7 +368,7 @@ export class Room {
     const { environment, tables } = this.stream
     if (this.#stage === 'open' && tables.due !== undefined && tables.due <= environment.clock.now())
       this.#inputs.due()
-    else this.#watchTimers()
+    else this.watchTimers()
   }
 
   #endIfIdle(): void {
@@ -419,7 +383,7 @@ export class Room {
     else if (this.stream.unsaved) {
       this.#waitsForSave = true
       this.stream.saves?.soon()
-    } else if (this.definition.onIdle === 'dispose' && due === undefined) this.#close()
+    } else if (this.definition.onIdle === 'dispose' && due === undefined) this.close()
     else this.#over = this.#leave('asleep').catch(this.#onBroken)
   }
 
@@ -437,13 +401,13 @@ export class Room {
     const ended = (await this.stream.release(saved)) && saved
     if (ended) await this.stream.listing?.leave('ended')
     this.#end(saved ? 'disposed' : 'released')
-    if (!ended) return
-    for (const asker of this.#enders) this.#requests.ended(asker)
+    if (ended) this.#requests.ended()
   }
 
-  #saveEnded(): void {
+  /** A save to the database of the room type has ended. */
+  saveEnded(): void {
     if (this.#waitsForSave && !this.stream.unsaved) this.#endIfIdle()
-    else if (this.#isEndingUnsaved) for (const arrival of this.#inbox.take()) this.#wait(arrival)
+    else if (this.#isEndingUnsaved) for (const arrival of this.#inbox.take()) this.wait(arrival)
   }
 
   /** Whether the room has ended, and waits for a database that does not take it: no one knows for how long. */
@@ -452,7 +416,7 @@ export class Room {
   }
 
   /** Does something now, or in its turn when the room can act again. */
-  #act(run: () => void): void {
+  act(run: () => void): void {
     if (this.#canAct()) this.#timed(run)
     else if (this.#stage === 'open' || this.#stage === 'closing') this.#inbox.defer(run)
   }
@@ -478,7 +442,8 @@ export class Room {
     return false
   }
 
-  #wait({ message, from }: Arrival, inbox = this.#inbox): void {
+  /** Queues a message until the room can act, or for the next owner. */
+  wait({ message, from }: Arrival, inbox = this.#inbox): void {
     if (this.#isEndingUnsaved) {
       const { replies, roomId } = this.stream
       const text = `${roomId} has ended, and cannot be saved yet: try again`
@@ -488,7 +453,11 @@ export class Room {
     const arrival = { message, from, at: this.stream.environment.clock.monotonic() }
     if (inbox.add(arrival)) return
     // An answer to each would cost a node that is behind more than handling them.
-    if (message.kind === 'message' && message.ref === undefined && this.stream.environment.slowdown() > 1) {
+    if (
+      message.kind === 'message' &&
+      message.ref === undefined &&
+      this.stream.environment.load.slowdown > 1
+    ) {
       this.#shed(arrival)
       return
     }
@@ -502,17 +471,19 @@ export class Room {
   #mayAct(now?: number): boolean {
     if (this.frozen) return false
     if (this.stream.environment.mayAct(now)) return true
-    this.#freeze()
+    this.freeze()
     return false
   }
 
-  #freeze(): void {
+  /** Stops turns and flushes: the node's lease has expired, or the store does not answer. */
+  freeze(): void {
     if (this.frozen || this.#ended) return
     this.stream.stop()
     this.stream.environment.metrics.roomFreezes.inc({ room_type: this.definition.type })
   }
 
-  #unfreeze(): void {
+  /** Continues after `freeze`, if the node may act. */
+  unfreeze(): void {
     if (!this.frozen || this.#ended || !this.stream.environment.mayAct()) return
     this.#actsSince = this.stream.environment.clock.monotonic()
     this.stream.resume()
@@ -544,9 +515,12 @@ export class Room {
    * its store, is not late.
    */
   #isLate({ message, at = 0 }: Arrival): boolean {
-    const { clock, overloaded } = this.stream.environment
+    const { clock, load } = this.stream.environment
     return (
-      message.kind === 'message' && overloaded() && at >= this.#actsSince && clock.monotonic() - at > LATE_MS
+      message.kind === 'message' &&
+      load.overloaded &&
+      at >= this.#actsSince &&
+      clock.monotonic() - at > LATE_MS
     )
   }
 
@@ -575,7 +549,8 @@ export class Room {
     this.stream.replies.send(edge, { kind: 'resend' })
   }
 
-  #fenced(): void {
+  /** Another node owns the room: nothing more may leave. */
+  fenced(): void {
     if (this.#ended) return
     this.#stage = 'ended'
     this.#cancelTimers()
@@ -589,7 +564,7 @@ export class Room {
    * A turn was cut off half way: the state in memory is torn. The room ends here as of its last flush, and the next owner does not start
    * that turn again.
    */
-  #cutOff(turn: RoomTurn): void {
+  cutOff(turn: RoomTurn): void {
     if (this.#ended) return
     this.#stage = 'ended'
     this.#cancelTimers()
@@ -611,7 +586,6 @@ export class Room {
 
   #end(end: RoomEnd, successor?: string): void {
     const { memberships, replies } = this.stream
-    this.#on.members(-memberships.size)
     this.#admission.ended(end)
     // The row names this node, which lives. The store keeps the row of a later owner.
     if (end === 'fenced' || (end === 'released' && !successor)) void this.stream.listing?.unlist()
@@ -619,7 +593,7 @@ export class Room {
     // While the room still counts as here, so that no one asks for it before the edges know where it is.
     for (const edge of [...memberships.edges])
       replies.send(edge, { kind: 'redirect', owner: successor ?? null })
-    this.#on.end(end, this.epoch, successor)
+    this.#slot.ended(end, this.epoch, successor)
   }
 
   #cancelTimers(): void {

@@ -207,7 +207,7 @@ describe('save', () => {
     await bench.advance(10_000, 500)
     database.mood = 'fine'
     await add('two')
-    await bench.host.rooms[0]!.handOver({ nodeId: 'node_b', take: () => {} })
+    await bench.host.rooms[0]!.handOver('node_b')
     expect(database.asked).toHaveLength(1)
     const heir = bench.successor([ann])
     await heir.resume('board', ann)

@@ -1,9 +1,7 @@
 import type { Json } from '../../shared/json.ts'
-import type { RoomAddress } from '../traffic.ts'
-import type { TurnRoom } from '../watchdog/turns.ts'
 import type { RoomDefinition } from './definition.ts'
-import type { RoomEnvironment } from './environment.ts'
 import type { Timer } from './scheduler.ts'
+import type { RoomStream } from './stream.ts'
 
 /** How a room type is saved: `save` of its definition. */
 type Save = NonNullable<RoomDefinition['save']>
@@ -17,20 +15,6 @@ export interface CommittedRoom {
   readonly last: boolean
 }
 
-/** Which room it is. */
-interface SavedRoom extends TurnRoom {
-  readonly environment: RoomEnvironment
-  readonly address: RoomAddress
-}
-
-/** What saves have to do with their room. */
-interface SavesEvents {
-  /** The room as of its last update; undefined: that is being committed, and `committed` will be called. */
-  readonly read: () => CommittedRoom | undefined
-  /** A save has ended. */
-  readonly ended: () => void
-}
-
 /** The longest pause after saves that failed, unless `everySeconds` is longer. */
 const LONGEST_PAUSE_MS = 60_000
 
@@ -40,8 +24,7 @@ const LONGEST_PAUSE_MS = 60_000
  * the wrong order, from this owner or from an earlier one; `(epoch, seq)` tells it which is newer.
  */
 export class RoomSaves {
-  readonly #room: SavedRoom
-  readonly #on: SavesEvents
+  readonly #room: RoomStream
   readonly #timer: Timer
   #save: Save
   #unsaved = false
@@ -57,10 +40,9 @@ export class RoomSaves {
   #givenUp = false
   #giveUp: () => void = () => {}
 
-  constructor(room: SavedRoom, save: Save, on: SavesEvents) {
+  constructor(room: RoomStream, save: Save) {
     this.#room = room
     this.#save = save
-    this.#on = on
     this.#timer = room.environment.scheduler.timer(() => this.soon())
   }
 
@@ -96,7 +78,7 @@ export class RoomSaves {
   soon(): void {
     if (this.#running || this.#ended) return
     this.#timer.cancel()
-    const room = this.#on.read()
+    const room = this.#room.committed
     this.#due = room === undefined
     if (room) void this.#run(room)
   }
@@ -117,7 +99,7 @@ export class RoomSaves {
     for (;;) {
       const saved = await step(this.#attempt(room))
       this.#count(saved)
-      this.#on.ended()
+      this.#room.saveEnded()
       if (saved || tries === 'once') return saved
       const { clock } = this.#room.environment
       const paused = new Promise<true>((go) => clock.schedule(this.#pauseMs, () => go(true)))
@@ -147,7 +129,7 @@ export class RoomSaves {
     this.#count(saved)
     if (this.#ended) return
     if (this.#unsaved) this.#timer.at(saved ? began + this.#everyMs : this.#now + this.#pauseMs)
-    this.#on.ended()
+    this.#room.saveEnded()
   }
 
   #count(saved: boolean): void {

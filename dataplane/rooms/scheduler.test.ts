@@ -86,7 +86,7 @@ describe('rooms of two nodes', () => {
       const { clock, scheduler } = parts(startedAt)
       const moments = new Set<number>()
       for (const phase of [0, 0.2, 0.4, 0.6, 0.9]) {
-        const ticks = new TickTimer({ scheduler, slowdown: () => 1 }, phase, () =>
+        const ticks = new TickTimer({ scheduler, load: { slowdown: 1 } }, phase, () =>
           moments.add(Math.floor((clock.now() % 50) / MOMENT_MS)),
         )
         ticks.set(20)

@@ -171,19 +171,19 @@ export class Timer {
 export class TickTimer {
   readonly #scheduler: Scheduler
   readonly #phase: number
-  readonly #slowdown: Slowdown
+  readonly #load: Pick<NodeLoad, 'slowdown'>
   readonly #timer: Timer
   #pace: FixedRate | undefined
 
   /** `phase`, 0–1: where in an interval this room ticks. */
   constructor(
-    { scheduler, slowdown }: { readonly scheduler: Scheduler; readonly slowdown: Slowdown },
+    { scheduler, load }: { readonly scheduler: Scheduler; readonly load: Pick<NodeLoad, 'slowdown'> },
     phase: number,
     tick: () => void,
   ) {
     this.#scheduler = scheduler
     this.#phase = phase
-    this.#slowdown = slowdown
+    this.#load = load
     this.#timer = scheduler.timer(() => {
       this.#wait()
       tick()
@@ -193,7 +193,7 @@ export class TickTimer {
   /** So many a second from now on; undefined: none. */
   set(rate: number | undefined): void {
     const { wallAtZero } = this.#scheduler
-    this.#pace = rate === undefined ? undefined : new FixedRate(rate, this.#phase, this.#slowdown, wallAtZero)
+    this.#pace = rate === undefined ? undefined : new FixedRate(rate, this.#phase, this.#load, wallAtZero)
     if (this.#pace) this.#wait()
     else this.#timer.cancel()
   }
@@ -208,8 +208,13 @@ export class TickTimer {
   }
 }
 
-/** How many times as long as asked for the intervals of all rooms are; 1 while the node keeps up. */
-export type Slowdown = () => number
+/** How busy a node is at this moment. */
+export interface NodeLoad {
+  /** How many times as long as asked for the intervals of flushes and ticks are; 1 while the node keeps up. */
+  readonly slowdown: number
+  /** True if the node is asked for more than it can do, so that inputs which have waited for long are not handled any more. */
+  readonly overloaded: boolean
+}
 
 /**
  * A rhythm with absolute deadlines: time is cut into slots of equal length, beginning at one of a few phases, so that rooms do not all
@@ -220,15 +225,15 @@ export class FixedRate {
   readonly #intervalMs: number
   /** Where slots begin on the monotonic clock, in intervals: between -1 and 1. */
   readonly #phase: number
-  readonly #slowdown: Slowdown
+  readonly #load: Pick<NodeLoad, 'slowdown'>
   #doneAt = Number.NEGATIVE_INFINITY
 
   /** `phase` 0–1: about which part of an interval after a whole number of them since 1970 the slots begin. */
-  constructor(perSecond: number, phase: number, slowdown: Slowdown, wallAtZero: number) {
+  constructor(perSecond: number, phase: number, load: Pick<NodeLoad, 'slowdown'>, wallAtZero: number) {
     this.#intervalMs = 1000 / perSecond
     const phases = Math.max(1, Math.floor(this.#intervalMs / MOMENT_MS + 1e-9))
     this.#phase = Math.floor(phase * phases) / phases - (wallAtZero % this.#intervalMs) / this.#intervalMs
-    this.#slowdown = slowdown
+    this.#load = load
   }
 
   /** When to act, at most once per slot: `now` while nothing was done in this slot, otherwise when the next one begins. */
@@ -255,7 +260,7 @@ export class FixedRate {
   }
 
   get #lengthMs(): number {
-    return this.#intervalMs * this.#slowdown()
+    return this.#intervalMs * this.#load.slowdown
   }
 }
 

@@ -76,7 +76,7 @@ const STAGES: Record<Exclude<SlotState, 'gone'>, () => Promise<Staged>> = {
       bench,
       end: async () => {
         await bench.settle()
-        await bench.host.rooms[0]?.handOver({ nodeId: 'node_b', take: () => {} })
+        await bench.host.rooms[0]?.handOver('node_b')
       },
     }
   },
@@ -99,7 +99,7 @@ const STAGES: Record<Exclude<SlotState, 'gone'>, () => Promise<Staged>> = {
   leaving: async () => {
     const { bench } = await roomWith(counting('journal'), ['ann'])
     bench.store.mood = 'slow'
-    void bench.host.rooms[0]!.handOver({ nodeId: 'node_b', take: () => {} })
+    void bench.host.rooms[0]!.handOver('node_b')
     await bench.settle()
     return {
       bench,

@@ -14,8 +14,9 @@ import { type RoomAddress, roomIdOf, type ToOwner, traceOf } from '../traffic.ts
 import type { RoomDefinition } from './definition.ts'
 import { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
+import type { RoomHost } from './host.ts'
 import { giveBack, openRoom } from './open.ts'
-import { Room, type RoomEnd, type RoomListener } from './room.ts'
+import { Room, type RoomEnd } from './room.ts'
 import type { ClaimedRoom } from './stream.ts'
 
 /** Epoch of answers about a room that is not here: it belongs to no owner. */
@@ -28,29 +29,18 @@ export const NO_EPOCH = { epoch: 0 }
  */
 export type SlotState = 'opening' | 'running' | 'frozen' | 'leaving' | 'gone'
 
-/** The node's rooms, as far as one of them needs them. */
-interface SlotHost {
-  /** False: the node takes no more rooms. */
-  readonly accepts: boolean
-  /** The number of members here has changed. */
-  countMembers(change: number): void
-  /** The room runs. */
-  add(room: Room): void
-  /** The name is free again. */
-  remove(slot: RoomSlot): void
-}
-
 /**
  * One room name at this node, from its claim to its end. Its inbox holds what cannot be handled yet. The inbox has two ways out: all of it is
  * forwarded to the next owner, or it is answered by the table of refusals.
  */
-export class RoomSlot implements RoomListener {
+export class RoomSlot {
   readonly address: RoomAddress
-  readonly #environment: RoomEnvironment
-  readonly #definition: RoomDefinition
-  readonly #inbox: Inbox
-  readonly #host: SlotHost
-  readonly #replies: Replies
+  readonly environment: RoomEnvironment
+  readonly definition: RoomDefinition
+  readonly inbox: Inbox
+  /** Answers about a room that does not run here. */
+  readonly replies: Replies
+  readonly #host: RoomHost
   #room: Room | undefined
   #isGone = false
 
@@ -59,14 +49,14 @@ export class RoomSlot implements RoomListener {
     address: RoomAddress,
     definition: RoomDefinition,
     inbox: Inbox,
-    host: SlotHost,
+    host: RoomHost,
   ) {
-    this.#environment = environment
+    this.environment = environment
     this.address = address
-    this.#definition = definition
-    this.#inbox = inbox
+    this.definition = definition
+    this.inbox = inbox
     this.#host = host
-    this.#replies = new Replies(address, NO_EPOCH, environment)
+    this.replies = new Replies(address, NO_EPOCH, environment)
   }
 
   get state(): SlotState {
@@ -83,10 +73,10 @@ export class RoomSlot implements RoomListener {
       return
     }
     const arrival = { message, from }
-    if (this.#inbox.add(arrival)) return
-    this.#environment.metrics.backlogFull.inc({ room_type: this.address.roomType })
+    if (this.inbox.add(arrival)) return
+    this.environment.metrics.backlogFull.inc({ room_type: this.address.roomType })
     const text = unavailableText(this.address, 'it is being opened, and too much waits for it')
-    if (!this.#replies.turnAway(arrival, nowhere('busy', text))) this.#inbox.turnedAway.add(from)
+    if (!this.replies.turnAway(arrival, nowhere('busy', text))) this.inbox.turnedAway.add(from)
   }
 
   /**
@@ -94,13 +84,13 @@ export class RoomSlot implements RoomListener {
    * Resolves with the result of the claim. Never rejects.
    */
   async open(seen: Inspection | undefined): Promise<Place> {
-    const first = firstMaker(this.#inbox)
+    const first = firstMaker(this.inbox)
     // Only the owner of a room can find out whether `load` brings it.
-    const maker = first?.create === false && !this.#definition.load ? undefined : first
+    const maker = first?.create === false && !this.definition.load ? undefined : first
     const place = await this.#claim(maker?.principal, seen)
     // No one waits for what follows: a mistake in it harms this room, and not the node.
     this.#begin(place, maker).catch((error) => {
-      this.#environment.log.error(
+      this.environment.log.error(
         { err: error, room: this.address.name },
         'a room could not be opened, or not for everyone who waited',
       )
@@ -110,17 +100,17 @@ export class RoomSlot implements RoomListener {
   }
 
   async #claim(creator: string | undefined, seen: Inspection | undefined): Promise<Place> {
-    const { claim, log } = this.#environment
+    const { claim, log } = this.environment
     const { name } = this.address
     try {
       return await claim(name, {
         creator,
         seen,
         // Taking what is not stored from an owner that lives would end it.
-        byLease: this.#definition.durability === 'none',
-        stateVersion: this.#definition.version,
+        byLease: this.definition.durability === 'none',
+        stateVersion: this.definition.version,
         // More may come while the room is asked for.
-        askedBy: () => this.#inbox.arrivals.flatMap(({ message }) => traceOf(message) ?? []),
+        askedBy: () => this.inbox.arrivals.flatMap(({ message }) => traceOf(message) ?? []),
       })
     } catch (error) {
       log.warn({ err: error, room: name }, 'a room could not be claimed')
@@ -133,41 +123,30 @@ export class RoomSlot implements RoomListener {
     if (place.at === 'node') this.#forward(place.nodeId)
     else if (place.at === 'nowhere') this.#refuse(maker ? { ...place, maker: maker.member_id } : place)
     else if (!this.#host.accepts) {
-      await giveBack({ environment: this.#environment, address: this.address }, place.claim, false)
+      await giveBack(this, place.claim, false)
       this.#forward(undefined)
     } else {
-      const opening = {
-        environment: this.#environment,
-        address: this.address,
-        definition: this.#definition,
-        inbox: this.#inbox,
-        replies: this.#replies,
-      }
-      const opened = await openRoom(opening, place.claim, maker !== undefined, (claimed) =>
-        this.#run(claimed),
-      )
+      const opened = await openRoom(this, place.claim, maker !== undefined)
       if (opened.at === 'nowhere') this.#refuse(opened)
       else if (opened.at === 'unknown') this.#forward(undefined)
     }
   }
 
-  #run(claimed: ClaimedRoom): Room | undefined {
-    if (!this.#host.accepts) return undefined
-    this.#room = new Room(claimed, this.#inbox, this)
+  /** Runs the room under its claim. False: this node takes no more rooms. */
+  run(claimed: ClaimedRoom): boolean {
+    if (!this.#host.accepts) return false
+    this.#room = new Room(claimed, this.inbox, this)
     this.#host.add(this.#room)
     const { epoch, log, memberships } = this.#room.stream
     log.debug({ epoch, members: memberships.size }, 'room opened')
     // Before anything else can arrive.
     this.#room.handleInbox()
-    return this.#room
+    return true
   }
 
-  members(change: number): void {
-    this.#host.countMembers(change)
-  }
-
-  end(end: RoomEnd, epoch: number, successor: string | undefined): void {
-    const { log, metrics } = this.#environment
+  /** The room is no longer here. The rest of its inbox goes to the node `successor`, or to the next owner. */
+  ended(end: RoomEnd, epoch: number, successor: string | undefined): void {
+    const { log, metrics } = this.environment
     if (end === 'asleep') metrics.roomsAsleep.inc({ room_type: this.address.roomType })
     // A few a day, and what an operator searches the log for then.
     log[end === 'disposed' || end === 'asleep' ? 'debug' : 'info'](
@@ -180,25 +159,25 @@ export class RoomSlot implements RoomListener {
   /** All that waits goes to `owner`, or to whichever node has the room by then. */
   #forward(owner: string | undefined): void {
     this.#leave()
-    const { deliver, redirect } = this.#environment
-    const { turnedAway } = this.#inbox
+    const { deliver, redirect } = this.environment
+    const { turnedAway } = this.inbox
     for (const edge of turnedAway)
       deliver(edge, { room: this.address, epoch: 0, kind: 'redirect', owner: owner ?? null })
     turnedAway.clear()
-    if (!this.#inbox.empty) redirect(this.address, this.#inbox, owner)
+    if (!this.inbox.empty) redirect(this.address, this.inbox, owner)
   }
 
   /** All that waits is answered, or looks for the room again. */
   #refuse(place: Nowhere): void {
     this.#leave()
-    refuseAll(this.#inbox, place, this.#replies.answer)
+    refuseAll(this.inbox, place, this.replies.answer)
     this.#forward(undefined)
   }
 
   #leave(): void {
     if (this.#isGone) return
     this.#isGone = true
-    this.#inbox.dropEvents()
+    this.inbox.dropEvents()
     this.#host.remove(this)
   }
 }

@@ -1,30 +1,30 @@
-import type { DepartureReason } from '../../shared/protocol/messages.ts'
 import type { Fence } from '../../shared/store/port.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
 import { type RoomAddress, roomIdOf } from '../traffic.ts'
 import type { Member, RoomDefinition, RoomLog } from './definition.ts'
-import { Delivery, type Flush, type PendingJoin, type PendingLeave, Replies } from './delivery.ts'
-import { type FencedLog, RoomDurability, type RoomLife } from './durability.ts'
+import { Delivery, type Flush, Replies } from './delivery.ts'
+import { FencedLog, RoomDurability, type RoomLife } from './durability.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { StuckTurns } from './failures.ts'
 import { frozen } from './guarded.ts'
 import { History } from './history.ts'
-import type { LostEpochs, MemberOutcome, RoomEvent, RoomSnapshot, Update } from './journal.ts'
+import type { LostEpochs, MemberOutcome, RoomSnapshot, Update } from './journal.ts'
 import type { Grants } from './layer-grants.ts'
 import type { Layers, UpdateLayers } from './layers.ts'
 import { RoomListing } from './listing.ts'
 import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
 import { migrate } from './migration.ts'
 import { RoomNotices } from './notices.ts'
-import { OUTCOME_MS, type Outcome, outcomesToLeave } from './outcomes.ts'
+import { OUTCOME_MS, outcomesToLeave } from './outcomes.ts'
+import { changesOf, Pending } from './pending.ts'
 import type { RestoredRoom } from './restore.ts'
+import type { Room } from './room.ts'
 import type { RoomTurn } from './room-code.ts'
 import { RoomFrames } from './room-frames.ts'
 import { type CommittedRoom, RoomSaves } from './saves.ts'
 import { FixedRate, type Timer } from './scheduler.ts'
 import { LiveState } from './state.ts'
 import type { Tables } from './table.ts'
-import type { RoomTask } from './tasks.ts'
 
 /** A room as its node has claimed it. */
 export interface ClaimedRoom {
@@ -41,95 +41,11 @@ export interface ClaimedRoom {
   readonly maker: string | undefined
 }
 
-/** What a stream tells its room. */
-interface StreamEvents {
-  /** Everything up to a flush is delivered. */
-  readonly delivered: () => void
-  /** A save to the database of the room type has ended. */
-  readonly saved: () => void
-  /** Tasks of an update that is committed, and delivered: they may begin. */
-  readonly tasks: (started: readonly RoomTask[]) => void
-  /** Outcomes of an update that is committed: their requests get their answers. */
-  readonly outcomes: (committed: readonly Outcome[]) => void
-  /** Another node owns the room: nothing more may leave. */
-  readonly fenced: () => void
-  /** A turn was cut off: what is in memory besides the last flush must not be used. */
-  readonly cutOff: (turn: RoomTurn) => void
-  /** The room may not go on for now (true), since its store is silent or its node's lease has run out; or may again (false). */
-  readonly stopped: (stopped: boolean) => void
-}
-
-/** What has happened in a room since its last flush, besides the state. */
-class Pending {
-  events: RoomEvent[] = []
-  joins: PendingJoin[] = []
-  leaves: PendingLeave[] = []
-  /** Members of whom something may have changed. */
-  readonly changed = new Set<Membership>()
-  /** Memberships with `ackDue`. */
-  acked: Membership[] = []
-  /** When the first of it happened, on the monotonic clock; undefined: nothing has. */
-  since: number | undefined
-
-  join(membership: Membership): void {
-    this.joins.push({ membership, firstEvent: this.events.length, replaces: false })
-  }
-
-  part(membership: Membership, reason: DepartureReason, text: string | undefined): void {
-    const joined = this.joins.findIndex((join) => join.membership === membership)
-    const [join] = joined >= 0 ? this.joins.splice(joined, 1) : []
-    const departs = reason !== 'replaced' && (!join || join.replaces)
-    this.leaves.push({
-      membership,
-      reason,
-      text,
-      endEvent: this.events.length,
-      unseen: join !== undefined,
-      departs,
-    })
-  }
-
-  /** Another session takes the seat over. */
-  replace(before: Membership, membership: Membership): void {
-    const join = this.joins.find((join) => join.membership === before)
-    this.part(before, 'replaced', REPLACED)
-    this.joins.push({ membership, firstEvent: this.events.length, replaces: !join || join.replaces })
-  }
-
-  /** The membership's `refs.last` goes out as an ack. */
-  ack(membership: Membership): void {
-    if (membership.ackDue) return
-    membership.ackDue = true
-    this.acked.push(membership)
-  }
-}
-
-/** What of members who are still there is another since the last flush, which is told of with this one. */
-function changesOf(
-  changed: ReadonlySet<Membership>,
-  memberships: Memberships,
-): Pick<Update, 'presence' | 'renewed'> {
-  if (changed.size === 0) return UNCHANGED
-  const presence: Update['presence'][number][] = []
-  const renewed: Update['renewed'][number][] = []
-  for (const membership of changed) {
-    const { member, flushed } = membership
-    const { id: memberId, sub, connected, data } = member
-    if (!memberships.has(membership)) continue
-    if (connected !== flushed.connected) presence.push({ memberId, connected, sub })
-    if (data !== flushed.data) renewed.push({ memberId, data })
-    membership.flushed = member
-  }
-  return { presence, renewed }
-}
-
-/** Text for the client whose seat another session has. */
-const REPLACED = 'the player has joined with another session'
-
 const DAY_MS = 86_400_000
 
 const NONE: readonly never[] = []
-const UNCHANGED: Pick<Update, 'presence' | 'renewed'> = { presence: [], renewed: [] }
+/** The snapshot of a room that is not stored. */
+const NO_ROOM = new Uint8Array(0)
 
 /**
  * A room's members and state, and its way out: gathers what turns did, flushes it as one update, has it committed where the room type is
@@ -163,8 +79,11 @@ export class RoomStream {
   readonly phase: number
   /** The room's record in the store. */
   readonly record: FencedLog
+  /** Whether the store keeps the room at all. */
+  readonly stored: boolean
   /** Whether acks wait until their update is committed. */
   readonly durable: true | undefined
+  readonly #room: Room
   readonly #durability: RoomDurability
   readonly #hidesMembers: boolean
   /** Whether a room of this type rests until it is joined, and for how long one without owner stays in the store. */
@@ -176,13 +95,6 @@ export class RoomStream {
   #code: string | undefined
   /** The code is another since the last flush. */
   #codeChanged = false
-  readonly #onDelivered: () => void
-  readonly #onSaved: () => void
-  readonly #onTasks: StreamEvents['tasks']
-  readonly #onOutcomes: StreamEvents['outcomes']
-  readonly #onFenced: () => void
-  readonly #onStopped: (stopped: boolean) => void
-  readonly #onCutOff: (turn: RoomTurn) => void
   #wasCutOff = false
   readonly #timer: Timer
   #pace: FixedRate | undefined
@@ -197,10 +109,7 @@ export class RoomStream {
   #stopped = false
   #ended = false
 
-  constructor(
-    { environment, address, definition, fence, log, begin }: ClaimedRoom,
-    { delivered, tasks, outcomes, saved, fenced, stopped, cutOff }: StreamEvents,
-  ) {
+  constructor({ environment, address, definition, fence, log, begin }: ClaimedRoom, room: Room) {
     const { clock, format, historyBudget, limits, metrics, scheduler } = environment
     const { seq, tree } = begin
     this.environment = environment
@@ -210,20 +119,14 @@ export class RoomStream {
     this.log = log
     this.phase = environment.random.float()
     this.durable = definition.durability === 'journal' || undefined
-    this.#onDelivered = delivered
-    this.#onSaved = saved
-    this.#onTasks = tasks
-    this.#onOutcomes = outcomes
-    this.#onFenced = fenced
-    this.#onStopped = stopped
-    this.#onCutOff = cutOff
+    this.#room = room
     for (const restored of begin.memberships)
       this.memberships.add(
         new Membership(restored, limits.outcomes, clock.monotonic(), clock.monotonic() + limits.movesMs),
       )
     this.grants = begin.grants
-    const room = { name: address.name, epoch: fence.epoch }
-    const turn = { room, hook: 'migrate', subject: '', ref: 0, type: '', principal: '' } as const
+    const owner = { name: address.name, epoch: fence.epoch }
+    const turn = { room: owner, hook: 'migrate', subject: '', ref: 0, type: '', principal: '' } as const
     // The functions of its layers run.
     this.state = environment.code.run(
       turn,
@@ -244,18 +147,9 @@ export class RoomStream {
     this.#version = definition.version
     this.createdAt = begin.createdAt
     this.#code = begin.code
-    this.#durability = new RoomDurability(definition.durability, environment, this.name, fence, log, {
-      whole: () => this.#whole(),
-      withoutHistory: () => this.#withoutHistory(),
-      life: () => this.#life,
-      wakeAt: () => this.tables.flushedDue,
-      stateVersion: () => this.#stateVersion,
-      rewritten: (lost) => this.#renew(lost),
-      noticed: (number) => this.notices.wrote(number),
-      uncertain: stopped,
-      fenced,
-    })
-    this.record = this.#durability.record
+    this.stored = definition.durability !== 'none'
+    this.record = new FencedLog(environment, this, fence)
+    this.#durability = new RoomDurability(definition.durability, this)
     this.#hidesMembers = definition.hidesMembers
     const frames = new RoomFrames(this.roomId, environment.codecs, this.#hidesMembers)
     this.history = new History(limits.history, historyBudget, frames, format, begin.base)
@@ -298,7 +192,7 @@ export class RoomStream {
   /** A turn was cut off half way: only what was flushed before may be used, and no turn starts any more. */
   cutOff(turn: RoomTurn): void {
     this.#wasCutOff = true
-    this.#onCutOff(turn)
+    this.#room.cutOff(turn)
   }
 
   get wasCutOff(): boolean {
@@ -312,6 +206,16 @@ export class RoomStream {
 
   get epoch(): number {
     return this.record.epoch
+  }
+
+  /** When a node has to run the room, as of its last flush, in milliseconds since 1970. Undefined: at no time. */
+  get wakeAt(): number | undefined {
+    return this.stored ? this.tables.flushedDue : undefined
+  }
+
+  /** The version of the state as of the last flush. */
+  get flushedVersion(): number {
+    return this.#stateVersion
   }
 
   /** The version of the state as it is. */
@@ -361,7 +265,8 @@ export class RoomStream {
    * from when its next timer is due. A room that its database lacks: until that has it, since there is no other copy. A room with outcomes of requests: until
    * all of them are due, at least. Undefined: any other.
    */
-  get #life(): RoomLife | undefined {
+  get life(): RoomLife | undefined {
+    if (!this.stored) return undefined
     const due = this.tables.flushedDue
     const lasting = this.#sleeps || due !== undefined
     if (this.unsaved) return { ttlMs: Number.POSITIVE_INFINITY, lasting }
@@ -374,7 +279,7 @@ export class RoomStream {
 
   /** For how long the store keeps the room without an owner, milliseconds. */
   get lifeMs(): number {
-    return this.#life?.ttlMs ?? this.environment.limits.recordTtlMs
+    return this.life?.ttlMs ?? this.environment.limits.recordTtlMs
   }
 
   /** Whether the room is newer than what the database of its type has. */
@@ -395,7 +300,7 @@ export class RoomStream {
   }
 
   /** A frozen copy of the room as of its last update; undefined while that is being committed. */
-  #committed(): CommittedRoom | undefined {
+  get committed(): CommittedRoom | undefined {
     if (this.#underWay) return undefined
     return {
       state: frozen(structuredClone(this.state.flushed)),
@@ -405,10 +310,10 @@ export class RoomStream {
     }
   }
 
-  /** What the database has may be all there is: then the store need not keep the room any longer. */
-  #saveEnded(): void {
+  /** A save has ended. What the database has may be all there is: then the store need not keep the room any longer. */
+  saveEnded(): void {
     if (!this.unsaved && !this.#ended) void this.record.refresh()
-    this.#onSaved()
+    this.#room.saveEnded()
   }
 
   /** Goes on by another definition of its type. */
@@ -421,14 +326,12 @@ export class RoomStream {
     if (save && this.saves) this.saves.redefine(save)
     else {
       this.saves?.end()
-      this.saves =
-        save && new RoomSaves(this, save, { read: () => this.#committed(), ended: () => this.#saveEnded() })
+      this.saves = save && new RoomSaves(this, save)
     }
     this.#sleeps = onIdle === 'sleep'
     this.#sleepMs = sleepDays * DAY_MS
-    const { slowdown, scheduler } = this.environment
-    this.#pace =
-      perSecond > 0 ? new FixedRate(perSecond, this.phase, slowdown, scheduler.wallAtZero) : undefined
+    const { load, scheduler } = this.environment
+    this.#pace = perSecond > 0 ? new FixedRate(perSecond, this.phase, load, scheduler.wallAtZero) : undefined
   }
 
   /** Something has happened: the next flush is due at its time. */
@@ -454,6 +357,17 @@ export class RoomStream {
   stop(): void {
     this.#stopped = true
     this.#timer.cancel()
+  }
+
+  /** The store does not answer (true), or does again (false): it is not known which writes are stored. */
+  doubt(inDoubt: boolean): void {
+    if (inDoubt) this.#room.freeze()
+    else this.#room.unfreeze()
+  }
+
+  /** Another node owns the room. */
+  fenced(): void {
+    this.#room.fenced()
   }
 
   /** Resolves when everything that has happened so far is delivered, or the room has ended. */
@@ -501,7 +415,7 @@ export class RoomStream {
     this.#pace?.done(this.environment.clock.monotonic())
     const flush = this.#take()
     if (!flush) {
-      this.#onDelivered()
+      this.#room.delivered(undefined)
       return
     }
     this.#underWay = flush
@@ -613,7 +527,7 @@ export class RoomStream {
   readonly #onCommitted = (stands: boolean): void => {
     if (this.#ended) return
     if (stands) this.#deliver()
-    else this.#onFenced()
+    else this.fenced()
   }
 
   /** A delivery failed half way, which is a mistake in this program. Members who got nothing of it meet a gap, and are resynced. */
@@ -627,7 +541,7 @@ export class RoomStream {
     if (!flush) return
     this.#withheld = this.#stopped || !this.environment.mayAct()
     if (this.#withheld) {
-      if (!this.#stopped) this.#onStopped(true)
+      if (!this.#stopped) this.#room.freeze()
       return
     }
     this.#underWay = undefined
@@ -646,10 +560,7 @@ export class RoomStream {
     metrics.deliveryDuration.observe({ room_type: roomType }, (clock.monotonic() - flush.since) / 1000)
     this.saves?.committed()
     this.listing?.committed()
-    const { tasks, outcomes } = update.tables ?? {}
-    if (tasks) this.#onTasks(tasks.set)
-    if (outcomes) this.#onOutcomes(outcomes.set)
-    this.#onDelivered()
+    this.#room.delivered(update)
     if (this.#pending.since !== undefined && !this.#timer.waiting) this.#schedule()
   }
 
@@ -657,7 +568,7 @@ export class RoomStream {
    * The room goes on from memory under a new epoch, and so does what members have not been told: under the old one others may have come
    * to its seq.
    */
-  #renew(lost: LostEpochs): void {
+  renew(lost: LostEpochs): void {
     this.history.lose(lost)
     this.listing?.rewrite()
     if (!this.#underWay) return
@@ -666,13 +577,14 @@ export class RoomStream {
   }
 
   /** The room as of its last flush, delivered or not, with what members may have missed: what a new owner would need. */
-  #whole(): Uint8Array {
+  whole(): Uint8Array {
+    if (!this.stored) return NO_ROOM
     const { update, packed } = this.#underWay ?? {}
     return this.#pack(this.history.record(update?.visible ? { ...update, packed } : undefined))
   }
 
-  /** The room as of its last flush. */
-  #withoutHistory(): Uint8Array {
+  /** The room as of its last flush, without the updates that members may have missed. */
+  withoutHistory(): Uint8Array {
     return this.#pack({ base: { epoch: this.epoch, seq: this.#seq }, updates: [] })
   }
 

@@ -1,4 +1,4 @@
-import type { Outcome } from './outcomes.ts'
+import type { RequestAnswer } from '../traffic.ts'
 import type { RoomTask } from './tasks.ts'
 import type { RoomTimer } from './timers.ts'
 
@@ -146,6 +146,17 @@ export type Ban = Pick<Row, 'id'>
 
 /** A seat that the room keeps for a player, whose `sub` is the id, until the player joins or the seat is due. */
 export type Reservation = Row & { readonly due: number }
+
+/** Outcome of a request to a room. The request is not repeated while the room has it. */
+export interface Outcome extends Row {
+  /** Id of the request. */
+  readonly id: string
+  /** Hash of the request's content. */
+  readonly hash: string
+  /** Time from which on the id counts as new, in milliseconds since 1970. */
+  readonly due: number
+  readonly answer: RequestAnswer
+}
 
 /** The tables of a room. A new one also needs a line in `NAMES`, one in `Tables`, and its fields in `ROWS` of `journal.ts`. */
 interface Rows {

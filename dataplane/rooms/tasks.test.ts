@@ -169,7 +169,7 @@ describe('a task whose owner is gone', () => {
       if (how === 'dies') {
         bench.mayAct = false
         await bench.die()
-      } else await bench.host.rooms[0]!.handOver({ nodeId: 'node_b', take: () => {} })
+      } else await bench.host.rooms[0]!.handOver('node_b')
       await next.resume('quiz', ann)
       await next.settle()
       // Too late: its room is another node's.

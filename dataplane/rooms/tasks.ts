@@ -1,15 +1,10 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Json } from '../../shared/json.ts'
 import { QUEUE_PRINCIPALS } from '../place.ts'
-import {
-  type RequestAnswer,
-  type RoomAction,
-  type RoomAddress,
-  type RoomRequest,
-  roomAddress,
-} from '../traffic.ts'
+import { type RequestAnswer, type RoomAction, roomAddress } from '../traffic.ts'
 import type { RoomDefinition, TaskOutcome } from './definition.ts'
-import { errorText, jsonCopy, RoomLogicError, validate, validateInput } from './failures.ts'
+import type { RoomEnvironment } from './environment.ts'
+import { jsonCopy, RoomLogicError, validate, validateInput } from './failures.ts'
 import { requireId } from './timers.ts'
 
 /** Maximum size of a task's data, as bytes of JSON. */
@@ -49,32 +44,32 @@ export interface SeatRequest {
 }
 
 /** Requests of a task to other rooms of its project. Neither method rejects. A call with the same id can be repeated. */
-export interface TaskRooms {
+export class TaskRooms {
+  readonly #projectId: string
+  readonly #environment: RoomEnvironment
+
+  constructor(projectId: string, environment: RoomEnvironment) {
+    this.#projectId = projectId
+    this.#environment = environment
+  }
+
   /** Reserves a seat for each player, all or none. Creates the room if there is none. The reply is `{ reserved: true }`. */
-  reserve(request: SeatRequest & { readonly seconds: number }): Promise<RequestAnswer>
+  reserve(request: SeatRequest & { readonly seconds: number }): Promise<RequestAnswer> {
+    const { subs, seconds } = request
+    return this.#ask(request, { op: 'reserve', subs, seconds }, QUEUE_PRINCIPALS.reserve)
+  }
+
   /**
    * Ends the reservations of `reserve` with this id, and refuses a later one. Also creates the room, so that it can refuse. The reply is
    * `{ cancelled: true }`.
    */
-  cancel(request: SeatRequest): Promise<RequestAnswer>
-}
+  cancel(request: SeatRequest): Promise<RequestAnswer> {
+    return this.#ask(request, { op: 'cancel', subs: request.subs }, QUEUE_PRINCIPALS.cancel)
+  }
 
-/** Returns the requests of tasks in the project `projectId`. `send`: of the room's environment. */
-export function taskRooms(
-  projectId: string,
-  send: (room: RoomAddress, request: RoomRequest) => Promise<RequestAnswer>,
-): TaskRooms {
-  const ask = ({ roomType, key, id, options }: SeatRequest, action: RoomAction, principal: string) =>
-    send(roomAddress(projectId, roomType, key), {
-      id,
-      hash: 'seats',
-      create: { principal, options },
-      do: action,
-    })
-  return {
-    reserve: (request) =>
-      ask(request, { op: 'reserve', subs: request.subs, seconds: request.seconds }, QUEUE_PRINCIPALS.reserve),
-    cancel: (request) => ask(request, { op: 'cancel', subs: request.subs }, QUEUE_PRINCIPALS.cancel),
+  #ask({ roomType, key, id, options }: SeatRequest, action: RoomAction, principal: string) {
+    const request = { id, hash: 'seats', create: { principal, options }, do: action }
+    return this.#environment.request(roomAddress(this.#projectId, roomType, key), request)
   }
 }
 
@@ -100,18 +95,6 @@ export function retryTask(
       `${what} has ${bytes} bytes of JSON; it may have ${MAX_DATA_BYTES}: keep it in your database, and give the task its key`,
     )
   return { id, name, data: copy, due: now + RENEW_MS }
-}
-
-/** Resolves with the outcome of the work that `begin` starts. `check` turns the work's result into the outcome. Never rejects. */
-export async function outcomeOf(
-  begin: Work,
-  check: (value: unknown) => TaskOutcome<unknown>,
-): Promise<TaskOutcome<unknown>> {
-  try {
-    return check(await begin())
-  } catch (error) {
-    return { ok: false, error: errorText(error) }
-  }
 }
 
 /** The outcome of work that resolved with `value`, which has to fit the schema of the task's `result`. */

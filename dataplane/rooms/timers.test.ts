@@ -240,7 +240,7 @@ describe('the timers of a room', () => {
     const { bench, ann, say, diary, now } = await started({}, clockwork('none'))
     await say('after', { ms: 5000, note: 'there', id: 'b' })
     const next = bench.successor([ann])
-    await bench.host.rooms[0]!.handOver({ nodeId: 'node_b', take: () => {} })
+    await bench.host.rooms[0]!.handOver('node_b')
     await next.resume('clockwork', ann)
     await next.advance(10_000)
     expect(diary().at(-1)).toBe(`there at ${now + 5000}`)

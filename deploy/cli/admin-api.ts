@@ -3,9 +3,10 @@ import { InternalToken } from '../../shared/internal-token.ts'
 /** Addresses and credentials of a deployment. */
 export interface DeploymentConfig {
   readonly controlUrl: string
-  /** Admin address of any node. */
-  readonly nodeUrl: string
-  readonly operatorToken: string | undefined
+  /** Admin address of any node. Default: http://127.0.0.1:9100. */
+  readonly adminUrl: string | undefined
+  /** The first is sent. */
+  readonly controlApiTokens: readonly string[] | 'none' | undefined
   readonly internalToken: string | undefined
 }
 
@@ -17,7 +18,7 @@ export class RequestFailed extends Error {
 /** A node as `GET /admin/cluster` describes it. */
 export interface ClusterNode {
   readonly node_id: string
-  /** True: it is the node that answers at `NODE_URL`. */
+  /** True: it is the node that answers at `ADMIN_URL`. */
   readonly self: boolean
   readonly alive: boolean
   readonly draining: boolean
@@ -43,6 +44,7 @@ const NODE: ClusterNode = {
 
 export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
 
+const DEFAULT_ADMIN_URL = 'http://127.0.0.1:9100'
 /** Longer than the slowest request takes: a batch of `DELETE /projects/:id`. */
 const TIMEOUT_MS = 40_000
 
@@ -56,13 +58,14 @@ export class DeploymentApi {
 
   /** `like`: an example of the answer. */
   control<T extends object>(method: Method, path: string, like: T, body?: object): Promise<T> {
-    const { controlUrl, operatorToken } = this.#config
+    const { controlUrl, controlApiTokens: tokens } = this.#config
+    const token = tokens === 'none' ? undefined : tokens?.[0]
     return send<T>({
       who: 'control',
       url: controlUrl,
       address: 'CONTROL_URL',
-      credential: 'OPERATOR_TOKEN',
-      headers: operatorToken === undefined ? {} : { authorization: `Bearer ${operatorToken}` },
+      credential: 'CONTROL_API_TOKENS',
+      headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
       method,
       path,
       body,
@@ -70,7 +73,7 @@ export class DeploymentApi {
     })
   }
 
-  /** Calls a node. Without `node`, or if `node` is the node at `NODE_URL`, at that address: its ADMIN_URL may be an address inside of a cluster only. */
+  /** Calls a node. Without `node`, or if `node` is the node at `ADMIN_URL`, at that address: the node itself may have an address inside of a cluster only. */
   node<T extends object>(
     method: Method,
     path: string,
@@ -78,7 +81,7 @@ export class DeploymentApi {
     node?: ClusterNode,
     body?: object,
   ): Promise<T> {
-    const { nodeUrl, internalToken } = this.#config
+    const { adminUrl = DEFAULT_ADMIN_URL, internalToken } = this.#config
     const { shown } = new InternalToken(internalToken)
     const other = node?.self ? undefined : node
     if (other && other.admin_url === undefined)
@@ -87,11 +90,11 @@ export class DeploymentApi {
       )
     // Of a group of workers: what is sent to its address without this reaches all of them.
     const [worker = ''] = /\/worker\/\d+$/.exec(node?.admin_url ?? '') ?? []
-    const own = worker === '' ? nodeUrl : nodeUrl.replace(/(\/worker\/\d+)?\/?$/, worker)
+    const own = worker === '' ? adminUrl : adminUrl.replace(/(\/worker\/\d+)?\/?$/, worker)
     return send<T>({
       who: node ? `node ${node.node_id}` : 'the node',
       url: other?.admin_url ?? own,
-      address: other ? 'ADMIN_URL of that node' : 'NODE_URL',
+      address: other ? 'ADMIN_URL of that node' : 'ADMIN_URL',
       credential: 'INTERNAL_TOKEN',
       headers: shown === undefined ? {} : { 'x-service-internal-token': shown },
       method,

@@ -72,8 +72,8 @@ beforeAll(async () => {
     )
   env = {
     CONTROL_URL: control.url,
-    NODE_URL: nodes[0]!.adminUrl,
-    OPERATOR_TOKEN: 'the-operator',
+    ADMIN_URL: nodes[0]!.adminUrl,
+    CONTROL_API_TOKENS: 'the-operator,the-next-one',
     INTERNAL_TOKEN: 'the-internal-token,the-next-one',
   }
   const addresses = async () =>
@@ -261,18 +261,18 @@ describe('roomful admin', () => {
     [['close'], 2, /close takes ROOM, and got 0 words/],
     [['close', 'arena'], 2, /arena is no room: give type:key/],
     [['drain', 'node-9'], 2, /there is no node node-9; there are node-1, node-2/],
-    [['nodes', '--node-url', 'ftp://x'], 2, /NODE_URL is "ftp:\/\/x"/],
+    [['nodes', '--admin-url', 'ftp://x'], 2, /ADMIN_URL is "ftp:\/\/x"/],
     [
-      ['nodes', '--node-url', 'http://me:secret@x/'],
+      ['nodes', '--admin-url', 'http://me:secret@x/'],
       2,
-      /NODE_URL is "http:\/\/…@x\/"; .*without user and password/,
+      /ADMIN_URL is "http:\/\/…@x\/"; .*without user and password/,
     ],
     [
-      ['nodes', '--node-url', 'http://127.0.0.1:1'],
+      ['nodes', '--admin-url', 'http://127.0.0.1:1'],
       1,
-      /does not answer at http:\/\/127.0.0.1:1 \(.+\): is NODE_URL right/,
+      /does not answer at http:\/\/127.0.0.1:1 \(.+\): is ADMIN_URL right/,
     ],
-    [['projects', '--operator-token', 'wrong'], 1, /401 unauthenticated: .* Set OPERATOR_TOKEN/],
+    [['projects', '--control-api-tokens', 'wrong'], 1, /401 unauthenticated: .* Set CONTROL_API_TOKENS/],
     [['nodes', '--internal-token', 'wrong'], 1, /401 unauthenticated: .* Set INTERNAL_TOKEN/],
   ])('%s says what is wrong', async (words, code, message) => {
     const answer = await admin(...words)

@@ -60,7 +60,7 @@ const VALUES = {
 /** Options without a value. */
 const FLAGS = ['state', 'layers', 'sleeping'] as const
 /** Options for the variables of the same name. */
-const VARIABLES = ['control-url', 'node-url', 'operator-token', 'internal-token'] as const
+const VARIABLES = ['control-url', 'control-api-tokens', 'admin-url', 'internal-token'] as const
 type OptionName = keyof typeof VALUES | (typeof FLAGS)[number]
 
 /** Rooms of each node, and matches of a search, that are listed. */
@@ -547,7 +547,7 @@ function read(words: readonly string[]): { command?: string; rest: string[]; val
 
 function configOf(env: Environment, values: Values): DeploymentConfig {
   const given = VARIABLES.filter((name) => values[name] !== undefined)
-  const variable = (name: string): string => name.toUpperCase().replace('-', '_')
+  const variable = (name: string): string => name.toUpperCase().replaceAll('-', '_')
   // A flag also replaces the variable that names a file.
   const flags = given.flatMap((name) => [
     [variable(name), values[name]],
@@ -612,6 +612,6 @@ const HELP = `Usage: roomful admin COMMAND [--json]
 
 ${Object.keys(COMMANDS).map(usageOf).join('')}
 ROOM is type:key, or project/type:key as roomful admin rooms lists it. Without --project, the only project counts.
-CONTROL_URL, OPERATOR_TOKEN, NODE_URL and INTERNAL_TOKEN say where, and with which credentials; --control-url,
---operator-token, --node-url and --internal-token do the same. roomful admin NAME --help shows one command.
+CONTROL_URL, CONTROL_API_TOKENS, ADMIN_URL and INTERNAL_TOKEN say where, and with which credentials; --control-url,
+--control-api-tokens, --admin-url and --internal-token do the same. roomful admin NAME --help shows one command.
 `

@@ -75,7 +75,7 @@ export const text = (words: string, pattern: RegExp = /\S/): Kind<string> =>
   kind(words, v.pipe(v.string(), v.regex(pattern)))
 
 /** Comma separated texts, without the empty ones; at least one. */
-export const list = (words: string, item: RegExp = /\S/): Kind<readonly string[]> =>
+const list = (words: string, item: RegExp = /\S/): Kind<readonly string[]> =>
   kind(
     words,
     v.pipe(
@@ -89,6 +89,15 @@ export const list = (words: string, item: RegExp = /\S/): Kind<readonly string[]
       v.check((parts) => parts.length > 0 && parts.every((part) => item.test(part))),
     ),
   )
+
+/** Operator tokens, or `none`: everyone who reaches the control API may call it. */
+export const tokens: Kind<readonly string[] | 'none'> = kind(
+  'one or more tokens without spaces, separated by commas, 24 random characters or more, off loopback; or none',
+  v.union([
+    v.pipe(v.string(), v.trim(), v.toLowerCase(), v.literal('none')),
+    list('', /^(?!none$)[\x21-\x7e]+$/i),
+  ]),
+)
 
 /** Origins of web pages, separated by commas. */
 export const origins: Kind<readonly string[]> = kind(

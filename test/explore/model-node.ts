@@ -1,9 +1,10 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import type { PeerMessage } from '../../dataplane/cluster/envelope.ts'
+import type { LocalEdge } from '../../dataplane/cluster/environment.ts'
 import { NodeIdInUse } from '../../dataplane/cluster/lease.ts'
 import { CLUSTER_METRICS } from '../../dataplane/cluster/metrics.ts'
-import { type LocalEdge, Ownership } from '../../dataplane/cluster/ownership.ts'
+import { Ownership } from '../../dataplane/cluster/ownership.ts'
 import { RoomCodes } from '../../dataplane/rooms/codes.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import type { RoomLimits } from '../../dataplane/rooms/environment.ts'
@@ -95,6 +96,7 @@ export class ModelNode {
       leaseMs: LEASE_MS,
       recordTtlMs,
       quota: { maxRooms: 0, maxLasting: 0, perMinute: 0 },
+      maxRooms: 0,
       maxWaitingMessages: 1000,
       backlogFull: () => undefined,
       info: () => nodeInfo(nodeId),
@@ -114,8 +116,7 @@ export class ModelNode {
       metrics,
       claim: (room, options) => ownership.claims.claim(room, options),
       mayAct: mutation?.mayAct ?? (() => ownership.lease.valid()),
-      slowdown: () => 1,
-      overloaded: () => false,
+      load: { slowdown: 1, overloaded: false },
       rewritesAllowedAt: () => ownership.nodes.rewritesAllowedAt,
       request: async () => ({ code: 'timeout', message: 'the model has no requests' }),
       deliver: (edge, message) => ownership.deliver(edge, message),

@@ -2,7 +2,7 @@ import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import type { PeerMessage } from '../../../dataplane/cluster/envelope.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
-import { type LocalRooms, Router } from '../../../dataplane/cluster/router.ts'
+import { Router, type RouterEnvironment, type RoutingOwnership } from '../../../dataplane/cluster/router.ts'
 import type { Inbox } from '../../../dataplane/inbox.ts'
 import {
   type Arrival,
@@ -48,11 +48,7 @@ export class RouterBench {
   readonly types = new Map<string, Readonly<Record<string, number>>>()
   /** What it was asked for. */
   readonly reasons: string[] = []
-  readonly router = new Router({
-    nodeId: HERE,
-    clock: this.clock,
-    rooms: () => this.host,
-    subscribes: (room) => this.subscribed.has(room),
+  readonly #ownership: RoutingOwnership = {
     claims: { inspect: async (room) => ({ record: await this.records.ask(room), askedAt: 0 }) },
     nodes: {
       judge: async (nodeId) => {
@@ -68,17 +64,24 @@ export class RouterBench {
         return types && { ...nodeInfo(nodeId), room_types: types }
       },
     },
-    links: { send: (to, message) => void this.sent.push({ to, message }) },
     place: (reason) => {
       this.reasons.push(reason)
       return this.chosen
     },
+    deliver: (edge, message) => this.delivered.push({ edge, message }),
+  }
+  readonly #environment: RouterEnvironment = {
+    nodeId: HERE,
+    clock: this.clock,
+    rooms: () => this.host,
+    edge: () => ({ subscribes: (room) => this.subscribed.has(room) }),
+    links: { send: (to, message) => void this.sent.push({ to, message }) },
     maxWaitingMessages: 1000,
     backlogFull: (roomType) => this.full.push(roomType),
-    deliver: (edge, message) => this.delivered.push({ edge, message }),
     metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
     log: failureLog((room) => this.failures.push(room)),
-  })
+  }
+  readonly router = new Router(this.#environment, this.#ownership)
 }
 
 /** Takes what the router logs of rooms whose owner could not be found. */
@@ -113,7 +116,7 @@ export class Questions<T> {
 const settled = () => new Promise((resolve) => setImmediate(resolve))
 
 /** The rooms of this node: what was taken to them, and what they were told to open. */
-class TestRooms implements LocalRooms {
+class TestRooms implements ReturnType<RouterEnvironment['rooms']> {
   readonly running = new Set<string>()
   readonly received: Arrival[] = []
   readonly opened: Arrival[][] = []

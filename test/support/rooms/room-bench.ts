@@ -111,22 +111,23 @@ export class RoomBench {
     this.#store = options.store ?? memoryStore({ clock: this.clock })
     this.store = new TestStore(this.#store)
     this.nodeId = options.nodeId ?? 'node_a'
-    this.claims = new Claims({
-      nodeId: this.nodeId,
-      store: this.store.store,
-      nodes: {
-        judge: (nodeId) => this.judge(nodeId),
-        claimsAllowedAt: Number.NEGATIVE_INFINITY,
+    this.claims = new Claims(
+      {
+        nodeId: this.nodeId,
+        store: this.store.store,
+        clock: this.clock,
+        log,
+        metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
+        recordTtlMs: 600_000,
+        quota: { maxRooms: 0, maxLasting: 0, perMinute: 0, ...options.quota },
+        tracer: options.tracer ?? noTracer,
       },
-      clock: this.clock,
-      log,
-      metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
-      mayAct: () => true,
-      takenOver: () => {},
-      recordTtlMs: 600_000,
-      quota: { maxRooms: 0, maxLasting: 0, perMinute: 0, ...options.quota },
-      tracer: options.tracer ?? noTracer,
-    })
+      {
+        lease: { valid: () => true },
+        nodes: { judge: (nodeId) => this.judge(nodeId), claimsAllowedAt: Number.NEGATIVE_INFINITY },
+        takenOver: () => {},
+      },
+    )
     const random = new SeededRandom(options.seed ?? 7)
     this.host = new RoomHost({
       nodeId: this.nodeId,
@@ -144,8 +145,7 @@ export class RoomBench {
       metrics: this.#metrics(),
       claim: (room, asked) => this.claims.claim(room, asked),
       mayAct: () => this.mayAct,
-      slowdown: () => this.slowdown,
-      overloaded: () => this.overloaded,
+      load: this,
       rewritesAllowedAt: () => this.rewritesAllowedAt,
       request: options.request ?? ((room, request) => this.#request(room, request)),
       deliver: (_, message) => this.#receive(message),
