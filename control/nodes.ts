@@ -125,10 +125,10 @@ export class Nodes {
     )
   }
 
-  /** Whether a living node serves its admin page at this origin. False also while the registry cannot be read. */
-  async hasPageAt(origin: string): Promise<boolean> {
+  /** Resolves with the origins at which living nodes serve their admin pages; with none while the registry cannot be read. */
+  async adminPages(): Promise<readonly string[]> {
     const nodes = await this.#living().catch(() => [])
-    return nodes.some(({ admin_url: url }) => URL.canParse(url) && new URL(url).origin === origin)
+    return nodes.flatMap(({ admin_url: url }) => (URL.canParse(url) ? [new URL(url).origin] : []))
   }
 
   /** Nodes that have an address, as they were at most `NODES_KEPT_MS` ago. */
