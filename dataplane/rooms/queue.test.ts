@@ -1,5 +1,6 @@
 import * as v from 'valibot'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { type BenchOptions, RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
 import { type RequestAnswer, type RoomAddress, type RoomRequest, roomIdOf } from '../traffic.ts'
@@ -417,6 +418,35 @@ describe('Queue', () => {
     await heir.join('dan', 2000)
     await heir.advance(500)
     expect(heir.rooms.asked.at(-1)?.order.players).toEqual(['cleo', 'dan'])
+  })
+
+  it('forgets the tickets that older code has kept for players who left while their match was pending', async () => {
+    const clock = new FakeClock()
+    const store = memoryStore({ clock })
+    const older = { ...ranked(), onLeave: () => {} }
+    Object.assign(queue, { bench: new RoomBench([older, duel()], { clock, store, ...queue.rooms }) })
+    queue.rooms.answers = () => new Promise(() => {})
+    const pairs = { ada: 1200, bob: 1200, cleo: 3000, dan: 3000 }
+    const members: TestMember[] = []
+    for (const [sub, elo] of Object.entries(pairs)) members.push(await queue.join(sub, elo))
+    await queue.advance(200)
+    for (const sub of ['ada', 'cleo'])
+      queue.bench.send('ranked', sub, { kind: 'leave', reason: 'left', request_id: 9 }, 'default')
+    await queue.advance(200)
+    expect(Object.keys(queue.state.orders)).toHaveLength(2)
+    queue.bench.mayAct = false
+    await queue.bench.die()
+    const heir = new Bench({}, { clock, store, nodeId: 'node_b' })
+    for (const member of members) heir.bench.members.set(member.memberId, member)
+    let reserves: Answer = 'refused'
+    heir.rooms.answers = (what) => Promise.resolve(what === 'reserve' ? reserves : 'done')
+    const again = await heir.join('ada', 1200, { session: 'again' })
+    await heir.advance(500)
+    expect(heir.waiting).toEqual(['ada', 'bob', 'dan'])
+    reserves = 'done'
+    await heir.advance(5000)
+    expect(heir.waiting).toEqual(['dan'])
+    expect(heir.matchOf(again)).toEqual(heir.matchOf(members[1]!))
   })
 
   it('sends no member the data of another', async () => {

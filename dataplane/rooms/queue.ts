@@ -583,10 +583,15 @@ class Queue {
     if (known?.changes === state.changes) return known
     const index = new TicketIndex()
     this.#indexes.set(ctx.log, index)
-    for (const [player, row] of Object.entries(plain(state.tickets))) this.#add(player, row, ctx, index)
+    const tickets = Object.entries(plain(state.tickets))
+    for (const [player, row] of tickets) this.#add(player, row, ctx, index)
     for (const [player, { at }] of Object.entries(plain(state.matched))) index.expires(player, at)
     index.orders = Object.keys(state.orders).length
     index.changes = state.changes
+    // Older code kept the ticket of a player who had left while the match was pending.
+    const members = new Set(ctx.members.map(({ id }) => id))
+    for (const [player, { member }] of tickets)
+      if (!members.has(member)) this.#remove(state, player, ctx.now, index)
     return index
   }
 }
