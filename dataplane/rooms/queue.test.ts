@@ -249,6 +249,17 @@ describe('Queue', () => {
     expect(later.inRoom || queue.rooms.asked.length > 1).toBe(true)
   })
 
+  it('does not answer with a match that an earlier page of the player has left', async () => {
+    await queue.join('ada', 1200)
+    await queue.join('bob', 1200)
+    await queue.advance(200)
+    const { room } = queue.rooms.asked[0]!.order
+    await queue.join('ada', 1200, { session: 'next', seen: room })
+    queue.bench.send('ranked', 'next', { kind: 'leave', reason: 'left', request_id: 9 }, 'default')
+    await queue.advance(200)
+    expect((await queue.join('ada', 1200, { session: 'reloaded' })).inRoom).toBe(true)
+  })
+
   it('returns the tickets to the front with their old age, only after the cancellation is confirmed', async () => {
     const answers: ((answer: Answer) => void)[] = []
     queue.rooms.answers = () => new Promise((resolve) => answers.push(resolve))

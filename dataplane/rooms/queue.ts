@@ -306,6 +306,8 @@ class Queue {
     const { ticket, party, seen } = options
     const matched = state.matched[player]
     if (matched && matched.room_id !== seen) ctx.refuse(matchedText(matched))
+    // The next page of the player does not know that this one has seen it.
+    delete state.matched[player]
     const row: TicketRow = { member: member.id, ticket, since: ctx.now, ...(party && { party }) }
     if (ctx.stateShare > MAX_STATE_SHARE || index.isFull(this.#shardOf(ticket, ctx, index)))
       ctx.refuse('queue_full')
