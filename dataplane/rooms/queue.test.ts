@@ -235,6 +235,28 @@ describe('Queue', () => {
     expect(ada.errors).toMatchObject([2, 3].map((ref) => ({ ref, message: 'already_queued' })))
   })
 
+  it('knows the ticket of a player by the data that the client gives, if the schema makes other data of it each time', async () => {
+    let calls = 0
+    const counted = v.pipe(
+      TICKET,
+      v.transform((ticket) => ({ ...ticket, call: ++calls })),
+    )
+    queue = new Bench({ ticket: counted as never })
+    await queue.join('ada', 1200)
+    await queue.advance(200)
+    const again = await queue.join('ada', 1200, { session: 'again' })
+    expect([queue.endOf(again), again.inRoom]).toEqual([undefined, true])
+    const ask = async (ref: number, elo: number) => {
+      const data = { ticket: { elo } }
+      queue.bench.send('ranked', 'again', { kind: 'message', type: 'ticket', data, ref }, 'default')
+      await queue.advance(200)
+    }
+    await ask(1, 1200)
+    await ask(2, 1300)
+    expect(again.errors).toMatchObject([{ ref: 2, message: 'already_queued' }])
+    expect(queue.endOf(await queue.join('ada', 1300, { session: 'other' }))).toBe('already_queued')
+  })
+
   it('answers a player that asks again within 30 s of its match with the same match', async () => {
     await queue.join('ada', 1200)
     await queue.join('bob', 1200)
