@@ -136,8 +136,9 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
   readonly id: string
   /**
    * Resolves to the room of the match, which the client has joined. Rejects with a RoomfulError: `cancelled`, `already_queued` (the player
-   * has a ticket with other data; the ticket of an earlier page ends with that), `queue_full`, `party_full`, `party_timeout`, `seat_lost` (the player was disconnected for too long),
-   * `rate_limited`, `replaced` (another client of the player has the ticket), or another error of a join.
+   * has a ticket with other data; the ticket of an earlier page ends with that), `queue_full`, `party_full`, `party_timeout`, `seat_lost`
+   * (the player was disconnected for too long, or kicked or banned: then the message is the reason), `rate_limited`, `replaced` (another
+   * client of the player has the ticket), or another error of a join.
    */
   readonly matched: Promise<Room<R>>
   readonly #client: Client
@@ -273,7 +274,14 @@ const SEAT_LOST =
 /** The match in the text with which a queue ends a seat, or refuses a join. */
 function matchOf(error: unknown): Match | undefined {
   const { message = '' } = (error ?? {}) as { readonly message?: string }
-  return message.startsWith(MATCHED) ? (JSON.parse(message.slice(MATCHED.length)) as Match) : undefined
+  if (!message.startsWith(MATCHED)) return undefined
+  try {
+    const match = JSON.parse(message.slice(MATCHED.length)) as Match
+    return typeof match.room_id === 'string' ? match : undefined
+  } catch {
+    // The reason of a kick or a ban, which an operator has written.
+    return undefined
+  }
 }
 
 /** Error of a ticket that has ended without a match. */

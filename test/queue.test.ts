@@ -136,6 +136,23 @@ describe('client.queue', () => {
     expect(asked).toEqual([undefined, 'duel:a'])
   })
 
+  it.each(['foul play', 'matched a known cheat', 'matched 1'])(
+    'rejects with seat_lost and the reason if the player is kicked or banned while it waits (%s)',
+    async (reason) => {
+      const room = {
+        ...seat,
+        onLeave: (end: (reason: string, error: RoomfulError) => void) =>
+          end('kicked', new RoomfulError('not_in_room', reason)),
+        request: () => new Promise(() => {}),
+      }
+      const client = withQueues({ join: async () => room, serverTime: () => 0 } as never)
+      await expect(client.queue('ranked', {} as never).matched).rejects.toMatchObject({
+        code: 'seat_lost',
+        message: reason,
+      })
+    },
+  )
+
   it('tells a queue which of its own matches the player has left, and no match of another queue', async () => {
     const asked: unknown[] = []
     const join = async (type: string, { seen }: { seen?: string }) => {
