@@ -307,7 +307,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     log,
     metrics,
     // An unknown node is dead, or its lease has not been read yet. `nodes.isGone` takes it for alive while the store returns.
-    isGone: (other) => ownership.nodes.get(other) === undefined,
+    isGone: (other) => other !== nodeId && ownership.nodes.get(other) === undefined,
     listingOf: (roomType) => host.listingOf(roomType),
   })
   const placing = new ClusterPlacing({

@@ -57,6 +57,12 @@ describe('control configuration', () => {
     expect(named(parseConfig('control', env))).toEqual(['CONTROL_HOST'])
     const open = parseConfig('control', { ...env, CONTROL_API_TOKENS: 'none' })
     expect(config(open).controlApiTokens).toBe('none')
+    expect(config(parseConfig('control', { ...env, CONTROL_API_TOKENS: ' None' })).controlApiTokens).toBe(
+      'none',
+    )
+    expect(named(parseConfig('control', { ...env, CONTROL_API_TOKENS: `${OPERATOR},none` }))).toContain(
+      'CONTROL_API_TOKENS',
+    )
     expect(config(parseConfig('control', { ...env, CONTROL_API_TOKENS: OPERATOR })).controlHost).toBe(
       '0.0.0.0',
     )
@@ -430,7 +436,6 @@ describe('unknown variables', () => {
     'OTEL_EXPORTER_OTLP_PROTOCOL',
     'OTEL_EXPORTER_OTLP_TIMEOUT',
     'OTEL_BSP_SCHEDULE_DELAY',
-    'OTEL_SDK_DISABLED',
   ])('%s is another program’s', (name) => {
     expect(warnings({ [name]: 'x' })).toEqual([])
   })
@@ -452,6 +457,7 @@ describe('traces', () => {
 
   it('are on where the environment says so, with headers that may come from a file', () => {
     expect(tracing({})).toBeUndefined()
+    expect(tracing({ ...ON, OTEL_SDK_DISABLED: 'TRUE' })).toBeUndefined()
     expect(named(parseConfig('dev', { OTEL_TRACES_EXPORTER: 'zipkin' }))).toEqual(['OTEL_TRACES_EXPORTER'])
     expect(tracing({ ...ON, OTEL_EXPORTER_OTLP_HEADERS_FILE: '/h' }, () => 'a=1')).toEqual({
       serviceName: 'roomful-dataplane',

@@ -149,9 +149,9 @@ function faultOf(text: string): string | undefined {
   return text.trim() === '' ? 'has nothing but white space in it' : undefined
 }
 
-/** A value as a message shows it: quoted, without the password of a URL, cut when long, with a word on where a telling mistake comes from. */
+/** A value as a message shows it: quoted, without the credentials before an @, cut when long, with a word on where a telling mistake comes from. */
 function describe(value: string): string {
-  const text = value.replace(/\/\/[^/]*@/, '//…@')
+  const text = value.replace(/^([a-z+]+:\/\/)?.*@/s, '$1…@')
   const shown = JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text)
   if (/^(tcp|udp):\/\//.test(text))
     return `${shown} (Kubernetes sets such for a Service of this name: use enableServiceLinks: false)`

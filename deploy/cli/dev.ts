@@ -80,6 +80,7 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
     const client = new ControlClient(control.url, controlToken)
     // The example games have a project. With a rooms folder, the tokens are for the project of the developer's backend.
     const project = roomsDir === undefined ? new OwnProject(client) : new NewestProject(client)
+    const projectId = project instanceof NewestProject ? await project.id() : undefined
     const routes = devRoutes({
       issue: (sub) => project.issueToken({ sub, ttl_seconds: DEV_TOKEN_SECONDS }),
       rooms: () => node.rooms(),
@@ -110,7 +111,6 @@ export async function startDev({ config, log, tell, beside }: DevParts): Promise
       running.push(() => backend.close())
       addresses.games = backend.url
     }
-    const projectId = project instanceof NewestProject ? await project.id() : undefined
     const madeUpToken = config.internalToken === undefined ? internalToken : undefined
     tell(banner({ ...addresses, projectId }, store.kind, madeUpToken))
     if (!beside) return { addresses, close, ended: node.ended, unhandled: node.unhandled }

@@ -52,6 +52,17 @@ export const flag: Kind<boolean> = kind(
   ) as Kind<boolean>,
 )
 
+/** true or false, in upper or lower case, as a boolean. */
+export const trueOrFalse: Kind<boolean> = kind(
+  'true or false',
+  v.pipe(
+    v.string(),
+    v.toLowerCase(),
+    v.picklist(['true', 'false']),
+    v.transform((text) => text === 'true'),
+  ),
+)
+
 /** One of a few words. */
 export const oneOf = <const W extends readonly string[]>(words: W): Kind<W[number]> =>
   kind(
@@ -82,7 +93,10 @@ const list = (words: string, item: RegExp = /\S/): Kind<readonly string[]> =>
 /** Operator tokens, or `none`: everyone who reaches the control API may call it. */
 export const tokens: Kind<readonly string[] | 'none'> = kind(
   'one or more tokens without spaces, separated by commas, 24 random characters or more, off loopback; or none',
-  v.union([v.literal('none'), list('', /^[\x21-\x7e]+$/)]),
+  v.union([
+    v.pipe(v.string(), v.trim(), v.toLowerCase(), v.literal('none')),
+    list('', /^(?!none$)[\x21-\x7e]+$/i),
+  ]),
 )
 
 /** Origins of web pages, separated by commas. */

@@ -13,6 +13,7 @@ import {
   storeUrl,
   text,
   tokens,
+  trueOrFalse,
   url,
   webhookSecrets,
   workers,
@@ -378,6 +379,13 @@ export const VARIABLES = {
     help: 'otlp sends traces to a collector, as OTLP over HTTP in JSON. OpenTelemetry’s libraries read the rest of their variables (OTEL_…) themselves.',
     schema: oneOf(['none', 'otlp']),
     default: 'none',
+    readBy: BOTH,
+  },
+  OTEL_SDK_DISABLED: {
+    topic: 'otel',
+    help: 'true: no traces, whatever the other variables say.',
+    schema: trueOrFalse,
+    default: 'false',
     readBy: BOTH,
   },
   OTEL_EXPORTER_OTLP_HEADERS: {
