@@ -110,8 +110,6 @@ export function withQueues<Rooms extends RoomCollection>(
 interface QueueMemory {
   /** Id of the room of the last match: to queue again is not to ask for that match again. */
   seen?: string
-  /** Seat of a ticket that an earlier page has left, and that is not the one that was asked for. */
-  other?: Room
 }
 
 /** A match, as the queue tells its players. */
@@ -138,8 +136,9 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
   readonly id: string
   /**
    * Resolves to the room of the match, which the client has joined. Rejects with a RoomfulError: `cancelled`, `already_queued` (the player
-   * has a ticket with other data), `queue_full`, `party_full`, `party_timeout`, `seat_lost` (the player was disconnected for too long),
-   * `rate_limited`, `replaced` (another client of the player has the ticket), or another error of a join.
+   * has a ticket with other data; the ticket of an earlier page ends with that), `queue_full`, `party_full`, `party_timeout`, `seat_lost`
+   * (the player was disconnected for too long, or kicked or banned: then the message is the reason), `rate_limited`, `replaced` (another
+   * client of the player has the ticket), or another error of a join.
    */
   readonly matched: Promise<Room<R>>
   readonly #client: Client
@@ -153,6 +152,8 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
   #room: Room | undefined
   #since: number
   #cancelled = false
+  /** The queue has answered that the seat is that of another ticket. */
+  #refusal: RoomfulError | undefined
 
   /** Called by `client.queue`. */
   constructor(client: Client, type: string, options: object, memory: QueueMemory) {
@@ -208,14 +209,10 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
 
   /** Resolves to the match of the ticket. */
   async #wait(type: string): Promise<Match> {
-    const { seen, other } = this.#memory
-    delete this.#memory.other
+    const { seen } = this.#memory
     let room: Room
     try {
-      room =
-        other && other.status !== 'left'
-          ? other
-          : await this.#client.join(type, { ...this.#options, ...(seen !== undefined && { seen }) })
+      room = await this.#client.join(type, { ...this.#options, ...(seen !== undefined && { seen }) })
     } catch (error) {
       const match = this.#matchOf(error)
       if (match) return match
@@ -246,23 +243,24 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
           },
           (error: RoomfulError) => {
             if (error.message !== 'already_queued') return
-            this.#memory.other = room
-            this.#room = undefined
-            reject(this.#ended(error))
+            // The seat is that of an earlier page. Its match would wait for a player whose page has asked for another.
+            this.#refusal = error
+            room.leave().catch(() => reject(this.#ended(error)))
           },
         )
     })
   }
 
-  /** Returns the match in an error. A cancelled ticket has none, and the next one does not ask for it. */
+  /** Returns the match in an error. A cancelled or refused ticket has none, and the next one does not ask for it. */
   #matchOf(error: unknown): Match | undefined {
     const match = matchOf(error)
     if (match) this.#memory.seen = match.room_id
-    return this.#cancelled ? undefined : match
+    return this.#cancelled || this.#refusal ? undefined : match
   }
 
   #ended(error: unknown, reason?: LeaveReason): RoomfulError {
-    return ended(error as RoomfulError | undefined, this.#cancelled ? 'left' : reason)
+    if (this.#cancelled) return ended(undefined)
+    return this.#refusal ? ended(this.#refusal) : ended(error as RoomfulError | undefined, reason)
   }
 
   #changed(): void {
@@ -276,7 +274,14 @@ const SEAT_LOST =
 /** The match in the text with which a queue ends a seat, or refuses a join. */
 function matchOf(error: unknown): Match | undefined {
   const { message = '' } = (error ?? {}) as { readonly message?: string }
-  return message.startsWith(MATCHED) ? (JSON.parse(message.slice(MATCHED.length)) as Match) : undefined
+  if (!message.startsWith(MATCHED)) return undefined
+  try {
+    const match = JSON.parse(message.slice(MATCHED.length)) as Match
+    return typeof match.room_id === 'string' ? match : undefined
+  } catch {
+    // The reason of a kick or a ban, which an operator has written.
+    return undefined
+  }
 }
 
 /** Error of a ticket that has ended without a match. */

@@ -38,7 +38,7 @@ function rawAppWith(changes: Partial<ControlDeps> = {}) {
     tracer: noTracer,
     operatorTokens: [OPERATOR],
     openTo: 'this machine',
-    nodes: { call: async () => ({}), hasPageAt: async (origin) => origin === ADMIN_PAGE },
+    nodes: { call: async () => ({}), adminPages: async () => [ADMIN_PAGE] },
     internalToken: undefined,
     requireKeyId: false,
     tokenRate: { perSecond: 100, burst: 100 },
@@ -145,7 +145,7 @@ describe('DELETE /projects/:id', () => {
     const app = appWith({
       internalToken: 'internal',
       nodes: {
-        hasPageAt: async () => false,
+        adminPages: async () => [],
         call: async ({ method, path, query }) => {
           asked.push([method, path, query?.cursor])
           clock.advance(passes)
@@ -347,11 +347,25 @@ describe('CORS', () => {
     expect((await call('OPTIONS /projects', undefined, { ...ask, origin: WRONG[0]! })).status).toBe(405)
   })
 
-  it('while the API is open, lets only pages of this machine in, whatever ADMIN_URL a node has', async () => {
-    const call = appWith({ operatorTokens: [] })
+  it('while the API is open, gives answers only to pages of this machine at the port of an ADMIN_URL', async () => {
+    const adminPages = async () => [ADMIN_PAGE, 'http://127.0.0.1:9101', 'http://127.0.0.1']
+    const call = appWith({ operatorTokens: [], nodes: { call: async () => ({}), adminPages } })
     expect((await call('GET /projects', undefined, { origin: ADMIN_PAGE })).status).toBe(403)
-    const local = { origin: 'http://localhost:9100', 'sec-fetch-site': 'cross-site' }
-    expect((await call('GET /projects', undefined, local)).status).toBe(200)
+    for (const [origin, isAllowed] of [
+      ['http://localhost:9100', true],
+      ['http://127.0.0.1:9101', true],
+      ['http://localhost:9101', true],
+      ['http://localhost', true],
+      ['http://localhost:5173', false],
+      ['https://localhost:9101', false],
+      ['http://127.0.0.1:1', false],
+      ['http://localhost:99999', false],
+    ] as const) {
+      const headers = { origin, 'sec-fetch-site': 'cross-site' }
+      const answer = await call('GET /projects', undefined, headers)
+      const allowed = answer.headers.get('access-control-allow-origin')
+      expect([answer.status, origin, allowed]).toEqual([200, origin, isAllowed ? origin : null])
+    }
   })
 })
 

@@ -46,7 +46,7 @@ export interface ControlDeps {
   /** Whom it is open to, when it is. */
   readonly openTo: OpenTo
   /** What calls of rooms are forwarded to, and whose admin pages may call. */
-  readonly nodes: Pick<Nodes, 'call' | 'hasPageAt'>
+  readonly nodes: Pick<Nodes, 'call' | 'adminPages'>
   /** Undefined: `/internal` answers 401 to everyone. */
   readonly internalToken: string | undefined
   readonly requireKeyId: boolean
@@ -90,7 +90,7 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
     })
   app.use(
     '*',
-    allowAdminPages((origin) => deps.nodes.hasPageAt(origin)),
+    allowAdminPages(() => deps.nodes.adminPages(), operatorTokens.length === 0),
   )
   const storeFailures = new Quiet(clock, STORE_FAILURE_QUIET_MS)
   app.onError((error, c) => {

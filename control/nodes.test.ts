@@ -44,6 +44,7 @@ async function setupStore(
   urls: readonly (string | undefined)[],
   draining: readonly boolean[] = [],
   answerMs = 60_000,
+  failure?: Error,
 ) {
   const clock = new FakeClock()
   const store = memoryStore({ clock })
@@ -66,11 +67,12 @@ async function setupStore(
   }
   let reads = 0
   const records: Pick<Records, 'page' | 'read'> = {
-    page: (...query) => store.records.page(...query),
-    read: (keys) => {
+    page: async (...query) => {
       reads++
-      return store.records.read(keys)
+      if (failure) throw failure
+      return store.records.page(...query)
     },
+    read: (keys) => store.records.read(keys),
   }
   const nodes = new Nodes({
     records,
@@ -145,15 +147,28 @@ describe('Nodes', () => {
 
   it('knows the origins of the admin pages of living nodes, also of workers below a path', async () => {
     const nodes = await setup([undefined, 'http://node-1:9100', 'https://games.example:443/worker/1'])
-    for (const [origin, known] of [
-      ['http://node-1:9100', true],
-      ['https://games.example', true],
-      ['http://games.example', false],
-      ['http://node-2:9100', false],
-    ] as const)
-      expect([origin, await nodes.hasPageAt(origin)]).toEqual([origin, known])
-    expect(await (await setup([])).hasPageAt('http://node-1:9100')).toBe(false)
+    expect([...(await nodes.adminPages())].sort()).toEqual(['http://node-1:9100', 'https://games.example'])
+    expect(await (await setup([])).adminPages()).toEqual([])
   })
+
+  it.each([
+    ['is empty', undefined],
+    ['cannot be read', new Error('the store is away')],
+  ])(
+    'looks for admin pages once a second while the registry %s, and for nodes to call each time',
+    async (_, failure) => {
+      const { nodes, clock, reads } = await setupStore([], [], undefined, failure)
+      const call = () => nodes.call(CALL).catch(() => undefined)
+      for (let i = 0; i < 3; i++) expect(await nodes.adminPages()).toEqual([])
+      expect(reads()).toBe(1)
+      clock.advance(1000)
+      await nodes.adminPages()
+      expect(reads()).toBe(2)
+      await call()
+      await call()
+      expect(reads()).toBe(4)
+    },
+  )
 
   it('asks nodes that drain last', async () => {
     const leaving = await listening(answering(200, { leaving: true }))

@@ -93,7 +93,10 @@ export class Nodes {
     'http:': new http.Agent({ keepAlive: true }),
     'https:': new https.Agent({ keepAlive: true }),
   }
-  #known: { readonly nodes: Promise<readonly Reachable[]>; readonly until: number } | undefined
+  /** `isEmpty`: no node was found, or the registry could not be read. */
+  #known:
+    | { readonly nodes: Promise<readonly Reachable[]>; readonly until: number; isEmpty: boolean }
+    | undefined
 
   constructor(parts: NodesParts) {
     this.#parts = parts
@@ -125,26 +128,28 @@ export class Nodes {
     )
   }
 
-  /** Whether a living node serves its admin page at this origin. False also while the registry cannot be read. */
-  async hasPageAt(origin: string): Promise<boolean> {
-    const nodes = await this.#living().catch(() => [])
-    return nodes.some(({ admin_url: url }) => URL.canParse(url) && new URL(url).origin === origin)
+  /** Resolves with the origins at which living nodes serve their admin pages; with none while the registry cannot be read. */
+  async adminPages(): Promise<readonly string[]> {
+    // Strangers can cause this question: it must not read the registry more often while that is empty or unavailable.
+    const nodes = await this.#living({ orEmpty: true }).catch(() => [])
+    return nodes.flatMap(({ admin_url: url }) => (URL.canParse(url) ? [new URL(url).origin] : []))
   }
 
-  /** Nodes that have an address, as they were at most `NODES_KEPT_MS` ago. */
-  #living(): Promise<readonly Reachable[]> {
+  /** Nodes that have an address, as they were at most `NODES_KEPT_MS` ago. `orEmpty`: also if there were none, or the registry could not be read. */
+  #living({ orEmpty = false } = {}): Promise<readonly Reachable[]> {
     const { records, clock } = this.#parts
-    if (this.#known && clock.monotonic() < this.#known.until) return this.#known.nodes
+    const last = this.#known
+    if (last && clock.monotonic() < last.until && (orEmpty || !last.isEmpty)) return last.nodes
     const nodes = readLiveNodes(records).then((all) =>
       all.flatMap((node) => (node.admin_url === undefined ? [] : { ...node, admin_url: node.admin_url })),
     )
-    const known = { nodes, until: clock.monotonic() + NODES_KEPT_MS }
+    const known = { nodes, until: clock.monotonic() + NODES_KEPT_MS, isEmpty: false }
     this.#known = known
-    const forget = (): void => {
-      if (this.#known === known) this.#known = undefined
+    const empty = (): void => {
+      known.isEmpty = true
     }
-    // A list without nodes is not kept: the first node of a deployment must be found as soon as it is there.
-    nodes.then((all) => all.length === 0 && forget(), forget)
+    // Calls do not use a list without nodes: the first node of a deployment must be found as soon as it is there.
+    nodes.then((all) => all.length === 0 && empty(), empty)
     return nodes
   }
 

@@ -40,7 +40,7 @@ beforeEach(async () => {
     tracer: noTracer,
     operatorTokens: ['operator-token'],
     openTo: 'this machine',
-    nodes: { call: async () => ({ ended_rooms: 0, next_cursor: null }), hasPageAt: async () => false },
+    nodes: { call: async () => ({ ended_rooms: 0, next_cursor: null }), adminPages: async () => [] },
     internalToken: undefined,
     requireKeyId: false,
     tokenRate: { perSecond: 100, burst: 100 },

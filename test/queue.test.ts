@@ -66,30 +66,34 @@ describe('client.queue', () => {
     expect(one.state).toEqual({ map: 'desert', subs: ['ada', 'bob'] })
   })
 
-  it('rejects with already_queued if the seat of an earlier page has other data, and finds the ticket with the same data', async () => {
-    const kept = { ticket: { elo: 1200 } }
-    let joins = 0
-    const room = {
-      ...seat,
-      leave: () => expect.unreachable('the ticket is left'),
-      request: async (_type: string, asked: object) => {
-        if (JSON.stringify(asked) !== JSON.stringify(kept))
+  it.each([
+    ['left', undefined, undefined],
+    ['kicked', new RoomfulError('not_in_room', 'matched {"room_id":"duel:a","options":{}}'), 'duel:a'],
+  ])(
+    'rejects with already_queued if the seat of an earlier page has other data, and ends that ticket (%s)',
+    async (reason, error, seen) => {
+      const asked: unknown[] = []
+      let end = (_reason: string, _error?: RoomfulError): void => {}
+      const room = {
+        ...seat,
+        onLeave: (callback: typeof end) => {
+          end = callback
+        },
+        leave: async () => end(reason, error),
+        request: async () => {
           throw new RoomfulError('room_logic_refused', 'already_queued')
-        return 5000
-      },
-    }
-    const join = async () => {
-      if (++joins > 1) throw new RoomfulError('already_joined', 'this client is in the queue')
-      return room
-    }
-    const client = withQueues({ join, serverTime: () => 7000 } as never)
-    const other = client.queue('ranked', { elo: 1300 } as never)
-    expect(await codeOf(other.matched)).toBe('already_queued')
-    await other.cancel()
-    const same = client.queue('ranked', { elo: 1200 } as never)
-    await new Promise<void>((resolve) => same.onChange(() => resolve()))
-    expect(same.waitedMs).toBe(5000)
-  })
+        },
+      }
+      const join = async (_type: string, options: { seen?: string }) => {
+        if (asked.push(options.seen) > 1) throw new RoomfulError('rate_limited', 'enough')
+        return room
+      }
+      const client = withQueues({ join, serverTime: () => 0 } as never)
+      expect(await codeOf(client.queue('ranked', {} as never).matched)).toBe('already_queued')
+      expect(await codeOf(client.queue('ranked', {} as never).matched)).toBe('rate_limited')
+      expect(asked).toEqual([undefined, seen])
+    },
+  )
 
   it('queues again if the match that the queue names is over for the player', async () => {
     const asked: unknown[] = []
@@ -131,6 +135,23 @@ describe('client.queue', () => {
     expect(await codeOf(client.queue('ranked', {} as never).matched)).toBe('rate_limited')
     expect(asked).toEqual([undefined, 'duel:a'])
   })
+
+  it.each(['foul play', 'matched a known cheat', 'matched 1'])(
+    'rejects with seat_lost and the reason if the player is kicked or banned while it waits (%s)',
+    async (reason) => {
+      const room = {
+        ...seat,
+        onLeave: (end: (reason: string, error: RoomfulError) => void) =>
+          end('kicked', new RoomfulError('not_in_room', reason)),
+        request: () => new Promise(() => {}),
+      }
+      const client = withQueues({ join: async () => room, serverTime: () => 0 } as never)
+      await expect(client.queue('ranked', {} as never).matched).rejects.toMatchObject({
+        code: 'seat_lost',
+        message: reason,
+      })
+    },
+  )
 
   it('tells a queue which of its own matches the player has left, and no match of another queue', async () => {
     const asked: unknown[] = []

@@ -132,14 +132,15 @@ export class Handshake {
     if (closed) return closed
     const { resume_token: resumeToken, right } = newResumeToken(random)
     const at = clock.monotonic()
-    this.#newOfProject.add(projectId, 1)
-    const opened = await this.#comeIn(() =>
-      this.#players.during(claims, {
-        write: () => this.#open(connection, claims, right),
-        arrive: (session) => session,
-        undo: (session) => 'close' in session || this.#sessions.end(session, 'left'),
-      }),
-    ).finally(() => this.#newOfProject.add(projectId, -1))
+    const opened = await this.#comeIn(
+      (arrived) =>
+        this.#players.during(claims, {
+          write: () => this.#open(connection, claims, right, arrived),
+          arrive: (session) => session,
+          undo: (session) => 'close' in session || this.#sessions.end(session, 'left'),
+        }),
+      projectId,
+    )
     if ('close' in opened) return opened
     return this.#admit(connection, { session: opened, resumeToken, at, positions: undefined })
   }
@@ -200,20 +201,32 @@ export class Handshake {
     const { maxSessionsPerProject: max } = options
     if (max === 0 || this.#sessions.ofProject(projectId) + this.#newOfProject.of(projectId) < max)
       return undefined
-    metrics.projectSessionsRefused.inc({ project_id: projectId })
+    metrics.projectSessionsRefused.inc()
     return tryAgain(`this node has ${max} sessions of this project already`)
   }
 
-  /** Counts a session that is on its way in; a store that does not answer is a refusal. */
-  async #comeIn<T>(work: () => Promise<T>): Promise<T | Rejection> {
-    this.#coming += 1
+  /**
+   * Counts a session that is on its way in, until `work` calls `arrived`: then `Sessions` counts it. `projectId`: it is a new one of this
+   * project. A store that does not answer is a refusal.
+   */
+  async #comeIn<T>(work: (arrived: () => void) => Promise<T>, projectId?: string): Promise<T | Rejection> {
+    const count = (change: 1 | -1): void => {
+      this.#coming += change
+      if (projectId !== undefined) this.#newOfProject.add(projectId, change)
+    }
+    let isCounted = true
+    const arrived = (): void => {
+      if (isCounted) count(-1)
+      isCounted = false
+    }
+    count(1)
     try {
-      return await work()
+      return await work(arrived)
     } catch (error) {
       if (error instanceof StoreUnavailable) return UNAVAILABLE
       throw error
     } finally {
-      this.#coming -= 1
+      arrived()
     }
   }
 
@@ -222,7 +235,12 @@ export class Handshake {
    * the token. When there are as many as allowed, it takes the place of the oldest one without a connection, and is refused when all of
    * the oldest 32 are connected. A refusal costs these reads and two looks at each set, 16 at most, however many sessions there are.
    */
-  async #open(connection: Connection, claims: TokenClaims, right: ResumeRight): Promise<Session | Rejection> {
+  async #open(
+    connection: Connection,
+    claims: TokenClaims,
+    right: ResumeRight,
+    arrived: () => void,
+  ): Promise<Session | Rejection> {
     const { clock, random } = this.#context
     const rateLimiter = this.#playerRateLimiters.limiterOf(claims)
     const openIn = async ({ set, max }: Partial<QuotaSet> = {}): Promise<Session | undefined> => {
@@ -230,7 +248,9 @@ export class Handshake {
       const place = set === undefined ? undefined : { set, came_at: clock.now() }
       const session = new Session(clock, { sessionId, claims, right, rateLimiter, place })
       session.connect(connection)
-      return (await this.#sessions.open(session, max ?? 0)) ? session : undefined
+      if (!(await this.#sessions.open(session, max ?? 0))) return undefined
+      arrived()
+      return session
     }
     const quota = this.#quotaOf(claims)
     if (!quota) {

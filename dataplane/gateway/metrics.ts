@@ -45,7 +45,6 @@ export const GATEWAY_METRICS = {
   projectSessionsRefused: counter(
     'service_project_sessions_refused_total',
     'New sessions that were refused since their project has MAX_SESSIONS_PER_PROJECT at this node.',
-    { project_id: OPEN },
   ),
   outboxBytes: gauge('service_outbox_bytes', 'Bytes that wait to be read by clients, of all together.'),
   handshakes: counter(

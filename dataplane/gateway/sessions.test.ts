@@ -275,6 +275,29 @@ describe('a node with MAX_SESSIONS_PER_PROJECT', () => {
   })
 })
 
+describe('a session whose player record is still being read', () => {
+  it.each([{ maxSessionsPerProject: 2 }, { maxSessions: 2 }])('counts once for %j', async (limit) => {
+    await start(limit)
+    const { records } = pair
+    const read = records.read.bind(records)
+    let answer = () => {}
+    const held = new Promise<void>((resolve) => {
+      answer = resolve
+    })
+    records.read = async (keys) => {
+      await held
+      return read(keys)
+    }
+    const first = await pair.a.present()
+    await expect.poll(() => pair.a.gateway.sessions).toBe(1)
+    const second = await pair.a.present()
+    const welcomes = Promise.all([first.next('welcome'), second.next('welcome')])
+    await Promise.race([expect.poll(() => pair.a.gateway.sessions).toBe(2), welcomes])
+    answer()
+    await welcomes
+  })
+})
+
 describe('a full node', () => {
   beforeEach(() => start({ maxSessions: 2 }))
 

@@ -495,6 +495,22 @@ describe('dead letters', () => {
     expect([await indexed(store), await pending(store, foreign)]).toEqual([[foreign], 1])
   })
 
+  it('are deleted in two passes of a long index, however many of its rooms are of the project', async () => {
+    const { operations, store } = await setup()
+    const index = Array.from({ length: 10_000 }, (_, n) => `prj_${n % 100 === 0 ? 'a' : 'b'}/board:${n}`)
+    let pages = 0
+    store.notices.drop = async (room) => void index.splice(index.indexOf(room), 1)
+    store.notices.rooms = async (part, limit, skip = 0) => {
+      if (part > 0) return []
+      pages++
+      return index.slice(skip, skip + limit)
+    }
+    await operations.removeAll('prj_a')
+    expect(index.filter((room) => room.startsWith('prj_a/'))).toEqual([])
+    // 11 pages of up to 1,000 rooms with, and 10 without those of the project.
+    expect([index.length, pages]).toEqual([9900, 21])
+  })
+
   it('end after 30 days', async () => {
     const { clock, deadLetters, operations } = await setup()
     const letters = async () => (await operations.describe('prj_a', 9)).dead_letters.length

@@ -89,16 +89,20 @@ export class NoticeOperations {
   async removeAll(projectId: string): Promise<void> {
     const { notices, deadLetters } = this.#parts
     for (let part = 0; part < NOTICE_PARTS; part++) {
-      let skip = 0
-      for (;;) {
-        const page = await notices.rooms(part, COUNTED_ROOMS, skip)
-        const rooms = page.filter((room) => room.startsWith(`${projectId}/`))
-        await Promise.all(rooms.map((room) => notices.drop(room)))
-        // Deliveries change the order of the index, so what was found may have hidden others.
-        if (rooms.length > 0) skip = 0
-        else if (page.length < COUNTED_ROOMS) break
-        else skip += COUNTED_ROOMS
-      }
+      let found: boolean
+      do {
+        found = false
+        let page: string[]
+        let skip = 0
+        do {
+          page = await notices.rooms(part, COUNTED_ROOMS, skip)
+          const rooms = page.filter((room) => room.startsWith(`${projectId}/`))
+          await Promise.all(rooms.map((room) => notices.drop(room)))
+          found ||= rooms.length > 0
+          skip += page.length - rooms.length
+        } while (page.length === COUNTED_ROOMS)
+        // Deliveries change the order of the index, so a pass may have missed rooms.
+      } while (found)
     }
     await deadLetters.removeAll(projectId)
   }

@@ -245,6 +245,81 @@ describe('the admin page', () => {
     expect(complaints).toEqual([])
   })
 
+  it('keeps its project, and shows and resends only the notices of that, whatever the node lists next', async () => {
+    const { page } = await open()
+    let rounds = 0
+    let first = 'prj_ants'
+    await page.route('**/admin/runtime*', async (route) => {
+      const answer = await (await route.fetch()).json()
+      const problems = [{ code: 'round', detail: `round ${++rounds}` }]
+      const session = { ...answer.sessions[0], project_id: first, session_id: 'ses_first' }
+      await route.fulfill({
+        json: { ...answer, problems, rooms: [], sessions: [session, ...answer.sessions] },
+      })
+    })
+    await page.route('**/admin/notices?*', (route) => {
+      const project = new URL(route.request().url()).searchParams.get('project_id')
+      if (project !== 'prj_ants') return route.fulfill({ status: 503, json: { detail: 'the store is away' } })
+      const died = { id: 'ntc_1', type: 'won', room_id: 'board:a', data: null, reason: 'HTTP 400' }
+      const letters = [{ ...died, died_at: new Date().toISOString() }]
+      const pending = { rooms: 0, notices: 0 }
+      return route.fulfill({ json: { pending, dead_letters: letters, next_cursor: null } })
+    })
+    const round = async () => {
+      const before = rounds
+      await ask(page)
+      const shown = async () =>
+        Number((await page.locator('#problems').textContent())?.match(/round (\d+)/)?.[1])
+      await expect.poll(shown).toBeGreaterThan(before)
+    }
+    await round()
+    await page.reload()
+    await page.getByRole('tab', { name: 'Notices' }).click()
+    const project = page.getByRole('combobox', { name: 'Project' })
+    const letters = page.locator('#notices tbody tr')
+    await letters.waitFor()
+    first = 'prj_bees'
+    await round()
+    expect(await project.inputValue()).toBe('prj_ants')
+
+    let answerResend = () => {}
+    await page.route('**/admin/notices/resend*', async (route) => {
+      await new Promise<void>((resolve) => {
+        answerResend = resolve
+      })
+      await route.fulfill({ status: 503, json: { detail: 'the backend is away' } })
+    })
+    await page.getByRole('button', { name: 'Resend…' }).click()
+    await page.getByRole('dialog').getByText('prj_ants').waitFor()
+    const sent = page.waitForRequest('**/admin/notices/resend*')
+    await page.getByRole('button', { name: 'Resend', exact: true }).click()
+    await sent
+    await page.keyboard.press('Escape')
+    await page.getByRole('dialog').waitFor({ state: 'detached' })
+    await expect
+      .poll(() => {
+        answerResend()
+        return page.locator('#done').textContent()
+      })
+      .toContain('the backend is away')
+
+    await project.fill('')
+    await project.pressSequentially('prj_')
+    await round()
+    await project.pressSequentially('bees')
+    await round()
+    expect(await project.inputValue()).toBe('prj_bees')
+    await project.press('Enter')
+    await page.getByText('the store is away').waitFor()
+    expect(await letters.count()).toBe(0)
+
+    let loads = 0
+    await page.route('**/admin/queues*', () => void loads++)
+    await page.getByRole('tab', { name: 'Queues' }).click()
+    for (let n = 0; n < 2; n++) await round()
+    expect(loads).toBe(1)
+  })
+
   it('asks nothing while its tab is hidden, and tells ages by the clock of the node', async () => {
     const { page } = await open({ viewport: { width: 1280, height: 720 } })
     await page.clock.install({ time: Date.now() - 3 * 3600_000 })

@@ -165,6 +165,7 @@ export class FencedLog {
   #verification: Promise<boolean> | undefined
   #uncertain = false
   #givenUp = false
+  #ownedAt = 0
   /** Up to when the room is counted, as far as this owner has said: milliseconds since 1970. */
   #countedUntil: number
   /**
@@ -194,6 +195,11 @@ export class FencedLog {
 
   get epoch(): number {
     return this.#fence.epoch
+  }
+
+  /** Of a released room: when it was still this node's, milliseconds since 1970. */
+  get ownedAt(): number {
+    return this.#ownedAt
   }
 
   /** Whether the store is silent, and it is not known what stands. */
@@ -233,13 +239,16 @@ export class FencedLog {
   release(forget: boolean, left: Pick<Release, 'notices' | 'outcomes'> = {}): Promise<boolean> {
     const { notices = [] } = left
     const options = { forget, ...(forget ? { ttlMs: this.#recordTtlMs } : this.#life), ...left }
-    let isSent = false
+    let firstAt: number | undefined
     return this.#untilAnswered(async () => {
       if (notices.length > 0) await this.#environment.notices.announce(this.#room.name, this.#fence)
       // Refused after a lost answer: that release took place, or the room is another node's.
-      const wasSent = isSent
-      isSent = true
-      const released = (await this.#records.release(this.#room.name, this.#fence, options)) || wasSent
+      const wasSent = firstAt !== undefined
+      const at = this.#environment.clock.now()
+      firstAt ??= at
+      const isDone = await this.#records.release(this.#room.name, this.#fence, options)
+      this.#ownedAt = isDone ? at : firstAt
+      const released = isDone || wasSent
       if (released && forget && this.#wakeAt !== undefined) this.#tellWakeup(undefined)
       if (released && notices.length > 0) this.#room.notices.wrote(notices.length)
       return released
@@ -396,8 +405,9 @@ export class FencedLog {
         const { epoch, version } = this.#fence
         // One ahead of this owner's epoch may be of its own claim, whose answer was lost.
         const claimed = this.#claiming && found?.owner === owner && found.epoch > epoch
-        // Lost, or its life ran out while the store was away, and the epoch alone is left: no one else gives it up under this epoch.
-        const missing = !found || (found.owner === null && found.epoch <= epoch)
+        // Lost, and perhaps recalled: by an earlier owner, or by this one, whose answer was lost. Or its life ran out while the store was
+        // away, and the epoch alone is left: no one else gives it up under this epoch.
+        const missing = !found || (found.epoch <= epoch && (found.owner === null || found.recalled === true))
         const recalled = missing && (await this.#recall())
         // One behind this owner's epoch is one that the store has gone back to: a fail-over loses the last writes.
         if (missing || claimed || found.epoch < epoch) {

@@ -1,7 +1,7 @@
 import { pino } from 'pino'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
-import { StoreUnavailable } from '../../shared/store/port.ts'
+import { type RoomRecords, StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { FencedLog, type RecordedRoom } from './durability.ts'
@@ -41,7 +41,13 @@ async function setup() {
     doubt: () => undefined,
   }
   const log = new FencedLog(environment as unknown as RoomEnvironment, room, fence)
-  return { clock, store, environment, fence, log }
+  /** The store loses everything. No owner may write a room again before `rewritesAllowedAt`. */
+  const empty = (rewritesAllowedAt: () => number) => {
+    const { rooms, notices, wakeups } = memoryStore({ clock })
+    Object.assign(environment, { records: rooms, notices, wakeups, rewritesAllowedAt })
+    return rooms
+  }
+  return { clock, store, environment, fence, log, empty }
 }
 
 describe('FencedLog', () => {
@@ -67,5 +73,45 @@ describe('FencedLog', () => {
     expect(await append()).toBe(true)
     expect(await empty.notices.count(ROOM)).toBe(2)
     expect(await empty.notices.oldest(ROOM)).toEqual(first)
+  })
+
+  describe('of a room that the store has lost', () => {
+    /** The store takes the first `recall`, but its answer is lost. */
+    const loseAnswerOfRecall = (rooms: RoomRecords) => {
+      const recall = rooms.recall.bind(rooms)
+      vi.spyOn(rooms, 'recall').mockImplementationOnce(async (...args) => {
+        await recall(...args)
+        throw new StoreUnavailable('the answer is lost')
+      })
+    }
+
+    it.each([0, 2])(
+      'waits for later owners, then writes under a new epoch, if the answer of recall is lost after %d writes',
+      async (writes) => {
+        const { clock, fence, log, empty } = await setup()
+        for (let written = 0; written < writes; written++) await log.append(new Uint8Array(1), [])
+        const allowedAt = clock.monotonic() + 5000
+        const rooms = empty(() => allowedAt)
+        loseAnswerOfRecall(rooms)
+        expect(await log.append(new Uint8Array(1), [])).toBe(true)
+        expect(clock.monotonic()).toBeGreaterThanOrEqual(allowedAt)
+        expect(log.epoch).toBeGreaterThan(fence.epoch)
+        expect(await rooms.inspect(ROOM)).toMatchObject({ epoch: log.epoch, owner: 'node_a' })
+      },
+    )
+
+    it('leaves it to a later owner that recalls it in time, if an earlier owner was the first to recall it', async () => {
+      const { fence, log, empty } = await setup()
+      await log.append(new Uint8Array(1), [])
+      let allowedAt = Number.POSITIVE_INFINITY
+      const rooms = empty(() => allowedAt)
+      await rooms.recall(ROOM, 'node_0', fence.epoch - 1, TTL_MS)
+      const verified = log.verify()
+      await vi.waitUntil(async () => (await rooms.inspect(ROOM))?.epoch === fence.epoch)
+      await rooms.recall(ROOM, 'node_b', fence.epoch + 1, TTL_MS)
+      allowedAt = 0
+      expect(await verified).toBe(false)
+      expect(await rooms.inspect(ROOM)).toMatchObject({ epoch: fence.epoch + 1, owner: 'node_b' })
+    })
   })
 })

@@ -346,6 +346,27 @@ describe('the row of a room', () => {
     expect((await listed(bench)).map(({ row }) => row)).toEqual([undefined])
   })
 
+  it.each(['deaf', 'silent'] as const)(
+    'of a room that sleeps is refused only if the store may have released the room more than a minute before (%s)',
+    async (mood) => {
+      const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping: true }), ['ann'])
+      const { rooms } = bench.store.store
+      const release = rooms.release.bind(rooms)
+      vi.spyOn(rooms, 'release').mockImplementationOnce((...args) => {
+        bench.store.mood = mood
+        return release(...args)
+      })
+      leave(bench, 'ann')
+      await bench.advance(90_000, 500)
+      expect(bench.store.mood).toBe(mood)
+      bench.store.mood = 'fine'
+      await bench.advance(5000, 500)
+      expect(bench.counts.asleep).toBe(1)
+      const [found] = await listed(bench)
+      expect(found?.row?.node_id).toBe(mood === 'deaf' ? null : undefined)
+    },
+  )
+
   it('of a room that sleeps goes with the record, if that is damaged or an operator ends the room without its code', async () => {
     const { bench } = await roomWith(duel({ onIdle: 'sleep', sleeping: true }), ['ann'])
     await bench.join('duel', 'bob', { key: 'other' })

@@ -1,5 +1,5 @@
 import * as v from 'valibot'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { type BenchOptions, RoomBench } from '../../test/support/rooms/room-bench.ts'
@@ -225,6 +225,24 @@ describe('the limit of 1,000 undelivered notices', () => {
     await say('many', 2)
     await say('many', 1)
     expect([ann.errors.length, await notices.count(ROOM)]).toEqual([4, 1000])
+  })
+
+  it('holds when a refresh of the room counts while an earlier count waits for the store', async () => {
+    const { bench, ann, say } = await duelOf()
+    const { notices } = bench.store.store
+    const count = notices.count.bind(notices)
+    const waiting: (() => void)[] = []
+    vi.spyOn(notices, 'count').mockImplementation(async (room) => {
+      await new Promise<void>((answer) => waiting.push(answer))
+      return count(room)
+    })
+    await say('many', 600)
+    await bench.advance(ROOM_LIMITS.recordTtlMs / 4, 10_000)
+    expect(waiting.length).toBeGreaterThan(0)
+    for (const answer of waiting) answer()
+    await bench.settle()
+    await say('many', 401)
+    expect([ann.errors.length, await count(ROOM)]).toEqual([1, 600])
   })
 
   it('is in the index again when a fail-over of the store has lost its room there: at the next owner, and at this one with the next refresh', async () => {

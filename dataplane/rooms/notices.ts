@@ -51,6 +51,8 @@ export class RoomNotices {
   /** Number of notices in the store at the last count, and of those written since it began. */
   #counted = 0
   #written = 0
+  /** The count under way. Another one beside it would take the same notices off `#written`. */
+  #counting: Promise<void> | undefined
   #ended = false
 
   constructor(environment: RoomEnvironment, address: RoomAddress, { notices }: RoomDefinition) {
@@ -138,7 +140,14 @@ export class RoomNotices {
   }
 
   /** Never rejects. */
-  async #count(): Promise<void> {
+  #count(): Promise<void> {
+    this.#counting ??= this.#recount().finally(() => {
+      this.#counting = undefined
+    })
+    return this.#counting
+  }
+
+  async #recount(): Promise<void> {
     const before = this.#written
     try {
       this.#counted = await this.#environment.notices.count(this.#address.name)

@@ -1,5 +1,6 @@
 import * as v from 'valibot'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { type BenchOptions, RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
 import { type RequestAnswer, type RoomAddress, type RoomRequest, roomIdOf } from '../traffic.ts'
@@ -234,6 +235,28 @@ describe('Queue', () => {
     expect(ada.errors).toMatchObject([2, 3].map((ref) => ({ ref, message: 'already_queued' })))
   })
 
+  it('knows the ticket of a player by the data that the client gives, if the schema makes other data of it each time', async () => {
+    let calls = 0
+    const counted = v.pipe(
+      TICKET,
+      v.transform((ticket) => ({ ...ticket, call: ++calls })),
+    )
+    queue = new Bench({ ticket: counted as never })
+    await queue.join('ada', 1200)
+    await queue.advance(200)
+    const again = await queue.join('ada', 1200, { session: 'again' })
+    expect([queue.endOf(again), again.inRoom]).toEqual([undefined, true])
+    const ask = async (ref: number, elo: number) => {
+      const data = { ticket: { elo } }
+      queue.bench.send('ranked', 'again', { kind: 'message', type: 'ticket', data, ref }, 'default')
+      await queue.advance(200)
+    }
+    await ask(1, 1200)
+    await ask(2, 1300)
+    expect(again.errors).toMatchObject([{ ref: 2, message: 'already_queued' }])
+    expect(queue.endOf(await queue.join('ada', 1300, { session: 'other' }))).toBe('already_queued')
+  })
+
   it('answers a player that asks again within 30 s of its match with the same match', async () => {
     await queue.join('ada', 1200)
     await queue.join('bob', 1200)
@@ -248,17 +271,15 @@ describe('Queue', () => {
     expect(later.inRoom || queue.rooms.asked.length > 1).toBe(true)
   })
 
-  // Seen in chaos: a player cancelled a ticket too late, cancelled the next one, reloaded the page, and got the match of the first.
-  it('does not answer a player with a match that an earlier page of the player has seen', async () => {
+  it('does not answer with a match that an earlier page of the player has left', async () => {
     await queue.join('ada', 1200)
     await queue.join('bob', 1200)
     await queue.advance(200)
     const { room } = queue.rooms.asked[0]!.order
-    await queue.join('ada', 1300, { session: 'next', seen: room })
+    await queue.join('ada', 1200, { session: 'next', seen: room })
     queue.bench.send('ranked', 'next', { kind: 'leave', reason: 'left', request_id: 9 }, 'default')
-    await queue.advance(100)
-    const reloaded = await queue.join('ada', 1200, { session: 'reloaded' })
-    expect([reloaded.inRoom, queue.waiting]).toEqual([true, ['ada']])
+    await queue.advance(200)
+    expect((await queue.join('ada', 1200, { session: 'reloaded' })).inRoom).toBe(true)
   })
 
   it('returns the tickets to the front with their old age, only after the cancellation is confirmed', async () => {
@@ -430,6 +451,35 @@ describe('Queue', () => {
     await heir.join('dan', 2000)
     await heir.advance(500)
     expect(heir.rooms.asked.at(-1)?.order.players).toEqual(['cleo', 'dan'])
+  })
+
+  it('forgets the tickets that older code has kept for players who left while their match was pending', async () => {
+    const clock = new FakeClock()
+    const store = memoryStore({ clock })
+    const older = { ...ranked(), onLeave: () => {} }
+    Object.assign(queue, { bench: new RoomBench([older, duel()], { clock, store, ...queue.rooms }) })
+    queue.rooms.answers = () => new Promise(() => {})
+    const pairs = { ada: 1200, bob: 1200, cleo: 3000, dan: 3000 }
+    const members: TestMember[] = []
+    for (const [sub, elo] of Object.entries(pairs)) members.push(await queue.join(sub, elo))
+    await queue.advance(200)
+    for (const sub of ['ada', 'cleo'])
+      queue.bench.send('ranked', sub, { kind: 'leave', reason: 'left', request_id: 9 }, 'default')
+    await queue.advance(200)
+    expect(Object.keys(queue.state.orders)).toHaveLength(2)
+    queue.bench.mayAct = false
+    await queue.bench.die()
+    const heir = new Bench({}, { clock, store, nodeId: 'node_b' })
+    for (const member of members) heir.bench.members.set(member.memberId, member)
+    let reserves: Answer = 'refused'
+    heir.rooms.answers = (what) => Promise.resolve(what === 'reserve' ? reserves : 'done')
+    const again = await heir.join('ada', 1200, { session: 'again' })
+    await heir.advance(500)
+    expect(heir.waiting).toEqual(['ada', 'bob', 'dan'])
+    reserves = 'done'
+    await heir.advance(5000)
+    expect(heir.waiting).toEqual(['dan'])
+    expect(heir.matchOf(again)).toEqual(heir.matchOf(members[1]!))
   })
 
   it('sends no member the data of another', async () => {

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import * as v from 'valibot'
 import type { Json, JsonObject } from '../../shared/json.ts'
@@ -147,6 +148,7 @@ interface QueueState {
 /** Join options of a queue, checked. */
 interface QueueJoin {
   readonly ticket: Json
+  readonly given?: string
   readonly party?: string
   /** Id of the room that the player has left for this ticket: its match is over for the player. */
   readonly seen?: string
@@ -244,8 +246,8 @@ class Queue {
       '~standard': {
         version: 1,
         vendor: 'roomful',
-        validate: (given) => {
-          const { ticket, party, seen, ...others } = given as { [name: string]: unknown }
+        validate: (options) => {
+          const { ticket, party, seen, ...others } = options as { [name: string]: unknown }
           const problem = (message: string, ...path: string[]) => ({ issues: [{ message, path }] })
           const [unknown] = Object.keys(others).filter((name) => name !== 'key')
           if (unknown !== undefined) return problem('is no option of a queue', unknown)
@@ -260,9 +262,13 @@ class Queue {
           const data = jsonCopy(valid.value, 'the data of the ticket')
           if (sizeOf(data) > MAX_DATA_BYTES)
             return problem(`has ${sizeOf(data)} bytes of JSON; it may have ${MAX_DATA_BYTES}`, 'ticket')
+          const given = canonical(ticket ?? null)
           return {
             value: {
               ticket: data,
+              ...(given !== canonical(data) && {
+                given: createHash('sha256').update(given).digest('base64url'),
+              }),
               ...(party !== undefined && { party: String(party) }),
               ...(seen && { seen }),
             },
@@ -303,12 +309,16 @@ class Queue {
 
   readonly joined = this.#turn((state, member: Member, ctx, index, options: QueueJoin) => {
     const player = ctx.seatName(member.id)
-    const { ticket, party, seen } = options
+    const { ticket, given, party, seen } = options
     const matched = state.matched[player]
     if (matched && matched.room_id !== seen) ctx.refuse(matchedText(matched))
-    // A page that is loaded later does not know what this one has seen.
-    if (matched) delete state.matched[player]
-    const row: TicketRow = { member: member.id, ticket, since: ctx.now, ...(party && { party }) }
+    // The next page of the player does not know that this one has seen it.
+    delete state.matched[player]
+    const row: TicketRow = {
+      ...{ member: member.id, ticket, since: ctx.now },
+      ...(given && { given }),
+      ...(party && { party }),
+    }
     if (ctx.stateShare > MAX_STATE_SHARE || index.isFull(this.#shardOf(ticket, ctx, index)))
       ctx.refuse('queue_full')
     if (party) {
@@ -585,10 +595,15 @@ class Queue {
     if (known?.changes === state.changes) return known
     const index = new TicketIndex()
     this.#indexes.set(ctx.log, index)
-    for (const [player, row] of Object.entries(plain(state.tickets))) this.#add(player, row, ctx, index)
+    const tickets = Object.entries(plain(state.tickets))
+    for (const [player, row] of tickets) this.#add(player, row, ctx, index)
     for (const [player, { at }] of Object.entries(plain(state.matched))) index.expires(player, at)
     index.orders = Object.keys(state.orders).length
     index.changes = state.changes
+    // Older code kept the ticket of a player who had left while the match was pending.
+    const members = new Set(ctx.members.map(({ id }) => id))
+    for (const [player, { member }] of tickets)
+      if (!members.has(member)) this.#remove(state, player, ctx.now, index)
     return index
   }
 }
@@ -628,10 +643,12 @@ const word = (random: number): string =>
 /** A copy of a part of the state. */
 const plain = <T>(part: T): T => JSON.parse(JSON.stringify(part)) as T
 
-const isSame = (
-  { ticket, party }: Pick<IndexedTicket, 'ticket' | 'party'> | TicketRow,
-  options: QueueJoin,
-): boolean => canonical(ticket) === canonical(options.ticket) && party === options.party
+/** The client has given the same data. A schema may make other data of it each time, for example with a date. */
+const isSame = (known: Pick<IndexedTicket, 'ticket' | 'given' | 'party'> | TicketRow, options: QueueJoin) =>
+  dataOf(known) === dataOf(options) && known.party === options.party
+
+const dataOf = ({ ticket, given }: { readonly ticket: Json; readonly given?: string | undefined }): string =>
+  given ?? canonical(ticket)
 
 /** JSON with sorted keys: the order of keys is no part of the state. */
 const canonical = (value: unknown): string =>

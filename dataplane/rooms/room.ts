@@ -222,11 +222,11 @@ export class Room {
     if (!keep) this.#inputs.dispose()
     // A successor saves it in its turn. Where there is none, this store may be the only place that has it, and end with the process.
     if (!successor) await this.stream.saveLast('once', !keep)
-    const ownedAt = this.stream.environment.clock.now()
     const released = await this.stream.release(!keep)
     this.#isFree = released && keep && successor !== undefined
     if (!keep) await this.stream.listing?.leave('ended')
-    else if (released && how === 'asleep') await this.stream.listing?.leave('asleep', ownedAt)
+    else if (released && how === 'asleep')
+      await this.stream.listing?.leave('asleep', this.stream.record.ownedAt)
     this.#end(released && keep ? how : keep ? 'fenced' : 'disposed', successor)
   }
 

@@ -14,6 +14,8 @@ const QUIET_MS = 10_000
 export interface TicketRow {
   readonly member: string
   readonly ticket: Json
+  /** Hash of the data that the client has given. Absent: it is `ticket`. */
+  readonly given?: string
   readonly since: number
   /** Code of its party. Absent: the player queues alone. */
   readonly party?: string
@@ -24,6 +26,7 @@ export interface TicketRow {
 /** A ticket in memory. */
 export interface IndexedTicket extends MatchTicket<Json> {
   readonly member: string
+  readonly given: string | undefined
   readonly party: string | undefined
   readonly shard: string
   ordered: boolean
@@ -87,14 +90,14 @@ export class TicketIndex {
   /** Adds a ticket, or one that waits again. Returns its unit and matcher if all tickets of the unit wait. */
   add(
     ticket: MatchTicket<Json>,
-    { member, party, order }: TicketRow,
+    { member, given, party, order }: TicketRow,
     shardOf: () => string,
     newMatcher: () => Matcher<Json>,
   ): { readonly id: string; readonly matcher: Matcher<Json> } | undefined {
     this.changes++
     let known = this.#tickets.get(ticket.id)
     if (!known) {
-      known = { ...ticket, member, party, shard: shardOf(), ordered: order !== undefined }
+      known = { ...ticket, member, given, party, shard: shardOf(), ordered: order !== undefined }
       this.#tickets.set(ticket.id, known)
       this.#byMember.set(member, ticket.id)
       const shard = this.#shards.get(known.shard) ?? { matcher: newMatcher(), tickets: 0 }

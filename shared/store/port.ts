@@ -226,6 +226,8 @@ export interface RoomOwner {
   readonly owner: string | null
   /** The version of the state in the last snapshot; absent: 1, or there is none. */
   readonly stateVersion?: number
+  /** The store had lost the room, `owner` has recalled it, and no node has claimed it since: the record has no content. */
+  readonly recalled?: true
 }
 
 /** How a room's record is put aside. */

@@ -73,7 +73,7 @@ describe('the control API', () => {
       openTo: 'this machine',
       nodes: {
         call: async () => ({ rooms: [], ended_rooms: 0, next_cursor: null }),
-        hasPageAt: async () => false,
+        adminPages: async () => [],
       },
       internalToken: INTERNAL,
       requireKeyId: false,

@@ -6,6 +6,8 @@ import type { AdminModel } from './model.ts'
 export interface Action {
   /** Question, such as `End the session ses_1?`. */
   readonly title: string
+  /** Id of the project in which it acts. Absent: the question names the project or the node. */
+  readonly project?: string
   /** What will happen, one paragraph each. */
   readonly effects: readonly string[]
   /** A paragraph that warns. */
@@ -59,6 +61,7 @@ function pathOf({ project_id: projectId, room_id: roomId }: RoomName, ...rest: s
 
 export const closeRoom = ({ control }: AdminModel, room: RoomName): Action => ({
   title: `Close the room ${room.room_id}?`,
+  project: room.project_id,
   effects: [
     'Its members leave with the reason closed, onDispose runs, and its database gets the last state. A room that sleeps is opened for that. Then the store forgets the room.',
   ],
@@ -74,6 +77,7 @@ export const closeRoom = ({ control }: AdminModel, room: RoomName): Action => ({
 
 export const kick = ({ control }: AdminModel, room: RoomName, sub: string): Action => ({
   title: `Kick ${sub}?`,
+  project: room.project_id,
   effects: [
     `All seats of this player in ${room.room_id} end with the reason kicked, and onLeave runs. The player can join again.`,
   ],
@@ -95,6 +99,7 @@ export const ban = (
   roomType?: string,
 ): Action => ({
   title: `Ban ${sub}?`,
+  project: projectId,
   effects: [
     'Every session of this player is closed within a second, on every node, and new sessions and resumes are refused. A ban from one room type only ends the seats there and refuses joins.',
     'It replaces an earlier ban. The command roomful admin unban ends it.',
@@ -135,6 +140,7 @@ export const endSession = (
   session: { readonly project_id: string; readonly session_id: string },
 ): Action => ({
   title: `End the session ${session.session_id}?`,
+  project: session.project_id,
   effects: [
     'Its connection is closed with 4003, it cannot resume, and its members leave their rooms with the reason kicked. Its token stays valid: ban the player to keep the player out.',
   ],
@@ -202,13 +208,9 @@ export const showProjects = ({ control }: AdminModel): Action => ({
 })
 
 /** `id`: only the dead letter of this notice. `done` is called after that. */
-export const resend = (
-  { api }: AdminModel,
-  projectId: string,
-  done: () => Promise<void>,
-  id?: string,
-): Action => ({
+export const resend = ({ api }: AdminModel, projectId: string, done: () => void, id?: string): Action => ({
   title: id === undefined ? 'Resend the dead letters?' : `Resend ${id}?`,
+  project: projectId,
   effects: [
     id === undefined
       ? 'The node sends the dead letters of this project to the backend again, the oldest first, until the backend does not accept one: at most 100, or those of 5 s.'
@@ -221,7 +223,7 @@ export const resend = (
   run: async () => {
     const body = { project_id: projectId, ...(id !== undefined && { id }) }
     const { delivered, failed } = await api.ask<ResendResult>('admin/notices/resend', {}, 'POST', body)
-    await done()
+    done()
     const sent = `${counted(delivered, 'notice')} delivered.`
     if (failed) throw new Error(`${sent} The backend does not accept ${failed.id}: ${failed.reason}.`)
     return sent

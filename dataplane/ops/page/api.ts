@@ -8,7 +8,8 @@ export type Runtime = Omit<RuntimeAnswer, 'rooms' | 'sessions'> & {
 }
 
 const TOKEN = 'roomful.internal_token'
-const TIMEOUT_MS = 10_000
+/** A node answers questions sooner. A resend takes up to 5 s, and then up to 10 s of its last notice. */
+const TIMEOUT_MS = { question: 10_000, action: 20_000 }
 /** A smaller difference of clocks is the time that an answer takes. */
 const LEAST_SKEW_MS = 5000
 
@@ -57,6 +58,8 @@ export class Api {
   async ask<T>(call: string, query: Record<string, string> = {}, method = 'GET', body?: object): Promise<T> {
     // A worker's page and calls are below a path of its process.
     const base = location.pathname.replace(/\/admin\/?$/, '')
+    const kind = method === 'GET' ? 'question' : 'action'
+    const timeoutMs = TIMEOUT_MS[kind]
     const response = await fetch(`${base}/${call}?${new URLSearchParams(query)}`, {
       method,
       headers: {
@@ -65,7 +68,11 @@ export class Api {
       },
       ...(body && { body: JSON.stringify(body) }),
       cache: 'no-store',
-      signal: AbortSignal.timeout(TIMEOUT_MS),
+      signal: AbortSignal.timeout(timeoutMs),
+    }).catch((error: Error) => {
+      if (error.name !== 'TimeoutError') throw error
+      const maybe = kind === 'action' ? ' What you asked for may still happen.' : ''
+      throw new Error(`The node has not answered within ${timeoutMs / 1000} s.${maybe}`)
     })
     const aheadMs = Date.parse(response.headers.get('date') ?? '') - Date.now()
     if (!Number.isNaN(aheadMs)) this.aheadMs = Math.abs(aheadMs) < LEAST_SKEW_MS ? 0 : aheadMs

@@ -5,7 +5,7 @@ import { useModel } from './model.ts'
 /** Says what an action would do, before it does anything, and asks for what it needs. Errors are shown here, and the operator can try again. */
 export function ActionDialog({ action }: { action: Action }) {
   const model = useModel()
-  const { title, effects, warning, button, look, sure, fields = [], callsControl, run } = action
+  const { title, project, effects, warning, button, look, sure, fields = [], callsControl, run } = action
   const dialog = useRef<HTMLDialogElement>(null)
   const [isSure, setIsSure] = useState(sure === undefined)
   const [isBusy, setIsBusy] = useState(false)
@@ -26,6 +26,7 @@ export function ActionDialog({ action }: { action: Action }) {
       dialog.current?.close()
       model.finish(done)
     } catch (error) {
+      if (!dialog.current) return model.finish(`${title} This failed: ${(error as Error).message}`)
       setIsBusy(false)
       setError((error as Error).message)
     }
@@ -40,6 +41,11 @@ export function ActionDialog({ action }: { action: Action }) {
       <form onSubmit={submit}>
         <h2 id="action-heading">{title}</h2>
         <div id="action-effects">
+          {project !== undefined && (
+            <p class="soft">
+              Project <code>{project}</code>
+            </p>
+          )}
           {effects.map((effect) => (
             <p key={effect}>{effect}</p>
           ))}

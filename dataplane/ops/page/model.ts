@@ -45,7 +45,8 @@ export class AdminModel {
   }
   search = ''
   tab: Tab = 'rooms'
-  #project: string | undefined
+  /** Id of the project of the tabs that show one. It changes only when the operator chooses another. Empty: no project is known yet. */
+  project = ''
   /** The room type whose list is shown. Undefined: the first one. */
   listedType: string | undefined
   /** What the operator is asked to confirm. */
@@ -138,13 +139,8 @@ export class AdminModel {
     return [...new Set([...rooms, ...sessions].map(({ project_id: id }) => id))]
   }
 
-  /** The project of the tabs that show one. */
-  get project(): string {
-    return this.#project ?? this.projectsHere[0] ?? ''
-  }
-
   chooseProject(project: string): void {
-    this.#project = project
+    this.project = project
     this.#show()
   }
 
@@ -280,6 +276,7 @@ export class AdminModel {
     this.locked = undefined
     this.failure = ''
     this.heard = { runtime, nodes, at: Date.now() }
+    this.project ||= this.projectsHere[0] ?? ''
     this.answer = answer
     const word = node.draining ? 'draining' : node.cordoned ? 'cordoned' : 'serving'
     this.status = { word, mood: word === 'serving' ? 'good' : 'warn' }

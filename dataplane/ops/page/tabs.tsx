@@ -18,27 +18,40 @@ const LONGEST_DATA = 300
 interface Loaded<T> {
   readonly answer: T | undefined
   readonly error: string
-  reload(): Promise<void>
+  reload(): void
 }
 
-/** Loads an answer when the tab appears and when `key` changes. The last answer stays while the next one is on its way. */
-function useAnswer<T>(load: () => Promise<T | undefined>, key: unknown): Loaded<T> {
-  const [loaded, setLoaded] = useState<Pick<Loaded<T>, 'answer' | 'error'>>({ answer: undefined, error: '' })
-  const turn = useRef(0)
-  const reload = async () => {
-    const mine = ++turn.current
-    const keep = (next: (before: typeof loaded) => typeof loaded) => mine === turn.current && setLoaded(next)
-    try {
-      const answer = await load()
-      keep(() => ({ answer, error: '' }))
-    } catch (error) {
-      keep(({ answer }) => ({ answer, error: (error as Error).message }))
+/**
+ * Loads an answer when the tab appears, when `question` changes, and, unless a load of the same question is pending, when `at` changes. The last
+ * answer to the question stays during the next load, and when that fails.
+ */
+function useAnswer<T>(load: () => Promise<T | undefined>, question: string, at = 0): Loaded<T> {
+  const [loaded, setLoaded] = useState<{ question: string; answer?: T | undefined; error: string }>()
+  const [reloads, setReloads] = useState(0)
+  const pending = useRef('')
+  const turn = `${reloads} ${question}`
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the question says what the answer depends on
+  useEffect(() => {
+    if (pending.current === turn) return
+    pending.current = turn
+    const keep = (next: { answer?: T | undefined; error: string }) => {
+      if (pending.current !== turn) return
+      pending.current = ''
+      setLoaded((before) => ({ ...(before?.question === question && before), ...next, question }))
     }
-  }
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the caller knows what the answer depends on
-  useEffect(() => void reload(), [key])
-  useEffect(() => () => void turn.current++, [])
-  return { ...loaded, reload }
+    load().then(
+      (answer) => keep({ answer, error: '' }),
+      (error: Error) => keep({ error: error.message }),
+    )
+  }, [turn, at])
+  useEffect(
+    () => () => {
+      pending.current = ''
+    },
+    [],
+  )
+  const { answer, error = '' } = (loaded?.question === question && loaded) || {}
+  return { answer, error, reload: () => setReloads((times) => times + 1) }
 }
 
 const shorten = (data: Json): string => {
@@ -64,13 +77,19 @@ const Foot = ({ error, children }: { error: string; children?: ComponentChildren
 /** Asks for the project of a tab. It offers those that have rooms or sessions here. */
 function ProjectInput() {
   const model = useModel()
+  // The page renders about once a second, which must not undo what the operator types.
+  const [typed, setTyped] = useState<string>()
   return (
     <label>
       Project
       <input
         list="projects-here"
-        value={model.project}
-        onChange={({ currentTarget }) => model.chooseProject(currentTarget.value.trim())}
+        value={typed ?? model.project}
+        onInput={({ currentTarget }) => setTyped(currentTarget.value)}
+        onChange={({ currentTarget }) => {
+          setTyped(undefined)
+          model.chooseProject(currentTarget.value.trim())
+        }}
         autoComplete="off"
         spellcheck={false}
       />
@@ -109,7 +128,8 @@ export function ListedRooms() {
             full: '1',
             limit: String(MOST_ROWS),
           }),
-    `${project} ${type} ${heard!.at}`,
+    `${project} ${type}`,
+    heard!.at,
   )
   const columns: readonly Column<ListedRoom>[] = [
     {
@@ -200,6 +220,7 @@ export function Queues() {
   const model = useModel()
   const { answer, error } = useAnswer(
     () => model.api.ask<{ queues: readonly QueueDescription[] }>('admin/queues'),
+    'queues',
     model.heard!.at,
   )
   return (
@@ -272,7 +293,7 @@ export function Notices() {
     <>
       <div class="fields">
         <ProjectInput />
-        <button type="button" onClick={() => void reload()}>
+        <button type="button" onClick={reload}>
           Refresh
         </button>
         <button
@@ -317,7 +338,7 @@ export function Projects() {
             query: { limit: String(MOST_ROWS) },
           })
         : undefined,
-    control.isOpen,
+    String(control.isOpen),
   )
   const columns: readonly Column<Project>[] = [
     { label: 'Project', key: (project) => project.name, cell: (project) => project.name },
@@ -340,11 +361,7 @@ export function Projects() {
     {
       label: 'Actions',
       cell: (project) => (
-        <button
-          type="button"
-          class="act"
-          onClick={() => model.act(switchProject(model, project, () => void reload()))}
-        >
+        <button type="button" class="act" onClick={() => model.act(switchProject(model, project, reload))}>
           {project.disabled_at === null ? 'Disable…' : 'Enable…'}
         </button>
       ),

@@ -79,12 +79,13 @@ export class MemoryRooms implements RoomRecords {
     this.#requireOpen()
     const record = this.#rooms.get(room)
     if (record) {
-      const { epoch, version, owner, stateVersion } = record
+      const { epoch, version, owner, stateVersion, recalled } = record
       return {
         epoch,
         version,
         owner,
         ...(stateVersion && { stateVersion }),
+        ...(recalled && { recalled }),
       }
     }
     const epoch = this.#epochs.get(room)

@@ -24,6 +24,14 @@ import { incoming, outgoing } from './connection.ts'
 import { noticesKey } from './notices.ts'
 import { callScript, type Servers } from './servers.ts'
 
+type InspectReply = [
+  epoch: Buffer,
+  version: Buffer,
+  owner: Buffer,
+  state_version?: Buffer | null,
+  recalled?: number | null,
+]
+
 type ClaimReply = [
   at: Buffer,
   version: Buffer,
@@ -57,12 +65,13 @@ export class RedisRooms implements RoomRecords {
     const { record, epoch } = this.#keys(room)
     const reply = await callScript(this.#servers, 'inspect', [record, epoch], [])
     if (reply === null) return undefined
-    const [at, version, owner, stateVersion] = reply as [Buffer, Buffer, Buffer, (Buffer | null)?]
+    const [at, version, owner, stateVersion, recalled] = reply as InspectReply
     return {
       epoch: Number(at),
       version: Number(version),
       owner: owner.toString() || null,
       ...(stateVersion?.length && { stateVersion: Number(stateVersion) }),
+      ...(recalled && { recalled: true }),
     }
   }
 

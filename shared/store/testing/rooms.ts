@@ -130,11 +130,12 @@ export function describeRooms(open: OpenStore): void {
       const { rooms } = (await opened(open)).store
       expect(await rooms.recall(ROOM, 'node_b', 7, LONG_MS)).toBe(true)
       expect(await rooms.recall(ROOM, 'node_a', 5, LONG_MS)).toBe(false)
-      expect(await rooms.inspect(ROOM)).toEqual({ epoch: 7, version: 0, owner: 'node_b' })
+      expect(await rooms.inspect(ROOM)).toEqual({ epoch: 7, version: 0, owner: 'node_b', recalled: true })
       expect(await rooms.recall(ROOM, 'node_c', 9, LONG_MS)).toBe(true)
       expect(await rooms.claim(ROOM, 'node_b', 7, LONG_MS)).toBeUndefined()
       const { fence, snapshot, journal } = await claimed(rooms, 'node_c', 9)
       expect([fence.epoch > 9, snapshot, journal]).toEqual([true, undefined, []])
+      expect(await rooms.inspect(ROOM)).toEqual({ ...fence, owner: 'node_c' })
     })
 
     it('recalls no room that is there, nor one that another had later', async () => {
