@@ -266,6 +266,7 @@ export class RoomAdmission {
     if (membership?.edge !== from) return
     this.#early.delete(memberId)
     const now = clock.monotonic()
+    membership.wholeUntil ??= this.#stream.delivery.delivered.seq
     memberships.detach(membership, now, moves ? now + limits.movesMs : now)
     if (!moves) this.#inputs.connected(membership, false)
     const due = this.#dueAt(membership)
@@ -289,13 +290,18 @@ export class RoomAdmission {
     const { member_id: subscriptionId, ask, edge, codec, epoch, seq, settled, through } = attach
     const { id: memberId } = membership.member
     const layers = state.layers && grants.of(memberId)
-    const replay = history.replay({ epoch, seq }, this.#stream.epoch, memberId, codec, layers)
+    // Its edge did not know that it was detached, and passed updates on that other members there got: without its layers and events.
+    const isWhole = membership.wholeUntil === undefined || seq <= membership.wholeUntil
+    const replay = isWhole
+      ? history.replay({ epoch, seq }, this.#stream.epoch, memberId, codec, layers)
+      : undefined
     const missed = replay && delivery.replayed(membership, replay.missed, replay.shown, replay.hidden)
     // What layers hold, and who has them, is known as of the flush under way.
     if ((!missed || layers) && this.#stream.committing) {
       this.#early.set(subscriptionId, () => this.attach(attach))
       return
     }
+    membership.wholeUntil = undefined
     if (refs.skip(through)) {
       pending.ack(membership)
       this.#stream.touch()
@@ -334,6 +340,7 @@ export class RoomAdmission {
     }
     membership.resumes = request.turn
     memberships.attach(membership, request.edge, request.codec)
+    membership.wholeUntil = undefined
     this.#inputs.renew(membership, request.data ?? null)
     this.#inputs.connected(membership, true)
     if (!membership.announced) return true

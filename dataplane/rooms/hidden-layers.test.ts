@@ -128,6 +128,19 @@ describe('hidden layers', () => {
     expect([held(ann), ann.faults]).toEqual([{ clock: { turn: 0 } }, []])
   })
 
+  // Seen in chaos: such a member had an old layer, and the next patch of the layer did not fit.
+  it('come whole to a member whose edge passed updates on while the room took it for detached', async () => {
+    const { bench, ann, bob, say } = await table()
+    await say('ann', 'plan', { name: 'a', x: 1 })
+    bench.host.edgeMissed('node_a')
+    bench.attach('cards', ann)
+    await say('ann', 'show', { to: 'bob', layer: 'plan:a' })
+    await say('ann', 'turn')
+    expect([bob.state, held(bob)['plan:a']]).toMatchObject([{ turn: 1 }, undefined])
+    const answer = await bench.resume('cards', bob)
+    expect([answer.resumed, held(bob)['plan:a'], bob.faults]).toEqual([false, { plans: { a: { x: 1 } } }, []])
+  })
+
   it('stay as they were in a running room whose code is edited', async () => {
     const { bench, bob, say } = await table()
     bench.host.replaceRoom({ ...cards(), layers: undefined })

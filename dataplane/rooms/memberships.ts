@@ -263,6 +263,8 @@ export class Membership {
   detachedAt: number | undefined
   /** Without a socket: from when on it counts as disconnected. */
   disconnectsAt = 0
+  /** Seq of the last update that was sent with its own parts; undefined: all are, since it was attached last. */
+  wholeUntil: number | undefined
   /** What is left of the rate of each message type; the same for all memberships of one player, see `Memberships.add`. */
   buckets = new Map<string, RateLimit>()
 

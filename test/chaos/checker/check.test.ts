@@ -584,6 +584,15 @@ describe('the lobby', () => {
     expect(lobby(cut('node_b'))).toContain('listed_ghost')
   })
 
+  it('may list a room longer when an outage of its node comes later', () => {
+    const cut = (node: string) => (history: OpenHistory) => {
+      ended(history, 3100)
+      history.faults.push({ kind: 'delay', node, at: history.end.at - 1500, until: history.end.at - 1000 })
+    }
+    expect(lobby(cut('node_a'))).not.toContain('listed_ghost')
+    expect(lobby(cut('node_b'))).toContain('listed_ghost')
+  })
+
   it('may list a room that was claimed again', () => {
     const again = (history: OpenHistory) => {
       ended(history, 9000)
@@ -731,6 +740,23 @@ describe('a member of a room that ended with its owner', () => {
     expect(told({ after_ms: 9000, back: { waits_ms: 0 } })).toEqual([])
     expect(told({ after_ms: 0, back: { waits_ms: 4000 } })).toEqual([])
   })
+
+  it('is told later while its node stands still', () => {
+    const told = (pausedMs: number) => {
+      const scenario = new Scenario('none')
+      scenario.join('ann')
+      scenario.fault('kill')
+      scenario.claim('node_b')
+      scenario.resume('ann')
+      scenario.wait(1500)
+      if (pausedMs > 0) scenario.fault('pause', { ms: pausedMs })
+      scenario.wait(3000)
+      scenario.loseSeat('ann')
+      return names(scenario.end()).filter((name) => name === 'seat_lost')
+    }
+    expect(told(2000)).toEqual([])
+    expect(told(1000)).toEqual(['seat_lost'])
+  })
 })
 
 describe('a client is refused what it resumes', () => {
@@ -799,6 +825,27 @@ describe('a client is refused what it resumes', () => {
 
   it('and not when nothing has happened', () => {
     expect(names(refused(() => {}))).toEqual(['closed_without_cause'])
+  })
+})
+
+describe('a claim that got no answer', () => {
+  /** It may have taken a snapshot room from an owner that was away for a moment. Much later, another node claims the room. */
+  const lost = (fault: boolean) => {
+    const scenario = new Scenario('snapshot')
+    play(scenario)
+    scenario.save()
+    ops(scenario)
+    if (fault) scenario.fault('redis_pause', { ms: 500 })
+    scenario.claimWithoutAnswer('node_c')
+    scenario.wait(8000)
+    scenario.claim('node_b')
+    ops(scenario)
+    return names(scenario.end())
+  }
+
+  it('explains a loss when the owner was away then', () => {
+    expect(lost(true)).toEqual([])
+    expect(lost(false)).toContain('rollback')
   })
 })
 

@@ -15,7 +15,7 @@ const EXCUSES = {
 type Excuse = keyof typeof EXCUSES
 const NAMES = Object.keys(EXCUSES) as Excuse[]
 
-/** Members hear so long after the fact that a seat is gone, or that a session is, or so long after they came back. */
+/** Members hear so long after the fact that a seat is gone, or that a session is, or so long after they came back, while their node can work. */
 const NOTICED_WITHIN_MS = 3000
 /** A node that cannot be reached for a while hears late that a session is elsewhere. */
 const TAKEN_OVER_WITHIN_MS = 8000
@@ -125,8 +125,10 @@ export class Excuses {
   seat(seat: Seated, { client, edge }: { client: string; edge: string }, at: number): Excuse | undefined {
     const cameBack = (ended: number) =>
       this.#arrivals.get(client)?.findLast((begun) => begun >= ended && begun <= at) ?? 0
-    const noticed = (ended: number) =>
-      Math.max(this.#ownerships.back(edge, ended), cameBack(ended)) + NOTICED_WITHIN_MS
+    const noticed = (ended: number) => {
+      const from = Math.max(this.#ownerships.back(edge, ended), cameBack(ended))
+      return this.#ownerships.worked(edge, from, NOTICED_WITHIN_MS)
+    }
     const goneThen = ({ since, until }: { since: number; until: number }) =>
       seat.joined_at <= until && since <= at && at <= noticed(until)
     const kept = this.#durability.get(seat.room) !== 'none'

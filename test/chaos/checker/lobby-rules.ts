@@ -109,7 +109,8 @@ class Lives {
       died > since ? this.#ownerships.back(node, since) : since,
     )
     const leases = heard > since ? DETECTED_LEASES : 1
-    if (at <= heard + leases * this.#history.run.lease_ms + GHOST_MS) return undefined
+    const mayTakeMs = leases * this.#history.run.lease_ms + GHOST_MS
+    if (at <= this.#ownerships.worked(edge, heard, mayTakeMs)) return undefined
     const what = since === died ? `its owner ${node} had died` : `${node} had released it`
     return `${what} ${Math.round(at - since)} ms before`
   }

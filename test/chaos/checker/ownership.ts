@@ -68,6 +68,7 @@ export class Ownerships {
 
   #chain(calls: readonly StoreRecord[]): Ownership[] {
     const claims = calls.filter(({ kind, ok }) => kind === 'claim' && ok).sort((a, b) => a.epoch - b.epoch)
+    const unanswered = calls.filter(({ kind, ok }) => kind === 'claim' && ok === undefined)
     const released = new Set(calls.filter(({ kind }) => kind === 'release').map(({ epoch }) => epoch))
     const writes = calls.filter(({ kind }) => kind === 'commit' || kind === 'snapshot')
     const written = new Set(writes.filter(({ ok }) => ok).map(({ epoch }) => epoch))
@@ -90,9 +91,18 @@ export class Ownerships {
         handed_over: previous !== undefined && released.has(previous.epoch),
         startedOver,
         base: before.find(({ ok }) => ok) ?? before[0],
-        outage: previous && this.outage(previous.node, claim.began),
+        outage: previous && this.#lostBy(previous, claim, unanswered),
       }
     })
+  }
+
+  /** Since when faults had kept the owner `previous` from the store when it lost its room to `claim`, or before to a claim that got no answer. */
+  #lostBy(previous: StoreRecord, claim: StoreRecord, unanswered: readonly StoreRecord[]): number | undefined {
+    const between = unanswered.filter(({ ended }) => ended > previous.ended && ended < claim.began)
+    const outages = [claim.began, ...between.map(({ ended }) => ended)].map((at) =>
+      this.outage(previous.node, at),
+    )
+    return outages.find((since) => since !== undefined)
   }
 
   of(room: string): readonly Ownership[] {
@@ -194,6 +204,19 @@ export class Ownerships {
   /** When `node` could hear of what happened at `at`: at once, or after the outages that it was in. */
   back(node: string, at: number): number {
     return lasting(this.#outagesOf(node), at, SAVED_WITHIN_MS)
+  }
+
+  /** When `node` has been able to work for so long since `at`, less the outages that it was in. */
+  worked(node: string, at: number, ms: number): number {
+    let until = at + ms
+    let counted = at
+    for (const fault of this.#outagesOf(node).toSorted((one, other) => one.at - other.at)) {
+      const from = Math.max(fault.at, counted)
+      if (from > until || fault.until <= from) continue
+      until += fault.until - from
+      counted = fault.until
+    }
+    return until
   }
 
   /** Until when the owner before may have gone on: one that was taken for dead and lives finds out with its next save, at the latest. */

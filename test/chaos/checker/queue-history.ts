@@ -26,8 +26,12 @@ export interface WaitingTicket {
 /** One observation of a player of the queue. The client is the `sub` of its player. */
 export type QueueRecord = { readonly at: number; readonly client: string } & (
   | { readonly kind: 'connected' | 'lost_connection' }
+  /** The player has loaded its page, which knows no earlier match. */
+  | { readonly kind: 'loaded' }
   /** A ticket was asked for, or asked for again after a reload. */
   | { readonly kind: 'asked'; readonly ticket: string }
+  /** The queue has said that the ticket waits. */
+  | { readonly kind: 'placed'; readonly ticket: string }
   /** A frame, or a refusal, named the room of the player's match. */
   | { readonly kind: 'heard'; readonly room: string; readonly tickets: readonly string[] }
   /** The player has joined the room of its match. */

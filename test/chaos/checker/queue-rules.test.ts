@@ -76,6 +76,37 @@ describe('A ticket in a second match', () => {
   })
 })
 
+describe('A match of a cancelled ticket', () => {
+  const cancelled = ended('cancelled', true, 7000)
+  const loaded = (history: OpenHistory) => note(history, 6500, { kind: 'loaded' })
+  const placed = (before: number) => (history: OpenHistory) =>
+    note(history, before, { kind: 'placed', ticket: 'gil/2/0' })
+
+  it('is right when the player has loaded its page before the queue had another ticket of it', () => {
+    expect(broken(cancelled, loaded, placed(6400))).toEqual([])
+    expect(broken(cancelled, placed(6600), loaded)).toEqual(['match_of_cancelled'])
+  })
+
+  it('is right when the player cancelled before the queue had answered', () => {
+    const unanswered = (history: OpenHistory) => {
+      const { records } = history.queue!
+      records.splice(records.indexOf(queued(history, 'placed')), 1)
+    }
+    expect(broken(cancelled)).toEqual(['match_of_cancelled'])
+    expect(broken(cancelled, unanswered)).toEqual([])
+  })
+
+  it('is right when the queue had another owner before the player cancelled', () => {
+    const moved = (before: number) => (history: OpenHistory) => {
+      const [claim] = history.store
+      const at = history.end.at - before
+      history.store.push({ ...claim!, room: 'chaos-queue:default', began: at, ended: at })
+    }
+    expect(broken(cancelled, moved(7500))).toEqual([])
+    expect(broken(cancelled, moved(6500))).toEqual(['match_of_cancelled'])
+  })
+})
+
 describe('A ticket without a match', () => {
   it('is not lost when its player cancelled it', () => {
     expect(broken(ended('cancelled', true))).toEqual([])

@@ -4,6 +4,7 @@ import type { Ownerships } from './ownership.ts'
 import type { Queue, QueueEnd, QueueRecord, WaitingTicket } from './queue-history.ts'
 import { CLOCK_TOLERANCE_MS } from './store-rules.ts'
 
+const QUEUE = 'chaos-queue:default'
 /** For so long, the room of a match keeps the seats, and the queue remembers the match. */
 const RESERVED_MS = 30_000
 /** Less than `reconnectSeconds` of the queue, since the server hears earlier than the client that a connection is lost. */
@@ -21,7 +22,7 @@ export function checkQueue(history: History, ownerships: Ownerships): Violation[
       case 'heard':
         return [...early(record, matches), ...split(record)]
       case 'matched':
-        return misplaced(record, queue)
+        return misplaced(record, queue, matches)
       case 'ended':
         return ended(record, queue, matches)
       case 'intruded':
@@ -61,16 +62,37 @@ function split(record: Of<'heard'>): Violation[] {
   })
 }
 
-function misplaced(record: Of<'matched'>, { records }: Queue): Violation[] {
+function misplaced(record: Of<'matched'>, { records }: Queue, matches: Matches): Violation[] {
   const { at, client, room, tickets, seated } = record
   const own = tickets.find((ticket) => playerOf(ticket) === client)
-  const cancelled = records.some(
+  const cancelled = records.findLast(
     (other) => other.kind === 'ended' && other.cancelled && other.ticket === own && other.at < at,
   )
-  if (cancelled) return [violation(record, 'match_of_cancelled', `it had cancelled ${own}`, room)]
+  if (cancelled && isKnown(cancelled, records, matches) && !hasForgotten(records, client, cancelled.at, at))
+    return [violation(record, 'match_of_cancelled', `it had cancelled ${own}`, room)]
   if (seated && own !== undefined) return []
   const message = `${client} is ${seated ? 'a' : 'no'} member of the match of ${tickets.join(', ')}`
   return [violation(record, 'seat_twice', message, room)]
+}
+
+/**
+ * Whether the queue had answered when the player cancelled. Before that, the ticket may be on its way to the queue. When the queue has another
+ * owner, which knows of no seat of the player, the word of a match may be lost with the earlier one.
+ */
+function isKnown({ at, client }: QueueRecord, records: readonly QueueRecord[], matches: Matches): boolean {
+  const last = records.findLast(
+    ({ kind, ...other }) =>
+      other.client === client && other.at < at && (kind === 'asked' || kind === 'placed' || kind === 'heard'),
+  )
+  if (last?.kind === 'heard') return true
+  return last?.kind === 'placed' && !matches.queueMoved(last.at, at)
+}
+
+/** Whether a player has loaded its page again since `from`, before it could tell the queue which match it had seen. */
+function hasForgotten(records: readonly QueueRecord[], player: string, from: number, to: number): boolean {
+  const since = records.filter(({ client, at }) => client === player && at > from && at < to)
+  const first = since.find(({ kind }) => kind === 'loaded' || kind === 'placed')
+  return first?.kind === 'loaded'
 }
 
 function ended(record: Of<'ended'>, { records }: Queue, matches: Matches): Violation[] {
@@ -154,6 +176,14 @@ class Matches {
     return !this.clockJumped(at) && !this.storeLost(first.began, at)
   }
 
+  /** Whether another owner took the queue, or may have. */
+  queueMoved(from: number, to: number): boolean {
+    return this.#history.store.some(
+      ({ kind, room, ok, began, ended }) =>
+        kind === 'claim' && room === QUEUE && ok !== false && ended >= from && began <= to,
+    )
+  }
+
   clockJumped(before: number): boolean {
     return this.#history.faults.some(({ kind, at }) => kind === 'clock' && at <= before)
   }
@@ -199,7 +229,7 @@ export function checkQueueEnd({ at, queues, waiting, outside }: QueueEnd): Viola
   const found = outside.map((client) =>
     violation({ at, client }, 'left_out', `${client} has neither a ticket nor a match`),
   )
-  const room = 'chaos-queue:default'
+  const room = QUEUE
   const [queue, other] = queues
   if (other) found.push({ name: 'two_owners', at, room, message: `${queue!.node} and ${other.node} run it` })
   const lost = (message: string) => found.push({ name: 'ticket_lost', at, room, message })

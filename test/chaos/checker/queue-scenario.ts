@@ -32,6 +32,7 @@ export function withQueue(history: OpenHistory): OpenHistory {
     return [
       { at: at - 9000 + i, client, kind: 'connected' },
       { at: at - 8000 + i, client, kind: 'asked', ticket },
+      { at: at - 7900 + i, client, kind: 'placed', ticket },
       { at: at - HEARD + i, client, kind: 'heard', room: MATCH, tickets: TICKETS },
       { at: at - 5900 + i, client, kind: 'matched', ticket, room: MATCH, tickets: TICKETS, seated: true },
     ]

@@ -116,6 +116,13 @@ export class Scenario {
     this.#goOnFrom(this.#saved)
   }
 
+  /** A node claims the room, and does not learn whether it has it. */
+  claimWithoutAnswer(node: string): void {
+    const [began, ended] = [this.#tick(), this.#tick()]
+    const claim = { kind: 'claim', node, room: this.room, began, ended, ok: undefined } as const
+    this.store.push({ ...claim, epoch: 0, version: 0 })
+  }
+
   #take(node: string): void {
     this.#node = node
     this.#epoch = this.#epoch === 0 ? 1_000_000 : this.#epoch + 1000

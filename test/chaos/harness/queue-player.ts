@@ -200,7 +200,9 @@ export class QueuePlayer {
     wish.ticket = ticket
     wish.placed = false
     ticket.onChange(() => {
+      if (wish.placed || wish.ticket !== ticket) return
       wish.placed = true
+      note({ kind: 'placed', ticket: name })
     })
     ticket.matched.then(
       (found) => this.#matched(wish, ticket, found),
@@ -268,6 +270,7 @@ export class QueuePlayer {
       connectTimeoutMs: 20 * ATTEMPT_MS,
       onError: () => {},
     })
+    note({ kind: 'loaded' })
     note({ kind: 'connected' })
     connected.onConnectionChange((status) =>
       note({ kind: status === 'online' ? 'connected' : 'lost_connection' }),

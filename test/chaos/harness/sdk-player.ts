@@ -13,16 +13,23 @@ const CONNECT_AGAIN_MS = 500
 export class SdkPlayer extends Player {
   readonly #network = new Network(
     (url) => this.#doorOf(url),
-    marked((marks) => this.parts.note({ kind: 'marks', marks })),
+    (frame) => {
+      this.#marks(frame)
+      // When the client has read it: a seat that is lost is not in the state before the client has another one.
+      queueMicrotask(() => this.#noteLoss())
+    },
     (door) => this.parts.dial?.(door),
     (door, socket, before) => {
       socket.once('open', () => this.parts.note({ kind: 'connected', node: door.node }))
       if (this.#client?.status === 'online') this.disturb(before, socket)
     },
   )
+  readonly #marks = marked((marks) => this.parts.note({ kind: 'marks', marks }))
   #client: Client | undefined
   #room: Room<ReturnType<typeof chaosRoom>> | undefined
   #member = ''
+  /** False: it has lost the seat of `#member`, and waits for another one. */
+  #hasSeat = false
   /** What was noted last. */
   #view = ''
   #lastRef = 0
@@ -96,7 +103,7 @@ export class SdkPlayer extends Player {
       room.onStateChange(() => this.#changed())
       room.onLeave(() => {
         if (this.closed) return
-        this.parts.note({ kind: 'lost', ...this.#place(), why: 'seat' })
+        if (this.#hasSeat) this.parts.note({ kind: 'lost', ...this.#place(), why: 'seat' })
         this.#room = undefined
         this.#client?.close()
         this.#again()
@@ -113,6 +120,15 @@ export class SdkPlayer extends Player {
     })
   }
 
+  /** The server has ended the seat. */
+  #noteLoss(): void {
+    const { seatsLost = 0 } = this.#client?.stats ?? {}
+    if (seatsLost === this.#seatsLost || !this.#room) return
+    this.#seatsLost = seatsLost
+    this.#hasSeat = false
+    this.parts.note({ kind: 'lost', ...this.#place(), why: 'seat' })
+  }
+
   #place() {
     const { room_type: roomType, key } = this.parts
     return { room: `${roomType}:${key}`, member: this.#member }
@@ -120,6 +136,7 @@ export class SdkPlayer extends Player {
 
   #joined(): void {
     this.#member = this.#room?.memberId ?? ''
+    this.#hasSeat = true
     this.#view = ''
     this.parts.note({ kind: 'joined', ...this.#place() })
     this.#changed()
@@ -128,16 +145,12 @@ export class SdkPlayer extends Player {
   #changed(): void {
     const room = this.#room
     if (!room) return
-    const { moves = 0, seatsLost = 0 } = this.#client?.stats ?? {}
+    const { moves = 0 } = this.#client?.stats ?? {}
     if (moves > this.#moves) this.parts.note({ kind: 'rerouted' })
     this.#moves = moves
+    this.#noteLoss()
     if (room.memberId !== this.#member) {
-      this.parts.note({
-        kind: 'lost',
-        ...this.#place(),
-        why: seatsLost > this.#seatsLost ? 'seat' : 'session',
-      })
-      this.#seatsLost = seatsLost
+      if (this.#hasSeat) this.parts.note({ kind: 'lost', ...this.#place(), why: 'session' })
       this.#joined()
       return
     }

@@ -36,6 +36,14 @@ export async function watchSlow<T>(work: () => Promise<T>, tell: (stall: Stall) 
 /** The machine's clock, whose wall time can be made to jump; its monotonic time goes on. */
 export class JumpingClock implements Clock {
   #offsetMs = 0
+  #readAt = 0
+  /** From the time of this process to that of the machine. */
+  readonly #toMachineMs = machineNow() - systemClock.monotonic()
+
+  /** When the monotonic time was last read, on the machine's monotonic clock. */
+  get readAt(): number {
+    return this.#readAt + this.#toMachineMs
+  }
 
   jump(byMs: number): void {
     this.#offsetMs += byMs
@@ -46,7 +54,8 @@ export class JumpingClock implements Clock {
   }
 
   monotonic(): number {
-    return systemClock.monotonic()
+    this.#readAt = systemClock.monotonic()
+    return this.#readAt
   }
 
   schedule(delayMs: number, callback: () => void): () => void {

@@ -49,7 +49,7 @@ const start = async () => {
   const rooms = flags.includes('--unfenced') ? unfenced(store.rooms) : store.rooms
   const file = openSync(historyFile, 'a')
   const write = (line: StoreLine) => void writeSync(file, `${JSON.stringify(line)}\n`)
-  const recorder = new StoreRecorder(nodeId, machineNow, write)
+  const recorder = new StoreRecorder(nodeId, machineNow, write, () => clock.readAt)
   watchStalls((stall) => recorder.stalled(stall))
   const node = await startNode({
     ...config,

@@ -45,6 +45,35 @@ it.each([
   expect(names.includes('stale_commit')).toBe(!fences)
 })
 
+it.each([
+  ['no late call: the node was suspended after it had checked its lease', { checked_at: 900, late: 0 }],
+  ['a late call: the node read its clock after the end of its lease', { checked_at: 1100, late: 1 }],
+])('a handler that runs when the lease has expired is %s', async (_, { checked_at: checkedAt, late }) => {
+  let now = 0
+  let readAt = 0
+  const lines: StoreLine[] = []
+  const recorder = new StoreRecorder(
+    'node_a',
+    () => now,
+    (line) => lines.push(line),
+    () => readAt,
+  )
+  const { records } = memoryStore({ clock: new FakeClock() })
+  const renewal = {
+    key: '{nodes}:node_a',
+    holder: 'node_a',
+    value: new Uint8Array(),
+    ttlMs: 1000,
+    listed: { index: '{nodes}', member: 'node_a' },
+  }
+  await recorder.records(records).renewLease(renewal)
+  readAt = checkedAt
+  now = 3000
+  const room = { name: 'prj/chaos-none:r0', epoch: 1 }
+  recorder.calls.begin({ room, hook: 'onMessage', subject: '', ref: 0, type: '', principal: '' }, false)
+  expect(lines.filter((line) => 'late' in line)).toHaveLength(late)
+})
+
 // The checker looks sessions up by the ids that clients tell. Under another name none was ever known to be written, and each that went
 // with the store's data was a violation.
 it('what a node writes down of a session is recorded under the id that its client has', async () => {

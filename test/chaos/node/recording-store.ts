@@ -67,15 +67,17 @@ export class StoreRecorder {
   readonly #node: string
   readonly #now: () => number
   readonly #write: (line: StoreLine) => void
+  readonly #readAt: () => number
   #calls = 0
   /** When the store lets the lease of the node run out, at the earliest. */
   #leasedUntil = Number.POSITIVE_INFINITY
 
-  /** `now`: milliseconds on the clock of the history. */
-  constructor(node: string, now: () => number, write: (line: StoreLine) => void) {
+  /** `now`: milliseconds on the clock of the history. `readAt`: when the node last read its clock. */
+  constructor(node: string, now: () => number, write: (line: StoreLine) => void, readAt = now) {
     this.#node = node
     this.#now = now
     this.#write = write
+    this.#readAt = readAt
   }
 
   stalled(stall: Stall): void {
@@ -104,7 +106,8 @@ export class StoreRecorder {
     return {
       ...noObserver,
       begin: ({ room: { name: room }, hook }) => {
-        const at = this.#now()
+        // A node may be suspended between the check of its lease and the call. Only the fence helps against that.
+        const at = this.#readAt()
         if (CHANGING.has(hook) && at > this.#leasedUntil)
           this.#write({ late: { node: this.#node, room, hook, at } })
       },
