@@ -78,7 +78,7 @@ describe('a session that goes where it was told', () => {
     else pair.nearer = NEARER
     expect(await toldAfter(6000, client)).toBe(1)
     const next = await pair.b.resume(welcome, [{ ...snapshot, member_id: joined.member_id }])
-    await pair.meanwhile(next.next('welcome'))
+    await next.next('welcome')
     next.send({ t: 'ping', at: 1 })
     return { client, next, memberId: joined.member_id, drained }
   }
