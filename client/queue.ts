@@ -87,12 +87,10 @@ export function withQueues<Rooms extends RoomCollection>(
   client: Client<Rooms>,
   random: Random = systemRandom,
 ): Client<Rooms> & Queues<Rooms> {
-  const memories = new Map<string, QueueMemory>()
+  const seen: SeenMatches = new Map()
   const queue = (type: string, data: unknown, { party }: QueueOptions = {}) => {
-    const memory = memories.get(type) ?? {}
-    memories.set(type, memory)
     const options = { ticket: data, ...(party !== undefined && { party }) }
-    return new QueueTicket<TypedRoom>(client as unknown as Client, type, options, memory)
+    return new QueueTicket<TypedRoom>(client as unknown as Client, type, options, seen)
   }
   const party = async ({ size }: { readonly size: number }): Promise<Party> => {
     if (!Number.isInteger(size) || size < 1 || size > 100)
@@ -106,11 +104,8 @@ export function withQueues<Rooms extends RoomCollection>(
   return Object.assign(client, { queue, party }) as never
 }
 
-/** What the tickets of a client in one queue have in common. */
-interface QueueMemory {
-  /** Id of the room of the last match: to queue again is not to ask for that match again. */
-  seen?: string
-}
+/** Room id of the client's last match, by the id of the queue. The next ticket names it, so that the queue does not answer with that match. */
+type SeenMatches = Map<string, string>
 
 /** A match, as the queue tells its players. */
 interface Match {
@@ -143,7 +138,7 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
   readonly matched: Promise<Room<R>>
   readonly #client: Client
   readonly #options: JsonObject
-  readonly #memory: QueueMemory
+  readonly #seen: SeenMatches
   readonly #changes = new Listeners<[status: TicketStatus]>((error) =>
     queueMicrotask(() => {
       throw error
@@ -156,11 +151,11 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
   #refusal: RoomfulError | undefined
 
   /** Called by `client.queue`. */
-  constructor(client: Client, type: string, options: object, memory: QueueMemory) {
+  constructor(client: Client, type: string, options: object, seen: SeenMatches) {
     this.id = `${type}:default`
     this.#client = client
     this.#options = options as JsonObject
-    this.#memory = memory
+    this.#seen = seen
     this.#since = client.serverTime()
     this.matched = Reported.of(this.#run(type), () => {})
   }
@@ -180,7 +175,7 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
     return this.#changes.add(callback)
   }
 
-  /** Leaves the queue. Resolves when the ticket has ended. If the match was made before, `matched` still resolves. */
+  /** Leaves the queue. Resolves when the ticket has ended. If the client has already received the match, `matched` still resolves. */
   async cancel(): Promise<void> {
     this.#cancelled = true
     await this.#room?.leave()
@@ -209,7 +204,7 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
 
   /** Resolves to the match of the ticket. */
   async #wait(type: string): Promise<Match> {
-    const { seen } = this.#memory
+    const seen = this.#seen.get(this.id)
     let room: Room
     try {
       room = await this.#client.join(type, { ...this.#options, ...(seen !== undefined && { seen }) })
@@ -254,7 +249,7 @@ export class QueueTicket<R extends TypedRoom = TypedRoom> {
   /** Returns the match in an error. A cancelled or refused ticket has none, and the next one does not ask for it. */
   #matchOf(error: unknown): Match | undefined {
     const match = matchOf(error)
-    if (match) this.#memory.seen = match.room_id
+    if (match) this.#seen.set(this.id, match.room_id)
     return this.#cancelled || this.#refusal ? undefined : match
   }
 

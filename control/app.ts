@@ -45,7 +45,7 @@ export interface ControlDeps {
   readonly operatorTokens: readonly string[]
   /** Whom it is open to, when it is. */
   readonly openTo: OpenTo
-  /** What calls of rooms are forwarded to, and whose admin pages may call. */
+  /** Nodes that get the calls of rooms. Their admin pages may call control. */
   readonly nodes: Pick<Nodes, 'call' | 'adminPages'>
   /** Undefined: `/internal` answers 401 to everyone. */
   readonly internalToken: string | undefined
