@@ -2,7 +2,7 @@ import type { MiddlewareHandler } from 'hono'
 import { isPageOfThisMachine } from './auth.ts'
 import type { ControlEnv } from './endpoint.ts'
 
-/** What the admin page sends. The internal token is not among it: a page cannot call `/internal`. */
+/** Request headers of the admin page. Without the header of the internal token, a page cannot call `/internal`. */
 const PREFLIGHT = {
   'access-control-allow-methods': 'GET, POST, PUT, DELETE',
   'access-control-allow-headers': 'authorization, content-type',

@@ -35,9 +35,9 @@ export interface LocalRooms {
   verify(name: string): void
   /** A node is gone, and with it the sockets of the members there. */
   edgeGone(nodeId: string): void
-  /** What a node was told may be lost. */
+  /** Messages to this node may be lost: its members ask for what they have missed. */
   edgeMissed(nodeId: string): void
-  /** Answer of a room that has ended to a request that comes again. */
+  /** Resolves to the stored answer of a room that has ended, if the request has come before. */
   endedAnswer(room: RoomAddress, request: RoomRequest): Promise<RequestAnswer | undefined>
   /** A room that no node runs, as its record has it. */
   recorded(room: RoomAddress, shown: Shown): Promise<RequestAnswer | undefined>
@@ -45,7 +45,7 @@ export interface LocalRooms {
   refuseMore(): void
 }
 
-/** The sockets of a node (`Gateway`), as far as the cluster has to do with them. */
+/** The sockets of a node (`Gateway`), as the cluster uses them. */
 export interface LocalEdge {
   /** An owner has something for members here. */
   receive(message: ToEdge): void
@@ -59,7 +59,7 @@ export interface LocalEdge {
   storeReturned(): void
 }
 
-/** What the ownership of a node, and all parts of it, are given from outside. */
+/** Dependencies of `Ownership` and of all its parts. */
 export interface ClusterEnvironment {
   readonly nodeId: string
   readonly store: Store
@@ -82,9 +82,9 @@ export interface ClusterEnvironment {
   readonly maxRooms: number
   /** How many messages wait for one room while its owner is looked for. */
   readonly maxWaitingMessages: number
-  /** More than that came. */
+  /** Called when a message came while `maxWaitingMessages` were waiting. */
   readonly backlogFull: (roomType: string) => void
-  /** What the other nodes are told of this one. */
+  /** Describes this node for the other nodes. */
   readonly info: () => Omit<NodeInfo, 'node_id' | 'draining' | 'cordoned' | 'rooms' | 'room_types'>
   /** Another process has the name of this node: the lease is never valid again, and this process is to end at once. */
   readonly onReplaced: (replaced: Error) => void
