@@ -35,7 +35,7 @@ export interface LocalRooms {
   verify(name: string): void
   /** A node is gone, and with it the sockets of the members there. */
   edgeGone(nodeId: string): void
-  /** Messages to this node may be lost: its members ask for what they have missed. */
+  /** Messages to a node may be lost: the rooms here ask it to attach its members again. */
   edgeMissed(nodeId: string): void
   /** Resolves to the stored answer of a room that has ended, if the request has come before. */
   endedAnswer(room: RoomAddress, request: RoomRequest): Promise<RequestAnswer | undefined>
