@@ -49,7 +49,8 @@ export {
   type VisibleState,
 } from './rooms/definition.ts'
 export { RoomDefinitionError } from './rooms/definition-check.ts'
-export { defineQueue, type QueueSpec, type QueueTypes } from './rooms/queue.ts'
+export { defineQueue, type QueueTypes } from './rooms/queue.ts'
+export type { QueueSpec } from './rooms/tickets.ts'
 
 /**
  * Starts a node, a server process that runs rooms, inside this process. Options that are not given have their default values. Environment

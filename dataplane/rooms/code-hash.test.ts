@@ -2,7 +2,7 @@ import { appendFile, mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promi
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { codeHash, roomsHash } from './code-hash.ts'
+import { codeHash, roomsHash } from './loader.ts'
 
 const FILES = {
   'duel/room.ts': `import { strike } from './rules.ts'\nimport words from '../words.json'\nexport default strike`,

@@ -15,7 +15,7 @@ import type { Immutable, TypedRoom, Visible } from '../../shared/room-types.ts'
 import { checkSpec, RoomDefinitionError } from './definition-check.ts'
 import type { LayerRules } from './layer-rules.ts'
 import type { JsonState, LayersOf } from './state-types.ts'
-import type { TaskRooms } from './tasks.ts'
+import type { TaskRooms } from './timers-and-tasks.ts'
 
 export type { LayerRule, LayerRules } from './layer-rules.ts'
 

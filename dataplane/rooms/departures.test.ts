@@ -4,7 +4,7 @@ import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { type BenchOptions, RoomBench, type TestMember } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
-import { Departures } from './departures.ts'
+import { Departures } from './memberships.ts'
 
 interface Match {
   winner: string

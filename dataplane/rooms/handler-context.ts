@@ -19,10 +19,9 @@ import type { Grant, Grants } from './layer-grants.ts'
 import { isLayerName, namesOf, ownerOf, ownLayer, RIGHT_NAME } from './layer-rules.ts'
 import type { Memberships } from './memberships.ts'
 import { type Notice, noticeOf } from './notices.ts'
-import { reserve, seatName } from './reservations.ts'
 import type { RoomStream } from './stream.ts'
-import { retryTask, type Work } from './tasks.ts'
-import { timerOf } from './timers.ts'
+import { reserve, seatName } from './table.ts'
+import { retryTask, timerOf, type Work } from './timers-and-tasks.ts'
 
 /** Maximum number of players that one room bans. */
 const MAX_BANS = 1000

@@ -34,14 +34,21 @@ import {
 } from './handler-context.ts'
 import type { RoomEvent } from './journal.ts'
 import type { Membership } from './memberships.ts'
-import { seatName } from './reservations.ts'
 import type { Room } from './room.ts'
 import type { RoomTurn } from './room-code.ts'
 import type { LiveState } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
-import type { Tables } from './table.ts'
-import { checkedResult, MOVED, RENEW_MS, type RoomTask, STUCK, TaskRooms, type Work } from './tasks.ts'
-import type { RoomTimer } from './timers.ts'
+import { seatName, type Tables } from './table.ts'
+import {
+  checkedResult,
+  MOVED,
+  RENEW_MS,
+  type RoomTask,
+  type RoomTimer,
+  STUCK,
+  TaskRooms,
+  type Work,
+} from './timers-and-tasks.ts'
 
 /** Reason why a message or a join was not applied. */
 export interface Refusal {

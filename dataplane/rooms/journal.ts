@@ -27,8 +27,7 @@ import type {
   TableRows,
   TablesChanges,
 } from './table.ts'
-import type { RoomTask } from './tasks.ts'
-import type { RoomTimer } from './timers.ts'
+import type { RoomTask, RoomTimer } from './timers-and-tasks.ts'
 
 /** A place in a room's history: after the update `seq`, as seen under `epoch`. */
 export interface Position {
