@@ -234,10 +234,7 @@ export function recordedView(
   shown: Shown,
 ): JsonObject {
   const known = definition !== undefined || shown.layers
-  const ignore = () => {}
-  const state = known
-    ? new LiveState(tree, Number.POSITIVE_INFINITY, ignore, ignore, definition?.layers)
-    : undefined
+  const state = known ? new LiveState(tree, Number.POSITIVE_INFINITY, definition?.layers) : undefined
   const members = memberships.map(({ member }) => member)
   return viewOf({ members, reservations: tables.reservations.rows, state }, shown)
 }

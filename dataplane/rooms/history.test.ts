@@ -35,7 +35,7 @@ const update = (seq: number): Update => ({
 const codecs = new Map<Subprotocol, Codec>([[MSGPACK, new MsgpackCodec()]])
 
 const emptyHistory = (frames: RoomFrames) => {
-  const budget = new HistoryBudget(Number.POSITIVE_INFINITY, () => undefined)
+  const budget = new HistoryBudget(Number.POSITIVE_INFINITY, { inc: () => undefined })
   return new History({ entries: 10, bytes: 10_000 }, budget, frames, new JournalFormat(), BASE)
 }
 

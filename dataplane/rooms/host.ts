@@ -98,7 +98,7 @@ export class RoomHost {
       loopShare,
       codecs: new Map(options.codecs.map((codec) => [codec.subprotocol, codec])),
       format: new JournalFormat(),
-      historyBudget: new HistoryBudget(limits.historyBytes, (updates) => metrics.historyDropped.inc(updates)),
+      historyBudget: new HistoryBudget(limits.historyBytes, metrics.historyDropped),
       newer: new Set(),
       departures: new Departures(clock, limits.detachedMs),
       failures: new FailureLog(clock, log, revealFailures),

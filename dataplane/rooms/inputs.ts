@@ -36,7 +36,7 @@ import type { RoomEvent } from './journal.ts'
 import type { Membership } from './memberships.ts'
 import type { Room } from './room.ts'
 import type { RoomTurn } from './room-code.ts'
-import type { LiveState } from './state.ts'
+import { type LiveState, StateTooLarge } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
 import { seatName, type Tables } from './table.ts'
 import {
@@ -567,6 +567,8 @@ class Handlers {
       return context.end()
     } catch (error) {
       this.#tables.rollback()
+      if (error instanceof StateTooLarge)
+        context.metrics.limitsReached.inc({ room_type: definition.type, limit: 'state' })
       throw this.#state.undo(name, error, definition)
     } finally {
       context.end()

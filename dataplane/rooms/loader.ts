@@ -71,17 +71,14 @@ function refuseSecond(rooms: ReadonlyMap<string, RoomDefinition>, file: string, 
 
 /** Returns the room type of a module, without the cache of an earlier import. Undefined: the module has none. */
 export const reloadRoom = (file: string): Promise<RoomDefinition | undefined> =>
-  roomIn(file, importTypeScript)
+  roomIn(file, importTypeScript(file))
 
 /** Returns the room type of a module. Undefined: the module has none. */
 const loadRoom = (file: string): Promise<RoomDefinition | undefined> =>
-  roomIn(file, file.endsWith('.ts') ? importTypeScript : importPlain)
+  roomIn(file, file.endsWith('.ts') ? importTypeScript(file) : importPlain(file))
 
-async function roomIn(
-  file: string,
-  importModule: (file: string) => Promise<unknown>,
-): Promise<RoomDefinition | undefined> {
-  const definition = defaultOf(await importModule(file).catch((error: unknown) => cannotLoad(file, error)))
+async function roomIn(file: string, imported: Promise<unknown>): Promise<RoomDefinition | undefined> {
+  const definition = defaultOf(await imported.catch((error: unknown) => cannotLoad(file, error)))
   return isRoomDefinition(definition)
     ? Object.freeze({ ...definition, codeHash: await codeHash(file) })
     : undefined

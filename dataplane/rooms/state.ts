@@ -21,28 +21,15 @@ export class LiveState {
   /** What of it is hidden; undefined: nothing ever is. */
   readonly layers: Layers | undefined
   readonly #limit: number
-  readonly #onLarge: (bytes: number) => void
-  readonly #onRefused: () => void
   readonly #tree: LiveTree
   /** Before the turn. */
   #bytes = 0
   #present: Json | undefined
-  #told = false
+  #warned = false
 
-  /**
-   * `limit`: bytes. `onLarge`: the state comes near that, and has not since it was below half of it. `onRefused`: a turn failed since the
-   * state would have grown beyond it. `rules`: what of it is hidden.
-   */
-  constructor(
-    tree: LiveTree,
-    limit: number,
-    onLarge: (bytes: number) => void,
-    onRefused: () => void,
-    rules?: LayerRules,
-  ) {
+  /** `limit`: bytes. `rules`: what of the state is hidden. */
+  constructor(tree: LiveTree, limit: number, rules?: LayerRules) {
     this.#limit = limit
-    this.#onLarge = onLarge
-    this.#onRefused = onRefused
     this.#tree = tree
     this.layers = rules && new Layers(rules, tree)
   }
@@ -98,10 +85,7 @@ export class LiveState {
   commit(instead: unknown): void {
     if (instead !== undefined) this.#tree.replace(instead)
     const { bytes } = this.#tree
-    if (bytes > this.#limit && bytes > this.#bytes) {
-      this.#onRefused()
-      requireSize(bytes, this.#limit)
-    }
+    if (bytes > this.#bytes) requireSize(bytes, this.#limit)
     this.layers?.check()
     if (this.#tree.commit()) this.#present = undefined
   }
@@ -114,14 +98,19 @@ export class LiveState {
 
   /** The difference between the present state and that of the last flush, which becomes the last; undefined: there is none. */
   flush(): Delta | undefined {
-    const delta = this.#tree.flush()
+    return this.#tree.flush()
+  }
+
+  /**
+   * Size of the state in bytes if it has come near the limit, to be logged. Undefined: it has not, or this was returned before and the
+   * state has not been below half of the limit since then.
+   */
+  nearLimit(): number | undefined {
     const { bytes } = this.#tree
-    if (bytes < FORGOTTEN_AT * this.#limit) this.#told = false
-    if (!this.#told && bytes >= WARNED_AT * this.#limit) {
-      this.#told = true
-      this.#onLarge(bytes)
-    }
-    return delta
+    if (bytes < FORGOTTEN_AT * this.#limit) this.#warned = false
+    if (this.#warned || bytes < WARNED_AT * this.#limit) return undefined
+    this.#warned = true
+    return bytes
   }
 }
 
@@ -173,10 +162,13 @@ function notJson(
 const framesOf = (stack: string): string[] =>
   stack.split('\n').filter((line) => /^ +at /.test(line) && !isOwnFrame(line))
 
-/** Throws a RoomLogicError for a state of more than `limit` bytes. */
+/** A state has more bytes than it may have. */
+export class StateTooLarge extends RoomLogicError {}
+
+/** Throws StateTooLarge for a state of more than `limit` bytes. */
 function requireSize(bytes: number, limit: number): void {
   if (bytes <= limit) return
-  throw new RoomLogicError(
+  throw new StateTooLarge(
     `the state would have ${bytes} bytes; it may have ${limit} (MAX_ROOM_STATE_BYTES): keep less in it`,
   )
 }
@@ -218,6 +210,7 @@ export function migrate(
     metrics.roomMigrations.inc({ room_type: type, outcome: 'migrated' })
   } catch (error) {
     metrics.roomMigrations.inc({ room_type: type, outcome: 'failed' })
+    if (error instanceof StateTooLarge) metrics.limitsReached.inc({ room_type: type, limit: 'state' })
     const { message } = failures.explain(`migrate of ${type} from version ${from} to ${version}`, error)
     throw new CannotMigrate(
       `its state of version ${from} could not be brought to version ${version}: ${message}`,

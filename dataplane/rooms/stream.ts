@@ -108,7 +108,7 @@ export class RoomStream {
   #ended = false
 
   constructor({ environment, address, definition, fence, log, begin }: ClaimedRoom, room: Room) {
-    const { clock, format, historyBudget, limits, metrics, scheduler } = environment
+    const { clock, format, historyBudget, limits, scheduler } = environment
     const { seq, tree } = begin
     this.environment = environment
     this.address = address
@@ -126,18 +126,7 @@ export class RoomStream {
     const owner = { name: address.name, epoch: fence.epoch }
     const turn = { room: owner, hook: 'migrate', subject: '', ref: 0, type: '', principal: '' } as const
     // The functions of its layers run.
-    this.state = environment.code.run(
-      turn,
-      () =>
-        new LiveState(
-          tree,
-          limits.stateBytes,
-          (bytes) =>
-            log.warn({ bytes, limit: limits.stateBytes }, 'the state of the room comes near its limit'),
-          () => metrics.limitsReached.inc({ room_type: address.roomType, limit: 'state' }),
-          definition.layers,
-        ),
-    )
+    this.state = environment.code.run(turn, () => new LiveState(tree, limits.stateBytes, definition.layers))
     this.tables = begin.tables
     this.notices = new RoomNotices(environment, address, definition)
     this.#seq = seq
@@ -435,6 +424,11 @@ export class RoomStream {
     const { events, joins, leaves, changed, acked, since } = this.#pending
     const { memberships } = this
     const whole = this.state.flush()
+    const bytes = this.state.nearLimit()
+    if (bytes !== undefined) {
+      const limit = this.environment.limits.stateBytes
+      this.log.warn({ bytes, limit }, 'the state of the room comes near its limit')
+    }
     const layers = this.state.layers && this.#layersOf(this.state.layers, whole)
     const delta = layers ? layers.base : whole
     const codeChanged = this.#codeChanged

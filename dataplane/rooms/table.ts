@@ -20,10 +20,17 @@ export interface TableChanges<R extends Row> {
 
 /** Writes to the tables of a room. */
 interface WriteLog {
-  /** One function for each write that can be undone, the oldest first. */
-  readonly undo: (() => void)[]
+  /** What is put back if the turn fails, the oldest write first. */
+  readonly undo: Undo[]
   /** True if something was written since the last flush. */
   changed: boolean
+}
+
+/** The entry that a table had before a write. Undefined: none. */
+interface Undo {
+  readonly table: Table<Row>
+  readonly id: string
+  readonly was: Entry<Row> | undefined
 }
 
 interface Entry<R extends Row> {
@@ -104,14 +111,15 @@ export class Table<R extends Row> {
 
   #write(id: string, entry: Entry<R> | undefined): void {
     const was = this.#entries.get(id)
-    this.#log.undo.push(() => this.#put(id, was))
+    this.#log.undo.push({ table: this as unknown as Table<Row>, id, was })
     this.#log.changed = true
     this.#before ??= new Map()
     if (!this.#before.has(id)) this.#before.set(id, was)
-    this.#put(id, entry)
+    this.put(id, entry)
   }
 
-  #put(id: string, entry: Entry<R> | undefined): void {
+  /** For `Tables` only: puts an entry back, as in `Undo`. */
+  put(id: string, entry: Entry<R> | undefined): void {
     const was = this.#entries.get(id)
     this.#entries.delete(id)
     if (was?.row.due !== undefined) this.#queue.splice(this.#indexOf(was), 1)
@@ -211,7 +219,7 @@ export class Tables {
 
   /** Undoes all writes since `commit`: a turn has failed. */
   rollback(): void {
-    for (const undo of this.#log.undo.splice(0).reverse()) undo()
+    for (const { table, id, was } of this.#log.undo.splice(0).reverse()) table.put(id, was)
   }
 
   /** True if something was written since `commit`. */
