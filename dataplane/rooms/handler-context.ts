@@ -3,17 +3,10 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import type { Random } from '../../shared/random.ts'
 import { MAX_SUB_LENGTH } from '../../shared/tokens.ts'
-import type {
-  Member,
-  MessageType,
-  Pair,
-  Recipients,
-  RoomDefinition,
-  RoomLog,
-  TurnContext,
-} from './definition.ts'
+import type { MessageType, RoomDefinition } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { bounded, jsonCopy, MAX_REPLY_BYTES, RoomLogicError, RoomLogicRefused, validate } from './failures.ts'
+import type { Member, Pair, Recipients, RoomLog, TurnContext } from './handler-types.ts'
 import type { RoomEvent } from './journal.ts'
 import type { Grant, Grants } from './layer-grants.ts'
 import { isLayerName, namesOf, ownerOf, ownLayer, RIGHT_NAME } from './layer-rules.ts'

@@ -3,18 +3,7 @@ import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
 import type { RefusedRange, ToOwner } from '../traffic.ts'
 import type { TurnHook } from '../watchdog/turns.ts'
-import type {
-  CallInput,
-  CallType,
-  Hook as Handler,
-  Member,
-  MessageInput,
-  MessageType,
-  Recipients,
-  RoomDefinition,
-  TaskOutcome,
-  TaskType,
-} from './definition.ts'
+import type { CallType, Hook as Handler, MessageType, RoomDefinition, TaskType } from './definition.ts'
 import {
   errorText,
   FAILED,
@@ -32,6 +21,7 @@ import {
   HandlerContext,
   NOTHING,
 } from './handler-context.ts'
+import type { CallInput, Member, MessageInput, Recipients, TaskOutcome } from './handler-types.ts'
 import type { RoomEvent } from './journal.ts'
 import type { Membership } from './memberships.ts'
 import type { Room } from './room.ts'

@@ -3,8 +3,8 @@ import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
 import { type Farewell, playerOf } from '../traffic.ts'
 import { Deduplicator, type OutcomeLimits, type OutcomesRecord, sharesShrink } from './deduplication.ts'
-import type { Member } from './definition.ts'
 import { Entries, frozen, guarded, guardedArray } from './guarded.ts'
+import type { Member } from './handler-types.ts'
 
 /** Returns the member as room code gets it. */
 export const memberFor = ({ data, ...member }: Member): Member =>

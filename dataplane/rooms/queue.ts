@@ -4,19 +4,11 @@ import * as v from 'valibot'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import { MATCHED, PARTY_CODE } from '../../shared/protocol/queue.ts'
 import type { TypedRoom } from '../../shared/room-types.ts'
-import {
-  type AdmitContext,
-  defineRoom,
-  type Member,
-  type Pair,
-  type QueueFigures,
-  type RoomDefinition,
-  type RoomLog,
-  type TurnContext,
-} from './definition.ts'
+import { defineRoom, type QueueFigures, type RoomDefinition } from './definition.ts'
 import { checkQueueSpec } from './definition-check.ts'
 import { errorText, jsonCopy, RoomLogicError, validateInput } from './failures.ts'
 import { frozen, guarded } from './guarded.ts'
+import type { AdmitContext, Member, Pair, RoomLog, TurnContext } from './handler-types.ts'
 import type { RoomMetrics } from './metrics.ts'
 import {
   type IndexedTicket,
