@@ -1,5 +1,4 @@
 import { expect, it } from 'vitest'
-import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { Child, type Exit } from './processes.ts'
 
 it('runs on where nothing it prints can be kept', async () => {
@@ -12,7 +11,6 @@ it('runs on where nothing it prints can be kept', async () => {
     ready: /ready/,
     logFile: '/no such folder/talker.log',
     reaper: { watch: () => undefined, release: () => undefined },
-    clock: new FakeClock(),
     onExit: (_child, exit, asked) => ends.push([exit, asked]),
   })
   await child.start()

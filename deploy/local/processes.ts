@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { createWriteStream } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import type { Clock } from '../../shared/clock.ts'
+import { systemClock } from '../../shared/clock.ts'
 
 /** Something on this machine keeps a part of the cluster from running. The message says what, and what would help. */
 export class ClusterError extends Error {}
@@ -29,7 +29,6 @@ interface ChildOptions {
   /** File of its output. */
   readonly logFile: string
   readonly reaper: Pick<Reaper, 'watch' | 'release'>
-  readonly clock: Clock
   /** Called at the end of every run. `asked`: this process wanted it to end. */
   readonly onExit: (child: Child, exit: Exit, asked: boolean) => void
 }
@@ -109,7 +108,7 @@ export class Child {
     if (child.pid !== undefined) reaper.watch(child.pid)
     let cancel = (): void => {}
     const late = new Promise<'late'>((resolve) => {
-      cancel = this.#options.clock.schedule(START_MS, () => resolve('late'))
+      cancel = systemClock.schedule(START_MS, () => resolve('late'))
     })
     const outcome = await Promise.race([ready, this.#ended, late])
     cancel()
@@ -152,7 +151,7 @@ export class Child {
   /** Ends it in order, and kills it when it has not ended after `withinMs`. */
   async endWithin(withinMs: number): Promise<void> {
     this.end()
-    const cancel = this.#options.clock.schedule(withinMs, () => void this.kill())
+    const cancel = systemClock.schedule(withinMs, () => void this.kill())
     await this.#ended
     cancel()
   }
@@ -207,7 +206,6 @@ export function describeExit({ code, signal }: Exit): string {
 interface ChildrenOptions {
   /** Folder of their logs, a file each. */
   readonly folder: string
-  readonly clock: Clock
   readonly onExit?: ChildOptions['onExit']
 }
 
@@ -232,9 +230,9 @@ export class Children {
     how: Pick<ChildOptions, 'program' | 'args' | 'env' | 'ready' | 'ipc'>,
     onExit = this.#options.onExit ?? (() => undefined),
   ): Child {
-    const { folder, clock } = this.#options
+    const { folder } = this.#options
     const logFile = join(folder, `${name}.log`)
-    const child = new Child({ ...how, name, logFile, reaper: this.#reaper, clock, onExit })
+    const child = new Child({ ...how, name, logFile, reaper: this.#reaper, onExit })
     this.all.set(name, child)
     return child
   }

@@ -6,8 +6,8 @@ import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import { type NodeOptions, type RunningNode, startNode } from '../../dataplane/node.ts'
 import { JournalFormat } from '../../dataplane/rooms/journal.ts'
 import { type RestoredRoom, restore } from '../../dataplane/rooms/restore.ts'
+import { roomfulProgram } from '../../deploy/local/machine.ts'
 import { type Child, Children } from '../../deploy/local/processes.ts'
-import { roomfulProgram } from '../../deploy/local/programs.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { nodeName, randomToken } from '../../shared/ids.ts'
 import { systemRandom } from '../../shared/random.ts'
@@ -126,7 +126,6 @@ export class TestCluster {
   async processes(count: number, env: Readonly<Record<string, string>> = {}): Promise<NodeProcess[]> {
     this.#children ??= new Children({
       folder: await newFolder(),
-      clock: systemClock,
     })
     const children = this.#children
     const start = () => startNodeProcess(this.#nextPlace(), children, env)

@@ -5,7 +5,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { ContainerRuntimeClient, StartedTestContainer } from 'testcontainers'
 import { Child } from '../../deploy/local/processes.ts'
-import { systemClock } from '../../shared/clock.ts'
 import { installPackages, mayInstall } from './debian-package.ts'
 import { asAdmin } from './redis-admin.ts'
 import { freePort, redisAnswers } from './redis-port.ts'
@@ -112,7 +111,6 @@ class RedisProcess implements RedisServer {
         watch: () => void process.once('exit', this.#onExit),
         release: () => void process.off('exit', this.#onExit),
       },
-      clock: systemClock,
       onExit: () => undefined,
     })
   }

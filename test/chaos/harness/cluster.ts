@@ -6,7 +6,6 @@ import { fileURLToPath } from 'node:url'
 import { Redis } from 'ioredis'
 import { pino } from 'pino'
 import { type Child, Children } from '../../../deploy/local/processes.ts'
-import { systemClock } from '../../../shared/clock.ts'
 import type { Store } from '../../../shared/store/port.ts'
 import { redisStore } from '../../../shared/store/redis/redis.ts'
 import { callControl, loginAt, runtimeOf } from '../../support/calls.ts'
@@ -85,7 +84,7 @@ export class Cluster implements System {
 
   static async start(options: ClusterOptions): Promise<Cluster> {
     const redis = await startRedis()
-    const children = new Children({ folder: options.folder, clock: systemClock })
+    const children = new Children({ folder: options.folder })
     const control = await ControlProcess.prepare(children, redis.url)
     const slots: Slot[] = []
     for (let i = 0; i < options.nodes; i++)
