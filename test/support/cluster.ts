@@ -16,8 +16,7 @@ import { callControl, loginAt, metricOf, runtimeOf } from './calls.ts'
 import { Player, type PlayerOptions } from './cluster-player.ts'
 import { ledgerRoom } from './cluster-room.ts'
 import { FaultyLink } from './faulty-link.ts'
-import { asAdmin, until } from './redis-admin.ts'
-import { type RedisServer, startRedis, startRedisWith } from './redis-server.ts'
+import { asAdmin, type RedisServer, startRedis, startRedisWith, until } from './redis-server.ts'
 import { runEnvironment } from './run-folder.ts'
 
 /** What a test may choose. */
