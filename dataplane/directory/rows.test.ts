@@ -1,7 +1,14 @@
 import { describe, expect, it } from 'vitest'
 import type { Json } from '../../shared/json.ts'
-import { InvalidQuery, type RoomQuery, readQuery, rowMatcher } from './query.ts'
-import { decodeRow, encodeRow, type StoredRow } from './row.ts'
+import {
+  decodeRow,
+  encodeRow,
+  InvalidQuery,
+  type RoomQuery,
+  readQuery,
+  rowMatcher,
+  type StoredRow,
+} from './rows.ts'
 
 const row = (data: Json, more: Partial<StoredRow> = {}): StoredRow => ({
   room_id: 'duel:a',
