@@ -3,7 +3,6 @@ import { availableParallelism, constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { endWithNpm } from '../deploy/cli/npm-parent.ts'
 import { systemClock, timestamp } from '../shared/clock.ts'
-import { systemRandom } from '../shared/random.ts'
 import { packageVersion } from '../shared/version.ts'
 import { ControlIssuer, givenCredentials } from './issuer.ts'
 import { LoadTest, resultOf, type Target } from './loadtest.ts'
@@ -69,8 +68,6 @@ async function runCommand(options: RunOptions): Promise<number> {
       nodes: target,
       settings: scenario.local,
       env: process.env,
-      clock: systemClock,
-      random: systemRandom,
       tell: (line) => view.incident(line),
       signal,
     })

@@ -1,5 +1,5 @@
 import { connect, type Socket } from 'node:net'
-import { WebSocket } from 'ws'
+import { type ClientOptions, WebSocket } from 'ws'
 
 /** Websocket opcodes (RFC 6455, section 5.2). */
 export const OPCODE = { text: 1, binary: 2, ping: 9, pong: 10 } as const
@@ -11,10 +11,13 @@ type Told = { readonly t: string } & Readonly<Record<string, unknown>>
 const PATIENCE_MS = 10_000
 
 /**
- * A websocket that can send what no library would: control frames in floods, broken frames. Speaks the JSON subprotocol where it is given
- * messages. Keeps nothing of what the server sends.
+ * A websocket client in the JSON subprotocol that can also send what no library would: floods of control frames, and broken frames. It keeps
+ * none of the server's messages.
  */
 export class RawClient {
+  readonly ws: WebSocket
+  /** Resolves when the connection has ended; code 1006 without a close frame. Never rejects. */
+  readonly closed: Promise<{ readonly code: number; readonly reason: string }>
   /** The close code; 1006: the connection ended without a close frame. Undefined: it is open. */
   ended: number | undefined
   /** Called with each message of the server. */
@@ -22,7 +25,8 @@ export class RawClient {
   readonly #socket: Socket
   readonly #waiting = new Set<() => void>()
 
-  private constructor(ws: WebSocket, socket: Socket) {
+  protected constructor({ ws, socket }: Upgraded) {
+    this.ws = ws
     this.#socket = socket
     const look = (): void => {
       for (const look of [...this.#waiting]) look()
@@ -31,19 +35,22 @@ export class RawClient {
       if (!isBinary) this.onMessage(JSON.parse(String(data)) as Told)
       look()
     })
-    ws.on('close', (code) => {
-      this.ended = code
-      look()
+    this.closed = new Promise((resolve) => {
+      ws.once('close', (code, reason) => {
+        this.ended = code
+        look()
+        resolve({ code, reason: String(reason) })
+      })
     })
   }
 
   /** Connects and upgrades. Rejects where the server refuses. */
-  static open(url: string, subprotocol = 'roomful.v1.json'): Promise<RawClient> {
-    const ws = new WebSocket(url, subprotocol, { perMessageDeflate: false })
-    return new Promise((resolve, reject) => {
-      ws.once('upgrade', ({ socket }) => resolve(new RawClient(ws, socket)))
-      ws.on('error', reject)
-    })
+  static async open(
+    url: string,
+    protocols: string | string[] = 'roomful.v1.json',
+    options: ClientOptions = {},
+  ): Promise<RawClient> {
+    return new RawClient(await upgraded(url, protocols, options))
   }
 
   /** A TCP connection to the address of a websocket; nothing is sent. */
@@ -115,4 +122,22 @@ export class RawClient {
   cut(): void {
     this.#socket.destroy()
   }
+}
+
+interface Upgraded {
+  readonly ws: WebSocket
+  readonly socket: Socket
+}
+
+/** Opens a websocket. Rejects where the server refuses; a later error of the connection shows as its close only. */
+export function upgraded(
+  url: string,
+  protocols: string | string[],
+  options: ClientOptions,
+): Promise<Upgraded> {
+  const ws = new WebSocket(url, protocols, { perMessageDeflate: false, ...options })
+  return new Promise((resolve, reject) => {
+    ws.once('upgrade', ({ socket }) => ws.once('open', () => resolve({ ws, socket })))
+    ws.on('error', reject)
+  })
 }

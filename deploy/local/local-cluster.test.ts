@@ -1,7 +1,7 @@
 import { connect, createServer, type Server } from 'node:net'
 import { afterEach, expect, it } from 'vitest'
 import { freePort } from '../../test/support/redis-port.ts'
-import { startForwarder } from './forwarder.ts'
+import { startForwarder } from './local-cluster.ts'
 
 const servers: Server[] = []
 afterEach(() => {

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest'
 import type { NodeView } from '../../examples/backend/nodes.ts'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { roomDescription } from '../../test/support/descriptions.ts'
-import { News } from './news.ts'
+import { News } from './console.ts'
 
 const LOOK_MS = 150
 
@@ -22,7 +22,7 @@ function setup() {
   const lines: string[] = []
   let now: Owned = {}
   const news = new News({
-    nodes: { look: async () => views(now) },
+    look: async () => views(now),
     clock,
     tell: (line) => void lines.push(line),
   })
