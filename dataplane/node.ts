@@ -36,8 +36,7 @@ import { Gateway } from './gateway/gateway.ts'
 import { type AskKeyStatus, askControl } from './gateway/key-cache.ts'
 import { DeadLetters } from './notices/dead-letters.ts'
 import { NoticeDelivery } from './notices/delivery.ts'
-import { NoticeOperations } from './notices/operations.ts'
-import { noUrl, type PostNotice, webhook } from './notices/webhook.ts'
+import { noUrl, type PostNotice, webhook } from './notices/notice.ts'
 import { type AdminServerOptions, serveAdmin } from './ops/admin.ts'
 import { readiness } from './ops/health.ts'
 import { nodeMetrics } from './ops/metrics.ts'
@@ -258,8 +257,9 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const webhookPost =
     notifyUrl === undefined ? noUrl : webhook({ url: notifyUrl, secrets: notifySecret, clock })
   const { postNotice: post = webhookPost } = options
-  const deadLetters = new DeadLetters({ records: store.records, clock, log, metrics })
-  const delivery = new NoticeDelivery({ store, deadLetters, clock, random, log, metrics, post })
+  const noticeEnvironment = { store, clock, random, log, metrics, post }
+  const deadLetters = new DeadLetters(noticeEnvironment)
+  const delivery = new NoticeDelivery(noticeEnvironment, deadLetters)
   const host: RoomHost = new RoomHost({
     suspects,
     nodeId,
@@ -447,7 +447,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       return found && { epoch: found.epoch, owner: found.owner && nodeName(found.owner) }
     },
     ownerlessRooms: (projectId, limit, after) => ownerless.page(projectId, limit, after),
-    notices: new NoticeOperations({ notices: store.notices, deadLetters, post, clock }),
+    notices: deadLetters,
     listedRooms: async (list, query, after) => directory.rooms(list, readQuery(query), () => true, after),
     describeRoom: (projectId, roomId, shown) =>
       ownership.describe(roomNamed(`${projectId}/${roomId}`), shown),
