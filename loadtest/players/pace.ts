@@ -1,7 +1,23 @@
 import { type Clock, sleep } from '../../shared/clock.ts'
 
+/** Time limit of an answer of the service. */
+const ANSWER_SECONDS = 30
 /** Delay before the next look for senders while there is none. */
 const IDLE_MS = 50
+
+/** Waits for an answer. After 30 s it calls `late`, which must make the answer reject. */
+export async function withinTimeLimit<T>(
+  clock: Clock,
+  answer: Promise<T>,
+  late: (within: string) => void,
+): Promise<T> {
+  const cancel = clock.schedule(ANSWER_SECONDS * 1000, () => late(`within ${ANSWER_SECONDS} s`))
+  try {
+    return await answer
+  } finally {
+    cancel()
+  }
+}
 
 /**
  * Starts `work` for one item after the other, `perSecond` each second, by absolute deadlines: slow work does not delay later items.

@@ -6,10 +6,12 @@ import { loadRooms } from '../../dataplane/rooms/loader.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
-import { faultyFront } from '../../test/support/faulty-front.ts'
+import { FAULTS, type FaultName, type FaultyFront, faultyFront } from '../../test/support/faulty-front.ts'
+import { FaultyLink } from '../../test/support/faulty-link.ts'
 import { startService, type TestService } from '../../test/support/service.ts'
 import { ControlIssuer, type Credentials } from '../issuer.ts'
-import { noCounts } from '../result.ts'
+import { type Check, noCounts } from '../result.ts'
+import { checksOf, Failures } from './tally.ts'
 import { LoadWorker, type WorkerReport } from './worker.ts'
 
 const ROOMS = join(import.meta.dirname, '../rooms')
@@ -40,6 +42,7 @@ beforeAll(async () => {
     node: {
       sessionMessagesPerSecond: 100_000,
       newRoomsPerMinute: 0,
+      joinsPerSecond: 1000,
       outboxHighWaterBytes: 200_000,
       // More than comes at once for those who read, when all of this process has stood still.
       outboxLimitBytes: 8_000_000,
@@ -62,12 +65,13 @@ beforeEach(async () => {
     controlUrl: service.controlUrl,
     controlToken: undefined,
   }).issue()
+  await worker.use(credentials)
 })
 afterEach(() => worker.close())
 
 /** So many players in rooms. */
 async function gather(players: number, rooms: number): Promise<void> {
-  await worker.connect({ count: players, perSecond: FAST, credentials })
+  await worker.connect({ count: players, perSecond: FAST })
   await worker.join({ rooms, perSecond: FAST })
 }
 
@@ -139,6 +143,7 @@ describe('players', () => {
       toClient: (frame) => (frame[1] === SERVER_OPCODES.ack ? [] : [frame]),
     })
     worker = workerAt([front.wsUrl])
+    await worker.use(credentials)
     await gather(1, 1)
     await worker.start({ rate: 40 })
     const before = await untilSent(5)
@@ -196,6 +201,7 @@ describe('a player that reads too slowly', () => {
       systemClock,
       new SeededRandom(1),
     )
+    await worker.use(credentials)
     await gather(4, 1)
     await worker.start({ rate: 20 })
     // Until what the sockets and the service hold for it is full: longer on a machine that is busy.
@@ -215,7 +221,8 @@ describe('players under a key that is revoked', () => {
   it('are closed, which is no failure', async () => {
     const issuer = new ControlIssuer({ controlUrl: service.controlUrl, controlToken: undefined })
     const key = await issuer.issueUnderKey()
-    await worker.connect({ count: 3, perSecond: FAST, credentials: key.credentials })
+    await worker.use(key.credentials)
+    await worker.connect({ count: 3, perSecond: FAST })
     await worker.join({ rooms: 1, perSecond: FAST })
     const began = systemClock.now()
     await key.revoke()
@@ -229,7 +236,7 @@ describe('players under a key that is revoked', () => {
 describe('spectators', () => {
   it('see each update of the players, also after their sockets were cut', async () => {
     await gather(2, 1)
-    await worker.watch({ count: 3, perSecond: FAST, credentials, room: 'load-0' })
+    await worker.watch({ count: 3, perSecond: FAST, room: 'load-0' })
     const { counts, online } = await play(2, 5)
     expect(online).toBe(5)
     expect(counts.updates).toBeGreaterThanOrEqual(counts.sends)
@@ -252,7 +259,8 @@ describe('spectators', () => {
     })
     await gather(2, 1)
     const watching = workerAt([front.wsUrl])
-    await watching.watch({ count: 1, perSecond: FAST, credentials, room: 'load-0' })
+    await watching.use(credentials)
+    await watching.watch({ count: 1, perSecond: FAST, room: 'load-0' })
     await play(2, 20)
     await vi.waitFor(
       async () => expect((await watching.report()).findings.violations.gap.count).toBe(1),
@@ -271,7 +279,8 @@ describe('spectators', () => {
     })
     await gather(2, 1)
     const watching = workerAt([front.wsUrl])
-    await watching.watch({ count: 2, perSecond: FAST, credentials, room: 'load-0' })
+    await watching.use(credentials)
+    await watching.watch({ count: 2, perSecond: FAST, room: 'load-0' })
     await play(2, 5)
     await watching.catchUp(await worker.newest(), 10)
     expect((await watching.report()).findings.violations.gap.count).toBe(0)
@@ -289,12 +298,173 @@ describe('spectators', () => {
 })
 
 it('tells what clients fail with', async () => {
-  await worker.connect({
-    count: 1,
-    perSecond: FAST,
-    credentials: { ...credentials, token: 'v4.public.nonsense' },
-  })
+  await worker.use({ ...credentials, token: 'v4.public.nonsense' })
+  await worker.connect({ count: 1, perSecond: FAST })
   const { counts, failures } = await worker.report()
   expect(counts.errors).toBe(1)
   expect(failures).toMatchObject([{ code: 'unauthenticated', count: 1 }])
+})
+
+/** The check that must find each fault. */
+const FOUND_BY: Readonly<Record<FaultName, string>> = {
+  'skipped patch': 'sequence gaps',
+  'wrong checksum': 'checksum mismatches',
+  'lost event': 'lost events',
+  'lost ack': 'lost acks',
+  'acked but not applied': 'acked but not applied',
+  'applied twice': 'applied twice',
+}
+const NAMES = Object.keys(FAULTS) as FaultName[]
+/** Many players who seldom send: no next message makes up for what happened to the one before. */
+const PLAYERS = { count: 24, rate: 2, seconds: 6 }
+
+describe('a service with a planted fault', () => {
+  const fronts: FaultyFront[] = []
+  const checks = new Map<FaultName | 'none', readonly Check[]>()
+
+  beforeAll(async () => {
+    const { controlUrl } = service
+    const credentials = await new ControlIssuer({ controlUrl, controlToken: undefined }).issue()
+    const play = async (name: FaultName | 'none'): Promise<void> => {
+      const front = await faultyFront(service.wsUrl, name === 'none' ? {} : FAULTS[name]())
+      fronts.push(front)
+      const keyPrefix = name.replaceAll(' ', '-')
+      const settings = { wsUrls: [front.wsUrl], roomType: 'load', keyPrefix, message: undefined, seed: 1 }
+      const worker = new LoadWorker(settings, { index: 0, of: 1 }, systemClock, new SeededRandom(1))
+      const { count, rate, seconds } = PLAYERS
+      await worker.use(credentials)
+      await worker.connect({ count, perSecond: 100 })
+      await worker.join({ rooms: 1, perSecond: 100 })
+      await worker.start({ rate })
+      // Players without messages: waits, and sends nothing.
+      await worker.stall({ share: 0, seconds })
+      await worker.stop()
+      await worker.settle({ withinSeconds: 5 })
+      checks.set(name, checksOf((await worker.report()).findings, false))
+      await worker.close()
+    }
+    await Promise.all([...NAMES, 'none' as const].map(play))
+  }, 60_000)
+  afterAll(async () => {
+    for (const front of fronts) front.close()
+  })
+
+  const broken = (name: FaultName | 'none') =>
+    checks
+      .get(name)!
+      .flatMap(({ name, violations, examples }) => (violations ? [{ name, violations, examples }] : []))
+
+  it.each(NAMES)('%s: its check finds it, once', (name) => {
+    expect(broken(name)).toContainEqual({
+      name: FOUND_BY[name],
+      violations: 1,
+      examples: [expect.any(String)],
+    })
+  })
+
+  it('none: every check has looked at something, and found nothing', () => {
+    expect(checks.get('none')!.map(({ violations }) => violations)).toEqual([0, 0, 0, 0, 0, 0])
+  })
+})
+
+describe('a service that cannot be reached for a while', () => {
+  const PLAYERS = 3
+  const PATIENCE = { timeout: 60_000, interval: 50 }
+
+  let service: TestService
+  let link: FaultyLink
+  let worker: LoadWorker
+  const seen: WorkerReport[] = []
+
+  beforeEach(async () => {
+    service = await startService({
+      rooms: await loadRooms(ROOMS),
+      node: { sessionMessagesPerSecond: 100_000, sessionResumeTtl: 1 },
+    })
+    link = await FaultyLink.open(service.wsUrl)
+    worker = workerAt([link.url])
+    seen.length = 0
+    const credentials = await new ControlIssuer({
+      controlUrl: service.controlUrl,
+      controlToken: undefined,
+    }).issue()
+    await worker.use(credentials)
+    await worker.connect({ count: PLAYERS, perSecond: FAST })
+    await worker.join({ rooms: 1, perSecond: FAST })
+    await worker.start({ rate: 20 })
+    await until(({ acks }) => acks > 10)
+    link.refuse(true)
+  })
+  afterEach(async () => {
+    await worker.close()
+    await link.close()
+    await service.close()
+  })
+
+  /** Looks until the counts of all looks together are as they should be. */
+  const until = (reached: (counts: { acks: number; sends: number; online: number }) => boolean) =>
+    vi.waitFor(async () => {
+      seen.push(await worker.report())
+      const online = seen.at(-1)!.online
+      expect(reached({ acks: total('acks'), sends: total('sends'), online })).toBe(true)
+    }, PATIENCE)
+
+  const total = (name: keyof WorkerReport['counts']): number =>
+    seen.reduce((sum, { counts }) => sum + counts[name], 0)
+
+  /** Everything is over: what failed, and how often. */
+  async function end(settleSeconds: number): Promise<Record<string, number>> {
+    await worker.stop()
+    await worker.settle({ withinSeconds: settleSeconds })
+    await worker.giveUp()
+    seen.push(await worker.report())
+    const failures = new Failures()
+    for (const report of seen) for (const failure of report.failures) failures.add(failure)
+    return Object.fromEntries(failures.list.map(({ code, count }) => [code, count]))
+  }
+
+  async function expectKeptPromises(): Promise<void> {
+    for (const { count, examples } of Object.values((await worker.report()).findings.violations))
+      expect({ count, examples }).toEqual({ count: 0, examples: [] })
+  }
+
+  it('counts one lost session for each player, and how many messages are unknown', async () => {
+    await vi.waitFor(async () => expect(await service.metric('service_sessions')).toBe(0), PATIENCE)
+    link.refuse(false)
+    await until(({ online }) => online === PLAYERS)
+    const acks = total('acks')
+    await until((counts) => counts.acks > acks + 10)
+    const { session_lost: sessionLost, fate_unknown: fateUnknown, ...others } = await end(10)
+    expect({ session_lost: sessionLost, others, resumes: total('resumes') }).toEqual({
+      session_lost: PLAYERS,
+      others: {},
+      resumes: 0,
+    })
+    expect(fateUnknown).toBe(total('sends') - total('acks'))
+    expect(fateUnknown).toBeGreaterThan(PLAYERS)
+    await expectKeptPromises()
+  })
+
+  it('counts a lost session also where the run ends before the next one', async () => {
+    await vi.waitFor(async () => expect(await service.metric('service_sessions')).toBe(0), PATIENCE)
+    link.refuse(false)
+    await vi.waitFor(async () => {
+      seen.push(await worker.report())
+      expect(seen.at(-1)!.failures.map(({ code }) => code)).toContain('fate_unknown')
+    }, PATIENCE)
+    link.refuse(true)
+    const { session_lost: sessionLost } = await end(0)
+    expect(sessionLost).toBeGreaterThan(0)
+  })
+
+  it('takes messages for unanswered, not for acks that were lost, when it ends before the service is back', async () => {
+    await until(({ sends }) => sends > total('acks') + 20)
+    const failures = await end(0.1)
+    expect(failures).toEqual({ unanswered: total('sends') - total('acks') })
+    const examples = seen.at(-1)!.failures.map(({ example }) => example)
+    expect(examples[0]).toMatch(
+      /^client \d had no answer to \d+ of \d+ messages by the end; it was not connected$/,
+    )
+    await expectKeptPromises()
+  })
 })

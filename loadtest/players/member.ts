@@ -1,6 +1,6 @@
 import type { Room } from '../../client/index.ts'
-import type { FindingsLog } from '../checks.ts'
 import type { LoadRoom } from '../rooms/load.ts'
+import type { Tally } from './tally.ts'
 
 /** Time around a reconnect, a move of the room or a full state in which acks may come later than the update they belong to. */
 const UNSETTLED_MS = 1000
@@ -98,7 +98,7 @@ export class Member {
   /** Messages with an error as their answer. */
   refused = 0
   readonly #room: Room<LoadRoom>
-  readonly #log: FindingsLog
+  readonly #tally: Tally
   readonly #name: string
   readonly #counted: boolean
   #id: string | undefined
@@ -110,12 +110,12 @@ export class Member {
   #reported = { lost: 0, missing: 0 }
 
   /** `name`: of the client, for examples. `counted`: the room counts applied messages, and the client keeps its state. */
-  constructor(room: Room<LoadRoom>, name: string, log: FindingsLog, counted: boolean) {
+  constructor(room: Room<LoadRoom>, name: string, tally: Tally, counted: boolean) {
     this.#room = room
     this.#counted = counted
-    this.#log = log
+    this.#tally = tally
     this.#name = `${name} in ${room.id}`
-    this.acks = new AckCheck((text) => log.add('lostAck', `${this.#name}: ${text}`))
+    this.acks = new AckCheck((text) => tally.violated('lostAck', `${this.#name}: ${text}`))
     if (counted && room.status === 'joined') this.#lastEvent = room.state.milestones
     this.#takeId()
   }
@@ -162,7 +162,7 @@ export class Member {
     const twice = applied.count - applied.last
     if (twice <= this.#twice) return
     const text = `${this.#name}: ${applied.count} messages were applied up to number ${applied.last}`
-    this.#log.add('twice', text, twice - this.#twice)
+    this.#tally.violated('twice', text, twice - this.#twice)
     this.#twice = twice
   }
 
@@ -184,11 +184,11 @@ export class Member {
     const lost = reachable && this.acks.isSettled(now) ? this.#unacked : 0
     if (lost > this.#reported.lost) {
       const text = `${this.#name}: ${lost} of ${this.sent} messages were ${this.#counted ? 'applied, but ' : ''}never acked`
-      this.#log.add('lostAck', text, lost - this.#reported.lost)
+      this.#tally.violated('lostAck', text, lost - this.#reported.lost)
     }
     if (missing > this.#reported.missing) {
       const text = `${this.#name}: ${this.acked} messages were acked, the state shows ${this.acked - missing}`
-      this.#log.add('unapplied', text, missing - this.#reported.missing)
+      this.#tally.violated('unapplied', text, missing - this.#reported.missing)
     }
     this.#reported = { lost: Math.max(lost, this.#reported.lost), missing }
   }
@@ -198,7 +198,7 @@ export class Member {
     const last = this.#lastEvent
     if (last === undefined || number <= last) return
     const text = `${this.#name}: event ${number} has happened, but event ${last} was the last to arrive`
-    this.#log.add('lostEvent', text, number - last)
+    this.#tally.violated('lostEvent', text, number - last)
     this.#lastEvent = number
   }
 

@@ -1,7 +1,9 @@
+import type { LocalService } from '../local.ts'
 import * as option from '../option-kinds.ts'
+import type { Figure } from '../result.ts'
 import { defineScenario, type RunContext } from '../scenario.ts'
 
-/** Measurements of the cost of messages, rooms and sessions. */
+/** Measurements: the cost of messages, rooms and sessions, and the pauses when a process ends. */
 
 const KIB = 1024
 const MIB = 1024 * 1024
@@ -10,37 +12,9 @@ const CALM_SECONDS = 3
 /** Utilisation of a core that players do not notice. */
 const FULL = 0.7
 
-/** CPU time of a node, of Redis and of the clients, and Redis commands, all per second, while `work` runs. */
-async function usageDuring(ctx: RunContext, work: () => Promise<unknown>) {
-  const { local } = ctx
-  const read = async () => {
-    const cpu = await local.redisInfo('cpu')
-    const stats = [...(await local.redisInfo('commandstats'))].filter(([name]) => name !== 'cmdstat_info')
-    const calls = (text: string): number => Number(/calls=(\d+)/.exec(text)?.[1] ?? 0)
-    const { user, system } = process.cpuUsage()
-    const nodes = local.nodes.map((node) => local.metric(node, 'service_process_cpu_seconds_total'))
-    return {
-      at: performance.now() / 1000,
-      nodes: (await Promise.all(nodes)).reduce((sum, seconds) => sum + seconds, 0) / local.nodes.length,
-      redis: Number(cpu.get('used_cpu_user') ?? 0) + Number(cpu.get('used_cpu_sys') ?? 0),
-      clients: (user + system) / 1e6,
-      commands: stats.reduce((sum, [, text]) => sum + calls(text), 0),
-      evals: calls(stats.find(([name]) => name === 'cmdstat_evalsha')?.[1] ?? ''),
-    }
-  }
-  const before = await read()
-  await work()
-  const after = await read()
-  const seconds = Math.max(after.at - before.at, 0.001)
-  const rate = (of: keyof typeof before): number => (after[of] - before[of]) / seconds
-  return {
-    nodes: rate('nodes'),
-    redis: rate('redis'),
-    clients: rate('clients'),
-    commands: rate('commands'),
-    evals: rate('evals'),
-  }
-}
+/** CPU seconds per second of a node. */
+const ofNode = ({ local }: RunContext, { cpu }: { cpu(of: readonly string[]): number }): number =>
+  cpu(local.nodes) / local.nodes.length
 
 /** Memory of all nodes together, after a garbage collection. */
 async function memoryOf({ local }: RunContext): Promise<{ used: number; rss: number }> {
@@ -59,7 +33,6 @@ export const hop = defineScenario({
   meaning:
     'Round trips of two members of one room, one at the node that owns it and one at another, who take turns.',
   options: { messages: option.count('round trips of each in a run', 250) },
-  service: 'local',
   local: { direct: true },
   runs: 20,
 
@@ -89,7 +62,6 @@ export const commits = defineScenario({
   name: 'commits',
   meaning: 'Commits per second of one node: a member in each room sends one message after the other.',
   options: { rooms: option.count('rooms', 64) },
-  service: 'local',
   local: { direct: true },
   runs: 20,
 
@@ -102,7 +74,7 @@ export const commits = defineScenario({
     await ctx.phase('commits', ctx.runs + 2, async () => {
       const looping = clients.loop({ seconds: ctx.runs + 4 })
       await ctx.pass(2)
-      const usage = await usageDuring(ctx, async () => {
+      const usage = await ctx.local.usageDuring(async () => {
         for (let run = 0; run < ctx.runs; run++) {
           const [from, before] = [performance.now(), await local.metric(node, COMMITS)]
           await ctx.pass(1)
@@ -112,7 +84,7 @@ export const commits = defineScenario({
       })
       await looping
       ctx.samples({ name: 'commits', unit: '/s', values: windows })
-      ctx.figure({ name: 'CPU of the node', value: 100 * usage.nodes, unit: '%' })
+      ctx.figure({ name: 'CPU of the node', value: 100 * ofNode(ctx, usage), unit: '%' })
       ctx.figure({ name: 'CPU of Redis', value: 100 * usage.redis, unit: '%' })
       ctx.figure({ name: 'CPU of the clients', value: 100 * usage.clients, unit: '%' })
     })
@@ -128,7 +100,6 @@ export const rooms = defineScenario({
     rooms: option.count('rooms, with one member each', 5000),
     seconds: option.seconds('how long each state is watched', 20),
   },
-  service: 'local',
   local: { direct: true, env: { SESSION_RESUME_TTL: '3600' } },
   runs: 1,
 
@@ -140,9 +111,9 @@ export const rooms = defineScenario({
     }
     const watch = async (when: string): Promise<number> => {
       const { used } = await memoryOf(ctx)
-      const usage = await usageDuring(ctx, () => ctx.pass(seconds))
+      const usage = await ctx.local.usageDuring(() => ctx.pass(seconds))
       ctx.figure({ name: `${when}: Redis commands`, value: usage.commands, unit: '/s' })
-      ctx.figure({ name: `${when}: CPU of a node`, value: 100 * usage.nodes, unit: '%' })
+      ctx.figure({ name: `${when}: CPU of a node`, value: 100 * ofNode(ctx, usage), unit: '%' })
       ctx.figure({ name: `${when}: CPU of Redis`, value: 100 * usage.redis, unit: '%' })
       return used
     }
@@ -190,7 +161,6 @@ export const sessions = defineScenario({
     rate: option.decimal('unreliable messages each sends per second', 5),
     seconds: option.seconds('how long each state is watched', 15),
   },
-  service: 'local',
   local: { direct: true, env: { SESSION_RESUME_TTL: '1' } },
   runs: 1,
 
@@ -206,16 +176,20 @@ export const sessions = defineScenario({
     await clients.leave()
     await ctx.pass(CALM_SECONDS)
     const before = await memoryOf(ctx)
-    const empty = await ctx.phase('empty', seconds, () => usageDuring(ctx, () => ctx.pass(seconds)))
+    const empty = await ctx.phase('empty', seconds, () => ctx.local.usageDuring(() => ctx.pass(seconds)))
     await ctx.phase('connect', idle / 500, () => come(idle, 'idle'))
     const after = await memoryOf(ctx)
     await ctx.phase('idle', seconds, async () => {
-      const usage = await usageDuring(ctx, () => ctx.pass(seconds))
+      const usage = await ctx.local.usageDuring(() => ctx.pass(seconds))
       const each = 10_000 / idle
       const of = (what: string): string => `10,000 idle sessions: ${what}`
       ctx.figure({ name: of('in use'), value: (each * (after.used - before.used)) / MIB, unit: 'MiB' })
       ctx.figure({ name: of('resident'), value: (each * (after.rss - before.rss)) / MIB, unit: 'MiB' })
-      ctx.figure({ name: of('CPU'), value: 100 * each * (usage.nodes - empty.nodes), unit: '%' })
+      ctx.figure({
+        name: of('CPU'),
+        value: 100 * each * (ofNode(ctx, usage) - ofNode(ctx, empty)),
+        unit: '%',
+      })
     })
     await clients.leave()
     await clients.connect({ count, perSecond: 200 })
@@ -223,17 +197,154 @@ export const sessions = defineScenario({
     await clients.start({ rate, reliable: false })
     await ctx.pass(CALM_SECONDS)
     await ctx.phase('play', seconds, async () => {
-      const usage = await usageDuring(ctx, () => ctx.pass(seconds))
+      const usage = await ctx.local.usageDuring(() => ctx.pass(seconds))
       const of = (what: string): string => `${count} sessions that play: ${what}`
-      ctx.figure({ name: of('CPU of the node'), value: 100 * usage.nodes, unit: '%' })
+      ctx.figure({ name: of('CPU of the node'), value: 100 * ofNode(ctx, usage), unit: '%' })
       ctx.figure({ name: of('CPU of Redis'), value: 100 * usage.redis, unit: '%' })
       ctx.figure({
         name: of('calls of Redis a room'),
         value: usage.evals / roomsOf(count),
         unit: '/s',
       })
-      ctx.figure({ name: of('sessions a core carries'), value: (FULL * count) / usage.nodes, unit: '' })
+      ctx.figure({
+        name: of('sessions a core carries'),
+        value: (FULL * count) / ofNode(ctx, usage),
+        unit: '',
+      })
     })
     await clients.stop()
+  },
+})
+
+/** Shorter than the default. The pauses do not depend on it. */
+const DRAIN_SECONDS = '3'
+const LEASE_SECONDS = 2
+const MEMBERS_PER_NODE = 2
+/** Reliable messages of each member per second. */
+const RATE = 100
+/** Time before the fault. Random, so that the last save of the room is not always equally old. */
+const BEFORE_SECONDS = { least: 0.8, more: 0.7 }
+/** How long members are watched after the fault. */
+const WATCH_SECONDS = 3
+const SETTLE_SECONDS = 20
+
+interface Place {
+  readonly owner: string
+  /** A node that does not own the room. */
+  readonly other: string
+}
+
+interface Fault {
+  /** Resolves when the fault is over, except for `repair`. */
+  strike(service: LocalService, at: Place, ctx: RunContext): Promise<void>
+  /** Restarts processes after the watch: on one machine a start takes CPU time from all others. */
+  repair?(service: LocalService, at: Place): Promise<void>
+  /** The node with the fault; absent: none, or all. */
+  readonly victim?: keyof Place
+  /** Upper limit of the pause of members at other nodes, milliseconds. */
+  readonly goal?: Figure['goal'] | undefined
+}
+
+const killed = (victim: keyof Place, goal?: Figure['goal']): Fault => ({
+  strike: (service, at) => service.process(at[victim]).kill(),
+  repair: (service, at) => service.process(at[victim]).start(),
+  victim,
+  goal,
+})
+
+const FAULTS = {
+  none: { strike: async () => undefined },
+  kill: killed('owner', { value: 600, p99: 2000 }),
+  edge: killed('other'),
+  stop: {
+    async strike(service, { owner }, ctx) {
+      service.process(owner).pause()
+      await ctx.pass(2 * LEASE_SECONDS)
+      service.process(owner).resume()
+    },
+    victim: 'owner',
+  },
+  drain: {
+    async strike(service, { owner }, ctx) {
+      await service.end(owner)
+      await ctx.pass(LEASE_SECONDS)
+    },
+    repair: (service, { owner }) => service.process(owner).start(),
+    victim: 'owner',
+    goal: { p99: 100 },
+  },
+  rolling: {
+    async strike(service) {
+      for (const node of service.nodes) await service.restart(node)
+    },
+  },
+  redis: {
+    async strike(service) {
+      await service.end('redis')
+      await service.process('redis').start()
+    },
+  },
+  'redis-kill': {
+    async strike(service) {
+      await service.process('redis').kill()
+      await service.process('redis').start()
+    },
+  },
+} as const satisfies Readonly<Record<string, Fault>>
+type FaultName = keyof typeof FAULTS
+
+/** Pauses when a process ends, hangs or is replaced. */
+export const faults = defineScenario({
+  name: 'faults',
+  meaning:
+    'The pause that members of a room see when a process ends, hangs or is replaced: two at each node, who send a message every 10 ms.',
+  options: {
+    fault: option.oneOf('what is done', Object.keys(FAULTS) as FaultName[], 'kill'),
+  },
+  timings: ['resume', 'pause'],
+  local: { direct: true, env: { DRAIN_SECONDS } },
+  runs: 5,
+
+  async run(ctx, { fault: name }) {
+    const { clients, local } = ctx
+    const fault: Fault = FAULTS[name]
+    const elsewhere: number[] = []
+    const there: number[] = []
+    const took: number[] = []
+    const count = local.nodes.length * MEMBERS_PER_NODE
+    for (let run = 1; run <= ctx.runs; run++)
+      await ctx.phase(`run ${run}`, 8, async () => {
+        const room = `run-${run}`
+        await clients.connect({ count, perSecond: 100 })
+        await clients.join({ rooms: 1, perSecond: 100, room })
+        await clients.start({ rate: RATE })
+        await ctx.pass(BEFORE_SECONDS.least + Math.random() * BEFORE_SECONDS.more)
+        const owner = await local.ownerOf(`${ctx.roomType}:${room}-0`)
+        const at = { owner, other: local.nodes.find((node) => node !== owner) ?? owner }
+        await clients.markPauses()
+        const began = performance.now()
+        await fault.strike(local, at, ctx)
+        took.push(performance.now() - began)
+        await ctx.pass(WATCH_SECONDS)
+        await clients.stop()
+        await clients.settle({ withinSeconds: SETTLE_SECONDS })
+        const pauses = (await clients.takePauses()).flat()
+        await clients.leave()
+        await fault.repair?.(local, at)
+        // Client i connects to node i mod n first.
+        const victim = fault.victim && at[fault.victim]
+        for (const { number, ms } of pauses) {
+          const home = local.nodes[number % local.nodes.length]
+          ;(home === victim ? there : elsewhere).push(ms)
+        }
+      })
+    ctx.samples({
+      name: fault.victim ? 'pause of members at other nodes' : 'pause of all members',
+      unit: 'ms',
+      values: elsewhere,
+      ...(fault.goal && { goal: fault.goal }),
+    })
+    ctx.samples({ name: 'pause of members at the node', unit: 'ms', values: there })
+    ctx.samples({ name: 'time that it took', unit: 'ms', values: took })
   },
 })

@@ -1,9 +1,9 @@
+import { once } from 'node:events'
 import { type EventLoopUtilization, monitorEventLoopDelay, performance } from 'node:perf_hooks'
-import { type MessagePort, parentPort, workerData } from 'node:worker_threads'
+import { MessageChannel, type MessagePort, parentPort, Worker, workerData } from 'node:worker_threads'
 import { type Clock, sleep, systemClock } from '../../shared/clock.ts'
 import type { Random } from '../../shared/random.ts'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
-import { type Findings, FindingsLog } from '../checks.ts'
 import type { Credentials } from '../issuer.ts'
 import { type ClientContext, type ClientSettings, LoadClient, type Newest, newestOf } from './client.ts'
 import { Pacer, ramp } from './pace.ts'
@@ -15,10 +15,9 @@ export interface WorkerPlace {
   readonly of: number
 }
 
-/** Results of the clients of a thread since the last report. Its findings are those since the start. */
+/** Results of the clients of a thread since the last report. */
 export interface WorkerReport extends Tallied {
   readonly online: number
-  readonly findings: Findings
 }
 
 /** The longest wait of a player for an effect of its own message. */
@@ -57,7 +56,6 @@ export function watchLoop(): () => LoopReading {
 interface Arrivals {
   readonly count: number
   readonly perSecond: number
-  readonly credentials: Credentials
 }
 
 /** Every n-th entry, so that a share (0–1) of the list is taken, evenly spread. */
@@ -77,6 +75,7 @@ export class LoadWorker {
   readonly #readLoop = watchLoop()
   readonly #players: LoadClient[] = []
   readonly #spectators: LoadClient[] = []
+  #credentials: Credentials | undefined
   /** Number of clients that all threads have had. */
   #numbers = 0
   /** Number of moves of each client. */
@@ -85,23 +84,27 @@ export class LoadWorker {
 
   constructor(settings: ClientSettings, place: WorkerPlace, clock: Clock, random: Random) {
     this.#place = place
-    this.#context = { settings, tally: new Tally(), findings: new FindingsLog(), clock, random }
+    this.#context = { settings, tally: new Tally(), clock, random }
     this.#pacer = new Pacer(clock)
   }
 
+  /** Clients that come later connect with these. Called first. */
+  async use(credentials: Credentials): Promise<void> {
+    this.#credentials = credentials
+  }
+
   /** Connects `count` more players, `perSecond` of them each second. Resolves when all are connected or have failed. */
-  connect({ count, perSecond, credentials }: Arrivals): Promise<void> {
-    const added = this.#add('player', count, credentials)
-    return this.#ramp(added, perSecond, (client, due) => client.connect(due))
+  connect({ count, perSecond }: Arrivals): Promise<void> {
+    return this.#ramp(this.#add('player', count), perSecond, (client, due) => client.connect(due))
   }
 
   /**
    * Connects spectators. They check sequence numbers, but keep no state and send nothing. Each joins the room `room`; with `rooms`,
    * spectator i joins `room-<i mod rooms>`.
    */
-  watch({ room, rooms, ...arrivals }: Arrivals & { room: string; rooms?: number }): Promise<void> {
-    const { count, perSecond, credentials } = arrivals
-    return this.#ramp(this.#add('spectator', count, credentials), perSecond, async (client, due) => {
+  watch(options: Arrivals & { room: string; rooms?: number }): Promise<void> {
+    const { count, perSecond, room, rooms } = options
+    return this.#ramp(this.#add('spectator', count), perSecond, async (client, due) => {
       await client.connect(due)
       const key = rooms === undefined ? room : roomKey(room, client.number, rooms)
       await client.join(key, this.#context.clock.monotonic())
@@ -221,11 +224,11 @@ export class LoadWorker {
   }
 
   async report(): Promise<WorkerReport> {
-    const { tally, findings, clock } = this.#context
+    const { tally, clock } = this.#context
     const now = clock.monotonic()
     for (const client of this.#clients) client.review(now)
     const online = this.#clients.filter((client) => client.online).length
-    return { ...tally.take(), online, findings: findings.all }
+    return { ...tally.take(), online }
   }
 
   async loopReading(): Promise<LoopReading> {
@@ -262,13 +265,13 @@ export class LoadWorker {
   }
 
   /** Adds this thread's part of `count` new clients. */
-  #add(kind: LoadClient['kind'], count: number, credentials: Credentials): LoadClient[] {
+  #add(kind: LoadClient['kind'], count: number): LoadClient[] {
     const { index, of } = this.#place
     const first = this.#numbers
     this.#numbers += count
     const added = Array.from(
       { length: Math.ceil((count - index) / of) },
-      (_, turn) => new LoadClient(first + turn * of + index, kind, credentials, this.#context),
+      (_, turn) => new LoadClient(first + turn * of + index, kind, this.#credentials!, this.#context),
     )
     const all = kind === 'player' ? this.#players : this.#spectators
     all.push(...added)
@@ -317,4 +320,81 @@ export function serve(): void {
       (error: unknown) => answer({ error: String(error) }),
     )
   })
+}
+
+/** Number of clients for which one more thread is worth its cost. */
+const CLIENTS_PER_THREAD = 250
+
+/** The methods of LoadWorker. Each runs in every thread, and resolves with the results of all. */
+export type Everywhere = {
+  readonly [K in keyof LoadWorker]: (
+    ...args: Parameters<LoadWorker[K]>
+  ) => Promise<Awaited<ReturnType<LoadWorker[K]>>[]>
+}
+
+/** The threads that hold the clients of a run. */
+export class Threads {
+  /** Works also when the run is interrupted. */
+  readonly all: Everywhere
+  /** Rejects when the run is interrupted. */
+  readonly interruptible: Everywhere
+  readonly #threads: Thread[] = []
+
+  /** `interrupted` rejects when the run is interrupted. */
+  constructor(interrupted: Promise<never>) {
+    const everywhere = (wrap: (work: Promise<unknown>) => Promise<unknown>): Everywhere =>
+      new Proxy({} as Everywhere, {
+        get:
+          (_, name) =>
+          (...args: readonly unknown[]) =>
+            wrap(Promise.all(this.#threads.map((thread) => thread.call(name as keyof LoadWorker, args)))),
+      })
+    this.all = everywhere((work) => work)
+    this.interruptible = everywhere((work) => Promise.race([work, interrupted]))
+  }
+
+  /** Starts at most `most` threads for so many clients. Resolves when they answer, so that the first clients are not late. */
+  async open(clients: number, most: number, settings: ClientSettings): Promise<void> {
+    const of = Math.min(most, Math.max(1, Math.ceil(clients / CLIENTS_PER_THREAD)))
+    for (let index = 0; index < of; index++)
+      this.#threads.push(new Thread({ ...settings, place: { index, of } }))
+    await this.all.stop()
+  }
+
+  async end(): Promise<void> {
+    await Promise.all(this.#threads.map((thread) => thread.end()))
+  }
+}
+
+const CODE = new URL('./worker.mjs', import.meta.url)
+
+/** A LoadWorker in a thread. */
+class Thread {
+  readonly #worker: Worker
+  /** Rejects when the thread has ended, or with its error. */
+  readonly #ended: Promise<never>
+
+  constructor(settings: WorkerSettings) {
+    this.#worker = new Worker(CODE, { execArgv: [], workerData: settings })
+    this.#ended = once(this.#worker, 'exit').then(() => {
+      throw new Error('a thread of the load test has ended')
+    })
+    this.#ended.catch(() => undefined)
+  }
+
+  async call(name: keyof LoadWorker, args: readonly unknown[]): Promise<unknown> {
+    const { port1, port2 } = new MessageChannel()
+    try {
+      this.#worker.postMessage({ name, args, port: port2 } satisfies WorkerCall, [port2])
+      const [answer] = (await Promise.race([once(port1, 'message'), this.#ended])) as [WorkerAnswer]
+      if ('error' in answer) throw new Error(answer.error)
+      return answer.value
+    } finally {
+      port1.close()
+    }
+  }
+
+  async end(): Promise<void> {
+    await this.#worker.terminate()
+  }
 }

@@ -6,17 +6,15 @@ import { MsgpackReader } from '../../shared/protocol/msgpack.ts'
 import { StreamContext } from '../../shared/protocol/msgpack-client-codec.ts'
 import { MsgpackCodec, unbatch } from '../../shared/protocol/msgpack-codec.ts'
 import type { Random } from '../../shared/random.ts'
-import type { FindingsLog } from '../checks.ts'
 import type { Credentials } from '../issuer.ts'
 import type { LoadRoom, Milestone } from '../rooms/load.ts'
 import { Member } from './member.ts'
-import { MeteredSocket } from './socket.ts'
+import { withinTimeLimit } from './pace.ts'
+import { MeteredSocket } from './sdk.ts'
 import type { Tally } from './tally.ts'
 
 /** Time limit of a first connection, including retries. */
 const CONNECT_MS = 30_000
-/** Time limit of an answer of the service. */
-const ANSWER_SECONDS = 30
 /** Time limit for the answers to a client's messages before it leaves its room. */
 const MOVE_SETTLE_MS = 5000
 const SETTLE_POLL_MS = 20
@@ -41,7 +39,6 @@ export interface ClientSettings {
 export interface ClientContext {
   readonly settings: ClientSettings
   readonly tally: Tally
-  readonly findings: FindingsLog
   readonly clock: Clock
   readonly random: Random
 }
@@ -54,20 +51,6 @@ export function newestOf(all: readonly Newest[]): Newest {
   for (const [roomId, seq] of all.flatMap((each) => Object.entries(each)))
     newest[roomId] = Math.max(seq, newest[roomId] ?? 0)
   return newest
-}
-
-/** Waits for an answer. After 30 s it calls `late`, which must make the answer reject. */
-export async function withinTimeLimit<T>(
-  clock: Clock,
-  answer: Promise<T>,
-  late: (within: string) => void,
-): Promise<T> {
-  const cancel = clock.schedule(ANSWER_SECONDS * 1000, () => late(`within ${ANSWER_SECONDS} s`))
-  try {
-    return await answer
-  } finally {
-    cancel()
-  }
 }
 
 /**
@@ -219,7 +202,7 @@ export class LoadClient {
 
   /** Sends a message. Resolves when it has an answer. */
   async send(due: number, text: string): Promise<void> {
-    const { tally, findings, clock, settings } = this.#context
+    const { tally, clock, settings } = this.#context
     if (!this.#room || this.#moving || this.#stalled || this.#room.status === 'left') return
     if (this.#member?.gone) this.#beginMember()
     const member = this.#member!
@@ -235,7 +218,7 @@ export class LoadClient {
         : this.#room.send('op', { n: member.sent, text }))
       member.acked += 1
       tally.counts.acks += 1
-      findings.seen.acks += 1
+      tally.seen.acks += 1
       if (this.#open.has(id)) tally.time('rtt', this.#answered(id, due))
     } catch (error) {
       this.#answered(id, due)
@@ -275,7 +258,7 @@ export class LoadClient {
   judgePosition(newest: Newest): void {
     if (!this.isBehind(newest)) return
     for (const [roomId, seq] of Object.entries(this.position))
-      this.#context.findings.add(
+      this.#context.tally.violated(
         'gap',
         `${this.#name} in ${roomId}: nothing came after seq ${seq}, and others have seen ${newest[roomId]! - seq} more`,
       )
@@ -375,9 +358,9 @@ export class LoadClient {
   #beginMember(): void {
     if (!this.#room) return
     this.#checkResyncs()
-    const { findings } = this.#context
-    this.#member = new Member(this.#room, this.#name, findings, this.#counts)
-    if (this.#counts) findings.seen.countedMembers += 1
+    const { tally } = this.#context
+    this.#member = new Member(this.#room, this.#name, tally, this.#counts)
+    if (this.#counts) tally.seen.countedMembers += 1
   }
 
   /** Closes the record of a message. Returns how long it took. */
@@ -417,7 +400,7 @@ export class LoadClient {
 
   #received(frame: Uint8Array): void {
     const { tally, clock } = this.#context
-    const all = this.#context.findings.seen
+    const all = tally.seen
     tally.counts.bytes_in += frame.length
     const seen = peek(frame, this.#stream)
     const isPlayer = this.kind === 'player'
@@ -455,12 +438,12 @@ export class LoadClient {
   #checkResyncs(): void {
     if (!this.#client) return
     const { sequence, checksum } = this.#client.stats.resyncs
-    const { findings } = this.#context
+    const { tally } = this.#context
     const who = `${this.#name} in ${this.#room?.id ?? 'no room'}`
     if (sequence > this.#resyncs.sequence)
-      findings.add('gap', `${who}: an update was missing`, sequence - this.#resyncs.sequence)
+      tally.violated('gap', `${who}: an update was missing`, sequence - this.#resyncs.sequence)
     if (checksum > this.#resyncs.checksum)
-      findings.add('checksum', `${who}: the state was not the server's`, checksum - this.#resyncs.checksum)
+      tally.violated('checksum', `${who}: the state was not the server's`, checksum - this.#resyncs.checksum)
     this.#resyncs = { sequence, checksum }
   }
 

@@ -1,5 +1,5 @@
-import type { Check } from './result.ts'
-import { count } from './text.ts'
+import { type Check, type Counts, type Failure, MAX_EXAMPLES, noCounts, type Timing } from '../result.ts'
+import { count } from '../text.ts'
 
 /** Numbers of things that clients have checked. */
 const NOTHING = {
@@ -79,22 +79,72 @@ export interface Findings extends Readonly<Seen> {
   readonly violations: Readonly<Record<Kind, Violations>>
 }
 
-const MAX_EXAMPLES = 5
+/** Failures by code, with the first message of each. */
+export class Failures {
+  readonly #byCode = new Map<string, { code: string; count: number; example: string }>()
 
-/** Records the checks of the clients of one thread. */
-export class FindingsLog {
+  add({ code, count, example }: Failure): void {
+    const known = this.#byCode.get(code)
+    if (known) known.count += count
+    else this.#byCode.set(code, { code, count, example })
+  }
+
+  get list(): readonly Failure[] {
+    return [...this.#byCode.values()]
+  }
+}
+
+/** Counts and durations since the last `take`, and the findings since the start. Plain data. */
+export interface Tallied {
+  readonly counts: Counts
+  /** Milliseconds. */
+  readonly timings: Readonly<Partial<Record<Timing, readonly number[]>>>
+  readonly failures: readonly Failure[]
+  /** The longest time from when a message was due to when it was sent. */
+  readonly lateMs: number
+  readonly findings: Findings
+}
+
+/** Counts, times and checks what the clients of one thread do. */
+export class Tally {
+  counts = noCounts()
+  lateMs = 0
+  /** Things that were checked. */
   readonly seen = { ...NOTHING }
   readonly #violations = byKind((): { count: number; examples: string[] } => ({ count: 0, examples: [] }))
+  #failures = new Failures()
+  #timings: Partial<Record<Timing, number[]>> = {}
 
-  /** Adds `times` violations. `example` names the client and what it saw. */
-  add(kind: Kind, example: string, times = 1): void {
+  time(timing: Timing, ms: number): void {
+    this.#timings[timing] ??= []
+    this.#timings[timing].push(ms)
+  }
+
+  fail(code: string, example: string, times = 1): void {
+    this.counts.errors += times
+    this.#failures.add({ code, count: times, example })
+  }
+
+  /** Adds `times` violations of a check. `example` names the client and what it saw. */
+  violated(kind: Kind, example: string, times = 1): void {
     const known = this.#violations[kind]
     known.count += times
     if (known.examples.length < MAX_EXAMPLES) known.examples.push(example)
   }
 
-  get all(): Findings {
+  get findings(): Findings {
     return { ...this.seen, violations: this.#violations }
+  }
+
+  /** Returns everything since the last call. */
+  take(): Tallied {
+    const { counts, lateMs, findings } = this
+    const taken = { counts, lateMs, timings: this.#timings, failures: this.#failures.list, findings }
+    this.counts = noCounts()
+    this.lateMs = 0
+    this.#timings = {}
+    this.#failures = new Failures()
+    return taken
   }
 }
 

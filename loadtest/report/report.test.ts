@@ -4,10 +4,10 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { SeededRandom } from '../../test/kit/seeded-random.ts'
 import { madeUpResult } from '../../test/support/load-run.ts'
 import { newFolder } from '../../test/support/run-folder.ts'
-import { junitXml } from './junit.ts'
-import { summary } from './outcome.ts'
+import { bytes, clock, digits, duration, inUnit, oneLine, percent } from '../text.ts'
+import { LiveView } from '../view.ts'
 import { reportPage } from './page.ts'
-import { prepareFolder, writeReports } from './write.ts'
+import { junitXml, prepareFolder, summary, writeReports } from './report.ts'
 
 const random = () => new SeededRandom(9)
 const result = madeUpResult({ seconds: 30, nodes: 2, clients: 100 }, random())
@@ -151,5 +151,97 @@ describe('what is written of a run', () => {
     expect(failed).toContain('\n    4 followed 2 [2J\n')
     expect(failed).toContain('! The generator may have been the limit: a thread was up to 97% busy')
     expect(failed).toMatch(/^rtt +[\d,]+ +[\d.]+ ms/m)
+  })
+})
+
+describe('text', () => {
+  it.each([
+    [digits, 0, '0'],
+    [digits, 0.4231, '0.42'],
+    [digits, 42.71, '42.7'],
+    [digits, 81_204.4, '81,204'],
+    [duration, 0.42, '0.42 ms'],
+    [duration, 999.4, '999 ms'],
+    [duration, 999.6, '1.00 s'],
+    [duration, 42_700, '42.7 s'],
+    [duration, 725_000, '12:05 min'],
+    [duration, 3_723_000, '1:02:03 h'],
+    [clock, 7, '0:07'],
+    [clock, 59.7, '1:00'],
+    [clock, 3599.8, '1:00:00'],
+    [bytes, 0, '0 B'],
+    [bytes, 12_595, '12.3 KB'],
+    [bytes, 148 * 1024 ** 2, '148 MB'],
+    [bytes, 1.5 * 1024 ** 3, '1.50 GB'],
+    [percent, 0, '0%'],
+    [percent, 0.05, '5%'],
+    [percent, 0.0823, '8.2%'],
+    [percent, 1.4, '140%'],
+  ] as const)('%o writes %d as %s', (write, value, text) => {
+    expect(write(value)).toBe(text)
+  })
+
+  it('writes a figure in the unit it is given in', () => {
+    expect([
+      inUnit(150, 'ms'),
+      inUnit(80, '%'),
+      inUnit(2, 's'),
+      inUnit(3, ''),
+      inUnit(12, 'sessions'),
+    ]).toEqual(['150 ms', '80%', '2 s', '3', '12 sessions'])
+  })
+
+  it('takes from foreign text what a terminal would obey', () => {
+    expect(oneLine(' gone\n\u001b[2Jaway\u0007\u009b31m ')).toBe('gone [2Jaway 31m')
+  })
+})
+
+const { seconds_log: log } = madeUpResult({ seconds: 20, nodes: 2, clients: 100 }, new SeededRandom(3))
+
+class Screen {
+  text = ''
+  readonly isTTY: boolean
+  readonly columns = 100
+  readonly rows = 24
+  constructor(isTTY: boolean) {
+    this.isTTY = isTTY
+  }
+  write(text: string): void {
+    this.text += text
+  }
+}
+
+describe('LiveView', () => {
+  it('writes a line every five seconds, and each event, where there is no terminal', () => {
+    const screen = new Screen(false)
+    const view = new LiveView(screen)
+    view.phase('play', 20, 30)
+    for (const second of log.slice(0, 11)) view.update(second, 0.5)
+    view.incident('node-2 was\n\x1b[2Jkilled')
+    view.close()
+    expect(screen.text.trimEnd().split('\n')).toEqual([
+      '0:00 phase play, about 0:20',
+      expect.stringMatching(
+        /^0:05 play: 100 online, .* sent\/s, .* updates\/s, rtt p99 .*, worst pause .*ms/,
+      ),
+      expect.stringMatching(/^0:10 play: .* busiest server \d+%, 0 errors/),
+      '0:11 node-2 was [2Jkilled',
+    ])
+  })
+
+  it('redraws a block with a progress bar, and shows the cursor again at the end', () => {
+    const screen = new Screen(true)
+    const view = new LiveView(screen, { NO_COLOR: '1' })
+    view.phase('play', 20, 40)
+    view.update({ ...log[9]!, counts: { ...log[9]!.counts, errors: 3 } }, 0.5)
+    expect(screen.text).toMatch(/run +━+─+ {2}0:10 of about 0:40/)
+    expect(screen.text).toContain('3 errors')
+    expect(screen.text).toContain('worst pause')
+    const height = screen.text.split('\n').length
+    screen.text = ''
+    view.update(log[10]!, 0.6)
+    expect(screen.text, 'begins at the first line of the block').toContain(`\x1b[${height - 1}A`)
+    view.close()
+    expect(screen.text.endsWith('\x1b[?25h\n')).toBe(true)
   })
 })
