@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { availableParallelism, constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { endWithNpm } from '../deploy/cli/npm-parent.ts'
+import { endWithNpm } from '../deploy/cli/service.ts'
 import { systemClock, timestamp } from '../shared/clock.ts'
 import { packageVersion } from '../shared/version.ts'
 import { ControlIssuer, givenCredentials } from './issuer.ts'
