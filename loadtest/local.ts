@@ -11,12 +11,13 @@ import { ownersOf } from '../examples/backend/nodes.ts'
 import { systemClock } from '../shared/clock.ts'
 import { redisStore } from '../shared/store/redis/redis.ts'
 import { type MetricsSource, parseMetrics } from './metrics.ts'
+import { ProxyChain, type ProxyKind } from './proxy.ts'
 import { plural } from './text.ts'
 
 /** How a scenario changes the service of `--local`. */
 export interface LocalSettings {
   /** Clients connect to the nodes directly, client i first to node i mod n: no load balancer, and one control process. */
-  readonly direct: boolean
+  readonly direct?: true
   /** Variables of its processes, unless the environment sets them. */
   readonly env?: Readonly<Record<string, string>>
 }
@@ -174,6 +175,44 @@ export class LocalService {
     return new Map(lines.map((line) => [line.split(':')[0]!, line.slice(line.indexOf(':') + 1)]))
   }
 
+  /** CPU time of the processes, and commands of Redis, while `work` runs. */
+  async usageDuring<T>(work: () => Promise<T>) {
+    const names = [...this.nodes, ...this.controls]
+    const read = async () => {
+      const at = performance.now() / 1000
+      const all = names.map((name) => this.metric(name, 'service_process_cpu_seconds_total'))
+      const redis = await this.redisInfo('cpu')
+      const stats = [...(await this.redisInfo('commandstats'))].filter(([name]) => name !== 'cmdstat_info')
+      const calls = (text: string): number => Number(/calls=(\d+)/.exec(text)?.[1] ?? 0)
+      const { user, system } = process.cpuUsage()
+      return {
+        at,
+        cpu: new Map((await Promise.all(all)).map((seconds, i) => [names[i]!, seconds])),
+        redis: Number(redis.get('used_cpu_user') ?? 0) + Number(redis.get('used_cpu_sys') ?? 0),
+        clients: (user + system) / 1e6,
+        commands: stats.reduce((sum, [, text]) => sum + calls(text), 0),
+        evals: calls(stats.find(([name]) => name === 'cmdstat_evalsha')?.[1] ?? ''),
+      }
+    }
+    const before = await read()
+    const result = await work()
+    const after = await read()
+    const seconds = Math.max(after.at - before.at, 0.001)
+    const rate = (of: 'redis' | 'clients' | 'commands' | 'evals'): number =>
+      (after[of] - before[of]) / seconds
+    return {
+      result,
+      seconds,
+      /** CPU seconds per second of these processes together. */
+      cpu: (of: readonly string[]): number =>
+        of.reduce((sum, name) => sum + after.cpu.get(name)! - before.cpu.get(name)!, 0) / seconds,
+      redis: rate('redis'),
+      clients: rate('clients'),
+      commands: rate('commands'),
+      evals: rate('evals'),
+    }
+  }
+
   /** Faults since the last call: processes that ended, and loss of the data in the store. Called once a second. */
   async faults(): Promise<readonly string[]> {
     const { redis, keyPrefix } = this.cluster
@@ -207,6 +246,11 @@ export class LocalService {
     } finally {
       await store.close()
     }
+  }
+
+  /** Starts two bare proxies and a server behind them. */
+  proxies(kind: ProxyKind): Promise<ProxyChain> {
+    return ProxyChain.start(kind)
   }
 
   /** A process of the service by its name. */

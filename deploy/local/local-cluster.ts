@@ -29,12 +29,16 @@ export interface ClusterOptions {
    * folder of the examples.
    */
   readonly env: NodeJS.ProcessEnv
-  /** More variables of one process, such as `node-1`. They replace those of the cluster. */
+  /** Returns more variables of one process, such as `node-1`, for its next start. They replace those of the cluster. */
   readonly envOf?: (name: string) => NodeJS.ProcessEnv
-  /** Words behind `node` of one process. Default: the command line of roomful with this command. */
+  /** Returns the words behind `node` of one process for its next start. Default: the command line of roomful with this command. */
   readonly programOf?: (name: string, command: 'control' | 'dataplane') => readonly string[]
   /** Address at which nodes find the control API, if it is not at an address of this cluster. */
   readonly controlUrl?: string | undefined
+  /** Whether processes of roomful take messages of this process. */
+  readonly ipc?: boolean
+  /** Folder of the logs and of the data of Redis. Default: a new one. */
+  readonly folder?: string
   /** Called with a line about each process that has ended. `asked`: this process ended it. */
   readonly tell?: (line: string, asked: boolean) => void
 }
@@ -179,8 +183,8 @@ export class LocalCluster {
     if (env.REDIS_URL && !/^rediss?:\/\//.test(env.REDIS_URL))
       throw new ClusterError('REDIS_URL must name one Redis here: redis://… or rediss://…')
     const haproxy = options.balancer === 'auto' ? findProgram(['haproxy'], env.PATH) : undefined
-    const folder = await mkdtemp(join(tmpdir(), 'roomful-cluster-'))
-    await mkdir(join(folder, 'redis'))
+    const folder = options.folder ?? (await mkdtemp(join(tmpdir(), 'roomful-cluster-')))
+    await mkdir(join(folder, 'redis'), { recursive: true })
     return new LocalCluster(options, { folder, ports: await choosePorts(options), redis, haproxy })
   }
 
@@ -253,22 +257,24 @@ export class LocalCluster {
     command: 'control' | 'dataplane',
     own: NodeJS.ProcessEnv,
   ): Child {
-    const { env, envOf, programOf } = options
-    const set: NodeJS.ProcessEnv = {
-      REDIS_URL: this.redisUrl,
-      KEY_PREFIX: this.keyPrefix,
-      INTERNAL_TOKEN: this.secrets.internalToken,
-      LOG_FORMAT: 'json',
-      ...own,
-      ...envOf?.(name),
-    }
-    const all: NodeJS.ProcessEnv = { ...env, ...set }
-    // A file that the environment names for one of these would contradict it.
-    for (const variable of Object.keys(set)) delete all[`${variable}_FILE`]
-    // The processes end with this process. They need not watch npm.
-    delete all.npm_lifecycle_event
-    const words = programOf?.(name, command) ?? [...roomfulProgram().words, command]
-    return this.#children.addRoomful(name, words, all)
+    const { env, envOf, programOf, ipc = false } = options
+    return this.#children.addRoomful(name, () => {
+      const set: NodeJS.ProcessEnv = {
+        REDIS_URL: this.redisUrl,
+        KEY_PREFIX: this.keyPrefix,
+        INTERNAL_TOKEN: this.secrets.internalToken,
+        LOG_FORMAT: 'json',
+        ...own,
+        ...envOf?.(name),
+      }
+      const all: NodeJS.ProcessEnv = { ...env, ...set }
+      // A file that the environment names for one of these would contradict it.
+      for (const variable of Object.keys(set)) delete all[`${variable}_FILE`]
+      // The processes end with this process. They need not watch npm.
+      delete all.npm_lifecycle_event
+      const words = programOf?.(name, command) ?? [...roomfulProgram().words, command]
+      return { words, env: all, ipc }
+    })
   }
 
   /** Removes every key of the cluster from a Redis that runs on after it. */

@@ -6,8 +6,10 @@ it('runs on where nothing it prints can be kept', async () => {
   const child = new Child({
     name: 'talker',
     program: process.execPath,
-    args: ['-e', "console.log('ready'); setInterval(() => console.log('more'), 5)"],
-    env: process.env,
+    run: () => ({
+      words: ['-e', "console.log('ready'); setInterval(() => console.log('more'), 5)"],
+      env: process.env,
+    }),
     ready: /ready/,
     logFile: '/no such folder/talker.log',
     reaper: { watch: () => undefined, release: () => undefined },

@@ -76,7 +76,7 @@ export async function startDev(): Promise<BadService> {
   const [websocket, admin, control] = [await port(), await port(), await port()]
   const operatorToken = randomToken(systemRandom, 32)
   const children = new Children({ folder })
-  const child = children.addRoomful('dev', [...roomfulProgram().words, 'dev'], {
+  const devEnv = {
     ...process.env,
     ...env,
     // npm is none of its business.
@@ -88,7 +88,8 @@ export async function startDev(): Promise<BadService> {
     CONTROL_API_TOKENS: operatorToken,
     LOG_LEVEL: 'error',
     LOG_FORMAT: 'json',
-  })
+  }
+  const child = children.addRoomful('dev', () => ({ words: [...roomfulProgram().words, 'dev'], env: devEnv }))
   const close = async (keep: boolean): Promise<void> => {
     await children.close()
     if (!keep) await remove(folder)

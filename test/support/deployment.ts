@@ -58,7 +58,7 @@ export class Deployment {
       url: `http://${at(port)}`,
       kill: () => void cluster.child(`control-${index + 1}`).kill(),
     }))
-    this.nodes = cluster.nodes.map(({ child, ...addresses }) => nodeProcess(child, addresses))
+    this.nodes = cluster.nodes.map((node) => nodeProcess({ ...node, nodeId: node.child.name }))
   }
 
   /** Resolves once everything serves. */

@@ -103,8 +103,7 @@ class RedisProcess implements RedisServer {
     this.#child = new Child({
       name: 'redis',
       program,
-      args: this.#args,
-      env: process.env,
+      run: () => ({ words: this.#args, env: process.env }),
       ready: options.sentinel ? /Sentinel ID is/ : /Ready to accept connections/,
       logFile: join(folder, 'redis.log'),
       reaper: {
