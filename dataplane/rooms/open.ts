@@ -19,12 +19,11 @@ import type { RoomEnvironment } from './environment.ts'
 import { FAILED, RoomLogicError, StuckTurns } from './failures.ts'
 import { type JournalFormat, NewerRecord, UnreadableRecord } from './journal.ts'
 import { LISTED_MS } from './listing.ts'
-import type { LiveTree } from './live-tree.ts'
 import { answerLeft, outcomesLeft, outcomesToLeave } from './request-turns.ts'
 import { newRoom, type RestoredRoom, restore } from './restore.ts'
 import { TurnCut } from './room-code.ts'
 import type { RoomSlot } from './slot.ts'
-import { CannotMigrate, createState, NewerState, treeOf } from './state.ts'
+import { CannotMigrate, createState, type LiveTree, NewerState, treeOf } from './state.ts'
 import type { Outcome } from './table.ts'
 
 /** The room logic made no room; code and text are for the client that asked for it. */
