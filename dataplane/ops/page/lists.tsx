@@ -8,7 +8,7 @@ import type {
   SessionDescription,
 } from '../../descriptions.ts'
 import type { DeadLetterDescription, NoticesDescription } from '../../notices/dead-letters.ts'
-import type { ClusterMatches } from '../cluster-search.ts'
+import type { ClusterMatches } from '../runtime.ts'
 import { Act, ban, endSession, type Project, resend, showProjects, switchProject } from './actions.tsx'
 import { nameOf, pageOf, type Tab, useModel } from './model.ts'
 import { OpenRoom } from './room.tsx'
