@@ -1,6 +1,4 @@
 import { Keyring } from '../../control/keyring.ts'
-import { Keys } from '../../control/keys.ts'
-import { Projects } from '../../control/projects.ts'
 import { type Resealed, resealAll } from '../../control/reseal.ts'
 import { systemClock } from '../../shared/clock.ts'
 import type { Config } from '../../shared/config.ts'
@@ -17,17 +15,13 @@ export async function rekey(config: Config<'rekey'>, log: Logger): Promise<void>
   try {
     const keyring = new Keyring(config.keyringSecret, systemRandom)
     await keyring.check(store.records)
-    const vault = { records: store.records, bus: store.bus, keyring, ...parts }
     let toldAt = systemClock.monotonic()
     const progress = (sofar: Resealed): void => {
       if (systemClock.monotonic() - toldAt < TELL_EVERY_MS) return
       toldAt = systemClock.monotonic()
       log.info(sofar, `sealed ${sofar.resealed} of ${sofar.records} private keys again so far`)
     }
-    const done = await resealAll(
-      { records: store.records, keyring, projects: new Projects(vault), keys: new Keys(vault) },
-      progress,
-    )
+    const done = await resealAll({ records: store.records, bus: store.bus, keyring, ...parts }, progress)
     log.info(
       done,
       `all ${done.records} private keys are sealed under the first KEYRING_SECRET; ${done.resealed} were sealed again`,
