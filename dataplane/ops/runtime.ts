@@ -1,10 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Context } from 'hono'
 import * as v from 'valibot'
-import type { Clock } from '../../shared/clock.ts'
-import type { Logger } from '../../shared/log.ts'
-import type { Random } from '../../shared/random.ts'
-import type { Bus } from '../../shared/store/port.ts'
 import { validate } from '../../shared/validate.ts'
 import type {
   ClusterNodeDescription,
@@ -15,7 +11,7 @@ import type {
   RoomQuery,
   SessionDescription,
 } from '../descriptions.ts'
-import { NodeCalls } from '../node-calls.ts'
+import { type CallsEnvironment, NodeCalls } from '../node-calls.ts'
 import { countUpTo, LONGEST_TEXT, ROOM_ID, SEARCH_TEXT } from './http.ts'
 import type { Load } from './overload.ts'
 
@@ -208,12 +204,7 @@ type Question = v.InferOutput<typeof QUESTION>
 type NodeMatches = v.InferOutput<typeof MATCHES>
 
 /** What a search over the cluster asks of the node. */
-export interface ClusterSource extends Pick<RuntimeSource, 'describeRooms' | 'describeSessions'> {
-  readonly nodeId: string
-  readonly bus: Bus
-  readonly clock: Clock
-  readonly random: Random
-  readonly log: Logger
+interface ClusterSource extends CallsEnvironment, Pick<RuntimeSource, 'describeRooms' | 'describeSessions'> {
   readonly describeCluster: () => readonly ClusterNodeDescription[]
 }
 
@@ -248,13 +239,8 @@ export class ClusterSearch {
 
   constructor(source: ClusterSource) {
     this.#source = source
-    this.#calls = new NodeCalls({
-      ...source,
-      topic: 'search',
-      question: QUESTION,
-      answer: MATCHES,
-      respond: ({ q, limit }) => this.#look(q, limit),
-    })
+    const topic = { name: 'search', question: QUESTION, answer: MATCHES }
+    this.#calls = new NodeCalls(topic, source, ({ q, limit }) => this.#look(q, limit))
   }
 
   /** Resolves when the other nodes can ask this one; rejects when the store cannot be reached. */
