@@ -11,7 +11,7 @@ import type board from '../deploy/create/common/rooms/board.ts'
 import { roomfulProgram } from '../deploy/local/machine.ts'
 import { linksOf } from './support/pages/pages.ts'
 import { startTyped } from './support/program.ts'
-import { freePort } from './support/redis-port.ts'
+import { freePort } from './support/redis-server.ts'
 
 /** What a stranger gets: the packed package, installed into an empty folder, used with nothing else. */
 
