@@ -1,7 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import type { Clock } from '../shared/clock.ts'
 import { isLoopback } from '../shared/config.ts'
-import { InternalToken } from '../shared/internal-token.ts'
+import { InternalToken } from '../shared/http-server.ts'
 import { Problem } from '../shared/problem.ts'
 import { type KeyRecord, type Keys, keyStatus, looksLikeSecret } from './keys.ts'
 import type { ProjectRecord, Projects } from './projects.ts'

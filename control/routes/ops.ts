@@ -1,7 +1,7 @@
 import type { Hono } from 'hono'
 import { type DescribeRouteOptions, describeRoute, resolver } from 'hono-openapi'
 import type { Registry } from 'prom-client'
-import type { LogLevel } from '../../shared/log-levels.ts'
+import type { LogLevel } from '../../shared/log.ts'
 import { Problem } from '../../shared/problem.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { describeApi, docsPage } from '../docs.ts'

@@ -1,6 +1,5 @@
 import { type Clock, sleep } from '../../shared/clock.ts'
-import type { Logger } from '../../shared/log.ts'
-import { Quiet } from '../../shared/quiet.ts'
+import { type Logger, Quiet } from '../../shared/log.ts'
 import type { Random } from '../../shared/random.ts'
 import { type Store, StoreUnavailable, type TakenNotices } from '../../shared/store/port.ts'
 import { NOTICE_PARTS, noticePart } from '../../shared/store/rules.ts'

@@ -1,6 +1,6 @@
 import type { Clock } from '../../shared/clock.ts'
+import { storeReason } from '../../shared/problem.ts'
 import type { StoreFailure } from '../../shared/store/port.ts'
-import { storeReason } from '../../shared/store/problem.ts'
 
 /** Something that keeps a node from serving. */
 interface Reason {

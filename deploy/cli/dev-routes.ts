@@ -5,7 +5,7 @@ import { jsonSchemaOf } from '../../dataplane/rooms/json-schema.ts'
 import { isLoopback } from '../../shared/config.ts'
 import { isWellFormed } from '../../shared/json.ts'
 import type { Logger } from '../../shared/log.ts'
-import { isOriginHere, namesThisMachine } from '../../shared/this-machine.ts'
+import { isOriginHere, namesThisMachine } from '../../shared/origins.ts'
 import type { JsonSchema, RoomsToPlay, RoomToPlay } from '../playground/rooms.ts'
 
 /** What a machine on which games are made has, and no other. */

@@ -1,5 +1,5 @@
 import type { Clock } from '../../shared/clock.ts'
-import type { LogLevel } from '../../shared/log-levels.ts'
+import type { LogLevel } from '../../shared/log.ts'
 
 /**
  * What a worker and the process that has started it say to each other, over the channel that Node keeps between them. Each may ask the

@@ -7,7 +7,7 @@ import { freePort } from '../../test/support/redis-port.ts'
 import { recordingLog } from '../../test/support/redis-store.ts'
 import { TraceCollector } from '../../test/support/trace-collector.ts'
 import { type Clock, systemClock } from '../clock.ts'
-import { openTracing } from './open.ts'
+import { openTracing } from './tracer.ts'
 
 let collector: TraceCollector
 

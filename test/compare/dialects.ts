@@ -5,7 +5,7 @@ import type { Json } from '../../shared/json.ts'
 import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import { ReadingCodec } from '../../shared/protocol/reading-codec.ts'
-import { apply } from '../../shared/sync/apply.ts'
+import { apply } from '../../shared/sync/delta.ts'
 import { type Dialect, dial, type Endpoint, type Joined } from './generator.ts'
 import { type Listening, mapOf, place, somewhere } from './servers/served.ts'
 

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { expect } from 'vitest'
 import { WebSocket } from 'ws'
-import { CLOSE, type CloseName } from '../../../shared/protocol/close-codes.ts'
+import { CLOSE, type CloseName } from '../../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ServerMessage } from '../../../shared/protocol/messages.ts'
 
 type Received<T extends ServerMessage['t']> = Extract<ServerMessage, { t: T }>
