@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { inRoom, type Options, statuses, turn, URL } from '../test/support/client/play.ts'
-import { mayGoTo } from './move.ts'
+import { mayGoTo } from './session.ts'
 
 /** Where the rooms of the client are. */
 const NEARER = 'ws://roomful.test/node-2'

@@ -8,8 +8,9 @@ const code = (value: string) => expect.objectContaining({ name: 'RoomfulError', 
 test('join names the room, and its snapshot is there at once', async () => {
   const { server, room } = await inRoom()
   expect(server.all('join')).toMatchObject([{ room_type: 'arena', options: { key: 'lobby' } }])
-  expect([room.id, room.memberId, room.status, room.state]).toEqual([
+  expect([room.id, room.key, room.memberId, room.status, room.state]).toEqual([
     'arena:lobby',
+    'lobby',
     'mem_1',
     'joined',
     { players: {} },

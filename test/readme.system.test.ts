@@ -25,7 +25,7 @@ import {
   textOf,
 } from './support/pages/pages.ts'
 import { startTyped } from './support/program.ts'
-import { freePort } from './support/redis-port.ts'
+import { freePort } from './support/redis-server.ts'
 import { newFolder } from './support/run-folder.ts'
 import { startService, type TestService } from './support/service.ts'
 
