@@ -1,7 +1,7 @@
 import { pino } from 'pino'
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
-import { WAKEUP_PARTS } from '../../shared/store/rules.ts'
+import { WAKEUP_PARTS } from '../../shared/store/port.ts'
 import { counter } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { type Durability, defineRoom } from './definition.ts'

@@ -1,6 +1,6 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { sleep, timestamp } from '../../shared/clock.ts'
-import { codeKey, newCode } from '../../shared/join-code.ts'
+import { codeKey, newCode } from '../../shared/ids.ts'
 import type { Json } from '../../shared/json.ts'
 import type { Random } from '../../shared/random.ts'
 import { type Records, StoreUnavailable } from '../../shared/store/port.ts'

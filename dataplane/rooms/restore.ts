@@ -1,6 +1,6 @@
 import type { Json } from '../../shared/json.ts'
 import type { Claim } from '../../shared/store/port.ts'
-import { apply } from '../../shared/sync/apply.ts'
+import { apply } from '../../shared/sync/delta.ts'
 import type { Outcome as MessageOutcome } from '../traffic.ts'
 import {
   type JournalFormat,

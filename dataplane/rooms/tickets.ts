@@ -1,6 +1,6 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Json, JsonObject } from '../../shared/json.ts'
-import { PARTY_CODE } from '../../shared/protocol/queue.ts'
+import { PARTY_CODE } from '../../shared/protocol/messages.ts'
 
 type Out<S extends StandardSchemaV1> = StandardSchemaV1.InferOutput<S>
 
