@@ -45,7 +45,7 @@ export type {
   TimerInput,
   TimerSpecs,
   TurnContext,
-} from './rooms/handler-types.ts'
+} from './rooms/definition-types.ts'
 export type { LayerRule, LayerRules } from './rooms/layer-rules.ts'
 export { defineQueue, type QueueTypes } from './rooms/queue.ts'
 export type { QueueSpec } from './rooms/tickets.ts'

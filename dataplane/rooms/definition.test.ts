@@ -5,7 +5,7 @@ import type { Json, JsonObject } from '../../shared/json.ts'
 import type { RoomEvents, RoomMessages, RoomOptions, RoomState } from '../../shared/room-types.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom, isRoomDefinition } from './definition.ts'
-import type { Member, TaskOutcome } from './handler-types.ts'
+import type { Member, TaskOutcome } from './definition-types.ts'
 
 interface State {
   readonly players: Readonly<Record<string, { readonly x: number }>>

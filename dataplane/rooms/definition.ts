@@ -38,7 +38,7 @@ import type {
   TimerSpecs,
   TurnContext,
   Unhandled,
-} from './handler-types.ts'
+} from './definition-types.ts'
 import type { LayerRule, LayerRules } from './layer-rules.ts'
 
 /** Marks a room definition. The symbol is registered, because a process may load the module more than once. */

@@ -15,8 +15,8 @@ import type {
   RoomAddress,
   ToEdge,
 } from '../traffic.ts'
+import type { Member } from './definition-types.ts'
 import type { RoomEnvironment } from './environment.ts'
-import type { Member } from './handler-types.ts'
 import type { Position, RoomEvent, Update } from './journal.ts'
 import { type Grants, LayerDelivery } from './layer-grants.ts'
 import type { Membership, Memberships } from './memberships.ts'

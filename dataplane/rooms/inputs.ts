@@ -4,6 +4,7 @@ import { type DepartureReason, MAX } from '../../shared/protocol/messages.ts'
 import type { RefusedRange, ToOwner } from '../traffic.ts'
 import type { TurnHook } from '../watchdog/turns.ts'
 import type { CallType, Hook as Handler, MessageType, RoomDefinition, TaskType } from './definition.ts'
+import type { CallInput, Member, MessageInput, Recipients, TaskOutcome } from './definition-types.ts'
 import {
   errorText,
   FAILED,
@@ -21,7 +22,6 @@ import {
   HandlerContext,
   NOTHING,
 } from './handler-context.ts'
-import type { CallInput, Member, MessageInput, Recipients, TaskOutcome } from './handler-types.ts'
 import type { RoomEvent } from './journal.ts'
 import type { Membership } from './memberships.ts'
 import type { Room } from './room.ts'

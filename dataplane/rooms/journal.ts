@@ -14,7 +14,7 @@ import {
   type Splice,
 } from '../../shared/sync/delta.ts'
 import type { Outcome, RefusedRef, RepliedRef, RequestCode } from '../traffic.ts'
-import type { Member } from './handler-types.ts'
+import type { Member } from './definition-types.ts'
 import type { Grant, MemberGrants } from './layer-grants.ts'
 import type { ChangedLayer, HiddenChange, UpdateLayers } from './layers.ts'
 import type { MembershipRecord } from './memberships.ts'

@@ -2,9 +2,9 @@ import type { Clock } from '../../shared/clock.ts'
 import { MAX, type Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
 import { type Farewell, type Outcome, playerOf, type Settled } from '../traffic.ts'
+import type { Member } from './definition-types.ts'
 import { MAX_REPLY_BYTES } from './failures.ts'
 import { Entries, frozen, guarded, guardedArray } from './guarded.ts'
-import type { Member } from './handler-types.ts'
 
 /** Returns the member as room code gets it. */
 export const memberFor = ({ data, ...member }: Member): Member =>

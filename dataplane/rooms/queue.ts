@@ -6,9 +6,9 @@ import { MATCHED, PARTY_CODE } from '../../shared/protocol/messages.ts'
 import type { TypedRoom } from '../../shared/room-types.ts'
 import { defineRoom, type QueueFigures, type RoomDefinition } from './definition.ts'
 import { checkQueueSpec } from './definition-check.ts'
+import type { AdmitContext, Member, Pair, RoomLog, TurnContext } from './definition-types.ts'
 import { errorText, jsonCopy, RoomLogicError, validateInput } from './failures.ts'
 import { frozen, guarded } from './guarded.ts'
-import type { AdmitContext, Member, Pair, RoomLog, TurnContext } from './handler-types.ts'
 import type { RoomMetrics } from './metrics.ts'
 import {
   type IndexedTicket,

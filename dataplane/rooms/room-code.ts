@@ -5,8 +5,8 @@ import { Quiet } from '../../shared/log.ts'
 import { roomNamed } from '../traffic.ts'
 import { fieldsOf, type Suspects } from '../watchdog/suspects.ts'
 import { plainTurn, type Turn, type TurnObserver, type TurnRoom } from '../watchdog/turns.ts'
+import type { RoomLog } from './definition-types.ts'
 import { logFailure, RoomLogicError } from './failures.ts'
-import type { RoomLog } from './handler-types.ts'
 import type { RoomMetrics } from './metrics.ts'
 
 /** A room whose state room code writes to. */

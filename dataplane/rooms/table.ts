@@ -1,5 +1,5 @@
 import type { RequestAnswer } from '../traffic.ts'
-import type { Member } from './handler-types.ts'
+import type { Member } from './definition-types.ts'
 import type { RoomTask, RoomTimer } from './timers-and-tasks.ts'
 
 /** A row of a table. */

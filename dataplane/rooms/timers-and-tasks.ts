@@ -3,9 +3,9 @@ import type { Json } from '../../shared/json.ts'
 import { QUEUE_PRINCIPALS } from '../place.ts'
 import { type RequestAnswer, type RoomAction, roomAddress } from '../traffic.ts'
 import type { RoomDefinition } from './definition.ts'
+import type { TaskOutcome } from './definition-types.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { jsonCopy, RoomLogicError, validate, validateInput } from './failures.ts'
-import type { TaskOutcome } from './handler-types.ts'
 
 /** Of the JSON text of a timer's data, in UTF-8. */
 const MAX_DATA_BYTES = 4096

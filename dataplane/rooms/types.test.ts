@@ -4,7 +4,7 @@ import type { Room } from '../../client/index.ts'
 import type { Json } from '../../shared/json.ts'
 import type { RoomState } from '../../shared/room-types.ts'
 import { defineRoom } from './definition.ts'
-import type { ContextOf, Draft, RoomContext, TaskOutcome } from './handler-types.ts'
+import type { ContextOf, Draft, RoomContext, TaskOutcome } from './definition-types.ts'
 
 const duel = defineRoom({
   type: 'duel',
