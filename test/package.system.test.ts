@@ -131,6 +131,12 @@ describe('the installed package', () => {
     expect((await run(bin(), ['--help'], { cwd: folder })).stdout).toContain('CONTROL_PORT')
   })
 
+  it('has the files that its code reads, and none that only sources need', async () => {
+    const files = await readdir(join(folder, 'node_modules/roomful/dist'), { recursive: true })
+    expect(files).toContain('shared/store/redis/lua/claim.lua')
+    expect(files.filter((file) => /(?<!\.d)\.ts$|\.md$|from-source/.test(file))).toEqual([])
+  })
+
   it('has every page and file that its pages link to', async () => {
     const installed = join(folder, 'node_modules/roomful')
     const files = new Set(await readdir(installed, { recursive: true }))

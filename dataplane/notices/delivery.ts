@@ -1,5 +1,5 @@
 import { sleep } from '../../shared/clock.ts'
-import { Quiet } from '../../shared/quiet.ts'
+import { Quiet } from '../../shared/log.ts'
 import { StoreUnavailable, type TakenNotices } from '../../shared/store/port.ts'
 import { NOTICE_PARTS, noticePart } from '../../shared/store/rules.ts'
 import { roomNamed } from '../traffic.ts'

@@ -10,13 +10,11 @@ import {
   parseConfig,
 } from '../../shared/config.ts'
 import { newId, randomToken } from '../../shared/ids.ts'
-import { createLog, type Logger } from '../../shared/log.ts'
-import { LogOutput } from '../../shared/log-output.ts'
+import { createLog, type Logger, LogOutput } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import type { Store } from '../../shared/store/port.ts'
-import { openTracing, tracingConfig } from '../../shared/tracing/open.ts'
-import type { Tracer } from '../../shared/tracing/tracer.ts'
+import { openTracing, type Tracer, tracingConfig } from '../../shared/tracing/tracer.ts'
 import { packageVersion } from '../../shared/version.ts'
 import { helpText, parseArguments } from './arguments.ts'
 import { endWithNpm, finish, live, type Service } from './service.ts'
@@ -203,10 +201,8 @@ const PROGRESS_EVERY_MS = 5000
 
 /** Seals every private key again, and logs its progress. Rejects if the store does not answer, or a key opens under none of the secrets. */
 async function rekey(config: Config<'rekey'>, log: Logger): Promise<void> {
-  const [{ Keyring }, { Keys }, { Projects }, { resealAll }] = await Promise.all([
+  const [{ Keyring }, { resealAll }] = await Promise.all([
     import('../../control/keyring.ts'),
-    import('../../control/keys.ts'),
-    import('../../control/projects.ts'),
     import('../../control/reseal.ts'),
   ])
   const store = await openStore({ ...config, log, ...system })
@@ -214,16 +210,12 @@ async function rekey(config: Config<'rekey'>, log: Logger): Promise<void> {
     const { records, bus } = store
     const keyring = new Keyring(config.keyringSecret, systemRandom)
     await keyring.check(records)
-    const vault = { records, bus, keyring, ...system }
     let loggedAt = systemClock.monotonic()
-    const done = await resealAll(
-      { records, keyring, projects: new Projects(vault), keys: new Keys(vault) },
-      (progress) => {
-        if (systemClock.monotonic() - loggedAt < PROGRESS_EVERY_MS) return
-        loggedAt = systemClock.monotonic()
-        log.info(progress, `sealed ${progress.resealed} of ${progress.records} private keys again so far`)
-      },
-    )
+    const done = await resealAll({ records, bus, keyring, ...system }, (progress) => {
+      if (systemClock.monotonic() - loggedAt < PROGRESS_EVERY_MS) return
+      loggedAt = systemClock.monotonic()
+      log.info(progress, `sealed ${progress.resealed} of ${progress.records} private keys again so far`)
+    })
     log.info(
       done,
       `all ${done.records} private keys are sealed under the first KEYRING_SECRET; ${done.resealed} were sealed again`,

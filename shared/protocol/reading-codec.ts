@@ -1,6 +1,5 @@
 import type { Json } from '../json.ts'
-import { DeltaMismatch } from '../sync/apply.ts'
-import type { Delta } from '../sync/delta.ts'
+import { type Delta, DeltaMismatch } from '../sync/delta.ts'
 import type { ClientCodec, DecodedMessage, KeyTable, Payload } from './codec.ts'
 import type { MemberInfo } from './messages.ts'
 

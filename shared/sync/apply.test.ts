@@ -1,7 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Json } from '../json.ts'
-import { apply, DeltaMismatch } from './apply.ts'
-import { ArrayDelta, type Delta, ObjectDelta, REMOVE, Replace } from './delta.ts'
+import { ArrayDelta, apply, type Delta, DeltaMismatch, ObjectDelta, REMOVE, Replace } from './delta.ts'
 import { diff } from './testing/diff.ts'
 
 const object = (...changes: [string, unknown][]) =>

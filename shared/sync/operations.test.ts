@@ -1,8 +1,7 @@
 import { expect, test } from 'vitest'
 import type { Json } from '../json.ts'
 import { applyOperations } from '../protocol/testing/json-client-codec.ts'
-import { DeltaMismatch } from './apply.ts'
-import { type Operation, toOperations } from './delta.ts'
+import { DeltaMismatch, type Operation, toOperations } from './delta.ts'
 import { diff } from './testing/diff.ts'
 
 test.each<[Json, Json, Operation[]]>([

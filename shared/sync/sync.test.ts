@@ -5,9 +5,8 @@ import { statePair } from '../../test/support/json-arbitrary.ts'
 import { runLength } from '../../test/support/run-length.ts'
 import type { Json } from '../json.ts'
 import { applyOperations } from '../protocol/testing/json-client-codec.ts'
-import { apply } from './apply.ts'
 import { Checksum } from './checksum.ts'
-import { ArrayDelta, type Delta, ObjectDelta, toOperations } from './delta.ts'
+import { ArrayDelta, apply, type Delta, ObjectDelta, toOperations } from './delta.ts'
 import { diff } from './testing/diff.ts'
 
 test('for random pairs of states, the difference leads from one to the other in every way there is', () => {

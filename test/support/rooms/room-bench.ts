@@ -47,9 +47,8 @@ import {
   type Store,
   StoreUnavailable,
 } from '../../../shared/store/port.ts'
-import { apply } from '../../../shared/sync/apply.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
-import type { Operation } from '../../../shared/sync/delta.ts'
+import { apply, type Operation } from '../../../shared/sync/delta.ts'
 import { noTracer, type Tracer } from '../../../shared/tracing/tracer.ts'
 import { FakeClock } from '../../kit/fake-clock.ts'
 import { SeededRandom } from '../../kit/seeded-random.ts'
