@@ -3,7 +3,7 @@ import { matchedRoutes } from 'hono/route'
 import type { Registry } from 'prom-client'
 import { requestIdOf } from '../shared/ids.ts'
 import type { LogLevel } from '../shared/log-levels.ts'
-import { PROBLEMS, Problem, problemResponse } from '../shared/problem.ts'
+import { PROBLEMS, Problem, problemResponse, strayProblem } from '../shared/problem.ts'
 import { Quiet } from '../shared/quiet.ts'
 import { type Rate, RateLimits } from '../shared/rate-limit.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
@@ -86,7 +86,7 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
     else c.get('span').fail(problem.code, PROBLEMS[problem.code].title)
     return problemResponse(problem, c.get('requestId'))
   })
-  app.notFound((c) => problemResponse(strayProblem(app, c.req.path), c.get('requestId')))
+  app.notFound((c) => problemResponse(strayProblem(app.routes, c.req.path), c.get('requestId')))
 
   projectRoutes(endpoints, services)
   keyRoutes(endpoints, services)
@@ -157,28 +157,6 @@ function asProblem(
   return new Problem(
     'internal_error',
     'The service failed at this request; its log knows more under the request_id.',
-  )
-}
-
-/** Why nothing answers at this path: there is nothing, or it takes other methods. */
-function strayProblem(app: Hono<ControlEnv>, path: string): Problem {
-  const methods = new Set(
-    app.routes
-      .filter((route) => route.method !== 'ALL' && fits(route.path, path))
-      .map((route) => route.method),
-  )
-  if (methods.size === 0) return new Problem('not_found', `There is nothing at ${path.slice(0, 200)}.`)
-  if (methods.has('GET')) methods.add('HEAD')
-  const allow = [...methods].sort().join(', ')
-  return new Problem('method_not_allowed', `This path takes ${allow}.`, { headers: { allow } })
-}
-
-function fits(pattern: string, path: string): boolean {
-  const expected = pattern.split('/')
-  const given = path.split('/')
-  return (
-    expected.length === given.length &&
-    expected.every((part, at) => (part.startsWith(':') ? given[at] !== '' : part === given[at]))
   )
 }
 

@@ -5,7 +5,7 @@ import * as v from 'valibot'
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import { LOG_LEVELS, type LogLevel } from '../../shared/log-levels.ts'
-import { Problem, problemResponse } from '../../shared/problem.ts'
+import { Problem, problemResponse, strayProblem } from '../../shared/problem.ts'
 import type { StoreFailure } from '../../shared/store/port.ts'
 import { storeReason } from '../../shared/store/problem.ts'
 import { readJson, validate } from '../../shared/validate.ts'
@@ -147,20 +147,7 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   )
   internalCalls(app, guard, options)
 
-  app.notFound((c) => {
-    const { method, path } = c.req
-    const methods = app.routes.flatMap((route) =>
-      route.method !== 'ALL' && route.path === path ? route.method : [],
-    )
-    const allow = [...new Set(methods)].join(', ')
-    const problem =
-      allow === ''
-        ? new Problem('not_found', `There is nothing at ${path.slice(0, 200)}.`)
-        : new Problem('method_not_allowed', `${method} does not exist here; ${allow} does.`, {
-            headers: { allow },
-          })
-    return problemResponse(problem, c.get('requestId'))
-  })
+  app.notFound((c) => problemResponse(strayProblem(app.routes, c.req.path), c.get('requestId')))
   return app
 }
 
