@@ -9,11 +9,11 @@ import { parse } from 'yaml'
 import { loadRooms } from '../dataplane/rooms/loader.ts'
 import { COMMANDS } from '../deploy/cli/arguments.ts'
 import { anchorOf } from '../docs/site/pages.ts'
-import { GAMES } from '../examples/backend/games.ts'
+import { GAMES } from '../examples/backend/pages.ts'
 import { parseRun } from '../loadtest/options.ts'
 import { SCENARIOS } from '../loadtest/scenarios/index.ts'
 import { variables } from '../shared/config/variables.ts'
-import { CLOSE } from '../shared/protocol/close-codes.ts'
+import { CLOSE } from '../shared/protocol/error-codes.ts'
 import {
   type Block,
   blocksOf,
