@@ -21,7 +21,7 @@ import { internalRoutes, keyRoutes, tokenRoutes } from './routes/keys.ts'
 import { playerRoutes, projectRoutes } from './routes/projects.ts'
 import { roomRoutes } from './routes/rooms.ts'
 
-/** What the API is made of. */
+/** Dependencies of the API. */
 export interface ControlDeps
   extends Pick<Services, 'keyring' | 'clock' | 'random' | 'metrics' | 'log' | 'requireKeyId' | 'dataLost'> {
   readonly store: Store
@@ -134,7 +134,7 @@ function observe(app: Hono<ControlEnv>, deps: ControlDeps): void {
   })
 }
 
-/** What the caller is told of an error. What is not the caller's business goes to the log only. */
+/** Returns the problem that the caller gets for an error. Internal details go to the log only. */
 function asProblem(
   error: Error,
   { log, metrics, storeFailures }: ControlDeps & { readonly storeFailures: Quiet },

@@ -49,7 +49,7 @@ export interface KeyView {
   readonly rotated_from: string | null
 }
 
-/** What a key may do unless told otherwise. */
+/** Scope of a key by default: issue tokens. */
 export const MINT_SCOPE = 'token:mint'
 /** Scope of a key that may list rooms and look into them. */
 export const ROOM_READ_SCOPE = 'room:read'
@@ -156,7 +156,7 @@ export class Keys {
     return { ...fresh, writes: [{ put: keyKey(old.id), value, ifVersion: version }, ...fresh.writes] }
   }
 
-  /** Revokes a key now and tells every node; a key that is revoked already stays as it is, and the nodes are told again. */
+  /** Revokes a key now and notifies every node. A key that is already revoked does not change, and the nodes are notified again. */
   async revoke(projectId: string, keyId: string): Promise<KeyRecord> {
     for (;;) {
       const { key, version } = await this.#require(projectId, keyId)

@@ -38,18 +38,18 @@ interface RoomOwner {
 export interface RoomWhereabouts {
   readonly project_id: string
   readonly room_id: string
-  /** Of its last owner; null: the store knows of no such room. */
+  /** Epoch of the room's last owner. Null: the store has no such room. */
   readonly epoch: number | null
   /** Null: no node has the room now; the next join opens it. */
   readonly owner: RoomOwner | null
 }
 
-/** What the operations side of a node needs to know of it; plain functions, so that it knows nothing of gateway and rooms. */
+/** Dependencies of a node's operations side: plain functions, so that it does not import gateway and rooms. */
 export interface AdminOptions extends RuntimeSource, InternalCallsSource {
   readonly describeCluster: () => readonly ClusterNodeDescription[]
   readonly search: Pick<ClusterSearch, 'find' | 'start' | 'stop'>
   readonly log: Logger
-  /** Who owns a room, as recorded; undefined: there is no record of it. Rejects when the store cannot be reached. */
+  /** Returns the recorded owner of a room. Undefined: the room has no record. Rejects with `StoreUnavailable`. */
   readonly findOwner: (
     projectId: string,
     roomId: string,
@@ -62,7 +62,7 @@ export interface AdminOptions extends RuntimeSource, InternalCallsSource {
   readonly registry: Registry
   /** Why the node should get no new clients; empty when it can serve. */
   readonly ready: () => Promise<Reasons>
-  /** Starts to drain the node, as SIGTERM does; returns at once. */
+  /** Starts the drain of the node, as SIGTERM does. Returns before it ends. */
   readonly drain: () => void
   /** Cordons or uncordons the node. Resolves when the other nodes can read it. */
   readonly setCordoned: (cordoned: boolean) => Promise<void>
@@ -230,7 +230,7 @@ interface Reason {
 /** Why a node should get no new clients; empty when it can serve. */
 type Reasons = readonly Reason[]
 
-/** What a node's readiness follows from. */
+/** Dependencies of the readiness of a node. */
 interface ReadinessSource {
   /** Resolves when the store takes writes. */
   readonly ping: () => Promise<void>
