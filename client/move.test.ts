@@ -211,21 +211,6 @@ test('away from a node that drains a client tries again until the connection end
   expect(client.stats).toMatchObject({ moves: 1, reconnects: 0 })
 })
 
-test('a new move replaces one that waits', async () => {
-  const { client, server, before, next, seen, pass } = await moving()
-  server.send({ t: 'move', in_ms: 100 }, before)
-  expect(next.closed).toBe(true)
-  server.onDial = (socket) => queueMicrotask(() => socket.accept())
-  server.send({ t: 'move', in_ms: 150, url: NEARER }, before)
-  server.send({ t: 'move', in_ms: 0, url: 'ws://elsewhere.test' }, before)
-  await pass(125)
-  expect(server.sockets).toHaveLength(2)
-  await pass(100)
-  expect(server.socket.url).toBe(NEARER)
-  expect(seen).toEqual([])
-  expect(client.stats.moves).toBe(1)
-})
-
 test.each(['join', 'leave'] as const)(
   'a %s without an answer is sent again on the new connection',
   async (ask) => {
