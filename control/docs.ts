@@ -222,7 +222,7 @@ interface Route {
   readonly operation: Operation
 }
 
-const METHODS = ['get', 'post', 'put', 'delete'] as const
+const METHODS = ['get', 'post', 'put', 'patch', 'delete'] as const
 
 /** The page for an API description. */
 export function docsPage(api: OpenApi): Html {

@@ -1,7 +1,6 @@
 import { sleep } from '../../shared/clock.ts'
 import { Quiet } from '../../shared/log.ts'
-import { StoreUnavailable, type TakenNotices } from '../../shared/store/port.ts'
-import { NOTICE_PARTS, noticePart } from '../../shared/store/rules.ts'
+import { NOTICE_PARTS, noticePart, StoreUnavailable, type TakenNotices } from '../../shared/store/port.ts'
 import { roomNamed } from '../traffic.ts'
 import type { DeadLetters } from './dead-letters.ts'
 import {
@@ -20,7 +19,7 @@ const LEASE_MS = 15_000
 const LOOK_MS = 5000
 const FIRST_RETRY_MS = 1000
 const LONGEST_RETRY_MS = 300_000
-/** How often the delivery looks again at once for a write that a room has announced, and the time between. A longer wait counts as a failure. */
+/** Number of quick reads for a write that a room has announced, and the time between them. A longer wait counts as a failure. */
 const LOOKS = 10
 const LOOK_AGAIN_MS = 50
 /** The longest delay while an announced write is awaited: it comes within milliseconds, or never. */

@@ -4,13 +4,13 @@ import { proxy } from 'hono/proxy'
 import type { Logger } from '../../shared/log.ts'
 import { Problem } from '../../shared/problem.ts'
 import type { Random } from '../../shared/random.ts'
-import type { QueueDescription, RoomDescription, SessionDescription } from '../descriptions.ts'
+import type { QueueDescription } from '../descriptions.ts'
 import { type AdminEnv, listen, newAdminApp } from './http.ts'
-import type { Runtime } from './runtime.ts'
+import type { RuntimeAnswer } from './runtime.ts'
 
 /** The operations side of a process whose workers are nodes: what is true of all of them, and each of them by itself below `/worker/<number>`. */
 
-/** What it shows. */
+/** Dependencies of the operations side of a group. */
 export interface GroupAdminOptions {
   /** The name that those of the workers begin with. */
   readonly name: string
@@ -55,7 +55,7 @@ export function createGroupAdminApp({
   const headersOf = (c: Context<AdminEnv>) => ({ ...c.req.header(), 'x-request-id': c.get('requestId') })
   const forward = (c: Context<AdminEnv>, worker: Worker, path: string) =>
     proxy(urlAt(worker, c, path), { ...c.req, headers: headersOf(c) })
-  /** What each of them answers to this request, without its body: that could be read only once. */
+  /** Sends this request to all workers, without its body, which could be read only once. Returns the answers that arrive. */
   const all = async (c: Context<AdminEnv>): Promise<Response[]> => {
     const request = { method: c.req.method, headers: { ...headersOf(c), 'content-length': undefined } }
     const answers = await Promise.allSettled(
@@ -66,7 +66,7 @@ export function createGroupAdminApp({
 
   app.get('/metrics', async (c) => c.body(await metrics(), 200, { 'content-type': METRICS_TYPE }))
   app.get('/healthz', (c) => c.json({ status: 'alive' }))
-  // One that is ready is enough: the others are being replaced, or say the same.
+  // One ready worker is enough: the others are being replaced, or give the same answer.
   app.get('/readyz', async (c) => {
     const answers = await all(c)
     return answers.find(({ ok }) => ok) ?? answers[0] ?? none()
@@ -80,7 +80,7 @@ export function createGroupAdminApp({
     return c.json(merge(read), 200, { 'cache-control': 'no-store' })
   }
   app.get('/admin/runtime', (c) =>
-    merged<AnswerOfNode>(c, (runtimes) => mergeRuntimes(name, runtimes, c.req.query())),
+    merged<RuntimeAnswer>(c, (runtimes) => mergeRuntimes(name, runtimes, c.req.query())),
   )
   app.get('/admin/queues', (c) =>
     merged<{ queues: QueueDescription[] }>(c, (all) => ({ queues: all.flatMap(({ queues }) => queues) })),
@@ -102,7 +102,7 @@ export function createGroupAdminApp({
       `There is no worker ${c.req.param('number')} that serves; there are ${there.join(', ')}.`,
     )
   })
-  // What any of them knows: the page, the cluster, who owns a room, what is found in it.
+  // Any worker can answer: the page, the cluster, the owner of a room, a search.
   app.all('*', (c) => {
     const [first] = workers()
     return first ? forward(c, first, c.req.path) : none()
@@ -128,26 +128,20 @@ export async function serveGroupAdmin(
   }
 }
 
-/** `Runtime` as it arrives. */
-type AnswerOfNode = Omit<Runtime, 'rooms' | 'sessions'> & {
-  readonly rooms: readonly RoomDescription[]
-  readonly sessions: readonly SessionDescription[]
-}
-
 /**
  * Several nodes as one, which have taken the same `query`: its order and limit hold for all together, what counts is added up, and of
  * loads the largest is told.
  */
 function mergeRuntimes(
   name: string,
-  runtimes: readonly AnswerOfNode[],
+  runtimes: readonly RuntimeAnswer[],
   query: Readonly<Record<string, string>>,
-): AnswerOfNode {
+): RuntimeAnswer {
   const limit = query.limit === undefined ? undefined : Number(query.limit)
   const nodes = runtimes.map(({ node }) => node)
-  const sum = (of: (runtime: AnswerOfNode) => number): number =>
+  const sum = (of: (runtime: RuntimeAnswer) => number): number =>
     runtimes.reduce((total, one) => total + of(one), 0)
-  const most = (of: (load: AnswerOfNode['node']['load']) => number): number =>
+  const most = (of: (load: RuntimeAnswer['node']['load']) => number): number =>
     Math.max(...nodes.map(({ load }) => of(load)))
   const rooms = runtimes.flatMap((one) => one.rooms).sort((a, b) => b.member_count - a.member_count)
   const sessions = runtimes.flatMap((one) => one.sessions)

@@ -3,7 +3,7 @@ import type { Json } from '../json.ts'
 import { Checksum } from '../sync/checksum.ts'
 import { apply, DeltaMismatch } from '../sync/delta.ts'
 import { diff } from '../sync/testing/diff.ts'
-import type { ClientCodec, Codec, LayerEncoder, RoomEncoder } from './codec.ts'
+import { type ClientCodec, type Codec, type LayerEncoder, ReadingCodec, type RoomEncoder } from './codec.ts'
 import { JsonCodec } from './json-codec.ts'
 import {
   CLIENT_MESSAGES,
@@ -15,7 +15,6 @@ import {
 } from './messages.ts'
 import { MsgpackClientCodec } from './msgpack-client-codec.ts'
 import { MsgpackCodec } from './msgpack-codec.ts'
-import { ReadingCodec } from './reading-codec.ts'
 import { JsonClientCodec } from './testing/json-client-codec.ts'
 import { type Vectors, vectors } from './testing/vectors.ts'
 

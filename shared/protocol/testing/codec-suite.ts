@@ -5,10 +5,9 @@ import type { Json } from '../../json.ts'
 import { Checksum } from '../../sync/checksum.ts'
 import { apply } from '../../sync/delta.ts'
 import { diff } from '../../sync/testing/diff.ts'
-import type { ClientCodec, Codec, KeyTable, Payload } from '../codec.ts'
+import { type ClientCodec, type Codec, type KeyTable, type Payload, ReadingCodec } from '../codec.ts'
 import { InvalidMessage, ProtocolError } from '../error-codes.ts'
 import type { ClientMessage, PlainMessage } from '../messages.ts'
-import { ReadingCodec } from '../reading-codec.ts'
 import { vectors } from './vectors.ts'
 
 /** One subprotocol, and a way to write what no proper client would: the fields of a message, right or wrong, as a frame. */

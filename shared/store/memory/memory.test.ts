@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../../test/kit/fake-clock.ts'
-import { REMOVED_ROW_MS } from '../rules.ts'
+import { REMOVED_ROW_MS } from '../port.ts'
 import { describeStore } from '../testing/conformance.ts'
 import { memoryStore } from './memory.ts'
 import { ExpiringMap } from './records.ts'

@@ -3,13 +3,14 @@ import {
   type Bus,
   type Fence,
   type Locks,
+  requireLockTimes,
   type Store,
   StoreUnavailable,
   type StoreVitals,
   type Wakeup,
   type Wakeups,
+  wakeupPart,
 } from '../port.ts'
-import { requireLockTimes, wakeupPart } from '../rules.ts'
 import { MemoryRecords } from './records.ts'
 import { MemoryListings, MemoryNotices, MemoryRooms } from './rooms.ts'
 

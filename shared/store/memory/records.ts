@@ -1,6 +1,14 @@
 import type { Clock } from '../../clock.ts'
-import type { Lease, LeaseRenewal, Records, StoredRecord, Write } from '../port.ts'
-import { requireLease, requireLimit, requireWrites } from '../rules.ts'
+import {
+  type Lease,
+  type LeaseRenewal,
+  type Records,
+  requireLease,
+  requireLimit,
+  requireWrites,
+  type StoredRecord,
+  type Write,
+} from '../port.ts'
 
 /** A record, and who holds it where it is a lease. */
 interface Stored extends StoredRecord {

@@ -1,32 +1,30 @@
 import type { Clock } from '../../clock.ts'
-import type {
-  Claim,
-  CountedRoom,
-  Fence,
-  ListedRoom,
-  ListingChanges,
-  Listings,
-  Notices,
-  Quarantine,
-  Release,
-  Reservation,
-  RoomOwner,
-  RoomQuota,
-  RoomRecords,
-  StoredRoom,
-  TakenNotices,
-} from '../port.ts'
 import {
+  type Claim,
+  type CountedRoom,
   ENDED_ROOM_MS,
   EPOCH_OUTLIVES_MS,
+  type Fence,
+  type ListedRoom,
+  type ListingChanges,
+  type Listings,
+  type Notices,
   noticePart,
+  type Quarantine,
   REMOVED_ROW_MS,
+  type Release,
+  type Reservation,
+  type RoomOwner,
+  type RoomQuota,
+  type RoomRecords,
   requireLimit,
   requireOwner,
   requireRoomTtl,
   requireTtl,
   STUCK_NOTES_KEPT,
-} from '../rules.ts'
+  type StoredRoom,
+  type TakenNotices,
+} from '../port.ts'
 import { ExpiringMap } from './records.ts'
 
 interface RoomRecord {

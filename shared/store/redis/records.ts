@@ -3,25 +3,23 @@ import Redlock, { ExecutionError, type Lock, ResourceLockedError } from 'redlock
 import { type Clock, sleep } from '../../clock.ts'
 import { randomToken } from '../../ids.ts'
 import type { Random } from '../../random.ts'
-import type {
-  Lease,
-  LeaseRenewal,
-  ListedRoom,
-  ListingChanges,
-  Listings,
-  Locks,
-  Records,
-  StoredRecord,
-  Write,
-} from '../port.ts'
 import {
+  type Lease,
+  type LeaseRenewal,
+  type ListedRoom,
+  type ListingChanges,
+  type Listings,
+  type Locks,
   REMOVED_ROW_MS,
+  type Records,
   requireLease,
   requireLimit,
   requireLockTimes,
   requireRoomTtl,
   requireWrites,
-} from '../rules.ts'
+  type StoredRecord,
+  type Write,
+} from '../port.ts'
 import { incoming, outgoing } from './connection.ts'
 import { callScript, type Servers } from './servers.ts'
 

@@ -1,28 +1,26 @@
 import { createHash } from 'node:crypto'
-import type {
-  Claim,
-  CountedRoom,
-  Fence,
-  Notices,
-  Quarantine,
-  Release,
-  Reservation,
-  RoomOwner,
-  RoomQuota,
-  RoomRecords,
-  StoredRoom,
-  TakenNotices,
-} from '../port.ts'
 import {
+  type Claim,
+  type CountedRoom,
   ENDED_ROOM_MS,
   EPOCH_OUTLIVES_MS,
+  type Fence,
+  type Notices,
   noticePart,
+  type Quarantine,
+  type Release,
+  type Reservation,
+  type RoomOwner,
+  type RoomQuota,
+  type RoomRecords,
   requireLimit,
   requireOwner,
   requireRoomTtl,
   requireTtl,
   STUCK_NOTES_KEPT,
-} from '../rules.ts'
+  type StoredRoom,
+  type TakenNotices,
+} from '../port.ts'
 import { incoming, outgoing } from './connection.ts'
 import { callScript, type Servers } from './servers.ts'
 

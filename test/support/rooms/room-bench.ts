@@ -5,10 +5,10 @@ import { Claims } from '../../../dataplane/cluster/claims.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import { type Frame, payloadsOf } from '../../../dataplane/frame.ts'
 import { Inbox } from '../../../dataplane/inbox.ts'
-import { RoomCodes } from '../../../dataplane/rooms/codes.ts'
 import type { RoomDefinition } from '../../../dataplane/rooms/definition.ts'
 import { ROOM_LIMITS, type RoomLimits } from '../../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../../dataplane/rooms/host.ts'
+import { RoomCodes } from '../../../dataplane/rooms/listing.ts'
 import { ROOM_METRICS, type RoomMetrics } from '../../../dataplane/rooms/metrics.ts'
 import {
   type Arrival,
@@ -29,6 +29,7 @@ import type { Json, JsonObject } from '../../../shared/json.ts'
 import type { Logger } from '../../../shared/log.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import { leaseKey } from '../../../shared/node-registry.ts'
+import { ReadingCodec, type ReadMessage } from '../../../shared/protocol/codec.ts'
 import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
 import type {
   MemberInfo,
@@ -38,7 +39,6 @@ import type {
 } from '../../../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../../../shared/protocol/msgpack-client-codec.ts'
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
-import { ReadingCodec, type ReadMessage } from '../../../shared/protocol/reading-codec.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import {
   type Claim,
