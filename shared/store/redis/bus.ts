@@ -1,6 +1,7 @@
 import type { Redis } from 'ioredis'
 import { type Clock, untilNext } from '../../clock.ts'
 import { type Bus, StoreUnavailable } from '../port.ts'
+import { publication, publicationHead } from './bus-stream.ts'
 import { incoming, NotRun, outgoing } from './connection.ts'
 import { nameAt, type Server, type Servers } from './servers.ts'
 
