@@ -1,4 +1,4 @@
-/** Origins of web pages, as `scheme://host[:port]`. */
+/** Origins of web pages, as `scheme://host[:port]`, and addresses of this machine. */
 
 const FORM = /^([a-z][a-z0-9+.-]*):\/\/[^/\s,?#@]+$/i
 
@@ -18,6 +18,13 @@ export function normalOrigin(text: string): string | undefined {
 export const isAllowedOrigin = (origin: string, allowed: ReadonlySet<string>): boolean =>
   allowed.has(origin) || allowed.has(origin.replace(/^([^:]+:\/\/)[^./:]+\./, '$1*.'))
 
+/** Whether a listening address can only be reached from this machine. */
+export const isLoopback = (host: string): boolean =>
+  host === 'localhost' ||
+  host.endsWith('.localhost') ||
+  /^127(\.\d{1,3}){3}$/.test(host) ||
+  /^(::ffff:127(\.\d{1,3}){3}|::1|(0{1,4}:){7}0{0,3}1)$/i.test(host)
+
 /** Returns true if a `host` header names this machine: `localhost:8080`, `127.0.0.1`, `[::1]`. A page elsewhere may have given its own name this address. */
 export const namesThisMachine = (host: string): boolean => isHere(`http://${host}`)
 
@@ -26,10 +33,3 @@ export const isOriginHere = (origin: string): boolean => /^https?:\/\//i.test(or
 
 const isHere = (url: string): boolean =>
   URL.canParse(url) && isLoopback(new URL(url).hostname.replace(/^\[|\]$/g, ''))
-
-/** Whether a listening address can only be reached from this machine. */
-export const isLoopback = (host: string): boolean =>
-  host === 'localhost' ||
-  host.endsWith('.localhost') ||
-  /^127(\.\d{1,3}){3}$/.test(host) ||
-  /^(::ffff:127(\.\d{1,3}){3}|::1|(0{1,4}:){7}0{0,3}1)$/i.test(host)

@@ -3,7 +3,7 @@ import type { Logger } from 'pino'
 import type { Clock } from '../../clock.ts'
 import { StoreMisconfigured, type StoreObserver, type StoreServer, type StoreVitals } from '../port.ts'
 import type { RedisAddress } from './address.ts'
-import { MessageReader } from './bus.ts'
+import { MessageReader } from './bus-stream.ts'
 import { runScript, type ScriptName } from './clients.ts'
 import { Connection, type ConnectionOptions, type Observers } from './connection.ts'
 
