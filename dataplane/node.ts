@@ -276,7 +276,6 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     log,
     metrics,
     tracer,
-    claim: (room, options) => ownership.claims.claim(room, options),
     mayAct: (now) => ownership.lease.valid(now),
     rewritesAllowedAt: () => ownership.nodes.rewritesAllowedAt,
     load,

@@ -41,7 +41,7 @@ beforeAll(async () => {
     if (writes.every((step) => 'index' in step && ofSession(step.index))) commands.push('place')
     return write(writes)
   })
-  for (const name of ['inspect', 'reserve', 'claim', 'commit', 'snapshot'] as const) {
+  for (const name of ['inspect', 'open', 'reserve', 'claim', 'commit', 'snapshot'] as const) {
     const method = rooms[name].bind(rooms) as (...args: unknown[]) => Promise<never>
     vi.spyOn(rooms, name).mockImplementation((...args: unknown[]) => {
       commands.push(name)
@@ -75,7 +75,7 @@ async function join(durability: 'journal' | 'none') {
 
 it('the store gets no more commands than these from clients that come, come back and go', async () => {
   await join('none')
-  const newRoom = { write: 2, inspect: 1, reserve: 1, claim: 1 }
+  const newRoom = { write: 2, open: 1, reserve: 1 }
   expect(await asked(newRoom), 'into a new room').toEqual(newRoom)
 
   const { client, welcome, position } = await join('none')

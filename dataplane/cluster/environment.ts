@@ -5,7 +5,7 @@ import type { Random } from '../../shared/random.ts'
 import type { RoomQuota, Store } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { Inbox } from '../inbox.ts'
-import type { Inspection, Place } from '../place.ts'
+import type { Claimed, ClaimedType, Nowhere } from '../place.ts'
 import type { RequestAnswer, RoomAddress, RoomRequest, Shown, ToEdge, ToOwner } from '../traffic.ts'
 import type { LeavingRoom } from './hand-over.ts'
 import type { NodeLinks } from './links.ts'
@@ -25,8 +25,10 @@ export interface LocalRooms {
   readonly accepts: boolean
   /** False: no such room runs here, or is about to. */
   receive(message: ToOwner, from: string): boolean
-  /** Claims the room and runs it, for those who have arrived. `seen`: what the store has said about it. */
-  open(room: RoomAddress, inbox?: Inbox, seen?: Inspection): Promise<Place> | undefined
+  /** Returns the room type, or the answer to messages of a type that is not installed. */
+  typeOf(roomType: string): ClaimedType | Nowhere
+  /** Runs a room that this node has claimed, for the messages in the inbox. Of a type that is not installed it is ended. */
+  run(room: RoomAddress, inbox: Inbox, claimed: Claimed): void
   /** A room whose time has come runs here, or is about to; false: it does not. */
   wake(name: string): boolean
   /** Each room reads its record: another node may have taken it over, or the store may have lost it. */

@@ -114,7 +114,7 @@ export class Ownership {
           })
         break
       case 'host':
-        if (!this.#draining && !this.#cordoned) void rooms().open(message.room)
+        if (!this.#draining && !this.#cordoned) void this.router.open(message.room)
     }
   }
 

@@ -8,11 +8,12 @@ import type { ClusterMetrics, WakeupResult } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
 import type { Ownership } from './ownership.ts'
 import { canRun } from './placement.ts'
+import type { Router } from './router.ts'
 
 interface WakerEnvironment
   extends Pick<ClusterEnvironment, 'nodeId' | 'clock' | 'random' | 'log' | 'leaseMs' | 'maxRooms'> {
   readonly store: Pick<Store, 'wakeups'>
-  readonly rooms: () => Pick<LocalRooms, 'accepts' | 'claimed' | 'open' | 'wake'>
+  readonly rooms: () => Pick<LocalRooms, 'accepts' | 'claimed' | 'wake'>
   readonly metrics: Pick<ClusterMetrics, 'roomWakeups'>
 }
 
@@ -21,6 +22,7 @@ interface WakingOwnership extends Pick<Ownership, 'cordoned' | 'openElsewhere'> 
   readonly lease: Pick<NodeLease, 'valid'>
   readonly claims: Pick<Claims, 'inspect'>
   readonly nodes: Pick<ClusterNodes, 'nodes' | 'judge'>
+  readonly router: Pick<Router, 'open'>
 }
 
 /** So many rooms of each part of the store are opened at a time. */
@@ -108,11 +110,10 @@ export class RoomWaker {
 
   async #result({ room, fence }: Wakeup): Promise<WakeupResult> {
     const { nodeId, store, clock } = this.#environment
-    const { claims, nodes } = this.#ownership
+    const { claims, nodes, router } = this.#ownership
     const rooms = this.#environment.rooms()
     if (rooms.wake(room)) return 'running'
-    const seen = await claims.inspect(room)
-    const { record: found } = seen
+    const { record: found } = await claims.inspect(room)
     const owner = found?.owner ?? nodeId
     // What members here say meanwhile must not wait for a claim that cannot be had.
     if (owner !== nodeId && (await nodes.judge(owner)) === 'alive') return 'elsewhere'
@@ -125,7 +126,7 @@ export class RoomWaker {
     }
     if (found && !able.some((node) => node.node_id === nodeId))
       return this.#ownership.openElsewhere(address, stateVersion) ? 'elsewhere' : 'unavailable'
-    const place = found && (await rooms.open(address, undefined, seen))
+    const place = found && (await router.open(address))
     // An owner that has made the room again since has said so under a later fence.
     if (!found || (place?.at === 'nowhere' && place.why === 'absent')) {
       await store.wakeups.set(room, fence, undefined)

@@ -6,7 +6,6 @@ import type { Random } from '../../shared/random.ts'
 import type { Listings, Notices, RoomRecords, Wakeups } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { Inbox } from '../inbox.ts'
-import type { ClaimOptions, Place } from '../place.ts'
 import type { RequestAnswer, RoomAddress, RoomRequest, ToEdge } from '../traffic.ts'
 import type { RoomCodes } from './codes.ts'
 import type { OutcomeLimits } from './deduplication.ts'
@@ -85,9 +84,6 @@ export const ROOM_LIMITS: RoomLimits = {
   quarantineTtlMs: 259_200_000,
 }
 
-/** Asks for the ownership of a room (`project/type:key`). */
-type ClaimRoom = (room: string, options: ClaimOptions) => Promise<Place>
-
 /** What the rooms of one node are given from outside. The comment of each function ends with what `node.ts` puts there. */
 export interface RoomDependencies {
   readonly nodeId: string
@@ -100,8 +96,6 @@ export interface RoomDependencies {
   readonly listings: Listings
   readonly codes: RoomCodes
   readonly metrics: RoomMetrics
-  /** `Claims.claim`. */
-  readonly claim: ClaimRoom
   /** Whether this node may act for its rooms at this moment (its lease is valid). Asked before each apply and each emit. `NodeLease.valid`. */
   readonly mayAct: (now?: number) => boolean
   /**

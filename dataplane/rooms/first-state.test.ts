@@ -167,7 +167,7 @@ describe('a join that makes no room', () => {
         },
         from: 'node_a',
       })
-    void bench.host.open(room, inbox)
+    bench.router.redirect(room, inbox, undefined)
     await bench.settle()
     const joined = bench.sentOf('update').flatMap((update) => update.joined.map(({ member_id }) => member_id))
     expect(joined).toEqual(['ann', 'bob', 'cat'])

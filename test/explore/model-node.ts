@@ -114,7 +114,6 @@ export class ModelNode {
       listings: store.listings,
       codes: new RoomCodes(store.records, common.random),
       metrics,
-      claim: (room, options) => ownership.claims.claim(room, options),
       mayAct: mutation?.mayAct ?? (() => ownership.lease.valid()),
       load: { slowdown: 1, overloaded: false },
       rewritesAllowedAt: () => ownership.nodes.rewritesAllowedAt,
