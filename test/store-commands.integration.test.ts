@@ -95,7 +95,8 @@ it('the store gets no more commands than these from clients that come, come back
 it('the store gets one command for each flush of a journal, whatever is in it', async () => {
   const { client, position } = await join('journal')
   await client.roundTrip()
-  commands = []
+  const newRoom = { write: 2, open: 1, reserve: 1, snapshot: 1 }
+  expect(await asked(newRoom), 'into a new room').toEqual(newRoom)
   for (let ref = 1; ref <= 50; ref++)
     client.send({ t: 'message', room_id: position.room_id, type: 'add', data: {}, ref, settled: 0 })
   const { seq } = await client.next('state.patch', ({ ops }) => JSON.stringify(ops).includes('50'))
