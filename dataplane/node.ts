@@ -27,7 +27,6 @@ import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import { UnhandledErrors } from '../shared/unhandled.ts'
 import { currentBuild } from '../shared/version.ts'
 import { NodeLinks } from './cluster/links.ts'
-import { OwnerlessRooms } from './cluster/ownerless.ts'
 import { Ownership } from './cluster/ownership.ts'
 import { Directory, type DirectoryEnvironment } from './directory/directory.ts'
 import { ClusterPlacing } from './directory/placing.ts'
@@ -386,7 +385,6 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     return closing
   }
 
-  const ownerless = new OwnerlessRooms(store, ownership.nodes)
   const admin: AdminServerOptions = {
     nodeId: name,
     bus: store.bus,
@@ -451,7 +449,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       const found = await store.rooms.inspect(`${projectId}/${roomId}`)
       return found && { epoch: found.epoch, owner: found.owner && nodeName(found.owner) }
     },
-    ownerlessRooms: (projectId, limit, after) => ownerless.page(projectId, limit, after),
+    ownerlessRooms: (projectId, limit, after) => ownership.ownerless(projectId, limit, after),
     notices: new NoticeOperations({ notices: store.notices, deadLetters, post, clock }),
     listedRooms: async (list, query, after) => directory.rooms(list, readQuery(query), () => true, after),
     describeRoom: (projectId, roomId, shown) =>

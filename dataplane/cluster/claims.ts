@@ -19,11 +19,10 @@ import {
   unavailableText,
 } from '../place.ts'
 import { roomAttributes, roomNamed } from '../traffic.ts'
-import type { ClusterEnvironment } from './environment.ts'
 import type { NodeLease } from './lease.ts'
 import type { ClaimOutcome } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
-import type { Ownership } from './ownership.ts'
+import type { ClusterEnvironment, Ownership } from './ownership.ts'
 
 interface ClaimsEnvironment
   extends Pick<

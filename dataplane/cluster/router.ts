@@ -14,11 +14,10 @@ import {
 } from '../place.ts'
 import { type Arrival, isClose, type RoomAddress, type ToEdge, type ToOwner, traceOf } from '../traffic.ts'
 import type { Claims } from './claims.ts'
-import type { ClusterEnvironment, LocalEdge, LocalRooms } from './environment.ts'
 import type { NodeLinks } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
-import type { Ownership } from './ownership.ts'
+import type { ClusterEnvironment, LocalEdge, LocalRooms, Ownership } from './ownership.ts'
 import { canRun, type RoomToRun } from './placement.ts'
 
 /** So long after a store has begun without its data owners may still write their rooms again. */

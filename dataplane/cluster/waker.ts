@@ -2,11 +2,10 @@ import { type Store, StoreUnavailable, type Wakeup } from '../../shared/store/po
 import { WAKEUP_PARTS } from '../../shared/store/rules.ts'
 import { roomNamed } from '../traffic.ts'
 import type { Claims } from './claims.ts'
-import type { ClusterEnvironment, LocalRooms } from './environment.ts'
 import type { NodeLease } from './lease.ts'
 import type { ClusterMetrics, WakeupResult } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
-import type { Ownership } from './ownership.ts'
+import type { ClusterEnvironment, LocalRooms, Ownership } from './ownership.ts'
 import { canRun } from './placement.ts'
 import type { Router } from './router.ts'
 

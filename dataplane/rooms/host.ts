@@ -5,8 +5,8 @@ import type { Claim } from '../../shared/store/port.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
 import type { Found, QueueDescription, RoomDescription, RoomQuery } from '../descriptions.ts'
 import type { Inbox } from '../inbox.ts'
+import { ProjectCounts } from '../metrics.ts'
 import { ABSENT, type Claimed, type Nowhere, nowhere, refuseAll, unavailable } from '../place.ts'
-import { ProjectCounts } from '../project-counts.ts'
 import {
   isClose,
   type RequestAnswer,

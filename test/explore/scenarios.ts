@@ -4,7 +4,13 @@ import { JournalFormat } from '../../dataplane/rooms/journal.ts'
 import { restore } from '../../dataplane/rooms/restore.ts'
 import type { RoomTimer } from '../../dataplane/rooms/timers.ts'
 import { roomAddress } from '../../dataplane/traffic.ts'
-import { type Claim, type RoomOwner, type RoomRecords, type Store, StoreUnavailable } from '../../shared/store/port.ts'
+import {
+  type Claim,
+  type RoomOwner,
+  type RoomRecords,
+  type Store,
+  StoreUnavailable,
+} from '../../shared/store/port.ts'
 import { type Explorable, FAULTS } from './explorer.ts'
 import type { Promised, Violation } from './ledger.ts'
 import type { Mutation } from './model-node.ts'
