@@ -35,12 +35,11 @@ import { Gateway } from './gateway/gateway.ts'
 import { type AskKeyStatus, askControl } from './gateway/key-cache.ts'
 import { DeadLetters } from './notices/dead-letters.ts'
 import { NoticeDelivery } from './notices/delivery.ts'
-import { NoticeOperations } from './notices/operations.ts'
-import { noUrl, type PostNotice, webhook } from './notices/webhook.ts'
-import { type AdminServerOptions, serveAdmin } from './ops/admin.ts'
-import { readiness } from './ops/health.ts'
+import { noUrl, type PostNotice, webhook } from './notices/notice.ts'
+import { type AdminOptions, readiness, serveAdmin } from './ops/admin.ts'
 import { nodeMetrics } from './ops/metrics.ts'
 import { LoadMeter } from './ops/overload.ts'
+import { ClusterSearch } from './ops/runtime.ts'
 import { RoomCodes } from './rooms/codes.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { RoomHost } from './rooms/host.ts'
@@ -120,7 +119,7 @@ export interface NodeOptions extends Partial<NodeConfig & NodeLimits> {
  */
 export type Listen = (
   gateway: Gateway,
-  admin: AdminServerOptions,
+  admin: AdminOptions,
 ) => Promise<Pick<RunningNode, 'wsUrl' | 'adminUrl' | 'close'>>
 
 /** A running node. */
@@ -257,8 +256,9 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const webhookPost =
     notifyUrl === undefined ? noUrl : webhook({ url: notifyUrl, secrets: notifySecret, clock })
   const { postNotice: post = webhookPost } = options
-  const deadLetters = new DeadLetters({ records: store.records, clock, log, metrics })
-  const delivery = new NoticeDelivery({ store, deadLetters, clock, random, log, metrics, post })
+  const noticeEnvironment = { store, clock, random, log, metrics, post }
+  const deadLetters = new DeadLetters(noticeEnvironment)
+  const delivery = new NoticeDelivery(noticeEnvironment, deadLetters)
   const host: RoomHost = new RoomHost({
     suspects,
     nodeId,
@@ -267,7 +267,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     records: store.rooms,
     wakeups: store.wakeups,
     notices: store.notices,
-    deliverNotices: (room) => delivery.deliver(room),
+    noticeDelivery: delivery,
     listings: store.listings,
     codes: new RoomCodes(store.records, random),
     clock,
@@ -275,13 +275,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     log,
     metrics,
     tracer,
-    mayAct: (now) => ownership.lease.valid(now),
-    rewritesAllowedAt: () => ownership.nodes.rewritesAllowedAt,
+    cluster: ownership,
     load,
-    request: (room, request) => ownership.requests.send(room, request),
-    deliver: (edge, message) => ownership.deliver(edge, message),
-    edgeGone: (edge) => ownership.nodes.isGone(edge),
-    redirect: (room, inbox, owner) => ownership.router.redirect(room, inbox, owner),
     ...(options.turns && { turns: options.turns }),
     ...(options.revealFailures !== undefined && { revealFailures: options.revealFailures }),
     // A session's end is its edge's to tell; this is for edges that cannot any more.
@@ -385,9 +380,14 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     return closing
   }
 
-  const admin: AdminServerOptions = {
-    nodeId: name,
-    bus: store.bus,
+  const found: Pick<AdminOptions, 'describeRooms' | 'describeSessions' | 'describeCluster'> = {
+    describeRooms: (query) => host.describe(query),
+    describeSessions: (query) => gateway.describeSessions(query),
+    describeCluster: () => ownership.nodes.describe(),
+  }
+  const admin: AdminOptions = {
+    ...found,
+    search: new ClusterSearch({ ...found, nodeId: name, bus: store.bus, clock, random, log }),
     clock,
     internalToken: config.internalToken,
     controlUrl: config.controlUrl,
@@ -440,17 +440,14 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
           : []),
       ]
     },
-    describeRooms: (query) => host.describe(query),
-    describeSessions: (query) => gateway.describeSessions(query),
     describeQueues: () => host.describeQueues(),
     members: () => host.members,
-    describeCluster: () => ownership.nodes.describe(),
     findOwner: async (projectId, roomId) => {
       const found = await store.rooms.inspect(`${projectId}/${roomId}`)
       return found && { epoch: found.epoch, owner: found.owner && nodeName(found.owner) }
     },
     ownerlessRooms: (projectId, limit, after) => ownership.ownerless(projectId, limit, after),
-    notices: new NoticeOperations({ notices: store.notices, deadLetters, post, clock }),
+    notices: deadLetters,
     listedRooms: async (list, query, after) => directory.rooms(list, readQuery(query), () => true, after),
     describeRoom: (projectId, roomId, shown) =>
       ownership.describe(roomNamed(`${projectId}/${roomId}`), shown),

@@ -12,7 +12,7 @@ import { openTracing } from '../shared/tracing/open.ts'
 import type { Tracing } from '../shared/tracing/tracer.ts'
 import { type LocalNode, type Login, type NodeProcess, sharedCluster } from './support/cluster.ts'
 import { runProgram } from './support/program.ts'
-import { until } from './support/redis-admin.ts'
+import { until } from './support/redis-server.ts'
 import { type CollectedSpan, TraceCollector } from './support/trace-collector.ts'
 
 const parts = { clock: systemClock, log: pino({ level: 'silent' }) }

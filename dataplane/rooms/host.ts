@@ -48,8 +48,6 @@ interface RoomHostOptions
   /** The room types installed. */
   readonly rooms: readonly RoomDefinition[]
   readonly codecs: readonly Codec[]
-  /** Whether a node is known to have ended: no one tells of one that ended before it was known. */
-  readonly edgeGone: (edge: string) => boolean
   /** Default: when this turn of the event loop has read its sockets. */
   readonly defer?: Defer
   readonly limits?: Partial<RoomLimits>
@@ -128,7 +126,7 @@ export class RoomHost {
     this.#refresh = scheduler.timer(() => {
       this.#refresh.at(clock.monotonic() + everyMs)
       for (const room of this.rooms) room.refresh()
-      for (const edge of this.#edges()) if (options.edgeGone(edge)) this.edgeGone(edge)
+      for (const edge of this.#edges()) if (options.cluster.nodes.isGone(edge)) this.edgeGone(edge)
     })
     this.#refresh.at(clock.monotonic() + everyMs)
   }

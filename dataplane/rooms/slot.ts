@@ -120,7 +120,7 @@ export class RoomSlot {
   /** All that waits goes to `owner`, or to whichever node has the room by then. */
   #forward(owner: string | undefined): void {
     this.#leave()
-    this.environment.redirect(this.address, this.inbox, owner)
+    this.environment.cluster.router.redirect(this.address, this.inbox, owner)
   }
 
   /** All that waits is answered, or looks for the room again. */

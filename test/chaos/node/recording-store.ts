@@ -4,7 +4,6 @@ import { JournalFormat } from '../../../dataplane/rooms/journal.ts'
 import { noObserver, type TurnHook, type TurnObserver } from '../../../dataplane/watchdog/turns.ts'
 import { type Clock, sleep, systemClock } from '../../../shared/clock.ts'
 import type { Claim, Fence, Records, RoomOwner, RoomRecords, Write } from '../../../shared/store/port.ts'
-import type { BankState } from '../bank-room.ts'
 import type {
   Content,
   Fault,
@@ -15,6 +14,7 @@ import type {
   TaskBegin,
 } from '../checker/history.ts'
 import type { AppliedOp, ChaosState } from '../room-logic.ts'
+import type { BankState } from '../rooms.ts'
 import type { Stall } from './clocks.ts'
 
 /**
