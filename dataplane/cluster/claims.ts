@@ -63,9 +63,9 @@ export class Claims {
   }
 
   /**
-   * Claims `project/type:key`; with a `creator` also when it is nowhere yet, with `byLease` only from owners without a lease. What this
-   * node is said to own, but does not run, is free. Nowhere as `unavailable`: the store does not answer, or nothing may be claimed yet and that
-   * lasts. Never rejects.
+   * Claims `project/type:key`. With a `creator`, also a room that is nowhere; with `byLease`, only from owners without a lease. A room whose
+   * record names this node is free: the node does not run it. The place is `unavailable` if the store does not answer, or if claims are not
+   * allowed for 10 s. Never rejects.
    */
   async claim(room: string, options: ClaimOptions): Promise<ClaimPlace> {
     const { clock, log, metrics } = this.#environment
