@@ -2,7 +2,7 @@ import * as v from 'valibot'
 import { defineRoom } from '../../dataplane/rooms/definition.ts'
 import { JournalFormat } from '../../dataplane/rooms/journal.ts'
 import { restore } from '../../dataplane/rooms/restore.ts'
-import type { RoomTimer } from '../../dataplane/rooms/timers.ts'
+import type { RoomTimer } from '../../dataplane/rooms/timers-and-tasks.ts'
 import { roomAddress } from '../../dataplane/traffic.ts'
 import {
   type Claim,
