@@ -13,7 +13,7 @@ import type { RoomDefinition } from './rooms/definition.ts'
 import { developRooms, loadRooms, roomsHash } from './rooms/loader.ts'
 import { startWatchdog } from './watchdog/watchdog.ts'
 
-export { closeBuiltins } from './builtins.ts'
+export { closeBuiltins } from './forbidden-calls.ts'
 
 /** Options of `startDataplane`. By default there are no traces, and the process is no worker. */
 export interface DataplaneOptions

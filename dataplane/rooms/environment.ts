@@ -7,7 +7,6 @@ import type { Listings, Notices, RoomRecords, Wakeups } from '../../shared/store
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { Inbox } from '../inbox.ts'
 import type { NoticeDelivery } from '../notices/delivery.ts'
-import type { ClaimOptions, Place } from '../place.ts'
 import type { RequestAnswer, RoomAddress, RoomRequest, ToEdge } from '../traffic.ts'
 import type { FailureLog } from './failures.ts'
 import type { HistoryBudget, HistoryLimits } from './history.ts'
@@ -100,10 +99,6 @@ export interface RoomCluster {
     readonly rewritesAllowedAt: number
     /** True if a node is known to have ended. */
     isGone(nodeId: string): boolean
-  }
-  readonly claims: {
-    /** Claims a room (`project/type:key`) for this node. */
-    claim(room: string, options: ClaimOptions): Promise<Place>
   }
   readonly requests: {
     /** Sends a request to another room. */

@@ -257,7 +257,7 @@ describe('first state', () => {
           },
           from: 'node_a',
         })
-      void bench.host.open(room, inbox)
+      bench.router.redirect(room, inbox, undefined)
       await bench.settle()
       const joined = bench
         .sentOf('update')

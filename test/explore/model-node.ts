@@ -1,10 +1,9 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import type { PeerMessage } from '../../dataplane/cluster/envelope.ts'
-import type { LocalEdge } from '../../dataplane/cluster/environment.ts'
 import { NodeIdInUse } from '../../dataplane/cluster/lease.ts'
 import { CLUSTER_METRICS } from '../../dataplane/cluster/metrics.ts'
-import { Ownership } from '../../dataplane/cluster/ownership.ts'
+import { type LocalEdge, Ownership } from '../../dataplane/cluster/ownership.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import type { RoomLimits } from '../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../dataplane/rooms/host.ts'
@@ -122,7 +121,6 @@ export class ModelNode {
           },
           isGone: () => false,
         },
-        claims: ownership.claims,
         requests: { send: async () => ({ code: 'timeout', message: 'the model has no requests' }) },
         router: ownership.router,
         deliver: (edge, message) => ownership.deliver(edge, message),

@@ -2,10 +2,12 @@ import type { Clock } from '../../shared/clock.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type {
   Bus,
+  Claim,
   LeaseRenewal,
   Listings,
   Notices,
   Records,
+  RoomOwner,
   RoomRecords,
   Store,
   Wakeups,
@@ -76,10 +78,15 @@ export class SimStore {
   }
 
   /**
-   * The store as one process reaches it. Locks are always free: they are for efficiency only, and what must hold has to hold without
+   * The store as one process reaches it. `reaches`: whether it has a connection. Locks are always free: they are for efficiency only, and what must hold has to hold without
    * them. Nothing is ever published; `listeners` says who listens.
    */
-  port(process: string, onReturn: Store['onReturn'], listeners: Bus['listeners']): Store {
+  port(
+    process: string,
+    reaches: () => boolean,
+    onReturn: Store['onReturn'],
+    listeners: Bus['listeners'],
+  ): Store {
     const call =
       (name: string, target: (raw: Store) => Call) =>
       (...args: unknown[]): Promise<unknown> =>
@@ -113,6 +120,14 @@ export class SimStore {
           'quarantine',
         ]),
         reserve: async (...asked) => this.#raw.rooms.reserve(...asked),
+        open: (room, opening, mayClaim) => {
+          const [raw, may] = [this.#raw, mayClaim()]
+          // One that reaches a store without its data has waited for a connection, and is sent by it.
+          const maySend = () => (raw === this.#raw ? may : reaches() && mayClaim())
+          return this.#ask(process, 'rooms.open', [room, opening], () =>
+            this.#raw.rooms.open(room, opening, maySend),
+          ) as Promise<Claim | RoomOwner | undefined>
+        },
       },
       notices: group<Notices>('notices', (raw) => raw.notices, [
         'announce',
@@ -153,7 +168,8 @@ export class SimStore {
         sentAt: this.#now(),
         perform: async () => {
           const result = await perform()
-          if (writes && result !== false && result !== undefined) this.#changed(name, args)
+          const isRead = name === 'rooms.open' && !('fence' in ((result ?? {}) as object))
+          if (writes && !isRead && result !== false && result !== undefined) this.#changed(name, args)
           return result
         },
         answer,
