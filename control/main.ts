@@ -3,16 +3,11 @@ import type { AddressInfo } from 'node:net'
 import type { Logger } from 'pino'
 import { Registry } from 'prom-client'
 import type { Clock } from '../shared/clock.ts'
-import {
-  type Defaults,
-  defaultConfig,
-  isLoopback,
-  type LogConfig,
-  type StoreConfig,
-} from '../shared/config.ts'
+import { type Defaults, defaultConfig, type LogConfig, type StoreConfig } from '../shared/config.ts'
 import { createHttpServer } from '../shared/http-server.ts'
 import { type LogLevel, setLogLevel } from '../shared/log.ts'
 import { processMetrics } from '../shared/metrics.ts'
+import { isLoopback } from '../shared/origins.ts'
 import type { Random } from '../shared/random.ts'
 import type { Rate } from '../shared/rate-limit.ts'
 import { ClockOffset, StoreDataWatch, storeMetrics, storeServerMetrics } from '../shared/store/health.ts'

@@ -1,5 +1,3 @@
-import { isLoopback } from './config.ts'
-
 /** Origins of web pages, as `scheme://host[:port]`. */
 
 const FORM = /^([a-z][a-z0-9+.-]*):\/\/[^/\s,?#@]+$/i
@@ -28,3 +26,10 @@ export const isOriginHere = (origin: string): boolean => /^https?:\/\//i.test(or
 
 const isHere = (url: string): boolean =>
   URL.canParse(url) && isLoopback(new URL(url).hostname.replace(/^\[|\]$/g, ''))
+
+/** Returns true for a loopback address: only this machine reaches it. */
+export const isLoopback = (host: string): boolean =>
+  host === 'localhost' ||
+  host.endsWith('.localhost') ||
+  /^127(\.\d{1,3}){3}$/.test(host) ||
+  /^(::ffff:127(\.\d{1,3}){3}|::1|(0{1,4}:){7}0{0,3}1)$/i.test(host)
