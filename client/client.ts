@@ -581,7 +581,7 @@ export class Client<Rooms extends RoomCollection = readonly TypedRoom<UntypedRoo
   }
 }
 
-/** Throws where no one can catch it, so that the platform reports it. */
+/** Throws outside of all callers, so that the platform reports the error. */
 function rethrow(error: unknown): void {
   queueMicrotask(() => {
     throw error

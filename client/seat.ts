@@ -53,13 +53,13 @@ const REJOINS = 5
 const REJOIN_BASE_MS = 500
 const REJOIN_MAX_MS = 5000
 
-/** What is about one seat, errors aside. */
+/** Frames about one seat, without errors. */
 export type SeatFrame = RoomFrame | Extract<DecodedMessage, { t: 'joined' | 'ack' | 'reply' }>
 
 /** An error of the server. */
 type ErrorFrame = Extract<DecodedMessage, { t: 'error' }>
 
-/** What seats need of their client. */
+/** Interface of the client for its seats. */
 export interface SeatLink {
   readonly clock: Clock
   readonly random: Random
@@ -67,7 +67,7 @@ export interface SeatLink {
   readonly decodeStates: boolean
   readonly maxUnacked: UnackedLimits
   readonly report: Report
-  /** Where reliable messages are kept over a reload of the page, if they are. */
+  /** Storage of reliable messages across a reload of the page. Undefined: they are not stored. */
   readonly tab: TabSession | undefined
   /** An id that no request of this client has had, larger than all before. */
   nextRequestId(): number
@@ -115,7 +115,7 @@ export class Seat {
         readonly settle: (error?: RoomfulError) => void
       }
     | undefined
-  /** What came right behind the snapshot, kept for a moment, until the caller that awaits the join has had time to subscribe. */
+  /** Frames that followed the snapshot. They wait until the caller that awaits the join has had time to subscribe. */
   #held: SeatFrame[] | undefined
   #cancelHold = () => {}
   #cancelRejoin = () => {}
@@ -146,7 +146,7 @@ export class Seat {
     seat.#status = 'resuming'
     seat.#memberId = memberId
     seat.#unclaimed = true
-    // Where the page does not ask for it no one waits.
+    // If the page does not join this room, nothing awaits the promise.
     seat.joined.catch(() => {})
     for (const message of tab.messages(roomId)) {
       const { ref } = message
@@ -166,12 +166,12 @@ export class Seat {
     return true
   }
 
-  /** Whether an earlier page had the seat, and this one has not asked for it. */
+  /** True if an earlier page had the seat and this page has not joined the room. */
   get unclaimed(): boolean {
     return this.#unclaimed
   }
 
-  /** What is kept of it over a reload of the page; undefined: there is no seat (yet). */
+  /** The record of the seat across a reload of the page. Undefined: there is no seat yet, or no seat any more. */
   get kept(): KeptSeat | undefined {
     const { roomType, memberId } = this
     const has = (this.#status === 'joined' || this.#status === 'resuming') && !this.#leaving
@@ -192,12 +192,12 @@ export class Seat {
     return this.#code
   }
 
-  /** Whether the client has asked to leave. */
+  /** True if the client has called `leave`. */
   get leaving(): boolean {
     return this.#leaving !== undefined
   }
 
-  /** Where the seat stands, for a resume; undefined when there is nothing to resume. */
+  /** Position of the seat, for a resume. Undefined: there is nothing to resume. */
   get position(): ResumePosition | undefined {
     // No room has ever stood there: all of its state comes.
     const nowhere = this.#status === 'resuming' ? { epoch: 0, seq: 0 } : undefined
@@ -236,7 +236,7 @@ export class Seat {
     return done
   }
 
-  /** The connection is (back) there. What a seat of a resumed session has missed, or its end, follows. */
+  /** The connection is open. The server then sends the missed updates of a resumed seat, or its end. */
   connected(): void {
     if (this.#status === 'joined') {
       this.#resend()
@@ -362,7 +362,7 @@ export class Seat {
     this.replica.restart()
   }
 
-  /** The seat of an earlier page is gone: where this one asks for the room, it joins it. `online`: a join can be sent at once. */
+  /** The seat of an earlier page is gone. If this page has joined the room, it joins as a new member. `online`: the join can be sent now. */
   #notKept(error: RoomfulError, online = true): void {
     this.#unacked.restart(error)
     if (this.#unclaimed || this.#leaving) {
@@ -415,7 +415,7 @@ export class Seat {
     this.replica.pause()
     this.#link.counters.seatsLost += 1
     this.#beginRejoin()
-    // At a random moment: a room that is gone has lost all of its members at once.
+    // After a random delay: a room that is gone has lost all of its members at the same moment.
     this.#joinSoon()
   }
 

@@ -59,7 +59,7 @@ export interface SessionParts {
 /** Close codes from here on are never those of a library. */
 const OF_THE_SERVER = 4000
 
-/** What a session tells its client. */
+/** Callbacks of a session. */
 export interface SessionHandlers {
   /** The connection is (back) there. `moved`: the server asked for another connection, and the one before was never lost. */
   welcome(moved: boolean): void
@@ -68,7 +68,7 @@ export interface SessionHandlers {
   lost(): void
   /** The session is gone, with all its seats; a new one comes. */
   forgotten(error: RoomfulError): void
-  /** Where the client stands in each of its rooms. */
+  /** Positions of the client in its rooms. */
   positions(): ResumePosition[]
   /** After `closed` nothing more comes. `error`: why the connection was lost or closed; undefined for a wish of the client. */
   status(status: ConnectionStatus, error?: RoomfulError): void
@@ -86,9 +86,9 @@ export class ClientSession {
   #status: ConnectionStatus = 'connecting'
   readonly #right = new ResumeRight()
   #connection: ClientConnection | undefined
-  /** Whether the hello of this connection has been sent. */
+  /** True after the hello of this connection was sent. */
   #greeted = false
-  /** Whether the welcome of this connection has come, so that messages may be sent. */
+  /** True after the welcome of this connection. Only then may messages be sent. */
   #ready = false
   /** The move that the server has asked for, until its welcome. `url`: undefined for the address that the client was given. */
   #move: { readonly url: string | undefined } | undefined
@@ -123,7 +123,7 @@ export class ClientSession {
     return this.#status
   }
 
-  /** What the session is resumed by; undefined: there is none. */
+  /** Credentials for a resume. Undefined: there is no session. */
   get credentials(): Credentials | undefined {
     return this.#right.credentials
   }
@@ -140,7 +140,7 @@ export class ClientSession {
   }
 
   /**
-   * Sends at once; forgets the message when not online. The server reads no faster than its limits allow. Throws a RoomfulError
+   * Sends a message, or drops it if the client is not online. The server reads no faster than its limits allow. Throws a RoomfulError
    * (payload_too_large).
    */
   send(message: ClientMessage): void {
@@ -159,7 +159,7 @@ export class ClientSession {
     return this.#fitting(this.#codec.encode(message) as Encoded)
   }
 
-  /** Sends at once or, when not online or at the server's limit, not at all. Throws a RoomfulError (payload_too_large). */
+  /** Sends a message, or drops it if the client is not online or at the server's limit. Throws a RoomfulError (payload_too_large). */
   trySend(message: ClientMessage): void {
     if (this.#status !== 'online') return
     const payload = this.encode(message)
@@ -324,7 +324,7 @@ export class ClientSession {
     const { messages_per_second: messagesPerSecond, message_burst: messageBurst } = welcome.limits
     const perSecond = messagesPerSecond * UNRELIABLE_SHARE
     const burst = Math.max(1, messageBurst * UNRELIABLE_SHARE)
-    // What was used of the rate stays used, because the server may be the same.
+    // The used part of the rate stays used, because the server may be the same.
     this.#rate = new RateLimit(clock, { perSecond, burst }, this.#rate?.left)
     this.#status = 'online'
     this.#ready = true
@@ -446,7 +446,7 @@ export class ClientSession {
     return failure(`No connection to ${this.#parts.url} (${reason || code}).`)
   }
 
-  /** Whether another attempt cannot succeed, or is not wanted. */
+  /** True if another attempt cannot succeed, or is not wanted. */
   #isFinal(error: RoomfulError): boolean {
     const { tokens, reconnect } = this.#parts
     if (!error.retryable || !reconnect) return true

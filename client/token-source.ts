@@ -65,7 +65,7 @@ export class TokenSource {
     return this.#projectId ?? String(claimsOf(this.#token ?? '')?.project_id ?? '')
   }
 
-  /** Whether there can be another token than the present one. */
+  /** True if another token than the present one can be fetched. */
   get renewable(): boolean {
     return this.#getToken !== undefined
   }

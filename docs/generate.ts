@@ -51,7 +51,7 @@ const runtimeTable = (): string =>
     ]),
   )
 
-/** A registry with what each process has, besides what it has of its own. */
+/** Returns a registry with the metrics of every process, and with those that `registerOwn` adds. */
 function registryWith(registerOwn: (registry: Registry, store: Store) => void): Registry {
   const registry = new Registry()
   const store = memoryStore({ clock: systemClock })
@@ -138,7 +138,7 @@ const onNodes = (name: string): boolean => node.getSingleMetric(name) !== undefi
 const onWorkers = (name: string): boolean => workers.getSingleMetric(name) !== undefined
 const onControl = (name: string): boolean => control.getSingleMetric(name) !== undefined
 
-/** What stands between the marks of each name. A part is given what stands there before. */
+/** Text between the marks of each name. `before`: the present text. */
 const PARTS: Readonly<Record<string, (before: string) => string | Promise<string>>> = {
   variables: variableTable,
   'parameters of /admin/runtime': runtimeTable,

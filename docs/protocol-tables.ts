@@ -35,7 +35,7 @@ function inJson([name, field]: [string, Field], absent = ''): string {
   return `${name}${absent}${inner === '' ? '' : `: ${inner}`}`
 }
 
-/** What is in an object or a list of them; empty for other fields. */
+/** Returns the fields of an object, or of a list of objects. Empty for other fields. */
 function shapeInJson(field: Field): string {
   if (field.kind === 'list') return `[${shapeInJson(field.of) || field.of.kind}]`
   if (field.kind !== 'record') return ''
@@ -59,7 +59,7 @@ function variantsInJson(fields: Fields): string[] {
   return variants.map((names) => names.join(', '))
 }
 
-/** Messages and their fields in JSON. What they mean is written by hand, and kept: the last cell of the row that a message had before. */
+/** Returns the messages and their fields in JSON. Meanings are written by hand. They are kept from the last cell of the present row. */
 function messageTable(messages: Table, before: string): string {
   const meanings = new Map<string, string[]>()
   for (const [, t, meaning] of before.matchAll(/^\| `(.+?)` \| .*? \| (.*?) ?\|$/gm))
@@ -140,7 +140,7 @@ const errorList = (): string =>
 
 const EXAMPLE_STATES: readonly Json[] = [null, {}, { a: 1, b: 2 }]
 
-/** What stands between the marks of each name. */
+/** Text between the marks of each name. */
 export const PROTOCOL_PARTS = {
   'messages from the client': (before: string) => messageTable(CLIENT_MESSAGES, before),
   'messages from the server': (before: string) => messageTable(SERVER, before),

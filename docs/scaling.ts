@@ -87,7 +87,7 @@ const GATHERED_A_SECOND = 120
 /** A session is written down so often, in seconds. */
 const REFRESH_SECONDS = 60
 
-/** What so many players need in one cluster, were it as large as they like. */
+/** Returns the needs of so many players in one cluster of any size. */
 function sizeOf(players: number) {
   const nodes = Math.max(2, Math.ceil(players / PLAYERS_A_NODE))
   const rooms = Math.ceil(players / ROOM)

@@ -30,7 +30,7 @@ const RELATIVE_TS = /((?:from|import)\s*\(?\s*['"])(\.{1,2}\/[^'"]*)\.ts(['"])/g
 
 /**
  * Keeps the declarations below `folder` that users can meet: those of `entries`, paths below it, and of all that they import. The others are
- * removed. Those that stay name each other as `.js`, which every compiler resolves; the compiler leaves `.ts` there.
+ * removed. The kept files import each other as `.js`, which every compiler resolves. The compiler leaves `.ts` there.
  */
 async function keepDeclarations(folder: string, entries: readonly string[]): Promise<number> {
   const kept = new Set(entries.map((entry) => join(folder, entry)))

@@ -78,7 +78,7 @@ async function release(): Promise<void> {
   process.stdout.write(`release: the packages are in ${release}\n`)
 }
 
-/** What of `roomful` the small package has, and under which names: `roomful/client` is `roomful-client` itself. */
+/** Exports of `roomful` that the small package has too. `roomful/client` is `roomful-client` itself. */
 const CLIENT = /^\.\/client(?=\/|$)/
 const SHARED = [
   'version',

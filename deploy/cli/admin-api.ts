@@ -88,7 +88,7 @@ export class DeploymentApi {
       return Promise.reject(
         new RequestFailed(`node ${other.node_id} has no admin address in the registry yet`),
       )
-    // Of a group of workers: what is sent to its address without this reaches all of them.
+    // The path of one worker. Without it, a request to the address of the group reaches all workers.
     const [worker = ''] = /\/worker\/\d+$/.exec(node?.admin_url ?? '') ?? []
     const own = worker === '' ? adminUrl : adminUrl.replace(/(\/worker\/\d+)?\/?$/, worker)
     return send<T>({
@@ -157,7 +157,7 @@ async function send<T extends object>(request: {
   throw new RequestFailed(`${who} answered ${response.status} ${code}: ${detail}${hint}${fields}`)
 }
 
-/** Whether an answer has the fields of an example with values of the same types: another service may answer at the address. */
+/** Returns true if an answer has the fields of an example, with values of the same types. Another service may answer at the address. */
 function isLike(answer: unknown, example: unknown): boolean {
   if (Array.isArray(example)) return Array.isArray(answer) && answer.every((item) => isLike(item, example[0]))
   if (typeof example !== 'object') return typeof answer === typeof example

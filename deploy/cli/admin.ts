@@ -10,7 +10,7 @@ import { type ClusterNode, DeploymentApi, type DeploymentConfig, RequestFailed }
 
 /** `roomful admin`: a deployment as operators see it, over the HTTP routes of control and of the nodes. */
 
-/** Where results and errors go. */
+/** Outputs for results and errors. */
 export interface AdminOutput {
   readonly stdout: { write(text: string): unknown }
   readonly stderr: { write(text: string): unknown }

@@ -2,7 +2,7 @@ import { parseArgs } from 'node:util'
 import { TOPICS, variables } from '../../shared/config/variables.ts'
 import { type Command, describeVariables, nearestOf } from '../../shared/config.ts'
 
-/** What the command line asks for. */
+/** A parsed command line. */
 type Request =
   /** `workers`: as `WORKERS` has it. `beside`: the words of a command that runs beside `dev`. */
   | {
@@ -84,7 +84,7 @@ const COMMAND_NAMES = Object.keys(COMMANDS)
 const VARIABLE_NAMES = variables().map(([name]) => name as string)
 const ABOUT = ['all', ...Object.keys(TOPICS), ...VARIABLE_NAMES]
 
-/** What `--help` is about: a command, a topic, a variable, or `all`. */
+/** Reads the subjects of `--help`: a command, a topic, a variable, or `all`. */
 function help(words: readonly string[]): Request {
   const wrong = words.find((word) => !isCommand(word) && !ABOUT.includes(word))
   if (wrong !== undefined) {

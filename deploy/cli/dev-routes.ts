@@ -23,7 +23,7 @@ export interface JsonSchema {
 export interface RoomToPlay {
   readonly type: string
   readonly options?: JsonSchema | undefined
-  /** Whether players can list its rooms. */
+  /** True if players can list its rooms. */
   readonly listed: boolean
   readonly messages: readonly MessageToSend[]
 }
@@ -31,24 +31,24 @@ export interface RoomToPlay {
 export interface MessageToSend {
   readonly name: string
   readonly data?: JsonSchema | undefined
-  /** Whether it is answered. */
+  /** True if the message type has a reply. */
   readonly replies: boolean
 }
 
-/** What `GET /dev/rooms` answers. */
+/** Response of `GET /dev/rooms`. */
 export interface RoomsToPlay {
   readonly ws_url: string
-  /** Whether the owner of a room can be ended here, to see what follows. */
+  /** True if the page may kill the owner of a room. */
   readonly kills: boolean
   readonly rooms: readonly RoomToPlay[]
 }
 
-/** What a machine on which games are made has, and no other. */
+/** Dependencies of the development routes. */
 interface DevRoutes {
-  /** Makes of a name a client token with it as `sub`. Rejects with an Error whose message says why there is none. */
+  /** Issues a client token with this name as `sub`. Rejects with an Error whose message has the reason. */
   readonly issue: (name: string) => Promise<{ readonly project_id: string; readonly token: string }>
   readonly rooms: () => readonly RoomDefinition[] | Promise<readonly RoomDefinition[]>
-  /** Where clients come in. */
+  /** Address of the websocket. */
   readonly wsUrl: () => string
   /**
    * Kills the owner of a room (`type:key`), as a machine that loses power, or drains it; resolves to what has happened, in words. Absent:
@@ -58,9 +58,9 @@ interface DevRoutes {
   readonly log: Logger
 }
 
-/** How long tokens for development are good. */
+/** Lifetime of tokens for development. */
 export const DEV_TOKEN_SECONDS = 3600
-/** Of a `sub`. */
+/** Maximum length of a `sub`. */
 const MAX_NAME = 128
 const PLAYGROUND = new URL('../playground/', import.meta.url)
 /** Nodes of this machine, at whatever ports they have. */
@@ -69,9 +69,8 @@ const CONNECT = "'self' ws://localhost:* ws://127.0.0.1:*"
 type Handler = (query: URLSearchParams, response: ServerResponse) => Promise<void>
 
 /**
- * The routes of `roomful dev` and `npm run cluster`, which no deployment has. They are there for pages and programs of this machine, and for no one
- * else: a request from elsewhere, or by a page from elsewhere, is refused. The function returns false where there is nothing at the path; `routes` lists
- * them.
+ * The routes of `roomful dev` and `npm run cluster`, which no deployment has. They answer only pages and programs of this machine. A request from
+ * another machine, or by a page from another machine, is rejected. The function returns false if no route has the path. `routes` lists them.
  * - `GET /dev/token?name=alice`: `{ project_id, token }`
  * - `GET /dev/rooms`: the room types with what their messages look like
  * - `GET /playground`: a page to play any room by hand
@@ -131,8 +130,8 @@ export function devRoutes({ issue, rooms, wsUrl, end, log }: DevRoutes) {
 }
 
 /**
- * Whether the request comes from this machine, to a name of it (a page elsewhere may have given its own name this address), and by no
- * page from elsewhere.
+ * Returns true if the request comes from this machine, to a name of this machine, and not by a page from another machine. The name counts
+ * because a page from another machine may have given its own name this address.
  */
 const isLocal = ({ socket, headers: { host = '', origin } }: IncomingMessage): boolean =>
   isLoopback(socket.remoteAddress ?? '') &&

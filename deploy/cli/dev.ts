@@ -20,13 +20,13 @@ import type { Service } from './service.ts'
 export interface DevParts {
   readonly config: Config<'dev'>
   readonly log: Logger
-  /** Where people are told what is where. */
+  /** Shows a text to the person at the terminal. */
   readonly tell: (text: string) => void
   /** The words of a command that runs as long as this does, and ends it. */
   readonly beside?: readonly string[] | undefined
 }
 
-/** Where a game has its room types. */
+/** Folder in which a game has its room types. */
 const OWN_ROOMS = 'rooms'
 const EXAMPLES = fileURLToPath(new URL('../../examples', import.meta.url))
 
@@ -134,7 +134,7 @@ function whatIsHere(response: ServerResponse): void {
   response.end('This is the websocket port of roomful dev; a page to play rooms by hand is at /playground.\n')
 }
 
-/** What is where, for the person who has just typed `npm start`. */
+/** Returns the addresses, for the person at the terminal. */
 function banner(
   { games, websocket = '', api, admin, projectId }: Readonly<Record<string, string | undefined>>,
   store: 'memory' | 'redis',
@@ -186,7 +186,7 @@ class CommandFailed extends Error {
   override readonly name = 'CommandFailed'
 }
 
-/** Of a command that has come to its end, or was ended by Ctrl-C or this process. */
+/** Exit codes of a command that has ended, or was ended by Ctrl-C or by this process. */
 const ENDED_CODES = [0, 130, 143]
 
 /**

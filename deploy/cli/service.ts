@@ -6,19 +6,19 @@ import { currentBuild } from '../../shared/version.ts'
 
 /** Something that serves until it is closed. */
 export interface Service {
-  /** Where it can be reached, by what is there: `{ websocket: 'ws://127.0.0.1:4000' }`. */
+  /** Its addresses, by the kind of the port: `{ websocket: 'ws://127.0.0.1:4000' }`. */
   readonly addresses: Readonly<Record<string, string>>
-  /** The person at the terminal has been told where it is: the log need not say so. */
+  /** True if the terminal already shows the addresses, so that the log does not. */
   readonly announced?: boolean
-  /** What it counts. */
+  /** Its metrics. */
   readonly registry?: Pick<Registry, 'metrics'>
   /** Deals with errors that nothing has handled. Absent: each ends the process. */
   readonly unhandled?: UnhandledErrors
   /** Hands over its work and closes everything; `drainMs`: within how many milliseconds, where that is not what is configured. */
   close(drainMs?: number): Promise<void>
-  /** Resolves when the service has ended by itself, such as a node drained over HTTP; rejects when it has to end at once. */
+  /** Resolves when the service has ended by itself, such as a node drained over HTTP; rejects when it has failed. */
   readonly ended?: Promise<void>
-  /** What SIGHUP asks for. Absent: it ends the service as SIGTERM does. */
+  /** Called at SIGHUP. Absent: SIGHUP ends the service as SIGTERM does. */
   readonly reload?: () => void
 }
 
@@ -38,7 +38,7 @@ const FAILED_END_MS = 5000
 /**
  * Runs a service to its end: says when it is ready, closes it at the first SIGTERM or SIGINT and exits 0 after that, and exits 1 at the
  * second. At an exception in its own code it drains within seconds and exits 1. `exitCodeOf` has the codes of errors that are expected. A
- * service that is told to stop before it could start exits 0.
+ * service that gets a signal before it has started exits 0.
  */
 export function live(
   name: string,
@@ -69,7 +69,7 @@ export function live(
     const text = 'a promise was rejected and not handled'
     if (running?.unhandled) running.unhandled.rejection(reason)
     else if (running) fail(reason, text)
-    // A room file leaves one behind while it is loaded. What the start itself needs rejects `starting`.
+    // A room file may leave one behind while it is loaded. An error of the start itself rejects `starting`.
     else log.error({ err: reason }, text)
   })
   host.on('uncaughtException', (error) => {

@@ -15,7 +15,7 @@ import {
 
 const ANSWER_WITHIN_MS = 3000
 
-/** What a container can run that has a health. */
+/** Commands of a container that have a health check. */
 type Plane = Extract<Command, 'control' | 'dataplane'>
 
 /** The plane that a command line runs; throws where it runs neither. */
@@ -26,7 +26,7 @@ export function planeOf(words: readonly string[]): Plane {
   return plane
 }
 
-/** Where a plane that was started with this environment answers for its health, from inside its own container. */
+/** Returns the address of the health check of a plane with this environment, as seen from inside its container. */
 export function healthUrl(plane: Plane, env: Environment, readFile: ReadFile): string {
   const { values } = readVariables(plane, env, readFile)
   const [host = '127.0.0.1', port] =

@@ -20,7 +20,7 @@ interface Verb {
   /** States of a process to which it can be done. */
   readonly in: readonly ChildState[]
   readonly run: (child: Child) => unknown
-  /** What is told when it has been done; absent: the end of the process is told. */
+  /** Text after success. Absent: the end of the process is reported instead. */
   readonly says?: string
 }
 

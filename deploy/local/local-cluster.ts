@@ -35,7 +35,7 @@ export interface ClusterOptions {
   readonly programOf?: (name: string, command: 'control' | 'dataplane') => readonly string[]
   /** Address at which nodes find the control API, if it is not at an address of this cluster. */
   readonly controlUrl?: string | undefined
-  /** Whether processes of roomful take messages of this process. */
+  /** True if processes of roomful take messages of this process. */
   readonly ipc?: boolean
   /** Folder of the logs and of the data of Redis. Default: a new one. */
   readonly folder?: string
@@ -312,7 +312,7 @@ export class LocalCluster {
   }
 }
 
-/** What a run found on the machine. */
+/** Programs, ports and folder of a run on this machine. */
 interface Machine {
   readonly folder: string
   readonly ports: Ports

@@ -18,11 +18,11 @@ export interface Exit {
   readonly signal: NodeJS.Signals | null
 }
 
-/** What a process of roomful runs: the words behind `node`, and its environment. */
+/** Command of a process of roomful: the words behind `node`, and the environment. */
 export interface RoomfulRun {
   readonly words: readonly string[]
   readonly env: NodeJS.ProcessEnv
-  /** Whether it takes messages of this process. */
+  /** True if it takes messages of this process. */
   readonly ipc?: boolean
 }
 
@@ -272,7 +272,7 @@ export class Children {
   }
 }
 
-/** What a process of roomful says when it serves; a node also says where its websocket and its admin port are. */
+/** Output of a process of roomful that serves. That of a node has the addresses of its websocket and its admin port. */
 const READY = / ready: (?:websocket (?<ws_url>[^,"]+), admin (?<admin_url>[^,"\s]+)|[^"\n]+)["\n]/
 
 const REAPER = fileURLToPath(new URL('./reaper.mjs', import.meta.url))

@@ -2,7 +2,7 @@ import { createInterface } from 'node:readline'
 
 /*
  * Reads `+pid` and `-pid` from standard input; at its end, kills every process that was added and not taken away. See `Reaper`. Plain
- * JavaScript: it starts at once, whatever loader the other processes need.
+ * JavaScript: it starts faster than with the loader that the other processes may need.
  */
 
 const watched = new Set()

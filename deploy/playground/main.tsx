@@ -20,7 +20,7 @@ const MOODS: Record<string, string> = {
   closed: 'bad',
 }
 
-/** What the page shows beside its players. */
+/** Contents of the page besides the players. */
 const page: { rooms?: RoomsToPlay; notice: string; drawn: boolean } = { notice: '', drawn: true }
 const draw = (): void => {
   if (page.drawn) requestAnimationFrame(show)
@@ -277,7 +277,7 @@ function Messages({ player, messages }: { player: Player; messages: readonly Mes
   )
 }
 
-/** What a player has seen, the latest first; it can be held while one reads. */
+/** The log of a player, the latest entry first. `Hold` stops it for reading. */
 function Log({ player }: { player: Player }) {
   const [held, setHeld] = useState<readonly Entry[]>()
   const entries = held ?? player.log

@@ -124,7 +124,7 @@ export class Player {
   }
 }
 
-/** What the log says of a message from the server; undefined: nothing. `nameOf` names a member. */
+/** Returns the log entry of a message from the server. Undefined: it has none. `nameOf` returns the name of a member. */
 function entryOf(message: ReadMessage, nameOf: (memberId: string) => string): NewEntry | undefined {
   switch (message.t) {
     case 'welcome':

@@ -20,7 +20,7 @@ export interface Scenarios {
 const ABOUT =
   'Scenarios of docs/protocol.md: what a client does, step by step. A runner is the server and the application, and has a clock of its own.'
 
-/** What each field means. */
+/** Meanings of the fields. */
 const FORMAT = {
   configuration:
     'client in this file: its address, other hosts that may see its resume token, its project. The n-th token that it asks for is token-n',

@@ -25,7 +25,7 @@ export const anchorOf = (title: string): string =>
     .replace(/[^\p{L}\p{N} _-]/gu, '')
     .replaceAll(' ', '-')
 
-/** Where a link in a page leads, from the root of the repository, with its anchor. */
+/** Returns the target of a link in a page, from the root of the repository, with its anchor. */
 const target = (page: string, link: string): readonly [path: string, anchor: string] => {
   const [, path = '', anchor = ''] = /^([^#]*)(#.*)?$/.exec(link) ?? []
   return [path === '' ? page : posix.join(posix.dirname(page), path), anchor]

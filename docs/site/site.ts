@@ -19,7 +19,7 @@ function run(command: string, words: readonly string[]): void {
 }
 const tool = (name: string, ...words: string[]): void => run(`${folder}node_modules/.bin/${name}`, words)
 
-/** Whether what package-lock.json says is installed. */
+/** Returns true if the packages of package-lock.json are installed. */
 function installed(): boolean {
   const [lock, done] = ['package-lock.json', 'node_modules/.package-lock.json'].map((name) => folder + name)
   return existsSync(done!) && statSync(done!).mtimeMs >= statSync(lock!).mtimeMs

@@ -1,6 +1,6 @@
 import { Converter } from 'typedoc'
 
-/** What `defineRoom` returns is for the engine: its fields are no part of the reference, which has those of `RoomSpec`. */
+/** The result of `defineRoom` is for the engine. The reference has the fields of `RoomSpec` instead. */
 const OPAQUE = 'RoomDefinition'
 
 export function load(app) {

@@ -48,7 +48,7 @@ export default defineRoom({
   durability: 'journal',
   idleSeconds: 30,
   create: (): ArenaState => ({ players: {} }),
-  // What a lobby shows of the room: how many players were hit.
+  // A lobby shows how many players were hit.
   listing: {
     data: v.object({ wounded: v.number() }),
     of: ({ players }) => ({

@@ -52,7 +52,7 @@ export default defineConfig({
       // Braces in indented code, as docstrings have it, are no expressions of Vue.
       md.renderer.rules.code_block = (tokens, index) =>
         `<pre v-pre tabindex="0"><code>${md.utils.escapeHtml(tokens[index].content)}</code></pre>\n`
-      // Pages link to each other as files of the repository. What is no page of the site stands there as text.
+      // Pages link to each other as files of the repository. A link to another file becomes text.
       md.core.ruler.push('links', ({ tokens, env }) => {
         const page: string = (env.realPath ?? env.path).slice(root.length)
         for (const { children } of tokens) {
