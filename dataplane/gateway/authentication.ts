@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto'
 import { timestamp } from '../../shared/clock.ts'
 import type { CloseName } from '../../shared/protocol/close-codes.ts'
-import { type Rate, RateLimit, RateLimits } from '../../shared/rate-limit.ts'
+import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
 import {
   isSigned,
   readToken,
@@ -23,11 +23,6 @@ export interface Rejection {
   readonly reason: string
 }
 
-/** So many seconds' worth of tokens may come at once. */
-const BURST_SECONDS = 3
-/** Many clients may come with one token that names no player: a load test, or guests. */
-const CLIENTS_PER_TOKEN = 10
-
 /** Tokens that are refused for their time are counted, and one of each kind in 10 s is logged. */
 const TIME_LOG_RATE: Rate = { perSecond: 0.1, burst: 1 }
 
@@ -35,15 +30,13 @@ const TIME_LOG_RATE: Rate = { perSecond: 0.1, burst: 1 }
 const MAX_VERIFIED = 10_000
 
 /**
- * Judges client tokens: signature, project, audience, time, whether the key still stands, and whether the player comes too often. What comes too
- * often is refused before its signature is checked.
+ * Judges client tokens: signature, project, audience, time, whether the key still stands, and whether the player can pay a hello. A player who
+ * cannot is refused before the signature is checked.
  */
 export class Authenticator {
   readonly #context: GatewayContext
   readonly #keys: KeyCache
   readonly #jwts: JwtIssuers
-  readonly #playerRates: RateLimits
-  readonly #tokenRates: RateLimits
   readonly #timeLogs: { readonly [fault in 'expired' | 'not_yet_valid']: RateLimit }
   /** The tokens whose signature was found good, by their SHA-256, with the key it is of. */
   readonly #verified = new Map<string, VerifyKey>()
@@ -51,14 +44,9 @@ export class Authenticator {
   constructor(context: GatewayContext, keys: KeyCache) {
     this.#context = context
     this.#keys = keys
-    const { hellosPerSecond, authJwks = [] } = context.options
-    this.#jwts = new JwtIssuers(context, authJwks)
-    const rates = (perSecond: number): RateLimits =>
-      new RateLimits(context.clock, { perSecond, burst: perSecond * BURST_SECONDS })
+    this.#jwts = new JwtIssuers(context, context.options.authJwks ?? [])
     const timeLog = (): RateLimit => new RateLimit(context.clock, TIME_LOG_RATE)
     this.#timeLogs = { expired: timeLog(), not_yet_valid: timeLog() }
-    this.#playerRates = rates(hellosPerSecond)
-    this.#tokenRates = rates(hellosPerSecond * CLIENTS_PER_TOKEN)
   }
 
   /** The claims of a token that may be used for `projectId` now, or why it may not. */
@@ -73,9 +61,9 @@ export class Authenticator {
       requireClaims(claims, expect())
       if (!jwt && claims.key_id === undefined && this.#context.options.requireKeyId)
         return refuse('unauthenticated', 'this service takes only tokens issued under a key (key_id)')
-      const rates = claims.sub === undefined ? this.#tokenRates : this.#playerRates
-      const who = `${projectId}/${principalOf(claims)}`
-      if (rates.of(who).waitMs > 0) return this.#tooMany()
+      const { budgets } = this.#context
+      const principal = principalOf(claims)
+      if (budgets.refusesHello(claims, principal)) return this.#tooMany()
       const key = await this.#keyOf(claims)
       if ('close' in key) return key
       await this.#requireSignature(token, unverified, key.verifyKey)
@@ -84,7 +72,7 @@ export class Authenticator {
       const revoked = this.revoked(claims)
       if (revoked) return revoked
       // Only now: a token that was made up takes nothing from the player it names.
-      return rates.take(who) ? claims : this.#tooMany()
+      return budgets.payHello(claims, principal) ? claims : this.#tooMany()
     } catch (error) {
       if (error instanceof TokenError && (error.fault === 'expired' || error.fault === 'not_yet_valid'))
         this.#untimely(error.fault, error)

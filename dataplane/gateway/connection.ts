@@ -122,6 +122,8 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   #dropped = 0
   /** For how long nothing is to be read after this turn. */
   #throttleMs = 0
+  /** Until when nothing is to be read, however long that takes. */
+  #held: Promise<void> | undefined
   /** Set while nothing is read. */
   #stopPause: (() => void) | undefined
   /** Frames that were read already when the pause began: no more than one read of the socket brings. `from`: the first message that waits. */
@@ -272,6 +274,11 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
     this.#throttleMs = Math.max(this.#throttleMs, ms)
   }
 
+  /** Reads nothing until `over` resolves: the message at hand needs what comes of it. */
+  holdUntil(over: Promise<void>): void {
+    this.#held = over
+  }
+
   /**
    * Ends the connection with a code of the table: what is queued goes out first, unless `drop` says that the client does not read. No
    * message is taken from now on, and nothing more is parsed of a client that floods.
@@ -415,10 +422,19 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
   #pause(): void {
     if (this.#closed || this.#stopPause) return
     this.#pingedAt = undefined
+    const held = this.#held
     const ms = Math.ceil(this.#throttleMs)
-    this.#context.metrics.readingPaused.inc({ reason: ms > 0 ? 'rate' : 'turn' })
+    if (!held) this.#context.metrics.readingPaused.inc({ reason: ms > 0 ? 'rate' : 'turn' })
     this.#ws.pause()
-    if (ms > 0) this.#stopPause = this.#context.clock.schedule(ms, () => this.#resume())
+    if (held) {
+      let isOver = false
+      this.#stopPause = () => {
+        isOver = true
+      }
+      void held.then(() => {
+        if (!isOver) this.#resume()
+      })
+    } else if (ms > 0) this.#stopPause = this.#context.clock.schedule(ms, () => this.#resume())
     else {
       const immediate = setImmediate(() => this.#resume())
       this.#stopPause = () => clearImmediate(immediate)
@@ -427,6 +443,7 @@ export class Connection implements FrameListener, OutboxListener, PolledSocket {
 
   #resume(): void {
     this.#stopPause = undefined
+    this.#held = undefined
     this.#throttleMs = 0
     this.#turnBytes = TURN_BYTES
     // What was read before the pause shows that the client is there.

@@ -6,39 +6,25 @@ import type { PlayerRecord } from '../../shared/players.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import { Quiet } from '../../shared/quiet.ts'
 import type { Random } from '../../shared/random.ts'
-import { RateLimits } from '../../shared/rate-limit.ts'
-import type { Records } from '../../shared/store/port.ts'
 import type { Found, Query, SessionDescription } from '../descriptions.ts'
 import type { RoomAddress, ToEdge } from '../traffic.ts'
 import { Authenticator, type Rejection } from './authentication.ts'
-import { ClientProtocol, type ClientProtocolContext, joinRate } from './client-protocol.ts'
+import { PlayerBudgets } from './budget.ts'
+import { ClientProtocol, type ClientProtocolContext } from './client-protocol.ts'
 import type { Connection, ServerSocket } from './connection.ts'
-import { type GatewayContext, type GatewayOptions, gatewayOptions } from './context.ts'
+import { type GatewayContext, type GatewayEnvironment, gatewayOptions } from './context.ts'
 import { Edge } from './edge.ts'
-import { queryRate } from './finding.ts'
+import { WrongCodes } from './finding.ts'
 import { Handshake } from './handshake.ts'
-import { type AskKeyStatus, KeyCache, type KeyName } from './key-cache.ts'
+import { KeyCache, type KeyName } from './key-cache.ts'
 import { endOfTurn, Flusher } from './outbox.ts'
 import { type Player, Players } from './players.ts'
-import { WrongCodes } from './rate-limits.ts'
 import { Rerouter } from './rerouting.ts'
 import { GatewayServer, HANDSHAKE_STEPS_PER_TURN, HandshakeQueue, type PendingConnection } from './server.ts'
 import type { Session } from './session.ts'
 import { SessionStore } from './session-record.ts'
 import { Sessions, SWEEP_MS } from './sessions.ts'
 import { Polling } from './sockets.ts'
-
-/** What a gateway is made of. */
-export interface GatewayParts extends Omit<GatewayContext, 'options' | 'polling'> {
-  /** What is not given is as the configuration's defaults say. */
-  readonly options?: Partial<GatewayOptions>
-  /** Asks control about keys; see `askControl`. */
-  readonly askKeyStatus: AskKeyStatus
-  /** The first is what clients get that name no subprotocol. */
-  readonly codecs: readonly [Codec, ...Codec[]]
-  /** Where sessions are written down, for whichever node they are resumed at. */
-  readonly records: Records
-}
 
 /** How often control is asked about the keys of live sessions. */
 const RECHECK_MS = 30_000
@@ -78,13 +64,15 @@ export class Gateway {
   #recheckAt: number
   #draining = false
 
-  constructor({ askKeyStatus, codecs, records, ...parts }: GatewayParts) {
+  constructor({ askKeyStatus, codecs, records, ...environment }: GatewayEnvironment) {
+    const { clock, metrics, inputIntervalMs } = environment
+    const options = gatewayOptions(environment.options)
     const context: GatewayContext = {
-      ...parts,
-      options: gatewayOptions(parts.options),
-      polling: new Polling(parts.clock, parts.inputIntervalMs),
+      ...environment,
+      options,
+      polling: new Polling(clock, inputIntervalMs),
+      budgets: new PlayerBudgets(clock, options),
     }
-    const { clock, metrics, options } = context
     metrics.connections.read(() => this.#sessions.connected)
     metrics.pendingConnections.read(() => this.pending)
     metrics.sessions.read(() => this.sessions)
@@ -109,8 +97,6 @@ export class Gateway {
       players: this.#players,
       tokens,
       sessions,
-      joinRates: new RateLimits(clock, joinRate(options)),
-      queryRates: new RateLimits(clock, queryRate(options)),
       wrongCodes: new WrongCodes(clock),
       findingFaults: new Quiet(clock, FINDING_QUIET_MS),
       roomOfCode: async (projectId, code) => {

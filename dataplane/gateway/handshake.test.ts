@@ -6,14 +6,13 @@ import { registerMetrics } from '../../shared/metrics.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import { expectClose } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
-import type { GatewayOptions } from './context.ts'
-import type { GatewayParts } from './gateway.ts'
+import type { GatewayEnvironment, GatewayOptions } from './context.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
 
 let test: TestGateway
 const start = async (
   options: Partial<GatewayOptions> = {},
-  parts: Partial<GatewayParts> = {},
+  parts: Partial<GatewayEnvironment> = {},
 ): Promise<void> => {
   test = await TestGateway.start(options, parts)
 }
@@ -21,7 +20,7 @@ afterEach(() => test.close())
 
 describe('a player who comes too often', () => {
   it('is told to come again, and no one else is', async () => {
-    await start({ hellosPerSecond: 1 })
+    await start({ playerPointsPerSecond: 100 })
     for (let times = 0; times < 3; times++) await test.hello()
     await expectClose(await test.present(), 'overloaded', /comes too often: try again/)
     await test.hello(await test.token({ sub: 'ben' }))
@@ -30,13 +29,13 @@ describe('a player who comes too often', () => {
   })
 
   it('is refused before the signature is checked', async () => {
-    await start({ hellosPerSecond: 1 })
+    await start({ playerPointsPerSecond: 100 })
     for (let times = 0; times < 3; times++) await test.hello()
     await expectClose(await test.present(await test.forged()), 'overloaded', /comes too often/)
   })
 
   it('is no one else who has made up tokens with the same name', async () => {
-    await start({ hellosPerSecond: 1 })
+    await start({ playerPointsPerSecond: 100 })
     for (let times = 0; times < 5; times++)
       await expectClose(await test.present(await test.forged()), 'unauthenticated', /signature/)
     await test.hello()

@@ -7,7 +7,6 @@ import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
 import type { Players } from './players.ts'
-import { PlayerRateLimiters } from './rate-limits.ts'
 import { Resumption } from './resume.ts'
 import { principalOf, Session } from './session.ts'
 import {
@@ -60,7 +59,6 @@ export class Handshake {
   readonly #store: SessionStore
   readonly #sessions: Sessions
   readonly #players: Players
-  readonly #playerRateLimiters: PlayerRateLimiters
   readonly #resumption: Resumption
   /** Sessions that are on their way in. */
   #coming = 0
@@ -81,16 +79,7 @@ export class Handshake {
     this.#store = store
     this.#sessions = sessions
     this.#players = players
-    this.#playerRateLimiters = new PlayerRateLimiters(context.clock, context.options.limits)
-    this.#resumption = new Resumption(
-      context,
-      tokens,
-      edge,
-      store,
-      sessions,
-      players,
-      this.#playerRateLimiters,
-    )
+    this.#resumption = new Resumption(context, tokens, edge, store, sessions, players)
   }
 
   /** Binds a session to the connection, or says why not. Undefined: the connection closed meanwhile, and there is nothing to answer. */
@@ -241,12 +230,12 @@ export class Handshake {
     right: ResumeRight,
     arrived: () => void,
   ): Promise<Session | Rejection> {
-    const { clock, random } = this.#context
-    const rateLimiter = this.#playerRateLimiters.limiterOf(claims)
+    const { clock, random, budgets } = this.#context
     const openIn = async ({ set, max }: Partial<QuotaSet> = {}): Promise<Session | undefined> => {
       const sessionId = newSessionId(random, set)
       const place = set === undefined ? undefined : { set, came_at: clock.now() }
-      const session = new Session(clock, { sessionId, claims, right, rateLimiter, place })
+      const budget = budgets.ofSession(claims, sessionId)
+      const session = new Session(clock, { sessionId, claims, right, budget, place })
       session.connect(connection)
       if (!(await this.#sessions.open(session, max ?? 0))) return undefined
       arrived()

@@ -3,11 +3,11 @@ import { idPattern } from '../../shared/ids.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { roomAddress } from '../traffic.ts'
 import { type Authenticator, type Rejection, tryAgain } from './authentication.ts'
+import { type RateLevel, whileConnected } from './budget.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
 import type { Players } from './players.ts'
-import { type PlayerRateLimiters, type RateLevel, whileConnected } from './rate-limits.ts'
 import { arrivedAt } from './rerouting.ts'
 import { Session } from './session.ts'
 import {
@@ -66,7 +66,6 @@ export class Resumption {
   readonly #store: SessionStore
   readonly #sessions: Sessions
   readonly #players: Players
-  readonly #playerRateLimiters: PlayerRateLimiters
   /** Sessions that some claimant at this node waits for: one each, so that waiting costs no more however many claim. */
   readonly #waiting = new Set<string>()
 
@@ -77,7 +76,6 @@ export class Resumption {
     store: SessionStore,
     sessions: Sessions,
     players: Players,
-    playerRateLimiters: PlayerRateLimiters,
   ) {
     this.#context = context
     this.#tokens = tokens
@@ -85,7 +83,6 @@ export class Resumption {
     this.#store = store
     this.#sessions = sessions
     this.#players = players
-    this.#playerRateLimiters = playerRateLimiters
   }
 
   /**
@@ -229,18 +226,13 @@ export class Resumption {
    * too, so that there is one way to resume. `ended`: an operator ends it, which its client learns from the node that it left.
    */
   moveIn({ record, version, fromNode, pace }: TakenSession, ended = false): Session {
-    const { nodeId, clock, metrics, tellTaken } = this.#context
+    const { nodeId, clock, metrics, budgets, tellTaken } = this.#context
     const { session_id: sessionId, claims, right, place, seats, rerouting } = record
     const here = this.#sessions.find(sessionId)
     if (here) this.#sessions.drop(here)
     if (fromNode !== nodeId) tellTaken(fromNode, sessionId, ended)
-    const rateLimiter = here?.rateLimiter ?? this.#playerRateLimiters.limiterOf(claims, pace)
-    const session = new Session(
-      clock,
-      { sessionId, claims, right, rateLimiter, place },
-      record.ended,
-      here?.codes,
-    )
+    const budget = here?.budget ?? budgets.ofSession(claims, sessionId, pace)
+    const session = new Session(clock, { sessionId, claims, right, budget, place }, record.ended, here?.codes)
     const arrived = rerouting && arrivedAt(nodeId, rerouting)
     session.rerouting = arrived ?? rerouting
     if (arrived) metrics.reroutes.inc({ outcome: arrived.failures === 0 ? 'arrived' : 'elsewhere' })

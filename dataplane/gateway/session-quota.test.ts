@@ -123,7 +123,7 @@ describe('a token without a player', () => {
   const most = 100
 
   it('has a hundred times as many sessions as a player, in several slots of a Redis Cluster; another token has its own', async () => {
-    await start({ maxSessionsPerSub: 1, hellosPerSecond: 1000 })
+    await start({ maxSessionsPerSub: 1, playerPointsPerSecond: 1_000_000 })
     const shared = await pair.a.token({ sub: undefined })
     const slots = new Map<string, number>()
     for (let i = 0; i < most; i++) {
@@ -139,7 +139,7 @@ describe('a token without a player', () => {
   })
 
   it('loses its oldest session, which has no connection, to a new one, whichever slot it is in', async () => {
-    await start({ maxSessionsPerSub: 1, hellosPerSecond: 1000 })
+    await start({ maxSessionsPerSub: 1, playerPointsPerSecond: 1_000_000 })
     const shared = await pair.a.token({ sub: undefined })
     const lost = await pair.a.join('one', shared)
     await pair.pass(1)

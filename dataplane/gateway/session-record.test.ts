@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest'
 import { FakeClock } from '../../test/kit/fake-clock.ts'
 import { roomAddress } from '../traffic.ts'
+import { PlayerBudgets } from './budget.ts'
 import { gatewayOptions } from './context.ts'
-import { MessageRateLimiter } from './rate-limits.ts'
 import { Session } from './session.ts'
 import { decodeSession, encodeSession, type SessionRecord } from './session-record.ts'
 
@@ -47,13 +47,13 @@ it('a record of another format is not taken for a session', () => {
 it('the trace of a token, which only the first handshake goes on with, is not written down', () => {
   const clock = new FakeClock()
   const { session_id: sessionId, claims, right } = record
-  const rateLimiter = new MessageRateLimiter(clock, gatewayOptions().limits)
+  const budget = new PlayerBudgets(clock, gatewayOptions()).ofSession(claims, sessionId)
   const trace = { traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', tracestate: 'a=b' }
   const session = new Session(clock, {
     sessionId,
     claims: { ...claims, ...trace },
     right,
-    rateLimiter,
+    budget,
     place: undefined,
   })
   session.trace = trace

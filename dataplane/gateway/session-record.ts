@@ -5,7 +5,7 @@ import type { Records, Write } from '../../shared/store/port.ts'
 import { hashTag } from '../../shared/store/rules.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import { type Farewell, type RoomAddress, roomAddress } from '../traffic.ts'
-import type { RateLevel } from './rate-limits.ts'
+import type { RateLevel } from './budget.ts'
 
 /** The place of a session among those that count together. */
 export interface QuotaPlace {

@@ -5,9 +5,9 @@ import type { TokenClaims } from '../../shared/tokens.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
 import { roomIdOf } from '../traffic.ts'
 import type { Rejection } from './authentication.ts'
+import { type SessionBudget, whileConnected } from './budget.ts'
 import type { Connection } from './connection.ts'
 import type { Player } from './players.ts'
-import { type MessageRateLimiter, whileConnected } from './rate-limits.ts'
 import type { EndedSeat, QuotaPlace, Rerouting, ResumeRight, SessionRecord } from './session-record.ts'
 import type { SubscribedSession, Subscription } from './subscription.ts'
 
@@ -15,8 +15,8 @@ import type { SubscribedSession, Subscription } from './subscription.ts'
 export class Session implements SubscribedSession {
   readonly sessionId: string
   readonly projectId: string
-  /** How fast the client may send. */
-  readonly rateLimiter: MessageRateLimiter
+  /** What its requests are paid from. */
+  readonly budget: SessionBudget
   /** Its place among the sessions of its player, where those have a bound. */
   readonly place: QuotaPlace | undefined
   /** Subscriptions by room id; also those being joined or left. */
@@ -47,9 +47,9 @@ export class Session implements SubscribedSession {
       sessionId,
       claims,
       right,
-      rateLimiter,
+      budget,
       place,
-    }: Pick<Session, 'sessionId' | 'claims' | 'right' | 'rateLimiter' | 'place'>,
+    }: Pick<Session, 'sessionId' | 'claims' | 'right' | 'budget' | 'place'>,
     ended: readonly EndedSeat[] = [],
     codes = new Map<string, string>(),
   ) {
@@ -57,7 +57,7 @@ export class Session implements SubscribedSession {
     this.sessionId = sessionId
     this.projectId = claims.project_id
     this.#right = right
-    this.rateLimiter = rateLimiter
+    this.budget = budget
     this.place = place
     this.#clock = clock
     this.#claims = claims
@@ -187,7 +187,7 @@ export class Session implements SubscribedSession {
       ended: [...this.ended],
       connected_at: this.#connectedAt,
       detached: this.#connection === undefined,
-      pace: this.#connection ? whileConnected(this.rateLimiter.level) : this.rateLimiter.level,
+      pace: this.#connection ? whileConnected(this.budget.level) : this.budget.level,
       ...(this.place && { place: this.place }),
       ...(this.rerouting && { rerouting: this.rerouting }),
       ...(this.trace?.traceparent !== undefined && { trace: this.trace.traceparent }),

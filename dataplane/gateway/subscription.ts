@@ -21,6 +21,7 @@ import {
   type ToEdge,
   type ToOwner,
 } from '../traffic.ts'
+import type { SessionBudget } from './budget.ts'
 import type { Connection, DirectMessage, ErrorAbout } from './connection.ts'
 import type { Outbox } from './outbox.ts'
 import type { EndedSeats } from './session.ts'
@@ -61,8 +62,7 @@ export interface SubscribedSession {
   readonly sessionId: string
   /** The player's id from the token. */
   readonly sub: string | null
-  /** By what the limits of a node count; see `Session.player`. */
-  readonly player: string
+  readonly budget: SessionBudget
   /** How often it was resumed. */
   readonly right: { readonly turn: number }
   readonly data: JsonObject | undefined
@@ -163,6 +163,10 @@ export class Subscription {
   readonly unacked: Unacked
   /** What the client has asked for the whole state with, until it has one. */
   resync: ResyncReason | undefined
+  /** Points that the state which the open question may bring was paid with. */
+  paid: number | undefined
+  /** The open question is not sent yet: its player cannot pay for the state. */
+  unpaid = false
   readonly #held = new HeldFrames()
   /** Id of the member, as its client knows it. */
   #seatId: string
@@ -398,6 +402,8 @@ export class Subscription {
     this.#attach = undefined
     this.#sample = undefined
     this.resync = undefined
+    this.paid = undefined
+    this.unpaid = false
     this.#held.drop()
     this.#untold = undefined
     this.unacked.restart(0)

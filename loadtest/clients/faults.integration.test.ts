@@ -31,7 +31,7 @@ describe('a service with a planted fault', () => {
   beforeAll(async () => {
     service = await startService({
       rooms: await loadRooms(join(import.meta.dirname, '../rooms')),
-      node: { sessionMessagesPerSecond: 100_000, newRoomsPerMinute: 0, joinsPerSecond: 1000 },
+      node: { sessionMessagesPerSecond: 100_000, newRoomsPerMinute: 0, playerPointsPerSecond: 1_000_000 },
     })
     const { controlUrl } = service
     const credentials = await new ControlIssuer({ controlUrl, controlToken: undefined }).issue()
