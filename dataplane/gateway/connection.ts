@@ -6,10 +6,15 @@ import { ERRORS, type ErrorCode, InvalidMessage, ProtocolError } from '../../sha
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import { type Frame, frame } from '../frame.ts'
 import type { GatewayContext } from './context.ts'
-import { type FrameListener, FrameReader } from './frame-reader.ts'
+import {
+  type FrameListener,
+  FrameReader,
+  type PolledSocket,
+  startReading,
+  stopReading,
+} from './fast-socket.ts'
 import { countClose } from './metrics.ts'
 import { type Flusher, Outbox, type OutboxListener } from './outbox.ts'
-import { type PolledSocket, startReading, stopReading } from './sockets.ts'
 
 /** RFC 6455, section 5.5.1: a close frame's reason has at most 123 bytes of UTF-8. */
 const REASON_BYTES = 123

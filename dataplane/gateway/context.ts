@@ -12,9 +12,9 @@ import type { Directory } from '../directory/directory.ts'
 import type { Placing } from '../directory/placing.ts'
 import type { RoomAddress, ToOwner } from '../traffic.ts'
 import type { PlayerBudgets } from './budget.ts'
+import type { Polling } from './fast-socket.ts'
 import type { AskKeyStatus } from './key-cache.ts'
 import type { GatewayMetrics } from './metrics.ts'
-import type { Polling } from './sockets.ts'
 
 /**
  * What a gateway works with, and every part of it: how it behaves, the machine it runs on, and the cluster behind it. The comment of each

@@ -14,8 +14,15 @@ import { COST, stateCost } from './budget.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import type { Session } from './session.ts'
-import { type AttachResult, FlushFrames, LOST, type SubscribedSession, Subscription } from './subscription.ts'
-import type { Reliable, UnackedLimits } from './unacked.ts'
+import {
+  type AttachResult,
+  FlushFrames,
+  LOST,
+  type Reliable,
+  type SubscribedSession,
+  Subscription,
+  type UnackedLimits,
+} from './subscription.ts'
 
 /** The subscriptions of one room at this edge. */
 interface SubscribedRoom {

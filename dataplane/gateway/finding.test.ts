@@ -11,7 +11,7 @@ import { TestControl, TestGateway } from '../../test/support/gateway/test-gatewa
 import { listedRow, TestLists } from '../../test/support/gateway/test-lists.ts'
 import { TestOwner, testCodecs } from '../../test/support/gateway/test-owner.ts'
 import { type PlaceRequest, PlacingFailed } from '../directory/placing.ts'
-import { InvalidQuery } from '../directory/query.ts'
+import { InvalidQuery } from '../directory/rows.ts'
 import { WrongCodes } from './finding.ts'
 
 let test: TestGateway

@@ -82,13 +82,8 @@ export class ClusterSearch {
 
   constructor(parts: ClusterSearchParts) {
     this.#parts = parts
-    this.#calls = new NodeCalls({
-      ...parts,
-      topic: 'search',
-      question: QUESTION,
-      answer: MATCHES,
-      respond: ({ q, limit }) => this.#look(q, limit),
-    })
+    const topic = { name: 'search', question: QUESTION, answer: MATCHES }
+    this.#calls = new NodeCalls(topic, parts, ({ q, limit }) => this.#look(q, limit))
   }
 
   /** Resolves when the other nodes can ask this one; rejects when the store cannot be reached. */

@@ -2,13 +2,13 @@ import type { Hono } from 'hono'
 import type { MiddlewareHandler } from 'hono/types'
 import * as v from 'valibot'
 import { readJson, validate } from '../../shared/validate.ts'
-import type { NoticeOperations } from '../notices/operations.ts'
+import type { DeadLetters } from '../notices/dead-letters.ts'
 import { type AdminEnv, countUpTo, PROJECT_ID } from './query.ts'
 import { withStore } from './rooms.ts'
 
 /** The notices of projects at a node. */
 export interface NoticesSource {
-  readonly notices: Pick<NoticeOperations, 'describe' | 'resend' | 'removeAll'>
+  readonly notices: Pick<DeadLetters, 'describe' | 'resend' | 'removeAll'>
 }
 
 const LARGEST_PAGE = 200

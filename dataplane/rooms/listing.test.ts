@@ -6,9 +6,8 @@ import { codeKey } from '../../shared/join-code.ts'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { StoreRefused, StoreUnavailable } from '../../shared/store/port.ts'
 import { type BenchOptions, RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
-import { Directory } from '../directory/directory.ts'
-import { DIRECTORY_METRICS } from '../directory/metrics.ts'
-import { decodeRow } from '../directory/row.ts'
+import { DIRECTORY_METRICS, Directory } from '../directory/directory.ts'
+import { decodeRow } from '../directory/rows.ts'
 import { defineRoom } from './definition.ts'
 
 const MINUTE_MS = 60_000

@@ -179,5 +179,6 @@ interface RestoredMembership extends MembershipRecord {
 
 const open = (membership: MembershipRecord): RestoredMembership => ({
   ...membership,
+  member: memberFor(membership.member),
   outcomes: [...membership.outcomes],
 })

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { RawClient } from './raw-client.ts'
+import { RawClient } from '../support/raw-client.ts'
 import { enter, greet, type Target, tokenFor } from './target.ts'
 
 /** What an attack came to. */

@@ -1,6 +1,6 @@
 import { Redis } from 'ioredis'
 import { callControl, metricOf } from '../support/calls.ts'
-import { RawClient } from './raw-client.ts'
+import { RawClient } from '../support/raw-client.ts'
 
 /** A service under attack, as plain data: the attacker is a process of its own. */
 export interface Target {

@@ -2,10 +2,8 @@ import { execFileSync } from 'node:child_process'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { freePort } from '../../deploy/local/ports.ts'
+import { freePort, roomfulProgram } from '../../deploy/local/machine.ts'
 import { type Child, Children } from '../../deploy/local/processes.ts'
-import { roomfulProgram } from '../../deploy/local/programs.ts'
-import { systemClock } from '../../shared/clock.ts'
 import { randomToken } from '../../shared/ids.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { startService } from '../attack/service.ts'
@@ -60,7 +58,7 @@ export async function startCluster(): Promise<BadService> {
   })
   return {
     target,
-    processes: target.wsUrls.map((_, index) => cluster.child(`node-${index + 1}`)!),
+    processes: cluster.nodes.map(({ child }) => child),
     folder: cluster.folder,
     faultLog,
     close: async (keep) => {
@@ -77,8 +75,8 @@ export async function startDev(): Promise<BadService> {
   const port = () => freePort(systemRandom)
   const [websocket, admin, control] = [await port(), await port(), await port()]
   const operatorToken = randomToken(systemRandom, 32)
-  const children = new Children({ folder, clock: systemClock })
-  const child = children.addRoomful('dev', [...roomfulProgram().words, 'dev'], {
+  const children = new Children({ folder })
+  const devEnv = {
     ...process.env,
     ...env,
     // npm is none of its business.
@@ -90,7 +88,8 @@ export async function startDev(): Promise<BadService> {
     CONTROL_API_TOKENS: operatorToken,
     LOG_LEVEL: 'error',
     LOG_FORMAT: 'json',
-  })
+  }
+  const child = children.addRoomful('dev', () => ({ words: [...roomfulProgram().words, 'dev'], env: devEnv }))
   const close = async (keep: boolean): Promise<void> => {
     await children.close()
     if (!keep) await remove(folder)

@@ -6,8 +6,7 @@ import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import { type NodeOptions, type RunningNode, startNode } from '../../dataplane/node.ts'
 import { JournalFormat } from '../../dataplane/rooms/journal.ts'
 import { type RestoredRoom, restore } from '../../dataplane/rooms/restore.ts'
-import { type Child, Children } from '../../deploy/local/processes.ts'
-import { roomfulProgram } from '../../deploy/local/programs.ts'
+import { LocalCluster } from '../../deploy/local/local-cluster.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { nodeName, randomToken } from '../../shared/ids.ts'
 import { systemRandom } from '../../shared/random.ts'
@@ -19,7 +18,7 @@ import { ledgerRoom } from './cluster-room.ts'
 import { FaultyLink } from './faulty-link.ts'
 import { asAdmin, until } from './redis-admin.ts'
 import { type RedisServer, startRedis, startRedisWith } from './redis-server.ts'
-import { newFolder, runEnvironment } from './run-folder.ts'
+import { runEnvironment } from './run-folder.ts'
 
 /** What a test may choose. */
 export interface ClusterOptions {
@@ -55,8 +54,8 @@ export class TestCluster {
   readonly #nodes: ClusterNode[] = []
   readonly #players: Player[] = []
   #started = 0
-  /** The processes of nodes, if there were any. */
-  #children: Children | undefined
+  /** Nodes that are processes: a cluster for each call of `processes`. */
+  readonly #processes: LocalCluster[] = []
 
   private constructor(
     redis: RedisServer | undefined,
@@ -122,15 +121,32 @@ export class TestCluster {
     return this.#add(await Promise.all(Array.from({ length: count }, start)))
   }
 
-  /** Starts nodes as processes. */
-  async processes(count: number, env: Readonly<Record<string, string>> = {}): Promise<NodeProcess[]> {
-    this.#children ??= new Children({
-      folder: await newFolder(),
-      clock: systemClock,
+  /** Starts nodes as processes; resolves once they serve. */
+  async processes(count: number, env: NodeJS.ProcessEnv = {}): Promise<NodeProcess[]> {
+    const places = Array.from({ length: count }, () => this.#nextPlace())
+    const started = await LocalCluster.prepare({
+      nodes: count,
+      controls: 0,
+      balancer: 'none',
+      controlUrl: this.control.url,
+      // That of the run: those of nodes may be several servers, or out of order.
+      env: {
+        ...runEnvironment(),
+        REDIS_URL: inject('redisUrl'),
+        INTERNAL_TOKEN,
+        ROOMS_DIR,
+        DRAIN_SECONDS: '1',
+      },
+      envOf: (name) => {
+        const { nodeId, redisUrl, keyPrefix, leaseMs } = places[Number(name.replace('node-', '')) - 1]!
+        const place = { NODE_ID: nodeId, REDIS_URL: redisUrl, KEY_PREFIX: keyPrefix }
+        return { ...place, NODE_LEASE_MS: String(leaseMs), HEARTBEAT_SECONDS: '10', ...env }
+      },
     })
-    const children = this.#children
-    const start = () => startNodeProcess(this.#nextPlace(), children, env)
-    return this.#add(await Promise.all(Array.from({ length: count }, start)))
+    this.#processes.push(started)
+    await started.start()
+    const nodes = started.nodes.map((node, index) => nodeProcess({ ...node, nodeId: places[index]!.nodeId }))
+    return this.#add(nodes)
   }
 
   /** Calls the control API; throws what it answers when that is not a success. */
@@ -254,11 +270,11 @@ export class TestCluster {
   async reset(): Promise<void> {
     for (const player of this.#players.splice(0)) player.close()
     await Promise.all(this.#nodes.splice(0).map((node) => node.close()))
+    await Promise.all(this.#processes.splice(0).map((processes) => processes.close()))
   }
 
   async close(): Promise<void> {
     await this.reset()
-    await this.#children?.close()
     await this.control.close()
     await this.#controlStore.close()
     await this.store.close()
@@ -402,40 +418,17 @@ async function startLocalNode(
   }
 }
 
-/** Starts a node as a process among `children`; resolves once it serves. */
-async function startNodeProcess(
-  place: NodePlace,
-  children: Children,
-  env: Readonly<Record<string, string>> = {},
-): Promise<NodeProcess> {
-  const child = children.addRoomful(place.nodeId, [...roomfulProgram().words, 'dataplane'], {
-    ...runEnvironment(),
-    REDIS_URL: place.redisUrl,
-    KEY_PREFIX: place.keyPrefix,
-    CONTROL_URL: place.controlUrl,
-    INTERNAL_TOKEN: place.internalToken,
-    NODE_ID: place.nodeId,
-    NODE_LEASE_MS: String(place.leaseMs),
-    WS_PORT: '0',
-    ADMIN_PORT: '0',
-    DRAIN_SECONDS: '1',
-    ROOMS_DIR,
-    LOG_FORMAT: 'json',
-    ...env,
-  })
-  await child.start()
-  const { ws_url: wsUrl = '', admin_url: adminUrl = '' } = child.said?.groups ?? {}
-  return nodeProcess(child, { wsUrl, adminUrl })
-}
-
-/** A node that runs. */
-export function nodeProcess(
-  child: Child,
-  places: { readonly wsUrl: string; readonly adminUrl: string },
-): NodeProcess {
+/** A process of `LocalCluster` under the id of its node. */
+export function nodeProcess({
+  nodeId,
+  child,
+  wsUrl,
+  adminUrl,
+}: LocalCluster['nodes'][number] & { readonly nodeId: string }): NodeProcess {
   return {
-    nodeId: child.name,
-    ...places,
+    nodeId,
+    wsUrl,
+    adminUrl,
     get open() {
       return child.state === 'ready'
     },

@@ -1,7 +1,7 @@
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { chownSync, existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { findProgram } from '../../deploy/local/programs.ts'
+import { findProgram } from '../../deploy/local/machine.ts'
 import { installPackages, mayInstall } from './debian-package.ts'
 import { freePort } from './redis-port.ts'
 

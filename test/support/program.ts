@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { onTestFinished } from 'vitest'
-import { roomfulProgram } from '../../deploy/local/programs.ts'
+import { roomfulProgram } from '../../deploy/local/machine.ts'
 import { processTree, runEnvironment } from './run-folder.ts'
 
 /** The command line, running. */

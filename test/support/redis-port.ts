@@ -1,5 +1,5 @@
 import { Redis } from 'ioredis'
-import { freePort as claimPort } from '../../deploy/local/ports.ts'
+import { freePort as claimPort } from '../../deploy/local/machine.ts'
 import { systemRandom } from '../../shared/random.ts'
 
 /** A port of this machine on which no process listens, and which no other test gets as long as this process runs. */

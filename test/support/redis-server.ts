@@ -5,7 +5,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { ContainerRuntimeClient, StartedTestContainer } from 'testcontainers'
 import { Child } from '../../deploy/local/processes.ts'
-import { systemClock } from '../../shared/clock.ts'
 import { installPackages, mayInstall } from './debian-package.ts'
 import { asAdmin } from './redis-admin.ts'
 import { freePort, redisAnswers } from './redis-port.ts'
@@ -104,15 +103,13 @@ class RedisProcess implements RedisServer {
     this.#child = new Child({
       name: 'redis',
       program,
-      args: this.#args,
-      env: process.env,
+      run: () => ({ words: this.#args, env: process.env }),
       ready: options.sentinel ? /Sentinel ID is/ : /Ready to accept connections/,
       logFile: join(folder, 'redis.log'),
       reaper: {
         watch: () => void process.once('exit', this.#onExit),
         release: () => void process.off('exit', this.#onExit),
       },
-      clock: systemClock,
       onExit: () => undefined,
     })
   }

@@ -13,10 +13,10 @@ import {
   type GatewayOptions,
   gatewayOptions,
 } from '../../../dataplane/gateway/context.ts'
+import { Polling } from '../../../dataplane/gateway/fast-socket.ts'
 import { Gateway } from '../../../dataplane/gateway/gateway.ts'
 import { askControl } from '../../../dataplane/gateway/key-cache.ts'
 import { GATEWAY_METRICS } from '../../../dataplane/gateway/metrics.ts'
-import { Polling } from '../../../dataplane/gateway/sockets.ts'
 import { timestamp } from '../../../shared/clock.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import { type PlayerRecord, playerKey } from '../../../shared/players.ts'
