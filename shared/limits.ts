@@ -36,11 +36,6 @@ export const LIMITS = {
     unit: 'connections',
     why: 'The same for each address, so that one address does not take the places of all others. 0: no limit.',
   },
-  maxResumeWaits: {
-    value: 256,
-    unit: 'resumes',
-    why: 'Resumes with a used token that wait at a node until it is clear whether a later one has arrived. Each holds a connection.',
-  },
   maxRoomBacklog: {
     value: 1000,
     unit: 'messages',

@@ -106,7 +106,7 @@ export class Handshake {
   readonly #store: SessionStore
   readonly #sessions: Sessions
   readonly #players: Players
-  /** Sessions that some claimant at this node waits for: one each, so that waiting costs no more however many claim. */
+  /** Sessions that a claimant at this node waits for: one each, which is a connection without a session meanwhile, and counts as such. */
   readonly #waiting = new Set<string>()
   /** Sessions that are on their way in. */
   #coming = 0
@@ -366,13 +366,13 @@ export class Handshake {
 
   /** The session, when the claimant may have it; waits while that is not decided. */
   async #find(claimant: Claimant): Promise<StoredSession | Rejection | undefined> {
-    const { options, metrics } = this.#context
+    const { metrics } = this.#context
     const { sessionId, resumeToken } = claimant
     if (!SESSION_ID.test(sessionId) || !isResumeToken(resumeToken)) return UNKNOWN
     if (!claimant.connection.wanted) return undefined
     const seen = await this.#look(claimant)
     if (!('undecided' in seen)) return seen
-    if (this.#waiting.has(sessionId) || this.#waiting.size >= options.maxResumeWaits) {
+    if (this.#waiting.has(sessionId)) {
       metrics.resumeWaitsRefused.inc()
       return WAITED_FOR
     }
